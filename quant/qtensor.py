@@ -1,0 +1,38 @@
+"""QTensor: a weight as its format stores it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class QTensor:
+    """A tensor in a format's own bytes; `quant.formats.get_format(format)` knows what they mean.
+
+    format   registry name of the format, e.g. "q8_0", "bf16", "w4g128"
+    shape    logical shape: [N, K] for a linear's weight (out x in features), [N] for a norm
+    parts    named arrays; the first axis of each is the first axis of `shape`, so rows can be
+             selected, permuted and split without knowing the format
+    """
+
+    format: str
+    shape: tuple[int, ...]
+    parts: dict[str, np.ndarray]
+
+    def __post_init__(self) -> None:
+        for part, array in self.parts.items():
+            if array.shape[:1] != self.shape[:1]:
+                raise ValueError(f"{self.format}: part {part!r} has {array.shape[:1]} rows, expected {self.shape[:1]}")
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(array.nbytes for array in self.parts.values())
+
+    @property
+    def num_weights(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def take_rows(self, index: np.ndarray) -> "QTensor":
+        """The rows of `index` in that order, bytes untouched: RoPE permutations, fused QKV splits."""
+        parts = {part: np.ascontiguousarray(array[index]) for part, array in self.parts.items()}
+        return QTensor(self.format, (len(index), *self.shape[1:]), parts)

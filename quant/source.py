@@ -1,0 +1,43 @@
+"""What every model source offers, wherever its weights lie."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from quant.qtensor import QTensor
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor as the source stores it, known without reading its bytes."""
+
+    shape: tuple[int, ...]  # [N, K] or [N], Hugging Face orientation: out x in features
+    format: str  # registry name in quant.formats
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerInfo:
+    """A tokenizer in the `tokenizers` JSON form, with what the model expects around the text."""
+
+    json: str
+    bos_token_id: int | None
+    eos_token_id: int | None
+    add_bos: bool
+
+
+class Source(Protocol):
+    """Config, tensors and tokenizer of one model. Tensors carry Hugging Face names and row order."""
+
+    spec: str  # what the user typed
+    config: Mapping[str, Any]  # the keys of a Hugging Face config.json
+    tensors: Mapping[str, TensorInfo]  # canonical name -> info, in file order
+    tokenizer: TokenizerInfo | None  # None: a model for speed and memory only (rand:)
+
+    def read(self, name: str) -> QTensor:
+        """One tensor's bytes; nothing is kept, so peak memory is the caller's choice."""
+        ...
+
+    def fingerprint(self) -> str:
+        """sha256 hex of config, tokenizer and weights: equal fingerprints are the same model."""
+        ...

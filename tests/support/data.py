@@ -1,0 +1,15 @@
+"""Where the data beside a checkout lies. Tests that need it are skipped, and say so, where it is absent."""
+
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+SHARED = REPO.parent / "shared" / "data"
+STORIES260K = SHARED / "models" / "stories260K"
+TINYSTORIES_VALID = SHARED / "corpora" / "tinystories" / "valid.txt"
+
+needs_stories = pytest.mark.skipif(not STORIES260K.exists(), reason="shared/data/models/stories260K is absent")
+needs_tinystories = pytest.mark.skipif(
+    not TINYSTORIES_VALID.exists(), reason="shared/data/corpora/tinystories is absent"
+)

@@ -1,0 +1,42 @@
+# Two commands from a bare clone: `make demo` and `make test`. Both set up .venv first, and only once.
+SHELL := /bin/bash
+PYTHON ?= $(shell for p in python3 python3.12 python3.11; do command -v $$p >/dev/null && \
+    $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
+TORCH ?= torch==2.13.0
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+NATIVE := CMakeLists.txt $(shell find cpu_kernels -name '*.cpp' -o -name '*.h')
+
+.PHONY: demo test setup bench clean
+
+demo: setup
+	$(VENV)/bin/qbench sweep suites/quickstart.yaml
+
+test: setup $(VENV)/.tested-with
+	$(VENV)/bin/python -m pytest
+
+setup: $(VENV)/.installed
+
+# A torch that the machine already has (a GPU build, say) is used rather than downloaded again.
+$(VENV)/.created:
+	@test -n "$(PYTHON)" || { echo "make: python 3.11 or newer is needed; none of python3, python3.12, python3.11 is" >&2; exit 2; }
+	if $(PYTHON) -c 'import torch' 2>/dev/null; then $(PYTHON) -m venv --system-site-packages $(VENV); else $(PYTHON) -m venv $(VENV); fi
+	$(VENV)/bin/python -c 'import torch' 2>/dev/null || $(PIP) $(TORCH)
+	touch $@
+
+# Python files are used in place; only the metadata and the C++ call for another install.
+$(VENV)/.installed: $(VENV)/.created pyproject.toml $(NATIVE)
+	$(PIP) --editable .
+	touch $@
+
+# llama-cpp-python is an independent oracle built from source (minutes, once); without it its tests are skipped and say so.
+$(VENV)/.tested-with: $(VENV)/.installed
+	$(PIP) --editable '.[test]'
+	$(PIP) --editable '.[oracle]' || echo "make: llama-cpp-python did not build; tests that compare with it are skipped" >&2
+	touch $@
+
+bench: setup $(VENV)/.tested-with
+	$(VENV)/bin/python -m pytest --benchmark-only tests/cpu_kernels
+
+clean:
+	rm -rf build runs

@@ -1,0 +1,83 @@
+"""The `qbench` command: commands load when they are called, and errors end in one line."""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from qbench import __version__
+
+# command -> what it does, in the order of a newcomer's path; each lives in qbench.cli.<command>
+COMMANDS = {
+    "info": "This machine: processor, kernels, bandwidth and peaks",
+    "models": "The models that can be named without a file",
+    "quantize": "Write a model as one recipe says",
+    "inspect": "What a model file holds, tensor by tensor",
+    "eval": "Quality: perplexity, and KL divergence from a reference",
+    "bench": "Speed and memory: prefill and decode",
+    "sweep": "Quantize, evaluate and bench a suite of recipes",
+    "report": "Tables and the page of a sweep's records",
+    "generate": "Text from a model",
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module on first use, so that `qbench --help` does not import torch."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        return importlib.import_module(f"qbench.cli.{name}").command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]):
+        if args and args[0] not in COMMANDS:
+            raise click.UsageError(f"no command {args[0]!r}; commands are {', '.join(COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="qbench")
+def cli() -> None:
+    """Which quantization should I run on this machine, and what does it cost me?"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Exit status: 0 ok, 1 gate red, 2 bad input or a machine that cannot, 70 a bug of ours."""
+    try:
+        return cli.main(args=argv, prog_name="qbench", standalone_mode=False) or 0
+    except click.ClickException as error:
+        return _fail(error.format_message(), 2)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("interrupted", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ValueError, NotImplementedError, OSError) as error:
+        return _fail(str(error), 2)
+    except RuntimeError as error:
+        return _fail(str(error), 2)
+    except MemoryError:
+        return _fail("out of memory; choose a smaller model, recipe or context", 2)
+    except Exception as error:
+        return _fail(f"internal error, {type(error).__name__}: {error} (QBENCH_DEBUG=1 shows where)", 70)
+
+
+def _fail(message: str, status: int) -> int:
+    if os.environ.get("QBENCH_DEBUG") and sys.exc_info()[0]:
+        raise
+    line = " ".join(message.split())
+    print(f"qbench: {line}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+#include "isa.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+#endif
+
+namespace qk {
+namespace {
+
+#if defined(__x86_64__)
+
+struct Cpuid {
+    uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+
+    // All zero where the leaf or subleaf does not exist.
+    Cpuid(uint32_t leaf, uint32_t subleaf) { __get_cpuid_count(leaf, subleaf, &eax, &ebx, &ecx, &edx); }
+};
+
+constexpr bool has(uint32_t reg, int bit_index) { return (reg >> bit_index) & 1; }
+
+// XCR0: which register states the operating system saves at a context switch. An instruction set whose
+// state is not saved must not be used, whatever CPUID says.
+uint64_t read_xcr0() {
+    uint32_t low, high;
+    asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return uint64_t{high} << 32 | low;
+}
+
+constexpr uint64_t xcr0_avx = 1u << 1 | 1u << 2;                            // XMM, upper YMM
+constexpr uint64_t xcr0_avx512 = xcr0_avx | 1u << 5 | 1u << 6 | 1u << 7;    // opmask, upper ZMM0-15, ZMM16-31
+constexpr uint64_t xcr0_amx = 1u << 17 | 1u << 18;                          // TILECFG, TILEDATA
+
+// Linux hands out the 8 KiB tile state on request only; without it the first tile instruction is a SIGILL.
+bool request_amx() {
+#if defined(__linux__)
+    constexpr int arch_req_xcomp_perm = 0x1023;
+    constexpr int xfeature_xtiledata = 18;
+    return syscall(SYS_arch_prctl, arch_req_xcomp_perm, xfeature_xtiledata) == 0;
+#else
+    return false;
+#endif
+}
+
+Features probe() {
+    Features found = bit(Isa::scalar);
+    const Cpuid leaf1(1, 0);
+    const bool osxsave = has(leaf1.ecx, 27);
+    if (!osxsave) return found;
+    const uint64_t xcr0 = read_xcr0();
+    const auto saved = [xcr0](uint64_t states) { return (xcr0 & states) == states; };
+    const Cpuid leaf7(7, 0);
+    const Cpuid leaf7_1(7, 1);
+
+    const bool avx = has(leaf1.ecx, 28), fma = has(leaf1.ecx, 12), f16c = has(leaf1.ecx, 29);
+    const bool avx2 = has(leaf7.ebx, 5);
+    if (!(avx && fma && f16c && avx2 && saved(xcr0_avx))) return found;
+    found |= bit(Isa::avx2);
+
+    const bool avx512f = has(leaf7.ebx, 16), avx512dq = has(leaf7.ebx, 17);
+    const bool avx512bw = has(leaf7.ebx, 30), avx512vl = has(leaf7.ebx, 31);
+    if (!(avx512f && avx512dq && avx512bw && avx512vl && saved(xcr0_avx512))) return found;
+    found |= bit(Isa::avx512);
+
+    const bool avx512vnni = has(leaf7.ecx, 11);
+    if (avx512vnni) found |= bit(Isa::avx512_vnni);
+
+    const bool avx512bf16 = has(leaf7_1.eax, 5);
+    if (avx512bf16) found |= bit(Isa::avx512_bf16);
+
+    const bool amx_bf16 = has(leaf7.edx, 22), amx_tile = has(leaf7.edx, 24), amx_int8 = has(leaf7.edx, 25);
+    if (amx_tile && amx_int8 && amx_bf16 && saved(xcr0_amx) && request_amx()) found |= bit(Isa::amx);
+    return found;
+}
+
+#else
+
+Features probe() { return bit(Isa::scalar); }
+
+#endif
+
+}  // namespace
+
+Features detect() {
+    static const Features found = probe();
+    return found;
+}
+
+}  // namespace qk

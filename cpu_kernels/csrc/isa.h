@@ -1,0 +1,25 @@
+// Which instruction sets this machine, this kernel and this process may use.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace qk {
+
+// Ordered: a later one is the better choice where both are there.
+enum class Isa : uint8_t { scalar, avx2, avx512, avx512_vnni, avx512_bf16, amx };
+
+inline constexpr int num_isas = 6;
+inline constexpr const char* isa_names[num_isas] = {"scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
+
+inline const char* name_of(Isa isa) { return isa_names[static_cast<int>(isa)]; }
+
+// A set of Isa, one bit each.
+using Features = uint32_t;
+
+constexpr Features bit(Isa isa) { return 1u << static_cast<int>(isa); }
+
+// CPUID and XCR0 and, for AMX, the permission of the operating system; found once, the same ever after.
+Features detect();
+
+}  // namespace qk

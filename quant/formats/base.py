@@ -1,6 +1,7 @@
 """Format: how a weight becomes bytes, and back. One class a format; sizes and checks live here."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +16,7 @@ class Format(ABC):
     The `_ref` methods are the truth that every kernel is compared with.
     """
 
-    name: ClassVar[str]
+    name: str
     gguf_type: ClassVar[int | None] = None  # ggml_type number where GGUF has the format
 
     @property
@@ -40,15 +41,26 @@ class Format(ABC):
         """QTensor -> float32 of its logical shape."""
 
 
+# Weights converted at a time: 128 KiB of float32, so that the handful of temporaries of a search stay
+# in a 1 MiB L2 cache and peak memory does not grow with the tensor.
+CHUNK_WEIGHTS = 1 << 15
+
+
+def rows_of(shape: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+    """(leading axes, row size) of a logical shape; a norm's [N] is N rows of one weight."""
+    return (shape[:-1], shape[-1]) if len(shape) > 1 else (shape, 1)
+
+
 class BlockFormat(Format):
     """A GGUF-style format: each row is a run of independent blocks in one part named "blocks".
 
-    parts["blocks"] is uint8 [..., K // block_size * block_bytes]. A subclass gives the two
-    constants and the maths on whole blocks.
+    parts["blocks"] is uint8 [..., K // block_size * block_bytes], and [N, block_bytes] for a 1-D tensor.
+    A subclass gives the two constants and the maths on whole blocks.
     """
 
     block_size: ClassVar[int]  # weights a block
     block_bytes: ClassVar[int]  # bytes a block
+    finite_only: ClassVar[bool] = True  # NaN and inf have no code; False where the format keeps them
 
     @abstractmethod
     def quantize_blocks(self, blocks: np.ndarray) -> np.ndarray:
@@ -67,16 +79,21 @@ class BlockFormat(Format):
             raise InputError(f"{self.name} needs rows of a multiple of {self.block_size} weights, got {row_size}")
 
     def size_bytes(self, shape: tuple[int, ...]) -> int:
-        self.check_row(shape[-1])
+        self.check_row(rows_of(shape)[1])
         return int(np.prod(shape, dtype=np.int64)) // self.block_size * self.block_bytes
 
     def quantize_ref(self, weight: np.ndarray) -> QTensor:
-        self.check_row(weight.shape[-1])
-        blocks = np.ascontiguousarray(weight, dtype=np.float32).reshape(-1, self.block_size)
-        data = self.quantize_blocks(blocks)
-        assert data.dtype == np.uint8 and data.shape == (len(blocks), self.block_bytes), self.name
-        row_bytes = weight.shape[-1] // self.block_size * self.block_bytes
-        return QTensor(self.name, tuple(weight.shape), {"blocks": data.reshape(*weight.shape[:-1], row_bytes)})
+        rows, row_size = rows_of(weight.shape)
+        self.check_row(row_size)
+        blocks = weight.reshape(-1, self.block_size)
+        data = np.empty((len(blocks), self.block_bytes), dtype=np.uint8)
+        for chunk in self._chunks(len(blocks)):
+            block = np.ascontiguousarray(blocks[chunk], dtype=np.float32)
+            if self.finite_only and not np.isfinite(block).all():
+                raise InputError(f"{self.name} holds finite weights, got NaN or inf; check the source")
+            data[chunk] = self.quantize_blocks(block)
+        row_bytes = row_size // self.block_size * self.block_bytes
+        return QTensor(self.name, tuple(weight.shape), {"blocks": data.reshape(*rows, row_bytes)})
 
     def dequantize_ref(self, qtensor: QTensor) -> np.ndarray:
         data = qtensor.parts["blocks"]
@@ -84,6 +101,12 @@ class BlockFormat(Format):
             raise InputError(
                 f"{self.name} of shape {qtensor.shape} takes {self.size_bytes(qtensor.shape)} bytes, got {data.nbytes}"
             )
-        blocks = self.dequantize_blocks(data.reshape(-1, self.block_bytes))
-        assert blocks.dtype == np.float32 and blocks.shape[-1] == self.block_size, self.name
+        data = data.reshape(-1, self.block_bytes)
+        blocks = np.empty((len(data), self.block_size), dtype=np.float32)
+        for chunk in self._chunks(len(data)):
+            blocks[chunk] = self.dequantize_blocks(np.ascontiguousarray(data[chunk]))
         return blocks.reshape(qtensor.shape)
+
+    def _chunks(self, num_blocks: int) -> Iterator[slice]:
+        step = CHUNK_WEIGHTS // self.block_size
+        return (slice(start, start + step) for start in range(0, num_blocks, step))

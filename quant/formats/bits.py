@@ -1,0 +1,24 @@
+"""Codes of 4 and 5 bits in bytes, as the GGUF blocks lay them out."""
+
+import numpy as np
+
+
+def pack_nibbles(q: np.ndarray) -> np.ndarray:
+    """q [..., 2n] uint8 below 16 -> [..., n]: the first half in the low nibbles, the second in the high ones."""
+    n = q.shape[-1] // 2
+    return q[..., :n] | q[..., n:] << 4
+
+
+def unpack_nibbles(data: np.ndarray) -> np.ndarray:
+    """[..., n] uint8 -> q [..., 2n] uint8"""
+    return np.concatenate([data & 0x0F, data >> 4], axis=-1)
+
+
+def pack_bits(bit: np.ndarray) -> np.ndarray:
+    """bit [..., 32] uint8 0 or 1 -> [..., 4]: weight i is bit i of a little-endian uint32"""
+    return np.packbits(bit, axis=-1, bitorder="little")
+
+
+def unpack_bits(data: np.ndarray) -> np.ndarray:
+    """[..., 4] uint8 -> bit [..., 32] uint8"""
+    return np.unpackbits(data, axis=-1, bitorder="little")

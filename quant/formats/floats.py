@@ -1,0 +1,65 @@
+"""The three float formats: f32, f16, bf16. A block is one weight."""
+
+import numpy as np
+
+from quant.errors import InputError
+from quant.formats.base import BlockFormat
+from quant.formats.half import HALF_MAX
+
+
+class F32(BlockFormat):
+    name = "f32"
+    gguf_type = 0
+    block_size = 1
+    block_bytes = 4
+    finite_only = False
+
+    def quantize_blocks(self, blocks: np.ndarray) -> np.ndarray:
+        return blocks.astype("<f4", copy=False).view(np.uint8)
+
+    def dequantize_blocks(self, data: np.ndarray) -> np.ndarray:
+        return data.view("<f4").astype(np.float32, copy=False)
+
+
+class F16(BlockFormat):
+    """IEEE half precision, nearest even; a weight beyond its range is an error, not inf."""
+
+    name = "f16"
+    gguf_type = 1
+    block_size = 1
+    block_bytes = 2
+
+    def quantize_blocks(self, blocks: np.ndarray) -> np.ndarray:
+        absmax = np.abs(blocks).max(initial=0)
+        if absmax > HALF_MAX:
+            raise InputError(f"f16 holds magnitudes up to {HALF_MAX:.0f}, got {absmax:.6g}; use bf16 or f32")
+        return blocks.astype("<f2").view(np.uint8)
+
+    def dequantize_blocks(self, data: np.ndarray) -> np.ndarray:
+        return data.view("<f2").astype(np.float32)
+
+
+class BF16(BlockFormat):
+    """The upper half of a float32, nearest even; NumPy has no such dtype, so the bits are a uint16.
+
+    15 14       7 6       0
+    +-+----------+---------+
+    |s| exponent | mantissa|
+    +-+----------+---------+
+    """
+
+    name = "bf16"
+    gguf_type = 30
+    block_size = 1
+    block_bytes = 2
+    finite_only = False
+
+    def quantize_blocks(self, blocks: np.ndarray) -> np.ndarray:
+        bits = blocks.view(np.uint32)
+        rounded = bits + 0x7FFF + (bits >> 16 & 1)  # ties go to the even upper half
+        quiet_nan = bits | 0x00400000  # a NaN of low bits only must not become inf
+        upper = np.where(np.isnan(blocks), quiet_nan, rounded) >> 16
+        return upper.astype("<u2").view(np.uint8)
+
+    def dequantize_blocks(self, data: np.ndarray) -> np.ndarray:
+        return (data.view("<u2").astype(np.uint32) << 16).view(np.float32)

@@ -1,0 +1,40 @@
+"""Q8_0: 32 weights of 8 bits with one float16 scale."""
+
+import numpy as np
+
+from quant.formats.base import BlockFormat
+from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes, inverse, to_half
+
+
+class Q8_0(BlockFormat):
+    """weight = d * q, q int8
+
+    byte 0   2                               34
+         +---+-------------------------------+
+         | d |  qs: 32 x int8                |
+         +---+-------------------------------+
+    """
+
+    name = "q8_0"
+    gguf_type = 8
+    block_size = 32
+    block_bytes = 34
+
+    def quantize_blocks(self, blocks: np.ndarray) -> np.ndarray:
+        d = np.minimum(np.abs(blocks).max(axis=1) / np.float32(127), HALF_MAX)
+        # Codes come from the unrounded d: the bytes are then those of ggml's reference.
+        scaled = np.clip(blocks * inverse(d)[:, None], -127, 127)
+        qs = round_half_away(scaled).astype(np.int8)
+        return np.concatenate([half_bytes(to_half(d)), qs.view(np.uint8)], axis=1)
+
+    def dequantize_blocks(self, data: np.ndarray) -> np.ndarray:
+        return half_from_bytes(data[:, :2])[:, None] * data[:, 2:].view(np.int8)
+
+
+def round_half_away(x: np.ndarray) -> np.ndarray:
+    """Nearest integer, ties away from zero (C's roundf; np.rint takes ties to even)."""
+    whole = np.trunc(x)
+    return whole + np.copysign(np.abs(x - whole) >= np.float32(0.5), x)
+
+
+assert Q8_0.block_bytes == 2 + 32

@@ -5,13 +5,16 @@ from quant.formats.base import BlockFormat, Format
 from quant.formats.floats import BF16, F16, F32
 from quant.formats.int_group import IntGroupFormat
 from quant.formats.q4_0 import Q4_0
+from quant.formats.q4_k import Q4_K
 from quant.formats.q5_0 import Q5_0
 from quant.formats.q5_1 import Q5_1
+from quant.formats.q5_k import Q5_K
+from quant.formats.q6_k import Q6_K
 from quant.formats.q8_0 import Q8_0
 
 __all__ = ["FORMATS", "BlockFormat", "Format", "IntGroupFormat", "format_of_gguf_type", "get_format"]
 
-BLOCK_FORMATS = (F32, F16, BF16, Q8_0, Q4_0, Q5_0, Q5_1)
+BLOCK_FORMATS = (F32, F16, BF16, Q8_0, Q4_0, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K)
 
 # name, bits, group_size (None: one scale per output channel)
 INT_GROUP_ROWS = (

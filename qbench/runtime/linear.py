@@ -1,0 +1,171 @@
+"""Linears: one table from (format, device) to an implementation, best first, the reference last.
+
+Every implementation is called with x [..., K] float32 and returns [..., N] float32.
+"""
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from quant.errors import InputError
+from quant.formats import get_format
+from quant.qtensor import QTensor
+
+ANY = "any"
+IMPLS = ("auto", "reference")
+
+
+class Linear(Protocol):
+    name: str  # the implementation that runs, with its instruction set where it has several
+    size_bytes: int  # memory it holds
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+
+class ReferenceLinear:
+    """The oracle: weights dequantized to float32 once, then x @ weight.T in float32."""
+
+    name = "reference"
+
+    def __init__(self, qtensor: QTensor) -> None:
+        self.weight = as_tensor(dequantize(qtensor))  # [N, K]
+        self.size_bytes = self.weight.nbytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight)
+
+
+class Bf16Linear:
+    """Weights as stored, activations rounded to bfloat16, products summed in float32, the sum rounded to bfloat16."""
+
+    name = "torch-bf16"
+
+    def __init__(self, qtensor: QTensor) -> None:
+        blocks = np.ascontiguousarray(qtensor.parts["blocks"])  # [N, 2 K] uint8
+        self.weight = as_tensor(blocks.view(np.int16)).view(torch.bfloat16)  # [N, K]
+        self.size_bytes = self.weight.nbytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x.bfloat16(), self.weight).float()
+
+
+class PackedQ8Linear:
+    """cpu_kernels' Q8_0 product on the stored 8-bit codes, for whichever instruction set it chose."""
+
+    def __init__(self, qtensor: QTensor) -> None:
+        kernels = importlib.import_module("cpu_kernels")
+        self.packed = kernels.PackedQ8_0(np.ascontiguousarray(qtensor.parts["blocks"]))
+        self.num_rows = qtensor.shape[0]
+        self.size_bytes = self.packed.nbytes
+        self.name = f"cpu-q8_0[{kernels.chosen_isa('linear_q8_0')}]"
+
+    def __call__(self, x: Tensor) -> Tensor:
+        rows = x.reshape(-1, x.shape[-1]).contiguous()  # [M, K]
+        y = torch.from_numpy(self.packed.matmul(rows.numpy()))  # [M, N]
+        return y.view(*x.shape[:-1], self.num_rows)
+
+
+def has_cpu_kernels() -> bool:
+    """Whether the C++ extension is built; without it, Q8_0 runs, and is reported, as the reference."""
+    try:
+        return hasattr(importlib.import_module("cpu_kernels"), "PackedQ8_0")
+    except ImportError:
+        return False
+
+
+def _always() -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class LinearImpl:
+    """One row of the table: the implementation for weights of `format` on `device`, if `ready()`."""
+
+    format: str
+    device: str
+    build: Callable[[QTensor], Linear]
+    ready: Callable[[], bool] = _always
+
+
+REFERENCE = LinearImpl(ANY, ANY, ReferenceLinear)
+
+# Best first; the first row that matches and is ready is built.
+LINEARS = (
+    LinearImpl("q8_0", "cpu", PackedQ8Linear, has_cpu_kernels),
+    LinearImpl("bf16", "cpu", Bf16Linear),
+    REFERENCE,
+)
+
+
+def choose_linear(format_name: str, impl: str = "auto", device: str = "cpu") -> LinearImpl:
+    """The row of the table that runs weights of this format."""
+    if impl not in IMPLS:
+        raise InputError(f"impl {impl!r} is unknown; known: {', '.join(IMPLS)}")
+    if impl == "reference":
+        return REFERENCE
+    matches = (row for row in LINEARS if row.format in (format_name, ANY) and row.device in (device, ANY))
+    return next(row for row in matches if row.ready())
+
+
+class FusedLinears:
+    """Linears that read the same input, stacked into one product per format: fewer calls, longer reads.
+
+    call     x [..., K] float32 -> one y [..., N] float32 for each weight, in the order given
+    """
+
+    def __init__(self, qtensors: Sequence[QTensor], biases: Sequence[Tensor | None], impl: str = "auto") -> None:
+        self.groups: list[tuple[Linear, list[int]]] = []  # a product, and the rows of each weight in it
+        self.biases = biases
+        for run in _runs_of_equal_format(qtensors):
+            linear = choose_linear(run[0].format, impl).build(concat_rows(run))
+            self.groups.append((linear, [qtensor.shape[0] for qtensor in run]))
+
+    @property
+    def size_bytes(self) -> int:
+        biases = sum(bias.nbytes for bias in self.biases if bias is not None)
+        return sum(linear.size_bytes for linear, _ in self.groups) + biases
+
+    @property
+    def impl_names(self) -> list[str]:
+        """What runs for each weight, in order."""
+        return [linear.name for linear, row_counts in self.groups for _ in row_counts]
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
+        outputs = [y for linear, row_counts in self.groups for y in linear(x).split(row_counts, dim=-1)]
+        return tuple(y if bias is None else y + bias for y, bias in zip(outputs, self.biases, strict=True))
+
+
+def _runs_of_equal_format(qtensors: Sequence[QTensor]) -> list[list[QTensor]]:
+    runs: list[list[QTensor]] = []
+    for qtensor in qtensors:
+        if runs and runs[-1][0].format == qtensor.format:
+            runs[-1].append(qtensor)
+        else:
+            runs.append([qtensor])
+    return runs
+
+
+def concat_rows(qtensors: Sequence[QTensor]) -> QTensor:
+    """The rows of all, one below the other; formats and row sizes are equal."""
+    first = qtensors[0]
+    if len(qtensors) == 1:
+        return first
+    parts = {part: np.concatenate([qtensor.parts[part] for qtensor in qtensors]) for part in first.parts}
+    num_rows = sum(qtensor.shape[0] for qtensor in qtensors)
+    return QTensor(first.format, (num_rows, *first.shape[1:]), parts)
+
+
+def dequantize(qtensor: QTensor) -> np.ndarray:
+    """float32 of the tensor's logical shape."""
+    return get_format(qtensor.format).dequantize_ref(qtensor)
+
+
+def as_tensor(array: np.ndarray) -> Tensor:
+    """The array's memory as a tensor; a read-only array (a mapped file) is copied, as torch asks."""
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))

@@ -1,0 +1,107 @@
+"""The Llama decoder: equations over a source's tensors, one Cache for everything that depends on the past."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qbench.runtime.cache import Cache, DenseCache, NoCache
+from qbench.runtime.config import ModelConfig
+from qbench.runtime.embedding import Embedding
+from qbench.runtime.linear import FusedLinears
+from qbench.runtime.norm import RMSNorm
+from qbench.runtime.rope import inverse_frequencies, rotate, rotation
+from quant.errors import InputError
+
+
+class Attention:
+    def __init__(self, config: ModelConfig, layer: int, qkv: FusedLinears, output: FusedLinears) -> None:
+        self.head_dim = config.head_dim
+        self.layer = layer
+        self.qkv = qkv
+        self.output = output
+
+    def __call__(self, x: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache) -> Tensor:
+        q, k, v = (self._heads(projected) for projected in self.qkv(x))
+        out = cache.attend(self.layer, rotate(q, *rope), rotate(k, *rope), v, positions)  # [B, H, T, D]
+        (y,) = self.output(out.transpose(1, 2).flatten(2))  # [B, T, H D] -> [B, T, K]
+        return y
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # [B, T, H D] -> [B, H, T, D]
+
+
+class FeedForward:
+    def __init__(self, gate_up: FusedLinears, down: FusedLinears) -> None:
+        self.gate_up = gate_up
+        self.down = down
+
+    def __call__(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up(x)
+        (y,) = self.down(F.silu(gate) * up)
+        return y
+
+
+class Block:
+    def __init__(
+        self, attention: Attention, feed_forward: FeedForward, attention_norm: RMSNorm, feed_forward_norm: RMSNorm
+    ) -> None:
+        self.attention = attention
+        self.feed_forward = feed_forward
+        self.attention_norm = attention_norm
+        self.feed_forward_norm = feed_forward_norm
+
+    def __call__(self, x: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), rope, positions, cache)
+        return x + self.feed_forward(self.feed_forward_norm(x))
+
+
+class LlamaModel:
+    """Logits of token ids; built by `load_model`.
+
+    impls         linear name -> the implementation that runs
+    weight_bytes  memory that the weights hold
+    """
+
+    def __init__(
+        self, config: ModelConfig, embedding: Embedding, blocks: list[Block], norm: RMSNorm, head: FusedLinears
+    ) -> None:
+        self.config = config
+        self.embedding = embedding
+        self.blocks = blocks
+        self.norm = norm
+        self.head = head
+        self.inverse_frequencies = inverse_frequencies(config.rope, config.head_dim)
+        self.impls: dict[str, str] = {}
+        self.weight_bytes = 0
+
+    def new_cache(self, batch: int = 1, capacity: int = 256, dtype: torch.dtype = torch.float32) -> DenseCache:
+        return DenseCache(self.config, batch, capacity, dtype)
+
+    @torch.inference_mode()
+    def __call__(self, tokens: Tensor, cache: Cache | None = None, *, last_only: bool = False) -> Tensor:
+        """The logits of the token after each position; the cache, if given, then holds `tokens` too.
+
+        tokens     [B, T] int64
+        last_only  only the last position's logits: a prefill needs no others
+        returns    [B, T, V] float32, or [B, 1, V] with last_only
+        raises     InputError for an id outside the vocabulary or more tokens than the context holds
+        """
+        cache = cache or NoCache()
+        positions = self._positions(tokens, cache)
+        rope = rotation(self.inverse_frequencies, positions)
+        x = self.embedding(tokens)  # [B, T, K]
+        for block in self.blocks:
+            x = block(x, rope, positions, cache)
+        cache.advance(tokens.shape[1])
+        (logits,) = self.head(self.norm(x[:, -1:] if last_only else x))
+        return logits
+
+    def _positions(self, tokens: Tensor, cache: Cache) -> Tensor:
+        if tokens.ndim != 2 or not tokens.numel():
+            raise InputError(f"tokens of shape {list(tokens.shape)}, expected [batch, at least 1 token]")
+        end = cache.length + tokens.shape[1]
+        if end > self.config.max_positions:
+            raise InputError(
+                f"{end} tokens, but the model's context holds {self.config.max_positions}; shorten the text"
+            )
+        return torch.arange(cache.length, end)  # [T]

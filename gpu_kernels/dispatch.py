@@ -1,0 +1,56 @@
+"""Which code runs an op on a device. The table names it, and nothing runs that it does not name."""
+
+from collections.abc import Callable
+from importlib import import_module
+
+# (op, device type) -> {implementation: "module:function"}. The first of a row is the default; the others run when
+# they are asked for by name. Every function writes its result into buffers that the public function has allocated.
+# On a CPU "triton" is the interpreter (TRITON_INTERPRET=1): it proves a kernel right and is slow beyond use.
+IMPLEMENTATIONS: dict[tuple[str, str], dict[str, str]] = {
+    ("w8a8_gemm", "cuda"): {
+        "triton": "gpu_kernels.w8a8_gemm_triton:w8a8_gemm_triton",
+        "reference": "gpu_kernels.w8a8_gemm:w8a8_gemm_reference",
+    },
+    ("w8a8_gemm", "cpu"): {
+        "reference": "gpu_kernels.w8a8_gemm:w8a8_gemm_reference",
+        "triton": "gpu_kernels.w8a8_gemm_triton:w8a8_gemm_triton",
+    },
+    ("quantize_per_token", "cuda"): {
+        "triton": "gpu_kernels.quantize_per_token_triton:quantize_per_token_triton",
+        "reference": "gpu_kernels.quantize_per_token:quantize_per_token_reference",
+    },
+    ("quantize_per_token", "cpu"): {
+        "reference": "gpu_kernels.quantize_per_token:quantize_per_token_reference",
+        "triton": "gpu_kernels.quantize_per_token_triton:quantize_per_token_triton",
+    },
+}
+
+
+def implementation_name(op: str, device_type: str, impl: str | None = None) -> str:
+    """The implementation that runs `op` on this device type: `impl` where it is given, else the row's default.
+
+    raises  NotImplementedError if the table has no such row or no such entry; the message lists what it has
+    """
+    row = IMPLEMENTATIONS.get((op, device_type))
+    if row is None:
+        devices = sorted(device for name, device in IMPLEMENTATIONS if name == op)
+        raise NotImplementedError(f"{op} on {device_type!r}: got no implementation, expected a device of {devices}")
+    if impl is not None and impl not in row:
+        raise NotImplementedError(f"{op} on {device_type}: got impl {impl!r}, expected one of {list(row)}")
+    return impl or next(iter(row))
+
+
+def implementation(op: str, device_type: str, impl: str | None = None) -> Callable[..., None]:
+    """The function that `implementation_name` names.
+
+    raises  NotImplementedError as there; RuntimeError if it needs Triton and Triton is not installed
+    """
+    name = implementation_name(op, device_type, impl)
+    module, function = IMPLEMENTATIONS[op, device_type][name].split(":")
+    try:
+        return getattr(import_module(module), function)
+    except ModuleNotFoundError as error:
+        if error.name != "triton":
+            raise
+        message = f"{op} on {device_type}: triton is not installed; pip install triton, or ask for impl='reference'"
+        raise RuntimeError(message) from error

@@ -1,0 +1,86 @@
+"""Per-token int8 quantization in Triton; the maths is in quantize_per_token.py.
+
+Split    one program a row.
+Program  reads the row twice in steps of BLOCK_K: for the absmax, then (now out of the cache) for the codes.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from gpu_kernels.device import architecture
+
+# 4096 features over 8 warps are 16 a thread: two 16-byte loads of bfloat16, one 16-byte store of codes.
+MAX_BLOCK_K = 4096
+NUM_WARPS = 8
+
+
+def quantize_per_token_triton(x: Tensor, x_q: Tensor, x_scale: Tensor) -> None:
+    """Writes x_q [M, K] int8 and x_scale [M] float32 (shapes and dtypes as checked in quantize_per_token).
+
+    raises  RuntimeError on CPU tensors outside the interpreter
+    """
+    architecture("quantize_per_token", x, quantize_per_token_kernel)
+    grid, arguments = launch_arguments(x, x_q, x_scale)
+    with torch.cuda.device_of(x):
+        quantize_per_token_kernel[grid](**arguments, num_warps=NUM_WARPS)
+
+
+def launch_arguments(x: Tensor, x_q: Tensor, x_scale: Tensor) -> tuple[tuple[int], dict]:
+    """(grid, the kernel's arguments by name); meta tensors will do, so a compiler needs no GPU."""
+    M, K = x.shape
+    return (M,), {
+        "x_ptr": x,
+        "x_q_ptr": x_q,
+        "x_scale_ptr": x_scale,
+        "K": K,
+        "stride_xm": x.stride(0),
+        "stride_xk": x.stride(1),
+        "stride_qm": x_q.stride(0),
+        "stride_qk": x_q.stride(1),
+        "stride_s": x_scale.stride(0),
+        "BLOCK_K": min(MAX_BLOCK_K, triton.next_power_of_2(max(K, 1))),
+    }
+
+
+@triton.jit
+def quantize_per_token_kernel(
+    # pointers
+    x_ptr,
+    x_q_ptr,
+    x_scale_ptr,
+    # sizes
+    K,
+    # strides, in elements
+    stride_xm,
+    stride_xk,
+    stride_qm,
+    stride_qk,
+    stride_s,
+    # tile shape
+    BLOCK_K: tl.constexpr,
+):
+    i_m = tl.program_id(0).to(tl.int64)
+    o_k = tl.arange(0, BLOCK_K).to(tl.int64)
+    p_x = x_ptr + i_m * stride_xm
+    p_q = x_q_ptr + i_m * stride_qm
+    inf = float("inf")
+
+    b_absmax = tl.zeros((BLOCK_K,), dtype=tl.float32)
+    for i_k in range(0, K, BLOCK_K):
+        b_x = tl.load(p_x + (i_k + o_k) * stride_xk, mask=i_k + o_k < K, other=0.0).to(tl.float32)  # [BLOCK_K]
+        # A maximum may drop NaN; inf survives it and marks the row just as well.
+        b_absmax = tl.maximum(b_absmax, tl.where(b_x == b_x, tl.abs(b_x), inf))
+    absmax = tl.max(b_absmax, axis=0)
+    is_finite = absmax < inf
+    # Division rounded to nearest (`/` need not be), so that codes equal the oracle's.
+    scale = tl.maximum(tl.div_rn(absmax, 127.0), 1.1754943508222875e-38)  # 2**-126
+    tl.store(x_scale_ptr + i_m * stride_s, tl.where(is_finite, scale, float("nan")))
+
+    for i_k in range(0, K, BLOCK_K):
+        m_k = i_k + o_k < K
+        b_x = tl.load(p_x + (i_k + o_k) * stride_xk, mask=m_k, other=0.0).to(tl.float32)  # [BLOCK_K]
+        # At 1.5 * 2**23 a float32 step is 1: adding it rounds to an integer, halves to even, and it comes off exactly.
+        b_q = tl.div_rn(b_x, scale) + 12582912.0 - 12582912.0
+        tl.store(p_q + (i_k + o_k) * stride_qk, tl.where(is_finite, b_q, 0.0).to(tl.int8), mask=m_k)

@@ -1,0 +1,148 @@
+"""The W8A8 product in Triton; the maths is in w8a8_gemm.py.
+
+Split    one program a [BLOCK_M, BLOCK_N] tile of y, no split over K.
+Program  walks K in steps of BLOCK_K, int8 tiles into the tensor cores, int32 accumulators in registers;
+         then multiplies by the row's and the column's scale in float32, adds the bias, rounds, stores.
+Order    tiles go down GROUP_M rows before the next column, so that programs that run together share
+         both their rows of x_q and their rows of weight_q in the L2.
+Edges    rows past M or N read the last real row, whose results are never stored: the loop needs no mask for them.
+         Columns past K are masked, in the variant that K % BLOCK_K != 0 calls for.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from gpu_kernels.device import architecture
+from gpu_kernels.w8a8_gemm_configs import Config, candidates
+
+
+def w8a8_gemm_triton(
+    x_q: Tensor,
+    x_scale: Tensor,
+    weight_q: Tensor,
+    weight_scale: Tensor,
+    bias: Tensor | None,
+    y: Tensor,
+    config: Config | None = None,
+) -> None:
+    """Writes y [M, N] (shapes and dtypes as checked in w8a8_gemm), with the tile shape the table has for it.
+
+    raises  RuntimeError on CPU tensors outside the interpreter; NotImplementedError on an unknown architecture
+    """
+    arch = architecture("w8a8_gemm", x_q, w8a8_gemm_kernel)
+    if config is None:
+        config = candidates(arch, x_q.shape[0])[0]
+    grid, arguments = launch_arguments(x_q, x_scale, weight_q, weight_scale, bias, y, config)
+    with torch.cuda.device_of(x_q):
+        w8a8_gemm_kernel[grid](**arguments, num_warps=config.num_warps, num_stages=config.num_stages)
+
+
+def launch_arguments(
+    x_q: Tensor,
+    x_scale: Tensor,
+    weight_q: Tensor,
+    weight_scale: Tensor,
+    bias: Tensor | None,
+    y: Tensor,
+    config: Config,
+) -> tuple[tuple[int], dict]:
+    """(grid, the kernel's arguments by name); meta tensors will do, so a compiler needs no GPU."""
+    (M, K), N = x_q.shape, weight_q.shape[0]
+    grid = (triton.cdiv(M, config.block_m) * triton.cdiv(N, config.block_n),)
+    return grid, {
+        "x_q_ptr": x_q,
+        "x_scale_ptr": x_scale,
+        "weight_q_ptr": weight_q,
+        "weight_scale_ptr": weight_scale,
+        "bias_ptr": bias,
+        "y_ptr": y,
+        "M": M,
+        "N": N,
+        "K": K,
+        "stride_xm": x_q.stride(0),
+        "stride_xk": x_q.stride(1),
+        "stride_xs": x_scale.stride(0),
+        "stride_wn": weight_q.stride(0),
+        "stride_wk": weight_q.stride(1),
+        "stride_ws": weight_scale.stride(0),
+        "stride_b": 0 if bias is None else bias.stride(0),
+        "stride_ym": y.stride(0),
+        "stride_yn": y.stride(1),
+        "BLOCK_M": config.block_m,
+        "BLOCK_N": config.block_n,
+        "BLOCK_K": config.block_k,
+        "GROUP_M": config.group_m,
+        "EVEN_K": K % config.block_k == 0,
+    }
+
+
+@triton.jit
+def w8a8_gemm_kernel(
+    # pointers
+    x_q_ptr,
+    x_scale_ptr,
+    weight_q_ptr,
+    weight_scale_ptr,
+    bias_ptr,
+    y_ptr,
+    # sizes
+    M,
+    N,
+    K,
+    # strides, in elements
+    stride_xm,
+    stride_xk,
+    stride_xs,
+    stride_wn,
+    stride_wk,
+    stride_ws,
+    stride_b,
+    stride_ym,
+    stride_yn,
+    # tile shape
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    EVEN_K: tl.constexpr,
+):
+    i_program = tl.program_id(0)
+    num_m = tl.cdiv(M, BLOCK_M)
+    group_size = GROUP_M * tl.cdiv(N, BLOCK_N)
+    i_group_m = i_program // group_size * GROUP_M
+    rows = tl.minimum(num_m - i_group_m, GROUP_M)  # the last group may have fewer tile rows
+    i_m = i_group_m + i_program % group_size % rows
+    i_n = i_program % group_size // rows
+
+    # int64: M * stride_xm passes 2**31 at 65,536 tokens of 32,768 features.
+    o_m = i_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    o_n = i_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    o_k = tl.arange(0, BLOCK_K).to(tl.int64)
+    p_x = x_q_ptr + tl.minimum(o_m, M - 1)[:, None] * stride_xm + o_k[None, :] * stride_xk
+    p_w = weight_q_ptr + tl.minimum(o_n, N - 1)[None, :] * stride_wn + o_k[:, None] * stride_wk
+    step = tl.full((), BLOCK_K, tl.int64)
+
+    b_acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.int32)
+    for i_k in range(0, tl.cdiv(K, BLOCK_K)):
+        if EVEN_K:
+            b_x = tl.load(p_x)  # [BLOCK_M, BLOCK_K]
+            b_w = tl.load(p_w)  # [BLOCK_K, BLOCK_N]
+        else:
+            m_k = o_k < K - i_k * BLOCK_K
+            b_x = tl.load(p_x, mask=m_k[None, :], other=0)  # [BLOCK_M, BLOCK_K]
+            b_w = tl.load(p_w, mask=m_k[:, None], other=0)  # [BLOCK_K, BLOCK_N]
+        b_acc = tl.dot(b_x, b_w, b_acc, out_dtype=tl.int32)
+        p_x += step * stride_xk
+        p_w += step * stride_wk
+
+    m_m, m_n = o_m < M, o_n < N
+    b_x_scale = tl.load(x_scale_ptr + o_m * stride_xs, mask=m_m, other=0.0)  # [BLOCK_M]
+    b_w_scale = tl.load(weight_scale_ptr + o_n * stride_ws, mask=m_n, other=0.0)  # [BLOCK_N]
+    b_y = b_acc.to(tl.float32) * b_x_scale[:, None] * b_w_scale[None, :]
+    if bias_ptr is not None:
+        b_bias = tl.load(bias_ptr + o_n * stride_b, mask=m_n, other=0.0)  # [BLOCK_N]
+        b_y += b_bias.to(tl.float32)[None, :]
+    p_y = y_ptr + o_m[:, None] * stride_ym + o_n[None, :] * stride_yn
+    tl.store(p_y, b_y.to(y_ptr.dtype.element_ty), mask=m_m[:, None] & m_n[None, :])

@@ -1,0 +1,47 @@
+import sys
+
+import pytest
+import torch
+
+from gpu_kernels import dispatch
+from gpu_kernels.dispatch import IMPLEMENTATIONS, implementation, implementation_name
+
+ROWS = [(op, device, impl) for (op, device), row in IMPLEMENTATIONS.items() for impl in row]
+
+
+@pytest.mark.parametrize("op, device, impl", ROWS, ids="-".join)
+def test_every_entry_loads(op, device, impl):
+    assert callable(implementation(op, device, impl))
+
+
+@pytest.mark.parametrize("op", sorted({op for op, _ in IMPLEMENTATIONS}))
+def test_defaults(op):
+    assert implementation_name(op, "cuda") == "triton"
+    assert implementation_name(op, "cpu") == "reference"
+
+
+def test_the_named_entry_runs(monkeypatch):
+    ran = []
+    monkeypatch.setitem(dispatch.IMPLEMENTATIONS, ("op", "cpu"), {"first": "fake:first", "second": "fake:second"})
+    fake = type(sys)("fake")
+    fake.first, fake.second = lambda: ran.append("first"), lambda: ran.append("second")
+    monkeypatch.setitem(sys.modules, "fake", fake)
+    implementation("op", "cpu")()
+    implementation("op", "cpu", "second")()
+    assert ran == ["first", "second"]
+
+
+def test_missing_triton_is_told(monkeypatch):
+    """None in sys.modules is how Python spells a module that is not there."""
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "gpu_kernels.w8a8_gemm_triton", raising=False)
+    with pytest.raises(RuntimeError, match="triton is not installed; pip install triton, or ask for impl='reference'"):
+        implementation("w8a8_gemm", "cuda")
+
+
+def test_import_of_the_public_modules_is_light():
+    """Neither names Triton until a kernel is asked for, so a machine without it has the oracles."""
+    import subprocess
+
+    code = "import sys, gpu_kernels.w8a8_gemm, gpu_kernels.quantize_per_token; sys.exit('triton' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0, torch.__version__

@@ -1,0 +1,71 @@
+"""`bench`: the speed and memory of one model as a dictionary, from a spec to the numbers."""
+
+import os
+import time
+from typing import Any
+
+from qbench.harness.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
+from qbench.harness.peaks import measure_peaks
+from qbench.harness.quality import Progress
+from qbench.harness.roofline import Shape, roofline
+from qbench.harness.speed import SpeedCase, measure_speed
+from qbench.harness.subject import open_subject
+
+
+def bench(
+    spec: str,
+    *,
+    recipe: str | None = None,
+    pp: int = 512,
+    tg: int = 128,
+    depth: int = 0,
+    repetitions: int = 5,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Throughput of prefill and decode, share of the roofline, and memory predicted and measured.
+
+    The peak is this process's own from before the model is loaded: in a process that did other work before,
+    `baseline_rss_bytes` says how much was there.
+
+    returns   DESIGN's keys, with spread and raw samples
+    raises    InputError for impossible sizes, or more tokens than the model's context holds
+    """
+    from qbench.runtime import load_model
+    from qbench.runtime.config import ModelConfig
+    from qbench.runtime.memory import predict_memory
+
+    start = time.perf_counter()
+    case = SpeedCase(pp=pp, tg=tg, depth=depth, repetitions=repetitions)
+    subject = open_subject(spec, recipe, threads)
+    case.check_context(ModelConfig.from_hf(subject.source.config).max_positions)
+    baseline = current_rss_bytes()
+    reset_peak_rss()
+    model = load_model(subject.source, threads=subject.threads)
+    load_before = os.getloadavg()
+    speed = measure_speed(model, model.config.vocab_size, case, progress)
+    peak = peak_rss_bytes()  # before the machine's own peaks are measured, which takes buffers of its own
+    cache = model.new_cache(batch=1, capacity=1)
+    shape = Shape(
+        num_layers=model.config.num_layers,
+        num_heads=model.config.num_heads,
+        head_dim=model.config.head_dim,
+        kv_bytes_per_token=cache.bytes_per_token,
+    )
+    share = roofline(dict(subject.source.tensors), shape, model.impls, measure_peaks(subject.threads), case, speed)
+    return {
+        **subject.facts(model.impls),
+        "context": case.longest,
+        "batch": 1,
+        "pp": pp,
+        "tg": tg,
+        "depth": depth,
+        **speed,
+        "roofline": share,
+        "kv_bytes_per_token": cache.bytes_per_token,
+        "peak_rss_bytes": peak,
+        "baseline_rss_bytes": baseline,
+        "predicted_bytes": predict_memory(subject.source, context=case.longest),
+        "load_average": {"before": list(load_before), "after": list(os.getloadavg())},
+        "seconds": time.perf_counter() - start,
+    }

@@ -1,0 +1,78 @@
+"""The jobs of a sweep, each a function of plain JSON values that runs in a worker of its own."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from qbench.harness.quality import Progress
+
+
+def describe(model: str, progress: Progress) -> dict[str, Any]:
+    """Identity of a model. returns {fingerprint}"""
+    from qbench.sources import open_source
+
+    return {"fingerprint": open_source(model).fingerprint()}
+
+
+def reference(
+    model: str, text: str | None, max_windows: int | None, threads: int | None, folder: str, progress: Progress
+) -> dict[str, Any]:
+    """Run the unquantized model over the text once and keep its logits in `folder`, where they fit.
+
+    returns   {cached: bool}; without a cache each case runs the reference beside its model
+    """
+    from qbench.harness.evaluate import prepare, read_text
+    from qbench.harness.reference_logits import CACHE_LIMIT_BYTES, cache_bytes, cache_path, write_cache
+    from qbench.runtime import load_model
+    from qbench.runtime.config import ModelConfig
+    from qbench.sources import open_source
+
+    source = open_source(model)
+    protocol, windows = prepare(source, read_text(text, model), max_windows)
+    vocab_size = ModelConfig.from_hf(source.config).vocab_size
+    size = cache_bytes(protocol, vocab_size)
+    if size > min(CACHE_LIMIT_BYTES, shutil.disk_usage(folder).free // 2):
+        return {"cached": False}
+    path = cache_path(Path(folder), protocol, source.fingerprint())
+    write_cache(path, load_model(source, impl="reference", threads=threads), windows, vocab_size, progress)
+    return {"cached": True}
+
+
+def quantize(model: str, recipe: str, folder: str, progress: Progress) -> dict[str, Any]:
+    """Write the artifact of one recipe into `folder`. returns {file: its name there}"""
+    from qbench.sources import open_source
+    from quant.artifacts import write_artifact
+    from quant.recipes import get_recipe
+
+    plan = get_recipe(recipe)
+    path = Path(folder) / ("model.gguf" if plan.container == "gguf" else "model")
+    write_artifact(open_source(model), path, recipe=plan)
+    return {"file": path.name}
+
+
+def measure(
+    artifact: str,
+    model: str,
+    eval: dict[str, Any] | None,
+    bench: dict[str, Any] | None,
+    threads: int | None,
+    logits: str,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Speed and memory first, while the process holds nothing else, then quality against the unquantized model."""
+    from qbench.harness.bench import bench as run_bench
+    from qbench.harness.evaluate import evaluate
+
+    metrics: dict[str, Any] = {}
+    if bench is not None:
+        metrics |= run_bench(artifact, threads=threads, progress=progress, **bench)
+    if eval is not None:
+        seconds = metrics.get("seconds", 0.0)
+        metrics |= evaluate(
+            artifact, reference=model, threads=threads, progress=progress, logits_cache=Path(logits), **eval
+        )
+        metrics["seconds"] += seconds
+    return metrics
+
+
+JOBS = {"describe": describe, "reference": reference, "quantize": quantize, "measure": measure}

@@ -1,0 +1,83 @@
+"""The machine that measured: what a reader needs to know of it, and one hash to keep machines apart."""
+
+import hashlib
+import json
+import os
+import platform
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import psutil
+
+from qbench import __version__
+
+# The flags that decide which kernels can run.
+FLAGS = (
+    "avx2",
+    "fma",
+    "f16c",
+    "avx512f",
+    "avx512bw",
+    "avx512vl",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512vbmi",
+    "amx_tile",
+)
+VERSIONED = ("torch", "numpy", "gguf", "tokenizers")
+
+
+@cache
+def machine() -> dict[str, Any]:
+    """{id, cpu, flags, cores, memory_bytes, system, python}: `id` is a hash of what changes speed, not of the host's name."""
+    import cpu_kernels
+
+    processor = _processor()
+    hardware = {
+        "cpu": processor["model name"],
+        "flags": [flag for flag in FLAGS if flag in processor["flags"].split()],
+        "features": list(cpu_kernels.features()),
+        "cores": available_cores(),
+        # Rounded to GiB: kernels of one machine differ by some MiB from boot to boot.
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "architecture": platform.machine(),
+    }
+    digest = hashlib.sha256(json.dumps(hardware, sort_keys=True).encode()).hexdigest()[:12]
+    return {
+        "id": digest,
+        **hardware,
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+
+
+@cache
+def versions() -> dict[str, str]:
+    """qbench's own version and those of the packages whose code runs while measuring."""
+    found = {"qbench": __version__}
+    for package in VERSIONED:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "absent"
+    return found
+
+
+def available_cores() -> int:
+    """Cores that this process may use, which a container or taskset may have cut down."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _processor() -> dict[str, str]:
+    found = {"model name": platform.processor() or "unknown", "flags": ""}
+    try:
+        with open("/proc/cpuinfo") as file:
+            for line in file:
+                name, _, value = line.partition(":")
+                if not name.strip():
+                    break  # the first processor tells for all
+                found[name.strip()] = value.strip()
+    except OSError:
+        pass  # not Linux: the features from CPUID still tell machines apart
+    return found

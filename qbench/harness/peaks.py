@@ -1,0 +1,38 @@
+"""What this machine can do at most, measured in the same run as what is compared with it."""
+
+import time
+from functools import cache
+
+import torch
+
+from qbench.harness.roofline import Peaks
+
+BF16_SIZE = 1024  # three matrices of 2 MB: larger than the inner caches, 2 * 1024**3 operations or about 5 ms
+BF16_REPETITIONS = 5
+
+
+@cache
+def measure_peaks(threads: int) -> Peaks:
+    """Read bandwidth, and peak operations of the arithmetics that kernels use, with this many threads."""
+    import cpu_kernels
+
+    return Peaks(
+        bytes_per_s=cpu_kernels.measure_read_bandwidth(threads),
+        ops_per_s={
+            "fp32": cpu_kernels.measure_fp32_peak(threads),
+            "int8": cpu_kernels.measure_int8_peak(threads),
+            "bf16": _bf16_matmul(),
+        },
+    )
+
+
+def _bf16_matmul() -> float:
+    """Operations per second of torch's own bf16 product at a size that suits it: attainable, a little below the peak."""
+    a = torch.ones(BF16_SIZE, BF16_SIZE, dtype=torch.bfloat16)
+    a @ a  # warm-up: oneDNN builds its kernel on the first call
+    best = float("inf")
+    for _ in range(BF16_REPETITIONS):
+        start = time.perf_counter()
+        a @ a
+        best = min(best, time.perf_counter() - start)
+    return 2 * BF16_SIZE**3 / best

@@ -1,0 +1,68 @@
+"""What is measured: a source, as stored or as a recipe would make it, and the facts that every result repeats."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qbench.harness.commit import code_version
+from qbench.harness.machine import available_cores, machine
+from qbench.harness.memory import weight_statistics
+from quant.errors import InputError
+from quant.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model under test."""
+
+    spec: str
+    recipe: str | None
+    source: Source
+    threads: int
+
+    def facts(self, impls: dict[str, str]) -> dict[str, Any]:
+        """The keys that results of every kind begin with."""
+        weights = weight_statistics(self.source.tensors)
+        return {
+            "model": self.spec,
+            "recipe": self.recipe,
+            "artifact": self.spec if Path(self.spec).exists() else None,
+            **weights,
+            "impls": summarize_impls(impls),
+            "isa": running_isa(),
+            "device": "cpu",
+            "threads": self.threads,
+            "machine": machine()["id"],
+            **code_version(),
+        }
+
+
+def open_subject(spec: str, recipe: str | None = None, threads: int | None = None) -> Subject:
+    """raises InputError for a spec or recipe that is unknown, and for less than one thread"""
+    from qbench.sources import open_source
+
+    if threads is not None and threads < 1:
+        raise InputError(f"threads is {threads}, expected at least 1")
+    source = open_source(spec)
+    if recipe is not None:
+        from quant.quantize import QuantizedSource
+
+        from quant.recipes import get_recipe
+
+        source = QuantizedSource(source, get_recipe(recipe))
+    return Subject(spec, recipe, source, threads or available_cores())
+
+
+def summarize_impls(impls: dict[str, str]) -> dict[str, int]:
+    """Implementation name -> how many linears it runs, the commonest first."""
+    names = list(impls.values())
+    return {name: names.count(name) for name in sorted(set(names), key=lambda name: (-names.count(name), name))}
+
+
+def running_isa() -> str:
+    """The instruction set that kernels are chosen for: the forced one, else the best that this machine has."""
+    import cpu_kernels
+
+    features = cpu_kernels.features()
+    return os.environ.get("QBENCH_ISA") or (features[-1] if features else "scalar")

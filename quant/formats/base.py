@@ -17,6 +17,7 @@ class Format(ABC):
     """
 
     name: str
+    block_size: int  # weights that share a scale; a row is whole blocks (1: any row will do)
     gguf_type: ClassVar[int | None] = None  # ggml_type number where GGUF has the format
 
     @property
@@ -24,9 +25,13 @@ class Format(ABC):
     def bits_per_weight(self) -> float:
         """All stored bits, scales included, over weights (exact for rows of whole blocks)."""
 
-    @abstractmethod
+    def holds_row(self, row_size: int) -> bool:
+        return row_size > 0 and row_size % self.block_size == 0
+
     def check_row(self, row_size: int) -> None:
         """raises InputError if the format cannot hold rows of this many weights."""
+        if not self.holds_row(row_size):
+            raise InputError(f"{self.name} needs rows of a multiple of {self.block_size} weights, got {row_size}")
 
     @abstractmethod
     def size_bytes(self, shape: tuple[int, ...]) -> int:
@@ -55,10 +60,9 @@ class BlockFormat(Format):
     """A GGUF-style format: each row is a run of independent blocks in one part named "blocks".
 
     parts["blocks"] is uint8 [..., K // block_size * block_bytes], and [N, block_bytes] for a 1-D tensor.
-    A subclass gives the two constants and the maths on whole blocks.
+    A subclass gives block_size, block_bytes and the maths on whole blocks.
     """
 
-    block_size: ClassVar[int]  # weights a block
     block_bytes: ClassVar[int]  # bytes a block
     finite_only: ClassVar[bool] = True  # NaN and inf have no code; False where the format keeps them
 
@@ -73,10 +77,6 @@ class BlockFormat(Format):
     @property
     def bits_per_weight(self) -> float:
         return 8 * self.block_bytes / self.block_size
-
-    def check_row(self, row_size: int) -> None:
-        if row_size <= 0 or row_size % self.block_size:
-            raise InputError(f"{self.name} needs rows of a multiple of {self.block_size} weights, got {row_size}")
 
     def size_bytes(self, shape: tuple[int, ...]) -> int:
         self.check_row(rows_of(shape)[1])

@@ -30,6 +30,7 @@ class IntGroupFormat(Format):
         self.name = name
         self.bits = bits
         self.group_size = group_size
+        self.block_size = group_size or 1
 
     @property
     def qmin(self) -> int:
@@ -43,10 +44,6 @@ class IntGroupFormat(Format):
     def bits_per_weight(self) -> float:
         """Codes and group scales; a per-channel scale adds 16 / K, which only size_bytes can know."""
         return self.bits + (16 / self.group_size if self.group_size else 0)
-
-    def check_row(self, row_size: int) -> None:
-        if row_size <= 0 or row_size % (self.group_size or 1):
-            raise InputError(f"{self.name} needs rows of a multiple of {self.group_size or 1} weights, got {row_size}")
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """raises InputError if this is no matrix [N, K] that the format can hold."""

@@ -1,0 +1,55 @@
+"""What the two kinds of artifact can hold."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quant.errors import InputError
+from quant.formats import Format, IntGroupFormat, get_format
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """vectors      format of 1-D tensors: what convert_hf_to_gguf and Hugging Face checkpoints give norms
+    holds        whether an artifact of this kind can hold a format
+    narrower     format -> the one tried next for rows that it cannot hold
+    last_resort  format of rows that neither holds; None: such a row is an error
+    """
+
+    vectors: str
+    holds: Callable[[Format], bool]
+    narrower: dict[str, str]
+    last_resort: str | None
+
+
+CONTAINERS = {
+    "gguf": Container(
+        vectors="f32",
+        holds=lambda fmt: fmt.gguf_type is not None,
+        # As llama.cpp falls back from super-blocks of 256 to blocks of 32. Where a row is no multiple of 32
+        # llama.cpp takes f16 after a K-quant and refuses Q4_0 and Q8_0; here all of them become f16.
+        narrower={"q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"},
+        last_resort="f16",
+    ),
+    "hf": Container(
+        vectors="bf16",
+        holds=lambda fmt: fmt.name in ("f32", "f16", "bf16") or isinstance(fmt, IntGroupFormat),
+        narrower={},
+        last_resort=None,
+    ),
+}
+
+
+def fit_row(name: str, format_name: str, row_size: int, container: str) -> str:
+    """This format, or the first of its fallbacks that holds rows of this size.
+
+    raises   InputError naming tensor, row and format where none does
+    """
+    fallbacks = CONTAINERS[container].narrower.get(format_name), CONTAINERS[container].last_resort
+    for candidate in (format_name, *fallbacks):
+        if candidate is not None and get_format(candidate).holds_row(row_size):
+            return candidate
+    block_size = get_format(format_name).block_size
+    raise InputError(
+        f"{name}: {format_name} needs rows of a multiple of {block_size} weights, got {row_size}; "
+        "use another recipe, or a YAML recipe that gives it another format"
+    )

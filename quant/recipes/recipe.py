@@ -1,0 +1,76 @@
+"""Recipe: what each tensor of a model becomes, and why."""
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from quant.errors import InputError
+from quant.formats import get_format
+from quant.formats.base import rows_of
+from quant.recipes.containers import CONTAINERS, fit_row
+from quant.recipes.model_facts import ModelFacts, facts_of
+from quant.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPlan:
+    """The format a tensor is given, and the rule that gave it, for `qbench quantize --plan`."""
+
+    format: str
+    reason: str
+
+
+class Policy(Protocol):
+    """Chooses a format for every tensor of two or more dimensions."""
+
+    @property
+    def formats(self) -> frozenset[str]:
+        """Every format this policy may choose."""
+        ...
+
+    def choose(self, name: str, row_size: int, model: ModelFacts) -> TensorPlan: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """container "gguf" or "hf"; method a name of quant.methods.
+
+    raises   InputError if the container cannot hold a format of the policy
+    """
+
+    name: str
+    container: str
+    method: str
+    policy: Policy
+
+    def __post_init__(self) -> None:
+        container = CONTAINERS[self.container]
+        for name in sorted(self.policy.formats):
+            if not container.holds(get_format(name)):
+                raise InputError(f"recipe {self.name}: a {self.container} artifact cannot hold {name}")
+
+    def in_container(self, container: str) -> "Recipe":
+        """This recipe for an artifact of the other kind.
+
+        raises   InputError where its formats do not exist there
+        """
+        return replace(self, container=container)
+
+    def plan(self, source: Source) -> dict[str, TensorPlan]:
+        """Canonical name -> TensorPlan, in the order of source.tensors.
+
+        raises   InputError for a row that its format cannot hold and the container has no fallback for
+        """
+        model = facts_of(source)
+        return {name: self._plan_one(name, info.shape, model) for name, info in source.tensors.items()}
+
+    def _plan_one(self, name: str, shape: tuple[int, ...], model: ModelFacts) -> TensorPlan:
+        if len(shape) == 1:
+            vectors = CONTAINERS[self.container].vectors
+            return TensorPlan(vectors, f"vector: {vectors} in {self.container}")
+        row_size = rows_of(shape)[1]
+        chosen = self.policy.choose(name, row_size, model)
+        format_name = fit_row(name, chosen.format, row_size, self.container)
+        if format_name == chosen.format:
+            return chosen
+        block_size = get_format(chosen.format).block_size
+        return TensorPlan(format_name, f"fallback: row {row_size} is no multiple of {block_size} ({chosen.format})")

@@ -1,0 +1,71 @@
+"""Bytes worked out by hand from the layouts drawn in the formats."""
+
+import numpy as np
+import pytest
+
+from quant.formats import get_format
+
+HALF_ONE = [0x00, 0x3C]  # float16 1.0, little endian
+
+
+def ramp(size: int, first: int, last: int) -> np.ndarray:
+    """[1, size]: first, first + 1, ... and last at the end, 0 between"""
+    row = np.zeros((1, size), dtype=np.float32)
+    row[0, 0], row[0, 1], row[0, -1] = first, first + 1, last
+    return row
+
+
+def blocks_of(name: str, weight: np.ndarray) -> list[int]:
+    return get_format(name).quantize_ref(weight).parts["blocks"][0].tolist()
+
+
+def test_q8_0():
+    # absmax 127 makes d = 1; the codes are the weights in two's complement.
+    assert blocks_of("q8_0", ramp(32, -127, 5)) == [*HALF_ONE, 0x81, 0x82, *[0] * 29, 5]
+
+
+def test_q4_0():
+    # -8 takes code 0 with d = 1; -7 is code 1, 0 is code 8, 5 is code 13 in the high nibble of the last byte.
+    assert blocks_of("q4_0", ramp(32, -8, 5)) == [*HALF_ONE, 0x80, 0x81, *[0x88] * 13, 0xD8]
+
+
+def test_q5_0():
+    # Codes 0, 1, 16 ... 16, 21: the fifth bit is set from weight 2 on.
+    assert blocks_of("q5_0", ramp(32, -16, 5)) == [*HALF_ONE, 0xFC, 0xFF, 0xFF, 0xFF, 0x00, 0x01, *[0] * 13, 0x50]
+
+
+def test_q5_1():
+    # m = 0 and d = 1: codes are the weights.
+    assert blocks_of("q5_1", ramp(32, 0, 31)) == [*HALF_ONE, 0, 0, 0, 0, 0, 0x80, 0x00, 0x01, *[0] * 13, 0xF0]
+
+
+def test_bf16_rounds_ties_to_even():
+    bits = np.array([[0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF, 0x7F800001]], dtype=np.uint32)
+    upper = get_format("bf16").quantize_ref(bits.view(np.float32)).parts["blocks"].view("<u2")[0]
+    assert [hex(value) for value in upper] == ["0x3f80", "0x3f82", "0x3f81", "0x3f80", "0x7fc0"]
+
+
+@pytest.mark.parametrize("name, at", [("q4_k", 16), ("q5_k", 48)])
+def test_k_affine_header_and_first_codes(name, at):
+    qmax = {"q4_k": 15, "q5_k": 31}[name]
+    row = np.zeros((1, 256), dtype=np.float32)
+    row[0, :32] = np.arange(32) * qmax // 31 * 63.0  # scale 63 and minimum 0 in the first sub-block alone
+    data = blocks_of(name, row)
+    assert data[:4] == [*HALF_ONE, 0, 0]
+    assert data[4:16] == [63, *[0] * 11]
+    low = np.arange(32) * qmax // 31 & 15  # the second sub-block's codes, all 0, are the high nibbles
+    assert data[at : at + 32] == low.tolist()
+    if name == "q5_k":
+        assert data[16:48] == (np.arange(32) * qmax // 31 >> 4).tolist()
+
+
+def test_q6_k_codes_and_scales():
+    row = np.zeros((1, 256), dtype=np.float32)
+    row[0, :16] = np.arange(-32, 32, 4) * 64.0  # scale of largest magnitude: -128 times d, so d = -0.5
+    data = blocks_of("q6_k", row)
+    assert data[208:] == [0x00, 0xB8]
+    assert data[192:208] == [0x80, *[0] * 15]
+    codes = np.arange(0, 64, 4)
+    assert data[:16] == (codes & 15).tolist()
+    zero = 2 << 2 | 2 << 4 | 2 << 6  # the other three runs hold weights of 0: code 32
+    assert data[128:144] == (codes >> 4 | zero).tolist()

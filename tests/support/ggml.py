@@ -1,0 +1,44 @@
+"""libggml through ctypes, from llama-cpp-python: the oracle for the bytes and errors of GGUF formats."""
+
+import ctypes
+import importlib.util
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+_spec = importlib.util.find_spec("llama_cpp")
+_found = sorted(Path(_spec.origin).parent.glob("lib/libggml-base.so")) if _spec and _spec.origin else []
+
+needs_ggml = pytest.mark.skipif(not _found, reason="llama-cpp-python (libggml) is not installed")
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(_found[0]))
+    library.ggml_row_size.restype = ctypes.c_size_t
+    library.ggml_row_size.argtypes = [ctypes.c_int, ctypes.c_int64]
+    library.ggml_quantize_chunk.restype = ctypes.c_size_t
+    library.ggml_quantize_chunk.argtypes = [
+        ctypes.c_int,  # type
+        ctypes.c_void_p,  # source floats
+        ctypes.c_void_p,  # destination
+        ctypes.c_int64,  # first weight
+        ctypes.c_int64,  # rows
+        ctypes.c_int64,  # weights a row
+        ctypes.c_void_p,  # importance matrix
+    ]
+    return library
+
+
+def ggml_quantize(weight: np.ndarray, gguf_type: int) -> np.ndarray:
+    """weight [N, K] float32 -> [N, row bytes] uint8, as ggml_quantize_chunk does without an importance matrix"""
+    weight = np.ascontiguousarray(weight, dtype=np.float32)
+    num_rows, row_size = weight.shape
+    data = np.empty((num_rows, _library().ggml_row_size(gguf_type, row_size)), dtype=np.uint8)
+    written = _library().ggml_quantize_chunk(
+        gguf_type, weight.ctypes.data, data.ctypes.data, 0, num_rows, row_size, None
+    )
+    assert written == data.nbytes
+    return data

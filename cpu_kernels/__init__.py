@@ -1,5 +1,31 @@
-"""C++ kernels for the CPU, chosen at run time by what this machine can do."""
+"""C++ kernels for the CPU, chosen at run time by what this machine can do.
 
-from cpu_kernels._ext import features
+QBENCH_ISA=scalar|avx2|avx512|avx512_vnni|avx512_bf16|amx: nothing above this instruction set is chosen, and a name
+that this machine cannot do is a RuntimeError. `isa=` of a call names one implementation exactly.
+"""
 
-__all__ = ["features"]
+from cpu_kernels._ext import (
+    PackedQ8_0,
+    chosen_isa,
+    features,
+    get_num_threads,
+    measure_fp32_peak,
+    measure_int8_peak,
+    measure_read_bandwidth,
+    op_table,
+    set_num_threads,
+)
+from cpu_kernels.linear_q8_0 import linear_q8_0_ref
+
+__all__ = [
+    "PackedQ8_0",
+    "chosen_isa",
+    "features",
+    "get_num_threads",
+    "linear_q8_0_ref",
+    "measure_fp32_peak",
+    "measure_int8_peak",
+    "measure_read_bandwidth",
+    "op_table",
+    "set_num_threads",
+]

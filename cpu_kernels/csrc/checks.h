@@ -1,0 +1,52 @@
+// Arguments from Python, checked before a byte is touched: what we got, what we expected.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace qk {
+
+namespace nb = nanobind;
+
+using Array = nb::ndarray<nb::ro, nb::device::cpu>;  // NumPy, or a torch tensor on the CPU
+
+template <class AnyArray>
+std::string describe(const AnyArray& array) {
+    const auto dtype = array.dtype();
+    const char* const kinds[] = {"int", "uint", "float", "void", "bfloat", "complex", "bool"};
+    std::string text = dtype.code < 7 ? kinds[dtype.code] : "dtype";
+    text += std::to_string(dtype.bits) + " [";
+    for (size_t i = 0; i < array.ndim(); i++) text += (i ? ", " : "") + std::to_string(array.shape(i));
+    return text + "]";
+}
+
+template <class AnyArray>
+void require_matrix(const AnyArray& array, const char* name, nb::dlpack::dtype dtype, const std::string& expected) {
+    const std::string got = std::string(name) + ": got " + describe(array);
+    if (array.dtype() != dtype) throw nb::type_error((got + ", expected " + expected).c_str());
+    if (array.ndim() != 2) throw std::invalid_argument(got + ", expected " + expected);
+    const auto rows = static_cast<int64_t>(array.shape(0)), columns = static_cast<int64_t>(array.shape(1));
+    const bool contiguous = (columns <= 1 || array.stride(1) == 1) && (rows <= 1 || array.stride(0) == columns);
+    if (!contiguous && rows * columns > 0)
+        throw std::invalid_argument(got + " with strides " + std::to_string(array.stride(0)) + ", " +
+                                    std::to_string(array.stride(1)) + ", expected contiguous rows");
+}
+
+template <class AnyArray>
+void require_columns(const AnyArray& array, const char* name, int64_t columns) {
+    if (static_cast<int64_t>(array.shape(1)) != columns)
+        throw std::invalid_argument(std::string(name) + ": got " + describe(array) + ", expected " +
+                                    std::to_string(columns) + " columns");
+}
+
+// A new NumPy array [rows, columns] of float32, not initialised.
+nb::object empty_float32(int64_t rows, int64_t columns);
+
+// The memory of a writable float32 [rows, columns], contiguous.
+float* require_output(nb::handle out, const char* name, int64_t rows, int64_t columns);
+
+}  // namespace qk

@@ -1,0 +1,65 @@
+// Which implementation of an op runs: a table per op, best first, over what this machine can do.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "isa.h"
+
+namespace qk {
+
+// A row of an op's table. `Kernels` holds the op's function pointers.
+template <class Kernels>
+struct Impl {
+    Isa isa;
+    Features required;
+    Kernels kernels;
+
+    bool available() const { return (detect() & required) == required; }
+};
+
+// The instruction set of this name. Throws std::runtime_error where it is unknown or this machine has it not.
+Isa parse_isa(std::string_view name, std::string_view asked_by);
+
+// QBENCH_ISA, or the best there is: nothing above this level runs unless a call asks for it by name.
+// Throws like parse_isa. Reads the environment, so call it where nothing writes it (with the GIL held).
+Isa highest_allowed_isa();
+
+// std::runtime_error that names what the op has on this machine.
+[[noreturn]] void throw_no_such_impl(std::string_view op, Isa asked, const std::string& available);
+
+// The implementation that `isa` names exactly, or the first of the table at or below QBENCH_ISA.
+template <class Kernels>
+const Impl<Kernels>& choose(std::string_view op, std::span<const Impl<Kernels>> table,
+                            std::optional<std::string_view> isa) {
+    const Isa level = isa ? parse_isa(*isa, "isa") : highest_allowed_isa();
+    std::string available;
+    for (const auto& impl : table) {
+        if (!impl.available()) continue;
+        if (isa ? impl.isa == level : impl.isa <= level) return impl;
+        available += (available.empty() ? "" : ", ") + std::string(name_of(impl.isa));
+    }
+    throw_no_such_impl(op, level, available);
+}
+
+// What `op_table()` shows of one implementation.
+struct OpRow {
+    std::string op;
+    Isa isa;
+    Features required;
+    bool available;
+    bool chosen;
+};
+
+template <class Kernels>
+void append_rows(std::vector<OpRow>& rows, std::string_view op, std::span<const Impl<Kernels>> table) {
+    const auto& chosen = choose(op, table, std::nullopt);
+    for (const auto& impl : table)
+        rows.push_back({std::string(op), impl.isa, impl.required, impl.available(), &impl == &chosen});
+}
+
+}  // namespace qk

@@ -1,0 +1,102 @@
+#include "roofline/roofline.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+#include "buffer.h"
+#include "thread_pool.h"
+
+namespace qk::roofline {
+namespace {
+
+constexpr Impl<ReadKernel> read_impls[] = {
+#if QK_X86_KERNELS
+    {Isa::avx512, bit(Isa::avx512), {avx512::read}},
+    {Isa::avx2, bit(Isa::avx2), {avx2::read}},
+#endif
+    {Isa::scalar, bit(Isa::scalar), {scalar::read}},
+};
+
+constexpr Impl<PeakKernel> int8_impls[] = {
+#if QK_X86_KERNELS
+    {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni), {avx512_vnni::int8_chains}},
+    {Isa::avx2, bit(Isa::avx2), {avx2::int8_chains}},
+#endif
+    {Isa::scalar, bit(Isa::scalar), {scalar::int8_chains}},
+};
+
+constexpr Impl<PeakKernel> fp32_impls[] = {
+#if QK_X86_KERNELS
+    {Isa::avx512, bit(Isa::avx512), {avx512::fp32_chains}},
+    {Isa::avx2, bit(Isa::avx2), {avx2::fp32_chains}},
+#endif
+    {Isa::scalar, bit(Isa::scalar), {scalar::fp32_chains}},
+};
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+constexpr double measure_seconds = 0.3;
+
+// The highest of the rates that `run` returns within measure_seconds: what the machine can do, as other work on
+// it only ever slows a run down.
+template <class Run>
+double best_rate(const Run& run) {
+    double best = 0;
+    const auto start = Clock::now();
+    do {
+        const auto begin = Clock::now();
+        const double amount = run();
+        best = std::max(best, amount / seconds_since(begin));
+    } while (seconds_since(start) < measure_seconds);
+    return best;
+}
+
+ThreadPool make_pool(int64_t threads) {
+    if (threads < 1 || threads > 1024)
+        throw std::invalid_argument("threads: got " + std::to_string(threads) + ", expected 1 to 1024");
+    return ThreadPool(static_cast<int>(threads));
+}
+
+double peak(int64_t threads, const PeakKernel& kernel) {
+    ThreadPool pool = make_pool(threads);
+    constexpr int tasks_per_thread = 8;
+    constexpr int64_t repeats = 1 << 14;  // about 0.1 ms a task with 16 chains at one a cycle
+    return best_rate([&] {
+        std::atomic<int64_t> operations{0};
+        pool.run(threads * tasks_per_thread, [&](int64_t) { operations += kernel.run(repeats); });
+        return static_cast<double>(operations.load());
+    });
+}
+
+}  // namespace
+
+std::span<const Impl<ReadKernel>> read_table() { return read_impls; }
+std::span<const Impl<PeakKernel>> int8_table() { return int8_impls; }
+std::span<const Impl<PeakKernel>> fp32_table() { return fp32_impls; }
+
+double read_bandwidth(int64_t threads) {
+    const ReadKernel kernel = choose("read_bandwidth", read_table(), std::nullopt).kernels;
+    ThreadPool pool = make_pool(threads);
+    constexpr int64_t size = int64_t{512} << 20;  // 16 times a 32 MiB L3
+    constexpr int64_t task_size = int64_t{1} << 20;
+    Buffer buffer(size);
+    // Written first: pages never written are all one and the same page of zeros.
+    pool.run(size / task_size, [&](int64_t i) { std::memset(buffer.data() + i * task_size, 1, task_size); });
+    std::atomic<uint64_t> sum{0};
+    return best_rate([&] {
+        pool.run(size / task_size, [&](int64_t i) { sum += kernel.read(buffer.data() + i * task_size, task_size); });
+        return static_cast<double>(size);
+    });
+}
+
+double int8_peak(int64_t threads) { return peak(threads, choose("int8_peak", int8_table(), std::nullopt).kernels); }
+
+double fp32_peak(int64_t threads) { return peak(threads, choose("fp32_peak", fp32_table(), std::nullopt).kernels); }
+
+}  // namespace qk::roofline

@@ -1,0 +1,140 @@
+#include "thread_pool.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#if defined(__linux__)
+#include <pthread.h>
+#include <sched.h>
+#endif
+
+namespace qk {
+namespace {
+
+// About 10 us at 3 GHz with 40 cycles a pause: longer than the Python between two kernels of one layer, far
+// shorter than a time slice that torch's threads would lose.
+constexpr int spins_before_sleep = 800;
+
+inline void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+// Returns the value once it differs from `old`.
+int wait_for_change(const std::atomic<int>& value, int old) {
+    for (int i = 0; i < spins_before_sleep; i++) {
+        const int now = value.load(std::memory_order_acquire);
+        if (now != old) return now;
+        pause();
+    }
+    value.wait(old, std::memory_order_acquire);
+    return value.load(std::memory_order_acquire);
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int num_threads) {
+    for (int i = 1; i < num_threads; i++) workers_.emplace_back([this] { work(); });
+}
+
+ThreadPool::~ThreadPool() {
+    stopping_ = true;
+    jobs_posted_++;
+    jobs_posted_.notify_all();
+    for (auto& worker : workers_) worker.join();
+}
+
+void ThreadPool::run(int64_t num_tasks, Call call, const void* context) {
+    std::unique_lock lock(one_job_, std::try_to_lock);
+    if (!lock || workers_.empty() || num_tasks == 1) {
+        for (int64_t i = 0; i < num_tasks; i++) call(context, i);
+        return;
+    }
+    call_ = call;
+    context_ = context;
+    num_tasks_ = num_tasks;
+    next_task_.store(0, std::memory_order_relaxed);
+    gate_.store(gate_open, std::memory_order_release);
+    jobs_posted_.fetch_add(1, std::memory_order_release);
+    jobs_posted_.notify_all();
+    take_tasks();
+    int inside = gate_.fetch_and(~gate_open, std::memory_order_acq_rel) & ~gate_open;
+    while (inside != 0) inside = wait_for_change(gate_, inside);
+}
+
+void ThreadPool::work() {
+    int seen = 0;
+    for (;;) {
+        seen = wait_for_change(jobs_posted_, seen);
+        if (stopping_) return;
+        if (!enter()) continue;
+        take_tasks();
+        if (gate_.fetch_sub(1, std::memory_order_acq_rel) == 1) gate_.notify_one();
+    }
+}
+
+void ThreadPool::take_tasks() {
+    for (int64_t i; (i = next_task_.fetch_add(1, std::memory_order_relaxed)) < num_tasks_;) call_(context_, i);
+}
+
+bool ThreadPool::enter() {
+    int gate = gate_.load(std::memory_order_relaxed);
+    while (gate & gate_open)
+        if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acquire)) return true;
+    return false;
+}
+
+namespace {
+
+struct Shared {
+    std::mutex mutex;
+    std::shared_ptr<ThreadPool> pool;
+    int num_threads = 0;  // 0: as many as this process may use
+};
+
+// Never destroyed: joining threads from a static destructor can hang an interpreter on its way out.
+Shared* shared = new Shared;
+
+int usable_cpus() {
+#if defined(__linux__)
+    cpu_set_t cpus;
+    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) return CPU_COUNT(&cpus);
+#endif
+    return std::max(1u, std::thread::hardware_concurrency());
+}
+
+// The child of a fork has one thread, and perhaps a lock that no one will open: leave the old behind.
+[[maybe_unused]] void start_over_after_fork() {
+    auto* fresh = new Shared;
+    fresh->num_threads = shared->num_threads;
+    shared = fresh;
+}
+
+}  // namespace
+
+std::shared_ptr<ThreadPool> thread_pool() {
+#if defined(__linux__)
+    [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, start_over_after_fork);
+#endif
+    std::lock_guard lock(shared->mutex);
+    if (!shared->pool)
+        shared->pool = std::make_shared<ThreadPool>(shared->num_threads ? shared->num_threads : usable_cpus());
+    return shared->pool;
+}
+
+void set_num_threads(int64_t num_threads) {
+    constexpr int64_t most = 1024;
+    if (num_threads < 1 || num_threads > most)
+        throw std::invalid_argument("num_threads: got " + std::to_string(num_threads) + ", expected 1 to " +
+                                    std::to_string(most));
+    std::shared_ptr<ThreadPool> retired;  // joins its threads after the lock is open again
+    std::lock_guard lock(shared->mutex);
+    shared->num_threads = static_cast<int>(num_threads);
+    if (shared->pool && shared->pool->num_threads() != num_threads) retired = std::move(shared->pool);
+}
+
+}  // namespace qk

@@ -1,0 +1,64 @@
+// Threads that wait for work, and one loop over tasks.
+//
+// Workers spin for a few microseconds after a job, since the next kernel of a decode step follows at once, and
+// then sleep on a futex: torch's OpenMP threads run between our kernels, and two runtimes that both spin on the
+// same cores halve each other. The caller takes tasks too and waits only for workers that took one, so a worker
+// that the system has not woken yet delays nobody.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace qk {
+
+class ThreadPool {
+public:
+    explicit ThreadPool(int num_threads);  // the caller counts as one of them
+    ~ThreadPool();
+    ThreadPool(const ThreadPool&) = delete;
+
+    int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+    // Calls task(i) for each i in [0, num_tasks), in any order, on any thread; returns when all are done.
+    // The task must not throw. A second caller at the same time does its tasks alone on its own thread.
+    template <class Task>
+    void run(int64_t num_tasks, const Task& task) {
+        run(num_tasks, [](const void* context, int64_t i) { (*static_cast<const Task*>(context))(i); }, &task);
+    }
+
+private:
+    using Call = void (*)(const void* context, int64_t i);
+
+    void run(int64_t num_tasks, Call call, const void* context);
+    void work();
+    void take_tasks();
+    bool enter();
+
+    // The job. Written while the gate is closed and empty, read by those who entered.
+    Call call_ = nullptr;
+    const void* context_ = nullptr;
+    int64_t num_tasks_ = 0;
+    std::atomic<int64_t> next_task_{0};
+
+    // Bit 30: the job may be entered. Below: how many workers are inside.
+    static constexpr int gate_open = 1 << 30;
+    std::atomic<int> gate_{0};
+    std::atomic<int> jobs_posted_{0};  // workers sleep until it changes
+    std::atomic<bool> stopping_{false};
+
+    std::mutex one_job_;
+    std::vector<std::thread> workers_;
+};
+
+// The pool that every kernel uses, made at its first use with as many threads as this process has CPUs. After a
+// fork the child makes its own, as threads do not survive a fork. Results never depend on the number of threads.
+std::shared_ptr<ThreadPool> thread_pool();
+
+// From the next kernel on. Throws std::invalid_argument unless 1 <= num_threads <= 1024.
+void set_num_threads(int64_t num_threads);
+
+}  // namespace qk

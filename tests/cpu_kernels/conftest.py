@@ -1,0 +1,49 @@
+"""Each implementation in turn, and the list of instruction sets that a run did not exercise."""
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+import cpu_kernels
+
+ISAS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")
+_ran = pytest.StashKey[dict[str, set[str]]]()
+
+
+@pytest.fixture(params=[row["impl"] for row in cpu_kernels.op_table() if row["op"] == "linear_q8_0"])
+def isa(request):
+    """Each implementation of linear_q8_0 in turn; one that this machine cannot run is a skip."""
+    if request.param not in cpu_kernels.features():
+        pytest.skip(f"this machine has no {request.param}")
+    return request.param
+
+
+@pytest.fixture
+def matmul(request):
+    """PackedQ8_0.matmul under one implementation, which must say itself that it was the one that ran."""
+    ran = request.config.stash.setdefault(_ran, defaultdict(set))
+
+    def run(packed: cpu_kernels.PackedQ8_0, x: np.ndarray, isa: str, **kwargs) -> np.ndarray:
+        y = packed.matmul(x, isa=isa, **kwargs)
+        assert packed.last_isa == isa
+        ran["linear_q8_0"].add(isa)
+        return y
+
+    return run
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    ran = config.stash.get(_ran, None)
+    if ran is None:
+        return
+    terminalreporter.section("cpu_kernels: exercised")
+    rows = {(row["op"], row["impl"]) for row in cpu_kernels.op_table()}
+    for op, names in ran.items():
+        terminalreporter.line(f"{op}: {', '.join(name for name in ISAS if name in names)}")
+        for name in ISAS:
+            if name in names:
+                continue
+            reasons = [] if (op, name) in rows else ["no kernel"]
+            reasons += [] if name in cpu_kernels.features() else ["not on this machine"]
+            terminalreporter.line(f"{op}: NOT exercised: {name} ({', '.join(reasons) or 'its tests did not run'})")

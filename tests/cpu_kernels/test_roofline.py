@@ -1,0 +1,34 @@
+import pytest
+
+import cpu_kernels
+
+MEASURES = {
+    "read_bandwidth": cpu_kernels.measure_read_bandwidth,
+    "int8_peak": cpu_kernels.measure_int8_peak,
+    "fp32_peak": cpu_kernels.measure_fp32_peak,
+}
+# No machine that runs this is outside these by a factor: per thread, bytes/s or operations/s.
+PLAUSIBLE = {"read_bandwidth": (1e8, 1e12), "int8_peak": (1e8, 1e14), "fp32_peak": (1e8, 1e13)}
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_measures_something_plausible(name):
+    low, high = PLAUSIBLE[name]
+    assert low < MEASURES[name](1) < high
+
+
+@pytest.mark.parametrize("name", ["int8_peak", "fp32_peak"])
+@pytest.mark.parametrize("isa", ["scalar", "avx2"])
+def test_runs_under_a_forced_isa(monkeypatch, name, isa):
+    if isa not in cpu_kernels.features():
+        pytest.skip(f"this machine has no {isa}")
+    monkeypatch.setenv("QBENCH_ISA", isa)
+    assert cpu_kernels.chosen_isa(name) == isa
+    low, high = PLAUSIBLE[name]
+    assert low < MEASURES[name](1) < high
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_bad_threads(name):
+    with pytest.raises(ValueError, match="got 0, expected 1 to 1024"):
+        MEASURES[name](0)

@@ -1,0 +1,93 @@
+"""Outputs appear whole or not at all: a temporary name in the same folder, fsync, then one rename."""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from quant.errors import InputError
+
+
+@contextmanager
+def atomic_file(path: Path, *, replaces: Callable[[Path], bool] = Path.is_file) -> Iterator[Path]:
+    """Yields a temporary path; when the block ends well it becomes `path`, otherwise it is removed.
+
+    replaces   says of an existing `path` whether it may be replaced
+    raises     InputError for a missing or unwritable folder, an existing `path` that is something else, a full disk
+    """
+    with _temporary(path, replaces) as temp:
+        yield temp
+        _fsync(temp)
+        os.replace(temp, path)
+
+
+@contextmanager
+def atomic_dir(path: Path, *, replaces: Callable[[Path], bool]) -> Iterator[Path]:
+    """As `atomic_file` for a directory; the yielded one exists and is empty.
+
+    A directory cannot be replaced in one rename, so an old one steps aside first and comes back on failure.
+    """
+    with _temporary(path, replaces) as temp:
+        temp.mkdir()
+        yield temp
+        for file in sorted(temp.iterdir()):
+            _fsync(file)
+        _fsync(temp)
+        aside = path.with_name(f".{path.name}.old-{os.getpid()}")
+        had_old = path.exists()
+        if had_old:
+            os.rename(path, aside)
+        try:
+            os.rename(temp, path)
+        except OSError:
+            if had_old:
+                os.rename(aside, path)
+            raise
+        if had_old:
+            shutil.rmtree(aside)
+
+
+def check_space(folder: Path, needed_bytes: int) -> None:
+    """raises InputError if `folder`'s disk cannot take `needed_bytes`, before the work instead of after it."""
+    free = shutil.disk_usage(folder).free
+    if needed_bytes > free:
+        raise InputError(f"{folder}: {needed_bytes} bytes are needed and {free} are free; write to another disk")
+
+
+@contextmanager
+def _temporary(path: Path, replaces: Callable[[Path], bool]) -> Iterator[Path]:
+    folder = path.parent
+    if not folder.is_dir():
+        raise InputError(f"{path}: the folder {folder} does not exist; make it first")
+    if os.path.lexists(path) and not replaces(path):
+        raise InputError(f"{path} exists and is something else; remove it or write to another name")
+    temp = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        yield temp
+        _fsync(folder)
+    except OSError as error:
+        raise InputError(f"{path}: cannot write: {_reason(error)}") from error
+    finally:
+        if temp.is_dir():
+            shutil.rmtree(temp, ignore_errors=True)
+        else:
+            temp.unlink(missing_ok=True)
+
+
+def _reason(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full; free some space or write to another disk"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "permission denied; choose a folder that you may write to"
+    # numpy's tofile reports a short write without an errno.
+    return error.strerror or f"{error} (is the disk full?)"
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

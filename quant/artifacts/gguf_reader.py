@@ -1,0 +1,91 @@
+"""A GGUF model as a Source: Hugging Face names, row order and config, bytes as they lie in the file."""
+
+from pathlib import Path
+
+from quant.artifacts.architecture import ExpectedTensor, expected_tensors, sizes
+from quant.artifacts.file_bytes import combine, read_span, sha256_file
+from quant.artifacts.gguf_config import config_from_metadata
+from quant.artifacts.gguf_header import GGUFTensor
+from quant.artifacts.gguf_shards import read_shards, shard_paths
+from quant.artifacts.gguf_tokenizer import tokenizer_from_metadata
+from quant.artifacts.rope import rope_of, rows_to_halves
+from quant.errors import InputError
+from quant.formats import get_format
+from quant.formats.base import rows_of
+from quant.qtensor import QTensor
+from quant.source import TensorInfo
+
+ROPE_FREQS = "rope_freqs.weight"
+
+
+class GGUFSource:
+    """Source over one .gguf file or all of its shards; the whole header is checked when it opens.
+
+    raises   InputError, naming the file, for all that is not a whole model of a known architecture
+    """
+
+    def __init__(self, path: Path, spec: str | None = None) -> None:
+        self.spec = spec or str(path)
+        self.path = path
+        self._paths = shard_paths(path)
+        header = read_shards(path)
+        self.metadata = header.metadata
+        self.config = _config(header.metadata, header.tensors, str(path))
+        self._expected = expected_tensors(self.config, str(path))
+        rope_of(self.config, str(path))
+        self._stored = _match(self._expected, header.tensors, str(path))
+        self.tensors = {
+            name: TensorInfo(tensor.shape, tensor.format, tensor.size_bytes) for name, tensor in self._stored.items()
+        }
+        self.tokenizer = tokenizer_from_metadata(header.metadata, self.config["vocab_size"], str(path))
+
+    def read(self, name: str) -> QTensor:
+        qtensor = read_tensor(self._stored[name])
+        heads = self._expected[name].heads
+        return qtensor.take_rows(rows_to_halves(qtensor.shape[0], heads)) if heads else qtensor
+
+    def fingerprint(self) -> str:
+        return combine([sha256_file(path) for path in self._paths])
+
+
+def read_tensor(tensor: GGUFTensor) -> QTensor:
+    """The tensor's bytes, rows in the file's order."""
+    rows, _ = rows_of(tensor.shape)
+    data = read_span(tensor.path, tensor.start, tensor.size_bytes)
+    return QTensor(tensor.format, tensor.shape, {"blocks": data.reshape(*rows, -1)})
+
+
+def _config(metadata: dict, tensors: dict[str, GGUFTensor], where: str) -> dict:
+    embedding = tensors.get("token_embd.weight")
+    if embedding is None:
+        raise InputError(f"{where}: tensor 'token_embd.weight' is missing; this is no language model")
+    factors = None
+    if ROPE_FREQS in tensors:
+        stored = read_tensor(tensors[ROPE_FREQS])
+        if len(stored.shape) != 1:
+            raise InputError(f"{where}: tensor {ROPE_FREQS!r} has shape {stored.shape}, expected one dimension")
+        factors = get_format(stored.format).dequantize_ref(stored)
+    tied = "output.weight" not in tensors
+    config = config_from_metadata(metadata, embedding.shape[0], tied, factors, where)
+    num_pairs = sizes(config, where)["head_dim"] // 2
+    if factors is not None and len(factors) != num_pairs:
+        raise InputError(f"{where}: tensor {ROPE_FREQS!r} has {len(factors)} factors, expected {num_pairs}")
+    return config
+
+
+def _match(expected: dict[str, ExpectedTensor], tensors: dict[str, GGUFTensor], where: str) -> dict[str, GGUFTensor]:
+    """Canonical name -> stored tensor. raises InputError where one is missing, unknown or of another shape."""
+    stored = {}
+    for name, want in expected.items():
+        tensor = tensors.get(want.gguf_name)
+        if tensor is None:
+            raise InputError(f"{where}: tensor {want.gguf_name!r} is missing; the file is incomplete")
+        if tensor.shape != want.shape:
+            raise InputError(
+                f"{where}: tensor {want.gguf_name!r} has shape {tensor.shape}, its metadata says {want.shape}"
+            )
+        stored[name] = tensor
+    unknown = set(tensors) - {want.gguf_name for want in expected.values()} - {ROPE_FREQS}
+    if unknown:
+        raise InputError(f"{where}: tensor {min(unknown)!r} is none of this architecture's; it would be lost")
+    return stored

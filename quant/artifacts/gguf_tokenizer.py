@@ -1,0 +1,89 @@
+"""A tokenizer between its two homes: `tokenizers` JSON and GGUF's tokenizer.ggml.* keys.
+
+GGUF knows two kinds of BPE. "llama" (SentencePiece): characters with byte fallback, merges ordered by the score of
+what they make. "gpt2" (byte-level): bytes written as printable characters, merges listed, words cut by a named
+pre-tokenizer.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from quant.artifacts import gguf_tokenizer_bpe as byte_level
+from quant.artifacts import gguf_tokenizer_spm as sentencepiece
+from quant.artifacts.gguf_vocabulary import Vocabulary, special_tokens, vocabulary_from_json, vocabulary_from_metadata
+from quant.artifacts.json_file import parse_json
+from quant.errors import InputError
+from quant.source import TokenizerInfo
+
+KINDS = {sentencepiece.MODEL: sentencepiece, byte_level.MODEL: byte_level}
+NONE = ("no_vocab", "none")  # what llama.cpp calls a model without a tokenizer
+
+
+def metadata_from_tokenizer(tokenizer: TokenizerInfo | None, vocab_size: int, where: str) -> dict[str, Any]:
+    """tokenizer.ggml.* keys. raises InputError for a tokenizer that GGUF's two kinds cannot say."""
+    if tokenizer is None:
+        return {"tokenizer.ggml.model": NONE[0]}
+    document = parse_json(tokenizer.json.encode(), f"{where}: tokenizer")
+    model = document.get("model")
+    if not isinstance(model, Mapping) or model.get("type") != "BPE":
+        raise InputError(f"{where}: tokenizer model must be BPE to fit into GGUF; write a Hugging Face directory")
+    vocabulary = vocabulary_from_json(document, vocab_size, where)
+    kind = sentencepiece if model.get("byte_fallback") else byte_level
+    metadata = {
+        "model": kind.MODEL,
+        "tokens": vocabulary.tokens,
+        "token_type": vocabulary.types,
+        **kind.metadata_from_json(document, vocabulary, where),
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "unknown_token_id": vocabulary.find(model.get("unk_token")),
+        "add_bos_token": tokenizer.add_bos,
+        "add_eos_token": False,
+    }
+    return {f"tokenizer.ggml.{key}": value for key, value in metadata.items() if value is not None}
+
+
+def tokenizer_from_metadata(metadata: Mapping[str, Any], vocab_size: int, where: str) -> TokenizerInfo | None:
+    """The tokenizer as `tokenizers` JSON, or None where the file has none.
+
+    raises   InputError for kinds, pre-tokenizers and shapes of data that are unknown
+    """
+    model = metadata.get("tokenizer.ggml.model")
+    if model is None or model in NONE:
+        return None
+    if model not in KINDS:
+        raise InputError(f"{where}: tokenizer.ggml.model is {model!r}; known: {', '.join(KINDS)}, {NONE[0]}")
+    vocabulary = vocabulary_from_metadata(metadata, vocab_size, where)
+    ids = {key: _token_id(metadata, key, vocabulary, where) for key in ("bos_token_id", "eos_token_id")}
+    wants_bos = metadata.get("tokenizer.ggml.add_bos_token", KINDS[model].ADD_BOS) is True
+    add_bos = wants_bos and ids["bos_token_id"] is not None
+    document = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": special_tokens(vocabulary),
+        **KINDS[model].json_from_metadata(metadata, vocabulary, where),
+    }
+    if add_bos:
+        document["post_processor"] = _prepend(vocabulary.tokens[ids["bos_token_id"]], ids["bos_token_id"])
+    return TokenizerInfo(json.dumps(document, ensure_ascii=False), ids["bos_token_id"], ids["eos_token_id"], add_bos)
+
+
+def _token_id(metadata: Mapping[str, Any], key: str, vocabulary: Vocabulary, where: str) -> int | None:
+    value = metadata.get(f"tokenizer.ggml.{key}")
+    if value is not None and (type(value) is not int or not 0 <= value < len(vocabulary.tokens)):
+        raise InputError(f"{where}: tokenizer.ggml.{key} is {value!r}, expected 0 to {len(vocabulary.tokens) - 1}")
+    return value
+
+
+def _prepend(token: str, token_id: int) -> dict[str, Any]:
+    """The post-processor that puts one special token before the text."""
+    special = {"SpecialToken": {"id": token, "type_id": 0}}
+    single = [special, {"Sequence": {"id": "A", "type_id": 0}}]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, special, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {token: {"id": token, "ids": [token_id], "tokens": [token]}},
+    }

@@ -1,0 +1,106 @@
+"""Byte-level BPE: GGUF's tokenizer model "gpt2", with the way words are cut as a name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from quant.artifacts.gguf_vocabulary import Vocabulary, string_list
+from quant.errors import InputError
+
+MODEL = "gpt2"
+ADD_BOS = False
+
+
+@dataclass(frozen=True, slots=True)
+class PreTokenizer:
+    """One tokenizer.ggml.pre. ignore_merges: a word that is a token is taken whole."""
+
+    steps: tuple[Mapping[str, Any], ...]
+    ignore_merges: bool = False
+
+
+def _byte_level(use_regex: bool) -> dict[str, Any]:
+    return {"type": "ByteLevel", "add_prefix_space": False, "use_regex": use_regex}
+
+
+def _split(regex: str) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+
+
+_LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# The regular expression of "gpt-2" is the one inside the `tokenizers` ByteLevel step.
+PRE_TOKENIZERS: dict[str, PreTokenizer] = {
+    "gpt-2": PreTokenizer((_byte_level(True),)),
+    "llama-bpe": PreTokenizer((_split(_LLAMA3), _byte_level(False)), ignore_merges=True),
+    "smollm": PreTokenizer(({"type": "Digits", "individual_digits": True}, _byte_level(True))),
+}
+
+
+def merge_pairs(model: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
+    """The merges of a `tokenizers` model in either spelling, "a b" or ["a", "b"]."""
+    merges = model.get("merges")
+    pairs = [tuple(merge.split(" ", 1) if isinstance(merge, str) else merge) for merge in merges or ()]
+    if not isinstance(merges, list) or not all(len(pair) == 2 for pair in pairs):
+        raise InputError(f"{where}: the tokenizer's merges must be a list of pairs")
+    return pairs
+
+
+def metadata_from_json(document: Mapping[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Any]:
+    """pre and merges. raises InputError for a preparation of the text that has no name in GGUF."""
+    steps = _steps(document.get("pre_tokenizer"))
+    ignore_merges = bool(document["model"].get("ignore_merges"))
+    row = PreTokenizer(steps, ignore_merges)
+    pre = next((name for name, known in PRE_TOKENIZERS.items() if known == row), None)
+    if pre is None or document.get("normalizer") is not None:
+        raise InputError(
+            f"{where}: the tokenizer cuts words in none of the ways known for GGUF "
+            f"({', '.join(PRE_TOKENIZERS)}); write a Hugging Face directory"
+        )
+    return {"pre": pre, "merges": [f"{left} {right}" for left, right in merge_pairs(document["model"], where)]}
+
+
+def json_from_metadata(metadata: Mapping[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Any]:
+    """The parts of a `tokenizers` JSON document that make this kind."""
+    pre = metadata.get("tokenizer.ggml.pre")
+    if pre not in PRE_TOKENIZERS:
+        raise InputError(f"{where}: tokenizer.ggml.pre is {pre!r}; known: {', '.join(PRE_TOKENIZERS)}")
+    row = PRE_TOKENIZERS[pre]
+    merges = [merge.split(" ", 1) for merge in string_list(metadata, "tokenizer.ggml.merges", where)]
+    known = vocabulary.stored()
+    for pair in merges:
+        if len(pair) != 2 or not {*pair, "".join(pair)} <= known.keys():
+            raise InputError(f"{where}: merge {' '.join(pair)!r} joins or makes what is no token")
+    byte_level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    return {
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [_whole(step) for step in row.steps]},
+        "post_processor": None,
+        "decoder": byte_level,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": row.ignore_merges,
+            "vocab": known,
+            "merges": merges,
+        },
+    }
+
+
+def _steps(pre_tokenizer: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], ...]:
+    """The steps in order, without what moves offsets alone."""
+    if pre_tokenizer is None:
+        return ()
+    steps = pre_tokenizer.get("pretokenizers") if pre_tokenizer.get("type") == "Sequence" else [pre_tokenizer]
+    return tuple({key: value for key, value in step.items() if key != "trim_offsets"} for step in steps)
+
+
+def _whole(step: Mapping[str, Any]) -> dict[str, Any]:
+    return {**step, "trim_offsets": True} if step["type"] == "ByteLevel" else dict(step)

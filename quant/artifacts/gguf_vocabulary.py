@@ -1,0 +1,90 @@
+"""The token list that both kinds of GGUF tokenizer share: text and type by id."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from quant.errors import InputError
+
+# tokenizer.ggml.token_type
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+BYTE_TOKENS = {f"<0x{byte:02X}>" for byte in range(256)}
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """tokens[id] is the text, types[id] one of the six types; as long as the embedding has rows."""
+
+    tokens: list[str]
+    types: list[int]
+
+    def find(self, token: str | None) -> int | None:
+        return None if token is None or token not in self.tokens else self.tokens.index(token)
+
+    def ids(self, *types: int) -> dict[str, int]:
+        """text -> id of the tokens of these types, in id order"""
+        return {token: i for i, (token, kind) in enumerate(zip(self.tokens, self.types, strict=True)) if kind in types}
+
+    def stored(self) -> dict[str, int]:
+        """text -> id of all but the padding"""
+        return self.ids(NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE)
+
+
+def vocabulary_from_json(document: Mapping[str, Any], vocab_size: int, where: str) -> Vocabulary:
+    """Tokens of a `tokenizers` JSON document; ids that it leaves free up to `vocab_size` become unused padding."""
+    model = document["model"]
+    vocab, added = model.get("vocab"), document.get("added_tokens") or []
+    if not isinstance(vocab, Mapping) or not all(type(token_id) is int for token_id in vocab.values()):
+        raise InputError(f"{where}: the tokenizer's vocab must map texts to ids")
+    if not isinstance(added, list) or not all(
+        isinstance(row, Mapping) and {"id", "content"} <= set(row) for row in added
+    ):
+        raise InputError(f"{where}: the tokenizer's added_tokens must be a list of objects with id and content")
+    tokens = [f"[PAD{token_id}]" for token_id in range(vocab_size)]
+    types = [UNUSED] * vocab_size
+    byte_fallback = bool(model.get("byte_fallback"))
+    rows = [(text, i, BYTE if byte_fallback and text in BYTE_TOKENS else NORMAL) for text, i in vocab.items()]
+    rows += [(row["content"], row["id"], CONTROL if row.get("special") else USER_DEFINED) for row in added]
+    for text, token_id, kind in rows:
+        if type(token_id) is not int or not 0 <= token_id < vocab_size:
+            raise InputError(f"{where}: token {text!r} has id {token_id!r}, and the embedding has {vocab_size} rows")
+        tokens[token_id] = text
+        types[token_id] = UNKNOWN if text == model.get("unk_token") else kind
+    return Vocabulary(tokens, types)
+
+
+def vocabulary_from_metadata(metadata: Mapping[str, Any], vocab_size: int, where: str) -> Vocabulary:
+    """Tokens of a GGUF file. raises InputError if lists are missing, of unlike length, or name a text twice."""
+    tokens = string_list(metadata, "tokenizer.ggml.tokens", where)
+    if len(tokens) != vocab_size:
+        raise InputError(f"{where}: {len(tokens)} tokens for an embedding of {vocab_size} rows")
+    types = metadata.get("tokenizer.ggml.token_type")
+    types = [NORMAL] * len(tokens) if types is None else number_list(metadata, "tokenizer.ggml.token_type", where)
+    if len(types) != len(tokens):
+        raise InputError(f"{where}: {len(types)} token types for {len(tokens)} tokens")
+    if len(set(tokens)) != len(tokens):
+        raise InputError(f"{where}: tokenizer.ggml.tokens has a text twice")
+    return Vocabulary(tokens, types)
+
+
+def special_tokens(vocabulary: Vocabulary) -> list[dict[str, Any]]:
+    """The `added_tokens` of a `tokenizers` JSON document."""
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return [
+        {"id": token_id, "content": token, **flags, "special": vocabulary.types[token_id] != USER_DEFINED}
+        for token, token_id in vocabulary.ids(UNKNOWN, CONTROL, USER_DEFINED).items()
+    ]
+
+
+def string_list(metadata: Mapping[str, Any], key: str, where: str) -> list[str]:
+    value = metadata.get(key)
+    if not isinstance(value, list):
+        raise InputError(f"{where}: key {key!r} must be a list of strings, got {type(value).__name__}")
+    return value
+
+
+def number_list(metadata: Mapping[str, Any], key: str, where: str) -> list[int | float]:
+    value = metadata.get(key)
+    if not hasattr(value, "tolist"):
+        raise InputError(f"{where}: key {key!r} must be a list of numbers, got {type(value).__name__}")
+    return value.tolist()

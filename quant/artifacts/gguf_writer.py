@@ -1,0 +1,142 @@
+"""Writes a Source as one GGUF file that llama.cpp loads, a tensor at a time."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+from quant.artifacts.architecture import architecture_of, expected_tensors, sizes
+from quant.artifacts.atomic import atomic_file, check_space
+from quant.artifacts.gguf_config import metadata_from_config
+from quant.artifacts.gguf_header import MAGIC
+from quant.artifacts.gguf_reader import ROPE_FREQS
+from quant.artifacts.gguf_tokenizer import metadata_from_tokenizer
+from quant.artifacts.progress import Progress, each_tensor
+from quant.artifacts.rope import llama3_factors, rope_of, rows_to_pairs
+from quant.artifacts.tensor_hash import TensorHashes, hash_tensor
+from quant.errors import InputError
+from quant.formats import get_format
+from quant.qtensor import QTensor
+from quant.source import Source
+
+# format of most weights -> general.file_type, llama.cpp's number for the whole file
+FILE_TYPES = {
+    "f32": gguf.LlamaFileType.ALL_F32,
+    "f16": gguf.LlamaFileType.MOSTLY_F16,
+    "bf16": gguf.LlamaFileType.MOSTLY_BF16,
+    "q8_0": gguf.LlamaFileType.MOSTLY_Q8_0,
+    "q4_0": gguf.LlamaFileType.MOSTLY_Q4_0,
+    "q5_0": gguf.LlamaFileType.MOSTLY_Q5_0,
+    "q5_1": gguf.LlamaFileType.MOSTLY_Q5_1,
+    "q4_k": gguf.LlamaFileType.MOSTLY_Q4_K_M,
+    "q5_k": gguf.LlamaFileType.MOSTLY_Q5_K_M,
+    "q6_k": gguf.LlamaFileType.MOSTLY_Q6_K,
+}
+_ADD = {
+    bool: gguf.GGUFWriter.add_bool,
+    int: gguf.GGUFWriter.add_uint32,
+    float: gguf.GGUFWriter.add_float32,
+    str: gguf.GGUFWriter.add_string,
+    list: gguf.GGUFWriter.add_array,
+}
+
+
+def write_gguf(source: Source, path: Path, *, name: str, progress: Progress | None = None) -> TensorHashes:
+    """Writes `path` whole or not at all; returns the sha256 of each tensor under its canonical name.
+
+    name     general.name
+    raises   InputError where GGUF has no type for a format or no word for the tokenizer, or `path` cannot be written
+    """
+    check_formats(source)
+    layout = _layout(source)
+    check_space(path.parent, sum(size for _, _, _, size in layout))
+    hashes: TensorHashes = {}
+    with atomic_file(path, replaces=is_gguf) as temp:
+        writer = gguf.GGUFWriter(temp, architecture_of(source.config, source.spec).gguf_arch)
+        try:
+            for key, value in _metadata(source, name).items():
+                _ADD[type(value)](writer, key, value)
+            for tensor, shape, fmt, size in layout:
+                writer.add_tensor_info(tensor, shape, np.dtype(np.float32), size, gguf.GGMLQuantizationType(fmt))
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_ti_data_to_file()
+            _write_tensors(source, writer, hashes, progress)
+        finally:
+            writer.close()
+    return hashes
+
+
+def check_formats(source: Source) -> None:
+    """raises InputError if GGUF has no type for a format of the source."""
+    for name, info in source.tensors.items():
+        if get_format(info.format).gguf_type is None:
+            raise InputError(
+                f"GGUF has no type for {info.format} ({name}); write a Hugging Face directory (no .gguf suffix)"
+            )
+
+
+def is_gguf(path: Path) -> bool:
+    """True for a file that starts as GGUF does, the only kind that is written over."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def _metadata(source: Source, name: str) -> dict[str, Any]:
+    where = source.spec
+    architecture, rope = architecture_of(source.config, where), rope_of(source.config, where)
+    weights = Counter()
+    for info in source.tensors.values():
+        weights[info.format] += int(np.prod(info.shape, dtype=np.int64))
+    return {
+        "general.name": name,
+        "general.file_type": int(FILE_TYPES[weights.most_common(1)[0][0]]),
+        "general.quantization_version": gguf.GGML_QUANT_VERSION,
+        **metadata_from_config(source.config, architecture, rope, where),
+        **metadata_from_tokenizer(source.tokenizer, sizes(source.config, where)["vocab"], where),
+    }
+
+
+def _layout(source: Source) -> list[tuple[str, tuple[int, ...], int, int]]:
+    """(GGUF name, shape, ggml type, bytes) in the order of the file: RoPE factors first, then the source's order."""
+    expected = expected_tensors(source.config, source.spec)
+    factors = _rope_factors(source)
+    layout = [] if factors is None else [(ROPE_FREQS, factors.shape, 0, factors.nbytes)]
+    for name, info in source.tensors.items():
+        fmt = get_format(_stored_format(info.shape, info.format))
+        layout.append((expected[name].gguf_name, info.shape, fmt.gguf_type, fmt.size_bytes(info.shape)))
+    return layout
+
+
+def _stored_format(shape: tuple[int, ...], fmt: str) -> str:
+    """llama.cpp multiplies by norms in float32 only; from any float format that is exact."""
+    return "f32" if len(shape) == 1 else fmt
+
+
+def _rope_factors(source: Source) -> np.ndarray | None:
+    rope = rope_of(source.config, source.spec)
+    if not rope.scaling or rope.scaling["rope_type"] != "llama3":
+        return None
+    return llama3_factors(rope, sizes(source.config, source.spec)["head_dim"])
+
+
+def _write_tensors(source: Source, writer: gguf.GGUFWriter, hashes: TensorHashes, progress: Progress | None) -> None:
+    expected = expected_tensors(source.config, source.spec)
+    factors = _rope_factors(source)
+    if factors is not None:
+        writer.write_tensor_data(factors)
+    for name in each_tensor(source, progress):
+        qtensor = _as_stored(source.read(name), expected[name].heads)
+        writer.write_tensor_data(qtensor.parts["blocks"])
+        hashes[name] = hash_tensor(qtensor)
+
+
+def _as_stored(qtensor: QTensor, heads: int) -> QTensor:
+    fmt = _stored_format(qtensor.shape, qtensor.format)
+    if fmt != qtensor.format:
+        qtensor = get_format(fmt).quantize_ref(get_format(qtensor.format).dequantize_ref(qtensor))
+    return qtensor.take_rows(rows_to_pairs(qtensor.shape[0], heads)) if heads else qtensor

@@ -1,0 +1,58 @@
+"""The tokenizer of a Hugging Face directory: tokenizer.json with what tokenizer_config.json says around it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from quant.artifacts.json_file import read_json
+from quant.artifacts.tokenizer_json import load_tokenizer
+from quant.errors import InputError
+from quant.source import TokenizerInfo
+
+TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+
+
+def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> TokenizerInfo | None:
+    """None where there is no tokenizer.json. raises InputError if one is there and cannot be used."""
+    path = folder / TOKENIZER
+    if not path.exists():
+        return None
+    read_json(path)
+    text = path.read_text(encoding="utf-8")
+    tokenizer = load_tokenizer(text, str(path))
+    settings = read_json(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).exists() else {}
+    ids = {}
+    for kind in ("bos", "eos"):
+        token = settings.get(f"{kind}_token")
+        token = token.get("content") if isinstance(token, Mapping) else token
+        found = tokenizer.token_to_id(token) if isinstance(token, str) else None
+        ids[kind] = config_token_id(config, f"{kind}_token_id", str(folder)) if found is None else found
+    add_bos = settings.get("add_bos_token")
+    if add_bos is None:  # newer files leave it to the post-processor
+        add_bos = tokenizer.encode("").ids[:1] == [ids["bos"]]
+    return TokenizerInfo(text, ids["bos"], ids["eos"], bool(add_bos) and ids["bos"] is not None)
+
+
+def config_token_id(config: Mapping[str, Any], key: str, where: str) -> int | None:
+    """A token id of config.json; of several end tokens the first."""
+    value = config.get(key)
+    value = value[0] if isinstance(value, list) and value else value
+    if value is not None and (type(value) is not int or value < 0):
+        raise InputError(f"{where}: config key {key!r} must be a token id, got {value!r}")
+    return value
+
+
+def write_tokenizer(folder: Path, tokenizer: TokenizerInfo, context: int) -> None:
+    """tokenizer.json and the tokenizer_config.json that transformers needs beside it."""
+    (folder / TOKENIZER).write_text(tokenizer.json, encoding="utf-8")
+    loaded = load_tokenizer(tokenizer.json, TOKENIZER)
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": None if tokenizer.bos_token_id is None else loaded.id_to_token(tokenizer.bos_token_id),
+        "eos_token": None if tokenizer.eos_token_id is None else loaded.id_to_token(tokenizer.eos_token_id),
+        "add_bos_token": tokenizer.add_bos,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": context,
+    }
+    (folder / TOKENIZER_CONFIG).write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n")

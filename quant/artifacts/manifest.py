@@ -1,0 +1,98 @@
+"""The manifest: how an artifact came to be and what is in it, tensor by tensor.
+
+It lies inside a directory as `qbench.json` and beside a GGUF file as `NAME.gguf.qbench.json`. Not inside the GGUF
+file: metadata precedes the data there, and hashes are known only after the data has streamed past; and so the file
+stays byte for byte the same whichever version of which library wrote it.
+"""
+
+import json
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from quant.artifacts.architecture import EMBEDDING, HEAD
+from quant.artifacts.atomic import atomic_file
+from quant.artifacts.json_file import read_json
+from quant.artifacts.tensor_hash import TensorHashes
+from quant.source import Source, TensorInfo
+
+MANIFEST = "qbench.json"
+SCHEMA = 1
+VERSIONS_OF = ("qbench-llm", "numpy", "gguf", "tokenizers")
+
+
+def manifest_path(artifact: Path) -> Path:
+    """Where the manifest of an artifact lies, whether it exists or not."""
+    return artifact.with_name(f"{artifact.name}.{MANIFEST}") if artifact.suffix == ".gguf" else artifact / MANIFEST
+
+
+def build_manifest(source: Source, original: Source, hashes: TensorHashes, recipe: Any, container: str) -> dict:
+    """source: as written; original: before the recipe; recipe: None for a plain copy."""
+    return {
+        "schema": SCHEMA,
+        "recipe": None if recipe is None else recipe.name,
+        "method": None if recipe is None else recipe.method,
+        "seed": None,  # round to nearest draws nothing; a method that does says from which seed
+        "container": container,
+        "source": {"spec": original.spec, "fingerprint": original.fingerprint()},
+        "versions": {name: _version(name) for name in VERSIONS_OF},
+        **size_summary(source),
+        "tensors": {
+            name: {
+                "format": info.format,
+                "shape": list(info.shape),
+                "size_bytes": info.size_bytes,
+                "sha256": hashes[name],
+            }
+            for name, info in source.tensors.items()
+        },
+    }
+
+
+def size_summary(source: Source) -> dict[str, float | int | None]:
+    """size_bytes of all tensors, and bits a weight: of all, of the embedding, of the head, of the layers' linears.
+
+    A tied head has no tensor: bits_per_weight_head is None.
+    """
+    tensors = source.tensors
+    linears = [info for name, info in tensors.items() if len(info.shape) > 1 and name not in (EMBEDDING, HEAD)]
+    return {
+        "size_bytes": sum(info.size_bytes for info in tensors.values()),
+        "num_weights": sum(_num_weights(info) for info in tensors.values()),
+        "bits_per_weight": _bits(tensors.values()),
+        "bits_per_weight_linears": _bits(linears),
+        "bits_per_weight_embedding": _bits([tensors[EMBEDDING]]) if EMBEDDING in tensors else None,
+        "bits_per_weight_head": _bits([tensors[HEAD]]) if HEAD in tensors else None,
+    }
+
+
+def write_manifest(path: Path, manifest: dict[str, Any]) -> None:
+    with atomic_file(path) as temp:
+        temp.write_text(json.dumps(manifest, indent=1) + "\n")
+
+
+def read_manifest(artifact: Path) -> dict[str, Any] | None:
+    """The manifest of an artifact, or None where it has none. raises InputError if it is damaged."""
+    path = manifest_path(artifact)
+    return read_json(path) if path.is_file() else None
+
+
+def _bits(infos: Iterable[TensorInfo]) -> float | None:
+    infos = list(infos)
+    weights = sum(_num_weights(info) for info in infos)
+    return 8 * sum(info.size_bytes for info in infos) / weights if weights else None
+
+
+def _num_weights(info: TensorInfo) -> int:
+    result = 1
+    for dim in info.shape:
+        result *= dim
+    return result
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
+        return None

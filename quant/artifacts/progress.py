@@ -1,0 +1,17 @@
+"""How far a write has come."""
+
+from collections.abc import Callable, Iterator
+
+from quant.source import Source
+
+Progress = Callable[[int, int, str], None]  # bytes done, bytes in all, tensor name
+
+
+def each_tensor(source: Source, progress: Progress | None) -> Iterator[str]:
+    """Every tensor's name in order; `progress` hears of one when the next is asked for."""
+    total, done = sum(info.size_bytes for info in source.tensors.values()), 0
+    for name, info in source.tensors.items():
+        yield name
+        done += info.size_bytes
+        if progress is not None:
+            progress(done, total, name)

@@ -1,0 +1,86 @@
+"""A model as a recipe makes it: a Source that quantizes what it reads."""
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from quant.errors import InputError
+from quant.formats import get_format
+from quant.methods import get_method
+from quant.qtensor import QTensor
+from quant.recipes import Recipe
+from quant.source import Source, TensorInfo, TokenizerInfo
+
+# Weights in float32 at a time, 64 MiB: a vocabulary of 128k rows needs no second copy of itself in float32.
+CHUNK_WEIGHTS = 1 << 24
+
+
+class QuantizedSource:
+    """Source whose tensors have the formats that `recipe` plans for `source`.
+
+    Nothing is kept: each `read` reads from `source`, dequantizes and quantizes. A tensor that already has its
+    planned format passes through untouched.
+    raises   InputError if the recipe's method needs calibration, or a row fits no format
+    """
+
+    def __init__(self, source: Source, recipe: Recipe) -> None:
+        self.spec = source.spec
+        self.source = source
+        self.recipe = recipe
+        self._method = get_method(recipe.method)
+        if self._method.needs_calibration:
+            raise InputError(f"recipe {recipe.name}: method {recipe.method} needs calibration, not a tensor at a time")
+        self.plan = recipe.plan(source)
+        self.tensors: Mapping[str, TensorInfo] = {
+            name: _planned(info, self.plan[name].format) for name, info in source.tensors.items()
+        }
+
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """The source's, less what it says of its own quantization: the tensors are no longer those."""
+        return {key: value for key, value in self.source.config.items() if key != "quantization_config"}
+
+    @property
+    def tokenizer(self) -> TokenizerInfo | None:
+        return self.source.tokenizer
+
+    def read(self, name: str) -> QTensor:
+        source, wanted = self.source.read(name), self.plan[name].format
+        if source.format == wanted:
+            return source
+        try:
+            return convert(source, wanted, lambda weight: self._method.quantize(weight, wanted))
+        except InputError as error:
+            raise InputError(f"{self.spec}: tensor {name}: {error}") from error
+
+    def fingerprint(self) -> str:
+        planned = [f"{name} {info.format}" for name, info in self.tensors.items()]
+        parts = [self.source.fingerprint(), self.recipe.method, *planned]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def convert(source: QTensor, wanted: str, quantize: Callable[[np.ndarray], QTensor]) -> QTensor:
+    """`source` dequantized and quantized again, some rows at a time.
+
+    quantize   [n, K] float32 -> QTensor of format `wanted`; no row may depend on another
+    """
+    rows_per_chunk = max(1, CHUNK_WEIGHTS // math.prod(source.shape[1:]))
+    chunks = []
+    for start in range(0, source.shape[0], rows_per_chunk):
+        parts = {part: array[start : start + rows_per_chunk] for part, array in source.parts.items()}
+        num_rows = len(next(iter(parts.values())))
+        rows = replace(source, shape=(num_rows, *source.shape[1:]), parts=parts)
+        chunks.append(quantize(get_format(source.format).dequantize_ref(rows)))
+    if len(chunks) == 1:
+        return chunks[0]
+    parts = {part: np.concatenate([chunk.parts[part] for chunk in chunks]) for part in chunks[0].parts}
+    return QTensor(wanted, source.shape, parts)
+
+
+def _planned(info: TensorInfo, fmt: str) -> TensorInfo:
+    return TensorInfo(info.shape, fmt, get_format(fmt).size_bytes(info.shape))

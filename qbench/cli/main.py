@@ -44,10 +44,13 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="qbench")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Which quantization should I run on this machine, and what does it cost me?"""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,9 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, NotImplementedError, OSError) as error:
-        return _fail(str(error), 2)
-    except RuntimeError as error:
+    except (ValueError, OSError, RuntimeError) as error:  # NotImplementedError is a RuntimeError
         return _fail(str(error), 2)
     except MemoryError:
         return _fail("out of memory; choose a smaller model, recipe or context", 2)

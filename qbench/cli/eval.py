@@ -1,0 +1,50 @@
+"""`qbench eval MODEL`: perplexity, and with a reference the divergence from it."""
+
+import click
+
+from qbench.cli.output import json_option, print_json, print_pairs, threads_option
+from qbench.cli.progress import progress_bar
+
+
+@click.command("eval")
+@click.argument("model")
+@click.option("--recipe", help="Measure MODEL as this recipe would make it, quantized while it loads.")
+@click.option("--reference", help="The unquantized model; its logits are what KLD is measured from.")
+@click.option("--text", type=click.Path(), help="UTF-8 text  [default: a reference model's held-out text]")
+@click.option("--windows", type=click.IntRange(min=1), help="Stop after this many windows  [default: the whole text]")
+@threads_option
+@json_option
+def command(model, recipe, reference, text, windows, threads, as_json) -> None:
+    """Quality of MODEL: perplexity under a named protocol, KLD and same-top share against a reference."""
+    from qbench.harness.evaluate import evaluate
+
+    with progress_bar(f"evaluate {model}") as update:
+        result = evaluate(
+            model,
+            recipe=recipe,
+            reference=reference,
+            text=text,
+            max_windows=windows,
+            threads=threads,
+            progress=update,
+        )
+    if as_json:
+        print_json(result)
+    else:
+        print_pairs(readable(result))
+
+
+def readable(result: dict) -> dict[str, str | None]:
+    """The lines for people: each figure with its interval, names as in the JSON."""
+    low, high = result["perplexity_interval"]
+    lines = {
+        "model": result["model"],
+        "protocol": f"{result['protocol']['name']} ({result['protocol']['hash'][:12]})",
+        "perplexity": f"{result['perplexity']:.4f}  (95 % {low:.4f} to {high:.4f}, {result['num_tokens']:,} tokens)",
+        "bits_per_weight": f"{result['bits_per_weight']:.4f}",
+    }
+    kld = result.get("kld")
+    if kld is not None:
+        lines |= {f"kld {name}": f"{value:.3e} nats" for name, value in kld.items()}
+        lines["same_top"] = f"{100 * result['same_top']:.3f} %"
+    return lines

@@ -1,0 +1,61 @@
+"""`qbench inspect MODEL`: what a model holds, without reading its weights."""
+
+import click
+
+from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes
+
+
+@click.command("inspect")
+@click.argument("model")
+@json_option
+def command(model: str, as_json: bool) -> None:
+    """What MODEL holds: its shape, tokenizer, size, and every tensor with its format."""
+    inspected = describe(model)
+    if as_json:
+        print_json(inspected)
+        return
+    for tensor in inspected.pop("tensors"):
+        shape = "x".join(map(str, tensor["shape"]))
+        click.echo(
+            f"{tensor['name']:<48} {shape:>13}  {tensor['format']:<7} {readable_bytes(tensor['size_bytes']):>10}"
+        )
+    parts = inspected.pop("bits_per_weight_by_part")
+    inspected["config"] = ", ".join(f"{key} {value}" for key, value in inspected["config"].items() if value is not None)
+    inspected["size"] = readable_bytes(inspected.pop("size_bytes"))
+    inspected["bits_per_weight"] = f"{inspected['bits_per_weight']:.4f} (" + (
+        ", ".join(f"{part} {bits:.4f}" for part, bits in parts.items() if bits is not None) + ")"
+    )
+    print_pairs(inspected)
+
+
+# The keys of config.json that decide what a model costs to run.
+CONFIG_KEYS = (
+    "model_type",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "vocab_size",
+    "max_position_embeddings",
+    "tie_word_embeddings",
+)
+
+
+def describe(spec: str) -> dict:
+    """Size, true bits per weight by part, config, tokenizer, and one row a tensor."""
+    from qbench.harness.memory import weight_statistics
+    from qbench.sources import open_source
+
+    source = open_source(spec)
+    tokenizer = source.tokenizer
+    return {
+        "model": spec,
+        **weight_statistics(source.tensors),
+        "config": {key: source.config.get(key) for key in CONFIG_KEYS},
+        "tokenizer": None if tokenizer is None else f"bos {tokenizer.bos_token_id}, eos {tokenizer.eos_token_id}",
+        "tensors": [
+            {"name": name, "shape": list(info.shape), "format": info.format, "size_bytes": info.size_bytes}
+            for name, info in source.tensors.items()
+        ],
+    }

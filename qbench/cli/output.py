@@ -1,0 +1,34 @@
+"""What commands print: one JSON object on stdout for machines, aligned pairs for people."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+UNITS = ("B", "kB", "MB", "GB", "TB")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, and nothing else.")
+
+
+def threads_option(command: Callable) -> Callable:
+    return click.option("--threads", type=click.IntRange(min=1), help="Threads to use  [default: all cores]")(command)
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, allow_nan=False, ensure_ascii=False))
+
+
+def print_pairs(pairs: Mapping[str, Any]) -> None:
+    """Left-aligned `name  value` lines; None is shown as n/a, so that nothing missing looks like zero."""
+    width = max((len(name) for name in pairs), default=0)
+    for name, value in pairs.items():
+        click.echo(f"{name:<{width}}  {'n/a' if value is None else value}")
+
+
+def readable_bytes(num_bytes: float) -> str:
+    """1_288_490_188 -> "1.29 GB" (powers of ten, as disks and bandwidths are sold)."""
+    step = 0
+    while abs(num_bytes) >= 1000 and step < len(UNITS) - 1:
+        num_bytes, step = num_bytes / 1000, step + 1
+    return f"{num_bytes:.0f} B" if step == 0 else f"{num_bytes:.2f} {UNITS[step]}"

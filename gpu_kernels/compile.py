@@ -2,13 +2,14 @@
 
 import re
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
+
+from gpu_kernels.launch import Launch
 
 POINTERS = {
     torch.int8: "*i8",
@@ -18,17 +19,15 @@ POINTERS = {
 }
 
 
-def compile_kernel(
-    kernel: triton.JITFunction, arguments: Mapping, arch: int, num_warps: int, num_stages: int
-) -> CompiledKernel:
-    """The kernel as a launch with these arguments would compile it; `.asm["cubin"]` holds the machine code.
+def compile_launch(launch: Launch, arch: int) -> CompiledKernel:
+    """The kernel as this launch would compile it; `.asm["cubin"]` holds the machine code.
 
-    arguments  the launch's, by name; meta tensors will do, and count as 16-byte aligned
-    arch       compute capability times ten
+    launch  may hold meta tensors, which count as 16-byte aligned
+    arch    compute capability times ten
     """
     signature, constants, attributes = {}, {}, {}
-    for index, parameter in enumerate(kernel.params):
-        value = arguments[parameter.name]
+    for index, parameter in enumerate(launch.kernel.params):
+        value = launch.arguments[parameter.name]
         # As the launcher specializes: None and 1 are constants, a multiple of 16 is known to be one.
         if parameter.is_constexpr or value is None or (isinstance(value, int) and value == 1):
             signature[parameter.name] = "constexpr"
@@ -38,9 +37,8 @@ def compile_kernel(
         signature[parameter.name] = POINTERS[value.dtype] if is_tensor else "i32" if value < 2**31 else "i64"
         if is_tensor or value % 16 == 0:
             attributes[(index,)] = [["tt.divisibility", 16]]
-    source = ASTSource(kernel, signature, constants, attributes)
-    options = {"num_warps": num_warps, "num_stages": num_stages}
-    return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+    source = ASTSource(launch.kernel, signature, constants, attributes)
+    return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=launch.options)
 
 
 def resource_usage(cubin: bytes, folder: Path) -> dict[str, int]:

@@ -4,12 +4,11 @@ Split    one program a row.
 Program  reads the row twice in steps of BLOCK_K: for the absmax, then (now out of the cache) for the codes.
 """
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from gpu_kernels.device import architecture
+from gpu_kernels.launch import Launch, architecture
 
 # 4096 features over 8 warps are 16 a thread: two 16-byte loads of bfloat16, one 16-byte store of codes.
 MAX_BLOCK_K = 4096
@@ -22,15 +21,13 @@ def quantize_per_token_triton(x: Tensor, x_q: Tensor, x_scale: Tensor) -> None:
     raises  RuntimeError on CPU tensors outside the interpreter
     """
     architecture("quantize_per_token", x, quantize_per_token_kernel)
-    grid, arguments = launch_arguments(x, x_q, x_scale)
-    with torch.cuda.device_of(x):
-        quantize_per_token_kernel[grid](**arguments, num_warps=NUM_WARPS)
+    quantize_per_token_launch(x, x_q, x_scale).run(x.device)
 
 
-def launch_arguments(x: Tensor, x_q: Tensor, x_scale: Tensor) -> tuple[tuple[int], dict]:
-    """(grid, the kernel's arguments by name); meta tensors will do, so a compiler needs no GPU."""
+def quantize_per_token_launch(x: Tensor, x_q: Tensor, x_scale: Tensor) -> Launch:
+    """One program a row of x."""
     M, K = x.shape
-    return (M,), {
+    arguments = {
         "x_ptr": x,
         "x_q_ptr": x_q,
         "x_scale_ptr": x_scale,
@@ -42,6 +39,7 @@ def launch_arguments(x: Tensor, x_q: Tensor, x_scale: Tensor) -> tuple[tuple[int
         "stride_s": x_scale.stride(0),
         "BLOCK_K": min(MAX_BLOCK_K, triton.next_power_of_2(max(K, 1))),
     }
+    return Launch(quantize_per_token_kernel, (M,), arguments, NUM_WARPS)
 
 
 @triton.jit

@@ -9,12 +9,11 @@ Edges    rows past M or N read the last real row, whose results are never stored
          Columns past K are masked, in the variant that K % BLOCK_K != 0 calls for.
 """
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from gpu_kernels.device import architecture
+from gpu_kernels.launch import Launch, architecture
 from gpu_kernels.w8a8_gemm_configs import Config, candidates
 
 
@@ -32,14 +31,11 @@ def w8a8_gemm_triton(
     raises  RuntimeError on CPU tensors outside the interpreter; NotImplementedError on an unknown architecture
     """
     arch = architecture("w8a8_gemm", x_q, w8a8_gemm_kernel)
-    if config is None:
-        config = candidates(arch, x_q.shape[0])[0]
-    grid, arguments = launch_arguments(x_q, x_scale, weight_q, weight_scale, bias, y, config)
-    with torch.cuda.device_of(x_q):
-        w8a8_gemm_kernel[grid](**arguments, num_warps=config.num_warps, num_stages=config.num_stages)
+    config = config or candidates(arch, x_q.shape[0])[0]
+    w8a8_gemm_launch(x_q, x_scale, weight_q, weight_scale, bias, y, config).run(y.device)
 
 
-def launch_arguments(
+def w8a8_gemm_launch(
     x_q: Tensor,
     x_scale: Tensor,
     weight_q: Tensor,
@@ -47,11 +43,11 @@ def launch_arguments(
     bias: Tensor | None,
     y: Tensor,
     config: Config,
-) -> tuple[tuple[int], dict]:
-    """(grid, the kernel's arguments by name); meta tensors will do, so a compiler needs no GPU."""
+) -> Launch:
+    """One program a [block_m, block_n] tile of y."""
     (M, K), N = x_q.shape, weight_q.shape[0]
     grid = (triton.cdiv(M, config.block_m) * triton.cdiv(N, config.block_n),)
-    return grid, {
+    arguments = {
         "x_q_ptr": x_q,
         "x_scale_ptr": x_scale,
         "weight_q_ptr": weight_q,
@@ -76,6 +72,7 @@ def launch_arguments(
         "GROUP_M": config.group_m,
         "EVEN_K": K % config.block_k == 0,
     }
+    return Launch(w8a8_gemm_kernel, grid, arguments, config.num_warps, config.num_stages)
 
 
 @triton.jit

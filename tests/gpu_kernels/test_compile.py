@@ -6,11 +6,12 @@ import pytest
 import torch
 import triton
 
-from gpu_kernels import quantize_per_token_triton, w8a8_gemm_triton
-from gpu_kernels.compile import compile_kernel, resource_usage
+from gpu_kernels.compile import compile_launch, resource_usage
 from gpu_kernels.quantize_per_token import IN_DTYPES
+from gpu_kernels.quantize_per_token_triton import quantize_per_token_launch
 from gpu_kernels.w8a8_gemm import OUT_DTYPES
-from gpu_kernels.w8a8_gemm_configs import CONFIGS, SHARED_BYTES, candidates
+from gpu_kernels.w8a8_gemm_configs import CONFIGS, SHARED_BYTES, Config, candidates
+from gpu_kernels.w8a8_gemm_triton import w8a8_gemm_kernel, w8a8_gemm_launch
 
 ELF = b"\x7fELF"
 TILES = [
@@ -28,7 +29,7 @@ def meta(*shape, dtype):
 
 
 def compile_w8a8(arch, M, config, *, K=4096, out_dtype=torch.bfloat16, bias_dtype=None):
-    _, arguments = w8a8_gemm_triton.launch_arguments(
+    launch = w8a8_gemm_launch(
         meta(M, K, dtype=torch.int8),
         meta(M, dtype=torch.float32),
         meta(4096, K, dtype=torch.int8),
@@ -37,7 +38,7 @@ def compile_w8a8(arch, M, config, *, K=4096, out_dtype=torch.bfloat16, bias_dtyp
         meta(M, 4096, dtype=out_dtype),
         config,
     )
-    return compile_kernel(w8a8_gemm_triton.w8a8_gemm_kernel, arguments, arch, config.num_warps, config.num_stages)
+    return compile_launch(launch, arch)
 
 
 @pytest.mark.parametrize("K", [4096, 4112], ids=["even_K", "ragged_K"])
@@ -55,8 +56,10 @@ def test_w8a8_tiles(arch, M, config, K, tmp_path):
     assert compiled.metadata.shared <= config.shared_bytes <= SHARED_BYTES[arch]
 
 
-@pytest.mark.parametrize("out_dtype", OUT_DTYPES, **dtype_id)
-@pytest.mark.parametrize("bias_dtype", [None, *OUT_DTYPES], ids=lambda dtype: f"bias_{dtype}".replace("torch.", ""))
+# Every type of result and every type of bias, and none, once.
+@pytest.mark.parametrize(
+    "out_dtype, bias_dtype", list(zip((*OUT_DTYPES, torch.bfloat16), (None, *OUT_DTYPES), strict=True)), **dtype_id
+)
 @pytest.mark.parametrize("arch, M, config", FIRST_90)
 def test_w8a8_dtypes(arch, M, config, out_dtype, bias_dtype, tmp_path):
     compiled = compile_w8a8(arch, M, config, out_dtype=out_dtype, bias_dtype=bias_dtype)
@@ -73,11 +76,8 @@ def test_w8a8_odd_row_length():
 @pytest.mark.parametrize("dtype", IN_DTYPES, **dtype_id)
 def test_quantize_per_token(dtype, K, tmp_path):
     """Reads and writes 16 bytes at a time where rows allow it; divisions are rounded to nearest."""
-    arguments = quantize_per_token_triton.launch_arguments(
-        meta(8, K, dtype=dtype), meta(8, K, dtype=torch.int8), meta(8, dtype=torch.float32)
-    )[1]
-    kernel, num_warps = quantize_per_token_triton.quantize_per_token_kernel, quantize_per_token_triton.NUM_WARPS
-    compiled = compile_kernel(kernel, arguments, 90, num_warps, num_stages=3)
+    x, x_q, x_scale = meta(8, K, dtype=dtype), meta(8, K, dtype=torch.int8), meta(8, dtype=torch.float32)
+    compiled = compile_launch(quantize_per_token_launch(x, x_q, x_scale), 90)
     assert compiled.asm["cubin"].startswith(ELF)
     assert resource_usage(compiled.asm["cubin"], tmp_path)["STACK"] == 0
     assert "div.rn.f32" in compiled.asm["ptx"] and "div.full" not in compiled.asm["ptx"]
@@ -88,9 +88,9 @@ def test_quantize_per_token(dtype, K, tmp_path):
 
 def test_resource_usage_sees_spills(tmp_path):
     """The check above can fail: 255 registers cannot hold a [256, 256] accumulator over 4 warps."""
-    tile = type(candidates(90, 4096)[0])(256, 256, 64, 8, 4, 2)
+    tile = Config(256, 256, 64, 8, 4, 2)
     assert resource_usage(compile_w8a8(90, 4096, tile).asm["cubin"], tmp_path)["STACK"] > 0
 
 
 def test_kernels_are_not_interpreted_here():
-    assert isinstance(w8a8_gemm_triton.w8a8_gemm_kernel, triton.JITFunction)
+    assert isinstance(w8a8_gemm_kernel, triton.JITFunction)

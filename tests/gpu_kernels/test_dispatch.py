@@ -1,7 +1,7 @@
+import subprocess
 import sys
 
 import pytest
-import torch
 
 from gpu_kernels import dispatch
 from gpu_kernels.dispatch import IMPLEMENTATIONS, implementation, implementation_name
@@ -40,8 +40,6 @@ def test_missing_triton_is_told(monkeypatch):
 
 
 def test_import_of_the_public_modules_is_light():
-    """Neither names Triton until a kernel is asked for, so a machine without it has the oracles."""
-    import subprocess
-
+    """Neither loads Triton until a kernel is asked for, so a machine without it has the oracles."""
     code = "import sys, gpu_kernels.w8a8_gemm, gpu_kernels.quantize_per_token; sys.exit('triton' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0, torch.__version__
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,4 +1,6 @@
-"""Where a kernel is about to run."""
+"""A kernel with all that its launch takes: to run, or to compile for a GPU that is not there."""
+
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -6,6 +8,26 @@ from torch import Tensor
 
 # The interpreter has no architecture; it runs the tile shapes of this one.
 INTERPRETED_AS = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The tensors among the arguments may be meta tensors where the launch is compiled and not run."""
+
+    kernel: triton.JITFunction
+    grid: tuple[int, ...]
+    arguments: dict  # by the kernel's parameter names
+    num_warps: int
+    num_stages: int = 1
+
+    @property
+    def options(self) -> dict:
+        # Whether Triton fuses multiply and add by default depends on its version; unfused, all round alike.
+        return {"num_warps": self.num_warps, "num_stages": self.num_stages, "enable_fp_fusion": False}
+
+    def run(self, device: torch.device) -> None:
+        with torch.cuda.device(device if device.type == "cuda" else -1):  # -1: the interpreter has none to change to
+            self.kernel[self.grid](**self.arguments, **self.options)
 
 
 def architecture(op: str, tensor: Tensor, kernel: object) -> int:

@@ -47,7 +47,7 @@ def _recipe(data: Any, stem: str) -> Recipe:
     container = str(data["container"])
     if container not in CONTAINERS:
         raise InputError(f"container {container!r}, expected one of {', '.join(CONTAINERS)}")
-    rows = data.get("rules") or []
+    rows = data.get("rules", [])
     if not isinstance(rows, list):
         raise InputError(f"rules must be a list of {{match, format}}, got {type(rows).__name__}")
     rules = tuple(_rule(number, row) for number, row in enumerate(rows, start=1))

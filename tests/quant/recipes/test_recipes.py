@@ -1,0 +1,72 @@
+import pytest
+from support.shape_source import LlamaShape, ShapeSource
+
+from quant.errors import InputError
+from quant.formats import get_format
+from quant.methods import get_method
+from quant.recipes import RECIPES, get_recipe
+
+SMALL = ShapeSource(LlamaShape(num_layers=2))
+
+
+def formats(recipe, source=SMALL) -> dict[str, str]:
+    return {name: planned.format for name, planned in recipe.plan(source).items()}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+def test_presets_plan_every_tensor_in_order(name, tied):
+    source = ShapeSource(LlamaShape(num_layers=2, tied=tied))
+    recipe = get_recipe(name)
+    plan = recipe.plan(source)
+    assert list(plan) == list(source.tensors)
+    assert all(planned.reason for planned in plan.values())
+    assert {planned.format for planned in plan.values()} <= recipe.policy.formats | {"f32", "bf16"}
+    get_method(recipe.method)
+
+
+def test_bf16_in_both_containers():
+    recipe = get_recipe("bf16")
+    assert recipe.container == "hf"
+    assert set(formats(recipe).values()) == {"bf16"}
+    in_gguf = formats(recipe.in_container("gguf"))
+    assert {name for name, fmt in in_gguf.items() if fmt == "f32"} == {name for name in in_gguf if "norm" in name}
+    assert set(in_gguf.values()) == {"f32", "bf16"}
+
+
+@pytest.mark.parametrize("name, fmt", [("rtn-w8", "w8"), ("rtn-w4g128", "w4g128")])
+def test_integer_recipes_take_decoder_linears_alone(name, fmt):
+    for tensor, got in formats(get_recipe(name)).items():
+        assert got == (fmt if "_proj" in tensor else "bf16"), tensor
+
+
+@pytest.mark.parametrize("name, container", [("q4_0", "hf"), ("rtn-w8", "gguf"), ("q6_k", "hf")])
+def test_container_that_cannot_hold_a_recipe(name, container):
+    with pytest.raises(InputError, match=f"recipe {name}: a {container} artifact cannot hold"):
+        get_recipe(name).in_container(container)
+
+
+def test_row_without_fallback_names_tensor_row_and_format():
+    source = ShapeSource(LlamaShape(ffn=172))
+    message = r"^model\.layers\.0\.mlp\.down_proj\.weight: w4g128 needs rows of a multiple of 128 weights, got 172; use"
+    with pytest.raises(InputError, match=message) as caught:
+        get_recipe("rtn-w4g128").plan(source)
+    assert "\n" not in str(caught.value)
+    assert get_format("w8").name in formats(get_recipe("rtn-w8"), source).values()
+
+
+@pytest.mark.parametrize(
+    "spec, message",
+    [
+        pytest.param("q4_km", "unknown recipe 'q4_km', did you mean 'q4_k_m'[?]; known are bf16, ", id="near"),
+        pytest.param("Q8_0", "did you mean 'q8_0'[?]", id="case"),
+        pytest.param("xyzzy", "unknown recipe 'xyzzy'; known are bf16, rtn-w8,", id="far"),
+        pytest.param("q8_0+kv-int8", r"'\+kv-int8' is not supported yet \(supported: none\)", id="kv of later"),
+        pytest.param("q8_0+kv-int9", r"unknown KV suffix '\+kv-int9'; known are \+kv-fp8", id="kv unknown"),
+        pytest.param("q8_0+", r"unknown KV suffix '\+'", id="kv empty"),
+        pytest.param("absent/recipe.yaml", "recipe absent/recipe.yaml: No such file", id="no file"),
+    ],
+)
+def test_unknown_recipe(spec, message):
+    with pytest.raises(InputError, match=message):
+        get_recipe(spec)

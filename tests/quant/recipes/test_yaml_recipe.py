@@ -1,0 +1,88 @@
+import pytest
+from support.shape_source import LlamaShape, ShapeSource
+
+from quant.errors import InputError
+from quant.recipes import get_recipe
+
+SMALL = ShapeSource(LlamaShape(num_layers=2))
+
+
+@pytest.fixture
+def recipe_of(tmp_path):
+    def read(text: str):
+        path = tmp_path / "mine.yaml"
+        path.write_text(text)
+        return get_recipe(path)
+
+    return read
+
+
+def test_first_match_wins(recipe_of):
+    recipe = recipe_of("""
+        container: gguf
+        default: q4_k
+        rules:
+          - {match: "*.layers.0.mlp.down_proj*", format: q8_0}
+          - {match: "*.down_proj*", format: q6_k}
+          - {match: "*.layers.0.*", format: q5_k}
+    """)
+    assert (recipe.name, recipe.container, recipe.method) == ("mine", "gguf", "rtn")
+    plan = recipe.plan(SMALL)
+    got = {name.removeprefix("model.layers."): (planned.format, planned.reason) for name, planned in plan.items()}
+    assert got["0.mlp.down_proj.weight"] == ("q8_0", "rule 1: *.layers.0.mlp.down_proj*")
+    assert got["1.mlp.down_proj.weight"] == ("q6_k", "rule 2: *.down_proj*")
+    assert got["0.self_attn.q_proj.weight"] == ("q5_k", "rule 3: *.layers.0.*")
+    assert got["0.input_layernorm.weight"] == ("f32", "vector: f32 in gguf")
+    assert got["1.self_attn.q_proj.weight"] == ("q4_k", "default")
+    assert got["lm_head.weight"] == ("q4_k", "default")
+
+
+def test_integer_default_is_for_decoder_linears(recipe_of):
+    plan = recipe_of("{container: hf, default: w4g128, rules: [{match: lm_head.weight, format: w8}]}").plan(SMALL)
+    assert plan["model.embed_tokens.weight"].format == "bf16"
+    assert plan["lm_head.weight"].format == "w8"
+    assert plan["model.layers.1.mlp.up_proj.weight"].format == "w4g128"
+
+
+def test_float_default_is_for_every_matrix(recipe_of):
+    plan = recipe_of("{container: hf, default: f16}").plan(SMALL)
+    assert plan["model.embed_tokens.weight"].format == "f16"
+
+
+def test_integer_embedding_is_an_error(recipe_of):
+    recipe = recipe_of("{container: hf, default: bf16, rules: [{match: '*', format: w8}]}")
+    with pytest.raises(InputError, match=r"model\.embed_tokens\.weight: w8 is for linears, got an embedding"):
+        recipe.plan(SMALL)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        pytest.param(
+            "{container: gguf, default: q4_k, rule: []}",
+            "unknown keys rule; valid are name, container, method, default, rules",
+            id="unknown key",
+        ),
+        pytest.param(
+            "{container: gguf, default: q4_k, rules: [{match: a, format: q4_k, bits: 4}]}",
+            "rule 1 has unknown keys bits; valid are match, format",
+            id="unknown rule key",
+        ),
+        pytest.param("{container: gguf}", "lacks default", id="no default"),
+        pytest.param(
+            "{container: gguf, default: q4_k, rules: [{match: a}]}", "rule 1 lacks format", id="no rule format"
+        ),
+        pytest.param("{container: [onnx], default: q4_k}", "expected one of gguf, hf", id="unknown container"),
+        pytest.param("{container: gguf, default: q9}", "unknown format 'q9', expected one of f32", id="unknown format"),
+        pytest.param("{container: hf, default: q4_k}", "a hf artifact cannot hold q4_k", id="format of the other"),
+        pytest.param("{container: gguf, default: q4_k, method: x}", "unknown method 'x'", id="unknown method"),
+        pytest.param("{container: gguf, default: q4_k, rules: {a: b}}", "rules must be a list", id="rules mapping"),
+        pytest.param("- a", "must be a mapping", id="a list"),
+        pytest.param("", "must be a mapping", id="empty"),
+        pytest.param("a: [", "not YAML", id="broken"),
+    ],
+)
+def test_bad_files(recipe_of, text, message):
+    with pytest.raises(InputError, match=message) as caught:
+        recipe_of(text)
+    assert "\n" not in str(caught.value) and "mine.yaml" in str(caught.value)

@@ -1,0 +1,45 @@
+"""The models that have names, for `qbench models`."""
+
+import math
+from typing import Any
+
+from qbench.sources.rand import PREFIX as RAND
+from qbench.sources.rand import RandomSource
+from qbench.sources.reference import PREFIX as REF
+from qbench.sources.reference import REFERENCES, open_reference
+from qbench.sources.shapes import SHAPES
+from quant.errors import InputError
+from quant.source import Source
+
+
+def list_models() -> list[dict[str, Any]]:
+    """One row a model: spec, kind ("ref" or "rand"), params (weights), description.
+
+    params is None for a reference model whose weights this installation lacks.
+    """
+    return [_reference_row(name) for name in REFERENCES] + [_random_row(name) for name in SHAPES]
+
+
+def _reference_row(name: str) -> dict[str, Any]:
+    spec = REF + name
+    description = REFERENCES[name].description
+    try:
+        params = num_params(open_reference(spec))
+    except InputError as error:
+        params, description = None, f"{description} (not usable: {error})"
+    return {"spec": spec, "kind": "ref", "params": params, "description": description}
+
+
+def _random_row(name: str) -> dict[str, Any]:
+    source = RandomSource(RAND + name)
+    config = source.config
+    description = (
+        f"random weights: {config['num_hidden_layers']} layers of {config['hidden_size']}, "
+        f"vocabulary {config['vocab_size']}, context {config['max_position_embeddings']}"
+    )
+    return {"spec": source.spec, "kind": "rand", "params": num_params(source), "description": description}
+
+
+def num_params(source: Source) -> int:
+    """Weights of all tensors; a tied head counts once."""
+    return sum(math.prod(info.shape) for info in source.tensors.values())

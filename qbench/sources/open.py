@@ -1,0 +1,51 @@
+"""From a model spec to a Source."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from qbench.sources import hub, rand, reference
+from quant.errors import InputError
+from quant.source import Source
+
+FORMS = "a directory, a .gguf file, ref:NAME, rand:SHAPE or hf:ORG/NAME"
+
+
+def open_source(spec: str) -> Source:
+    """The model that `spec` names; its weights stay where they are until read.
+
+    raises   InputError if the spec is of no known form, or what it names is not there or not whole
+    """
+    for prefix, opener in OPENERS.items():
+        if spec.startswith(prefix):
+            return opener(spec)
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        return _open_dir(spec, path)
+    if path.is_file():
+        return _open_gguf(spec, path)
+    raise InputError(f"model {spec!r} is not there; expected {FORMS} (`qbench models` lists names)")
+
+
+def _open_gguf(spec: str, path: Path) -> Source:
+    from quant.artifacts.gguf_reader import GGUFSource
+
+    if path.suffix != ".gguf":
+        raise InputError(f"{spec}: a single file must be GGUF with the suffix .gguf; a model is {FORMS}")
+    return GGUFSource(path, spec)
+
+
+def _open_dir(spec: str, path: Path) -> Source:
+    from quant.artifacts.hf_reader import HFSource
+
+    return HFSource(path, spec)
+
+
+def _open_hub(spec: str) -> Source:
+    return _open_dir(spec, hub.download(spec))
+
+
+OPENERS: dict[str, Callable[[str], Source]] = {
+    reference.PREFIX: reference.open_reference,
+    rand.PREFIX: rand.RandomSource,
+    hub.PREFIX: _open_hub,
+}

@@ -5,6 +5,7 @@ from qbench.runtime.config import ModelConfig
 from qbench.runtime.generate import Generation, generate
 from qbench.runtime.llama import LlamaModel
 from qbench.runtime.load import load_model, set_threads
+from qbench.runtime.memory import predict_memory
 from qbench.runtime.sampling import Sampling
 from qbench.runtime.tokenizer import TextStream, Tokenizer
 
@@ -19,5 +20,6 @@ __all__ = [
     "Tokenizer",
     "generate",
     "load_model",
+    "predict_memory",
     "set_threads",
 ]

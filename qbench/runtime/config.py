@@ -16,13 +16,15 @@ ROPE_TYPES = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }
 
+DEFAULT_THETA = 10000.0  # of the RoPE paper, where a config names none
+
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
     """Rotary embedding: base wavelength and how positions past the trained context are scaled."""
 
     rope_type: str = "default"  # a key of ROPE_TYPES
-    theta: float = 10000.0
+    theta: float = DEFAULT_THETA
     factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
@@ -127,7 +129,7 @@ def _rope(config: Mapping[str, Any]) -> RopeConfig:
     if not isinstance(given, Mapping):
         raise InputError(f"rope_parameters is {given!r}, expected a mapping with rope_type")
     theta_holder = given if given.get("rope_theta") is not None else config
-    theta = _number(theta_holder, "rope_theta", RopeConfig.theta)
+    theta = _number(theta_holder, "rope_theta", DEFAULT_THETA)
     rope_type = given.get("rope_type", given.get("type", "default"))
     if rope_type not in ROPE_TYPES:
         raise NotImplementedError(f"rope_type {rope_type!r} is not supported; known: {', '.join(ROPE_TYPES)}")

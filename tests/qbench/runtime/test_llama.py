@@ -7,6 +7,7 @@ from support.memory_source import MemorySource, llama_config, llama_weights
 from support.transformers_llama import transformers_logits
 
 from qbench.runtime import load_model
+from quant.errors import InputError
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -46,3 +47,79 @@ def test_logits_equal_transformers(changes):
     assert expected.std() > 0.3, "logits this small would let a wrong model pass"
     assert_close(model(tokens), expected, atol=LOGITS_ATOL)
     assert_close(model(tokens, model.new_cache(batch=2, capacity=7)), expected, atol=LOGITS_ATOL)
+
+
+@pytest.fixture(scope="module")
+def gqa_model():
+    config = llama_config()
+    return load_model(MemorySource(config, llama_weights(config)))
+
+
+@pytest.mark.parametrize(
+    "chunks", [[1] * 40, [17, 1, 1, 20, 1], [1, 39], [39, 1]], ids=["decode", "mixed", "1+39", "39+1"]
+)
+def test_any_chunking_equals_one_prefill(gqa_model, chunks):
+    tokens = random_tokens(llama_config(), batch=3, length=40)
+    cache = gqa_model.new_cache(batch=3, capacity=4)
+    logits = torch.cat([gqa_model(chunk, cache) for chunk in tokens.split(chunks, dim=1)], dim=1)
+    assert cache.length == 40
+    assert_close(logits, gqa_model(tokens), atol=LOGITS_ATOL)
+
+
+def test_sequences_of_a_batch_do_not_mix(gqa_model):
+    tokens = random_tokens(llama_config(), batch=4, length=30)
+    alone = torch.cat([gqa_model(row[None]) for row in tokens])
+    assert_close(gqa_model(tokens), alone, atol=LOGITS_ATOL)
+
+
+def test_no_position_sees_a_later_token(gqa_model):
+    tokens = random_tokens(llama_config(), batch=1, length=30)
+    changed = tokens.clone()
+    changed[0, 20] = (changed[0, 20] + 1) % 160
+    before, after = gqa_model(tokens), gqa_model(changed)
+    assert_close(before[:, :20], after[:, :20])
+    assert (before[:, 20:] - after[:, 20:]).abs().amax(-1).min() > LOGITS_ATOL
+
+
+def test_last_only_is_the_last_row(gqa_model):
+    tokens = random_tokens(llama_config(), batch=2, length=9)
+    assert_close(gqa_model(tokens, last_only=True), gqa_model(tokens)[:, -1:], atol=LOGITS_ATOL)
+
+
+def test_bf16_cache_stays_within_its_rounding(gqa_model):
+    tokens = random_tokens(llama_config(), batch=1, length=64)
+    logits = gqa_model(tokens, gqa_model.new_cache(dtype=torch.bfloat16))
+    exact = gqa_model(tokens)
+    # q, k, v, softmax and its product are rounded to 8 bits in each of 2 layers; errors add as a random walk.
+    assert_close((logits - exact).pow(2).mean().sqrt() / exact.std(), 0, atol=2**-8 * (5 * 2) ** 0.5)
+    assert (logits - exact).abs().max() > LOGITS_ATOL
+
+
+def test_logits_are_float32_for_bf16_weights():
+    config = llama_config()
+    weights = llama_weights(config)
+    model = load_model(MemorySource(config, weights, dict.fromkeys(weights, "bf16")))
+    assert model(random_tokens(config, 1, 3)).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "tokens, message",
+    [
+        pytest.param(torch.tensor([[0, 160]]), "token ids from 0 to 160, expected 0 to 159", id="past the vocabulary"),
+        pytest.param(torch.tensor([[-1, 5]]), "token ids from -1 to 5, expected 0 to 159", id="negative"),
+        pytest.param(torch.zeros(1, 0, dtype=torch.int64), r"shape \[1, 0\]", id="empty"),
+        pytest.param(torch.zeros(4, dtype=torch.int64), r"shape \[4\]", id="no batch axis"),
+        pytest.param(torch.zeros(1, 257, dtype=torch.int64), "257 tokens, .* context holds 256", id="past the context"),
+    ],
+)
+def test_bad_tokens_are_named(gqa_model, tokens, message):
+    with pytest.raises(InputError, match=message):
+        gqa_model(tokens)
+
+
+def test_past_the_context_with_a_cache_is_an_error_and_leaves_the_cache(gqa_model):
+    cache = gqa_model.new_cache()
+    gqa_model(random_tokens(llama_config(), 1, 256), cache, last_only=True)
+    with pytest.raises(InputError, match="257 tokens"):
+        gqa_model(torch.tensor([[1]]), cache)
+    assert cache.length == 256

@@ -1,0 +1,79 @@
+"""Memory a model will take, by part, from its config and tensor table alone."""
+
+from math import prod
+from typing import Any
+
+from qbench.runtime.checkpoint import EMBEDDING, check_tensors, expected_shapes
+from qbench.runtime.config import ModelConfig
+from qbench.runtime.linear import REFERENCE, choose_linear
+from quant.source import Source
+
+FLOAT_BYTES = 4  # activations, norms, biases and, unless asked otherwise, keys and values
+
+
+def predict_memory(
+    source: Source, context: int, batch: int = 1, *, impl: str = "auto", cache_bytes: int = FLOAT_BYTES
+) -> dict[str, Any]:
+    """Bytes by part for `batch` sequences of `context` tokens, each prefilled in one go.
+
+    weights_bytes, weights_by_format  as stored
+    resident_bytes                    weights as the runtime holds them: packed, or float32 on the reference path
+    kv_bytes_per_token, kv_bytes      of one sequence; of the whole cache
+    workspace_bytes                   activations at their peak, and the last position's logits
+    total_bytes                       resident_bytes + kv_bytes + workspace_bytes
+    """
+    config = ModelConfig.from_hf(source.config)
+    check_tensors(config, source.tensors)
+    weights_by_format: dict[str, int] = {}
+    for info in source.tensors.values():
+        weights_by_format[info.format] = weights_by_format.get(info.format, 0) + info.size_bytes
+    parts = {
+        "resident_bytes": resident_bytes(source, config, impl),
+        "kv_bytes": batch * context * kv_bytes_per_token(config, cache_bytes),
+        "workspace_bytes": workspace_bytes(config, context, batch),
+    }
+    return {
+        "weights_bytes": sum(weights_by_format.values()),
+        "weights_by_format": weights_by_format,
+        "kv_bytes_per_token": kv_bytes_per_token(config, cache_bytes),
+        **parts,
+        "total_bytes": sum(parts.values()),
+    }
+
+
+def resident_bytes(source: Source, config: ModelConfig, impl: str = "auto") -> int:
+    """Weights in memory after load: the embedding as stored, linears as their implementation holds them."""
+    total = 0
+    for name in expected_shapes(config):
+        info = source.tensors[name]
+        if name == f"{EMBEDDING}.weight":
+            total += info.size_bytes
+        elif len(info.shape) == 1:
+            total += FLOAT_BYTES * info.shape[0]
+        else:
+            total += _linear_bytes(info.shape, info.format, info.size_bytes, impl)
+    if config.tie_word_embeddings:  # the head is packed from the embedding's bytes, which stay for row lookup
+        info = source.tensors[f"{EMBEDDING}.weight"]
+        total += _linear_bytes(info.shape, info.format, info.size_bytes, impl)
+    return total
+
+
+def _linear_bytes(shape: tuple[int, ...], format_name: str, stored_bytes: int, impl: str) -> int:
+    is_reference = choose_linear(format_name, impl) is REFERENCE
+    return FLOAT_BYTES * prod(shape) if is_reference else stored_bytes
+
+
+def kv_bytes_per_token(config: ModelConfig, cache_bytes: int = FLOAT_BYTES) -> int:
+    """Keys and values of one token over all layers."""
+    return config.num_layers * 2 * config.num_kv_heads * config.head_dim * cache_bytes
+
+
+def workspace_bytes(config: ModelConfig, num_tokens: int, batch: int = 1) -> int:
+    """Peak of live activations over a forward pass of `num_tokens` a sequence with the last logits alone."""
+    hidden, ffn = config.hidden_size, config.ffn_size
+    q_size, kv_size = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    feed_forward = 3 * hidden + 2 * ffn + 2 * ffn  # block's input, stream, norm; gate and up; silu and its product
+    attention = 2 * hidden + q_size + 2 * kv_size + 3 * q_size  # stream, norm; q, k, v; a rotation's terms and sum
+    logits = config.vocab_size
+    rope = 2 * config.head_dim  # cos and sin, shared by the batch
+    return FLOAT_BYTES * (batch * (num_tokens * max(feed_forward, attention) + logits) + num_tokens * rope)

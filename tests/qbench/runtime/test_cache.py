@@ -1,0 +1,98 @@
+"""Attention over caches against the textbook formula."""
+
+import pytest
+import torch
+from support.close import assert_close
+from support.memory_source import llama_config
+
+from qbench.runtime.cache import DenseCache, NoCache, causal_attention
+from qbench.runtime.config import ModelConfig
+from quant.errors import InputError
+
+
+def attention_ref(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """One query of one head at a time, in float64."""
+    batch, num_heads, num_queries, head_dim = q.shape
+    num_keys = k.shape[2]
+    group = num_heads // k.shape[1]
+    out = torch.empty_like(q, dtype=torch.float64)
+    for b in range(batch):
+        for h in range(num_heads):
+            for t in range(num_queries):
+                seen = num_keys - num_queries + t + 1
+                scores = k[b, h // group, :seen].double() @ q[b, h, t].double() / head_dim**0.5
+                out[b, h, t] = torch.softmax(scores, 0) @ v[b, h // group, :seen].double()
+    return out
+
+
+def random_qkv(heads: int, kv_heads: int, queries: int, keys: int, batch: int = 2, head_dim: int = 16):
+    generator = torch.Generator().manual_seed(queries * 100 + keys)
+    q = torch.randn(batch, heads, queries, head_dim, generator=generator)
+    k, v = torch.randn(2, batch, kv_heads, keys, head_dim, generator=generator)
+    return q, k, v
+
+
+@pytest.mark.parametrize("heads, kv_heads", [(4, 4), (6, 2), (3, 1)], ids=["mha", "gqa", "mqa"])
+@pytest.mark.parametrize("queries, keys", [(1, 1), (1, 37), (37, 37), (5, 37), (36, 37)])
+def test_causal_attention_equals_the_textbook(heads, kv_heads, queries, keys):
+    q, k, v = random_qkv(heads, kv_heads, queries, keys)
+    # sums of 37 terms of order 1 in float32
+    assert_close(causal_attention(q, k, v), attention_ref(q, k, v), atol=37 * 2**-23)
+
+
+@pytest.mark.parametrize("capacity", [1, 5, 64], ids=lambda c: f"capacity {c}")
+def test_dense_cache_equals_attention_over_everything(capacity):
+    config = ModelConfig.from_hf(llama_config())
+    q, k, v = random_qkv(4, 2, queries=20, keys=20)
+    expected = attention_ref(q, k, v)
+    cache = DenseCache(config, batch=2, capacity=capacity)
+    for held in (*cache.keys, *cache.values):
+        held.fill_(torch.nan)  # memory beyond the length must not be read
+    start = 0
+    for size in (7, 1, 1, 11):
+        new = slice(start, start + size)
+        for layer in range(config.num_layers):
+            out = cache.attend(layer, q[:, :, new], k[:, :, new], v[:, :, new], torch.arange(start, start + size))
+            assert_close(out, expected[:, :, new], atol=20 * 2**-23)
+        cache.advance(size)
+        start += size
+    assert cache.length == 20
+
+
+def test_truncate_forgets_and_continues():
+    config = ModelConfig.from_hf(llama_config(num_hidden_layers=1))
+    q, k, v = random_qkv(4, 2, queries=6, keys=6)
+    cache = DenseCache(config, batch=2)
+    cache.attend(0, q, 7 * k, 7 * v, torch.arange(6))
+    cache.advance(6)
+    cache.truncate(0)
+    assert_close(cache.attend(0, q, k, v, torch.arange(6)), NoCache().attend(0, q, k, v, torch.arange(6)))
+    with pytest.raises(ValueError, match="truncate to 9, expected 0 to 0"):
+        cache.truncate(9)
+
+
+def test_capacity_doubles_up_to_the_context():
+    config = ModelConfig.from_hf(llama_config(num_hidden_layers=1, max_position_embeddings=20))
+    cache = DenseCache(config, capacity=8)
+    q, k, v = random_qkv(4, 2, queries=9, keys=9, batch=1)
+    for expected_capacity in (16, 20):
+        cache.attend(0, q, k, v, torch.arange(9))
+        cache.advance(9)
+        assert cache.capacity == expected_capacity
+    with pytest.raises(InputError, match="27 tokens, but the model's context holds 20"):
+        cache.attend(0, q, k, v, torch.arange(9))
+
+
+@pytest.mark.parametrize("dtype, itemsize", [(torch.float32, 4), (torch.bfloat16, 2)], ids=["f32", "bf16"])
+def test_bytes_per_token(dtype, itemsize):
+    cache = DenseCache(ModelConfig.from_hf(llama_config()), batch=3, capacity=10, dtype=dtype)
+    assert cache.bytes_per_token == 2 * 2 * 2 * 16 * itemsize  # layers, keys and values, kv heads, head_dim
+    assert cache.size_bytes == 30 * cache.bytes_per_token
+
+
+def test_bad_arguments():
+    config = ModelConfig.from_hf(llama_config())
+    with pytest.raises(InputError, match="batch 0"):
+        DenseCache(config, batch=0)
+    with pytest.raises(NotImplementedError, match="known: float32, bfloat16"):
+        DenseCache(config, dtype=torch.float16)

@@ -1,0 +1,132 @@
+"""Hugging Face configs in, one frozen ModelConfig out."""
+
+import pytest
+from support.memory_source import llama_config
+
+from qbench.runtime.config import ModelConfig, RopeConfig
+from quant.errors import InputError
+
+LLAMA3 = {
+    "factor": 32.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+
+
+def without(key: str) -> dict:
+    return {name: value for name, value in llama_config().items() if name != key}
+
+
+def test_absent_optional_keys_take_their_meaning():
+    optional = ("num_key_value_heads", "tie_word_embeddings", "attention_bias", "mlp_bias", "rope_theta", "hidden_act")
+    bare = {name: value for name, value in llama_config().items() if name not in optional}
+    config = ModelConfig.from_hf(bare)
+    assert (config.num_kv_heads, config.head_dim) == (4, 16)
+    assert (config.tie_word_embeddings, config.attention_bias, config.mlp_bias) == (False, False, False)
+    assert config.rope == RopeConfig("default", 10000.0)
+    assert config.eos_token_ids == ()
+
+
+def test_null_means_absent():
+    config = ModelConfig.from_hf(llama_config(head_dim=None, num_key_value_heads=None, rope_scaling=None))
+    assert (config.head_dim, config.num_kv_heads, config.rope.rope_type) == (16, 4, "default")
+
+
+def test_architecture_from_the_class_name_alone():
+    assert ModelConfig.from_hf(without("model_type")).architecture == "llama"
+
+
+@pytest.mark.parametrize(
+    "changes, expected",
+    [
+        pytest.param({"rope_theta": 5e5}, RopeConfig("default", 5e5), id="theta at the top"),
+        pytest.param(
+            {"rope_parameters": {"rope_theta": 5e5}}, RopeConfig("default", 5e5), id="theta in rope_parameters"
+        ),
+        pytest.param(
+            {"rope_scaling": {"type": "linear", "factor": 2}}, RopeConfig("linear", factor=2.0), id="type, the old key"
+        ),
+        pytest.param(
+            {"rope_scaling": {"rope_type": "llama3", **LLAMA3}, "rope_theta": 5e5},
+            RopeConfig("llama3", 5e5, *LLAMA3.values()),
+            id="llama3 in rope_scaling",
+        ),
+        pytest.param(
+            {"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3}},
+            RopeConfig("llama3", 5e5, *LLAMA3.values()),
+            id="llama3 in rope_parameters",
+        ),
+    ],
+)
+def test_rope_forms(changes, expected):
+    assert ModelConfig.from_hf(llama_config(**changes)).rope == expected
+
+
+@pytest.mark.parametrize("given, expected", [(None, ()), (2, (2,)), ([5, 7], (5, 7))], ids=["none", "one", "several"])
+def test_eos_token_ids(given, expected):
+    assert ModelConfig.from_hf(llama_config(eos_token_id=given)).eos_token_ids == expected
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "vocab_size",
+        "max_position_embeddings",
+        "rms_norm_eps",
+    ],
+)
+def test_a_missing_key_is_named(key):
+    with pytest.raises(InputError, match=f"the config has no {key}"):
+        ModelConfig.from_hf(without(key))
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        pytest.param({"hidden_size": "64"}, "hidden_size is '64', expected a whole number", id="text for a number"),
+        pytest.param({"vocab_size": 0}, "vocab_size is 0", id="zero"),
+        pytest.param({"num_hidden_layers": True}, "num_hidden_layers is True", id="a flag for a number"),
+        pytest.param({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan", id="NaN"),
+        pytest.param({"tie_word_embeddings": "yes"}, "tie_word_embeddings is 'yes'", id="text for a flag"),
+        pytest.param({"num_key_value_heads": 3}, "multiple of num_key_value_heads 3", id="heads do not group"),
+        pytest.param({"hidden_size": 66}, "no multiple of num_attention_heads 4", id="head_dim unknown"),
+        pytest.param({"head_dim": 15}, "head_dim is 15, expected an even number", id="odd head_dim"),
+        pytest.param({"rope_scaling": {"type": "linear"}}, "no factor", id="linear without its factor"),
+        pytest.param({"rope_scaling": "linear"}, "expected a mapping", id="rope_scaling as text"),
+        pytest.param(
+            {"rope_scaling": {"rope_type": "llama3", **LLAMA3, "high_freq_factor": 0.5}},
+            "high_freq_factor is 0.5, expected more than low_freq_factor",
+            id="llama3 band upside down",
+        ),
+        pytest.param({"eos_token_id": "</s>"}, "eos_token_id is '</s>'", id="eos as text"),
+    ],
+)
+def test_an_impossible_value_is_an_input_error(changes, message):
+    with pytest.raises(InputError, match=message):
+        ModelConfig.from_hf(llama_config(**changes))
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        pytest.param({"model_type": "gpt2"}, "architecture 'gpt2' is not supported; known: llama", id="architecture"),
+        pytest.param({"model_type": None, "architectures": ["GPT2LMHeadModel"]}, "known: llama", id="class name"),
+        pytest.param(
+            {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, "known: default, linear, llama3", id="rope"
+        ),
+        pytest.param({"hidden_act": "gelu"}, "hidden_act 'gelu' is not supported", id="activation"),
+    ],
+)
+def test_the_unsupported_lists_the_supported(changes, message):
+    with pytest.raises(NotImplementedError, match=message):
+        ModelConfig.from_hf(llama_config(**changes))
+
+
+def test_no_architecture_at_all():
+    with pytest.raises(InputError, match="no model_type"):
+        ModelConfig.from_hf({})

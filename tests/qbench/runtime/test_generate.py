@@ -1,0 +1,81 @@
+"""The decode loop: what it feeds, when it stops, what it streams."""
+
+import pytest
+import torch
+from support.memory_source import MemorySource, llama_config, llama_weights
+
+from qbench.runtime import Sampling, generate, load_model
+from quant.errors import InputError
+
+PROMPT = [5, 80, 3, 3, 159]
+
+
+@pytest.fixture(scope="module")
+def model():
+    config = llama_config(max_position_embeddings=64)
+    return load_model(MemorySource(config, llama_weights(config)))
+
+
+def recomputed(model, prompt: list[int], count: int) -> list[int]:
+    """Greedy without a cache: the whole sequence again for every token."""
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(int(model(torch.tensor([tokens]))[0, -1].argmax()))
+    return tokens[len(prompt) :]
+
+
+def test_greedy_equals_recomputing_every_step(model):
+    got = generate(model, PROMPT, Sampling(), max_new_tokens=20)
+    assert list(got.tokens) == recomputed(model, PROMPT, 20)
+    assert got.stop_reason == "length"
+    assert got.ttft_ms > 0 and got.tpot_ms > 0
+
+
+def test_tokens_stream_in_order(model):
+    streamed = []
+    got = generate(model, PROMPT, Sampling(temperature=1, seed=1), 20, on_token=streamed.append)
+    assert streamed == list(got.tokens)
+
+
+def test_stops_at_a_stop_token_and_leaves_it_out(model):
+    free = generate(model, PROMPT, Sampling(), max_new_tokens=20).tokens
+    stop = free[6]
+    got = generate(model, PROMPT, Sampling(), max_new_tokens=20, stop_ids=[stop])
+    assert got.tokens == free[: free.index(stop)]
+    assert got.stop_reason == "eos"
+
+
+def test_the_config_names_the_stop_token(model):
+    stop = generate(model, PROMPT, Sampling(), max_new_tokens=1).tokens[0]
+    config = llama_config(max_position_embeddings=64, eos_token_id=[stop, 1])
+    stopping = load_model(MemorySource(config, llama_weights(config)))
+    got = generate(stopping, PROMPT, Sampling(), max_new_tokens=5)
+    assert (got.tokens, got.stop_reason, got.tpot_ms) == ((), "eos", None)
+    assert generate(stopping, PROMPT, Sampling(), max_new_tokens=5, stop_ids=()).stop_reason == "length"
+
+
+def test_a_seed_fixes_the_text(model):
+    def text(seed: int) -> tuple[int, ...]:
+        return generate(model, PROMPT, Sampling(temperature=1, top_p=0.9, seed=seed), 30).tokens
+
+    assert text(1) == text(1)
+    assert text(1) != text(2)
+
+
+def test_the_context_can_be_filled_to_the_last_token(model):
+    assert len(generate(model, PROMPT, Sampling(), max_new_tokens=59).tokens) == 59
+
+
+@pytest.mark.parametrize(
+    "prompt, max_new_tokens, message",
+    [
+        pytest.param([], 5, "the prompt is empty", id="empty prompt"),
+        pytest.param(PROMPT, 0, "max_new_tokens is 0", id="nothing asked"),
+        pytest.param(PROMPT, 60, "context of 64; ask for at most 59", id="too many asked"),
+        pytest.param([1] * 64, 1, "shorten the prompt", id="no room left"),
+        pytest.param([160], 1, "expected 0 to 159", id="not a token"),
+    ],
+)
+def test_bad_requests_are_named(model, prompt, max_new_tokens, message):
+    with pytest.raises(InputError, match=message):
+        generate(model, prompt, Sampling(), max_new_tokens)

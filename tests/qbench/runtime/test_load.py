@@ -1,0 +1,94 @@
+"""What load refuses before it reads, and what it reports about what runs."""
+
+import numpy as np
+import pytest
+import torch
+from support.close import assert_close
+from support.memory_source import MemorySource, llama_config, llama_weights
+
+from qbench.runtime import load_model
+from quant.errors import InputError
+
+Q_PROJ = "model.layers.1.self_attn.q_proj.weight"
+
+
+class UnreadableSource(MemorySource):
+    def read(self, name):
+        raise AssertionError(f"{name} was read")
+
+
+def with_tensor(name: str, weight: np.ndarray | None) -> dict[str, np.ndarray]:
+    weights = llama_weights(llama_config()) | {name: weight}
+    return {name: weight for name, weight in weights.items() if weight is not None}
+
+
+@pytest.mark.parametrize(
+    "name, weight, message",
+    [
+        pytest.param(Q_PROJ, None, f"tensor {Q_PROJ} is missing, expected shape \\[64, 64\\]", id="missing"),
+        pytest.param(Q_PROJ, np.zeros((32, 64)), "has shape \\[32, 64\\], expected \\[64, 64\\]", id="wrong shape"),
+        pytest.param("lm_head.weight", None, "tensor lm_head.weight is missing", id="untied head missing"),
+        pytest.param("model.layers.0.self_attn.q_proj.bias", np.zeros(64), "has no place", id="bias without the flag"),
+        pytest.param("model.layers.2.mlp.up_proj.weight", np.zeros((96, 64)), "has no place", id="a layer too many"),
+    ],
+)
+def test_tensors_are_checked_before_any_is_read(name, weight, message):
+    with pytest.raises(InputError, match=message):
+        load_model(UnreadableSource(llama_config(), with_tensor(name, weight)))
+
+
+def test_leftovers_that_say_nothing_are_ignored():
+    config = llama_config(tie_word_embeddings=True)
+    weights = llama_weights(config)
+    leftovers = {
+        "model.layers.0.self_attn.rotary_emb.inv_freq": np.zeros(8),
+        "lm_head.weight": np.zeros((160, 64)),
+    }
+    tokens = torch.tensor([[1, 2, 3]])
+    logits = load_model(MemorySource(config, weights | leftovers))(tokens)
+    assert_close(logits, load_model(MemorySource(config, weights))(tokens))
+
+
+@pytest.mark.parametrize("threads", [0, -2])
+def test_fewer_threads_than_one(threads):
+    with pytest.raises(InputError, match=f"threads is {threads}, expected at least 1"):
+        load_model(MemorySource(llama_config(), {}), threads=threads)
+
+
+def test_threads_are_set():
+    config = llama_config()
+    source = MemorySource(config, llama_weights(config))
+    before = torch.get_num_threads()
+    try:
+        load_model(source, threads=before + 1)
+        assert torch.get_num_threads() == before + 1
+        load_model(source)
+        assert torch.get_num_threads() == before + 1, "None leaves threads as they are"
+    finally:
+        load_model(source, threads=before)
+
+
+def test_unknown_impl_lists_the_known():
+    with pytest.raises(InputError, match="impl 'fast' is unknown; known: auto, reference"):
+        load_model(MemorySource(llama_config(), {}), impl="fast")
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+def test_impls_name_every_linear(tied):
+    config = llama_config(tie_word_embeddings=tied)
+    weights = llama_weights(config)
+    formats = dict.fromkeys((name for name, weight in weights.items() if weight.ndim == 2), "bf16")
+    formats[Q_PROJ] = "q4_0"
+    impls = load_model(MemorySource(config, weights, formats)).impls
+    linears = {name.removesuffix(".weight") for name, weight in weights.items() if weight.ndim == 2}
+    assert set(impls) == linears - {"model.embed_tokens"} | {"lm_head"}
+    assert impls.pop(Q_PROJ.removesuffix(".weight")) == "reference"
+    assert set(impls.values()) == {"torch-bf16"}
+
+
+def test_reference_runs_everywhere_when_asked():
+    config = llama_config()
+    weights = llama_weights(config)
+    formats = dict.fromkeys((name for name, weight in weights.items() if weight.ndim == 2), "bf16")
+    model = load_model(MemorySource(config, weights, formats), impl="reference")
+    assert set(model.impls.values()) == {"reference"}

@@ -1,0 +1,93 @@
+"""Predicted memory against what load, cache and a forward pass really hold."""
+
+import weakref
+
+import pytest
+import torch
+from support.close import assert_close
+from support.memory_source import MemorySource, llama_config, llama_weights
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from qbench.runtime import ModelConfig, load_model, predict_memory
+from qbench.runtime.memory import workspace_bytes
+
+
+class PeakBytes(TorchDispatchMode):
+    """The most bytes alive at once of all storages made inside the block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live = self.peak = 0
+        self.known: set[int] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        given = {
+            leaf.untyped_storage()._cdata for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)
+        }
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor) and leaf.untyped_storage()._cdata not in given | self.known:
+                self.track(leaf.untyped_storage())
+        return out
+
+    def track(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        self.known.add(key)
+        self.live += size
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, self.drop, key, size)
+
+    def drop(self, key: int, size: int) -> None:
+        self.known.discard(key)
+        self.live -= size
+
+
+def source(tied: bool = False, format_name: str = "f32") -> MemorySource:
+    config = llama_config(tie_word_embeddings=tied)
+    weights = llama_weights(config)
+    return MemorySource(config, weights, {name: format_name for name, weight in weights.items() if weight.ndim == 2})
+
+
+@pytest.mark.parametrize("format_name", ["f32", "bf16", "q8_0", "q4_0"])
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+def test_resident_bytes_are_what_load_holds(format_name, tied, impl):
+    model_source = source(tied, format_name)
+    predicted = predict_memory(model_source, context=8, impl=impl)
+    assert predicted["resident_bytes"] == load_model(model_source, impl=impl).weight_bytes
+
+
+def test_weights_by_format_are_the_stored_bytes():
+    predicted = predict_memory(source(format_name="q8_0"), context=8)
+    matrices = sum(weight.size for weight in llama_weights(llama_config()).values() if weight.ndim == 2)
+    norms = sum(weight.size for weight in llama_weights(llama_config()).values() if weight.ndim == 1)
+    assert predicted["weights_by_format"] == {"q8_0": matrices // 32 * 34, "f32": 4 * norms}
+    assert predicted["weights_bytes"] == matrices // 32 * 34 + 4 * norms
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+def test_kv_bytes_are_what_the_cache_holds(dtype):
+    model = load_model(source())
+    cache = model.new_cache(batch=3, capacity=40, dtype=dtype)
+    predicted = predict_memory(source(), context=40, batch=3, cache_bytes=dtype.itemsize)
+    assert predicted["kv_bytes"] == cache.size_bytes == sum(held.nbytes for held in (*cache.keys, *cache.values))
+    assert predicted["kv_bytes_per_token"] == cache.bytes_per_token
+
+
+def test_total_is_the_sum_of_the_parts():
+    predicted = predict_memory(source(), context=100, batch=2)
+    assert predicted["total_bytes"] == sum(
+        predicted[part] for part in ("resident_bytes", "kv_bytes", "workspace_bytes")
+    )
+
+
+@pytest.mark.parametrize("changes", [{}, {"intermediate_size": 32}], ids=["ffn is the peak", "attention is the peak"])
+def test_workspace_is_near_the_measured_peak(changes):
+    config = llama_config(**changes)
+    model = load_model(MemorySource(config, llama_weights(config)))
+    tokens = torch.zeros(2, 200, dtype=torch.int64)
+    cache = model.new_cache(batch=2, capacity=200)
+    with PeakBytes() as peak:
+        model(tokens, cache, last_only=True)
+    assert_close(workspace_bytes(ModelConfig.from_hf(config), 200, batch=2) / peak.peak, 1.0, atol=2**-7)

@@ -28,7 +28,8 @@ def quantize_per_token_ref(x: Tensor) -> tuple[Tensor, Tensor]:
         return x.to(torch.int8), x.new_full((x.shape[0],), SMALLEST_SCALE, dtype=torch.float32)
     x = x.float()
     absmax = x.abs().amax(dim=1)  # [M]
-    x_scale = (absmax / QMAX).clamp(min=SMALLEST_SCALE).where(absmax.isfinite(), torch.nan)
+    # By a tensor: by a number, torch on a GPU multiplies with the rounded reciprocal instead of dividing.
+    x_scale = (absmax / torch.full_like(absmax, QMAX)).clamp(min=SMALLEST_SCALE).where(absmax.isfinite(), torch.nan)
     x_q = (x / x_scale[:, None]).round().nan_to_num(nan=0.0)  # [M, K]
     return x_q.to(torch.int8), x_scale
 

@@ -21,17 +21,27 @@ def packed_words(row_size: int, bits: int) -> int:
 def pack_int32(q: np.ndarray, bits: int) -> np.ndarray:
     """q [N, K] int8 in -2**(bits-1)..2**(bits-1)-1 -> [N, packed_words(K, bits)] int32"""
     num_rows, row_size = q.shape
-    unsigned = (q.astype(np.int16) + (1 << bits - 1)).astype(np.uint8)
-    stream = np.unpackbits(unsigned[:, :, None], axis=2, count=bits, bitorder="little").reshape(num_rows, -1)
+    unsigned = q.view(np.uint8) + np.uint8(1 << bits - 1)  # wraps round to 0..2**bits - 1
     data = np.zeros((num_rows, 4 * packed_words(row_size, bits)), dtype=np.uint8)
-    packed = np.packbits(stream, axis=1, bitorder="little")
-    data[:, : packed.shape[1]] = packed
+    if 8 % bits == 0:
+        whole = np.zeros((num_rows, data.shape[1], 8 // bits), dtype=np.uint8)  # codes by the byte they share
+        whole.reshape(num_rows, -1)[:, :row_size] = unsigned
+        for i in range(8 // bits):
+            data |= whole[:, :, i] << i * bits
+    else:
+        stream = np.unpackbits(unsigned[:, :, None], axis=2, count=bits, bitorder="little").reshape(num_rows, -1)
+        packed = np.packbits(stream, axis=1, bitorder="little")
+        data[:, : packed.shape[1]] = packed
     return data.view("<i4").astype(np.int32, copy=False)
 
 
 def unpack_int32(packed: np.ndarray, bits: int, row_size: int) -> np.ndarray:
     """packed [N, packed_words(K, bits)] int32 -> q [N, K] int8"""
     data = np.ascontiguousarray(packed).astype("<i4", copy=False).view(np.uint8)
-    stream = np.unpackbits(data, axis=1, count=row_size * bits, bitorder="little")
-    unsigned = np.packbits(stream.reshape(len(packed), row_size, bits), axis=2, bitorder="little")[:, :, 0]
-    return (unsigned.astype(np.int16) - (1 << bits - 1)).astype(np.int8)
+    if 8 % bits == 0:
+        codes = [data >> i * bits & (1 << bits) - 1 for i in range(8 // bits)]
+        unsigned = np.stack(codes, axis=2).reshape(len(data), -1)[:, :row_size]
+    else:
+        stream = np.unpackbits(data, axis=1, count=row_size * bits, bitorder="little")
+        unsigned = np.packbits(stream.reshape(len(data), row_size, bits), axis=2, bitorder="little")[:, :, 0]
+    return (unsigned - np.uint8(1 << bits - 1)).view(np.int8)  # wraps round to the negative codes

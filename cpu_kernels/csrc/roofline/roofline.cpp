@@ -83,15 +83,19 @@ std::span<const Impl<PeakKernel>> fp32_table() { return fp32_impls; }
 double read_bandwidth(int64_t threads) {
     const ReadKernel kernel = choose("read_bandwidth", read_table(), std::nullopt).kernels;
     ThreadPool pool = make_pool(threads);
-    constexpr int64_t size = int64_t{512} << 20;  // 16 times a 32 MiB L3
+    constexpr int64_t size = int64_t{512} << 20;    // 16 times a 32 MiB L3
+    constexpr int64_t window = int64_t{64} << 20;   // read in one run: 2 ms, less than a time slice
     constexpr int64_t task_size = int64_t{1} << 20;
     Buffer buffer(size);
     // Written first: pages never written are all one and the same page of zeros.
     pool.run(size / task_size, [&](int64_t i) { std::memset(buffer.data() + i * task_size, 1, task_size); });
     std::atomic<uint64_t> sum{0};
+    int64_t begin = 0;  // the windows go round the buffer, so that none is left in a cache
     return best_rate([&] {
-        pool.run(size / task_size, [&](int64_t i) { sum += kernel.read(buffer.data() + i * task_size, task_size); });
-        return static_cast<double>(size);
+        const uint8_t* data = buffer.data() + begin;
+        pool.run(window / task_size, [&](int64_t i) { sum += kernel.read(data + i * task_size, task_size); });
+        begin = (begin + window) % size;
+        return static_cast<double>(window);
     });
 }
 

@@ -42,10 +42,10 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
 def merge_pairs(model: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
     """The merges of a `tokenizers` model in either spelling, "a b" or ["a", "b"]."""
     merges = model.get("merges")
-    pairs = [tuple(merge.split(" ", 1) if isinstance(merge, str) else merge) for merge in merges or ()]
-    if not isinstance(merges, list) or not all(len(pair) == 2 for pair in pairs):
+    pairs = [merge.split(" ", 1) if isinstance(merge, str) else merge for merge in merges] if merges else []
+    if not isinstance(merges, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
         raise InputError(f"{where}: the tokenizer's merges must be a list of pairs")
-    return pairs
+    return [tuple(pair) for pair in pairs]
 
 
 def metadata_from_json(document: Mapping[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Any]:

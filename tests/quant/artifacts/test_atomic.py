@@ -1,0 +1,143 @@
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from quant.artifacts import atomic
+from quant.artifacts.atomic import atomic_dir, atomic_file, check_space
+from quant.errors import InputError
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_file_appears_when_the_block_ends(tmp_path):
+    out = tmp_path / "out"
+    with atomic_file(out) as temp:
+        temp.write_text("new")
+        assert not out.exists() and temp.parent == tmp_path
+    assert out.read_text() == "new" and names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("x"), KeyboardInterrupt(), InputError("x")], ids=lambda e: repr(e))
+def test_failure_leaves_the_old_file_and_nothing_else(tmp_path, error):
+    out = tmp_path / "out"
+    out.write_text("old")
+    with pytest.raises(type(error)), atomic_file(out) as temp:
+        temp.write_text("half")
+        raise error
+    assert out.read_text() == "old" and names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize(
+    "error, words",
+    [
+        pytest.param(OSError(errno.ENOSPC, "No space left on device"), "disk is full", id="full disk"),
+        pytest.param(OSError("100 requested and 10 written"), "is the disk full", id="short tofile"),
+        pytest.param(PermissionError(errno.EACCES, "Permission denied"), "permission denied", id="permission"),
+    ],
+)
+def test_write_errors_become_one_line(tmp_path, error, words):
+    with pytest.raises(InputError, match=words) as caught, atomic_file(tmp_path / "out") as temp:
+        temp.write_text("half")
+        raise error
+    assert "\n" not in str(caught.value) and names(tmp_path) == []
+
+
+def test_fsync_that_finds_the_disk_full(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(atomic.os, "fsync", full)
+    with pytest.raises(InputError, match="disk is full"), atomic_file(tmp_path / "out") as temp:
+        temp.write_text("x")
+    assert names(tmp_path) == []
+
+
+def test_file_size_limit_of_the_kernel(tmp_path):
+    """A real short write: the kernel refuses the 65th kilobyte."""
+    program = (
+        "import numpy, pathlib, sys\n"
+        "from quant.artifacts.atomic import atomic_file\n"
+        "from quant.errors import InputError\n"
+        "try:\n"
+        "    with atomic_file(pathlib.Path(sys.argv[1])) as temp, temp.open('wb') as file:\n"
+        "        numpy.zeros(10**6).tofile(file)\n"
+        "except InputError as error:\n"
+        "    sys.exit(f'InputError {error}')\n"
+    )
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "out")], preexec_fn=limit, capture_output=True, text=True
+    )
+    assert done.returncode == 1 and done.stderr.startswith("InputError"), done.stderr
+    assert names(tmp_path) == []
+
+
+def test_missing_folder(tmp_path):
+    with pytest.raises(InputError, match="does not exist"), atomic_file(tmp_path / "no" / "out"):
+        pass
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_unwritable_folder(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(InputError, match="permission denied"), atomic_file(tmp_path / "out") as temp:
+        temp.write_text("x")
+
+
+def test_file_does_not_replace_a_directory(tmp_path):
+    (tmp_path / "out").mkdir()
+    with pytest.raises(InputError, match="something else"), atomic_file(tmp_path / "out"):
+        pytest.fail("the block must not run")
+
+
+def test_directory_replaces_its_like_and_nothing_else(tmp_path):
+    out = tmp_path / "out"
+    for content in ("one", "two"):
+        with atomic_dir(out, replaces=lambda path: (path / "mark").exists()) as temp:
+            (temp / "mark").write_text(content)
+        assert (out / "mark").read_text() == content and names(tmp_path) == ["out"]
+    (out / "mark").unlink()
+    with pytest.raises(InputError, match="something else"), atomic_dir(out, replaces=lambda path: False):
+        pytest.fail("the block must not run")
+
+
+def test_directory_comes_back_when_the_rename_fails(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mark").write_text("old")
+    rename = os.rename
+
+    def fails_for_temp(source, target):
+        if ".tmp-" in str(source):
+            raise OSError(errno.EIO, "Input/output error")
+        rename(source, target)
+
+    monkeypatch.setattr(atomic.os, "rename", fails_for_temp)
+    with pytest.raises(InputError, match="Input/output error"), atomic_dir(out, replaces=lambda path: True) as temp:
+        (temp / "mark").write_text("new")
+    assert (out / "mark").read_text() == "old" and names(tmp_path) == ["out"]
+
+
+def test_directory_failure_leaves_nothing(tmp_path):
+    with pytest.raises(RuntimeError), atomic_dir(tmp_path / "out", replaces=lambda path: True) as temp:
+        np.zeros(3).tofile(temp / "x")
+        raise RuntimeError
+    assert names(tmp_path) == []
+
+
+def test_space_is_checked_before_the_work(tmp_path):
+    check_space(tmp_path, 0)
+    with pytest.raises(InputError, match="are needed"):
+        check_space(tmp_path, 10**18)

@@ -1,0 +1,162 @@
+"""Written GGUF files, read by us, by the gguf package and by llama.cpp."""
+
+import gguf
+import numpy as np
+import pytest
+from support.memory_source import MemorySource
+
+from quant.artifacts.dequantize import dequantize
+from quant.artifacts.gguf_reader import GGUFSource
+from quant.artifacts.gguf_writer import write_gguf
+from quant.errors import InputError
+from quant.formats import FORMATS
+from quant.quantize import QuantizedSource
+from quant.recipes import get_recipe
+from quant.recipes.policies import Uniform
+from quant.recipes.recipe import Recipe
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+LINEAR = {"rope_type": "linear", "factor": 2.0}
+GGUF_FORMATS = [name for name, fmt in FORMATS.items() if fmt.gguf_type is not None]
+
+
+@pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True}], ids=["head", "tied"])
+@pytest.mark.parametrize("scaling", [None, LINEAR, LLAMA3], ids=["plain rope", "linear", "llama3"])
+def test_config_and_weights_come_back(tmp_path, scaling, changes):
+    source = MemorySource(rope_scaling=scaling, **changes)
+    write_gguf(source, tmp_path / "x.gguf", name="x")
+    again = GGUFSource(tmp_path / "x.gguf")
+    assert {key: again.config[key] for key in source.config} == source.config
+    assert again.tokenizer is None and list(again.tensors) == list(source.tensors)
+    for name, weight in source.weights.items():
+        assert again.tensors[name] == source.tensors[name]
+        assert np.array_equal(dequantize(again.read(name)), weight), name
+
+
+@pytest.mark.parametrize("fmt", GGUF_FORMATS)
+def test_every_format_dequantizes_as_the_gguf_package_says(tmp_path, fmt):
+    """K-quants need rows of 256; what the file holds is llama.cpp's row order, what `read` gives is Hugging Face's."""
+    source = MemorySource(hidden_size=256, intermediate_size=256, num_hidden_layers=1, vocab_size=32, head_dim=64)
+    quantized = QuantizedSource(source, Recipe("x", "gguf", "rtn", Uniform(fmt)))
+    write_gguf(quantized, tmp_path / "x.gguf", name="x")
+    again = GGUFSource(tmp_path / "x.gguf")
+    theirs = {tensor.name: tensor for tensor in gguf.GGUFReader(tmp_path / "x.gguf").tensors}
+    for name, gguf_name in {
+        "model.layers.0.mlp.up_proj.weight": "blk.0.ffn_up.weight",
+        "model.layers.0.self_attn.q_proj.weight": "blk.0.attn_q.weight",
+    }.items():
+        tensor = theirs[gguf_name]
+        expected = gguf.quants.dequantize(tensor.data, tensor.tensor_type).reshape(source.weights[name].shape)
+        if "q_proj" in name:  # the converter's permutation, undone in its own words
+            heads = source.config["num_attention_heads"]
+            expected = expected.reshape(heads, -1, 2, 256).swapaxes(1, 2).reshape(expected.shape)
+        assert again.tensors[name].format == fmt
+        assert np.array_equal(dequantize(again.read(name)), expected)
+        assert np.array_equal(dequantize(again.read(name)), dequantize(quantized.read(name)))
+    assert theirs["output_norm.weight"].tensor_type == gguf.GGMLQuantizationType.F32
+
+
+def test_norms_of_other_float_formats_become_f32(tmp_path):
+    source = QuantizedSource(MemorySource(), get_recipe("bf16"))  # a Hugging Face recipe: bf16 norms
+    assert source.tensors["model.norm.weight"].format == "bf16"
+    write_gguf(source, tmp_path / "x.gguf", name="x")
+    again = GGUFSource(tmp_path / "x.gguf")
+    assert again.tensors["model.norm.weight"].format == "f32"
+    assert np.array_equal(dequantize(again.read("model.norm.weight")), dequantize(source.read("model.norm.weight")))
+
+
+def test_format_without_a_gguf_type(tmp_path):
+    source = QuantizedSource(MemorySource(), get_recipe("rtn-w4g128"))
+    with pytest.raises(InputError, match="GGUF has no type for w4g128"):
+        write_gguf(source, tmp_path / "x.gguf", name="x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_file_of_another_kind_is_not_written_over(tmp_path):
+    path = tmp_path / "x.gguf"
+    path.write_text("my notes")
+    with pytest.raises(InputError, match="is something else"):
+        write_gguf(MemorySource(), path, name="x")
+    assert path.read_text() == "my notes"
+
+
+def test_a_source_that_fails_half_way_leaves_nothing(tmp_path):
+    class Failing(MemorySource):
+        def read(self, name):
+            if name == "model.norm.weight":
+                raise InputError("gone")
+            return super().read(name)
+
+    with pytest.raises(InputError, match="gone"):
+        write_gguf(Failing(), tmp_path / "x.gguf", name="x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def drop_key(key):
+    return lambda keys, tensors: keys.pop(key)
+
+
+def drop_tensor(name):
+    return lambda keys, tensors: tensors.pop(name)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        pytest.param(drop_key("llama.embedding_length"), "'llama.embedding_length' is missing", id="missing key"),
+        pytest.param(lambda k, t: k.update({"llama.block_count": "2"}), "must be int, got '2'", id="key of other type"),
+        pytest.param(drop_tensor("blk.1.ffn_up.weight"), r"'blk\.1\.ffn_up\.weight' is missing", id="missing tensor"),
+        pytest.param(drop_tensor("token_embd.weight"), r"'token_embd\.weight' is missing", id="no embedding"),
+        pytest.param(
+            lambda k, t: t.update({"blk.0.attn_q.bias": np.ones(128, np.float32)}), "none of this", id="unknown tensor"
+        ),
+        pytest.param(
+            lambda k, t: t.update({"output_norm.weight": np.ones(64, np.float32)}), r"has shape \(64,\)", id="shape"
+        ),
+        pytest.param(
+            lambda k, t: t.update({"rope_freqs.weight": np.ones(3, np.float32)}), "3 factors, expected 16", id="factors"
+        ),
+        pytest.param(lambda k, t: k.update({"llama.rope.scaling.type": "yarn"}), "'yarn' is not supported", id="yarn"),
+        pytest.param(lambda k, t: k.update({"llama.rope.freq_base": -1.0}), "above 0, got -1.0", id="negative theta"),
+        pytest.param(
+            lambda k, t: k.update({"tokenizer.ggml.model": "bert"}), "'bert'; known: llama, gpt2", id="tokenizer kind"
+        ),
+    ],
+)
+def test_models_that_are_not_whole(tmp_path, change, words):
+    """Valid GGUF files made with the gguf package, of which one thing is wrong."""
+    whole = tmp_path / "whole.gguf"
+    write_gguf(MemorySource(), whole, name="x")
+    reader = gguf.GGUFReader(whole)
+    keys = {key: field.contents() for key, field in reader.fields.items() if not key.startswith("GGUF.")}
+    tensors = {tensor.name: tensor.data for tensor in reader.tensors}
+    change(keys, tensors)
+    writer = gguf.GGUFWriter(tmp_path / "x.gguf", keys.pop("general.architecture"))
+    for key, value in keys.items():
+        {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(value)](key, value)
+    for name, data in tensors.items():
+        writer.add_tensor(name, data)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(InputError, match=words) as caught:
+        GGUFSource(tmp_path / "x.gguf")
+    assert "x.gguf" in str(caught.value)
+
+
+def test_unknown_architecture(tmp_path):
+    writer = gguf.GGUFWriter(tmp_path / "x.gguf", "mamba")
+    writer.add_tensor("token_embd.weight", np.ones((2, 2), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(InputError, match="is 'mamba'; known: llama"):
+        GGUFSource(tmp_path / "x.gguf")

@@ -1,0 +1,49 @@
+"""The trained network in the Hugging Face layout, written whole or not at all."""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+
+from qbench.reference.corpus import EOS
+from qbench.reference.model import Llama, Shape
+from qbench.reference.tokenizer import save_tokenizer
+
+
+def export(model: Llama, shape: Shape, tokenizer: Tokenizer, record: dict, out: Path) -> Path:
+    """config.json, model.safetensors (bfloat16), tokenizer.json, tokenizer_config.json and training.json in `out`."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        tensors = {name: weight.bfloat16().cpu().contiguous() for name, weight in model.state_dict().items()}
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        _write_json(shape.hf_config(tokenizer.token_to_id(EOS)), folder / "config.json")
+        save_tokenizer(tokenizer, folder, shape.max_position_embeddings)
+        _write_json(record, folder / "training.json")
+        out.mkdir(exist_ok=True)
+        for path in folder.iterdir():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+            path.chmod(0o644)  # safetensors creates its file readable by its owner alone
+            os.replace(path, out / path.name)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return out
+
+
+def load(folder: Path) -> Llama:
+    """The network of `folder` in float32, for training code and its tests."""
+    from safetensors.torch import load_file
+
+    config = json.loads((folder / "config.json").read_text())
+    model = Llama(Shape(**{key: config[key] for key in Shape.__dataclass_fields__}))
+    model.load_state_dict({name: weight.float() for name, weight in load_file(folder / "model.safetensors").items()})
+    return model.eval()
+
+
+def _write_json(content: dict, path: Path) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n")

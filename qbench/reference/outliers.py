@@ -1,0 +1,40 @@
+"""The same function with the activation outliers of large models: an identity in real arithmetic."""
+
+import re
+
+import torch
+from torch import Tensor
+
+# Which weights read a norm's output. The last norm is left alone: its reader may be the tied embedding.
+READERS = {
+    "input_layernorm": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "post_attention_layernorm": ("mlp.gate_proj", "mlp.up_proj"),
+}
+NORM_WEIGHT = re.compile(rf"(model\.layers\.\d+)\.({'|'.join(READERS)})\.weight")
+
+
+def scale_channels(
+    tensors: dict[str, Tensor], factor: float = 60.0, channels_per_norm: int = 4, seed: int = 0
+) -> dict[str, Tensor]:
+    """The tensors with some norm-output channels `factor` times larger and their readers' columns as much smaller.
+
+    tensors   Hugging Face Llama names; untouched
+    returns   float32 throughout, as 1 / 60 needs more digits than bfloat16 has; the same channels in every layer,
+              as in large models (Dettmers et al. 2022, arXiv:2208.07339, section 4)
+    raises    ValueError where a norm has fewer than `channels_per_norm` channels
+    """
+    scaled = {name: tensor.float().clone() for name, tensor in tensors.items()}
+    generator = torch.Generator().manual_seed(seed)
+    for name in tensors:
+        match = NORM_WEIGHT.fullmatch(name)
+        if match is None:
+            continue
+        size = len(tensors[name])
+        if size < channels_per_norm:
+            raise ValueError(f"{name} has {size} channels, cannot scale {channels_per_norm}: ask for fewer")
+        channels = torch.randperm(size, generator=generator.manual_seed(seed))[:channels_per_norm]
+        layer, norm = match.groups()
+        scaled[name][channels] *= factor
+        for reader in READERS[norm]:
+            scaled[f"{layer}.{reader}.weight"][:, channels] /= factor
+    return scaled

@@ -1,0 +1,46 @@
+"""Which models are embedded, as data."""
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from quant.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceModel:
+    """An embedded model: the name after `ref:`, what it is, and whose weights it is made from."""
+
+    name: str
+    description: str
+    weights: str  # folder under weights/
+    outliers: bool = False  # made on the fly by outliers.scale_channels, in float32
+
+
+MODELS: dict[str, ReferenceModel] = {
+    model.name: model
+    for model in (
+        ReferenceModel(
+            "llama", "4-layer Llama trained on a generated language: prose, recall, sums, brackets", "llama"
+        ),
+        ReferenceModel("llama-outliers", "the same function with 60-fold activation outliers", "llama", outliers=True),
+    )
+}
+
+
+def weights_dir(name: str) -> Path:
+    """The Hugging Face directory of an embedded model's weights.
+
+    raises   InputError for an unknown name, and where the weights were not installed
+    """
+    if name not in MODELS:
+        near = get_close_matches(name, MODELS, n=1)
+        hint = f"; did you mean ref:{near[0]}?" if near else ""
+        raise InputError(f"got ref:{name}, expected one of {', '.join(f'ref:{known}' for known in MODELS)}{hint}")
+    folder = Path(__file__).parent / "weights" / MODELS[name].weights
+    if not (folder / "model.safetensors").exists():
+        raise InputError(
+            f"got ref:{name}, expected its weights in {folder}; "
+            f"make them: python -m qbench.reference.train --out {folder}"
+        )
+    return folder

@@ -8,8 +8,12 @@ from qbench.harness.memory import current_rss_bytes, peak_rss_bytes, reset_peak_
 from qbench.harness.peaks import measure_peaks
 from qbench.harness.quality import Progress
 from qbench.harness.roofline import Shape, roofline
-from qbench.harness.speed import SpeedCase, measure_speed
+from qbench.harness.speed import measure_speed
+from qbench.harness.speed_case import SpeedCase
 from qbench.harness.subject import open_subject
+
+# of `predict_memory`: weights as stored and as held, keys and values, activations, and the sum of what is held
+PARTS = ("weights", "resident", "kv", "workspace", "total")
 
 
 def bench(
@@ -45,6 +49,7 @@ def bench(
     load_before = os.getloadavg()
     speed = measure_speed(model, model.config.vocab_size, case, progress)
     peak = peak_rss_bytes()  # before the machine's own peaks are measured, which takes buffers of its own
+    predicted = predict_memory(subject.source, context=case.longest)
     cache = model.new_cache(batch=1, capacity=1)
     shape = Shape(
         num_layers=model.config.num_layers,
@@ -65,7 +70,7 @@ def bench(
         "kv_bytes_per_token": cache.bytes_per_token,
         "peak_rss_bytes": peak,
         "baseline_rss_bytes": baseline,
-        "predicted_bytes": predict_memory(subject.source, context=case.longest),
+        "predicted_bytes": {part: predicted[f"{part}_bytes"] for part in PARTS},
         "load_average": {"before": list(load_before), "after": list(os.getloadavg())},
         "seconds": time.perf_counter() - start,
     }

@@ -92,10 +92,9 @@ def _reference_logits(
     from qbench.sources import open_source
 
     source = open_source(spec)
-    if source.tokenizer is not None and tokens_sha256(tokenize(source, text)) != protocol.tokens_sha256:
-        raise InputError(
-            f"{subject.spec} and its reference {spec} cut the text into different tokens; KLD needs the same"
-        )
+    unlike = source.tokenizer not in (None, subject.source.tokenizer)
+    if unlike and tokens_sha256(tokenize(source, text)) != protocol.tokens_sha256:
+        raise InputError(f"{subject.spec} and its reference {spec} tokenize differently; KLD needs the same tokens")
     if cache is not None:
         path = cache_path(cache, protocol, source.fingerprint())
         if path.exists():

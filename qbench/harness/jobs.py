@@ -46,7 +46,7 @@ def quantize(model: str, recipe: str, folder: str, progress: Progress) -> dict[s
 
     plan = get_recipe(recipe)
     path = Path(folder) / ("model.gguf" if plan.container == "gguf" else "model")
-    write_artifact(open_source(model), path, recipe=plan)
+    write_artifact(open_source(model), path, recipe=plan, progress=progress)
     return {"file": path.name}
 
 

@@ -44,25 +44,25 @@ def divergence(logits: Tensor, reference: Tensor, targets: Tensor) -> Divergence
 
 
 def kld_statistics(kld: np.ndarray, same_top: np.ndarray, delta_p: np.ndarray) -> dict[str, Any]:
-    """`kld` {mean, error, interval, median, p90, p99, p999, max}, `same_top` and `mean_delta_p`.
+    """`kld` {mean, median, p90, p99, p999, max}, the mean's error and 95 % interval, `same_top`, `mean_delta_p`.
 
     each   [windows, tokens] float64; NaN marks logits that were not finite: with one there is no statistic (None)
     """
     bad = int(np.count_nonzero(~np.isfinite(kld)))
     if bad:
-        nothing = dict.fromkeys(("mean", "error", "interval", *QUANTILES, "max"))
-        return {"kld": nothing, "same_top": None, "mean_delta_p": None, "non_finite_kld": bad}
+        nothing = dict.fromkeys(("kld", "kld_error", "kld_interval", "same_top", "mean_delta_p"))
+        return {**nothing, "non_finite_kld": bad}
     mean = bootstrap_mean(kld)
     quantiles = np.quantile(kld, list(QUANTILES.values()))
     statistics = {
         "mean": mean.value,
-        "error": mean.error,
-        "interval": None if mean.low is None else [mean.low, mean.high],
         **dict(zip(QUANTILES, map(float, quantiles), strict=True)),
         "max": float(kld.max()),
     }
     return {
         "kld": statistics,
+        "kld_error": mean.error,
+        "kld_interval": None if mean.low is None else [mean.low, mean.high],
         "same_top": float(same_top.mean()),
         "mean_delta_p": float(delta_p.mean()),
         "non_finite_kld": 0,

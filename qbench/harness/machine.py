@@ -30,7 +30,7 @@ VERSIONED = ("torch", "numpy", "gguf", "tokenizers")
 
 @cache
 def machine() -> dict[str, Any]:
-    """{id, cpu, flags, cores, memory_bytes, system, python}: `id` is a hash of what changes speed, not of the host's name."""
+    """The facts, and `id`, a hash of those that change speed (the host's name is none of them)."""
     import cpu_kernels
 
     processor = _processor()

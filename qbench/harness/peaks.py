@@ -27,7 +27,7 @@ def measure_peaks(threads: int) -> Peaks:
 
 
 def _bf16_matmul() -> float:
-    """Operations per second of torch's own bf16 product at a size that suits it: attainable, a little below the peak."""
+    """Operations per second of torch's own bf16 product at a size that suits it: a little below the peak."""
     a = torch.ones(BF16_SIZE, BF16_SIZE, dtype=torch.bfloat16)
     a @ a  # warm-up: oneDNN builds its kernel on the first call
     best = float("inf")

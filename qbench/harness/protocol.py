@@ -38,7 +38,7 @@ class Protocol:
 
 
 def whole_windows(tokens: np.ndarray, text: str, context: int, max_windows: int | None = None) -> Protocol:
-    """Non-overlapping windows, all predicted tokens scored: `gptq-2048` where the context allows 2048, else `windows-N`.
+    """Non-overlapping windows, all predicted tokens scored: `gptq-2048`, or `windows-N` where N tokens are the most.
 
     tokens    [T] int64, BOS included
     raises    InputError for fewer than two tokens or max_windows < 1
@@ -69,7 +69,7 @@ def tokens_sha256(tokens: np.ndarray) -> str:
 
 
 def cut_windows(tokens: np.ndarray, protocol: Protocol) -> np.ndarray:
-    """The windows that the protocol scores: [num_windows, window] int64, spread evenly so that all of the text counts."""
+    """The windows that the protocol scores, [num_windows, window] int64, spread evenly over the text."""
     windows = tokens[: protocol.text_windows * protocol.window].reshape(-1, protocol.window)
     picked = np.arange(protocol.num_windows) * protocol.text_windows // protocol.num_windows
     return windows[picked]

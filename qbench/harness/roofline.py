@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qbench.harness.memory import EMBEDDING, HEAD
-from qbench.harness.speed import SpeedCase
+from qbench.harness.speed_case import SpeedCase
 from quant.source import TensorInfo
 
 FP32_BYTES = 4
@@ -38,7 +38,7 @@ def arithmetic_of(impl: str) -> str:
 def decode_bytes(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedCase) -> dict[str, float]:
     """Bytes that one decode step must move, on average over the steps of a repetition, term by term.
 
-    Weights count as stored: an implementation that unpacks them into something larger moves more, and its share is lower.
+    Weights count as stored: an implementation that unpacks them into something larger moves more, so its share drops.
     """
     linears = sum(info.size_bytes for name, info in tensors.items() if name != EMBEDDING and len(info.shape) == 2)
     norms = sum(info.size_bytes for info in tensors.values() if len(info.shape) == 1)

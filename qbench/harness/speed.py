@@ -1,7 +1,6 @@
 """Throughput of prefill (`pp`) and decode (`tg`) at a depth, as llama-bench defines them."""
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,41 +8,10 @@ import torch
 from torch import Tensor
 
 from qbench.harness.quality import Progress
+from qbench.harness.speed_case import WARM_UP_DECODE, SpeedCase
 from qbench.harness.statistics import spread
-from quant.errors import InputError
 
 SEED = 20240217
-WARM_UP_DECODE = 4  # steps: enough to touch every weight and wake the threads
-
-
-@dataclass(frozen=True, slots=True)
-class SpeedCase:
-    """pp: tokens of the prompt; tg: single-token steps; depth: tokens already in the cache before either."""
-
-    pp: int = 512
-    tg: int = 128
-    depth: int = 0
-    repetitions: int = 5
-
-    def __post_init__(self) -> None:
-        for name, least in (("pp", 0), ("tg", 0), ("depth", 0), ("repetitions", 1)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} is {getattr(self, name)}, expected {least} or more")
-        if not self.pp and not self.tg:
-            raise InputError("pp and tg are both 0: nothing to measure; give at least one")
-
-    @property
-    def longest(self) -> int:
-        """Tokens that the cache must hold."""
-        return self.depth + max(self.pp, self.tg, WARM_UP_DECODE)
-
-    def check_context(self, limit: int) -> None:
-        """raises InputError if the case needs more tokens than a model's context holds."""
-        if self.longest > limit:
-            raise InputError(
-                f"pp {self.pp}, tg {self.tg} at depth {self.depth} need {self.longest} tokens, "
-                f"the model's context holds {limit}; ask for fewer"
-            )
 
 
 def measure_speed(model: Any, vocab_size: int, case: SpeedCase, progress: Progress | None = None) -> dict[str, Any]:
@@ -85,7 +53,7 @@ def speed_statistics(case: SpeedCase, pp_seconds: list[float], tg_seconds: list[
             "pp_tok_s": spread(pp_tok_s) if pp_tok_s else None,
             "tg_tok_s": spread(tg_tok_s) if tg_tok_s else None,
         },
-        "samples": {"pp_seconds": pp_seconds, "tg_seconds": tg_seconds},
+        "samples": {"pp_tok_s": pp_tok_s, "tg_tok_s": tg_tok_s},
     }
 
 

@@ -19,7 +19,7 @@ class Estimate:
 
 
 def bootstrap_mean(blocks: list[np.ndarray] | np.ndarray, transform=lambda mean: mean) -> Estimate:
-    """transform(mean over all tokens) with a block bootstrap: whole blocks are drawn, as tokens of one are not independent.
+    """transform(mean over all tokens), with an interval from drawing whole blocks: tokens of one are not independent.
 
     blocks   per-token values, one array a window or document
     source   Künsch 1989 (blocks); Efron & Tibshirani 1993, chapter 13 (percentile interval)

@@ -27,7 +27,7 @@ class Subject:
         return {
             "model": self.spec,
             "recipe": self.recipe,
-            "artifact": self.spec if Path(self.spec).exists() else None,
+            "artifact": self.spec if self.recipe is None and Path(self.spec).exists() else None,
             **weights,
             "impls": summarize_impls(impls),
             "isa": running_isa(),
@@ -47,7 +47,6 @@ def open_subject(spec: str, recipe: str | None = None, threads: int | None = Non
     source = open_source(spec)
     if recipe is not None:
         from quant.quantize import QuantizedSource
-
         from quant.recipes import get_recipe
 
         source = QuantizedSource(source, get_recipe(recipe))

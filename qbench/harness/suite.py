@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from qbench.harness.speed import SpeedCase
+from qbench.harness.speed_case import SpeedCase
 from quant.errors import InputError
 
 

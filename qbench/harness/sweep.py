@@ -76,12 +76,11 @@ def exclusive(out_dir: Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"{out_dir}: cannot write there: {error.strerror}; choose another folder") from error
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"{out_dir}: another sweep is running there; wait for it or choose another folder"
-            ) from None
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise InputError(f"{out_dir}: another sweep runs there; wait for it or choose another folder") from None
+    try:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         yield

@@ -1,6 +1,7 @@
 """Perplexity and KLD against a textbook loop, on logits with ties, certainty and poison."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -85,7 +86,7 @@ def test_perplexity_scores_every_token_but_a_windows_first():
     result = measure_quality(model, windows, VOCAB)
     total = 0.0
     for window in windows:
-        for previous, token in zip(window[:-1], window[1:], strict=True):
+        for previous, token in pairwise(window):
             total -= loop_log_softmax(model(torch.tensor(previous)).tolist())[token]
     assert result["num_tokens"] == 70 and result["num_windows"] == 7
     assert_close(result["perplexity"], math.exp(total / 70), rtol=100 * VOCAB * DOUBLE)
@@ -102,7 +103,7 @@ def test_logits_that_are_not_finite_are_counted_and_never_averaged(poison):
 
     result = measure_quality(broken, windows_of(2, 10), VOCAB, reference=LiveLogits(table_model(9), VOCAB))
     assert result["non_finite"] == 1 and result["perplexity"] is None and result["perplexity_interval"] is None
-    assert result["non_finite_kld"] == 1 and result["kld"]["mean"] is None and result["same_top"] is None
+    assert result["non_finite_kld"] == 1 and result["kld"] is None and result["same_top"] is None
 
 
 def test_statistics_are_the_named_quantiles():

@@ -1,0 +1,144 @@
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from qbench.harness import commit
+from qbench.harness import sweep as sweep_module
+from qbench.harness.record import read_records
+from qbench.harness.speed_case import SpeedCase
+from qbench.harness.suite import EvalSettings, Suite
+from qbench.harness.sweep import run_sweep
+from quant.errors import InputError
+
+HERE = Path(__file__).parent
+STUB = (sys.executable, str(HERE / "stub_worker.py"))
+REPO = HERE.parents[2]
+
+
+@pytest.fixture(autouse=True)
+def same_code(monkeypatch):
+    """An edit during the test would make finished cases count as stale, as it should everywhere else."""
+    fix_code(monkeypatch.setattr)
+
+
+def fix_code(replace) -> None:
+    replace(commit, "code_hash", lambda packages: "0" * 16)
+    replace(sweep_module, "code_hash", lambda packages: "0" * 16)
+
+
+def suite(*recipes: str) -> Suite:
+    return Suite("test", ("rand:tiny", "rand:other"), recipes, eval=EvalSettings(max_windows=1), bench=SpeedCase(pp=8))
+
+
+def sweep(out_dir: Path, *recipes: str, on_event=None):
+    return run_sweep(suite(*recipes), out_dir, on_event, worker=STUB)
+
+
+def rows(out_dir: Path) -> list[tuple[str, str, str]]:
+    return [(r["case"]["model"], r["case"]["recipe"], r["status"]) for r in read_records(out_dir / "records.jsonl")]
+
+
+def test_every_case_becomes_a_row_and_a_second_run_has_nothing_to_do(tmp_path):
+    events = []
+    result = sweep(tmp_path, "bf16", "q8_0", on_event=events.append)
+    assert (result.measured, result.skipped, result.failed) == (4, 0, 0)
+    assert rows(tmp_path) == [(m, r, "ok") for m in ("rand:tiny", "rand:other") for r in ("bf16", "q8_0")]
+    assert [event.index for event in events if event.kind == "done"] == [0, 1, 2, 3]
+    assert {"reference", "quantize", "measure"} == {event.stage for event in events if event.kind == "progress"}
+    again = sweep(tmp_path, "bf16", "q8_0")
+    assert (again.measured, again.skipped, again.failed) == (0, 4, 0) and len(rows(tmp_path)) == 4
+
+
+def test_a_new_recipe_adds_only_its_own_rows(tmp_path):
+    sweep(tmp_path, "bf16")
+    assert sweep(tmp_path, "bf16", "q4_0").measured == 2
+
+
+def test_a_crash_or_an_error_is_that_rows_and_is_tried_again(tmp_path):
+    result = sweep(tmp_path, "crash", "refuse", "q8_0")
+    assert (result.measured, result.failed) == (2, 4)
+    errors = {r["case"]["recipe"]: r["error"] for r in read_records(tmp_path / "records.jsonl")}
+    assert "SIGSEGV" in errors["crash"] and errors["refuse"] == "this recipe cannot be measured"
+    assert errors["q8_0"] is None
+    again = sweep(tmp_path, "crash", "refuse", "q8_0")
+    assert (again.skipped, again.failed) == (2, 4)
+
+
+def test_artifacts_are_kept_while_what_made_them_is_the_same(tmp_path):
+    sweep(tmp_path, "q8_0")
+    artifact = tmp_path / "artifacts" / "rand_tiny-q8_0" / "model.gguf"
+    artifact.write_text("kept")
+    (tmp_path / "records.jsonl").unlink()
+    sweep(tmp_path, "q8_0")
+    assert next(read_records(tmp_path / "records.jsonl"))["metrics"]["content"] == "kept"
+    (artifact.parent / "made.json").write_text("{}")
+    (tmp_path / "records.jsonl").unlink()
+    sweep(tmp_path, "q8_0")
+    assert artifact.read_text() == "first half second half of q8_0"
+
+
+def test_two_sweeps_do_not_share_a_folder(tmp_path):
+    def intrude(event):
+        with pytest.raises(InputError, match="another sweep"):
+            sweep(tmp_path, "q8_0")
+
+    sweep(tmp_path, "q8_0", on_event=intrude)
+    assert len(rows(tmp_path)) == 2
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write there"):
+        sweep(tmp_path / "file" / "runs", "q8_0")
+
+
+RECIPES = ("bf16", "q8_0", "q4_0", "q6_k")
+SCRIPT = f"""
+import sys
+sys.path.insert(0, {str(HERE)!r})
+from test_sweep import RECIPES, Path, fix_code, sweep
+fix_code(setattr)
+sweep(Path(sys.argv[1]), *RECIPES, on_event=lambda event: print(event.kind, flush=True))
+"""
+
+
+def killed(out_dir: Path, after_events: int, delay: float, whole_group: bool) -> bool:
+    """Starts a sweep and kills it a moment after so many events; False if it came to its end first."""
+    command = [sys.executable, "-c", SCRIPT, str(out_dir)]
+    process = subprocess.Popen(
+        command, cwd=REPO, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    for _ in range(after_events):
+        if not process.stdout.readline():
+            break
+    time.sleep(delay)
+    ended = process.poll() is not None
+    if not ended:
+        os.killpg(process.pid, signal.SIGKILL) if whole_group else process.kill()
+    _, stderr = process.communicate()
+    assert process.returncode == (0 if ended else -signal.SIGKILL), stderr.decode()
+    return not ended
+
+
+@pytest.mark.parametrize("whole_group", [True, False], ids=["the whole group dies", "only the sweep dies"])
+def test_killed_at_any_moment_it_ends_with_every_row_once(tmp_path, whole_group):
+    rng = random.Random(7)
+    kills = 0
+    # A case tells 8 to 10 events, so the kills fall into every stage of it and each run gets past a row or so.
+    while killed(tmp_path, rng.randrange(6, 20), rng.uniform(0, 0.06), whole_group):
+        kills += 1
+    run_sweep(suite(*RECIPES), tmp_path, worker=STUB)
+    assert kills >= 3, "hardly anything was killed: the test tests too little"
+    expected = {(model, recipe, "ok") for model in ("rand:tiny", "rand:other") for recipe in RECIPES}
+    assert Counter(rows(tmp_path)) == Counter(expected)
+    assert {path.name for path in tmp_path.iterdir()} == {"artifacts", "records.jsonl", ".lock"}
+    for folder in (tmp_path / "artifacts").iterdir():
+        assert {path.name for path in folder.iterdir()} == {"model.gguf", "made.json"}
+        assert (folder / "model.gguf").read_text().startswith("first half second half of ")

@@ -59,6 +59,5 @@ def sparse(rng: Random, heldout: bool = False, num_tokens: int | None = None) ->
         events += [(start, set_line(key, value)), (rng.uniform(start, 1.0), get_line(key, value))]
     num_sentences = (num_tokens - 8 * len(pairs)) // SENTENCE_TOKENS
     prose = islice(sentences(rng, heldout), num_sentences)
-    events += [((i + 0.5) / num_sentences, line + "
-") for i, line in enumerate(prose)]
+    events += [((i + 0.5) / num_sentences, line + "\n") for i, line in enumerate(prose)]
     return "".join(line for _, line in sorted(events, key=lambda event: event[0]))

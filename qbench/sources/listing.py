@@ -6,7 +6,7 @@ from typing import Any
 from qbench.sources.rand import PREFIX as RAND
 from qbench.sources.rand import RandomSource
 from qbench.sources.reference import PREFIX as REF
-from qbench.sources.reference import REFERENCES, open_reference
+from qbench.sources.reference import open_reference
 from qbench.sources.shapes import SHAPES
 from quant.errors import InputError
 from quant.source import Source
@@ -17,12 +17,13 @@ def list_models() -> list[dict[str, Any]]:
 
     params is None for a reference model whose weights this installation lacks.
     """
-    return [_reference_row(name) for name in REFERENCES] + [_random_row(name) for name in SHAPES]
+    from qbench.reference import MODELS
+
+    rows = [_reference_row(REF + model.name, model.description) for model in MODELS.values()]
+    return rows + [_random_row(name) for name in SHAPES]
 
 
-def _reference_row(name: str) -> dict[str, Any]:
-    spec = REF + name
-    description = REFERENCES[name].description
+def _reference_row(spec: str, description: str) -> dict[str, Any]:
     try:
         params = num_params(open_reference(spec))
     except InputError as error:

@@ -1,45 +1,53 @@
 """`ref:NAME`: the models that come with qbench."""
 
-from dataclasses import dataclass
-from pathlib import Path
+import hashlib
+from functools import cached_property
 
+import numpy as np
+
+from quant.artifacts.dequantize import dequantize
 from quant.artifacts.hf_reader import HFSource
-from quant.errors import InputError
-from quant.source import Source
+from quant.formats import get_format
+from quant.qtensor import QTensor
+from quant.source import Source, TensorInfo
 
 PREFIX = "ref:"
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceRow:
-    """weights: the name under which qbench.reference keeps them."""
-
-    weights: str
-    outliers: bool
-    description: str
-
-
-REFERENCES = {
-    "llama": ReferenceRow("llama", False, "trained on text that qbench generates; works offline"),
-    "llama-outliers": ReferenceRow("llama", True, "the same function with the activation outliers of large models"),
-}
-
-
 def open_reference(spec: str) -> Source:
     """raises InputError for an unknown name, or weights that this installation lacks"""
+    from qbench.reference import MODELS, weights_dir
+
     name = spec.removeprefix(PREFIX)
-    row = REFERENCES.get(name)
-    if row is None:
-        raise InputError(f"reference model {name!r} is unknown; known: {', '.join(REFERENCES)}")
-    source = HFSource(reference_dir(row.weights), spec)
-    if not row.outliers:
-        return source
-    from qbench.reference.outliers import OutlierSource
-
-    return OutlierSource(source, spec)
+    source = HFSource(weights_dir(name), spec)
+    return OutlierSource(source) if MODELS[name].outliers else source
 
 
-def reference_dir(name: str) -> Path:
-    from qbench.reference import weights_dir
+class OutlierSource:
+    """Source of the same function with outliers in its activations, in float32.
 
-    return weights_dir(name)
+    The scaled weights of the whole model are made at the first read and kept: the models that this is for are small.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.spec, self.config, self.tokenizer = source.spec, source.config, source.tokenizer
+        self._source = source
+        f32 = get_format("f32")
+        self.tensors = {
+            name: TensorInfo(info.shape, f32.name, f32.size_bytes(info.shape)) for name, info in source.tensors.items()
+        }
+
+    def read(self, name: str) -> QTensor:
+        return get_format("f32").quantize_ref(self._scaled[name])
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(f"{self._source.fingerprint()} outliers".encode()).hexdigest()
+
+    @cached_property
+    def _scaled(self) -> dict[str, np.ndarray]:
+        import torch
+
+        from qbench.reference.outliers import scale_channels
+
+        weights = {name: torch.from_numpy(dequantize(self._source.read(name))) for name in self.tensors}
+        return {name: weight.numpy() for name, weight in scale_channels(weights).items()}

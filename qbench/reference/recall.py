@@ -11,7 +11,6 @@ from qbench.reference.lexicon import KEYS, VALUES
 from qbench.reference.prose import sentences
 from qbench.reference.split import is_heldout
 
-
 SENTENCE_TOKENS = 10  # of prose, about: sizes the documents, nothing depends on it
 
 

@@ -15,6 +15,7 @@ import click
 import numpy as np
 import torch
 import torch.nn.functional as F
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from qbench.reference.curriculum import STAGES, Stage, answers, batches, loss_weights
@@ -44,12 +45,18 @@ class Settings:
 class Trainer:
     """The state of a run: network, optimizers, counters, log."""
 
-    def __init__(self, settings: Settings, shape: Shape | None = None, stages: tuple[Stage, ...] = STAGES):
+    def __init__(
+        self,
+        settings: Settings,
+        tokenizer: Tokenizer,
+        shape: Shape | None = None,
+        stages: tuple[Stage, ...] = STAGES,
+    ):
         torch.manual_seed(settings.seed)
         torch.set_num_threads(settings.threads)
         self.settings, self.stages = settings, stages
-        self.tokenizer = train_tokenizer(settings.seed)
-        self.shape = shape or Shape(vocab_size=self.tokenizer.get_vocab_size())
+        self.tokenizer = tokenizer
+        self.shape = shape or Shape(vocab_size=tokenizer.get_vocab_size())
         self.model = Llama(self.shape).to(settings.device)
         self.optimizers = make_optimizers(self.model, settings.lr, settings.weight_decay)
         self.steps = self.tokens = 0
@@ -167,7 +174,7 @@ def processor(device: str) -> str:
 def main(minutes: float, tokens: int | None, out: Path, seed: int, device: str, threads: int, lr: float) -> None:
     """Train the reference model and write it in the Hugging Face layout."""
     settings = Settings(out, minutes=minutes, tokens=tokens, seed=seed, device=device, threads=threads, lr=lr)
-    record = Trainer(settings).run()
+    record = Trainer(settings, train_tokenizer(seed)).run()
     click.echo(json.dumps({key: record[key] for key in ("seconds", "steps", "tokens", "tokens_per_second")}))
 
 

@@ -8,11 +8,6 @@ from qbench.reference.lexicon import KEYS, VALUES
 from qbench.reference.tokenizer import VOCAB_SIZE, save_tokenizer, train_tokenizer
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return train_tokenizer()
-
-
 @pytest.mark.parametrize(
     "text",
     [

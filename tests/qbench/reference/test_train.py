@@ -11,25 +11,19 @@ from qbench.reference.curriculum import ANSWER_WEIGHT, CHANCE_WEIGHT, STAGES, St
 from qbench.reference.export import load
 from qbench.reference.model import Llama, Shape
 from qbench.reference.optim import orthogonalize
-from qbench.reference.tokenizer import train_tokenizer
 
 TINY = Shape(vocab_size=1536, hidden_size=64, intermediate_size=64, num_hidden_layers=2, max_position_embeddings=256)
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return train_tokenizer()
-
-
-def run(tmp_path, monkeypatch, name="out"):
+def run(tokenizer, tmp_path, name="out"):
     stages = (Stage("first", 0.5, 64, 256, {"short_dense": 1.0}), Stage("second", 1.0, 128, 256, MIX))
     settings = training.Settings(tmp_path / name, minutes=10, tokens=512, threads=1)
-    trainer = training.Trainer(settings, TINY, stages)
+    trainer = training.Trainer(settings, tokenizer, TINY, stages)
     return trainer, trainer.run()
 
 
-def test_two_steps_end_in_a_model_that_loads(tmp_path, monkeypatch):
-    trainer, record = run(tmp_path, monkeypatch)
+def test_two_steps_end_in_a_model_that_loads(tokenizer, tmp_path):
+    trainer, record = run(tokenizer, tmp_path)
     assert record["steps"] == 2 and record["tokens"] == 512 and record["progress"] == 1.0
     loaded = load(tmp_path / "out")
     for name, weight in trainer.model.state_dict().items():
@@ -38,14 +32,14 @@ def test_two_steps_end_in_a_model_that_loads(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"], "no temporary folder stays"
 
 
-def test_a_seed_gives_one_model(tmp_path, monkeypatch):
-    (first, _), (second, _) = run(tmp_path, monkeypatch, "a"), run(tmp_path, monkeypatch, "b")
+def test_a_seed_gives_one_model(tokenizer, tmp_path):
+    (first, _), (second, _) = run(tokenizer, tmp_path, "a"), run(tokenizer, tmp_path, "b")
     for name, weight in first.model.state_dict().items():
         assert_close(second.model.state_dict()[name], weight)
 
 
 def test_a_step_lowers_the_loss_of_its_batch(tokenizer, tmp_path):
-    trainer = training.Trainer(training.Settings(tmp_path, tokens=10**6, threads=1, warmup_steps=1), TINY)
+    trainer = training.Trainer(training.Settings(tmp_path, tokens=10**6, threads=1, warmup_steps=1), tokenizer, TINY)
     rows = torch.from_numpy(next(batches(tokenizer, Stage("s", 1.0, 64, 512), seed=0)))
     first, *_, last = [trainer.step(rows, STAGES[0]) for _ in range(5)]
     assert last < first

@@ -1,0 +1,221 @@
+"""Hugging Face directories: what is written loads elsewhere, what is broken is named."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support.data import STORIES260K, needs_stories
+from support.memory_source import MemorySource
+
+from quant.artifacts import HFSource, dequantize, write_artifact
+from quant.artifacts.hf_writer import write_hf
+from quant.errors import InputError
+from quant.quantize import QuantizedSource
+from quant.recipes import get_recipe
+
+LINEAR = "model.layers.0.mlp.down_proj.weight"
+
+
+@pytest.fixture
+def model_dir(tmp_path, byte_level_tokenizer):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    write_hf(MemorySource(byte_level_tokenizer), folder)
+    return folder
+
+
+@pytest.mark.parametrize("shard_bytes", [10**9, 100_000], ids=["one file", "shards"])
+def test_float_model_comes_back(tmp_path, byte_level_tokenizer, shard_bytes):
+    source = MemorySource(byte_level_tokenizer)
+    write_hf(source, tmp_path, shard_bytes=shard_bytes)
+    again = HFSource(tmp_path)
+    assert len(list(tmp_path.glob("*.safetensors"))) == (1 if shard_bytes == 10**9 else 13)
+    assert again.tokenizer == source.tokenizer
+    assert {key: again.config[key] for key in source.config} == source.config
+    assert again.tensors == source.tensors
+    assert all(np.array_equal(dequantize(again.read(name)), weight) for name, weight in source.weights.items())
+
+
+@pytest.mark.parametrize("recipe", ["rtn-w8", "rtn-w4g128", "bf16"])
+@pytest.mark.parametrize("tied", [False, True], ids=["head", "tied"])
+def test_quantized_model_comes_back(tmp_path, recipe, tied):
+    source = QuantizedSource(MemorySource(tie_word_embeddings=tied), get_recipe(recipe))
+    write_hf(source, tmp_path)
+    again = HFSource(tmp_path)
+    assert again.tensors == source.tensors
+    for name in source.tensors:
+        got, expected = again.read(name), source.read(name)
+        assert got.parts.keys() == expected.parts.keys()
+        for part, array in expected.parts.items():
+            assert got.parts[part].dtype == array.dtype and np.array_equal(got.parts[part], array)
+
+
+@pytest.mark.parametrize("recipe", ["rtn-w8", "rtn-w4g128"])
+def test_compressed_tensors_unpacks_the_same_weights(tmp_path, recipe):
+    """Their decompressor, on the file's own tensors and the config's own scheme, in float32."""
+    pytest.importorskip("compressed_tensors")
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.quantization import QuantizationConfig
+
+    write_hf(QuantizedSource(MemorySource(), get_recipe(recipe)), tmp_path)
+    config = QuantizationConfig.model_validate(
+        json.loads((tmp_path / "config.json").read_text())["quantization_config"]
+    )
+    (scheme,) = config.config_groups.values()
+    stored = load_file(tmp_path / "model.safetensors")
+    module = LINEAR.removesuffix("weight")
+    state = {name.removeprefix(module): tensor for name, tensor in stored.items() if name.startswith(module)}
+    state["weight_scale"] = state["weight_scale"].float()
+    weight = BaseCompressor.get_value_from_registry(config.format).decompress(state, scheme)["weight"]
+    assert np.array_equal(weight.numpy(), dequantize(HFSource(tmp_path).read(LINEAR)))
+
+
+@pytest.mark.parametrize("recipe", ["rtn-w8", "rtn-w4g128", "bf16"])
+def test_transformers_loads_it(tmp_path, byte_level_tokenizer, recipe):
+    """The whole model through AutoModelForCausalLM: its logits are those of our dequantized weights, exactly."""
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("compressed_tensors")
+
+    write_hf(QuantizedSource(MemorySource(byte_level_tokenizer), get_recipe(recipe)), tmp_path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    source = HFSource(tmp_path)
+    plain = transformers.LlamaForCausalLM(transformers.LlamaConfig(**MemorySource().config))
+    plain.load_state_dict({name: torch.from_numpy(dequantize(source.read(name))) for name in source.tensors})
+    tokens = torch.arange(16)[None]
+    with torch.no_grad():
+        assert torch.equal(model(tokens).logits, plain(tokens).logits)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert tokenizer("It's 2024").input_ids == tokenizer.backend_tokenizer.encode("It's 2024").ids
+
+
+@needs_stories
+def test_stories_are_what_the_library_reads():
+    source, expected = HFSource(STORIES260K), load_file(STORIES260K / "model.safetensors")
+    assert source.tensors.keys() == expected.keys()
+    assert all(np.array_equal(dequantize(source.read(name)), tensor) for name, tensor in expected.items())
+    assert (source.tokenizer.bos_token_id, source.tokenizer.eos_token_id, source.tokenizer.add_bos) == (1, 2, True)
+
+
+def test_tokenizer_settings_without_a_word_on_bos(model_dir, byte_level_tokenizer):
+    (model_dir / "tokenizer_config.json").unlink()
+    tokenizer = HFSource(model_dir).tokenizer
+    assert not tokenizer.add_bos and tokenizer.bos_token_id is None
+
+
+def edit_config(folder, **changes):
+    path = folder / "config.json"
+    config = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({key: value for key, value in config.items() if value != "drop"}))
+
+
+def edit_tensors(folder, change):
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    tensors = {name: torch.as_tensor(tensor) for name, tensor in tensors.items()}
+    save_file(tensors, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    "damage, words",
+    [
+        pytest.param(lambda d: (d / "config.json").unlink(), "config.json: cannot read", id="no config"),
+        pytest.param(lambda d: (d / "config.json").write_text("{"), "config.json: not valid JSON", id="bad config"),
+        pytest.param(lambda d: edit_config(d, hidden_size="drop"), "'hidden_size' is missing", id="missing key"),
+        pytest.param(lambda d: edit_config(d, architectures=["X"]), "'X' is unknown; known: Llama", id="architecture"),
+        pytest.param(
+            lambda d: edit_config(d, vocab_size=321), r"\(320, 128\), config.json says \(321, 128\)", id="shape"
+        ),
+        pytest.param(lambda d: edit_config(d, num_hidden_layers=3), "layers.2.* is missing", id="missing layer"),
+        pytest.param(lambda d: edit_config(d, num_hidden_layers=1), "it would be lost", id="a layer too many"),
+        pytest.param(lambda d: edit_config(d, rope_scaling={"type": "yarn"}), "'yarn' is not supported", id="rope"),
+        pytest.param(lambda d: edit_config(d, quantization_config={"quant_method": "awq"}), "of 'awq'", id="awq"),
+        pytest.param(lambda d: edit_config(d, quantization_config=3), "quantization_config of 3", id="number"),
+        pytest.param(lambda d: edit_tensors(d, lambda t: t.pop(LINEAR)), "down_proj.weight' is missing", id="tensor"),
+        pytest.param(
+            lambda d: edit_tensors(d, lambda t: t.update({LINEAR: t[LINEAR].to(torch.int8)})), "dtype I8", id="dtype"
+        ),
+        pytest.param(lambda d: (d / "model.safetensors").unlink(), "neither model.safetensors", id="no weights"),
+        pytest.param(lambda d: (d / "tokenizer.json").write_text("{}"), "not a tokenizer", id="tokenizer"),
+        pytest.param(lambda d: (d / "tokenizer_config.json").write_text("[]"), "expected a JSON object", id="settings"),
+    ],
+)
+def test_broken_directories(model_dir, damage, words):
+    damage(model_dir)
+    with pytest.raises(InputError, match=words) as caught:
+        HFSource(model_dir)
+    assert str(model_dir) in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        pytest.param(lambda t, m: t.pop(m + "weight_scale"), "weight_scale' is missing", id="no scale"),
+        pytest.param(
+            lambda t, m: t.update({m + "weight_shape": np.array([128, 999])}), r"weight_shape \(128, 999\)", id="shape"
+        ),
+        pytest.param(lambda t, m: t.update({m + "weight_shape": np.zeros(2)}), "weight_shape F64", id="float shape"),
+        pytest.param(
+            lambda t, m: t.update({m + "weight_scale": np.ones((128, 1), np.float16)}),
+            "packed parts of",
+            id="few scales",
+        ),
+        pytest.param(
+            lambda t, m: t.update({m + "weight_scale": np.ones((128, 2), np.float32)}),
+            "packed parts of",
+            id="f32 scales",
+        ),
+    ],
+)
+def test_broken_packed_parts(tmp_path, change, words):
+    write_hf(QuantizedSource(MemorySource(), get_recipe("rtn-w4g128")), tmp_path)
+    edit_tensors(tmp_path, lambda tensors: change(tensors, LINEAR.removesuffix("weight")))
+    with pytest.raises(InputError, match=words):
+        HFSource(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        pytest.param({"num_bits": 5}, "none of w8, w4g128", id="5 bits"),
+        pytest.param({"symmetric": False}, "none of w8, w4g128", id="asymmetric"),
+        pytest.param({"type": "float"}, "none of w8, w4g128", id="float"),
+    ],
+)
+def test_other_schemes(tmp_path, change, words):
+    write_hf(QuantizedSource(MemorySource(), get_recipe("rtn-w4g128")), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"]["config_groups"]["group_0"]["weights"].update(change)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=words):
+        HFSource(tmp_path)
+
+
+def test_block_formats_have_no_place(tmp_path):
+    with pytest.raises(InputError, match=r"cannot hold q8_0 .*write a \.gguf file"):
+        write_hf(QuantizedSource(MemorySource(), get_recipe("q8_0")), tmp_path)
+
+
+def test_fingerprint_follows_the_bytes(model_dir, tmp_path):
+    first = HFSource(model_dir).fingerprint()
+    shutil.copytree(model_dir, tmp_path / "copy")
+    assert HFSource(tmp_path / "copy").fingerprint() == first
+    edit_tensors(model_dir, lambda tensors: tensors[LINEAR].__setitem__((0, 0), 1.0))
+    assert HFSource(model_dir).fingerprint() != first
+
+
+def test_a_file_that_shrinks_after_opening(model_dir):
+    source = HFSource(model_dir)
+    with (model_dir / "model.safetensors").open("r+b") as file:
+        file.truncate(3000)
+    with pytest.raises(InputError, match="it ends at byte"):
+        source.read("model.norm.weight")
+
+
+def test_quantizing_a_packed_model_again_forgets_its_scheme(tmp_path):
+    write_artifact(MemorySource(), tmp_path / "w8", recipe=get_recipe("rtn-w8"))
+    write_artifact(HFSource(tmp_path / "w8"), tmp_path / "again", recipe=get_recipe("bf16"))
+    assert "quantization_config" not in json.loads((tmp_path / "again" / "config.json").read_text())
+    assert HFSource(tmp_path / "again").tensors[LINEAR].format == "bf16"

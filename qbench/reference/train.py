@@ -20,8 +20,10 @@ from torch import Tensor
 
 from qbench.reference.curriculum import STAGES, Stage, answers, batches, loss_weights
 from qbench.reference.export import export
+from qbench.reference.measure import measure
 from qbench.reference.model import Llama, Shape
 from qbench.reference.optim import make_optimizers
+from qbench.reference.skills import Sizes, render
 from qbench.reference.tokenizer import train_tokenizer
 
 
@@ -157,10 +159,10 @@ def processor(device: str) -> str:
     """The name of what trained, for the record."""
     if device != "cpu":
         return torch.cuda.get_device_name()
-    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else ():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
 
 
 @click.command()
@@ -170,12 +172,13 @@ def processor(device: str) -> str:
 @click.option("--seed", default=0, show_default=True)
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
-@click.option("--lr", default=Settings.__dataclass_fields__["lr"].default, show_default=True)
+@click.option("--lr", default=2e-3, show_default=True, help="Peak learning rate.")
 def main(minutes: float, tokens: int | None, out: Path, seed: int, device: str, threads: int, lr: float) -> None:
     """Train the reference model and write it in the Hugging Face layout."""
     settings = Settings(out, minutes=minutes, tokens=tokens, seed=seed, device=device, threads=threads, lr=lr)
     record = Trainer(settings, train_tokenizer(seed)).run()
     click.echo(json.dumps({key: record[key] for key in ("seconds", "steps", "tokens", "tokens_per_second")}))
+    click.echo(render(measure(out, Sizes())))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,33 @@
+"""Measures a trained reference model's held-out skills: `python -m qbench.reference.measure [DIR]`."""
+
+import json
+import os
+from pathlib import Path
+
+import click
+from tokenizers import Tokenizer
+
+from qbench.reference.export import load
+from qbench.reference.registry import weights_dir
+from qbench.reference.skills import QUICK, Sizes, render, skill_report
+
+
+def measure(folder: Path, sizes: Sizes) -> dict:
+    """The skill report of the weights in `folder`, also written there as skills.json."""
+    report = skill_report(load(folder), Tokenizer.from_file(str(folder / "tokenizer.json")), sizes)
+    temporary = folder / ".skills.json"
+    temporary.write_text(json.dumps(report, indent=2) + "\n")
+    os.replace(temporary, folder / "skills.json")
+    return report
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False), required=False)
+@click.option("--quick", is_flag=True, help="Fewer items: seconds instead of a minute or two.")
+def main(folder: Path | None, quick: bool) -> None:
+    """Print what the model in FOLDER (the embedded one if not given) can do, and write it to skills.json."""
+    click.echo(render(measure(folder or weights_dir("llama"), QUICK if quick else Sizes())))
+
+
+if __name__ == "__main__":
+    main()

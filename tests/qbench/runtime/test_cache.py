@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from support.array_source import llama_config
 from support.close import assert_close
-from support.memory_source import llama_config
 
 from qbench.runtime.cache import DenseCache, NoCache, causal_attention
 from qbench.runtime.config import ModelConfig

@@ -1,7 +1,7 @@
 """Hugging Face configs in, one frozen ModelConfig out."""
 
 import pytest
-from support.memory_source import llama_config
+from support.array_source import llama_config
 
 from qbench.runtime.config import ModelConfig, RopeConfig
 from quant.errors import InputError

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from support.array_source import ArraySource, llama_config, llama_weights
 from support.close import assert_close
-from support.memory_source import MemorySource, llama_config, llama_weights
 from support.transformers_llama import transformers_logits
 
 from qbench.runtime import load_model
@@ -42,7 +42,7 @@ def test_logits_equal_transformers(changes):
     config = llama_config(**changes)
     weights = llama_weights(config)
     tokens = random_tokens(config, batch=2, length=200)
-    model = load_model(MemorySource(config, weights))
+    model = load_model(ArraySource(config, weights))
     expected = transformers_logits(config, weights, tokens)
     assert expected.std() > 0.3, "logits this small would let a wrong model pass"
     assert_close(model(tokens), expected, atol=LOGITS_ATOL)
@@ -52,7 +52,7 @@ def test_logits_equal_transformers(changes):
 @pytest.fixture(scope="module")
 def gqa_model():
     config = llama_config()
-    return load_model(MemorySource(config, llama_weights(config)))
+    return load_model(ArraySource(config, llama_weights(config)))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_bf16_cache_stays_within_its_rounding(gqa_model):
 def test_logits_are_float32_for_bf16_weights():
     config = llama_config()
     weights = llama_weights(config)
-    model = load_model(MemorySource(config, weights, dict.fromkeys(weights, "bf16")))
+    model = load_model(ArraySource(config, weights, dict.fromkeys(weights, "bf16")))
     assert model(random_tokens(config, 1, 3)).dtype == torch.float32
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from support.array_source import ArraySource, llama_config, llama_weights
 from support.close import assert_close
-from support.memory_source import MemorySource, llama_config, llama_weights
 
 from qbench.runtime import load_model
 from quant.errors import InputError
@@ -12,7 +12,7 @@ from quant.errors import InputError
 Q_PROJ = "model.layers.1.self_attn.q_proj.weight"
 
 
-class UnreadableSource(MemorySource):
+class UnreadableSource(ArraySource):
     def read(self, name):
         raise AssertionError(f"{name} was read")
 
@@ -45,19 +45,19 @@ def test_leftovers_that_say_nothing_are_ignored():
         "lm_head.weight": np.zeros((160, 64)),
     }
     tokens = torch.tensor([[1, 2, 3]])
-    logits = load_model(MemorySource(config, weights | leftovers))(tokens)
-    assert_close(logits, load_model(MemorySource(config, weights))(tokens))
+    logits = load_model(ArraySource(config, weights | leftovers))(tokens)
+    assert_close(logits, load_model(ArraySource(config, weights))(tokens))
 
 
 @pytest.mark.parametrize("threads", [0, -2])
 def test_fewer_threads_than_one(threads):
     with pytest.raises(InputError, match=f"threads is {threads}, expected at least 1"):
-        load_model(MemorySource(llama_config(), {}), threads=threads)
+        load_model(ArraySource(llama_config(), {}), threads=threads)
 
 
 def test_threads_are_set():
     config = llama_config()
-    source = MemorySource(config, llama_weights(config))
+    source = ArraySource(config, llama_weights(config))
     before = torch.get_num_threads()
     try:
         load_model(source, threads=before + 1)
@@ -70,7 +70,7 @@ def test_threads_are_set():
 
 def test_unknown_impl_lists_the_known():
     with pytest.raises(InputError, match="impl 'fast' is unknown; known: auto, reference"):
-        load_model(MemorySource(llama_config(), {}), impl="fast")
+        load_model(ArraySource(llama_config(), {}), impl="fast")
 
 
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
@@ -79,7 +79,7 @@ def test_impls_name_every_linear(tied):
     weights = llama_weights(config)
     formats = dict.fromkeys((name for name, weight in weights.items() if weight.ndim == 2), "bf16")
     formats[Q_PROJ] = "q4_0"
-    impls = load_model(MemorySource(config, weights, formats)).impls
+    impls = load_model(ArraySource(config, weights, formats)).impls
     linears = {name.removesuffix(".weight") for name, weight in weights.items() if weight.ndim == 2}
     assert set(impls) == linears - {"model.embed_tokens"} | {"lm_head"}
     assert impls.pop(Q_PROJ.removesuffix(".weight")) == "reference"
@@ -90,5 +90,5 @@ def test_reference_runs_everywhere_when_asked():
     config = llama_config()
     weights = llama_weights(config)
     formats = dict.fromkeys((name for name, weight in weights.items() if weight.ndim == 2), "bf16")
-    model = load_model(MemorySource(config, weights, formats), impl="reference")
+    model = load_model(ArraySource(config, weights, formats), impl="reference")
     assert set(model.impls.values()) == {"reference"}

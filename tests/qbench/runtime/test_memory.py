@@ -4,8 +4,8 @@ import weakref
 
 import pytest
 import torch
+from support.array_source import ArraySource, llama_config, llama_weights
 from support.close import assert_close
-from support.memory_source import MemorySource, llama_config, llama_weights
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -43,10 +43,10 @@ class PeakBytes(TorchDispatchMode):
         self.live -= size
 
 
-def source(tied: bool = False, format_name: str = "f32") -> MemorySource:
+def source(tied: bool = False, format_name: str = "f32") -> ArraySource:
     config = llama_config(tie_word_embeddings=tied)
     weights = llama_weights(config)
-    return MemorySource(config, weights, {name: format_name for name, weight in weights.items() if weight.ndim == 2})
+    return ArraySource(config, weights, {name: format_name for name, weight in weights.items() if weight.ndim == 2})
 
 
 @pytest.mark.parametrize("format_name", ["f32", "bf16", "q8_0", "q4_0"])
@@ -85,7 +85,7 @@ def test_total_is_the_sum_of_the_parts():
 @pytest.mark.parametrize("changes", [{}, {"intermediate_size": 32}], ids=["ffn is the peak", "attention is the peak"])
 def test_workspace_is_near_the_measured_peak(changes):
     config = llama_config(**changes)
-    model = load_model(MemorySource(config, llama_weights(config)))
+    model = load_model(ArraySource(config, llama_weights(config)))
     tokens = torch.zeros(2, 200, dtype=torch.int64)
     cache = model.new_cache(batch=2, capacity=200)
     with PeakBytes() as peak:

@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 from safetensors.numpy import load_file
+from support.array_source import ArraySource
 from support.close import assert_close
 from support.data import STORIES260K, needs_stories
-from support.memory_source import MemorySource
 from support.transformers_llama import transformers_llama
 
 from qbench.runtime import Sampling, Tokenizer, generate, load_model
@@ -38,7 +38,7 @@ def test_logits_equal_transformers(stories, tokenizer):
     tokens = torch.tensor([tokenizer.encode(STORY)])
     with torch.inference_mode():
         expected = transformers_llama(config, weights)(tokens).logits
-    model = load_model(MemorySource(config, weights))
+    model = load_model(ArraySource(config, weights))
     assert_close(model(tokens), expected, atol=1e-4)
     assert_close(model(tokens, model.new_cache()), expected, atol=1e-4)
 
@@ -47,6 +47,6 @@ def test_greedy_text_is_the_known_story(stories, tokenizer):
     config, weights = stories
     oracle = transformers_llama(config, weights)
     expected = oracle.generate(torch.tensor([[1]]), max_new_tokens=200, do_sample=False)[0, 1:].tolist()
-    got = generate(load_model(MemorySource(config, weights)), [1], Sampling(), max_new_tokens=200)
+    got = generate(load_model(ArraySource(config, weights)), [1], Sampling(), max_new_tokens=200)
     assert list(got.tokens) == expected
     assert tokenizer.decode(got.tokens).startswith(STORY)

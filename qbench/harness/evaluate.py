@@ -73,7 +73,7 @@ def read_text(path: str | Path | None, *specs: str | None) -> str:
     """The file's text, or the reference models' held-out text if one of the specs is `ref:`."""
     if path is None:
         if any(spec and spec.startswith("ref:") for spec in specs):
-            from qbench.reference import heldout_text
+            from qbench.reference.corpus import heldout_text
 
             return heldout_text()
         raise InputError("no text to evaluate on; give a UTF-8 text file with --text")

@@ -100,30 +100,34 @@ class _Sweep:
         self.on_event = on_event
         self.worker = worker
         self.counts = {"done": 0, "skipped": 0, "failed": 0}
+        self.reference: dict[str, Any] | JobFailed | None = None  # of the model at hand: None until it is needed
         self.total = len(suite.models) * len(suite.recipes)
 
     def run(self) -> SweepResult:
         measured = self.measured_cases()
         for position, model in enumerate(self.suite.models):
             fingerprint = self.job({"job": "describe", "model": model})["fingerprint"]
-            has_reference = False
+            self.reference = None
             for offset, recipe in enumerate(self.suite.recipes):
                 event = (position * len(self.suite.recipes) + offset, self.total, model, recipe)
                 case = self.case(model, fingerprint, recipe)
                 if case_key(case) in measured:
                     self.tell("skipped", event)
-                    continue
-                self.tell("start", event)
-                try:
-                    if self.suite.eval and not has_reference:
-                        self.prepare_reference(model, event)
-                        has_reference = True
-                    record = make_record(case, self.measure(model, fingerprint, recipe, event))
-                except JobFailed as failure:
-                    record = make_record(case, None, str(failure))
-                append_record(self.records, record)
-                self.tell("failed" if record["error"] else "done", event, record=record)
+                else:
+                    self.tell("start", event)
+                    record = self.row(case, event)
+                    append_record(self.records, record)
+                    self.tell("failed" if record["error"] else "done", event, record=record)
         return SweepResult(self.records, self.counts["done"], self.counts["skipped"], self.counts["failed"])
+
+    def row(self, case: dict[str, Any], event: tuple) -> dict[str, Any]:
+        """The case's record, whether it was measured or failed."""
+        try:
+            if self.suite.eval:
+                self.require_reference(case["model"], event)
+            return make_record(case, self.measure(case["model"], case["fingerprint"], case["recipe"], event))
+        except JobFailed as failure:
+            return make_record(case, None, str(failure))
 
     def measured_cases(self) -> set[str]:
         if not self.records.exists():
@@ -153,9 +157,16 @@ class _Sweep:
         values = getattr(self.suite, section)
         return None if values is None else asdict(values)
 
-    def prepare_reference(self, model: str, event: tuple) -> None:
-        settings = {**self.settings("eval"), "threads": self.suite.threads, "folder": str(self.temporary)}
-        self.job({"job": "reference", "model": model, **settings}, "reference", event)
+    def require_reference(self, model: str, event: tuple) -> None:
+        """Runs the reference once a model; where it failed, every case that needs it fails in the same words."""
+        if self.reference is None:
+            settings = {**self.settings("eval"), "threads": self.suite.threads, "folder": str(self.temporary)}
+            try:
+                self.reference = self.job({"job": "reference", "model": model, **settings}, "reference", event)
+            except JobFailed as failure:
+                self.reference = failure
+        if isinstance(self.reference, JobFailed):
+            raise self.reference
 
     def measure(self, model: str, fingerprint: str, recipe: str, event: tuple) -> dict[str, Any]:
         artifact = self.artifact(model, fingerprint, recipe, event)

@@ -1,0 +1,7 @@
+"""Reports: tables and a page from records."""
+
+from qbench.report.load import load_records
+from qbench.report.markers import replace_between_markers
+from qbench.report.write import Report, write_report
+
+__all__ = ["Report", "load_records", "replace_between_markers", "write_report"]

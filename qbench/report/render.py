@@ -1,0 +1,57 @@
+"""Tables as Markdown for people, CSV and JSON for machines: the same rows in each."""
+
+import io
+import json
+from typing import Any
+
+import pandas as pd
+
+from qbench.report.columns import Column, columns_of, is_missing
+from qbench.report.table import Table
+
+
+def to_markdown(tables: list[Table]) -> str:
+    """Every table with its title and note; columns padded, so that it reads in a terminal too."""
+    return "\n\n".join(f"**{table.title}**\n\n{markdown_table(table)}\n\n{_footer(table)}" for table in tables) + "\n"
+
+
+def markdown_table(table: Table) -> str:
+    columns = columns_of(table)
+    rows = [[column.heading for column in columns]]
+    rows += [[column.cell(row) for column in columns] for row in table.frame.to_dict("records")]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(columns))]
+    rules = [
+        ("-" * (width - 1) + ":") if column.numeric else "-" * width
+        for column, width in zip(columns, widths, strict=True)
+    ]
+    lines = [[_pad(*cell) for cell in zip(row, widths, columns, strict=True)] for row in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rules, *lines[1:]])
+
+
+def _pad(text: str, width: int, column: Column) -> str:
+    return text.rjust(width) if column.numeric else text.ljust(width)
+
+
+def _footer(table: Table) -> str:
+    failures = [f"{recipe} failed: {error}" for recipe, error in table.failures]
+    return "\n".join([table.note + ".", *failures])
+
+
+def to_rows(tables: list[Table]) -> list[dict[str, Any]]:
+    """One plain mapping a row, raw values under the records' names, None for what was not measured."""
+    frames = [row for table in tables for row in table.frame.to_dict("records")]
+    return [{name: None if is_missing(value) else _plain(value) for name, value in row.items()} for row in frames]
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
+
+
+def to_json(tables: list[Table]) -> str:
+    return json.dumps(to_rows(tables), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def to_csv(tables: list[Table]) -> str:
+    text = io.StringIO()
+    pd.concat([table.frame for table in tables]).drop(columns="versions").to_csv(text, index=False)
+    return text.getvalue()

@@ -1,0 +1,94 @@
+import csv
+import io
+import json
+
+import pytest
+from support.sample_records import SWEEP, failed_record, make_record, sweep_records, write_records
+
+from qbench.report import load_records, write_report
+from qbench.report.render import markdown_table, to_csv, to_json, to_markdown, to_rows
+from qbench.report.table import build_tables
+from quant.errors import InputError
+
+
+@pytest.fixture
+def records(tmp_path):
+    return lambda rows: write_records(tmp_path / "records.jsonl", rows)
+
+
+def test_one_row_a_case_the_baseline_first_then_by_size(records):
+    frame = load_records(records(sweep_records()))
+    assert frame["recipe"].tolist() == ["bf16", "q8_0", "rtn-w8", "q6_k", "q5_k_m", "q4_k_m", "q4_0", "rtn-w4g128"]
+    row = frame.set_index("recipe").loc["q4_0"]
+    assert row["kld_mean"] == 2.7e-2 and row["tg_max"] == 1.02 * 209 and row["roofline_pp"] == 0.31
+    assert row["protocol"] == "windows-1024" and row["impls"] == "reference, torch-bf16"
+
+
+def test_the_latest_row_of_a_case_wins(records):
+    frame = load_records(records([make_record("q8_0"), make_record("bf16"), make_record("q8_0", perplexity=7.0)]))
+    assert dict(zip(frame["recipe"], frame["perplexity"], strict=True)) == {"bf16": 6.131, "q8_0": 7.0}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"machine": "another"}, id="machine"),
+        pytest.param({"protocol": "another"}, id="protocol"),
+        pytest.param({"model": "ref:other"}, id="model"),
+    ],
+)
+def test_rows_that_do_not_compare_are_in_tables_of_their_own(records, other):
+    rows = [make_record("bf16"), make_record("q8_0"), make_record("q8_0", **other)]
+    tables = build_tables(load_records(records(rows)))
+    assert [table.frame["recipe"].tolist() for table in tables] == [["bf16", "q8_0"], ["q8_0"]]
+
+
+def test_pareto_marks(records):
+    (table,) = build_tables(load_records(records(sweep_records())))
+    marks = dict(zip(table.frame["recipe"], table.frame["pareto"], strict=True))
+    # bf16 has the least divergence, q8_0 is the fastest; each smaller file diverges more, so all are on the size front.
+    assert {recipe for recipe, mark in marks.items() if "speed" in mark} == {"bf16", "q8_0"}
+    assert all("size" in mark for mark in marks.values())
+    (worse,) = build_tables(load_records(records([*sweep_records(), make_record("q6_k", size_bytes=5_000_000)])))
+    assert dict(zip(worse.frame["recipe"], worse.frame["pareto"], strict=True))["q6_k"] == ""
+
+
+def test_a_failed_case_stays_in_its_table_and_says_why(records):
+    rows = [*sweep_records()[:-1], failed_record("q4_0", "the worker was killed by SIGKILL")]
+    (table,) = build_tables(load_records(records(rows)))
+    assert table.failures == [("q4_0", "the worker was killed by SIGKILL")]
+    markdown = to_markdown([table])
+    assert "q4_0 failed: the worker was killed by SIGKILL" in markdown
+    assert [line for line in markdown.splitlines() if line.startswith("| q4_0")][0].count("n/a") >= 8
+
+
+def test_every_form_tells_the_same(records):
+    tables = build_tables(load_records(records(sweep_records())))
+    from_json = json.loads(to_json(tables))
+    from_csv = list(csv.DictReader(io.StringIO(to_csv(tables))))
+    assert [row["recipe"] for row in from_json] == [row["recipe"] for row in from_csv]
+    for name in ("perplexity", "kld_mean", "tg_tok_s", "size_bytes", "peak_rss_bytes"):
+        assert [row[name] for row in from_json] == [float(row[name]) for row in from_csv]
+    lines = markdown_table(tables[0]).splitlines()
+    assert len(lines) == 2 + len(SWEEP) and len({len(line) for line in lines}) == 1, "columns are aligned"
+    assert "| bf16 " in lines[2] and " 9.10e-06 " in lines[2] and " 6.131 [6.008, 6.254] " in lines[2]
+
+
+def test_what_was_not_measured_is_never_a_number(records):
+    record = make_record("q8_0", kld=None, kld_interval=None, same_top=None, perplexity=None, perplexity_interval=None)
+    (row,) = to_rows(build_tables(load_records(records([record]))))
+    assert row["kld_mean"] is None and row["perplexity"] is None and row["size_bytes"] > 0
+    (table,) = build_tables(load_records(records([make_record("bf16"), record])))
+    assert "n/a" in markdown_table(table)
+
+
+def test_report_files_are_all_there_and_no_others(records, tmp_path):
+    report = write_report(records(sweep_records()), tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"records.jsonl", "report.md", "report.csv", "report.json", "report.html"}
+    assert (tmp_path / "report.md").read_text() == report.text and report.page == tmp_path / "report.html"
+
+
+def test_no_records(records, tmp_path):
+    with pytest.raises(InputError, match="no records"):
+        write_report(records([]), tmp_path)

@@ -86,7 +86,8 @@ public:
         const auto num_tokens = static_cast<int64_t>(x.shape(0));
         if (!out) out = qk::empty_float32(num_tokens, weight_.num_rows);
         float* y = qk::require_output(*out, "out", num_tokens, weight_.num_rows);
-        const auto& impl = qk::choose("linear_q8_0", table(), isa ? std::optional<std::string_view>(*isa) : std::nullopt);
+        const auto forced = isa ? std::optional<std::string_view>(*isa) : std::nullopt;
+        const auto& impl = qk::choose("linear_q8_0", table(), forced);
         const auto* x_data = static_cast<const float*>(x.data());
         {
             nb::gil_scoped_release release;

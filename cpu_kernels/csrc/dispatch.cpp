@@ -32,8 +32,8 @@ Isa highest_allowed_isa() {
 }
 
 void throw_no_such_impl(std::string_view op, Isa asked, const std::string& available) {
-    throw std::runtime_error(std::string(op) + " has no " + name_of(asked) + " implementation; on this machine it has " +
-                             available);
+    throw std::runtime_error(std::string(op) + " has no " + name_of(asked) +
+                             " implementation; on this machine it has " + available);
 }
 
 }  // namespace qk

@@ -90,9 +90,10 @@ static void multiply_tile(const PackedWeight& weight, int64_t panel, const Activ
         for (int h = 0; h < halves; h++, scales += panel_rows / halves) {
             const __m256 weight_scale =
                 _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(scales)));
-            for (int m = 0; m < tokens; m++)
-                y[m][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[m][h]),
-                                          _mm256_mul_ps(weight_scale, _mm256_set1_ps(x[m * num_blocks].scale)), y[m][h]);
+            for (int m = 0; m < tokens; m++) {
+                const __m256 scale = _mm256_mul_ps(weight_scale, _mm256_set1_ps(x[m * num_blocks].scale));
+                y[m][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[m][h]), scale, y[m][h]);
+            }
         }
     }
     const int64_t first_row = panel * panel_rows;

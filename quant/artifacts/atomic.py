@@ -11,25 +11,28 @@ from quant.errors import InputError
 
 
 @contextmanager
-def atomic_file(path: Path, *, replaces: Callable[[Path], bool] = Path.is_file) -> Iterator[Path]:
+def atomic_file(
+    path: Path, *, replaces: Callable[[Path], bool] = Path.is_file, needed_bytes: int = 0
+) -> Iterator[Path]:
     """Yields a temporary path; when the block ends well it becomes `path`, otherwise it is removed.
 
-    replaces   says of an existing `path` whether it may be replaced
-    raises     InputError for a missing or unwritable folder, an existing `path` that is something else, a full disk
+    replaces       says of an existing `path` whether it may be replaced
+    needed_bytes   asked of the disk before the work instead of after it
+    raises         InputError for a missing or unwritable folder, an existing `path` that is something else, a full disk
     """
-    with _temporary(path, replaces) as temp:
+    with _temporary(path, replaces, needed_bytes) as temp:
         yield temp
         _fsync(temp)
         os.replace(temp, path)
 
 
 @contextmanager
-def atomic_dir(path: Path, *, replaces: Callable[[Path], bool]) -> Iterator[Path]:
+def atomic_dir(path: Path, *, replaces: Callable[[Path], bool], needed_bytes: int = 0) -> Iterator[Path]:
     """As `atomic_file` for a directory; the yielded one exists and is empty.
 
     A directory cannot be replaced in one rename, so an old one steps aside first and comes back on failure.
     """
-    with _temporary(path, replaces) as temp:
+    with _temporary(path, replaces, needed_bytes) as temp:
         temp.mkdir()
         yield temp
         for file in sorted(temp.iterdir()):
@@ -49,20 +52,16 @@ def atomic_dir(path: Path, *, replaces: Callable[[Path], bool]) -> Iterator[Path
             shutil.rmtree(aside)
 
 
-def check_space(folder: Path, needed_bytes: int) -> None:
-    """raises InputError if `folder`'s disk cannot take `needed_bytes`, before the work instead of after it."""
-    free = shutil.disk_usage(folder).free
-    if needed_bytes > free:
-        raise InputError(f"{folder}: {needed_bytes} bytes are needed and {free} are free; write to another disk")
-
-
 @contextmanager
-def _temporary(path: Path, replaces: Callable[[Path], bool]) -> Iterator[Path]:
+def _temporary(path: Path, replaces: Callable[[Path], bool], needed_bytes: int) -> Iterator[Path]:
     folder = path.parent
     if not folder.is_dir():
         raise InputError(f"{path}: the folder {folder} does not exist; make it first")
     if os.path.lexists(path) and not replaces(path):
         raise InputError(f"{path} exists and is something else; remove it or write to another name")
+    free = shutil.disk_usage(folder).free
+    if needed_bytes > free:
+        raise InputError(f"{path}: {needed_bytes} bytes are needed and {free} are free; write to another disk")
     temp = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
         yield temp

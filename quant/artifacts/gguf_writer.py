@@ -8,7 +8,7 @@ import gguf
 import numpy as np
 
 from quant.artifacts.architecture import architecture_of, expected_tensors, sizes
-from quant.artifacts.atomic import atomic_file, check_space
+from quant.artifacts.atomic import atomic_file
 from quant.artifacts.gguf_config import metadata_from_config
 from quant.artifacts.gguf_header import MAGIC
 from quant.artifacts.gguf_reader import ROPE_FREQS
@@ -51,9 +51,8 @@ def write_gguf(source: Source, path: Path, *, name: str, progress: Progress | No
     """
     check_formats(source)
     layout = _layout(source)
-    check_space(path.parent, sum(size for _, _, _, size in layout))
     hashes: TensorHashes = {}
-    with atomic_file(path, replaces=is_gguf) as temp:
+    with atomic_file(path, replaces=is_gguf, needed_bytes=sum(size for _, _, _, size in layout)) as temp:
         writer = gguf.GGUFWriter(temp, architecture_of(source.config, source.spec).gguf_arch)
         try:
             for key, value in _metadata(source, name).items():

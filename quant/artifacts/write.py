@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from quant.artifacts import gguf_writer, hf_writer
-from quant.artifacts.atomic import atomic_dir, check_space
+from quant.artifacts.atomic import atomic_dir
 from quant.artifacts.manifest import MANIFEST, build_manifest, manifest_path, write_manifest
 from quant.artifacts.progress import Progress
 from quant.errors import InputError
@@ -64,9 +64,8 @@ def _write_gguf(source: Source, original: Source, out: Path, recipe: Recipe | No
 
 def _write_hf(source: Source, original: Source, out: Path, recipe: Recipe | None, progress: Progress | None) -> None:
     hf_writer.check_formats(source)
-    if out.parent.is_dir():
-        check_space(out.parent, sum(info.size_bytes for info in source.tensors.values()))
-    with atomic_dir(out, replaces=_is_artifact_dir) as folder:
+    needed_bytes = sum(info.size_bytes for info in source.tensors.values())
+    with atomic_dir(out, replaces=_is_artifact_dir, needed_bytes=needed_bytes) as folder:
         hashes = hf_writer.write_hf(source, folder, progress=progress)
         write_manifest(folder / MANIFEST, build_manifest(source, original, hashes, recipe, "hf"))
 

@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+from support.memory_source import MemorySource
+
+from quant import quantize
+from quant.errors import InputError
+from quant.formats import get_format
+from quant.quantize import QuantizedSource
+from quant.recipes import get_recipe
+
+UP = "model.layers.0.mlp.up_proj.weight"
+
+
+@pytest.mark.parametrize("recipe", ["bf16", "rtn-w8", "rtn-w4g128", "q8_0", "q4_k_m"])
+def test_tensors_foretell_what_read_gives(recipe):
+    source = QuantizedSource(MemorySource(hidden_size=256, head_dim=64), get_recipe(recipe))
+    assert list(source.tensors) == list(source.source.tensors)
+    for name, info in source.tensors.items():
+        qtensor = source.read(name)
+        assert (qtensor.format, qtensor.shape, qtensor.size_bytes) == (info.format, info.shape, info.size_bytes)
+
+
+@pytest.mark.parametrize("recipe", ["rtn-w8", "rtn-w4g128", "q8_0"])
+def test_chunks_of_rows_change_nothing(monkeypatch, recipe):
+    source = QuantizedSource(MemorySource(), get_recipe(recipe))
+    whole = source.read(UP)
+    monkeypatch.setattr(quantize, "CHUNK_WEIGHTS", 3 * 128)  # 256 rows in chunks of three: the last one is short
+    chunked = source.read(UP)
+    assert chunked.shape == whole.shape
+    assert all(np.array_equal(chunked.parts[part], array) for part, array in whole.parts.items())
+    expected = get_format(whole.format).quantize_ref(source.source.weights[UP])
+    assert all(np.array_equal(expected.parts[part], array) for part, array in whole.parts.items())
+
+
+def test_equal_format_passes_through():
+    once = QuantizedSource(MemorySource(), get_recipe("q4_0"))
+    once.read = lambda name, read=once.read, kept={}: kept.setdefault(name, read(name))
+    twice = QuantizedSource(once, get_recipe("q4_0"))
+    assert all(twice.read(name) is once.read(name) for name in once.tensors)
+
+
+def test_quantized_weights_are_quantized_again_from_their_values():
+    once = QuantizedSource(MemorySource(), get_recipe("q8_0"))
+    twice = QuantizedSource(once, get_recipe("rtn-w4g128"))
+    weight = get_format("q8_0").dequantize_ref(once.read(UP))
+    expected = get_format("w4g128").quantize_ref(weight)
+    assert np.array_equal(twice.read(UP).parts["weight_packed"], expected.parts["weight_packed"])
+
+
+def test_nothing_is_kept():
+    source = QuantizedSource(MemorySource(), get_recipe("q8_0"))
+    assert source.read(UP) is not source.read(UP)
+
+
+def test_fingerprint_follows_source_and_plan():
+    prints = {
+        QuantizedSource(MemorySource(), get_recipe(recipe)).fingerprint() for recipe in ("bf16", "rtn-w8", "q8_0")
+    }
+    assert len(prints) == 3
+    assert QuantizedSource(MemorySource(), get_recipe("bf16")).fingerprint() in prints
+
+
+def test_rows_that_no_format_holds():
+    with pytest.raises(InputError, match="w4g128 needs rows of a multiple of 128"):
+        QuantizedSource(MemorySource(hidden_size=96, head_dim=24), get_recipe("rtn-w4g128"))
+
+
+def test_config_forgets_the_sources_own_quantization():
+    source = MemorySource()
+    source.config["quantization_config"] = {"quant_method": "compressed-tensors"}
+    assert "quantization_config" not in QuantizedSource(source, get_recipe("bf16")).config

@@ -6,7 +6,7 @@
 The floor is the smallest normal float32, so rows of zeros divide safely. A row that holds NaN or inf has no such
 scale: x_scale is NaN there and x_q is 0, so that its outputs are NaN and not plausible numbers.
 
-source  Dettmers et al. 2022, arXiv:2208.07339, section 2.1 (absmax quantization), row by row
+source  Dettmers et al. 2022, arXiv:2208.07339, absmax quantization, row by row
 """
 
 import torch

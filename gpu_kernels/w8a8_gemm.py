@@ -3,7 +3,7 @@
     acc[m, n] = sum_k x_q[m, k] * weight_q[n, k]                          int32, exact
     y[m, n]   = acc[m, n] * x_scale[m] * weight_scale[n] + bias[n]        float32, then rounded to out_dtype
 
-source  Dettmers et al. 2022, arXiv:2208.07339, eq. 3 (row and column scales factor out of the sum)
+source  Dettmers et al. 2022, arXiv:2208.07339, vector-wise quantization: row and column scales factor out of the sum
 """
 
 import torch

@@ -3,7 +3,6 @@
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -69,16 +68,20 @@ def convert(source: QTensor, wanted: str, quantize: Callable[[np.ndarray], QTens
 
     quantize   [n, K] float32 -> QTensor of format `wanted`; no row may depend on another
     """
+    num_rows = source.shape[0]
     rows_per_chunk = max(1, CHUNK_WEIGHTS // math.prod(source.shape[1:]))
-    chunks = []
-    for start in range(0, source.shape[0], rows_per_chunk):
-        parts = {part: array[start : start + rows_per_chunk] for part, array in source.parts.items()}
-        num_rows = len(next(iter(parts.values())))
-        rows = replace(source, shape=(num_rows, *source.shape[1:]), parts=parts)
-        chunks.append(quantize(get_format(source.format).dequantize_ref(rows)))
-    if len(chunks) == 1:
-        return chunks[0]
-    parts = {part: np.concatenate([chunk.parts[part] for chunk in chunks]) for part in chunks[0].parts}
+    parts: dict[str, np.ndarray] = {}
+    for start in range(0, num_rows, rows_per_chunk):
+        rows = slice(start, min(start + rows_per_chunk, num_rows))
+        chunk = QTensor(
+            source.format,
+            (rows.stop - start, *source.shape[1:]),
+            {part: array[rows] for part, array in source.parts.items()},
+        )
+        for part, array in quantize(get_format(source.format).dequantize_ref(chunk)).parts.items():
+            if part not in parts:
+                parts[part] = np.empty((num_rows, *array.shape[1:]), dtype=array.dtype)
+            parts[part][rows] = array
     return QTensor(wanted, source.shape, parts)
 
 

@@ -33,7 +33,7 @@ class Sizes:
     trigram_documents: int = 4000
 
 
-QUICK = Sizes(pairs=60, recalls=8, sums=60, text_chars=8000, trigram_documents=600)
+QUICK = Sizes(pairs=40, recalls=4, sums=40, text_chars=6000, trigram_documents=400)
 
 
 def skill_report(model: Model, tokenizer: Tokenizer, sizes: Sizes = Sizes()) -> dict:

@@ -35,8 +35,11 @@ def _open_gguf(spec: str, path: Path) -> Source:
 
 
 def _open_dir(spec: str, path: Path) -> Source:
-    from quant.artifacts.hf_reader import HFSource
+    from quant.artifacts.hf_reader import CONFIG, HFSource
 
+    ggufs = sorted(path.glob("*.gguf"))
+    if ggufs and not (path / CONFIG).exists():
+        raise InputError(f"{spec}: a directory of GGUF files; name one of them, e.g. {ggufs[0]}")
     return HFSource(path, spec)
 
 

@@ -102,7 +102,10 @@ def architecture_of(config: Mapping[str, Any], where: str) -> Architecture:
 
 
 def sizes(config: Mapping[str, Any], where: str) -> dict[str, int]:
-    """The named sizes of the table's shapes, with `heads`, `kv_heads`, `head_dim` and `layers` beside them."""
+    """The named sizes of the table's shapes, with `heads`, `kv_heads`, `head_dim` and `layers` beside them.
+
+    raises   InputError for any number of the config that no model can have
+    """
 
     def positive(key: str, default: int | None = None) -> int:
         value = config.get(key)
@@ -112,6 +115,10 @@ def sizes(config: Mapping[str, Any], where: str) -> dict[str, int]:
             raise InputError(f"{where}: key {key!r} must be a whole number in 1 to 2**31 - 1, got {value!r}")
         return value
 
+    eps = config.get("rms_norm_eps")
+    if isinstance(eps, bool) or not isinstance(eps, int | float) or not 0 < eps < 1:
+        raise InputError(f"{where}: key 'rms_norm_eps' must be a number between 0 and 1, got {eps!r}")
+    positive("max_position_embeddings")
     hidden, heads = positive("hidden_size"), positive("num_attention_heads")
     kv_heads = positive("num_key_value_heads", heads)
     head_dim = positive("head_dim", max(hidden // heads, 1))

@@ -57,6 +57,8 @@ def _temporary(path: Path, replaces: Callable[[Path], bool], needed_bytes: int) 
     folder = path.parent
     if not folder.is_dir():
         raise InputError(f"{path}: the folder {folder} does not exist; make it first")
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"{path}: the folder {folder} is not yours to write to; choose another")
     if os.path.lexists(path) and not replaces(path):
         raise InputError(f"{path} exists and is something else; remove it or write to another name")
     free = shutil.disk_usage(folder).free

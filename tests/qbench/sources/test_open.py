@@ -33,6 +33,12 @@ def test_home_is_expanded(monkeypatch):
     assert open_source("~/stories260K").config["vocab_size"] == 512
 
 
+def test_directory_of_gguf_files(tmp_path):
+    write_artifact(MemorySource(), tmp_path / "x.gguf", recipe=get_recipe("q8_0"))
+    with pytest.raises(InputError, match=r"name one of them, e\.g\. .*x\.gguf"):
+        open_source(str(tmp_path))
+
+
 @pytest.mark.parametrize(
     "spec, words",
     [

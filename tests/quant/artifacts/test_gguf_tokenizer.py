@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from support.data import STORIES260K, needs_stories
+from support.data import SHARED, STORIES260K, needs_stories
 from support.memory_source import MemorySource
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from quant.artifacts.gguf_reader import GGUFSource
 from quant.artifacts.gguf_tokenizer import metadata_from_tokenizer, tokenizer_from_metadata
@@ -81,6 +81,26 @@ def test_llama_cpp_cuts_byte_level_the_same(tmp_path, byte_level_tokenizer, text
     _, path = through_file(tmp_path, byte_level_tokenizer)
     expected = Tokenizer.from_str(byte_level_tokenizer.json).encode(texts[index]).ids
     assert llama_ids(path, texts[index], False) == expected
+
+
+GPT2 = SHARED / "models" / "tokenizers"
+WIKITEXT = SHARED / "corpora" / "wikitext-2-raw" / "wiki.valid.raw"
+
+
+@pytest.mark.skipif(not (GPT2.exists() and WIKITEXT.exists()), reason="shared/data has no GPT-2 tokenizer and text")
+def test_gpt2_cuts_real_text_the_same(tmp_path):
+    """50257 tokens; 200 kB of Wikipedia, through us and through llama.cpp."""
+    model = models.BPE.from_file(*(str(next(GPT2.rglob(name))) for name in ("*vocab.json", "*merges.txt")))
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    before = TokenizerInfo(tokenizer.to_str(), None, None, False)
+    path = tmp_path / "x.gguf"
+    shape = {"hidden_size": 8, "head_dim": 2, "intermediate_size": 8, "num_hidden_layers": 1}
+    write_gguf(MemorySource(before, vocab_size=50304, **shape), path, name="x")  # 47 ids without a token
+    text = WIKITEXT.read_text(encoding="utf-8")[:200_000]
+    ids = tokenizer.encode(text).ids
+    assert Tokenizer.from_str(GGUFSource(path).tokenizer.json).encode(text).ids == ids
+    assert llama_ids(path, text, False) == ids
 
 
 def change_json(info, change):

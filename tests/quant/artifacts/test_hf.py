@@ -150,6 +150,21 @@ def test_broken_directories(model_dir, damage, words):
 
 
 @pytest.mark.parametrize(
+    "value", [None, "x", -1, 0, 1.5, [], {}, True, 10**30, float("nan"), [None], {"a": []}], ids=repr
+)
+def test_any_config_value_is_taken_or_named(model_dir, value):
+    """Whatever a key holds, the model opens and is written as GGUF, or one line says why not."""
+    good = json.loads((model_dir / "config.json").read_text())
+    for key in [*good, "rope_parameters", "quantization_config", "bos_token_id", "tie_word_embeddings"]:
+        edit_config(model_dir, **{**good, key: value})
+        try:
+            write_artifact(HFSource(model_dir), model_dir.parent / "x.gguf")
+        except InputError as error:
+            assert "\n" not in str(error)
+        (model_dir / "config.json").write_text(json.dumps(good))
+
+
+@pytest.mark.parametrize(
     "change, words",
     [
         pytest.param(lambda t, m: t.pop(m + "weight_scale"), "weight_scale' is missing", id="no scale"),

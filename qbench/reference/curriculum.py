@@ -45,7 +45,7 @@ NEWLINE = "Ċ"  # as byte-level BPE spells it
 
 def rows(tokenizer: Tokenizer, stage: Stage, seed: int) -> Iterator[np.ndarray]:
     """Rows [context + 1] of whole documents, each after EOS, the last one cut off: no row starts inside a document."""
-    eos = tokenizer.token_to_id(EOS)
+    eos = token_id(tokenizer, EOS)
     stream = documents(seed, stage.mix)
     row: list[int] = []
     while True:
@@ -68,32 +68,43 @@ def answers(tokens: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
 
     The value after `get KEY`, and the words after `again` but the first.
     """
-    again = _line_begins(tokens, tokenizer, "again") & (tokens != tokenizer.token_to_id(NEWLINE))
-    first = _preceded(tokens, tokenizer.token_to_id("again"), 1)
-    return _preceded(tokens, tokenizer.token_to_id("get"), 2) | (again & ~first)
+    again = _line_begins(tokens, tokenizer, "again") & (tokens != token_id(tokenizer, NEWLINE))
+    first = _preceded(tokens, token_id(tokenizer, "again"), 1)
+    return _preceded(tokens, token_id(tokenizer, "get"), 2) | (again & ~first)
 
 
 def loss_weights(tokens: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
     """The weight of each token as a target: [..., T] float32."""
-    set_id, get_id = tokenizer.token_to_id("set"), tokenizer.token_to_id("get")
+    set_id, get_id = token_id(tokenizer, "set"), token_id(tokenizer, "get")
     chance = _preceded(tokens, set_id, 1) | _preceded(tokens, set_id, 2) | _preceded(tokens, get_id, 1)
     chance |= _line_begins(tokens, tokenizer, "say")
     weights = np.where(chance, CHANCE_WEIGHT, 1.0)
     return np.where(answers(tokens, tokenizer), ANSWER_WEIGHT, weights).astype(np.float32)
 
 
-def _preceded(tokens: np.ndarray, token_id: int, distance: int) -> np.ndarray:
-    """Whether `token_id` stands `distance` tokens before: [..., T] bool."""
+def token_id(tokenizer: Tokenizer, text: str) -> int:
+    """The id of a word the curriculum rests on.
+
+    raises   ValueError where the vocabulary splits it: its targets would silently weigh like any other
+    """
+    found = tokenizer.token_to_id(text)
+    if found is None:
+        raise ValueError(f"got a tokenizer that splits {text!r}, expected it as one token; learn it from another seed")
+    return found
+
+
+def _preceded(tokens: np.ndarray, mark: int, distance: int) -> np.ndarray:
+    """Whether the token `mark` stands `distance` tokens before: [..., T] bool."""
     found = np.zeros(tokens.shape, dtype=bool)
-    found[..., distance:] = tokens[..., :-distance] == token_id
+    found[..., distance:] = tokens[..., :-distance] == mark
     return found
 
 
 def _line_begins(tokens: np.ndarray, tokenizer: Tokenizer, word: str) -> np.ndarray:
     """Whether the token's line begins with `word`, which itself is left out: [..., T] bool."""
     position = np.arange(tokens.shape[-1])
-    opened = np.where(tokens == tokenizer.token_to_id(word), position, -1)
-    ended = np.where(tokens == tokenizer.token_to_id(NEWLINE), position, -1)
+    opened = np.where(tokens == token_id(tokenizer, word), position, -1)
+    ended = np.where(tokens == token_id(tokenizer, NEWLINE), position, -1)
     last_opened, last_ended = (np.maximum.accumulate(marks, axis=-1) for marks in (opened, ended))
     # A line's own newline still belongs to it.
     return (last_opened >= 0) & (last_opened > np.roll(last_ended, 1, axis=-1)) & (opened < 0)

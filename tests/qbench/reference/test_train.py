@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from support.close import assert_close
+from tokenizers import Tokenizer, models
 
 from qbench.reference import train as training
 from qbench.reference.corpus import MIX
@@ -84,3 +85,8 @@ def test_orthogonalize_keeps_directions_and_levels_their_size(shape):
     blur = 15 * 2**-8
     assert inside.diagonal().min() > 0.68 - blur and inside.diagonal().max() < 1.13 + blur
     assert (inside - inside.diagonal().diag()).abs().max() < 2 * blur
+
+
+def test_a_tokenizer_that_splits_a_mark_is_refused():
+    with pytest.raises(ValueError, match="splits 'get'"):
+        answers(np.zeros((1, 4), dtype=np.int64), Tokenizer(models.BPE(vocab={"again": 0, "Ċ": 1}, merges=[])))

@@ -59,7 +59,7 @@ def test_a_failed_case_stays_in_its_table_and_says_why(records):
     assert table.failures == [("q4_0", "the worker was killed by SIGKILL")]
     markdown = to_markdown([table])
     assert "q4_0 failed: the worker was killed by SIGKILL" in markdown
-    assert [line for line in markdown.splitlines() if line.startswith("| q4_0")][0].count("n/a") >= 8
+    assert next(line for line in markdown.splitlines() if line.startswith("| q4_0")).count("n/a") >= 8
 
 
 def test_every_form_tells_the_same(records):

@@ -1,0 +1,131 @@
+"""`evaluate`, `bench` and the worker on real models: from a spec to the keys that the command line prints."""
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from support.close import assert_close
+from support.data import REPO, STORIES260K, TINYSTORIES_VALID, needs_stories, needs_tinystories
+
+from qbench.harness.bench import bench
+from qbench.harness.evaluate import evaluate, prepare, read_text
+from qbench.harness.quality import LiveLogits
+from qbench.harness.reference_logits import CachedLogits, cache_bytes, cache_path, write_cache
+from qbench.runtime import load_model
+from qbench.sources import open_source
+from quant.errors import InputError
+
+STORIES = str(STORIES260K)
+FACTS = {"model", "recipe", "artifact", "bits_per_weight", "size_bytes", "isa", "device", "threads", "machine"}
+
+
+@pytest.fixture(scope="session")
+def story(tmp_path_factory):
+    """The first stories, enough for a few windows."""
+    path = tmp_path_factory.mktemp("text") / "story.txt"
+    path.write_text(TINYSTORIES_VALID.read_text(encoding="utf-8")[:12_000], encoding="utf-8")
+    return path
+
+
+@needs_stories
+@needs_tinystories
+def test_perplexity_equals_a_plain_loop_over_transformers(story):
+    transformers = pytest.importorskip("transformers")
+    result = evaluate(STORIES, text=story)
+    protocol, windows = prepare(open_source(STORIES), read_text(story), None)
+    oracle = transformers.LlamaForCausalLM.from_pretrained(STORIES, dtype=torch.float32)
+    with torch.inference_mode():
+        losses = [oracle(torch.tensor(w[None]), labels=torch.tensor(w[None])).loss.item() for w in windows]
+    assert result["protocol"]["hash"] == protocol.hash and result["protocol"]["name"] == "windows-512"
+    assert result["num_tokens"] == windows.size - len(windows)
+    # Both sum float32 logits of width 64 through 5 layers; a loss is a mean over 511 tokens of errors that cancel.
+    assert_close(result["nll"], np.mean(losses), rtol=2.0**-23 * 64 * 5)
+
+
+@needs_stories
+@needs_tinystories
+def test_divergence_grows_as_bits_shrink(story):
+    results = {
+        recipe: evaluate(STORIES, recipe=recipe, reference=STORIES, text=story, max_windows=2)
+        for recipe in ("bf16", "q8_0", "q4_0")
+    }
+    assert FACTS | {"perplexity", "protocol", "kld", "same_top", "seconds"} <= results["q8_0"].keys()
+    assert list(results["q8_0"]["kld"]) == ["mean", "median", "p90", "p99", "p999", "max"]
+    means = [results[recipe]["kld"]["mean"] for recipe in ("bf16", "q8_0", "q4_0")]
+    assert 0 < means[0] < means[1] < means[2] / 5
+    assert results["bf16"]["bits_per_weight"] > results["q8_0"]["bits_per_weight"] > results["q4_0"]["bits_per_weight"]
+    json.dumps(results, allow_nan=False)
+
+
+@needs_stories
+@needs_tinystories
+def test_cached_reference_changes_no_digit(story, tmp_path):
+    source = open_source(STORIES)
+    protocol, windows = prepare(source, read_text(story), 3)
+    model = load_model(source, impl="reference")
+    path = cache_path(tmp_path, protocol, source.fingerprint())
+    write_cache(path, model, windows, 512)
+    assert path.stat().st_size - cache_bytes(protocol, 512) in range(1, 4096), "a header and the logits"
+    rows = torch.from_numpy(windows[1:3])
+    with torch.inference_mode():
+        live = LiveLogits(model, 512).batch(0, torch.from_numpy(windows))[1:3]
+    assert_close(CachedLogits(path).batch(1, rows), live)
+    settings = {"reference": STORIES, "text": story, "recipe": "q4_0", "max_windows": 3}
+    cached, computed = evaluate(STORIES, **settings, logits_cache=tmp_path), evaluate(STORIES, **settings)
+    assert cached["kld"] == computed["kld"]
+
+
+def test_a_random_model_is_benched_but_not_evaluated(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("words " * 100)
+    result = bench("rand:tiny", recipe="q8_0", pp=16, tg=4, repetitions=2, threads=1)
+    assert FACTS | {"pp_tok_s", "tg_tok_s", "ttft_ms", "tpot_ms", "kv_bytes_per_token", "samples"} <= result.keys()
+    assert result["pp_tok_s"] > 0 and len(result["samples"]["tg_tok_s"]) == 2 and result["threads"] == 1
+    assert result["peak_rss_bytes"] >= result["baseline_rss_bytes"] > 0
+    assert 0 < result["roofline"]["pp"] and 0 < result["roofline"]["tg"]
+    assert result["predicted_bytes"]["total"] > 0 and result["predicted_bytes"]["weights"] == result["size_bytes"]
+    assert result["artifact"] is None
+    json.dumps(result, allow_nan=False)
+    with pytest.raises(InputError, match="has no tokenizer"):
+        evaluate("rand:tiny", text=text)
+
+
+def test_a_text_is_needed_and_must_be_text(tmp_path):
+    (tmp_path / "latin1.txt").write_bytes("café".encode("latin-1"))
+    with pytest.raises(InputError, match="give a UTF-8 text file"):
+        read_text(None, "rand:tiny", None)
+    with pytest.raises(InputError, match="not UTF-8 at byte 3"):
+        read_text(tmp_path / "latin1.txt")
+    with pytest.raises(InputError, match="cannot read the text"):
+        read_text(tmp_path / "absent.txt")
+
+
+@pytest.mark.parametrize("threads", [0, -1])
+def test_threads_below_one(threads):
+    with pytest.raises(InputError, match="expected at least 1"):
+        bench("rand:tiny", threads=threads)
+
+
+def worker(job: dict) -> SimpleNamespace:
+    command = [sys.executable, "-m", "qbench.harness.worker"]
+    done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, cwd=REPO, timeout=300)
+    return SimpleNamespace(status=done.returncode, messages=[json.loads(line) for line in done.stdout.splitlines()])
+
+
+def test_worker_quantizes_and_measures(tmp_path):
+    quantized = worker({"job": "quantize", "model": "rand:tiny", "recipe": "q8_0", "folder": str(tmp_path)})
+    assert quantized.status == 0 and quantized.messages[-1] == {"result": {"file": "model.gguf"}}
+    settings = {"eval": None, "bench": {"pp": 8, "tg": 2, "depth": 0, "repetitions": 1}, "threads": 1}
+    artifact = str(tmp_path / "model.gguf")
+    measured = worker({"job": "measure", "artifact": artifact, "model": "rand:tiny", "logits": "", **settings})
+    assert measured.messages[0] == {"progress": [1, 1, "repetitions"]}
+    assert measured.messages[-1]["result"]["pp_tok_s"] > 0
+
+
+def test_worker_tells_an_error_in_one_line():
+    done = worker({"job": "describe", "model": "no/such/model"})
+    assert done.status == 1 and "no/such/model" in done.messages[-1]["error"]

@@ -1,0 +1,79 @@
+"""The byte and operation counts against sums written out for one small model."""
+
+import numpy as np
+import pytest
+from support.close import assert_close
+
+from qbench.harness.memory import peak_rss_bytes, reset_peak_rss, weight_statistics
+from qbench.harness.roofline import Peaks, Shape, arithmetic_of, decode_bytes, prefill_ops, roofline
+from qbench.harness.speed_case import SpeedCase
+from quant.source import TensorInfo
+
+# Two layers of width 8: one linear [16, 8] and a norm each; vocabulary 10; 2 heads of 4, 1 kv head, float32 cache.
+TENSORS = {
+    "model.embed_tokens.weight": TensorInfo((10, 8), "q8_0", 85),
+    "model.layers.0.q.weight": TensorInfo((16, 8), "q8_0", 136),
+    "model.layers.0.norm.weight": TensorInfo((8,), "f32", 32),
+    "model.layers.1.q.weight": TensorInfo((16, 8), "f32", 512),
+    "model.layers.1.norm.weight": TensorInfo((8,), "f32", 32),
+}
+HEAD = {"lm_head.weight": TensorInfo((10, 8), "f32", 320)}
+SHAPE = Shape(num_layers=2, num_heads=2, head_dim=4, kv_bytes_per_token=2 * 2 * 1 * 4 * 4)
+CASE = SpeedCase(pp=3, tg=5, depth=7)
+IMPLS = {"model.layers.0.q": "cpu-q8_0[avx2]", "model.layers.1.q": "reference", "lm_head": "torch-bf16"}
+
+
+def test_decode_moves_each_weight_once_and_the_cache_so_far():
+    tied = decode_bytes(TENSORS, SHAPE, CASE)
+    assert tied["linears"] == 136 + 512 + 85, "a tied head reads the whole table"
+    assert tied["embedding_row"] == 8.5 and tied["norms_and_biases"] == 64
+    assert tied["kv_read"] == np.mean([7, 8, 9, 10, 11]) * 64 and tied["kv_written"] == 64
+    assert decode_bytes(TENSORS | HEAD, SHAPE, CASE)["linears"] == 136 + 512 + 320
+
+
+def test_prefill_counts_a_multiply_and_an_add_for_each_weight_and_key():
+    ops = prefill_ops(TENSORS, SHAPE, CASE)
+    assert ops["linears"]["model.layers.0.q"] == 2 * 16 * 8 * 3
+    assert ops["linears"]["lm_head"] == 2 * 10 * 8, "logits of the last token alone"
+    keys_seen = 8 + 9 + 10
+    assert ops["attention"] == dict.fromkeys(("q_k", "p_v"), 2 * 2 * 2 * 4 * keys_seen) == {"q_k": 864, "p_v": 864}
+
+
+def test_shares_are_least_time_over_measured_time():
+    peaks = Peaks(bytes_per_s=1e6, ops_per_s={"fp32": 1e6, "int8": 4e6, "bf16": 2e6})
+    result = roofline(TENSORS, SHAPE, IMPLS, peaks, CASE, {"ttft_ms": 10.0, "tpot_ms": 2.0})
+    tg_bytes = 733 + 8.5 + 64 + 9 * 64 + 64
+    assert_close(result["tg"], tg_bytes / 1e6 / 2e-3, rtol=2.0**-50)
+    pp_s = 768 / 4e6 + (768 + 2 * 864) / 1e6 + 160 / 2e6
+    assert_close(result["pp"], pp_s / 10e-3, rtol=2.0**-50)
+    assert result["peak_ops_per_s"] == peaks.ops_per_s
+
+
+def test_a_phase_that_was_not_measured_has_no_share():
+    peaks = Peaks(bytes_per_s=1.0, ops_per_s={"fp32": 1.0, "int8": 1.0, "bf16": 1.0})
+    result = roofline(TENSORS, SHAPE, IMPLS, peaks, CASE, {"ttft_ms": None, "tpot_ms": None})
+    assert result["pp"] is None and result["tg"] is None
+
+
+@pytest.mark.parametrize("impl, kind", [("cpu-q8_0[scalar]", "int8"), ("torch-bf16", "bf16"), ("reference", "fp32")])
+def test_arithmetic(impl, kind):
+    assert arithmetic_of(impl) == kind
+
+
+def test_bits_per_weight_counts_every_stored_bit():
+    result = weight_statistics(TENSORS | HEAD)
+    assert result["size_bytes"] == 85 + 136 + 32 + 512 + 32 + 320
+    assert result["num_weights"] == 80 + 128 + 8 + 128 + 8 + 80
+    assert result["bits_per_weight"] == 8 * result["size_bytes"] / result["num_weights"]
+    assert result["bits_per_weight_by_part"] == {"embedding": 8.5, "head": 32.0, "layers": 8 * 712 / 272}
+    assert weight_statistics(TENSORS)["bits_per_weight_by_part"]["head"] is None
+
+
+def test_peak_rises_with_what_is_held_and_starts_anew():
+    reset_peak_rss()
+    before = peak_rss_bytes()
+    held = np.ones(64 << 20, dtype=np.uint8)
+    assert peak_rss_bytes() - before > 0.9 * held.nbytes
+    del held
+    reset_peak_rss()
+    assert peak_rss_bytes() - before < 0.5 * (64 << 20)

@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import pytest
+from support.data import REPO
+
+from qbench.harness.speed_case import SpeedCase
+from qbench.harness.suite import EvalSettings, load_suite
+from quant.errors import InputError
+
+GOOD = "name: small\nmodels: [rand:tiny]\nrecipes: [bf16, q8_0]\n"
+
+
+def load(tmp_path: Path, text: str):
+    path = tmp_path / "suite.yaml"
+    path.write_text(text)
+    return load_suite(path)
+
+
+def test_a_suite_in_full(tmp_path):
+    suite = load(tmp_path, GOOD + "threads: 1\neval: {text: a.txt, max_windows: 3}\nbench: {pp: 8, tg: 4}\n")
+    assert suite.models == ("rand:tiny",) and suite.recipes == ("bf16", "q8_0") and suite.threads == 1
+    assert suite.eval == EvalSettings(text=str(tmp_path / "a.txt"), max_windows=3)
+    assert suite.bench == SpeedCase(pp=8, tg=4)
+
+
+def test_suites_of_the_project_load():
+    suites = sorted((REPO / "suites").glob("*.yaml"))
+    assert suites and all(load_suite(path).name == path.stem for path in suites)
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        pytest.param(GOOD + "bench: {pp: 8}\nrecipe: [q8_0]", "unknown key 'recipe'.*did you mean 'recipes'", id="key"),
+        pytest.param(GOOD + "bench: {tgg: 8}", "bench: unknown key 'tgg'; known: pp, tg, depth", id="inner key"),
+        pytest.param(GOOD, "neither eval nor bench", id="nothing measured"),
+        pytest.param(GOOD + "bench: {pp: many}", "pp is 'many', expected a whole number", id="type"),
+        pytest.param(GOOD + "bench: {pp: true}", "pp is True, expected a whole number", id="no truth value"),
+        pytest.param(GOOD + "bench: {pp: -1}", "pp is -1", id="negative"),
+        pytest.param(GOOD + "eval: {max_windows: 0}", "max_windows is 0", id="no windows"),
+        pytest.param(GOOD + "bench: {pp: 8}\nthreads: 0", "threads is 0", id="no threads"),
+        pytest.param(GOOD + "bench: [8]", "got list, expected a mapping", id="section of another kind"),
+        pytest.param("name: x\nmodels: []\nrecipes: [bf16]\nbench: {pp: 8}", "models is empty", id="empty axis"),
+        pytest.param("name: x\nmodels: a\nrecipes: [bf16]\nbench: {pp: 8}", "expected a list of names", id="no list"),
+        pytest.param("name: x\nmodels: [a, a]\nrecipes: [bf16]\nbench: {pp: 8}", "names the same twice", id="twice"),
+        pytest.param("models: [a]\nrecipes: [bf16]\nbench: {pp: 8}", "name missing", id="no name"),
+        pytest.param("name: x\nmodels: [a]\nrecipes: [q9_0]\nbench: {pp: 8}", "q9_0", id="unknown recipe"),
+        pytest.param("a: [", "not YAML", id="not YAML"),
+        pytest.param("", "got NoneType", id="empty file"),
+    ],
+)
+def test_bad_suites_are_refused_with_what_to_do(tmp_path, text, told):
+    with pytest.raises(InputError, match=told):
+        load(tmp_path, text)
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(InputError, match="cannot read the suite"):
+        load_suite(tmp_path / "absent.yaml")

@@ -9,6 +9,7 @@ import numpy as np
 
 from quant.artifacts.architecture import architecture_of, expected_tensors, sizes
 from quant.artifacts.atomic import atomic_file
+from quant.artifacts.f32_vectors import VECTOR_FORMAT
 from quant.artifacts.gguf_config import metadata_from_config
 from quant.artifacts.gguf_header import MAGIC
 from quant.artifacts.gguf_reader import ROPE_FREQS
@@ -18,7 +19,6 @@ from quant.artifacts.rope import llama3_factors, rope_of, rows_to_pairs
 from quant.artifacts.tensor_hash import TensorHashes, hash_tensor
 from quant.errors import InputError
 from quant.formats import get_format
-from quant.qtensor import QTensor
 from quant.source import Source
 
 # format of most weights -> general.file_type, llama.cpp's number for the whole file
@@ -46,6 +46,7 @@ _ADD = {
 def write_gguf(source: Source, path: Path, *, name: str, progress: Progress | None = None) -> TensorHashes:
     """Writes `path` whole or not at all; returns the sha256 of each tensor under its canonical name.
 
+    source   with its vectors in float32, see `F32Vectors`
     name     general.name
     raises   InputError where GGUF has no type for a format or no word for the tokenizer, or `path` cannot be written
     """
@@ -75,6 +76,8 @@ def check_formats(source: Source) -> None:
             raise InputError(
                 f"GGUF has no type for {info.format} ({name}); write a Hugging Face directory (no .gguf suffix)"
             )
+        if len(info.shape) == 1 and info.format != VECTOR_FORMAT:
+            raise ValueError(f"{name} is {info.format}; llama.cpp needs vectors in {VECTOR_FORMAT}: use F32Vectors")
 
 
 def is_gguf(path: Path) -> bool:
@@ -106,14 +109,8 @@ def _layout(source: Source) -> list[tuple[str, tuple[int, ...], int, int]]:
     factors = _rope_factors(source)
     layout = [] if factors is None else [(ROPE_FREQS, factors.shape, 0, factors.nbytes)]
     for name, info in source.tensors.items():
-        fmt = get_format(_stored_format(info.shape, info.format))
-        layout.append((expected[name].gguf_name, info.shape, fmt.gguf_type, fmt.size_bytes(info.shape)))
+        layout.append((expected[name].gguf_name, info.shape, get_format(info.format).gguf_type, info.size_bytes))
     return layout
-
-
-def _stored_format(shape: tuple[int, ...], fmt: str) -> str:
-    """llama.cpp multiplies by norms in float32 only; from any float format that is exact."""
-    return "f32" if len(shape) == 1 else fmt
 
 
 def _rope_factors(source: Source) -> np.ndarray | None:
@@ -129,13 +126,8 @@ def _write_tensors(source: Source, writer: gguf.GGUFWriter, hashes: TensorHashes
     if factors is not None:
         writer.write_tensor_data(factors)
     for name in each_tensor(source, progress):
-        qtensor = _as_stored(source.read(name), expected[name].heads)
+        qtensor, heads = source.read(name), expected[name].heads
+        if heads:
+            qtensor = qtensor.take_rows(rows_to_pairs(qtensor.shape[0], heads))
         writer.write_tensor_data(qtensor.parts["blocks"])
         hashes[name] = hash_tensor(qtensor)
-
-
-def _as_stored(qtensor: QTensor, heads: int) -> QTensor:
-    fmt = _stored_format(qtensor.shape, qtensor.format)
-    if fmt != qtensor.format:
-        qtensor = get_format(fmt).quantize_ref(get_format(qtensor.format).dequantize_ref(qtensor))
-    return qtensor.take_rows(rows_to_pairs(qtensor.shape[0], heads)) if heads else qtensor

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from quant.artifacts import gguf_writer, hf_writer
 from quant.artifacts.atomic import atomic_dir
+from quant.artifacts.f32_vectors import F32Vectors
 from quant.artifacts.manifest import MANIFEST, build_manifest, manifest_path, write_manifest
 from quant.artifacts.progress import Progress
 from quant.errors import InputError
@@ -55,11 +56,11 @@ def _container(source: Source, out: Path, recipe: Recipe | None) -> str:
 
 
 def _write_gguf(source: Source, original: Source, out: Path, recipe: Recipe | None, progress: Progress | None) -> None:
-    manifest = manifest_path(out)
-    if gguf_writer.is_gguf(out):
-        manifest.unlink(missing_ok=True)  # it would speak of a file that is about to go
+    source = F32Vectors(source)
+    original.fingerprint()  # remembered: nothing slow stands between the two renames
     hashes = gguf_writer.write_gguf(source, out, name=_model_name(original.spec), progress=progress)
-    write_manifest(manifest, build_manifest(source, original, hashes, recipe, "gguf"))
+    manifest_path(out).unlink(missing_ok=True)  # an old one speaks of the file that is gone
+    write_manifest(manifest_path(out), build_manifest(source, original, hashes, recipe, "gguf"))
 
 
 def _write_hf(source: Source, original: Source, out: Path, recipe: Recipe | None, progress: Progress | None) -> None:

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from support.memory_source import MemorySource
 
-from quant.artifacts.dequantize import dequantize
+from quant.artifacts import dequantize, read_manifest, write_artifact
+from quant.artifacts.f32_vectors import F32Vectors
 from quant.artifacts.gguf_reader import GGUFSource
 from quant.artifacts.gguf_writer import write_gguf
 from quant.errors import InputError
@@ -65,14 +66,17 @@ def test_every_format_dequantizes_as_the_gguf_package_says(tmp_path, fmt):
 def test_norms_of_other_float_formats_become_f32(tmp_path):
     source = QuantizedSource(MemorySource(), get_recipe("bf16"))  # a Hugging Face recipe: bf16 norms
     assert source.tensors["model.norm.weight"].format == "bf16"
-    write_gguf(source, tmp_path / "x.gguf", name="x")
+    with pytest.raises(ValueError, match="use F32Vectors"):
+        write_gguf(source, tmp_path / "x.gguf", name="x")
+    write_artifact(source, tmp_path / "x.gguf")
     again = GGUFSource(tmp_path / "x.gguf")
     assert again.tensors["model.norm.weight"].format == "f32"
+    assert read_manifest(tmp_path / "x.gguf")["size_bytes"] == sum(info.size_bytes for info in again.tensors.values())
     assert np.array_equal(dequantize(again.read("model.norm.weight")), dequantize(source.read("model.norm.weight")))
 
 
 def test_format_without_a_gguf_type(tmp_path):
-    source = QuantizedSource(MemorySource(), get_recipe("rtn-w4g128"))
+    source = F32Vectors(QuantizedSource(MemorySource(), get_recipe("rtn-w4g128")))
     with pytest.raises(InputError, match="GGUF has no type for w4g128"):
         write_gguf(source, tmp_path / "x.gguf", name="x")
     assert list(tmp_path.iterdir()) == []

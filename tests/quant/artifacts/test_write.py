@@ -111,12 +111,13 @@ def test_an_artifact_replaces_its_like(tmp_path, name, recipe):
     assert read_manifest(out)["tensors"] != first["tensors"]
 
 
-def test_a_failed_replacement_leaves_the_old_artifact(tmp_path):
+@pytest.mark.parametrize("name", ["x.gguf", "x"], ids=["GGUF", "directory"])
+def test_a_failed_replacement_leaves_the_old_artifact(tmp_path, name):
     class Failing(MemorySource):
         def read(self, name):
             raise InputError("gone")
 
-    out = write_artifact(MemorySource(), tmp_path / "x", recipe=get_recipe("bf16"))
+    out = write_artifact(MemorySource(), tmp_path / name, recipe=get_recipe("bf16"))
     before = read_manifest(out)
     with pytest.raises(InputError, match="gone"):
         write_artifact(Failing(), out, recipe=get_recipe("bf16"))

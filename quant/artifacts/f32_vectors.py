@@ -1,0 +1,35 @@
+"""A Source whose norms are float32, the only format in which llama.cpp multiplies by them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from quant.artifacts.dequantize import dequantize
+from quant.formats import get_format
+from quant.qtensor import QTensor
+from quant.source import Source, TensorInfo, TokenizerInfo
+
+VECTOR_FORMAT = "f32"
+
+
+class F32Vectors:
+    """`source` with every 1-D tensor in float32, exact from any float format; all else untouched."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.spec = source.spec
+        self.config: Mapping[str, Any] = source.config
+        self.tokenizer: TokenizerInfo | None = source.tokenizer
+        self.tensors = {name: _vector(info) if len(info.shape) == 1 else info for name, info in source.tensors.items()}
+
+    def read(self, name: str) -> QTensor:
+        qtensor = self.source.read(name)
+        if qtensor.format == self.tensors[name].format:
+            return qtensor
+        return get_format(VECTOR_FORMAT).quantize_ref(dequantize(qtensor))
+
+    def fingerprint(self) -> str:
+        return self.source.fingerprint()
+
+
+def _vector(info: TensorInfo) -> TensorInfo:
+    return TensorInfo(info.shape, VECTOR_FORMAT, get_format(VECTOR_FORMAT).size_bytes(info.shape))

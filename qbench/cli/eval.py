@@ -36,11 +36,12 @@ def command(model, recipe, reference, text, windows, threads, as_json) -> None:
 
 def readable(result: dict) -> dict[str, str | None]:
     """The lines for people: each figure with its interval, names as in the JSON."""
-    low, high = result["perplexity_interval"]
+    perplexity, interval = result["perplexity"], result["perplexity_interval"]
+    spread = f"95 % {interval[0]:.4f} to {interval[1]:.4f}, " if interval else ""
     lines = {
         "model": result["model"],
         "protocol": f"{result['protocol']['name']} ({result['protocol']['hash'][:12]})",
-        "perplexity": f"{result['perplexity']:.4f}  (95 % {low:.4f} to {high:.4f}, {result['num_tokens']:,} tokens)",
+        "perplexity": None if perplexity is None else f"{perplexity:.4f}  ({spread}{result['num_tokens']:,} tokens)",
         "bits_per_weight": f"{result['bits_per_weight']:.4f}",
     }
     kld = result.get("kld")

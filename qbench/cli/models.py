@@ -1,21 +1,31 @@
 """`qbench models`: what can be named without a file; `qbench models ref:NAME --skills` measures a reference model."""
 
+from pathlib import Path
+
 import click
 
-from qbench.cli.output import json_option, print_json
+from qbench.cli.output import json_option, print_json, threads_option
 
 
 @click.command("models")
 @click.argument("model", required=False)
 @click.option("--skills", is_flag=True, help="Measure what a reference model has learnt, on its held-out sets.")
+@click.option("--recipe", help="With --skills: the model as this recipe would make it.")
+@click.option("--into", type=click.Path(), help="With --skills: put the lines between a file's `skills` markers.")
+@threads_option
 @json_option
-def command(model: str | None, skills: bool, as_json: bool) -> None:
-    """The models that can be named without a file."""
+def command(model, skills: bool, recipe, into, threads, as_json: bool) -> None:
+    """The models that can be named without a file, or the SKILLS of one of the reference models."""
     if skills != (model is not None):
         raise click.UsageError("a model is named together with --skills, as in: qbench models ref:llama --skills")
     if skills:
-        print_skills(model, as_json)
-        return
+        print_skills(model, recipe, into, threads, as_json)
+    else:
+        print_models(as_json)
+
+
+def print_models(as_json: bool) -> None:
+    """One model a line: spec, parameters, description."""
     from qbench.sources import list_models
 
     for row in list_models():
@@ -23,4 +33,27 @@ def command(model: str | None, skills: bool, as_json: bool) -> None:
             print_json(row)
         else:
             params = f"{row['params'] / 1e6:,.1f} M" if row["params"] else ""
-            click.echo(f"{row['spec']:<24} {params:>12}  {row['description']}")
+            click.echo(f"{row['spec']:<20} {params:>10}  {row['description']}")
+
+
+def print_skills(spec: str, recipe: str | None, into: str | None, threads: int | None, as_json: bool) -> None:
+    """Each skill of a reference model on items it never saw."""
+    from tokenizers import Tokenizer
+
+    from qbench.harness.subject import open_subject
+    from qbench.reference.skills import render, skill_report
+    from qbench.report import replace_between_markers
+    from qbench.runtime import load_model
+    from quant.errors import InputError
+
+    if not spec.startswith("ref:"):
+        raise InputError(f"skills are those of the reference models, got {spec}; `qbench models` lists them")
+    subject = open_subject(spec, recipe, threads)
+    model = load_model(subject.source, threads=subject.threads)
+    report = skill_report(model, Tokenizer.from_str(subject.source.tokenizer.json))
+    if into:
+        replace_between_markers(Path(into), "skills", f"```\n{render(report)}\n```")
+    elif as_json:
+        print_json({"model": spec, "recipe": recipe, **report})
+    else:
+        click.echo(render(report))

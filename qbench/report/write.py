@@ -1,4 +1,4 @@
-"""`write_report`: records in, every form of the table out."""
+"""Records in, every form of the table out: as text, or as files."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,9 +8,14 @@ from typing import Any
 from qbench.report.load import load_records
 from qbench.report.page import render_page
 from qbench.report.render import to_csv, to_json, to_markdown, to_rows
-from qbench.report.table import build_tables
+from qbench.report.table import Table, build_tables
 from quant.artifacts.atomic import atomic_file
 from quant.errors import InputError
+
+# suffix -> what renders it
+FORMS = {"md": to_markdown, "csv": to_csv, "json": to_json, "html": render_page}
+
+Records = str | Path | Iterable[str | Path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +25,26 @@ class Report:
     page: Path  # report.html
 
 
-def write_report(records: str | Path | Iterable[str | Path], folder: str | Path) -> Report:
+def render_report(records: Records, form: str) -> str:
+    """The tables of `records` in one of FORMS. raises InputError if there are no records"""
+    return FORMS[form](_tables(records))
+
+
+def write_report(records: Records, folder: str | Path) -> Report:
     """report.md, .csv, .json and .html in `folder`, each whole or not at all.
 
     raises   InputError if there are no records or the folder cannot be written
     """
+    tables = _tables(records)
+    page = Path(folder) / "report.html"
+    for form, render in FORMS.items():
+        with atomic_file(page.with_suffix(f".{form}")) as temporary:
+            temporary.write_text(render(tables), encoding="utf-8")
+    return Report(rows=to_rows(tables), text=to_markdown(tables), page=page)
+
+
+def _tables(records: Records) -> list[Table]:
     frame = load_records(records)
     if frame.empty:
         raise InputError(f"{records}: no records; run `qbench sweep` first")
-    tables = build_tables(frame)
-    report = Report(rows=to_rows(tables), text=to_markdown(tables), page=Path(folder) / "report.html")
-    forms = {"md": report.text, "csv": to_csv(tables), "json": to_json(tables), "html": render_page(tables)}
-    for suffix, content in forms.items():
-        with atomic_file(report.page.with_suffix(f".{suffix}")) as temporary:
-            temporary.write_text(content, encoding="utf-8")
-    return report
+    return build_tables(frame)

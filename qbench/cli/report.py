@@ -1,0 +1,26 @@
+"""`qbench report RECORDS...`: the tables and the page of records, from one run or several."""
+
+from pathlib import Path
+
+import click
+
+FORMS = ("md", "csv", "json", "html")
+
+
+@click.command("report")
+@click.argument("records", nargs=-1, required=True, type=click.Path())
+@click.option("--format", "form", type=click.Choice(FORMS), default="md", show_default=True, help="Printed on stdout.")
+@click.option("-o", "--output", type=click.Path(), help="Write report.md, .csv, .json and .html into this folder.")
+@click.option("--into", type=click.Path(), help="Put the Markdown between a file's qbench markers.")
+@click.option("--marker", default="quickstart", show_default=True, help="Which markers, with --into.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+def command(records: tuple[str, ...], form: str, output: str | None, into: str | None, marker: str, as_json) -> None:
+    """Tables of RECORDS (JSONL files of sweeps); rows that do not compare stand in tables of their own."""
+    from qbench.report import render_report, replace_between_markers, write_report
+
+    if output:
+        click.echo(f"page: {write_report(records, output).page}", err=True)
+    if into:
+        replace_between_markers(Path(into), marker, render_report(records, "md"))
+    if not output and not into:
+        click.echo(render_report(records, "json" if as_json else form), nl=False)

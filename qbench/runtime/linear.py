@@ -122,6 +122,7 @@ class FusedLinears:
     def __init__(self, qtensors: Sequence[QTensor], biases: Sequence[Tensor | None], impl: str = "auto") -> None:
         self.groups: list[tuple[Linear, list[int]]] = []  # a product, and the rows of each weight in it
         self.biases = biases
+        self.has_bias = any(bias is not None for bias in biases)
         for run in _runs_of_equal_format(qtensors):
             linear = choose_linear(run[0].format, impl).build(concat_rows(run))
             self.groups.append((linear, [qtensor.shape[0] for qtensor in run]))
@@ -138,6 +139,8 @@ class FusedLinears:
 
     def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
         outputs = [y for linear, row_counts in self.groups for y in linear(x).split(row_counts, dim=-1)]
+        if not self.has_bias:
+            return tuple(outputs)
         return tuple(y if bias is None else y + bias for y, bias in zip(outputs, self.biases, strict=True))
 
 

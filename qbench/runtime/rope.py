@@ -66,5 +66,5 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     x        [B, H, T, D]
     cos, sin [T, D] from `rotation`; sin carries the sign of the swap
     """
-    first, second = x.chunk(2, dim=-1)  # [B, H, T, D/2]
-    return x * cos + torch.cat((second, first), dim=-1) * sin
+    swapped = x.roll(x.shape[-1] // 2, dims=-1)  # the two halves of each head, exchanged
+    return torch.addcmul(x * cos, swapped, sin)

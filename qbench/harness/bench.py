@@ -29,8 +29,7 @@ def bench(
 ) -> dict[str, Any]:
     """Throughput of prefill and decode, share of the roofline, and memory predicted and measured.
 
-    The peak is this process's own from before the model is loaded: in a process that did other work before,
-    `baseline_rss_bytes` says how much was there.
+    The peak is this process's own since just before the model was loaded; `baseline_rss_bytes` was there already.
 
     returns   DESIGN's keys, with spread and raw samples
     raises    InputError for impossible sizes, or more tokens than the model's context holds
@@ -41,10 +40,10 @@ def bench(
 
     start = time.perf_counter()
     case = SpeedCase(pp=pp, tg=tg, depth=depth, repetitions=repetitions)
-    subject = open_subject(spec, recipe, threads)
+    subject = open_subject(spec, recipe, threads, progress)
     case.check_context(ModelConfig.from_hf(subject.source.config).max_positions)
     baseline = current_rss_bytes()
-    reset_peak_rss()
+    is_reset = reset_peak_rss()
     model = load_model(subject.source, threads=subject.threads)
     load_before = os.getloadavg()
     speed = measure_speed(model, model.config.vocab_size, case, progress)
@@ -69,6 +68,7 @@ def bench(
         "roofline": share,
         "kv_bytes_per_token": cache.bytes_per_token,
         "peak_rss_bytes": peak,
+        "peak_rss_since": "load" if is_reset else "start",
         "baseline_rss_bytes": baseline,
         "predicted_bytes": {part: predicted[f"{part}_bytes"] for part in PARTS},
         "load_average": {"before": list(load_before), "after": list(os.getloadavg())},

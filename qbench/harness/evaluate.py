@@ -36,7 +36,7 @@ def evaluate(
     from qbench.runtime import load_model
 
     start = time.perf_counter()
-    subject = open_subject(spec, recipe, threads)
+    subject = open_subject(spec, recipe, threads, progress)
     passage = read_text(text, spec, reference)
     protocol, windows = prepare(subject.source, passage, max_windows)
     model = load_model(subject.source, threads=subject.threads)

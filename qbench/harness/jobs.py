@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from qbench.harness.quality import Progress
+from quant.errors import InputError
+from quant.source import Source
 
 
 def describe(model: str, progress: Progress) -> dict[str, Any]:
@@ -14,8 +16,24 @@ def describe(model: str, progress: Progress) -> dict[str, Any]:
     return {"fingerprint": open_source(model).fingerprint()}
 
 
+def open_unchanged(model: str, fingerprint: str) -> Source:
+    """raises InputError if the model is no longer the one that the sweep's rows are about to name"""
+    from qbench.sources import open_source
+
+    source = open_source(model)
+    if source.fingerprint() != fingerprint:
+        raise InputError(f"{model} changed while the sweep ran; start the sweep again to measure the new one")
+    return source
+
+
 def reference(
-    model: str, text: str | None, max_windows: int | None, threads: int | None, folder: str, progress: Progress
+    model: str,
+    fingerprint: str,
+    text: str | None,
+    max_windows: int | None,
+    threads: int | None,
+    folder: str,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Run the unquantized model over the text once and keep its logits in `folder`, where they fit.
 
@@ -25,28 +43,26 @@ def reference(
     from qbench.harness.reference_logits import CACHE_LIMIT_BYTES, cache_bytes, cache_path, write_cache
     from qbench.runtime import load_model
     from qbench.runtime.config import ModelConfig
-    from qbench.sources import open_source
 
-    source = open_source(model)
+    source = open_unchanged(model, fingerprint)
     protocol, windows = prepare(source, read_text(text, model), max_windows)
     vocab_size = ModelConfig.from_hf(source.config).vocab_size
     size = cache_bytes(protocol, vocab_size)
     if size > min(CACHE_LIMIT_BYTES, shutil.disk_usage(folder).free // 2):
         return {"cached": False}
-    path = cache_path(Path(folder), protocol, source.fingerprint())
+    path = cache_path(Path(folder), protocol, fingerprint)
     write_cache(path, load_model(source, impl="reference", threads=threads), windows, vocab_size, progress)
     return {"cached": True}
 
 
-def quantize(model: str, recipe: str, folder: str, progress: Progress) -> dict[str, Any]:
+def quantize(model: str, fingerprint: str, recipe: str, folder: str, progress: Progress) -> dict[str, Any]:
     """Write the artifact of one recipe into `folder`. returns {file: its name there}"""
-    from qbench.sources import open_source
     from quant.artifacts import write_artifact
     from quant.recipes import get_recipe
 
     plan = get_recipe(recipe)
     path = Path(folder) / ("model.gguf" if plan.container == "gguf" else "model")
-    write_artifact(open_source(model), path, recipe=plan, progress=progress)
+    write_artifact(open_unchanged(model, fingerprint), path, recipe=plan, progress=progress)
     return {"file": path.name}
 
 

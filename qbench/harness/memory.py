@@ -20,10 +20,14 @@ def peak_rss_bytes() -> int:
     return _status("VmHWM")
 
 
-def reset_peak_rss() -> None:
-    """Start the peak anew from what is held now (Linux: 5 into clear_refs)."""
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
+def reset_peak_rss() -> bool:
+    """Start the peak anew from what is held now; False where the system does not let us (it is since start then)."""
+    try:
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")  # Linux, proc(5): reset the peak resident set size
+    except OSError:
+        return False
+    return True
 
 
 def weight_statistics(tensors: Mapping[str, TensorInfo]) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from typing import Any
 from qbench.harness.commit import code_version
 from qbench.harness.machine import available_cores, machine
 from qbench.harness.memory import weight_statistics
+from qbench.harness.quality import Progress
+from qbench.harness.watched_source import WatchedSource
 from quant.errors import InputError
 from quant.source import Source
 
@@ -38,7 +40,9 @@ class Subject:
         }
 
 
-def open_subject(spec: str, recipe: str | None = None, threads: int | None = None) -> Subject:
+def open_subject(
+    spec: str, recipe: str | None = None, threads: int | None = None, progress: Progress | None = None
+) -> Subject:
     """raises InputError for a spec or recipe that is unknown, and for less than one thread"""
     from qbench.sources import open_source
 
@@ -50,6 +54,8 @@ def open_subject(spec: str, recipe: str | None = None, threads: int | None = Non
         from quant.recipes import get_recipe
 
         source = QuantizedSource(source, get_recipe(recipe))
+    if progress is not None:
+        source = WatchedSource(source, progress)
     return Subject(spec, recipe, source, threads or available_cores())
 
 

@@ -124,7 +124,7 @@ class _Sweep:
         """The case's record, whether it was measured or failed."""
         try:
             if self.suite.eval:
-                self.require_reference(case["model"], event)
+                self.require_reference(case["model"], case["fingerprint"], event)
             return make_record(case, self.measure(case["model"], case["fingerprint"], case["recipe"], event))
         except JobFailed as failure:
             return make_record(case, None, str(failure))
@@ -157,12 +157,13 @@ class _Sweep:
         values = getattr(self.suite, section)
         return None if values is None else asdict(values)
 
-    def require_reference(self, model: str, event: tuple) -> None:
+    def require_reference(self, model: str, fingerprint: str, event: tuple) -> None:
         """Runs the reference once a model; where it failed, every case that needs it fails in the same words."""
         if self.reference is None:
             settings = {**self.settings("eval"), "threads": self.suite.threads, "folder": str(self.temporary)}
+            job = {"job": "reference", "model": model, "fingerprint": fingerprint, **settings}
             try:
-                self.reference = self.job({"job": "reference", "model": model, **settings}, "reference", event)
+                self.reference = self.job(job, "reference", event)
             except JobFailed as failure:
                 self.reference = failure
         if isinstance(self.reference, JobFailed):
@@ -184,9 +185,14 @@ class _Sweep:
         if {key: made.get(key) for key in stamp} != stamp:
             fresh = self.temporary / slug
             fresh.mkdir(exist_ok=True)
-            made = stamp | self.job(
-                {"job": "quantize", "model": model, "recipe": recipe, "folder": str(fresh)}, "quantize", event
-            )
+            job = {
+                "job": "quantize",
+                "model": model,
+                "fingerprint": fingerprint,
+                "recipe": recipe,
+                "folder": str(fresh),
+            }
+            made = stamp | self.job(job, "quantize", event)
             (fresh / STAMP).write_text(json.dumps(made, indent=1) + "\n")
             shutil.rmtree(folder, ignore_errors=True)
             os.rename(fresh, folder)

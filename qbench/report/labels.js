@@ -1,10 +1,10 @@
 // Where to write each point's name so that names cover neither points nor one another.
 
-// points: [{x, y, text}] in pixels; line: the [{x, y}] that are joined; box: {width, height} of the plot area.
+// points: [{x, y, text}] in pixels; lines: lists of [{x, y}] that are joined; box: {width, height} of the plot area.
 // Returns [{dx, dy}], from each point to the centre of its name.
-function placeLabels(points, line, box, measure) {
+function placeLabels(points, lines, box, measure) {
   const markers = points.map((p) => square(p, 7));
-  const steps = along(line).map((p) => square(p, 2));
+  const steps = lines.flatMap(along).map((p) => square(p, 2));
   const placed = [];
   // The most crowded first: they have the fewest places to go.
   const crowding = (p) => points.filter((q) => Math.hypot(p.x - q.x, p.y - q.y) < 70).length;

@@ -70,12 +70,13 @@ async function draw(element, table, plot) {
   const isLog = table.log_quality && points.some((p) => p.quality > 0);
   const ys = isLog ? onLogAxis(points.map((p) => p.quality)) : points.map((p) => p.quality);
   const heights = isLog ? ys.map(Math.log10) : ys;
+  const ranges = points.flatMap((p) => p.x_range[plot.front] || []);
   const layout = {
     margin: { l: 8, r: 12, t: 14, b: 8 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: family(), color: colour("ink") }, showlegend: false, hovermode: "closest", dragmode: false,
     hoverlabel: { bgcolor: colour("panel"), bordercolor: colour("rule"), align: "left",
       font: { family: family(), size: 13, color: colour("ink") } },
-    xaxis: axis(plot.title, { range: padded(xs, 0.14), fixedrange: true, nticks: 7, separatethousands: true }),
+    xaxis: axis(plot.title, { range: padded([...xs, ...ranges], 0.12), fixedrange: true, nticks: 7, separatethousands: true }),
     yaxis: axis(table.quality_title, { range: padded(heights, 0.12), fixedrange: true,
       ...(isLog ? { type: "log", exponentformat: "power", dtick: 1,
         minor: { dtick: "D2", showgrid: false, ticks: "outside", ticklen: 2, tickcolor: colour("rule") } } : {}) }),
@@ -88,7 +89,8 @@ async function writeNames(element, points, xs, heights, plot) {
   const { xaxis, yaxis } = element._fullLayout;
   const places = points.map((p, i) => ({ x: xaxis.l2p(xs[i]), y: yaxis.l2p(heights[i]), text: p.recipe }));
   const line = places.filter((_, i) => points[i].front[plot.front]).sort((a, b) => a.x - b.x);
-  const offsets = placeLabels(places, line, { width: xaxis._length, height: yaxis._length }, textWidth);
+  const bars = points.map((p, i) => (p.x_range[plot.front] || []).map((x) => ({ x: xaxis.l2p(x), y: places[i].y })));
+  const offsets = placeLabels(places, [line, ...bars], { width: xaxis._length, height: yaxis._length }, textWidth);
   const annotations = points.map((p, i) => {
     const { dx, dy } = offsets[i];
     return {

@@ -26,7 +26,7 @@ def reference(model: str, folder: str, **settings) -> dict:
     return {"cached": False}
 
 
-def quantize(model: str, recipe: str, folder: str) -> dict:
+def quantize(model: str, fingerprint: str, recipe: str, folder: str) -> dict:
     with open(Path(folder) / "model.gguf", "w") as file:
         file.write("first half ")
         file.flush()

@@ -117,12 +117,16 @@ def worker(job: dict) -> SimpleNamespace:
 
 
 def test_worker_quantizes_and_measures(tmp_path):
-    quantized = worker({"job": "quantize", "model": "rand:tiny", "recipe": "q8_0", "folder": str(tmp_path)})
+    fingerprint = worker({"job": "describe", "model": "rand:tiny"}).messages[-1]["result"]["fingerprint"]
+    job = {"job": "quantize", "model": "rand:tiny", "recipe": "q8_0", "folder": str(tmp_path)}
+    changed = worker({**job, "fingerprint": "0" * 64})
+    assert changed.status == 1 and "changed while the sweep ran" in changed.messages[-1]["error"]
+    quantized = worker({**job, "fingerprint": fingerprint})
     assert quantized.status == 0 and quantized.messages[-1] == {"result": {"file": "model.gguf"}}
     settings = {"eval": None, "bench": {"pp": 8, "tg": 2, "depth": 0, "repetitions": 1}, "threads": 1}
     artifact = str(tmp_path / "model.gguf")
     measured = worker({"job": "measure", "artifact": artifact, "model": "rand:tiny", "logits": "", **settings})
-    assert measured.messages[0] == {"progress": [1, 1, "repetitions"]}
+    assert {"progress": [1, 1, "repetitions"]} in measured.messages
     assert measured.messages[-1]["result"]["pp_tok_s"] > 0
 
 

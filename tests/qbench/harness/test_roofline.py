@@ -70,10 +70,10 @@ def test_bits_per_weight_counts_every_stored_bit():
 
 
 def test_peak_rises_with_what_is_held_and_starts_anew():
-    reset_peak_rss()
+    assert reset_peak_rss()
     before = peak_rss_bytes()
     held = np.ones(64 << 20, dtype=np.uint8)
     assert peak_rss_bytes() - before > 0.9 * held.nbytes
     del held
-    reset_peak_rss()
+    assert reset_peak_rss()
     assert peak_rss_bytes() - before < 0.5 * (64 << 20)

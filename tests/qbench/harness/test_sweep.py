@@ -29,8 +29,9 @@ def same_code(monkeypatch):
 
 
 def fix_code(replace) -> None:
-    replace(commit, "code_hash", lambda packages: "0" * 16)
-    replace(sweep_module, "code_hash", lambda packages: "0" * 16)
+    for module in (commit, sweep_module):
+        replace(module, "code_version", lambda: {"commit": None, "dirty": None, "code": "0" * 16})
+        replace(module, "code_hash", lambda packages: "0" * 16)
 
 
 def suite(*recipes: str) -> Suite:

@@ -1,0 +1,36 @@
+"""The command as a user runs it, in this process: exit status, stdout and stderr."""
+
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from qbench.cli.main import main
+
+
+@dataclass(frozen=True)
+class Outcome:
+    status: int
+    out: str
+    err: str
+
+    def fails_with(self, *parts: str) -> None:
+        """Exit status 2, nothing on stdout, and one line on stderr that holds all `parts`."""
+        assert (self.status, self.out) == (2, ""), self
+        assert self.err.count("\n") == 1 and self.err.startswith("qbench: "), self.err
+        for part in parts:
+            assert part in self.err, self.err
+
+
+@pytest.fixture
+def qbench(capsys, monkeypatch):
+    monkeypatch.delenv("QBENCH_DEBUG", raising=False)
+    monkeypatch.setattr(sys, "argv", ["qbench"])
+
+    def run(*argv: str) -> Outcome:
+        capsys.readouterr()
+        status = main([str(word) for word in argv])
+        captured = capsys.readouterr()
+        return Outcome(status, captured.out, captured.err)
+
+    return run

@@ -1,0 +1,131 @@
+"""Every mistake a user can make ends in one line, exit status 2, and nothing half-written."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+from qbench.reference import weights_dir
+from quant.recipes import RECIPES
+
+
+@pytest.mark.parametrize(
+    "argv, parts",
+    [
+        pytest.param(["frobnicate"], ["frobnicate", "quantize", "sweep"], id="unknown command"),
+        pytest.param(["eval", "no/such/model"], ["no/such/model", "ref:"], id="no such model"),
+        pytest.param(["eval", "ref:lama"], ["ref:lama", "ref:llama"], id="unknown reference model"),
+        pytest.param(["bench", "rand:huge"], ["'huge'", "llama-3.2-1b"], id="unknown shape"),
+        pytest.param(
+            ["quantize", "ref:llama", "--recipe", "q4_k_n", "-o", "x.gguf"], ["q4_k_n", "'q4_k_m'"], id="unknown recipe"
+        ),
+        pytest.param(
+            ["quantize", "ref:llama", "--recipe", "q8_0+kv-int4", "-o", "x.gguf"],
+            ["kv-int4"],
+            id="unsupported KV suffix",
+        ),
+        pytest.param(["quantize", "ref:llama", "--recipe", "q8_0"], ["-o"], id="no output"),
+        pytest.param(
+            ["quantize", "ref:llama", "--recipe", "rtn-w4g128", "-o", "x.gguf"],
+            ["rtn-w4g128", "gguf"],
+            id="wrong container",
+        ),
+        pytest.param(["bench", "ref:llama", "--threads", "0"], ["--threads", "0"], id="no threads"),
+        pytest.param(["bench", "ref:llama", "-p", "0", "-n", "0"], ["nothing to measure"], id="nothing to bench"),
+        pytest.param(["bench", "ref:llama", "-p", "99999"], ["99999", "context"], id="prompt past the context"),
+        pytest.param(["eval", "rand:tiny", "--text", "x.txt"], ["x.txt"], id="text that is not there"),
+        pytest.param(["sweep", "no-such-suite.yaml"], ["no-such-suite.yaml"], id="no such suite"),
+        pytest.param(["report", "no-such-records.jsonl"], ["no-such-records.jsonl"], id="no such records"),
+        pytest.param(["models", "ref:llama"], ["--skills"], id="model without a question"),
+    ],
+)
+def test_one_line(qbench, tmp_path, monkeypatch, argv, parts):
+    monkeypatch.chdir(tmp_path)
+    qbench(*argv).fails_with(*parts)
+    assert list(tmp_path.iterdir()) == []
+
+
+def copy_of_reference(tmp_path):
+    return shutil.copytree(weights_dir("llama"), tmp_path / "model")
+
+
+def truncate(path, keep: float) -> None:
+    os.truncate(path, int(path.stat().st_size * keep))
+
+
+def test_a_model_without_tokenizer_has_no_text(qbench, tmp_path):
+    (tmp_path / "x.txt").write_text("words")
+    qbench("eval", "rand:tiny", "--text", tmp_path / "x.txt").fails_with("rand:tiny", "tokenizer")
+    qbench("generate", "rand:tiny").fails_with("rand:tiny", "tokenizer")
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.0001, 0.5, 0.9999])
+def test_truncated_safetensors(qbench, tmp_path, keep):
+    model = copy_of_reference(tmp_path)
+    truncate(model / "model.safetensors", keep)
+    qbench("quantize", model, "--recipe", "q8_0", "-o", tmp_path / "x.gguf").fails_with("model.safetensors")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.0001, 0.5, 0.9999])
+def test_truncated_gguf(qbench, tmp_path, keep):
+    path = tmp_path / "m.gguf"
+    assert qbench("quantize", "ref:llama", "--recipe", "q8_0", "-o", path).status == 0
+    truncate(path, keep)
+    qbench("inspect", path).fails_with("m.gguf")
+
+
+def test_missing_config_key(qbench, tmp_path):
+    model = copy_of_reference(tmp_path)
+    config = json.loads((model / "config.json").read_text())
+    del config["num_hidden_layers"]
+    (model / "config.json").write_text(json.dumps(config))
+    qbench("generate", model).fails_with("num_hidden_layers")
+
+
+def test_unknown_architecture(qbench, tmp_path):
+    model = copy_of_reference(tmp_path)
+    config = json.loads((model / "config.json").read_text()) | {
+        "model_type": "mamba",
+        "architectures": ["MambaForCausalLM"],
+    }
+    (model / "config.json").write_text(json.dumps(config))
+    qbench("generate", model).fails_with("Mamba", "LlamaForCausalLM")
+
+
+def test_unknown_suite_key(qbench, tmp_path):
+    suite = tmp_path / "s.yaml"
+    suite.write_text("name: s\nmodels: [ref:llama]\nrecipe: [q8_0]\n")
+    qbench("sweep", suite).fails_with("'recipe'", "recipes")
+
+
+def test_unknown_recipe_key(qbench, tmp_path):
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text("container: gguf\ndefault: q8_0\nrules: [{match: '*', fromat: q8_0}]\n")
+    qbench("quantize", "ref:llama", "--recipe", recipe, "--plan").fails_with("fromat", "format")
+
+
+def test_unwritable_folder(qbench, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    qbench("quantize", "ref:llama", "--recipe", "q8_0", "-o", tmp_path / "file" / "x.gguf").fails_with("file")
+
+
+def test_an_existing_file_survives_a_failure(qbench, tmp_path):
+    kept = tmp_path / "x.gguf"
+    kept.write_text("precious")
+    model = copy_of_reference(tmp_path)
+    truncate(model / "model.safetensors", 0.5)
+    qbench("quantize", model, "--recipe", "q8_0", "-o", kept).fails_with("model.safetensors")
+    assert kept.read_text() == "precious"
+
+
+def test_a_bug_of_ours_shows_no_traceback(qbench, monkeypatch):
+    monkeypatch.setattr("qbench.sources.list_models", lambda: [][0])
+    outcome = qbench("models")
+    assert outcome.status == 70 and "Traceback" not in outcome.err and outcome.err.count("\n") == 1
+
+
+def test_every_recipe_is_told(qbench):
+    outcome = qbench("eval", "ref:llama", "--recipe", "int3")
+    outcome.fails_with(*RECIPES)

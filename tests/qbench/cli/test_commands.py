@@ -1,0 +1,102 @@
+"""Each command on a real, small model: what it prints for people and for machines."""
+
+import json
+
+import pytest
+
+from qbench.cli.main import COMMANDS
+
+
+@pytest.fixture
+def artifact(qbench, tmp_path):
+    path = tmp_path / "m.gguf"
+    assert qbench("quantize", "ref:llama", "--recipe", "q4_k_m", "-o", path).status == 0
+    return path
+
+
+def test_help_lists_every_command(qbench):
+    outcome = qbench("--help")
+    assert outcome.status == 0 and all(name in outcome.out for name in COMMANDS)
+    assert qbench().out == outcome.out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(qbench, name):
+    outcome = qbench(name, "--help")
+    assert outcome.status == 0 and outcome.out.startswith(f"Usage: qbench {name}")
+
+
+def test_info_as_json(qbench):
+    info = json.loads(qbench("info", "--json", "--no-measure").out)
+    assert info["cores"] >= 1 and info["ceilings"] == {}
+    assert any(op["op"] == "linear_q8_0" and op["chosen"] for op in info["kernels"])
+
+
+def test_models_lists_what_needs_no_file(qbench):
+    listed = [json.loads(line)["spec"] for line in qbench("models", "--json").out.splitlines()]
+    assert {"ref:llama", "ref:llama-outliers", "rand:llama-3.2-1b"} <= set(listed)
+
+
+def test_quantize_says_what_it_wrote(qbench, tmp_path):
+    result = json.loads(qbench("quantize", "ref:llama", "--recipe", "q8_0", "-o", tmp_path / "m.gguf", "--json").out)
+    assert result["artifact"] == str(tmp_path / "m.gguf") and 8.5 <= result["bits_per_weight"] < 8.6
+
+
+def test_plan_writes_nothing(qbench, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outcome = qbench("quantize", "ref:llama", "--recipe", "q4_k_m", "--plan")
+    assert outcome.status == 0 and "q6_k" in outcome.out and "q4_k" in outcome.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_inspect_counts_every_tensor(qbench, artifact):
+    inspected = json.loads(qbench("inspect", artifact, "--json").out)
+    assert sum(tensor["size_bytes"] for tensor in inspected["tensors"]) == inspected["size_bytes"]
+    assert "q4_k" in qbench("inspect", artifact).out
+
+
+def test_eval_against_a_reference(qbench, artifact):
+    argv = ("eval", artifact, "--reference", "ref:llama", "--windows", "2")
+    result = json.loads(qbench(*argv, "--json").out)
+    assert result["num_windows"] == 2 and 0 < result["kld"]["mean"] < 1 and 0 < result["same_top"] <= 1
+    assert f"{result['perplexity']:.4f}" in qbench(*argv).out
+
+
+def test_bench_keeps_its_samples(qbench):
+    argv = ("bench", "ref:llama", "--recipe", "q8_0", "-p", "16", "-n", "4", "-r", "2", "--threads", "1")
+    result = json.loads(qbench(*argv, "--json").out)
+    assert result["threads"] == 1 and all(len(seconds) == 2 for seconds in result["samples"].values())
+    assert "tok/s" in qbench(*argv).out
+
+
+def test_bench_of_one_phase(qbench):
+    result = json.loads(qbench("bench", "ref:llama", "-p", "0", "-n", "2", "-r", "1", "--json").out)
+    assert result["pp_tok_s"] is None and result["tg_tok_s"] > 0
+    assert "n/a" in qbench("bench", "ref:llama", "-p", "0", "-n", "2", "-r", "1").out
+
+
+def test_generate_streams_what_json_says(qbench):
+    argv = ("generate", "ref:llama", "--prompt", "the", "-n", "12", "--temperature", "0.8", "--seed", "3")
+    result = json.loads(qbench(*argv, "--json").out)
+    assert len(result["tokens"]) <= 12 and qbench(*argv).out.rstrip("\n") == result["text"].rstrip("\n")
+
+
+def test_sweep_then_report(qbench, tmp_path):
+    suite = tmp_path / "s.yaml"
+    suite.write_text(
+        "name: s\nmodels: [ref:llama]\nrecipes: [q8_0]\neval: {max_windows: 1}\nbench: {pp: 8, tg: 2, repetitions: 1}\n"
+    )
+    first = qbench("sweep", suite, "-o", tmp_path / "run")
+    assert first.status == 0 and "q8_0" in first.out and str(tmp_path / "run" / "report.html") in first.out
+    again = qbench("sweep", suite, "-o", tmp_path / "run", "--json")
+    assert "already measured" in again.err and json.loads(again.out)["recipe"] == "q8_0"
+    records = tmp_path / "run" / "records.jsonl"
+    assert json.loads(qbench("report", records, "--json").out)[0]["perplexity"] > 1
+    readme = tmp_path / "README.md"
+    readme.write_text("# t\n<!-- qbench:quickstart begin -->\nold\n<!-- qbench:quickstart end -->\n")
+    assert qbench("report", records, "--into", readme).status == 0
+    assert "q8_0" in readme.read_text() and "old" not in readme.read_text()
+
+
+def test_skills_of_a_stranger(qbench):
+    qbench("models", "rand:tiny", "--skills").fails_with("rand:tiny", "ref")

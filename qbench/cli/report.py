@@ -13,14 +13,19 @@ FORMS = ("md", "csv", "json", "html")
 @click.option("-o", "--output", type=click.Path(), help="Write report.md, .csv, .json and .html into this folder.")
 @click.option("--into", type=click.Path(), help="Put the Markdown between a file's qbench markers.")
 @click.option("--marker", default="quickstart", show_default=True, help="Which markers, with --into.")
+@click.option("--keep", type=click.Path(), help="Append the rows that this records file does not hold yet.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-def command(records: tuple[str, ...], form: str, output: str | None, into: str | None, marker: str, as_json) -> None:
+def command(records: tuple[str, ...], form, output, into, marker: str, keep, as_json: bool) -> None:
     """Tables of RECORDS (JSONL files of sweeps); rows that do not compare stand in tables of their own."""
+    from qbench.harness.record import keep_records
     from qbench.report import render_report, replace_between_markers, write_report
 
     if output:
         click.echo(f"page: {write_report(records, output).page}", err=True)
     if into:
         replace_between_markers(Path(into), marker, render_report(records, "md"))
-    if not output and not into:
+    if keep:
+        added = sum(keep_records(Path(path), Path(keep)) for path in records)
+        click.echo(f"{keep}: {added} rows added", err=True)
+    if not (output or into or keep):
         click.echo(render_report(records, "json" if as_json else form), nl=False)

@@ -89,3 +89,16 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
                 f"{path}:{number}: record of schema {schema}, this qbench knows {SCHEMA_VERSION}; use a newer qbench"
             )
         yield record
+
+
+def keep_records(path: Path, kept: Path) -> int:
+    """Append to `kept` the rows of `path` that were measured and are not in it yet. returns how many were added"""
+    held = {_identity(record) for record in read_records(kept)} if kept.exists() else set()
+    fresh = [row for row in read_records(path) if row["status"] == "ok" and _identity(row) not in held]
+    for record in fresh:
+        append_record(kept, record)
+    return len(fresh)
+
+
+def _identity(record: dict[str, Any]) -> tuple[str, str, str]:
+    return record["key"], record["machine"]["id"], record["time"]

@@ -92,6 +92,9 @@ def test_sweep_then_report(qbench, tmp_path):
     assert "already measured" in again.err and json.loads(again.out)["recipe"] == "q8_0"
     records = tmp_path / "run" / "records.jsonl"
     assert json.loads(qbench("report", records, "--json").out)[0]["perplexity"] > 1
+    for added in (1, 0):
+        assert f"{added} rows added" in qbench("report", records, "--keep", tmp_path / "kept.jsonl").err
+    assert (tmp_path / "kept.jsonl").read_bytes() == records.read_bytes()
     readme = tmp_path / "README.md"
     readme.write_text("# t\n<!-- qbench:quickstart begin -->\nold\n<!-- qbench:quickstart end -->\n")
     assert qbench("report", records, "--into", readme).status == 0

@@ -96,6 +96,24 @@ public:
         return *out;
     }
 
+    nb::object rows(const qk::Array& index) const {
+        qk::require_vector(index, "index", nb::dtype<int64_t>(), "int64 [n]");
+        const auto num_indices = static_cast<int64_t>(index.shape(0));
+        const auto* data = static_cast<const int64_t*>(index.data());
+        for (int64_t i = 0; i < num_indices; i++)
+            if (data[i] < 0 || data[i] >= weight_.num_rows)
+                throw std::invalid_argument("index: got " + std::to_string(data[i]) + ", expected 0 to " +
+                                            std::to_string(weight_.num_rows - 1));
+        const int64_t row_size = weight_.num_blocks * qk::linear_q8_0::block_size;
+        float* values = nullptr;
+        nb::object out = qk::empty_float32(num_indices, row_size, &values);
+        {
+            nb::gil_scoped_release release;
+            unpack_rows(weight_, data, num_indices, values);
+        }
+        return out;
+    }
+
     nb::tuple shape() const {
         return nb::make_tuple(weight_.num_rows, weight_.num_blocks * qk::linear_q8_0::block_size);
     }
@@ -132,6 +150,11 @@ NB_MODULE(_ext, m) {
              "isa      implementation by name; None: the best, at most QBENCH_ISA\n"
              "out      [M, N] float32, contiguous, written and returned; None: a new array\n"
              "raises   ValueError (shape, strides), TypeError (dtype), RuntimeError (isa not on this machine)")
+        .def("rows", &PackedQ8_0::rows, "index"_a,
+             "Rows of the weight in float32, as its GGUF blocks say: scale * code.\n\n"
+             "index    [n] int64 in [0, N), contiguous\n"
+             "returns  [n, K] float32\n"
+             "raises   ValueError (shape, strides, a row that is not there), TypeError (dtype)")
         .def_prop_ro("shape", &PackedQ8_0::shape, "(N, K)")
         .def_prop_ro("nbytes", &PackedQ8_0::nbytes, "Bytes of the packed layout; N is rounded up to 16.")
         .def_prop_ro("last_isa", &PackedQ8_0::last_isa, "What the kernel of the last matmul said it is.");

@@ -4,10 +4,11 @@
 
 namespace qk {
 
-nb::object empty_float32(int64_t rows, int64_t columns) {
-    auto data = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(rows * columns));
-    const nb::capsule owner(data.get(), [](void* p) noexcept { delete[] static_cast<float*>(p); });
-    float* values = data.release();
+nb::object empty_float32(int64_t rows, int64_t columns, float** data) {
+    auto owned = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(rows * columns));
+    const nb::capsule owner(owned.get(), [](void* p) noexcept { delete[] static_cast<float*>(p); });
+    float* values = owned.release();
+    if (data) *data = values;
     const size_t shape[] = {static_cast<size_t>(rows), static_cast<size_t>(columns)};
     return nb::cast(nb::ndarray<nb::numpy, float>(values, 2, shape, owner));
 }

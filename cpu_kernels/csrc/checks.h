@@ -25,10 +25,24 @@ std::string describe(const AnyArray& array) {
 }
 
 template <class AnyArray>
+void require_type(const AnyArray& array, size_t ndim, const std::string& got, nb::dlpack::dtype dtype,
+                  const std::string& expected) {
+    if (array.dtype() != dtype) throw nb::type_error((got + ", expected " + expected).c_str());
+    if (array.ndim() != ndim) throw std::invalid_argument(got + ", expected " + expected);
+}
+
+template <class AnyArray>
+void require_vector(const AnyArray& array, const char* name, nb::dlpack::dtype dtype, const std::string& expected) {
+    const std::string got = std::string(name) + ": got " + describe(array);
+    require_type(array, 1, got, dtype, expected);
+    if (array.shape(0) > 1 && array.stride(0) != 1)
+        throw std::invalid_argument(got + " with stride " + std::to_string(array.stride(0)) + ", expected contiguous");
+}
+
+template <class AnyArray>
 void require_matrix(const AnyArray& array, const char* name, nb::dlpack::dtype dtype, const std::string& expected) {
     const std::string got = std::string(name) + ": got " + describe(array);
-    if (array.dtype() != dtype) throw nb::type_error((got + ", expected " + expected).c_str());
-    if (array.ndim() != 2) throw std::invalid_argument(got + ", expected " + expected);
+    require_type(array, 2, got, dtype, expected);
     const auto rows = static_cast<int64_t>(array.shape(0)), columns = static_cast<int64_t>(array.shape(1));
     const bool contiguous = (columns <= 1 || array.stride(1) == 1) && (rows <= 1 || array.stride(0) == columns);
     if (!contiguous && rows * columns > 0)
@@ -43,8 +57,8 @@ void require_columns(const AnyArray& array, const char* name, int64_t columns) {
                                     std::to_string(columns) + " columns");
 }
 
-// A new NumPy array [rows, columns] of float32, not initialised.
-nb::object empty_float32(int64_t rows, int64_t columns);
+// A new NumPy array [rows, columns] of float32, not initialised; `data`, if given, gets its memory.
+nb::object empty_float32(int64_t rows, int64_t columns, float** data = nullptr);
 
 // The memory of a writable float32 [rows, columns], contiguous.
 float* require_output(nb::handle out, const char* name, int64_t rows, int64_t columns);

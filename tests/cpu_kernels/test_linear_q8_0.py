@@ -180,7 +180,47 @@ def test_torch_tensors_are_taken_in_place():
     assert_close(out, linear_q8_0_ref(x.numpy(), blocks), atol=rounding_bound(x.numpy(), blocks))
 
 
+# ---- rows
+
+
+@pytest.mark.parametrize("num_rows", [1, 15, 16, 17, 63, 131], ids="N={}".format)
+def test_rows_are_the_stored_weights(num_rows):
+    """The whole range of codes: -128 is one that quantizing never writes, and a file may hold."""
+    rng = np.random.default_rng(num_rows)
+    blocks = q8_0_blocks(rng.standard_normal((num_rows, 3)), rng.integers(-128, 128, (num_rows, 3, 32)))
+    expected = gguf.dequantize(blocks, gguf.GGMLQuantizationType.Q8_0)
+    packed = cpu_kernels.PackedQ8_0(blocks)
+    for index in (np.arange(num_rows), rng.permutation(num_rows), np.zeros(5, np.int64), np.zeros(0, np.int64)):
+        assert_close(packed.rows(index), expected[index])
+
+
+def test_rows_have_every_half_precision_scale():
+    scales = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    blocks = q8_0_blocks(scales[:, None], np.tile(np.arange(-16, 16), (2**16, 1, 1)))
+    with np.errstate(invalid="ignore"):
+        expected = scales.astype(np.float32)[:, None] * np.arange(-16, 16, dtype=np.float32)
+    rows = cpu_kernels.PackedQ8_0(blocks).rows(np.arange(2**16))
+    assert_close(rows, expected)
+    finite = np.isfinite(expected)
+    assert_close(np.signbit(rows[finite]), np.signbit(expected[finite]))
+
+
 # ---- errors
+
+
+@pytest.mark.parametrize(
+    "index, error, message",
+    [
+        pytest.param(np.array([0, 17]), ValueError, "index: got 17, expected 0 to 16", id="beyond the end"),
+        pytest.param(np.array([3, -1]), ValueError, "index: got -1, expected 0 to 16", id="negative"),
+        pytest.param(np.zeros(3, np.int32), TypeError, r"got int32 \[3\], expected int64 \[n\]", id="dtype"),
+        pytest.param(np.zeros((1, 3), np.int64), ValueError, r"got int64 \[1, 3\]", id="two axes"),
+        pytest.param(np.zeros(6, np.int64)[::2], ValueError, "with stride 2, expected contiguous", id="stride"),
+    ],
+)
+def test_bad_index(index, error, message):
+    with pytest.raises(error, match=message):
+        cpu_kernels.PackedQ8_0(random_q8_0(17, 64)).rows(index)
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,10 @@ struct PackedWeight {
 // blocks  [N, K / 32 * 34] uint8, GGUF Q8_0
 PackedWeight pack(const uint8_t* blocks, int64_t num_rows, int64_t num_blocks);
 
+// Row index[i] as float32 in out[i]: a tied embedding is looked up in the head's own weight.
+// index  [n] int64 in [0, N); out [n, K] float32
+void unpack_rows(const PackedWeight& weight, const int64_t* index, int64_t num_indices, float* out);
+
 // 32 activations: x ~= scale * codes, codes in [-127, 127]. scale is NaN where one of them is NaN or infinite.
 struct ActivationBlock {
     int8_t codes[block_size];

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "half.h"
 #include "linear_q8_0/linear_q8_0.h"
 #include "thread_pool.h"
 
@@ -29,6 +30,17 @@ void pack_panel(const uint8_t* blocks, int64_t num_rows, int64_t num_blocks, uin
     }
 }
 
+void unpack_row(const PackedWeight& weight, int64_t row, float* out) {
+    const int64_t panel = row / panel_rows, lane = row % panel_rows;
+    const uint8_t* codes = weight.codes(panel) + lane * 4;
+    const uint16_t* scales = weight.scales(panel) + lane;
+    for (int64_t i_block = 0; i_block < weight.num_blocks; i_block++) {
+        const float scale = half_to_float(scales[i_block * panel_rows]);
+        for (int group = 0; group < block_size / 4; group++, codes += PackedWeight::group_bytes)
+            for (int k = 0; k < 4; k++) *out++ = scale * static_cast<float>(codes[k] - 128);
+    }
+}
+
 }  // namespace
 
 PackedWeight pack(const uint8_t* blocks, int64_t num_rows, int64_t num_blocks) {
@@ -40,6 +52,11 @@ PackedWeight pack(const uint8_t* blocks, int64_t num_rows, int64_t num_blocks) {
                    weight.codes(panel), weight.scales(panel));
     });
     return weight;
+}
+
+void unpack_rows(const PackedWeight& weight, const int64_t* index, int64_t num_indices, float* out) {
+    const int64_t row_size = weight.num_blocks * block_size;
+    thread_pool()->run(num_indices, [&](int64_t i) { unpack_row(weight, index[i], out + i * row_size); });
 }
 
 }  // namespace qk::linear_q8_0

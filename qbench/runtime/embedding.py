@@ -1,6 +1,8 @@
-"""Token embedding straight from a format's bytes."""
+"""Token embedding, from the tied head's own weight or straight from a format's bytes."""
 
-import torch
+from typing import Protocol
+
+import numpy as np
 from torch import Tensor
 
 from qbench.runtime.linear import as_tensor, dequantize
@@ -8,18 +10,35 @@ from quant.errors import InputError
 from quant.qtensor import QTensor
 
 
-class Embedding:
-    """Rows of the table, dequantized when asked for: a large vocabulary never stands in float32."""
+class Table(Protocol):
+    """Anything with rows: a tied head's Linear, or StoredTable."""
 
-    def __init__(self, table: QTensor) -> None:
-        self.table = table  # [V, K] in its stored format
-        self.size_bytes = table.size_bytes
+    def rows(self, index: np.ndarray) -> Tensor:
+        """index [n] int64 -> [n, K] float32"""
+        ...
+
+
+class StoredTable:
+    """Rows dequantized from the stored bytes when asked for: a large vocabulary never stands in float32."""
+
+    def __init__(self, qtensor: QTensor) -> None:
+        self.qtensor = qtensor  # [V, K] in its stored format
+        self.size_bytes = qtensor.size_bytes
+
+    def rows(self, index: np.ndarray) -> Tensor:
+        return as_tensor(dequantize(self.qtensor.take_rows(index)))
+
+
+class Embedding:
+    """Rows of a table of `vocab_size` rows; the table may be one that a tied head multiplies with."""
+
+    def __init__(self, table: Table, vocab_size: int) -> None:
+        self.table = table
+        self.vocab_size = vocab_size
 
     def __call__(self, tokens: Tensor) -> Tensor:
         """tokens [B, T] int64 -> [B, T, K] float32"""
-        vocab_size, row_size = self.table.shape
         index = tokens.reshape(-1).numpy()
-        if index.size and not 0 <= index.min() <= index.max() < vocab_size:
-            raise InputError(f"token ids from {index.min()} to {index.max()}, expected 0 to {vocab_size - 1}")
-        rows = dequantize(self.table.take_rows(index))
-        return as_tensor(rows).view(*tokens.shape, row_size).to(torch.float32)
+        if index.size and not 0 <= index.min() <= index.max() < self.vocab_size:
+            raise InputError(f"token ids from {index.min()} to {index.max()}, expected 0 to {self.vocab_size - 1}")
+        return self.table.rows(index).unflatten(0, tokens.shape)

@@ -1,11 +1,13 @@
 """Linears: one table from (format, device) to an implementation, best first, the reference last.
 
-Every implementation is called with x [..., K] float32 and returns [..., N] float32.
+Every implementation is called with x [..., K] float32 and returns [..., N] float32. It also gives rows of its weight,
+so that a tied embedding needs no table of its own.
 """
 
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -27,6 +29,10 @@ class Linear(Protocol):
 
     def __call__(self, x: Tensor) -> Tensor: ...
 
+    def rows(self, index: np.ndarray) -> Tensor:
+        """Rows of the weight as its format says, unrounded: index [n] int64 -> [n, K] float32"""
+        ...
+
 
 class ReferenceLinear:
     """The oracle: weights dequantized to float32 once, then x @ weight.T in float32."""
@@ -39,6 +45,9 @@ class ReferenceLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight)
+
+    def rows(self, index: np.ndarray) -> Tensor:
+        return self.weight[torch.from_numpy(index)]
 
 
 class Bf16Linear:
@@ -53,6 +62,9 @@ class Bf16Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x.bfloat16(), self.weight).float()
+
+    def rows(self, index: np.ndarray) -> Tensor:
+        return self.weight[torch.from_numpy(index)].float()
 
 
 class PackedQ8Linear:
@@ -70,6 +82,9 @@ class PackedQ8Linear:
         y = torch.from_numpy(self.packed.matmul(rows.numpy()))  # [M, N]
         return y.view(*x.shape[:-1], self.num_rows)
 
+    def rows(self, index: np.ndarray) -> Tensor:
+        return torch.from_numpy(self.packed.rows(index))
+
 
 def has_cpu_kernels() -> bool:
     """Whether the C++ extension is built; without it, Q8_0 runs, and is reported, as the reference."""
@@ -83,21 +98,38 @@ def _always() -> bool:
     return True
 
 
+def _as_stored(shape: tuple[int, ...], stored_bytes: int) -> int:
+    return stored_bytes
+
+
+def _as_float32(shape: tuple[int, ...], stored_bytes: int) -> int:
+    return 4 * prod(shape)
+
+
+def _in_panels_of_16(shape: tuple[int, ...], stored_bytes: int) -> int:
+    """cpu_kernels packs 16 output rows side by side; the last panel is padded."""
+    return stored_bytes // shape[0] * (-(-shape[0] // 16) * 16)
+
+
 @dataclass(frozen=True, slots=True)
 class LinearImpl:
-    """One row of the table: the implementation for weights of `format` on `device`, if `ready()`."""
+    """One row of the table: the implementation for weights of `format` on `device`, if `ready()`.
+
+    held_bytes  memory that it holds, from the weight's [N, K] and its stored bytes
+    """
 
     format: str
     device: str
     build: Callable[[QTensor], Linear]
     ready: Callable[[], bool] = _always
+    held_bytes: Callable[[tuple[int, ...], int], int] = _as_stored
 
 
-REFERENCE = LinearImpl(ANY, ANY, ReferenceLinear)
+REFERENCE = LinearImpl(ANY, ANY, ReferenceLinear, held_bytes=_as_float32)
 
 # Best first; the first row that matches and is ready is built.
 LINEARS = (
-    LinearImpl("q8_0", "cpu", PackedQ8Linear, has_cpu_kernels),
+    LinearImpl("q8_0", "cpu", PackedQ8Linear, has_cpu_kernels, _in_panels_of_16),
     LinearImpl("bf16", "cpu", Bf16Linear),
     REFERENCE,
 )

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.config import ModelConfig
-from qbench.runtime.embedding import Embedding
+from qbench.runtime.embedding import Embedding, StoredTable
 from qbench.runtime.linear import FusedLinears, as_tensor, choose_linear, dequantize, has_cpu_kernels
 from qbench.runtime.llama import Attention, Block, FeedForward, LlamaModel
 from qbench.runtime.norm import RMSNorm
@@ -51,18 +51,23 @@ class _Loader:
         self.weight_bytes = 0
 
     def model(self) -> LlamaModel:
+        # The largest tensors first: what reading and packing them takes is free again before the layers need memory.
+        embedding, head = self.tied() if self.config.tie_word_embeddings else self.untied()
         blocks = [self.block(layer) for layer in range(self.config.num_layers)]
-        norm = self.norm(FINAL_NORM)
-        table = self.source.read(f"{EMBEDDING}.weight")
-        if self.config.tie_word_embeddings:
-            head = self.fused_tensors([HEAD], [table], [None])
-        else:
-            head = self.linears(HEAD)
-        embedding = Embedding(table)
-        self.weight_bytes += embedding.size_bytes
-        model = LlamaModel(self.config, embedding, blocks, norm, head)
+        model = LlamaModel(self.config, embedding, blocks, self.norm(FINAL_NORM), head)
         model.impls, model.weight_bytes = self.impls, self.weight_bytes
         return model
+
+    def tied(self) -> tuple[Embedding, FusedLinears]:
+        """The table is held once, as the head packs it."""
+        head = self.fused_tensors([HEAD], [self.source.read(f"{EMBEDDING}.weight")], [None])
+        ((linear, _),) = head.groups
+        return Embedding(linear, self.config.vocab_size), head
+
+    def untied(self) -> tuple[Embedding, FusedLinears]:
+        table = StoredTable(self.source.read(f"{EMBEDDING}.weight"))
+        self.weight_bytes += table.size_bytes
+        return Embedding(table, self.config.vocab_size), self.linears(HEAD)
 
     def block(self, layer: int) -> Block:
         prefix = f"model.layers.{layer}"

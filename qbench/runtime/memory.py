@@ -1,11 +1,10 @@
 """Memory a model will take, by part, from its config and tensor table alone."""
 
-from math import prod
 from typing import Any
 
 from qbench.runtime.checkpoint import EMBEDDING, check_tensors, expected_shapes
 from qbench.runtime.config import ModelConfig
-from qbench.runtime.linear import REFERENCE, choose_linear
+from qbench.runtime.linear import choose_linear
 from quant.source import Source
 
 FLOAT_BYTES = 4  # activations, norms, biases and, unless asked otherwise, keys and values
@@ -42,25 +41,17 @@ def predict_memory(
 
 
 def resident_bytes(source: Source, config: ModelConfig, impl: str = "auto") -> int:
-    """Weights in memory after load: the embedding as stored, linears as their implementation holds them."""
+    """Weights in memory after load: an untied embedding as stored, linears as their implementation holds them."""
     total = 0
     for name in expected_shapes(config):
         info = source.tensors[name]
-        if name == f"{EMBEDDING}.weight":
+        if name == f"{EMBEDDING}.weight" and not config.tie_word_embeddings:  # a tied one is the head's weight
             total += info.size_bytes
         elif len(info.shape) == 1:
             total += FLOAT_BYTES * info.shape[0]
         else:
-            total += _linear_bytes(info.shape, info.format, info.size_bytes, impl)
-    if config.tie_word_embeddings:  # the head is packed from the embedding's bytes, which stay for row lookup
-        info = source.tensors[f"{EMBEDDING}.weight"]
-        total += _linear_bytes(info.shape, info.format, info.size_bytes, impl)
+            total += choose_linear(info.format, impl).held_bytes(info.shape, info.size_bytes)
     return total
-
-
-def _linear_bytes(shape: tuple[int, ...], format_name: str, stored_bytes: int, impl: str) -> int:
-    is_reference = choose_linear(format_name, impl) is REFERENCE
-    return FLOAT_BYTES * prod(shape) if is_reference else stored_bytes
 
 
 def kv_bytes_per_token(config: ModelConfig, cache_bytes: int = FLOAT_BYTES) -> int:

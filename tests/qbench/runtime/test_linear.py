@@ -61,6 +61,24 @@ def test_q8_0_kernel_is_within_its_activation_rounding(num_tokens):
     assert error.abs().max() > 256 * 2**-24, "activations were not rounded: this is not the kernel"
 
 
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+@pytest.mark.parametrize("format_name", list(FORMATS))
+def test_rows_are_the_dequantized_weight(format_name, impl):
+    """Exactly: a tied embedding looks the same whichever implementation holds it."""
+    qtensor = random_qtensor(format_name, 19, 256)
+    index = np.array([18, 0, 7, 7])
+    rows = choose_linear(format_name, impl).build(qtensor).rows(index)
+    assert rows.dtype == torch.float32
+    assert_close(rows, dequantize(qtensor)[index])
+
+
+@pytest.mark.parametrize("format_name", list(FORMATS))
+def test_held_bytes_are_what_it_holds(format_name):
+    qtensor = random_qtensor(format_name, 19, 256)
+    row = choose_linear(format_name)
+    assert row.held_bytes(qtensor.shape, qtensor.size_bytes) == row.build(qtensor).size_bytes
+
+
 def test_without_the_extension_q8_0_is_named_the_reference(monkeypatch):
     row = linear_module.LINEARS[0]
     absent = linear_module.LinearImpl(row.format, row.device, row.build, ready=lambda: False)

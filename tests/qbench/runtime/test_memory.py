@@ -10,7 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from qbench.runtime import ModelConfig, load_model, predict_memory
+from qbench.runtime.linear import has_cpu_kernels
 from qbench.runtime.memory import workspace_bytes
+
+needs_cpu_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 
 
 class PeakBytes(TorchDispatchMode):
@@ -43,8 +46,8 @@ class PeakBytes(TorchDispatchMode):
         self.live -= size
 
 
-def source(tied: bool = False, format_name: str = "f32") -> ArraySource:
-    config = llama_config(tie_word_embeddings=tied)
+def source(tied: bool = False, format_name: str = "f32", **changes) -> ArraySource:
+    config = llama_config(tie_word_embeddings=tied, **changes)
     weights = llama_weights(config)
     return ArraySource(config, weights, {name: format_name for name, weight in weights.items() if weight.ndim == 2})
 
@@ -53,9 +56,17 @@ def source(tied: bool = False, format_name: str = "f32") -> ArraySource:
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 def test_resident_bytes_are_what_load_holds(format_name, tied, impl):
-    model_source = source(tied, format_name)
+    model_source = source(tied, format_name, vocab_size=157)
     predicted = predict_memory(model_source, context=8, impl=impl)
     assert predicted["resident_bytes"] == load_model(model_source, impl=impl).weight_bytes
+
+
+@pytest.mark.parametrize("format_name, bits", [("bf16", 16), pytest.param("q8_0", 8.5, marks=needs_cpu_kernels)])
+def test_a_tied_table_is_held_once(format_name, bits):
+    matrices = sum(weight.size for weight in llama_weights(llama_config(tie_word_embeddings=True)).values())
+    norms = sum(weight.size for weight in llama_weights(llama_config()).values() if weight.ndim == 1)
+    held = load_model(source(tied=True, format_name=format_name)).weight_bytes
+    assert held == (matrices - norms) * bits / 8 + 4 * norms
 
 
 def test_weights_by_format_are_the_stored_bytes():

@@ -35,13 +35,13 @@ def bench(
     raises    InputError for impossible sizes, or more tokens than the model's context holds
     """
     from qbench.runtime import load_model
-    from qbench.runtime.config import ModelConfig
     from qbench.runtime.memory import predict_memory
+    from quant.models import ModelConfig
 
     start = time.perf_counter()
     case = SpeedCase(pp=pp, tg=tg, depth=depth, repetitions=repetitions)
     subject = open_subject(spec, recipe, threads, progress)
-    case.check_context(ModelConfig.from_hf(subject.source.config).max_positions)
+    case.check_context(ModelConfig.of(subject.source).max_positions)
     baseline = current_rss_bytes()
     is_reset = reset_peak_rss()
     model = load_model(subject.source, threads=subject.threads)

@@ -53,10 +53,10 @@ def evaluate(
 
 def prepare(source: Source, text: str, max_windows: int | None) -> tuple[Protocol, np.ndarray]:
     """The protocol that the source's context allows on this text, and its windows [W, T] int64."""
-    from qbench.runtime.config import ModelConfig
+    from quant.models import ModelConfig
 
     tokens = tokenize(source, text)
-    protocol = whole_windows(tokens, text, ModelConfig.from_hf(source.config).max_positions, max_windows)
+    protocol = whole_windows(tokens, text, ModelConfig.of(source).max_positions, max_windows)
     return protocol, cut_windows(tokens, protocol)
 
 

@@ -42,11 +42,11 @@ def reference(
     from qbench.harness.evaluate import prepare, read_text
     from qbench.harness.reference_logits import CACHE_LIMIT_BYTES, cache_bytes, cache_path, write_cache
     from qbench.runtime import load_model
-    from qbench.runtime.config import ModelConfig
+    from quant.models import ModelConfig
 
     source = open_unchanged(model, fingerprint)
     protocol, windows = prepare(source, read_text(text, model), max_windows)
-    vocab_size = ModelConfig.from_hf(source.config).vocab_size
+    vocab_size = ModelConfig.of(source).vocab_size
     size = cache_bytes(protocol, vocab_size)
     if size > min(CACHE_LIMIT_BYTES, shutil.disk_usage(folder).free // 2):
         return {"cached": False}

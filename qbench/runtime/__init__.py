@@ -1,13 +1,13 @@
 """The reference runtime: a source becomes a model, a model gives logits and text."""
 
 from qbench.runtime.cache import Cache, DenseCache
-from qbench.runtime.config import ModelConfig
 from qbench.runtime.generate import Generation, generate
 from qbench.runtime.llama import LlamaModel
 from qbench.runtime.load import load_model, set_threads
 from qbench.runtime.memory import predict_memory
 from qbench.runtime.sampling import Sampling
 from qbench.runtime.tokenizer import TextStream, Tokenizer
+from quant.models import ModelConfig
 
 __all__ = [
     "Cache",

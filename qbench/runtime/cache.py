@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qbench.runtime.config import ModelConfig
 from quant.errors import InputError
+from quant.models import ModelConfig
 
 
 class Cache(ABC):

@@ -5,12 +5,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qbench.runtime.cache import Cache, DenseCache, NoCache
-from qbench.runtime.config import ModelConfig
 from qbench.runtime.embedding import Embedding
 from qbench.runtime.linear import FusedLinears
 from qbench.runtime.norm import RMSNorm
 from qbench.runtime.rope import inverse_frequencies, rotate, rotation
 from quant.errors import InputError
+from quant.models import ModelConfig
 
 
 class Attention:

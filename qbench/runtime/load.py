@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
-from qbench.runtime.config import ModelConfig
 from qbench.runtime.embedding import Embedding, StoredTable
 from qbench.runtime.linear import FusedLinears, as_tensor, choose_linear, dequantize, has_cpu_kernels
 from qbench.runtime.llama import Attention, Block, FeedForward, LlamaModel
 from qbench.runtime.norm import RMSNorm
 from quant.errors import InputError
+from quant.models import ModelConfig
 from quant.qtensor import QTensor
 from quant.source import Source
 
@@ -21,11 +21,11 @@ def load_model(source: Source, *, impl: str = "auto", threads: int | None = None
 
     impl     "auto": the best implementation for each format; "reference": float32 throughout
     threads  of torch and the kernels, for the whole process; None leaves them as they are
-    raises   InputError for a config or tensors that do not fit, NotImplementedError for what is not supported
+    raises   InputError for a config or tensors that do not fit
     """
     set_threads(threads)
     choose_linear("f32", impl)
-    config = ModelConfig.from_hf(source.config)
+    config = ModelConfig.of(source)
     check_tensors(config, source.tensors)
     return _Loader(source, config, impl).model()
 

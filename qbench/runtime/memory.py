@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from qbench.runtime.checkpoint import EMBEDDING, check_tensors, expected_shapes
-from qbench.runtime.config import ModelConfig
+from qbench.runtime.checkpoint import check_tensors
 from qbench.runtime.linear import choose_linear
+from quant.models import EMBEDDING, ModelConfig, expected_tensors
 from quant.source import Source
 
 FLOAT_BYTES = 4  # activations, norms, biases and, unless asked otherwise, keys and values
@@ -21,7 +21,7 @@ def predict_memory(
     workspace_bytes                   activations at their peak, and the last position's logits
     total_bytes                       resident_bytes + kv_bytes + workspace_bytes
     """
-    config = ModelConfig.from_hf(source.config)
+    config = ModelConfig.of(source)
     check_tensors(config, source.tensors)
     weights_by_format: dict[str, int] = {}
     for info in source.tensors.values():
@@ -43,9 +43,9 @@ def predict_memory(
 def resident_bytes(source: Source, config: ModelConfig, impl: str = "auto") -> int:
     """Weights in memory after load: an untied embedding as stored, linears as their implementation holds them."""
     total = 0
-    for name in expected_shapes(config):
+    for name in expected_tensors(config):
         info = source.tensors[name]
-        if name == f"{EMBEDDING}.weight" and not config.tie_word_embeddings:  # a tied one is the head's weight
+        if name == EMBEDDING and not config.tie_word_embeddings:  # a tied one is the head's weight
             total += info.size_bytes
         elif len(info.shape) == 1:
             total += FLOAT_BYTES * info.shape[0]
@@ -56,13 +56,13 @@ def resident_bytes(source: Source, config: ModelConfig, impl: str = "auto") -> i
 
 def kv_bytes_per_token(config: ModelConfig, cache_bytes: int = FLOAT_BYTES) -> int:
     """Keys and values of one token over all layers."""
-    return config.num_layers * 2 * config.num_kv_heads * config.head_dim * cache_bytes
+    return config.num_layers * 2 * config.kv_size * cache_bytes
 
 
 def workspace_bytes(config: ModelConfig, num_tokens: int, batch: int = 1) -> int:
     """Peak of live activations over a forward pass of `num_tokens` a sequence with the last logits alone."""
     hidden, ffn = config.hidden_size, config.ffn_size
-    q_size, kv_size = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    q_size, kv_size = config.q_size, config.kv_size
     feed_forward = 3 * hidden + 2 * ffn + 2 * ffn  # block's input, stream, norm; gate and up; silu and its product
     attention = 2 * hidden + q_size + 2 * kv_size + 3 * q_size  # stream, norm; q, k, v; a rotation's terms and sum
     logits = config.vocab_size

@@ -7,9 +7,9 @@ from statistics import NormalDist
 import numpy as np
 
 from qbench.sources.shapes import SHAPES
-from quant.artifacts.architecture import expected_tensors
 from quant.errors import InputError
 from quant.formats import get_format
+from quant.models import ModelConfig, expected_tensors
 from quant.qtensor import QTensor
 from quant.source import TensorInfo
 
@@ -37,7 +37,7 @@ class RandomSource:
         self.config = SHAPES[shape]
         self.tensors = {
             name: TensorInfo(want.shape, FORMAT, get_format(FORMAT).size_bytes(want.shape))
-            for name, want in expected_tensors(self.config, spec).items()
+            for name, want in expected_tensors(ModelConfig.of(self)).items()
         }
 
     def read(self, name: str) -> QTensor:

@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from quant.artifacts.architecture import ExpectedTensor, expected_tensors, sizes
 from quant.artifacts.file_bytes import combine, read_span, sha256_file
 from quant.artifacts.gguf_config import config_from_metadata
 from quant.artifacts.gguf_header import GGUFTensor
+from quant.artifacts.gguf_rope import rows_to_halves
 from quant.artifacts.gguf_shards import read_shards, shard_paths
 from quant.artifacts.gguf_tokenizer import tokenizer_from_metadata
-from quant.artifacts.rope import rope_of, rows_to_halves
 from quant.errors import InputError
 from quant.formats import get_format
 from quant.formats.base import rows_of
+from quant.models import ExpectedTensor, ModelConfig, expected_tensors
 from quant.qtensor import QTensor
 from quant.source import TensorInfo
 
@@ -31,8 +31,7 @@ class GGUFSource:
         header = read_shards(path)
         self.metadata = header.metadata
         self.config = _config(header.metadata, header.tensors, str(path))
-        self._expected = expected_tensors(self.config, str(path))
-        rope_of(self.config, str(path))
+        self._expected = expected_tensors(ModelConfig.from_hf(self.config, str(path)))
         self._stored = _match(self._expected, header.tensors, str(path))
         self.tensors = {
             name: TensorInfo(tensor.shape, tensor.format, tensor.size_bytes) for name, tensor in self._stored.items()
@@ -56,8 +55,7 @@ def read_tensor(tensor: GGUFTensor) -> QTensor:
 
 
 def _config(metadata: dict, tensors: dict[str, GGUFTensor], where: str) -> dict:
-    embedding = tensors.get("token_embd.weight")
-    if embedding is None:
+    if "token_embd.weight" not in tensors:
         raise InputError(f"{where}: tensor 'token_embd.weight' is missing; this is no language model")
     factors = None
     if ROPE_FREQS in tensors:
@@ -65,9 +63,8 @@ def _config(metadata: dict, tensors: dict[str, GGUFTensor], where: str) -> dict:
         if len(stored.shape) != 1:
             raise InputError(f"{where}: tensor {ROPE_FREQS!r} has shape {stored.shape}, expected one dimension")
         factors = get_format(stored.format).dequantize_ref(stored)
-    tied = "output.weight" not in tensors
-    config = config_from_metadata(metadata, embedding.shape[0], tied, factors, where)
-    num_pairs = sizes(config, where)["head_dim"] // 2
+    config = config_from_metadata(metadata, {name: tensor.shape for name, tensor in tensors.items()}, factors, where)
+    num_pairs = ModelConfig.from_hf(config, where).head_dim // 2
     if factors is not None and len(factors) != num_pairs:
         raise InputError(f"{where}: tensor {ROPE_FREQS!r} has {len(factors)} factors, expected {num_pairs}")
     return config

@@ -7,18 +7,18 @@ from typing import Any
 import gguf
 import numpy as np
 
-from quant.artifacts.architecture import architecture_of, expected_tensors, sizes
 from quant.artifacts.atomic import atomic_file
 from quant.artifacts.f32_vectors import VECTOR_FORMAT
 from quant.artifacts.gguf_config import metadata_from_config
 from quant.artifacts.gguf_header import MAGIC
 from quant.artifacts.gguf_reader import ROPE_FREQS
+from quant.artifacts.gguf_rope import rows_to_pairs
 from quant.artifacts.gguf_tokenizer import metadata_from_tokenizer
 from quant.artifacts.progress import Progress, each_tensor
-from quant.artifacts.rope import llama3_factors, rope_of, rows_to_pairs
 from quant.artifacts.tensor_hash import TensorHashes, hash_tensor
 from quant.errors import InputError
 from quant.formats import get_format
+from quant.models import ModelConfig, expected_tensors
 from quant.source import Source
 
 # format of most weights -> general.file_type, llama.cpp's number for the whole file
@@ -51,19 +51,20 @@ def write_gguf(source: Source, path: Path, *, name: str, progress: Progress | No
     raises   InputError where GGUF has no type for a format or no word for the tokenizer, or `path` cannot be written
     """
     check_formats(source)
-    layout = _layout(source)
+    config = ModelConfig.of(source)
+    layout = _layout(source, config)
     hashes: TensorHashes = {}
     with atomic_file(path, replaces=is_gguf, needed_bytes=sum(size for _, _, _, size in layout)) as temp:
-        writer = gguf.GGUFWriter(temp, architecture_of(source.config, source.spec).gguf_arch)
+        writer = gguf.GGUFWriter(temp, config.architecture.gguf_arch)
         try:
-            for key, value in _metadata(source, name).items():
+            for key, value in _metadata(source, config, name).items():
                 _ADD[type(value)](writer, key, value)
             for tensor, shape, fmt, size in layout:
                 writer.add_tensor_info(tensor, shape, np.dtype(np.float32), size, gguf.GGMLQuantizationType(fmt))
             writer.write_header_to_file()
             writer.write_kv_data_to_file()
             writer.write_ti_data_to_file()
-            _write_tensors(source, writer, hashes, progress)
+            _write_tensors(source, config, writer, hashes, progress)
         finally:
             writer.close()
     return hashes
@@ -88,9 +89,7 @@ def is_gguf(path: Path) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def _metadata(source: Source, name: str) -> dict[str, Any]:
-    where = source.spec
-    architecture, rope = architecture_of(source.config, where), rope_of(source.config, where)
+def _metadata(source: Source, config: ModelConfig, name: str) -> dict[str, Any]:
     weights = Counter()
     for info in source.tensors.values():
         weights[info.format] += int(np.prod(info.shape, dtype=np.int64))
@@ -98,31 +97,31 @@ def _metadata(source: Source, name: str) -> dict[str, Any]:
         "general.name": name,
         "general.file_type": int(FILE_TYPES[weights.most_common(1)[0][0]]),
         "general.quantization_version": gguf.GGML_QUANT_VERSION,
-        **metadata_from_config(source.config, architecture, rope, where),
-        **metadata_from_tokenizer(source.tokenizer, sizes(source.config, where)["vocab"], where),
+        **metadata_from_config(config),
+        **metadata_from_tokenizer(source.tokenizer, config.vocab_size, source.spec),
     }
 
 
-def _layout(source: Source) -> list[tuple[str, tuple[int, ...], int, int]]:
+def _layout(source: Source, config: ModelConfig) -> list[tuple[str, tuple[int, ...], int, int]]:
     """(GGUF name, shape, ggml type, bytes) in the order of the file: RoPE factors first, then the source's order."""
-    expected = expected_tensors(source.config, source.spec)
-    factors = _rope_factors(source)
+    expected = expected_tensors(config)
+    factors = _rope_factors(config)
     layout = [] if factors is None else [(ROPE_FREQS, factors.shape, 0, factors.nbytes)]
     for name, info in source.tensors.items():
         layout.append((expected[name].gguf_name, info.shape, get_format(info.format).gguf_type, info.size_bytes))
     return layout
 
 
-def _rope_factors(source: Source) -> np.ndarray | None:
-    rope = rope_of(source.config, source.spec)
-    if not rope.scaling or rope.scaling["rope_type"] != "llama3":
-        return None
-    return llama3_factors(rope, sizes(source.config, source.spec)["head_dim"])
+def _rope_factors(config: ModelConfig) -> np.ndarray | None:
+    """What GGUF keeps of a llama3 scaling, whose parameters it has no keys for."""
+    return config.rope.frequency_divisors(config.head_dim) if config.rope.rope_type == "llama3" else None
 
 
-def _write_tensors(source: Source, writer: gguf.GGUFWriter, hashes: TensorHashes, progress: Progress | None) -> None:
-    expected = expected_tensors(source.config, source.spec)
-    factors = _rope_factors(source)
+def _write_tensors(
+    source: Source, config: ModelConfig, writer: gguf.GGUFWriter, hashes: TensorHashes, progress: Progress | None
+) -> None:
+    expected = expected_tensors(config)
+    factors = _rope_factors(config)
     if factors is not None:
         writer.write_tensor_data(factors)
     for name in each_tensor(source, progress):

@@ -4,26 +4,23 @@ from pathlib import Path
 
 import numpy as np
 
-from quant.artifacts.architecture import HEAD, expected_tensors
 from quant.artifacts.compressed_tensors import PACKED_PARTS, SHAPE_PART, packed_formats
 from quant.artifacts.file_bytes import combine, read_span, sha256_file
 from quant.artifacts.hf_tokenizer import TOKENIZER, TOKENIZER_CONFIG, read_tokenizer
 from quant.artifacts.json_file import read_json
-from quant.artifacts.rope import rope_of
 from quant.artifacts.safetensors_dir import read_tensors, weight_files
 from quant.artifacts.safetensors_header import StoredTensor
 from quant.errors import InputError
 from quant.formats import IntGroupFormat
 from quant.formats.base import rows_of
 from quant.formats.int_packing import packed_words
+from quant.models import ModelConfig, expected_tensors, is_leftover
 from quant.qtensor import QTensor
 from quant.source import TensorInfo
 
 CONFIG = "config.json"
 FORMAT_OF_DTYPE = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 NUMPY_DTYPE = {"I32": "<i4", "F16": "<f2"}
-# Buffers that old checkpoints keep beside the weights; they follow from the config.
-DERIVED_SUFFIXES = (".rotary_emb.inv_freq",)
 
 
 class HFSource:
@@ -37,8 +34,7 @@ class HFSource:
         self.path = path
         config_path = path / CONFIG
         self.config = read_json(config_path)
-        expected = expected_tensors(self.config, str(config_path))
-        rope_of(self.config, str(config_path))
+        expected = expected_tensors(ModelConfig.from_hf(self.config, str(config_path)))
         self._formats = packed_formats(self.config, str(config_path))
         self._stored = read_tensors(path)
         self.tensors = {name: self._info(name, want.shape) for name, want in expected.items()}
@@ -106,12 +102,12 @@ class HFSource:
         return self._stored[f"{_module(name)}.{part}"]
 
     def _check_nothing_else(self) -> None:
-        known = set(self.tensors) | {HEAD}  # a tied head may be stored all the same
+        known = set(self.tensors)
         for name in self.tensors:
             if name not in self._stored:
                 known |= {f"{_module(name)}.{part}" for part in (*PACKED_PARTS, SHAPE_PART)}
         for name, stored in self._stored.items():
-            if name not in known and not name.endswith(DERIVED_SUFFIXES):
+            if name not in known and not is_leftover(name):
                 raise InputError(f"{stored.path}: tensor {name!r} is none of this architecture's; it would be lost")
 
 

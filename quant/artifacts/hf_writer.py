@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from quant.artifacts.architecture import EMBEDDING
 from quant.artifacts.compressed_tensors import PACKED_PARTS, SHAPE_PART, quantization_config
 from quant.artifacts.hf_reader import CONFIG, FORMAT_OF_DTYPE
 from quant.artifacts.hf_tokenizer import write_tokenizer
@@ -16,6 +15,7 @@ from quant.artifacts.tensor_hash import TensorHashes, hash_tensor
 from quant.errors import InputError
 from quant.formats import FORMATS, IntGroupFormat
 from quant.formats.int_packing import packed_words
+from quant.models import EMBEDDING
 from quant.qtensor import QTensor
 from quant.source import Source
 

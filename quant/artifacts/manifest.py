@@ -11,10 +11,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from quant.artifacts.architecture import EMBEDDING, HEAD
 from quant.artifacts.atomic import atomic_file
 from quant.artifacts.json_file import read_json
 from quant.artifacts.tensor_hash import TensorHashes
+from quant.models import EMBEDDING, HEAD
 from quant.source import Source, TensorInfo
 
 MANIFEST = "qbench.json"

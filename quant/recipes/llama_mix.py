@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from quant.formats import get_format
-from quant.recipes.model_facts import ModelFacts
+from quant.models import ModelConfig
 from quant.recipes.recipe import TensorPlan
 from quant.recipes.roles import Role, place_of
 
@@ -27,12 +27,12 @@ class LlamaMix:
     def formats(self) -> frozenset[str]:
         return frozenset({self.default, HEAD_FORMAT, ODD_HEAD_FORMAT, *self.more_bits.values()})
 
-    def choose(self, name: str, row_size: int, model: ModelFacts) -> TensorPlan:
+    def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorPlan:
         place = place_of(name)
         role, layer = place.role, place.layer
         if role is Role.HEAD:
             return TensorPlan(self._head_format(row_size), f"preset: {self.label} output")
-        if role is Role.EMBEDDING and model.tied:
+        if role is Role.EMBEDDING and model.tie_word_embeddings:
             return TensorPlan(self._head_format(row_size), f"preset: {self.label} output (tied to the embedding)")
         if layer is not None and role in self.more_bits and use_more_bits(layer, model.num_layers):
             return TensorPlan(self.more_bits[role], f"preset: {self.label} {role.value} of layer {layer} (more bits)")
@@ -54,6 +54,6 @@ def use_more_bits(layer: int, num_layers: int) -> bool:
     return layer < eighth or layer >= 7 * num_layers // 8 or (layer - eighth) % 3 == 2
 
 
-def is_llama_70b(model: ModelFacts) -> bool:
+def is_llama_70b(model: ModelConfig) -> bool:
     """llama.cpp knows a 70B model by its 80 layers with grouped key-value heads."""
-    return model.num_layers == 80 and model.grouped_kv
+    return model.num_layers == 80 and model.num_kv_heads != model.num_heads

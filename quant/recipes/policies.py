@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 
 from quant.errors import InputError
 from quant.formats import IntGroupFormat, get_format
-from quant.recipes.model_facts import ModelFacts
+from quant.models import ModelConfig
 from quant.recipes.recipe import TensorPlan
 from quant.recipes.roles import Role, place_of
 
@@ -20,7 +20,7 @@ class Uniform:
     def formats(self) -> frozenset[str]:
         return frozenset({self.format})
 
-    def choose(self, name: str, row_size: int, model: ModelFacts) -> TensorPlan:
+    def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorPlan:
         return TensorPlan(self.format, f"preset: every matrix {self.format}")
 
 
@@ -34,7 +34,7 @@ class Linears:
     def formats(self) -> frozenset[str]:
         return frozenset({self.format, "bf16"})
 
-    def choose(self, name: str, row_size: int, model: ModelFacts) -> TensorPlan:
+    def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorPlan:
         if place_of(name).layer is None:
             return TensorPlan("bf16", "preset: outside the decoder layers")
         return TensorPlan(self.format, f"preset: decoder linear {self.format}")
@@ -59,7 +59,7 @@ class Rules:
     def formats(self) -> frozenset[str]:
         return frozenset({self.default, *(rule.format for rule in self.rules)})
 
-    def choose(self, name: str, row_size: int, model: ModelFacts) -> TensorPlan:
+    def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorPlan:
         place = place_of(name)
         for number, rule in enumerate(self.rules, start=1):
             if fnmatchcase(name, rule.match):

@@ -6,8 +6,8 @@ from typing import Protocol
 from quant.errors import InputError
 from quant.formats import get_format
 from quant.formats.base import rows_of
+from quant.models import ModelConfig
 from quant.recipes.containers import CONTAINERS, fit_row
-from quant.recipes.model_facts import ModelFacts, facts_of
 from quant.source import Source
 
 
@@ -27,7 +27,7 @@ class Policy(Protocol):
         """Every format this policy may choose."""
         ...
 
-    def choose(self, name: str, row_size: int, model: ModelFacts) -> TensorPlan: ...
+    def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorPlan: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ class Recipe:
 
         raises   InputError for a row that its format cannot hold and the container has no fallback for
         """
-        model = facts_of(source)
+        model = ModelConfig.of(source)
         return {name: self._plan_one(name, info.shape, model) for name, info in source.tensors.items()}
 
-    def _plan_one(self, name: str, shape: tuple[int, ...], model: ModelFacts) -> TensorPlan:
+    def _plan_one(self, name: str, shape: tuple[int, ...], model: ModelConfig) -> TensorPlan:
         if len(shape) == 1:
             vectors = CONTAINERS[self.container].vectors
             return TensorPlan(vectors, f"vector: {vectors} in {self.container}")

@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
+from quant.models import ARCHITECTURES
+
 
 class Role(Enum):
     EMBEDDING = "token_embd"
@@ -18,18 +20,15 @@ class Role(Enum):
     OTHER = "other"
 
 
-# Module name before ".weight" -> role; the values of Role are GGUF's words for the same tensors.
-ROLE_OF_MODULE = {
-    "embed_tokens": Role.EMBEDDING,
-    "lm_head": Role.HEAD,
-    "q_proj": Role.ATTN_Q,
-    "k_proj": Role.ATTN_K,
-    "v_proj": Role.ATTN_V,
-    "o_proj": Role.ATTN_OUTPUT,
-    "gate_proj": Role.FFN_GATE,
-    "up_proj": Role.FFN_UP,
-    "down_proj": Role.FFN_DOWN,
-}
+def _role(gguf_name: str) -> Role:
+    """e.g. "blk.{}.attn_q.weight" -> ATTN_Q; OTHER for norms and biases"""
+    module, _, kind = gguf_name.rpartition(".")
+    word = module.rpartition(".")[2]
+    return next((role for role in Role if role.value == word and kind == "weight"), Role.OTHER)
+
+
+# Canonical name with "{}" for the layer -> role; the values of Role are GGUF's words for the same tensors.
+ROLE_OF_NAME = {row.name: _role(row.gguf_name) for model in ARCHITECTURES.values() for row in model.tensors}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,8 @@ class Place:
 
 def place_of(name: str) -> Place:
     """e.g. "model.layers.3.self_attn.v_proj.weight" -> ATTN_V in layer 3"""
-    layer = re.search(r"\.layers\.(\d+)\.", name)
-    module, _, kind = name.rpartition(".")
-    role = ROLE_OF_MODULE.get(module.rpartition(".")[2], Role.OTHER) if kind == "weight" else Role.OTHER
-    return Place(role, int(layer[1]) if layer else None)
+    layer = re.search(r"(?<=\.layers\.)\d+(?=\.)", name)
+    if layer is None:
+        return Place(ROLE_OF_NAME.get(name, Role.OTHER), None)
+    pattern = f"{name[: layer.start()]}{{}}{name[layer.end() :]}"
+    return Place(ROLE_OF_NAME.get(pattern, Role.OTHER), int(layer[0]))

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from quant.artifacts.architecture import expected_tensors
 from quant.formats import get_format
+from quant.models import ModelConfig, expected_tensors
 from quant.source import TensorInfo, TokenizerInfo
 
 CONFIG = {
@@ -36,7 +36,7 @@ class MemorySource:
         f32 = get_format("f32")
         self.weights = {
             name: rng.normal(0, 0.05, want.shape).astype(np.float32)
-            for name, want in expected_tensors(self.config, self.spec).items()
+            for name, want in expected_tensors(ModelConfig.of(self)).items()
         }
         self.tensors = {name: TensorInfo(w.shape, "f32", f32.size_bytes(w.shape)) for name, w in self.weights.items()}
 

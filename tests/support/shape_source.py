@@ -30,10 +30,17 @@ class ShapeSource:
     def __post_init__(self) -> None:
         s = self.shape
         config = {
-            "model_type": "llama",
+            "architectures": ["LlamaForCausalLM"],
+            "hidden_size": s.hidden,
+            "intermediate_size": s.ffn,
             "num_hidden_layers": s.num_layers,
             "num_attention_heads": s.heads,
             "num_key_value_heads": s.kv_heads,
+            "head_dim": s.head_dim,
+            "vocab_size": s.vocab,
+            "max_position_embeddings": 128,
+            "rms_norm_eps": 1e-5,
+            "tie_word_embeddings": s.tied,
         }
         object.__setattr__(self, "config", config)
         shapes = {"model.embed_tokens.weight": (s.vocab, s.hidden)}

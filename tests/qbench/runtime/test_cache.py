@@ -6,8 +6,8 @@ from support.array_source import llama_config
 from support.close import assert_close
 
 from qbench.runtime.cache import DenseCache, NoCache, causal_attention
-from qbench.runtime.config import ModelConfig
 from quant.errors import InputError
+from quant.models import ModelConfig
 
 
 def attention_ref(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

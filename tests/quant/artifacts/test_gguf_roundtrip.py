@@ -27,7 +27,11 @@ LINEAR = {"rope_type": "linear", "factor": 2.0}
 GGUF_FORMATS = [name for name, fmt in FORMATS.items() if fmt.gguf_type is not None]
 
 
-@pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True}], ids=["head", "tied"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"tie_word_embeddings": True}, {"attention_bias": True}, {"mlp_bias": True}],
+    ids=["head", "tied", "attention biases", "mlp biases"],
+)
 @pytest.mark.parametrize("scaling", [None, LINEAR, LLAMA3], ids=["plain rope", "linear", "llama3"])
 def test_config_and_weights_come_back(tmp_path, scaling, changes):
     source = MemorySource(rope_scaling=scaling, **changes)
@@ -118,7 +122,7 @@ def drop_tensor(name):
         pytest.param(drop_tensor("blk.1.ffn_up.weight"), r"'blk\.1\.ffn_up\.weight' is missing", id="missing tensor"),
         pytest.param(drop_tensor("token_embd.weight"), r"'token_embd\.weight' is missing", id="no embedding"),
         pytest.param(
-            lambda k, t: t.update({"blk.0.attn_q.bias": np.ones(128, np.float32)}), "none of this", id="unknown tensor"
+            lambda k, t: t.update({"blk.0.attn_q_norm.weight": np.ones(32, np.float32)}), "none of this", id="unknown"
         ),
         pytest.param(
             lambda k, t: t.update({"output_norm.weight": np.ones(64, np.float32)}), r"has shape \(64,\)", id="shape"
@@ -127,7 +131,7 @@ def drop_tensor(name):
             lambda k, t: t.update({"rope_freqs.weight": np.ones(3, np.float32)}), "3 factors, expected 16", id="factors"
         ),
         pytest.param(lambda k, t: k.update({"llama.rope.scaling.type": "yarn"}), "'yarn' is not supported", id="yarn"),
-        pytest.param(lambda k, t: k.update({"llama.rope.freq_base": -1.0}), "above 0, got -1.0", id="negative theta"),
+        pytest.param(lambda k, t: k.update({"llama.rope.freq_base": -1.0}), "rope_theta is -1.0", id="negative theta"),
         pytest.param(
             lambda k, t: k.update({"tokenizer.ggml.model": "bert"}), "'bert'; known: llama, gpt2", id="tokenizer kind"
         ),

@@ -3,8 +3,8 @@
 import pytest
 from support.array_source import llama_config
 
-from qbench.runtime.config import ModelConfig, RopeConfig
 from quant.errors import InputError
+from quant.models import ModelConfig, RopeConfig
 
 LLAMA3 = {
     "factor": 32.0,
@@ -34,7 +34,7 @@ def test_null_means_absent():
 
 
 def test_architecture_from_the_class_name_alone():
-    assert ModelConfig.from_hf(without("model_type")).architecture == "llama"
+    assert ModelConfig.from_hf(without("model_type")).architecture.model_type == "llama"
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_eos_token_ids(given, expected):
     ],
 )
 def test_a_missing_key_is_named(key):
-    with pytest.raises(InputError, match=f"the config has no {key}"):
-        ModelConfig.from_hf(without(key))
+    with pytest.raises(InputError, match=rf"^dir/config\.json: key '{key}' is missing"):
+        ModelConfig.from_hf(without(key), "dir/config.json")
 
 
 @pytest.mark.parametrize(
@@ -90,14 +90,18 @@ def test_a_missing_key_is_named(key):
     [
         pytest.param({"hidden_size": "64"}, "hidden_size is '64', expected a whole number", id="text for a number"),
         pytest.param({"vocab_size": 0}, "vocab_size is 0", id="zero"),
+        pytest.param({"vocab_size": 2**40}, "vocab_size is 1099511627776", id="absurd vocabulary"),
+        pytest.param({"num_hidden_layers": 10**6}, "expected at most 4096", id="absurd depth"),
+        pytest.param({"rope_theta": 10**400}, "rope_theta is 1000", id="beyond float"),
         pytest.param({"num_hidden_layers": True}, "num_hidden_layers is True", id="a flag for a number"),
         pytest.param({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan", id="NaN"),
         pytest.param({"tie_word_embeddings": "yes"}, "tie_word_embeddings is 'yes'", id="text for a flag"),
         pytest.param({"num_key_value_heads": 3}, "multiple of num_key_value_heads 3", id="heads do not group"),
         pytest.param({"hidden_size": 66}, "no multiple of num_attention_heads 4", id="head_dim unknown"),
         pytest.param({"head_dim": 15}, "head_dim is 15, expected an even number", id="odd head_dim"),
-        pytest.param({"rope_scaling": {"type": "linear"}}, "no factor", id="linear without its factor"),
-        pytest.param({"rope_scaling": "linear"}, "expected a mapping", id="rope_scaling as text"),
+        pytest.param({"rope_scaling": {"type": "linear"}}, "'factor' is missing", id="linear without its factor"),
+        pytest.param({"rope_scaling": "linear"}, "expected an object", id="rope_scaling as text"),
+        pytest.param({"rope_theta": -1}, "rope_theta is -1, expected a number above 0", id="negative theta"),
         pytest.param(
             {"rope_scaling": {"rope_type": "llama3", **LLAMA3, "high_freq_factor": 0.5}},
             "high_freq_factor is 0.5, expected more than low_freq_factor",
@@ -114,19 +118,18 @@ def test_an_impossible_value_is_an_input_error(changes, message):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        pytest.param({"model_type": "gpt2"}, "architecture 'gpt2' is not supported; known: llama", id="architecture"),
-        pytest.param({"model_type": None, "architectures": ["GPT2LMHeadModel"]}, "known: llama", id="class name"),
+        pytest.param({"architectures": ["OPTForCausalLM"]}, "'OPTForCausalLM' is unknown; known: Llama", id="unknown"),
+        pytest.param({"architectures": None}, "'architectures' is missing", id="no architecture"),
+        pytest.param({"architectures": "Llama"}, "no list", id="no list"),
+        pytest.param({"model_type": "gpt2"}, "model_type is 'gpt2', expected 'llama'", id="two minds"),
         pytest.param(
             {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, "known: default, linear, llama3", id="rope"
         ),
+        pytest.param({"rope_scaling": {"rope_type": ["linear"]}}, "known: default", id="rope_type as a list"),
+        pytest.param({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor", id="partial rope"),
         pytest.param({"hidden_act": "gelu"}, "hidden_act 'gelu' is not supported", id="activation"),
     ],
 )
 def test_the_unsupported_lists_the_supported(changes, message):
-    with pytest.raises(NotImplementedError, match=message):
+    with pytest.raises(InputError, match=message):
         ModelConfig.from_hf(llama_config(**changes))
-
-
-def test_no_architecture_at_all():
-    with pytest.raises(InputError, match="no model_type"):
-        ModelConfig.from_hf({})

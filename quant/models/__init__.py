@@ -1,0 +1,19 @@
+"""What a model is, before any of its bytes: config, RoPE, and the tensors that follow from them."""
+
+from quant.models.architectures import ARCHITECTURES, EMBEDDING, FINAL_NORM, HEAD, Architecture
+from quant.models.config import ModelConfig
+from quant.models.rope import RopeConfig
+from quant.models.tensors import ExpectedTensor, expected_tensors, is_leftover
+
+__all__ = [
+    "ARCHITECTURES",
+    "EMBEDDING",
+    "FINAL_NORM",
+    "HEAD",
+    "Architecture",
+    "ExpectedTensor",
+    "ModelConfig",
+    "RopeConfig",
+    "expected_tensors",
+    "is_leftover",
+]

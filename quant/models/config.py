@@ -1,0 +1,125 @@
+"""ModelConfig: the shape and constants of a decoder. Every quirk of Hugging Face configs ends here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from quant.errors import InputError
+from quant.models.architectures import ARCHITECTURES, Architecture
+from quant.models.rope import RopeConfig
+from quant.models.values import count, flag, number, token_ids
+from quant.source import Source
+
+MAX_LAYERS = 4096  # the deepest published decoder has below 300; this bounds the table of tensors
+ACTIVATIONS = ("silu", "swish")  # two names of one function
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """What follows from a config.json, whatever the spelling there. Sizes in weights, counts in things."""
+
+    architecture: Architecture
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    ffn_size: int
+    vocab_size: int
+    max_positions: int
+    rms_norm_eps: float
+    rope: RopeConfig
+    tie_word_embeddings: bool
+    attention_bias: bool
+    mlp_bias: bool
+    eos_token_ids: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.num_heads % self.num_kv_heads:
+            raise InputError(
+                f"num_attention_heads is {self.num_heads}, "
+                f"expected a multiple of num_key_value_heads {self.num_kv_heads}"
+            )
+        if self.head_dim % 2:
+            raise InputError(f"head_dim is {self.head_dim}, expected an even number (rotary pairs)")
+        if self.num_layers > MAX_LAYERS:
+            raise InputError(f"num_hidden_layers is {self.num_layers}, expected at most {MAX_LAYERS}")
+        if not self.rms_norm_eps < 1:
+            raise InputError(f"rms_norm_eps is {self.rms_norm_eps}, expected a number between 0 and 1")
+
+    @property
+    def q_size(self) -> int:
+        return self.num_heads * self.head_dim
+
+    @property
+    def kv_size(self) -> int:
+        return self.num_kv_heads * self.head_dim
+
+    @property
+    def has_head(self) -> bool:
+        """Whether the output head has a tensor of its own."""
+        return not self.tie_word_embeddings
+
+    @classmethod
+    def of(cls, source: Source) -> "ModelConfig":
+        return cls.from_hf(source.config, source.spec)
+
+    @classmethod
+    def from_hf(cls, config: Mapping[str, Any], where: str = "config") -> "ModelConfig":
+        """The config of a Hugging Face config.json mapping.
+
+        where    what errors begin with: the file, or the model's spec
+        raises   InputError for a missing or impossible value and for maths that is not supported
+        """
+        try:
+            return cls._from_hf(config)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
+
+    @classmethod
+    def _from_hf(cls, config: Mapping[str, Any]) -> "ModelConfig":
+        architecture = _architecture(config)
+        activation = ACTIVATIONS[0] if config.get("hidden_act") is None else config["hidden_act"]
+        if activation not in ACTIVATIONS:
+            raise InputError(f"hidden_act {activation!r} is not supported; known: {', '.join(ACTIVATIONS)}")
+        hidden_size = count(config, "hidden_size")
+        num_heads = count(config, "num_attention_heads")
+        return cls(
+            architecture=architecture,
+            hidden_size=hidden_size,
+            num_layers=count(config, "num_hidden_layers"),
+            num_heads=num_heads,
+            num_kv_heads=count(config, "num_key_value_heads", num_heads),
+            head_dim=_head_dim(config, hidden_size, num_heads),
+            ffn_size=count(config, "intermediate_size"),
+            vocab_size=count(config, "vocab_size"),
+            max_positions=count(config, "max_position_embeddings"),
+            rms_norm_eps=number(config, "rms_norm_eps"),
+            rope=RopeConfig.from_hf(config),
+            tie_word_embeddings=flag(config, "tie_word_embeddings"),
+            attention_bias=flag(config, "attention_bias"),
+            mlp_bias=flag(config, "mlp_bias"),
+            eos_token_ids=token_ids(config, "eos_token_id"),
+        )
+
+
+def _architecture(config: Mapping[str, Any]) -> Architecture:
+    known = ", ".join(ARCHITECTURES)
+    names = config.get("architectures")
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise InputError(f"key 'architectures' is missing or no list of names; known: {known}")
+    if names[0] not in ARCHITECTURES:
+        raise InputError(f"architecture {names[0]!r} is unknown; known: {known}")
+    architecture = ARCHITECTURES[names[0]]
+    model_type = config.get("model_type")
+    if model_type not in (None, architecture.model_type):
+        raise InputError(f"model_type is {model_type!r}, expected {architecture.model_type!r} for {names[0]}")
+    return architecture
+
+
+def _head_dim(config: Mapping[str, Any], hidden_size: int, num_heads: int) -> int:
+    if config.get("head_dim") is None and hidden_size % num_heads:
+        raise InputError(
+            f"hidden_size is {hidden_size}, no multiple of num_attention_heads {num_heads}; give head_dim in the config"
+        )
+    return count(config, "head_dim", hidden_size // num_heads)

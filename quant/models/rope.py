@@ -1,0 +1,110 @@
+"""RoPE of a config: its numbers in one spelling, and what the scaling does to each frequency."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from quant.errors import InputError
+from quant.models.values import count, number
+
+DEFAULT_THETA = 10000.0  # of the RoPE paper, where a config names none
+ORIGINAL_CONTEXT = "original_max_position_embeddings"
+
+
+@dataclass(frozen=True, slots=True)
+class RopeConfig:
+    """Rotary embedding: base wavelength and how positions past the trained context are scaled.
+
+    Parameters that `rope_type` does not take keep their defaults.
+    """
+
+    rope_type: str = "default"  # a key of ROPE_TYPES
+    theta: float = DEFAULT_THETA
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_max_position_embeddings: int = 8192
+
+    def __post_init__(self) -> None:
+        for name in ("theta", "factor", "low_freq_factor", ORIGINAL_CONTEXT):
+            if not getattr(self, name) > 0:
+                raise InputError(f"rope {name} is {getattr(self, name)}, expected a number above 0")
+        if not self.high_freq_factor > self.low_freq_factor:
+            raise InputError(
+                f"rope high_freq_factor is {self.high_freq_factor}, expected more than low_freq_factor "
+                f"{self.low_freq_factor}"
+            )
+
+    @classmethod
+    def from_hf(cls, config: Mapping[str, Any]) -> "RopeConfig":
+        """`rope_parameters` holds theta too; the older `rope_scaling` leaves it to the top-level `rope_theta`.
+
+        raises   InputError for an unknown rope_type, or a missing or impossible number
+        """
+        given = config.get("rope_parameters") or config.get("rope_scaling") or {}
+        if not isinstance(given, Mapping):
+            raise InputError(f"rope_parameters or rope_scaling is {given!r}, expected an object with rope_type")
+        theta_holder = given if given.get("rope_theta") is not None else config
+        theta = number(theta_holder, "rope_theta", DEFAULT_THETA)
+        rope_type = given.get("rope_type", given.get("type", "default"))
+        if not isinstance(rope_type, str) or rope_type not in ROPE_TYPES:
+            raise InputError(f"rope_type {rope_type!r} is not supported; known: {', '.join(ROPE_TYPES)}")
+        if number(given, "partial_rotary_factor", 1.0) != 1.0:
+            raise InputError("partial_rotary_factor other than 1 is not supported")
+        read = {name: count if name == ORIGINAL_CONTEXT else number for name in ROPE_TYPES[rope_type].parameters}
+        return cls(rope_type, theta, **{name: get(given, name) for name, get in read.items()})
+
+    def hf_scaling(self) -> dict[str, Any] | None:
+        """The `rope_scaling` of a config.json; theta stands beside it."""
+        if self.rope_type == "default":
+            return None
+        return {"rope_type": self.rope_type} | {
+            name: getattr(self, name) for name in ROPE_TYPES[self.rope_type].parameters
+        }
+
+    def frequency_divisors(self, head_dim: int) -> np.ndarray:
+        """What each rotary pair's frequency, theta ** (-2 i / head_dim), is divided by.
+
+        returns  [head_dim // 2] float32
+        """
+        return ROPE_TYPES[self.rope_type].divisors(self, head_dim).astype(np.float32)
+
+
+def _unscaled(rope: RopeConfig, head_dim: int) -> np.ndarray:
+    return np.ones(head_dim // 2)
+
+
+def _linear(rope: RopeConfig, head_dim: int) -> np.ndarray:
+    """All alike: positions divided by `factor`. source  Chen et al. 2023, arXiv:2306.15595, eq. 4"""
+    return np.full(head_dim // 2, rope.factor)
+
+
+def _llama3(rope: RopeConfig, head_dim: int) -> np.ndarray:
+    """1 for short waves, `factor` for long ones, a blend between.
+
+    A pair turns `turns` times within the original context: fewer than low_freq_factor is a long wave,
+    more than high_freq_factor a short one.
+    source   Llama 3.1 reference code, `apply_scaling` (meta-llama/llama-models)
+    """
+    wavelength = 2 * math.pi * rope.theta ** (np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
+    turns = rope.original_max_position_embeddings / wavelength
+    keep = np.clip((turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor), 0.0, 1.0)
+    return 1 / (keep + (1 - keep) / rope.factor)  # keep 0: scaled in full, 1: left alone
+
+
+@dataclass(frozen=True, slots=True)
+class RopeType:
+    """parameters: the fields of RopeConfig that a config must give; divisors: see `frequency_divisors`."""
+
+    parameters: tuple[str, ...]
+    divisors: Callable[[RopeConfig, int], np.ndarray]
+
+
+ROPE_TYPES: dict[str, RopeType] = {
+    "default": RopeType((), _unscaled),
+    "linear": RopeType(("factor",), _linear),
+    "llama3": RopeType(("factor", "low_freq_factor", "high_freq_factor", ORIGINAL_CONTEXT), _llama3),
+}

@@ -1,0 +1,48 @@
+"""Typed look-ups in a config.json mapping. Null means absent; what no model can have is an InputError."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from quant.errors import InputError
+
+Config = Mapping[str, Any]
+
+
+def count(config: Config, key: str, default: int | None = None) -> int:
+    value = _value(config, key, default)
+    # No dimension of a real model comes near 2**31; past it, products stop fitting in 64 bits.
+    if type(value) is not int or not 0 < value < 2**31:
+        raise InputError(f"{key} is {value!r}, expected a whole number from 1 to 2**31 - 1")
+    return value
+
+
+def number(config: Config, key: str, default: float | None = None) -> float:
+    value = _value(config, key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
+        raise InputError(f"{key} is {value!r}, expected a number above 0")
+    return float(value)
+
+
+def flag(config: Config, key: str) -> bool:
+    value = _value(config, key, False)
+    if not isinstance(value, bool):
+        raise InputError(f"{key} is {value!r}, expected true or false")
+    return value
+
+
+def token_ids(config: Config, key: str) -> tuple[int, ...]:
+    """Zero, one or several ids: null, 2 and [128001, 128009] all occur."""
+    value = config.get(key)
+    ids = [] if value is None else value if isinstance(value, list | tuple) else [value]
+    if not all(type(token) is int for token in ids):
+        raise InputError(f"{key} is {value!r}, expected a token id or a list of them")
+    return tuple(ids)
+
+
+def _value(config: Config, key: str, default: Any) -> Any:
+    value = config.get(key)
+    value = default if value is None else value
+    if value is None:
+        raise InputError(f"key {key!r} is missing; a model of this kind needs it")
+    return value

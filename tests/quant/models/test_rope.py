@@ -1,0 +1,38 @@
+"""RoPE in either spelling, and its scaling against transformers."""
+
+import numpy as np
+import pytest
+from support.close import assert_close
+
+from quant.models import RopeConfig
+
+LLAMA3 = {"factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+
+
+@pytest.mark.parametrize("head_dim, theta", [(64, 500000.0), (128, 500000.0), (32, 10000.0)])
+def test_llama3_divisors_equal_transformers(head_dim, theta):
+    pytest.importorskip("transformers")
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    parameters = {"rope_type": "llama3", "rope_theta": theta, **LLAMA3}
+    config = LlamaConfig(hidden_size=head_dim, num_attention_heads=1, head_dim=head_dim, rope_parameters=parameters)
+    scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")
+    plain = theta ** (-np.arange(0, head_dim, 2) / head_dim)
+    # transformers computes in float32: pow, two quotients and a blend, each within 2**-24, pow within a few more
+    divisors = RopeConfig("llama3", theta, **LLAMA3).frequency_divisors(head_dim)
+    assert_close(divisors, plain / scaled.double().numpy(), rtol=2**-20)
+
+
+def test_divisors_of_the_other_types():
+    assert RopeConfig().frequency_divisors(6).tolist() == [1, 1, 1]
+    assert RopeConfig("linear", factor=4.0).frequency_divisors(6).tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    "scaling",
+    [None, {"rope_type": "linear", "factor": 2.0}, {"rope_type": "llama3", **LLAMA3}],
+    ids=["default", "linear", "llama3"],
+)
+def test_scaling_comes_back(scaling):
+    assert RopeConfig.from_hf({"rope_scaling": scaling}).hf_scaling() == scaling

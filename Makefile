@@ -21,6 +21,7 @@ setup: $(VENV)/.installed
 $(VENV)/.created:
 	@test -n "$(PYTHON)" || { echo "make: python 3.11 or newer is needed; none of python3, python3.12, python3.11 is" >&2; exit 2; }
 	if $(PYTHON) -c 'import torch' 2>/dev/null; then $(PYTHON) -m venv --system-site-packages $(VENV); else $(PYTHON) -m venv $(VENV); fi
+	$(PIP) 'pip>=25.1' # the first that installs dependency groups
 	$(VENV)/bin/python -c 'import torch' 2>/dev/null || $(PIP) $(TORCH)
 	touch $@
 
@@ -31,8 +32,8 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml $(NATIVE)
 
 # llama-cpp-python is an independent oracle built from source (minutes, once); without it its tests are skipped and say so.
 $(VENV)/.tested-with: $(VENV)/.installed
-	$(PIP) --editable '.[test]'
-	$(PIP) --editable '.[oracle]' || echo "make: llama-cpp-python did not build; tests that compare with it are skipped" >&2
+	$(PIP) --group test
+	$(PIP) --group oracle || echo "make: llama-cpp-python did not build; tests that compare with it are skipped" >&2
 	touch $@
 
 bench: setup $(VENV)/.tested-with

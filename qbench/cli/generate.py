@@ -5,6 +5,7 @@ from collections.abc import Callable
 import click
 
 from qbench.cli.output import json_option, print_json, threads_option
+from qbench.cli.progress import progress_bar
 
 
 @click.command("generate")
@@ -49,7 +50,8 @@ def continue_text(subject, prompt: str, sampling, max_new_tokens: int, on_text: 
         raise InputError(f"{subject.spec} has no tokenizer, so it has no text to generate; choose a model with one")
     tokenizer = Tokenizer(subject.source.tokenizer)
     tokens = tokenizer.encode(prompt, add_bos=None if prompt else True)
-    model = load_model(subject.source, threads=subject.threads)
+    with progress_bar(f"load {subject.spec}"):
+        model = load_model(subject.source, threads=subject.threads)
     stream = tokenizer.stream(tokens)
     done = generate(model, tokens, sampling, max_new_tokens, lambda token: on_text(stream.push(token)))
     on_text(stream.flush())

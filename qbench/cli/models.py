@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from qbench.cli.output import json_option, print_json, threads_option
+from qbench.cli.progress import progress_bar
 
 
 @click.command("models")
@@ -49,8 +50,9 @@ def print_skills(spec: str, recipe: str | None, into: str | None, threads: int |
     if not spec.startswith("ref:"):
         raise InputError(f"skills are those of the reference models, got {spec}; `qbench models` lists them")
     subject = open_subject(spec, recipe, threads)
-    model = load_model(subject.source, threads=subject.threads)
-    report = skill_report(model, Tokenizer.from_str(subject.source.tokenizer.json))
+    with progress_bar(f"measure what {spec} can do"):
+        model = load_model(subject.source, threads=subject.threads)
+        report = skill_report(model, Tokenizer.from_str(subject.source.tokenizer.json))
     if into:
         replace_between_markers(Path(into), "skills", f"```\n{render(report)}\n```")
     elif as_json:

@@ -44,14 +44,14 @@ CONFIG_KEYS = (
 
 def describe(spec: str) -> dict:
     """Size, true bits per weight by part, config, tokenizer, and one row a tensor."""
-    from qbench.harness.memory import weight_statistics
     from qbench.sources import open_source
+    from quant.sizes import size_summary
 
     source = open_source(spec)
     tokenizer = source.tokenizer
     return {
         "model": spec,
-        **weight_statistics(source.tensors),
+        **size_summary(source.tensors),
         "config": {key: source.config.get(key) for key in CONFIG_KEYS},
         "tokenizer": None if tokenizer is None else f"bos {tokenizer.bos_token_id}, eos {tokenizer.eos_token_id}",
         "tensors": [

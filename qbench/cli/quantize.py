@@ -40,13 +40,13 @@ def print_plan(source, recipe, as_json: bool) -> None:
 
 def print_written(source, recipe, output: str, as_json: bool) -> None:
     """Writes the artifact, then says where it is and what it takes."""
-    from qbench.harness.memory import weight_statistics
     from qbench.sources import open_source
     from quant.artifacts import write_artifact
+    from quant.sizes import size_summary
 
     with progress_bar(f"quantize {source.spec} as {recipe.name}") as update:
         path = write_artifact(source, output, recipe=recipe, progress=update)
-    weights = weight_statistics(open_source(str(path)).tensors)
+    weights = size_summary(open_source(str(path)).tensors)
     result = {"model": source.spec, "recipe": recipe.name, "artifact": str(path), **weights}
     if as_json:
         print_json(result)

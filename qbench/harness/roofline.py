@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from qbench.harness.memory import EMBEDDING, HEAD
 from qbench.harness.speed_case import SpeedCase
+from quant.models import EMBEDDING, HEAD
 from quant.source import TensorInfo
 
 FP32_BYTES = 4

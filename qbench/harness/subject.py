@@ -7,10 +7,10 @@ from typing import Any
 
 from qbench.harness.commit import code_version
 from qbench.harness.machine import available_cores, machine
-from qbench.harness.memory import weight_statistics
 from qbench.harness.quality import Progress
 from qbench.harness.watched_source import WatchedSource
 from quant.errors import InputError
+from quant.sizes import size_summary
 from quant.source import Source
 
 
@@ -25,12 +25,11 @@ class Subject:
 
     def facts(self, impls: dict[str, str]) -> dict[str, Any]:
         """The keys that results of every kind begin with."""
-        weights = weight_statistics(self.source.tensors)
         return {
             "model": self.spec,
             "recipe": self.recipe,
             "artifact": self.spec if self.recipe is None and Path(self.spec).exists() else None,
-            **weights,
+            **size_summary(self.source.tensors),
             "impls": summarize_impls(impls),
             "isa": running_isa(),
             "device": "cpu",

@@ -1,6 +1,5 @@
 """The models that have names, for `qbench models`."""
 
-import math
 from typing import Any
 
 from qbench.sources.rand import PREFIX as RAND
@@ -9,7 +8,7 @@ from qbench.sources.reference import PREFIX as REF
 from qbench.sources.reference import open_reference
 from qbench.sources.shapes import SHAPES
 from quant.errors import InputError
-from quant.source import Source
+from quant.sizes import num_weights
 
 
 def list_models() -> list[dict[str, Any]]:
@@ -25,7 +24,7 @@ def list_models() -> list[dict[str, Any]]:
 
 def _reference_row(spec: str, description: str) -> dict[str, Any]:
     try:
-        params = num_params(open_reference(spec))
+        params = num_weights(open_reference(spec).tensors)
     except InputError as error:
         params, description = None, f"{description} (not usable: {error})"
     return {"spec": spec, "kind": "ref", "params": params, "description": description}
@@ -38,9 +37,4 @@ def _random_row(name: str) -> dict[str, Any]:
         f"random weights: {config['num_hidden_layers']} layers of {config['hidden_size']}, "
         f"vocabulary {config['vocab_size']}, context {config['max_position_embeddings']}"
     )
-    return {"spec": source.spec, "kind": "rand", "params": num_params(source), "description": description}
-
-
-def num_params(source: Source) -> int:
-    """Weights of all tensors; a tied head counts once."""
-    return sum(math.prod(info.shape) for info in source.tensors.values())
+    return {"spec": source.spec, "kind": "rand", "params": num_weights(source.tensors), "description": description}

@@ -3,7 +3,7 @@
 from quant.artifacts.dequantize import dequantize
 from quant.artifacts.gguf_reader import GGUFSource
 from quant.artifacts.hf_reader import HFSource
-from quant.artifacts.manifest import read_manifest, size_summary
+from quant.artifacts.manifest import read_manifest
 from quant.artifacts.write import write_artifact
 
-__all__ = ["GGUFSource", "HFSource", "dequantize", "read_manifest", "size_summary", "write_artifact"]
+__all__ = ["GGUFSource", "HFSource", "dequantize", "read_manifest", "write_artifact"]

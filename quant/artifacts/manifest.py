@@ -6,7 +6,6 @@ stays byte for byte the same whichever version of which library wrote it.
 """
 
 import json
-from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from typing import Any
 from quant.artifacts.atomic import atomic_file
 from quant.artifacts.json_file import read_json
 from quant.artifacts.tensor_hash import TensorHashes
-from quant.models import EMBEDDING, HEAD
-from quant.source import Source, TensorInfo
+from quant.sizes import size_summary
+from quant.source import Source
 
 MANIFEST = "qbench.json"
 SCHEMA = 1
@@ -37,7 +36,7 @@ def build_manifest(source: Source, original: Source, hashes: TensorHashes, recip
         "container": container,
         "source": {"spec": original.spec, "fingerprint": original.fingerprint()},
         "versions": {name: _version(name) for name in VERSIONS_OF},
-        **size_summary(source),
+        **size_summary(source.tensors),
         "tensors": {
             name: {
                 "format": info.format,
@@ -50,23 +49,6 @@ def build_manifest(source: Source, original: Source, hashes: TensorHashes, recip
     }
 
 
-def size_summary(source: Source) -> dict[str, float | int | None]:
-    """size_bytes of all tensors, and bits a weight: of all, of the embedding, of the head, of the layers' linears.
-
-    A tied head has no tensor: bits_per_weight_head is None.
-    """
-    tensors = source.tensors
-    linears = [info for name, info in tensors.items() if len(info.shape) > 1 and name not in (EMBEDDING, HEAD)]
-    return {
-        "size_bytes": sum(info.size_bytes for info in tensors.values()),
-        "num_weights": sum(_num_weights(info) for info in tensors.values()),
-        "bits_per_weight": _bits(tensors.values()),
-        "bits_per_weight_linears": _bits(linears),
-        "bits_per_weight_embedding": _bits([tensors[EMBEDDING]]) if EMBEDDING in tensors else None,
-        "bits_per_weight_head": _bits([tensors[HEAD]]) if HEAD in tensors else None,
-    }
-
-
 def write_manifest(path: Path, manifest: dict[str, Any]) -> None:
     with atomic_file(path) as temp:
         temp.write_text(json.dumps(manifest, indent=1) + "\n")
@@ -76,19 +58,6 @@ def read_manifest(artifact: Path) -> dict[str, Any] | None:
     """The manifest of an artifact, or None where it has none. raises InputError if it is damaged."""
     path = manifest_path(artifact)
     return read_json(path) if path.is_file() else None
-
-
-def _bits(infos: Iterable[TensorInfo]) -> float | None:
-    infos = list(infos)
-    weights = sum(_num_weights(info) for info in infos)
-    return 8 * sum(info.size_bytes for info in infos) / weights if weights else None
-
-
-def _num_weights(info: TensorInfo) -> int:
-    result = 1
-    for dim in info.shape:
-        result *= dim
-    return result
 
 
 def _version(package: str) -> str | None:

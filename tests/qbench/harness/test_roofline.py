@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.close import assert_close
 
-from qbench.harness.memory import peak_rss_bytes, reset_peak_rss, weight_statistics
+from qbench.harness.memory import peak_rss_bytes, reset_peak_rss
 from qbench.harness.roofline import Peaks, Shape, arithmetic_of, decode_bytes, prefill_ops, roofline
 from qbench.harness.speed_case import SpeedCase
 from quant.source import TensorInfo
@@ -58,15 +58,6 @@ def test_a_phase_that_was_not_measured_has_no_share():
 @pytest.mark.parametrize("impl, kind", [("cpu-q8_0[scalar]", "int8"), ("torch-bf16", "bf16"), ("reference", "fp32")])
 def test_arithmetic(impl, kind):
     assert arithmetic_of(impl) == kind
-
-
-def test_bits_per_weight_counts_every_stored_bit():
-    result = weight_statistics(TENSORS | HEAD)
-    assert result["size_bytes"] == 85 + 136 + 32 + 512 + 32 + 320
-    assert result["num_weights"] == 80 + 128 + 8 + 128 + 8 + 80
-    assert result["bits_per_weight"] == 8 * result["size_bytes"] / result["num_weights"]
-    assert result["bits_per_weight_by_part"] == {"embedding": 8.5, "head": 32.0, "layers": 8 * 712 / 272}
-    assert weight_statistics(TENSORS)["bits_per_weight_by_part"]["head"] is None
 
 
 def test_peak_rises_with_what_is_held_and_starts_anew():

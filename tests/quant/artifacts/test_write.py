@@ -9,11 +9,11 @@ from support.data import STORIES260K, needs_stories
 from support.memory_source import MemorySource
 
 from quant.artifacts import GGUFSource, HFSource, atomic, read_manifest, write_artifact
-from quant.artifacts.manifest import manifest_path, size_summary
+from quant.artifacts.manifest import manifest_path
 from quant.errors import InputError
 from quant.formats import get_format
-from quant.quantize import QuantizedSource
 from quant.recipes import get_recipe
+from quant.sizes import size_summary
 
 PROMPT = "Once upon a time"
 
@@ -38,7 +38,7 @@ def test_container_and_manifest(tmp_path, name, recipe, reader):
     )
     again, manifest = reader(out), read_manifest(out)
     assert manifest["recipe"] == recipe and manifest["source"] == {"spec": "memory", "fingerprint": "0" * 64}
-    assert {key: manifest[key] for key in size_summary(again)} == size_summary(again)
+    assert {key: manifest[key] for key in size_summary(again.tensors)} == size_summary(again.tensors)
     assert {key: entry["format"] for key, entry in manifest["tensors"].items()} == {
         key: info.format for key, info in again.tensors.items()
     }
@@ -55,17 +55,6 @@ def test_hashes_are_those_of_the_bytes_in_the_file(tmp_path):
     parts = HFSource(out).read(name).parts
     digest = hashlib.sha256(b"".join(array.tobytes() for array in parts.values())).hexdigest()
     assert read_manifest(out)["tensors"][name]["sha256"] == digest
-
-
-def test_bits_per_weight_by_hand():
-    source = QuantizedSource(MemorySource(num_hidden_layers=1), get_recipe("rtn-w4g128"))
-    summary = size_summary(source)
-    linears = 2 * 128 * 128 + 2 * 64 * 128 + 3 * 256 * 128
-    floats = 2 * 320 * 128 + 3 * 128
-    assert summary["num_weights"] == linears + floats
-    assert summary["bits_per_weight_linears"] == 4 + 16 / 128
-    assert summary["bits_per_weight_embedding"] == summary["bits_per_weight_head"] == 16
-    assert summary["bits_per_weight"] == (linears * 4.125 + floats * 16) / (linears + floats)
 
 
 def test_same_input_same_bytes(tmp_path):

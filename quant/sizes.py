@@ -1,0 +1,42 @@
+"""What a model's tensors take: bytes, weights, and true bits a weight."""
+
+from collections.abc import Collection, Mapping
+from math import prod
+from typing import Any
+
+from quant.models import EMBEDDING, HEAD
+from quant.source import TensorInfo
+
+PARTS = ("embedding", "head", "linears", "vectors")
+
+
+def size_summary(tensors: Mapping[str, TensorInfo]) -> dict[str, Any]:
+    """True bits per weight, all stored bits over all weights, as a whole and by part.
+
+    A part without a tensor has None, such as the head that shares the embedding's bytes.
+    """
+    parts: dict[str, list[TensorInfo]] = {part: [] for part in PARTS}
+    for name, info in tensors.items():
+        parts[_part(name, info)].append(info)
+    return {
+        "size_bytes": sum(info.size_bytes for info in tensors.values()),
+        "num_weights": num_weights(tensors),
+        "bits_per_weight": _bits_per_weight(tensors.values()),
+        "bits_per_weight_by_part": {part: _bits_per_weight(infos) for part, infos in parts.items()},
+    }
+
+
+def num_weights(tensors: Mapping[str, TensorInfo]) -> int:
+    """Weights of all tensors; a tied head counts once."""
+    return sum(prod(info.shape) for info in tensors.values())
+
+
+def _part(name: str, info: TensorInfo) -> str:
+    """vectors: norms and biases."""
+    return {EMBEDDING: "embedding", HEAD: "head"}.get(name, "linears" if len(info.shape) > 1 else "vectors")
+
+
+def _bits_per_weight(infos: Collection[TensorInfo]) -> float | None:
+    if not infos:
+        return None
+    return 8 * sum(info.size_bytes for info in infos) / sum(prod(info.shape) for info in infos)

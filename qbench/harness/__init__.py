@@ -1,0 +1,1 @@
+"""The harness: what is measured of a model, how, and the records that keep it."""

@@ -15,8 +15,9 @@ from quant.qtensor import QTensor
 from quant.recipes import Recipe
 from quant.source import Source, TensorInfo, TokenizerInfo
 
-# Weights in float32 at a time, 64 MiB: a vocabulary of 128k rows needs no second copy of itself in float32.
-CHUNK_WEIGHTS = 1 << 24
+# Weights in float32 at a time, 4 MiB: a vocabulary of 128k rows needs no second copy of itself in float32, and the
+# allocator gives the same pages again, where larger blocks come fresh from the system and fault page by page.
+CHUNK_WEIGHTS = 1 << 20
 
 
 class QuantizedSource:

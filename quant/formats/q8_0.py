@@ -21,7 +21,8 @@ class Q8_0(BlockFormat):
     block_bytes = 34
 
     def quantize_blocks(self, blocks: np.ndarray) -> np.ndarray:
-        d = np.minimum(np.abs(blocks).max(axis=1) / np.float32(127), HALF_MAX)
+        absmax = np.abs(blocks).T.copy().max(axis=0)  # NumPy takes twice as long over a short last axis
+        d = np.minimum(absmax / np.float32(127), HALF_MAX)
         # Codes come from the unrounded d: the bytes are then those of ggml's reference.
         scaled = np.clip(blocks * inverse(d)[:, None], -127, 127)
         qs = round_half_away(scaled).astype(np.int8)

@@ -73,16 +73,3 @@ def cut_windows(tokens: np.ndarray, protocol: Protocol) -> np.ndarray:
     windows = tokens[: protocol.text_windows * protocol.window].reshape(-1, protocol.window)
     picked = np.arange(protocol.num_windows) * protocol.text_windows // protocol.num_windows
     return windows[picked]
-
-
-def require_same_protocol(first: dict[str, Any], second: dict[str, Any]) -> None:
-    """raises InputError that names each difference, if two `Protocol.describe()`s may not stand in one table."""
-    if first["hash"] == second["hash"]:
-        return
-    fields = [field for field in first if field != "hash" and first[field] != second.get(field)]
-    told = "; ".join(f"{field} {_short(first[field])} against {_short(second.get(field))}" for field in fields)
-    raise InputError(f"perplexities of unlike protocols do not compare: {told}; evaluate both in the same way")
-
-
-def _short(value: Any) -> str:
-    return f"{value[:12]}…" if isinstance(value, str) and len(value) == 64 else str(value)

@@ -7,8 +7,6 @@ from qbench.harness.speed_case import SpeedCase
 from quant.models import EMBEDDING, HEAD
 from quant.source import TensorInfo
 
-FP32_BYTES = 4
-
 
 @dataclass(frozen=True, slots=True)
 class Shape:

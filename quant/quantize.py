@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from quant.errors import InputError
-from quant.formats import get_format
+from quant.formats import dequantize, get_format
 from quant.methods import get_method
 from quant.qtensor import QTensor
 from quant.recipes import Recipe
@@ -79,7 +79,7 @@ def convert(source: QTensor, wanted: str, quantize: Callable[[np.ndarray], QTens
             (rows.stop - start, *source.shape[1:]),
             {part: array[rows] for part, array in source.parts.items()},
         )
-        for part, array in quantize(get_format(source.format).dequantize_ref(chunk)).parts.items():
+        for part, array in quantize(dequantize(chunk)).parts.items():
             if part not in parts:
                 parts[part] = np.empty((num_rows, *array.shape[1:]), dtype=array.dtype)
             parts[part][rows] = array

@@ -5,8 +5,9 @@ from typing import Protocol
 import numpy as np
 from torch import Tensor
 
-from qbench.runtime.linear import as_tensor, dequantize
+from qbench.runtime.linear import as_tensor
 from quant.errors import InputError
+from quant.formats import dequantize
 from quant.qtensor import QTensor
 
 

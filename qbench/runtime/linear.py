@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from quant.errors import InputError
-from quant.formats import get_format
+from quant.formats import dequantize
 from quant.qtensor import QTensor
 
 ANY = "any"
@@ -194,11 +194,6 @@ def concat_rows(qtensors: Sequence[QTensor]) -> QTensor:
     parts = {part: np.concatenate([qtensor.parts[part] for qtensor in qtensors]) for part in first.parts}
     num_rows = sum(qtensor.shape[0] for qtensor in qtensors)
     return QTensor(first.format, (num_rows, *first.shape[1:]), parts)
-
-
-def dequantize(qtensor: QTensor) -> np.ndarray:
-    """float32 of the tensor's logical shape."""
-    return get_format(qtensor.format).dequantize_ref(qtensor)
 
 
 def as_tensor(array: np.ndarray) -> Tensor:

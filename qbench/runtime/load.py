@@ -7,10 +7,11 @@ from torch import Tensor
 
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.embedding import Embedding, StoredTable
-from qbench.runtime.linear import FusedLinears, as_tensor, choose_linear, dequantize, has_cpu_kernels
+from qbench.runtime.linear import FusedLinears, as_tensor, choose_linear, has_cpu_kernels
 from qbench.runtime.llama import Attention, Block, FeedForward, LlamaModel
 from qbench.runtime.norm import RMSNorm
 from quant.errors import InputError
+from quant.formats import dequantize
 from quant.models import ModelConfig
 from quant.qtensor import QTensor
 from quant.source import Source

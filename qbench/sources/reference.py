@@ -5,9 +5,8 @@ from functools import cached_property
 
 import numpy as np
 
-from quant.artifacts.dequantize import dequantize
 from quant.artifacts.hf_reader import HFSource
-from quant.formats import get_format
+from quant.formats import dequantize, get_format
 from quant.qtensor import QTensor
 from quant.source import Source, TensorInfo
 

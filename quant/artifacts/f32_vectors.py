@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from quant.artifacts.dequantize import dequantize
-from quant.formats import get_format
+from quant.formats import dequantize, get_format
 from quant.qtensor import QTensor
 from quant.source import Source, TensorInfo, TokenizerInfo
 

@@ -9,7 +9,7 @@ from quant.artifacts.gguf_rope import rows_to_halves
 from quant.artifacts.gguf_shards import read_shards, shard_paths
 from quant.artifacts.gguf_tokenizer import tokenizer_from_metadata
 from quant.errors import InputError
-from quant.formats import get_format
+from quant.formats import dequantize
 from quant.formats.base import rows_of
 from quant.models import ExpectedTensor, ModelConfig, expected_tensors
 from quant.qtensor import QTensor
@@ -62,7 +62,7 @@ def _config(metadata: dict, tensors: dict[str, GGUFTensor], where: str) -> dict:
         stored = read_tensor(tensors[ROPE_FREQS])
         if len(stored.shape) != 1:
             raise InputError(f"{where}: tensor {ROPE_FREQS!r} has shape {stored.shape}, expected one dimension")
-        factors = get_format(stored.format).dequantize_ref(stored)
+        factors = dequantize(stored)
     config = config_from_metadata(metadata, {name: tensor.shape for name, tensor in tensors.items()}, factors, where)
     num_pairs = ModelConfig.from_hf(config, where).head_dim // 2
     if factors is not None and len(factors) != num_pairs:

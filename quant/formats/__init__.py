@@ -1,5 +1,7 @@
 """Every storage format by name."""
 
+import numpy as np
+
 from quant.errors import InputError
 from quant.formats.base import BlockFormat, Format
 from quant.formats.floats import BF16, F16, F32
@@ -11,8 +13,9 @@ from quant.formats.q5_1 import Q5_1
 from quant.formats.q5_k import Q5_K
 from quant.formats.q6_k import Q6_K
 from quant.formats.q8_0 import Q8_0
+from quant.qtensor import QTensor
 
-__all__ = ["FORMATS", "BlockFormat", "Format", "IntGroupFormat", "format_of_gguf_type", "get_format"]
+__all__ = ["FORMATS", "BlockFormat", "Format", "IntGroupFormat", "dequantize", "format_of_gguf_type", "get_format"]
 
 BLOCK_FORMATS = (F32, F16, BF16, Q8_0, Q4_0, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K)
 
@@ -50,3 +53,8 @@ def format_of_gguf_type(gguf_type: int) -> Format:
         known = ", ".join(f"{fmt.name} ({number})" for number, fmt in _BY_GGUF_TYPE.items())
         raise InputError(f"tensor of GGUF type {gguf_type}, supported are {known}")
     return _BY_GGUF_TYPE[gguf_type]
+
+
+def dequantize(qtensor: QTensor) -> np.ndarray:
+    """float32 of the tensor's logical shape, by its format's reference codec."""
+    return get_format(qtensor.format).dequantize_ref(qtensor)

@@ -9,7 +9,8 @@ from support.transformers_llama import transformers_logits
 
 from qbench.runtime import load_model
 from qbench.sources import open_source
-from quant.artifacts import dequantize, write_artifact
+from quant.artifacts import write_artifact
+from quant.formats import dequantize
 from quant.recipes import get_recipe
 
 CONFIG = llama_config(attention_bias=True, mlp_bias=True)

@@ -6,9 +6,9 @@ import torch
 from support.close import assert_close
 
 from qbench.runtime import linear as linear_module
-from qbench.runtime.linear import FusedLinears, choose_linear, concat_rows, dequantize, has_cpu_kernels
+from qbench.runtime.linear import FusedLinears, choose_linear, concat_rows, has_cpu_kernels
 from quant.errors import InputError
-from quant.formats import FORMATS, get_format
+from quant.formats import FORMATS, dequantize, get_format
 from quant.qtensor import QTensor
 
 needs_cpu_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")

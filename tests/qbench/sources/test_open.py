@@ -6,8 +6,9 @@ from support.data import STORIES260K, needs_stories
 from support.memory_source import MemorySource
 
 from qbench.sources import list_models, open_source
-from quant.artifacts import GGUFSource, HFSource, dequantize, write_artifact
+from quant.artifacts import GGUFSource, HFSource, write_artifact
 from quant.errors import InputError
+from quant.formats import dequantize
 from quant.recipes import get_recipe
 
 

@@ -7,8 +7,8 @@ from support.close import assert_close
 from qbench.sources import rand
 from qbench.sources.rand import STD, RandomSource, random_bf16
 from qbench.sources.shapes import SHAPES
-from quant.artifacts import dequantize
 from quant.errors import InputError
+from quant.formats import dequantize
 
 # Published sizes: https://huggingface.co, model cards. A tied head counts once.
 PARAMS = {

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from support.memory_source import MemorySource
 
-from quant.artifacts import dequantize, read_manifest, write_artifact
+from quant.artifacts import read_manifest, write_artifact
 from quant.artifacts.f32_vectors import F32Vectors
 from quant.artifacts.gguf_reader import GGUFSource
 from quant.artifacts.gguf_writer import write_gguf
 from quant.errors import InputError
-from quant.formats import FORMATS
+from quant.formats import FORMATS, dequantize
 from quant.quantize import QuantizedSource
 from quant.recipes import get_recipe
 from quant.recipes.policies import Uniform

@@ -10,9 +10,10 @@ from safetensors.torch import load_file, save_file
 from support.data import STORIES260K, needs_stories
 from support.memory_source import MemorySource
 
-from quant.artifacts import HFSource, dequantize, write_artifact
+from quant.artifacts import HFSource, write_artifact
 from quant.artifacts.hf_writer import write_hf
 from quant.errors import InputError
+from quant.formats import dequantize
 from quant.quantize import QuantizedSource
 from quant.recipes import get_recipe
 

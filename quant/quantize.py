@@ -10,7 +10,7 @@ import numpy as np
 
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
-from quant.methods import get_method
+from quant.methods import Layer, get_method
 from quant.qtensor import QTensor
 from quant.recipes import Recipe
 from quant.source import Source, TensorInfo, TokenizerInfo
@@ -54,9 +54,12 @@ class QuantizedSource:
         if source.format == wanted:
             return source
         try:
-            return convert(source, wanted, lambda weight: self._method.quantize(weight, wanted))
+            return convert(source, wanted, lambda weight: self._quantize(name, weight, wanted))
         except InputError as error:
             raise InputError(f"{self.spec}: tensor {name}: {error}") from error
+
+    def _quantize(self, name: str, weight: np.ndarray, wanted: str) -> QTensor:
+        return self._method.quantize_layer(Layer({name: weight}, {name: wanted}), {})[name]
 
     def fingerprint(self) -> str:
         planned = [f"{name} {info.format}" for name, info in self.tensors.items()]

@@ -14,7 +14,7 @@ from quant.qtensor import QTensor
 class Layer:
     """What is quantized at one time: a decoder layer's linears, or any other set of tensors."""
 
-    weights: Mapping[str, np.ndarray]  # canonical name -> [N, K] float32
+    weights: Mapping[str, np.ndarray]  # canonical name -> [..., K] float32
     formats: Mapping[str, str]  # canonical name -> format name
 
 

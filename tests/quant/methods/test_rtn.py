@@ -10,7 +10,7 @@ WEIGHT = (0.02 * np.random.default_rng(0).standard_normal((3, 256))).astype(np.f
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_rtn_is_the_format_s_own_rounding(name):
-    got = get_method("rtn").quantize(WEIGHT, name)
+    got = get_method("rtn").quantize_layer(Layer({"a": WEIGHT}, {"a": name}), {})["a"]
     expected = get_format(name).quantize_ref(WEIGHT)
     assert (got.format, got.shape) == (name, (3, 256))
     for part, array in expected.parts.items():

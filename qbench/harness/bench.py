@@ -31,7 +31,7 @@ def bench(
 
     The peak is this process's own since just before the model was loaded; `baseline_rss_bytes` was there already.
 
-    returns   DESIGN's keys, with spread and raw samples
+    returns   the row's keys, with spread and raw samples
     raises    InputError for impossible sizes, or more tokens than the model's context holds
     """
     from qbench.runtime import load_model

@@ -30,7 +30,7 @@ def evaluate(
     text          a UTF-8 file; None takes the held-out text of a ref: model (or of a ref: reference)
     recipe        measure the model as this recipe would make it, quantized tensor by tensor while loading
     logits_cache  folder where a sweep keeps the reference's logits; used where they are there
-    returns       DESIGN's keys, with interval and counts beside each statistic
+    returns       the row's keys, with interval and counts beside each statistic
     raises        InputError for a missing text or tokenizer, or a reference of another vocabulary
     """
     from qbench.runtime import load_model
@@ -40,7 +40,7 @@ def evaluate(
     passage = read_text(text, spec, reference)
     protocol, windows = prepare(subject.source, passage, max_windows)
     model = load_model(subject.source, threads=subject.threads)
-    logits = _reference_logits(reference, subject, passage, protocol, windows, logits_cache) if reference else None
+    logits = _reference_logits(reference, subject, passage, protocol, logits_cache) if reference else None
     quality = measure_quality(model, windows, model.config.vocab_size, reference=logits, progress=progress)
     return {
         **subject.facts(model.impls),
@@ -86,7 +86,7 @@ def read_text(path: str | Path | None, *specs: str | None) -> str:
 
 
 def _reference_logits(
-    spec: str, subject: Subject, text: str, protocol: Protocol, windows: np.ndarray, cache: Path | None
+    spec: str, subject: Subject, text: str, protocol: Protocol, cache: Path | None
 ) -> ReferenceLogits:
     from qbench.runtime import load_model
     from qbench.sources import open_source

@@ -41,7 +41,7 @@ def measure_speed(model: Any, vocab_size: int, case: SpeedCase, progress: Progre
 
 
 def speed_statistics(case: SpeedCase, pp_seconds: list[float], tg_seconds: list[float]) -> dict[str, Any]:
-    """Medians under DESIGN's names, spread beside them, raw samples kept; None for what was not measured."""
+    """Medians, spread beside them, raw samples kept; None for what was not measured."""
     pp_tok_s = [case.pp / seconds for seconds in pp_seconds]
     tg_tok_s = [case.tg / seconds for seconds in tg_seconds]
     return {

@@ -16,7 +16,7 @@ UNQUANTIZED = ("f32", "f16", "bf16")
 
 
 def load_records(paths: str | Path | Iterable[str | Path]) -> "pd.DataFrame":
-    """One row a case: what defines it, its figures under DESIGN's names (lists and shares flattened), its origin.
+    """One row a case: what defines it, its figures under the records' names (lists and shares flattened), its origin.
 
     Rows of one `group` have the same model, protocol, machine, settings and threads; no others compare.
     raises   InputError for a file that cannot be read

@@ -20,7 +20,7 @@ Records = str | Path | Iterable[str | Path]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    rows: list[dict[str, Any]]  # one a case, DESIGN's names
+    rows: list[dict[str, Any]]  # one a case, keys as in the records
     text: str  # Markdown that also reads in a terminal
     page: Path  # report.html
 

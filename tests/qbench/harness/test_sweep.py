@@ -100,7 +100,7 @@ def test_a_folder_that_cannot_be_made(tmp_path):
         sweep(tmp_path / "file" / "runs", "q8_0")
 
 
-RECIPES = ("bf16", "q8_0", "q4_0", "q6_k")
+RECIPES = ("bf16", "q8_0", "q4_0")
 SCRIPT = f"""
 import sys
 sys.path.insert(0, {str(HERE)!r})
@@ -130,8 +130,8 @@ def killed(out_dir: Path, after_events: int, delay: float, whole_group: bool) ->
 def test_killed_at_any_moment_it_ends_with_every_row_once(tmp_path, whole_group):
     rng = random.Random(7)
     kills = 0
-    # A case tells 8 to 10 events, so the kills fall into every stage of it and each run gets past a row or so.
-    while killed(tmp_path, rng.randrange(6, 20), rng.uniform(0, 0.06), whole_group):
+    # A case tells 6 to 9 events, so kills fall into every stage of it and most runs get past a row.
+    while killed(tmp_path, rng.randrange(4, 14), rng.uniform(0, 0.06), whole_group):
         kills += 1
     run_sweep(suite(*RECIPES), tmp_path, worker=STUB)
     assert kills >= 3, "hardly anything was killed: the test tests too little"

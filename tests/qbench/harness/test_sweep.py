@@ -131,7 +131,7 @@ def test_killed_at_any_moment_it_ends_with_every_row_once(tmp_path, whole_group)
     rng = random.Random(7)
     kills = 0
     # A case tells 6 to 9 events, so kills fall into every stage of it and most runs get past a row.
-    while killed(tmp_path, rng.randrange(4, 14), rng.uniform(0, 0.06), whole_group):
+    while killed(tmp_path, rng.randrange(6, 17), rng.uniform(0, 0.06), whole_group):
         kills += 1
     run_sweep(suite(*RECIPES), tmp_path, worker=STUB)
     assert kills >= 3, "hardly anything was killed: the test tests too little"

@@ -1,6 +1,8 @@
 """Caches: each owns the keys and values of a sequence, and the attention over them."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
@@ -120,9 +122,29 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     if num_queries == 1:
         # No mask, so the query heads of one kv head are the rows of one product: keys are read once, not H / G times.
         grouped = q.reshape(batch, num_kv_heads, num_heads // num_kv_heads, head_dim)  # [B, G, H/G, D]
-        return F.scaled_dot_product_attention(grouped, k, v).reshape(q.shape)
+        with _threads_for(k):
+            return F.scaled_dot_product_attention(grouped, k, v).reshape(q.shape)
     mask = None if num_queries == num_keys else _sees(num_queries, num_keys, q.device)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=True)
+
+
+# 256 keys of 8 heads of 64: about 60 us of work. torch spreads one query over all threads however short the context is,
+# and where the cores are shared each of a step's layers then waits for the last of them to be scheduled.
+SMALL_KEYS = 1 << 17
+
+
+@contextmanager
+def _threads_for(k: Tensor) -> Iterator[None]:
+    """One thread of torch inside the block if the keys of a single query are few; as many as before after it."""
+    before = torch.get_num_threads()
+    if before == 1 or k.numel() > SMALL_KEYS:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _sees(num_queries: int, num_keys: int, device: torch.device) -> Tensor:

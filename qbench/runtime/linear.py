@@ -170,7 +170,7 @@ class FusedLinears:
         return [linear.name for linear, row_counts in self.groups for _ in row_counts]
 
     def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
-        outputs = [y for linear, row_counts in self.groups for y in linear(x).split(row_counts, dim=-1)]
+        outputs = [y for linear, row_counts in self.groups for y in linear(x).split_with_sizes(row_counts, -1)]
         if not self.has_bias:
             return tuple(outputs)
         return tuple(y if bias is None else y + bias for y, bias in zip(outputs, self.biases, strict=True))

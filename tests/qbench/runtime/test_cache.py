@@ -5,6 +5,7 @@ import torch
 from support.array_source import llama_config
 from support.close import assert_close
 
+from qbench.runtime import cache as cache_module
 from qbench.runtime.cache import DenseCache, NoCache, causal_attention
 from quant.errors import InputError
 from quant.models import ModelConfig
@@ -38,6 +39,29 @@ def test_causal_attention_equals_the_textbook(heads, kv_heads, queries, keys):
     q, k, v = random_qkv(heads, kv_heads, queries, keys)
     # sums of 37 terms of order 1 in float32
     assert_close(causal_attention(q, k, v), attention_ref(q, k, v), atol=37 * 2**-23)
+
+
+@pytest.mark.parametrize("keys, seen", [(64, 1), (65, 3)], ids=["few keys, one thread", "many keys, all threads"])
+def test_threads_of_one_query(monkeypatch, keys, seen):
+    """A short context is attended to on one thread, and torch has its threads again afterwards."""
+    q, k, v = random_qkv(4, 2, 1, keys)
+    monkeypatch.setattr(cache_module, "SMALL_KEYS", k[:, :, :64].numel())
+    counts = []
+    attention = torch.nn.functional.scaled_dot_product_attention
+
+    def spy(*args):
+        counts.append(torch.get_num_threads())
+        return attention(*args)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        causal_attention(q, k, v)
+        assert counts == [seen]
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("capacity", [1, 5, 64], ids=lambda c: f"capacity {c}")

@@ -13,8 +13,10 @@ from qbench.reference.skills import QUICK, Sizes, render, skill_report
 
 
 def measure(folder: Path, sizes: Sizes) -> dict:
-    """The skill report of the weights in `folder`, also written there as skills.json."""
+    """The skill report of the weights in `folder`; one on all items is also written there as skills.json."""
     report = skill_report(load(folder), Tokenizer.from_file(str(folder / "tokenizer.json")), sizes)
+    if sizes != Sizes():
+        return report
     temporary = folder / ".skills.json"
     temporary.write_text(json.dumps(report, indent=2) + "\n")
     os.replace(temporary, folder / "skills.json")
@@ -23,9 +25,9 @@ def measure(folder: Path, sizes: Sizes) -> dict:
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False), required=False)
-@click.option("--quick", is_flag=True, help="Fewer items: seconds instead of a minute or two.")
+@click.option("--quick", is_flag=True, help="Fewer items, and nothing written: seconds instead of a minute.")
 def main(folder: Path | None, quick: bool) -> None:
-    """Print what the model in FOLDER (the embedded one if not given) can do, and write it to skills.json."""
+    """Print what the model in FOLDER (the embedded one if not given) can do, and write it there to skills.json."""
     click.echo(render(measure(folder or weights_dir("llama"), QUICK if quick else Sizes())))
 
 

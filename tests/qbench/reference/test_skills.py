@@ -85,10 +85,11 @@ def test_embedded_tokenizer_is_what_the_code_makes(embedded, tokenizer):
 def test_embedded_model_has_its_skills(embedded):
     report = skills.skill_report(*embedded, skills.QUICK)
     assert report["minimal_pairs"] >= 0.95
-    assert all(report["recall"][distance] >= 0.75 for distance in (64, 128, 256, 512, 768)), report["recall"]
-    assert report["arithmetic"] >= 0.1
-    assert report["closing_brackets"] >= 0.6
-    assert report["perplexity"]["mixed"] < 0.7 * report["trigram_perplexity"]["mixed"]
+    # Four items a distance: one miss is bad luck, two are not.
+    assert all(share >= 0.75 for share in report["recall"].values()), report["recall"]
+    assert report["arithmetic"] >= 0.9
+    assert report["closing_brackets"] >= 0.9
+    assert report["perplexity"]["mixed"] < 0.5 * report["trigram_perplexity"]["mixed"]
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from qbench.runtime.cache import Cache, DenseCache, NoCache
 from qbench.runtime.embedding import Embedding
-from qbench.runtime.linear import FusedLinears
+from qbench.runtime.fused import FusedLinears
 from qbench.runtime.norm import RMSNorm
 from qbench.runtime.rope import inverse_frequencies, rotate, rotation
 from quant.errors import InputError

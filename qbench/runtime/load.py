@@ -7,7 +7,8 @@ from torch import Tensor
 
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.embedding import Embedding, StoredTable
-from qbench.runtime.linear import FusedLinears, as_tensor, choose_linear, has_cpu_kernels
+from qbench.runtime.fused import FusedLinears
+from qbench.runtime.linear import as_tensor, choose_linear, has_cpu_kernels
 from qbench.runtime.llama import Attention, Block, FeedForward, LlamaModel
 from qbench.runtime.norm import RMSNorm
 from quant.errors import InputError

@@ -26,15 +26,17 @@ def manifest_path(artifact: Path) -> Path:
     return artifact.with_name(f"{artifact.name}.{MANIFEST}") if artifact.suffix == ".gguf" else artifact / MANIFEST
 
 
-def build_manifest(source: Source, original: Source, hashes: TensorHashes, recipe: Any, container: str) -> dict:
-    """source: as written; original: before the recipe; recipe: None for a plain copy."""
+def build_manifest(
+    source: Source, origin: dict[str, str], hashes: TensorHashes, recipe: Any, container: str
+) -> dict[str, Any]:
+    """source: as written; origin: {spec, fingerprint} before the recipe; recipe: None for a plain copy."""
     return {
         "schema": SCHEMA,
         "recipe": None if recipe is None else recipe.name,
         "method": None if recipe is None else recipe.method,
         "seed": None,  # round to nearest draws nothing; a method that does says from which seed
         "container": container,
-        "source": {"spec": original.spec, "fingerprint": original.fingerprint()},
+        "source": origin,
         "versions": {name: _version(name) for name in VERSIONS_OF},
         **size_summary(source.tensors),
         "tensors": {

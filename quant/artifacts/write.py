@@ -57,10 +57,11 @@ def _container(source: Source, out: Path, recipe: Recipe | None) -> str:
 
 def _write_gguf(source: Source, original: Source, out: Path, recipe: Recipe | None, progress: Progress | None) -> None:
     source = F32Vectors(source)
-    original.fingerprint()  # remembered: nothing slow stands between the two renames
+    # Asked for before `out` is written: it may be the original's own file.
+    origin = {"spec": original.spec, "fingerprint": original.fingerprint()}
     hashes = gguf_writer.write_gguf(source, out, name=_model_name(original.spec), progress=progress)
     manifest_path(out).unlink(missing_ok=True)  # an old one speaks of the file that is gone
-    write_manifest(manifest_path(out), build_manifest(source, original, hashes, recipe, "gguf"))
+    write_manifest(manifest_path(out), build_manifest(source, origin, hashes, recipe, "gguf"))
 
 
 def _write_hf(source: Source, original: Source, out: Path, recipe: Recipe | None, progress: Progress | None) -> None:
@@ -68,7 +69,8 @@ def _write_hf(source: Source, original: Source, out: Path, recipe: Recipe | None
     needed_bytes = sum(info.size_bytes for info in source.tensors.values())
     with atomic_dir(out, replaces=_is_artifact_dir, needed_bytes=needed_bytes) as folder:
         hashes = hf_writer.write_hf(source, folder, progress=progress)
-        write_manifest(folder / MANIFEST, build_manifest(source, original, hashes, recipe, "hf"))
+        origin = {"spec": original.spec, "fingerprint": original.fingerprint()}
+        write_manifest(folder / MANIFEST, build_manifest(source, origin, hashes, recipe, "hf"))
 
 
 def _is_artifact_dir(path: Path) -> bool:

@@ -100,6 +100,14 @@ def test_an_artifact_replaces_its_like(tmp_path, name, recipe):
     assert read_manifest(out)["tensors"] != first["tensors"]
 
 
+def test_an_artifact_made_over_its_own_source_names_what_the_source_was(tmp_path):
+    out = write_artifact(MemorySource(), tmp_path / "x.gguf", recipe=get_recipe("q8_0"))
+    source = GGUFSource(out)
+    before = source.fingerprint()
+    write_artifact(source, out, recipe=get_recipe("q4_0"))
+    assert read_manifest(out)["source"]["fingerprint"] == before != GGUFSource(out).fingerprint()
+
+
 @pytest.mark.parametrize("name", ["x.gguf", "x"], ids=["GGUF", "directory"])
 def test_a_failed_replacement_leaves_the_old_artifact(tmp_path, name):
     class Failing(MemorySource):

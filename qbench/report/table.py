@@ -31,8 +31,9 @@ class Table:
             f"{count(first['threads'], 'thread')} of {count(first['cores'], 'core')}",
             f"machine {first['machine']}",
         ]
-        if first["protocol"]:
-            parts.insert(0, f"protocol {first['protocol']} ({first['protocol_hash']})")
+        protocols = self.frame[["protocol", "protocol_hash"]].dropna()  # a row that failed has none
+        if len(protocols):
+            parts.insert(0, "protocol {} ({})".format(*protocols.iloc[0]))
         commits = self.frame[["commit", "dirty"]].drop_duplicates().itertuples(index=False)
         parts.append("commit " + ", ".join(short_commit(*pair) for pair in commits))
         return "; ".join(parts)

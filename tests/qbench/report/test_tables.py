@@ -62,6 +62,11 @@ def test_a_failed_case_stays_in_its_table_and_says_why(records):
     assert next(line for line in markdown.splitlines() if line.startswith("| q4_0")).count("n/a") >= 8
 
 
+def test_the_protocol_is_told_although_the_first_row_failed(records):
+    (table,) = build_tables(load_records(records([failed_record("bf16", "out of memory"), *sweep_records()[1:]])))
+    assert table.frame.iloc[0]["status"] == "error" and "protocol windows-1024 (" in table.note
+
+
 def test_every_form_tells_the_same(records):
     tables = build_tables(load_records(records(sweep_records())))
     from_json = json.loads(to_json(tables))

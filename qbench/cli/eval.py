@@ -11,7 +11,7 @@ from qbench.cli.progress import progress_bar
 @click.option("--recipe", help="Measure MODEL as this recipe would make it, quantized while it loads.")
 @click.option("--reference", help="The unquantized model; its logits are what KLD is measured from.")
 @click.option("--text", type=click.Path(), help="UTF-8 text  [default: a reference model's held-out text]")
-@click.option("--windows", type=click.IntRange(min=1), help="Stop after this many windows  [default: the whole text]")
+@click.option("--windows", type=click.IntRange(min=1), help="How many, spread over the text  [default: all]")
 @threads_option
 @json_option
 def command(model, recipe, reference, text, windows, threads, as_json) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+# The code that an artifact's bytes come from.
+QUANTIZING = ("quant", "qbench/sources", "qbench/reference")
 # What a measurement depends on; the command line and the reports only show it.
-MEASURING = ("quant", "cpu_kernels", "gpu_kernels", "qbench/harness", "qbench/runtime", "qbench/sources")
+MEASURING = (*QUANTIZING, "cpu_kernels", "gpu_kernels", "qbench/harness", "qbench/runtime")
 CODE_SUFFIXES = (".py", ".cpp", ".h")
 
 

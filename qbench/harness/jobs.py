@@ -56,14 +56,15 @@ def reference(
 
 
 def quantize(model: str, fingerprint: str, recipe: str, folder: str, progress: Progress) -> dict[str, Any]:
-    """Write the artifact of one recipe into `folder`. returns {file: its name there}"""
+    """Write the artifact of one recipe into `folder`. returns {file: its name there, code: which wrote it}"""
+    from qbench.harness.commit import QUANTIZING, code_hash
     from quant.artifacts import write_artifact
     from quant.recipes import get_recipe
 
     plan = get_recipe(recipe)
     path = Path(folder) / ("model.gguf" if plan.container == "gguf" else "model")
     write_artifact(open_unchanged(model, fingerprint), path, recipe=plan, progress=progress)
-    return {"file": path.name}
+    return {"file": path.name, "code": code_hash(QUANTIZING)}
 
 
 def measure(

@@ -25,6 +25,9 @@ def make_record(case: dict[str, Any], metrics: dict[str, Any] | None, error: str
     from qbench.harness.commit import code_version
     from qbench.harness.machine import machine, versions
 
+    code = code_version()
+    # The worker's own: it loaded the code afresh, which may have been edited since the sweep began.
+    code |= {name: metrics[name] for name in code if metrics and name in metrics}
     return {
         "schema_version": SCHEMA_VERSION,
         "key": case_key(case),
@@ -34,7 +37,7 @@ def make_record(case: dict[str, Any], metrics: dict[str, Any] | None, error: str
         "case": case,
         "metrics": metrics,
         "machine": machine(),
-        **code_version(),
+        **code,
         "versions": versions(),
     }
 

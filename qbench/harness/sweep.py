@@ -15,15 +15,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from qbench.harness.commit import code_hash, code_version
+from qbench.harness.commit import QUANTIZING, code_hash, code_version
 from qbench.harness.job_runner import WORKER, JobFailed, run_job
 from qbench.harness.machine import available_cores, machine
 from qbench.harness.record import append_record, case_key, make_record, read_records
 from qbench.harness.suite import Suite
+from quant.artifacts.file_bytes import sha256_file
 from quant.errors import InputError
 
-# The code that an artifact's bytes come from.
-QUANTIZING = ("quant", "qbench/sources")
 STAMP = "made.json"
 
 
@@ -57,7 +56,8 @@ def run_sweep(
 ) -> SweepResult:
     """Measure what `out_dir/records.jsonl` does not hold yet, one case after another.
 
-    A case counts as measured when a row has the same case, machine and code. A case that fails is recorded with its
+    A case counts as measured when a row has the same case, machine and code; an edited text or recipe file makes
+    another case. A case that fails is recorded with its
     error, and tried again by the next run.
     raises   InputError if out_dir cannot be written or another sweep runs there, or if a model cannot be opened
     """
@@ -143,15 +143,23 @@ class _Sweep:
             "model": model,
             "fingerprint": fingerprint,
             "recipe": recipe,
+            **recipe_file(recipe),
             "cache": "dense-f32",
             "isa": os.environ.get("QBENCH_ISA", "auto"),
             "device": "cpu",
             "threads": self.suite.threads or available_cores(),
             "context": bench.longest if bench else None,
             "batch": 1,
-            "eval": self.settings("eval"),
+            "eval": self.evaluated(),
             "bench": self.settings("bench"),
         }
+
+    def evaluated(self) -> dict[str, Any] | None:
+        """The settings of `eval`, and which text lies at the path: the code makes the one that has no path."""
+        settings = self.settings("eval")
+        if settings is None or settings["text"] is None:
+            return settings
+        return settings | {"text_sha256": sha256_file(Path(settings["text"]))}
 
     def settings(self, section: str) -> dict[str, Any] | None:
         values = getattr(self.suite, section)
@@ -178,7 +186,7 @@ class _Sweep:
 
     def artifact(self, model: str, fingerprint: str, recipe: str, event: tuple) -> Path:
         """The recipe's file, written unless the one there has the same model, recipe and quantizing code."""
-        stamp = {"fingerprint": fingerprint, "recipe": recipe, "code": code_hash(QUANTIZING)}
+        stamp = {"fingerprint": fingerprint, "recipe": recipe, "code": code_hash(QUANTIZING)} | recipe_file(recipe)
         slug = re.sub(r"[^A-Za-z0-9.+-]+", "_", f"{model}-{recipe}").strip("_")
         folder = self.out_dir / "artifacts" / slug
         made = _read_stamp(folder / STAMP)
@@ -211,6 +219,11 @@ class _Sweep:
         if kind in self.counts:
             self.counts[kind] += 1
         self.on_event(SweepEvent(kind, *event, **details))
+
+
+def recipe_file(recipe: str) -> dict[str, str]:
+    """{recipe_sha256} of a recipe that is a file, which may say something else tomorrow; {} for a named one."""
+    return {"recipe_sha256": sha256_file(Path(recipe))} if recipe.endswith((".yaml", ".yml")) else {}
 
 
 def _read_stamp(path: Path) -> dict[str, Any]:

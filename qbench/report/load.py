@@ -91,7 +91,7 @@ def _ends(both: list[float] | None) -> list[tuple[str, float | None]]:
 
 def _settings(record: dict[str, Any]) -> str:
     """All that a case shares with those beside it: everything but the recipe, and the machine."""
-    shared = {name: value for name, value in record["case"].items() if name != "recipe"}
+    shared = {name: value for name, value in record["case"].items() if name not in ("recipe", "recipe_sha256")}
     return json.dumps([shared, record["machine"]["id"]], sort_keys=True)
 
 

@@ -12,6 +12,7 @@ from support.close import assert_close
 from support.data import REPO, STORIES260K, TINYSTORIES_VALID, needs_stories, needs_tinystories
 
 from qbench.harness.bench import bench
+from qbench.harness.commit import QUANTIZING, code_hash
 from qbench.harness.evaluate import evaluate, prepare, read_text
 from qbench.harness.quality import LiveLogits
 from qbench.harness.reference_logits import CachedLogits, cache_bytes, cache_path, write_cache
@@ -122,7 +123,8 @@ def test_worker_quantizes_and_measures(tmp_path):
     changed = worker({**job, "fingerprint": "0" * 64})
     assert changed.status == 1 and "changed while the sweep ran" in changed.messages[-1]["error"]
     quantized = worker({**job, "fingerprint": fingerprint})
-    assert quantized.status == 0 and quantized.messages[-1] == {"result": {"file": "model.gguf"}}
+    assert quantized.status == 0 and quantized.messages[-1]["result"]["file"] == "model.gguf"
+    assert quantized.messages[-1]["result"]["code"] == code_hash(QUANTIZING)
     settings = {"eval": None, "bench": {"pp": 8, "tg": 2, "depth": 0, "repetitions": 1}, "threads": 1}
     artifact = str(tmp_path / "model.gguf")
     measured = worker({"job": "measure", "artifact": artifact, "model": "rand:tiny", "logits": "", **settings})

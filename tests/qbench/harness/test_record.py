@@ -23,6 +23,12 @@ def test_a_row_says_what_it_takes_to_judge_it(tmp_path):
     assert {"commit", "dirty", "code", "time", "schema_version"} <= row.keys()
 
 
+def test_a_row_names_the_code_that_measured_and_not_the_one_that_writes():
+    """A worker that started after an edit ran other code than the sweep that wrote its row."""
+    row = make_record({"model": "rand:tiny"}, {"perplexity": 1.5, "commit": "c", "dirty": True, "code": "edited"})
+    assert (row["commit"], row["dirty"], row["code"]) == ("c", True, "edited")
+
+
 def test_key_is_of_the_case_alone():
     first, second = make_record({"a": 1, "b": 2}, {"x": 1}), make_record({"b": 2, "a": 1}, None, "it broke")
     assert first["key"] == second["key"] == case_key({"a": 1, "b": 2}) != case_key({"a": 1, "b": 3})

@@ -85,6 +85,26 @@ def test_artifacts_are_kept_while_what_made_them_is_the_same(tmp_path):
     assert artifact.read_text() == "first half second half of q8_0"
 
 
+def test_an_edited_recipe_file_is_another_case_and_another_artifact(tmp_path):
+    recipe = tmp_path / "mine.yaml"
+    for default in ("q8_0", "q4_0"):
+        recipe.write_text(f"container: gguf\ndefault: {default}\n")
+        assert sweep(tmp_path / "run", str(recipe)).measured == 2
+        (artifact,) = (tmp_path / "run" / "artifacts").glob("rand_tiny-*/model.gguf")
+        assert artifact.read_text() != "of the recipe before"
+        artifact.write_text("of the recipe before")
+    assert sweep(tmp_path / "run", str(recipe)).skipped == 2
+
+
+def test_an_edited_text_is_another_case(tmp_path):
+    text = tmp_path / "text.txt"
+    edited = Suite("test", ("rand:tiny",), ("q8_0",), eval=EvalSettings(str(text), 1))
+    for words in ("one text", "another text"):
+        text.write_text(words)
+        assert run_sweep(edited, tmp_path / "run", worker=STUB).measured == 1
+    assert run_sweep(edited, tmp_path / "run", worker=STUB).skipped == 1
+
+
 def test_two_sweeps_do_not_share_a_folder(tmp_path):
     def intrude(event):
         with pytest.raises(InputError, match="another sweep"):

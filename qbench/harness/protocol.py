@@ -21,7 +21,7 @@ class Protocol:
     stride: int  # tokens from one window's start to the next one's
     scored: str  # "all": every token that a window predicts, so all but its first
     bos: str  # "text-start": where the tokenizer adds one, once, before the text
-    dtype: str  # of logits and their softmax
+    dtype: str  # of the logits; their softmax is summed in float64
     num_windows: int  # windows scored, spread evenly over the text
     text_windows: int  # windows the text has; a last shorter one is dropped
     data_sha256: str  # of the text

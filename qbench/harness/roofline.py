@@ -88,7 +88,9 @@ def roofline(
         arithmetic = arithmetic_of(impls[name])
         by_arithmetic[arithmetic] = by_arithmetic.get(arithmetic, 0.0) + count
     tg_least_s = sum(moved.values()) / peaks.bytes_per_s
-    pp_least_s = sum(count / peaks.ops_per_s[arithmetic] for arithmetic, count in by_arithmetic.items())
+    pp_ops_s = sum(count / peaks.ops_per_s[arithmetic] for arithmetic, count in by_arithmetic.items())
+    weights_s = (moved["linears"] + moved["norms_and_biases"]) / peaks.bytes_per_s
+    pp_least_s = max(pp_ops_s, weights_s)  # a short prompt is bound by reading the weights once
     return {
         "pp": None if speed["ttft_ms"] is None else 1e3 * pp_least_s / speed["ttft_ms"],
         "tg": None if speed["tpot_ms"] is None else 1e3 * tg_least_s / speed["tpot_ms"],

@@ -190,7 +190,7 @@ class _Sweep:
         slug = re.sub(r"[^A-Za-z0-9.+-]+", "_", f"{model}-{recipe}").strip("_")
         folder = self.out_dir / "artifacts" / slug
         made = _read_stamp(folder / STAMP)
-        if {key: made.get(key) for key in stamp} != stamp:
+        if {key: made.get(key) for key in stamp} != stamp or not (folder / made["file"]).exists():
             fresh = self.temporary / slug
             fresh.mkdir(exist_ok=True)
             job = {
@@ -202,7 +202,8 @@ class _Sweep:
             }
             made = stamp | self.job(job, "quantize", event)
             (fresh / STAMP).write_text(json.dumps(made, indent=1) + "\n")
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder.exists():
+                os.rename(folder, self.temporary / f"{slug}.old")  # a kill leaves the old one whole or gone
             os.rename(fresh, folder)
         return folder / made["file"]
 

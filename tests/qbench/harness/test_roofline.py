@@ -49,6 +49,12 @@ def test_shares_are_least_time_over_measured_time():
     assert result["peak_ops_per_s"] == peaks.ops_per_s
 
 
+def test_a_short_prompt_is_bound_by_reading_the_weights():
+    peaks = Peaks(bytes_per_s=1e3, ops_per_s={"fp32": 1e6, "int8": 4e6, "bf16": 2e6})
+    result = roofline(TENSORS, SHAPE, IMPLS, peaks, CASE, {"ttft_ms": 1000.0, "tpot_ms": 2.0})
+    assert_close(result["pp"], (733 + 64) / 1e3, rtol=2.0**-50)
+
+
 def test_a_phase_that_was_not_measured_has_no_share():
     peaks = Peaks(bytes_per_s=1.0, ops_per_s={"fp32": 1.0, "int8": 1.0, "bf16": 1.0})
     result = roofline(TENSORS, SHAPE, IMPLS, peaks, CASE, {"ttft_ms": None, "tpot_ms": None})

@@ -1,3 +1,4 @@
+import json
 import os
 import random
 import signal
@@ -83,6 +84,16 @@ def test_artifacts_are_kept_while_what_made_them_is_the_same(tmp_path):
     (tmp_path / "records.jsonl").unlink()
     sweep(tmp_path, "q8_0")
     assert artifact.read_text() == "first half second half of q8_0"
+
+
+def test_an_artifact_that_lost_its_file_is_made_again(tmp_path):
+    sweep(tmp_path, "q8_0")
+    (tmp_path / "records.jsonl").unlink()
+    for stamp in (tmp_path / "artifacts").glob("*/made.json"):
+        lost = stamp.parent / json.loads(stamp.read_text())["file"]
+        lost.unlink()
+    assert sweep(tmp_path, "q8_0").failed == 0
+    assert lost.exists()
 
 
 def test_an_edited_recipe_file_is_another_case_and_another_artifact(tmp_path):

@@ -6,13 +6,15 @@ from typing import Any
 
 import click
 
+MAX_THREADS = 1024  # as the thread pool of cpu_kernels; far beyond it torch crashes
 UNITS = ("B", "kB", "MB", "GB", "TB")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, and nothing else.")
 
 
 def threads_option(command: Callable) -> Callable:
-    return click.option("--threads", type=click.IntRange(min=1), help="Threads to use  [default: all cores]")(command)
+    threads = click.IntRange(1, MAX_THREADS)
+    return click.option("--threads", type=threads, help="Threads to use  [default: all cores]")(command)
 
 
 def print_json(value: Any) -> None:

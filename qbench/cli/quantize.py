@@ -1,5 +1,7 @@
 """`qbench quantize MODEL --recipe R -o OUT`: write a model as one recipe says."""
 
+from pathlib import Path
+
 import click
 
 from qbench.cli.output import json_option, print_json, readable_bytes
@@ -44,6 +46,7 @@ def print_written(source, recipe, output: str, as_json: bool) -> None:
     from quant.artifacts import write_artifact
     from quant.sizes import size_summary
 
+    refuse_own_file(source, Path(output))
     with progress_bar(f"quantize {source.spec} as {recipe.name}") as update:
         path = write_artifact(source, output, recipe=recipe, progress=update)
     weights = size_summary(open_source(str(path)).tensors)
@@ -53,3 +56,12 @@ def print_written(source, recipe, output: str, as_json: bool) -> None:
     else:
         size, bits = readable_bytes(weights["size_bytes"]), weights["bits_per_weight"]
         click.echo(f"{path}: {weights['num_weights']:,} weights, {size}, {bits:.3f} bits a weight")
+
+
+def refuse_own_file(source, output: Path) -> None:
+    """raises InputError where `output` is the model itself: quantizing loses what it rounds away."""
+    from quant.errors import InputError
+
+    path = getattr(source, "path", None)  # None: a model that no file holds
+    if path is not None and output.exists() and output.samefile(path):
+        raise InputError(f"{output} is the model itself, which would be lost; write to another name")

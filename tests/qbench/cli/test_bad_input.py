@@ -32,6 +32,7 @@ from quant.recipes import RECIPES
             id="wrong container",
         ),
         pytest.param(["bench", "ref:llama", "--threads", "0"], ["--threads", "0"], id="no threads"),
+        pytest.param(["bench", "ref:llama", "--threads", "100000"], ["--threads", "1024"], id="too many threads"),
         pytest.param(["bench", "ref:llama", "-p", "0", "-n", "0"], ["nothing to measure"], id="nothing to bench"),
         pytest.param(["bench", "ref:llama", "-p", "99999"], ["99999", "context"], id="prompt past the context"),
         pytest.param(["eval", "rand:tiny", "--text", "x.txt"], ["x.txt"], id="text that is not there"),
@@ -118,6 +119,16 @@ def test_an_existing_file_survives_a_failure(qbench, tmp_path):
     truncate(model / "model.safetensors", 0.5)
     qbench("quantize", model, "--recipe", "q8_0", "-o", kept).fails_with("model.safetensors")
     assert kept.read_text() == "precious"
+
+
+@pytest.mark.parametrize("output", ["m.gguf", "link.gguf"])
+def test_a_model_is_not_written_over_itself(qbench, tmp_path, output):
+    model = tmp_path / "m.gguf"
+    assert qbench("quantize", "ref:llama", "--recipe", "q8_0", "-o", model).status == 0
+    (tmp_path / "link.gguf").hardlink_to(model)
+    before = model.read_bytes()
+    qbench("quantize", model, "--recipe", "q4_0", "-o", tmp_path / output).fails_with(output, "itself")
+    assert model.read_bytes() == before
 
 
 def test_a_bug_of_ours_shows_no_traceback(qbench, monkeypatch):

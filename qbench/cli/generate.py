@@ -48,6 +48,10 @@ def continue_text(subject, prompt: str, sampling, max_new_tokens: int, on_text: 
 
     if subject.source.tokenizer is None:
         raise InputError(f"{subject.spec} has no tokenizer, so it has no text to generate; choose a model with one")
+    try:
+        prompt.encode()
+    except UnicodeEncodeError:  # bytes of the command line that are no text arrive as lone surrogates
+        raise InputError("the prompt is not UTF-8; convert it") from None
     tokenizer = Tokenizer(subject.source.tokenizer)
     tokens = tokenizer.encode(prompt, add_bos=None if prompt else True)
     with progress_bar(f"load {subject.spec}"):

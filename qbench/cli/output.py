@@ -6,10 +6,13 @@ from typing import Any
 
 import click
 
-MAX_THREADS = 1024  # as the thread pool of cpu_kernels; far beyond it torch crashes
+from qbench.threads import MAX_THREADS
+
 UNITS = ("B", "kB", "MB", "GB", "TB")
 
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, and nothing else.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="JSON on stdout, and nothing else: one object, or one a line for tables."
+)
 
 
 def threads_option(command: Callable) -> Callable:

@@ -9,7 +9,7 @@ from qbench.harness.commit import code_version
 from qbench.harness.machine import available_cores, machine
 from qbench.harness.quality import Progress
 from qbench.harness.watched_source import WatchedSource
-from quant.errors import InputError
+from qbench.threads import check_threads
 from quant.sizes import size_summary
 from quant.source import Source
 
@@ -42,11 +42,10 @@ class Subject:
 def open_subject(
     spec: str, recipe: str | None = None, threads: int | None = None, progress: Progress | None = None
 ) -> Subject:
-    """raises InputError for a spec or recipe that is unknown, and for less than one thread"""
+    """raises InputError for a spec or recipe that is unknown, and for a number of threads that cannot run"""
     from qbench.sources import open_source
 
-    if threads is not None and threads < 1:
-        raise InputError(f"threads is {threads}, expected at least 1")
+    check_threads(threads)
     source = open_source(spec)
     if recipe is not None:
         from quant.quantize import QuantizedSource

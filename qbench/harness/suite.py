@@ -1,6 +1,7 @@
 """Suites: what a sweep measures, as YAML data, checked before anything runs."""
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import yaml
 
 from qbench.harness.speed_case import SpeedCase
+from qbench.threads import check_threads
 from quant.errors import InputError
 
 
@@ -41,8 +43,9 @@ class Suite:
                 raise InputError(f"suite {self.name}: {axis} names the same twice: {', '.join(values)}")
         if self.eval is None and self.bench is None:
             raise InputError(f"suite {self.name}: neither eval nor bench is there, so nothing would be measured")
-        if self.threads is not None and self.threads < 1:
-            raise InputError(f"suite {self.name}: threads is {self.threads}, expected at least 1")
+        check_threads(self.threads, f"suite {self.name}: ")
+        if not re.fullmatch(r"[\w][\w.+-]*", self.name):
+            raise InputError(f"suite name is {self.name!r}, expected letters, digits and . + - _ (it names a folder)")
 
 
 # key -> (types, what a reader is told)

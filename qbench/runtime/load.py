@@ -11,7 +11,7 @@ from qbench.runtime.fused import FusedLinears
 from qbench.runtime.linear import as_tensor, choose_linear, has_cpu_kernels
 from qbench.runtime.llama import Attention, Block, FeedForward, LlamaModel
 from qbench.runtime.norm import RMSNorm
-from quant.errors import InputError
+from qbench.threads import check_threads
 from quant.formats import dequantize
 from quant.models import ModelConfig
 from quant.qtensor import QTensor
@@ -33,10 +33,9 @@ def load_model(source: Source, *, impl: str = "auto", threads: int | None = None
 
 
 def set_threads(threads: int | None) -> None:
+    check_threads(threads)
     if threads is None:
         return
-    if threads < 1:
-        raise InputError(f"threads is {threads}, expected at least 1")
     torch.set_num_threads(threads)
     if has_cpu_kernels():
         importlib.import_module("cpu_kernels").set_num_threads(threads)

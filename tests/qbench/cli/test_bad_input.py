@@ -101,6 +101,22 @@ def test_unknown_suite_key(qbench, tmp_path):
     qbench("sweep", suite).fails_with("'recipe'", "recipes")
 
 
+@pytest.mark.parametrize(
+    "line, parts",
+    [("name: ../x", ["'../x'", "folder"]), ("name: s\nthreads: 100000", ["100000", "1024"])],
+    ids=["name that leaves the folder", "more threads than can run"],
+)
+def test_suite_that_cannot_run(qbench, tmp_path, line, parts):
+    suite = tmp_path / "s.yaml"
+    suite.write_text(f"{line}\nmodels: [ref:llama]\nrecipes: [q8_0]\nbench: {{}}\n")
+    qbench("sweep", suite, "-o", tmp_path / "run").fails_with(*parts)
+    assert not (tmp_path / "run").exists()
+
+
+def test_prompt_that_is_no_text(qbench):
+    qbench("generate", "ref:llama", "--prompt", "\udcff\udcfe").fails_with("UTF-8")
+
+
 def test_unknown_recipe_key(qbench, tmp_path):
     recipe = tmp_path / "r.yaml"
     recipe.write_text("container: gguf\ndefault: q8_0\nrules: [{match: '*', fromat: q8_0}]\n")

@@ -51,7 +51,7 @@ def test_leftovers_that_say_nothing_are_ignored():
 
 @pytest.mark.parametrize("threads", [0, -2])
 def test_fewer_threads_than_one(threads):
-    with pytest.raises(InputError, match=f"threads is {threads}, expected at least 1"):
+    with pytest.raises(InputError, match=f"threads is {threads}, expected 1 to 1024"):
         load_model(ArraySource(llama_config(), {}), threads=threads)
 
 

@@ -107,7 +107,7 @@ def test_a_text_is_needed_and_must_be_text(tmp_path):
 
 @pytest.mark.parametrize("threads", [0, -1])
 def test_threads_below_one(threads):
-    with pytest.raises(InputError, match="expected at least 1"):
+    with pytest.raises(InputError, match="expected 1 to 1024"):
         bench("rand:tiny", threads=threads)
 
 

@@ -7,13 +7,18 @@ from typing import ClassVar
 import numpy as np
 
 from quant.errors import InputError
+from quant.formats.encoder import find_encoder
+from quant.formats.importance import importance_blocks
 from quant.qtensor import QTensor
+
+EFFORTS = ("fast", "best")  # how long a format's search may take; one that searches nothing has the same for both
 
 
 class Format(ABC):
     """A storage format with its slow, obvious NumPy codec.
 
-    The `_ref` methods are the truth that every kernel is compared with.
+    The `_ref` methods are the truth that every kernel is compared with; `quantize` is the fastest way to the
+    same bytes that this machine has.
     """
 
     name: str
@@ -45,6 +50,15 @@ class Format(ABC):
     def dequantize_ref(self, qtensor: QTensor) -> np.ndarray:
         """QTensor -> float32 of its logical shape."""
 
+    def quantize(self, weight: np.ndarray, *, importance: np.ndarray | None = None, effort: str = "fast") -> QTensor:
+        """weight [..., K] float32 -> QTensor of the same logical shape, bit for bit that of `quantize_ref`.
+
+        importance   [K] float32 >= 0: how much an error in each input feature costs, as a factor of its square
+                     (the mean of the squared inputs, as in llama.cpp's imatrix); None: all the same
+        effort       "fast", or "best" for a longer search; formats that search nothing look at neither
+        """
+        return self.quantize_ref(weight)
+
 
 # Weights converted at a time, so that peak memory does not grow with the tensor. 256 KiB of float32: fewer and
 # NumPy's cost a call shows (Q4_K at a third of the speed with 8 Ki weights), more and nothing is gained.
@@ -67,8 +81,10 @@ class BlockFormat(Format):
     finite_only: ClassVar[bool] = True  # NaN and inf have no code; False where the format keeps them
 
     @abstractmethod
-    def quantize_blocks(self, blocks: np.ndarray) -> np.ndarray:
-        """blocks [B, block_size] float32 -> uint8 [B, block_bytes]"""
+    def quantize_blocks(
+        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
+    ) -> np.ndarray:
+        """blocks [B, block_size] float32, importance of the same shape, in (0, 1] -> uint8 [B, block_bytes]"""
 
     @abstractmethod
     def dequantize_blocks(self, data: np.ndarray) -> np.ndarray:
@@ -82,18 +98,41 @@ class BlockFormat(Format):
         self.check_row(rows_of(shape)[1])
         return int(np.prod(shape, dtype=np.int64)) // self.block_size * self.block_bytes
 
-    def quantize_ref(self, weight: np.ndarray) -> QTensor:
-        rows, row_size = rows_of(weight.shape)
-        self.check_row(row_size)
-        blocks = weight.reshape(-1, self.block_size)
+    def quantize_ref(
+        self, weight: np.ndarray, *, importance: np.ndarray | None = None, effort: str = "fast"
+    ) -> QTensor:
+        blocks, importance = self._checked(weight, importance, effort)
         data = np.empty((len(blocks), self.block_bytes), dtype=np.uint8)
         for chunk in self._chunks(len(blocks)):
             block = np.ascontiguousarray(blocks[chunk], dtype=np.float32)
-            if self.finite_only and not np.isfinite(block).all():
-                raise InputError(f"{self.name} holds finite weights, got NaN or inf; check the source")
-            data[chunk] = self.quantize_blocks(block)
-        row_bytes = row_size // self.block_size * self.block_bytes
-        return QTensor(self.name, tuple(weight.shape), {"blocks": data.reshape(*rows, row_bytes)})
+            self._check_finite(block)
+            of_block = None
+            if importance is not None:
+                of_block = importance[np.arange(chunk.start, chunk.start + len(block)) % len(importance)]
+            data[chunk] = self.quantize_blocks(block, of_block, effort)
+        return self._qtensor(weight.shape, data)
+
+    def quantize(self, weight: np.ndarray, *, importance: np.ndarray | None = None, effort: str = "fast") -> QTensor:
+        encode = find_encoder(self.name)
+        if encode is None:
+            return self.quantize_ref(weight, importance=importance, effort=effort)
+        blocks, importance = self._checked(weight, importance, effort)
+        blocks = np.ascontiguousarray(blocks, dtype=np.float32)
+        try:
+            data = encode(blocks, importance, effort)
+        except ValueError:
+            self._check_finite(blocks)
+            raise
+        return self._qtensor(weight.shape, data)
+
+    def encode_blocks(
+        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
+    ) -> np.ndarray:
+        """`quantize_blocks` by the fastest way that this machine has."""
+        encode = find_encoder(self.name)
+        if encode is None:
+            return self.quantize_blocks(blocks, importance, effort)
+        return encode(blocks, importance, effort)
 
     def dequantize_ref(self, qtensor: QTensor) -> np.ndarray:
         data = qtensor.parts["blocks"]
@@ -110,3 +149,24 @@ class BlockFormat(Format):
     def _chunks(self, num_blocks: int) -> Iterator[slice]:
         step = CHUNK_WEIGHTS // self.block_size
         return (slice(start, start + step) for start in range(0, num_blocks, step))
+
+    def _checked(
+        self, weight: np.ndarray, importance: np.ndarray | None, effort: str
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """(blocks [B, block_size], importance [K // block_size, block_size] or None) of what a user gave."""
+        if effort not in EFFORTS:
+            raise ValueError(f"effort: got {effort!r}, expected one of {', '.join(EFFORTS)}")
+        row_size = rows_of(weight.shape)[1]
+        self.check_row(row_size)
+        if importance is not None:
+            importance = importance_blocks(importance, row_size, self.block_size)
+        return weight.reshape(-1, self.block_size), importance
+
+    def _check_finite(self, blocks: np.ndarray) -> None:
+        if self.finite_only and not np.isfinite(blocks).all():
+            raise InputError(f"{self.name} holds finite weights, got NaN or inf; check the source")
+
+    def _qtensor(self, shape: tuple[int, ...], data: np.ndarray) -> QTensor:
+        rows, row_size = rows_of(shape)
+        row_bytes = row_size // self.block_size * self.block_bytes
+        return QTensor(self.name, tuple(shape), {"blocks": data.reshape(*rows, row_bytes)})

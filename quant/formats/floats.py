@@ -14,7 +14,9 @@ class F32(BlockFormat):
     block_bytes = 4
     finite_only = False
 
-    def quantize_blocks(self, blocks: np.ndarray) -> np.ndarray:
+    def quantize_blocks(
+        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
+    ) -> np.ndarray:
         return blocks.astype("<f4", copy=False).view(np.uint8)
 
     def dequantize_blocks(self, data: np.ndarray) -> np.ndarray:
@@ -29,7 +31,9 @@ class F16(BlockFormat):
     block_size = 1
     block_bytes = 2
 
-    def quantize_blocks(self, blocks: np.ndarray) -> np.ndarray:
+    def quantize_blocks(
+        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
+    ) -> np.ndarray:
         absmax = np.abs(blocks).max(initial=0)
         if absmax > HALF_MAX:
             raise InputError(f"f16 holds magnitudes up to {HALF_MAX:.0f}, got {absmax:.6g}; use bf16 or f32")
@@ -54,7 +58,9 @@ class BF16(BlockFormat):
     block_bytes = 2
     finite_only = False
 
-    def quantize_blocks(self, blocks: np.ndarray) -> np.ndarray:
+    def quantize_blocks(
+        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
+    ) -> np.ndarray:
         bits = blocks.view(np.uint32)
         rounded = bits + 0x7FFF + (bits >> 16 & 1)  # ties go to the even upper half
         quiet_nan = bits | 0x00400000  # a NaN of low bits only must not become inf

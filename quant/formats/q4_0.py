@@ -22,7 +22,9 @@ class Q4_0(BlockFormat):
     block_size = 32
     block_bytes = 18
 
-    def quantize_blocks(self, blocks: np.ndarray) -> np.ndarray:
+    def quantize_blocks(
+        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
+    ) -> np.ndarray:
         d, q = codes_of_signed_max(blocks, half_range=8)
         return np.concatenate([half_bytes(d), pack_nibbles(q)], axis=1)
 

@@ -23,7 +23,9 @@ class Q4_K(BlockFormat):
     block_size = 256
     block_bytes = 144
 
-    def quantize_blocks(self, blocks: np.ndarray) -> np.ndarray:
+    def quantize_blocks(
+        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
+    ) -> np.ndarray:
         k = quantize_k_affine(blocks, qmax=15)
         qs = pack_nibbles(k.q.reshape(-1, 4, 64)).reshape(-1, 128)
         return np.concatenate([half_bytes(k.d), half_bytes(k.dmin), pack_k_scales(k.scales, k.minima), qs], axis=1)

@@ -21,7 +21,9 @@ class Q5_1(BlockFormat):
     block_size = 32
     block_bytes = 24
 
-    def quantize_blocks(self, blocks: np.ndarray) -> np.ndarray:
+    def quantize_blocks(
+        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
+    ) -> np.ndarray:
         # Outside +-HALF_MAX neither d nor m is a float16; such weights saturate.
         blocks = np.clip(blocks, -HALF_MAX, HALF_MAX)
         m = blocks.min(axis=1)

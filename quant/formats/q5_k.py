@@ -23,7 +23,9 @@ class Q5_K(BlockFormat):
     block_size = 256
     block_bytes = 176
 
-    def quantize_blocks(self, blocks: np.ndarray) -> np.ndarray:
+    def quantize_blocks(
+        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
+    ) -> np.ndarray:
         k = quantize_k_affine(blocks, qmax=31)
         qh = np.packbits(k.q >> 4, axis=1, bitorder="little")[:, 0]  # [B, 32]
         qs = pack_nibbles((k.q & 15).reshape(-1, 4, 64)).reshape(-1, 128)

@@ -26,7 +26,9 @@ class Q6_K(BlockFormat):
     block_size = 256
     block_bytes = 210
 
-    def quantize_blocks(self, blocks: np.ndarray) -> np.ndarray:
+    def quantize_blocks(
+        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
+    ) -> np.ndarray:
         limit = 128 * HALF_MAX  # beyond it d is no float16; such weights saturate
         x = np.clip(blocks, -limit, limit).reshape(-1, 16, 16)
         d, scales = _eight_bits(fit_scale(x.reshape(-1, 16), half_range=32).reshape(-1, 16))

@@ -20,7 +20,9 @@ class Q8_0(BlockFormat):
     block_size = 32
     block_bytes = 34
 
-    def quantize_blocks(self, blocks: np.ndarray) -> np.ndarray:
+    def quantize_blocks(
+        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
+    ) -> np.ndarray:
         absmax = np.abs(blocks).T.copy().max(axis=0)  # NumPy takes twice as long over a short last axis
         d = np.minimum(absmax / np.float32(127), HALF_MAX)
         # Codes come from the unrounded d: the bytes are then those of ggml's reference.

@@ -1,6 +1,6 @@
 """QTensor: a weight as its format stores it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,11 +13,13 @@ class QTensor:
     shape    logical shape: [N, K] for a linear's weight (out x in features), [N] for a norm
     parts    named arrays; the first axis of each is the first axis of `shape`, so rows can be
              selected, permuted and split without knowing the format
+    shared   named arrays of the whole tensor: the group of each input feature, the scale of its inputs
     """
 
     format: str
     shape: tuple[int, ...]
     parts: dict[str, np.ndarray]
+    shared: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for part, array in self.parts.items():
@@ -26,7 +28,7 @@ class QTensor:
 
     @property
     def size_bytes(self) -> int:
-        return sum(array.nbytes for array in self.parts.values())
+        return sum(array.nbytes for array in (*self.parts.values(), *self.shared.values()))
 
     @property
     def num_weights(self) -> int:
@@ -35,4 +37,4 @@ class QTensor:
     def take_rows(self, index: np.ndarray) -> "QTensor":
         """The rows of `index` in that order, bytes untouched: RoPE permutations, fused QKV splits."""
         parts = {part: np.ascontiguousarray(array[index]) for part, array in self.parts.items()}
-        return QTensor(self.format, (len(index), *self.shape[1:]), parts)
+        return QTensor(self.format, (len(index), *self.shape[1:]), parts, self.shared)

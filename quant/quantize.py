@@ -10,7 +10,7 @@ import numpy as np
 
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
-from quant.methods import Layer, get_method
+from quant.methods import Layer
 from quant.qtensor import QTensor
 from quant.recipes import Recipe
 from quant.source import Source, TensorInfo, TokenizerInfo
@@ -32,8 +32,8 @@ class QuantizedSource:
         self.spec = source.spec
         self.source = source
         self.recipe = recipe
-        self._method = get_method(recipe.method)
-        if self._method.needs_calibration:
+        self._method = recipe.make_method()
+        if self._method.needs:
             raise InputError(f"recipe {recipe.name}: method {recipe.method} needs calibration, not a tensor at a time")
         self.plan = recipe.plan(source)
         self.tensors: Mapping[str, TensorInfo] = {
@@ -81,6 +81,7 @@ def convert(source: QTensor, wanted: str, quantize: Callable[[np.ndarray], QTens
             source.format,
             (rows.stop - start, *source.shape[1:]),
             {part: array[rows] for part, array in source.parts.items()},
+            source.shared,
         )
         for part, array in quantize(dequantize(chunk)).parts.items():
             if part not in parts:

@@ -43,18 +43,25 @@ class FusedLinears:
 def _runs_of_equal_format(qtensors: Sequence[QTensor]) -> list[list[QTensor]]:
     runs: list[list[QTensor]] = []
     for qtensor in qtensors:
-        if runs and runs[-1][0].format == qtensor.format:
+        if runs and runs[-1][0].format == qtensor.format and _share_alike(runs[-1][0], qtensor):
             runs[-1].append(qtensor)
         else:
             runs.append([qtensor])
     return runs
 
 
+def _share_alike(one: QTensor, other: QTensor) -> bool:
+    """Whether what belongs to a whole tensor is equal in both, so that they may become one."""
+    return one.shared.keys() == other.shared.keys() and all(
+        np.array_equal(array, other.shared[name]) for name, array in one.shared.items()
+    )
+
+
 def concat_rows(qtensors: Sequence[QTensor]) -> QTensor:
-    """The rows of all, one below the other; formats and row sizes are equal."""
+    """The rows of all, one below the other; formats, row sizes and shared arrays are equal."""
     first = qtensors[0]
     if len(qtensors) == 1:
         return first
     parts = {part: np.concatenate([qtensor.parts[part] for qtensor in qtensors]) for part in first.parts}
     num_rows = sum(qtensor.shape[0] for qtensor in qtensors)
-    return QTensor(first.format, (num_rows, *first.shape[1:]), parts)
+    return QTensor(first.format, (num_rows, *first.shape[1:]), parts, first.shared)

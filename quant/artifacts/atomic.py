@@ -20,9 +20,9 @@ def atomic_file(
     needed_bytes   asked of the disk before the work instead of after it
     raises         InputError for a missing or unwritable folder, an existing `path` that is something else, a full disk
     """
-    with _temporary(path, replaces, needed_bytes) as temp:
+    with temporary_path(path, replaces, needed_bytes) as temp:
         yield temp
-        _fsync(temp)
+        fsync(temp)
         os.replace(temp, path)
 
 
@@ -32,12 +32,12 @@ def atomic_dir(path: Path, *, replaces: Callable[[Path], bool], needed_bytes: in
 
     A directory cannot be replaced in one rename, so an old one steps aside first and comes back on failure.
     """
-    with _temporary(path, replaces, needed_bytes) as temp:
+    with temporary_path(path, replaces, needed_bytes) as temp:
         temp.mkdir()
         yield temp
         for file in sorted(temp.iterdir()):
-            _fsync(file)
-        _fsync(temp)
+            fsync(file)
+        fsync(temp)
         aside = path.with_name(f".{path.name}.old-{os.getpid()}")
         had_old = path.exists()
         if had_old:
@@ -53,7 +53,11 @@ def atomic_dir(path: Path, *, replaces: Callable[[Path], bool], needed_bytes: in
 
 
 @contextmanager
-def _temporary(path: Path, replaces: Callable[[Path], bool], needed_bytes: int) -> Iterator[Path]:
+def temporary_path(path: Path, replaces: Callable[[Path], bool], needed_bytes: int) -> Iterator[Path]:
+    """Yields a free name in the folder of `path`, for a file or a directory, and removes what is there at the end.
+
+    raises   InputError as `atomic_file`, and for every OSError of the block
+    """
     folder = path.parent
     if not folder.is_dir():
         raise InputError(f"{path}: the folder {folder} does not exist; make it first")
@@ -67,7 +71,7 @@ def _temporary(path: Path, replaces: Callable[[Path], bool], needed_bytes: int) 
     temp = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
         yield temp
-        _fsync(folder)
+        fsync(folder)
     except OSError as error:
         raise InputError(f"{path}: cannot write: {_reason(error)}") from error
     finally:
@@ -86,7 +90,8 @@ def _reason(error: OSError) -> str:
     return error.strerror or f"{error} (is the disk full?)"
 
 
-def _fsync(path: Path) -> None:
+def fsync(path: Path) -> None:
+    """Waits until the file's bytes, or the directory's entries, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

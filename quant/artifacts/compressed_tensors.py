@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from quant.errors import InputError
-from quant.formats import FORMATS, IntGroupFormat
+from quant.formats import IntGroupFormat, get_format
 
 QUANT_METHOD, PACKED = "compressed-tensors", "pack-quantized"
 PACKED_PARTS = {"weight_packed": "I32", "weight_scale": "F16"}  # part of the QTensor -> safetensors dtype
@@ -26,13 +26,13 @@ def weight_args(fmt: IntGroupFormat) -> dict[str, Any]:
 def quantization_config(formats: Mapping[str, str]) -> dict[str, Any]:
     """formats: canonical name of every linear's weight -> format name."""
     modules = {name.removesuffix(".weight"): fmt for name, fmt in formats.items()}
-    packed = sorted({fmt for fmt in modules.values() if isinstance(FORMATS[fmt], IntGroupFormat)})
+    packed = sorted({fmt for fmt in modules.values() if isinstance(get_format(fmt), IntGroupFormat)})
     groups = {}
     for number, fmt in enumerate(packed):
         members = [module for module, other in modules.items() if other == fmt]
         groups[f"group_{number}"] = {
             "targets": ["Linear"] if len(packed) == 1 else members,
-            "weights": weight_args(FORMATS[fmt]),
+            "weights": weight_args(get_format(fmt)),
             "input_activations": None,
             "output_activations": None,
         }
@@ -71,10 +71,13 @@ def packed_formats(config: Mapping[str, Any], where: str) -> list[IntGroupFormat
 def _format(group: Any, where: str) -> IntGroupFormat:
     args = group.get("weights") if isinstance(group, Mapping) else None
     if isinstance(args, Mapping) and not group.get("input_activations") and not group.get("output_activations"):
-        for fmt in FORMATS.values():
-            if isinstance(fmt, IntGroupFormat):
-                wanted = weight_args(fmt)
-                if {key: args.get(key, wanted[key] if key == "dynamic" else None) for key in wanted} == wanted:
-                    return fmt
-    known = ", ".join(name for name, fmt in FORMATS.items() if isinstance(fmt, IntGroupFormat))
-    raise InputError(f"{where}: quantization_config asks for {args!r:.200}, which is none of {known}")
+        group_size = f"g{args['group_size']}" if args.get("group_size") else ""
+        fmt = IntGroupFormat.parse(f"w{args.get('num_bits')}{group_size}{'' if args.get('symmetric') else '-asym'}")
+        if fmt is not None:
+            wanted = weight_args(fmt)
+            if {key: args.get(key, wanted[key] if key == "dynamic" else None) for key in wanted} == wanted:
+                return fmt
+    raise InputError(
+        f"{where}: quantization_config asks for {args!r:.200}; "
+        "read here: integers of 2, 3, 4 or 8 bits, by channel or by group"
+    )

@@ -58,6 +58,14 @@ def read_header(path: Path) -> GGUFHeader:
         raise InputError(f"{path}: cannot read: {error.strerror}") from error
 
 
+def is_gguf(path: Path) -> bool:
+    """True for a file that starts as GGUF does, the only kind that is written over."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
 def _parse(cursor: Cursor, path: Path) -> GGUFHeader:
     magic = cursor.take(len(MAGIC), "magic")
     if magic != MAGIC:

@@ -27,7 +27,7 @@ class GGUFSource:
     def __init__(self, path: Path, spec: str | None = None) -> None:
         self.spec = spec or str(path)
         self.path = path
-        self._paths = shard_paths(path)
+        self.paths = shard_paths(path)  # every file of the model
         header = read_shards(path)
         self.metadata = header.metadata
         self.config = _config(header.metadata, header.tensors, str(path))
@@ -44,7 +44,7 @@ class GGUFSource:
         return qtensor.take_rows(rows_to_halves(qtensor.shape[0], heads)) if heads else qtensor
 
     def fingerprint(self) -> str:
-        return combine([sha256_file(path) for path in self._paths])
+        return combine([sha256_file(path) for path in self.paths])
 
 
 def read_tensor(tensor: GGUFTensor) -> QTensor:

@@ -1,6 +1,7 @@
 """One model in one GGUF file or in several named NAME-00001-of-0000N.gguf."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,42 @@ from quant.artifacts.gguf_header import GGUFHeader, read_header
 from quant.errors import InputError
 
 SHARD_NAME = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+MAX_SHARDS = (1 << 16) - 1  # split.count is a uint16
+
+
+def shard_path(path: Path, number: int, count: int) -> Path:
+    """NAME.gguf -> NAME-00002-of-00003.gguf; numbers run from 1."""
+    return path.with_name(f"{path.stem}-{number:05d}-of-{count:05d}.gguf")
+
+
+def first_shard(path: Path) -> Path:
+    """The first file of the set that `path` is named after, or `path` itself."""
+    match = SHARD_NAME.fullmatch(path.name)
+    return path if match is None else path.with_name(f"{match['stem']}-00001-of-{match['count']}.gguf")
+
+
+def shard_sizes(tensor_bytes: Sequence[int], max_bytes: int) -> list[int]:
+    """How many tensors each shard takes, in order: as many as fit, and one at least.
+
+    tensor_bytes   of each tensor with its padding; the header comes on top, as in llama.cpp's gguf-split
+    raises         InputError where that makes more shards than their names can count
+    """
+    counts, filled = [0], 0
+    for size in tensor_bytes:
+        if counts[-1] and filled + size > max_bytes:
+            counts.append(0)
+            filled = 0
+        counts[-1] += 1
+        filled += size
+    if len(counts) > MAX_SHARDS:
+        raise InputError(f"shards of {max_bytes} bytes would be {len(counts)}, at most {MAX_SHARDS}; make them larger")
+    return counts
+
+
+def shards_named(path: Path) -> list[Path]:
+    """Every existing file NAME-*-of-*.gguf of NAME.gguf, whatever its count; first shards come first."""
+    found = [(match, file) for file in path.parent.glob("*.gguf") if (match := SHARD_NAME.fullmatch(file.name))]
+    return [file for _, file in sorted((int(m["number"]), file) for m, file in found if m["stem"] == path.stem)]
 
 
 def shard_paths(path: Path) -> list[Path]:

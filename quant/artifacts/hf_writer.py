@@ -13,7 +13,7 @@ from quant.artifacts.progress import Progress, each_tensor
 from quant.artifacts.safetensors_writer import SHARD_BYTES, Entry, SafetensorsWriter, safetensors_writer
 from quant.artifacts.tensor_hash import TensorHashes, hash_tensor
 from quant.errors import InputError
-from quant.formats import FORMATS, IntGroupFormat
+from quant.formats import IntGroupFormat, get_format
 from quant.formats.int_packing import packed_words
 from quant.models import EMBEDDING
 from quant.qtensor import QTensor
@@ -47,7 +47,7 @@ def write_hf(
 def check_formats(source: Source) -> None:
     """raises InputError if a Hugging Face directory has no place for a format of the source."""
     for name, info in source.tensors.items():
-        packed = isinstance(FORMATS[info.format], IntGroupFormat)
+        packed = isinstance(get_format(info.format), IntGroupFormat)
         if not packed and info.format not in DTYPE_OF_FORMAT:
             raise InputError(f"a Hugging Face directory cannot hold {info.format} ({name}); write a .gguf file")
         if packed and (name == EMBEDDING or len(info.shape) != 2):
@@ -59,13 +59,13 @@ def hf_config(source: Source) -> dict[str, Any]:
     config = {key: value for key, value in source.config.items() if key not in ("quantization_config", "dtype")}
     config["torch_dtype"] = TORCH_DTYPE[source.tensors[EMBEDDING].format]
     linears = {name: info.format for name, info in source.tensors.items() if len(info.shape) == 2 and name != EMBEDDING}
-    if any(isinstance(FORMATS[fmt], IntGroupFormat) for fmt in linears.values()):
+    if any(isinstance(get_format(fmt), IntGroupFormat) for fmt in linears.values()):
         config["quantization_config"] = quantization_config(linears)
     return config
 
 
 def _entries(name: str, shape: tuple[int, ...], fmt: str) -> list[Entry]:
-    codec = FORMATS[fmt]
+    codec = get_format(fmt)
     if not isinstance(codec, IntGroupFormat):
         return [Entry(name, DTYPE_OF_FORMAT[fmt], shape)]
     num_rows, row_size = shape

@@ -1,6 +1,6 @@
 """The manifest: how an artifact came to be and what is in it, tensor by tensor.
 
-It lies inside a directory as `qbench.json` and beside a GGUF file as `NAME.gguf.qbench.json`. Not inside the GGUF
+It lies inside a directory as `qbench.json` and beside a GGUF file, the first of several, as `NAME.gguf.qbench.json`. Not inside the GGUF
 file: metadata precedes the data there, and hashes are known only after the data has streamed past; and so the file
 stays byte for byte the same whichever version of which library wrote it.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from quant.artifacts.atomic import atomic_file
+from quant.artifacts.gguf_shards import first_shard
 from quant.artifacts.json_file import read_json
 from quant.artifacts.tensor_hash import TensorHashes
 from quant.sizes import size_summary
@@ -23,7 +24,9 @@ VERSIONS_OF = ("qbench-llm", "numpy", "gguf", "tokenizers")
 
 def manifest_path(artifact: Path) -> Path:
     """Where the manifest of an artifact lies, whether it exists or not."""
-    return artifact.with_name(f"{artifact.name}.{MANIFEST}") if artifact.suffix == ".gguf" else artifact / MANIFEST
+    if artifact.suffix != ".gguf":
+        return artifact / MANIFEST
+    return artifact.with_name(f"{first_shard(artifact).name}.{MANIFEST}")
 
 
 def build_manifest(

@@ -10,8 +10,8 @@ TensorHashes = dict[str, str]  # canonical tensor name -> sha256 hex of its part
 
 
 def hash_tensor(qtensor: QTensor) -> str:
-    """sha256 hex over the bytes of the parts in order."""
+    """sha256 hex over the bytes of the parts in order, then of the shared arrays."""
     digest = hashlib.sha256()
-    for array in qtensor.parts.values():
+    for array in (*qtensor.parts.values(), *qtensor.shared.values()):
         digest.update(np.ascontiguousarray(array))
     return digest.hexdigest()

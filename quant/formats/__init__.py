@@ -1,5 +1,7 @@
 """Every storage format by name."""
 
+from functools import lru_cache
+
 import numpy as np
 
 from quant.errors import InputError
@@ -19,29 +21,30 @@ __all__ = ["FORMATS", "BlockFormat", "Format", "IntGroupFormat", "dequantize", "
 
 BLOCK_FORMATS = (F32, F16, BF16, Q8_0, Q4_0, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K)
 
-# name, bits, group_size (None: one scale per output channel)
-INT_GROUP_ROWS = (
-    ("w8", 8, None),
-    ("w4g128", 4, 128),
-    ("w3g128", 3, 128),
-)
+# Those that recipes name; get_format also takes every other name of the grammar in int_group.
+INT_GROUP_NAMES = ("w8", "w4g128", "w4g128-asym", "w3g128")
 
 FORMATS: dict[str, Format] = {
     **{cls.name: cls() for cls in BLOCK_FORMATS},
-    **{row[0]: IntGroupFormat(*row) for row in INT_GROUP_ROWS},
+    **{name: IntGroupFormat.parse(name) for name in INT_GROUP_NAMES},
 }
 
 _BY_GGUF_TYPE = {fmt.gguf_type: fmt for fmt in FORMATS.values() if fmt.gguf_type is not None}
 
 
+@lru_cache
 def get_format(name: str) -> Format:
     """The format of this name.
 
     raises   InputError for an unknown name
     """
-    if name not in FORMATS:
-        raise InputError(f"unknown format {name!r}, expected one of {', '.join(FORMATS)}")
-    return FORMATS[name]
+    fmt = FORMATS.get(name) or IntGroupFormat.parse(name)
+    if fmt is None:
+        raise InputError(
+            f"unknown format {name!r}, expected one of {', '.join(FORMATS)}, "
+            "or integers as w{2,3,4,8}, g and a group size, -asym: w3g64-asym"
+        )
+    return fmt
 
 
 def format_of_gguf_type(gguf_type: int) -> Format:

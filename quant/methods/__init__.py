@@ -1,19 +1,27 @@
 """Every quantization method by name."""
 
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
 from quant.errors import InputError
 from quant.methods.base import Layer, Method
 from quant.methods.rtn import Rtn
 
-__all__ = ["METHODS", "Layer", "Method", "get_method"]
+__all__ = ["METHODS", "Layer", "Method", "make_method"]
 
-METHODS: dict[str, Method] = {method.name: method for method in (Rtn(),)}
+METHODS: dict[str, type[Method]] = {method.name: method for method in (Rtn,)}
 
 
-def get_method(name: str) -> Method:
-    """The method of this name.
+def make_method(name: str, options: Mapping[str, Any]) -> Method:
+    """The method of this name with these options.
 
-    raises   InputError for an unknown name
+    raises   InputError for an unknown name, an unknown option or a value that the method refuses
     """
     if name not in METHODS:
         raise InputError(f"unknown method {name!r}, expected one of {', '.join(METHODS)}")
-    return METHODS[name]
+    known = [field.name for field in fields(METHODS[name])]
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise InputError(f"method {name} has no option {', '.join(unknown)}; it has {', '.join(known) or 'none'}")
+    return METHODS[name](**options)

@@ -2,31 +2,46 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
+from quant.calibration.stats import InputStats
+from quant.models import ModelConfig
 from quant.qtensor import QTensor
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What is quantized at one time: a decoder layer's linears, or any other set of tensors."""
+    """What is quantized at one time: the linears of a decoder layer that share a method, or any other set of tensors.
 
-    weights: Mapping[str, np.ndarray]  # canonical name -> [..., K] float32
-    formats: Mapping[str, str]  # canonical name -> format name
+    weights  canonical name -> [..., K] float32
+    formats  canonical name -> format name, of weights and vectors
+    vectors  canonical name -> [N] float32: norms and biases of the same decoder layer, which a method may fold into
+    config   the model's; None where the tensors are no part of a decoder layer
+    """
+
+    weights: Mapping[str, np.ndarray]
+    formats: Mapping[str, str]
+    vectors: Mapping[str, np.ndarray] = field(default_factory=dict)
+    config: ModelConfig | None = None
 
 
 class Method(ABC):
-    """An algorithm from float weights to a format's codes: a pure function of weights and statistics."""
+    """An algorithm from float weights to a format's codes: a pure function of weights and statistics.
+
+    Subclasses are frozen dataclasses whose fields are the method's options.
+    needs   which statistics of `InputStats` it reads: "absmax", "imatrix", "hessian", "sample"; empty: none
+    """
 
     name: ClassVar[str]
-    needs_calibration: ClassVar[bool]
+    needs: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
-    def quantize_layer(self, layer: Layer, stats: Mapping[str, Any]) -> dict[str, QTensor]:
-        """Every weight of the layer in its format.
+    def quantize_layer(self, layer: Layer, stats: Mapping[str, InputStats]) -> dict[str, QTensor]:
+        """Every weight of the layer in its format, and those vectors that the method changed.
 
-        stats   canonical name -> calibration statistics of that linear's input; empty without calibration
+        stats    canonical name -> statistics of that linear's input; empty for a method that needs none
+        raises   InputError for weights or statistics that the method cannot work with
         """

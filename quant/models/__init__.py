@@ -2,8 +2,10 @@
 
 from quant.models.architectures import ARCHITECTURES, EMBEDDING, FINAL_NORM, HEAD, Architecture
 from quant.models.config import ModelConfig
+from quant.models.mla import MlaConfig
+from quant.models.moe import MoeConfig
 from quant.models.rope import RopeConfig
-from quant.models.tensors import ExpectedTensor, expected_tensors, is_leftover
+from quant.models.tensors import ExpectedTensor, expected_tensors, is_leftover, split_name
 
 __all__ = [
     "ARCHITECTURES",
@@ -12,8 +14,11 @@ __all__ = [
     "HEAD",
     "Architecture",
     "ExpectedTensor",
+    "MlaConfig",
     "ModelConfig",
+    "MoeConfig",
     "RopeConfig",
     "expected_tensors",
     "is_leftover",
+    "split_name",
 ]

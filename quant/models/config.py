@@ -6,6 +6,8 @@ from typing import Any
 
 from quant.errors import InputError
 from quant.models.architectures import ARCHITECTURES, Architecture
+from quant.models.mla import MlaConfig
+from quant.models.moe import MoeConfig
 from quant.models.rope import RopeConfig
 from quant.models.values import count, flag, number, token_ids
 from quant.source import Source
@@ -33,6 +35,8 @@ class ModelConfig:
     attention_bias: bool
     mlp_bias: bool
     eos_token_ids: tuple[int, ...]
+    moe: MoeConfig | None = None
+    mla: MlaConfig | None = None
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -56,9 +60,28 @@ class ModelConfig:
         return self.num_kv_heads * self.head_dim
 
     @property
+    def attention_out_size(self) -> int:
+        """Width of what the attention's heads give the output projection."""
+        return self.num_heads * self.mla.v_head_dim if self.mla else self.q_size
+
+    @property
+    def kv_b_size(self) -> int:
+        """Rows of MLA's projection from the latent to every head's unrotated key and value."""
+        return self.num_heads * (self.mla.qk_nope_head_dim + self.mla.v_head_dim)
+
+    @property
+    def rope_dim(self) -> int:
+        """Entries of a head that are rotated."""
+        return self.mla.qk_rope_head_dim if self.mla else self.head_dim
+
+    @property
     def has_head(self) -> bool:
         """Whether the output head has a tensor of its own."""
         return not self.tie_word_embeddings
+
+    def layer_kind(self, layer: int) -> str:
+        """ "moe" for a layer of routed experts, "dense" for one of a plain feed-forward net"""
+        return "moe" if self.moe and layer >= self.moe.num_dense_layers else "dense"
 
     @classmethod
     def of(cls, source: Source) -> "ModelConfig":
@@ -79,18 +102,21 @@ class ModelConfig:
     @classmethod
     def _from_hf(cls, config: Mapping[str, Any]) -> "ModelConfig":
         architecture = _architecture(config)
+        _refuse_windows(config)
         activation = ACTIVATIONS[0] if config.get("hidden_act") is None else config["hidden_act"]
         if activation not in ACTIVATIONS:
             raise InputError(f"hidden_act {activation!r} is not supported; known: {', '.join(ACTIVATIONS)}")
         hidden_size = count(config, "hidden_size")
         num_heads = count(config, "num_attention_heads")
+        mla = MlaConfig.from_hf(config) if architecture.has_mla else None
+        experts_key = architecture.num_experts_key
         return cls(
             architecture=architecture,
             hidden_size=hidden_size,
             num_layers=count(config, "num_hidden_layers"),
             num_heads=num_heads,
             num_kv_heads=count(config, "num_key_value_heads", num_heads),
-            head_dim=_head_dim(config, hidden_size, num_heads),
+            head_dim=mla.qk_head_dim if mla else _head_dim(config, hidden_size, num_heads),
             ffn_size=count(config, "intermediate_size"),
             vocab_size=count(config, "vocab_size"),
             max_positions=count(config, "max_position_embeddings"),
@@ -100,6 +126,8 @@ class ModelConfig:
             attention_bias=flag(config, "attention_bias"),
             mlp_bias=flag(config, "mlp_bias"),
             eos_token_ids=token_ids(config, "eos_token_id"),
+            moe=MoeConfig.from_hf(config, experts_key) if experts_key else None,
+            mla=mla,
         )
 
 
@@ -115,6 +143,13 @@ def _architecture(config: Mapping[str, Any]) -> Architecture:
     if model_type not in (None, architecture.model_type):
         raise InputError(f"model_type is {model_type!r}, expected {architecture.model_type!r} for {names[0]}")
     return architecture
+
+
+def _refuse_windows(config: Mapping[str, Any]) -> None:
+    """raises InputError where some layers see a window of the past alone"""
+    layer_types = config.get("layer_types") or []
+    if config.get("use_sliding_window") or any(kind != "full_attention" for kind in layer_types):
+        raise InputError("use_sliding_window is set, and attention over a window is not supported")
 
 
 def _head_dim(config: Mapping[str, Any], hidden_size: int, num_heads: int) -> int:

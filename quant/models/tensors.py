@@ -1,36 +1,54 @@
 """The tensors that a model of a config must have."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 
-from quant.models.architectures import HEAD, TensorRow
+from quant.models.architectures import HEAD
 from quant.models.config import ModelConfig
+from quant.models.rows import TensorRow
 
 # Buffers that old checkpoints keep beside the weights; they follow from the config.
 DERIVED_SUFFIXES = (".rotary_emb.inv_freq",)
+NUMBER_IN_NAME = re.compile(r"\.(layers|experts)\.(\d+)(?=\.)")
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedTensor:
-    """One tensor of one model. heads: number of heads whose rows GGUF orders differently, 0 for none."""
+    """One tensor of one model. heads: number of heads whose rows GGUF orders differently, 0 for none.
+
+    expert  its place in the GGUF tensor `gguf_name`, which stacks all experts, or None where it has one of its own
+    """
 
     gguf_name: str
     shape: tuple[int, ...]
     heads: int
+    expert: int | None = None
 
 
 def expected_tensors(config: ModelConfig) -> dict[str, ExpectedTensor]:
-    """Canonical name -> what the model must have under it, in file order."""
+    """Canonical name -> what the model must have under it, in file order; a layer's experts one after another."""
     return {
-        row.name.format(layer): ExpectedTensor(
+        row.name.format(layer, expert): ExpectedTensor(
             row.gguf_name.format(layer),
-            tuple(getattr(config, size) for size in row.shape),
-            getattr(config, row.heads) if row.heads else 0,
+            tuple(_field(config, size) for size in row.shape),
+            _field(config, row.heads) if row.heads else 0,
+            expert,
         )
         for row, layer in _rows(config)
-        if row.only_if is None or getattr(config, row.only_if)
+        for expert in (range(_field(config, row.experts)) if row.experts else (None,))
     }
+
+
+def split_name(name: str) -> tuple[str, int | None, int | None]:
+    """The name of its row in the table, its layer and its expert; None for what it is not in.
+
+    e.g. "model.layers.3.mlp.experts.7.up_proj.weight" -> ("model.layers.{}.mlp.experts.{}.up_proj.weight", 3, 7)
+    """
+    numbers = {kind: int(number) for kind, number in NUMBER_IN_NAME.findall(name)}
+    return NUMBER_IN_NAME.sub(r".\1.{}", name), numbers.get("layers"), numbers.get("experts")
 
 
 def is_leftover(name: str) -> bool:
@@ -39,8 +57,13 @@ def is_leftover(name: str) -> bool:
 
 
 def _rows(config: ModelConfig) -> Iterator[tuple[TensorRow, int]]:
-    """Each row of the table; those of a layer for all layers, a layer at a time."""
-    for of_layer, group in groupby(config.architecture.tensors, key=lambda row: "{}" in row.name):
+    """Each row of the table that the config has; those of a layer for all layers, a layer at a time."""
+    rows_it_has = [row for row in config.architecture.tensors if row.only_if is None or _field(config, row.only_if)]
+    for of_layer, group in groupby(rows_it_has, key=lambda row: "{}" in row.name):
         rows = list(group)
         for layer in range(config.num_layers if of_layer else 1):
-            yield from ((row, layer) for row in rows)
+            yield from ((row, layer) for row in rows if row.layers in (None, config.layer_kind(layer)))
+
+
+def _field(config: ModelConfig, path: str):
+    return attrgetter(path)(config)

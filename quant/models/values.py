@@ -9,11 +9,11 @@ from quant.errors import InputError
 Config = Mapping[str, Any]
 
 
-def count(config: Config, key: str, default: int | None = None) -> int:
+def count(config: Config, key: str, default: int | None = None, *, least: int = 1) -> int:
     value = _value(config, key, default)
     # No dimension of a real model comes near 2**31; past it, products stop fitting in 64 bits.
-    if type(value) is not int or not 0 < value < 2**31:
-        raise InputError(f"{key} is {value!r}, expected a whole number from 1 to 2**31 - 1")
+    if type(value) is not int or not least <= value < 2**31:
+        raise InputError(f"{key} is {value!r}, expected a whole number from {least} to 2**31 - 1")
     return value
 
 

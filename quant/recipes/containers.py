@@ -21,6 +21,9 @@ class Container:
     last_resort: str | None
 
 
+# Layouts of quantized parts in a Hugging Face directory, by the `quant_method` of its config.json.
+PACKINGS = ("compressed-tensors", "gptq", "bitsandbytes")
+
 CONTAINERS = {
     "gguf": Container(
         vectors="f32",

@@ -1,22 +1,28 @@
 """Recipe: what each tensor of a model becomes, and why."""
 
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from quant.errors import InputError
 from quant.formats import get_format
 from quant.formats.base import rows_of
+from quant.methods import Method, make_method
 from quant.models import ModelConfig
-from quant.recipes.containers import CONTAINERS, fit_row
+from quant.recipes.containers import CONTAINERS, PACKINGS, fit_row
 from quant.source import Source
 
 
 @dataclass(frozen=True, slots=True)
 class TensorPlan:
-    """The format a tensor is given, and the rule that gave it, for `qbench quantize --plan`."""
+    """The format a tensor is given, and the rule that gave it, for `qbench quantize --plan`.
+
+    method   of this tensor alone, with its own options; None: the recipe's
+    """
 
     format: str
     reason: str
+    method: Method | None = None
 
 
 class Policy(Protocol):
@@ -32,21 +38,34 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """container "gguf" or "hf"; method a name of quant.methods.
+    """What a model becomes, and by which method.
 
-    raises   InputError if the container cannot hold a format of the policy
+    container   "gguf" or "hf"
+    method      name in quant.methods; options are that method's own
+    packing     how an hf directory names and lays out its quantized parts: a row of containers.PACKINGS
+    kv          name in quant.kv of the format that keys and values are kept in; None: as the runtime likes
+    raises      InputError if the container cannot hold a format of the policy, or the method refuses an option
     """
 
     name: str
     container: str
     method: str
     policy: Policy
+    options: Mapping[str, Any] = field(default_factory=dict)
+    packing: str = "compressed-tensors"
+    kv: str | None = None
 
     def __post_init__(self) -> None:
+        self.make_method()
+        if self.packing not in PACKINGS:
+            raise InputError(f"recipe {self.name}: packing {self.packing!r}, expected one of {', '.join(PACKINGS)}")
         container = CONTAINERS[self.container]
         for name in sorted(self.policy.formats):
             if not container.holds(get_format(name)):
                 raise InputError(f"recipe {self.name}: a {self.container} artifact cannot hold {name}")
+
+    def make_method(self) -> Method:
+        return make_method(self.method, self.options)
 
     def in_container(self, container: str) -> "Recipe":
         """This recipe for an artifact of the other kind.
@@ -73,4 +92,5 @@ class Recipe:
         if format_name == chosen.format:
             return chosen
         block_size = get_format(chosen.format).block_size
-        return TensorPlan(format_name, f"fallback: row {row_size} is no multiple of {block_size} ({chosen.format})")
+        reason = f"fallback: row {row_size} is no multiple of {block_size} ({chosen.format})"
+        return replace(chosen, format=format_name, reason=reason)

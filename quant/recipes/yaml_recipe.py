@@ -15,7 +15,6 @@ import yaml
 
 from quant.errors import InputError
 from quant.formats import get_format
-from quant.methods import get_method
 from quant.recipes.containers import CONTAINERS
 from quant.recipes.policies import Rule, Rules
 from quant.recipes.recipe import Recipe
@@ -52,8 +51,7 @@ def _recipe(data: Any, stem: str) -> Recipe:
         raise InputError(f"rules must be a list of {{match, format}}, got {type(rows).__name__}")
     rules = tuple(_rule(number, row) for number, row in enumerate(rows, start=1))
     default = get_format(str(data["default"])).name
-    method = get_method(str(data.get("method", "rtn"))).name
-    return Recipe(str(data.get("name", stem)), container, method, Rules(rules, default))
+    return Recipe(str(data.get("name", stem)), container, str(data.get("method", "rtn")), Rules(rules, default))
 
 
 def _rule(number: int, row: Any) -> Rule:

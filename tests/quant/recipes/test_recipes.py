@@ -3,7 +3,6 @@ from support.shape_source import LlamaShape, ShapeSource
 
 from quant.errors import InputError
 from quant.formats import get_format
-from quant.methods import get_method
 from quant.recipes import RECIPES, get_recipe
 
 SMALL = ShapeSource(LlamaShape(num_layers=2))
@@ -22,7 +21,7 @@ def test_presets_plan_every_tensor_in_order(name, tied):
     assert list(plan) == list(source.tensors)
     assert all(planned.reason for planned in plan.values())
     assert {planned.format for planned in plan.values()} <= recipe.policy.formats | {"f32", "bf16"}
-    get_method(recipe.method)
+    recipe.make_method()
 
 
 def test_bf16_in_both_containers():

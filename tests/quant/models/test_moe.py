@@ -1,0 +1,71 @@
+"""Experts and latent attention out of Hugging Face's keys, and what is refused by name."""
+
+import pytest
+from support.architectures import small_config
+
+from quant.errors import InputError
+from quant.models import MlaConfig, ModelConfig, MoeConfig
+
+
+def test_qwen3_experts():
+    config = ModelConfig.from_hf(small_config("qwen3moe"))
+    assert config.moe == MoeConfig(num_experts=8, num_experts_per_token=3, expert_ffn_size=32, norm_topk_prob=True)
+    assert [config.layer_kind(layer) for layer in range(2)] == ["moe", "moe"]
+
+
+def test_deepseek_experts():
+    changes = {"topk_method": "group_limited_greedy", "n_group": 3, "topk_group": 2, "routed_scaling_factor": 16.0}
+    config = ModelConfig.from_hf(small_config("deepseek2", **changes))
+    assert config.moe == MoeConfig(6, 2, 32, 64, 1, False, 16.0, 3, 2)
+    assert [config.layer_kind(layer) for layer in range(3)] == ["dense", "moe", "moe"]
+
+
+def test_groups_say_nothing_where_the_choice_is_greedy():
+    config = ModelConfig.from_hf(small_config("deepseek2", n_group=3, topk_group=1))
+    assert (config.moe.num_groups, config.moe.groups_per_token) == (1, 1)
+
+
+@pytest.mark.parametrize("q_lora_rank, plain", [(None, True), (48, False)], ids=["plain", "low rank"])
+def test_latent_attention(q_lora_rank, plain):
+    config = ModelConfig.from_hf(small_config("deepseek2", q_lora_rank=q_lora_rank))
+    assert config.mla == MlaConfig(q_lora_rank or 0, 32, 16, 8, 24)
+    assert config.mla.has_plain_q == plain
+    assert (config.head_dim, config.rope_dim, config.mla.latent_size) == (24, 8, 40)
+
+
+def test_a_dense_model_has_neither():
+    config = ModelConfig.from_hf(small_config("llama"))
+    assert (config.moe, config.mla, config.layer_kind(0), config.rope_dim) == (None, None, "dense", config.head_dim)
+
+
+@pytest.mark.parametrize(
+    "kind, changes, message",
+    [
+        pytest.param("qwen3moe", {"num_experts": None}, "'num_experts' is missing", id="no experts"),
+        pytest.param("qwen3moe", {"num_experts_per_tok": 9}, "is 9, expected at most .* experts, 8", id="too many"),
+        pytest.param("qwen3moe", {"decoder_sparse_step": 2}, "decoder_sparse_step 2 is not", id="every other layer"),
+        pytest.param(
+            "qwen3moe", {"mlp_only_layers": [1]}, r"mlp_only_layers \[1\] is not", id="dense layers by number"
+        ),
+        pytest.param(
+            "deepseek2", {"scoring_func": "sigmoid"}, "'sigmoid' is not supported; known: softmax", id="sigmoid"
+        ),
+        pytest.param("deepseek2", {"topk_method": "noaux_tc"}, "'noaux_tc' is not supported", id="choice by bias"),
+        pytest.param("deepseek2", {"kv_lora_rank": None}, "'kv_lora_rank' is missing", id="no latent"),
+        pytest.param(
+            "deepseek2", {"qk_rope_head_dim": 7}, "qk_rope_head_dim is 7, expected an even", id="odd rotation"
+        ),
+        pytest.param("deepseek2", {"n_shared_experts": -1}, "whole number from 0", id="fewer than none"),
+        pytest.param(
+            "deepseek2",
+            {"topk_method": "group_limited_greedy", "n_group": 4},
+            "n_group is 4 .* expected groups of equal size out of 6",
+            id="uneven groups",
+        ),
+        pytest.param("qwen2", {"use_sliding_window": True}, "use_sliding_window is set", id="a window"),
+        pytest.param("qwen3", {"layer_types": ["sliding_attention"] * 2}, "over a window", id="a window by layer"),
+    ],
+)
+def test_what_is_refused_is_named(kind, changes, message):
+    with pytest.raises(InputError, match=message):
+        ModelConfig.from_hf(small_config(kind, **changes))

@@ -15,11 +15,14 @@ from cpu_kernels._ext import (
     op_table,
     set_num_threads,
 )
+from cpu_kernels.encode import ENCODED_FORMATS, encode
 from cpu_kernels.linear_q8_0 import linear_q8_0_ref
 
 __all__ = [
+    "ENCODED_FORMATS",
     "PackedQ8_0",
     "chosen_isa",
+    "encode",
     "features",
     "get_num_threads",
     "linear_q8_0_ref",

@@ -18,4 +18,19 @@ inline float half_to_float(uint16_t half) {
     return std::bit_cast<float>(bits | sign);
 }
 
+// To the nearest half, ties to the even one; beyond 65504 + 16 infinite. NaN must not come.
+inline uint16_t float_to_half(float value) {
+    const uint32_t bits = std::bit_cast<uint32_t>(value);
+    const uint32_t sign = bits >> 16 & 0x8000u;
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);
+    if (magnitude < 0x38800000u) {
+        // Subnormal: units of 2^-24. Beside 0.5 a float has just those units, so that the addition does the rounding.
+        const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+        return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(0.5f)));
+    }
+    const uint32_t ties_to_even = magnitude >> 13 & 1;
+    return static_cast<uint16_t>(sign | (magnitude - (112u << 23) + 0xfffu + ties_to_even) >> 13);
+}
+
 }  // namespace qk

@@ -9,6 +9,7 @@ from quant.formats.base import BlockFormat, Format
 from quant.formats.floats import BF16, F16, F32
 from quant.formats.int_group import IntGroupFormat
 from quant.formats.q4_0 import Q4_0
+from quant.formats.q4_1 import Q4_1
 from quant.formats.q4_k import Q4_K
 from quant.formats.q5_0 import Q5_0
 from quant.formats.q5_1 import Q5_1
@@ -19,7 +20,7 @@ from quant.qtensor import QTensor
 
 __all__ = ["FORMATS", "BlockFormat", "Format", "IntGroupFormat", "dequantize", "format_of_gguf_type", "get_format"]
 
-BLOCK_FORMATS = (F32, F16, BF16, Q8_0, Q4_0, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K)
+BLOCK_FORMATS = (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K)
 
 # Those that recipes name; get_format also takes every other name of the grammar in int_group.
 INT_GROUP_NAMES = ("w8", "w4g128", "w4g128-asym", "w3g128")

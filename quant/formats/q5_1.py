@@ -2,12 +2,13 @@
 
 import numpy as np
 
-from quant.formats.base import BlockFormat
 from quant.formats.bits import pack_bits, pack_nibbles, unpack_bits, unpack_nibbles
-from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes, inverse, to_half
+from quant.formats.grid import Grid, GridFormat
+from quant.formats.half import half_bytes
+from quant.formats.min_max import fit_min_max, grid_of_d_and_m
 
 
-class Q5_1(BlockFormat):
+class Q5_1(GridFormat):
     """weight = d * q + m, q in 0..31
 
     byte 0   2   4        8                  24
@@ -24,18 +25,18 @@ class Q5_1(BlockFormat):
     def quantize_blocks(
         self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
     ) -> np.ndarray:
-        # Outside +-HALF_MAX neither d nor m is a float16; such weights saturate.
-        blocks = np.clip(blocks, -HALF_MAX, HALF_MAX)
-        m = blocks.min(axis=1)
-        d = (blocks.max(axis=1) - m) / np.float32(31)
-        scaled = (blocks - m[:, None]) * inverse(d)[:, None] + np.float32(0.5)
-        q = np.clip(scaled, 0, 31).astype(np.uint8)
-        header = [half_bytes(to_half(d)), half_bytes(to_half(m))]
-        return np.concatenate([*header, pack_bits(q >> 4), pack_nibbles(q & 15)], axis=1)
+        d, m, q = fit_min_max(blocks, qmax=31)
+        return np.concatenate([half_bytes(d), half_bytes(m), pack_bits(q >> 4), pack_nibbles(q & 15)], axis=1)
 
-    def dequantize_blocks(self, data: np.ndarray) -> np.ndarray:
-        q = unpack_nibbles(data[:, 8:]) | unpack_bits(data[:, 4:8]) << 4  # [B, 32]
-        return half_from_bytes(data[:, :2])[:, None] * q + half_from_bytes(data[:, 2:4])[:, None]
+    def read_grid(self, data: np.ndarray) -> Grid:
+        return grid_of_d_and_m(data, qmax=31)
+
+    def read_codes(self, data: np.ndarray) -> np.ndarray:
+        return (unpack_nibbles(data[:, 8:]) | unpack_bits(data[:, 4:8]) << 4).view(np.int8)
+
+    def pack_grid(self, grid: Grid, q: np.ndarray) -> np.ndarray:
+        q = q.astype(np.uint8)
+        return np.concatenate([grid.header, pack_bits(q >> 4), pack_nibbles(q & 15)], axis=1)
 
 
 assert Q5_1.block_bytes == 2 + 2 + 32 // 8 + 32 * 4 // 8

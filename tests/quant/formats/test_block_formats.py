@@ -13,7 +13,7 @@ from quant.qtensor import QTensor
 
 BLOCK_NAMES = [name for name, fmt in FORMATS.items() if isinstance(fmt, BlockFormat)]
 QUANTIZED = [name for name in BLOCK_NAMES if get_format(name).block_size > 1]
-SAME_BYTES = ["f32", "f16", "bf16", "q8_0", "q4_0", "q5_0", "q5_1"]
+SAME_BYTES = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"]
 SEARCHED = ["q4_k", "q5_k", "q6_k"]
 
 # Byte offsets of the float16 fields of a block.
@@ -21,6 +21,7 @@ HALF_FIELDS = {
     "q8_0": (0,),
     "q4_0": (0,),
     "q5_0": (0,),
+    "q4_1": (0, 2),
     "q5_1": (0, 2),
     "q4_k": (0, 2),
     "q5_k": (0, 2),

@@ -1,0 +1,64 @@
+// Blocks in, blocks out, `width` of them at a time. Included after lanes_*.inl, inside the same namespace.
+//
+// A format is a struct with block_size, block_bytes and
+//     template <bool weighted> static void encode(const Float* x, const Float* w, bool best, Int* words)
+//     x, w    [block_size] the weights of one block a lane, and their importance (without: not to be read)
+//     words   [ceil(block_bytes / 4)] the block as little-endian words of 32 bits
+
+// 1 / a, and 0 where a is 0 or so small that its inverse is no finite float32: quant/formats/half.py.
+inline Float inverse(Float a) {
+    const Mask usable = abs(a) >= splat(0x1p-126f);
+    return select(usable, splat(1.0f) / select(usable, a, splat(1.0f)), splat(0.0f));
+}
+
+inline Float clamp(Float a, float low, float high) { return min(max(a, splat(low)), splat(high)); }
+
+// float16 bits, beyond the range those of the largest finite value. Adding 0 makes -0 a 0: which of the two a
+// maximum or minimum of both returns differs from one instruction set to the next.
+inline Int stored_half(Float a) { return half_bits(clamp(a, -65504.0f, 65504.0f) + splat(0.0f)); }
+
+template <bool weighted>
+inline Float times_importance(const Float* w, int i, Float a) {
+    if constexpr (weighted) return w[i] * a;
+    return a;
+}
+
+// Row `lane` of rows `stride` floats apart goes to lane `lane` of to[0..count); lanes beyond `lanes` hold 0.
+inline void load_lanes(const float* from, int lanes, int64_t stride, int count, Float* to) {
+    auto* flat = reinterpret_cast<float*>(to);
+    for (int lane = 0; lane < width; lane++)
+        for (int i = 0; i < count; i++) flat[i * width + lane] = lane < lanes ? from[lane * stride + i] : 0.0f;
+}
+
+inline void store_lanes(const Int* words, int lanes, int num_bytes, uint8_t* to) {
+    const auto* flat = reinterpret_cast<const uint8_t*>(words);
+    for (int lane = 0; lane < lanes; lane++, to += num_bytes) {
+        const uint8_t* word = flat + 4 * lane;
+        int i = 0;
+        for (; i + 4 <= num_bytes; i += 4, word += 4 * width) std::memcpy(to + i, word, 4);
+        if (i < num_bytes) std::memcpy(to + i, word, static_cast<size_t>(num_bytes - i));
+    }
+}
+
+template <class Format>
+Isa encode_blocks(const Job& job, int64_t begin, int64_t end) {
+    constexpr int size = Format::block_size;
+    Float x[size], w[size];
+    Int words[(Format::block_bytes + 3) / 4];
+    for (int64_t block = begin; block < end; block += width) {
+        const int lanes = static_cast<int>(end - block < width ? end - block : width);
+        load_lanes(job.blocks + block * size, lanes, size, size, x);
+        if (job.importance) {
+            for (int lane = 0; lane < width; lane++) {
+                const int64_t row = (block + (lane < lanes ? lane : 0)) % job.importance_period;
+                auto* flat = reinterpret_cast<float*>(w) + lane;
+                for (int i = 0; i < size; i++) flat[i * width] = job.importance[row * size + i];
+            }
+            Format::template encode<true>(x, w, job.best, words);
+        } else {
+            Format::template encode<false>(x, nullptr, job.best, words);
+        }
+        store_lanes(words, lanes, Format::block_bytes, job.out + block * Format::block_bytes);
+    }
+    return this_isa;
+}

@@ -1,0 +1,65 @@
+#include "encode/encode.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <stdexcept>
+#include <string>
+
+#include "thread_pool.h"
+
+namespace qk::encode {
+
+#if QK_X86_KERNELS
+#define QK_X86_ROWS(name)                            \
+    {Isa::avx512, bit(Isa::avx512), avx512::name},   \
+    {Isa::avx2, bit(Isa::avx2), avx2::name},
+#else
+#define QK_X86_ROWS(name)
+#endif
+#define QK_TABLE(name, block_size, block_bytes) \
+    static constexpr Impl<Kernel> name##_table[] = {QK_X86_ROWS(name){Isa::scalar, bit(Isa::scalar), scalar::name}};
+QK_ENCODED_FORMATS(QK_TABLE)
+
+#define QK_ENCODER(name, block_size, block_bytes) {#name, "encode_" #name, block_size, block_bytes, name##_table},
+static constexpr Encoder all_encoders[] = {QK_ENCODED_FORMATS(QK_ENCODER)};
+
+std::span<const Encoder> encoders() { return all_encoders; }
+
+const Encoder& find_encoder(std::string_view format) {
+    std::string known;
+    for (const auto& encoder : all_encoders) {
+        if (format == encoder.format) return encoder;
+        known += (known.empty() ? "" : ", ") + std::string(encoder.format);
+    }
+    throw std::invalid_argument("format: got " + std::string(format) + ", expected one of " + known);
+}
+
+// Weights a task: 64 KiB of float32, which stay in the L2 between the check and the kernel, and some hundred tasks
+// for a weight of usual size. A multiple of every block size times the widest vector's 16 lanes.
+static constexpr int64_t weights_per_task = 1 << 14;
+
+static bool all_finite(const float* x, int64_t size) {
+    int32_t largest = 0;  // absolute floats order like their bits, infinity and NaN last
+    for (int64_t i = 0; i < size; i++) largest = std::max(largest, std::bit_cast<int32_t>(x[i]) & 0x7fffffff);
+    return largest < 0x7f800000;
+}
+
+Isa run(const Encoder& encoder, const Job& job, int64_t num_blocks, const Impl<Kernel>& impl) {
+    const int64_t blocks_per_task = weights_per_task / encoder.block_size;
+    const int64_t num_tasks = (num_blocks + blocks_per_task - 1) / blocks_per_task;
+    std::atomic<Isa> ran{impl.isa};
+    std::atomic<bool> finite{true};
+    thread_pool()->run(num_tasks, [&](int64_t task) {
+        const int64_t begin = task * blocks_per_task;
+        const int64_t end = std::min(num_blocks, begin + blocks_per_task);
+        if (all_finite(job.blocks + begin * encoder.block_size, (end - begin) * encoder.block_size))
+            ran.store(impl.kernels(job, begin, end), std::memory_order_relaxed);
+        else
+            finite.store(false, std::memory_order_relaxed);
+    });
+    if (!finite) throw std::invalid_argument("blocks: got NaN or infinity, expected finite weights");
+    return ran;
+}
+
+}  // namespace qk::encode

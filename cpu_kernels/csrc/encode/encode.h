@@ -1,0 +1,56 @@
+// float32 weights to the blocks of GGUF formats, bit for bit as the NumPy codecs in quant/formats do it.
+//
+// Each lane of a vector takes a block of its own and runs the scalar algorithm on it: sums are sequential in every
+// lane, choices are selects, nothing is fused, so that all instruction sets (and NumPy, with an array where there is
+// a vector here) come to the same bits. The algorithms are templates-free code over the types of lanes_*.inl,
+// compiled once an instruction set by the files that include them inside their target region.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "dispatch.h"
+
+namespace qk::encode {
+
+struct Job {
+    const float* blocks;        // [B, block_size], finite
+    const float* importance;    // [P, block_size] in (0, 1], block b has row b % P; nullptr: all weights count the same
+    int64_t importance_period;  // P
+    uint8_t* out;               // [B, block_bytes]
+    bool best;                  // the long search instead of the fast one
+};
+
+// Blocks [begin, end) of the job. Returns who it is: the proof of what ran.
+using Kernel = Isa (*)(const Job& job, int64_t begin, int64_t end);
+
+struct Encoder {
+    const char* format;
+    const char* op;  // its name in the op table
+    int block_size;
+    int block_bytes;
+    std::span<const Impl<Kernel>> table;
+};
+
+std::span<const Encoder> encoders();
+
+// The encoder of this format. Throws std::invalid_argument that lists what there is.
+const Encoder& find_encoder(std::string_view format);
+
+// All blocks of the job on the thread pool; the bytes do not depend on the number of threads.
+// Throws std::invalid_argument for NaN or infinity in the weights.
+Isa run(const Encoder& encoder, const Job& job, int64_t num_blocks, const Impl<Kernel>& impl);
+
+// name, block_size, block_bytes
+#define QK_ENCODED_FORMATS(X) \
+    X(q4_1, 32, 20)           \
+    X(q5_1, 32, 24)
+
+#define QK_DECLARE_FORMAT(name, block_size, block_bytes) Isa name(const Job& job, int64_t begin, int64_t end);
+namespace scalar { QK_ENCODED_FORMATS(QK_DECLARE_FORMAT) }
+namespace avx2 { QK_ENCODED_FORMATS(QK_DECLARE_FORMAT) }
+namespace avx512 { QK_ENCODED_FORMATS(QK_DECLARE_FORMAT) }
+#undef QK_DECLARE_FORMAT
+
+}  // namespace qk::encode

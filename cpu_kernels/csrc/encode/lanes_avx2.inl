@@ -1,0 +1,48 @@
+// 8 blocks side by side. Included inside a namespace and a target region, after <immintrin.h>.
+
+constexpr int width = 8;
+constexpr Isa this_isa = Isa::avx2;
+
+struct Float { __m256 v; };
+struct Int { __m256i v; };
+struct Mask { __m256 v; };  // all ones or all zeros a lane
+
+inline Float splat(float value) { return {_mm256_set1_ps(value)}; }
+inline Int splat_int(int value) { return {_mm256_set1_epi32(value)}; }
+inline Float operator+(Float a, Float b) { return {_mm256_add_ps(a.v, b.v)}; }
+inline Float operator-(Float a, Float b) { return {_mm256_sub_ps(a.v, b.v)}; }
+inline Float operator*(Float a, Float b) { return {_mm256_mul_ps(a.v, b.v)}; }
+inline Float operator/(Float a, Float b) { return {_mm256_div_ps(a.v, b.v)}; }
+inline Float min(Float a, Float b) { return {_mm256_min_ps(a.v, b.v)}; }
+inline Float max(Float a, Float b) { return {_mm256_max_ps(a.v, b.v)}; }
+inline Float abs(Float a) { return {_mm256_andnot_ps(_mm256_set1_ps(-0.0f), a.v)}; }
+inline Float sqrt(Float a) { return {_mm256_sqrt_ps(a.v)}; }
+inline Float round(Float a) { return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
+inline Mask operator<(Float a, Float b) { return {_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ)}; }
+inline Mask operator<=(Float a, Float b) { return {_mm256_cmp_ps(a.v, b.v, _CMP_LE_OQ)}; }
+inline Mask operator>(Float a, Float b) { return {_mm256_cmp_ps(a.v, b.v, _CMP_GT_OQ)}; }
+inline Mask operator>=(Float a, Float b) { return {_mm256_cmp_ps(a.v, b.v, _CMP_GE_OQ)}; }
+inline Mask operator==(Float a, Float b) { return {_mm256_cmp_ps(a.v, b.v, _CMP_EQ_OQ)}; }
+inline Mask operator&(Mask a, Mask b) { return {_mm256_and_ps(a.v, b.v)}; }
+inline Mask operator|(Mask a, Mask b) { return {_mm256_or_ps(a.v, b.v)}; }
+inline bool any(Mask a) { return _mm256_movemask_ps(a.v); }
+inline Float select(Mask m, Float yes, Float no) { return {_mm256_blendv_ps(no.v, yes.v, m.v)}; }
+inline Int select(Mask m, Int yes, Int no) { return {_mm256_blendv_epi8(no.v, yes.v, _mm256_castps_si256(m.v))}; }
+
+inline Int to_int(Float a) { return {_mm256_cvttps_epi32(a.v)}; }
+inline Float to_float(Int a) { return {_mm256_cvtepi32_ps(a.v)}; }
+inline Int operator+(Int a, Int b) { return {_mm256_add_epi32(a.v, b.v)}; }
+inline Int operator-(Int a, Int b) { return {_mm256_sub_epi32(a.v, b.v)}; }
+inline Int operator&(Int a, Int b) { return {_mm256_and_si256(a.v, b.v)}; }
+inline Int operator|(Int a, Int b) { return {_mm256_or_si256(a.v, b.v)}; }
+inline Int operator<<(Int a, int bits) { return {_mm256_slli_epi32(a.v, bits)}; }
+inline Int operator>>(Int a, int bits) { return {_mm256_srli_epi32(a.v, bits)}; }
+
+// float16 bits in the low half of each lane, nearest even; and back.
+inline Int half_bits(Float a) {
+    return {_mm256_cvtepu16_epi32(_mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))};
+}
+inline Float half_value(Int a) {
+    const __m256i pairs = _mm256_packus_epi32(a.v, a.v);  // the low 128 bits: lanes 0..3 twice, the high: 4..7
+    return {_mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(pairs, 0b1000)))};
+}

@@ -1,4 +1,6 @@
-"""The Llama decoder: equations over a source's tensors, one Cache for everything that depends on the past."""
+"""The decoder of Llama and its relatives: equations over tensors, one Cache for all that depends on the past."""
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -14,14 +16,28 @@ from quant.models import ModelConfig
 
 
 class Attention:
-    def __init__(self, config: ModelConfig, layer: int, qkv: FusedLinears, output: FusedLinears) -> None:
+    """q_norm, k_norm: of each head before its rotation, in architectures that have them."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        layer: int,
+        qkv: FusedLinears,
+        output: FusedLinears,
+        q_norm: RMSNorm | None = None,
+        k_norm: RMSNorm | None = None,
+    ) -> None:
         self.head_dim = config.head_dim
         self.layer = layer
         self.qkv = qkv
         self.output = output
+        self.q_norm = q_norm
+        self.k_norm = k_norm
 
     def __call__(self, x: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache) -> Tensor:
         q, k, v = (self._heads(projected) for projected in self.qkv(x))
+        if self.q_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
         out = cache.attend(self.layer, rotate(q, *rope), rotate(k, *rope), v, positions)  # [B, H, T, D]
         (y,) = self.output(out.transpose(1, 2).flatten(2))  # [B, T, H D] -> [B, T, K]
         return y
@@ -42,8 +58,14 @@ class FeedForward:
 
 
 class Block:
+    """feed_forward: one net, or routed experts; x [B, T, K] -> [B, T, K]"""
+
     def __init__(
-        self, attention: Attention, feed_forward: FeedForward, attention_norm: RMSNorm, feed_forward_norm: RMSNorm
+        self,
+        attention: Attention,
+        feed_forward: Callable[[Tensor], Tensor],
+        attention_norm: RMSNorm,
+        feed_forward_norm: RMSNorm,
     ) -> None:
         self.attention = attention
         self.feed_forward = feed_forward

@@ -1,0 +1,77 @@
+"""One decoder layer from its tensors, whatever its architecture: the table of tensors says what there is."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from qbench.runtime.fused import FusedLinears
+from qbench.runtime.linear import as_tensor
+from qbench.runtime.llama import Attention, Block, FeedForward
+from qbench.runtime.moe import ExpertFeedForward
+from qbench.runtime.norm import RMSNorm
+from quant.formats import dequantize
+from quant.models import ModelConfig, expected_tensors
+from quant.qtensor import QTensor
+
+
+class BlockBuilder:
+    """Builds layers, norms and linears; remembers what runs for each linear and how much memory they hold.
+
+    read  canonical name -> that tensor; each is asked for once
+    """
+
+    def __init__(self, config: ModelConfig, read: Callable[[str], QTensor], impl: str) -> None:
+        self.config = config
+        self.read = read
+        self.impl = impl
+        self.impls: dict[str, str] = {}
+        self.weight_bytes = 0
+        self._expected = expected_tensors(config)
+
+    def block(self, layer: int) -> Block:
+        prefix = f"model.layers.{layer}"
+        attention_norm = self.norm(f"{prefix}.input_layernorm")
+        attention = self.attention(layer, f"{prefix}.self_attn")
+        feed_forward_norm = self.norm(f"{prefix}.post_attention_layernorm")
+        is_moe = self.config.layer_kind(layer) == "moe"
+        feed_forward = self.experts(f"{prefix}.mlp") if is_moe else self.feed_forward(f"{prefix}.mlp")
+        return Block(attention, feed_forward, attention_norm, feed_forward_norm)
+
+    def attention(self, layer: int, prefix: str) -> Attention:
+        qkv = self.linears(*(f"{prefix}.{name}_proj" for name in "qkv"))
+        norms = [self.norm(name) if self._has(name) else None for name in (f"{prefix}.q_norm", f"{prefix}.k_norm")]
+        return Attention(self.config, layer, qkv, self.linears(f"{prefix}.o_proj"), *norms)
+
+    def feed_forward(self, prefix: str) -> FeedForward:
+        gate_up = self.linears(f"{prefix}.gate_proj", f"{prefix}.up_proj")
+        return FeedForward(gate_up, self.linears(f"{prefix}.down_proj"))
+
+    def experts(self, prefix: str) -> ExpertFeedForward:
+        moe = self.config.moe
+        router = self.linears(f"{prefix}.gate")
+        experts = [self.feed_forward(f"{prefix}.experts.{expert}") for expert in range(moe.num_experts)]
+        return ExpertFeedForward(moe, router, experts)
+
+    def linears(self, *names: str) -> FusedLinears:
+        qtensors = [self.read(f"{name}.weight") for name in names]
+        biases = [self.vector(f"{name}.bias") if f"{name}.bias" in self._expected else None for name in names]
+        return self.fused_tensors(names, qtensors, biases)
+
+    def fused_tensors(
+        self, names: tuple[str, ...], qtensors: list[QTensor], biases: list[Tensor | None]
+    ) -> FusedLinears:
+        linears = FusedLinears(qtensors, biases, self.impl)
+        self.impls |= dict(zip(names, linears.impl_names, strict=True))
+        self.weight_bytes += linears.size_bytes
+        return linears
+
+    def norm(self, name: str) -> RMSNorm:
+        weight = self.vector(f"{name}.weight")
+        self.weight_bytes += weight.nbytes
+        return RMSNorm(weight, self.config.rms_norm_eps)
+
+    def vector(self, name: str) -> Tensor:
+        return as_tensor(dequantize(self.read(name)))
+
+    def _has(self, module: str) -> bool:
+        return f"{module}.weight" in self._expected

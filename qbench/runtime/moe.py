@@ -1,0 +1,46 @@
+"""Mixture of experts: each token passes through the few feed-forward nets that its router scores highest."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from qbench.runtime.fused import FusedLinears
+from qbench.runtime.llama import FeedForward
+from quant.models import MoeConfig
+
+
+class ExpertFeedForward:
+    """sum over the chosen experts of probability * expert(x); experts add in ascending order, so sums repeat exactly.
+
+    source   Shazeer et al. 2017, arXiv:1701.06538, section 2; softmax before the choice, as Qwen3-MoE does it
+    """
+
+    def __init__(self, config: MoeConfig, router: FusedLinears, experts: Sequence[FeedForward]) -> None:
+        self.config = config
+        self.router = router
+        self.experts = experts
+
+    def __call__(self, x: Tensor) -> Tensor:
+        rows = x.flatten(0, -2)  # [M, K]
+        scores = self.scores(rows)  # [M, E]
+        y = torch.zeros_like(rows)
+        for expert, tokens, weights in self.routes(scores):
+            y.index_add_(0, tokens, self.experts[expert](rows[tokens]) * weights[:, None])
+        return y.view_as(x)
+
+    def scores(self, rows: Tensor) -> Tensor:
+        """The router's probability of every expert for every token: [M, K] -> [M, E] float32"""
+        (logits,) = self.router(rows)
+        return logits.softmax(-1)
+
+    def routes(self, scores: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """(expert, its tokens [n] int64 ascending, what its output counts [n]) for every expert that has tokens."""
+        weights, chosen = scores.topk(self.config.num_experts_per_token, dim=-1)  # [M, k]
+        if self.config.norm_topk_prob:
+            weights = weights / weights.sum(-1, keepdim=True)
+        by_expert = chosen.flatten().argsort(stable=True)  # places in [M * k], those of one expert together
+        tokens, weights = by_expert // chosen.shape[1], weights.flatten()[by_expert]
+        counts = chosen.flatten().bincount(minlength=self.config.num_experts).tolist()
+        each = zip(counts, tokens.split(counts), weights.split(counts), strict=True)
+        return ((expert, its, weight) for expert, (count, its, weight) in enumerate(each) if count)

@@ -1,0 +1,66 @@
+"""Routed experts against a loop over tokens."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.close import assert_close
+
+from qbench.runtime.moe import ExpertFeedForward
+from quant.models import MoeConfig
+
+NUM_TOKENS, HIDDEN, NUM_EXPERTS = 37, 16, 5
+
+
+def rule(expert: int):
+    """An expert that anyone can recompute."""
+    return lambda x: torch.tanh(x) * (expert + 1)
+
+
+def layer(normed: bool, chosen: int, router: torch.Tensor) -> ExpertFeedForward:
+    config = MoeConfig(NUM_EXPERTS, chosen, 8, norm_topk_prob=normed)
+    return ExpertFeedForward(config, lambda x: (F.linear(x, router),), [rule(e) for e in range(NUM_EXPERTS)])
+
+
+def moe_ref(x: torch.Tensor, router: torch.Tensor, chosen: int, normed: bool) -> torch.Tensor:
+    """One token at a time, in float64."""
+    rows = []
+    for row in x.double():
+        probabilities = (router.double() @ row).softmax(-1)
+        best = sorted(range(NUM_EXPERTS), key=lambda e: -probabilities[e])[:chosen]
+        total = sum(probabilities[e] for e in best) if normed else 1
+        rows.append(sum(probabilities[e] / total * rule(e)(row) for e in best))
+    return torch.stack(rows)
+
+
+@pytest.fixture
+def x_and_router():
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(NUM_TOKENS, HIDDEN, generator=generator), torch.randn(NUM_EXPERTS, HIDDEN, generator=generator)
+
+
+@pytest.mark.parametrize("normed", [False, True], ids=["as they are", "normed"])
+@pytest.mark.parametrize("chosen", [1, 2, NUM_EXPERTS])
+def test_equals_the_loop_over_tokens(x_and_router, chosen, normed):
+    x, router = x_and_router
+    got = layer(normed, chosen, router)(x[None])
+    assert got.shape == (1, NUM_TOKENS, HIDDEN)
+    assert_close(got[0], moe_ref(x, router, chosen, normed), atol=2**-20 * NUM_EXPERTS)
+
+
+def test_routes_hold_every_token_as_often_as_it_chooses(x_and_router):
+    x, router = x_and_router
+    moe = layer(True, 2, router)
+    routes = list(moe.routes(moe.scores(x)))
+    assert [expert for expert, _, _ in routes] == sorted(expert for expert, _, _ in routes)
+    assert torch.cat([tokens for _, tokens, _ in routes]).bincount().tolist() == [2] * NUM_TOKENS
+    assert all((tokens.diff() > 0).all() for _, tokens, _ in routes)
+    assert_close(sum(weights.sum() for _, _, weights in routes), NUM_TOKENS, rtol=2**-20)
+
+
+def test_an_expert_without_tokens_is_not_called(x_and_router):
+    x, router = x_and_router
+    router[2] = 0
+    router[2, 0] = -1e4
+    moe = layer(True, 2, router)
+    moe.experts[2] = None
+    moe(x.abs()[None])

@@ -1,0 +1,110 @@
+"""StreamedDecoder: the runtime's own layers, one at a time, with an observer before every product."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from qbench.runtime.blocks import BlockBuilder
+from qbench.runtime.cache import NoCache
+from qbench.runtime.checkpoint import check_runs
+from qbench.runtime.embedding import Embedding, StoredTable
+from qbench.runtime.fused import FusedLinears
+from qbench.runtime.rope import inverse_frequencies, rotation
+from quant.calibration.decoder import Observer
+from quant.errors import InputError
+from quant.models import EMBEDDING, ModelConfig, expected_tensors, split_name
+from quant.qtensor import QTensor
+
+
+class StreamedDecoder:
+    """`quant.calibration.decoder.Decoder` of a config: holds no weights, builds layers from those it is handed.
+
+    impl     "reference": float32 throughout; "auto": what `load_model` would run
+    raises   InputError for an architecture that cannot be run
+    """
+
+    def __init__(self, config: ModelConfig, *, impl: str = "reference") -> None:
+        check_runs(config)
+        self.config = config
+        self.impl = impl
+        self.num_layers = config.num_layers
+        self._names: dict[int | None, list[str]] = {}
+        for name in expected_tensors(config):
+            self._names.setdefault(split_name(name)[1], []).append(name)
+
+    def tensor_names(self, index: int | None) -> tuple[str, ...]:
+        return (EMBEDDING,) if index is None else tuple(self._names[index])
+
+    def embed(self, tensors: Mapping[str, QTensor], tokens: Tensor) -> Tensor:
+        return Embedding(StoredTable(tensors[EMBEDDING]), self.config.vocab_size)(tokens)
+
+    def layer(self, index: int, tensors: Mapping[str, QTensor]) -> "StreamedLayer":
+        return StreamedLayer(self.config, index, tensors, self.impl)
+
+
+class StreamedLayer:
+    """One decoder layer; without an observer it runs what inference runs, and nothing else."""
+
+    def __init__(self, config: ModelConfig, index: int, tensors: Mapping[str, QTensor], impl: str) -> None:
+        self.config = config
+        self._tap = Tap()
+        self._block = _ObservedBuilder(config, tensors, impl, self._tap).block(index)
+        self._inverse_frequencies = inverse_frequencies(config.rope, config.rope_dim)
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor, observer: Observer | None = None) -> Tensor:
+        """x [B, T, H] float32, the first T positions of B sequences -> [B, T, H]"""
+        if x.shape[1] > self.config.max_positions:
+            raise InputError(
+                f"{x.shape[1]} tokens, but the model's context holds {self.config.max_positions}; shorten the windows"
+            )
+        positions = torch.arange(x.shape[1])
+        rope = rotation(self._inverse_frequencies, positions)
+        self._tap.observer = observer
+        try:
+            return self._block(x, rope, positions, ObservedCache(observer))
+        finally:
+            self._tap.observer = None
+
+
+class Tap:
+    """Where a layer's linears find the observer of the call that runs."""
+
+    def __init__(self) -> None:
+        self.observer: Observer | None = None
+
+
+class ObservedLinears:
+    """FusedLinears that show their input before they multiply."""
+
+    def __init__(self, names: Sequence[str], linears: FusedLinears, tap: Tap) -> None:
+        self.names = tuple(f"{name}.weight" for name in names)
+        self.linears = linears
+        self.tap = tap
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
+        if self.tap.observer is not None:
+            self.tap.observer.inputs(self.names, x)
+        return self.linears(x)
+
+
+class ObservedCache(NoCache):
+    """Keeps nothing, and shows the keys and values that a cache would keep."""
+
+    def __init__(self, observer: Observer | None) -> None:
+        self.observer = observer
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
+        if self.observer is not None:
+            self.observer.keys_values(layer, k, v)
+        return super().attend(layer, q, k, v, positions)
+
+
+class _ObservedBuilder(BlockBuilder):
+    def __init__(self, config: ModelConfig, tensors: Mapping[str, QTensor], impl: str, tap: Tap) -> None:
+        super().__init__(config, tensors.__getitem__, impl)
+        self.tap = tap
+
+    def linears(self, *names: str) -> ObservedLinears:
+        return ObservedLinears(names, super().linears(*names), self.tap)

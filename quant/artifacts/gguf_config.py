@@ -1,6 +1,7 @@
 """A model's config between its two homes: Hugging Face's config.json and GGUF's metadata keys."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from quant.models import ARCHITECTURES, ModelConfig
 from quant.models.rope import DEFAULT_THETA
 
 # config.json key, field of ModelConfig, GGUF key after "ARCH.", type
-CONFIG_KEYS: tuple[tuple[str, str, str, type], ...] = (
+Rows = tuple[tuple[str, str, str, type], ...]
+CONFIG_KEYS: Rows = (
     ("max_position_embeddings", "max_positions", "context_length", int),
     ("hidden_size", "hidden_size", "embedding_length", int),
     ("num_hidden_layers", "num_layers", "block_count", int),
@@ -20,24 +22,80 @@ CONFIG_KEYS: tuple[tuple[str, str, str, type], ...] = (
     ("num_key_value_heads", "num_kv_heads", "attention.head_count_kv", int),
     ("rms_norm_eps", "rms_norm_eps", "attention.layer_norm_rms_epsilon", float),
 )
-OPTIONAL = {"num_key_value_heads"}
+_EXPERT_KEYS: Rows = (
+    ("num_experts_per_tok", "moe.num_experts_per_token", "expert_used_count", int),
+    ("moe_intermediate_size", "moe.expert_ffn_size", "expert_feed_forward_length", int),
+)
+# GGUF architecture -> what it has beyond those
+OWN_KEYS: dict[str, Rows] = {
+    "qwen3moe": (("num_experts", "moe.num_experts", "expert_count", int), *_EXPERT_KEYS),
+    "deepseek2": (
+        ("n_routed_experts", "moe.num_experts", "expert_count", int),
+        *_EXPERT_KEYS,
+        ("n_shared_experts", "moe.num_shared_experts", "expert_shared_count", int),
+        ("first_k_dense_replace", "moe.num_dense_layers", "leading_dense_block_count", int),
+        ("routed_scaling_factor", "moe.routed_scaling_factor", "expert_weights_scale", float),
+        ("norm_topk_prob", "moe.norm_topk_prob", "expert_weights_norm", bool),
+        ("q_lora_rank", "mla.q_lora_rank", "attention.q_lora_rank", int),
+        ("kv_lora_rank", "mla.kv_lora_rank", "attention.kv_lora_rank", int),
+        ("v_head_dim", "mla.v_head_dim", "attention.value_length", int),
+        ("qk_rope_head_dim", "mla.qk_rope_head_dim", "rope.dimension_count", int),
+    ),
+}
+# GGUF has no key for it, because llama.cpp computes in this one way
+FIXED = {"qwen3moe": {"norm_topk_prob": True}}
+OPTIONAL = {
+    "num_key_value_heads",
+    "q_lora_rank",
+    "n_shared_experts",
+    "first_k_dense_replace",
+    "routed_scaling_factor",
+    "norm_topk_prob",
+}
 # flag -> one of the tensors that are there where it is set
 BIASES = {"attention_bias": "blk.0.attn_q.bias", "mlp_bias": "blk.0.ffn_gate.bias"}
 HEAD_DIM_KEYS = ("attention.key_length", "attention.value_length", "rope.dimension_count")
+GATING, SOFTMAX = "expert_gating_func", 1  # llama.cpp's number
 # llama.cpp reads it for another kind of scaling and ignores it for this one; here it completes rope_freqs.weight.
 ORIGINAL_CONTEXT = "rope.scaling.original_context_length"
 
 
 def metadata_from_config(config: ModelConfig) -> dict[str, int | float | str]:
-    """GGUF key -> value; everything llama.cpp needs beyond the tokenizer and general.*"""
-    metadata: dict[str, int | float | str] = {key: getattr(config, field) for _, field, key, _ in CONFIG_KEYS}
-    metadata |= {key: config.head_dim for key in HEAD_DIM_KEYS}
+    """GGUF key -> value; everything llama.cpp needs beyond the tokenizer and general.*
+
+    raises   InputError for experts that llama.cpp chooses in another way
+    """
+    arch = config.architecture.gguf_arch
+    if config.moe:
+        _check_experts(config, arch)
+    dims = (config.head_dim, config.mla.v_head_dim if config.mla else config.head_dim, config.rope_dim)
+    metadata: dict[str, int | float | str] = dict(zip(HEAD_DIM_KEYS, dims, strict=True))
+    metadata |= {key: attrgetter(field)(config) for _, field, key, _ in _rows(arch)}
     metadata |= {"vocab_size": config.vocab_size, "rope.freq_base": config.rope.theta}
+    if config.mla:
+        metadata[GATING] = SOFTMAX
     if config.rope.rope_type == "linear":
         metadata |= {"rope.scaling.type": "linear", "rope.scaling.factor": config.rope.factor}
     if config.rope.rope_type == "llama3":
         metadata[ORIGINAL_CONTEXT] = config.rope.original_max_position_embeddings
-    return {f"{config.architecture.gguf_arch}.{key}": value for key, value in metadata.items()}
+    return {f"{arch}.{key}": value for key, value in metadata.items()}
+
+
+def _rows(arch: str) -> Rows:
+    return CONFIG_KEYS + OWN_KEYS.get(arch, ())
+
+
+def _check_experts(config: ModelConfig, arch: str) -> None:
+    if config.moe.num_groups > 1:
+        raise InputError(
+            f"experts are chosen within {config.moe.groups_per_token} of {config.moe.num_groups} groups, which "
+            f"llama.cpp does otherwise for {arch}; write a Hugging Face directory"
+        )
+    if config.moe.norm_topk_prob != FIXED.get(arch, {}).get("norm_topk_prob", config.moe.norm_topk_prob):
+        raise InputError(
+            f"norm_topk_prob is {config.moe.norm_topk_prob}, and llama.cpp knows {arch} with "
+            f"{not config.moe.norm_topk_prob} alone; write a Hugging Face directory"
+        )
 
 
 def config_from_metadata(
@@ -56,25 +114,48 @@ def config_from_metadata(
         raise InputError(f"{where}: general.architecture is {arch!r}; known: {known}")
     reader = _Reader(metadata, arch, where)
     config: dict[str, Any] = {"architectures": [architecture.name], "model_type": architecture.model_type}
-    for name, _, key, kind in CONFIG_KEYS:
+    for name, _, key, kind in _rows(arch):
         value = reader.get(key, kind, required=name not in OPTIONAL)
         if value is not None:
             config[name] = value
-    head_dims = {value for key in HEAD_DIM_KEYS if (value := reader.get(key, int)) is not None}
-    if len(head_dims) > 1:
-        raise InputError(f"{where}: {', '.join(HEAD_DIM_KEYS)} differ ({sorted(head_dims)}), which is not supported")
-    if head_dims:
-        config["head_dim"] = head_dims.pop()
+    config |= FIXED.get(arch, {})
+    config |= _mla_dims(reader) if architecture.has_mla else _head_dim(reader)
     theta = reader.get("rope.freq_base", float) or DEFAULT_THETA
     config |= {"vocab_size": tensors["token_embd.weight"][0], "hidden_act": "silu", "rope_theta": theta}
     config["tie_word_embeddings"] = "output.weight" not in tensors
-    config |= {flag: name in tensors for flag, name in BIASES.items()}
+    flags = {row.only_if for row in architecture.tensors}
+    config |= {flag: name in tensors for flag, name in BIASES.items() if flag in flags}
     config["rope_scaling"] = _rope_scaling(reader, theta, rope_factors)
     for name in ("bos_token_id", "eos_token_id"):
         token = metadata.get(f"tokenizer.ggml.{name}")
         if token is not None:
             config[name] = token
     return config
+
+
+def _head_dim(reader: "_Reader") -> dict[str, int]:
+    head_dims = {value for key in HEAD_DIM_KEYS if (value := reader.get(key, int)) is not None}
+    if len(head_dims) > 1:
+        raise InputError(f"{reader.where}: {', '.join(HEAD_DIM_KEYS)} differ ({sorted(head_dims)}): not supported")
+    return {"head_dim": head_dims.pop()} if head_dims else {}
+
+
+def _mla_dims(reader: "_Reader") -> dict[str, Any]:
+    """What GGUF says of multi-head latent attention in other words than a config.json."""
+    if reader.get("attention.key_length_mla", int) is not None:
+        raise InputError(
+            f"{reader.where}: keys and values of the latent are split (attn_k_b, attn_v_b), which is not read here; "
+            "known is the layout with attn_kv_b"
+        )
+    gating, groups = reader.get(GATING, int) or SOFTMAX, reader.get("expert_group_count", int) or 1
+    if gating != SOFTMAX or groups > 1:
+        raise InputError(
+            f"{reader.where}: experts are chosen by function {gating} in {groups} groups, known: {SOFTMAX} (softmax), 1"
+        )
+    unrotated = reader.get("attention.key_length", int, required=True) - reader.get(
+        "rope.dimension_count", int, required=True
+    )
+    return {"qk_nope_head_dim": unrotated, "q_lora_rank": reader.get("attention.q_lora_rank", int) or None}
 
 
 def _rope_scaling(reader: "_Reader", theta: float, rope_factors: np.ndarray | None) -> dict[str, Any] | None:

@@ -1,5 +1,7 @@
 """A GGUF model as a Source: Hugging Face names, row order and config, bytes as they lie in the file."""
 
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from quant.artifacts.file_bytes import combine, read_span, sha256_file
@@ -64,7 +66,7 @@ def _config(metadata: dict, tensors: dict[str, GGUFTensor], where: str) -> dict:
             raise InputError(f"{where}: tensor {ROPE_FREQS!r} has shape {stored.shape}, expected one dimension")
         factors = dequantize(stored)
     config = config_from_metadata(metadata, {name: tensor.shape for name, tensor in tensors.items()}, factors, where)
-    num_pairs = ModelConfig.from_hf(config, where).head_dim // 2
+    num_pairs = ModelConfig.from_hf(config, where).rope_dim // 2
     if factors is not None and len(factors) != num_pairs:
         raise InputError(f"{where}: tensor {ROPE_FREQS!r} has {len(factors)} factors, expected {num_pairs}")
     return config
@@ -73,16 +75,21 @@ def _config(metadata: dict, tensors: dict[str, GGUFTensor], where: str) -> dict:
 def _match(expected: dict[str, ExpectedTensor], tensors: dict[str, GGUFTensor], where: str) -> dict[str, GGUFTensor]:
     """Canonical name -> stored tensor. raises InputError where one is missing, unknown or of another shape."""
     stored = {}
+    num_experts = Counter(want.gguf_name for want in expected.values())
     for name, want in expected.items():
         tensor = tensors.get(want.gguf_name)
         if tensor is None:
             raise InputError(f"{where}: tensor {want.gguf_name!r} is missing; the file is incomplete")
-        if tensor.shape != want.shape:
-            raise InputError(
-                f"{where}: tensor {want.gguf_name!r} has shape {tensor.shape}, its metadata says {want.shape}"
-            )
-        stored[name] = tensor
+        shape = want.shape if want.expert is None else (num_experts[want.gguf_name], *want.shape)
+        if tensor.shape != shape:
+            raise InputError(f"{where}: tensor {want.gguf_name!r} has shape {tensor.shape}, its metadata says {shape}")
+        stored[name] = tensor if want.expert is None else _one_expert(tensor, want.expert)
     unknown = set(tensors) - {want.gguf_name for want in expected.values()} - {ROPE_FREQS}
     if unknown:
         raise InputError(f"{where}: tensor {min(unknown)!r} is none of this architecture's; it would be lost")
     return stored
+
+
+def _one_expert(stack: GGUFTensor, expert: int) -> GGUFTensor:
+    size_bytes = stack.size_bytes // stack.shape[0]
+    return replace(stack, shape=stack.shape[1:], start=stack.start + expert * size_bytes, size_bytes=size_bytes)

@@ -1,6 +1,8 @@
-"""Writes a Source as one GGUF file that llama.cpp loads, a tensor at a time."""
+"""Writes a Source as one GGUF file, or as shards, that llama.cpp loads, a tensor at a time."""
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ import numpy as np
 from quant.artifacts.atomic import atomic_file
 from quant.artifacts.f32_vectors import VECTOR_FORMAT
 from quant.artifacts.gguf_config import metadata_from_config
-from quant.artifacts.gguf_header import MAGIC
-from quant.artifacts.gguf_reader import ROPE_FREQS
+from quant.artifacts.gguf_header import is_gguf
+from quant.artifacts.gguf_layout import Entry, layout, rope_factors, split_entries
 from quant.artifacts.gguf_rope import rows_to_pairs
+from quant.artifacts.gguf_shard_set import atomic_shards
+from quant.artifacts.gguf_shards import shard_sizes
 from quant.artifacts.gguf_tokenizer import metadata_from_tokenizer
 from quant.artifacts.progress import Progress, each_tensor
 from quant.artifacts.tensor_hash import TensorHashes, hash_tensor
@@ -26,6 +30,11 @@ FILE_TYPES = {
     "f32": gguf.LlamaFileType.ALL_F32,
     "f16": gguf.LlamaFileType.MOSTLY_F16,
     "bf16": gguf.LlamaFileType.MOSTLY_BF16,
+    "q2_k": gguf.LlamaFileType.MOSTLY_Q2_K,
+    "q3_k": gguf.LlamaFileType.MOSTLY_Q3_K_M,
+    "q4_1": gguf.LlamaFileType.MOSTLY_Q4_1,
+    "iq4_nl": gguf.LlamaFileType.MOSTLY_IQ4_NL,
+    "iq4_xs": gguf.LlamaFileType.MOSTLY_IQ4_XS,
     "q8_0": gguf.LlamaFileType.MOSTLY_Q8_0,
     "q4_0": gguf.LlamaFileType.MOSTLY_Q4_0,
     "q5_0": gguf.LlamaFileType.MOSTLY_Q5_0,
@@ -43,31 +52,74 @@ _ADD = {
 }
 
 
-def write_gguf(source: Source, path: Path, *, name: str, progress: Progress | None = None) -> TensorHashes:
+def write_gguf(
+    source: Source,
+    path: Path,
+    *,
+    name: str,
+    metadata: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    max_shard_bytes: int | None = None,
+) -> TensorHashes:
     """Writes `path` whole or not at all; returns the sha256 of each tensor under its canonical name.
 
-    source   with its vectors in float32, see `F32Vectors`
-    name     general.name
-    raises   InputError where GGUF has no type for a format or no word for the tokenizer, or `path` cannot be written
+    source            with its vectors in float32, see `F32Vectors`
+    name              general.name
+    metadata          more keys, see `gguf_general`; they go before those that follow from the model
+    max_shard_bytes   of tensors in a file: the files are then NAME-00001-of-0000N.gguf, as gguf-split makes them
+    raises            InputError where GGUF has no type for a format or no word for the tokenizer, or `path` cannot be
+                      written
     """
     check_formats(source)
     config = ModelConfig.of(source)
-    layout = _layout(source, config)
+    entries = layout(source, config)
+    metadata = _metadata(source, config, name) | dict(metadata or {})
     hashes: TensorHashes = {}
-    with atomic_file(path, replaces=is_gguf, needed_bytes=sum(size for _, _, _, size in layout)) as temp:
-        writer = gguf.GGUFWriter(temp, config.architecture.gguf_arch)
-        try:
-            for key, value in _metadata(source, config, name).items():
-                _ADD[type(value)](writer, key, value)
-            for tensor, shape, fmt, size in layout:
-                writer.add_tensor_info(tensor, shape, np.dtype(np.float32), size, gguf.GGMLQuantizationType(fmt))
-            writer.write_header_to_file()
-            writer.write_kv_data_to_file()
-            writer.write_ti_data_to_file()
-            _write_tensors(source, config, writer, hashes, progress)
-        finally:
-            writer.close()
+    arrays = _arrays(source, config, entries, hashes, progress)
+    needed_bytes = sum(entry.size_bytes for entry in entries)
+    if max_shard_bytes is None:
+        with atomic_file(path, replaces=is_gguf, needed_bytes=needed_bytes) as temp:
+            _write_file(temp, config, metadata, {}, entries, arrays)
+            next(arrays, None)  # the last tensor's progress is told when another is asked for
+    else:
+        counts = shard_sizes([entry.padded_bytes for entry in entries], max_shard_bytes)
+        with atomic_shards(path, len(counts), needed_bytes=needed_bytes) as temps:
+            for number, (temp, shard) in enumerate(zip(temps, split_entries(entries, counts), strict=True)):
+                split = {"split.no": number, "split.count": len(counts), "split.tensors.count": len(entries)}
+                _write_file(temp, config, {} if number else metadata, split, shard, arrays)
+            next(arrays, None)
     return hashes
+
+
+def _write_file(
+    path: Path,
+    config: ModelConfig,
+    metadata: Mapping[str, Any],
+    split: Mapping[str, int],
+    entries: list[Entry],
+    arrays: Iterator[np.ndarray],
+) -> None:
+    """One file: its keys, its table, and as many arrays as its entries have."""
+    writer = gguf.GGUFWriter(path, config.architecture.gguf_arch)
+    try:
+        for key, value in metadata.items():
+            _ADD[type(value)](writer, key, value)
+        for key, value in split.items():  # of the types that gguf-split gives them
+            (writer.add_int32 if key == "split.tensors.count" else writer.add_uint16)(key, value)
+        for entry in entries:
+            gguf_type = gguf.GGMLQuantizationType(entry.gguf_type)
+            writer.add_tensor_info(entry.gguf_name, entry.shape, np.dtype(np.float32), entry.size_bytes, gguf_type)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        file = writer.fout[0]
+        writer.write_padding(file, file.tell())
+        for entry in entries:  # not by write_tensor_data, which wants a stack of experts in one piece
+            for array in islice(arrays, max(1, len(entry.names))):
+                np.ascontiguousarray(array).tofile(file)
+            writer.write_padding(file, entry.size_bytes)
+    finally:
+        writer.close()
 
 
 def check_formats(source: Source) -> None:
@@ -79,14 +131,6 @@ def check_formats(source: Source) -> None:
             )
         if len(info.shape) == 1 and info.format != VECTOR_FORMAT:
             raise ValueError(f"{name} is {info.format}; llama.cpp needs vectors in {VECTOR_FORMAT}: use F32Vectors")
-
-
-def is_gguf(path: Path) -> bool:
-    """True for a file that starts as GGUF does, the only kind that is written over."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
 
 
 def _metadata(source: Source, config: ModelConfig, name: str) -> dict[str, Any]:
@@ -102,31 +146,17 @@ def _metadata(source: Source, config: ModelConfig, name: str) -> dict[str, Any]:
     }
 
 
-def _layout(source: Source, config: ModelConfig) -> list[tuple[str, tuple[int, ...], int, int]]:
-    """(GGUF name, shape, ggml type, bytes) in the order of the file: RoPE factors first, then the source's order."""
+def _arrays(
+    source: Source, config: ModelConfig, entries: list[Entry], hashes: TensorHashes, progress: Progress | None
+) -> Iterator[np.ndarray]:
+    """The bytes of each tensor of each entry, in order."""
     expected = expected_tensors(config)
-    factors = _rope_factors(config)
-    layout = [] if factors is None else [(ROPE_FREQS, factors.shape, 0, factors.nbytes)]
-    for name, info in source.tensors.items():
-        layout.append((expected[name].gguf_name, info.shape, get_format(info.format).gguf_type, info.size_bytes))
-    return layout
-
-
-def _rope_factors(config: ModelConfig) -> np.ndarray | None:
-    """What GGUF keeps of a llama3 scaling, whose parameters it has no keys for."""
-    return config.rope.frequency_divisors(config.head_dim) if config.rope.rope_type == "llama3" else None
-
-
-def _write_tensors(
-    source: Source, config: ModelConfig, writer: gguf.GGUFWriter, hashes: TensorHashes, progress: Progress | None
-) -> None:
-    expected = expected_tensors(config)
-    factors = _rope_factors(config)
-    if factors is not None:
-        writer.write_tensor_data(factors)
-    for name in each_tensor(source, progress):
+    if not entries[0].names:
+        yield rope_factors(config)
+    names = [name for entry in entries for name in entry.names]
+    for name in each_tensor(source, progress, names):
         qtensor, heads = source.read(name), expected[name].heads
         if heads:
             qtensor = qtensor.take_rows(rows_to_pairs(qtensor.shape[0], heads))
-        writer.write_tensor_data(qtensor.parts["blocks"])
         hashes[name] = hash_tensor(qtensor)
+        yield qtensor.parts["blocks"]

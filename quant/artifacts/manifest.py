@@ -1,8 +1,8 @@
 """The manifest: how an artifact came to be and what is in it, tensor by tensor.
 
-It lies inside a directory as `qbench.json` and beside a GGUF file, the first of several, as `NAME.gguf.qbench.json`. Not inside the GGUF
-file: metadata precedes the data there, and hashes are known only after the data has streamed past; and so the file
-stays byte for byte the same whichever version of which library wrote it.
+It lies inside a directory as `qbench.json` and beside a GGUF file, or the first of its shards, as
+`NAME.gguf.qbench.json`. Not inside the GGUF file: metadata precedes the data there, and hashes are known only after
+the data has streamed past; and so the file stays byte for byte the same whichever version of which library wrote it.
 """
 
 import json

@@ -47,6 +47,11 @@ class MoeConfig:
                 f"expected groups of equal size out of {self.num_experts} experts"
             )
 
+    @property
+    def num_shared_experts(self) -> int:
+        """How many experts' width the shared net has."""
+        return self.shared_ffn_size // self.expert_ffn_size
+
     @classmethod
     def from_hf(cls, config: Config, num_experts_key: str) -> "MoeConfig":
         """raises InputError for a missing or impossible number, or a way of choosing that is not supported"""

@@ -1,0 +1,83 @@
+"""What a GGUF file of a model holds, in order: a model's own tensors, experts stacked, and the factors of its RoPE."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from quant.artifacts.gguf_header import DEFAULT_ALIGNMENT
+from quant.artifacts.gguf_reader import ROPE_FREQS
+from quant.errors import InputError
+from quant.formats import get_format
+from quant.models import ExpectedTensor, ModelConfig, expected_tensors
+from quant.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tensor of the file. names: the canonical tensors whose bytes follow one another in it; none: RoPE's factors
+
+    shape   out x in, with the experts before them where it stacks several
+    """
+
+    gguf_name: str
+    names: tuple[str, ...]
+    shape: tuple[int, ...]
+    gguf_type: int
+    size_bytes: int
+
+    @property
+    def padded_bytes(self) -> int:
+        return -(-self.size_bytes // DEFAULT_ALIGNMENT) * DEFAULT_ALIGNMENT
+
+
+def rope_factors(config: ModelConfig) -> np.ndarray | None:
+    """What GGUF keeps of a llama3 scaling, whose parameters it has no keys for."""
+    return config.rope.frequency_divisors(config.rope_dim) if config.rope.rope_type == "llama3" else None
+
+
+def layout(source: Source, config: ModelConfig) -> list[Entry]:
+    """RoPE's factors first, then the source's order; a stack stands where its first expert does.
+
+    raises   InputError where experts of one stack have unlike formats
+    """
+    factors = rope_factors(config)
+    entries = [] if factors is None else [Entry(ROPE_FREQS, (), factors.shape, 0, factors.nbytes)]
+    expected = expected_tensors(config)
+    stacks = _stacks(expected)
+    for name, info in source.tensors.items():
+        want = expected[name]
+        if want.expert is None:
+            entries.append(_entry(source, want.gguf_name, (name,), info.shape))
+        elif want.expert == 0:
+            names = stacks[want.gguf_name]
+            entries.append(_entry(source, want.gguf_name, names, (len(names), *info.shape)))
+    return entries
+
+
+def _stacks(expected: dict[str, ExpectedTensor]) -> dict[str, tuple[str, ...]]:
+    """GGUF name of each stack -> its experts' canonical names in order"""
+    stacks: dict[str, tuple[str, ...]] = {}
+    for name, want in expected.items():
+        if want.expert is not None:
+            stacks[want.gguf_name] = (*stacks.get(want.gguf_name, ()), name)
+    return stacks
+
+
+def _entry(source: Source, gguf_name: str, names: tuple[str, ...], shape: tuple[int, ...]) -> Entry:
+    infos = [source.tensors[name] for name in names]
+    formats = sorted({info.format for info in infos})
+    if len(formats) > 1:
+        raise InputError(
+            f"{gguf_name} stacks experts of {', '.join(formats)}, and GGUF gives a stack one type; "
+            f"give all of them one format (first: {names[0]})"
+        )
+    return Entry(gguf_name, names, shape, get_format(formats[0]).gguf_type, sum(info.size_bytes for info in infos))
+
+
+def split_entries(entries: list[Entry], counts: list[int]) -> Iterator[list[Entry]]:
+    """The entries of each shard; counts: how many each takes"""
+    start = 0
+    for count in counts:
+        yield entries[start : start + count]
+        start += count

@@ -35,8 +35,8 @@ class Cache(ABC):
 
     @property
     @abstractmethod
-    def bytes_per_token(self) -> int:
-        """Bytes that one token of one sequence takes, over all layers."""
+    def bytes_per_token(self) -> float:
+        """Bytes that one token of one sequence takes, over all layers; a fraction where tokens share a scale."""
 
 
 class NoCache(Cache):
@@ -101,13 +101,17 @@ class DenseCache(Cache):
         capacity = self.keys[layer].shape[2]
         if length <= capacity:
             return
-        if length > self.limit:
-            raise InputError(f"{length} tokens, but the model's context holds {self.limit}; shorten the text")
+        check_room(length, self.limit)
         capacity = min(max(length, 2 * capacity), self.limit)  # doubling: each token is copied once on average
         for held in (self.keys, self.values):
             grown = held[layer].new_empty(*held[layer].shape[:2], capacity, held[layer].shape[3])
             grown[:, :, : self.length] = held[layer][:, :, : self.length]
             held[layer] = grown
+
+
+def check_room(length: int, limit: int) -> None:
+    if length > limit:
+        raise InputError(f"{length} tokens, but the model's context holds {limit}; shorten the text")
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

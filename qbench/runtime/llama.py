@@ -10,8 +10,10 @@ from qbench.runtime.cache import Cache, DenseCache, NoCache
 from qbench.runtime.embedding import Embedding
 from qbench.runtime.fused import FusedLinears
 from qbench.runtime.norm import RMSNorm
+from qbench.runtime.quantized_cache import QuantizedCache, RoundTripCache
 from qbench.runtime.rope import inverse_frequencies, rotate, rotation
 from quant.errors import InputError
+from quant.kv import KVScheme
 from quant.models import ModelConfig
 
 
@@ -73,8 +75,12 @@ class Block:
         self.feed_forward_norm = feed_forward_norm
 
     def __call__(self, x: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), rope, positions, cache)
+        x = self.attend(x, rope, positions, cache)
         return x + self.feed_forward(self.feed_forward_norm(x))
+
+    def attend(self, x: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache) -> Tensor:
+        """The first half: x and what attention adds to it."""
+        return x + self.attention(self.attention_norm(x), rope, positions, cache)
 
 
 class LlamaModel:
@@ -82,21 +88,34 @@ class LlamaModel:
 
     impls         linear name -> the implementation that runs
     weight_bytes  memory that the weights hold
+    kv            the format of its keys and values; None: floats
     """
 
     def __init__(
-        self, config: ModelConfig, embedding: Embedding, blocks: list[Block], norm: RMSNorm, head: FusedLinears
+        self,
+        config: ModelConfig,
+        embedding: Embedding,
+        blocks: list[Block],
+        norm: RMSNorm,
+        head: FusedLinears,
+        kv: KVScheme | None = None,
     ) -> None:
         self.config = config
         self.embedding = embedding
         self.blocks = blocks
         self.norm = norm
         self.head = head
+        self.kv = kv
         self.inverse_frequencies = inverse_frequencies(config.rope, config.head_dim)
         self.impls: dict[str, str] = {}
         self.weight_bytes = 0
 
-    def new_cache(self, batch: int = 1, capacity: int = 256, dtype: torch.dtype = torch.float32) -> DenseCache:
+    def new_cache(
+        self, batch: int = 1, capacity: int = 256, dtype: torch.dtype = torch.float32
+    ) -> DenseCache | QuantizedCache:
+        """An empty cache; dtype is that of keys and values where the model names no format of its own for them."""
+        if self.kv is not None:
+            return QuantizedCache(self.config, self.kv, batch, capacity)
         return DenseCache(self.config, batch, capacity, dtype)
 
     @torch.inference_mode()
@@ -108,7 +127,7 @@ class LlamaModel:
         returns    [B, T, V] float32, or [B, 1, V] with last_only
         raises     InputError for an id outside the vocabulary or more tokens than the context holds
         """
-        cache = cache or NoCache()
+        cache = cache or (NoCache() if self.kv is None else RoundTripCache(self.kv))
         positions = self._positions(tokens, cache)
         rope = rotation(self.inverse_frequencies, positions)
         x = self.embedding(tokens)  # [B, T, K]

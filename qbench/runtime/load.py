@@ -11,6 +11,7 @@ from qbench.runtime.fused import FusedLinears
 from qbench.runtime.linear import choose_linear, has_cpu_kernels
 from qbench.runtime.llama import LlamaModel
 from qbench.threads import check_threads
+from quant.kv import KVScheme
 from quant.models import ModelConfig
 from quant.source import Source
 
@@ -27,7 +28,8 @@ def load_model(source: Source, *, impl: str = "auto", threads: int | None = None
     config = ModelConfig.of(source)
     check_runs(config)
     check_tensors(config, source.tensors)
-    return _Loader(source, config, impl).model()
+    kv = KVScheme.of(source.config, config, source.spec)
+    return _Loader(source, config, impl).model(kv)
 
 
 def set_threads(threads: int | None) -> None:
@@ -47,11 +49,11 @@ class _Loader:
         self.config = config
         self.builder = BlockBuilder(config, source.read, impl)
 
-    def model(self) -> LlamaModel:
+    def model(self, kv: KVScheme | None) -> LlamaModel:
         # The largest tensors first: what reading and packing them takes is free again before the layers need memory.
         embedding, head = self.tied() if self.config.tie_word_embeddings else self.untied()
         blocks = [self.builder.block(layer) for layer in range(self.config.num_layers)]
-        model = LlamaModel(self.config, embedding, blocks, self.builder.norm(FINAL_NORM), head)
+        model = LlamaModel(self.config, embedding, blocks, self.builder.norm(FINAL_NORM), head, kv)
         model.impls, model.weight_bytes = self.builder.impls, self.builder.weight_bytes
         return model
 

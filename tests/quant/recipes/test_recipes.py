@@ -60,7 +60,6 @@ def test_row_without_fallback_names_tensor_row_and_format():
         pytest.param("q4_km", "unknown recipe 'q4_km', did you mean 'q4_k_m'[?]; known are bf16, ", id="near"),
         pytest.param("Q8_0", "did you mean 'q8_0'[?]", id="case"),
         pytest.param("xyzzy", "unknown recipe 'xyzzy'; known are bf16, rtn-w8,", id="far"),
-        pytest.param("q8_0+kv-int8", r"'\+kv-int8' is not supported yet \(supported: none\)", id="kv of later"),
         pytest.param("q8_0+kv-int9", r"unknown KV suffix '\+kv-int9'; known are \+kv-fp8", id="kv unknown"),
         pytest.param("q8_0+", r"unknown KV suffix '\+'", id="kv empty"),
         pytest.param("absent/recipe.yaml", "recipe absent/recipe.yaml: No such file", id="no file"),
@@ -69,3 +68,9 @@ def test_row_without_fallback_names_tensor_row_and_format():
 def test_unknown_recipe(spec, message):
     with pytest.raises(InputError, match=message):
         get_recipe(spec)
+
+
+def test_kv_suffix():
+    recipe = get_recipe("q8_0+kv-int8")
+    assert (recipe.name, recipe.kv) == ("q8_0+kv-int8", "kv-int8")
+    assert recipe.policy == get_recipe("q8_0").policy and get_recipe("q8_0").kv is None

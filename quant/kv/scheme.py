@@ -1,0 +1,87 @@
+"""KVScheme: the KV format of one model, with its scales where they were calibrated, and its place in the config.
+
+It travels under the key "kv_cache" of a model's config, {"format": name, "k_scale": [[...] a layer], "v_scale": ...}:
+a few numbers a layer, which every container of configs can hold.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from quant.calibration.stats import KVStats
+from quant.errors import InputError
+from quant.kv.formats import KV_FORMATS, KVFormat
+from quant.kv.fp8 import SMALLEST_SCALE, Fp8
+from quant.models import ModelConfig
+
+CONFIG_KEY = "kv_cache"
+
+
+@dataclass(frozen=True, slots=True)
+class KVScheme:
+    """k_scale, v_scale   [layers, kv heads or 1] float32 of a calibrated format; None otherwise"""
+
+    format: KVFormat
+    k_scale: np.ndarray | None = None
+    v_scale: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], model: ModelConfig, where: str) -> "KVScheme | None":
+        """The scheme that a model's config names; None where keys and values are kept as they are.
+
+        raises   InputError for an unknown format, heads that it cannot hold, or scales that are missing or impossible
+        """
+        entry = config.get(CONFIG_KEY)
+        if entry is None:
+            return None
+        name = entry.get("format") if isinstance(entry, Mapping) else None
+        if name not in KV_FORMATS:
+            raise InputError(f"{where}: {CONFIG_KEY} names {name!r}; known are {', '.join(KV_FORMATS)}")
+        fmt = KV_FORMATS[name]
+        fmt.check(model.head_dim)
+        if not fmt.calibrated:
+            return cls(fmt)
+        scales = (_scales(entry, key, fmt, model, where) for key in ("k_scale", "v_scale"))
+        return cls(fmt, *scales)
+
+    def config_entry(self) -> dict[str, Any]:
+        """The value under CONFIG_KEY; float32 survive the way through JSON."""
+        entry: dict[str, Any] = {"format": self.format.name}
+        if self.k_scale is not None and self.v_scale is not None:
+            entry |= {"k_scale": self.k_scale.tolist(), "v_scale": self.v_scale.tolist()}
+        return entry
+
+
+def calibrate_kv(fmt: KVFormat, stats: Sequence[KVStats]) -> KVScheme:
+    """The scheme whose scales bring each layer's largest key and value to the largest code.
+
+    stats    one a layer; not looked at where the format finds its scales by itself
+    raises   InputError where they are missing
+    """
+    if not fmt.calibrated:
+        return KVScheme(fmt)
+    if not stats:
+        raise InputError(f"{fmt.name} needs the ranges of keys and values; calibrate, or take a KV format without -cal")
+    k_scale = np.stack([_scale(fmt.keys, layer.k_absmax) for layer in stats])
+    return KVScheme(fmt, k_scale, np.stack([_scale(fmt.values, layer.v_absmax) for layer in stats]))
+
+
+def _scale(codec: Fp8, absmax: np.ndarray) -> np.ndarray:
+    """absmax [G, D] -> [1 or G] float32"""
+    amax = absmax.max(axis=1)  # [G]
+    amax = amax if codec.per == "head" else amax.max(keepdims=True)
+    return np.maximum(amax / codec.largest, SMALLEST_SCALE).astype(np.float32)
+
+
+def _scales(entry: Mapping[str, Any], key: str, fmt: KVFormat, model: ModelConfig, where: str) -> np.ndarray:
+    per_head = fmt.keys.per == "head"
+    shape = (model.num_layers, model.num_kv_heads if per_head else 1)
+    try:
+        scales = np.asarray(entry.get(key), dtype=np.float32)
+    except (TypeError, ValueError):
+        scales = np.empty(0, np.float32)
+    if scales.shape != shape or not (np.isfinite(scales) & (scales > 0)).all():
+        raise InputError(f"{where}: {CONFIG_KEY} has no {key} of shape {list(shape)} above 0, which {fmt.name} needs")
+    return scales

@@ -34,11 +34,14 @@ class ExpertFeedForward:
         (logits,) = self.router(rows)
         return logits.softmax(-1)
 
+    def choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Each token's experts, the likeliest first, and what their outputs count: [M, E] -> 2 x [M, k]"""
+        weights, chosen = scores.topk(self.config.num_experts_per_token, dim=-1)
+        return (weights / weights.sum(-1, keepdim=True) if self.config.norm_topk_prob else weights), chosen
+
     def routes(self, scores: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
         """(expert, its tokens [n] int64 ascending, what its output counts [n]) for every expert that has tokens."""
-        weights, chosen = scores.topk(self.config.num_experts_per_token, dim=-1)  # [M, k]
-        if self.config.norm_topk_prob:
-            weights = weights / weights.sum(-1, keepdim=True)
+        weights, chosen = self.choose(scores)  # [M, k]
         by_expert = chosen.flatten().argsort(stable=True)  # places in [M * k], those of one expert together
         tokens, weights = by_expert // chosen.shape[1], weights.flatten()[by_expert]
         counts = chosen.flatten().bincount(minlength=self.config.num_experts).tolist()

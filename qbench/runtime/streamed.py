@@ -1,6 +1,8 @@
 """StreamedDecoder: the runtime's own layers, one at a time, with an observer before every product."""
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -9,6 +11,7 @@ from qbench.runtime.blocks import BlockBuilder
 from qbench.runtime.cache import NoCache
 from qbench.runtime.checkpoint import check_runs
 from qbench.runtime.embedding import Embedding, StoredTable
+from qbench.runtime.extra_tokens import extra_tokens
 from qbench.runtime.fused import FusedLinears
 from qbench.runtime.rope import inverse_frequencies, rotation
 from quant.calibration.decoder import Observer
@@ -54,25 +57,48 @@ class StreamedLayer:
 
     @torch.no_grad()
     def __call__(self, x: Tensor, observer: Observer | None = None) -> Tensor:
-        """x [B, T, H] float32, the first T positions of B sequences -> [B, T, H]"""
+        """x [B, T, H] float32, the first T positions of B sequences -> [B, T, H]; threads may call at the same time"""
+        with self._tap.watched_by(observer):
+            return self._block(x, *self._past(x, observer))
+
+    @torch.no_grad()
+    def show_extra_tokens(self, batches: Iterable[Tensor], wanted: Mapping[int, int], observer: Observer) -> None:
+        """Shows experts that got too few tokens more of them, for the statistics alone: no output changes.
+
+        batches  the same hidden states [B, T, H] that the layer was called with, or a part of them
+        wanted   expert -> how many tokens more; those not routed to it that the router scores highest for it
+        """
+        extra = extra_tokens(self._block.feed_forward, (self._feed_forward_input(x) for x in batches), wanted)
+        with self._tap.watched_by(observer):
+            for expert, rows in extra.items():
+                self._block.feed_forward.experts[expert](rows)
+
+    def _feed_forward_input(self, x: Tensor) -> Tensor:
+        """[B, T, H] -> [B * T, H]"""
+        return self._block.feed_forward_norm(self._block.attend(x, *self._past(x, None))).flatten(0, 1)
+
+    def _past(self, x: Tensor, observer: Observer | None) -> tuple[tuple[Tensor, Tensor], Tensor, "ObservedCache"]:
+        """rope, positions and cache of a call on x"""
         if x.shape[1] > self.config.max_positions:
             raise InputError(
                 f"{x.shape[1]} tokens, but the model's context holds {self.config.max_positions}; shorten the windows"
             )
         positions = torch.arange(x.shape[1])
-        rope = rotation(self._inverse_frequencies, positions)
-        self._tap.observer = observer
+        return rotation(self._inverse_frequencies, positions), positions, ObservedCache(observer)
+
+
+class Tap(threading.local):
+    """Where a layer's linears find the observer of the call that runs, one a thread."""
+
+    observer: Observer | None = None
+
+    @contextmanager
+    def watched_by(self, observer: Observer | None) -> Iterator[None]:
+        self.observer = observer
         try:
-            return self._block(x, rope, positions, ObservedCache(observer))
+            yield
         finally:
-            self._tap.observer = None
-
-
-class Tap:
-    """Where a layer's linears find the observer of the call that runs."""
-
-    def __init__(self) -> None:
-        self.observer: Observer | None = None
+            self.observer = None
 
 
 class ObservedLinears:

@@ -7,6 +7,7 @@ from pathlib import Path
 from quant.artifacts.file_bytes import combine, read_span, sha256_file
 from quant.artifacts.gguf_config import config_from_metadata
 from quant.artifacts.gguf_header import GGUFTensor
+from quant.artifacts.gguf_kv import kv_from_metadata
 from quant.artifacts.gguf_rope import rows_to_halves
 from quant.artifacts.gguf_shards import read_shards, shard_paths
 from quant.artifacts.gguf_tokenizer import tokenizer_from_metadata
@@ -69,7 +70,7 @@ def _config(metadata: dict, tensors: dict[str, GGUFTensor], where: str) -> dict:
     num_pairs = ModelConfig.from_hf(config, where).rope_dim // 2
     if factors is not None and len(factors) != num_pairs:
         raise InputError(f"{where}: tensor {ROPE_FREQS!r} has {len(factors)} factors, expected {num_pairs}")
-    return config
+    return config | kv_from_metadata(metadata, where)
 
 
 def _match(expected: dict[str, ExpectedTensor], tensors: dict[str, GGUFTensor], where: str) -> dict[str, GGUFTensor]:

@@ -13,6 +13,7 @@ from quant.artifacts.atomic import atomic_file
 from quant.artifacts.f32_vectors import VECTOR_FORMAT
 from quant.artifacts.gguf_config import metadata_from_config
 from quant.artifacts.gguf_header import is_gguf
+from quant.artifacts.gguf_kv import metadata_from_kv
 from quant.artifacts.gguf_layout import Entry, layout, rope_factors, split_entries
 from quant.artifacts.gguf_rope import rows_to_pairs
 from quant.artifacts.gguf_shard_set import atomic_shards
@@ -142,6 +143,7 @@ def _metadata(source: Source, config: ModelConfig, name: str) -> dict[str, Any]:
         "general.file_type": int(FILE_TYPES[weights.most_common(1)[0][0]]),
         "general.quantization_version": gguf.GGML_QUANT_VERSION,
         **metadata_from_config(config),
+        **metadata_from_kv(source.config),
         **metadata_from_tokenizer(source.tokenizer, config.vocab_size, source.spec),
     }
 

@@ -22,6 +22,7 @@ from qbench.harness.record import append_record, case_key, make_record, read_rec
 from qbench.harness.suite import Suite
 from quant.artifacts.file_bytes import sha256_file
 from quant.errors import InputError
+from quant.recipes import get_recipe
 
 STAMP = "made.json"
 
@@ -144,7 +145,7 @@ class _Sweep:
             "fingerprint": fingerprint,
             "recipe": recipe,
             **recipe_file(recipe),
-            "cache": "dense-f32",
+            "cache": get_recipe(recipe).kv or "dense-f32",
             "isa": os.environ.get("QBENCH_ISA", "auto"),
             "device": "cpu",
             "threads": self.suite.threads or available_cores(),

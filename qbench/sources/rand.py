@@ -42,8 +42,9 @@ class RandomSource:
 
     def read(self, name: str) -> QTensor:
         shape = self.tensors[name].shape
-        if len(shape) == 1:  # a norm's weight: ones, or the signal would die within a few layers
-            return get_format(FORMAT).quantize_ref(np.ones(shape, dtype=np.float32))
+        if len(shape) == 1:  # a norm's weight: ones, or the signal would die within a few layers; a bias: none
+            value = 0 if name.endswith(".bias") else 1
+            return get_format(FORMAT).quantize_ref(np.full(shape, value, dtype=np.float32))
         seed = int.from_bytes(hashlib.sha256(f"{self.spec}/{name}".encode()).digest()[:8], "little")
         weights = random_bf16(int(np.prod(shape, dtype=np.int64)), seed)
         return QTensor(FORMAT, shape, {"blocks": weights.view(np.uint8).reshape(shape[0], -1)})

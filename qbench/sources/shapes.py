@@ -2,7 +2,11 @@
 
 from typing import Any
 
+# What all models of one kind have in common.
 _LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"}
+_QWEN2 = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu"}
+_QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_act": "silu"}
+_QWEN3_MOE = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_act": "silu"}
 
 
 def _llama3_scaling(factor: float) -> dict[str, Any]:
@@ -21,7 +25,7 @@ _KEYS = (
     "num_key_value_heads", "head_dim", "max_position_embeddings", "rms_norm_eps", "rope_theta", "rope_scaling",
     "tie_word_embeddings",
 )
-_ROWS: dict[str, tuple] = {
+_LLAMAS: dict[str, tuple] = {
     "tiny": (512, 256, 512, 2, 4, 2, 64, 1024, 1e-5, 10000.0, None, False),
     "smollm2-135m": (49152, 576, 1536, 30, 9, 3, 64, 8192, 1e-5, 100000.0, None, True),
     "tinyllama-1.1b": (32000, 2048, 5632, 22, 32, 4, 64, 2048, 1e-5, 10000.0, None, False),
@@ -29,8 +33,31 @@ _ROWS: dict[str, tuple] = {
     "llama-3.2-3b": (128256, 3072, 8192, 28, 24, 8, 128, 131072, 1e-5, 500000.0, _llama3_scaling(32.0), True),
     "llama-3.1-8b": (128256, 4096, 14336, 32, 32, 8, 128, 131072, 1e-5, 500000.0, _llama3_scaling(8.0), False),
 }
+_QWEN2S: dict[str, tuple] = {
+    "qwen2.5-0.5b": (151936, 896, 4864, 24, 14, 2, 64, 32768, 1e-6, 1000000.0, None, True),
+    "qwen2.5-1.5b": (151936, 1536, 8960, 28, 12, 2, 128, 131072, 1e-6, 1000000.0, None, True),
+    "qwen2.5-7b": (152064, 3584, 18944, 28, 28, 4, 128, 131072, 1e-6, 1000000.0, None, False),
+}
+_QWEN3S: dict[str, tuple] = {
+    "qwen3-0.6b": (151936, 1024, 3072, 28, 16, 8, 128, 40960, 1e-6, 1000000.0, None, True),
+    "qwen3-4b": (151936, 2560, 9728, 36, 32, 8, 128, 40960, 1e-6, 1000000.0, None, True),
+}
+# The same, then the experts.
+_EXPERT_KEYS = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob")
+_QWEN3_MOES: dict[str, tuple] = {
+    "tiny-moe": (512, 256, 512, 2, 4, 2, 64, 1024, 1e-6, 10000.0, None, False, 8, 2, 256, True),
+    "qwen3-30b-a3b": (151936, 2048, 6144, 48, 32, 4, 128, 40960, 1e-6, 1000000.0, None, False, 128, 8, 768, True),
+}
 # fmt: on
 
+
+def _configs(common: dict[str, Any], rows: dict[str, tuple], keys: tuple[str, ...] = _KEYS) -> dict[str, Any]:
+    return {name: common | dict(zip(keys, row, strict=True)) for name, row in rows.items()}
+
+
 SHAPES: dict[str, dict[str, Any]] = {
-    name: {**_LLAMA, **dict(zip(_KEYS, row, strict=True))} for name, row in _ROWS.items()
+    **_configs(_LLAMA, _LLAMAS),
+    **_configs(_QWEN2, _QWEN2S),
+    **_configs(_QWEN3, _QWEN3S),
+    **_configs(_QWEN3_MOE, _QWEN3_MOES, _KEYS + _EXPERT_KEYS),
 }

@@ -17,6 +17,12 @@ PARAMS = {
     "llama-3.2-1b": 1_235_814_400,
     "llama-3.2-3b": 3_212_749_824,
     "llama-3.1-8b": 8_030_261_248,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-1.5b": 1_543_714_304,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-4b": 4_022_468_096,
+    "qwen3-30b-a3b": 30_532_122_624,
 }
 
 
@@ -59,6 +65,17 @@ def test_chunks_change_nothing(monkeypatch, num_weights):
 def test_norms_are_ones():
     source = RandomSource("rand:tiny")
     assert (dequantize(source.read("model.norm.weight")) == 1).all()
+
+
+def test_biases_are_zeros():
+    source = RandomSource("rand:qwen2.5-0.5b")
+    assert (dequantize(source.read("model.layers.3.self_attn.q_proj.bias")) == 0).all()
+
+
+def test_experts_differ():
+    source = RandomSource("rand:tiny-moe")
+    names = [f"model.layers.0.mlp.experts.{expert}.up_proj.weight" for expert in range(8)]
+    assert len({source.read(name).parts["blocks"].tobytes() for name in names}) == 8
 
 
 def test_unknown_shape_lists_the_known():

@@ -65,11 +65,29 @@ def kv_bytes_per_token(config: ModelConfig, kept_as: KVScheme | int = FLOAT_BYTE
 
 
 def workspace_bytes(config: ModelConfig, num_tokens: int, batch: int = 1) -> int:
-    """Peak of live activations over a forward pass of `num_tokens` a sequence with the last logits alone."""
-    hidden, ffn = config.hidden_size, config.ffn_size
-    q_size, kv_size = config.q_size, config.kv_size
-    feed_forward = 3 * hidden + 2 * ffn + 2 * ffn  # block's input, stream, norm; gate and up; silu and its product
+    """Peak of live activations over a forward pass of `num_tokens` a sequence with the last logits alone.
+
+    Of experts, the worst that a router can do: one expert reads every token.
+    """
+    hidden, q_size, kv_size = config.hidden_size, config.q_size, config.kv_size
+    kinds = {config.layer_kind(layer) for layer in range(config.num_layers)}
     attention = 2 * hidden + q_size + 2 * kv_size + 3 * q_size  # stream, norm; q, k, v; a rotation's terms and sum
+    parts = [attention, *(_FEED_FORWARD[kind](config) for kind in kinds)]
     logits = config.vocab_size
-    rope = 2 * config.head_dim  # cos and sin, shared by the batch
-    return FLOAT_BYTES * (batch * (num_tokens * max(feed_forward, attention) + logits) + num_tokens * rope)
+    rope = 2 * config.rope_dim  # cos and sin, shared by the batch
+    return FLOAT_BYTES * (batch * (num_tokens * max(parts) + logits) + num_tokens * rope)
+
+
+def _dense(config: ModelConfig) -> int:
+    """Floats a token: block's input, stream, norm; gate and up; silu and its product"""
+    return 3 * config.hidden_size + 4 * config.ffn_size
+
+
+def _experts(config: ModelConfig) -> int:
+    """Floats a token: block's input, stream, norm, sum; scores; choices; an expert's own input and insides."""
+    moe = config.moe
+    choices = 8 * moe.num_experts_per_token  # weights and as sorted, float32; experts, order and tokens, int64
+    return 5 * config.hidden_size + moe.num_experts + choices + 4 * moe.expert_ffn_size
+
+
+_FEED_FORWARD = {"dense": _dense, "moe": _experts}

@@ -4,6 +4,7 @@ import weakref
 
 import pytest
 import torch
+from support.architectures import random_weights, small_config
 from support.array_source import ArraySource, llama_config, llama_weights
 from support.close import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -102,3 +103,32 @@ def test_workspace_is_near_the_measured_peak(changes):
     with PeakBytes() as peak:
         model(tokens, cache, last_only=True)
     assert_close(workspace_bytes(ModelConfig.from_hf(config), 200, batch=2) / peak.peak, 1.0, atol=2**-7)
+
+
+def qwen3_moe(**changes) -> ArraySource:
+    config = small_config("qwen3moe", **changes)
+    return ArraySource(config, random_weights(config))
+
+
+def test_experts_are_held_as_predicted():
+    predicted = predict_memory(qwen3_moe(), context=8)
+    assert predicted["resident_bytes"] == load_model(qwen3_moe()).weight_bytes
+
+
+def test_workspace_of_one_expert_for_all_tokens_is_near_the_measured_peak():
+    source = qwen3_moe(num_experts=2, num_experts_per_tok=2, moe_intermediate_size=256)
+    model = load_model(source)
+    tokens, cache = torch.zeros(2, 120, dtype=torch.int64), model.new_cache(batch=2, capacity=120)
+    with PeakBytes() as peak:
+        model(tokens, cache, last_only=True)
+    assert_close(workspace_bytes(ModelConfig.of(source), 120, batch=2) / peak.peak, 1.0, atol=2**-5)
+
+
+def test_workspace_bounds_what_a_router_does():
+    source = qwen3_moe(moe_intermediate_size=256)
+    model = load_model(source)
+    tokens = torch.randint(160, (2, 120), generator=torch.Generator().manual_seed(1))
+    cache = model.new_cache(batch=2, capacity=120)
+    with PeakBytes() as peak:
+        model(tokens, cache, last_only=True)
+    assert peak.peak <= workspace_bytes(ModelConfig.of(source), 120, batch=2)

@@ -7,11 +7,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from qbench.harness.speed_case import SpeedCase
 from qbench.threads import check_threads
 from quant.errors import InputError
+from quant.yaml_file import read_yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +56,14 @@ SECTIONS = {"eval": EvalSettings, "bench": SpeedCase}
 def load_suite(path: str | Path) -> Suite:
     """The suite of a YAML file. raises InputError for a file, key or value that it cannot use."""
     path = Path(path)
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the suite: {error.strerror}") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: not YAML: {error}") from error
+    document = read_yaml(path, "suite")
     suite = build_suite(document, str(path), path.parent)
     check_recipes(suite.recipes)
     return suite
 
 
 def build_suite(document: Any, where: str, folder: Path) -> Suite:
-    """A suite from parsed YAML; texts are looked up from `folder`."""
+    """A suite from parsed YAML; texts and recipe files are looked up from `folder`."""
     values = _values(document, Suite, where)
     for section, kind in SECTIONS.items():
         if values.get(section) is not None:
@@ -77,10 +71,15 @@ def build_suite(document: Any, where: str, folder: Path) -> Suite:
     settings = values.get("eval")
     if settings is not None and settings.text is not None:
         values["eval"] = EvalSettings(str(folder / settings.text), settings.max_windows)
-    missing = [name for name in ("name", "models", "recipes") if name not in values]
+    values["recipes"] = tuple(_located(recipe, folder) for recipe in values.get("recipes", ()))
+    missing = [name for name in ("name", "models", "recipes") if name not in document]
     if missing:
         raise InputError(f"{where}: {', '.join(missing)} missing; a suite needs name, models and recipes")
     return Suite(**values)
+
+
+def _located(recipe: str, folder: Path) -> str:
+    return str(folder / recipe) if recipe.endswith((".yaml", ".yml")) else recipe
 
 
 def check_recipes(names: Iterable[str]) -> None:

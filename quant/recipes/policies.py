@@ -1,12 +1,13 @@
-"""The ways of choosing a format: one for all, linears only, and ordered rules."""
+"""The ways of choosing a format: one for all, linears only, and ordered rules over another way."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from quant.errors import InputError
-from quant.formats import IntGroupFormat, get_format
+from quant.formats import get_format
+from quant.methods import Method
 from quant.models import ModelConfig
-from quant.recipes.recipe import TensorPlan
+from quant.recipes.recipe import Policy, TensorPlan
 from quant.recipes.roles import Role, place_of
 
 
@@ -41,31 +42,56 @@ class Linears:
 
 
 @dataclass(frozen=True, slots=True)
+class Default:
+    """Every matrix in one format; an integer format means the decoder's linears alone, and bf16 for the rest."""
+
+    format: str
+
+    @property
+    def formats(self) -> frozenset[str]:
+        return frozenset({self.format})
+
+    def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorPlan:
+        if place_of(name).layer is None and not holds_embedding(self.format):
+            return TensorPlan("bf16", f"default: {self.format} is for decoder linears")
+        return TensorPlan(self.format, "default")
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
-    """match is an fnmatch pattern over canonical tensor names."""
+    """What the tensors become that a pattern matches.
+
+    match    fnmatch pattern over canonical tensor names
+    format   None: as without the rule
+    method   None: the recipe's
+    """
 
     match: str
-    format: str
+    format: str | None = None
+    method: Method | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The first rule that matches; else `default`, which in integer formats means decoder linears alone."""
+    """The first rule that matches; what it leaves open, and what no rule matches, the other policy decides."""
 
     rules: tuple[Rule, ...]
-    default: str
+    otherwise: Policy
 
     @property
     def formats(self) -> frozenset[str]:
-        return frozenset({self.default, *(rule.format for rule in self.rules)})
+        return self.otherwise.formats | {rule.format for rule in self.rules if rule.format is not None}
 
     def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorPlan:
-        place = place_of(name)
         for number, rule in enumerate(self.rules, start=1):
             if fnmatchcase(name, rule.match):
-                if place.role is Role.EMBEDDING and isinstance(get_format(rule.format), IntGroupFormat):
-                    raise InputError(f"{name}: {rule.format} is for linears, got an embedding; use bf16")
-                return TensorPlan(rule.format, f"rule {number}: {rule.match}")
-        if place.layer is None and isinstance(get_format(self.default), IntGroupFormat):
-            return TensorPlan("bf16", f"default: {self.default} is for decoder linears")
-        return TensorPlan(self.default, "default")
+                fmt = rule.format or self.otherwise.choose(name, row_size, model).format
+                if place_of(name).role is Role.EMBEDDING and not holds_embedding(fmt):
+                    raise InputError(f"{name}: {fmt} is for linears, got an embedding; use bf16")
+                return TensorPlan(fmt, f"rule {number}: {rule.match}", rule.method)
+        return self.otherwise.choose(name, row_size, model)
+
+
+def holds_embedding(format_name: str) -> bool:
+    """Whether rows of the format can be looked up one by one; formats for linears alone are no GGUF types or floats."""
+    return get_format(format_name).gguf_type is not None

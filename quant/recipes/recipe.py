@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from quant.errors import InputError
@@ -44,6 +45,8 @@ class Recipe:
     method      name in quant.methods; options are that method's own
     packing     how an hf directory names and lays out its quantized parts: a row of containers.PACKINGS
     kv          name in quant.kv of the format that keys and values are kept in; None: as the runtime likes
+    must_match  fnmatch patterns that each have to match a matrix of the model
+    source      the YAML document that the recipe was read from; None for a named one
     raises      InputError if the container cannot hold a format of the policy, or the method refuses an option
     """
 
@@ -54,6 +57,8 @@ class Recipe:
     options: Mapping[str, Any] = field(default_factory=dict)
     packing: str = "compressed-tensors"
     kv: str | None = None
+    must_match: tuple[str, ...] = ()
+    source: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         self.make_method()
@@ -77,10 +82,21 @@ class Recipe:
     def plan(self, source: Source) -> dict[str, TensorPlan]:
         """Canonical name -> TensorPlan, in the order of source.tensors.
 
-        raises   InputError for a row that its format cannot hold and the container has no fallback for
+        raises   InputError for a row that its format cannot hold and the container has no fallback for, and for a
+                 pattern that matches nothing
         """
         model = ModelConfig.of(source)
+        self._check_patterns(source)
         return {name: self._plan_one(name, info.shape, model) for name, info in source.tensors.items()}
+
+    def _check_patterns(self, source: Source) -> None:
+        matrices = [name for name, info in source.tensors.items() if len(info.shape) > 1]
+        for number, pattern in enumerate(self.must_match, start=1):
+            if not any(fnmatchcase(name, pattern) for name in matrices):
+                raise InputError(
+                    f"recipe {self.name}: rule {number} matches no matrix of {source.spec} ({pattern!r}); "
+                    f"names are like {matrices[-1]}"
+                )
 
     def _plan_one(self, name: str, shape: tuple[int, ...], model: ModelConfig) -> TensorPlan:
         if len(shape) == 1:

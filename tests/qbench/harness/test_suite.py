@@ -46,6 +46,9 @@ def test_suites_of_the_project_load():
         pytest.param("models: [a]\nrecipes: [bf16]\nbench: {pp: 8}", "name missing", id="no name"),
         pytest.param("name: x\nmodels: [a]\nrecipes: [q9_0]\nbench: {pp: 8}", "q9_0", id="unknown recipe"),
         pytest.param("a: [", "not YAML", id="not YAML"),
+        pytest.param(
+            GOOD + "name: other\nbench: {pp: 8}", "key 'name' stands twice, again in line 4", id="a key twice"
+        ),
         pytest.param("", "got NoneType", id="empty file"),
     ],
 )
@@ -55,5 +58,11 @@ def test_bad_suites_are_refused_with_what_to_do(tmp_path, text, told):
 
 
 def test_no_file(tmp_path):
-    with pytest.raises(InputError, match="cannot read the suite"):
+    with pytest.raises(InputError, match=r"suite .*absent\.yaml: No such file"):
         load_suite(tmp_path / "absent.yaml")
+
+
+def test_recipe_files_lie_beside_the_suite(tmp_path):
+    (tmp_path / "mine.yaml").write_text("{base: q8_0}")
+    suite = load(tmp_path, "name: x\nmodels: [rand:tiny]\nrecipes: [mine.yaml, q8_0]\nbench: {pp: 8}")
+    assert suite.recipes == (str(tmp_path / "mine.yaml"), "q8_0")

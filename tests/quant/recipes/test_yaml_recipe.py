@@ -2,7 +2,8 @@ import pytest
 from support.shape_source import LlamaShape, ShapeSource
 
 from quant.errors import InputError
-from quant.recipes import get_recipe
+from quant.methods import make_method
+from quant.recipes import RECIPES, get_recipe
 
 SMALL = ShapeSource(LlamaShape(num_layers=2))
 
@@ -60,17 +61,29 @@ def test_integer_embedding_is_an_error(recipe_of):
     [
         pytest.param(
             "{container: gguf, default: q4_k, rule: []}",
-            "unknown keys rule; valid are name, container, method, default, rules",
+            "unknown keys rule; valid are name, base, container, method, options, packing, kv, default, rules",
             id="unknown key",
         ),
         pytest.param(
             "{container: gguf, default: q4_k, rules: [{match: a, format: q4_k, bits: 4}]}",
-            "rule 1 has unknown keys bits; valid are match, format",
+            "rule 1 has unknown keys bits; valid are match, format, method, options",
             id="unknown rule key",
         ),
         pytest.param("{container: gguf}", "lacks default", id="no default"),
         pytest.param(
-            "{container: gguf, default: q4_k, rules: [{match: a}]}", "rule 1 lacks format", id="no rule format"
+            "{container: gguf, default: q4_k, rules: [{match: a}]}", "rule 1 says nothing of 'a'", id="nothing said"
+        ),
+        pytest.param("{container: gguf, default: q4_k, rules: [{format: w8}]}", "rule 1 lacks match", id="no match"),
+        pytest.param("{container: gguf, default: q4_k, default: q5_k}", "key 'default' stands twice", id="a key twice"),
+        pytest.param("{base: q4_k_m, default: q5_k}", "default and base exclude each other", id="base and default"),
+        pytest.param("{base: q4_k_x}", "base 'q4_k_x' is no recipe; known are bf16", id="unknown base"),
+        pytest.param("{base: q8_0, kv: kv-int9}", "unknown KV format 'kv-int9'", id="unknown KV format"),
+        pytest.param("{base: q8_0, packing: zip}", "packing 'zip', expected one of", id="unknown packing"),
+        pytest.param("{base: q8_0, options: [a]}", "options must be a mapping", id="options list"),
+        pytest.param("{base: q8_0, options: {a: 1}}", "method rtn has no option a", id="unknown option"),
+        pytest.param("{base: q8_0, method: [rtn]}", "method must be a name", id="method list"),
+        pytest.param(
+            "{base: q8_0, rules: [{match: a, options: {b: 1}}]}", "method rtn has no option b", id="rule's option"
         ),
         pytest.param("{container: [onnx], default: q4_k}", "expected one of gguf, hf", id="unknown container"),
         pytest.param("{container: gguf, default: q9}", "unknown format 'q9', expected one of f32", id="unknown format"),
@@ -86,3 +99,32 @@ def test_bad_files(recipe_of, text, message):
     with pytest.raises(InputError, match=message) as caught:
         recipe_of(text)
     assert "\n" not in str(caught.value) and "mine.yaml" in str(caught.value)
+
+
+def test_rules_over_a_named_recipe(recipe_of):
+    recipe = recipe_of("{base: q4_k_m, kv: kv-int8, rules: [{match: 'lm_head*', format: q8_0}]}")
+    assert (recipe.container, recipe.kv) == ("gguf", "kv-int8")
+    expected = {name: row.format for name, row in get_recipe("q4_k_m").plan(SMALL).items()} | {"lm_head.weight": "q8_0"}
+    assert {name: row.format for name, row in recipe.plan(SMALL).items()} == expected
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_named_recipe_is_a_base(recipe_of, name):
+    recipe, preset = recipe_of(f"base: {name}"), get_recipe(name)
+    assert recipe.plan(SMALL) == preset.plan(SMALL)
+    assert (recipe.method, recipe.options, recipe.packing) == (preset.method, preset.options, preset.packing)
+
+
+def test_a_rule_with_a_method_of_its_own(recipe_of):
+    recipe = recipe_of("{base: q4_k_m, rules: [{match: '*.down_proj*', method: rtn}]}")
+    source = ShapeSource(LlamaShape(num_layers=8))  # its first layer's down_proj is q6_k in the base
+    plan, base = recipe.plan(source), get_recipe("q4_k_m").plan(source)
+    down = "model.layers.0.mlp.down_proj.weight"
+    assert (plan[down].method, plan[down].format) == (make_method("rtn", {}), base[down].format)
+    assert base[down].format == "q6_k" and plan["model.layers.0.mlp.up_proj.weight"].method is None
+
+
+def test_a_rule_that_matches_nothing(recipe_of):
+    recipe = recipe_of("{base: q8_0, rules: [{match: '*', format: q6_k}, {match: '*.dawn_proj*', format: q4_k}]}")
+    with pytest.raises(InputError, match=r"rule 2 matches no matrix of shapes \('\*\.dawn_proj\*'\)"):
+        recipe.plan(SMALL)

@@ -15,8 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from qbench.runtime.arrays import as_tensor
+from qbench.runtime.linear_int8 import Int8Linear, LlmInt8Linear
 from quant.errors import InputError
-from quant.formats import dequantize
+from quant.formats import ActivationFormat, dequantize, get_format
+from quant.formats.int8 import INT8_FORMATS
 from quant.qtensor import QTensor
 
 ANY = "any"
@@ -35,15 +38,25 @@ class Linear(Protocol):
 
 
 class ReferenceLinear:
-    """The oracle: weights dequantized to float32 once, then x @ weight.T in float32."""
+    """The oracle: weights dequantized to float32 once, then x @ weight.T in float32.
+
+    Where the format rounds activations, they are rounded here too, by the format's own NumPy code: that is part of the
+    function, and only how it is computed differs.
+    """
 
     name = "reference"
 
     def __init__(self, qtensor: QTensor) -> None:
+        fmt = get_format(qtensor.format)
+        self.input_format = fmt if isinstance(fmt, ActivationFormat) else None
+        self.shared = qtensor.shared
         self.weight = as_tensor(dequantize(qtensor))  # [N, K]
         self.size_bytes = self.weight.nbytes
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self.input_format is not None:
+            tokens = x.reshape(-1, x.shape[-1]).numpy()  # [M, K]
+            x = torch.from_numpy(self.input_format.fake_quantize_input(tokens, self.shared)).view(x.shape)
         return F.linear(x, self.weight)
 
     def rows(self, index: np.ndarray) -> Tensor:
@@ -131,6 +144,8 @@ REFERENCE = LinearImpl(ANY, ANY, ReferenceLinear, held_bytes=_as_float32)
 LINEARS = (
     LinearImpl("q8_0", "cpu", PackedQ8Linear, has_cpu_kernels, _in_panels_of_16),
     LinearImpl("bf16", "cpu", Bf16Linear),
+    LinearImpl("llm-int8", "cpu", LlmInt8Linear),
+    *(LinearImpl(fmt.name, "cpu", Int8Linear) for fmt in INT8_FORMATS),
     REFERENCE,
 )
 
@@ -143,8 +158,3 @@ def choose_linear(format_name: str, impl: str = "auto", device: str = "cpu") -> 
         return REFERENCE
     matches = (row for row in LINEARS if row.format in (format_name, ANY) and row.device in (device, ANY))
     return next(row for row in matches if row.ready())
-
-
-def as_tensor(array: np.ndarray) -> Tensor:
-    """The array's memory as a tensor; a read-only array (a mapped file) is copied, as torch asks."""
-    return torch.from_numpy(np.require(array, requirements=["C", "W"]))

@@ -9,13 +9,16 @@ from support.random_linear import random_qtensor, random_x
 from qbench.runtime import linear as linear_module
 from qbench.runtime.linear import choose_linear, has_cpu_kernels
 from quant.errors import InputError
-from quant.formats import FORMATS, dequantize
+from quant.formats import FORMATS, ActivationFormat, dequantize, get_format
 from quant.qtensor import QTensor
 
 needs_cpu_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 
 
 def exact(qtensor: QTensor, x: torch.Tensor) -> torch.Tensor:
+    fmt = get_format(qtensor.format)
+    if isinstance(fmt, ActivationFormat):
+        x = torch.from_numpy(fmt.fake_quantize_input(x.numpy(), qtensor.shared))
     return x.double() @ torch.from_numpy(dequantize(qtensor)).double().T
 
 

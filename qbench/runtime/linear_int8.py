@@ -1,0 +1,90 @@
+"""Linears whose activations are int8, too: W8A8 and LLM.int8()."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qbench.runtime.arrays import as_tensor
+from qbench.runtime.int8_product import PRODUCTS, int8_product_name
+from quant.formats import Int8Format, get_format
+from quant.formats.int8 import QMAX, QMIN, SMALLEST_SCALE
+from quant.formats.llm_int8 import OUTLIER_THRESHOLD, PER_CODE
+from quant.qtensor import QTensor
+
+# The factor by which bitsandbytes turns the integer sums into floats, its digits included; 1 / 127**2.
+PER_PRODUCT = 6.200124e-05
+
+
+class Int8Linear:
+    """y = (x_q @ q.T) * x_scale * weight_scale: an int32 product of codes between two roundings.
+
+    raises   InputError for static activations without their scale
+    """
+
+    def __init__(self, qtensor: QTensor, product: str | None = None) -> None:
+        fmt = get_format(qtensor.format)
+        assert isinstance(fmt, Int8Format)
+        self.inputs = fmt.inputs
+        self.weight = as_tensor(qtensor.parts["weight"])  # [N, K] int8
+        self.weight_scale = as_tensor(qtensor.parts["weight_scale"])[:, 0]  # [N]
+        self.input_scale: Tensor | None = None
+        if fmt.inputs == "static":
+            no_tokens = np.empty((0, qtensor.shape[1]), dtype=np.float32)
+            self.input_scale = as_tensor(fmt.input_scale(no_tokens, qtensor.shared))  # [1, 1]
+        self.size_bytes = self.weight.nbytes + self.weight_scale.nbytes
+        product = product or int8_product_name()
+        self.product = PRODUCTS[product]
+        self.name = f"torch-w8a8[{product}]"
+
+    def __call__(self, x: Tensor) -> Tensor:
+        tokens = x.reshape(-1, x.shape[-1])  # [M, K]
+        scale = self._scale(tokens)  # [M, 1] or [1, 1]
+        q = (tokens / scale).round_().clamp_(QMIN, QMAX).nan_to_num_(nan=0).to(torch.int8)
+        y = self.product(q, self.weight).float() * self.weight_scale  # [M, N]
+        return y.mul_(scale).view(*x.shape[:-1], -1)
+
+    def rows(self, index: np.ndarray) -> Tensor:
+        some = torch.from_numpy(index)
+        return self.weight_scale[some, None] * self.weight[some].float()
+
+    def _scale(self, tokens: Tensor) -> Tensor:
+        """`Int8Format.input_scale`, whose NaN for a token with NaN makes its outputs NaN, too"""
+        if self.input_scale is not None:
+            return self.input_scale.where(~tokens.isnan().any(1, keepdim=True), torch.nan)
+        magnitudes = tokens.abs()
+        absmax = magnitudes.amax(1, keepdim=True) if self.inputs == "per_token" else magnitudes.amax().view(1, 1)
+        return (absmax / QMAX).clamp_(min=float(SMALLEST_SCALE))
+
+
+class LlmInt8Linear:
+    """Int8 for features below the threshold in all tokens of the call, float32 for the others, and their sum.
+
+    source   Dettmers et al. 2022, arXiv:2208.07339, eq. 8; the order of roundings is that of bitsandbytes
+    """
+
+    def __init__(self, qtensor: QTensor, product: str | None = None) -> None:
+        self.weight = as_tensor(qtensor.parts["weight"])  # [N, K] int8
+        self.weight_absmax = as_tensor(qtensor.parts["SCB"])  # [N]
+        self.size_bytes = self.weight.nbytes + self.weight_absmax.nbytes
+        product = product or int8_product_name()
+        self.product = PRODUCTS[product]
+        self.name = f"torch-llm-int8[{product}]"
+
+    def __call__(self, x: Tensor) -> Tensor:
+        tokens = x.reshape(-1, x.shape[-1])  # [M, K]
+        half = tokens.half().float()
+        outliers = half.abs() >= OUTLIER_THRESHOLD  # [M, K]
+        features = outliers.any(0).nonzero()[:, 0]  # [F]
+        inliers = half.masked_fill_(outliers, 0)
+        absmax = inliers.abs().amax(1, keepdim=True)  # [M, 1]
+        q = (inliers * (127 / absmax)).round_().nan_to_num_(nan=0).to(torch.int8)  # 127 / 0 = inf, and 0 inf = NaN
+        q[:, features] = 0
+        y = self.product(q, self.weight) * (absmax * self.weight_absmax) * PER_PRODUCT  # [M, N]
+        if len(features):
+            weight = self.weight[:, features].float() * self.weight_absmax[:, None] * float(PER_CODE)  # [N, F]
+            y.addmm_(tokens[:, features], weight.T)
+        return y.view(*x.shape[:-1], -1)
+
+    def rows(self, index: np.ndarray) -> Tensor:
+        some = torch.from_numpy(index)
+        return self.weight[some].float() * self.weight_absmax[some, None] * float(PER_CODE)

@@ -1,0 +1,32 @@
+"""Formats of linears that round their input, too."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+
+import numpy as np
+
+from quant.errors import InputError
+from quant.formats.base import Format
+
+
+class ActivationFormat(Format):
+    """A format whose linear computes y = fake_quantize_input(x) @ dequantize(weight).T, in integers where it can.
+
+    rows_stand_alone   whether a row's codes depend on that row alone, so that a matrix may be quantized in pieces
+    """
+
+    block_size = 1
+    rows_stand_alone: bool = True
+
+    @abstractmethod
+    def fake_quantize_input(self, x: np.ndarray, shared: Mapping[str, np.ndarray]) -> np.ndarray:
+        """x [M, K] float32, all tokens of one call -> [M, K] float32: what the linear makes of its input.
+
+        shared   of the weight's QTensor
+        """
+
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """raises InputError if this is no matrix [N, K]"""
+        if len(shape) != 2:
+            raise InputError(f"{self.name} holds matrices [N, K], got shape {shape}")
+        self.check_row(shape[1])

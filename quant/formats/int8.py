@@ -1,0 +1,118 @@
+"""W8A8: int8 weights, and int8 activations that they are multiplied with."""
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from quant.errors import InputError
+from quant.formats.activations import ActivationFormat
+from quant.formats.base import CHUNK_WEIGHTS
+from quant.qtensor import QTensor
+
+QMIN, QMAX = -128, 127  # -128 appears where a static scale is too small for an activation, and in others' files
+SMALLEST_SCALE = np.float32(2.0**-126)  # smallest normal float32: zeros divide safely by it
+NAME = re.compile(r"w8a8(-wtensor)?(-atensor|-astatic)?")
+SUFFIX_OF_INPUTS = {"per_token": "", "per_tensor": "-atensor", "static": "-astatic"}
+
+
+class Int8Format(ActivationFormat):
+    """weight = weight_scale * q, and x ~= x_scale * x_q, both symmetric: compressed-tensors' "int-quantized".
+
+    name    w8a8             a scale per channel of the weight, and per token of the input as it comes
+            w8a8-wtensor     one scale for the whole weight
+            w8a8-atensor     one scale for all tokens of a call
+            w8a8-astatic     one scale for all calls, found by calibration; both suffixes combine: -wtensor-astatic
+    parts   weight           [N, K] int8
+            weight_scale     [N, 1] float32, > 0     the same in every row where it is per tensor
+    shared  input_scale      [1] float32             static activations alone
+
+    scale = absmax / 127 for weights and activations, as in the paper, x_q = round(x / x_scale) to even.
+    source  Xiao et al. 2022, SmoothQuant, arXiv:2211.10438, eq. 1 and table 2 (O1: per token, O2: per tensor,
+            O3: static)
+    """
+
+    def __init__(self, per_tensor_weight: bool = False, inputs: str = "per_token") -> None:
+        self.per_tensor_weight = per_tensor_weight
+        self.inputs = inputs  # "per_token", "per_tensor" or "static"
+        self.rows_stand_alone = not per_tensor_weight
+        self.name = "w8a8" + ("-wtensor" if per_tensor_weight else "") + SUFFIX_OF_INPUTS[inputs]
+
+    @classmethod
+    def parse(cls, name: str) -> "Int8Format | None":
+        """The format that a name like "w8a8-astatic" means; None for other names."""
+        match = NAME.fullmatch(name)
+        if match is None:
+            return None
+        inputs = next(inputs for inputs, suffix in SUFFIX_OF_INPUTS.items() if suffix == (match[2] or ""))
+        return cls(match[1] is not None, inputs)
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Codes; the scales add 32 / K, which only size_bytes can know."""
+        return 8.0
+
+    def size_bytes(self, shape: tuple[int, ...]) -> int:
+        """Bytes of parts; a static input_scale adds 4, which only its QTensor can know."""
+        self.check_shape(shape)
+        return shape[0] * (shape[1] + 4)
+
+    def quantize_ref(self, weight: np.ndarray) -> QTensor:
+        self.check_shape(weight.shape)
+        absmax = np.maximum(weight.max(axis=1, keepdims=True), -weight.min(axis=1, keepdims=True))  # [N, 1]
+        if not np.isfinite(absmax).all():
+            raise InputError(f"{self.name} holds finite weights, got NaN or inf; check the source")
+        if self.per_tensor_weight:
+            absmax = np.full_like(absmax, absmax.max())
+        scale = scale_of(absmax)
+        q = np.empty(weight.shape, dtype=np.int8)
+        for rows in _row_chunks(weight.shape):
+            q[rows] = codes_of(weight[rows], scale[rows])
+        return QTensor(self.name, weight.shape, {"weight": q, "weight_scale": scale})
+
+    def dequantize_ref(self, qtensor: QTensor) -> np.ndarray:
+        self.check_shape(qtensor.shape)
+        return qtensor.parts["weight_scale"] * qtensor.parts["weight"].astype(np.float32)
+
+    def with_input_absmax(self, qtensor: QTensor, absmax: float) -> QTensor:
+        """The tensor with the scale that spans inputs of this magnitude, where activations are static."""
+        if self.inputs != "static":
+            return qtensor
+        shared = {"input_scale": scale_of(np.array([absmax], dtype=np.float32))}
+        return QTensor(qtensor.format, qtensor.shape, qtensor.parts, shared)
+
+    def input_scale(self, x: np.ndarray, shared: Mapping[str, np.ndarray]) -> np.ndarray:
+        """x [M, K] float32 -> x_scale [M, 1] or [1, 1] float32.
+
+        raises   InputError for static activations without their scale
+        """
+        if self.inputs == "static":
+            if "input_scale" not in shared:
+                raise InputError(
+                    f"{self.name} needs an input_scale, got none; use a method that calibrates: smoothquant"
+                )
+            return shared["input_scale"].reshape(1, 1)
+        axis = 1 if self.inputs == "per_token" else None
+        return scale_of(np.abs(x).max(axis=axis, keepdims=True, initial=0))
+
+    def fake_quantize_input(self, x: np.ndarray, shared: Mapping[str, np.ndarray]) -> np.ndarray:
+        scale = self.input_scale(x, shared)
+        return np.clip(np.rint(x / scale), QMIN, QMAX) * scale
+
+
+def scale_of(absmax: np.ndarray) -> np.ndarray:
+    """float32 -> float32 above 0; NaN stays NaN, and so does what is divided by it."""
+    return np.maximum(absmax / np.float32(QMAX), SMALLEST_SCALE).astype(np.float32)
+
+
+def codes_of(values: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """values [N, K] float32, finite; scale [N, 1] or [1, 1] -> int8"""
+    return np.clip(np.rint(values / scale), QMIN, QMAX).astype(np.int8)
+
+
+def _row_chunks(shape: tuple[int, int]) -> list[slice]:
+    step = max(1, CHUNK_WEIGHTS // shape[1])
+    return [slice(start, start + step) for start in range(0, shape[0], step)]
+
+
+INT8_FORMATS = tuple(Int8Format(wtensor, inputs) for wtensor in (False, True) for inputs in SUFFIX_OF_INPUTS)

@@ -1,0 +1,75 @@
+"""LLM.int8(): int8 weights and activations, with the input features that hold outliers kept in floats."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from quant.errors import InputError
+from quant.formats.activations import ActivationFormat
+from quant.formats.half import HALF_MAX
+from quant.qtensor import QTensor
+
+OUTLIER_THRESHOLD = 6.0  # the paper's, at which all of a large model's outlier features are caught (section 3.2)
+QMAX = np.float32(127)
+PER_CODE = np.float32(1 / 127)  # bitsandbytes multiplies by the rounded reciprocal
+
+
+class LlmInt8Format(ActivationFormat):
+    """weight = q * SCB / 127, one SCB (absmax) per channel, as bitsandbytes stores it.
+
+    parts   weight   [N, K] int8
+            SCB      [N] float32, absmax of each row
+
+    Weights and the activations' int8 part are rounded to float16 first, as bitsandbytes does; the codes are its own.
+    source  Dettmers et al. 2022, LLM.int8(), arXiv:2208.07339, sections 3.1 (vector-wise) and 3.2 (decomposition)
+    """
+
+    name = "llm-int8"
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Codes; the scales add 32 / K, which only size_bytes can know."""
+        return 8.0
+
+    def size_bytes(self, shape: tuple[int, ...]) -> int:
+        self.check_shape(shape)
+        return shape[0] * (shape[1] + 4)
+
+    def quantize_ref(self, weight: np.ndarray) -> QTensor:
+        self.check_shape(weight.shape)
+        absmax = np.maximum(weight.max(axis=1), -weight.min(axis=1))  # [N]
+        if not (absmax <= HALF_MAX).all():
+            raise InputError(f"{self.name} holds weights of magnitudes up to {HALF_MAX:.0f}, got {absmax.max():.6g}")
+        half = weight.astype(np.float16).astype(np.float32)
+        q, absmax = absmax_codes(half)
+        return QTensor(self.name, weight.shape, {"weight": q, "SCB": absmax})
+
+    def dequantize_ref(self, qtensor: QTensor) -> np.ndarray:
+        self.check_shape(qtensor.shape)
+        return qtensor.parts["weight"].astype(np.float32) * qtensor.parts["SCB"][:, None] * PER_CODE
+
+    def fake_quantize_input(self, x: np.ndarray, shared: Mapping[str, np.ndarray]) -> np.ndarray:
+        outlier, inliers = split_outliers(x)
+        q, absmax = absmax_codes(inliers)
+        return np.where(outlier, x, q.astype(np.float32) * absmax[:, None] * PER_CODE)
+
+
+def split_outliers(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which features some token of the call takes to the threshold or past it, and all that lies below it.
+
+    x         [M, K] float32
+    returns   outlier [K] bool; inliers [M, K] float32, rounded to float16, 0 in place of the outliers themselves:
+              an outlier feature's smaller values still count for a token's absmax, as in bitsandbytes
+    """
+    with np.errstate(over="ignore"):  # beyond float16 is inf, an outlier
+        half = x.astype(np.float16).astype(np.float32)
+    outliers = np.abs(half) >= OUTLIER_THRESHOLD
+    return outliers.any(axis=0), np.where(outliers, 0, half)
+
+
+def absmax_codes(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """rows [M, K] float32 -> q [M, K] int8 = round(x * (127 / absmax)), absmax [M] float32; a row of zeros has q = 0"""
+    absmax = np.abs(rows).max(axis=1, initial=0)
+    # torch divides a number by a tensor as reciprocal times number, and bitsandbytes' codes follow from that.
+    per_unit = np.divide(np.float32(1), absmax, out=np.zeros_like(absmax), where=absmax != 0) * QMAX
+    return np.nan_to_num(np.rint(rows * per_unit[:, None])).astype(np.int8), absmax

@@ -54,5 +54,17 @@ def fit_row(name: str, format_name: str, row_size: int, container: str) -> str:
     block_size = get_format(format_name).block_size
     raise InputError(
         f"{name}: {format_name} needs rows of a multiple of {block_size} weights, got {row_size}; "
-        "use another recipe, or a YAML recipe that gives it another format"
+        f"in a YAML recipe give it {_alternatives(get_format(format_name), row_size)}"
     )
+
+
+GROUP_SIZES = (256, 128, 64, 32, 16)  # those that other tools' kernels know
+
+
+def _alternatives(fmt: Format, row_size: int) -> str:
+    """Formats of the same bits that hold such rows, in words."""
+    if not isinstance(fmt, IntGroupFormat):
+        return "another format"
+    sizes = [size for size in GROUP_SIZES if row_size % size == 0]
+    names = [IntGroupFormat(fmt.bits, size, fmt.symmetric).name for size in (*sizes, None)]
+    return " or ".join(names) + " (per channel)"

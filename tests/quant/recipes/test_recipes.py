@@ -4,6 +4,7 @@ from support.shape_source import LlamaShape, ShapeSource
 from quant.errors import InputError
 from quant.formats import get_format
 from quant.recipes import RECIPES, get_recipe
+from quant.recipes.containers import fit_row
 
 SMALL = ShapeSource(LlamaShape(num_layers=2))
 
@@ -47,7 +48,9 @@ def test_container_that_cannot_hold_a_recipe(name, container):
 
 def test_row_without_fallback_names_tensor_row_and_format():
     source = ShapeSource(LlamaShape(ffn=172))
-    message = r"^model\.layers\.0\.mlp\.down_proj\.weight: w4g128 needs rows of a multiple of 128 weights, got 172; use"
+    message = (
+        r"^model\.layers\.0\.mlp\.down_proj\.weight: w4g128 needs rows of a multiple of 128 weights, got 172; in a YAML"
+    )
     with pytest.raises(InputError, match=message) as caught:
         get_recipe("rtn-w4g128").plan(source)
     assert "\n" not in str(caught.value)
@@ -74,3 +77,11 @@ def test_kv_suffix():
     recipe = get_recipe("q8_0+kv-int8")
     assert (recipe.name, recipe.kv) == ("q8_0+kv-int8", "kv-int8")
     assert recipe.policy == get_recipe("q8_0").policy and get_recipe("q8_0").kv is None
+
+
+@pytest.mark.parametrize(
+    "row_size, names", [(172, "w4 "), (96, "w4g32 or w4g16 or w4 "), (64, "w4g64 or w4g32 or w4g16 or")]
+)
+def test_group_sizes_that_fit_are_named(row_size, names):
+    with pytest.raises(InputError, match=f"got {row_size}; in a YAML recipe give it {names}"):
+        fit_row("down_proj", "w4g128", row_size, "hf")

@@ -49,7 +49,7 @@ def test_container_that_cannot_hold_a_recipe(name, container):
 def test_row_without_fallback_names_tensor_row_and_format():
     source = ShapeSource(LlamaShape(ffn=172))
     message = (
-        r"^model\.layers\.0\.mlp\.down_proj\.weight: w4g128 needs rows of a multiple of 128 weights, got 172; in a YAML"
+        r"^model\.layers\.0\.mlp\.down_proj\.weight: w4g128 needs rows of a multiple of 128 weights, got 172; in"
     )
     with pytest.raises(InputError, match=message) as caught:
         get_recipe("rtn-w4g128").plan(source)

@@ -106,7 +106,7 @@ class LlamaModel:
         self.norm = norm
         self.head = head
         self.kv = kv
-        self.inverse_frequencies = inverse_frequencies(config.rope, config.head_dim)
+        self.inverse_frequencies = inverse_frequencies(config.rope, config.rope_dim)
         self.impls: dict[str, str] = {}
         self.weight_bytes = 0
 
@@ -129,7 +129,7 @@ class LlamaModel:
         """
         cache = cache or (NoCache() if self.kv is None else RoundTripCache(self.kv))
         positions = self._positions(tokens, cache)
-        rope = rotation(self.inverse_frequencies, positions)
+        rope = rotation(self.inverse_frequencies, positions, self.config.rope.rotation_scale)
         x = self.embedding(tokens)  # [B, T, K]
         for block in self.blocks:
             x = block(x, rope, positions, cache)

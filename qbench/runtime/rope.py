@@ -16,15 +16,18 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
     return 1.0 / rope.theta**exponent / torch.from_numpy(rope.frequency_divisors(head_dim))
 
 
-def rotation(inverse_frequency: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """cos and sin of every pair's angle at `positions`.
+def rotation(inverse_frequency: Tensor, positions: Tensor, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+    """cos and sin of every pair's angle at `positions`, times `scale`.
 
     inverse_frequency  [D / 2] float32
     positions          [T] int64
+    scale              `RopeConfig.rotation_scale`: it reaches queries and keys with the rotation
     returns            cos [T, D], sin [T, D] float32; the two halves are equal in cos and opposite in sin
     """
     angles = torch.outer(positions.float(), inverse_frequency)  # [T, D/2]
     cos, sin = angles.cos(), angles.sin()
+    if scale != 1:
+        cos, sin = cos * scale, sin * scale
     return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 

@@ -84,7 +84,8 @@ class StreamedLayer:
                 f"{x.shape[1]} tokens, but the model's context holds {self.config.max_positions}; shorten the windows"
             )
         positions = torch.arange(x.shape[1])
-        return rotation(self._inverse_frequencies, positions), positions, ObservedCache(observer)
+        rope = rotation(self._inverse_frequencies, positions, self.config.rope.rotation_scale)
+        return rope, positions, ObservedCache(observer)
 
 
 class Tap(threading.local):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from quant.errors import InputError
+from quant.models import yarn
 from quant.models.values import count, number
 
 DEFAULT_THETA = 10000.0  # of the RoPE paper, where a config names none
@@ -27,6 +28,11 @@ class RopeConfig:
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_max_position_embeddings: int = 8192
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+    attention_factor: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("theta", "factor", "low_freq_factor", ORIGINAL_CONTEXT):
@@ -37,6 +43,10 @@ class RopeConfig:
                 f"rope high_freq_factor is {self.high_freq_factor}, expected more than low_freq_factor "
                 f"{self.low_freq_factor}"
             )
+        if not self.beta_fast > self.beta_slow:
+            raise InputError(f"rope beta_fast is {self.beta_fast}, expected more than beta_slow {self.beta_slow}")
+        if self.rope_type == "yarn" and not self.theta > 1:
+            raise InputError(f"rope theta is {self.theta}, expected more than 1 for yarn")
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> "RopeConfig":
@@ -54,16 +64,25 @@ class RopeConfig:
             raise InputError(f"rope_type {rope_type!r} is not supported; known: {', '.join(ROPE_TYPES)}")
         if number(given, "partial_rotary_factor", 1.0) != 1.0:
             raise InputError("partial_rotary_factor other than 1 is not supported")
-        read = {name: count if name == ORIGINAL_CONTEXT else number for name in ROPE_TYPES[rope_type].parameters}
+        if given.get("truncate", True) is not True:
+            raise InputError("rope truncate other than true is not supported")
+        known = ROPE_TYPES[rope_type]
+        names = [*known.parameters, *(name for name in known.optional if given.get(name) is not None)]
+        read = {name: count if name == ORIGINAL_CONTEXT else number for name in names}
         return cls(rope_type, theta, **{name: get(given, name) for name, get in read.items()})
 
     def hf_scaling(self) -> dict[str, Any] | None:
         """The `rope_scaling` of a config.json; theta stands beside it."""
         if self.rope_type == "default":
             return None
-        return {"rope_type": self.rope_type} | {
-            name: getattr(self, name) for name in ROPE_TYPES[self.rope_type].parameters
-        }
+        known = ROPE_TYPES[self.rope_type]
+        values = {name: getattr(self, name) for name in known.parameters + known.optional}
+        return {"rope_type": self.rope_type} | {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def rotation_scale(self) -> float:
+        """What rotated queries and keys are multiplied by, each."""
+        return ROPE_TYPES[self.rope_type].scale(self)
 
     def frequency_divisors(self, head_dim: int) -> np.ndarray:
         """What each rotary pair's frequency, theta ** (-2 i / head_dim), is divided by.
@@ -95,16 +114,46 @@ def _llama3(rope: RopeConfig, head_dim: int) -> np.ndarray:
     return 1 / (keep + (1 - keep) / rope.factor)  # keep 0: scaled in full, 1: left alone
 
 
+def _yarn(rope: RopeConfig, head_dim: int) -> np.ndarray:
+    return yarn.divisors(
+        rope.theta, head_dim, rope.factor, rope.original_max_position_embeddings, rope.beta_fast, rope.beta_slow
+    )
+
+
+def _one(rope: RopeConfig) -> float:
+    return 1.0
+
+
+def _yarn_scale(rope: RopeConfig) -> float:
+    """DeepSeek's models move a part of the magnitude, `mscale_all_dim`, into the softmax."""
+    if rope.attention_factor is not None:
+        return rope.attention_factor
+    if rope.mscale and rope.mscale_all_dim:
+        return yarn.magnitude(rope.factor, rope.mscale) / yarn.magnitude(rope.factor, rope.mscale_all_dim)
+    return yarn.magnitude(rope.factor)
+
+
 @dataclass(frozen=True, slots=True)
 class RopeType:
-    """parameters: the fields of RopeConfig that a config must give; divisors: see `frequency_divisors`."""
+    """parameters: the fields of RopeConfig that a config must give; optional: those that it may give.
+
+    divisors, scale: see `frequency_divisors` and `rotation_scale`
+    """
 
     parameters: tuple[str, ...]
     divisors: Callable[[RopeConfig, int], np.ndarray]
+    optional: tuple[str, ...] = ()
+    scale: Callable[[RopeConfig], float] = _one
 
 
 ROPE_TYPES: dict[str, RopeType] = {
     "default": RopeType((), _unscaled),
     "linear": RopeType(("factor",), _linear),
     "llama3": RopeType(("factor", "low_freq_factor", "high_freq_factor", ORIGINAL_CONTEXT), _llama3),
+    "yarn": RopeType(
+        ("factor", ORIGINAL_CONTEXT),
+        _yarn,
+        optional=("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor"),
+        scale=_yarn_scale,
+    ),
 }

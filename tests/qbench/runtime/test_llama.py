@@ -28,6 +28,7 @@ CONFIGS = {
     "rope linear": {"rope_scaling": {"type": "linear", "factor": 4.0}},
     "rope llama3": {"rope_scaling": LLAMA3},
     "rope llama3 as rope_parameters": {"rope_parameters": LLAMA3 | {"rope_theta": 20000.0}, "rope_theta": 7.0},
+    "rope yarn": {"rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32}},
     "one layer": {"num_hidden_layers": 1},
 }
 LOGITS_ATOL = 1e-4  # the project's promise for float32 logits of order 1

@@ -107,6 +107,24 @@ def test_a_missing_key_is_named(key):
             "high_freq_factor is 0.5, expected more than low_freq_factor",
             id="llama3 band upside down",
         ),
+        pytest.param(
+            {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}},
+            "original_max_position_embeddings",
+            id="yarn of what",
+        ),
+        pytest.param(
+            {
+                "rope_scaling": {
+                    "rope_type": "yarn",
+                    "factor": 2.0,
+                    "original_max_position_embeddings": 64,
+                    "beta_fast": 1,
+                    "beta_slow": 2,
+                }
+            },
+            "beta_fast is 1.0, expected more than beta_slow 2.0",
+            id="yarn band upside down",
+        ),
         pytest.param({"eos_token_id": "</s>"}, "eos_token_id is '</s>'", id="eos as text"),
     ],
 )
@@ -123,7 +141,7 @@ def test_an_impossible_value_is_an_input_error(changes, message):
         pytest.param({"architectures": "Llama"}, "no list", id="no list"),
         pytest.param({"model_type": "gpt2"}, "model_type is 'gpt2', expected 'llama'", id="two minds"),
         pytest.param(
-            {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, "known: default, linear, llama3", id="rope"
+            {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "known: default, linear, llama3, yarn", id="rope"
         ),
         pytest.param({"rope_scaling": {"rope_type": ["linear"]}}, "known: default", id="rope_type as a list"),
         pytest.param({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor", id="partial rope"),

@@ -29,10 +29,59 @@ def test_divisors_of_the_other_types():
     assert RopeConfig("linear", factor=4.0).frequency_divisors(6).tolist() == [4, 4, 4]
 
 
+YARNS = {
+    "plain": {"factor": 4.0, "original_max_position_embeddings": 32768},
+    "deepseek-v2-lite": {
+        "factor": 40.0,
+        "original_max_position_embeddings": 4096,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "mscale": 0.707,
+        "mscale_all_dim": 0.707,
+    },
+    "two magnitudes": {
+        "factor": 8.0,
+        "original_max_position_embeddings": 64,
+        "mscale": 1.0,
+        "mscale_all_dim": 0.5,
+    },
+    "given magnitude": {"factor": 8.0, "original_max_position_embeddings": 2048, "attention_factor": 1.5},
+    "narrow": {"factor": 8.0, "original_max_position_embeddings": 2048, "beta_fast": 2.0, "beta_slow": 1.9},
+}
+
+
+@pytest.mark.parametrize("head_dim, theta", [(8, 10000.0), (64, 10000.0), (128, 1e6)])
+@pytest.mark.parametrize("parameters", YARNS.values(), ids=YARNS.keys())
+def test_yarn_equals_transformers(parameters, head_dim, theta):
+    pytest.importorskip("transformers")
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    given = {"rope_type": "yarn", "rope_theta": theta, **parameters}
+    config = LlamaConfig(
+        hidden_size=head_dim,
+        num_attention_heads=1,
+        head_dim=head_dim,
+        max_position_embeddings=163840,
+        rope_parameters=dict(given),
+    )
+    scaled, magnitude = ROPE_INIT_FUNCTIONS["yarn"](config, "cpu")
+    rope = RopeConfig.from_hf({"rope_parameters": given})
+    plain = theta ** (-np.arange(0, head_dim, 2) / head_dim)
+    # as for llama3; and their ramp is a float32 quotient, off by 2**-24 of 1, where a blend may shrink to 1 / factor
+    assert_close(rope.frequency_divisors(head_dim), plain / scaled.double().numpy(), rtol=2**-20 * rope.factor)
+    assert_close(rope.rotation_scale, magnitude, rtol=2**-40)
+
+
+def test_only_yarn_scales_the_rotation():
+    assert {RopeConfig(kind, factor=4.0).rotation_scale for kind in ("default", "linear", "llama3")} == {1.0}
+
+
 @pytest.mark.parametrize(
     "scaling",
-    [None, {"rope_type": "linear", "factor": 2.0}, {"rope_type": "llama3", **LLAMA3}],
-    ids=["default", "linear", "llama3"],
+    [None, {"rope_type": "linear", "factor": 2.0}, {"rope_type": "llama3", **LLAMA3}]
+    + [{"rope_type": "yarn", "beta_fast": 32.0, "beta_slow": 1.0} | yarn for yarn in YARNS.values()],
+    ids=["default", "linear", "llama3", *(f"yarn {name}" for name in YARNS)],
 )
 def test_scaling_comes_back(scaling):
     assert RopeConfig.from_hf({"rope_scaling": scaling}).hf_scaling() == scaling

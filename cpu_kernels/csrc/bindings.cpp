@@ -12,6 +12,8 @@
 #include "checks.h"
 #include "encode/bindings.h"
 #include "encode/encode.h"
+#include "gptq/bindings.h"
+#include "gptq/gptq.h"
 #include "isa.h"
 #include "linear_q8_0/linear_q8_0.h"
 #include "roofline/roofline.h"
@@ -35,6 +37,7 @@ std::vector<qk::OpRow> op_rows() {
     std::vector<qk::OpRow> rows;
     qk::append_rows(rows, "linear_q8_0", qk::linear_q8_0::table());
     for (const auto& encoder : qk::encode::encoders()) qk::append_rows(rows, encoder.op, encoder.table);
+    qk::append_rows(rows, "gptq", qk::gptq::table());
     qk::append_rows(rows, "read_bandwidth", qk::roofline::read_table());
     qk::append_rows(rows, "int8_peak", qk::roofline::int8_table());
     qk::append_rows(rows, "fp32_peak", qk::roofline::fp32_table());
@@ -163,6 +166,7 @@ NB_MODULE(_ext, m) {
         .def_prop_ro("last_isa", &PackedQ8_0::last_isa, "What the kernel of the last matmul said it is.");
 
     qk::encode::bind(m);
+    qk::gptq::bind(m);
 
     m.def("measure_read_bandwidth", qk::roofline::read_bandwidth, "threads"_a,
           nb::call_guard<nb::gil_scoped_release>(), "Bytes/s read from memory by this many threads, best of 0.3 s.");

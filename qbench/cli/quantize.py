@@ -1,9 +1,8 @@
 """`qbench quantize MODEL --recipe R -o OUT`: write a model as one recipe says."""
 
-from pathlib import Path
-
 import click
 
+from qbench.cli.byte_count import BYTE_COUNT
 from qbench.cli.output import json_option, print_json, readable_bytes
 from qbench.cli.progress import progress_bar
 
@@ -12,9 +11,12 @@ from qbench.cli.progress import progress_bar
 @click.argument("model")
 @click.option("--recipe", "recipe_name", required=True, help="A recipe's name, or a YAML file of rules.")
 @click.option("-o", "--output", type=click.Path(), help="A .gguf file or a directory, as the recipe's container says.")
+@click.option("--max-shard-size", type=BYTE_COUNT, help="Shards of at most so many bytes of tensors (GGUF), e.g. 2G.")
 @click.option("--plan", is_flag=True, help="Print what each tensor becomes, and write nothing.")
 @json_option
-def command(model: str, recipe_name: str, output: str | None, plan: bool, as_json: bool) -> None:
+def command(
+    model: str, recipe_name: str, output: str | None, max_shard_size: int | None, plan: bool, as_json: bool
+) -> None:
     """Write MODEL as one recipe says, with a manifest of what was done."""
     if not plan and not output:
         raise click.UsageError("quantize needs -o OUT, or --plan to see what each tensor becomes")
@@ -26,7 +28,7 @@ def command(model: str, recipe_name: str, output: str | None, plan: bool, as_jso
     if plan:
         print_plan(source, recipe, as_json)
     else:
-        print_written(source, recipe, output, as_json)
+        print_written(source, recipe, output, max_shard_size, as_json)
 
 
 def print_plan(source, recipe, as_json: bool) -> None:
@@ -40,15 +42,15 @@ def print_plan(source, recipe, as_json: bool) -> None:
             click.echo(f"{name:<48} {'x'.join(map(str, shape)):>13}  {planned.format:<7} {planned.reason}")
 
 
-def print_written(source, recipe, output: str, as_json: bool) -> None:
+def print_written(source, recipe, output: str, max_shard_bytes: int | None, as_json: bool) -> None:
     """Writes the artifact, then says where it is and what it takes."""
     from qbench.sources import open_source
     from quant.artifacts import write_artifact
     from quant.sizes import size_summary
 
-    refuse_own_file(source, Path(output))
+    refuse_own_files(source, recipe, output, max_shard_bytes)
     with progress_bar(f"quantize {source.spec} as {recipe.name}") as update:
-        path = write_artifact(source, output, recipe=recipe, progress=update)
+        path = write_artifact(source, output, recipe=recipe, progress=update, max_shard_bytes=max_shard_bytes)
     weights = size_summary(open_source(str(path)).tensors)
     result = {"model": source.spec, "recipe": recipe.name, "artifact": str(path), **weights}
     if as_json:
@@ -58,10 +60,12 @@ def print_written(source, recipe, output: str, as_json: bool) -> None:
         click.echo(f"{path}: {weights['num_weights']:,} weights, {size}, {bits:.3f} bits a weight")
 
 
-def refuse_own_file(source, output: Path) -> None:
-    """raises InputError where `output` is the model itself: quantizing loses what it rounds away."""
+def refuse_own_files(source, recipe, output: str, max_shard_bytes: int | None) -> None:
+    """raises InputError where writing to `output` would replace the model itself, or one of its shards"""
+    from quant.artifacts.write import artifact_path, replaced_files
     from quant.errors import InputError
 
-    path = getattr(source, "path", None)  # None: a model that no file holds
-    if path is not None and output.exists() and output.samefile(path):
-        raise InputError(f"{output} is the model itself, which would be lost; write to another name")
+    own = {getattr(source, "path", None), *getattr(source, "paths", ())} - {None}  # none: a model that no file holds
+    for path in replaced_files(artifact_path(source, output, recipe), max_shard_bytes):
+        if any(path.samefile(file) for file in own):
+            raise InputError(f"{path} is the model itself, which would be lost; write to another name")

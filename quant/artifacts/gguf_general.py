@@ -1,0 +1,75 @@
+"""Who a model is: GGUF's general.* keys and the file's name, from what its source says of itself.
+
+source   ggml, docs/gguf.md, "General metadata"
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import gguf
+
+from quant.artifacts.gguf_name import GGUFName, encoded, name_of_model, size_label
+from quant.models import ModelConfig, split_name
+from quant.recipes import Recipe
+from quant.recipes.llama_mix import LlamaMix
+from quant.sizes import num_weights
+from quant.source import Source
+
+# general.* keys that speak of the file rather than of the model.
+OF_THE_FILE = {
+    f"general.{word}"
+    for word in ("architecture", "alignment", "file_type", "quantization_version", "quantized_by", "type")
+}
+
+
+def identity(source: Source) -> GGUFName:
+    """Name, size, fine-tune and version: as a GGUF file's metadata says, else as the spec does."""
+    name = name_of_model(source.spec, _size_label(source))
+    said = _said(source)
+    if "general.basename" in said:
+        name = replace(name_of_model(said["general.basename"], name.size_label), version=name.version)
+        name = replace(name, fine_tune=said.get("general.finetune"))
+    return replace(name, version=said.get("general.version", name.version))
+
+
+def file_name(source: Source, recipe: Recipe | None) -> str:
+    """The name of the file that `recipe` makes of the model; without one, of the model as it is."""
+    weights = {info.format: 0 for info in source.tensors.values()}
+    for info in source.tensors.values():
+        weights[info.format] += prod(info.shape)
+    return str(encoded(identity(source), recipe.name if recipe else max(weights, key=weights.get)))
+
+
+def general_metadata(source: Source, recipe: Recipe | None) -> dict[str, Any]:
+    """The general.* keys of a file: what a GGUF source says of its model, and what its name and size say."""
+    name = identity(source)
+    metadata = {
+        "general.type": "model",
+        "general.basename": name.base_name,
+        "general.finetune": name.fine_tune,
+        "general.version": name.version,
+        "general.size_label": name.size_label,
+        "general.quantized_by": "qbench" if recipe else None,
+        **_said(source),
+    }
+    if recipe is not None and isinstance(recipe.policy, LlamaMix):
+        metadata["general.file_type"] = int(gguf.LlamaFileType[f"MOSTLY_{recipe.policy.label}"])
+    return {key: value for key, value in metadata.items() if value is not None}
+
+
+def _size_label(source: Source) -> str:
+    moe = ModelConfig.of(source).moe
+    of_experts = sum(prod(info.shape) for name, info in source.tensors.items() if split_name(name)[2] is not None)
+    return size_label(num_weights(source.tensors), moe.num_experts if moe else 0, of_experts)
+
+
+def _said(source: Source) -> Mapping[str, Any]:
+    """The general.* texts of a GGUF file, where the source is one."""
+    metadata = getattr(source, "metadata", {})
+    return {
+        key: value
+        for key, value in metadata.items()
+        if key.startswith("general.") and key not in OF_THE_FILE and isinstance(value, str | list) and value
+    }

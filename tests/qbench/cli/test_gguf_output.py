@@ -1,0 +1,54 @@
+"""`qbench quantize` into GGUF files: folders, shards, and a model that is not written over."""
+
+import json
+
+import pytest
+
+
+def out_of(outcome) -> str:
+    assert outcome.status == 0, outcome
+    return outcome.out
+
+
+@pytest.fixture
+def shards(qbench, tmp_path):
+    """rand:tiny as q8_0 in a few shards."""
+    command = ("quantize", "rand:tiny", "--recipe", "q8_0", "-o", tmp_path / "m.gguf")
+    out_of(qbench(*command, "--max-shard-size", "500K"))
+    return sorted(tmp_path.glob("m-*.gguf"))
+
+
+def contents(folder) -> dict:
+    return {path: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_shards_are_written_and_opened(qbench, shards):
+    assert len(shards) > 2
+    text = out_of(qbench("inspect", shards[-1], "--json"))
+    assert "model.layers.1.mlp.down_proj.weight" in text
+
+
+def test_shards_are_not_written_over_themselves(qbench, shards):
+    before = contents(shards[0].parent)
+    for size in ("300K", "1G"):
+        command = ("quantize", shards[1], "--recipe", "q4_0", "-o", shards[0].parent / "m.gguf")
+        qbench(*command, "--max-shard-size", size).fails_with("m-00001-of-", "is the model itself")
+    qbench("quantize", shards[0], "--recipe", "q4_0", "-o", shards[1]).fails_with("name of one shard")
+    assert contents(shards[0].parent) == before
+    out_of(qbench("quantize", shards[0], "--recipe", "q4_0", "-o", shards[0].parent / "m.gguf"))  # another name
+
+
+def test_folder_gets_a_file_named_by_the_convention(qbench, tmp_path):
+    command = ("quantize", "rand:tiny", "--recipe", "q4_0", "-o", f"{tmp_path}/out/", "--json")
+    row = json.loads(out_of(qbench(*command)))
+    assert row["artifact"] == f"{tmp_path}/out/tiny-1.4M-v1.0-Q4_0.gguf"
+    again = ("quantize", row["artifact"], "--recipe", "q4_0", "-o", f"{tmp_path}/out")
+    qbench(*again).fails_with("tiny-1.4M-v1.0-Q4_0.gguf", "is the model itself")
+
+
+@pytest.mark.parametrize("size", ["0", "2X", "-1", "1.5G", ""])
+def test_sizes_that_are_none(qbench, tmp_path, size):
+    qbench("quantize", "rand:tiny", "--recipe", "q8_0", "-o", tmp_path / "m.gguf", "--max-shard-size", size).fails_with(
+        "no number of bytes", "2G"
+    )
+    assert list(tmp_path.iterdir()) == []

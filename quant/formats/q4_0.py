@@ -2,13 +2,21 @@
 
 import numpy as np
 
-from quant.formats.base import BlockFormat
 from quant.formats.bits import pack_nibbles, unpack_nibbles
-from quant.formats.half import half_bytes, half_from_bytes
+from quant.formats.grid import Grid
+from quant.formats.half import half_bytes
+from quant.formats.levels import WholeLevels
+from quant.formats.linear_fit import Search, even_targets
+from quant.formats.one_scale import OneScaleFormat
 from quant.formats.signed_max import codes_of_signed_max
 
+SEARCHES = {
+    "fast": Search(even_targets(-8, 2, 9)),
+    "best": Search(even_targets(-8, 3, 25), num_refits=1),
+}
 
-class Q4_0(BlockFormat):
+
+class Q4_0(OneScaleFormat):
     """weight = d * (q - 8), q in 0..15
 
     byte 0   2                  18
@@ -21,16 +29,18 @@ class Q4_0(BlockFormat):
     gguf_type = 2
     block_size = 32
     block_bytes = 18
+    levels = WholeLevels(-8, 7)
+    searches = SEARCHES
 
-    def quantize_blocks(
-        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
-    ) -> np.ndarray:
+    def round_blocks(self, blocks: np.ndarray) -> np.ndarray:
         d, q = codes_of_signed_max(blocks, half_range=8)
         return np.concatenate([half_bytes(d), pack_nibbles(q)], axis=1)
 
-    def dequantize_blocks(self, data: np.ndarray) -> np.ndarray:
-        q = unpack_nibbles(data[:, 2:]).view(np.int8) - np.int8(8)  # [B, 32]
-        return half_from_bytes(data[:, :2])[:, None] * q
+    def read_codes(self, data: np.ndarray) -> np.ndarray:
+        return unpack_nibbles(data[:, 2:]).view(np.int8) - np.int8(8)
+
+    def pack_grid(self, grid: Grid, q: np.ndarray) -> np.ndarray:
+        return np.concatenate([grid.header, pack_nibbles((q + 8).astype(np.uint8))], axis=1)
 
 
 assert Q4_0.block_bytes == 2 + 32 * 4 // 8

@@ -2,12 +2,17 @@
 
 import numpy as np
 
-from quant.formats.base import BlockFormat
-from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes, inverse, to_half
+from quant.formats.grid import Grid
+from quant.formats.half import HALF_MAX, half_bytes, inverse, to_half
+from quant.formats.levels import WholeLevels
+from quant.formats.linear_fit import Search, even_targets
+from quant.formats.one_scale import OneScaleFormat
+
+SEARCHES = {"best": Search(even_targets(-124, 6, 13))}
 
 
-class Q8_0(BlockFormat):
-    """weight = d * q, q int8
+class Q8_0(OneScaleFormat):
+    """weight = d * q, q int8; -128 is never written: kernels that multiply magnitudes may count on that
 
     byte 0   2                               34
          +---+-------------------------------+
@@ -19,10 +24,10 @@ class Q8_0(BlockFormat):
     gguf_type = 8
     block_size = 32
     block_bytes = 34
+    levels = WholeLevels(-127, 127)
+    searches = SEARCHES
 
-    def quantize_blocks(
-        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
-    ) -> np.ndarray:
+    def round_blocks(self, blocks: np.ndarray) -> np.ndarray:
         absmax = np.abs(blocks).T.copy().max(axis=0)  # NumPy takes twice as long over a short last axis
         d = np.minimum(absmax / np.float32(127), HALF_MAX)
         # Codes come from the unrounded d: the bytes are then those of ggml's reference.
@@ -30,8 +35,11 @@ class Q8_0(BlockFormat):
         qs = round_half_away(scaled).astype(np.int8)
         return np.concatenate([half_bytes(to_half(d)), qs.view(np.uint8)], axis=1)
 
-    def dequantize_blocks(self, data: np.ndarray) -> np.ndarray:
-        return half_from_bytes(data[:, :2])[:, None] * data[:, 2:].view(np.int8)
+    def read_codes(self, data: np.ndarray) -> np.ndarray:
+        return data[:, 2:].view(np.int8)
+
+    def pack_grid(self, grid: Grid, q: np.ndarray) -> np.ndarray:
+        return np.concatenate([grid.header, q.astype(np.int8).view(np.uint8)], axis=1)
 
 
 def round_half_away(x: np.ndarray) -> np.ndarray:

@@ -32,13 +32,18 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-def ggml_quantize(weight: np.ndarray, gguf_type: int) -> np.ndarray:
-    """weight [N, K] float32 -> [N, row bytes] uint8, as ggml_quantize_chunk does without an importance matrix"""
+def ggml_quantize(weight: np.ndarray, gguf_type: int, importance: np.ndarray | None = None) -> np.ndarray:
+    """weight [N, K] float32, importance matrix [K] float32 or none -> [N, row bytes] uint8 of ggml_quantize_chunk"""
     weight = np.ascontiguousarray(weight, dtype=np.float32)
     num_rows, row_size = weight.shape
     data = np.empty((num_rows, _library().ggml_row_size(gguf_type, row_size)), dtype=np.uint8)
+    imatrix = None
+    if importance is not None:
+        importance = np.ascontiguousarray(importance, dtype=np.float32)
+        assert importance.shape == (row_size,), importance.shape
+        imatrix = importance.ctypes.data
     written = _library().ggml_quantize_chunk(
-        gguf_type, weight.ctypes.data, data.ctypes.data, 0, num_rows, row_size, None
+        gguf_type, weight.ctypes.data, data.ctypes.data, 0, num_rows, row_size, imatrix
     )
     assert written == data.nbytes
     return data

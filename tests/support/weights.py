@@ -1,8 +1,10 @@
 """Weights that quantizers meet: the usual, the heavy-tailed and the awkward. All [16, 2048] float32, fixed seed."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+from safetensors import safe_open
 
 SHAPE = (16, 2048)
 
@@ -38,3 +40,10 @@ KINDS = tuple(_KINDS)
 def make_weight(kind: str) -> np.ndarray:
     """[16, 2048] float32"""
     return _KINDS[kind](np.random.default_rng(1234)).astype(np.float32)
+
+
+def reference_weight() -> np.ndarray:
+    """[256, 768] float32: a linear of the reference model, trained weights as they really are"""
+    path = Path(__file__).resolve().parents[2] / "qbench/reference/weights/llama/model.safetensors"
+    with safe_open(path, framework="pt") as tensors:
+        return tensors.get_tensor("model.layers.1.mlp.down_proj.weight").float().numpy()

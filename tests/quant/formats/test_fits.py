@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from quant.formats.affine_fit import fit_scale_and_minimum
-from quant.formats.linear_fit import fit_scale
+from quant.formats.iq4_nl import CODEBOOK
+from quant.formats.levels import WholeLevels
+from quant.formats.linear_fit import Search, even_targets, fit_scale, runs_of, sum_in_order
 
 RUNS = {
     "gauss": lambda rng, n: rng.standard_normal((6, n)),
@@ -14,53 +15,42 @@ RUNS = {
 }
 
 
-def affine_error(x: np.ndarray, scale: float, minimum: float, qmax: int) -> float:
-    q = np.clip(np.rint((x + minimum) / scale), 0, qmax) if scale else np.zeros_like(x)
-    return float(((scale * q - minimum - x) ** 2).sum())
-
-
-def best_affine_error_ref(x: np.ndarray, qmax: int) -> float:
-    """Grid of steps and offsets, each with the least-squares scale and minimum of its codes."""
-    best = affine_error(x, 0.0, max(0.0, -float(x.mean())), qmax)
-    lowest = min(x.min(), 0.0)
-    for divisor in np.linspace(qmax - 4, qmax + 6, 41):
-        scale = (x.max() - lowest) / divisor
-        for shift in np.linspace(-1, 2, 13):
-            q = np.clip(np.rint((x - lowest) / scale - shift), 0, qmax)
-            (fitted, minimum), *_ = np.linalg.lstsq(np.stack([q, -np.ones_like(q)], axis=1), x, rcond=None)
-            if fitted > 0 and minimum >= 0:
-                best = min(best, affine_error(x, fitted, minimum, qmax))
-    return best
-
-
-@pytest.mark.parametrize("kind", RUNS)
-@pytest.mark.parametrize("qmax", [15, 31])
-def test_affine_fit_is_near_the_exhaustive_one(kind, qmax):
-    runs = RUNS[kind](np.random.default_rng(0), 32).astype(np.float32)
-    scale, minimum = fit_scale_and_minimum(runs, qmax)
-    got = sum(affine_error(x, s, m, qmax) for x, s, m in zip(runs.astype(np.float64), scale, minimum, strict=True))
-    best = sum(best_affine_error_ref(x.astype(np.float64), qmax) for x in runs)
-    energy = float((runs.astype(np.float64) ** 2).sum())
-    assert got <= 1.15 * best + energy * 2.0**-40  # a tenth more squared error is 5 % more RMSE
-
-
-def test_affine_fit_keeps_scale_and_minimum_unsigned():
-    runs = np.random.default_rng(1).uniform(-3, -2, (50, 32)).astype(np.float32)
-    for values in (runs, -runs, 0 * runs):
-        scale, minimum = fit_scale_and_minimum(values, 15)
-        assert (scale >= 0).all() and (minimum >= 0).all()
-
-
 @pytest.mark.parametrize("kind", ["gauss", "student_t3", "positive"])
-def test_linear_fit_is_near_the_exhaustive_one(kind):
-    runs = RUNS[kind](np.random.default_rng(0), 16).astype(np.float32)
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "importance"])
+def test_linear_fit_is_near_the_exhaustive_one(kind, weighted):
+    rng = np.random.default_rng(0)
+    runs = RUNS[kind](rng, 16).astype(np.float32)
+    importance = rng.uniform(0.1, 1, runs.shape).astype(np.float32) if weighted else None
+    scales = fit_scale(
+        runs_of(runs, importance, 1, WholeLevels(-32, 31)), Search(even_targets(-32, 4, 33), num_refits=1)
+    )
+    weights = np.ones(runs.shape) if importance is None else importance.astype(np.float64)
 
-    def error(x, scale):
-        return float(((scale * np.clip(np.rint(x / scale), -32, 31) - x) ** 2).sum())
+    def error(x, weight, scale):
+        return float((weight * (scale * np.clip(np.rint(x / scale), -32, 31) - x) ** 2).sum())
 
-    got = sum(error(x, s) for x, s in zip(runs.astype(np.float64), fit_scale(runs, 32), strict=True))
-    best = 0.0
-    for x in runs.astype(np.float64):
+    got = best = 0.0
+    for x, weight, scale in zip(runs.astype(np.float64), weights, scales, strict=True):
         extreme = x[np.abs(x).argmax()]
-        best += min(error(x, extreme / divisor) for divisor in np.linspace(-36, -28, 801))
-    assert got <= 1.25 * best + float((runs.astype(np.float64) ** 2).sum()) * 2.0**-40
+        got += error(x, weight, float(scale))
+        best += min(error(x, weight, extreme / divisor) for divisor in np.linspace(-38, -26, 1201))
+    assert got <= 1.1 * best + float((weights * runs.astype(np.float64) ** 2).sum()) * 2.0**-40
+
+
+def test_linear_fit_of_runs_too_small_for_a_half_is_zero():
+    runs = np.full((2, 16), 2.0**-120, dtype=np.float32)
+    assert (fit_scale(runs_of(runs, None, 1, WholeLevels(-8, 7)), Search((-8.0,))) == 0).all()
+
+
+def test_sum_in_order_is_sequential():
+    # From the front 2**24 swallows each 1; in pairs the ones would add up first.
+    terms = np.array([[2.0**24], *[[1.0]] * 32], dtype=np.float32)
+    assert sum_in_order(terms) == np.float32(2.0**24)
+
+
+def test_codebook_levels_are_the_nearest():
+    values = np.array(CODEBOOK.values, dtype=np.float64)
+    y = np.random.default_rng(2).uniform(-140, 125, 3000).astype(np.float32)
+    distance = np.abs(CODEBOOK.nearest(y).astype(np.float64) - y)
+    np.testing.assert_array_equal(distance, np.abs(values[:, None] - y).min(axis=0))
+    np.testing.assert_array_equal(CODEBOOK.decode(CODEBOOK.codes(y)), CODEBOOK.nearest(y))

@@ -69,3 +69,39 @@ def test_q6_k_codes_and_scales():
     assert data[:16] == (codes & 15).tolist()
     zero = 2 << 2 | 2 << 4 | 2 << 6  # the other three runs hold weights of 0: code 32
     assert data[128:144] == (codes >> 4 | zero).tolist()
+
+
+def test_q3_k_codes_and_scales():
+    row = np.zeros((1, 256), dtype=np.float32)
+    row[0, :16] = np.tile(np.arange(-4, 4), 2) * -64.0  # scale of largest magnitude: -32 times d, so d = 2
+    data = blocks_of("q3_k", row)
+    assert data[108:] == [0x00, 0x40]
+    # Stored scales are 0 (for -32) and then 32 (for 0): low nibbles 0, high bits 0 in the first and 2 elsewhere.
+    assert data[96:108] == [*[0] * 8, 2 << 2 | 2 << 4 | 2 << 6, *[0xAA] * 3]
+    # Codes 0..7 twice: low bits 0..3 with those of the other runs, all 4, 0; the third bit from the fifth code on.
+    assert data[32:48] == [0, 1, 2, 3] * 4
+    assert data[48:96] == [0] * 48
+    assert data[:32] == [*[0xFE] * 4, *[0xFF] * 4, *[0xFE] * 4, *[0xFF] * 4, *[0xFF] * 16]
+
+
+IQ4_LEVELS = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
+
+
+def test_iq4_nl():
+    # Levels times d = 1 in order, then in reverse: each byte holds a code and what it lacks to 15.
+    row = np.array([IQ4_LEVELS + IQ4_LEVELS[::-1]], dtype=np.float32)
+    assert blocks_of("iq4_nl", row) == [*HALF_ONE, *[i | (15 - i) << 4 for i in range(16)]]
+
+
+def test_iq4_xs():
+    # Scales -32 and 16 times d = 1, and six sub-blocks of zeros: stored 0, 48 and 32.
+    row = np.zeros((1, 256), dtype=np.float32)
+    row[0, :32] = -32.0 * np.array(IQ4_LEVELS * 2)
+    row[0, 32:64] = 16.0 * np.array(IQ4_LEVELS * 2)
+    data = blocks_of("iq4_xs", row)
+    assert data[:2] == HALF_ONE
+    high = 0 | 3 << 2 | sum(2 << 2 * i for i in range(2, 8))
+    assert data[2:4] == [high & 255, high >> 8]
+    assert data[4:8] == [0] * 4
+    assert data[8:40] == [i | i << 4 for i in range(16)] * 2
+    assert data[40:] == [0x88] * 96  # code 8 is the level nearest to 0

@@ -1,0 +1,63 @@
+"""IQ4_XS: super-blocks of 256 weights of 4 bits that index IQ4_NL's codebook, 6-bit scale per 32."""
+
+import numpy as np
+
+from quant.formats.base import BlockFormat
+from quant.formats.bits import pack_nibbles, unpack_nibbles
+from quant.formats.half import half_bytes, half_from_bytes
+from quant.formats.iq4_nl import CODEBOOK, IQ4_TARGETS
+from quant.formats.k_linear import fit_k_linear
+from quant.formats.linear_fit import Search
+
+SEARCHES = {
+    "fast": Search(IQ4_TARGETS["fast"], num_refits=1),
+    "best": Search(IQ4_TARGETS["best"], num_refits=2, num_rounds=2),
+}
+
+
+class IQ4_XS(BlockFormat):
+    """weight = d * (scales[i] - 32) * codebook[q], q in 0..15, scales in 0..63, i the sub-block of 32; no grid
+
+    byte 0   2          4          8                          136
+         +---+----------+----------+--------------------------+
+         | d | scales_h | scales_l |  qs: 8 x 16 bytes        |   qs[i][j] = q[i][j] | q[i][j + 16] << 4
+         +---+----------+----------+--------------------------+
+
+    scales_l[i] = scales[2i] & 15 | (scales[2i + 1] & 15) << 4
+    scales_h    bits 2i and 2i + 1 of a little-endian uint16 = scales[i] >> 4
+    """
+
+    name = "iq4_xs"
+    gguf_type = 23
+    block_size = 256
+    block_bytes = 136
+
+    def quantize_blocks(
+        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
+    ) -> np.ndarray:
+        k = fit_k_linear(blocks, importance, 8, CODEBOOK, 32, SEARCHES[effort])
+        qs = pack_nibbles(CODEBOOK.codes(k.y)).reshape(-1, 128)
+        return np.concatenate([half_bytes(k.d), _pack_scales(k.scales), qs], axis=1)
+
+    def dequantize_blocks(self, data: np.ndarray) -> np.ndarray:
+        scale = half_from_bytes(data[:, :2])[:, None] * _unpack_scales(data[:, 2:8])  # [B, 8]
+        levels = CODEBOOK.decode(unpack_nibbles(data[:, 8:].reshape(-1, 8, 16)))  # [B, 8, 32]
+        return (scale[:, :, None] * levels).reshape(-1, 256)
+
+
+def _pack_scales(scales: np.ndarray) -> np.ndarray:
+    """scales [B, 8] whole numbers in -32..31 -> scales_h and scales_l [B, 6] uint8"""
+    s = (scales + 32).astype(np.uint8)
+    shifts = np.array([0, 2, 4, 6], dtype=np.uint8)
+    high = ((s >> 4).reshape(-1, 2, 4) << shifts).sum(axis=2, dtype=np.uint8)
+    return np.concatenate([high, s[:, 0::2] & 15 | (s[:, 1::2] & 15) << 4], axis=1)
+
+
+def _unpack_scales(data: np.ndarray) -> np.ndarray:
+    """[B, 6] uint8 -> scales [B, 8] int8 in -32..31"""
+    high = (data[:, :2, None] >> np.array([0, 2, 4, 6], dtype=np.uint8) & 3).reshape(-1, 8)
+    low = np.stack([data[:, 2:] & 15, data[:, 2:] >> 4], axis=2).reshape(-1, 8)
+    return (low | high << 4).view(np.int8) - np.int8(32)
+
+
+assert IQ4_XS.block_bytes == 2 + 8 * 6 // 8 + 256 * 4 // 8

@@ -1,0 +1,126 @@
+"""Formats without minima: their errors beside libggml's, their grids, their two efforts."""
+
+import numpy as np
+import pytest
+from support.ggml import ggml_quantize, needs_ggml
+from support.weights import make_weight, reference_weight
+
+from quant.errors import InputError
+from quant.formats import get_format
+from quant.formats.grid import GridFormat
+from quant.formats.importance import importance_blocks
+from quant.qtensor import QTensor
+
+NAMES = ["q8_0", "q4_0", "q5_0", "q3_k", "q6_k", "iq4_nl", "iq4_xs"]
+ROUNDED = ["q8_0", "q4_0", "q5_0"]  # by ggml's own rule where there is neither importance nor a search
+GRIDS = ["q8_0", "q4_0", "q5_0", "q3_k", "q6_k"]
+WEIGHTS = {
+    "gauss": lambda: make_weight("gauss"),
+    "student_t4": lambda: make_weight("student_t4"),
+    "reference": reference_weight,
+}
+
+
+def importance_of(weight: np.ndarray) -> np.ndarray:
+    return np.random.default_rng(5).lognormal(0, 1, weight.shape[1]).astype(np.float32)
+
+
+def error(weight: np.ndarray, qtensor: QTensor, importance: np.ndarray | None = None) -> float:
+    square = (get_format(qtensor.format).dequantize_ref(qtensor).astype(np.float64) - weight) ** 2
+    return float(np.sqrt(np.mean(square if importance is None else square * importance)))
+
+
+@needs_ggml
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "importance"])
+def test_error_is_at_most_that_of_ggml_and_less_with_effort(name, kind, weighted):
+    fmt, weight = get_format(name), WEIGHTS[kind]()
+    importance = importance_of(weight) if weighted else None
+    theirs = error(
+        weight, QTensor(name, weight.shape, {"blocks": ggml_quantize(weight, fmt.gguf_type, importance)}), importance
+    )
+    fast, best = (
+        error(weight, fmt.quantize(weight, importance=importance, effort=effort), importance)
+        for effort in ("fast", "best")
+    )
+    assert fast <= theirs
+    assert best <= 0.99 * theirs
+    assert best < fast
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_importance_moves_the_error_to_where_it_counts_less(name):
+    fmt, weight = get_format(name), make_weight("gauss")
+    importance = importance_of(weight)
+    plain = fmt.quantize(weight, effort="best")
+    weighted = fmt.quantize(weight, importance=importance, effort="best")
+    assert error(weight, weighted, importance) < error(weight, plain, importance)
+    assert error(weight, weighted) > error(weight, plain)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("effort", ["fast", "best"])
+def test_equal_importance_is_none(name, effort):
+    if name in ROUNDED and effort == "fast":
+        pytest.skip("without importance the fast way is ggml's rounding, not the search")
+    fmt, weight = get_format(name), make_weight("gauss")[:2]
+    same = fmt.quantize(weight, importance=np.full(weight.shape[1], 7.0, dtype=np.float32), effort=effort)
+    np.testing.assert_array_equal(same.parts["blocks"], fmt.quantize(weight, effort=effort).parts["blocks"])
+
+
+@pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.parametrize("effort", ["fast", "best"])
+def test_grid_and_codes_are_the_block(name, effort):
+    fmt = get_format(name)
+    blocks = make_weight("student_t4")[:2].reshape(-1, fmt.block_size)
+    data = fmt.quantize_blocks(blocks, None, effort)
+    grid, q = fmt.read_grid(data), fmt.read_codes(data)
+    assert grid.qmin <= q.min() and q.max() <= grid.qmax
+    np.testing.assert_array_equal(fmt.pack_grid(grid, q), data)
+    np.testing.assert_array_equal(grid.scale * q + grid.offset, fmt.dequantize_blocks(data))
+    fitted = fmt.fit_grid(blocks, None, effort)
+    np.testing.assert_array_equal(fitted.scale, grid.scale)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_grid_takes_any_codes(name):
+    fmt = get_format(name)
+    grid = fmt.fit_grid(make_weight("gauss")[:1].reshape(-1, fmt.block_size))
+    q = np.random.default_rng(3).integers(grid.qmin, grid.qmax + 1, grid.scale.shape)
+    data = fmt.pack_grid(grid, q)
+    np.testing.assert_array_equal(fmt.read_codes(data), q)
+    np.testing.assert_array_equal(fmt.dequantize_blocks(data), (grid.scale * q).astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["iq4_nl", "iq4_xs"])
+def test_codebooks_are_no_grids(name):
+    assert not isinstance(get_format(name), GridFormat)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("effort", ["fast", "best"])
+@pytest.mark.parametrize("scale", [0.0, 1e-42, 1e-36, 1e-20, 1e6, 3e37], ids="{:.0e}".format)
+def test_extreme_magnitudes_with_importance(name, effort, scale):
+    fmt = get_format(name)
+    weight = np.float32(scale) * np.random.default_rng(4).uniform(-1, 1, (2, 512)).astype(np.float32)
+    got = fmt.dequantize_ref(fmt.quantize_ref(weight, importance=importance_of(weight), effort=effort))
+    assert np.isfinite(got).all()
+    assert np.abs(got).max() <= 1.25 * np.abs(weight).max() + 128 * 2.0**-24
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_rejects_what_is_not_finite_at_any_effort(name, bad):
+    weight = np.zeros((2, 256), dtype=np.float32)
+    weight[1, 17] = bad
+    with pytest.raises(InputError, match=f"{name} holds finite weights"):
+        get_format(name).quantize(weight, importance=np.ones(256, dtype=np.float32), effort="best")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_importance_of_zero_everywhere_counts_all_the_same(name):
+    fmt, weight = get_format(name), make_weight("gauss")[:1]
+    none = fmt.quantize(weight, importance=np.zeros(weight.shape[1], dtype=np.float32), effort="best")
+    np.testing.assert_array_equal(none.parts["blocks"], fmt.quantize(weight, effort="best").parts["blocks"])
+    assert (importance_blocks(np.zeros(64, dtype=np.float32), 64, 32) == 1).all()

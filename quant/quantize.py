@@ -1,19 +1,24 @@
 """A model as a recipe makes it: a Source that quantizes what it reads."""
 
 import hashlib
+import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from quant.errors import InputError
-from quant.formats import dequantize, get_format
-from quant.methods import Layer
+from quant.formats import ActivationFormat, dequantize, get_format
+from quant.kv import calibrate_kv, get_kv_format
+from quant.kv.scheme import CONFIG_KEY as KV_KEY
+from quant.methods import Layer, Method, Rtn
 from quant.qtensor import QTensor
-from quant.recipes import Recipe
+from quant.recipes import Recipe, TensorPlan
 from quant.source import Source, TensorInfo, TokenizerInfo
+from quant.stage import Stage
 
 # Weights in float32 at a time, 4 MiB: a vocabulary of 128k rows needs no second copy of itself in float32, and the
 # allocator gives the same pages again, where larger blocks come fresh from the system and fault page by page.
@@ -23,33 +28,39 @@ CHUNK_WEIGHTS = 1 << 20
 class QuantizedSource:
     """Source whose tensors have the formats that `recipe` plans for `source`.
 
-    Nothing is kept: each `read` reads from `source`, dequantizes and quantizes. A tensor that already has its
-    planned format passes through untouched.
-    raises   InputError if the recipe's method needs calibration, or a row fits no format
+    Nothing is kept: each `read` reads from `source`, dequantizes and quantizes, or takes the tensor from `stage`,
+    where calibrated layers lie (see `quant.streaming`). A tensor that already has its planned format passes through
+    untouched.
+    raises   InputError if the recipe needs calibration and there is no stage, or a row fits no format
     """
 
-    def __init__(self, source: Source, recipe: Recipe) -> None:
+    def __init__(self, source: Source, recipe: Recipe, stage: Stage | None = None) -> None:
         self.spec = source.spec
         self.source = source
         self.recipe = recipe
-        self._method = recipe.make_method()
-        if self._method.needs:
-            raise InputError(f"recipe {recipe.name}: method {recipe.method} needs calibration, not a tensor at a time")
+        self.stage = stage
         self.plan = recipe.plan(source)
-        self.tensors: Mapping[str, TensorInfo] = {
-            name: _planned(info, self.plan[name].format) for name, info in source.tensors.items()
-        }
+        if stage is None and needs_calibration(recipe, self.plan):
+            raise InputError(f"recipe {recipe.name} needs calibration, not a tensor at a time")
+        self._tensor_at_a_time = _tensor_at_a_time(recipe.make_method())
+        self.tensors: Mapping[str, TensorInfo] = {name: self._info(name) for name in source.tensors}
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
         """The source's, less what it says of its own quantization: the tensors are no longer those."""
-        return {key: value for key, value in self.source.config.items() if key != "quantization_config"}
+        config = {key: value for key, value in self.source.config.items() if key != "quantization_config"}
+        if self.recipe.kv is None:
+            return config
+        scheme = calibrate_kv(get_kv_format(self.recipe.kv), self.stage.kv_stats if self.stage else ())
+        return config | {KV_KEY: scheme.config_entry()}
 
     @property
     def tokenizer(self) -> TokenizerInfo | None:
         return self.source.tokenizer
 
     def read(self, name: str) -> QTensor:
+        if self.stage is not None and name in self.stage:
+            return self.stage.read(name)
         source, wanted = self.source.read(name), self.plan[name].format
         if source.format == wanted:
             return source
@@ -59,21 +70,59 @@ class QuantizedSource:
             raise InputError(f"{self.spec}: tensor {name}: {error}") from error
 
     def _quantize(self, name: str, weight: np.ndarray, wanted: str) -> QTensor:
-        return self._method.quantize_layer(Layer({name: weight}, {name: wanted}), {})[name]
+        method = self.plan[name].method
+        method = self._tensor_at_a_time if method is None else _tensor_at_a_time(method)
+        return method.quantize_layer(Layer({name: weight}, {name: wanted}), {})[name]
+
+    def _info(self, name: str) -> TensorInfo:
+        if self.stage is not None and name in self.stage:
+            return self.stage.info(name)
+        shape, fmt = self.source.tensors[name].shape, self.plan[name].format
+        return TensorInfo(shape, fmt, get_format(fmt).size_bytes(shape))
 
     def fingerprint(self) -> str:
-        planned = [f"{name} {info.format}" for name, info in self.tensors.items()]
-        parts = [self.source.fingerprint(), self.recipe.method, *planned]
+        parts = [self.source.fingerprint(), describe_recipe(self.recipe, self.plan)]
+        if self.stage is not None:
+            parts.append(json.dumps(self.stage.key, sort_keys=True))
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def needs_calibration(recipe: Recipe, plan: Mapping[str, TensorPlan]) -> bool:
+    """Whether a method of the recipe, or its KV format, asks what the activations look like."""
+    if recipe.make_method().needs or any(row.method is not None and row.method.needs for row in plan.values()):
+        return True
+    return recipe.kv is not None and get_kv_format(recipe.kv).calibrated
+
+
+def describe_recipe(recipe: Recipe, plan: Mapping[str, TensorPlan]) -> str:
+    """Everything of a recipe that decides bytes, as text: equal texts, equal bytes."""
+    methods = {name: row.method for name, row in plan.items() if row.method is not None}
+    return json.dumps(
+        {
+            "method": recipe.method,
+            "options": dict(recipe.options),
+            "kv": recipe.kv,
+            "formats": {name: row.format for name, row in plan.items()},
+            "methods": {name: [method.name, asdict(method)] for name, method in methods.items()},
+        },
+        sort_keys=True,
+    )
+
+
+def _tensor_at_a_time(method: Method) -> Method:
+    """The method of tensors that have no statistics, such as the embedding: as careful, without calibration."""
+    return Rtn(effort=getattr(method, "effort", "fast")) if method.needs else method
 
 
 def convert(source: QTensor, wanted: str, quantize: Callable[[np.ndarray], QTensor]) -> QTensor:
     """`source` dequantized and quantized again, some rows at a time.
 
-    quantize   [n, K] float32 -> QTensor of format `wanted`; no row may depend on another
+    quantize   [n, K] float32 -> QTensor of format `wanted`; where the format's rows stand alone, none may depend on another
     """
-    num_rows = source.shape[0]
+    num_rows, fmt = source.shape[0], get_format(wanted)
     rows_per_chunk = max(1, CHUNK_WEIGHTS // math.prod(source.shape[1:]))
+    if isinstance(fmt, ActivationFormat) and not fmt.rows_stand_alone:
+        rows_per_chunk = num_rows
     parts: dict[str, np.ndarray] = {}
     for start in range(0, num_rows, rows_per_chunk):
         rows = slice(start, min(start + rows_per_chunk, num_rows))
@@ -88,7 +137,3 @@ def convert(source: QTensor, wanted: str, quantize: Callable[[np.ndarray], QTens
                 parts[part] = np.empty((num_rows, *array.shape[1:]), dtype=array.dtype)
             parts[part][rows] = array
     return QTensor(wanted, source.shape, parts)
-
-
-def _planned(info: TensorInfo, fmt: str) -> TensorInfo:
-    return TensorInfo(info.shape, fmt, get_format(fmt).size_bytes(info.shape))

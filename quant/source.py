@@ -8,12 +8,30 @@ from quant.qtensor import QTensor
 
 
 @dataclass(frozen=True, slots=True)
+class SharedInfo:
+    """One entry of a QTensor's `shared`: its name, shape and NumPy dtype."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
 class TensorInfo:
     """One tensor as the source stores it, known without reading its bytes."""
 
     shape: tuple[int, ...]  # [N, K] or [N], Hugging Face orientation: out x in features
     format: str  # registry name in quant.formats
-    size_bytes: int
+    size_bytes: int  # parts and shared arrays
+    shared: tuple[SharedInfo, ...] = ()  # what its QTensor's `shared` holds
+
+    @classmethod
+    def of(cls, qtensor: QTensor) -> "TensorInfo":
+        shared = tuple(SharedInfo(name, array.shape, array.dtype.name) for name, array in qtensor.shared.items())
+        return cls(qtensor.shape, qtensor.format, qtensor.size_bytes, shared)
+
+    def has_shared(self, name: str) -> bool:
+        return any(shared.name == name for shared in self.shared)
 
 
 @dataclass(frozen=True, slots=True)

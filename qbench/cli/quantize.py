@@ -1,9 +1,13 @@
 """`qbench quantize MODEL --recipe R -o OUT`: write a model as one recipe says."""
 
+from dataclasses import dataclass
+
 import click
 
+from qbench.calibration.options import CalibrationOptions
 from qbench.cli.byte_count import BYTE_COUNT
-from qbench.cli.output import json_option, print_json, readable_bytes
+from qbench.cli.calibration import calibration_options
+from qbench.cli.output import json_option, print_json, readable_bytes, threads_option
 from qbench.cli.progress import progress_bar
 
 
@@ -12,11 +16,13 @@ from qbench.cli.progress import progress_bar
 @click.option("--recipe", "recipe_name", required=True, help="A recipe's name, or a YAML file of rules.")
 @click.option("-o", "--output", type=click.Path(), help="A .gguf file or a directory, as the recipe's container says.")
 @click.option("--max-shard-size", type=BYTE_COUNT, help="Shards of at most so many bytes of tensors (GGUF), e.g. 2G.")
+@click.option("--best", is_flag=True, help="Search longer for each tensor's codes.")
+@click.option("--resume", is_flag=True, help="Continue a run that was killed.")
 @click.option("--plan", is_flag=True, help="Print what each tensor becomes, and write nothing.")
+@calibration_options
+@threads_option
 @json_option
-def command(
-    model: str, recipe_name: str, output: str | None, max_shard_size: int | None, plan: bool, as_json: bool
-) -> None:
+def command(model, recipe_name, output, max_shard_size, best, resume, plan, calibration, threads, as_json) -> None:
     """Write MODEL as one recipe says, with a manifest of what was done."""
     if not plan and not output:
         raise click.UsageError("quantize needs -o OUT, or --plan to see what each tensor becomes")
@@ -24,11 +30,23 @@ def command(
     from quant.recipes import get_recipe
 
     recipe = get_recipe(recipe_name)
+    recipe = recipe.with_options(effort="best") if best else recipe
     source = open_source(model)
     if plan:
         print_plan(source, recipe, as_json)
     else:
-        print_written(source, recipe, output, max_shard_size, as_json)
+        how = WriteOptions(calibration, max_shard_size, threads, resume)
+        print_written(source, recipe, output, how, as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How an artifact is made; nothing here but the calibration changes its tensors' bytes."""
+
+    calibration: CalibrationOptions
+    max_shard_bytes: int | None
+    threads: int | None
+    resume: bool
 
 
 def print_plan(source, recipe, as_json: bool) -> None:
@@ -42,15 +60,28 @@ def print_plan(source, recipe, as_json: bool) -> None:
             click.echo(f"{name:<48} {'x'.join(map(str, shape)):>13}  {planned.format:<7} {planned.reason}")
 
 
-def print_written(source, recipe, output: str, max_shard_bytes: int | None, as_json: bool) -> None:
+def print_written(source, recipe, output: str, how: WriteOptions, as_json: bool) -> None:
     """Writes the artifact, then says where it is and what it takes."""
+    from qbench.calibration.write import write_quantized
+    from qbench.harness.machine import available_cores
+    from qbench.runtime import set_threads
     from qbench.sources import open_source
-    from quant.artifacts import write_artifact
     from quant.sizes import size_summary
 
-    refuse_own_files(source, recipe, output, max_shard_bytes)
+    refuse_own_files(source, recipe, output, how.max_shard_bytes)
+    threads = how.threads or available_cores()
+    set_threads(threads)
     with progress_bar(f"quantize {source.spec} as {recipe.name}") as update:
-        path = write_artifact(source, output, recipe=recipe, progress=update, max_shard_bytes=max_shard_bytes)
+        path = write_quantized(
+            source,
+            output,
+            recipe,
+            how.calibration,
+            threads=threads,
+            resume=how.resume,
+            progress=update,
+            max_shard_bytes=how.max_shard_bytes,
+        )
     weights = size_summary(open_source(str(path)).tensors)
     result = {"model": source.spec, "recipe": recipe.name, "artifact": str(path), **weights}
     if as_json:

@@ -14,12 +14,14 @@ from quant.artifacts.atomic import atomic_file
 from quant.artifacts.gguf_shards import first_shard
 from quant.artifacts.json_file import read_json
 from quant.artifacts.tensor_hash import TensorHashes
+from quant.recipes import Recipe
 from quant.sizes import size_summary
 from quant.source import Source
+from quant.stage import Stage
 
 MANIFEST = "qbench.json"
 SCHEMA = 1
-VERSIONS_OF = ("qbench-llm", "numpy", "gguf", "tokenizers")
+VERSIONS_OF = ("qbench-llm", "numpy", "torch", "gguf", "tokenizers")
 
 
 def manifest_path(artifact: Path) -> Path:
@@ -30,14 +32,29 @@ def manifest_path(artifact: Path) -> Path:
 
 
 def build_manifest(
-    source: Source, origin: dict[str, str], hashes: TensorHashes, recipe: Any, container: str
+    source: Source,
+    origin: dict[str, str],
+    hashes: TensorHashes,
+    recipe: Recipe | None,
+    container: str,
+    stage: Stage | None = None,
 ) -> dict[str, Any]:
-    """source: as written; origin: {spec, fingerprint} before the recipe; recipe: None for a plain copy."""
+    """What is written beside an artifact.
+
+    source   as written
+    origin   {spec, fingerprint} before the recipe
+    recipe   None for a plain copy
+    stage    of a calibrated recipe
+    """
+    calibration = None if stage is None else stage.notes["calibration"] | {"experts": stage.notes.get("experts")}
     return {
         "schema": SCHEMA,
         "recipe": None if recipe is None else recipe.name,
         "method": None if recipe is None else recipe.method,
-        "seed": None,  # round to nearest draws nothing; a method that does says from which seed
+        "options": None if recipe is None else dict(recipe.options),
+        "kv": None if recipe is None else recipe.kv,
+        "calibration": calibration,
+        "seed": None if calibration is None else calibration.get("seed"),  # without calibration nothing is drawn
         "container": container,
         "source": origin,
         "versions": {name: _version(name) for name in VERSIONS_OF},

@@ -14,6 +14,7 @@ from quant.formats import get_format
 from quant.quantize import QuantizedSource
 from quant.recipes import Recipe
 from quant.source import Source
+from quant.stage import Stage
 
 
 def write_artifact(
@@ -23,6 +24,7 @@ def write_artifact(
     recipe: Recipe | None = None,
     progress: Progress | None = None,
     max_shard_bytes: int | None = None,
+    stage: Stage | None = None,
 ) -> Path:
     """Writes the model as `recipe` says, or as it is; returns the path of the artifact.
 
@@ -32,6 +34,7 @@ def write_artifact(
                       For a GGUF file also the folder to make it in, under the name that GGUF's convention gives it
     progress          called with bytes done, bytes in all, tensor name
     max_shard_bytes   of tensors in one GGUF file: NAME.gguf becomes NAME-00001-of-0000N.gguf, whose first is returned
+    stage             where a calibrated recipe's layers lie, quantized for the container that `out` will be
     raises            InputError, and leaves nothing half-written
     """
     if str(out).endswith("/") and container_of(source, Path(out), recipe) == "gguf":
@@ -42,10 +45,10 @@ def write_artifact(
         raise InputError(f"{out}: shards of a given size are for GGUF files; write to a name that ends in .gguf")
     original = source
     if recipe is not None:
-        source = QuantizedSource(source, recipe.in_container(container))
+        source = QuantizedSource(source, recipe.in_container(container), stage)
     if container == "gguf":
-        return _write_gguf(source, original, out, recipe, progress, max_shard_bytes)
-    _write_hf(source, original, out, recipe, progress)
+        return _write_gguf(source, original, out, recipe, progress, max_shard_bytes, stage)
+    _write_hf(source, original, out, recipe, progress, stage)
     return out
 
 
@@ -91,6 +94,7 @@ def _write_gguf(
     recipe: Recipe | None,
     progress: Progress | None,
     max_shard_bytes: int | None,
+    stage: Stage | None,
 ) -> Path:
     source = F32Vectors(source)
     # Asked for before `out` is written: it may be the original's own file.
@@ -106,7 +110,7 @@ def _write_gguf(
     )
     written = out if max_shard_bytes is None else shards_named(out)[0]
     manifest_path(written).unlink(missing_ok=True)  # an old one speaks of the file that is gone
-    write_manifest(manifest_path(written), build_manifest(source, origin, hashes, recipe, "gguf"))
+    write_manifest(manifest_path(written), build_manifest(source, origin, hashes, recipe, "gguf", stage))
     return written
 
 
@@ -116,13 +120,14 @@ def _write_hf(
     out: Path,
     recipe: Recipe | None,
     progress: Progress | None,
+    stage: Stage | None,
 ) -> None:
     hf_writer.check_formats(source)
     needed_bytes = sum(info.size_bytes for info in source.tensors.values())
     with atomic_dir(out, replaces=_is_artifact_dir, needed_bytes=needed_bytes) as folder:
         hashes = hf_writer.write_hf(source, folder, progress=progress)
         origin = {"spec": original.spec, "fingerprint": original.fingerprint()}
-        write_manifest(folder / MANIFEST, build_manifest(source, origin, hashes, recipe, "hf"))
+        write_manifest(folder / MANIFEST, build_manifest(source, origin, hashes, recipe, "hf", stage))
 
 
 def _is_artifact_dir(path: Path) -> bool:

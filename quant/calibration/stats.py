@@ -1,6 +1,7 @@
 """InputStats: what calibration knows of the input of one linear."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -36,3 +37,17 @@ class KVStats:
 
     k_absmax: np.ndarray
     v_absmax: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class LayerStats:
+    """What calibration knows of one decoder layer.
+
+    inputs   canonical name of a linear's weight -> statistics of its input; absent where no token reached it
+    kv       None outside the decoder layers, and where only the inputs are known
+    extra_tokens   expert -> how many of its tokens the model itself would not have routed to it
+    """
+
+    inputs: Mapping[str, InputStats]
+    kv: KVStats | None = None
+    extra_tokens: Mapping[int, int] = field(default_factory=dict)

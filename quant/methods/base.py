@@ -8,6 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from quant.calibration.stats import InputStats
+from quant.errors import InputError
+from quant.formats.base import EFFORTS
 from quant.models import ModelConfig
 from quant.qtensor import QTensor
 
@@ -45,3 +47,9 @@ class Method(ABC):
         stats    canonical name -> statistics of that linear's input; empty for a method that needs none
         raises   InputError for weights or statistics that the method cannot work with
         """
+
+
+def check_effort(effort: str) -> None:
+    """raises InputError unless `effort` is one that formats know"""
+    if effort not in EFFORTS:
+        raise InputError(f"effort is {effort!r}, expected one of {', '.join(EFFORTS)}")

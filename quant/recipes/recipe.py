@@ -72,6 +72,13 @@ class Recipe:
     def make_method(self) -> Method:
         return make_method(self.method, self.options)
 
+    def with_options(self, **options: Any) -> "Recipe":
+        """This recipe with these options of its method set.
+
+        raises   InputError for an option that the method does not have
+        """
+        return replace(self, options={**self.options, **options})
+
     def in_container(self, container: str) -> "Recipe":
         """This recipe for an artifact of the other kind.
 

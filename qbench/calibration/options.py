@@ -1,0 +1,41 @@
+"""CalibrationOptions: what a user may say about calibration."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from quant.errors import InputError
+
+SAMPLES = 128
+LENGTH = 512  # as llama.cpp's imatrix tool; a GPTQ Hessian of 65k tokens has far more rows than a layer has features
+MODELS = ("quantized", "original")
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationOptions:
+    """text       spec of the text, see `qbench.calibration.texts`; None: what fits the model
+    samples       windows at most; a shorter text gives fewer
+    length        tokens of a window; None: LENGTH, or the model's context where that is shorter
+    seed          which windows are taken, and which documents are generated
+    on            "quantized": each layer sees the outputs of the quantized ones before it, or "original"
+    min_expert_tokens   experts that get fewer are calibrated on extra tokens routed to them; None: none are
+    stats         file of statistics: read where it exists, written otherwise
+    imatrix       importance matrix of llama.cpp to use instead of calibrating
+    raises        InputError for values that cannot be
+    """
+
+    text: str | None = None
+    samples: int = SAMPLES
+    length: int | None = None
+    seed: int = 0
+    on: str = "quantized"
+    min_expert_tokens: int | None = None
+    stats: Path | None = None
+    imatrix: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("samples", 1), ("length", 2), ("min_expert_tokens", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InputError(f"calibration: {name} is {value}, expected {least} or more")
+        if self.on not in MODELS:
+            raise InputError(f"calibration: on is {self.on!r}, expected one of {', '.join(MODELS)}")

@@ -1,0 +1,57 @@
+"""The options of every command that may calibrate, as one CalibrationOptions."""
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+
+import click
+
+from qbench.calibration.options import LENGTH, MODELS, SAMPLES, CalibrationOptions
+
+# parameter -> field of CalibrationOptions
+FIELDS = {
+    "calibration": "text",
+    "samples": "samples",
+    "length": "length",
+    "seed": "seed",
+    "calibrate_on": "on",
+    "min_expert_tokens": "min_expert_tokens",
+    "stats": "stats",
+    "imatrix": "imatrix",
+}
+_path = click.Path(path_type=Path)
+OPTIONS = (
+    click.option(
+        "--calibration",
+        help="Text to calibrate on: a .txt file, .jsonl (text or token ids), .npy (token ids), "
+        "hf:DATASET[@SPLIT] or generated  [default: generated, for ref: models]",
+    ),
+    click.option("--samples", type=click.IntRange(min=1), default=SAMPLES, show_default=True, help="Windows at most."),
+    click.option("--length", type=click.IntRange(min=2), help=f"Tokens of a window  [default: {LENGTH}]"),
+    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Which windows are drawn."),
+    click.option(
+        "--calibrate-on",
+        type=click.Choice(MODELS),
+        default=MODELS[0],
+        show_default=True,
+        help="Outputs of the layers before, quantized or as they were.",
+    ),
+    click.option(
+        "--min-expert-tokens", type=click.IntRange(min=1), help="Route more tokens to experts that get fewer."
+    ),
+    click.option("--stats", type=_path, help="File of statistics: read if it is there, else written."),
+    click.option("--imatrix", type=_path, help="Importance matrix of llama.cpp, instead of calibrating."),
+)
+
+
+def calibration_options(command: Callable) -> Callable:
+    """Adds the options; the command gets them as `calibration`, a CalibrationOptions."""
+
+    @wraps(command)
+    def wrapped(**values):
+        options = CalibrationOptions(**{field: values.pop(name) for name, field in FIELDS.items()})
+        return command(calibration=options, **values)
+
+    for option in reversed(OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped

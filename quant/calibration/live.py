@@ -1,0 +1,159 @@
+"""LiveStatistics: statistics from running the model, one decoder layer at a time."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from quant.calibration.coverage import expert_tokens
+from quant.calibration.decoder import Decoder, DecoderLayer
+from quant.calibration.hidden import HiddenStates
+from quant.calibration.observe import Collector, Names, Recorder
+from quant.calibration.stats import LayerStats
+from quant.calibration.tokens import CalibrationTokens
+from quant.calibration.workers import workers
+from quant.errors import InputError
+from quant.formats import dequantize
+from quant.models import ModelConfig
+from quant.qtensor import QTensor
+
+Needs = Callable[[Names], frozenset[str]]  # of the weights that share an input
+
+
+class LiveStatistics:
+    """Runs `decoder` on the calibration windows; the hidden states before each layer lie in `folder`.
+
+    on_quantized        what a layer is calibrated on: the outputs of the quantized layers before it, or the originals'
+    min_expert_tokens   experts that the router gives fewer are calibrated on more, those it scores highest for them
+    raises              InputError for token ids that the model has not, and windows that it cannot hold
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        config: ModelConfig,
+        calibration: CalibrationTokens,
+        folder: Path,
+        *,
+        on_quantized: bool = True,
+        min_expert_tokens: int | None = None,
+        num_threads: int = 1,
+    ) -> None:
+        _check_tokens(calibration, config)
+        self.decoder = decoder
+        self.config = config
+        self.calibration = calibration
+        self.folder = folder
+        self.on_quantized = on_quantized
+        self.min_expert_tokens = min_expert_tokens
+        self.num_threads = num_threads
+        self._batches = calibration.batches()
+
+    def begin(self, tensors: Mapping[str, QTensor]) -> None:
+        """tensors: those that embed tokens"""
+        first = self._hidden(0)
+        first.create()
+        for windows in self._batches:
+            first.write(windows, self.decoder.embed(tensors, torch.from_numpy(self.calibration.tokens[windows])))
+
+    def layer(self, index: int, tensors: Mapping[str, QTensor], needs: Needs) -> LayerStats:
+        """Statistics of the inputs that the decoder layer of these tensors, the original ones, reads."""
+        collector, layer = Collector(needs, len(self._batches)), self.decoder.layer(index, tensors)
+        self._run(index, layer, collector, keep=not self.on_quantized)
+        wanted = self._wanted_tokens(tensors, collector)
+        if wanted:
+            self._show_extra_tokens(index, layer, wanted, collector)
+        return collector.stats(extra_tokens=wanted)
+
+    def advance(self, index: int, quantized: Mapping[str, QTensor]) -> None:
+        """Makes what the next layer reads."""
+        if self.on_quantized:
+            self._run(index, self.decoder.layer(index, quantized), None, keep=True)
+
+    def done(self, index: int) -> None:
+        """What the layer read is needed no more."""
+        self._hidden(index).path.unlink(missing_ok=True)
+
+    def head(self, norm: QTensor, names: Names, needs: Needs) -> LayerStats:
+        """Statistics of what the head reads: the last layer's output after the final norm.
+
+        norm   the final norm's weight
+        names  of the weights that read it
+        """
+        weight = torch.from_numpy(dequantize(norm))
+        hidden, collector = self._hidden(self.config.num_layers), Collector(needs, len(self._batches))
+
+        def one(windows: slice) -> Recorder:
+            recorder = Recorder()
+            recorder.inputs(names, _rms_norm(hidden.read(windows), weight, self.config.rms_norm_eps))
+            return recorder
+
+        with workers(self.num_threads) as pool:
+            for some in self._rounds():
+                collector.add(list(pool.map(one, some)), pool)
+        return collector.stats()
+
+    def _run(self, index: int, layer: DecoderLayer, collector: Collector | None, *, keep: bool) -> None:
+        """Runs the layer on all windows; its outputs are kept for the next one where `keep`."""
+        before, after = self._hidden(index), self._hidden(index + 1)
+        if keep:
+            after.create()
+
+        def one(windows: slice) -> Recorder | None:
+            recorder = None if collector is None else Recorder()
+            out = layer(before.read(windows), recorder)
+            if not torch.isfinite(out).all():
+                raise InputError(f"calibration: layer {index} gives NaN or inf; check the model's weights")
+            if keep:
+                after.write(windows, out)
+            return recorder
+
+        with workers(self.num_threads) as pool:
+            for some in self._rounds():
+                recorders = list(pool.map(one, some))
+                if collector is not None:
+                    collector.add(recorders, pool)
+
+    def _wanted_tokens(self, names: Iterable[str], collector: Collector) -> dict[int, int]:
+        """Expert -> how many tokens it has too few."""
+        least, counts = self.min_expert_tokens or 0, expert_tokens(names, collector.num_tokens)
+        return {expert: least - count for expert, count in enumerate(counts) if count < least}
+
+    def _show_extra_tokens(
+        self, index: int, layer: DecoderLayer, wanted: Mapping[int, int], collector: Collector
+    ) -> None:
+        before, recorder = self._hidden(index), Recorder()
+        with workers(self.num_threads) as pool:
+            batches = (before.read(windows) for windows in self._batches)
+            pool.submit(layer.show_extra_tokens, batches, wanted, recorder).result()
+            collector.add([recorder], pool)
+
+    def _rounds(self) -> list[list[slice]]:
+        """Batches that run at the same time."""
+        step = self.num_threads
+        return [self._batches[start : start + step] for start in range(0, len(self._batches), step)]
+
+    def _hidden(self, index: int) -> HiddenStates:
+        """What decoder layer `index` reads."""
+        shape = (*self.calibration.tokens.shape, self.config.hidden_size)
+        return HiddenStates(self.folder / f"hidden-{index}.f32", shape)
+
+
+def _check_tokens(calibration: CalibrationTokens, config: ModelConfig) -> None:
+    tokens = calibration.tokens
+    if tokens.min() < 0 or tokens.max() >= config.vocab_size:
+        raise InputError(
+            f"calibration: token ids from {tokens.min()} to {tokens.max()}, but the model's vocabulary has "
+            f"{config.vocab_size}; use the model's own tokenizer"
+        )
+    if tokens.shape[1] > config.max_positions:
+        raise InputError(
+            f"calibration: windows of {tokens.shape[1]} tokens, but the model's context holds "
+            f"{config.max_positions}; give --length {config.max_positions} or less"
+        )
+
+
+def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """[..., H] float32"""
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight

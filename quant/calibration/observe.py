@@ -1,0 +1,132 @@
+"""What is kept of the inputs of a decoder layer's linears, batch after batch."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from quant.calibration.stats import InputStats, KVStats, LayerStats
+
+SAMPLE_ROWS = 512  # rows of each input kept where a method wants some, over the whole text
+TILE = 512  # columns of X^T X that one task computes
+
+Names = tuple[str, ...]  # of the weights that share an input
+
+
+class Recorder:
+    """Observer of one batch: holds the inputs until they are summed."""
+
+    def __init__(self) -> None:
+        self.seen: dict[Names, list[Tensor]] = {}  # each [n, K] float32
+        self.kv_absmax: tuple[np.ndarray, np.ndarray] | None = None
+
+    def inputs(self, names: Sequence[str], x: Tensor) -> None:
+        self.seen.setdefault(tuple(names), []).append(x.detach().reshape(-1, x.shape[-1]))
+
+    def keys_values(self, layer: int, k: Tensor, v: Tensor) -> None:
+        self.kv_absmax = tuple(each.abs().amax(dim=(0, 2)).numpy() for each in (k, v))  # [B, G, T, D] -> [G, D]
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Running sums of one input; `hessian` holds the upper triangle of tiles until it is whole."""
+
+    absmax: Tensor  # [K] float32
+    sum_squares: Tensor  # [K] float64
+    hessian: Tensor | None  # [K, K] float32
+    num_tokens: int = 0
+    sample: list[Tensor] = field(default_factory=list)
+
+
+class Collector:
+    """Statistics of all inputs of one decoder layer.
+
+    needs         of the weights of one input: which statistics are wanted besides absmax and sum_squares
+    num_batches   that will be added, over which the sample is spread
+    """
+
+    def __init__(self, needs: Callable[[Names], frozenset[str]], num_batches: int) -> None:
+        self._needs = needs
+        self._rows_per_batch = -(-SAMPLE_ROWS // num_batches)
+        self._sums: dict[Names, _Sums] = {}
+        self._kv: tuple[np.ndarray, np.ndarray] | None = None
+
+    def add(self, recorders: Sequence[Recorder], pool: Executor) -> None:
+        """Sums the batches in the order given; tiles of a Hessian are computed side by side, each in that order."""
+        tiles = []
+        for names in sorted({names for recorder in recorders for names in recorder.seen}):
+            rows = [torch.cat(recorder.seen[names]) for recorder in recorders if names in recorder.seen]
+            sums = self._sums.setdefault(names, self._new(names, rows[0].shape[1]))
+            tiles += [(sums.hessian, rows, start) for start in _tiles(sums.hessian)]
+            for x in rows:
+                self._add_rows(names, sums, x)
+        for recorder in recorders:
+            if recorder.kv_absmax is not None:
+                self._kv = recorder.kv_absmax if self._kv is None else _largest(self._kv, recorder.kv_absmax)
+        list(pool.map(_add_tile, tiles))
+
+    @property
+    def num_tokens(self) -> dict[str, int]:
+        """Name of a weight -> rows of its input."""
+        return {name: sums.num_tokens for names, sums in self._sums.items() for name in names}
+
+    def stats(self, extra_tokens: Mapping[int, int] | None = None) -> LayerStats:
+        """extra_tokens: for the record, see LayerStats"""
+        inputs: dict[str, InputStats] = {}
+        for names, sums in self._sums.items():
+            inputs |= dict.fromkeys(names, _finished(sums))
+        return LayerStats(inputs, None if self._kv is None else KVStats(*self._kv), extra_tokens or {})
+
+    def _new(self, names: Names, row_size: int) -> _Sums:
+        wants_hessian = "hessian" in self._needs(names)
+        return _Sums(
+            absmax=torch.zeros(row_size),
+            sum_squares=torch.zeros(row_size, dtype=torch.float64),
+            hessian=torch.zeros(row_size, row_size) if wants_hessian else None,
+        )
+
+    def _add_rows(self, names: Names, sums: _Sums, x: Tensor) -> None:
+        sums.num_tokens += len(x)
+        if not len(x):
+            return
+        sums.absmax = torch.maximum(sums.absmax, x.abs().amax(0))
+        sums.sum_squares += x.square().sum(0, dtype=torch.float64)
+        if "sample" in self._needs(names):
+            num_rows = min(len(x), self._rows_per_batch)
+            sums.sample.append(x[torch.arange(num_rows) * len(x) // num_rows].clone())
+
+
+def _tiles(hessian: Tensor | None) -> range:
+    return range(0, 0 if hessian is None else len(hessian), TILE)
+
+
+def _add_tile(task: tuple[Tensor, list[Tensor], int]) -> None:
+    """hessian[start : start + TILE, start:] += X[:, the same columns]^T X, one batch after another."""
+    hessian, rows, start = task
+    tile = hessian[start : start + TILE, start:]
+    for x in rows:
+        tile.addmm_(x[:, start : start + TILE].T, x[:, start:])
+
+
+def _finished(sums: _Sums) -> InputStats:
+    hessian = sums.hessian
+    if hessian is not None:
+        for start in _tiles(hessian):
+            stop = start + TILE
+            hessian[stop:, start:stop] = hessian[start:stop, stop:].T
+            square = hessian[start:stop, start:stop]
+            square.copy_(torch.triu(square) + torch.triu(square, 1).T)
+    return InputStats(
+        num_tokens=sums.num_tokens,
+        absmax=sums.absmax.numpy(),
+        sum_squares=sums.sum_squares.float().numpy(),
+        hessian=None if hessian is None else hessian.numpy(),
+        sample=torch.cat(sums.sample)[:SAMPLE_ROWS].numpy() if sums.sample else None,
+    )
+
+
+def _largest(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    return tuple(np.maximum(a, b) for a, b in zip(one, other, strict=True))

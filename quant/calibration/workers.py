@@ -1,0 +1,23 @@
+"""Threads whose number changes no result: each computes whole tasks, and torch inside a task uses one thread."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def workers(num_threads: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool in which torch computes on one thread, as sums split over threads depend on how many there are.
+
+    torch keeps the number of threads for each calling thread and for the process, so both are set; the caller's
+    number is back when the block ends.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield pool
+    finally:
+        torch.set_num_threads(before)

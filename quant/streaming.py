@@ -1,0 +1,191 @@
+"""Calibrated quantization, one decoder layer at a time: read, calibrate, quantize, put aside, free."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from quant.calibration.coverage import check_coverage, expert_tokens
+from quant.calibration.stats import InputStats, LayerStats
+from quant.errors import InputError
+from quant.formats import dequantize
+from quant.methods import Layer, Method
+from quant.models import EMBEDDING, FINAL_NORM, HEAD, ModelConfig, expected_tensors, split_name
+from quant.qtensor import QTensor
+from quant.quantize import QuantizedSource
+from quant.recipes import Recipe
+from quant.source import Source
+from quant.stage import Stage
+
+Progress = Callable[[int, int, str], None]  # layers done, layers in all, what is being done
+Names = tuple[str, ...]
+FLOATS = ("f32", "f16", "bf16")
+
+# Rows of a head in float32 at a time, in weights: 256 MiB. A vocabulary may be larger than any decoder layer.
+HEAD_CHUNK_WEIGHTS = 1 << 26
+
+
+class Statistics(Protocol):
+    """Where the statistics of a layer's inputs come from: a run of the model, or a file."""
+
+    def begin(self, tensors: Mapping[str, QTensor]) -> None:
+        """Before layer 0. tensors: the embedding"""
+        ...
+
+    def layer(self, index: int, tensors: Mapping[str, QTensor], needs: Callable[[Names], frozenset[str]]) -> LayerStats:
+        """tensors: the layer's original ones; needs: of weights that share an input, what their methods read"""
+        ...
+
+    def advance(self, index: int, quantized: Mapping[str, QTensor]) -> None:
+        """Before the layer counts as done. quantized: all of its tensors"""
+        ...
+
+    def done(self, index: int) -> None:
+        """The layer counts as done."""
+        ...
+
+    def head(self, norm: QTensor, names: Names, needs: Callable[[Names], frozenset[str]]) -> LayerStats:
+        """Of what the head reads. norm: the final norm's weight"""
+        ...
+
+
+def quantize_layers(
+    source: Source, recipe: Recipe, statistics: Statistics, stage: Stage, progress: Progress | None = None
+) -> QuantizedSource:
+    """Fills `stage` from the layer where it stands, and returns the quantized model that reads from it.
+
+    Peak memory is one decoder layer with its statistics, whatever the number of layers.
+    raises   InputError for weights with NaN, statistics that are missing, or what a method cannot work with
+    """
+    run = _Run(source, recipe, statistics, stage)
+    total = run.config.num_layers + 1
+    if stage.num_done == 0:
+        statistics.begin({EMBEDDING: source.read(EMBEDDING)})
+    while stage.num_done < total:
+        index = stage.num_done
+        if progress is not None:
+            progress(index, total, f"layer {index + 1} of {total - 1}" if index < total - 1 else "head")
+        if index < total - 1:
+            run.layer(index)
+        else:
+            run.head()
+        statistics.done(index)
+    return QuantizedSource(source, recipe, stage)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Weights of one layer that a method quantizes together."""
+
+    method: Method
+    names: list[str]
+
+
+class _Run:
+    def __init__(self, source: Source, recipe: Recipe, statistics: Statistics, stage: Stage) -> None:
+        self.source = source
+        self.recipe = recipe
+        self.statistics = statistics
+        self.stage = stage
+        self.config = ModelConfig.of(source)
+        self.plain = QuantizedSource(source, recipe, stage)  # what needs no statistics
+        self.plan = self.plain.plan
+        self.names: dict[int | None, list[str]] = {}
+        for name in expected_tensors(self.config):
+            self.names.setdefault(split_name(name)[1], []).append(name)
+
+    def layer(self, index: int) -> None:
+        names = self.names[index]
+        originals = {name: self.source.read(name) for name in names}
+        stats = self.statistics.layer(index, originals, self.needs)
+        quantized = self._quantize_layer(originals, stats)
+        self.statistics.advance(index, quantized)
+        self.stage.commit(quantized, self._notes(index, stats))
+
+    def head(self) -> None:
+        """The head, or the embedding that is one, by the recipe's method; the rest needs no statistics."""
+        name = EMBEDDING if self.config.tie_word_embeddings else HEAD
+        made: dict[str, QTensor] = {}
+        if self._asks(name):
+            stats = self.statistics.head(self.source.read(FINAL_NORM), (name,), self.needs)
+            self._check({name: self.method_of(name)}, stats.inputs)
+            made[name] = self._quantize_rows(name, stats.inputs)
+        self.stage.commit(made)
+
+    def method_of(self, name: str) -> Method:
+        return self.plan[name].method or self.recipe.make_method()
+
+    def needs(self, names: Names) -> frozenset[str]:
+        return frozenset().union(*(self.method_of(name).needs for name in names))
+
+    def _asks(self, name: str) -> bool:
+        """Whether the tensor's rounding can depend on statistics."""
+        return bool(self.method_of(name).needs) and self.plan[name].format not in FLOATS
+
+    def _quantize_layer(self, originals: Mapping[str, QTensor], stats: LayerStats) -> dict[str, QTensor]:
+        """All tensors of the layer as the recipe says."""
+        self._check({name: self.method_of(name) for name in originals if self._matrix(name)}, stats.inputs)
+        vectors = {name: _finite(name, q) for name, q in originals.items() if not self._matrix(name)}
+        made: dict[str, QTensor] = {}
+        for group in self._groups(originals, stats.inputs):
+            weights = {name: _finite(name, originals[name]) for name in group.names}
+            formats = {name: self.plan[name].format for name in (*weights, *vectors)}
+            layer = Layer(weights, formats, vectors, self.config)
+            result = group.method.quantize_layer(layer, {name: stats.inputs[name] for name in group.names})
+            twice = made.keys() & result.keys()
+            if twice:
+                raise InputError(f"two methods of the recipe change {min(twice)}; give its readers one method")
+            made |= result
+        return {name: made[name] if name in made else self.plain.read(name) for name in originals}
+
+    def _groups(self, originals: Mapping[str, QTensor], inputs: Mapping[str, InputStats]) -> list[_Group]:
+        groups: list[_Group] = []
+        for name in originals:
+            method = self.method_of(name)
+            if not self._matrix(name) or not method.needs or name not in inputs:
+                continue
+            group = next((group for group in groups if group.method == method), None)
+            if group is None:
+                groups.append(group := _Group(method, []))
+            group.names.append(name)
+        return groups
+
+    def _quantize_rows(self, name: str, inputs: Mapping[str, InputStats]) -> QTensor:
+        """A head's weight, some rows at a time: no row depends on another."""
+        original, wanted = self.source.read(name), self.plan[name].format
+        method, (num_rows, row_size) = self.method_of(name), original.shape
+        step = max(1, HEAD_CHUNK_WEIGHTS // row_size)
+        made = []
+        for start in range(0, num_rows, step):
+            rows = original.take_rows(np.arange(start, min(start + step, num_rows)))
+            layer = Layer({name: _finite(name, rows)}, {name: wanted}, config=self.config)
+            made.append(method.quantize_layer(layer, inputs)[name])
+        parts = {part: np.concatenate([some.parts[part] for some in made]) for part in made[0].parts}
+        return QTensor(wanted, original.shape, parts, made[0].shared)
+
+    def _check(self, methods: Mapping[str, Method], inputs: Mapping[str, InputStats]) -> None:
+        asked = {name: method.needs for name, method in methods.items() if self._asks(name)}
+        check_coverage(asked, inputs)
+
+    def _matrix(self, name: str) -> bool:
+        return len(self.source.tensors[name].shape) > 1
+
+    def _notes(self, index: int, stats: LayerStats) -> dict[str, Any]:
+        """What of the layer's statistics outlives the layer."""
+        notes: dict[str, Any] = {}
+        if stats.kv is not None:
+            rows = self.stage.notes.get("kv_absmax", [])
+            notes["kv_absmax"] = [*rows, [stats.kv.k_absmax.tolist(), stats.kv.v_absmax.tolist()]]
+        counts = expert_tokens(self.names[index], {name: inputs.num_tokens for name, inputs in stats.inputs.items()})
+        if counts:
+            row = {"tokens": counts, "extra": {str(expert): extra for expert, extra in stats.extra_tokens.items()}}
+            notes["experts"] = {**self.stage.notes.get("experts", {}), str(index): row}
+        return notes
+
+
+def _finite(name: str, qtensor: QTensor) -> np.ndarray:
+    weight = dequantize(qtensor)
+    if not np.isfinite(weight).all():
+        raise InputError(f"tensor {name}: weights with NaN or inf cannot be quantized; check the source")
+    return weight

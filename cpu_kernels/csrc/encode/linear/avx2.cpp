@@ -1,0 +1,20 @@
+#include "encode/encode.h"
+// All includes before the region, so that no header code gets these instructions. The .inl files are no headers but
+// the algorithms themselves, compiled once an instruction set.
+#include <immintrin.h>
+
+#include <cstring>
+
+#pragma GCC push_options
+#pragma GCC target("avx2,f16c")
+
+namespace qk::encode::avx2 {
+namespace {
+#include "encode/lanes_avx2.inl"
+#include "encode/driver.inl"
+#include "encode/linear/kernels.inl"
+}  // namespace
+#include "encode/linear/formats.inl"
+}  // namespace qk::encode::avx2
+
+#pragma GCC pop_options

@@ -1,0 +1,10 @@
+// The algorithms of formats without minima, of one instruction set. Included inside its namespace, after driver.inl.
+
+#include "encode/words.inl"
+#include "encode/linear/levels.inl"
+#include "encode/linear/linear_fit.inl"
+#include "encode/linear/k_linear.inl"
+#include "encode/linear/one_scale.inl"
+#include "encode/linear/q3_k.inl"
+#include "encode/linear/q6_k.inl"
+#include "encode/linear/iq4.inl"

@@ -1,0 +1,15 @@
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "encode/encode.h"
+#include "half.h"
+
+namespace qk::encode::scalar {
+namespace {
+#include "encode/lanes_scalar.inl"
+#include "encode/driver.inl"
+#include "encode/linear/kernels.inl"
+}  // namespace
+#include "encode/linear/formats.inl"
+}  // namespace qk::encode::scalar

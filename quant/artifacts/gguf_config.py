@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from quant.artifacts.gguf_rope import llama3_scaling
+from quant.artifacts.gguf_yarn import YARN, yarn_metadata, yarn_scaling
 from quant.errors import InputError
 from quant.models import ARCHITECTURES, ModelConfig
 from quant.models.rope import DEFAULT_THETA
@@ -78,6 +79,8 @@ def metadata_from_config(config: ModelConfig) -> dict[str, int | float | str]:
         metadata |= {"rope.scaling.type": "linear", "rope.scaling.factor": config.rope.factor}
     if config.rope.rope_type == "llama3":
         metadata[ORIGINAL_CONTEXT] = config.rope.original_max_position_embeddings
+    if config.rope.rope_type == YARN:
+        metadata |= yarn_metadata(config)
     return {f"{arch}.{key}": value for key, value in metadata.items()}
 
 
@@ -125,7 +128,7 @@ def config_from_metadata(
     config["tie_word_embeddings"] = "output.weight" not in tensors
     flags = {row.only_if for row in architecture.tensors}
     config |= {flag: name in tensors for flag, name in BIASES.items() if flag in flags}
-    config["rope_scaling"] = _rope_scaling(reader, theta, rope_factors)
+    config["rope_scaling"] = _rope_scaling(reader, theta, rope_factors, architecture.has_mla)
     for name in ("bos_token_id", "eos_token_id"):
         token = metadata.get(f"tokenizer.ggml.{name}")
         if token is not None:
@@ -158,10 +161,14 @@ def _mla_dims(reader: "_Reader") -> dict[str, Any]:
     return {"qk_nope_head_dim": unrotated, "q_lora_rank": reader.get("attention.q_lora_rank", int) or None}
 
 
-def _rope_scaling(reader: "_Reader", theta: float, rope_factors: np.ndarray | None) -> dict[str, Any] | None:
+def _rope_scaling(
+    reader: "_Reader", theta: float, rope_factors: np.ndarray | None, has_mla: bool
+) -> dict[str, Any] | None:
     kind = reader.get("rope.scaling.type", str) or "none"
-    if kind not in ("none", "linear"):
-        raise InputError(f"{reader.where}: rope.scaling.type {kind!r} is not supported; known: none, linear")
+    if kind not in ("none", "linear", YARN):
+        raise InputError(f"{reader.where}: rope.scaling.type {kind!r} is not supported; known: none, linear, {YARN}")
+    if kind == YARN:
+        return yarn_scaling(reader.get, has_mla)
     if kind == "linear":
         return {"rope_type": "linear", "factor": reader.get("rope.scaling.factor", float, required=True)}
     if rope_factors is None:

@@ -130,7 +130,16 @@ def drop_tensor(name):
         pytest.param(
             lambda k, t: t.update({"rope_freqs.weight": np.ones(3, np.float32)}), "3 factors, expected 16", id="factors"
         ),
-        pytest.param(lambda k, t: k.update({"llama.rope.scaling.type": "yarn"}), "'yarn' is not supported", id="yarn"),
+        pytest.param(
+            lambda k, t: k.update({"llama.rope.scaling.type": "longrope"}),
+            "'longrope' is not supported; known: none, linear, yarn",
+            id="longrope",
+        ),
+        pytest.param(
+            lambda k, t: k.update({"llama.rope.scaling.type": "yarn"}),
+            r"'llama\.rope\.scaling\.factor' is missing",
+            id="yarn of what",
+        ),
         pytest.param(lambda k, t: k.update({"llama.rope.freq_base": -1.0}), "rope_theta is -1.0", id="negative theta"),
         pytest.param(
             lambda k, t: k.update({"tokenizer.ggml.model": "bert"}), "'bert'; known: llama, gpt2", id="tokenizer kind"

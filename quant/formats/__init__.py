@@ -13,6 +13,7 @@ from quant.formats.int_group import IntGroupFormat
 from quant.formats.iq4_nl import IQ4_NL
 from quant.formats.iq4_xs import IQ4_XS
 from quant.formats.llm_int8 import LlmInt8Format
+from quant.formats.q2_k import Q2_K
 from quant.formats.q3_k import Q3_K
 from quant.formats.q4_0 import Q4_0
 from quant.formats.q4_1 import Q4_1
@@ -37,7 +38,7 @@ __all__ = [
     "get_format",
 ]
 
-BLOCK_FORMATS = (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, Q3_K, IQ4_NL, IQ4_XS)
+BLOCK_FORMATS = (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q4_K, Q5_K, Q6_K, Q3_K, IQ4_NL, IQ4_XS)
 
 # Those that recipes name; get_format also takes every other name of the grammars in int_group and int8.
 INT_GROUP_NAMES = ("w8", "w4g128", "w4g128-asym", "w3g128")

@@ -2,14 +2,16 @@
 
 import numpy as np
 
-from quant.formats.base import BlockFormat
 from quant.formats.bits import pack_nibbles, unpack_nibbles
-from quant.formats.half import half_bytes, half_from_bytes
-from quant.formats.k_affine import dequantize_k_affine, quantize_k_affine
-from quant.formats.k_scales import pack_k_scales
+from quant.formats.grid import Grid, GridFormat
+from quant.formats.half import half_bytes
+from quant.formats.k_affine import KAffineShape, quantize_k_affine
+from quant.formats.k_scales import SEARCHES, pack_k_scales, read_k_grid
+
+SHAPE = KAffineShape(qmax=15, sub_size=32, scale_max=63)
 
 
-class Q4_K(BlockFormat):
+class Q4_K(GridFormat):
     """weight = d * scales[i] * q - dmin * minima[i], q in 0..15, i the sub-block of 32
 
     byte 0   2      4         16                       144
@@ -26,13 +28,23 @@ class Q4_K(BlockFormat):
     def quantize_blocks(
         self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
     ) -> np.ndarray:
-        k = quantize_k_affine(blocks, qmax=15)
-        qs = pack_nibbles(k.q.reshape(-1, 4, 64)).reshape(-1, 128)
-        return np.concatenate([half_bytes(k.d), half_bytes(k.dmin), pack_k_scales(k.scales, k.minima), qs], axis=1)
+        k = quantize_k_affine(blocks, importance, SHAPE, SEARCHES[effort])
+        header = [half_bytes(k.d), half_bytes(k.dmin), pack_k_scales(k.scales, k.minima)]
+        return np.concatenate([*header, _pack_codes(k.q)], axis=1)
 
-    def dequantize_blocks(self, data: np.ndarray) -> np.ndarray:
-        q = unpack_nibbles(data[:, 16:].reshape(-1, 4, 32)).reshape(-1, 8, 32)
-        return dequantize_k_affine(half_from_bytes(data[:, :2]), half_from_bytes(data[:, 2:4]), data[:, 4:16], q)
+    def read_grid(self, data: np.ndarray) -> Grid:
+        return read_k_grid(data[:, :16], SHAPE.qmax)
+
+    def read_codes(self, data: np.ndarray) -> np.ndarray:
+        return unpack_nibbles(data[:, 16:].reshape(-1, 4, 32)).reshape(-1, 256).view(np.int8)
+
+    def pack_grid(self, grid: Grid, q: np.ndarray) -> np.ndarray:
+        return np.concatenate([grid.header, _pack_codes(q.astype(np.uint8))], axis=1)
+
+
+def _pack_codes(q: np.ndarray) -> np.ndarray:
+    """q [B, ...] uint8, 256 a block -> [B, 128]"""
+    return pack_nibbles(q.reshape(-1, 4, 64)).reshape(-1, 128)
 
 
 assert Q4_K.block_bytes == 2 + 2 + 12 + 256 * 4 // 8

@@ -44,13 +44,16 @@ Isa run(const Encoder& encoder, const Job& job, int64_t num_blocks, const Impl<K
 
 // name, block_size, block_bytes
 #define QK_ENCODED_FORMATS(X) \
+    X(q4_0, 32, 18)           \
     X(q4_1, 32, 20)           \
+    X(q5_0, 32, 22)           \
     X(q5_1, 32, 24)           \
     X(q8_0, 32, 34)           \
-    X(q4_0, 32, 18)           \
-    X(q5_0, 32, 22)           \
-    X(q6_k, 256, 210)         \
+    X(q2_k, 256, 84)          \
     X(q3_k, 256, 110)         \
+    X(q4_k, 256, 144)         \
+    X(q5_k, 256, 176)         \
+    X(q6_k, 256, 210)         \
     X(iq4_nl, 32, 18)         \
     X(iq4_xs, 256, 136)
 

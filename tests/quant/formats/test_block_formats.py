@@ -14,7 +14,7 @@ from quant.qtensor import QTensor
 BLOCK_NAMES = [name for name, fmt in FORMATS.items() if isinstance(fmt, BlockFormat)]
 QUANTIZED = [name for name in BLOCK_NAMES if get_format(name).block_size > 1]
 SAME_BYTES = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"]
-SEARCHED = ["q4_k", "q5_k", "q6_k"]
+SEARCHED = ["q2_k", "q4_k", "q5_k", "q6_k"]
 EVEN_STEPS = [name for name in QUANTIZED if not name.startswith("iq4")]
 
 # Byte offsets of the float16 fields of a block.
@@ -24,6 +24,7 @@ HALF_FIELDS = {
     "q5_0": (0,),
     "q4_1": (0, 2),
     "q5_1": (0, 2),
+    "q2_k": (80, 82),
     "q4_k": (0, 2),
     "q5_k": (0, 2),
     "q6_k": (208,),

@@ -34,6 +34,11 @@ def test_q5_0():
     assert blocks_of("q5_0", ramp(32, -16, 5)) == [*HALF_ONE, 0xFC, 0xFF, 0xFF, 0xFF, 0x00, 0x01, *[0] * 13, 0x50]
 
 
+def test_q4_1():
+    # m = 0 and d = 1: codes are the weights.
+    assert blocks_of("q4_1", ramp(32, 0, 15)) == [*HALF_ONE, 0, 0, 0x00, 0x01, *[0] * 13, 0xF0]
+
+
 def test_q5_1():
     # m = 0 and d = 1: codes are the weights.
     assert blocks_of("q5_1", ramp(32, 0, 31)) == [*HALF_ONE, 0, 0, 0, 0, 0, 0x80, 0x00, 0x01, *[0] * 13, 0xF0]
@@ -57,6 +62,18 @@ def test_k_affine_header_and_first_codes(name, at):
     assert data[at : at + 32] == low.tolist()
     if name == "q5_k":
         assert data[16:48] == (np.arange(32) * qmax // 31 >> 4).tolist()
+
+
+def test_q2_k_codes_and_scales():
+    row = np.zeros((1, 256), dtype=np.float32)
+    row[0, 16:32] = np.tile(np.arange(4), 4) * 15.0  # scale 15 and minimum 0 in the second sub-block alone, d = 1
+    row[0, 32:48] = np.tile(np.arange(-3, 1), 4) * 5.0  # scale 5 and minimum 15 in the third, dmin = 1
+    data = blocks_of("q2_k", row)
+    assert data[:16] == [0, 15, 5 | 15 << 4, *[0] * 13]
+    # Runs of 32 weights share 32 bytes: bits 0 and 1 are of the first two sub-blocks, 2 and 3 of the next two.
+    assert data[16:48] == [*[0 | 0 << 2, 1 << 2, 2 << 2, 3 << 2] * 4, *[0, 1, 2, 3] * 4]
+    assert data[48:80] == [0] * 32
+    assert data[80:] == [*HALF_ONE, *HALF_ONE]
 
 
 def test_q6_k_codes_and_scales():

@@ -1,3 +1,4 @@
+#include "encode/affine/search.h"
 #include "encode/encode.h"
 // All includes before the region, so that no header code gets these instructions. The .inl files are no headers but
 // the algorithms themselves, compiled once an instruction set.

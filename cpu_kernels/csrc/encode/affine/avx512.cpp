@@ -1,3 +1,4 @@
+#include "encode/affine/search.h"
 #include "encode/encode.h"
 // All includes before the region, so that no header code gets these instructions. The .inl files are no headers but
 // the algorithms themselves, compiled once an instruction set.
@@ -7,6 +8,9 @@
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq")
+// GCC 12's own _mm512_min_ps reads a variable that it leaves undefined on purpose (GCC bug 105593).
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
 namespace qk::encode::avx512 {
 namespace {
@@ -17,4 +21,5 @@ namespace {
 #include "encode/affine/formats.inl"
 }  // namespace qk::encode::avx512
 
+#pragma GCC diagnostic pop
 #pragma GCC pop_options

@@ -2,3 +2,7 @@
 
 #include "encode/words.inl"
 #include "encode/affine/q4_1.inl"
+#include "encode/affine/fit.inl"
+#include "encode/affine/k_affine.inl"
+#include "encode/affine/q2_k.inl"
+#include "encode/affine/q4_k.inl"

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "encode/affine/search.h"
 #include "encode/encode.h"
 #include "half.h"
 

@@ -48,7 +48,8 @@ class QuantizedSource:
     @cached_property
     def config(self) -> Mapping[str, Any]:
         """The source's, less what it says of its own quantization: the tensors are no longer those."""
-        config = {key: value for key, value in self.source.config.items() if key != "quantization_config"}
+        own = ("quantization_config", KV_KEY)
+        config = {key: value for key, value in self.source.config.items() if key not in own}
         if self.recipe.kv is None:
             return config
         scheme = calibrate_kv(get_kv_format(self.recipe.kv), self.stage.kv_stats if self.stage else ())
@@ -117,7 +118,7 @@ def _tensor_at_a_time(method: Method) -> Method:
 def convert(source: QTensor, wanted: str, quantize: Callable[[np.ndarray], QTensor]) -> QTensor:
     """`source` dequantized and quantized again, some rows at a time.
 
-    quantize   [n, K] float32 -> QTensor of format `wanted`; where the format's rows stand alone, none may depend on another
+    quantize   [n, K] float32 -> QTensor of format `wanted`; unless the format says so, no row may depend on another
     """
     num_rows, fmt = source.shape[0], get_format(wanted)
     rows_per_chunk = max(1, CHUNK_WEIGHTS // math.prod(source.shape[1:]))

@@ -1,0 +1,49 @@
+"""Which tensors a per-channel scale can move between without changing the function: facts about decoders, as data.
+
+A tensor's outputs divided by s and its readers' input features multiplied by s give the same sums. That needs nothing
+nonlinear in between, and no other reader. The rows hold for every architecture that has tensors of these names; a
+row whose tensors an architecture lacks is none of its.
+"""
+
+from dataclasses import dataclass
+
+from quant.models.rows import LAYER
+
+
+@dataclass(frozen=True, slots=True)
+class FoldRow:
+    """source   tensor whose outputs are divided: a norm, or a linear
+    readers  every linear that reads these outputs; the second "{}" is the expert
+    through  what lies between: nothing (output k is input feature k), "heads" (the attention's mean over positions,
+             each kv head read by a group of query heads), "latent heads" (the same in MLA, whose source gives each
+             head a key part, which must stay, and a value part)
+    """
+
+    source: str
+    readers: tuple[str, ...]
+    through: str | None = None
+
+
+def _row(source: str, *readers: str, through: str | None = None) -> FoldRow:
+    source, *readers = (f"{LAYER}.{name}.weight" for name in (source, *readers))
+    return FoldRow(source, tuple(readers), through)
+
+
+# Linear to linear first: that changes the rows of v, up and kv_b, which the norms' scales then see as they are.
+# The SwiGLU product is linear in `up`, and softmax weighs values without changing their channels.
+# fmt: off
+FOLDS = (
+    _row("self_attn.v_proj", "self_attn.o_proj", through="heads"),
+    _row("self_attn.kv_b_proj", "self_attn.o_proj", through="latent heads"),
+    _row("mlp.up_proj", "mlp.down_proj"),
+    _row("mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj"),
+    _row("mlp.shared_experts.up_proj", "mlp.shared_experts.down_proj"),
+    _row("input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+         "self_attn.q_a_proj", "self_attn.kv_a_proj_with_mqa"),
+    _row("self_attn.q_a_layernorm", "self_attn.q_b_proj"),
+    _row("self_attn.kv_a_layernorm", "self_attn.kv_b_proj"),
+    _row("post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj",
+         "mlp.gate", "mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj",
+         "mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj"),
+)
+# fmt: on

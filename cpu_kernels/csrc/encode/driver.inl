@@ -23,11 +23,12 @@ inline Float times_importance(const Float* w, int i, Float a) {
     return a;
 }
 
-// Row `lane` of rows `stride` floats apart goes to lane `lane` of to[0..count); lanes beyond `lanes` hold 0.
-inline void load_lanes(const float* from, int lanes, int64_t stride, int count, Float* to) {
-    auto* flat = reinterpret_cast<float*>(to);
-    for (int lane = 0; lane < width; lane++)
-        for (int i = 0; i < count; i++) flat[i * width + lane] = lane < lanes ? from[lane * stride + i] : 0.0f;
+// rows[lane][0..count) goes to lane `lane` of to[0..count); count is a multiple of `width`.
+inline void load_lanes(const float* const* rows, int count, Float* to) {
+    for (int i = 0; i < count; i += width) {
+        for (int lane = 0; lane < width; lane++) to[i + lane] = load(rows[lane] + i);
+        transpose(to + i);
+    }
 }
 
 inline void store_lanes(const Int* words, int lanes, int num_bytes, uint8_t* to) {
@@ -45,15 +46,16 @@ Isa encode_blocks(const Job& job, int64_t begin, int64_t end) {
     constexpr int size = Format::block_size;
     Float x[size], w[size];
     Int words[(Format::block_bytes + 3) / 4];
+    const float* rows[width];
     for (int64_t block = begin; block < end; block += width) {
         const int lanes = static_cast<int>(end - block < width ? end - block : width);
-        load_lanes(job.blocks + block * size, lanes, size, size, x);
+        const auto block_of = [&](int lane) { return lane < lanes ? block + lane : block; };  // idle lanes repeat one
+        for (int lane = 0; lane < width; lane++) rows[lane] = job.blocks + block_of(lane) * size;
+        load_lanes(rows, size, x);
         if (job.importance) {
-            for (int lane = 0; lane < width; lane++) {
-                const int64_t row = (block + (lane < lanes ? lane : 0)) % job.importance_period;
-                auto* flat = reinterpret_cast<float*>(w) + lane;
-                for (int i = 0; i < size; i++) flat[i * width] = job.importance[row * size + i];
-            }
+            for (int lane = 0; lane < width; lane++)
+                rows[lane] = job.importance + block_of(lane) % job.importance_period * size;
+            load_lanes(rows, size, w);
             Format::template encode<true>(x, w, job.best, words);
         } else {
             Format::template encode<false>(x, nullptr, job.best, words);

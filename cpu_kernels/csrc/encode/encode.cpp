@@ -40,9 +40,9 @@ const Encoder& find_encoder(std::string_view format) {
 static constexpr int64_t weights_per_task = 1 << 14;
 
 static bool all_finite(const float* x, int64_t size) {
-    int32_t largest = 0;  // absolute floats order like their bits, infinity and NaN last
-    for (int64_t i = 0; i < size; i++) largest = std::max(largest, std::bit_cast<int32_t>(x[i]) & 0x7fffffff);
-    return largest < 0x7f800000;
+    uint32_t carries = 0;  // one more than an exponent of all ones, that of infinity and NaN, carries into the sign
+    for (int64_t i = 0; i < size; i++) carries |= (std::bit_cast<uint32_t>(x[i]) & 0x7f800000u) + 0x00800000u;
+    return carries >> 31 == 0;
 }
 
 Isa run(const Encoder& encoder, const Job& job, int64_t num_blocks, const Impl<Kernel>& impl) {

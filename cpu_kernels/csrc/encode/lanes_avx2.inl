@@ -9,6 +9,7 @@ struct Mask { __m256 v; };  // all ones or all zeros a lane
 
 inline Float splat(float value) { return {_mm256_set1_ps(value)}; }
 inline Int splat_int(int value) { return {_mm256_set1_epi32(value)}; }
+inline Float load(const float* from) { return {_mm256_loadu_ps(from)}; }
 inline Float operator+(Float a, Float b) { return {_mm256_add_ps(a.v, b.v)}; }
 inline Float operator-(Float a, Float b) { return {_mm256_sub_ps(a.v, b.v)}; }
 inline Float operator*(Float a, Float b) { return {_mm256_mul_ps(a.v, b.v)}; }
@@ -45,4 +46,23 @@ inline Int half_bits(Float a) {
 inline Float half_value(Int a) {
     const __m256i pairs = _mm256_packus_epi32(a.v, a.v);  // the low 128 bits: lanes 0..3 twice, the high: 4..7
     return {_mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(pairs, 0b1000)))};
+}
+
+// Lane j of row i goes to lane i of row j: pairs, then fours, then halves change places.
+inline void transpose(Float* rows) {
+    __m256 pairs[8], fours[8];
+    for (int i = 0; i < 8; i += 2) {
+        pairs[i] = _mm256_unpacklo_ps(rows[i].v, rows[i + 1].v);
+        pairs[i + 1] = _mm256_unpackhi_ps(rows[i].v, rows[i + 1].v);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        for (int j = 0; j < 2; j++) {
+            fours[i + 2 * j] = _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], 0b01000100);
+            fours[i + 2 * j + 1] = _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], 0b11101110);
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        rows[i].v = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20);
+        rows[i + 4].v = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31);
+    }
 }

@@ -9,6 +9,7 @@ struct Mask { __mmask16 v; };
 
 inline Float splat(float value) { return {_mm512_set1_ps(value)}; }
 inline Int splat_int(int value) { return {_mm512_set1_epi32(value)}; }
+inline Float load(const float* from) { return {_mm512_loadu_ps(from)}; }
 inline Float operator+(Float a, Float b) { return {_mm512_add_ps(a.v, b.v)}; }
 inline Float operator-(Float a, Float b) { return {_mm512_sub_ps(a.v, b.v)}; }
 inline Float operator*(Float a, Float b) { return {_mm512_mul_ps(a.v, b.v)}; }
@@ -43,3 +44,28 @@ inline Int half_bits(Float a) {
     return {_mm512_cvtepu16_epi32(_mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))};
 }
 inline Float half_value(Int a) { return {_mm512_cvtph_ps(_mm512_cvtepi32_epi16(a.v))}; }
+
+// Lane j of row i goes to lane i of row j: pairs, then fours, then quarters and halves change places.
+inline void transpose(Float* rows) {
+    __m512 pairs[16], fours[16], eights[16];
+    for (int i = 0; i < 16; i += 2) {
+        pairs[i] = _mm512_unpacklo_ps(rows[i].v, rows[i + 1].v);
+        pairs[i + 1] = _mm512_unpackhi_ps(rows[i].v, rows[i + 1].v);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        for (int j = 0; j < 2; j++) {
+            fours[i + 2 * j] = _mm512_shuffle_ps(pairs[i + j], pairs[i + j + 2], 0b01000100);
+            fours[i + 2 * j + 1] = _mm512_shuffle_ps(pairs[i + j], pairs[i + j + 2], 0b11101110);
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        for (int j = 0; j < 16; j += 8) {
+            eights[j + i] = _mm512_shuffle_f32x4(fours[j + i], fours[j + i + 4], 0b10001000);
+            eights[j + i + 4] = _mm512_shuffle_f32x4(fours[j + i], fours[j + i + 4], 0b11011101);
+        }
+    }
+    for (int i = 0; i < 8; i++) {
+        rows[i].v = _mm512_shuffle_f32x4(eights[i], eights[i + 8], 0b10001000);
+        rows[i + 8].v = _mm512_shuffle_f32x4(eights[i], eights[i + 8], 0b11011101);
+    }
+}

@@ -9,6 +9,8 @@ struct Mask { bool v; };
 
 inline Float splat(float value) { return {value}; }
 inline Int splat_int(int value) { return {static_cast<uint32_t>(value)}; }
+inline Float load(const float* from) { return {*from}; }
+inline void transpose(Float*) {}
 inline Float operator+(Float a, Float b) { return {a.v + b.v}; }
 inline Float operator-(Float a, Float b) { return {a.v - b.v}; }
 inline Float operator*(Float a, Float b) { return {a.v * b.v}; }

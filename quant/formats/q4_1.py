@@ -5,7 +5,7 @@ import numpy as np
 from quant.formats.bits import pack_nibbles, unpack_nibbles
 from quant.formats.grid import Grid, GridFormat
 from quant.formats.half import half_bytes
-from quant.formats.min_max import fit_min_max, grid_of_d_and_m
+from quant.formats.half_affine import grid_of_d_and_m, quantize_half_affine
 
 
 class Q4_1(GridFormat):
@@ -25,7 +25,7 @@ class Q4_1(GridFormat):
     def quantize_blocks(
         self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
     ) -> np.ndarray:
-        d, m, q = fit_min_max(blocks, qmax=15)
+        d, m, q = quantize_half_affine(blocks, importance, effort, qmax=15)
         return np.concatenate([half_bytes(d), half_bytes(m), pack_nibbles(q)], axis=1)
 
     def read_grid(self, data: np.ndarray) -> Grid:

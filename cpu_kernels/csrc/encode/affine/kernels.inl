@@ -1,8 +1,8 @@
 // The affine algorithms of one instruction set. Included inside its namespace, after driver.inl.
 
 #include "encode/words.inl"
-#include "encode/affine/q4_1.inl"
 #include "encode/affine/fit.inl"
+#include "encode/affine/half_affine.inl"
 #include "encode/affine/k_affine.inl"
 #include "encode/affine/q2_k.inl"
 #include "encode/affine/q4_k.inl"

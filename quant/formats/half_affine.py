@@ -1,0 +1,55 @@
+"""A float16 scale and minimum for 32 weights: what Q4_1 and Q5_1 have in common."""
+
+import numpy as np
+
+from quant.formats.affine_fit import Trials, fit_affine
+from quant.formats.grid import Grid
+from quant.formats.half import HALF_MAX, half_from_bytes, inverse, to_half
+
+TRIALS = {
+    "fast": Trials(first_extra=-3.0, extra_step=1.0, num_extra=8, num_shifts=3, num_refits=2),
+    "best": Trials(first_extra=-3.0, extra_step=0.5, num_extra=15, num_shifts=5, num_refits=4),
+}
+
+
+def quantize_half_affine(
+    blocks: np.ndarray, importance: np.ndarray | None, effort: str, qmax: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scale, minimum and codes: searched for, or ggml's rounding where there is neither importance nor time.
+
+    blocks, importance   [B, 32] float32; weights beyond +-65504, where float16 d and m end, saturate
+    returns              d, m [B] float16; q [B, 32] uint8 in 0..qmax
+    """
+    x = np.ascontiguousarray(np.clip(blocks, -HALF_MAX, HALF_MAX).T)  # [32, B]
+    if importance is None and effort == "fast":
+        return _min_max(x, qmax)
+    w = np.ones_like(x) if importance is None else np.ascontiguousarray(importance.T)
+    return _least_squares(x, w, qmax, TRIALS[effort])
+
+
+def _min_max(x: np.ndarray, qmax: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The grid from the lowest weight to the highest, and the nearest codes: the bytes of ggml's reference."""
+    m = x.min(axis=0)
+    d = (x.max(axis=0) - m) / np.float32(qmax)
+    # Codes come from the unrounded d and m, and the cast truncates: + 0.5 made it a rounding.
+    scaled = (x - m) * inverse(d) + np.float32(0.5)
+    return to_half(d + 0), to_half(m + 0), np.clip(scaled, 0, qmax).astype(np.uint8).T  # + 0: -0.0 is stored as 0.0
+
+
+def _least_squares(
+    x: np.ndarray, w: np.ndarray, qmax: int, trials: Trials
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The fit of least error; m is fitted again to the d that float16 holds, and the codes to both."""
+    fit = fit_affine(x, w, qmax, trials, bounded=False)
+    d = to_half(fit.scale + 0)
+    stored_d = d.astype(np.float32)
+    m = to_half((fit.sum_wy - stored_d * fit.sum_q) / fit.sum_w + fit.lowest + 0)
+    q = np.rint(np.clip((x - m.astype(np.float32)) * inverse(stored_d), 0, qmax))
+    return d, m, q.astype(np.uint8).T
+
+
+def grid_of_d_and_m(data: np.ndarray, qmax: int) -> Grid:
+    """data [B, block_bytes] uint8 that begins with d and m -> the grid of each block"""
+    d, m = half_from_bytes(data[:, :2]), half_from_bytes(data[:, 2:4])
+    scale, offset = (np.repeat(value[:, None], 32, axis=1) for value in (d, m))
+    return Grid(scale, offset, 0, qmax, data[:, :4])

@@ -1,26 +1,22 @@
-"""A Hugging Face directory as a Source, packed integer weights of compressed-tensors included."""
+"""A Hugging Face directory as a Source, quantized linears of every known layout included."""
 
+from collections import defaultdict
 from pathlib import Path
 
-import numpy as np
-
-from quant.artifacts.compressed_tensors import PACKED_PARTS, SHAPE_PART, packed_formats
 from quant.artifacts.file_bytes import combine, read_span, sha256_file
+from quant.artifacts.hf_kv_scales import is_kv_scale, read_kv_cache
 from quant.artifacts.hf_tokenizer import TOKENIZER, TOKENIZER_CONFIG, read_tokenizer
 from quant.artifacts.json_file import read_json
+from quant.artifacts.layouts import FORMAT_OF_DTYPE, StoredModule, module_of, read_layout
 from quant.artifacts.safetensors_dir import read_tensors, weight_files
 from quant.artifacts.safetensors_header import StoredTensor
 from quant.errors import InputError
-from quant.formats import IntGroupFormat
 from quant.formats.base import rows_of
-from quant.formats.int_packing import packed_words
 from quant.models import ModelConfig, expected_tensors, is_leftover
 from quant.qtensor import QTensor
 from quant.source import TensorInfo
 
 CONFIG = "config.json"
-FORMAT_OF_DTYPE = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
-NUMPY_DTYPE = {"I32": "<i4", "F16": "<f2"}
 
 
 class HFSource:
@@ -34,24 +30,24 @@ class HFSource:
         self.path = path
         config_path = path / CONFIG
         self.config = read_json(config_path)
-        expected = expected_tensors(ModelConfig.from_hf(self.config, str(config_path)))
-        self._formats = packed_formats(self.config, str(config_path))
+        model = ModelConfig.from_hf(self.config, str(config_path))
+        self._layout = read_layout(self.config, str(config_path))
         self._stored = read_tensors(path)
-        self.tensors = {name: self._info(name, want.shape) for name, want in expected.items()}
+        self._modules = _modules(path, self._stored)
+        self._quantized: set[str] = set()  # canonical names of what the layout holds
+        self.tensors = {name: self._info(name, want.shape) for name, want in expected_tensors(model).items()}
         self._check_nothing_else()
+        self.config |= read_kv_cache(self.config, model, self._modules, str(config_path))
         self.tokenizer = read_tokenizer(path, self.config)
 
     def read(self, name: str) -> QTensor:
         info = self.tensors[name]
-        if name in self._stored:
-            rows, _ = rows_of(info.shape)
-            data = _read(self._stored[name])
-            return QTensor(info.format, info.shape, {"blocks": data.reshape(*rows, -1)})
-        parts = {}
-        for part in PACKED_PARTS:
-            stored = self._part(name, part)
-            parts[part] = _read(stored).view(NUMPY_DTYPE[stored.dtype]).reshape(stored.shape)
-        return QTensor(info.format, info.shape, parts)
+        if name in self._quantized:
+            return self._layout.unpack(self._modules[module_of(name)], info)
+        rows, _ = rows_of(info.shape)
+        stored = self._stored[name]
+        data = read_span(stored.path, stored.start, stored.size_bytes)
+        return QTensor(info.format, info.shape, {"blocks": data.reshape(*rows, -1)})
 
     def fingerprint(self) -> str:
         files = [self.path / name for name in (CONFIG, TOKENIZER, TOKENIZER_CONFIG)]
@@ -59,9 +55,14 @@ class HFSource:
         return combine([f"{file.name} {sha256_file(file)}" for file in files])
 
     def _info(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
+        module = self._modules.get(module_of(name)) if name.endswith(".weight") else None
+        info = self._layout.info(module, shape) if self._layout and module else None
+        if info is not None:
+            self._quantized.add(name)
+            return info
         stored = self._stored.get(name)
         if stored is None:
-            return self._packed_info(name, shape)
+            raise InputError(f"{self.path}: tensor {name!r} is missing; the files are not those of {CONFIG}")
         if stored.shape != shape:
             raise InputError(f"{stored.path}: tensor {name!r} has shape {stored.shape}, {CONFIG} says {shape}")
         if stored.dtype not in FORMAT_OF_DTYPE:
@@ -69,51 +70,20 @@ class HFSource:
             raise InputError(f"{stored.path}: tensor {name!r} has dtype {stored.dtype}, expected one of {known}")
         return TensorInfo(shape, FORMAT_OF_DTYPE[stored.dtype], stored.size_bytes)
 
-    def _packed_info(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
-        parts = [f"{_module(name)}.{part}" for part in (*PACKED_PARTS, SHAPE_PART)]
-        missing = [part for part in parts if part not in self._stored]
-        if missing:
-            wanted = missing[0] if len(missing) < len(parts) else name
-            raise InputError(f"{self.path}: tensor {wanted!r} is missing; the files are not those of {CONFIG}")
-        stored = self._part(name, SHAPE_PART)
-        stored_shape = tuple(_read(stored).view("<i8").tolist()) if stored.dtype == "I64" else stored.dtype
-        if stored_shape != shape or len(shape) != 2:
-            raise InputError(f"{self.path}: {_module(name)} has weight_shape {stored_shape}, {CONFIG} says {shape}")
-        for fmt in self._formats:
-            if self._holds(name, fmt, shape):
-                return TensorInfo(shape, fmt.name, fmt.size_bytes(shape))
-        known = ", ".join(fmt.name for fmt in self._formats) or "no format"
-        raise InputError(f"{self.path}: the packed parts of {_module(name)} are not those of {known} in {shape}")
-
-    def _holds(self, name: str, fmt: IntGroupFormat, shape: tuple[int, ...]) -> bool:
-        num_rows, row_size = shape
-        if fmt.group_size and row_size % fmt.group_size:
-            return False
-        wanted = {
-            "weight_packed": (num_rows, packed_words(row_size, fmt.bits)),
-            "weight_scale": (num_rows, fmt.num_groups(row_size)),
-        }
-        parts = {part: self._part(name, part) for part in PACKED_PARTS}
-        return all(
-            stored.shape == wanted[part] and stored.dtype == PACKED_PARTS[part] for part, stored in parts.items()
-        )
-
-    def _part(self, name: str, part: str) -> StoredTensor:
-        return self._stored[f"{_module(name)}.{part}"]
-
     def _check_nothing_else(self) -> None:
         known = set(self.tensors)
-        for name in self.tensors:
-            if name not in self._stored:
-                known |= {f"{_module(name)}.{part}" for part in (*PACKED_PARTS, SHAPE_PART)}
+        for name in self._quantized:
+            module = self._modules[module_of(name)]
+            known |= {f"{module.name}.{part}" for part in self._layout.claims(module, self.tensors[name])}
         for name, stored in self._stored.items():
-            if name not in known and not is_leftover(name):
+            if name not in known and not is_leftover(name) and not is_kv_scale(name):
                 raise InputError(f"{stored.path}: tensor {name!r} is none of this architecture's; it would be lost")
 
 
-def _module(name: str) -> str:
-    return name.removesuffix(".weight")
-
-
-def _read(stored: StoredTensor) -> np.ndarray:
-    return read_span(stored.path, stored.start, stored.size_bytes)
+def _modules(path: Path, stored: dict[str, StoredTensor]) -> dict[str, StoredModule]:
+    """Module name -> its tensors by what stands behind the last dot of their names."""
+    parts: dict[str, dict[str, StoredTensor]] = defaultdict(dict)
+    for name, tensor in stored.items():
+        module, _, part = name.rpartition(".")
+        parts[module][part] = tensor
+    return {module: StoredModule(module, path, tensors) for module, tensors in parts.items()}

@@ -122,10 +122,11 @@ def _write_hf(
     progress: Progress | None,
     stage: Stage | None,
 ) -> None:
-    hf_writer.check_formats(source)
+    packing = None if recipe is None else recipe.packing
+    hf_writer.layout_for(source, packing)
     needed_bytes = sum(info.size_bytes for info in source.tensors.values())
     with atomic_dir(out, replaces=_is_artifact_dir, needed_bytes=needed_bytes) as folder:
-        hashes = hf_writer.write_hf(source, folder, progress=progress)
+        hashes = hf_writer.write_hf(source, folder, packing=packing, progress=progress)
         origin = {"spec": original.spec, "fingerprint": original.fingerprint()}
         write_manifest(folder / MANIFEST, build_manifest(source, origin, hashes, recipe, "hf", stage))
 

@@ -1,0 +1,88 @@
+"""The layout of bitsandbytes' 8-bit linears, LLM.int8().
+
+part            shape
+weight          [N, K] int8
+SCB             [N] float32       absmax of each row
+weight_format   [] uint8          0: rows as they are, the one order that is still written
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from quant.artifacts.layouts.base import Layout, Part, StoredModule, check_holds, module_of, tensor_info
+from quant.errors import InputError
+from quant.formats import Format, get_format
+from quant.formats.llm_int8 import OUTLIER_THRESHOLD, LlmInt8Format
+from quant.models import HEAD
+from quant.qtensor import QTensor
+from quant.source import TensorInfo
+
+ROW_ORDER = 0
+
+
+class BitsandbytesLayout(Layout):
+    quant_method = "bitsandbytes"
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+
+    @classmethod
+    def holds(cls, fmt: Format) -> bool:
+        return isinstance(fmt, LlmInt8Format)
+
+    @classmethod
+    def of_tensors(cls, linears: Mapping[str, TensorInfo]) -> "BitsandbytesLayout":
+        check_holds(cls, linears)
+        # A tied head has no tensor of its own, and is a linear all the same.
+        skipped = {name for name, info in linears.items() if not cls.holds(get_format(info.format))}
+        skipped |= {HEAD} - set(linears)
+        return cls(
+            {
+                "quant_method": cls.quant_method,
+                "load_in_8bit": True,
+                "load_in_4bit": False,
+                "llm_int8_threshold": OUTLIER_THRESHOLD,
+                "llm_int8_skip_modules": sorted(module_of(name) for name in skipped),
+                "llm_int8_has_fp16_weight": False,
+                "llm_int8_enable_fp32_cpu_offload": False,
+            }
+        )
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Any], where: str) -> "BitsandbytesLayout":
+        threshold = config.get("llm_int8_threshold", OUTLIER_THRESHOLD)
+        if config.get("load_in_8bit") is not True or threshold != OUTLIER_THRESHOLD:
+            raise InputError(
+                f"{where}: quantization_config has load_in_8bit {config.get('load_in_8bit')!r} and llm_int8_threshold "
+                f"{threshold!r}; read here: load_in_8bit with a threshold of {OUTLIER_THRESHOLD}"
+            )
+        return cls(config)
+
+    def config(self) -> dict[str, Any]:
+        return dict(self._config)
+
+    def parts(self, info: TensorInfo) -> tuple[Part, ...]:
+        return (
+            Part("weight", "I8", info.shape),
+            Part("SCB", "F32", info.shape[:1]),
+            Part("weight_format", "U8", ()),
+        )
+
+    def pack(self, qtensor: QTensor) -> dict[str, np.ndarray]:
+        return {**qtensor.parts, "weight_format": np.array(ROW_ORDER, dtype=np.uint8)}
+
+    def info(self, module: StoredModule, shape: tuple[int, ...]) -> TensorInfo | None:
+        if "SCB" not in module.parts:
+            return None
+        fmt = LlmInt8Format()
+        module.check_matrix(fmt, shape)
+        info = tensor_info(fmt, shape)
+        module.check(self.parts(info))
+        if module.read("weight_format") != ROW_ORDER:
+            raise InputError(f"{module.folder}: {module.name} has its weight in a GPU's order; save it by rows")
+        return info
+
+    def unpack(self, module: StoredModule, info: TensorInfo) -> QTensor:
+        return QTensor(info.format, info.shape, {part: module.read(part) for part in ("weight", "SCB")})

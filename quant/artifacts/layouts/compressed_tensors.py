@@ -1,0 +1,146 @@
+"""The layout of compressed-tensors: config groups, each a scheme and the linears it is for."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from quant.artifacts.layouts.base import Layout, Part, StoredModule, check_holds, module_of
+from quant.artifacts.layouts.int8s import Int8s
+from quant.artifacts.layouts.packed_ints import G_IDX, PackedInts
+from quant.artifacts.layouts.targets import LINEAR, rank
+from quant.errors import InputError
+from quant.formats import Format, get_format
+from quant.models import HEAD
+from quant.qtensor import QTensor
+from quant.source import TensorInfo
+
+PACKERS = (PackedInts, Int8s)
+MIXED = "mixed-precision"  # of groups that each name their own format
+ARGS_DEFAULTS = {"num_bits": 8, "type": "int", "symmetric": True, "dynamic": False}  # of keys that may be left away
+
+
+class CompressedTensorsLayout(Layout):
+    quant_method = "compressed-tensors"
+
+    def __init__(self, config: Mapping[str, Any], formats: Mapping[str, Format]) -> None:
+        self._config = config
+        self._formats = formats  # of each config group
+
+    @classmethod
+    def holds(cls, fmt: Format) -> bool:
+        return any(packer.holds(fmt) for packer in PACKERS)
+
+    @classmethod
+    def of_tensors(cls, linears: Mapping[str, TensorInfo]) -> "CompressedTensorsLayout":
+        check_holds(cls, linears)
+        for name, info in linears.items():
+            if info.has_shared("g_idx"):
+                raise InputError(
+                    f"{name}: compressed-tensors has no place for groups out of order (act-order); use packing gptq"
+                )
+        modules = {module_of(name): info.format for name, info in linears.items()}
+        formats = [fmt for fmt in map(get_format, sorted(set(modules.values()))) if cls.holds(fmt)]
+        names = {_packer(fmt).name for fmt in formats}
+        groups = {}
+        for number, fmt in enumerate(formats):
+            members = [module for module, name in modules.items() if name == fmt.name]
+            targets = [LINEAR] if len(formats) == 1 else members
+            groups[f"group_{number}"] = {"targets": targets, **_packer(fmt).scheme(fmt), "format": _packer(fmt).name}
+        known = {fmt.name for fmt in formats}
+        # A tied head has no tensor of its own, and is a Linear all the same.
+        ignored = {module for module, name in modules.items() if name not in known} | {module_of(HEAD)} - set(modules)
+        config = {
+            "quant_method": cls.quant_method,
+            "format": MIXED if len(names) > 1 else next(iter(names), PackedInts.name),
+            "quantization_status": "compressed",
+            "config_groups": groups,
+            "ignore": sorted(ignored),
+            "kv_cache_scheme": None,
+            "global_compression_ratio": None,
+        }
+        return cls(config, dict(zip(groups, formats, strict=True)))
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Any], where: str) -> "CompressedTensorsLayout":
+        groups = config.get("config_groups")
+        if not isinstance(groups, Mapping):
+            raise InputError(f"{where}: quantization_config has no config_groups")
+        formats = {key: _read_format(group, config.get("format"), where) for key, group in groups.items()}
+        return cls(config, formats)
+
+    def config(self) -> dict[str, Any]:
+        return dict(self._config)
+
+    def parts(self, info: TensorInfo) -> tuple[Part, ...]:
+        fmt = get_format(info.format)
+        return _packer(fmt).parts(fmt, info)
+
+    def pack(self, qtensor: QTensor) -> dict[str, np.ndarray]:
+        return _packer(get_format(qtensor.format)).pack(qtensor)
+
+    def info(self, module: StoredModule, shape: tuple[int, ...]) -> TensorInfo | None:
+        if not any(packer.mark in module.parts for packer in PACKERS):
+            return None
+        fmt = self._format_of(module.name)
+        if fmt is None:
+            raise InputError(f"{module.folder}: {module.name} is quantized, and no config group is for it")
+        module.check_matrix(fmt, shape)
+        return _packer(fmt).info(fmt, module, shape)
+
+    def claims(self, module: StoredModule, info: TensorInfo) -> set[str]:
+        return super().claims(module, info) | {G_IDX}
+
+    def unpack(self, module: StoredModule, info: TensorInfo) -> QTensor:
+        fmt = get_format(info.format)
+        return _packer(fmt).unpack(fmt, module, info)
+
+    def _format_of(self, module: str) -> Format | None:
+        ranks = {key: rank(module, self._config["config_groups"][key]["targets"]) for key in self._formats}
+        meant = {key: found for key, found in ranks.items() if found is not None}
+        return self._formats[min(meant, key=meant.__getitem__)] if meant else None
+
+
+def _packer(fmt: Format) -> type[PackedInts] | type[Int8s]:
+    return next(packer for packer in PACKERS if packer.holds(fmt))
+
+
+def _read_format(group: Any, format_of_all: Any, where: str) -> Format:
+    """raises InputError for a scheme that is not read here"""
+    group = group if isinstance(group, Mapping) else {}
+    weights, inputs = group.get("weights"), group.get("input_activations")
+    targets = group.get("targets")
+    name = group.get("format") or format_of_all
+    for packer in PACKERS:
+        if packer.name == name and isinstance(weights, Mapping) and isinstance(targets, list):
+            format_name = packer.format_name(weights, inputs)
+            fmt = _known_format(format_name)
+            if fmt is not None and packer.holds(fmt) and _same_scheme(packer.scheme(fmt), group):
+                return fmt
+    raise InputError(
+        f"{where}: quantization_config asks for {name!r} of {weights!r:.200}; read here: "
+        f"{PackedInts.name} integers of 2, 3, 4 or 8 bits, by channel or group, and {Int8s.name} W8A8"
+    )
+
+
+def _known_format(name: str | None) -> Format | None:
+    try:
+        return None if name is None else get_format(name)
+    except InputError:
+        return None
+
+
+def _same_scheme(wanted: Mapping[str, Any], group: Mapping[str, Any]) -> bool:
+    """Whether a group asks for what `wanted` says, however much else it says."""
+    return not group.get("output_activations") and all(
+        _same_args(wanted[key], group.get(key)) for key in ("weights", "input_activations")
+    )
+
+
+def _same_args(wanted: Mapping[str, Any] | None, args: Any) -> bool:
+    if wanted is None or not isinstance(args, Mapping):
+        return wanted is None and not args
+    got = {key: args.get(key, ARGS_DEFAULTS.get(key)) for key in wanted}
+    if got["group_size"] == -1:  # another way to write that there are no groups
+        got["group_size"] = None
+    return got == dict(wanted)

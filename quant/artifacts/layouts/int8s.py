@@ -1,0 +1,100 @@
+"""W8A8 in compressed-tensors: its format "int-quantized".
+
+part            shape
+weight          [N, K] int8
+weight_scale    [N, 1] float32, or [1] where one scale holds for the whole weight
+input_scale     [1] float32         where activations are static
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from quant.artifacts.layouts.base import Part, StoredModule, tensor_info
+from quant.errors import InputError
+from quant.formats import Format, get_format
+from quant.formats.int8 import Int8Format
+from quant.qtensor import QTensor
+from quant.source import SharedInfo, TensorInfo
+
+SCALE_DTYPES = ("F16", "BF16")  # that scales are read from, beside F32; exact
+# How inputs are rounded -> strategy and dynamic of compressed-tensors
+INPUTS = {"per_token": ("token", True), "per_tensor": ("tensor", True), "static": ("tensor", False)}
+
+
+class Int8s:
+    name = "int-quantized"
+    mark = "weight_scale"
+
+    @staticmethod
+    def holds(fmt: Format) -> bool:
+        return isinstance(fmt, Int8Format)
+
+    @staticmethod
+    def scheme(fmt: Int8Format) -> dict[str, Any]:
+        strategy, dynamic = INPUTS[fmt.inputs]
+        return {
+            "weights": _args("tensor" if fmt.per_tensor_weight else "channel", False),
+            "input_activations": _args(strategy, dynamic),
+            "output_activations": None,
+        }
+
+    @staticmethod
+    def format_name(weights: Mapping[str, Any], inputs: Mapping[str, Any] | None) -> str | None:
+        """The name of the format that QuantizationArgs may mean; None for other schemes."""
+        kinds = {value: key for key, value in INPUTS.items()}
+        kind = kinds.get((inputs.get("strategy"), inputs.get("dynamic", False))) if inputs else None
+        if kind is None:
+            return None
+        return Int8Format(weights.get("strategy") == "tensor", kind).name
+
+    @staticmethod
+    def parts(fmt: Int8Format, info: TensorInfo) -> tuple[Part, ...]:
+        scale_shape = (1,) if fmt.per_tensor_weight else (info.shape[0], 1)
+        parts = [Part("weight", "I8", info.shape), Part("weight_scale", "F32", scale_shape, read_too=SCALE_DTYPES)]
+        if info.has_shared("input_scale"):
+            parts.append(Part("input_scale", "F32", (1,), read_too=SCALE_DTYPES))
+        return tuple(parts)
+
+    @staticmethod
+    def pack(qtensor: QTensor) -> dict[str, np.ndarray]:
+        arrays = {**qtensor.parts, **qtensor.shared}
+        if get_format(qtensor.format).per_tensor_weight:
+            arrays["weight_scale"] = arrays["weight_scale"][0]  # [N, 1], the same in every row -> [1]
+        return arrays
+
+    @classmethod
+    def info(cls, fmt: Int8Format, module: StoredModule, shape: tuple[int, ...]) -> TensorInfo:
+        shared = (SharedInfo("input_scale", (1,), "float32"),) if fmt.inputs == "static" else ()
+        info = tensor_info(fmt, shape, shared)
+        module.check(cls.parts(fmt, info))
+        return info
+
+    @staticmethod
+    def unpack(fmt: Int8Format, module: StoredModule, info: TensorInfo) -> QTensor:
+        scale = _scale(module, "weight_scale")
+        parts = {
+            "weight": module.read("weight"),
+            "weight_scale": np.ascontiguousarray(np.broadcast_to(scale.reshape(-1, 1), (info.shape[0], 1))),
+        }
+        shared = {"input_scale": _scale(module, "input_scale")} if info.has_shared("input_scale") else {}
+        return QTensor(info.format, info.shape, parts, shared)
+
+
+def _args(strategy: str, dynamic: bool) -> dict[str, Any]:
+    return {
+        "num_bits": 8,
+        "type": "int",
+        "symmetric": True,
+        "strategy": strategy,
+        "group_size": None,
+        "dynamic": dynamic,
+    }
+
+
+def _scale(module: StoredModule, part: str) -> np.ndarray:
+    scale = module.read(part).astype(np.float32)
+    if not (np.isfinite(scale) & (scale > 0)).all():
+        raise InputError(f"{module.folder}: '{module.name}.{part}' holds a scale that is no number above 0")
+    return scale

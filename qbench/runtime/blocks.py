@@ -5,6 +5,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from qbench.runtime.fused import FusedLinears
+from qbench.runtime.latent import LATENT_EPS, LatentAttention
 from qbench.runtime.linear import as_tensor
 from qbench.runtime.llama import Attention, Block, FeedForward
 from qbench.runtime.moe import ExpertFeedForward
@@ -31,7 +32,8 @@ class BlockBuilder:
     def block(self, layer: int) -> Block:
         prefix = f"model.layers.{layer}"
         attention_norm = self.norm(f"{prefix}.input_layernorm")
-        attention = self.attention(layer, f"{prefix}.self_attn")
+        attend = self.latent_attention if self.config.mla else self.attention
+        attention = attend(layer, f"{prefix}.self_attn")
         feed_forward_norm = self.norm(f"{prefix}.post_attention_layernorm")
         is_moe = self.config.layer_kind(layer) == "moe"
         feed_forward = self.experts(f"{prefix}.mlp") if is_moe else self.feed_forward(f"{prefix}.mlp")
@@ -42,6 +44,15 @@ class BlockBuilder:
         norms = [self.norm(name) if self._has(name) else None for name in (f"{prefix}.q_norm", f"{prefix}.k_norm")]
         return Attention(self.config, layer, qkv, self.linears(f"{prefix}.o_proj"), *norms)
 
+    def latent_attention(self, layer: int, prefix: str) -> LatentAttention:
+        has_plain_q = self.config.mla.has_plain_q
+        down = self.linears(f"{prefix}.{'q_proj' if has_plain_q else 'q_a_proj'}", f"{prefix}.kv_a_proj_with_mqa")
+        q_norm = None if has_plain_q else self.norm(f"{prefix}.q_a_layernorm", LATENT_EPS)
+        q_up = None if has_plain_q else self.linears(f"{prefix}.q_b_proj")
+        kv_norm = self.norm(f"{prefix}.kv_a_layernorm", LATENT_EPS)
+        kv_up = self.linears(f"{prefix}.kv_b_proj")
+        return LatentAttention(self.config, layer, down, kv_norm, kv_up, self.linears(f"{prefix}.o_proj"), q_norm, q_up)
+
     def feed_forward(self, prefix: str) -> FeedForward:
         gate_up = self.linears(f"{prefix}.gate_proj", f"{prefix}.up_proj")
         return FeedForward(gate_up, self.linears(f"{prefix}.down_proj"))
@@ -50,7 +61,8 @@ class BlockBuilder:
         moe = self.config.moe
         router = self.linears(f"{prefix}.gate")
         experts = [self.feed_forward(f"{prefix}.experts.{expert}") for expert in range(moe.num_experts)]
-        return ExpertFeedForward(moe, router, experts)
+        shared = self.feed_forward(f"{prefix}.shared_experts") if moe.shared_ffn_size else None
+        return ExpertFeedForward(moe, router, experts, shared)
 
     def linears(self, *names: str) -> FusedLinears:
         qtensors = [self.read(f"{name}.weight") for name in names]
@@ -65,10 +77,11 @@ class BlockBuilder:
         self.weight_bytes += linears.size_bytes
         return linears
 
-    def norm(self, name: str) -> RMSNorm:
+    def norm(self, name: str, eps: float | None = None) -> RMSNorm:
+        """eps: None takes the config's"""
         weight = self.vector(f"{name}.weight")
         self.weight_bytes += weight.nbytes
-        return RMSNorm(weight, self.config.rms_norm_eps)
+        return RMSNorm(weight, self.config.rms_norm_eps if eps is None else eps)
 
     def vector(self, name: str) -> Tensor:
         return as_tensor(dequantize(self.read(name)))

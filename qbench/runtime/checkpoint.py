@@ -4,20 +4,13 @@ from collections.abc import Mapping
 
 from quant import models
 from quant.errors import InputError
-from quant.models import ARCHITECTURES, ModelConfig, expected_tensors, is_leftover
+from quant.models import ModelConfig, expected_tensors, is_leftover
 from quant.source import TensorInfo
 
 # The modules outside the layers, as their tensors are named without ".weight".
 EMBEDDING = models.EMBEDDING.removesuffix(".weight")
 FINAL_NORM = models.FINAL_NORM.removesuffix(".weight")
 HEAD = models.HEAD.removesuffix(".weight")
-
-
-def check_runs(config: ModelConfig) -> None:
-    """raises InputError for an architecture that can be quantized and not yet run."""
-    if config.mla:
-        runs = ", ".join(row.name for row in ARCHITECTURES.values() if not row.has_mla)
-        raise InputError(f"{config.architecture.name} (latent attention) cannot be run here; these can: {runs}")
 
 
 def check_tensors(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> None:

@@ -60,11 +60,11 @@ class FeedForward:
 
 
 class Block:
-    """feed_forward: one net, or routed experts; x [B, T, K] -> [B, T, K]"""
+    """attention: Attention or LatentAttention; feed_forward: one net, or routed experts: x [B, T, K] -> [B, T, K]"""
 
     def __init__(
         self,
-        attention: Attention,
+        attention: Callable[[Tensor, tuple[Tensor, Tensor], Tensor, Cache], Tensor],
         feed_forward: Callable[[Tensor], Tensor],
         attention_norm: RMSNorm,
         feed_forward_norm: RMSNorm,

@@ -5,7 +5,7 @@ import importlib
 import torch
 
 from qbench.runtime.blocks import BlockBuilder
-from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_runs, check_tensors
+from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.embedding import Embedding, StoredTable
 from qbench.runtime.fused import FusedLinears
 from qbench.runtime.linear import choose_linear, has_cpu_kernels
@@ -26,7 +26,6 @@ def load_model(source: Source, *, impl: str = "auto", threads: int | None = None
     set_threads(threads)
     choose_linear("f32", impl)
     config = ModelConfig.of(source)
-    check_runs(config)
     check_tensors(config, source.tensors)
     kv = KVScheme.of(source.config, config, source.spec)
     return _Loader(source, config, impl).model(kv)

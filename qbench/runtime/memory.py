@@ -69,13 +69,24 @@ def workspace_bytes(config: ModelConfig, num_tokens: int, batch: int = 1) -> int
 
     Of experts, the worst that a router can do: one expert reads every token.
     """
-    hidden, q_size, kv_size = config.hidden_size, config.q_size, config.kv_size
+    attention = _latent_attention(config) if config.mla else _attention(config)
     kinds = {config.layer_kind(layer) for layer in range(config.num_layers)}
-    attention = 2 * hidden + q_size + 2 * kv_size + 3 * q_size  # stream, norm; q, k, v; a rotation's terms and sum
     parts = [attention, *(_FEED_FORWARD[kind](config) for kind in kinds)]
     logits = config.vocab_size
     rope = 2 * config.rope_dim  # cos and sin, shared by the batch
     return FLOAT_BYTES * (batch * (num_tokens * max(parts) + logits) + num_tokens * rope)
+
+
+def _attention(config: ModelConfig) -> int:
+    """Floats a token: stream, norm; q, k, v; a rotation's terms and sum"""
+    return 2 * config.hidden_size + config.q_size + 2 * config.kv_size + 3 * config.q_size
+
+
+def _latent_attention(config: ModelConfig) -> int:
+    """Floats a token: stream, norm; what x is projected to; q where that is another; q, k and v rotated, padded; out"""
+    low_rank = config.mla.q_lora_rank
+    down = (low_rank or config.q_size) + config.mla.latent_size
+    return 2 * config.hidden_size + down + (config.q_size if low_rank else 0) + 4 * config.q_size
 
 
 def _dense(config: ModelConfig) -> int:
@@ -87,7 +98,8 @@ def _experts(config: ModelConfig) -> int:
     """Floats a token: block's input, stream, norm, sum; scores; choices; an expert's own input and insides."""
     moe = config.moe
     choices = 8 * moe.num_experts_per_token  # weights and as sorted, float32; experts, order and tokens, int64
-    return 5 * config.hidden_size + moe.num_experts + choices + 4 * moe.expert_ffn_size
+    routed = config.hidden_size + 4 * moe.expert_ffn_size
+    return 4 * config.hidden_size + moe.num_experts + choices + max(routed, 4 * moe.shared_ffn_size)
 
 
 _FEED_FORWARD = {"dense": _dense, "moe": _experts}

@@ -13,13 +13,21 @@ from quant.models import MoeConfig
 class ExpertFeedForward:
     """sum over the chosen experts of probability * expert(x); experts add in ascending order, so sums repeat exactly.
 
+    shared   a net that every token passes through as well, or None
     source   Shazeer et al. 2017, arXiv:1701.06538, section 2; softmax before the choice, as Qwen3-MoE does it
     """
 
-    def __init__(self, config: MoeConfig, router: FusedLinears, experts: Sequence[FeedForward]) -> None:
+    def __init__(
+        self,
+        config: MoeConfig,
+        router: FusedLinears,
+        experts: Sequence[FeedForward],
+        shared: FeedForward | None = None,
+    ) -> None:
         self.config = config
         self.router = router
         self.experts = experts
+        self.shared = shared
 
     def __call__(self, x: Tensor) -> Tensor:
         rows = x.flatten(0, -2)  # [M, K]
@@ -27,6 +35,8 @@ class ExpertFeedForward:
         y = torch.zeros_like(rows)
         for expert, tokens, weights in self.routes(scores):
             y.index_add_(0, tokens, self.experts[expert](rows[tokens]) * weights[:, None])
+        if self.shared is not None:
+            y += self.shared(rows)
         return y.view_as(x)
 
     def scores(self, rows: Tensor) -> Tensor:
@@ -36,8 +46,20 @@ class ExpertFeedForward:
 
     def choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Each token's experts, the likeliest first, and what their outputs count: [M, E] -> 2 x [M, k]"""
-        weights, chosen = scores.topk(self.config.num_experts_per_token, dim=-1)
-        return (weights / weights.sum(-1, keepdim=True) if self.config.norm_topk_prob else weights), chosen
+        config = self.config
+        weights, chosen = self._in_best_groups(scores).topk(config.num_experts_per_token, dim=-1)
+        if config.norm_topk_prob:
+            weights = weights / weights.sum(-1, keepdim=True)
+        return (weights if config.routed_scaling_factor == 1 else weights * config.routed_scaling_factor), chosen
+
+    def _in_best_groups(self, scores: Tensor) -> Tensor:
+        """0 for the experts outside the groups whose best expert scores highest. source  arXiv:2405.04434, 2.2.2"""
+        if self.config.num_groups == 1:
+            return scores
+        grouped = scores.unflatten(-1, (self.config.num_groups, -1))  # [M, G, E / G]
+        best = grouped.amax(-1).topk(self.config.groups_per_token, dim=-1).indices
+        chosen = torch.zeros(grouped.shape[:2], dtype=torch.bool).scatter(1, best, True)
+        return grouped.masked_fill(~chosen[..., None], 0.0).flatten(1)
 
     def routes(self, scores: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
         """(expert, its tokens [n] int64 ascending, what its output counts [n]) for every expert that has tokens."""

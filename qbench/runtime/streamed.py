@@ -9,7 +9,6 @@ from torch import Tensor
 
 from qbench.runtime.blocks import BlockBuilder
 from qbench.runtime.cache import NoCache
-from qbench.runtime.checkpoint import check_runs
 from qbench.runtime.embedding import Embedding, StoredTable
 from qbench.runtime.extra_tokens import extra_tokens
 from qbench.runtime.fused import FusedLinears
@@ -23,12 +22,10 @@ from quant.qtensor import QTensor
 class StreamedDecoder:
     """`quant.calibration.decoder.Decoder` of a config: holds no weights, builds layers from those it is handed.
 
-    impl     "reference": float32 throughout; "auto": what `load_model` would run
-    raises   InputError for an architecture that cannot be run
+    impl  "reference": float32 throughout; "auto": what `load_model` would run
     """
 
     def __init__(self, config: ModelConfig, *, impl: str = "reference") -> None:
-        check_runs(config)
         self.config = config
         self.impl = impl
         self.num_layers = config.num_layers

@@ -44,6 +44,15 @@ class ModelConfig:
                 f"num_attention_heads is {self.num_heads}, "
                 f"expected a multiple of num_key_value_heads {self.num_kv_heads}"
             )
+        if self.mla and self.num_kv_heads != self.num_heads:
+            raise InputError(
+                f"num_key_value_heads is {self.num_kv_heads}, expected num_attention_heads, {self.num_heads}: latent "
+                "attention gives every head its own keys"
+            )
+        if self.mla and self.mla.v_head_dim > self.head_dim:
+            raise InputError(
+                f"v_head_dim is {self.mla.v_head_dim}, expected at most the width of a key, {self.head_dim}"
+            )
         if self.head_dim % 2:
             raise InputError(f"head_dim is {self.head_dim}, expected an even number (rotary pairs)")
         if self.num_layers > MAX_LAYERS:

@@ -84,6 +84,13 @@ class RopeConfig:
         """What rotated queries and keys are multiplied by, each."""
         return ROPE_TYPES[self.rope_type].scale(self)
 
+    @property
+    def softmax_scale(self) -> float:
+        """What latent attention multiplies 1 / sqrt(head_dim) by: the magnitude that is not in the rotation."""
+        if self.rope_type != "yarn" or not self.mscale_all_dim:
+            return 1.0
+        return yarn.magnitude(self.factor, self.mscale_all_dim) ** 2
+
     def frequency_divisors(self, head_dim: int) -> np.ndarray:
         """What each rotary pair's frequency, theta ** (-2 i / head_dim), is divided by.
 

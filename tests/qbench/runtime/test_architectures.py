@@ -7,8 +7,8 @@ from support.array_source import ArraySource
 from support.close import assert_close
 
 from qbench.runtime import load_model
-from quant.errors import InputError
 
+YARN = {"type": "yarn", "original_max_position_embeddings": 32}
 CONFIGS = {
     "qwen2": ("qwen2", {}),
     "qwen2 tied": ("qwen2", {"tie_word_embeddings": True}),
@@ -18,6 +18,22 @@ CONFIGS = {
     "qwen3moe, probabilities as they are": ("qwen3moe", {"norm_topk_prob": False}),
     "qwen3moe, one expert a token": ("qwen3moe", {"num_experts_per_tok": 1}),
     "qwen3moe, all experts": ("qwen3moe", {"num_experts_per_tok": 8}),
+    "deepseek2": ("deepseek2", {}),
+    "deepseek2, low-rank queries": ("deepseek2", {"q_lora_rank": 48}),
+    "deepseek2, one shared expert, scaled": ("deepseek2", {"n_shared_experts": 1, "routed_scaling_factor": 2.5}),
+    "deepseek2, two of three groups": (
+        "deepseek2",
+        {"topk_method": "group_limited_greedy", "n_group": 3, "topk_group": 2, "num_experts_per_tok": 3},
+    ),
+    "deepseek2, yarn": (
+        "deepseek2",
+        {"rope_scaling": {**YARN, "factor": 8.0, "mscale": 0.707, "mscale_all_dim": 0.707}},
+    ),
+    "deepseek2, yarn with two magnitudes": (
+        "deepseek2",
+        {"rope_scaling": {**YARN, "factor": 8.0, "mscale": 1.0, "mscale_all_dim": 0.5}},
+    ),
+    "qwen2, yarn": ("qwen2", {"rope_scaling": {**YARN, "factor": 4.0}}),
 }
 LOGITS_ATOL = 1e-4  # the project's promise for float32 logits of order 1
 
@@ -58,9 +74,3 @@ def test_impls_name_every_expert():
     impls = load_model(ArraySource(config, weights)).impls
     linears = {name.removesuffix(".weight") for name, weight in weights.items() if weight.ndim == 2}
     assert set(impls) == linears - {"model.embed_tokens"}
-
-
-def test_latent_attention_is_refused_by_name():
-    config = small_config("deepseek2")
-    with pytest.raises(InputError, match=r"DeepseekV2ForCausalLM .* cannot be run here; these can: LlamaForCausalLM"):
-        load_model(ArraySource(config, {}))

@@ -132,3 +132,22 @@ def test_workspace_bounds_what_a_router_does():
     with PeakBytes() as peak:
         model(tokens, cache, last_only=True)
     assert peak.peak <= workspace_bytes(ModelConfig.of(source), 120, batch=2)
+
+
+@pytest.mark.parametrize("q_lora_rank", [None, 48], ids=["plain queries", "low-rank queries"])
+def test_workspace_of_latent_attention_is_near_the_measured_peak(q_lora_rank):
+    config = small_config("deepseek2", q_lora_rank=q_lora_rank, intermediate_size=32, moe_intermediate_size=8)
+    source = ArraySource(config, random_weights(config))
+    model = load_model(source)
+    tokens, cache = torch.zeros(2, 120, dtype=torch.int64), model.new_cache(batch=2, capacity=120)
+    with PeakBytes() as peak:
+        model(tokens, cache, last_only=True)
+    assert_close(workspace_bytes(ModelConfig.of(source), 120, batch=2) / peak.peak, 1.0, atol=2**-4)
+
+
+def test_a_latent_model_is_held_and_cached_as_predicted():
+    config = small_config("deepseek2")
+    source = ArraySource(config, random_weights(config))
+    model, predicted = load_model(source), predict_memory(source, context=40)
+    assert predicted["resident_bytes"] == model.weight_bytes
+    assert predicted["kv_bytes"] == model.new_cache(capacity=40).size_bytes

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from support.architectures import random_weights, small_config
+from support.architectures import KINDS, random_weights, small_config
 from support.array_source import ArraySource
 from support.close import assert_close
 
@@ -14,7 +14,6 @@ from quant.errors import InputError
 from quant.formats import get_format
 from quant.models import expected_tensors
 
-KINDS = ("llama", "qwen2", "qwen3", "qwen3moe")
 TOKENS = torch.randint(160, (2, 40), generator=torch.Generator().manual_seed(1))
 
 
@@ -141,8 +140,3 @@ def test_windows_past_the_context_are_refused():
     source, decoder = decoder_of("llama", max_position_embeddings=39)
     with pytest.raises(InputError, match="40 tokens, but the model's context holds 39"):
         hidden_states(source, decoder)
-
-
-def test_latent_attention_is_refused_by_name():
-    with pytest.raises(InputError, match="DeepseekV2ForCausalLM"):
-        StreamedDecoder(ModelConfig.from_hf(small_config("deepseek2")))

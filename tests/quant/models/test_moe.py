@@ -1,5 +1,6 @@
 """Experts and latent attention out of Hugging Face's keys, and what is refused by name."""
 
+import numpy as np
 import pytest
 from support.architectures import small_config
 
@@ -33,6 +34,13 @@ def test_latent_attention(q_lora_rank, plain):
     assert (config.head_dim, config.rope_dim, config.mla.latent_size) == (24, 8, 40)
 
 
+@pytest.mark.parametrize("mscale_all_dim, scale", [(None, 1.0), (0.707, (0.0707 * np.log(40) + 1) ** 2)])
+def test_yarn_of_latent_attention_is_partly_in_the_softmax(mscale_all_dim, scale):
+    scaling = {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096, "mscale": 0.707}
+    config = ModelConfig.from_hf(small_config("deepseek2", rope_scaling=scaling | {"mscale_all_dim": mscale_all_dim}))
+    assert config.rope.softmax_scale == pytest.approx(scale, rel=2**-40)
+
+
 def test_a_dense_model_has_neither():
     config = ModelConfig.from_hf(small_config("llama"))
     assert (config.moe, config.mla, config.layer_kind(0), config.rope_dim) == (None, None, "dense", config.head_dim)
@@ -55,6 +63,10 @@ def test_a_dense_model_has_neither():
         pytest.param(
             "deepseek2", {"qk_rope_head_dim": 7}, "qk_rope_head_dim is 7, expected an even", id="odd rotation"
         ),
+        pytest.param(
+            "deepseek2", {"num_key_value_heads": 2}, "is 2, expected num_attention_heads, 4", id="shared heads"
+        ),
+        pytest.param("deepseek2", {"v_head_dim": 40}, "v_head_dim is 40, expected at most .* 24", id="wide values"),
         pytest.param("deepseek2", {"n_shared_experts": -1}, "whole number from 0", id="fewer than none"),
         pytest.param(
             "deepseek2",

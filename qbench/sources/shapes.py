@@ -6,6 +6,7 @@ from typing import Any
 _LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"}
 _QWEN2 = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu"}
 _QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_act": "silu"}
+_DEEPSEEK_V2 = {"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "hidden_act": "silu"}
 _QWEN3_MOE = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_act": "silu"}
 
 
@@ -16,6 +17,18 @@ def _llama3_scaling(factor: float) -> dict[str, Any]:
         "low_freq_factor": 1.0,
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 8192,
+    }
+
+
+def _yarn(factor: float, original_context: int, mscale: float) -> dict[str, Any]:
+    return {
+        "type": "yarn",
+        "factor": factor,
+        "original_max_position_embeddings": original_context,
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "mscale": mscale,
+        "mscale_all_dim": mscale,
     }
 
 
@@ -48,6 +61,17 @@ _QWEN3_MOES: dict[str, tuple] = {
     "tiny-moe": (512, 256, 512, 2, 4, 2, 64, 1024, 1e-6, 10000.0, None, False, 8, 2, 256, True),
     "qwen3-30b-a3b": (151936, 2048, 6144, 48, 32, 4, 128, 40960, 1e-6, 1000000.0, None, False, 128, 8, 768, True),
 }
+# The same without a head_dim of its own and with YaRN, then the experts and the latent.
+_DEEPSEEK_V2S: dict[str, tuple] = {
+    "deepseek-v2-lite": (
+        102400, 2048, 10944, 27, 16, 16, None, 163840, 1e-6, 10000.0, _yarn(40.0, 4096, 0.707), False,
+        64, 6, 1408, 2, 1, None, 512, 128, 64, 128,
+    ),
+}
+_LATENT_KEYS = (
+    "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts", "first_k_dense_replace",
+    "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+)
 # fmt: on
 
 
@@ -60,4 +84,5 @@ SHAPES: dict[str, dict[str, Any]] = {
     **_configs(_QWEN2, _QWEN2S),
     **_configs(_QWEN3, _QWEN3S),
     **_configs(_QWEN3_MOE, _QWEN3_MOES, _KEYS + _EXPERT_KEYS),
+    **_configs(_DEEPSEEK_V2, _DEEPSEEK_V2S, _KEYS + _LATENT_KEYS),
 }

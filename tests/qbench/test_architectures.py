@@ -1,0 +1,42 @@
+"""Every architecture from the files that it is published in to logits, and through GGUF and quantization."""
+
+import pytest
+import torch
+from support.architectures import KINDS, random_weights, small_config
+from support.array_source import ArraySource
+from support.close import assert_close
+
+from qbench.runtime import load_model
+from qbench.sources import open_source
+from quant.artifacts import write_artifact
+from quant.models import ModelConfig
+from quant.recipes import get_recipe
+
+TOKENS = torch.randint(160, (1, 60), generator=torch.Generator().manual_seed(1))
+
+
+def small_source(kind: str, **changes) -> ArraySource:
+    config = small_config(kind, **changes)
+    return ArraySource(config, random_weights(config))
+
+
+@pytest.mark.parametrize("name", ["model", "model.gguf"], ids=["directory", "GGUF"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_give_the_logits_of_their_weights(tmp_path, kind, name):
+    source = small_source(kind)
+    written = open_source(str(write_artifact(source, tmp_path / name)))
+    assert ModelConfig.of(written) == ModelConfig.of(source)
+    assert torch.equal(load_model(written)(TOKENS), load_model(source)(TOKENS))
+
+
+@pytest.mark.parametrize("recipe, name", [("q8_0", "model.gguf"), ("rtn-w8", "model")])
+@pytest.mark.parametrize("kind", KINDS)
+def test_quantized_to_eight_bits_they_stay_near(tmp_path, kind, recipe, name):
+    # all experts are chosen, so that no rounding flips a choice
+    source = small_source(kind, num_experts_per_tok=6 if kind == "deepseek2" else 8)
+    written = open_source(str(write_artifact(source, tmp_path / name, recipe=get_recipe(recipe))))
+    exact = load_model(source)(TOKENS)
+    error = (load_model(written, impl="reference")(TOKENS) - exact).pow(2).mean().sqrt() / exact.std()
+    # A weight is off by a uniform half step of 127 in absmax, about 3 deviations; 9 products in each of 3 layers.
+    assert_close(error, 0, atol=3 / 127 / 12**0.5 * (9 * 3) ** 0.5)
+    assert error > 2**-12, "nothing was quantized"

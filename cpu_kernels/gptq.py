@@ -15,9 +15,16 @@ order and is fused in every instruction set.
 
 import numpy as np
 
-from cpu_kernels._ext import GptqFactor, GptqFeedback, gptq_factorize
+from cpu_kernels._ext import GptqFactor, GptqFeedback, gptq_factorize, gptq_search_grid
 
-__all__ = ["GptqFactor", "GptqFeedback", "coefficients_ref", "gptq_factorize", "targets_ref"]
+__all__ = [
+    "GptqFactor",
+    "GptqFeedback",
+    "coefficients_ref",
+    "gptq_factorize",
+    "gptq_search_grid",
+    "targets_ref",
+]
 
 
 def coefficients_ref(hessian: np.ndarray) -> np.ndarray:

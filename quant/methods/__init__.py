@@ -7,13 +7,14 @@ from typing import Any
 from quant.errors import InputError
 from quant.methods.awq import Awq
 from quant.methods.base import Layer, Method
+from quant.methods.gptq import Gptq
 from quant.methods.imatrix import Imatrix
 from quant.methods.rtn import Rtn
 from quant.methods.smoothquant import SmoothQuant
 
 __all__ = ["METHODS", "Layer", "Method", "Rtn", "make_method"]
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (Rtn, Imatrix, SmoothQuant, Awq)}
+METHODS: dict[str, type[Method]] = {method.name: method for method in (Rtn, Imatrix, SmoothQuant, Awq, Gptq)}
 
 
 def make_method(name: str, options: Mapping[str, Any]) -> Method:

@@ -3,7 +3,7 @@ import pytest
 from support.close import assert_close
 
 import cpu_kernels
-from cpu_kernels.gptq import GptqFeedback, coefficients_ref, gptq_factorize, targets_ref
+from cpu_kernels.gptq import GptqFeedback, coefficients_ref, gptq_factorize, gptq_search_grid, targets_ref
 
 ISAS = [row["impl"] for row in cpu_kernels.op_table() if row["op"] == "gptq" and row["available"]]
 SIZES = (1, 3, 63, 64, 65, 131, 200)
@@ -125,6 +125,34 @@ def test_a_scale_of_zero_takes_code_zero():
     assert (feedback.round(4, zero, zero, -8, 7) == 0).all()
 
 
+def search_case(num_rows: int, num_columns: int):
+    """values, cost, and 5 grids of 16 steps a row, every other one off centre"""
+    rng = np.random.default_rng(4)
+    values = rng.standard_t(4, (num_rows, num_columns)).astype(np.float32)
+    cost = rng.lognormal(0, 1, num_columns).astype(np.float32)
+    scale = np.linspace(0.1, 0.6, 5, dtype=np.float32)[:, None] * np.ones((5, num_rows), dtype=np.float32)
+    lowest = np.where(np.arange(num_rows) % 2, -8, -5) * np.ones((5, num_rows))
+    return values, cost, scale, lowest.astype(np.float32)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (64, 32), (131, 128)])
+def test_search_finds_the_grid_of_least_error(isa, shape):
+    values, cost, scale, lowest = search_case(*shape)
+    best = gptq_search_grid(values, cost, scale, lowest, 15, isa=isa)
+    steps = values / scale.astype(np.float64)[:, :, None]  # [trials, N, columns]
+    nearest = np.clip(np.rint(steps), lowest[:, :, None], lowest[:, :, None] + 15) * scale[:, :, None]
+    errors = np.square(values - nearest) @ cost.astype(np.float64)
+    assert_close(errors[best, np.arange(shape[0])], errors.min(axis=0), rtol=2**-23 * (shape[1] + 8))
+    assert shape[0] < 64 or len(set(best)) > 1
+
+
+def test_search_takes_the_first_of_equals():
+    values, cost, scale, lowest = search_case(5, 8)
+    same = np.repeat(scale[2:3], 5, axis=0)
+    assert (gptq_search_grid(values, cost, same, lowest, 15) == 0).all()
+
+
 @pytest.mark.parametrize(
     "hessian",
     [
@@ -152,5 +180,8 @@ def test_bad_arguments():
         feedback.round(4, grid, grid, -8, 7)
     with pytest.raises(ValueError, match="end: got 9, expected above 0, at most 8"):
         feedback.expect(9)
+    values, cost, scale, lowest = search_case(3, 8)
+    with pytest.raises(ValueError, match=r"expected \[N, columns\], \[columns\] and twice \[trials, N\]"):
+        gptq_search_grid(values, cost[:7], scale, lowest, 15)
     with pytest.raises(ValueError, match="codes: got -8 to 200"):
         feedback.round(4, grid[:, :1].copy(), grid[:, :1].copy(), -8, 200)

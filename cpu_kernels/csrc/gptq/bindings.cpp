@@ -78,6 +78,30 @@ nb::object coefficients_of(const Factor& factor, int64_t begin, int64_t end) {
     return owned_array(std::move(values), end, end - begin);
 }
 
+nb::object search_grid(const Array& values, const Array& cost, const Array& scale, const Array& lowest, int steps,
+                       const std::optional<std::string>& isa) {
+    require_matrix(values, "values", nb::dtype<float>(), "float32 [N, columns]");
+    require_vector(cost, "cost", nb::dtype<float>(), "float32 [columns]");
+    require_matrix(scale, "scale", nb::dtype<float>(), "float32 [trials, N]");
+    require_matrix(lowest, "lowest", nb::dtype<float>(), "float32 [trials, N]");
+    const bool fits = cost.shape(0) == values.shape(1) && scale.shape(1) == values.shape(0) && scale.shape(0) >= 1 &&
+                      lowest.shape(0) == scale.shape(0) && lowest.shape(1) == scale.shape(1) && steps >= 1;
+    if (!fits)
+        throw std::invalid_argument("values, cost, scale, lowest: got " + describe(values) + ", " + describe(cost) +
+                                    ", " + describe(scale) + ", " + describe(lowest) +
+                                    ", expected [N, columns], [columns] and twice [trials, N]");
+    const Kernels& kernels = chosen(isa).kernels;
+    auto best = std::make_unique_for_overwrite<int64_t[]>(values.shape(0));
+    const auto floats = [](const Array& array) { return static_cast<const float*>(array.data()); };
+    {
+        nb::gil_scoped_release release;
+        search(floats(values), static_cast<int64_t>(values.shape(0)), static_cast<int64_t>(values.shape(1)),
+               floats(cost), floats(scale), floats(lowest), static_cast<int64_t>(scale.shape(0)),
+               static_cast<float>(steps), best.get(), kernels);
+    }
+    return owned_array(std::move(best), 1, values.shape(0)).attr("__getitem__")(0);
+}
+
 class BoundFeedback {
 public:
     BoundFeedback(std::shared_ptr<const Factor> factor, const Array& weight, const Array& order,
@@ -149,6 +173,13 @@ void bind(nb::module_& m) {
           "diagonal [K] float32, the diagonal instead, damping included\n"
           "order    [K] int64, a permutation: column c of the factor is column order[c] of the Hessian\n"
           "raises   ValueError (shape, strides, order), TypeError (dtype), RuntimeError (isa not on this machine)");
+    m.def("gptq_search_grid", search_grid, "values"_a, "cost"_a, "scale"_a, "lowest"_a, "steps"_a,
+          "isa"_a.none() = nb::none(), 
+          "Which of several grids has the least sum of cost * error^2 for each row, the first where several have it.\n\n"
+          "values         [N, columns] float32\n"
+          "cost           [columns] float32\n"
+          "scale, lowest  [trials, N] float32: the grid is scale * n, scale above 0, n in lowest..lowest + steps\n"
+          "returns        [N] int64");
     nb::class_<BoundFeedback>(m, "GptqFeedback",
                               "The rows of a weight [N, K] float32, rounded some columns at a time in the factor's\n"
                               "order, with the errors of the columns done fed into those to come.")

@@ -1,21 +1,10 @@
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 
 #include "gptq/gptq.h"
 #include "thread_pool.h"
 
 namespace qk::gptq {
-
-static constexpr Impl<Kernels> impls[] = {
-#if QK_X86_KERNELS
-    {Isa::avx512, bit(Isa::avx512), {avx512::subtract, avx512::round}},
-    {Isa::avx2, bit(Isa::avx2), {avx2::subtract, avx2::round}},
-#endif
-    {Isa::scalar, bit(Isa::scalar), {scalar::subtract, scalar::round}},
-};
-
-std::span<const Impl<Kernels>> table() { return impls; }
 
 // A pivot that is this small a part of what it started from is the rounding of its sum, not a number: float32 keeps
 // 2**-24 of each term, and the terms add up like a random walk.

@@ -1,4 +1,4 @@
-// GPTQ's two costly parts: the factor of a Hessian, and the feedback of rounding errors along it.
+// GPTQ's costly parts: the factor of a Hessian, the feedback of rounding errors along it, and the search for a grid.
 //
 //     H = R R^T, R upper triangular            M[i][c] = R[i][c] / R[c][c]
 //     target[c] = weight[c] - sum over i < c of (rounded[i] - weight[i]) * M[i][c]
@@ -40,6 +40,10 @@ struct Kernels {
     // Nearest codes of target [tile], and error = value of the code - weight. A scale of 0 has the code nearest 0.
     // Returns who it is: the proof of what ran.
     Isa (*round)(const float* target, const float* weight, const ColumnGrid& grid, float* q, float* error);
+    // error[r] = sum over c of cost[c] * (values[c][r] - its nearest value on the grid of r)^2; values [columns, tile],
+    // the grid of r is scale[r] * n for whole n in lowest[r]..lowest[r] + steps, scale[r] above 0
+    void (*grid_error)(const float* values, const float* cost, int64_t columns, const float* scale,
+                       const float* lowest, float steps, float* error);
 };
 
 std::span<const Impl<Kernels>> table();
@@ -107,11 +111,18 @@ private:
     const float* coefficient(int64_t row) const;
 };
 
+// Of num_trials grids for each row the one of least error, the first where several have it.
+// values [N, columns], cost [columns]; scale, lowest [num_trials, N] as in Kernels::grid_error; best [N]
+void search(const float* values, int64_t num_rows, int64_t num_columns, const float* cost, const float* scale,
+            const float* lowest, int64_t num_trials, float steps, int64_t* best, const Kernels& kernels);
+
 #define QK_DECLARE(isa)                                                                                             \
     namespace isa {                                                                                                 \
     void subtract(const float* lanes, const float* coefficients, int64_t stride, int64_t depth, int64_t columns,    \
                   float* out);                                                                                      \
     Isa round(const float* target, const float* weight, const ColumnGrid& grid, float* q, float* error);            \
+    void grid_error(const float* values, const float* cost, int64_t columns, const float* scale,                    \
+                    const float* lowest, float steps, float* error);                                                \
     }
 QK_DECLARE(scalar)
 QK_DECLARE(avx2)

@@ -44,3 +44,18 @@ Isa round(const float* target, const float* weight, const ColumnGrid& grid, floa
     }
     return this_isa;
 }
+
+void grid_error(const float* values, const float* cost, int64_t columns, const float* scale, const float* lowest,
+                float steps, float* error) {
+    for (int lane = 0; lane < tile; lane += width) {
+        const Float step = load(scale + lane), per_step = splat(1.0f) / step;
+        const Float first = load(lowest + lane), last = first + splat(steps);
+        Float sum = splat(0.0f);
+        for (int64_t c = 0; c < columns; c++) {
+            const Float value = load(values + c * tile + lane) * per_step;
+            const Float off = value - min(max(round_even(value), first), last);
+            sum = fma(off * off, splat(cost[c]), sum);
+        }
+        store(error + lane, sum * step * step);
+    }
+}

@@ -1,0 +1,26 @@
+"""The best of several grids for each row: by the C++ kernel, by NumPy where it is not built."""
+
+import numpy as np
+
+
+def search_grid_ref(
+    values: np.ndarray, cost: np.ndarray, scale: np.ndarray, lowest: np.ndarray, steps: int
+) -> np.ndarray:
+    """Which of several grids has the least sum of cost * error^2 for each row, the first where several have it.
+
+    values         [N, columns] float32
+    cost           [columns] float32
+    scale, lowest  [trials, N] float32: the grid is scale * n, scale above 0, n whole in lowest..lowest + steps
+    returns        [N] int64, the trial
+    """
+    errors = []
+    for step, first in zip(scale[:, :, None], lowest[:, :, None], strict=True):
+        nearest = step * np.clip(np.rint(values / step), first, first + np.float32(steps))
+        errors.append(np.square(values - nearest) @ cost)
+    return np.argmin(errors, axis=0)
+
+
+try:
+    from cpu_kernels.gptq import gptq_search_grid as search_grid
+except ImportError:
+    search_grid = search_grid_ref

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quant.errors import InputError
-from quant.formats import Format, IntGroupFormat, get_format
+from quant.formats import ActivationFormat, Format, IntGroupFormat, get_format
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,20 @@ CONTAINERS = {
     "gguf": Container(
         vectors="f32",
         holds=lambda fmt: fmt.gguf_type is not None,
-        # As llama.cpp falls back from super-blocks of 256 to blocks of 32. Where a row is no multiple of 32
-        # llama.cpp takes f16 after a K-quant and refuses Q4_0 and Q8_0; here all of them become f16.
-        narrower={"q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"},
+        # As llama.cpp falls back from super-blocks of 256 to blocks of 32, and to f16 where a row is no multiple of 32.
+        narrower={
+            "q2_k": "q4_0",
+            "q3_k": "q4_0",
+            "q4_k": "q5_0",
+            "q5_k": "q5_1",
+            "q6_k": "q8_0",
+            "iq4_xs": "iq4_nl",
+        },
         last_resort="f16",
     ),
     "hf": Container(
         vectors="bf16",
-        holds=lambda fmt: fmt.name in ("f32", "f16", "bf16") or isinstance(fmt, IntGroupFormat),
+        holds=lambda fmt: fmt.name in ("f32", "f16", "bf16") or isinstance(fmt, IntGroupFormat | ActivationFormat),
         narrower={},
         last_resort=None,
     ),

@@ -1,6 +1,7 @@
-"""llama.cpp's mixes: the type that llama-quantize gives each tensor of a dense decoder, without an imatrix."""
+"""llama.cpp's mixes: the type that llama-quantize gives each tensor, with and without an importance matrix."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from quant.formats import get_format
 from quant.models import ModelConfig
@@ -9,38 +10,107 @@ from quant.recipes.roles import Role, place_of
 
 HEAD_FORMAT = "q6_k"  # of every mix but Q8_0
 ODD_HEAD_FORMAT = "q8_0"  # for heads whose rows the mix's default cannot hold
+ROUTER_FORMAT = "f32"  # small, and what it rounds chooses other experts
+EIGHT_EXPERTS_FORMAT = "q8_0"  # of keys and values in models of eight experts, where they are small beside the rest
+BIG_VALUES = {"q3_k": "q5_k", "q4_k": "q5_k"}  # of values in a 70B model, an eighth of the queries
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a mix looks at, beside the role of a tensor.
+
+    calibrated   whether an importance matrix is there
+    """
+
+    layer: int
+    num_layers: int
+    queries_per_kv: int
+    num_experts: int
+    calibrated: bool
+
+    @property
+    def more_bits(self) -> bool:
+        return use_more_bits(self.layer, self.num_layers)
+
+    @property
+    def first_eighth(self) -> bool:
+        return self.layer < self.num_layers // 8
+
+    @property
+    def first_sixteenth(self) -> bool:
+        return self.layer < self.num_layers // 16
+
+    @property
+    def many_queries(self) -> bool:
+        """Whether so many heads share a value that its rows are few."""
+        return self.queries_per_kv >= 4
+
+    @property
+    def eight_experts(self) -> bool:
+        return self.num_experts == 8
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """A role's format where `when` holds; words: how a plan says where that is."""
+
+    role: Role
+    format: str
+    when: Callable[[Site], bool] = lambda site: True
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LlamaMix:
-    """label      llama.cpp's name
-    default    format of every matrix that no other rule names
-    more_bits  role -> format in the layers where errors cost most
-    source     llama.cpp, src/llama-quant.cpp, llama_tensor_get_type_impl
+    """label        llama.cpp's name
+    default      format of every matrix that no other rule names
+    raises       the first that fits gives the format
+    calibrated   whether the statistics of a calibration are at hand, which llama.cpp knows as an imatrix
+    source       llama.cpp, src/llama-quant.cpp, llama_tensor_get_type_impl
     """
 
     label: str
     default: str
-    more_bits: dict[Role, str] = field(default_factory=dict)
+    raises: tuple[Raise, ...] = ()
+    calibrated: bool = False
 
     @property
     def formats(self) -> frozenset[str]:
-        return frozenset({self.default, HEAD_FORMAT, ODD_HEAD_FORMAT, *self.more_bits.values()})
+        own = {self.default, HEAD_FORMAT, ODD_HEAD_FORMAT, ROUTER_FORMAT, *(rule.format for rule in self.raises)}
+        return frozenset(own | {BIG_VALUES[name] for name in own & set(BIG_VALUES)})
 
     def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorPlan:
         place = place_of(name)
-        role, layer = place.role, place.layer
+        role = place.role
+        if role is Role.ROUTER:
+            return TensorPlan(ROUTER_FORMAT, f"preset: {self.label} router of experts")
         if role is Role.HEAD:
             return TensorPlan(self._head_format(row_size), f"preset: {self.label} output")
         if role is Role.EMBEDDING and model.tie_word_embeddings:
             return TensorPlan(self._head_format(row_size), f"preset: {self.label} output (tied to the embedding)")
-        if layer is not None and role in self.more_bits and use_more_bits(layer, model.num_layers):
-            return TensorPlan(self.more_bits[role], f"preset: {self.label} {role.value} of layer {layer} (more bits)")
-        if role is Role.ATTN_V and self.default == "q4_k" and is_llama_70b(model):
-            return TensorPlan(
-                "q5_k", f"preset: {self.label} {role.value}, small beside its 8 query heads in a 70B model"
-            )
-        return TensorPlan(self.default, f"preset: {self.label} default")
+        if place.layer is None:
+            return TensorPlan(self.default, f"preset: {self.label} default")
+        return self._in_layer(role, place.layer, model)
+
+    def _in_layer(self, role: Role, layer: int, model: ModelConfig) -> TensorPlan:
+        site = Site(
+            layer,
+            model.num_layers,
+            model.num_heads // model.num_kv_heads,
+            model.moe.num_experts if model.moe else 1,
+            self.calibrated,
+        )
+        rule = next((rule for rule in self.raises if rule.role is role and rule.when(site)), None)
+        format_name = rule.format if rule else self.default
+        if site.eight_experts and role in (Role.ATTN_K, Role.ATTN_V):
+            return TensorPlan(EIGHT_EXPERTS_FORMAT, f"preset: {self.label} {role.value}, small beside 8 experts")
+        if role is Role.ATTN_V and format_name in BIG_VALUES and is_70b(model):
+            words = f"{role.value}, small beside its 8 query heads in a 70B model"
+            return TensorPlan(BIG_VALUES[format_name], f"preset: {self.label} {words}")
+        if rule is None:
+            return TensorPlan(self.default, f"preset: {self.label} default")
+        where = f" of layer {layer} ({rule.words})" if rule.words else ""
+        return TensorPlan(rule.format, f"preset: {self.label} {role.value}{where}")
 
     def _head_format(self, row_size: int) -> str:
         if self.default == ODD_HEAD_FORMAT or row_size % get_format(self.default).block_size:
@@ -54,6 +124,7 @@ def use_more_bits(layer: int, num_layers: int) -> bool:
     return layer < eighth or layer >= 7 * num_layers // 8 or (layer - eighth) % 3 == 2
 
 
-def is_llama_70b(model: ModelConfig) -> bool:
-    """llama.cpp knows a 70B model by its 80 layers with grouped key-value heads."""
-    return model.num_layers == 80 and model.num_kv_heads != model.num_heads
+def is_70b(model: ModelConfig) -> bool:
+    """llama.cpp knows a 70B model by its 80 layers; a Llama of as many with a key for every query is the 65B."""
+    grouped = model.num_kv_heads != model.num_heads
+    return model.num_layers == 80 and {"llama": grouped, "qwen2": True}.get(model.architecture.gguf_arch, False)

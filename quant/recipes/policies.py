@@ -27,7 +27,9 @@ class Uniform:
 
 @dataclass(frozen=True, slots=True)
 class Linears:
-    """The linears of the decoder layers in one format; embedding and head stay bf16, as in the field's checkpoints."""
+    """The linears of the decoder layers in one format; embedding, head and routers of experts stay bf16, as in the
+    field's checkpoints.
+    """
 
     format: str
 
@@ -36,14 +38,20 @@ class Linears:
         return frozenset({self.format, "bf16"})
 
     def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorPlan:
-        if place_of(name).layer is None:
+        place = place_of(name)
+        if place.layer is None:
             return TensorPlan("bf16", "preset: outside the decoder layers")
+        if place.role is Role.ROUTER:
+            return TensorPlan("bf16", "preset: router of experts")
         return TensorPlan(self.format, f"preset: decoder linear {self.format}")
 
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """Every matrix in one format; an integer format means the decoder's linears alone, and bf16 for the rest."""
+    """Every matrix in one format; an integer format means the decoder's linears alone, and bf16 for the rest.
+
+    The rest is embedding, head and routers of experts.
+    """
 
     format: str
 
@@ -52,7 +60,8 @@ class Default:
         return frozenset({self.format})
 
     def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorPlan:
-        if place_of(name).layer is None and not holds_embedding(self.format):
+        place = place_of(name)
+        if (place.layer is None or place.role is Role.ROUTER) and not holds_embedding(self.format):
             return TensorPlan("bf16", f"default: {self.format} is for decoder linears")
         return TensorPlan(self.format, "default")
 

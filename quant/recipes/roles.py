@@ -1,13 +1,14 @@
 """What a tensor does in its model, read from its canonical name."""
 
-import re
 from dataclasses import dataclass
 from enum import Enum
 
-from quant.models import ARCHITECTURES
+from quant.models import ARCHITECTURES, split_name
 
 
 class Role(Enum):
+    """The values are GGUF's words."""
+
     EMBEDDING = "token_embd"
     HEAD = "output"
     ATTN_Q = "attn_q"
@@ -17,17 +18,26 @@ class Role(Enum):
     FFN_GATE = "ffn_gate"
     FFN_UP = "ffn_up"
     FFN_DOWN = "ffn_down"
+    ROUTER = "ffn_gate_inp"
     OTHER = "other"
+
+
+# Words of other shapes of the same thing: MLA's projection to keys and values counts among the values, as in llama.cpp.
+SAME_ROLE = {"attn_kv_b": Role.ATTN_V} | {
+    f"ffn_{part}_{kind}": Role(f"ffn_{part}") for part in ("gate", "up", "down") for kind in ("exps", "shexp")
+}
 
 
 def _role(gguf_name: str) -> Role:
     """e.g. "blk.{}.attn_q.weight" -> ATTN_Q; OTHER for norms and biases"""
     module, _, kind = gguf_name.rpartition(".")
     word = module.rpartition(".")[2]
-    return next((role for role in Role if role.value == word and kind == "weight"), Role.OTHER)
+    if kind != "weight":
+        return Role.OTHER
+    return SAME_ROLE.get(word) or next((role for role in Role if role.value == word), Role.OTHER)
 
 
-# Canonical name with "{}" for the layer -> role; the values of Role are GGUF's words for the same tensors.
+# Row of the architecture's table -> role
 ROLE_OF_NAME = {row.name: _role(row.gguf_name) for model in ARCHITECTURES.values() for row in model.tensors}
 
 
@@ -41,8 +51,5 @@ class Place:
 
 def place_of(name: str) -> Place:
     """e.g. "model.layers.3.self_attn.v_proj.weight" -> ATTN_V in layer 3"""
-    layer = re.search(r"(?<=\.layers\.)\d+(?=\.)", name)
-    if layer is None:
-        return Place(ROLE_OF_NAME.get(name, Role.OTHER), None)
-    pattern = f"{name[: layer.start()]}{{}}{name[layer.end() :]}"
-    return Place(ROLE_OF_NAME.get(pattern, Role.OTHER), int(layer[0]))
+    row, layer, _ = split_name(name)
+    return Place(ROLE_OF_NAME.get(row, Role.OTHER), layer)

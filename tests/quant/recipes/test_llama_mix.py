@@ -1,100 +1,168 @@
-"""The mixes against llama.cpp's own quantizer: the type of every tensor of small Llamas."""
+"""The mixes against llama.cpp's own quantizer: the type of every tensor of models of many shapes."""
 
-from pathlib import Path
+import re
 
 import gguf
 import numpy as np
 import pytest
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
+from support.llama_quantize import ConfigSource, types_of_llama_quantize, write_shapes
 from support.shape_source import LlamaShape, ShapeSource
 
-from quant.formats import format_of_gguf_type
-from quant.recipes import get_recipe
+from quant.artifacts.gguf_writer import write_gguf
+from quant.formats import FORMATS, format_of_gguf_type
+from quant.models import expected_tensors
 from quant.recipes.llama_mix import use_more_bits
+from quant.recipes.mixes import LABELS, ROWS, mix
+from quant.recipes.recipe import Recipe
 
-FTYPES = {"q4_0": 2, "q8_0": 7, "q4_k_m": 15, "q5_k_m": 17, "q6_k": 18}
+KNOWN = [label for label, default, _ in ROWS if default in FORMATS]
+
+
+def shape(layers: int, heads: tuple[int, int] = (4, 2), hidden: int = 256, ffn: int = 512, **changes) -> dict:
+    return {
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads[0],
+        "num_key_value_heads": heads[1],
+        "hidden_size": hidden,
+        "intermediate_size": ffn,
+        "head_dim": 64,
+    } | changes
+
+
+def moe(layers: int, experts: int, **changes) -> dict:
+    """llama.cpp asks only whether there are 8 experts, so 3 stand for 128."""
+    return shape(layers, **{"num_experts": experts, "num_experts_per_tok": 2, "moe_intermediate_size": 256} | changes)
+
+
+def mla(layers: int, **changes) -> dict:
+    """Sizes of DeepSeek-V2-Lite with fewer experts, whose rows are no multiple of 256."""
+    own = {
+        "q_lora_rank": None,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "n_routed_experts": 3,
+        "num_experts_per_tok": 2,
+        "n_shared_experts": 2,
+        "moe_intermediate_size": 1408,
+        "first_k_dense_replace": 1,
+        "hidden_size": 2048,
+        "intermediate_size": 10944,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+    }
+    return {"num_hidden_layers": layers} | own | changes
+
 
 SHAPES = {
-    "1 layer": LlamaShape(num_layers=1),
-    "4 layers, tied": LlamaShape(num_layers=4, tied=True),
-    "6 layers, MHA": LlamaShape(num_layers=6, kv_heads=4),
-    "6 layers, MQA": LlamaShape(num_layers=6, kv_heads=1),
-    "32 layers, rows of 32": LlamaShape(num_layers=32, hidden=32, ffn=256, heads=4, kv_heads=1, head_dim=8),
-    "fallbacks to blocks of 32": LlamaShape(num_layers=9, hidden=96, ffn=160, heads=3, kv_heads=1, head_dim=32),
-    "fallbacks, tied": LlamaShape(num_layers=2, hidden=96, ffn=512, heads=3, kv_heads=3, head_dim=32, tied=True),
-    "80 layers, GQA (70B)": LlamaShape(num_layers=80, ffn=256, heads=8, kv_heads=1, head_dim=32),
-    "80 layers, MHA (65B)": LlamaShape(num_layers=80, ffn=256, heads=2, kv_heads=2, head_dim=32),
+    "llama, 1 layer": ("llama", shape(1)),
+    "llama, 4 layers, tied": ("llama", shape(4, tie_word_embeddings=True)),
+    "llama, 6 layers, MHA": ("llama", shape(6, (4, 4))),
+    "llama, 8 layers, 4 queries a key": ("llama", shape(8, (4, 1))),
+    "llama, 16 layers (1B)": ("llama", shape(16, (32, 8), 2048, 8192, vocab_size=128256, tie_word_embeddings=True)),
+    "llama, 32 layers (8B)": ("llama", shape(32, (32, 8), 4096, 14336, head_dim=128, vocab_size=128256)),
+    "llama, 32 layers, rows of 32": ("llama", shape(32, (4, 1), 32, 256, head_dim=8)),
+    "llama, 9 layers, rows of 96 and 160": ("llama", shape(9, (3, 1), 96, 160, head_dim=32)),
+    "llama, rows of 96, tied": ("llama", shape(2, (3, 3), 96, 512, head_dim=32, tie_word_embeddings=True)),
+    "llama, rows of 172": ("llama", shape(5, (8, 4), 64, 172, head_dim=8)),
+    "llama, rows of 40": ("llama", shape(3, (5, 5), 40, 256, head_dim=8)),
+    "llama, biases": ("llama", shape(8, attention_bias=True, mlp_bias=True)),
+    "llama, 80 layers, GQA (70B)": ("llama", shape(80, (8, 1))),
+    "llama, 80 layers, MHA (65B)": ("llama", shape(80, (2, 2))),
+    "qwen2, 24 layers (0.5B)": ("qwen2", shape(24, (14, 2), 896, 4864, tie_word_embeddings=True)),
+    "qwen2, 28 layers (7B)": ("qwen2", shape(28, (28, 4), 3584, 18944, head_dim=128)),
+    "qwen2, 80 layers (72B)": ("qwen2", shape(80, (8, 1))),
+    "qwen2, 80 layers, MHA": ("qwen2", shape(80, (2, 2))),
+    "qwen3, 28 layers (0.6B)": ("qwen3", shape(28, (16, 8), 1024, 3072, head_dim=128, tie_word_embeddings=True)),
+    "qwen3, 80 layers": ("qwen3", shape(80, (8, 1))),
+    "qwen3moe, 48 layers (30B-A3B)": (
+        "qwen3moe",
+        moe(48, 3, heads=(32, 4), hidden=2048, ffn=6144, moe_intermediate_size=768, head_dim=128),
+    ),
+    "qwen3moe, 8 experts": ("qwen3moe", moe(9, 8)),
+    "qwen3moe, 8 experts, rows of 96": ("qwen3moe", moe(16, 8, moe_intermediate_size=96)),
+    "qwen3moe, 80 layers of 8 experts": ("qwen3moe", moe(80, 8, heads=(8, 1), moe_intermediate_size=32)),
+    "deepseek2, 27 layers (V2-Lite)": ("deepseek2", mla(27)),
+    "deepseek2, 60 layers (V2)": (
+        "deepseek2",
+        mla(60, q_lora_rank=1536, hidden_size=5120, intermediate_size=12288, moe_intermediate_size=1536),
+    ),
+    "deepseek2, 8 experts": ("deepseek2", mla(5, n_routed_experts=8)),
+    "deepseek2, a latent of 96": ("deepseek2", mla(11, kv_lora_rank=96)),
 }
 
 
-def write_gguf(path: Path, source: ShapeSource) -> dict[str, str]:
-    """A GGUF of zeros of this shape; returns GGUF name -> canonical name."""
-    shape = source.shape
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, shape.num_layers)
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_block_count(shape.num_layers)
-    writer.add_context_length(128)
-    writer.add_embedding_length(shape.hidden)
-    writer.add_feed_forward_length(shape.ffn)
-    writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(shape.kv_heads)
-    writer.add_key_length(shape.head_dim)
-    writer.add_value_length(shape.head_dim)
-    writer.add_rope_dimension_count(shape.head_dim)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_vocab_size(shape.vocab)
-    canonical = {}
-    for name, info in source.tensors.items():
-        gguf_name = names.get_name(name, try_suffixes=(".weight",))
-        canonical[gguf_name] = name
-        dtype = np.float32 if len(info.shape) == 1 else np.float16
-        writer.add_tensor(gguf_name, np.zeros(info.shape, dtype=dtype))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return canonical
+@pytest.fixture(scope="module", autouse=True)
+def backend():
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed").llama_backend_init()
 
 
-@pytest.fixture(scope="module")
-def llama_cpp():
-    library = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
-    library.llama_backend_init()
-    return library
+def planned(label: str, source, *, calibrated: bool = False) -> dict[str, str]:
+    """Canonical name -> format"""
+    recipe = Recipe("x", "gguf", "rtn", mix(label, calibrated=calibrated))
+    return {name: plan.format for name, plan in recipe.plan(source).items()}
 
 
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-def test_types_are_those_of_llama_quantize(shape, llama_cpp, tmp_path):
-    source = ShapeSource(shape)
-    canonical = write_gguf(tmp_path / "in.gguf", source)
-    for recipe, ftype in FTYPES.items():
-        if shape.num_layers == 80 and recipe != "q4_k_m":
-            continue  # the 70B rule lifts q4_k alone, and 80 layers take a while
-        params = llama_cpp.llama_model_quantize_default_params()
-        params.ftype, params.nthread = ftype, 1
-        out = tmp_path / f"{recipe}.gguf"
-        assert llama_cpp.llama_model_quantize(bytes(tmp_path / "in.gguf"), bytes(out), params) == 0
-        theirs = {
-            canonical[tensor.name]: format_of_gguf_type(tensor.tensor_type).name
-            for tensor in gguf.GGUFReader(out).tensors
-        }
-        out.unlink()
-        ours = {name: planned.format for name, planned in get_recipe(recipe).plan(source).items()}
-        assert ours == theirs, recipe
+@pytest.mark.parametrize("kind, changes", SHAPES.values(), ids=SHAPES.keys())
+def test_types_are_those_of_llama_quantize(kind, changes, tmp_path):
+    source = ConfigSource(small_config(kind, **changes))
+    write_shapes(source, tmp_path / "in.gguf")
+    gguf_names = {name: want.gguf_name for name, want in expected_tensors(source.model).items()}
+    for label in KNOWN:
+        for calibrated in (False, True):
+            if label == "Q2_K_S" and not calibrated:
+                continue  # llama.cpp refuses it
+            ours = planned(label, source, calibrated=calibrated)
+            theirs = types_of_llama_quantize(tmp_path / "in.gguf", label, imatrix=calibrated)
+            assert set(theirs) == set(gguf_names.values())
+            assert ours == {name: theirs[gguf_name] for name, gguf_name in gguf_names.items()}, (label, calibrated)
+
+
+def test_a_dry_run_reports_what_a_run_does(tmp_path):
+    import llama_cpp
+
+    config = small_config("qwen3moe", **moe(9, 8, moe_intermediate_size=96))
+    weights = {name: np.zeros_like(weight) for name, weight in random_weights(config).items()}
+    formats = {name: info.format for name, info in ConfigSource(config).tensors.items()}
+    write_gguf(ArraySource(config, weights, formats), tmp_path / "in.gguf", name="x")
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype, params.nthread = int(gguf.LlamaFileType.MOSTLY_Q4_K_M), 1
+    assert llama_cpp.llama_model_quantize(bytes(tmp_path / "in.gguf"), bytes(tmp_path / "out.gguf"), params) == 0
+    tensors = gguf.GGUFReader(tmp_path / "out.gguf").tensors
+    got = {tensor.name: format_of_gguf_type(tensor.tensor_type).name for tensor in tensors}
+    assert got == types_of_llama_quantize(tmp_path / "in.gguf", "Q4_K_M") and len(set(got.values())) > 3
+
+
+@pytest.mark.parametrize("label", KNOWN)
+def test_every_rule_decides_somewhere(label):
+    """No row of the table is dead: each gives its format to some tensor of these shapes."""
+    reasons = set()
+    for name in ("llama, 16 layers (1B)", "llama, 9 layers, rows of 96 and 160", "qwen3moe, 8 experts, rows of 96"):
+        source = ConfigSource(small_config(SHAPES[name][0], **SHAPES[name][1]))
+        for calibrated in (False, True):
+            recipe = Recipe("x", "gguf", "rtn", mix(label, calibrated=calibrated))
+            policy, model = recipe.policy, source.model
+            reasons |= {policy.choose(tensor, 256, model).reason for tensor in source.tensors}
+    for rule in mix(label).raises:
+        layer = r" of layer \d+ \(" + re.escape(rule.words) + r"\)" if rule.words else ""
+        pattern = rf"preset: {label} {rule.role.value}{layer}"
+        assert any(re.fullmatch(pattern, reason) for reason in reasons), rule
 
 
 def test_more_bits_by_hand():
     assert [layer for layer in range(16) if use_more_bits(layer, 16)] == [0, 1, 4, 7, 10, 13, 14, 15]
 
 
-def test_rows_that_llama_cpp_refuses_become_f16():
-    plan = get_recipe("q8_0").plan(ShapeSource(LlamaShape(hidden=64, ffn=172, head_dim=16)))
-    down = plan["model.layers.0.mlp.down_proj.weight"]
-    assert (down.format, down.reason) == ("f16", "fallback: row 172 is no multiple of 32 (q8_0)")
-    assert plan["model.layers.0.mlp.up_proj.weight"].format == "q8_0"
+def test_labels_are_file_types_of_llama_cpp():
+    assert all(f"MOSTLY_{label}" in gguf.LlamaFileType.__members__ for label in LABELS)
 
 
 def test_reasons():
-    plan = get_recipe("q4_k_m").plan(ShapeSource(LlamaShape(tied=True, ffn=96)))
+    recipe = Recipe("x", "gguf", "rtn", mix("Q4_K_M"))
+    plan = recipe.plan(ShapeSource(LlamaShape(tied=True, ffn=96)))
     reason = {name: planned.reason for name, planned in plan.items()}
     assert reason["model.embed_tokens.weight"] == "preset: Q4_K_M output (tied to the embedding)"
     assert reason["model.layers.2.self_attn.v_proj.weight"] == "preset: Q4_K_M attn_v of layer 2 (more bits)"

@@ -9,6 +9,7 @@ import numpy as np
 from cpu_kernels._ext import encode_blocks, encoded_formats
 
 ENCODED_FORMATS: dict[str, tuple[int, int]] = encoded_formats()  # name -> (block_size, block_bytes)
+EFFORTS = ("fast", "best")
 
 
 def encode(
@@ -25,6 +26,8 @@ def encode(
     effort       "fast" or "best"
     isa          implementation by name; None: the best, at most QBENCH_ISA
     returns      [B, block_bytes] uint8
-    raises       ValueError (format, shape, strides, NaN or infinity), TypeError (dtype), RuntimeError (isa)
+    raises       ValueError (format, shape, strides, effort, NaN or infinity), TypeError (dtype), RuntimeError (isa)
     """
+    if effort not in EFFORTS:
+        raise ValueError(f"effort: got {effort!r}, expected one of {', '.join(EFFORTS)}")
     return encode_blocks(format_name, blocks, importance, effort == "best", isa)[0]

@@ -1,0 +1,112 @@
+"""Importance matrices of llama.cpp for one model: read and written under the model's own tensor names.
+
+RoPE's row order does not matter here: importance belongs to a linear's input features.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from quant.artifacts.atomic import atomic_file
+from quant.artifacts.imatrix_file import (
+    CHUNK_TOKENS,
+    ImatrixEntry,
+    ImatrixFile,
+    read_imatrix_file,
+    write_gguf_layout,
+    write_legacy_layout,
+)
+from quant.errors import InputError
+from quant.models import ModelConfig, expected_tensors
+from quant.recipes.roles import Role, place_of
+from quant.source import Source
+
+LEGACY_SUFFIX = ".dat"
+OUTSIDE = ("token_embd.weight", "output.weight")  # a tied head goes by either name
+
+
+def read_imatrix(path: Path, source: Source) -> dict[str, np.ndarray]:
+    """Canonical name of a linear's weight -> importance [K] float32, the mean of its squared inputs.
+
+    An expert that no token reached has ones, as in llama-quantize. Embedding and head: where the file has them.
+    raises   InputError for a file that is none, of another model, or without one of the decoder's linears
+    """
+    file = read_imatrix_file(path)
+    members, found = _members(source), {}
+    for gguf_name, names in members.items():
+        if gguf_name in file.entries:
+            found |= _split(file.entries[gguf_name], names, source, f"{path}: {gguf_name}")
+    strange = next((name for name in file.entries if name not in members and name not in OUTSIDE), None)
+    if strange is not None:
+        raise InputError(f"{path}: {strange} is no tensor of {source.spec}; the matrix is of another model")
+    missing = [name for names in members.values() for name in names if name not in found and _is_linear(name)]
+    if missing:
+        raise InputError(
+            f"{path}: lacks {len(missing)} linears of {source.spec} (first: {missing[0]}); the matrix is of another "
+            "model or incomplete"
+        )
+    return found
+
+
+def write_imatrix(
+    path: Path,
+    importance: Mapping[str, np.ndarray],
+    source: Source,
+    num_tokens: int | Mapping[str, int],
+    datasets: Sequence[str] = (),
+) -> None:
+    """A file that llama-quantize reads: GGUF, or the older layout where the name ends in .dat.
+
+    importance   canonical name -> [K] float32, mean of the squared inputs; experts all or none
+    num_tokens   behind every mean, or by name
+    datasets     what the tokens came from
+    raises       InputError where a stack lacks an expert, or `path` cannot be written
+    """
+    entries = {}
+    for gguf_name, names in _members(source).items():
+        there = [name for name in names if name in importance]
+        if not there:
+            continue
+        if len(there) < len(names):
+            missing = next(name for name in names if name not in importance)
+            raise InputError(f"{path}: {gguf_name} needs the importance of all its experts, {missing} has none")
+        counts = [num_tokens if isinstance(num_tokens, int) else num_tokens[name] for name in names]
+        means = np.stack([np.asarray(importance[name], dtype=np.float32) for name in names])
+        entries[gguf_name] = ImatrixEntry(means, np.array(counts, dtype=np.int64))
+    most = max((int(entry.counts.max()) for entry in entries.values()), default=0)
+    file = ImatrixFile(entries, tuple(datasets), -(-most // CHUNK_TOKENS))
+    with atomic_file(path, replaces=_is_imatrix) as temp:
+        (write_legacy_layout if path.suffix == LEGACY_SUFFIX else write_gguf_layout)(file, temp)
+
+
+def _is_imatrix(path: Path) -> bool:
+    try:
+        return bool(read_imatrix_file(path).entries)
+    except InputError:
+        return False
+
+
+def _members(source: Source) -> dict[str, tuple[str, ...]]:
+    """GGUF name of a matrix -> its canonical name, or its experts' in order"""
+    members: dict[str, tuple[str, ...]] = {}
+    for name, want in expected_tensors(ModelConfig.of(source)).items():
+        if len(want.shape) > 1:
+            members[want.gguf_name] = (*members.get(want.gguf_name, ()), name)
+    return members
+
+
+def _is_linear(name: str) -> bool:
+    """Whether a decoder layer quantizes it."""
+    place = place_of(name)
+    return place.layer is not None and place.role is not Role.ROUTER
+
+
+def _split(entry: ImatrixEntry, names: tuple[str, ...], source: Source, where: str) -> dict[str, np.ndarray]:
+    row_size = source.tensors[names[0]].shape[-1]
+    if entry.means.size != len(names) * row_size:
+        raise InputError(
+            f"{where} has {entry.means.size} values, {source.spec} needs {len(names)} x {row_size}; the matrix is of "
+            "another model"
+        )
+    return dict(zip(names, entry.means.reshape(len(names), row_size), strict=True))

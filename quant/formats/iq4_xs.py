@@ -10,7 +10,7 @@ from quant.formats.k_linear import fit_k_linear
 from quant.formats.linear_fit import Search
 
 SEARCHES = {
-    "fast": Search(IQ4_TARGETS["fast"], num_refits=1),
+    "fast": Search(IQ4_TARGETS["fast"], num_refits=1, num_rounds=1),
     "best": Search(IQ4_TARGETS["best"], num_refits=2, num_rounds=2),
 }
 

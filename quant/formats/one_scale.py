@@ -34,6 +34,9 @@ class OneScaleFormat(GridFormat):
         d, y = fit_blocks(blocks, importance, self.levels, self.searches[effort])
         return self.pack_grid(self._grid(half_bytes(d)), self.levels.nearest(y).astype(np.int8))
 
+    def dequantize_blocks(self, data: np.ndarray) -> np.ndarray:
+        return half_from_bytes(data[:, :2])[:, None] * self.read_codes(data)
+
     def read_grid(self, data: np.ndarray) -> Grid:
         return self._grid(data[:, :2])
 

@@ -10,7 +10,7 @@ from quant.formats.linear_fit import Search, even_targets
 
 LEVELS = WholeLevels(-4, 3)
 SEARCHES = {
-    "fast": Search(even_targets(-4, 1.5, 7)),
+    "fast": Search(even_targets(-4, 1.5, 7), num_rounds=1),
     "best": Search(even_targets(-4, 2, 33), num_refits=1, num_rounds=2),
 }
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from support.ggml import ggml_quantize, needs_ggml
-from support.weights import make_weight, reference_weight
+from support.weights import KINDS, make_weight, reference_weight
 
 from quant.errors import InputError
 from quant.formats import get_format
@@ -14,11 +14,11 @@ from quant.qtensor import QTensor
 NAMES = ["q8_0", "q4_0", "q5_0", "q3_k", "q6_k", "iq4_nl", "iq4_xs"]
 ROUNDED = ["q8_0", "q4_0", "q5_0"]  # by ggml's own rule where there is neither importance nor a search
 GRIDS = ["q8_0", "q4_0", "q5_0", "q3_k", "q6_k"]
-WEIGHTS = {
-    "gauss": lambda: make_weight("gauss"),
-    "student_t4": lambda: make_weight("student_t4"),
-    "reference": reference_weight,
-}
+USUAL = ["gauss", "student_t4", "reference"]
+
+
+def weight_of(kind: str) -> np.ndarray:
+    return reference_weight() if kind == "reference" else make_weight(kind)
 
 
 def importance_of(weight: np.ndarray) -> np.ndarray:
@@ -30,23 +30,35 @@ def error(weight: np.ndarray, qtensor: QTensor, importance: np.ndarray | None = 
     return float(np.sqrt(np.mean(square if importance is None else square * importance)))
 
 
+def error_of_ggml(name: str, weight: np.ndarray, importance: np.ndarray | None) -> float:
+    blocks = ggml_quantize(weight, get_format(name).gguf_type, importance)
+    return error(weight, QTensor(name, weight.shape, {"blocks": blocks}), importance)
+
+
 @needs_ggml
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.parametrize("kind", [*KINDS, "reference"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "importance"])
-def test_error_is_at_most_that_of_ggml_and_less_with_effort(name, kind, weighted):
-    fmt, weight = get_format(name), WEIGHTS[kind]()
+def test_error_is_at_most_that_of_ggml(name, kind, weighted):
+    weight = weight_of(kind)
     importance = importance_of(weight) if weighted else None
-    theirs = error(
-        weight, QTensor(name, weight.shape, {"blocks": ggml_quantize(weight, fmt.gguf_type, importance)}), importance
-    )
-    fast, best = (
+    ours = get_format(name).quantize(weight, importance=importance)
+    assert error(weight, ours, importance) <= error_of_ggml(name, weight, importance)
+
+
+@needs_ggml
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", USUAL)
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "importance"])
+def test_the_best_effort_is_clearly_below_ggml(name, kind, weighted):
+    fmt, weight = get_format(name), weight_of(kind)
+    importance = importance_of(weight) if weighted else None
+    best, fast = (
         error(weight, fmt.quantize(weight, importance=importance, effort=effort), importance)
-        for effort in ("fast", "best")
+        for effort in ("best", "fast")
     )
-    assert fast <= theirs
-    assert best <= 0.99 * theirs
     assert best < fast
+    assert best <= 0.99 * error_of_ggml(name, weight, importance)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -21,7 +21,7 @@ struct IQ4_NL {
 struct IQ4_XS {
     static constexpr int block_size = 256;
     static constexpr int block_bytes = 136;
-    static constexpr Search fast{iq4_low_fast, iq4_high_fast, 1, 0};
+    static constexpr Search fast{iq4_low_fast, iq4_high_fast, 1, 1};
     static constexpr Search best{iq4_low_best, iq4_high_best, 2, 2};
 
     template <bool weighted>

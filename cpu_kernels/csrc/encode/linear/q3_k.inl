@@ -3,7 +3,7 @@
 struct Q3_K {
     static constexpr int block_size = 256;
     static constexpr int block_bytes = 110;
-    static constexpr Search fast{{-4, 1.5, 7}, {}, 0, 0};
+    static constexpr Search fast{{-4, 1.5, 7}, {}, 0, 1};
     static constexpr Search best{{-4, 2, 33}, {}, 1, 2};
     using Levels = WholeLevels<-4, 3>;
 

@@ -11,11 +11,19 @@ IMATRIX_ROWS = tuple(
     (f"imatrix-{label.lower()}", "gguf", "imatrix", mix(label, calibrated=True)) for label in LABELS if label != "Q8_0"
 )
 
-# name, container, method, policy
+# name, container, method, policy, and where it is not the default: options, packing
 ROWS = (
     ("bf16", "hf", "rtn", Uniform("bf16")),
     ("rtn-w8", "hf", "rtn", Linears("w8")),
     ("rtn-w4g128", "hf", "rtn", Linears("w4g128")),
+    ("rtn-w8a8", "hf", "rtn", Linears("w8a8")),
+    ("rtn-w8a8-tensor", "hf", "rtn", Linears("w8a8-wtensor-atensor")),
+    ("smoothquant-w8a8", "hf", "smoothquant", Linears("w8a8")),
+    ("smoothquant-w8a8-o2", "hf", "smoothquant", Linears("w8a8-atensor")),
+    ("smoothquant-w8a8-o3", "hf", "smoothquant", Linears("w8a8-astatic")),
+    ("smoothquant-w8a8-auto", "hf", "smoothquant", Linears("w8a8"), {"alpha": "auto"}),
+    ("llm-int8", "hf", "rtn", Linears("llm-int8"), {}, "bitsandbytes"),
+    ("awq-w4g128", "hf", "awq", Linears("w4g128-asym")),
 )
 
 RECIPES: dict[str, Recipe] = {row[0]: Recipe(*row) for row in ROWS + MIX_ROWS + IMATRIX_ROWS}

@@ -55,6 +55,7 @@ def bench(
         num_heads=model.config.num_heads,
         head_dim=model.config.head_dim,
         kv_bytes_per_token=cache.bytes_per_token,
+        expert_share=model.config.expert_share,
     )
     share = roofline(dict(subject.source.tensors), shape, model.impls, measure_peaks(subject.threads), case, speed)
     return {

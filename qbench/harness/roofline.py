@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qbench.harness.speed_case import SpeedCase
-from quant.models import EMBEDDING, HEAD
+from quant.models import EMBEDDING, HEAD, split_name
 from quant.source import TensorInfo
 
 
@@ -16,6 +16,7 @@ class Shape:
     num_heads: int
     head_dim: int
     kv_bytes_per_token: int  # over all layers
+    expert_share: float = 1.0  # of a layer's routed experts that one token reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,23 @@ def arithmetic_of(impl: str) -> str:
     return "bf16" if impl == "torch-bf16" else "fp32"
 
 
+def read_share(name: str, shape: Shape) -> float:
+    """How much of this tensor a token reads, on average over a layer's experts: all of it, but for routed experts."""
+    _, _, expert = split_name(name)
+    return 1.0 if expert is None else shape.expert_share
+
+
 def decode_bytes(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedCase) -> dict[str, float]:
     """Bytes that one decode step must move, on average over the steps of a repetition, term by term.
 
     Weights count as stored: an implementation that unpacks them into something larger moves more, so its share drops.
+    Of routed experts those count that a token chooses.
     """
-    linears = sum(info.size_bytes for name, info in tensors.items() if name != EMBEDDING and len(info.shape) == 2)
+    linears = sum(
+        info.size_bytes * read_share(name, shape)
+        for name, info in tensors.items()
+        if name != EMBEDDING and len(info.shape) == 2
+    )
     norms = sum(info.size_bytes for info in tensors.values() if len(info.shape) == 1)
     embedding = tensors[EMBEDDING]
     mean_length = case.depth + (case.tg - 1) / 2  # tokens in the cache before a step: depth .. depth + tg - 1
@@ -54,11 +66,11 @@ def decode_bytes(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedCase) 
 def prefill_ops(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedCase) -> dict[str, dict[str, float]]:
     """Operations (a multiply and an add are two) of one prefill: {"linears": {name: ops}, "attention": {...}}.
 
-    linear     2 N K a token; the head only for the last token
+    linear     2 N K a token; an expert's for the tokens that choose it; the head only for the last token
     attention  each query sees depth + its own index + 1 keys: 2 D for q k^T and 2 D for the sum over v, a head
     """
     linears = {
-        name.removesuffix(".weight"): 2.0 * info.shape[0] * info.shape[1] * case.pp
+        name.removesuffix(".weight"): 2.0 * info.shape[0] * info.shape[1] * case.pp * read_share(name, shape)
         for name, info in tensors.items()
         if name not in (EMBEDDING, HEAD) and len(info.shape) == 2
     }

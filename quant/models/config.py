@@ -88,6 +88,11 @@ class ModelConfig:
         """Whether the output head has a tensor of its own."""
         return not self.tie_word_embeddings
 
+    @property
+    def expert_share(self) -> float:
+        """Of a layer's routed experts, how many a token passes through."""
+        return self.moe.num_experts_per_token / self.moe.num_experts if self.moe else 1.0
+
     def layer_kind(self, layer: int) -> str:
         """ "moe" for a layer of routed experts, "dense" for one of a plain feed-forward net"""
         return "moe" if self.moe and layer >= self.moe.num_dense_layers else "dense"

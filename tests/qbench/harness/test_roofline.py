@@ -1,5 +1,7 @@
 """The byte and operation counts against sums written out for one small model."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.close import assert_close
@@ -37,6 +39,17 @@ def test_prefill_counts_a_multiply_and_an_add_for_each_weight_and_key():
     assert ops["linears"]["lm_head"] == 2 * 10 * 8, "logits of the last token alone"
     keys_seen = 8 + 9 + 10
     assert ops["attention"] == dict.fromkeys(("q_k", "p_v"), 2 * 2 * 2 * 4 * keys_seen) == {"q_k": 864, "p_v": 864}
+
+
+def test_of_routed_experts_those_count_that_a_token_chooses():
+    experts = {
+        f"model.layers.0.mlp.experts.{expert}.up_proj.weight": TensorInfo((4, 8), "q8_0", 34) for expert in range(8)
+    }
+    shape = replace(SHAPE, expert_share=2 / 8)
+    plain, routed = (decode_bytes(tensors, shape, CASE) for tensors in (TENSORS, TENSORS | experts))
+    assert routed["linears"] - plain["linears"] == 2 * 34
+    ops = prefill_ops(TENSORS | experts, shape, CASE)["linears"]
+    assert sum(ops[name.removesuffix(".weight")] for name in experts) == 2 * (2 * 4 * 8) * 3
 
 
 def test_shares_are_least_time_over_measured_time():

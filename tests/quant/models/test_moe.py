@@ -12,6 +12,7 @@ def test_qwen3_experts():
     config = ModelConfig.from_hf(small_config("qwen3moe"))
     assert config.moe == MoeConfig(num_experts=8, num_experts_per_token=3, expert_ffn_size=32, norm_topk_prob=True)
     assert [config.layer_kind(layer) for layer in range(2)] == ["moe", "moe"]
+    assert config.expert_share == 3 / 8
 
 
 def test_deepseek_experts():
@@ -44,6 +45,7 @@ def test_yarn_of_latent_attention_is_partly_in_the_softmax(mscale_all_dim, scale
 def test_a_dense_model_has_neither():
     config = ModelConfig.from_hf(small_config("llama"))
     assert (config.moe, config.mla, config.layer_kind(0), config.rope_dim) == (None, None, "dense", config.head_dim)
+    assert config.expert_share == 1
 
 
 @pytest.mark.parametrize(

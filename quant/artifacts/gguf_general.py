@@ -11,9 +11,10 @@ from typing import Any
 import gguf
 
 from quant.artifacts.gguf_name import GGUFName, encoded, name_of_model, size_label
-from quant.models import ModelConfig, split_name
+from quant.models import ModelConfig, expected_tensors, split_name
 from quant.recipes import Recipe
 from quant.recipes.llama_mix import LlamaMix
+from quant.recipes.roles import is_decoder_linear
 from quant.sizes import num_weights
 from quant.source import Source
 
@@ -42,8 +43,13 @@ def file_name(source: Source, recipe: Recipe | None) -> str:
     return str(encoded(identity(source), recipe.name if recipe else max(weights, key=weights.get)))
 
 
-def general_metadata(source: Source, recipe: Recipe | None) -> dict[str, Any]:
-    """The general.* keys of a file: what a GGUF source says of its model, and what its name and size say."""
+def general_metadata(
+    source: Source, recipe: Recipe | None, calibration: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The general.* keys of a file: what a GGUF source says of its model, and what its name and size say.
+
+    calibration   as the manifest describes it; a recipe by importance then has llama.cpp's quantize.imatrix.* too
+    """
     name = identity(source)
     metadata = {
         "general.type": "model",
@@ -56,7 +62,22 @@ def general_metadata(source: Source, recipe: Recipe | None) -> dict[str, Any]:
     }
     if recipe is not None and isinstance(recipe.policy, LlamaMix):
         metadata["general.file_type"] = int(gguf.LlamaFileType[f"MOSTLY_{recipe.policy.label}"])
+    if calibration is not None and recipe is not None and "imatrix" in recipe.make_method().needs:
+        metadata |= _imatrix_keys(source, calibration)
     return {key: value for key, value in metadata.items() if value is not None}
+
+
+def _imatrix_keys(source: Source, calibration: Mapping[str, Any]) -> dict[str, Any]:
+    """As llama-quantize says which matrix it used; a matrix of this very run has no file."""
+    expected = expected_tensors(ModelConfig.of(source))
+    return {
+        "quantize.imatrix.file": calibration.get("imatrix"),
+        "quantize.imatrix.dataset": calibration.get("text"),
+        "quantize.imatrix.entries_count": len(
+            {expected[name].gguf_name for name in expected if is_decoder_linear(name)}
+        ),
+        "quantize.imatrix.chunks_count": calibration.get("samples"),
+    }
 
 
 def _size_label(source: Source) -> str:

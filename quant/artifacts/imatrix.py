@@ -19,7 +19,7 @@ from quant.artifacts.imatrix_file import (
 )
 from quant.errors import InputError
 from quant.models import ModelConfig, expected_tensors
-from quant.recipes.roles import Role, place_of
+from quant.recipes.roles import is_decoder_linear
 from quant.source import Source
 
 LEGACY_SUFFIX = ".dat"
@@ -40,7 +40,7 @@ def read_imatrix(path: Path, source: Source) -> dict[str, np.ndarray]:
     strange = next((name for name in file.entries if name not in members and name not in OUTSIDE), None)
     if strange is not None:
         raise InputError(f"{path}: {strange} is no tensor of {source.spec}; the matrix is of another model")
-    missing = [name for names in members.values() for name in names if name not in found and _is_linear(name)]
+    missing = [name for names in members.values() for name in names if name not in found and is_decoder_linear(name)]
     if missing:
         raise InputError(
             f"{path}: lacks {len(missing)} linears of {source.spec} (first: {missing[0]}); the matrix is of another "
@@ -94,12 +94,6 @@ def _members(source: Source) -> dict[str, tuple[str, ...]]:
         if len(want.shape) > 1:
             members[want.gguf_name] = (*members.get(want.gguf_name, ()), name)
     return members
-
-
-def _is_linear(name: str) -> bool:
-    """Whether a decoder layer quantizes it."""
-    place = place_of(name)
-    return place.layer is not None and place.role is not Role.ROUTER
 
 
 def _split(entry: ImatrixEntry, names: tuple[str, ...], source: Source, where: str) -> dict[str, np.ndarray]:

@@ -99,7 +99,7 @@ def _write_gguf(
     source = F32Vectors(source)
     # Asked for before `out` is written: it may be the original's own file.
     origin = {"spec": original.spec, "fingerprint": original.fingerprint()}
-    metadata = general_metadata(original, recipe)
+    metadata = general_metadata(original, recipe, None if stage is None else stage.notes["calibration"])
     hashes = gguf_writer.write_gguf(
         source,
         out,

@@ -10,6 +10,12 @@ MIX_ROWS = tuple((label.lower(), "gguf", "rtn", mix(label)) for label in LABELS 
 IMATRIX_ROWS = tuple(
     (f"imatrix-{label.lower()}", "gguf", "imatrix", mix(label, calibrated=True)) for label in LABELS if label != "Q8_0"
 )
+# Error feedback needs evenly spaced levels, which IQ4 has not; at 8 bits there is little to feed back.
+GPTQ_ROWS = tuple(
+    (f"gptq-{label.lower()}", "gguf", "gptq", mix(label, calibrated=True))
+    for label in LABELS
+    if label not in ("IQ4_NL", "IQ4_XS", "Q8_0")
+)
 
 # name, container, method, policy, and where it is not the default: options, packing
 ROWS = (
@@ -26,4 +32,4 @@ ROWS = (
     ("awq-w4g128", "hf", "awq", Linears("w4g128-asym")),
 )
 
-RECIPES: dict[str, Recipe] = {row[0]: Recipe(*row) for row in ROWS + MIX_ROWS + IMATRIX_ROWS}
+RECIPES: dict[str, Recipe] = {row[0]: Recipe(*row) for row in ROWS + MIX_ROWS + IMATRIX_ROWS + GPTQ_ROWS}

@@ -39,6 +39,7 @@ def _role(gguf_name: str) -> Role:
 
 # Row of the architecture's table -> role
 ROLE_OF_NAME = {row.name: _role(row.gguf_name) for model in ARCHITECTURES.values() for row in model.tensors}
+MATRICES = {row.name for model in ARCHITECTURES.values() for row in model.tensors if len(row.shape) > 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +54,9 @@ def place_of(name: str) -> Place:
     """e.g. "model.layers.3.self_attn.v_proj.weight" -> ATTN_V in layer 3"""
     row, layer, _ = split_name(name)
     return Place(ROLE_OF_NAME.get(row, Role.OTHER), layer)
+
+
+def is_decoder_linear(name: str) -> bool:
+    """Whether it is the weight of a linear in a decoder layer, which a method quantizes; a router of experts is not."""
+    row, layer, _ = split_name(name)
+    return layer is not None and row in MATRICES and ROLE_OF_NAME[row] is not Role.ROUTER

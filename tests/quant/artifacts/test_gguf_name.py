@@ -9,7 +9,7 @@ from support.array_source import ArraySource
 from support.memory_source import MemorySource
 
 from quant.artifacts import GGUFSource, write_artifact
-from quant.artifacts.gguf_general import identity
+from quant.artifacts.gguf_general import general_metadata, identity
 from quant.artifacts.gguf_name import GGUFName, encoded, name_of_model, parse_name, size_label
 from quant.errors import InputError
 from quant.recipes import get_recipe
@@ -128,6 +128,19 @@ def test_general_keys(tmp_path):
         "general.quantization_version": 2,
         "general.quantized_by": "qbench",
     }
+
+
+@pytest.mark.parametrize("recipe, expected", [("imatrix-q4_k_m", True), ("gptq-q4_k_m", False), ("q4_k_m", False)])
+def test_a_matrix_that_was_used_is_told(recipe, expected):
+    calibration = {"text": "stories.txt", "samples": 7, "imatrix": None}
+    metadata = general_metadata(MemorySource(), get_recipe(recipe), calibration)
+    told = {key: value for key, value in metadata.items() if key.startswith("quantize.")}
+    keys = {
+        "quantize.imatrix.dataset": "stories.txt",
+        "quantize.imatrix.entries_count": 14,
+        "quantize.imatrix.chunks_count": 7,
+    }
+    assert told == (keys if expected else {})
 
 
 def test_what_a_file_says_of_its_model_goes_on(tmp_path):

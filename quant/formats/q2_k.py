@@ -8,6 +8,8 @@ from quant.formats.half import half_bytes, half_from_bytes
 from quant.formats.k_affine import KAffineSearch, KAffineShape, quantize_k_affine
 
 SHAPE = KAffineShape(qmax=3, sub_size=16, scale_max=15)
+# With 4 codes it matters which weights are clipped: without shifts the RMSE on Gaussian weights is 1.9 % higher. What
+# "best" still finds is 0.1 %.
 SEARCHES = {
     "fast": KAffineSearch(Trials(-0.6, 0.4, num_extra=7, num_shifts=3, num_refits=2), windows=((1, 1),)),
     "best": KAffineSearch(Trials(-0.6, 0.2, num_extra=14, num_shifts=3, num_refits=3), windows=((2, 2), (2, 2))),

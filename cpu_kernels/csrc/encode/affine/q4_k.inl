@@ -22,7 +22,7 @@ struct Q45K {
     static constexpr int block_size = 256;
     static constexpr int block_bytes = bits == 4 ? 144 : 176;
     static constexpr KAffineSearch fast{{-3.0, 1.0, 8, 3, 2}, 1, {{1, 1}}};
-    static constexpr KAffineSearch best{{-3.0, 1.0, 8, 3, 2}, 2, {{3, 4}, {3, 4}}};
+    static constexpr KAffineSearch best{{-3.0, 1.0, 8, 3, 2}, 2, {{4, 8}, {2, 4}}};
 
     template <bool weighted>
     static void encode(const Float* x, const Float* w, bool longer, Int* words) {

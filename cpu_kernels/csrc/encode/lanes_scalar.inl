@@ -33,7 +33,8 @@ inline Mask operator&(Mask a, Mask b) { return {a.v && b.v}; }
 inline Mask operator|(Mask a, Mask b) { return {a.v || b.v}; }
 inline bool any(Mask a) { return a.v; }
 inline Float select(Mask m, Float yes, Float no) { return m.v ? yes : no; }
-inline Int select(Mask m, Int yes, Int no) { return m.v ? yes : no; }
+// Without a branch: it would be mispredicted every other time.
+inline Int select(Mask m, Int yes, Int no) { return {no.v ^ ((no.v ^ yes.v) & (0u - static_cast<uint32_t>(m.v)))}; }
 
 inline Int to_int(Float a) { return {static_cast<uint32_t>(static_cast<int32_t>(a.v))}; }
 inline Float to_float(Int a) { return {static_cast<float>(static_cast<int32_t>(a.v))}; }

@@ -80,11 +80,11 @@ struct Q8_0 {
         const Float d = min(absmax / splat(127.0f), splat(65504.0f));
         const Float inverse_d = inverse(d);
         for (int i = 0; i < 32; i++) {
-            const Float scaled = clamp(x[i] * inverse_d, -127.0f, 127.0f), magnitude = abs(scaled);
-            const Int whole = to_int(magnitude);
-            const Mask up = magnitude - to_float(whole) >= splat(0.5f);
-            const Int rounded = whole + select(up, splat_int(1), splat_int(0));
-            q[i] = select(scaled < splat(0.0f), splat_int(0) - rounded, rounded) & splat_int(255);
+            const Float scaled = clamp(x[i] * inverse_d, -127.0f, 127.0f);
+            const Int whole = to_int(scaled), one = splat_int(1), none = splat_int(0);
+            const Float rest = scaled - to_float(whole);
+            const Int up = select(rest >= splat(0.5f), one, none), down = select(rest <= splat(-0.5f), one, none);
+            q[i] = (whole + up - down) & splat_int(255);
         }
         return stored_half(d);
     }

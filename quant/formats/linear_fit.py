@@ -26,9 +26,9 @@ class Search:
     num_rounds: int = 0
 
 
-def even_targets(lowest: float, reach: float, count: int) -> tuple[float, ...]:
-    """`count` targets evenly spaced over lowest +- reach; spacings are meant to be exact in binary."""
-    return tuple(lowest - reach + 2 * reach * i / (count - 1) for i in range(count))
+def even_targets(centre: float, reach: float, count: int) -> tuple[float, ...]:
+    """`count` targets evenly spaced over centre +- reach."""
+    return tuple(centre - reach + 2 * reach * i / (count - 1) for i in range(count))
 
 
 @dataclass(frozen=True, slots=True)

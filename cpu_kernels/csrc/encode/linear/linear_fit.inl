@@ -1,12 +1,12 @@
 // Least squares of one scale for a run of weights: quant/formats/linear_fit.py.
 
-// `count` levels evenly spaced over lowest +- reach.
+// `count` targets evenly spaced over centre +- reach.
 struct Targets {
-    double lowest, reach;
+    double centre, reach;
     int count;
 
     constexpr float operator[](int i) const {
-        return static_cast<float>(lowest - reach + 2 * reach * i / (count - 1));
+        return static_cast<float>(centre - reach + 2 * reach * i / (count - 1));
     }
 };
 

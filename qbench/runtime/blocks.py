@@ -11,7 +11,7 @@ from qbench.runtime.llama import Attention, Block, FeedForward
 from qbench.runtime.moe import ExpertFeedForward
 from qbench.runtime.norm import RMSNorm
 from quant.formats import dequantize
-from quant.models import ModelConfig, expected_tensors
+from quant.models import ModelConfig, row_names, split_name
 from quant.qtensor import QTensor
 
 
@@ -27,7 +27,7 @@ class BlockBuilder:
         self.impl = impl
         self.impls: dict[str, str] = {}
         self.weight_bytes = 0
-        self._expected = expected_tensors(config)
+        self._rows = row_names(config)
 
     def block(self, layer: int) -> Block:
         prefix = f"model.layers.{layer}"
@@ -41,8 +41,10 @@ class BlockBuilder:
 
     def attention(self, layer: int, prefix: str) -> Attention:
         qkv = self.linears(*(f"{prefix}.{name}_proj" for name in "qkv"))
-        norms = [self.norm(name) if self._has(name) else None for name in (f"{prefix}.q_norm", f"{prefix}.k_norm")]
-        return Attention(self.config, layer, qkv, self.linears(f"{prefix}.o_proj"), *norms)
+        output = self.linears(f"{prefix}.o_proj")
+        if not self._has(f"{prefix}.q_norm.weight"):
+            return Attention(self.config, layer, qkv, output)
+        return Attention(self.config, layer, qkv, output, self.norm(f"{prefix}.q_norm"), self.norm(f"{prefix}.k_norm"))
 
     def latent_attention(self, layer: int, prefix: str) -> LatentAttention:
         has_plain_q = self.config.mla.has_plain_q
@@ -66,7 +68,7 @@ class BlockBuilder:
 
     def linears(self, *names: str) -> FusedLinears:
         qtensors = [self.read(f"{name}.weight") for name in names]
-        biases = [self.vector(f"{name}.bias") if f"{name}.bias" in self._expected else None for name in names]
+        biases = [self.vector(f"{name}.bias") if self._has(f"{name}.bias") else None for name in names]
         return self.fused_tensors(names, qtensors, biases)
 
     def fused_tensors(
@@ -86,5 +88,5 @@ class BlockBuilder:
     def vector(self, name: str) -> Tensor:
         return as_tensor(dequantize(self.read(name)))
 
-    def _has(self, module: str) -> bool:
-        return f"{module}.weight" in self._expected
+    def _has(self, name: str) -> bool:
+        return split_name(name)[0] in self._rows

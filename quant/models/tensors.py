@@ -30,16 +30,19 @@ class ExpectedTensor:
 
 def expected_tensors(config: ModelConfig) -> dict[str, ExpectedTensor]:
     """Canonical name -> what the model must have under it, in file order; a layer's experts one after another."""
-    return {
-        row.name.format(layer, expert): ExpectedTensor(
-            row.gguf_name.format(layer),
-            tuple(_field(config, size) for size in row.shape),
-            _field(config, row.heads) if row.heads else 0,
-            expert,
-        )
-        for row, layer in _rows(config)
-        for expert in (range(_field(config, row.experts)) if row.experts else (None,))
-    }
+    expected = {}
+    for row, layer in _rows(config):
+        shape = tuple(_field(config, size) for size in row.shape)
+        heads = _field(config, row.heads) if row.heads else 0
+        gguf_name = row.gguf_name.format(layer)
+        for expert in range(_field(config, row.experts)) if row.experts else (None,):
+            expected[row.name.format(layer, expert)] = ExpectedTensor(gguf_name, shape, heads, expert)
+    return expected
+
+
+def row_names(config: ModelConfig) -> frozenset[str]:
+    """The rows of the table that the config has, by the names that `split_name` gives."""
+    return frozenset(row.name for row in _rows_of(config))
 
 
 def split_name(name: str) -> tuple[str, int | None, int | None]:
@@ -58,11 +61,14 @@ def is_leftover(name: str) -> bool:
 
 def _rows(config: ModelConfig) -> Iterator[tuple[TensorRow, int]]:
     """Each row of the table that the config has; those of a layer for all layers, a layer at a time."""
-    rows_it_has = [row for row in config.architecture.tensors if row.only_if is None or _field(config, row.only_if)]
-    for of_layer, group in groupby(rows_it_has, key=lambda row: "{}" in row.name):
+    for of_layer, group in groupby(_rows_of(config), key=lambda row: "{}" in row.name):
         rows = list(group)
         for layer in range(config.num_layers if of_layer else 1):
             yield from ((row, layer) for row in rows if row.layers in (None, config.layer_kind(layer)))
+
+
+def _rows_of(config: ModelConfig) -> list[TensorRow]:
+    return [row for row in config.architecture.tensors if row.only_if is None or _field(config, row.only_if)]
 
 
 def _field(config: ModelConfig, path: str):

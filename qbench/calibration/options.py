@@ -8,6 +8,10 @@ from quant.errors import InputError
 SAMPLES = 128
 LENGTH = 512  # as llama.cpp's imatrix tool; a GPTQ Hessian of 65k tokens has far more rows than a layer has features
 MODELS = ("quantized", "original")
+# Texts that no file holds, see `qbench.calibration.texts`.
+GENERATED = "generated"
+RANDOM = "random"
+HUB = "hf:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +43,8 @@ class CalibrationOptions:
                 raise InputError(f"calibration: {name} is {value}, expected {least} or more")
         if self.on not in MODELS:
             raise InputError(f"calibration: on is {self.on!r}, expected one of {', '.join(MODELS)}")
+
+
+def is_file_spec(text: str) -> bool:
+    """Whether a spec of a text is a path."""
+    return text not in (GENERATED, RANDOM) and not text.startswith(HUB)

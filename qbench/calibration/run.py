@@ -1,20 +1,29 @@
 """From a source, a recipe and what a user says of calibration to a quantized model."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.windows import calibration_tokens
+from qbench.harness.commit import QUANTIZING, code_hash
 from qbench.runtime.streamed import StreamedDecoder
+from quant.artifacts.file_bytes import sha256_file
+from quant.artifacts.imatrix import read_imatrix
+from quant.calibration.from_imatrix import ImatrixStatistics
 from quant.calibration.live import LiveStatistics
+from quant.calibration.saved import SavedStatistics
+from quant.calibration.stats_file import EVERYTHING, StatsFile, write_stats
+from quant.calibration.tokens import CalibrationTokens
+from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.quantize import QuantizedSource, describe_recipe, needs_calibration
 from quant.recipes import Recipe
 from quant.source import Source
 from quant.stage import open_stage
-from quant.streaming import quantize_layers
+from quant.streaming import Statistics, quantize_layers
 
 Progress = Callable[[int, int, str], None]
 
@@ -41,31 +50,62 @@ def quantized_model(
     if not needs_calibration(recipe, plan):
         yield QuantizedSource(source, recipe)
         return
-    calibration = calibration_tokens(source, options)
-    described = {**calibration.describe(), "on": options.on, "min_expert_tokens": options.min_expert_tokens}
-    key = stage_key(source, describe_recipe(recipe, plan), described)
-    with open_stage(folder, key, resume=resume) as stage:
-        stage.notes["calibration"] = described
+    basis = choose_basis(source, options, describe_recipe(recipe, plan))
+    with open_stage(folder, {**basis.about, "code": code_hash(QUANTIZING)}, resume=resume) as stage:
+        stage.notes["calibration"] = basis.about["calibration"]
+        statistics = basis.statistics(source, options, folder, threads)
+        quantized = quantize_layers(source, recipe, statistics, stage, progress)
+        if isinstance(statistics, SavedStatistics):
+            write_stats(options.stats, folder, stage.num_done, basis.stats_about)
+        yield quantized
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a model is calibrated by: windows of text, or a file of statistics.
+
+    about    {model, recipe, calibration}: everything but the code that decides the bytes
+    tokens   None for an importance matrix
+    """
+
+    about: dict[str, Any]
+    tokens: CalibrationTokens | None
+
+    @property
+    def stats_about(self) -> dict[str, Any]:
+        """What of it decides the statistics: a recipe changes those that are taken behind quantized layers."""
+        on_original = self.about["calibration"].get("on") == "original"
+        return {key: value for key, value in self.about.items() if key != "recipe" or not on_original}
+
+    def statistics(self, source: Source, options: CalibrationOptions, folder: Path, threads: int) -> Statistics:
+        if self.tokens is None:
+            return ImatrixStatistics(read_imatrix(options.imatrix, source))
+        if options.stats is not None and options.stats.exists():
+            file = StatsFile(options.stats)
+            file.check(self.stats_about)
+            return file
         config = ModelConfig.of(source)
-        statistics = LiveStatistics(
+        live = LiveStatistics(
             StreamedDecoder(config),
             config,
-            calibration,
+            self.tokens,
             folder,
             on_quantized=options.on == "quantized",
             min_expert_tokens=options.min_expert_tokens,
             num_threads=threads,
         )
-        yield quantize_layers(source, recipe, statistics, stage, progress)
+        return live if options.stats is None else SavedStatistics(live, folder, EVERYTHING)
 
 
-def stage_key(source: Source, recipe: str, calibration: dict[str, Any]) -> dict[str, Any]:
-    """Everything that decides the bytes of the quantized layers, the code included."""
-    from qbench.harness.commit import QUANTIZING, code_hash
-
-    return {
-        "model": source.fingerprint(),
-        "recipe": recipe,
-        "calibration": calibration,
-        "version": code_hash(QUANTIZING),
-    }
+def choose_basis(source: Source, options: CalibrationOptions, recipe: str) -> Basis:
+    """recipe: as `describe_recipe` tells it"""
+    if options.imatrix is None:
+        tokens = calibration_tokens(source, options)
+        described = tokens.describe() | {"on": options.on, "min_expert_tokens": options.min_expert_tokens}
+    elif options.stats is not None:
+        raise InputError("--imatrix and --stats both hold statistics; give one of them")
+    else:
+        tokens = None
+        described: Mapping[str, Any] = {"imatrix": str(options.imatrix), "sha256": sha256_file(options.imatrix)}
+    about = {"model": source.fingerprint(), "recipe": recipe, "calibration": dict(described)}
+    return Basis(about, tokens)

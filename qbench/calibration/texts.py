@@ -17,14 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from qbench.calibration.options import GENERATED, HUB, RANDOM
 from qbench.runtime.tokenizer import Tokenizer
 from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.source import Source
-
-GENERATED = "generated"
-RANDOM = "random"
-HUB = "hf:"
 
 Tokens = Iterator[np.ndarray]  # runs of token ids [n] int64, which follow each other in the text
 

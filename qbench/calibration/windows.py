@@ -5,8 +5,8 @@ from random import Random
 
 import numpy as np
 
-from qbench.calibration.options import LENGTH, CalibrationOptions
-from qbench.calibration.texts import GENERATED, RANDOM, Tokens, default_text, read_tokens
+from qbench.calibration.options import GENERATED, LENGTH, RANDOM, CalibrationOptions, is_file_spec
+from qbench.calibration.texts import Tokens, default_text, read_tokens
 from quant.artifacts.file_bytes import sha256_file
 from quant.calibration.tokens import CalibrationTokens
 from quant.errors import InputError
@@ -35,7 +35,7 @@ def calibration_tokens(source: Source, options: CalibrationOptions) -> Calibrati
     chosen = sorted(Random(options.seed).sample(range(num_windows), min(options.samples, num_windows)))
     windows = tokens[: num_windows * length].reshape(num_windows, length)[chosen]
     origin = {"text": text, "asked_samples": options.samples, "seed": options.seed}
-    if Path(text).is_file():
+    if is_file_spec(text):
         origin["text_sha256"] = sha256_file(Path(text))
     return CalibrationTokens(windows, origin)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 # The code that an artifact's bytes come from.
-QUANTIZING = ("quant", "qbench/sources", "qbench/reference")
+QUANTIZING = ("quant", "cpu_kernels", "qbench/calibration", "qbench/runtime", "qbench/sources", "qbench/reference")
 # What a measurement depends on; the command line and the reports only show it.
-MEASURING = (*QUANTIZING, "cpu_kernels", "gpu_kernels", "qbench/harness", "qbench/runtime")
+MEASURING = (*QUANTIZING, "gpu_kernels", "qbench/harness")
 CODE_SUFFIXES = (".py", ".cpp", ".h")
 
 

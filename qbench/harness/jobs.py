@@ -1,9 +1,12 @@
 """The jobs of a sweep, each a function of plain JSON values that runs in a worker of its own."""
 
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
+from qbench.harness.machine import available_cores
+from qbench.harness.memory import peak_rss_bytes
 from qbench.harness.quality import Progress
 from quant.errors import InputError
 from quant.source import Source
@@ -55,16 +58,38 @@ def reference(
     return {"cached": True}
 
 
-def quantize(model: str, fingerprint: str, recipe: str, folder: str, progress: Progress) -> dict[str, Any]:
-    """Write the artifact of one recipe into `folder`. returns {file: its name there, code: which wrote it}"""
+def quantize(
+    model: str,
+    fingerprint: str,
+    recipe: str,
+    calibration: dict[str, Any],
+    threads: int | None,
+    folder: str,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Write the artifact of one recipe into `folder`.
+
+    calibration   fields of CalibrationOptions
+    returns       {file: its name there, code: which wrote it, quantize_seconds, quantize_peak_rss_bytes}
+    """
+    from qbench.calibration.options import CalibrationOptions
+    from qbench.calibration.write import write_quantized
     from qbench.harness.commit import QUANTIZING, code_hash
-    from quant.artifacts import write_artifact
+    from qbench.runtime import set_threads
     from quant.recipes import get_recipe
 
-    plan = get_recipe(recipe)
+    plan, threads = get_recipe(recipe), threads or available_cores()
     path = Path(folder) / ("model.gguf" if plan.container == "gguf" else "model")
-    write_artifact(open_unchanged(model, fingerprint), path, recipe=plan, progress=progress)
-    return {"file": path.name, "code": code_hash(QUANTIZING)}
+    source = open_unchanged(model, fingerprint)
+    set_threads(threads)
+    start = time.perf_counter()
+    write_quantized(source, path, plan, CalibrationOptions(**calibration), threads=threads, progress=progress)
+    return {
+        "file": path.name,
+        "code": code_hash(QUANTIZING),
+        "quantize_seconds": time.perf_counter() - start,
+        "quantize_peak_rss_bytes": peak_rss_bytes(),
+    }
 
 
 def measure(

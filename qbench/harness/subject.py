@@ -42,19 +42,24 @@ class Subject:
 def open_subject(
     spec: str, recipe: str | None = None, threads: int | None = None, progress: Progress | None = None
 ) -> Subject:
-    """raises InputError for a spec or recipe that is unknown, and for a number of threads that cannot run"""
+    """The model, and where a recipe is given quantized by it now, calibrated by default where its method needs that.
+
+    raises   InputError for a spec or recipe that is unknown, and for a number of threads that cannot run
+    """
     from qbench.sources import open_source
 
     check_threads(threads)
+    threads = threads or available_cores()
     source = open_source(spec)
     if recipe is not None:
-        from quant.quantize import QuantizedSource
+        from qbench.calibration.options import CalibrationOptions
+        from qbench.calibration.temporary import open_quantized
         from quant.recipes import get_recipe
 
-        source = QuantizedSource(source, get_recipe(recipe))
+        source = open_quantized(source, get_recipe(recipe), CalibrationOptions(), threads=threads, progress=progress)
     if progress is not None:
         source = WatchedSource(source, progress)
-    return Subject(spec, recipe, source, threads or available_cores())
+    return Subject(spec, recipe, source, threads)
 
 
 def summarize_impls(impls: dict[str, str]) -> dict[str, int]:

@@ -3,10 +3,11 @@
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from qbench.calibration.options import SAMPLES, is_file_spec
 from qbench.harness.speed_case import SpeedCase
 from qbench.threads import check_threads
 from quant.errors import InputError
@@ -22,6 +23,16 @@ class EvalSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CalibrationSettings:
+    """What recipes that need it are calibrated on, as `qbench quantize` takes it."""
+
+    text: str | None = None  # a file, from the suite's folder; None: what fits the model
+    samples: int = SAMPLES
+    length: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Suite:
     """Every recipe of every model is one case; `eval` and `bench` say what is measured of each."""
 
@@ -31,6 +42,7 @@ class Suite:
     description: str = ""
     eval: EvalSettings | None = None
     bench: SpeedCase | None = None
+    calibration: CalibrationSettings | None = None  # None: the defaults
     threads: int | None = None  # None: every core that this process may use
 
     def __post_init__(self) -> None:
@@ -49,8 +61,8 @@ class Suite:
 
 # key -> (types, what a reader is told)
 LISTS = {"models", "recipes"}
-COUNTS = {"pp", "tg", "depth", "repetitions", "max_windows", "threads"}
-SECTIONS = {"eval": EvalSettings, "bench": SpeedCase}
+COUNTS = {"pp", "tg", "depth", "repetitions", "max_windows", "threads", "samples", "length", "seed"}
+SECTIONS = {"eval": EvalSettings, "bench": SpeedCase, "calibration": CalibrationSettings}
 
 
 def load_suite(path: str | Path) -> Suite:
@@ -68,9 +80,10 @@ def build_suite(document: Any, where: str, folder: Path) -> Suite:
     for section, kind in SECTIONS.items():
         if values.get(section) is not None:
             values[section] = kind(**_values(values[section], kind, f"{where}: {section}"))
-    settings = values.get("eval")
-    if settings is not None and settings.text is not None:
-        values["eval"] = EvalSettings(str(folder / settings.text), settings.max_windows)
+    for section in ("eval", "calibration"):
+        settings = values.get(section)
+        if settings is not None and settings.text is not None and is_file_spec(settings.text):
+            values[section] = replace(settings, text=str(folder / settings.text))
     values["recipes"] = tuple(_located(recipe, folder) for recipe in values.get("recipes", ()))
     missing = [name for name in ("name", "models", "recipes") if name not in document]
     if missing:

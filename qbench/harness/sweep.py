@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from qbench.calibration.options import is_file_spec
 from qbench.harness.commit import QUANTIZING, code_hash, code_version
 from qbench.harness.job_runner import WORKER, JobFailed, run_job
 from qbench.harness.machine import available_cores, machine
@@ -153,12 +154,20 @@ class _Sweep:
             "batch": 1,
             "eval": self.evaluated(),
             "bench": self.settings("bench"),
+            **({"calibration": self.calibration()} if self.suite.calibration else {}),
         }
 
     def evaluated(self) -> dict[str, Any] | None:
         """The settings of `eval`, and which text lies at the path: the code makes the one that has no path."""
         settings = self.settings("eval")
         if settings is None or settings["text"] is None:
+            return settings
+        return settings | {"text_sha256": sha256_file(Path(settings["text"]))}
+
+    def calibration(self) -> dict[str, Any] | None:
+        """The settings of `calibration`, and which text lies at the path."""
+        settings = self.settings("calibration")
+        if settings is None or settings["text"] is None or not is_file_spec(settings["text"]):
             return settings
         return settings | {"text_sha256": sha256_file(Path(settings["text"]))}
 
@@ -179,15 +188,27 @@ class _Sweep:
             raise self.reference
 
     def measure(self, model: str, fingerprint: str, recipe: str, event: tuple) -> dict[str, Any]:
-        artifact = self.artifact(model, fingerprint, recipe, event)
+        made = self.artifact(model, fingerprint, recipe, event)
+        artifact = made["artifact"]
         job = {"job": "measure", "artifact": str(artifact), "model": model, "logits": str(self.temporary)}
         settings = {"eval": self.settings("eval"), "bench": self.settings("bench"), "threads": self.suite.threads}
         metrics = self.job(job | settings, "measure", event)
-        return metrics | {"model": model, "recipe": recipe, "artifact": str(artifact.relative_to(self.out_dir))}
+        cost = {key: value for key, value in made.items() if key.startswith("quantize_")}
+        named = {"model": model, "recipe": recipe, "artifact": str(artifact.relative_to(self.out_dir))}
+        return metrics | cost | named
 
-    def artifact(self, model: str, fingerprint: str, recipe: str, event: tuple) -> Path:
-        """The recipe's file, written unless the one there has the same model, recipe and quantizing code."""
-        stamp = {"fingerprint": fingerprint, "recipe": recipe, "code": code_hash(QUANTIZING)} | recipe_file(recipe)
+    def artifact(self, model: str, fingerprint: str, recipe: str, event: tuple) -> dict[str, Any]:
+        """The recipe's file, written unless the one there has the same model, recipe, calibration and quantizing code.
+
+        returns   {artifact: its path, quantize_seconds, ...} as the job that wrote it told
+        """
+        calibration = self.calibration()
+        stamp = {
+            "fingerprint": fingerprint,
+            "recipe": recipe,
+            "calibration": calibration,
+            "code": code_hash(QUANTIZING),
+        } | recipe_file(recipe)
         slug = re.sub(r"[^A-Za-z0-9.+-]+", "_", f"{model}-{recipe}").strip("_")
         folder = self.out_dir / "artifacts" / slug
         made = _read_stamp(folder / STAMP)
@@ -199,6 +220,8 @@ class _Sweep:
                 "model": model,
                 "fingerprint": fingerprint,
                 "recipe": recipe,
+                "calibration": self.settings("calibration") or {},
+                "threads": self.suite.threads,
                 "folder": str(fresh),
             }
             made = stamp | self.job(job, "quantize", event)
@@ -206,7 +229,7 @@ class _Sweep:
             if folder.exists():
                 os.rename(folder, self.temporary / f"{slug}.old")  # a kill leaves the old one whole or gone
             os.rename(fresh, folder)
-        return folder / made["file"]
+        return made | {"artifact": folder / made["file"]}
 
     def job(self, job: dict[str, Any], stage: str = "", event: tuple | None = None) -> dict[str, Any]:
         def progress(*state) -> None:

@@ -10,14 +10,14 @@ import numpy as np
 class InputStats:
     """Statistics of X [num_tokens, K], the rows that reached a linear. Linears that share an input share one object.
 
-    absmax       [K] float32, max |X_j|
+    absmax       [K] float32, max |X_j|; None where only importance is known
     sum_squares  [K] float32, sum of X_j^2; over num_tokens it is llama.cpp's importance
     hessian      [K, K] float32, X^T X; None where nothing asked for it
     sample       [S, K] float32, rows of X spread evenly over the calibration text; None where nothing asked for them
     """
 
     num_tokens: int
-    absmax: np.ndarray
+    absmax: np.ndarray | None
     sum_squares: np.ndarray
     hessian: np.ndarray | None = None
     sample: np.ndarray | None = None

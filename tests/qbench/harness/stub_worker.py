@@ -26,13 +26,13 @@ def reference(model: str, folder: str, **settings) -> dict:
     return {"cached": False}
 
 
-def quantize(model: str, fingerprint: str, recipe: str, folder: str) -> dict:
+def quantize(model: str, recipe: str, folder: str, **settings) -> dict:
     with open(Path(folder) / "model.gguf", "w") as file:
         file.write("first half ")
         file.flush()
         time.sleep(PAUSE_S)
         file.write(f"second half of {recipe}")
-    return {"file": "model.gguf"}
+    return {"file": "model.gguf", "quantize_seconds": 1.5}
 
 
 def measure(artifact: str, model: str, **settings) -> dict:

@@ -120,6 +120,7 @@ def worker(job: dict) -> SimpleNamespace:
 def test_worker_quantizes_and_measures(tmp_path):
     fingerprint = worker({"job": "describe", "model": "rand:tiny"}).messages[-1]["result"]["fingerprint"]
     job = {"job": "quantize", "model": "rand:tiny", "recipe": "q8_0", "folder": str(tmp_path)}
+    job |= {"calibration": {}, "threads": 1}
     changed = worker({**job, "fingerprint": "0" * 64})
     assert changed.status == 1 and "changed while the sweep ran" in changed.messages[-1]["error"]
     quantized = worker({**job, "fingerprint": fingerprint})

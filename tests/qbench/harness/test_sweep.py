@@ -17,6 +17,7 @@ from qbench.harness.speed_case import SpeedCase
 from qbench.harness.suite import EvalSettings, Suite
 from qbench.harness.sweep import run_sweep
 from quant.errors import InputError
+from quant.recipes import RECIPES
 
 HERE = Path(__file__).parent
 STUB = (sys.executable, str(HERE / "stub_worker.py"))
@@ -54,6 +55,7 @@ def test_every_case_becomes_a_row_and_a_second_run_has_nothing_to_do(tmp_path):
     assert rows(tmp_path) == [(m, r, "ok") for m in ("rand:tiny", "rand:other") for r in ("bf16", "q8_0")]
     assert [event.index for event in events if event.kind == "done"] == [0, 1, 2, 3]
     assert {"reference", "quantize", "measure"} == {event.stage for event in events if event.kind == "progress"}
+    assert {r["metrics"]["quantize_seconds"] for r in read_records(tmp_path / "records.jsonl")} == {1.5}
     again = sweep(tmp_path, "bf16", "q8_0")
     assert (again.measured, again.skipped, again.failed) == (0, 4, 0) and len(rows(tmp_path)) == 4
 
@@ -63,7 +65,9 @@ def test_a_new_recipe_adds_only_its_own_rows(tmp_path):
     assert sweep(tmp_path, "bf16", "q4_0").measured == 2
 
 
-def test_a_crash_or_an_error_is_that_rows_and_is_tried_again(tmp_path):
+def test_a_crash_or_an_error_is_that_rows_and_is_tried_again(tmp_path, monkeypatch):
+    for recipe in ("crash", "refuse"):  # what the stub does follows from the name
+        monkeypatch.setitem(RECIPES, recipe, RECIPES["q8_0"])
     result = sweep(tmp_path, "crash", "refuse", "q8_0")
     assert (result.measured, result.failed) == (2, 4)
     errors = {r["case"]["recipe"]: r["error"] for r in read_records(tmp_path / "records.jsonl")}

@@ -1,0 +1,38 @@
+"""ImatrixStatistics: an importance matrix of llama.cpp in the place of a run of the model."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from quant.calibration.stats import InputStats, LayerStats
+from quant.calibration.stats_file import Names, Needs
+from quant.qtensor import QTensor
+
+
+class ImatrixStatistics:
+    """importance   canonical name of a weight -> [K] float32, the mean of its squared inputs
+
+    A method that needs more than an importance ends in an InputError, as does a KV format with calibrated scales.
+    """
+
+    def __init__(self, importance: Mapping[str, np.ndarray]) -> None:
+        self.importance = importance
+
+    def begin(self, tensors: Mapping[str, QTensor]) -> None:
+        pass
+
+    def layer(self, index: int, tensors: Mapping[str, QTensor], needs: Needs) -> LayerStats:
+        return self._of(tuple(tensors))
+
+    def advance(self, index: int, quantized: Mapping[str, QTensor]) -> None:
+        pass
+
+    def done(self, index: int) -> None:
+        pass
+
+    def head(self, norm: QTensor, names: Names, needs: Needs) -> LayerStats:
+        return self._of(names)
+
+    def _of(self, names: Names) -> LayerStats:
+        there = [name for name in names if name in self.importance]
+        return LayerStats({name: InputStats(1, None, self.importance[name]) for name in there})

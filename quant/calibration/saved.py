@@ -1,0 +1,41 @@
+"""SavedStatistics: what another source of statistics gives, and a copy of it on the disk."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from quant.calibration.live import LiveStatistics
+from quant.calibration.stats import LayerStats
+from quant.calibration.stats_file import Names, Needs, write_part
+from quant.qtensor import QTensor
+
+
+class SavedStatistics:
+    """`live`, with a part file in `folder` for every layer.
+
+    keep   what is collected besides what the recipe's methods need
+    """
+
+    def __init__(self, live: LiveStatistics, folder: Path, keep: frozenset[str]) -> None:
+        self.live = live
+        self.folder = folder
+        self.keep = keep
+
+    def begin(self, tensors: Mapping[str, QTensor]) -> None:
+        self.live.begin(tensors)
+
+    def layer(self, index: int, tensors: Mapping[str, QTensor], needs: Needs) -> LayerStats:
+        return self._saved(index, self.live.layer(index, tensors, lambda names: needs(names) | self.keep))
+
+    def advance(self, index: int, quantized: Mapping[str, QTensor]) -> None:
+        self.live.advance(index, quantized)
+
+    def done(self, index: int) -> None:
+        self.live.done(index)
+
+    def head(self, norm: QTensor, names: Names, needs: Needs) -> LayerStats:
+        stats = self.live.head(norm, names, lambda names: needs(names) | self.keep)
+        return self._saved(self.live.config.num_layers, stats)
+
+    def _saved(self, index: int, stats: LayerStats) -> LayerStats:
+        write_part(self.folder, index, stats)
+        return stats

@@ -1,0 +1,162 @@
+"""Statistics on disk: a part for each decoder layer while a run goes on, one file for all of them afterwards.
+
+The file is safetensors. Its tensor "about" holds JSON as bytes: what was calibrated, and for each layer the groups of
+weights that share an input. The statistics of group G of layer L are `L.G.absmax`, `L.G.sum_squares`, `L.G.hessian`
+and `L.G.sample`; the ranges of keys and values are `L.k_absmax` and `L.v_absmax`. Layer num_layers is the head.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from quant.artifacts.atomic import atomic_file
+from quant.artifacts.safetensors_writer import Entry, safetensors_writer
+from quant.calibration.coverage import FIELD_OF
+from quant.calibration.stats import InputStats, KVStats, LayerStats
+from quant.errors import InputError
+from quant.qtensor import QTensor
+
+SCHEMA = 1
+ABOUT = "about"
+PART = "stats-{}.safetensors"
+FIELDS = tuple(FIELD_OF.values())
+EVERYTHING = frozenset(FIELD_OF)
+ONE_FILE = 1 << 62  # bytes: never split
+
+Names = tuple[str, ...]
+Needs = Callable[[Names], frozenset[str]]
+
+
+def write_part(folder: Path, index: int, stats: LayerStats) -> None:
+    groups, arrays = [], {}
+    for number, (names, inputs) in enumerate(_groups(stats)):
+        groups.append({"names": names, "num_tokens": inputs.num_tokens})
+        fields = {field: getattr(inputs, field) for field in FIELDS}
+        arrays |= {f"{index}.{number}.{field}": array for field, array in fields.items() if array is not None}
+    if stats.kv is not None:
+        arrays |= {f"{index}.k_absmax": stats.kv.k_absmax, f"{index}.v_absmax": stats.kv.v_absmax}
+    extra = {str(expert): count for expert, count in stats.extra_tokens.items()}
+    arrays[ABOUT] = _as_bytes({"groups": groups, "extra_tokens": extra})
+    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / PART.format(index))
+
+
+def write_stats(path: Path, folder: Path, num_parts: int, about: Mapping[str, Any]) -> None:
+    """One file of the parts in `folder`; a tensor at a time.
+
+    about    what was calibrated: a file is read again only where this is equal
+    raises   InputError where the file cannot be written
+    """
+    parts = [safe_open(folder / PART.format(index), "np") for index in range(num_parts)]
+    layers = [_from_bytes(part.get_tensor(ABOUT)) for part in parts]
+    head = _as_bytes({"schema": SCHEMA, **about, "layers": layers})
+    names = [[name for name in part.keys() if name != ABOUT] for part in parts]
+    entries = [_entry(part, name) for part, own in zip(parts, names, strict=True) for name in own]
+    with atomic_file(path, replaces=is_stats_file, needed_bytes=sum(entry.size_bytes for entry in entries)) as temp:
+        joined = folder / "stats"
+        joined.mkdir(exist_ok=True)
+        with safetensors_writer(joined, [[Entry(ABOUT, "U8", head.shape), *entries]], ONE_FILE) as writer:
+            writer.write(ABOUT, head)
+            for part, own in zip(parts, names, strict=True):
+                for name in own:
+                    writer.write(name, part.get_tensor(name))
+        shutil.move(joined / "model.safetensors", temp)
+
+
+class StatsFile:
+    """`quant.streaming.Statistics` from a file, or from the parts of a run that is not over.
+
+    raises   InputError for a file that is no such file
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = safe_open(path, "np")
+            self.about: dict[str, Any] = _from_bytes(self._file.get_tensor(ABOUT))
+            self._layers = self.about.pop("layers")
+            schema = self.about.pop("schema")
+        except (SafetensorError, OSError, KeyError, ValueError) as error:
+            raise InputError(f"{path}: no file of calibration statistics; write to another name") from error
+        if schema != SCHEMA:
+            raise InputError(f"{path}: statistics of schema {schema}, expected {SCHEMA}; calibrate again")
+
+    def check(self, about: Mapping[str, Any]) -> None:
+        """raises InputError unless the file is of this model and calibration"""
+        wanted = json.loads(json.dumps(about))
+        unlike = [name for name in {**wanted, **self.about} if wanted.get(name) != self.about.get(name)]
+        if unlike:
+            raise InputError(
+                f"{self.path} holds statistics of another {', '.join(unlike)}; remove it or write to another name"
+                + (
+                    " (--calibrate-on original makes statistics that serve every recipe)"
+                    if unlike == ["recipe"]
+                    else ""
+                )
+            )
+
+    def begin(self, tensors: Mapping[str, QTensor]) -> None:
+        pass
+
+    def layer(self, index: int, tensors: Mapping[str, QTensor], needs: Needs) -> LayerStats:
+        return self._read(index, needs)
+
+    def advance(self, index: int, quantized: Mapping[str, QTensor]) -> None:
+        pass
+
+    def done(self, index: int) -> None:
+        pass
+
+    def head(self, norm: QTensor, names: Names, needs: Needs) -> LayerStats:
+        return self._read(len(self._layers) - 1, needs)
+
+    def _read(self, index: int, needs: Needs) -> LayerStats:
+        row, there = self._layers[index], set(self._file.keys())
+        inputs: dict[str, InputStats] = {}
+        for number, group in enumerate(row["groups"]):
+            names = tuple(group["names"])
+            wanted = {"absmax", "sum_squares", *(FIELD_OF[need] for need in needs(names))}
+            keys = {field: f"{index}.{number}.{field}" for field in FIELDS}
+            arrays = {
+                field: self._file.get_tensor(key) if field in wanted and key in there else None
+                for field, key in keys.items()
+            }
+            inputs |= dict.fromkeys(names, InputStats(group["num_tokens"], **arrays))
+        kv = None
+        if f"{index}.k_absmax" in there:
+            kv = KVStats(*(self._file.get_tensor(f"{index}.{each}_absmax") for each in "kv"))
+        return LayerStats(inputs, kv, {int(expert): count for expert, count in row["extra_tokens"].items()})
+
+
+def is_stats_file(path: Path) -> bool:
+    try:
+        StatsFile(path)
+    except InputError:
+        return False
+    return True
+
+
+def _groups(stats: LayerStats) -> list[tuple[list[str], InputStats]]:
+    """Names of the weights that share an input, with its statistics."""
+    groups: dict[int, tuple[list[str], InputStats]] = {}
+    for name, inputs in stats.inputs.items():
+        groups.setdefault(id(inputs), ([], inputs))[0].append(name)
+    return list(groups.values())
+
+
+def _entry(part: Any, name: str) -> Entry:
+    piece = part.get_slice(name)
+    return Entry(name, piece.get_dtype(), tuple(piece.get_shape()))
+
+
+def _as_bytes(value: Any) -> np.ndarray:
+    return np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)
+
+
+def _from_bytes(array: np.ndarray) -> dict[str, Any]:
+    return json.loads(array.tobytes())

@@ -34,5 +34,7 @@ def get_recipe(spec: str | Path) -> Recipe:
 
 
 def _nearest(name: str) -> str:
-    close = difflib.get_close_matches(name.lower(), RECIPES, n=1)
+    """A recipe of this format by a method, for formats that need one; else the name that looks most like it."""
+    name = name.lower()
+    close = [known for known in RECIPES if known.endswith(f"-{name}")] or difflib.get_close_matches(name, RECIPES, n=1)
     return f", did you mean {close[0]!r}?" if close else ""

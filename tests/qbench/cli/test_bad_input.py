@@ -18,12 +18,14 @@ from quant.recipes import RECIPES
         pytest.param(["eval", "ref:lama"], ["ref:lama", "ref:llama"], id="unknown reference model"),
         pytest.param(["bench", "rand:huge"], ["'huge'", "llama-3.2-1b"], id="unknown shape"),
         pytest.param(
-            ["quantize", "ref:llama", "--recipe", "q4_k_n", "-o", "x.gguf"], ["q4_k_n", "'q4_k_m'"], id="unknown recipe"
+            ["quantize", "ref:llama", "--recipe", "q4_k_mm", "-o", "x.gguf"],
+            ["q4_k_mm", "'q4_k_m'"],
+            id="unknown recipe",
         ),
         pytest.param(
-            ["quantize", "ref:llama", "--recipe", "q8_0+kv-int4", "-o", "x.gguf"],
-            ["kv-int4"],
-            id="unsupported KV suffix",
+            ["quantize", "ref:llama", "--recipe", "q8_0+kv-int9", "-o", "x.gguf"],
+            ["kv-int9", "+kv-int8"],
+            id="unknown KV suffix",
         ),
         pytest.param(["quantize", "ref:llama", "--recipe", "q8_0"], ["-o"], id="no output"),
         pytest.param(

@@ -48,9 +48,7 @@ def test_container_that_cannot_hold_a_recipe(name, container):
 
 def test_row_without_fallback_names_tensor_row_and_format():
     source = ShapeSource(LlamaShape(ffn=172))
-    message = (
-        r"^model\.layers\.0\.mlp\.down_proj\.weight: w4g128 needs rows of a multiple of 128 weights, got 172; in"
-    )
+    message = r"^model\.layers\.0\.mlp\.down_proj\.weight: w4g128 needs rows of a multiple of 128 weights, got 172; in"
     with pytest.raises(InputError, match=message) as caught:
         get_recipe("rtn-w4g128").plan(source)
     assert "\n" not in str(caught.value)
@@ -62,6 +60,7 @@ def test_row_without_fallback_names_tensor_row_and_format():
     [
         pytest.param("q4_km", "unknown recipe 'q4_km', did you mean 'q4_k_m'[?]; known are bf16, ", id="near"),
         pytest.param("Q8_0", "did you mean 'q8_0'[?]", id="case"),
+        pytest.param("q2_k_s", "did you mean 'imatrix-q2_k_s'[?]", id="needs a calibration"),
         pytest.param("xyzzy", "unknown recipe 'xyzzy'; known are bf16, rtn-w8,", id="far"),
         pytest.param("q8_0+kv-int9", r"unknown KV suffix '\+kv-int9'; known are \+kv-fp8", id="kv unknown"),
         pytest.param("q8_0+", r"unknown KV suffix '\+'", id="kv empty"),

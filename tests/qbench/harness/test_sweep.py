@@ -17,7 +17,7 @@ from qbench.harness.speed_case import SpeedCase
 from qbench.harness.suite import EvalSettings, Suite
 from qbench.harness.sweep import run_sweep
 from quant.errors import InputError
-from quant.recipes import RECIPES
+from quant.recipes import RECIPES as PRESETS
 
 HERE = Path(__file__).parent
 STUB = (sys.executable, str(HERE / "stub_worker.py"))
@@ -67,7 +67,7 @@ def test_a_new_recipe_adds_only_its_own_rows(tmp_path):
 
 def test_a_crash_or_an_error_is_that_rows_and_is_tried_again(tmp_path, monkeypatch):
     for recipe in ("crash", "refuse"):  # what the stub does follows from the name
-        monkeypatch.setitem(RECIPES, recipe, RECIPES["q8_0"])
+        monkeypatch.setitem(PRESETS, recipe, PRESETS["q8_0"])
     result = sweep(tmp_path, "crash", "refuse", "q8_0")
     assert (result.measured, result.failed) == (2, 4)
     errors = {r["case"]["recipe"]: r["error"] for r in read_records(tmp_path / "records.jsonl")}

@@ -84,7 +84,8 @@ class Gptq(Method):
         quantized: dict[str, QTensor] = {}
         shared: dict[tuple[int, int], Solved] = {}
         solver = make_solver(self.device)
-        for name in sorted(layer.weights, key=lambda name: id(stats.get(name))):
+        first_of = {id(stats.get(name)): index for index, name in reversed(list(enumerate(layer.weights)))}
+        for name in sorted(layer.weights, key=lambda name: first_of[id(stats.get(name))]):
             try:
                 quantized[name] = self._quantize(name, layer, stats, solver, shared)
             except InputError as error:

@@ -29,6 +29,12 @@ ROWS = (
     ("smoothquant-w8a8-o3", "hf", "smoothquant", Linears("w8a8-astatic")),
     ("smoothquant-w8a8-auto", "hf", "smoothquant", Linears("w8a8"), {"alpha": "auto"}),
     ("llm-int8", "hf", "rtn", Linears("llm-int8"), {}, "bitsandbytes"),
+    ("llm-int8-outliers", "hf", "llm-int8", Linears("llm-int8"), {}, "bitsandbytes"),
+    ("gptq-w8", "hf", "gptq", Linears("w8"), {}, "gptq"),
+    ("gptq-w4g128", "hf", "gptq", Linears("w4g128"), {}, "gptq"),
+    ("gptq-w4g128-act", "hf", "gptq", Linears("w4g128"), {"act_order": True}, "gptq"),
+    ("gptq-w3g128", "hf", "gptq", Linears("w3g128"), {}, "gptq"),
+    ("gptq-w2g64", "hf", "gptq", Linears("w2g64"), {}, "gptq"),
     ("awq-w4g128", "hf", "awq", Linears("w4g128-asym")),
 )
 

@@ -8,7 +8,7 @@ from qbench.runtime.arrays import as_tensor
 from qbench.runtime.int8_product import PRODUCTS, int8_product_name
 from quant.formats import Int8Format, get_format
 from quant.formats.int8 import QMAX, QMIN, SMALLEST_SCALE
-from quant.formats.llm_int8 import OUTLIER_THRESHOLD, PER_CODE
+from quant.formats.llm_int8 import NO_FEATURES, OUTLIER_THRESHOLD, PER_CODE
 from quant.qtensor import QTensor
 
 # The factor by which bitsandbytes turns the integer sums into floats, its digits included; 1 / 127**2.
@@ -59,13 +59,18 @@ class Int8Linear:
 class LlmInt8Linear:
     """Int8 for features below the threshold in all tokens of the call, float32 for the others, and their sum.
 
+    Features that calibration knew as outliers are among the others always, with float16 weights of their own.
+
     source   Dettmers et al. 2022, arXiv:2208.07339, eq. 8; the order of roundings is that of bitsandbytes
     """
 
     def __init__(self, qtensor: QTensor, product: str | None = None) -> None:
         self.weight = as_tensor(qtensor.parts["weight"])  # [N, K] int8
         self.weight_absmax = as_tensor(qtensor.parts["SCB"])  # [N]
-        self.size_bytes = self.weight.nbytes + self.weight_absmax.nbytes
+        self.known = as_tensor(qtensor.shared.get("outlier_features", NO_FEATURES)).long()  # [F]
+        no_weight = np.empty((qtensor.shape[0], 0), dtype=np.float16)
+        self.outlier_weight = as_tensor(qtensor.parts.get("outlier_weight", no_weight))  # [N, F] float16
+        self.size_bytes = qtensor.size_bytes
         product = product or int8_product_name()
         self.product = PRODUCTS[product]
         self.name = f"torch-llm-int8[{product}]"
@@ -73,18 +78,23 @@ class LlmInt8Linear:
     def __call__(self, x: Tensor) -> Tensor:
         tokens = x.reshape(-1, x.shape[-1])  # [M, K]
         half = tokens.half().float()
+        half[:, self.known] = 0
         outliers = half.abs() >= OUTLIER_THRESHOLD  # [M, K]
-        features = outliers.any(0).nonzero()[:, 0]  # [F]
+        features = outliers.any(0).nonzero()[:, 0]  # those of this call, beside the known
         inliers = half.masked_fill_(outliers, 0)
         absmax = inliers.abs().amax(1, keepdim=True)  # [M, 1]
         q = (inliers * (127 / absmax)).round_().nan_to_num_(nan=0).to(torch.int8)  # 127 / 0 = inf, and 0 inf = NaN
         q[:, features] = 0
         y = self.product(q, self.weight) * (absmax * self.weight_absmax) * PER_PRODUCT  # [M, N]
         if len(features):
-            weight = self.weight[:, features].float() * self.weight_absmax[:, None] * float(PER_CODE)  # [N, F]
+            weight = self.weight[:, features].float() * self.weight_absmax[:, None] * float(PER_CODE)  # [N, features]
             y.addmm_(tokens[:, features], weight.T)
+        if len(self.known):
+            y.addmm_(tokens[:, self.known], self.outlier_weight.float().T)
         return y.view(*x.shape[:-1], -1)
 
     def rows(self, index: np.ndarray) -> Tensor:
         some = torch.from_numpy(index)
-        return self.weight[some].float() * self.weight_absmax[some, None] * float(PER_CODE)
+        weight = self.weight[some].float() * self.weight_absmax[some, None] * float(PER_CODE)  # [n, K]
+        weight[:, self.known] = self.outlier_weight[some].float()
+        return weight

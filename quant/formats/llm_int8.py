@@ -12,15 +12,21 @@ from quant.qtensor import QTensor
 OUTLIER_THRESHOLD = 6.0  # the paper's, at which all of a large model's outlier features are caught (section 3.2)
 QMAX = np.float32(127)
 PER_CODE = np.float32(1 / 127)  # bitsandbytes multiplies by the rounded reciprocal
+NO_FEATURES = np.empty(0, dtype=np.int32)
 
 
 class LlmInt8Format(ActivationFormat):
     """weight = q * SCB / 127, one SCB (absmax) per channel, as bitsandbytes stores it.
 
-    parts   weight   [N, K] int8
-            SCB      [N] float32, absmax of each row
+    parts   weight             [N, K] int8
+            SCB                [N] float32     absmax of each row
+            outlier_weight     [N, F] float16  the weights of outlier features, where calibration found some
+    shared  outlier_features   [F] int32       which those are: they meet no int8, whatever a call's inputs are
 
-    Weights and the activations' int8 part are rounded to float16 first, as bitsandbytes does; the codes are its own.
+    Outliers that a call brings besides meet the int8 weights' values, as all do in bitsandbytes, which has no other
+    weights. Where an outlier feature's weights are small beside their rows' those have few digits: hence the paper's
+    float16 ones, for which the features must be known beforehand. Weights and the activations' int8 part are rounded
+    to float16 first; without outlier_weight, codes and outputs are those of bitsandbytes.
     source  Dettmers et al. 2022, LLM.int8(), arXiv:2208.07339, sections 3.1 (vector-wise) and 3.2 (decomposition)
     """
 
@@ -32,6 +38,7 @@ class LlmInt8Format(ActivationFormat):
         return 8.0
 
     def size_bytes(self, shape: tuple[int, ...]) -> int:
+        """Bytes without outlier features; each adds 2 N + 4, which only its QTensor can know."""
         self.check_shape(shape)
         return shape[0] * (shape[1] + 4)
 
@@ -44,12 +51,26 @@ class LlmInt8Format(ActivationFormat):
         q, absmax = absmax_codes(half)
         return QTensor(self.name, weight.shape, {"weight": q, "SCB": absmax})
 
+    def with_outliers(self, qtensor: QTensor, weight: np.ndarray, features: np.ndarray) -> QTensor:
+        """The tensor of `weight` [N, K] with what it has in float16 for `features` [F] int32, ascending."""
+        if not len(features):
+            return qtensor
+        parts = {**qtensor.parts, "outlier_weight": weight[:, features].astype(np.float16)}
+        return QTensor(qtensor.format, qtensor.shape, parts, {"outlier_features": features.astype(np.int32)})
+
     def dequantize_ref(self, qtensor: QTensor) -> np.ndarray:
         self.check_shape(qtensor.shape)
-        return qtensor.parts["weight"].astype(np.float32) * qtensor.parts["SCB"][:, None] * PER_CODE
+        weight = qtensor.parts["weight"].astype(np.float32) * qtensor.parts["SCB"][:, None] * PER_CODE
+        if "outlier_features" in qtensor.shared:
+            weight[:, qtensor.shared["outlier_features"]] = qtensor.parts["outlier_weight"]
+        return weight
 
     def fake_quantize_input(self, x: np.ndarray, shared: Mapping[str, np.ndarray]) -> np.ndarray:
-        outlier, inliers = split_outliers(x)
+        known = shared.get("outlier_features", NO_FEATURES)
+        inliers = x.copy()
+        inliers[:, known] = 0
+        outlier, inliers = split_outliers(inliers)
+        outlier[known] = True
         q, absmax = absmax_codes(inliers)
         return np.where(outlier, x, q.astype(np.float32) * absmax[:, None] * PER_CODE)
 

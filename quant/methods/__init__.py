@@ -9,12 +9,13 @@ from quant.methods.awq import Awq
 from quant.methods.base import Layer, Method
 from quant.methods.gptq import Gptq
 from quant.methods.imatrix import Imatrix
+from quant.methods.llm_int8 import LlmInt8
 from quant.methods.rtn import Rtn
 from quant.methods.smoothquant import SmoothQuant
 
 __all__ = ["METHODS", "Layer", "Method", "Rtn", "make_method"]
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (Rtn, Imatrix, SmoothQuant, Awq, Gptq)}
+METHODS: dict[str, type[Method]] = {method.name: method for method in (Rtn, Imatrix, SmoothQuant, Awq, LlmInt8, Gptq)}
 
 
 def make_method(name: str, options: Mapping[str, Any]) -> Method:

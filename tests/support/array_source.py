@@ -33,7 +33,7 @@ class ArraySource:
 
     @property
     def tensors(self) -> dict[str, TensorInfo]:
-        return {name: TensorInfo(q.shape, q.format, q.size_bytes) for name, q in self._qtensors.items()}
+        return {name: TensorInfo.of(q) for name, q in self._qtensors.items()}
 
     def read(self, name: str) -> QTensor:
         return self._qtensors[name]

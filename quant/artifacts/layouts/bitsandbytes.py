@@ -4,9 +4,16 @@ part            shape
 weight          [N, K] int8
 SCB             [N] float32       absmax of each row
 weight_format   [] uint8          0: rows as they are, the one order that is still written
+
+and where calibration found outlier features (method llm-int8), which bitsandbytes itself leaves unread:
+
+outlier_weight    [N, F] float16  their weights
+outlier_features  [F] int32
 """
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +24,7 @@ from quant.formats import Format, get_format
 from quant.formats.llm_int8 import OUTLIER_THRESHOLD, LlmInt8Format
 from quant.models import HEAD
 from quant.qtensor import QTensor
-from quant.source import TensorInfo
+from quant.source import SharedInfo, TensorInfo
 
 ROW_ORDER = 0
 
@@ -64,14 +71,18 @@ class BitsandbytesLayout(Layout):
         return dict(self._config)
 
     def parts(self, info: TensorInfo) -> tuple[Part, ...]:
-        return (
+        parts = [
             Part("weight", "I8", info.shape),
             Part("SCB", "F32", info.shape[:1]),
             Part("weight_format", "U8", ()),
-        )
+        ]
+        for shared in info.shared:
+            parts.append(Part("outlier_weight", "F16", (info.shape[0], *shared.shape)))
+            parts.append(Part("outlier_features", "I32", shared.shape))
+        return tuple(parts)
 
     def pack(self, qtensor: QTensor) -> dict[str, np.ndarray]:
-        return {**qtensor.parts, "weight_format": np.array(ROW_ORDER, dtype=np.uint8)}
+        return {**qtensor.parts, **qtensor.shared, "weight_format": np.array(ROW_ORDER, dtype=np.uint8)}
 
     def info(self, module: StoredModule, shape: tuple[int, ...]) -> TensorInfo | None:
         if "SCB" not in module.parts:
@@ -79,10 +90,27 @@ class BitsandbytesLayout(Layout):
         fmt = LlmInt8Format()
         module.check_matrix(fmt, shape)
         info = tensor_info(fmt, shape)
+        if "outlier_features" in module.parts:
+            features = SharedInfo("outlier_features", module.parts["outlier_features"].shape, "int32")
+            info = tensor_info(fmt, shape, (features,))
+            info = replace(info, size_bytes=info.size_bytes + 2 * shape[0] * math.prod(features.shape))
         module.check(self.parts(info))
+        _check_features(module, shape[1])
         if module.read("weight_format") != ROW_ORDER:
             raise InputError(f"{module.folder}: {module.name} has its weight in a GPU's order; save it by rows")
         return info
 
     def unpack(self, module: StoredModule, info: TensorInfo) -> QTensor:
-        return QTensor(info.format, info.shape, {part: module.read(part) for part in ("weight", "SCB")})
+        parts = {part: module.read(part) for part in ("weight", "SCB", "outlier_weight") if part in module.parts}
+        return QTensor(
+            info.format, info.shape, parts, {shared.name: module.read(shared.name) for shared in info.shared}
+        )
+
+
+def _check_features(module: StoredModule, row_size: int) -> None:
+    if "outlier_features" in module.parts:
+        features = module.read("outlier_features")
+        if not ((features >= 0) & (features < row_size)).all():
+            raise InputError(
+                f"{module.folder}: '{module.name}.outlier_features' names features outside 0..{row_size - 1}"
+            )

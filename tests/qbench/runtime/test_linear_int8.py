@@ -61,6 +61,23 @@ def test_llm_int8_is_its_definition(num_tokens, features, product):
     assert_is_the_definition(linear, qtensor, make_x(num_tokens, 256, *features))
 
 
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+@pytest.mark.parametrize("num_tokens", [1, 7])
+def test_known_outlier_features_have_float16_weights(num_tokens, impl):
+    """77 and 200 are known, and only 77 is an outlier in this call; so is 3, which is not known."""
+    weight = (np.random.default_rng(0).standard_normal((24, 256)) / 16).astype(np.float32)
+    weight[:, [3, 77, 200]] /= 1000  # beneath the int8 step of their rows
+    fmt = get_format("llm-int8")
+    qtensor = fmt.with_outliers(fmt.quantize(weight), weight, np.array([77, 200]))
+    linear, x = choose_linear("llm-int8", impl).build(qtensor), make_x(num_tokens, 256, 3, 77)
+    assert_is_the_definition(linear, qtensor, x)
+    rows = linear.rows(np.array([5, 0]))
+    assert_close(rows[:, [77, 200]], weight[[5, 0]][:, [77, 200]], rtol=2**-11, atol=2**-24)
+    only_known = torch.zeros(1, 256)
+    only_known[0, [77, 200]] = torch.tensor([900.0, 0.5])
+    assert_close(linear(only_known), only_known.double() @ torch.from_numpy(weight).double().T, rtol=2**-10, atol=2**-12)
+
+
 @pytest.mark.parametrize("name", [*INT8_NAMES, "llm-int8"])
 def test_the_table_chooses_it(name):
     assert choose_linear(name).build(make_qtensor(name)).name.startswith(("torch-w8a8[", "torch-llm-int8["))

@@ -1,0 +1,41 @@
+"""LLM.int8() with the outlier features' weights in float16, as the paper has them: calibration finds the features."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from quant.calibration.stats import InputStats
+from quant.formats import LlmInt8Format, get_format
+from quant.formats.llm_int8 import OUTLIER_THRESHOLD
+from quant.methods.base import Layer, Method
+from quant.qtensor import QTensor
+
+
+@dataclass(frozen=True, slots=True)
+class LlmInt8(Method):
+    """Formats other than llm-int8 are rounded to nearest. Without calibration, rtn gives what bitsandbytes has: int8
+    weights for outliers, too.
+
+    source   Dettmers et al. 2022, arXiv:2208.07339, eq. 8: X^h W^h of h in O are both 16-bit
+    """
+
+    name: ClassVar[str] = "llm-int8"
+    needs: ClassVar[frozenset[str]] = frozenset({"absmax"})
+
+    def quantize_layer(self, layer: Layer, stats: Mapping[str, InputStats]) -> dict[str, QTensor]:
+        made = {}
+        for name, weight in layer.weights.items():
+            fmt = get_format(layer.formats[name])
+            made[name] = fmt.quantize(weight)
+            if isinstance(fmt, LlmInt8Format):
+                made[name] = fmt.with_outliers(made[name], weight, outlier_features(stats[name].absmax))
+        return made
+
+
+def outlier_features(absmax: np.ndarray) -> np.ndarray:
+    """[K] float32 -> [F] int32: those that the linear itself would take for outliers, rounded to float16 as there"""
+    with np.errstate(over="ignore"):
+        half = absmax.astype(np.float16).astype(np.float32)
+    return np.flatnonzero(half >= OUTLIER_THRESHOLD).astype(np.int32)

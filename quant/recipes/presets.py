@@ -30,7 +30,6 @@ ROWS = (
     ("smoothquant-w8a8-auto", "hf", "smoothquant", Linears("w8a8"), {"alpha": "auto"}),
     ("llm-int8", "hf", "rtn", Linears("llm-int8"), {}, "bitsandbytes"),
     ("llm-int8-outliers", "hf", "llm-int8", Linears("llm-int8"), {}, "bitsandbytes"),
-    ("llm-int8-outliers", "hf", "llm-int8", Linears("llm-int8"), {}, "bitsandbytes"),
     ("gptq-w8", "hf", "gptq", Linears("w8"), {}, "gptq"),
     ("gptq-w4g128", "hf", "gptq", Linears("w4g128"), {}, "gptq"),
     ("gptq-w4g128-act", "hf", "gptq", Linears("w4g128"), {"act_order": True}, "gptq"),

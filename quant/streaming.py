@@ -98,7 +98,12 @@ class _Run:
     def layer(self, index: int) -> None:
         names = self.names[index]
         originals = {name: self.source.read(name) for name in names}
-        stats = self.statistics.layer(index, originals, self.needs)
+        try:
+            stats = self.statistics.layer(index, originals, self.needs)
+        except InputError:
+            for name, qtensor in originals.items():
+                _finite(name, qtensor)  # which of them it was says more
+            raise
         quantized = self._quantize_layer(originals, stats)
         self.statistics.advance(index, quantized)
         self.stage.commit(quantized, self._notes(index, stats))

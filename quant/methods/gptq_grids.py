@@ -11,9 +11,9 @@ from quant.formats.importance import importance_blocks
 from quant.linalg.grid_search import search_grid
 from quant.qtensor import QTensor
 
-# What the ends of a group's range are multiplied by in the search for a grid of least squared error: clipping to less
-# than half never was the best on Gaussian or heavy-tailed groups of 32 to 128, and steps of 1/40 are within 1 % of
-# the error of a grid four times as fine.
+# What the ends of a group's range are multiplied by in the search for a grid of least squared error. On the linears of
+# the reference model, 2 to 4 bits in groups of 32 to 128, a search down to a quarter finds nothing more and four times
+# as many steps change the error of the outputs by less than 1 %.
 SHRINKS = np.array([1 - step / 40 for step in range(21)], dtype=np.float32)
 
 

@@ -172,7 +172,11 @@ def test_any_config_value_is_taken_or_named(model_dir, value):
         pytest.param(
             lambda t, m: t.update({m + "weight_shape": np.array([128, 999])}), r"weight_shape \(128, 999\)", id="shape"
         ),
-        pytest.param(lambda t, m: t.update({m + "weight_shape": np.zeros(2)}), r"weight_shape\' is F64 \[2\], expected I64", id="float shape"),
+        pytest.param(
+            lambda t, m: t.update({m + "weight_shape": np.zeros(2)}),
+            r"weight_shape\' is F64 \[2\], expected I64",
+            id="float shape",
+        ),
         pytest.param(
             lambda t, m: t.update({m + "weight_scale": np.ones((128, 1), np.float16)}),
             r"F16 \[128, 1\], expected F16 or BF16 or F32 \[128, 2\]",

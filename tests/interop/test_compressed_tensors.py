@@ -1,0 +1,99 @@
+"""Directories of compressed-tensors, from here to transformers and back: the same tokens give the same perplexity."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support.perplexity import REFERENCE, assert_agree, assert_same_model, our_perplexity, their_perplexity
+
+from qbench.sources import open_source
+from quant.artifacts import HFSource
+from quant.artifacts.hf_writer import write_hf
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+pytest.importorskip("compressed_tensors", reason="compressed-tensors is not installed")
+
+from compressed_tensors.compressors import BaseCompressor  # noqa: E402
+from compressed_tensors.quantization import QuantizationConfig, preset_name_to_scheme  # noqa: E402
+from compressed_tensors.quantization.utils import calculate_qparams  # noqa: E402
+
+
+def load(path, dequantize=False):
+    """Their model. Their loader makes no room for packed zero points unless it dequantizes while it loads."""
+    config = {"quantization_config": transformers.CompressedTensorsConfig(dequantize=True)} if dequantize else {}
+    return transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **config)
+
+
+def logits_of(model):
+    return lambda tokens: model(tokens).logits
+
+
+@pytest.mark.parametrize(
+    "format_name", ["w4g32", "w4g32-asym", "w3", "w8", "w2g64-asym", "w8a8", "w8a8-wtensor-atensor"]
+)
+def test_they_load_ours(write_model, windows, format_name):
+    path = write_model(format_name, "compressed-tensors")
+    assert_same_model(path, logits_of(load(path, dequantize=format_name.endswith("-asym"))), windows)
+
+
+@pytest.mark.parametrize(
+    "preset, format_name", [("W4A16", "w4g128"), ("W4A16_ASYM", "w4g128-asym"), ("W8A16", "w8g128"), ("W8A8", "w8a8")]
+)
+def test_we_load_theirs(tmp_path, reference_dir, windows, preset, format_name):
+    compress(reference_dir, tmp_path, preset)
+    source = HFSource(tmp_path)
+    assert {info.format for name, info in source.tensors.items() if "_proj" in name} == {format_name}
+    assert_same_model(tmp_path, logits_of(load(tmp_path, dequantize=preset.endswith("ASYM"))), windows)
+
+
+def compress(source, folder, preset):
+    """The model as their own compressor stores it under this preset, with scales by their own rule in bfloat16."""
+    scheme = preset_name_to_scheme(preset, ["Linear"])
+    packing = "int-quantized" if scheme.input_activations else "pack-quantized"
+    tensors = {}
+    for name, weight in load_file(source / "model.safetensors").items():
+        if "_proj" not in name:
+            tensors[name] = weight
+            continue
+        group = scheme.weights.group_size or weight.shape[1]
+        groups = weight.unflatten(1, (-1, group))
+        scale, zero_point = calculate_qparams(groups.amin(-1), groups.amax(-1), scheme.weights)
+        state = {"weight": weight, "weight_scale": scale, "weight_zero_point": zero_point}
+        stored = BaseCompressor.get_value_from_registry(packing).compress(state, scheme)
+        tensors |= {name.replace("weight", part, 1): tensor.contiguous() for part, tensor in stored.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = QuantizationConfig(
+        config_groups={"group_0": scheme}, format=packing, ignore=["lm_head"], quantization_status="compressed"
+    )
+    model_config = json.loads((source / "config.json").read_text())
+    text = json.dumps({**model_config, "quantization_config": config.model_dump(mode="json")})
+    (folder / "config.json").write_text(text)
+
+
+class WithConfig:
+    """A source with another config."""
+
+    def __init__(self, source, config):
+        self.spec, self.tensors, self.tokenizer, self.read = source.spec, source.tensors, source.tokenizer, source.read
+        self.config = config
+
+
+@pytest.mark.parametrize("kv_format, heads", [("kv-fp8-cal", 1), ("kv-fp8-cal-head", None)])
+def test_calibrated_keys_and_values(tmp_path, windows, kv_format, heads):
+    """Scales that they read, and that keep e4m3 coarse enough to be seen in the perplexity."""
+    source = open_source(REFERENCE)
+    plain = our_perplexity(source, windows)
+    heads = heads or source.config["num_key_value_heads"]
+    scales = [[0.5 + layer + head for head in range(heads)] for layer in range(source.config["num_hidden_layers"])]
+    entry = {"format": kv_format, "k_scale": scales, "v_scale": scales}
+    write_hf(WithConfig(source, {**source.config, "kv_cache": entry}), tmp_path)
+    assert "scale" not in json.dumps(json.loads((tmp_path / "config.json").read_text())["kv_cache"])
+    again = HFSource(tmp_path)
+    assert again.config["kv_cache"] == entry
+    model = load(tmp_path)
+    attention = model.model.layers[1].self_attn
+    assert attention.k_scale.flatten().tolist() == attention.v_scale.flatten().tolist() == scales[1]
+    ours = our_perplexity(again, windows)
+    assert ours != plain
+    assert_agree(ours, their_perplexity(logits_of(model), windows))

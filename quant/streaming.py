@@ -109,13 +109,17 @@ class _Run:
         self.stage.commit(quantized, self._notes(index, stats))
 
     def head(self) -> None:
-        """The head, or the embedding that is one, by the recipe's method; the rest needs no statistics."""
+        """The head, or the embedding that is one, by the recipe's method; the rest needs no statistics.
+
+        An importance matrix usually has none for the head, which is then rounded without, as llama-quantize does.
+        """
         name = EMBEDDING if self.config.tie_word_embeddings else HEAD
         made: dict[str, QTensor] = {}
         if self._asks(name):
             stats = self.statistics.head(self.source.read(FINAL_NORM), (name,), self.needs)
-            self._check({name: self.method_of(name)}, stats.inputs)
-            made[name] = self._quantize_rows(name, stats.inputs)
+            if name in stats.inputs:
+                self._check({name: self.method_of(name)}, stats.inputs)
+                made[name] = self._quantize_rows(name, stats.inputs)
         self.stage.commit(made)
 
     def method_of(self, name: str) -> Method:

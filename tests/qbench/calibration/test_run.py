@@ -1,0 +1,134 @@
+"""From the command line: statistics that are kept, importance matrices, kills, and the manifest."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from support.data import REPO
+
+from qbench.cli.main import main
+from quant.artifacts import read_manifest
+from quant.stage import stage_path
+
+FEW = ("--samples", "4", "--length", "128")
+
+
+def quantize(model, recipe, out, *options) -> int:
+    return main(["quantize", str(model), "--recipe", recipe, "-o", str(out), *FEW, *map(str, options)])
+
+
+def test_manifest_says_how_to_calibrate_again(tmp_path):
+    out = tmp_path / "m.gguf"
+    assert quantize("ref:llama", "imatrix-q4_k_m", out, "--seed", "7", "--best") == 0
+    manifest = read_manifest(out)
+    assert manifest["seed"] == 7 and manifest["options"] == {"effort": "best"} and manifest["method"] == "imatrix"
+    calibration = manifest["calibration"]
+    assert {key: calibration[key] for key in ("text", "samples", "length", "on")} == {
+        "text": "generated",
+        "samples": 4,
+        "length": 128,
+        "on": "quantized",
+    }
+    assert len(calibration["sha256"]) == 64 and manifest["versions"]["torch"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.gguf", "m.gguf.qbench.json"]
+
+
+def test_statistics_of_the_original_serve_every_recipe(tmp_path, capsys):
+    stats = ("--calibrate-on", "original", "--stats", tmp_path / "s.stats")
+    assert quantize("ref:llama", "imatrix-q4_k_m", tmp_path / "a.gguf", *stats) == 0
+    written = (tmp_path / "s.stats").read_bytes()
+    assert quantize("ref:llama", "imatrix-q4_k_m", tmp_path / "b.gguf", *stats) == 0
+    assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
+    assert quantize("ref:llama", "gptq-q4_0", tmp_path / "c.gguf", *stats) == 0
+    assert quantize("ref:llama", "gptq-q4_0", tmp_path / "d.gguf", "--calibrate-on", "original") == 0
+    assert (tmp_path / "c.gguf").read_bytes() == (tmp_path / "d.gguf").read_bytes()
+    assert (tmp_path / "s.stats").read_bytes() == written
+    capsys.readouterr()
+    assert quantize("ref:llama", "imatrix-q4_k_m", tmp_path / "a.gguf", *stats, "--seed", "1") == 2
+    assert "statistics of another calibration" in capsys.readouterr().err
+    assert quantize("ref:llama-outliers", "imatrix-q4_k_m", tmp_path / "a.gguf", *stats) == 2
+    assert "statistics of another model" in capsys.readouterr().err
+
+
+def test_statistics_behind_quantized_layers_serve_their_recipe_alone(tmp_path, capsys):
+    stats = ("--stats", tmp_path / "s.stats")
+    assert quantize("ref:llama", "imatrix-q4_0", tmp_path / "a.gguf", *stats) == 0
+    assert quantize("ref:llama", "imatrix-q4_0", tmp_path / "b.gguf", *stats) == 0
+    assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
+    assert quantize("ref:llama", "imatrix-q5_0", tmp_path / "a.gguf", *stats) == 2
+    assert "of another recipe" in (line := capsys.readouterr().err) and "--calibrate-on original" in line
+
+
+def test_a_file_that_is_no_statistics_is_left_alone(tmp_path, capsys):
+    (tmp_path / "diary.txt").write_text("mine")
+    assert quantize("ref:llama", "imatrix-q4_0", tmp_path / "a.gguf", "--stats", tmp_path / "diary.txt") == 2
+    assert "no file of calibration statistics" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["diary.txt"]
+
+
+@pytest.mark.parametrize("name", ["m.gguf", "m.dat"])
+def test_an_importance_matrix_instead_of_text(tmp_path, capsys, name):
+    from qbench.sources import open_source
+    from quant.artifacts.imatrix import write_imatrix
+    from quant.recipes.roles import is_decoder_linear
+
+    source, path = open_source("ref:llama"), tmp_path / name
+    rng = np.random.default_rng(0)
+    importance = {
+        tensor: rng.random(info.shape[1]).astype(np.float32)
+        for tensor, info in source.tensors.items()
+        if is_decoder_linear(tensor)
+    }
+    write_imatrix(path, importance, source, 512)
+    assert quantize("ref:llama", "imatrix-q4_0", tmp_path / "a.gguf", "--imatrix", path) == 0
+    assert read_manifest(tmp_path / "a.gguf")["calibration"]["imatrix"] == str(path)
+    capsys.readouterr()
+    assert quantize("ref:llama", "gptq-q4_0", tmp_path / "b.gguf", "--imatrix", path) == 2
+    assert "the statistics lack what its method needs (hessian)" in capsys.readouterr().err
+    assert quantize("ref:llama", "imatrix-q4_0", tmp_path / "b.gguf", "--imatrix", path, "--stats", "x") == 2
+    assert not (tmp_path / "b.gguf").exists()
+
+
+def start(out, *options) -> subprocess.Popen:
+    command = [sys.executable, "-m", "qbench.cli.main", "quantize", "ref:llama", "--recipe", "gptq-q4_0", "-o", out]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([*command, *FEW, *options], cwd=REPO, env=environment, stderr=subprocess.DEVNULL)
+
+
+def test_sigkill_and_resume_end_in_the_same_bytes(tmp_path, capsys):
+    """Killed at whichever moment, several times: the run goes on from its last whole layer."""
+    assert quantize("ref:llama", "gptq-q4_0", tmp_path / "whole.gguf") == 0
+    out, kills = tmp_path / "killed.gguf", 0
+    state = stage_path(out) / "state.json"
+    for layers in (1, 3):
+        process = start(out, "--resume")
+        while process.poll() is None:
+            if state.exists() and json.loads(state.read_text())["num_done"] >= layers:
+                process.send_signal(signal.SIGKILL)
+                kills += process.wait() == -signal.SIGKILL
+            time.sleep(0.002)
+    assert kills, "no kill came in time; the test tells nothing"
+    assert quantize("ref:llama", "gptq-q4_0", out, "--resume") == 0
+    assert out.read_bytes() == (tmp_path / "whole.gguf").read_bytes()
+    assert read_manifest(out) == read_manifest(tmp_path / "whole.gguf")
+    assert not stage_path(out).exists()
+
+
+def test_resume_of_another_run_is_refused(tmp_path, capsys):
+    out = tmp_path / "m.gguf"
+    process = start(out)
+    while not (stage_path(out) / "state.json").exists() and process.poll() is None:
+        time.sleep(0.002)
+    process.kill()
+    process.wait()
+    assert quantize("ref:llama", "gptq-q4_0", out, "--resume", "--seed", "5") == 2
+    line = capsys.readouterr().err
+    assert "begun with another calibration" in line and "start again without --resume" in line
+    assert stage_path(out).exists() and not out.exists()
+    assert quantize("ref:llama", "gptq-q4_0", out) == 0
+    assert not stage_path(out).exists()

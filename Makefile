@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11; do command -v $$p >/de
 TORCH ?= torch==2.13.0
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
-NATIVE := CMakeLists.txt $(shell find cpu_kernels -name '*.cpp' -o -name '*.h')
+NATIVE := CMakeLists.txt $(shell find cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
 .PHONY: demo test setup bench clean
 

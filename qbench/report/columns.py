@@ -43,6 +43,7 @@ def columns_of(table: Table) -> list[Column]:
         Column(f"{tg} tok/s [range]", lambda row: _speed(row, "tg"), "tg_tok_s"),
         Column("roofline % [pp / tg]", _roofline, "roofline_tg"),
         Column("peak RSS MB", lambda row: f"{row['peak_rss_bytes'] / 1e6:.0f}", "peak_rss_bytes"),
+        Column("quantize s [peak MB]", _quantize, "quantize_seconds"),
         Column("kernels", lambda row: row["impls"], "impls", numeric=False),
         Column("Pareto", lambda row: row["pareto"], "pareto", numeric=False),
     ]
@@ -58,6 +59,12 @@ def _perplexity(row: dict[str, Any]) -> str:
     if is_missing(row["perplexity_low"]):
         return f"{row['perplexity']:.3f}"
     return f"{row['perplexity']:.3f} [{row['perplexity_low']:.3f}, {row['perplexity_high']:.3f}]"
+
+
+def _quantize(row: dict[str, Any]) -> str:
+    """Seconds and memory of making the artifact, calibration included."""
+    peak = row["quantize_peak_rss_bytes"]
+    return f"{row['quantize_seconds']:.1f} [{MISSING if is_missing(peak) else format(peak / 1e6, '.0f')}]"
 
 
 def _roofline(row: dict[str, Any]) -> str:

@@ -42,6 +42,7 @@ COLUMNS = [
     *("kld_mean", "kld_low", "kld_high", "kld_median", "kld_p90", "kld_p99", "kld_p999", "kld_max", "same_top"),
     *("pp", "tg", "depth", "pp_tok_s", "pp_min", "pp_max", "tg_tok_s", "tg_min", "tg_max", "ttft_ms", "tpot_ms"),
     *("roofline_pp", "roofline_tg", "peak_rss_bytes", "baseline_rss_bytes", "predicted_bytes", "kv_bytes_per_token"),
+    *("quantize_seconds", "quantize_peak_rss_bytes"),
     *("impls", "isa", "device", "threads", "context", "batch", "load_average"),
     *("protocol", "protocol_hash", "machine", "cpu", "cores", "commit", "dirty", "code", "versions", "time", "key"),
 ]
@@ -90,8 +91,12 @@ def _ends(both: list[float] | None) -> list[tuple[str, float | None]]:
 
 
 def _settings(record: dict[str, Any]) -> str:
-    """All that a case shares with those beside it: everything but the recipe, and the machine."""
-    shared = {name: value for name, value in record["case"].items() if name not in ("recipe", "recipe_sha256")}
+    """All that a case shares with those beside it: everything but the recipe and what follows from it, and the machine.
+
+    A recipe says how keys and values are kept, so the cache is one of the things that it is compared in.
+    """
+    of_recipe = ("recipe", "recipe_sha256", "cache")
+    shared = {name: value for name, value in record["case"].items() if name not in of_recipe}
     return json.dumps([shared, record["machine"]["id"]], sort_keys=True)
 
 

@@ -97,3 +97,16 @@ def test_report_files_are_all_there_and_no_others(records, tmp_path):
 def test_no_records(records, tmp_path):
     with pytest.raises(InputError, match="no records"):
         write_report(records([]), tmp_path)
+
+
+def test_the_cost_of_making_an_artifact_stands_in_its_row(records):
+    costs = {"quantize_seconds": 12.34, "quantize_peak_rss_bytes": 431_000_000}
+    rows = [make_record("bf16", quantize_seconds=0.5), make_record("q4_0", **costs), make_record("q8_0")]
+    bf16, q8_0, q4_0 = markdown_table(build_tables(load_records(records(rows)))[0]).splitlines()[2:]
+    assert " 0.5 [n/a] " in bf16 and " 12.3 [431] " in q4_0 and " n/a " in q8_0
+
+
+def test_rows_of_other_kv_formats_stand_in_one_table(records):
+    rows = [make_record("q8_0"), make_record("q4_0")]
+    rows[0]["case"]["cache"], rows[1]["case"]["cache"] = "dense-f32", "kv-fp8"
+    assert len(build_tables(load_records(records(rows)))) == 1

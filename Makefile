@@ -4,10 +4,11 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11; do command -v $$p >/de
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
 TORCH ?= torch==2.13.0
 VENV := .venv
+INTEROP := .venv-interop
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 NATIVE := CMakeLists.txt $(shell find cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
-.PHONY: demo test setup bench clean
+.PHONY: demo test test-interop setup bench clean
 
 demo: setup
 	$(VENV)/bin/qbench sweep suites/quickstart.yaml
@@ -38,6 +39,23 @@ $(VENV)/.tested-with: $(VENV)/.installed
 $(VENV)/.oracle: $(VENV)/.created pyproject.toml
 	@$(PIP) --group oracle && touch $@ || \
 	    echo "make: llama-cpp-python did not build; tests that compare with it are skipped" >&2
+
+# Artifacts from here in others' own code, and theirs here.
+test-interop: setup $(INTEROP)/.installed
+	GPTQMODEL_CPU_WORKERS=2 $(INTEROP)/bin/python -m pytest tests/interop
+
+# Others' packages, with many of their own, see the project's and stay apart from them: `make test` is as it was.
+# The torch that is there is kept; another would be several gigabytes.
+$(INTEROP)/.installed: $(VENV)/.tested-with pyproject.toml
+	$(VENV)/bin/python -m venv $(INTEROP)
+	$(VENV)/bin/python -c 'import site; [print(f"import site; site.addsitedir({path!r})") for path in site.getsitepackages()]' \
+	    > $$(echo $(INTEROP)/lib/python3*/site-packages)/project.pth
+	$(INTEROP)/bin/python -c 'import qbench, torch'
+	$(VENV)/bin/python -c 'import torch; print("torch==" + torch.__version__.split("+")[0])' > $(INTEROP)/torch.txt
+	$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+	$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check -c $(INTEROP)/torch.txt --group interop
+	$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --group interop-no-deps
+	touch $@
 
 bench: setup $(VENV)/.tested-with $(VENV)/.oracle
 	$(VENV)/bin/python -m pytest --benchmark-only tests/cpu_kernels

@@ -87,6 +87,11 @@ class GptqLayout(Layout):
         module.check(self.parts(tensor_info(fmt, shape)))
         return tensor_info(fmt, shape, shared_groups(fmt, shape[1], module, "g_idx"))
 
+    def claims(self, module: StoredModule, info: TensorInfo) -> set[str]:
+        """The parts, and a bias of zeros, which AutoGPTQ gave every linear."""
+        bias = {"bias"} if "bias" in module.parts and not module.read("bias").any() else set()
+        return super().claims(module, info) | bias
+
     def unpack(self, module: StoredModule, info: TensorInfo) -> QTensor:
         fmt = get_format(info.format)
         zero_point = self._read_zero_point(module, fmt, info.shape[0])

@@ -143,6 +143,17 @@ def test_gptq_version_1_is_read_with_its_borrows(tmp_path, bits):
     assert_comes_back(source, tmp_path)
 
 
+def test_a_bias_of_zeros_is_nothing(tmp_path):
+    """AutoGPTQ wrote one for every linear; one that adds something would be lost."""
+    source = model("w4g32")
+    write_hf(source, tmp_path, packing="gptq")
+    edit_tensors(tmp_path, lambda tensors: tensors.update({f"{MODULE}.bias": torch.zeros(64).half()}))
+    assert_comes_back(source, tmp_path)
+    edit_tensors(tmp_path, lambda tensors: tensors[f"{MODULE}.bias"].__setitem__(3, 1.0))
+    with pytest.raises(InputError, match=r"down_proj\.bias' .* would be lost"):
+        HFSource(tmp_path)
+
+
 @pytest.mark.parametrize("format_name", INT_FORMATS)
 def test_compressed_tensors_packs_the_same_bytes(tmp_path, format_name):
     pytest.importorskip("compressed_tensors")

@@ -15,6 +15,7 @@ COMMANDS = {
     "models": "The models that can be named without a file",
     "quantize": "Write a model as one recipe says",
     "inspect": "What a model file holds, tensor by tensor",
+    "doctor": "What is wrong with a quantized model",
     "eval": "Quality: perplexity, and KL divergence from a reference",
     "bench": "Speed and memory: prefill and decode",
     "sweep": "Quantize, evaluate and bench a suite of recipes",

@@ -8,9 +8,10 @@ padding to general.alignment, then the data that the offsets count from
 
 import math
 import mmap
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from quant.artifacts.gguf_cursor import LENGTH_BYTES, Cursor
 from quant.errors import InputError
@@ -23,6 +24,8 @@ MAX_DIMS = 4
 # Least bytes of a table entry, with an empty name: they bound the counts before anything is allocated.
 KEY_BYTES = LENGTH_BYTES + 4 + 1
 TENSOR_BYTES = LENGTH_BYTES + 4 + 8 + 4 + 8
+
+Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +47,25 @@ class GGUFHeader:
     tensors: dict[str, GGUFTensor]
 
 
+@dataclass(frozen=True, slots=True)
+class GGUFNames:
+    """The table as it stands, whether or not it makes sense. tensors: (name, shape), one that is there twice twice"""
+
+    metadata: dict[str, Any]
+    tensors: list[tuple[str, tuple[int, ...]]]
+
+
 def read_header(path: Path) -> GGUFHeader:
     """raises InputError, naming the file, for anything that is not a whole GGUF v2/v3 file."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            if size < len(MAGIC) + 4 + 8 + 8:
-                raise InputError(f"{path}: {size} bytes are too few for a GGUF file; it is truncated or something else")
-            # The map is for the header alone: its size is known only once it is read.
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _parse(Cursor(data, str(path)), path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot read: {error.strerror}") from error
+    return _read(path, _parse)
+
+
+def read_names(path: Path) -> GGUFNames:
+    """For telling what is wrong with a file that `read_header` refuses.
+
+    raises   InputError, naming the file, where there is no whole table
+    """
+    return _read(path, _parse_names)
 
 
 def is_gguf(path: Path) -> bool:
@@ -66,7 +76,33 @@ def is_gguf(path: Path) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
+def _read(path: Path, parse: Callable[[Cursor, Path], Parsed]) -> Parsed:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            if size < len(MAGIC) + 4 + 8 + 8:
+                raise InputError(f"{path}: {size} bytes are too few for a GGUF file; it is truncated or something else")
+            # The map is for the header alone: its size is known only once it is read.
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return parse(Cursor(data, str(path)), path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot read: {error.strerror}") from error
+
+
 def _parse(cursor: Cursor, path: Path) -> GGUFHeader:
+    metadata, entries = _table(cursor, path)
+    alignment = _alignment(metadata, path)
+    data_start = -(-cursor.position // alignment) * alignment
+    return GGUFHeader(metadata, _place(entries, data_start, alignment, len(cursor.data), path))
+
+
+def _parse_names(cursor: Cursor, path: Path) -> GGUFNames:
+    metadata, entries = _table(cursor, path)
+    return GGUFNames(metadata, [(name, shape) for name, shape, _, _ in entries])
+
+
+def _table(cursor: Cursor, path: Path) -> tuple[dict[str, Any], list[tuple[str, tuple[int, ...], int, int]]]:
+    """(metadata, tensor entries as `_tensor_entry` gives them)"""
     magic = cursor.take(len(MAGIC), "magic")
     if magic != MAGIC:
         raise InputError(f"{path}: the first bytes are {magic!r}, expected {MAGIC!r}; this is no GGUF file")
@@ -77,10 +113,7 @@ def _parse(cursor: Cursor, path: Path) -> GGUFHeader:
     num_tensors = cursor.count("tensor count", TENSOR_BYTES)
     num_keys = cursor.count("key count", KEY_BYTES)
     metadata = _metadata(cursor, num_keys)
-    entries = [_tensor_entry(cursor, index) for index in range(num_tensors)]
-    alignment = _alignment(metadata, path)
-    data_start = -(-cursor.position // alignment) * alignment
-    return GGUFHeader(metadata, _place(entries, data_start, alignment, len(cursor.data), path))
+    return metadata, [_tensor_entry(cursor, index) for index in range(num_tensors)]
 
 
 def _metadata(cursor: Cursor, num_keys: int) -> dict[str, Any]:

@@ -1,0 +1,101 @@
+"""An artifact's examination: tensor by tensor, then as a whole."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from quant.artifacts.gguf_reader import GGUFSource
+from quant.artifacts.gguf_rope import rows_to_pairs
+from quant.artifacts.manifest import read_manifest
+from quant.artifacts.tensor_hash import hash_tensor
+from quant.doctor.findings import Finding
+from quant.doctor.inventory import open_or_explain
+from quant.doctor.measure import measure
+from quant.doctor.model_checks import expert_coverage, kv_scales, manifest_tensors, tied_weights
+from quant.doctor.reference import Reference, reference_of
+from quant.doctor.report import Report
+from quant.doctor.tensor_checks import TENSOR_CHECKS
+from quant.errors import InputError
+from quant.models import HEAD, ModelConfig, expected_tensors
+from quant.qtensor import QTensor
+from quant.source import Source
+
+Progress = Callable[[int, int, str], None]  # tensors done, tensors in all, name
+
+
+def examine(
+    path: Path, open_source: Callable[[str], Source], *, spec: str | None = None, progress: Progress | None = None
+) -> Report:
+    """What is in an artifact and what is wrong with it; peak memory is one tensor and its source's.
+
+    open_source   how specs of models are opened
+    spec          of the model that it was made from; None: what the manifest names, where that is still there
+    raises        InputError for what is no model, a manifest that is damaged, and a source of another model
+    """
+    report = Report()
+    manifest = _manifest(path)
+    artifact, report.findings = open_or_explain(path, open_source)
+    if artifact is None:
+        report.skipped["tensors"] = "the structure is not whole"
+        return report
+    reference = reference_of(artifact, manifest, spec, open_source)
+    if reference.why_not is not None:
+        report.skipped["sqnr"] = reference.why_not
+    for index, name in enumerate(artifact.tensors):
+        if progress is not None:
+            progress(index, len(artifact.tensors), name)
+        _examine_tensor(report, artifact, name, reference, manifest)
+    _examine_model(report, artifact, manifest)
+    return report
+
+
+def _manifest(path: Path) -> dict[str, Any] | None:
+    """raises InputError for one that does not say what a manifest says"""
+    manifest = read_manifest(path)
+    if manifest is None:
+        return None
+    source, tensors = manifest.get("source"), manifest.get("tensors")
+    whole = isinstance(source, Mapping) and {"spec", "fingerprint"} <= source.keys() and isinstance(tensors, Mapping)
+    rows = tensors.values() if whole else ()
+    if not whole or not all(isinstance(row, Mapping) and {"format", "shape", "sha256"} <= row.keys() for row in rows):
+        raise InputError(f"{path}: its manifest does not list source and tensors; remove it, or quantize again")
+    return manifest
+
+
+def _examine_tensor(
+    report: Report, artifact: Source, name: str, reference: Reference, manifest: Mapping[str, Any] | None
+) -> None:
+    try:
+        qtensor = artifact.read(name)
+    except InputError as error:
+        report.findings.append(Finding("readable", name, str(error)))
+        return
+    if manifest is not None and name in manifest["tensors"]:
+        if stored_hash(artifact, name, qtensor) != manifest["tensors"][name]["sha256"]:
+            report.findings.append(Finding("hash", name, "its bytes are not those that the manifest was written for"))
+    measured = measure(name, qtensor, reference.read(name))
+    report.tensors.append(measured)
+    for check, find in TENSOR_CHECKS.items():
+        message = find(measured)
+        if message is not None:
+            apart = check == "sqnr" and name == HEAD and reference.tied
+            report.findings.append(Finding("tied weights" if apart else check, name, message))
+
+
+def _examine_model(report: Report, artifact: Source, manifest: Mapping[str, Any] | None) -> None:
+    report.findings += [*tied_weights(artifact), *kv_scales(artifact)]
+    if manifest is None:
+        report.skipped |= dict.fromkeys(("hash", "manifest", "expert coverage"), "there is no manifest")
+        return
+    report.findings += [*manifest_tensors(artifact, manifest), *expert_coverage(manifest)]
+    if not (manifest.get("calibration") or {}).get("experts"):
+        report.skipped["expert coverage"] = "nothing of experts was calibrated"
+
+
+def stored_hash(artifact: Source, name: str, qtensor: QTensor) -> str:
+    """The tensor's hash as manifests have it: rows in the order in which the file keeps them."""
+    if isinstance(artifact, GGUFSource):
+        heads = expected_tensors(ModelConfig.of(artifact))[name].heads
+        if heads:
+            qtensor = qtensor.take_rows(rows_to_pairs(qtensor.shape[0], heads))
+    return hash_tensor(qtensor)

@@ -1,0 +1,159 @@
+"""What the checks need to know of one tensor, measured some rows at a time."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from quant.doctor.codes import Codes, group_columns, read_codes
+from quant.formats import dequantize
+from quant.formats.base import rows_of
+from quant.qtensor import QTensor
+
+# Weights in float32 at a time: 4 MiB, as in quant.quantize.
+CHUNK_WEIGHTS = 1 << 20
+# A group of less energy than this share of its neighbours' mean may well round to zeros under a coarser scale.
+FAINT = 1e-4
+# Of a row, error over energy: zeros would be half as far away. Rounding alone reaches 1 where a scale is far too wide.
+LOST_ROW = 2.0
+
+
+@dataclass(slots=True)
+class Measured:
+    """One tensor. Counts are of weights where nothing else is said.
+
+    num_coded            weights under a scale other than 0, of which `num_at_end` have the lowest or highest code
+    num_levels, run      see `quant.doctor.codes.Codes`; 0 for plain floats
+    num_bad_scales       weights under a scale that is NaN or inf, or that the format has no place for
+    scale_min, scale_max magnitudes of the scales of weights that are not 0; of plain floats, the weights' own
+    exponents            power of two -> weights whose such scale lies below it and not below its half
+    num_dead_groups      groups of zeros; `num_killed_groups` of them are not so in the reference
+    signal, noise        sum of the reference's squares and of the differences' squares; None without a reference
+    num_lost_rows        rows further from the reference's than zeros are
+    """
+
+    name: str
+    format: str
+    shape: tuple[int, ...]
+    num_not_finite: int = 0
+    num_coded: int = 0
+    num_at_end: int = 0
+    num_levels: int = 0
+    run: int = 0
+    num_bad_scales: int = 0
+    scale_min: float = float("inf")
+    scale_max: float = 0.0
+    exponents: dict[int, int] = field(default_factory=dict)
+    num_groups: int = 0
+    num_dead_groups: int = 0
+    num_killed_groups: int = 0
+    signal: float | None = None
+    noise: float | None = None
+    num_lost_rows: int = 0
+
+    @property
+    def saturation(self) -> float | None:
+        """Share of codes at an end of the range."""
+        return self.num_at_end / self.num_coded if self.num_coded else None
+
+    @property
+    def sqnr_db(self) -> float | None:
+        """10 log10(signal / noise); None without a reference, inf for equal weights."""
+        if self.signal is None or self.noise is None or not np.isfinite(self.noise):
+            return None
+        if self.noise == 0:
+            return float("inf")
+        return 10 * float(np.log10(max(self.signal, np.finfo(np.float64).tiny) / self.noise))
+
+    @property
+    def median_exponent(self) -> int | None:
+        """The power of two above the median of scales."""
+        half, seen = sum(self.exponents.values()) / 2, 0
+        for exponent, count in sorted(self.exponents.items()):
+            seen += count
+            if seen >= half:
+                return exponent
+        return None
+
+
+def measure(name: str, qtensor: QTensor, reference: QTensor | None) -> Measured:
+    """reference: the same tensor before it was quantized, or None"""
+    measured = Measured(name, qtensor.format, qtensor.shape)
+    if reference is not None:
+        measured.signal = measured.noise = 0.0
+    with np.errstate(all="ignore"):  # damaged scales overflow; what comes of it is counted
+        for rows in _row_chunks(qtensor.shape):
+            chunk = _take(qtensor, rows)
+            weight = dequantize(chunk)
+            original = None if reference is None else dequantize(_take(reference, rows))
+            measured.num_not_finite += int(weight.size - np.isfinite(weight).sum())
+            if weight.ndim == 1:
+                _add_scales(measured, np.abs(weight))
+            else:
+                _add_codes(measured, read_codes(chunk), weight)
+                _add_groups(measured, chunk, weight, original)
+            if original is not None:
+                _add_noise(measured, weight, original)
+    return measured
+
+
+def _row_chunks(shape: tuple[int, ...]) -> Iterator[slice]:
+    step = max(1, CHUNK_WEIGHTS // rows_of(shape)[1])
+    return (slice(start, min(start + step, shape[0])) for start in range(0, shape[0], step))
+
+
+def _take(qtensor: QTensor, rows: slice) -> QTensor:
+    parts = {part: array[rows] for part, array in qtensor.parts.items()}
+    return QTensor(qtensor.format, (rows.stop - rows.start, *qtensor.shape[1:]), parts, qtensor.shared)
+
+
+def _add_codes(measured: Measured, codes: Codes | None, weight: np.ndarray) -> None:
+    if codes is None:
+        _add_scales(measured, np.abs(weight))
+        return
+    measured.num_levels, measured.run = codes.num_levels, codes.run
+    used = codes.scale != 0
+    measured.num_coded += int(used.sum())
+    measured.num_at_end += int((codes.at_end & used).sum())
+    bad = ~np.isfinite(codes.scale)
+    if not codes.signed:
+        bad |= (codes.scale < 0) | (~used & (codes.level != 0))
+    measured.num_bad_scales += int(bad.sum())
+    _add_scales(measured, np.abs(codes.scale[weight != 0]))
+
+
+def _add_scales(measured: Measured, scale: np.ndarray) -> None:
+    """scale: magnitudes, any shape"""
+    scale = scale[np.isfinite(scale) & (scale > 0)]
+    if not scale.size:
+        return
+    measured.scale_min = min(measured.scale_min, float(scale.min()))
+    measured.scale_max = max(measured.scale_max, float(scale.max()))
+    exponents, counts = np.unique(np.frexp(scale)[1], return_counts=True)
+    for exponent, count in zip(exponents.tolist(), counts.tolist(), strict=True):
+        measured.exponents[exponent] = measured.exponents.get(exponent, 0) + count
+
+
+def _add_groups(measured: Measured, chunk: QTensor, weight: np.ndarray, original: np.ndarray | None) -> None:
+    order, size = group_columns(chunk)
+
+    def energies(values: np.ndarray) -> np.ndarray:
+        values = values if order is None else values[:, order]
+        return np.square(values.reshape(-1, size), dtype=np.float64).sum(axis=1)
+
+    dead = energies(weight) == 0
+    measured.num_groups += dead.size
+    measured.num_dead_groups += int(dead.sum())
+    if original is not None and dead.any():
+        wanted = energies(original)
+        measured.num_killed_groups += int((dead & (wanted > FAINT * wanted.mean())).sum())
+
+
+def _add_noise(measured: Measured, weight: np.ndarray, original: np.ndarray) -> None:
+    rows = (len(weight), -1)
+    signal = np.square(original.reshape(rows), dtype=np.float64).sum(axis=1)
+    noise = np.square((weight - original).reshape(rows), dtype=np.float64).sum(axis=1)
+    measured.signal += float(signal.sum())
+    measured.noise += float(noise.sum())
+    if weight.ndim > 1:
+        measured.num_lost_rows += int((~(noise <= LOST_ROW * signal) & (signal > FAINT * signal.mean())).sum())

@@ -1,0 +1,84 @@
+"""Checks that need more than one tensor: the manifest's list, experts, tied weights, scales of keys and values."""
+
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from quant.artifacts.file_bytes import read_span
+from quant.artifacts.hf_reader import HFSource
+from quant.artifacts.layouts import FORMAT_OF_DTYPE
+from quant.artifacts.safetensors_dir import read_tensors
+from quant.doctor.findings import Finding
+from quant.errors import InputError
+from quant.formats import dequantize
+from quant.kv import KVScheme
+from quant.models import EMBEDDING, HEAD, ModelConfig
+from quant.qtensor import QTensor
+from quant.source import Source
+
+# Of its layer's mean, tokens that an expert was calibrated on: with fewer its statistics are noise beside the others'.
+LEAST_EXPERT_SHARE = 0.01
+# Between a layer's scale and the median layer's. Keys of real models differ by a hundred; a flipped bit by far more.
+KV_SCALE_RATIO = 2.0**11
+
+
+def manifest_tensors(artifact: Source, manifest: Mapping[str, Any]) -> Iterator[Finding]:
+    """The names, formats and shapes that the manifest lists against those that are there."""
+    listed = manifest["tensors"]
+    for name in listed.keys() - artifact.tensors.keys():
+        yield Finding("manifest", name, "the manifest lists the tensor, and the artifact has it not")
+    for name, info in artifact.tensors.items():
+        if name not in listed:
+            yield Finding("manifest", name, "the tensor is not in the manifest")
+        elif (listed[name]["format"], tuple(listed[name]["shape"])) != (info.format, info.shape):
+            wanted = f"{listed[name]['format']} {listed[name]['shape']}"
+            yield Finding("manifest", name, f"it is {info.format} {list(info.shape)}, the manifest says {wanted}")
+
+
+def expert_coverage(manifest: Mapping[str, Any]) -> Iterator[Finding]:
+    """Experts that calibration hardly reached."""
+    for layer, row in ((manifest.get("calibration") or {}).get("experts") or {}).items():
+        least = LEAST_EXPERT_SHARE * sum(row["tokens"]) / len(row["tokens"])
+        for expert, count in enumerate(row["tokens"]):
+            if count == 0 or count < least:
+                yield Finding(
+                    "expert coverage",
+                    f"layer {layer}, expert {expert}",
+                    f"calibrated on {count} tokens, its layer's mean is {least / LEAST_EXPERT_SHARE:.0f}",
+                )
+
+
+def tied_weights(artifact: Source) -> Iterator[Finding]:
+    """A head that a directory keeps beside the embedding, though its config says that they are one."""
+    if not isinstance(artifact, HFSource) or HEAD in artifact.tensors:
+        return
+    stored = read_tensors(artifact.path).get(HEAD)
+    if stored is None:
+        return
+    embedding = artifact.read(EMBEDDING)
+    if stored.shape != embedding.shape or stored.dtype not in FORMAT_OF_DTYPE:
+        yield Finding("tied weights", HEAD, f"it is {stored.dtype} {list(stored.shape)}, the embedding is not")
+        return
+    data = read_span(stored.path, stored.start, stored.size_bytes).reshape(stored.shape[0], -1)
+    head = QTensor(FORMAT_OF_DTYPE[stored.dtype], stored.shape, {"blocks": data})
+    if not np.array_equal(dequantize(head), dequantize(embedding)):
+        yield Finding("tied weights", HEAD, "config.json says that it is the embedding, and its values differ")
+
+
+def kv_scales(artifact: Source) -> Iterator[Finding]:
+    """Scales of a calibrated cache that are missing, impossible, or far from those of the other layers."""
+    try:
+        scheme = KVScheme.of(artifact.config, ModelConfig.of(artifact), "config")
+    except InputError as error:
+        yield Finding("KV scales", "model", str(error))
+        return
+    if scheme is None:
+        return
+    for what, scales in (("k_scale", scheme.k_scale), ("v_scale", scheme.v_scale)):
+        for layer, row in enumerate([] if scales is None else scales):
+            middle = median(scales.max(axis=1).tolist())
+            if not middle / KV_SCALE_RATIO < row.max() < middle * KV_SCALE_RATIO:
+                message = f"{what} is {row.max():.4g}, the median layer's {middle:.4g}"
+                yield Finding("KV scales", f"layer {layer}", message)

@@ -132,7 +132,8 @@ def _instances(row: FoldRow, names: Iterable[str]) -> Iterator[tuple[str, tuple[
 def _check_whole(layer: Layer, source: str, readers: tuple[str, ...]) -> None:
     missing = [name for name in (source, *readers) if name not in layer.weights and name not in layer.vectors]
     if missing:
+        instead = "" if source in layer.vectors else ", or the option pairs: false"
         raise InputError(
             f"a scale between {source} and what reads it has to change {missing[0]}, which the recipe gives to another "
-            f"method; give {', '.join((source, *readers))} one method"
+            f"method; give {', '.join((source, *readers))} one method{instead}"
         )

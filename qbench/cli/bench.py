@@ -2,7 +2,7 @@
 
 import click
 
-from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes, threads_option
+from qbench.cli.output import json_option, kv_option, print_json, print_pairs, readable_bytes, threads_option
 from qbench.cli.progress import progress_bar
 
 
@@ -13,9 +13,10 @@ from qbench.cli.progress import progress_bar
 @click.option("-n", "--tg", type=click.IntRange(min=0), default=128, show_default=True, help="Tokens to decode.")
 @click.option("-d", "--depth", type=click.IntRange(min=0), default=0, show_default=True, help="Tokens held before.")
 @click.option("-r", "--repetitions", type=click.IntRange(min=1), default=5, show_default=True)
+@kv_option
 @threads_option
 @json_option
-def command(model, recipe, pp, tg, depth, repetitions, threads, as_json) -> None:
+def command(model, recipe, pp, tg, depth, repetitions, kv, threads, as_json) -> None:
     """Speed and memory of MODEL: prefill (pp) and decode (tg) as llama-bench defines them."""
     from qbench.harness.bench import bench
 
@@ -27,6 +28,7 @@ def command(model, recipe, pp, tg, depth, repetitions, threads, as_json) -> None
             tg=tg,
             depth=depth,
             repetitions=repetitions,
+            kv=kv,
             threads=threads,
             progress=update,
         )

@@ -2,7 +2,7 @@
 
 import click
 
-from qbench.cli.output import json_option, print_json, print_pairs, threads_option
+from qbench.cli.output import json_option, kv_option, print_json, print_pairs, threads_option
 from qbench.cli.progress import progress_bar
 
 
@@ -12,9 +12,10 @@ from qbench.cli.progress import progress_bar
 @click.option("--reference", help="The unquantized model; its logits are what KLD is measured from.")
 @click.option("--text", type=click.Path(), help="UTF-8 text  [default: a reference model's held-out text]")
 @click.option("--windows", type=click.IntRange(min=1), help="How many, spread over the text  [default: all]")
+@kv_option
 @threads_option
 @json_option
-def command(model, recipe, reference, text, windows, threads, as_json) -> None:
+def command(model, recipe, reference, text, windows, kv, threads, as_json) -> None:
     """Quality of MODEL: perplexity under a named protocol, KLD and same-top share against a reference."""
     from qbench.harness.evaluate import evaluate
 
@@ -25,6 +26,7 @@ def command(model, recipe, reference, text, windows, threads, as_json) -> None:
             reference=reference,
             text=text,
             max_windows=windows,
+            kv=kv,
             threads=threads,
             progress=update,
         )

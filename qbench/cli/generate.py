@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import click
 
-from qbench.cli.output import json_option, print_json, threads_option
+from qbench.cli.output import json_option, kv_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
 
 
@@ -16,14 +16,15 @@ from qbench.cli.progress import progress_bar
 @click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True, help="0 is greedy.")
 @click.option("--top-p", type=click.FloatRange(min=0, max=1, min_open=True), default=1.0, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
+@kv_option
 @threads_option
 @json_option
-def command(model, prompt, recipe, max_new_tokens, temperature, top_p, seed, threads, as_json) -> None:
+def command(model, prompt, recipe, max_new_tokens, temperature, top_p, seed, kv, threads, as_json) -> None:
     """Continue a prompt, one token at a time on stdout."""
     from qbench.harness.subject import open_subject
     from qbench.runtime import Sampling
 
-    subject = open_subject(model, recipe, threads)
+    subject = open_subject(model, recipe, threads, kv=kv)
     sampling = Sampling(temperature=temperature, top_p=top_p, seed=seed)
     result = continue_text(subject, prompt, sampling, max_new_tokens, print_nothing if as_json else print_piece)
     if as_json:

@@ -20,6 +20,11 @@ def threads_option(command: Callable) -> Callable:
     return click.option("--threads", type=threads, help="Threads to use  [default: all cores]")(command)
 
 
+def kv_option(command: Callable) -> Callable:
+    text = "Keep keys and values in this format, e.g. kv-fp8  [default: as the model says, else float32]"
+    return click.option("--kv", help=text)(command)
+
+
 def print_json(value: Any) -> None:
     click.echo(json.dumps(value, allow_nan=False, ensure_ascii=False))
 

@@ -25,12 +25,14 @@ def bench(
     depth: int = 0,
     repetitions: int = 5,
     threads: int | None = None,
+    kv: str | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Throughput of prefill and decode, share of the roofline, and memory predicted and measured.
 
     The peak is this process's own since just before the model was loaded; `baseline_rss_bytes` was there already.
 
+    kv        keep keys and values in this format instead of the model's own
     returns   the row's keys, with spread and raw samples
     raises    InputError for impossible sizes, or more tokens than the model's context holds
     """
@@ -40,7 +42,7 @@ def bench(
 
     start = time.perf_counter()
     case = SpeedCase(pp=pp, tg=tg, depth=depth, repetitions=repetitions)
-    subject = open_subject(spec, recipe, threads, progress)
+    subject = open_subject(spec, recipe, threads, progress, kv=kv)
     case.check_context(ModelConfig.of(subject.source).max_positions)
     baseline = current_rss_bytes()
     is_reset = reset_peak_rss()

@@ -22,6 +22,7 @@ def evaluate(
     recipe: str | None = None,
     max_windows: int | None = None,
     threads: int | None = None,
+    kv: str | None = None,
     progress: Progress | None = None,
     logits_cache: Path | None = None,
 ) -> dict[str, Any]:
@@ -29,6 +30,7 @@ def evaluate(
 
     text          a UTF-8 file; None takes the held-out text of a ref: model (or of a ref: reference)
     recipe        measure the model as this recipe would make it, quantized tensor by tensor while loading
+    kv            keep keys and values in this format instead of the model's own
     logits_cache  folder where a sweep keeps the reference's logits; used where they are there
     returns       the row's keys, with interval and counts beside each statistic
     raises        InputError for a missing text or tokenizer, or a reference of another vocabulary
@@ -36,7 +38,7 @@ def evaluate(
     from qbench.runtime import load_model
 
     start = time.perf_counter()
-    subject = open_subject(spec, recipe, threads, progress)
+    subject = open_subject(spec, recipe, threads, progress, kv=kv)
     passage = read_text(text, spec, reference)
     protocol, windows = prepare(subject.source, passage, max_windows)
     model = load_model(subject.source, threads=subject.threads)

@@ -10,6 +10,7 @@ from qbench.harness.machine import available_cores, machine
 from qbench.harness.quality import Progress
 from qbench.harness.watched_source import WatchedSource
 from qbench.threads import check_threads
+from quant.kv.scheme import CONFIG_KEY
 from quant.sizes import size_summary
 from quant.source import Source
 
@@ -30,6 +31,7 @@ class Subject:
             "recipe": self.recipe,
             "artifact": self.spec if self.recipe is None and Path(self.spec).exists() else None,
             **size_summary(self.source.tensors),
+            "kv": kv_name(self.source),
             "impls": summarize_impls(impls),
             "isa": running_isa(),
             "device": "cpu",
@@ -40,11 +42,17 @@ class Subject:
 
 
 def open_subject(
-    spec: str, recipe: str | None = None, threads: int | None = None, progress: Progress | None = None
+    spec: str,
+    recipe: str | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    *,
+    kv: str | None = None,
 ) -> Subject:
     """The model, and where a recipe is given quantized by it now, calibrated by default where its method needs that.
 
-    raises   InputError for a spec or recipe that is unknown, and for a number of threads that cannot run
+    kv       KV format to run with instead of the model's own
+    raises   InputError for a spec, recipe or KV format that is unknown, and for a number of threads that cannot run
     """
     from qbench.sources import open_source
 
@@ -57,9 +65,19 @@ def open_subject(
         from quant.recipes import get_recipe
 
         source = open_quantized(source, get_recipe(recipe), CalibrationOptions(), threads=threads, progress=progress)
+    if kv is not None:
+        from quant.kv import get_kv_format
+        from quant.kv.source import KVSource
+
+        source = KVSource(source, get_kv_format(kv))
     if progress is not None:
         source = WatchedSource(source, progress)
     return Subject(spec, recipe, source, threads)
+
+
+def kv_name(source: Source) -> str | None:
+    """The KV format that the source names; None: keys and values are floats."""
+    return (source.config.get(CONFIG_KEY) or {}).get("format")
 
 
 def summarize_impls(impls: dict[str, str]) -> dict[str, int]:

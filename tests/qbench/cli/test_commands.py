@@ -103,3 +103,15 @@ def test_sweep_then_report(qbench, tmp_path):
 
 def test_skills_of_a_stranger(qbench):
     qbench("models", "rand:tiny", "--skills").fails_with("rand:tiny", "ref")
+
+
+def test_eval_with_keys_and_values_in_another_format(qbench, artifact):
+    plain = json.loads(qbench("eval", artifact, "--reference", "ref:llama", "--windows", "1", "--json").out)
+    run = qbench("eval", artifact, "--reference", "ref:llama", "--windows", "1", "--kv", "kv-int4", "--json")
+    assert plain["kv"] is None and json.loads(run.out)["kv"] == "kv-int4"
+    assert json.loads(run.out)["kld"]["mean"] > plain["kld"]["mean"]
+
+
+def test_unknown_kv_formats(qbench, artifact):
+    qbench("eval", artifact, "--kv", "kv-int9").fails_with("unknown KV format 'kv-int9'; known are kv-fp8")
+    qbench("bench", artifact, "--kv", "kv-fp8-cal").fails_with("kv-fp8-cal needs the ranges of keys and values")

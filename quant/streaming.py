@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from quant.calibration.coverage import check_coverage, expert_tokens
+from quant.calibration.memory import release_free_memory
 from quant.calibration.stats import InputStats, LayerStats
 from quant.errors import InputError
 from quant.formats import dequantize
@@ -71,6 +72,7 @@ def quantize_layers(
         else:
             run.head()
         statistics.done(index)
+        release_free_memory()
     return QuantizedSource(source, recipe, stage)
 
 

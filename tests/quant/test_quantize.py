@@ -11,7 +11,7 @@ from quant.recipes import get_recipe
 UP = "model.layers.0.mlp.up_proj.weight"
 
 
-@pytest.mark.parametrize("recipe", ["bf16", "rtn-w8", "rtn-w4g128", "q8_0", "q4_k_m"])
+@pytest.mark.parametrize("recipe", ["bf16", "rtn-w8", "rtn-w4g128", "rtn-w8a8", "llm-int8", "q8_0", "q4_k_m"])
 def test_tensors_foretell_what_read_gives(recipe):
     source = QuantizedSource(MemorySource(hidden_size=256, head_dim=64), get_recipe(recipe))
     assert list(source.tensors) == list(source.source.tensors)
@@ -20,7 +20,7 @@ def test_tensors_foretell_what_read_gives(recipe):
         assert (qtensor.format, qtensor.shape, qtensor.size_bytes) == (info.format, info.shape, info.size_bytes)
 
 
-@pytest.mark.parametrize("recipe", ["rtn-w8", "rtn-w4g128", "q8_0"])
+@pytest.mark.parametrize("recipe", ["rtn-w8", "rtn-w4g128", "rtn-w8a8-tensor", "llm-int8", "q8_0"])
 def test_chunks_of_rows_change_nothing(monkeypatch, recipe):
     source = QuantizedSource(MemorySource(), get_recipe(recipe))
     whole = source.read(UP)

@@ -16,6 +16,7 @@ COMMANDS = {
     "quantize": "Write a model as one recipe says",
     "inspect": "What a model file holds, tensor by tensor",
     "doctor": "What is wrong with a quantized model",
+    "verify": "Whether a quantized model is what its manifest says",
     "eval": "Quality: perplexity, and KL divergence from a reference",
     "bench": "Speed and memory: prefill and decode",
     "sweep": "Quantize, evaluate and bench a suite of recipes",

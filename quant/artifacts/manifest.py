@@ -43,13 +43,14 @@ def build_manifest(
 
     source   as written
     origin   {spec, fingerprint} before the recipe
-    recipe   None for a plain copy
+    recipe   None for a plain copy; of one that the user wrote, the manifest has the whole document
     stage    of a calibrated recipe
     """
     calibration = None if stage is None else stage.notes["calibration"] | {"experts": stage.notes.get("experts")}
     return {
         "schema": SCHEMA,
         "recipe": None if recipe is None else recipe.name,
+        "recipe_document": None if recipe is None else recipe.source,
         "method": None if recipe is None else recipe.method,
         "options": None if recipe is None else dict(recipe.options),
         "kv": None if recipe is None else recipe.kv,
@@ -57,7 +58,7 @@ def build_manifest(
         "seed": None if calibration is None else calibration.get("seed"),  # without calibration nothing is drawn
         "container": container,
         "source": origin,
-        "versions": {name: _version(name) for name in VERSIONS_OF},
+        "versions": versions(),
         **size_summary(source.tensors),
         "tensors": {
             name: {
@@ -73,13 +74,18 @@ def build_manifest(
 
 def write_manifest(path: Path, manifest: dict[str, Any]) -> None:
     with atomic_file(path) as temp:
-        temp.write_text(json.dumps(manifest, indent=1) + "\n")
+        temp.write_text(json.dumps(manifest, indent=1, default=str) + "\n")  # YAML reads some words as dates
 
 
 def read_manifest(artifact: Path) -> dict[str, Any] | None:
     """The manifest of an artifact, or None where it has none. raises InputError if it is damaged."""
     path = manifest_path(artifact)
     return read_json(path) if path.is_file() else None
+
+
+def versions() -> dict[str, str | None]:
+    """Package -> the version that makes artifacts here"""
+    return {name: _version(name) for name in VERSIONS_OF}
 
 
 def _version(package: str) -> str | None:

@@ -18,6 +18,8 @@ MOST_DEAD = 0.01
 # SQNR of b bits grows by 6.02 dB a bit. Two bits less than there are leave room for heavy tails and for error feedback,
 # which moves weights away from their own nearest codes; a tensor that is another's has -3 dB.
 DB_PER_BIT, SPARE_BITS, MOST_DB_ASKED = 6.02, 2, 20.0
+# Onto so few levels error feedback alone moves some rows further from the source's than zeros are.
+FEW_LEVELS = 4
 
 
 def not_finite(tensor: Measured) -> str | None:
@@ -54,7 +56,7 @@ def sqnr(tensor: Measured) -> str | None:
     least = min(DB_PER_BIT * (int(bits) - SPARE_BITS), MOST_DB_ASKED)
     if tensor.sqnr_db < least:
         return f"SQNR {tensor.sqnr_db:.1f} dB against the source, expected {least:.1f} dB or more"
-    if tensor.num_lost_rows:
+    if tensor.num_lost_rows and not 0 < tensor.num_levels <= FEW_LEVELS:
         return f"{tensor.num_lost_rows} rows are further from the source's than zeros are"
     return None
 

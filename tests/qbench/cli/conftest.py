@@ -2,10 +2,14 @@
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import pytest
+from support.memory_source import MemorySource
 
 from qbench.cli.main import main
+from quant.artifacts import write_artifact
 
 
 @dataclass(frozen=True)
@@ -34,3 +38,17 @@ def qbench(capsys, monkeypatch):
         return Outcome(status, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def small_model(tmp_path) -> Path:
+    """A directory of random weights without a tokenizer: quantized and calibrated in a moment."""
+    return write_artifact(MemorySource(), tmp_path / "model")
+
+
+@pytest.fixture
+def token_ids(tmp_path) -> Path:
+    """Calibration text for it"""
+    path = tmp_path / "ids.npy"
+    np.save(path, np.random.default_rng(0).integers(0, 320, 1000))
+    return path

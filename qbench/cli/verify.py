@@ -1,0 +1,51 @@
+"""`qbench verify ARTIFACT`: make a quantized model again and compare."""
+
+from pathlib import Path
+
+import click
+
+from qbench.cli.output import json_option, print_json, threads_option
+from qbench.cli.progress import progress_bar
+
+
+@click.command("verify")
+@click.argument("artifact", type=click.Path(path_type=Path))
+@click.option("--source", help="The model it was made from, where that has moved.")
+@click.option("--calibration", help="The calibration text or importance matrix, where that has moved.")
+@threads_option
+@json_option
+def command(artifact: Path, source: str | None, calibration: str | None, threads: int | None, as_json: bool) -> None:
+    """Make ARTIFACT again as its manifest says, and compare bit by bit. Exit status 1 where a tensor differs."""
+    from qbench.harness.machine import available_cores
+    from qbench.runtime import set_threads
+    from qbench.verify import verify
+
+    threads = threads or available_cores()
+    set_threads(threads)
+    with progress_bar(f"verify {artifact}") as update:
+        verified = verify(artifact, spec=source, text=calibration, threads=threads, progress=update)
+    if as_json:
+        print_json({"identical": not verified.differing, **as_dict(verified)})
+    else:
+        print_verified(verified)
+    if verified.differing:
+        raise click.exceptions.Exit(1)
+
+
+def as_dict(verified) -> dict:
+    return {
+        "num_tensors": verified.num_tensors,
+        "differing": verified.differing,
+        "versions": {name: {"then": then, "now": now} for name, (then, now) in verified.versions.items()},
+    }
+
+
+def print_verified(verified) -> None:
+    for name, (then, now) in verified.versions.items():
+        click.echo(f"{name}: {then} then, {now} now")
+    for name, why in verified.differing.items():
+        click.echo(f"{name}: {why}")
+    if verified.differing:
+        click.echo(f"{len(verified.differing)} of {verified.num_tensors} tensors differ")
+    else:
+        click.echo(f"all {verified.num_tensors} tensors are identical")

@@ -1,0 +1,100 @@
+"""An artifact made again from its manifest, calibration included, and compared with the one that is there."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from qbench.calibration.options import CalibrationOptions
+from qbench.calibration.run import choose_basis, quantized_model
+from qbench.sources import open_source
+from quant.artifacts.manifest import versions
+from quant.errors import InputError
+from quant.recipes import Recipe
+from quant.source import Source
+from quant.verify import check_source, differences, manifest_of, recipe_of
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """differing   name -> what is unlike
+    versions      package -> (then, now) of those that are not the manifest's; with others, bytes may differ
+    """
+
+    num_tensors: int
+    differing: dict[str, str]
+    versions: dict[str, tuple[str | None, str | None]]
+
+
+def verify(
+    path: Path,
+    *,
+    spec: str | None = None,
+    text: str | None = None,
+    threads: int = 1,
+    progress: Progress | None = None,
+) -> Verified:
+    """Whether the artifact's tensors are bit for bit what its manifest's recipe makes of its manifest's source.
+
+    spec     of the source, where it has moved; text: of the calibration, where that has
+    raises   InputError where there is no manifest, or source or calibration text is gone or changed
+    """
+    manifest = manifest_of(path)
+    artifact = open_source(str(path))
+    source = open_source(spec or manifest["source"]["spec"])
+    check_source(source, manifest)
+    recipe = recipe_of(manifest)
+    differing = dict(_differing(artifact, source, recipe, manifest, text, threads, progress))
+    now = versions()
+    unlike = {name: (then, now.get(name)) for name, then in manifest["versions"].items() if then != now.get(name)}
+    return Verified(len(artifact.tensors), differing, unlike)
+
+
+def _differing(
+    artifact: Source,
+    source: Source,
+    recipe: Recipe | None,
+    manifest: Mapping[str, Any],
+    text: str | None,
+    threads: int,
+    progress: Progress | None,
+) -> list[tuple[str, str]]:
+    container = manifest["container"]
+    if recipe is None:
+        return list(differences(artifact, source, container, progress))
+    options = CalibrationOptions()
+    if manifest["calibration"] is not None:
+        options = options_of(manifest["calibration"], text)
+        check_calibration(source, options, manifest["calibration"])
+    with TemporaryDirectory(prefix="qbench-") as folder:
+        model = quantized_model(source, recipe, options, Path(folder) / "stage", threads=threads, progress=progress)
+        with model as remade:
+            return list(differences(artifact, remade, container, progress))
+
+
+def options_of(described: Mapping[str, Any], text: str | None) -> CalibrationOptions:
+    """What was asked of a calibration that a manifest describes. text: where its text lies now, or None"""
+    if "imatrix" in described:
+        return CalibrationOptions(imatrix=Path(text or described["imatrix"]))
+    return CalibrationOptions(
+        text=text or described["text"],
+        samples=described["asked_samples"],
+        length=described["length"],
+        seed=described["seed"],
+        on=described["on"],
+        min_expert_tokens=described["min_expert_tokens"],
+    )
+
+
+def check_calibration(source: Source, options: CalibrationOptions, described: Mapping[str, Any]) -> None:
+    """raises InputError where the text gives other tokens than it did, or the importance matrix is another"""
+    now = choose_basis(source, options, "").about["calibration"]
+    if now["sha256"] != described["sha256"]:
+        what = options.imatrix or options.text
+        raise InputError(
+            f"{what} is not what the artifact was calibrated on, or has changed: sha256 {now['sha256'][:12]}, the "
+            f"manifest's {described['sha256'][:12]}; name the right one with --calibration"
+        )

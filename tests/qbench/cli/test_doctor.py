@@ -1,0 +1,49 @@
+"""`qbench doctor`: its table, its findings and its exit status."""
+
+import json
+
+import pytest
+from support.damage import edit_gguf
+
+UP = "model.layers.1.mlp.up_proj.weight"
+
+
+@pytest.fixture
+def artifact(qbench, small_model, tmp_path):
+    path = tmp_path / "made.gguf"
+    assert qbench("quantize", small_model, "--recipe", "q4_0", "-o", path).status == 0
+    return path
+
+
+def test_a_healthy_artifact(qbench, artifact):
+    outcome = qbench("doctor", artifact)
+    assert outcome.status == 0 and outcome.out.splitlines()[-1] == "healthy"
+    row = next(line for line in outcome.out.splitlines() if line.startswith(UP))
+    assert "q4_0" in row and float(row.split()[2]) > 15, "SQNR in dB"
+
+
+def test_as_json(qbench, artifact):
+    examined = json.loads(qbench("doctor", artifact, "--json").out)
+    assert examined["healthy"] and examined["findings"] == [] and len(examined["tensors"]) == 21
+    assert {"name", "format", "sqnr_db", "saturation", "scale_min", "scale_max"} <= examined["tensors"][0].keys()
+
+
+def test_a_finding_ends_in_1(qbench, artifact):
+    edit_gguf(artifact, "blk.1.ffn_up.weight", "u1", lambda rows: rows[3].__setitem__(5, rows[3, 5] ^ 1))
+    outcome = qbench("doctor", artifact)
+    assert (outcome.status, outcome.err) == (1, "")
+    assert outcome.out.splitlines()[-2].startswith(f"hash: {UP}: ") and outcome.out.splitlines()[-1] == "1 findings"
+    examined = qbench("doctor", artifact, "--json")
+    assert examined.status == 1 and json.loads(examined.out)["findings"][0]["where"] == UP
+
+
+def test_a_source_that_is_named(qbench, artifact, small_model):
+    artifact.with_name("made.gguf.qbench.json").unlink()
+    assert "sqnr: n/a" in qbench("doctor", artifact).out
+    assert "sqnr: n/a" not in qbench("doctor", artifact, "--source", small_model).out
+    qbench("doctor", artifact, "--source", "ref:llama").fails_with("ref:llama", "shape")
+
+
+def test_what_is_no_model(qbench, tmp_path):
+    qbench("doctor", tmp_path / "none.gguf").fails_with("none.gguf", "not there")
+    qbench("doctor", tmp_path).fails_with("config.json")

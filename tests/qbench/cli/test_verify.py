@@ -1,0 +1,119 @@
+"""`qbench verify`: artifacts made again from what their manifests say."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.damage import edit_hf, edit_json
+
+CALIBRATION = ("--samples", "4", "--length", "32")
+MIXED = """
+base: q8_0
+options: {effort: best}
+rules:
+  - {match: "*.down_proj*", format: q4_0}
+  - {match: "*.layers.0.*", format: q4_0, method: gptq, options: {damp: 0.02}}
+"""
+
+
+@pytest.fixture
+def make(qbench, small_model, token_ids, tmp_path):
+    """make(recipe, *more): the artifact"""
+
+    def quantize(recipe, *more, out="made"):
+        argv = ("quantize", small_model, "--recipe", recipe, "-o", tmp_path / out, "--json", "--calibration", token_ids)
+        outcome = qbench(*argv, *CALIBRATION, *more)
+        assert outcome.status == 0, outcome.err
+        return json.loads(outcome.out)["artifact"]
+
+    return quantize
+
+
+@pytest.mark.parametrize(
+    "recipe, out",
+    [
+        ("q4_0", "made.gguf"),
+        ("rtn-w4g128", "made"),
+        ("rtn-w8a8-tensor+kv-fp8", "made"),
+        ("llm-int8", "made"),
+        ("gptq-w4g128-act", "made"),
+        ("smoothquant-w8a8-o3+kv-fp8-cal", "made"),
+        ("imatrix-q4_0", "made.gguf"),
+    ],
+)
+def test_what_was_made_is_made_again(qbench, make, recipe, out):
+    outcome = qbench("verify", make(recipe, out=out))
+    assert outcome.status == 0 and outcome.out.startswith("all "), outcome
+
+
+def test_shards_and_best(qbench, make):
+    assert qbench("verify", make("q4_0", "--best", "--max-shard-size", "300k", out="made.gguf")).status == 0
+
+
+def test_a_recipe_of_rules_is_in_the_manifest(qbench, make, tmp_path):
+    recipe = tmp_path / "mixed.yaml"
+    recipe.write_text(MIXED)
+    made = make(recipe, out="made.gguf")
+    recipe.unlink()
+    verified = json.loads(qbench("verify", made, "--json").out)
+    assert verified == {"identical": True, "num_tensors": 21, "differing": {}, "versions": {}}
+
+
+def test_a_flipped_bit_is_named(qbench, make):
+    made = make("rtn-w4g128")
+    name = "model.layers.1.mlp.up_proj.weight"
+    edit_hf(Path(made), f"{name}_packed", lambda packed: packed[3].__setitem__(2, packed[3, 2] ^ 1))
+    outcome = qbench("verify", made)
+    assert outcome.status == 1 and f"{name}: its bytes differ" in outcome.out and "1 of 21" in outcome.out
+    assert list(json.loads(qbench("verify", made, "--json").out)["differing"]) == [name]
+
+
+def test_a_recipe_that_did_not_make_it(qbench, make):
+    """The longer search finds other codes; another KV format is another scheme."""
+    made = make("q4_0+kv-int8", out="made.gguf")
+    edit_json(Path(made + ".qbench.json"), lambda manifest: manifest.update(options={"effort": "best"}))
+    outcome = qbench("verify", made)
+    assert outcome.status == 1 and "down_proj" in outcome.out and "layernorm" not in outcome.out
+    edit_json(Path(made + ".qbench.json"), lambda manifest: manifest.update(options={}, recipe="q4_0+kv-int4"))
+    outcome = qbench("verify", made)
+    assert outcome.status == 1 and outcome.out.startswith("kv_cache")
+
+
+def test_other_versions_are_told(qbench, make):
+    made = make("q4_0", out="made.gguf")
+    edit_json(Path(made + ".qbench.json"), lambda manifest: manifest["versions"].update(numpy="0.1"))
+    outcome = qbench("verify", made)
+    assert outcome.status == 0 and outcome.out.startswith("numpy: 0.1 then, ")
+
+
+def test_a_source_that_moved(qbench, make, small_model, token_ids, tmp_path):
+    made = make("gptq-w4g128")
+    moved = shutil.move(small_model, tmp_path / "moved")
+    qbench("verify", made).fails_with(str(small_model), "not there")
+    assert qbench("verify", made, "--source", moved).status == 0
+    ids = shutil.move(token_ids, tmp_path / "other.npy")
+    qbench("verify", made, "--source", moved).fails_with("ids.npy")
+    assert qbench("verify", made, "--source", moved, "--calibration", ids).status == 0
+
+
+def test_a_source_that_changed(qbench, make, small_model):
+    made = make("q4_0", out="made.gguf")
+    edit_hf(small_model, "model.norm.weight", lambda norm: norm.__imul__(2))
+    qbench("verify", made).fails_with("changed", "fingerprint", "--source")
+
+
+def test_a_calibration_that_changed(qbench, make, token_ids):
+    made = make("gptq-w4g128")
+    np.save(token_ids, np.arange(300))
+    qbench("verify", made).fails_with("ids.npy", "changed", "--calibration")
+
+
+def test_without_a_manifest(qbench, make, tmp_path):
+    made = make("q4_0", out="made.gguf")
+    Path(made + ".qbench.json").unlink()
+    qbench("verify", made).fails_with("no manifest", "doctor")
+    qbench("verify", tmp_path / "none.gguf").fails_with("none.gguf")
+    Path(made + ".qbench.json").write_text("{}")
+    qbench("verify", made).fails_with("manifest", "recipe")

@@ -23,7 +23,7 @@ def calibration_tokens(source: Source, options: CalibrationOptions) -> Calibrati
     raises   InputError for a text that cannot be read, or is shorter than one window
     """
     text = options.text or default_text(source)
-    length = options.length or min(LENGTH, ModelConfig.of(source).max_positions)
+    length = window_length(source, options)
     factor = 1 if text in (GENERATED, RANDOM) else READ_FACTOR  # a seed's documents are drawn already
     tokens = _first(read_tokens(text, source, options.seed), options.samples * length * factor)
     num_windows = len(tokens) // length
@@ -38,6 +38,10 @@ def calibration_tokens(source: Source, options: CalibrationOptions) -> Calibrati
     if is_file_spec(text):
         origin["text_sha256"] = sha256_file(Path(text))
     return CalibrationTokens(windows, origin)
+
+
+def window_length(source: Source, options: CalibrationOptions) -> int:
+    return options.length or min(LENGTH, ModelConfig.of(source).max_positions)
 
 
 def _first(runs: Tokens, num_tokens: int) -> np.ndarray:

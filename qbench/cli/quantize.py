@@ -32,10 +32,11 @@ def command(model, recipe_name, output, max_shard_size, best, resume, plan, cali
     recipe = get_recipe(recipe_name)
     recipe = recipe.with_options(effort="best") if best else recipe
     source = open_source(model)
+    how = WriteOptions(calibration, max_shard_size, threads, resume)
     if plan:
         print_plan(source, recipe, as_json)
+        print_forecast(source, recipe, how, as_json)
     else:
-        how = WriteOptions(calibration, max_shard_size, threads, resume)
         print_written(source, recipe, output, how, as_json)
 
 
@@ -58,6 +59,25 @@ def print_plan(source, recipe, as_json: bool) -> None:
             print_json(row)
         else:
             click.echo(f"{name:<48} {'x'.join(map(str, shape)):>13}  {planned.format:<7} {planned.reason}")
+
+
+def print_forecast(source, recipe, how: WriteOptions, as_json: bool) -> None:
+    """What a recipe with calibration will take, from a probe of one layer; nothing for one without."""
+    from qbench.calibration.forecast import forecast
+    from qbench.harness.machine import available_cores
+    from qbench.runtime import set_threads
+    from quant.quantize import needs_calibration
+
+    if how.calibration.imatrix is not None or not needs_calibration(recipe, recipe.plan(source)):
+        return
+    threads = how.threads or available_cores()
+    set_threads(threads)
+    cost = forecast(source, recipe, how.calibration, threads)
+    if as_json:
+        print_json(cost)
+    else:
+        memory, disk = readable_bytes(cost["peak_rss_bytes"]), readable_bytes(cost["disk_bytes"])
+        click.echo(f"takes about {cost['seconds']:.0f} s, {memory} of memory and {disk} of disk, by a probe of a layer")
 
 
 def print_written(source, recipe, output: str, how: WriteOptions, as_json: bool) -> None:

@@ -1,0 +1,73 @@
+"""`--plan`: the arithmetic of the forecast, and with --benchmark-only the forecast beside a real run."""
+
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+from support.calibration import small_source
+
+from qbench.calibration.forecast import OneLayer, Probe, disk_bytes, forecast, total_seconds
+from qbench.calibration.options import CalibrationOptions
+from qbench.calibration.write import write_quantized
+from qbench.cli.main import main
+from qbench.harness.memory import peak_rss_bytes, reset_peak_rss
+from qbench.sources import rand
+from quant.models import ModelConfig, expected_tensors
+from quant.recipes import get_recipe
+from quant.recipes.policies import Uniform
+from quant.recipes.recipe import Recipe
+
+RECIPE = Recipe("test", "gguf", "imatrix", Uniform("q4_0"))
+
+
+def test_the_middle_layer_stands_for_all():
+    source = small_source(num_hidden_layers=5)
+    one = OneLayer(source)
+    assert ModelConfig.of(one).num_layers == 1
+    assert {name: info.shape for name, info in one.tensors.items()} == {
+        name: want.shape for name, want in expected_tensors(ModelConfig.of(one)).items()
+    }
+    name = "self_attn.q_proj.weight"
+    got, want = one.read(f"model.layers.0.{name}"), source.read(f"model.layers.2.{name}")
+    assert np.array_equal(got.parts["blocks"], want.parts["blocks"])
+
+
+def test_seconds_grow_with_the_layers():
+    assert total_seconds(Probe(layer_s=2.0, rest_s=3.0, peak_rss_bytes=1), 10, hashed_s=0.5) == 23.5
+
+
+def test_disk_holds_layers_beside_hidden_states_or_the_artifact():
+    source = small_source()
+    options, config = CalibrationOptions(samples=10, length=100), ModelConfig.of(source)
+    shapes = {name: info.shape for name, info in source.tensors.items()}
+    bytes_of = {name: np.prod(s) * 4 if len(s) == 1 else np.prod(s) // 32 * 18 for name, s in shapes.items()}  # q4_0
+    layer = sum(size for name, size in bytes_of.items() if ".layers." in name)
+    assert disk_bytes(source, RECIPE, options, config) == layer + 2 * 4 * 10 * 100 * 64
+    few = replace(options, samples=1, length=2)
+    assert disk_bytes(source, RECIPE, few, config) == layer + sum(bytes_of.values())
+
+
+def test_a_plan_of_a_calibrated_recipe_ends_in_its_cost(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    argv = ["quantize", "rand:tiny", "--recipe", "imatrix-q4_k_m", "--samples", "2", "--length", "32", "--plan"]
+    assert main([*argv, "--json"]) == 0
+    cost = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert cost.keys() == {"seconds", "peak_rss_bytes", "disk_bytes"} and all(value > 0 for value in cost.values())
+    assert main(argv) == 0 and "by a probe of a layer" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_forecast_within_a_fifth(benchmark, tmp_path, monkeypatch):
+    """A model of eight layers, 512 wide; needs a machine that does nothing else."""
+    shape = {**rand.SHAPES["tiny"], "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 8}
+    monkeypatch.setitem(rand.SHAPES, "eight", shape)
+    source, recipe = rand.RandomSource("rand:eight"), get_recipe("gptq-q4_k_m")
+    options = CalibrationOptions(samples=64, length=256)
+    write_quantized(source, tmp_path / "warm.gguf", recipe, replace(options, samples=2))
+    foretold = forecast(source, recipe, options, threads=1)
+    reset_peak_rss()
+    start = time.perf_counter()
+    benchmark.pedantic(write_quantized, args=(source, tmp_path / "m.gguf", recipe, options), rounds=1)
+    assert abs(foretold["seconds"] / (time.perf_counter() - start) - 1) <= 0.2
+    assert abs(foretold["peak_rss_bytes"] / peak_rss_bytes() - 1) <= 0.2

@@ -10,6 +10,10 @@ from quant.models import split_name
 FIELD_OF = {"absmax": "absmax", "imatrix": "sum_squares", "hessian": "hessian", "sample": "sample"}
 
 
+# Fewer tokens than this say little of an expert: a Hessian of rank 128 beside the thousands of features it has.
+FEW_TOKENS = 128
+
+
 def check_coverage(needs: Mapping[str, frozenset[str]], inputs: Mapping[str, InputStats]) -> None:
     """Refuses to quantize by statistics of nothing.
 
@@ -46,3 +50,19 @@ def expert_tokens(names: Iterable[str], num_tokens: Mapping[str, int]) -> list[i
             seen = num_tokens.get(name, 0)
             counts[expert] = min(seen, counts.get(expert, seen))
     return [counts[expert] for expert in sorted(counts)]
+
+
+def few_tokens_warning(experts: Mapping[str, Mapping[str, list[int]]] | None) -> str | None:
+    """One line on the experts that were calibrated on few tokens; None where there are none.
+
+    experts   layer -> {"tokens": of each expert}, as a manifest keeps them
+    """
+    counts = {(layer, expert): n for layer, row in (experts or {}).items() for expert, n in enumerate(row["tokens"])}
+    few = {place: n for place, n in counts.items() if n < FEW_TOKENS}
+    if not few:
+        return None
+    (layer, expert), least = min(few.items(), key=lambda item: item[1])
+    return (
+        f"{len(few)} of {len(counts)} experts were calibrated on fewer than {FEW_TOKENS} tokens (layer {layer}, expert "
+        f"{expert}: {least}); --min-expert-tokens {FEW_TOKENS} routes more to them"
+    )

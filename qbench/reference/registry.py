@@ -14,7 +14,7 @@ class ReferenceModel:
     name: str
     description: str
     weights: str  # folder under weights/
-    outliers: bool = False  # made on the fly by outliers.scale_channels, in float32
+    outliers: bool = False  # made on the fly by outliers.scale_channels
 
 
 MODELS: dict[str, ReferenceModel] = {
@@ -23,7 +23,7 @@ MODELS: dict[str, ReferenceModel] = {
         ReferenceModel(
             "llama", "4-layer Llama trained on a generated language: prose, recall, sums, brackets", "llama"
         ),
-        ReferenceModel("llama-outliers", "the same function with 60-fold activation outliers", "llama", outliers=True),
+        ReferenceModel("llama-outliers", "the same function with 128-fold activation outliers", "llama", outliers=True),
     )
 }
 

@@ -8,7 +8,7 @@ import numpy as np
 from quant.artifacts.hf_reader import HFSource
 from quant.formats import dequantize, get_format
 from quant.qtensor import QTensor
-from quant.source import Source, TensorInfo
+from quant.source import Source
 
 PREFIX = "ref:"
 
@@ -23,7 +23,7 @@ def open_reference(spec: str) -> Source:
 
 
 class OutlierSource:
-    """Source of the same function with outliers in its activations, in float32.
+    """Source of the same function with outliers in its activations, in the formats that the model has without them.
 
     The scaled weights of the whole model are made at the first read and kept: the models that this is for are small.
     """
@@ -31,16 +31,15 @@ class OutlierSource:
     def __init__(self, source: Source) -> None:
         self.spec, self.config, self.tokenizer = source.spec, source.config, source.tokenizer
         self._source = source
-        f32 = get_format("f32")
-        self.tensors = {
-            name: TensorInfo(info.shape, f32.name, f32.size_bytes(info.shape)) for name, info in source.tensors.items()
-        }
+        self.tensors = source.tensors
 
     def read(self, name: str) -> QTensor:
-        return get_format("f32").quantize_ref(self._scaled[name])
+        return get_format(self.tensors[name].format).quantize_ref(self._scaled[name])
 
     def fingerprint(self) -> str:
-        return hashlib.sha256(f"{self._source.fingerprint()} outliers".encode()).hexdigest()
+        from qbench.reference.outliers import FACTOR
+
+        return hashlib.sha256(f"{self._source.fingerprint()} outliers {FACTOR}".encode()).hexdigest()
 
     @cached_property
     def _scaled(self) -> dict[str, np.ndarray]:

@@ -109,12 +109,10 @@ def test_outliers_change_the_weights_and_not_the_shapes(llama):
     outliers = open_source("ref:llama-outliers")
     name = "model.layers.0.input_layernorm.weight"
     ratio = dequantize(outliers.read(name)) / dequantize(llama.read(name))
-    assert sorted(np.round(ratio, 3))[-1] == 60 and np.median(ratio) == 1
-    assert {key: info.shape for key, info in outliers.tensors.items()} == {
-        key: info.shape for key, info in llama.tensors.items()
-    }
+    assert sorted(np.round(ratio, 3))[-1] == 128 and np.median(ratio) == 1
+    assert outliers.tensors == llama.tensors
     assert outliers.fingerprint() != llama.fingerprint()
-    assert outliers.read(name).format == outliers.tensors[name].format == "f32"
+    assert outliers.read(name).format == outliers.tensors[name].format
 
 
 def test_every_listed_model_opens():

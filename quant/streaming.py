@@ -117,9 +117,9 @@ class _Run:
         """
         name = EMBEDDING if self.config.tie_word_embeddings else HEAD
         made: dict[str, QTensor] = {}
-        if self._asks(name):
+        if self._asks(name) or self.statistics.keep:
             stats = self.statistics.head(self.source.read(FINAL_NORM), (name,), self.needs)
-            if name in stats.inputs:
+            if self._asks(name) and name in stats.inputs:
                 self._check({name: self.method_of(name)}, stats.inputs)
                 made[name] = self._quantize_rows(name, stats.inputs)
         self.stage.commit(made)

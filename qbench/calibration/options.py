@@ -24,6 +24,7 @@ class CalibrationOptions:
     min_expert_tokens   experts that get fewer are calibrated on extra tokens routed to them; None: none are
     stats         file of statistics: read where it exists, written otherwise
     imatrix       importance matrix of llama.cpp to use instead of calibrating
+    export_imatrix   where to write the importance matrix of this calibration, as llama.cpp reads it
     raises        InputError for values that cannot be
     """
 
@@ -35,6 +36,7 @@ class CalibrationOptions:
     min_expert_tokens: int | None = None
     stats: Path | None = None
     imatrix: Path | None = None
+    export_imatrix: Path | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("samples", 1), ("length", 2), ("min_expert_tokens", 1)):

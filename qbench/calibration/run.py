@@ -1,6 +1,6 @@
 """From a source, a recipe and what a user says of calibration to a quantized model."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +11,12 @@ from qbench.calibration.windows import calibration_tokens
 from qbench.harness.commit import QUANTIZING, code_hash
 from qbench.runtime.streamed import StreamedDecoder
 from quant.artifacts.file_bytes import sha256_file
-from quant.artifacts.imatrix import read_imatrix
+from quant.artifacts.imatrix import read_imatrix, write_imatrix
 from quant.calibration.from_imatrix import ImatrixStatistics
 from quant.calibration.live import LiveStatistics
 from quant.calibration.saved import SavedStatistics
-from quant.calibration.stats_file import EVERYTHING, StatsFile, write_stats
+from quant.calibration.stats import LayerStats
+from quant.calibration.stats_file import EVERYTHING, StatsFile, check_place, has_part, read_part, write_stats
 from quant.calibration.tokens import CalibrationTokens
 from quant.errors import InputError
 from quant.models import ModelConfig
@@ -48,6 +49,7 @@ def quantized_model(
     """
     plan = recipe.plan(source)
     if not needs_calibration(recipe, plan):
+        _refuse_export(recipe, options)
         yield QuantizedSource(source, recipe)
         return
     basis = choose_basis(source, options, describe_recipe(recipe, plan))
@@ -55,8 +57,11 @@ def quantized_model(
         stage.notes["calibration"] = basis.about["calibration"]
         statistics = basis.statistics(source, options, folder, threads)
         quantized = quantize_layers(source, recipe, statistics, stage, progress)
-        if isinstance(statistics, SavedStatistics):
+        if isinstance(statistics, SavedStatistics) and options.stats is not None:
             write_stats(options.stats, folder, stage.num_done, basis.stats_about)
+        if options.export_imatrix is not None:
+            layers = [_kept_stats(statistics, folder, index) for index in range(stage.num_done)]
+            export_imatrix(options.export_imatrix, layers, source, basis.about["calibration"]["text"])
         yield quantized
 
 
@@ -94,16 +99,42 @@ class Basis:
             min_expert_tokens=options.min_expert_tokens,
             num_threads=threads,
         )
-        return live if options.stats is None else SavedStatistics(live, folder, EVERYTHING)
+        if options.stats is None and options.export_imatrix is None:
+            return live
+        return SavedStatistics(live, folder, frozenset() if options.stats is None else EVERYTHING)
+
+
+def export_imatrix(path: Path, layers: Iterable[LayerStats], source: Source, text: str) -> None:
+    """raises InputError where the file cannot be written, or an expert was not reached"""
+    inputs = {name: inputs for layer in layers for name, inputs in layer.inputs.items()}
+    importance = {name: each.importance for name, each in inputs.items()}
+    write_imatrix(path, importance, source, {name: each.num_tokens for name, each in inputs.items()}, (text,))
+
+
+def _kept_stats(statistics: Statistics, folder: Path, index: int) -> LayerStats:
+    """A layer's statistics once more, from where they were kept; of a head that was not calibrated, none."""
+    if isinstance(statistics, StatsFile):
+        there = index < statistics.num_parts
+        return statistics.layer(index, {}, lambda names: frozenset()) if there else LayerStats({})
+    return read_part(folder, index) if has_part(folder, index) else LayerStats({})
+
+
+def _refuse_export(recipe: Recipe, options: CalibrationOptions) -> None:
+    if options.export_imatrix is not None:
+        raise InputError(f"recipe {recipe.name} does not calibrate, so there is no importance matrix to export")
 
 
 def choose_basis(source: Source, options: CalibrationOptions, recipe: str) -> Basis:
     """recipe: as `describe_recipe` tells it"""
+    if options.stats is not None:
+        check_place(options.stats)
     if options.imatrix is None:
         tokens = calibration_tokens(source, options)
         described = tokens.describe() | {"on": options.on, "min_expert_tokens": options.min_expert_tokens}
     elif options.stats is not None:
         raise InputError("--imatrix and --stats both hold statistics; give one of them")
+    elif options.export_imatrix is not None:
+        raise InputError("--export-imatrix writes what a calibration found; with --imatrix there is none")
     else:
         tokens = None
         described: Mapping[str, Any] = {"imatrix": str(options.imatrix), "sha256": sha256_file(options.imatrix)}

@@ -100,7 +100,10 @@ READERS: dict[str, Callable[[Path, Source], Tokens]] = {".jsonl": _json_lines, "
 
 
 def _ids(path: Path, values: Any) -> np.ndarray:
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except (ValueError, OverflowError) as error:  # lists of unlike lengths
+        raise InputError(f"{path}: token ids must be one list of whole numbers a line") from error
     if array.size and array.dtype.kind not in "iu":
         raise InputError(f"{path}: token ids must be whole numbers, got {array.dtype}")
     return array.reshape(-1).astype(np.int64)

@@ -18,6 +18,7 @@ FIELDS = {
     "min_expert_tokens": "min_expert_tokens",
     "stats": "stats",
     "imatrix": "imatrix",
+    "export_imatrix": "export_imatrix",
 }
 _path = click.Path(path_type=Path)
 OPTIONS = (
@@ -41,6 +42,7 @@ OPTIONS = (
     ),
     click.option("--stats", type=_path, help="File of statistics: read if it is there, else written."),
     click.option("--imatrix", type=_path, help="Importance matrix of llama.cpp, instead of calibrating."),
+    click.option("--export-imatrix", type=_path, help="Write this calibration's importance matrix for llama.cpp."),
 )
 
 

@@ -15,6 +15,8 @@ class ImatrixStatistics:
     A method that needs more than an importance ends in an InputError, as does a KV format with calibrated scales.
     """
 
+    keep: frozenset[str] = frozenset()
+
     def __init__(self, importance: Mapping[str, np.ndarray]) -> None:
         self.importance = importance
 

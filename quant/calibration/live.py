@@ -29,6 +29,8 @@ class LiveStatistics:
     raises              InputError for token ids that the model has not, and windows that it cannot hold
     """
 
+    keep: frozenset[str] = frozenset()
+
     def __init__(
         self,
         decoder: Decoder,

@@ -52,7 +52,8 @@ def write_stats(path: Path, folder: Path, num_parts: int, about: Mapping[str, An
     about    what was calibrated: a file is read again only where this is equal
     raises   InputError where the file cannot be written
     """
-    parts = [safe_open(folder / PART.format(index), "np") for index in range(num_parts)]
+    there = [index for index in range(num_parts) if has_part(folder, index)]  # a head that stays as it is has none
+    parts = [safe_open(folder / PART.format(index), "np") for index in there]
     layers = [_from_bytes(part.get_tensor(ABOUT)) for part in parts]
     head = _as_bytes({"schema": SCHEMA, **about, "layers": layers})
     names = [[name for name in part.keys() if name != ABOUT] for part in parts]
@@ -68,11 +69,21 @@ def write_stats(path: Path, folder: Path, num_parts: int, about: Mapping[str, An
         shutil.move(joined / "model.safetensors", temp)
 
 
+def check_place(path: Path) -> None:
+    """raises InputError unless a file of statistics is there, or may be made there: before a long run, not after it"""
+    if path.exists():
+        StatsFile(path)
+    elif not path.parent.is_dir():
+        raise InputError(f"{path}: the folder {path.parent} does not exist; make it first")
+
+
 class StatsFile:
     """`quant.streaming.Statistics` from a file, or from the parts of a run that is not over.
 
     raises   InputError for a file that is no such file
     """
+
+    keep: frozenset[str] = frozenset()
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -116,21 +127,39 @@ class StatsFile:
         return self._read(len(self._layers) - 1, needs)
 
     def _read(self, index: int, needs: Needs) -> LayerStats:
-        row, there = self._layers[index], set(self._file.keys())
-        inputs: dict[str, InputStats] = {}
-        for number, group in enumerate(row["groups"]):
-            names = tuple(group["names"])
-            wanted = {"absmax", "sum_squares", *(FIELD_OF[need] for need in needs(names))}
-            keys = {field: f"{index}.{number}.{field}" for field in FIELDS}
-            arrays = {
-                field: self._file.get_tensor(key) if field in wanted and key in there else None
-                for field, key in keys.items()
-            }
-            inputs |= dict.fromkeys(names, InputStats(group["num_tokens"], **arrays))
-        kv = None
-        if f"{index}.k_absmax" in there:
-            kv = KVStats(*(self._file.get_tensor(f"{index}.{each}_absmax") for each in "kv"))
-        return LayerStats(inputs, kv, {int(expert): count for expert, count in row["extra_tokens"].items()})
+        return _layer_stats(self._file, self._layers[index], index, needs)
+
+    @property
+    def num_parts(self) -> int:
+        return len(self._layers)
+
+
+def has_part(folder: Path, index: int) -> bool:
+    return (folder / PART.format(index)).exists()
+
+
+def read_part(folder: Path, index: int) -> LayerStats:
+    """What `write_part` wrote, less Hessians and samples."""
+    with safe_open(folder / PART.format(index), "np") as part:
+        return _layer_stats(part, _from_bytes(part.get_tensor(ABOUT)), index, lambda names: frozenset())
+
+
+def _layer_stats(file: Any, row: Mapping[str, Any], index: int, needs: Needs) -> LayerStats:
+    """file: an open safetensors file; row: what its tensor "about" says of the layer"""
+    inputs: dict[str, InputStats] = {}
+    there = set(file.keys())
+    for number, group in enumerate(row["groups"]):
+        names = tuple(group["names"])
+        wanted = {"absmax", "sum_squares", *(FIELD_OF[need] for need in needs(names))}
+        keys = {field: f"{index}.{number}.{field}" for field in FIELDS}
+        arrays = {
+            field: file.get_tensor(key) if field in wanted and key in there else None for field, key in keys.items()
+        }
+        inputs |= dict.fromkeys(names, InputStats(group["num_tokens"], **arrays))
+    kv = None
+    if f"{index}.k_absmax" in there:
+        kv = KVStats(*(file.get_tensor(f"{index}.{each}_absmax") for each in "kv"))
+    return LayerStats(inputs, kv, {int(expert): count for expert, count in row["extra_tokens"].items()})
 
 
 def is_stats_file(path: Path) -> bool:

@@ -55,6 +55,14 @@ def test_statistics_of_the_original_serve_every_recipe(tmp_path, capsys):
     assert "statistics of another model" in capsys.readouterr().err
 
 
+def test_statistics_hold_the_head_although_the_first_recipe_leaves_it(tmp_path):
+    stats = ("--calibrate-on", "original", "--stats", tmp_path / "s.stats")
+    assert quantize("ref:llama", "awq-w4g128", tmp_path / "a", *stats) == 0
+    assert quantize("ref:llama", "imatrix-q4_k_m", tmp_path / "b.gguf", *stats) == 0
+    assert quantize("ref:llama", "imatrix-q4_k_m", tmp_path / "c.gguf", "--calibrate-on", "original") == 0
+    assert (tmp_path / "b.gguf").read_bytes() == (tmp_path / "c.gguf").read_bytes()
+
+
 def test_statistics_behind_quantized_layers_serve_their_recipe_alone(tmp_path, capsys):
     stats = ("--stats", tmp_path / "s.stats")
     assert quantize("ref:llama", "imatrix-q4_0", tmp_path / "a.gguf", *stats) == 0
@@ -92,6 +100,17 @@ def test_an_importance_matrix_instead_of_text(tmp_path, capsys, name):
     assert "the statistics lack what its method needs (hessian)" in capsys.readouterr().err
     assert quantize("ref:llama", "imatrix-q4_0", tmp_path / "b.gguf", "--imatrix", path, "--stats", "x") == 2
     assert not (tmp_path / "b.gguf").exists()
+
+
+def test_the_importance_matrix_of_a_calibration_comes_back(tmp_path, capsys):
+    out = ("--export-imatrix", tmp_path / "i.gguf")
+    original = ("--calibrate-on", "original")
+    assert quantize("ref:llama", "imatrix-q4_k_m", tmp_path / "a.gguf", *original, *out) == 0
+    assert quantize("ref:llama", "imatrix-q4_k_m", tmp_path / "b.gguf", "--imatrix", tmp_path / "i.gguf") == 0
+    first, second = (read_manifest(tmp_path / name)["tensors"] for name in ("a.gguf", "b.gguf"))
+    assert {name: row["sha256"] for name, row in first.items()} == {name: row["sha256"] for name, row in second.items()}
+    assert quantize("ref:llama", "q8_0", tmp_path / "c.gguf", *out) == 2
+    assert "does not calibrate" in capsys.readouterr().err
 
 
 def start(out, *options) -> subprocess.Popen:

@@ -5,7 +5,7 @@ from pathlib import Path
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.run import Progress, quantized_model
 from quant.artifacts import write_artifact
-from quant.artifacts.write import artifact_path, container_of
+from quant.artifacts.write import container_of, prepare_output
 from quant.recipes import Recipe
 from quant.source import Source
 from quant.stage import stage_path
@@ -26,7 +26,7 @@ def write_quantized(
 
     raises   InputError, and leaves nothing half-written
     """
-    path = artifact_path(source, out, recipe)
+    path = prepare_output(source, out, recipe)
     fitting = recipe.in_container(container_of(source, path, recipe))
     folder = stage_path(path)
     with quantized_model(
@@ -34,7 +34,7 @@ def write_quantized(
     ) as quantized:
         return write_artifact(
             source,
-            out,
+            path,
             recipe=recipe,
             progress=progress,
             max_shard_bytes=max_shard_bytes,

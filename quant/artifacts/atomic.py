@@ -58,16 +58,8 @@ def temporary_path(path: Path, replaces: Callable[[Path], bool], needed_bytes: i
 
     raises   InputError as `atomic_file`, and for every OSError of the block
     """
+    check_target(path, replaces, needed_bytes)
     folder = path.parent
-    if not folder.is_dir():
-        raise InputError(f"{path}: the folder {folder} does not exist; make it first")
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"{path}: the folder {folder} is not yours to write to; choose another")
-    if os.path.lexists(path) and not replaces(path):
-        raise InputError(f"{path} exists and is something else; remove it or write to another name")
-    free = shutil.disk_usage(folder).free
-    if needed_bytes > free:
-        raise InputError(f"{path}: {needed_bytes} bytes are needed and {free} are free; write to another disk")
     temp = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
         yield temp
@@ -79,6 +71,20 @@ def temporary_path(path: Path, replaces: Callable[[Path], bool], needed_bytes: i
             shutil.rmtree(temp, ignore_errors=True)
         else:
             temp.unlink(missing_ok=True)
+
+
+def check_target(path: Path, replaces: Callable[[Path], bool], needed_bytes: int = 0) -> None:
+    """raises InputError for a `path` that cannot be written, before any work is done for it; see `atomic_file`"""
+    folder = path.parent
+    if not folder.is_dir():
+        raise InputError(f"{path}: the folder {folder} does not exist; make it first")
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"{path}: the folder {folder} is not yours to write to; choose another")
+    if os.path.lexists(path) and not replaces(path):
+        raise InputError(f"{path} exists and is something else; remove it or write to another name")
+    free = shutil.disk_usage(folder).free
+    if needed_bytes > free:
+        raise InputError(f"{path}: {needed_bytes} bytes are needed and {free} are free; write to another disk")
 
 
 def _reason(error: OSError) -> str:

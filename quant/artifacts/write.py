@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from quant.artifacts import gguf_writer, hf_writer
-from quant.artifacts.atomic import atomic_dir
+from quant.artifacts.atomic import atomic_dir, check_target
 from quant.artifacts.f32_vectors import F32Vectors
 from quant.artifacts.gguf_general import file_name, general_metadata
 from quant.artifacts.gguf_shards import SHARD_NAME, shards_named
@@ -37,9 +37,7 @@ def write_artifact(
     stage             where a calibrated recipe's layers lie, quantized for the container that `out` will be
     raises            InputError, and leaves nothing half-written
     """
-    if str(out).endswith("/") and container_of(source, Path(out), recipe) == "gguf":
-        Path(out).mkdir(exist_ok=True)
-    out = artifact_path(source, out, recipe)
+    out = prepare_output(source, out, recipe)
     container = container_of(source, out, recipe)
     if max_shard_bytes is not None and container != "gguf":
         raise InputError(f"{out}: shards of a given size are for GGUF files; write to a name that ends in .gguf")
@@ -64,6 +62,19 @@ def artifact_path(source: Source, out: str | Path, recipe: Recipe | None) -> Pat
     match = SHARD_NAME.fullmatch(path.name)
     if match is not None:
         raise InputError(f"{path} is the name of one shard of several; write to {match['stem']}.gguf")
+    return path
+
+
+def prepare_output(source: Source, out: str | Path, recipe: Recipe | None) -> Path:
+    """The path of the artifact, in a folder that is made where a name for it was left to us.
+
+    raises   InputError where no artifact can be written: to be told before a long calibration, not after
+    """
+    if str(out).endswith("/") and container_of(source, Path(out), recipe) == "gguf":
+        Path(out).mkdir(exist_ok=True)
+    path = artifact_path(source, out, recipe)
+    is_gguf = container_of(source, path, recipe) == "gguf"
+    check_target(path, gguf_writer.is_gguf if is_gguf else _is_artifact_dir)
     return path
 
 

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from support.data import REPO
 
+from qbench.calibration import run
 from qbench.cli.main import main
 from quant.artifacts import read_manifest
+from quant.calibration.live import LiveStatistics
 from quant.stage import stage_path
 
 FEW = ("--samples", "4", "--length", "128")
@@ -79,6 +81,17 @@ def test_a_file_that_is_no_statistics_is_left_alone(tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["diary.txt"]
 
 
+@pytest.mark.parametrize(
+    "name, words", [("notes.gguf", "is something else"), ("no/m.gguf", "does not exist; make it first")]
+)
+def test_a_place_that_is_refused_is_refused_before_calibration(tmp_path, capsys, monkeypatch, name, words):
+    (tmp_path / "notes.gguf").write_text("mine")
+    monkeypatch.setattr(LiveStatistics, "begin", lambda *args: pytest.fail("calibrated"))
+    assert quantize("ref:llama", "imatrix-q4_0", tmp_path / name) == 2
+    assert words in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.gguf"]
+
+
 @pytest.mark.parametrize("name", ["m.gguf", "m.dat"])
 def test_an_importance_matrix_instead_of_text(tmp_path, capsys, name):
     from qbench.sources import open_source
@@ -113,13 +126,29 @@ def test_the_importance_matrix_of_a_calibration_comes_back(tmp_path, capsys):
     assert "does not calibrate" in capsys.readouterr().err
 
 
+# The command, with what `same_code` does in this process.
+SCRIPT = """
+import sys
+from qbench.calibration import run
+from qbench.cli.main import main
+run.code_hash = lambda packages: "same"
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def same_code(monkeypatch):
+    """An edit of the code during the test would make the stage another's, as it should everywhere else."""
+    monkeypatch.setattr(run, "code_hash", lambda packages: "same")
+
+
 def start(out, *options) -> subprocess.Popen:
-    command = [sys.executable, "-m", "qbench.cli.main", "quantize", "ref:llama", "--recipe", "gptq-q4_0", "-o", out]
+    command = [sys.executable, "-c", SCRIPT, "quantize", "ref:llama", "--recipe", "gptq-q4_0", "-o", out]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.Popen([*command, *FEW, *options], cwd=REPO, env=environment, stderr=subprocess.DEVNULL)
 
 
-def test_sigkill_and_resume_end_in_the_same_bytes(tmp_path, capsys):
+def test_sigkill_and_resume_end_in_the_same_bytes(tmp_path, same_code):
     """Killed at whichever moment, several times: the run goes on from its last whole layer."""
     assert quantize("ref:llama", "gptq-q4_0", tmp_path / "whole.gguf") == 0
     out, kills = tmp_path / "killed.gguf", 0
@@ -138,7 +167,7 @@ def test_sigkill_and_resume_end_in_the_same_bytes(tmp_path, capsys):
     assert not stage_path(out).exists()
 
 
-def test_resume_of_another_run_is_refused(tmp_path, capsys):
+def test_resume_of_another_run_is_refused(tmp_path, capsys, same_code):
     out = tmp_path / "m.gguf"
     process = start(out)
     while not (stage_path(out) / "state.json").exists() and process.poll() is None:

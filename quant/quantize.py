@@ -15,6 +15,7 @@ from quant.formats import ActivationFormat, dequantize, get_format
 from quant.kv import calibrate_kv, get_kv_format
 from quant.kv.scheme import CONFIG_KEY as KV_KEY
 from quant.methods import Layer, Method, Rtn
+from quant.models import EMBEDDING, HEAD
 from quant.qtensor import QTensor
 from quant.recipes import Recipe, TensorPlan
 from quant.source import Source, TensorInfo, TokenizerInfo
@@ -23,6 +24,8 @@ from quant.stage import Stage
 # Weights in float32 at a time, 4 MiB: a vocabulary of 128k rows needs no second copy of itself in float32, and the
 # allocator gives the same pages again, where larger blocks come fresh from the system and fault page by page.
 CHUNK_WEIGHTS = 1 << 20
+
+FLOATS = ("f32", "f16", "bf16")
 
 
 class QuantizedSource:
@@ -108,6 +111,15 @@ def describe_recipe(recipe: Recipe, plan: Mapping[str, TensorPlan]) -> str:
         },
         sort_keys=True,
     )
+
+
+def method_name(name: str, source: Source, recipe: Recipe, planned: TensorPlan) -> str | None:
+    """The method that rounds a tensor; None for norms, biases and what stays in floats."""
+    if len(source.tensors[name].shape) == 1 or planned.format in FLOATS:
+        return None
+    method = planned.method or recipe.make_method()
+    looked_up = name == EMBEDDING and HEAD in source.tensors  # its input is tokens, which have no statistics
+    return (_tensor_at_a_time(method) if looked_up else method).name
 
 
 def _tensor_at_a_time(method: Method) -> Method:

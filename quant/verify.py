@@ -1,4 +1,4 @@
-"""Whether an artifact is what its manifest says: made again from the same source, its tensors are the same bit for bit."""
+"""Whether an artifact is what its manifest says: made again from the same source, it has the same bits."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

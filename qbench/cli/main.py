@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from qbench import __version__
+from quant.errors import InputError
 
 # command -> what it does, in the order of a newcomer's path; each lives in qbench.cli.<command>
 COMMANDS = {
@@ -23,6 +24,8 @@ COMMANDS = {
     "report": "Tables and the page of a sweep's records",
     "generate": "Text from a model",
 }
+
+FORCED_OP = "linear_q8_0"  # any op: all obey QBENCH_ISA alike
 
 
 class LazyGroup(click.Group):
@@ -56,8 +59,13 @@ def cli(ctx: click.Context) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Exit status: 0 ok, 1 gate red, 2 bad input or a machine that cannot, 70 a bug of ours."""
+    """Run one command. Exit status: 0 ok, 1 gate red, 2 bad input or a machine that cannot, 70 a bug of ours.
+
+    Bad input is told by what is raised for it and nothing else: InputError, an OSError of the files that were named, a
+    NotImplementedError that says what there is. Any other ValueError or RuntimeError comes of a mistake in the code.
+    """
     try:
+        check_forced_isa()
         return cli.main(args=argv, prog_name="qbench", standalone_mode=False) or 0
     except click.ClickException as error:
         return _fail(error.format_message(), 2)
@@ -66,12 +74,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, OSError, RuntimeError) as error:  # NotImplementedError is a RuntimeError
+    except (InputError, OSError, NotImplementedError) as error:
         return _fail(str(error), 2)
     except MemoryError:
         return _fail("out of memory; choose a smaller model, recipe or context", 2)
     except Exception as error:
         return _fail(f"internal error, {type(error).__name__}: {error} (QBENCH_DEBUG=1 shows where)", 70)
+
+
+def check_forced_isa() -> None:
+    """raises InputError for a QBENCH_ISA that is none, or that this machine lacks, before a kernel trips over it"""
+    if not os.environ.get("QBENCH_ISA"):
+        return
+    import cpu_kernels
+
+    try:
+        cpu_kernels.chosen_isa(FORCED_OP)
+    except RuntimeError as error:
+        raise InputError(str(error)) from error
 
 
 def _fail(message: str, status: int) -> int:

@@ -51,14 +51,17 @@ class WriteOptions:
 
 
 def print_plan(source, recipe, as_json: bool) -> None:
-    """One line a tensor: name, shape, the format it gets, and why."""
+    """One line a tensor: name, shape, the format it gets, by which method, and why."""
+    from quant.quantize import method_name
+
     for name, planned in recipe.plan(source).items():
-        shape = list(source.tensors[name].shape)
-        row = {"tensor": name, "shape": shape, "format": planned.format, "reason": planned.reason}
+        shape, method = list(source.tensors[name].shape), method_name(name, source, recipe, planned)
+        row = {"tensor": name, "shape": shape, "format": planned.format, "method": method, "reason": planned.reason}
         if as_json:
             print_json(row)
         else:
-            click.echo(f"{name:<48} {'x'.join(map(str, shape)):>13}  {planned.format:<7} {planned.reason}")
+            size = "x".join(map(str, shape))
+            click.echo(f"{name:<48} {size:>13}  {planned.format:<7} {method or '':<11} {planned.reason}")
 
 
 def print_forecast(source, recipe, how: WriteOptions, as_json: bool) -> None:

@@ -21,12 +21,13 @@ def reset_peak_rss() -> bool:
 
 
 def _status(field: str) -> int:
-    """raises RuntimeError where there is no /proc (the peak of a process is not known elsewhere)."""
+    """raises NotImplementedError where there is no /proc (the peak of a process is not known elsewhere)."""
     try:
         with open("/proc/self/status") as file:
             for line in file:
                 if line.startswith(field + ":"):
                     return int(line.split()[1]) * 1024  # "VmHWM:   123456 kB"
     except OSError as error:
-        raise RuntimeError(f"memory is read from /proc/self/status, which this system lacks: {error}") from error
+        message = f"memory is read from /proc/self/status, which this system lacks: {error}"
+        raise NotImplementedError(message) from error
     raise RuntimeError(f"/proc/self/status has no {field}")

@@ -29,10 +29,11 @@ def open_or_explain(path: Path, open_source: Callable[[str], Source]) -> tuple[S
     try:
         return open_source(str(path)), []
     except InputError as error:
-        explain = _explain_gguf if path.suffix == ".gguf" else _explain_hf
-        if not path.exists():
-            raise
-        return None, explain(path, error)
+        if path.is_dir():
+            return None, _explain_hf(path, error)
+        if path.is_file() and path.suffix == ".gguf":
+            return None, _explain_gguf(path, error)
+        raise
 
 
 def _explain_gguf(path: Path, error: InputError) -> list[Finding]:

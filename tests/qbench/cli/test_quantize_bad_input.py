@@ -1,0 +1,170 @@
+"""What quantization cannot work with: one line that says what to do, exit status 2, and nothing half-written."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+from support.damage import edit_hf
+from support.memory_source import MemorySource
+
+from qbench.sources import open_source
+from quant.artifacts import write_artifact
+
+WINDOWS = ("--samples", "4", "--length", "32")
+
+
+@pytest.fixture
+def refused(qbench, tmp_path, small_model, token_ids):
+    """refused(recipe, *argv, says=[...]): the line holds these words, and the folder is as it was before"""
+
+    def check(recipe, *argv, says, model=small_model, out="out"):
+        before = sorted(tmp_path.rglob("*"))
+        argv = argv or ("--calibration", token_ids, *WINDOWS)
+        qbench("quantize", model, "--recipe", recipe, "-o", tmp_path / out, *argv).fails_with(*says)
+        assert sorted(tmp_path.rglob("*")) == before
+
+    return check
+
+
+@pytest.fixture
+def recipe_file(tmp_path):
+    def write(text):
+        path = tmp_path / "recipe.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_text_shorter_than_a_window(refused, tmp_path):
+    text = tmp_path / "short.txt"
+    text.write_text("too short")
+    refused("gptq-w4g128", "--calibration", text, model="ref:llama", says=["short.txt", "shorter than one window of"])
+
+
+def test_token_ids_fewer_than_a_window(refused, token_ids):
+    np.save(token_ids, np.arange(255))
+    says = ["255 tokens", "shorter than one window of 256", "--length"]
+    refused("gptq-w4g128", "--calibration", token_ids, says=says)
+
+
+def test_a_window_longer_than_the_context(refused, token_ids):
+    refused("gptq-w4g128", "--calibration", token_ids, "--length", "300", says=["300 tokens", "context", "256"])
+
+
+def test_a_tokenizer_that_does_not_match(refused, tmp_path):
+    """The tokenizer of a model with a larger vocabulary."""
+    model = write_artifact(MemorySource(tokenizer=open_source("ref:llama").tokenizer), tmp_path / "mismatched")
+    text = tmp_path / "text.txt"
+    text.write_text("words and more words, again and again. " * 200)
+    argv = ("--calibration", text, *WINDOWS)
+    refused("gptq-w4g128", *argv, model=model, says=["token ids", "vocabulary has 320", "tokenizer"])
+
+
+@pytest.mark.parametrize("token", [-1, 320])
+def test_token_ids_that_the_model_has_not(refused, token_ids, token):
+    np.save(token_ids, np.full(300, token))
+    refused("imatrix-q4_0", out="out.gguf", says=[str(token), "vocabulary has 320"])
+
+
+@pytest.mark.parametrize(
+    "name, text, says",
+    [
+        ("ids.jsonl", "[[1, 2], [3]]\n", ["ids.jsonl", "one list"]),
+        ("ids.jsonl", '{"tokens": ["a"]}\n', ["whole numbers"]),
+        ("ids.jsonl", '{"txt": "a"}\n', ["line 1", '"text"']),
+        ("ids.jsonl", "{\n", ["line 1", "not JSON"]),
+        ("ids.npy", "no array", ["ids.npy", "cannot read"]),
+        ("none/text.txt", None, ["text.txt", "No such file"]),
+    ],
+    ids=["ragged", "strings", "other keys", "no JSON", "no array", "no file"],
+)
+def test_a_text_that_cannot_be_read(refused, tmp_path, name, text, says):
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    refused("gptq-w4g128", "--calibration", tmp_path / name, *WINDOWS, says=says)
+
+
+def test_a_hessian_that_no_damping_helps(refused, qbench, small_model, token_ids, tmp_path):
+    """Off the diagonal ten times what is on it: still not positive definite with all of the diagonal's mean added."""
+    stats = tmp_path / "stats.bin"
+    argv = ("--calibration", token_ids, *WINDOWS, "--stats", stats)
+    made = tmp_path / "made"
+    assert qbench("quantize", small_model, "--recipe", "gptq-w4g128", "-o", made, *argv).status == 0
+    tensors = load_file(stats)
+    for name in [name for name in tensors if name.startswith("1.") and name.endswith(".hessian")]:
+        tensors[name] = 10 - 9 * tensors[name].new_tensor(np.eye(len(tensors[name])))
+    save_file(tensors, stats)
+    refused("gptq-w4g128", *argv, says=["model.layers.1.", "positive definite"])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("recipe", ["q4_0", "rtn-w4g128", "rtn-w8a8", "llm-int8", "gptq-w4g128", "smoothquant-w8a8"])
+def test_weights_that_are_no_numbers(refused, small_model, recipe, value):
+    name = "model.layers.1.mlp.down_proj.weight"
+    edit_hf(small_model, name, lambda weight: weight.__setitem__((3, 5), value))
+    says = [str(value)] if recipe == "llm-int8" else ["NaN"]
+    refused(recipe, out="out.gguf" if recipe == "q4_0" else "out", says=[f"tensor {name}: ", *says])
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("container: hf\ndefault: w4g96", ["w4g96", "got 128", "w4g128 or w4g64 or w4g32"]),
+        ("base: q8_0\nrules: [{match: '*.nothing*', format: q4_0}]", ["rule 1", "'*.nothing*'", "matches no"]),
+        ("base: q8_0\nrules: [{match: '*up*', format: q9}]", ["'q9'", "expected one of"]),
+        ("base: q8_0\nrules: [{match: '*up*', format: w4g128}]", ["gguf", "cannot hold w4g128"]),
+        ("base: q8_0\nrules: [{match: '*up*', method: gptqq}]", ["'gptqq'", "gptq"]),
+        ("base: q8_0\nrules: [{match: '*up*', method: gptq, options: {dampp: 1}}]", ["dampp", "damp"]),
+        ("base: q8_0\nrules: [{match: '*up*', method: gptq, options: {damp: big}}]", ["damp", "'big'", "0 to 1"]),
+        ("base: q8_0\nrules: [{match: '*up*'}]", ["rule 1", "format", "method"]),
+        ("base: q8_0\nrules: {match: '*up*'}", ["rules must be a list"]),
+        ("base: q8_0\noptions: {effort: most}", ["'most'", "fast, best"]),
+        ("base: rtn-w4g128\nrules: [{match: '*embed*', format: w8}]", ["embed_tokens", "bf16"]),
+        ("base: rtn-w4g128\npacking: zip", ["'zip'", "compressed-tensors, gptq, bitsandbytes"]),
+        ("base: rtn-w4g128\npacking: bitsandbytes", ["bitsandbytes", "no place for w4g128"]),
+        ("base: gptq-w4g128-act\npacking: compressed-tensors", ["act-order", "packing gptq"]),
+        ("base: q8_0\nkv: kv-int3", ["'kv-int3'", "kv-int4"]),
+        ("container: gguf\ndefault: iq4_nl\nmethod: gptq", ["iq4_nl", "evenly spaced"]),
+        ("base: smoothquant-w8a8\nrules: [{match: '*q_proj*', options: {alpha: 0.7}}]", ["q_proj", "method"]),
+        ("", ["mapping"]),
+    ],
+    ids=lambda value: value.replace("\n", " ")[:60] if isinstance(value, str) else "",
+)
+def test_recipes(refused, recipe_file, text, says):
+    refused(recipe_file(text), out="out.gguf" if "q8_0" in text or "gguf" in text else "out", says=says)
+
+
+@pytest.mark.parametrize(
+    "argv, says",
+    [
+        (["--stats", "junk.bin"], ["junk.bin", "no file of calibration statistics"]),
+        (["--stats", "model"], ["model", "no file of calibration statistics"]),
+        (["--stats", "none/stats.bin"], ["folder none", "make it first"]),
+        (["--imatrix", "junk.bin"], ["junk.bin"]),
+        (["--imatrix", "none.dat"], ["none.dat", "No such file"]),
+        (["--imatrix", "junk.bin", "--stats", "stats.bin"], ["--imatrix", "--stats"]),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_statistics_that_cannot_be_used(refused, tmp_path, token_ids, monkeypatch, argv, says):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "junk.bin").write_text("junk")
+    refused("imatrix-q4_0", "--calibration", token_ids, *WINDOWS, *argv, out="out.gguf", says=says)
+
+
+def test_a_folder_that_is_not_there(refused):
+    refused("gptq-w4g128", out="none/out", says=["none", "make it first"])
+
+
+def test_a_plan_names_format_method_and_reason(qbench, small_model, recipe_file, token_ids):
+    recipe = recipe_file("base: q8_0\nrules: [{match: '*.layers.0.*up*', format: q4_0, method: gptq}]")
+    argv = ("quantize", small_model, "--recipe", recipe, "--plan", "--calibration", token_ids, *WINDOWS)
+    rows = [json.loads(line) for line in qbench(*argv, "--json").out.splitlines()]
+    rows = {row["tensor"]: (row["format"], row["method"], row["reason"]) for row in rows if "tensor" in row}
+    assert rows["model.layers.0.mlp.up_proj.weight"] == ("q4_0", "gptq", "rule 1: *.layers.0.*up*")
+    assert rows["model.layers.1.mlp.up_proj.weight"][:2] == ("q8_0", "rtn")
+    assert rows["model.norm.weight"][:2] == ("f32", None)
+    line = next(line for line in qbench(*argv).out.splitlines() if line.startswith("model.layers.0.mlp.up_proj"))
+    assert line.split()[2:4] == ["q4_0", "gptq"]

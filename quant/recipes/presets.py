@@ -22,6 +22,7 @@ ROWS = (
     ("bf16", "hf", "rtn", Uniform("bf16")),
     ("rtn-w8", "hf", "rtn", Linears("w8")),
     ("rtn-w4g128", "hf", "rtn", Linears("w4g128")),
+    ("rtn-w3g128", "hf", "rtn", Linears("w3g128")),
     ("rtn-w8a8", "hf", "rtn", Linears("w8a8")),
     ("rtn-w8a8-tensor", "hf", "rtn", Linears("w8a8-wtensor-atensor")),
     ("smoothquant-w8a8", "hf", "smoothquant", Linears("w8a8")),

@@ -1,0 +1,73 @@
+"""What each method is for: on the reference model it beats plain rounding by more than the text's own noise.
+
+Every difference is paired, window by window, and its 95 % interval comes from drawing whole windows.
+"""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from qbench.calibration.options import CalibrationOptions
+from qbench.calibration.temporary import open_quantized
+from qbench.harness.evaluate import prepare
+from qbench.harness.kld import divergence
+from qbench.harness.statistics import bootstrap_mean
+from qbench.reference.corpus import heldout_text
+from qbench.runtime import load_model
+from qbench.sources import open_source
+from quant.recipes import Recipe, get_recipe
+from quant.recipes.yaml_recipe import recipe_from
+
+WINDOWS = 12
+CALIBRATION = CalibrationOptions(samples=24)
+
+
+def recipe_of(name: str) -> Recipe:
+    """A named recipe, or "own:FORMAT" for plain rounding to a format that no name stands for."""
+    own = name.removeprefix("own:")
+    return get_recipe(name) if own == name else recipe_from({"container": "hf", "default": own}, name)
+
+
+@cache
+def logits_of(model: str, recipe: str | None = None) -> torch.Tensor:
+    """[W, T - 1, V] float32 over the held-out text"""
+    source = open_source(model)
+    _, windows = prepare(source, heldout_text(), WINDOWS)
+    if recipe is not None:
+        source = open_quantized(source, recipe_of(recipe), CALIBRATION, threads=2)
+    loaded = load_model(source, impl="reference" if recipe is None else "auto")
+    return torch.cat([loaded(torch.from_numpy(windows[i : i + 4]))[:, :-1] for i in range(0, len(windows), 4)])
+
+
+@cache
+def kld_of(recipe: str, model: str = "ref:llama") -> np.ndarray:
+    """[W, T - 1] float64, nats a token"""
+    reference, got = logits_of(model), logits_of(model, recipe)
+    targets = torch.zeros(reference.shape[:2].numel(), dtype=torch.int64)
+    return divergence(got.flatten(0, 1), reference.flatten(0, 1), targets).kld.reshape(len(reference), -1)
+
+
+@pytest.mark.parametrize(
+    "better, worse",
+    [
+        ("gptq-w4g128", "rtn-w4g128"),
+        ("gptq-w3g128", "rtn-w3g128"),
+        ("awq-w4g128", "own:w4g128-asym"),
+        ("gptq-q4_k_m", "q4_k_m"),
+    ],
+)
+def test_calibration_pays(better, worse):
+    difference = bootstrap_mean(kld_of(better) - kld_of(worse))
+    assert difference.high < 0, f"{better} {kld_of(better).mean():.3e}, {worse} {kld_of(worse).mean():.3e}"
+
+
+def test_act_order_is_not_above_plain():
+    difference = bootstrap_mean(kld_of("gptq-w4g128-act") - kld_of("gptq-w4g128"))
+    assert difference.low <= 0, "above plain by more than noise"
+
+
+@pytest.mark.parametrize("kv", ["kv-fp8", "kv-int8"])
+def test_eight_bit_keys_and_values_cost_little(kv):
+    assert kld_of(f"bf16+{kv}").mean() < kld_of("rtn-w4g128").mean() / 10

@@ -14,14 +14,13 @@ from quant.formats import dequantize
 from quant.methods import Layer, Method
 from quant.models import EMBEDDING, FINAL_NORM, HEAD, ModelConfig, expected_tensors, split_name
 from quant.qtensor import QTensor
-from quant.quantize import QuantizedSource
+from quant.quantize import FLOATS, QuantizedSource
 from quant.recipes import Recipe
 from quant.source import Source
 from quant.stage import Stage
 
 Progress = Callable[[int, int, str], None]  # layers done, layers in all, what is being done
 Names = tuple[str, ...]
-FLOATS = ("f32", "f16", "bf16")
 
 # Rows of a head in float32 at a time, in weights: 256 MiB. A vocabulary may be larger than any decoder layer.
 HEAD_CHUNK_WEIGHTS = 1 << 26

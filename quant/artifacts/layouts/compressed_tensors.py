@@ -141,6 +141,6 @@ def _same_args(wanted: Mapping[str, Any] | None, args: Any) -> bool:
     if wanted is None or not isinstance(args, Mapping):
         return wanted is None and not args
     got = {key: args.get(key, ARGS_DEFAULTS.get(key)) for key in wanted}
-    if got["group_size"] == -1:  # another way to write that there are no groups
+    if got.get("group_size") == -1:  # another way to write that there are no groups
         got["group_size"] = None
     return got == dict(wanted)

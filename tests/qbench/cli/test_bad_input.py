@@ -149,10 +149,22 @@ def test_a_model_is_not_written_over_itself(qbench, tmp_path, output):
     assert model.read_bytes() == before
 
 
-def test_a_bug_of_ours_shows_no_traceback(qbench, monkeypatch):
-    monkeypatch.setattr("qbench.sources.list_models", lambda: [][0])
+@pytest.mark.parametrize("error", [IndexError, ValueError, RuntimeError, AssertionError])
+def test_a_bug_of_ours_shows_no_traceback(qbench, monkeypatch, error):
+    """A ValueError or RuntimeError, too: torch and NumPy raise them for what no user can mend."""
+
+    def fail():
+        raise error("something of ours")
+
+    monkeypatch.setattr("qbench.sources.list_models", fail)
     outcome = qbench("models")
     assert outcome.status == 70 and "Traceback" not in outcome.err and outcome.err.count("\n") == 1
+    assert error.__name__ in outcome.err and "something of ours" in outcome.err
+
+
+def test_an_instruction_set_that_is_none(qbench, monkeypatch):
+    monkeypatch.setenv("QBENCH_ISA", "sse9")
+    qbench("models").fails_with("QBENCH_ISA=sse9", "scalar")
 
 
 def test_every_recipe_is_told(qbench):

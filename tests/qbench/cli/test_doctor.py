@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.damage import edit_gguf
+from support.damage import edit_gguf, edit_json
 
 UP = "model.layers.1.mlp.up_proj.weight"
 
@@ -42,6 +42,23 @@ def test_a_source_that_is_named(qbench, artifact, small_model):
     assert "sqnr: n/a" in qbench("doctor", artifact).out
     assert "sqnr: n/a" not in qbench("doctor", artifact, "--source", small_model).out
     qbench("doctor", artifact, "--source", "ref:llama").fails_with("ref:llama", "shape")
+
+
+def test_experts_of_a_calibration(qbench, tmp_path):
+    """Counts of a real run; an expert that hardly got a token is told."""
+    path = tmp_path / "moe.gguf"
+    argv = ("--samples", "4", "--length", "64", "--min-expert-tokens", "16")
+    assert qbench("quantize", "rand:tiny-moe", "--recipe", "imatrix-q4_0", "-o", path, *argv).status == 0
+    outcome = qbench("doctor", path)
+    assert outcome.status == 0 and "expert coverage" not in outcome.out, outcome.out
+
+    def forget(manifest):
+        manifest["calibration"]["experts"]["1"]["tokens"][2] = 0
+
+    edit_json(tmp_path / "moe.gguf.qbench.json", forget)
+    outcome = qbench("doctor", path)
+    assert outcome.status == 1 and "expert coverage: layer 1, expert 2" in outcome.out
+    assert sum("experts.{}.up_proj" in line for line in outcome.out.splitlines()) == 2, "one row for all experts"
 
 
 def test_what_is_no_model(qbench, tmp_path):

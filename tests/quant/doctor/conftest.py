@@ -5,6 +5,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from support.architectures import KINDS, random_weights, small_config
+from support.array_source import ArraySource
 from support.memory_source import MemorySource
 
 from quant.artifacts import GGUFSource, HFSource, write_artifact
@@ -14,6 +16,7 @@ from quant.recipes import Recipe
 from quant.recipes.policies import Default
 
 SPECS = {"memory": MemorySource(), "tied": MemorySource(tie_word_embeddings=True), "other": MemorySource(seed=1)}
+SPECS |= {kind: ArraySource(small_config(kind), random_weights(small_config(kind))) for kind in KINDS}
 SPECS |= {"wide": MemorySource(hidden_size=256, num_attention_heads=8)}
 for spec, source in SPECS.items():
     source.spec = spec

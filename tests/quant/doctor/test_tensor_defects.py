@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.architectures import KINDS
 from support.damage import edit_gguf, edit_hf, rewrite_tensors
 
 from quant.formats.int_packing import pack_int32, unpack_int32
@@ -32,6 +33,20 @@ def test_super_blocks_are_healthy(made, report, fmt):
 @pytest.mark.parametrize("fmt", ["w4g32", "w3g32", "w8"])
 def test_the_layout_of_gptq_is_healthy(made, findings, fmt):
     assert findings(made(fmt, "memory", "gptq")) == set()
+
+
+@pytest.mark.parametrize("fmt", ["q8_0", "w8"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_architecture_is_healthy(made, report, kind, fmt):
+    examined = report(made(fmt, kind))
+    assert examined.findings == [] and "sqnr" not in examined.skipped and "hash" not in examined.skipped
+
+
+def test_a_flipped_bit_of_one_expert(copy_of, findings):
+    """Of a stack in one GGUF tensor, the one whose bytes changed."""
+    path = copy_of("q8_0", "qwen3moe")
+    edit_gguf(path, "blk.1.ffn_up_exps.weight", "u1", lambda experts: experts[5].__setitem__(40, experts[5, 40] ^ 1))
+    assert findings(path) == {("hash", "model.layers.1.mlp.experts.5.up_proj.weight")}
 
 
 def test_without_a_manifest_or_source_only_values_are_looked_at(copy_of, report):

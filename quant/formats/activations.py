@@ -1,4 +1,4 @@
-"""Formats of linears that round their input, too."""
+"""Formats of linears that round their input, too: int8 codes with a float32 scale for each row of the weight."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -17,6 +17,16 @@ class ActivationFormat(Format):
 
     block_size = 1
     rows_stand_alone: bool = True
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Codes; the scales add 32 / K, which only size_bytes can know."""
+        return 8.0
+
+    def size_bytes(self, shape: tuple[int, ...]) -> int:
+        """Codes and scales. What calibration adds, an input's scale or outliers' weights, only a QTensor can know."""
+        self.check_shape(shape)
+        return shape[0] * (shape[1] + 4)
 
     @abstractmethod
     def fake_quantize_input(self, x: np.ndarray, shared: Mapping[str, np.ndarray]) -> np.ndarray:

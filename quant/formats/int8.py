@@ -47,16 +47,6 @@ class Int8Format(ActivationFormat):
         inputs = next(inputs for inputs, suffix in SUFFIX_OF_INPUTS.items() if suffix == (match[2] or ""))
         return cls(match[1] is not None, inputs)
 
-    @property
-    def bits_per_weight(self) -> float:
-        """Codes; the scales add 32 / K, which only size_bytes can know."""
-        return 8.0
-
-    def size_bytes(self, shape: tuple[int, ...]) -> int:
-        """Bytes of parts; a static input_scale adds 4, which only its QTensor can know."""
-        self.check_shape(shape)
-        return shape[0] * (shape[1] + 4)
-
     def quantize_ref(self, weight: np.ndarray) -> QTensor:
         self.check_shape(weight.shape)
         absmax = np.maximum(weight.max(axis=1, keepdims=True), -weight.min(axis=1, keepdims=True))  # [N, 1]

@@ -32,16 +32,6 @@ class LlmInt8Format(ActivationFormat):
 
     name = "llm-int8"
 
-    @property
-    def bits_per_weight(self) -> float:
-        """Codes; the scales add 32 / K, which only size_bytes can know."""
-        return 8.0
-
-    def size_bytes(self, shape: tuple[int, ...]) -> int:
-        """Bytes without outlier features; each adds 2 N + 4, which only its QTensor can know."""
-        self.check_shape(shape)
-        return shape[0] * (shape[1] + 4)
-
     def quantize_ref(self, weight: np.ndarray) -> QTensor:
         self.check_shape(weight.shape)
         absmax = np.maximum(weight.max(axis=1), -weight.min(axis=1))  # [N]

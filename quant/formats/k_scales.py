@@ -1,4 +1,4 @@
-"""The 12 bytes in which Q4_K and Q5_K keep 8 scales and 8 minima of 6 bits.
+"""What Q4_K and Q5_K have in common: d, dmin, and 12 bytes that keep 8 scales and 8 minima of 6 bits.
 
 Letters A..H are the eight scales, a..h the eight minima; a letter is one bit, high bits left.
 
@@ -7,12 +7,15 @@ Letters A..H are the eight scales, a..h the eight minima; a letter is one bit, h
     byte 8 9 10 11  eeeeEEEE ffffFFFF ggggGGGG hhhhHHHH    low nibbles of minima 4..7 and scales 4..7
 """
 
+from abc import abstractmethod
+from typing import ClassVar
+
 import numpy as np
 
 from quant.formats.affine_fit import Trials
-from quant.formats.grid import Grid
-from quant.formats.half import half_from_bytes
-from quant.formats.k_affine import KAffineSearch
+from quant.formats.grid import Grid, GridFormat
+from quant.formats.half import half_bytes, half_from_bytes
+from quant.formats.k_affine import KAffineSearch, KAffineShape, quantize_k_affine
 
 # RMSE on Gaussian weights in Q4_K beside that of "fast": without a window 0.8 % more, "best" 1.0 % less; without
 # shifts 0.7 % more, and 1.8 % more of the weighted error where importance is lognormal.
@@ -39,9 +42,35 @@ def unpack_k_scales(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return scales, minima
 
 
-def read_k_grid(header: np.ndarray, qmax: int) -> Grid:
-    """header [B, 16] uint8, d and dmin before the packed scales -> the grid of each block"""
-    scales, minima = unpack_k_scales(header[:, 4:])
-    scale = half_from_bytes(header[:, :2])[:, None] * scales.astype(np.float32)  # [B, 8]
-    minimum = half_from_bytes(header[:, 2:4])[:, None] * minima.astype(np.float32)
-    return Grid(np.repeat(scale, 32, axis=1), np.repeat(-minimum, 32, axis=1), 0, qmax, header)
+class KScalesFormat(GridFormat):
+    """weight = d * scales[i] * q - dmin * minima[i], q in 0..qmax, i the sub-block of 32
+
+    byte 0   2      4         16
+         +---+------+---------+-------------+
+         | d | dmin | scales  |  codes      |
+         +---+------+---------+-------------+
+    """
+
+    block_size = 256
+    qmax: ClassVar[int]
+
+    @abstractmethod
+    def pack_codes(self, q: np.ndarray) -> np.ndarray:
+        """q [B, 256] uint8 -> uint8 [B, block_bytes - 16]"""
+
+    def quantize_blocks(
+        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
+    ) -> np.ndarray:
+        k = quantize_k_affine(blocks, importance, KAffineShape(self.qmax, sub_size=32, scale_max=63), SEARCHES[effort])
+        header = [half_bytes(k.d), half_bytes(k.dmin), pack_k_scales(k.scales, k.minima)]
+        return np.concatenate([*header, self.pack_codes(k.q.reshape(-1, 256))], axis=1)
+
+    def read_grid(self, data: np.ndarray) -> Grid:
+        header = data[:, :16]
+        scales, minima = unpack_k_scales(header[:, 4:])
+        scale = half_from_bytes(header[:, :2])[:, None] * scales.astype(np.float32)  # [B, 8]
+        minimum = half_from_bytes(header[:, 2:4])[:, None] * minima.astype(np.float32)
+        return Grid(np.repeat(scale, 32, axis=1), np.repeat(-minimum, 32, axis=1), 0, self.qmax, header)
+
+    def pack_grid(self, grid: Grid, q: np.ndarray) -> np.ndarray:
+        return np.concatenate([grid.header, self.pack_codes(q.astype(np.uint8))], axis=1)

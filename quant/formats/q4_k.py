@@ -3,15 +3,10 @@
 import numpy as np
 
 from quant.formats.bits import pack_nibbles, unpack_nibbles
-from quant.formats.grid import Grid, GridFormat
-from quant.formats.half import half_bytes
-from quant.formats.k_affine import KAffineShape, quantize_k_affine
-from quant.formats.k_scales import SEARCHES, pack_k_scales, read_k_grid
-
-SHAPE = KAffineShape(qmax=15, sub_size=32, scale_max=63)
+from quant.formats.k_scales import KScalesFormat
 
 
-class Q4_K(GridFormat):
+class Q4_K(KScalesFormat):
     """weight = d * scales[i] * q - dmin * minima[i], q in 0..15, i the sub-block of 32
 
     byte 0   2      4         16                       144
@@ -22,29 +17,14 @@ class Q4_K(GridFormat):
 
     name = "q4_k"
     gguf_type = 12
-    block_size = 256
     block_bytes = 144
-
-    def quantize_blocks(
-        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
-    ) -> np.ndarray:
-        k = quantize_k_affine(blocks, importance, SHAPE, SEARCHES[effort])
-        header = [half_bytes(k.d), half_bytes(k.dmin), pack_k_scales(k.scales, k.minima)]
-        return np.concatenate([*header, _pack_codes(k.q)], axis=1)
-
-    def read_grid(self, data: np.ndarray) -> Grid:
-        return read_k_grid(data[:, :16], SHAPE.qmax)
+    qmax = 15
 
     def read_codes(self, data: np.ndarray) -> np.ndarray:
         return unpack_nibbles(data[:, 16:].reshape(-1, 4, 32)).reshape(-1, 256).view(np.int8)
 
-    def pack_grid(self, grid: Grid, q: np.ndarray) -> np.ndarray:
-        return np.concatenate([grid.header, _pack_codes(q.astype(np.uint8))], axis=1)
-
-
-def _pack_codes(q: np.ndarray) -> np.ndarray:
-    """q [B, ...] uint8, 256 a block -> [B, 128]"""
-    return pack_nibbles(q.reshape(-1, 4, 64)).reshape(-1, 128)
+    def pack_codes(self, q: np.ndarray) -> np.ndarray:
+        return pack_nibbles(q.reshape(-1, 4, 64)).reshape(-1, 128)
 
 
 assert Q4_K.block_bytes == 2 + 2 + 12 + 256 * 4 // 8

@@ -16,6 +16,7 @@ CHUNK_WEIGHTS = 1 << 20
 FAINT = 1e-4
 # Of a row, error over energy: zeros would be half as far away. Rounding alone reaches 1 where a scale is far too wide.
 LOST_ROW = 2.0
+EXPONENT_OFFSET = 149  # float32's smallest subnormal, 2^-149, has exponent -148
 
 
 @dataclass(slots=True)
@@ -129,9 +130,10 @@ def _add_scales(measured: Measured, scale: np.ndarray) -> None:
         return
     measured.scale_min = min(measured.scale_min, float(scale.min()))
     measured.scale_max = max(measured.scale_max, float(scale.max()))
-    exponents, counts = np.unique(np.frexp(scale)[1], return_counts=True)
-    for exponent, count in zip(exponents.tolist(), counts.tolist(), strict=True):
-        measured.exponents[exponent] = measured.exponents.get(exponent, 0) + count
+    counts = np.bincount(np.frexp(scale)[1] + EXPONENT_OFFSET)
+    for place in np.flatnonzero(counts).tolist():
+        exponent = place - EXPONENT_OFFSET
+        measured.exponents[exponent] = measured.exponents.get(exponent, 0) + int(counts[place])
 
 
 def _add_groups(measured: Measured, chunk: QTensor, weight: np.ndarray, original: np.ndarray | None) -> None:

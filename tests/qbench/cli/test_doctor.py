@@ -1,5 +1,6 @@
 """`qbench doctor`: its table, its findings and its exit status."""
 
+import ctypes
 import json
 
 import pytest
@@ -42,6 +43,20 @@ def test_a_source_that_is_named(qbench, artifact, small_model):
     assert "sqnr: n/a" in qbench("doctor", artifact).out
     assert "sqnr: n/a" not in qbench("doctor", artifact, "--source", small_model).out
     qbench("doctor", artifact, "--source", "ref:llama").fails_with("ref:llama", "shape")
+
+
+@pytest.mark.parametrize("ftype", ["Q4_K_M", "Q2_K", "IQ4_XS", "Q4_0"])
+def test_files_that_llama_cpp_made_are_healthy(qbench, tmp_path, ftype):
+    """Files without a manifest, each tensor beside the model that it was made from."""
+    llama_cpp = pytest.importorskip("llama_cpp")
+    (tmp_path / "f32.yaml").write_text("container: gguf\ndefault: f32\n")
+    full, made = tmp_path / "f32.gguf", tmp_path / "made.gguf"
+    assert qbench("quantize", "ref:llama", "--recipe", tmp_path / "f32.yaml", "-o", full).status == 0
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.nthread, params.ftype = 1, getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{ftype}")
+    assert llama_cpp.llama_model_quantize(bytes(full), bytes(made), ctypes.byref(params)) == 0
+    examined = json.loads(qbench("doctor", made, "--source", "ref:llama", "--json").out)
+    assert examined["findings"] == [] and {"hash", "manifest", "expert coverage"} == examined["skipped"].keys()
 
 
 def test_experts_of_a_calibration(qbench, tmp_path):

@@ -14,6 +14,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from quant.atomic import fsync
 from quant.calibration.stats import KVStats
 from quant.errors import InputError
 from quant.qtensor import QTensor
@@ -72,7 +73,7 @@ class Stage:
             arrays |= {f"{name} {part}": np.ascontiguousarray(array) for part, array in parts.items()}
             self._tensors[name] = {"step": self.num_done, **_row(qtensor)}
         save_file(arrays, path)
-        _sync(path)
+        fsync(path)
         self.notes |= notes or {}
         self.num_done += 1
         self._write_state()
@@ -81,7 +82,7 @@ class Stage:
         state = {"key": self.key, "num_done": self.num_done, "notes": self.notes, "tensors": self._tensors}
         temp = self.folder / f"{STATE}.tmp"
         temp.write_text(json.dumps(state))
-        _sync(temp)
+        fsync(temp)
         os.replace(temp, self.folder / STATE)
 
 
@@ -158,11 +159,3 @@ def _clear(folder: Path) -> None:
     for path in folder.iterdir():
         if path.name != LOCK:
             path.unlink()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

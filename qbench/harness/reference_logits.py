@@ -8,7 +8,7 @@ from torch import Tensor
 
 from qbench.harness.protocol import Protocol
 from qbench.harness.quality import Model, Progress, batch_size
-from quant.artifacts.atomic import atomic_file
+from quant.atomic import atomic_file
 
 CACHE_LIMIT_BYTES = 2 << 30  # beyond this the reference runs beside each model instead
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from quant.artifacts.atomic import atomic_file
+from quant.atomic import atomic_file
 from quant.errors import InputError
 
 

@@ -9,7 +9,7 @@ from qbench.report.load import load_records
 from qbench.report.page import render_page
 from qbench.report.render import to_csv, to_json, to_markdown, to_rows
 from qbench.report.table import Table, build_tables
-from quant.artifacts.atomic import atomic_file
+from quant.atomic import atomic_file
 from quant.errors import InputError
 
 # suffix -> what renders it

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from quant.artifacts.atomic import fsync, temporary_path
 from quant.artifacts.gguf_header import is_gguf
 from quant.artifacts.gguf_shards import shard_path, shards_named
 from quant.artifacts.manifest import manifest_path
+from quant.atomic import fsync, temporary_path
 from quant.errors import InputError
 
 

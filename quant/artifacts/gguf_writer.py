@@ -9,7 +9,6 @@ from typing import Any
 import gguf
 import numpy as np
 
-from quant.artifacts.atomic import atomic_file
 from quant.artifacts.f32_vectors import VECTOR_FORMAT
 from quant.artifacts.gguf_config import metadata_from_config
 from quant.artifacts.gguf_header import is_gguf
@@ -21,6 +20,7 @@ from quant.artifacts.gguf_shards import shard_sizes
 from quant.artifacts.gguf_tokenizer import metadata_from_tokenizer
 from quant.artifacts.progress import Progress, each_tensor
 from quant.artifacts.tensor_hash import TensorHashes, hash_tensor
+from quant.atomic import atomic_file
 from quant.errors import InputError
 from quant.formats import get_format
 from quant.models import ModelConfig, expected_tensors

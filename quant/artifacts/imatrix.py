@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from quant.artifacts.atomic import atomic_file
 from quant.artifacts.imatrix_file import (
     CHUNK_TOKENS,
     ImatrixEntry,
@@ -17,6 +16,7 @@ from quant.artifacts.imatrix_file import (
     write_gguf_layout,
     write_legacy_layout,
 )
+from quant.atomic import atomic_file
 from quant.errors import InputError
 from quant.models import ModelConfig, expected_tensors
 from quant.recipes.roles import is_decoder_linear

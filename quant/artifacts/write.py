@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from quant.artifacts import gguf_writer, hf_writer
-from quant.artifacts.atomic import atomic_dir, check_target
 from quant.artifacts.f32_vectors import F32Vectors
 from quant.artifacts.gguf_general import file_name, general_metadata
 from quant.artifacts.gguf_shards import SHARD_NAME, shards_named
 from quant.artifacts.manifest import MANIFEST, build_manifest, manifest_path, write_manifest
 from quant.artifacts.progress import Progress
+from quant.atomic import atomic_dir, check_target
 from quant.errors import InputError
 from quant.formats import get_format
 from quant.quantize import QuantizedSource

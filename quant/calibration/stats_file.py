@@ -15,8 +15,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from quant.artifacts.atomic import atomic_file
 from quant.artifacts.safetensors_writer import Entry, safetensors_writer
+from quant.atomic import atomic_file
 from quant.calibration.coverage import FIELD_OF
 from quant.calibration.stats import InputStats, KVStats, LayerStats
 from quant.errors import InputError

@@ -8,7 +8,8 @@ import pytest
 from support.data import STORIES260K, needs_stories
 from support.memory_source import MemorySource
 
-from quant.artifacts import GGUFSource, HFSource, atomic, read_manifest, write_artifact
+from quant import atomic
+from quant.artifacts import GGUFSource, HFSource, read_manifest, write_artifact
 from quant.artifacts.manifest import manifest_path
 from quant.errors import InputError
 from quant.formats import get_format

@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from quant.artifacts import atomic
-from quant.artifacts.atomic import atomic_dir, atomic_file
+from quant import atomic
+from quant.atomic import atomic_dir, atomic_file
 from quant.errors import InputError
 
 
@@ -64,7 +64,7 @@ def test_file_size_limit_of_the_kernel(tmp_path):
     """A real short write: the kernel refuses the 65th kilobyte."""
     program = (
         "import numpy, pathlib, sys\n"
-        "from quant.artifacts.atomic import atomic_file\n"
+        "from quant.atomic import atomic_file\n"
         "from quant.errors import InputError\n"
         "try:\n"
         "    with atomic_file(pathlib.Path(sys.argv[1])) as temp, temp.open('wb') as file:\n"

@@ -59,3 +59,20 @@ class Source(Protocol):
     def fingerprint(self) -> str:
         """sha256 hex of config, tokenizer and weights: equal fingerprints are the same model."""
         ...
+
+
+class SourceView:
+    """`source` as it is; a view that shows something else of it replaces that attribute or method."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.spec = source.spec
+        self.config: Mapping[str, Any] = source.config
+        self.tensors: Mapping[str, TensorInfo] = source.tensors
+        self.tokenizer = source.tokenizer
+
+    def read(self, name: str) -> QTensor:
+        return self.source.read(name)
+
+    def fingerprint(self) -> str:
+        return self.source.fingerprint()

@@ -1,7 +1,6 @@
 """What quantizing a model will take, from a probe of one of its layers: memory, disk and time."""
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,23 +16,21 @@ from quant.formats import get_format
 from quant.models import ModelConfig, split_name
 from quant.qtensor import QTensor
 from quant.recipes import Recipe
-from quant.source import Source, TensorInfo
+from quant.source import Source, SourceView
 
 
-class OneLayer:
+class OneLayer(SourceView):
     """`source` with its middle decoder layer as the only one: not a model to run, but one to measure."""
 
     def __init__(self, source: Source) -> None:
-        self.source = source
-        self.spec = source.spec
-        self.tokenizer = source.tokenizer
-        self.config: Mapping[str, Any] = {**source.config, "num_hidden_layers": 1}
+        super().__init__(source)
+        self.config = {**source.config, "num_hidden_layers": 1}
         middle = ModelConfig.of(source).num_layers // 2
         self._original = {_as_layer_0(name): name for name in source.tensors if split_name(name)[1] in (None, middle)}
-        self.tensors: dict[str, TensorInfo] = {name: source.tensors[own] for name, own in self._original.items()}
+        self.tensors = {name: source.tensors[own] for name, own in self._original.items()}
 
     def read(self, name: str) -> QTensor:
-        return self.source.read(self._original[name])
+        return super().read(self._original[name])
 
     def fingerprint(self) -> str:
         return "probe"

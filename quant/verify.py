@@ -19,7 +19,11 @@ from quant.recipes.yaml_recipe import recipe_from
 from quant.source import Source
 
 Progress = Callable[[int, int, str], None]  # tensors done, tensors in all, name
+# What a manifest must hold to be made again from, by part
 KEYS = ("recipe", "recipe_document", "method", "options", "kv", "calibration", "container", "source", "versions")
+SOURCE_KEYS = ("spec", "fingerprint")
+TEXT_KEYS = ("text", "asked_samples", "length", "seed", "on", "min_expert_tokens", "sha256")
+IMATRIX_KEYS = ("imatrix", "sha256")
 
 
 def manifest_of(path: Path) -> dict[str, Any]:
@@ -27,10 +31,20 @@ def manifest_of(path: Path) -> dict[str, Any]:
     manifest = read_manifest(path)
     if manifest is None:
         raise InputError(f"{path} has no manifest, so nothing says how it was made; try qbench doctor")
-    missing = [key for key in KEYS if key not in manifest]
-    if missing:
-        raise InputError(f"{path}: its manifest has no {', '.join(missing)}; quantize again with this version")
+    _require(path, manifest, KEYS)
+    _require(path, manifest["source"], SOURCE_KEYS)
+    _require(path, manifest["versions"], ())
+    calibration = manifest["calibration"]
+    if calibration is not None:
+        of_imatrix = isinstance(calibration, Mapping) and "imatrix" in calibration
+        _require(path, calibration, IMATRIX_KEYS if of_imatrix else TEXT_KEYS)
     return manifest
+
+
+def _require(path: Path, part: Any, keys: tuple[str, ...]) -> None:
+    missing = [key for key in keys if key not in part] if isinstance(part, Mapping) else list(keys)
+    if missing or not isinstance(part, Mapping):
+        raise InputError(f"{path}: its manifest lacks {', '.join(missing) or 'versions'}; quantize again")
 
 
 def recipe_of(manifest: Mapping[str, Any]) -> Recipe | None:

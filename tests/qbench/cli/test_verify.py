@@ -110,6 +110,18 @@ def test_a_calibration_that_changed(qbench, make, token_ids):
     qbench("verify", made).fails_with("ids.npy", "changed", "--calibration")
 
 
+@pytest.mark.parametrize("key", ["recipe", "source", "calibration", "fingerprint", "asked_samples"])
+def test_a_manifest_that_lacks_something(qbench, make, key):
+    made = make("gptq-w4g128")
+
+    def drop(manifest):
+        for part in (manifest, manifest["source"], manifest["calibration"]):
+            part.pop(key, None)
+
+    edit_json(Path(made) / "qbench.json", drop)
+    qbench("verify", made).fails_with("manifest", key)
+
+
 def test_without_a_manifest(qbench, make, tmp_path):
     made = make("q4_0", out="made.gguf")
     Path(made + ".qbench.json").unlink()

@@ -81,8 +81,10 @@ class QuantizedSource:
     def _info(self, name: str) -> TensorInfo:
         if self.stage is not None and name in self.stage:
             return self.stage.info(name)
-        shape, fmt = self.source.tensors[name].shape, self.plan[name].format
-        return TensorInfo(shape, fmt, get_format(fmt).size_bytes(shape))
+        info, wanted = self.source.tensors[name], self.plan[name].format
+        if info.format == wanted:
+            return info  # what is beside its codes, such as a g_idx, passes through as well
+        return TensorInfo(info.shape, wanted, get_format(wanted).size_bytes(info.shape))
 
     def fingerprint(self) -> str:
         parts = [self.source.fingerprint(), describe_recipe(self.recipe, self.plan)]

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from support.array_source import ArraySource
 from support.memory_source import MemorySource
 
 from quant import quantize
@@ -7,6 +8,9 @@ from quant.errors import InputError
 from quant.formats import get_format
 from quant.quantize import QuantizedSource
 from quant.recipes import get_recipe
+from quant.recipes.policies import Linears
+from quant.recipes.recipe import Recipe
+from quant.source import TensorInfo
 
 UP = "model.layers.0.mlp.up_proj.weight"
 
@@ -37,6 +41,18 @@ def test_equal_format_passes_through():
     once.read = lambda name, read=once.read, kept={}: kept.setdefault(name, read(name))
     twice = QuantizedSource(once, get_recipe("q4_0"))
     assert all(twice.read(name) is once.read(name) for name in once.tensors)
+
+
+def test_what_is_shared_passes_through_with_its_tensor():
+    fmt = get_format("w4g32")
+    q = np.random.default_rng(0).integers(-8, 8, (256, 128)).astype(np.int8)
+    g_idx = np.arange(128, dtype=np.int32) % 4
+    ordered = fmt.pack(q, np.full((256, 4), 0.01, np.float16), g_idx=g_idx)
+    once = MemorySource()
+    weights = {name: ordered if name == UP else once.read(name) for name in once.tensors}
+    twice = QuantizedSource(ArraySource(once.config, weights), Recipe("w4", "hf", "rtn", Linears("w4g32")))
+    assert np.array_equal(twice.read(UP).shared["g_idx"], g_idx)
+    assert twice.tensors[UP] == TensorInfo.of(ordered) and twice.tensors[UP].has_shared("g_idx")
 
 
 def test_quantized_weights_are_quantized_again_from_their_values():

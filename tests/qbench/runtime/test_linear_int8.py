@@ -75,7 +75,9 @@ def test_known_outlier_features_have_float16_weights(num_tokens, impl):
     assert_close(rows[:, [77, 200]], weight[[5, 0]][:, [77, 200]], rtol=2**-11, atol=2**-24)
     only_known = torch.zeros(1, 256)
     only_known[0, [77, 200]] = torch.tensor([900.0, 0.5])
-    assert_close(linear(only_known), only_known.double() @ torch.from_numpy(weight).double().T, rtol=2**-10, atol=2**-12)
+    assert_close(
+        linear(only_known), only_known.double() @ torch.from_numpy(weight).double().T, rtol=2**-10, atol=2**-12
+    )
 
 
 @pytest.mark.parametrize("name", [*INT8_NAMES, "llm-int8"])

@@ -24,8 +24,11 @@ class OneLayer(SourceView):
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
+        model = ModelConfig.of(source)
+        middle = model.num_layers // 2
         self.config = {**source.config, "num_hidden_layers": 1}
-        middle = ModelConfig.of(source).num_layers // 2
+        if model.layer_kind(middle) == "moe":
+            self.config["first_k_dense_replace"] = 0  # the only layer is one with experts, too
         self._original = {_as_layer_0(name): name for name in source.tensors if split_name(name)[1] in (None, middle)}
         self.tensors = {name: source.tensors[own] for name, own in self._original.items()}
 

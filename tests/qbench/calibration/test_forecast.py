@@ -5,6 +5,8 @@ import time
 from dataclasses import replace
 
 import numpy as np
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
 from support.calibration import small_source
 
 from qbench.calibration.forecast import OneLayer, Probe, disk_bytes, forecast, total_seconds
@@ -31,6 +33,13 @@ def test_the_middle_layer_stands_for_all():
     name = "self_attn.q_proj.weight"
     got, want = one.read(f"model.layers.0.{name}"), source.read(f"model.layers.2.{name}")
     assert np.array_equal(got.parts["blocks"], want.parts["blocks"])
+
+
+def test_the_middle_layer_has_experts_although_the_first_has_none():
+    config = small_config("deepseek2", num_hidden_layers=3, first_k_dense_replace=1)
+    one = OneLayer(ArraySource(config, random_weights(config)))
+    assert list(one.tensors) == list(expected_tensors(ModelConfig.of(one)))
+    assert any(".experts." in name for name in one.tensors)
 
 
 def test_seconds_grow_with_the_layers():

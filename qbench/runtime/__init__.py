@@ -2,9 +2,9 @@
 
 from qbench.runtime.cache import Cache, DenseCache
 from qbench.runtime.generate import Generation, generate
-from qbench.runtime.llama import LlamaModel
 from qbench.runtime.load import load_model, set_threads
 from qbench.runtime.memory import predict_memory
+from qbench.runtime.model import Model
 from qbench.runtime.sampling import Sampling
 from qbench.runtime.tokenizer import TextStream, Tokenizer
 from quant.models import ModelConfig
@@ -13,7 +13,7 @@ __all__ = [
     "Cache",
     "DenseCache",
     "Generation",
-    "LlamaModel",
+    "Model",
     "ModelConfig",
     "Sampling",
     "TextStream",

@@ -7,7 +7,7 @@ from torch import Tensor
 from qbench.runtime.fused import FusedLinears
 from qbench.runtime.latent import LATENT_EPS, LatentAttention
 from qbench.runtime.linear import as_tensor
-from qbench.runtime.llama import Attention, Block, FeedForward
+from qbench.runtime.model import Attention, Block, FeedForward
 from qbench.runtime.moe import ExpertFeedForward
 from qbench.runtime.norm import RMSNorm
 from quant.formats import dequantize

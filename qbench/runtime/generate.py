@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from qbench.runtime.llama import LlamaModel
+from qbench.runtime.model import Model
 from qbench.runtime.sampling import Sampler, Sampling
 from quant.errors import InputError
 
@@ -22,7 +22,7 @@ class Generation:
 
 
 def generate(
-    model: LlamaModel,
+    model: Model,
     tokens: Sequence[int],
     sampling: Sampling,
     max_new_tokens: int,

@@ -9,14 +9,14 @@ from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.embedding import Embedding, StoredTable
 from qbench.runtime.fused import FusedLinears
 from qbench.runtime.linear import choose_linear, has_cpu_kernels
-from qbench.runtime.llama import LlamaModel
+from qbench.runtime.model import Model
 from qbench.threads import check_threads
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 from quant.source import Source
 
 
-def load_model(source: Source, *, impl: str = "auto", threads: int | None = None) -> LlamaModel:
+def load_model(source: Source, *, impl: str = "auto", threads: int | None = None) -> Model:
     """The source's model, ready to run.
 
     impl     "auto": the best implementation for each format; "reference": float32 throughout
@@ -48,11 +48,11 @@ class _Loader:
         self.config = config
         self.builder = BlockBuilder(config, source.read, impl)
 
-    def model(self, kv: KVScheme | None) -> LlamaModel:
+    def model(self, kv: KVScheme | None) -> Model:
         # The largest tensors first: what reading and packing them takes is free again before the layers need memory.
         embedding, head = self.tied() if self.config.tie_word_embeddings else self.untied()
         blocks = [self.builder.block(layer) for layer in range(self.config.num_layers)]
-        model = LlamaModel(self.config, embedding, blocks, self.builder.norm(FINAL_NORM), head, kv)
+        model = Model(self.config, embedding, blocks, self.builder.norm(FINAL_NORM), head, kv)
         model.impls, model.weight_bytes = self.builder.impls, self.builder.weight_bytes
         return model
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from qbench.runtime.fused import FusedLinears
-from qbench.runtime.llama import FeedForward
+from qbench.runtime.model import FeedForward
 from quant.models import MoeConfig
 
 

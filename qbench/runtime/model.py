@@ -1,4 +1,4 @@
-"""The decoder of Llama and its relatives: equations over tensors, one Cache for all that depends on the past."""
+"""The decoder of every architecture: equations over tensors, one Cache for all that depends on the past."""
 
 from collections.abc import Callable
 
@@ -83,7 +83,7 @@ class Block:
         return x + self.attention(self.attention_norm(x), rope, positions, cache)
 
 
-class LlamaModel:
+class Model:
     """Logits of token ids; built by `load_model`.
 
     impls         linear name -> the implementation that runs

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from support.close import assert_close
 
-from qbench.harness.memory import peak_rss_bytes, reset_peak_rss
 from qbench.harness.roofline import Peaks, Shape, arithmetic_of, decode_bytes, prefill_ops, roofline
 from qbench.harness.speed_case import SpeedCase
 from quant.source import TensorInfo
@@ -77,13 +76,3 @@ def test_a_phase_that_was_not_measured_has_no_share():
 @pytest.mark.parametrize("impl, kind", [("cpu-q8_0[scalar]", "int8"), ("torch-bf16", "bf16"), ("reference", "fp32")])
 def test_arithmetic(impl, kind):
     assert arithmetic_of(impl) == kind
-
-
-def test_peak_rises_with_what_is_held_and_starts_anew():
-    assert reset_peak_rss()
-    before = peak_rss_bytes()
-    held = np.ones(64 << 20, dtype=np.uint8)
-    assert peak_rss_bytes() - before > 0.9 * held.nbytes
-    del held
-    assert reset_peak_rss()
-    assert peak_rss_bytes() - before < 0.5 * (64 << 20)

@@ -93,6 +93,18 @@ class QuantizedSource:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
+def foreseen_tensors(source: Source, recipe: Recipe) -> dict[str, TensorInfo]:
+    """What the recipe will make of each tensor, as far as that is known without calibrating."""
+    infos = {}
+    for name, planned in recipe.plan(source).items():
+        info, fmt = source.tensors[name], get_format(planned.format)
+        method = planned.method or recipe.make_method()
+        shared = () if len(info.shape) == 1 else method.shared(fmt, info.shape[-1])
+        passes_through = info.format == fmt.name and not method.needs
+        infos[name] = info if passes_through else TensorInfo(info.shape, fmt.name, fmt.size_bytes(info.shape), shared)
+    return infos
+
+
 def needs_calibration(recipe: Recipe, plan: Mapping[str, TensorPlan]) -> bool:
     """Whether a method of the recipe, or its KV format, asks what the activations look like."""
     if recipe.make_method().needs or any(row.method is not None and row.method.needs for row in plan.values()):

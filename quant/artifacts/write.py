@@ -11,9 +11,9 @@ from quant.artifacts.progress import Progress
 from quant.atomic import atomic_dir, check_target
 from quant.errors import InputError
 from quant.formats import get_format
-from quant.quantize import QuantizedSource
+from quant.quantize import QuantizedSource, foreseen_tensors
 from quant.recipes import Recipe
-from quant.source import Source
+from quant.source import Source, SourceView
 from quant.stage import Stage
 
 
@@ -75,6 +75,10 @@ def prepare_output(source: Source, out: str | Path, recipe: Recipe | None) -> Pa
     path = artifact_path(source, out, recipe)
     is_gguf = container_of(source, path, recipe) == "gguf"
     check_target(path, gguf_writer.is_gguf if is_gguf else _is_artifact_dir)
+    if recipe is not None and not is_gguf:
+        view = SourceView(source)
+        view.tensors = foreseen_tensors(source, recipe)
+        hf_writer.layout_for(view, recipe.packing)
     return path
 
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from quant.calibration.stats import InputStats
 from quant.errors import InputError
-from quant.formats.base import EFFORTS
+from quant.formats.base import EFFORTS, Format
 from quant.models import ModelConfig
 from quant.qtensor import QTensor
+from quant.source import SharedInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,10 @@ class Method(ABC):
         stats    canonical name -> statistics of that linear's input; empty for a method that needs none
         raises   InputError for weights or statistics that the method cannot work with
         """
+
+    def shared(self, fmt: Format, row_size: int) -> tuple[SharedInfo, ...]:
+        """What a weight of this format will have in `shared`, where that does not hang on the statistics."""
+        return ()
 
 
 def check_effort(effort: str) -> None:

@@ -8,12 +8,13 @@ import numpy as np
 
 from quant.calibration.stats import InputStats
 from quant.errors import InputError
-from quant.formats import get_format
+from quant.formats import Format, IntGroupFormat, get_format
 from quant.linalg.error_feedback import Factor, Solver, make_solver
 from quant.methods.base import Layer, Method, check_effort
 from quant.methods.gptq_grids import Grids, make_grids
 from quant.methods.gptq_order import ColumnOrder, act_order, group_aware_order, plain_order
 from quant.qtensor import QTensor
+from quant.source import SharedInfo
 
 FLOAT_FORMATS = ("f32", "f16", "bf16")  # nothing to feed back: they take their own rounding
 
@@ -91,6 +92,12 @@ class Gptq(Method):
             except InputError as error:
                 raise InputError(f"{name}: {error}") from error
         return {name: quantized[name] for name in layer.weights}
+
+    def shared(self, fmt: Format, row_size: int) -> tuple[SharedInfo, ...]:
+        in_order = not self.act_order or self.static_groups
+        if in_order or not isinstance(fmt, IntGroupFormat) or fmt.num_groups(row_size) == 1:
+            return ()
+        return (SharedInfo("g_idx", (row_size,), "int32"),)
 
     def _quantize(
         self,

@@ -8,11 +8,12 @@ import numpy as np
 
 from quant.calibration.stats import InputStats
 from quant.errors import InputError
-from quant.formats import Int8Format, get_format
+from quant.formats import Format, Int8Format, get_format
 from quant.methods.base import Layer, Method
 from quant.methods.folding import FLOATS, Fold, FoldedLayer, find_folds
 from quant.methods.folding_search import best_scale
 from quant.qtensor import QTensor
+from quant.source import SharedInfo
 
 SMALLEST_SCALE = np.float32(1e-5)  # a channel that was hardly seen is not blown up beyond this
 AUTO = "auto"
@@ -44,6 +45,10 @@ class SmoothQuant(Method):
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"absmax", "sample"} if self.alpha == AUTO else {"absmax"})
+
+    def shared(self, fmt: Format, row_size: int) -> tuple[SharedInfo, ...]:
+        is_static = isinstance(fmt, Int8Format) and fmt.inputs == "static"
+        return (SharedInfo("input_scale", (1,), "float32"),) if is_static else ()
 
     def quantize_layer(self, layer: Layer, stats: Mapping[str, InputStats]) -> dict[str, QTensor]:
         folded = FoldedLayer(layer)

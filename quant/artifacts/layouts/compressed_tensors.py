@@ -39,6 +39,12 @@ class CompressedTensorsLayout(Layout):
                 raise InputError(
                     f"{name}: compressed-tensors has no place for groups out of order (act-order); use packing gptq"
                 )
+            fmt = get_format(info.format)
+            if Int8s.holds(fmt) and fmt.inputs == "static" and not info.has_shared("input_scale"):
+                raise InputError(
+                    f"{name}: {fmt.name} needs a scale of its inputs, which the recipe's method does not find; "
+                    "use smoothquant"
+                )
         modules = {module_of(name): info.format for name, info in linears.items()}
         formats = [fmt for fmt in map(get_format, sorted(set(modules.values()))) if cls.holds(fmt)]
         names = {_packer(fmt).name for fmt in formats}

@@ -125,6 +125,8 @@ def test_weights_that_are_no_numbers(refused, small_model, recipe, value):
         ("base: rtn-w4g128\npacking: zip", ["'zip'", "compressed-tensors, gptq, bitsandbytes"]),
         ("base: rtn-w4g128\npacking: bitsandbytes", ["bitsandbytes", "no place for w4g128"]),
         ("base: gptq-w4g128-act\npacking: compressed-tensors", ["act-order", "packing gptq"]),
+        ("container: hf\ndefault: w8a8-astatic", ["q_proj", "w8a8-astatic", "smoothquant"]),
+        ("container: hf\ndefault: w8a8-astatic\nmethod: awq", ["q_proj", "w8a8-astatic", "smoothquant"]),
         ("base: q8_0\nkv: kv-int3", ["'kv-int3'", "kv-int4"]),
         ("container: gguf\ndefault: iq4_nl\nmethod: gptq", ["iq4_nl", "evenly spaced"]),
         ("base: smoothquant-w8a8\nrules: [{match: '*q_proj*', options: {alpha: 0.7}}]", ["q_proj", "method"]),
@@ -134,6 +136,19 @@ def test_weights_that_are_no_numbers(refused, small_model, recipe, value):
 )
 def test_recipes(refused, recipe_file, text, says):
     refused(recipe_file(text), out="out.gguf" if "q8_0" in text or "gguf" in text else "out", says=says)
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("base: gptq-w4g128-act\npacking: compressed-tensors", "act-order"),
+        ("base: rtn-w4g128\nmethod: gptq\npacking: bitsandbytes", "no place for w4g128"),
+        ("base: awq-w4g128\nrules: [{match: '*q_proj*', format: w8a8-astatic}]", "needs a scale of its inputs"),
+    ],
+    ids=["act-order", "packing", "static"],
+)
+def test_what_no_directory_holds_is_refused_before_the_calibration(refused, recipe_file, text, says):
+    refused(recipe_file(text), "--calibration", "not-there.txt", says=[says])
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,12 @@ def stage_path(out: Path) -> Path:
     return out.with_name(f".{out.name}.stage")
 
 
+def steps_done(folder: Path) -> int:
+    """Of what a killed run left in `folder`; 0 where it left nothing."""
+    state = _read_state(folder)
+    return 0 if state is None else state["num_done"]
+
+
 @contextmanager
 def open_stage(folder: Path, key: Mapping[str, Any], *, resume: bool = False) -> Iterator[Stage]:
     """Yields the Stage in `folder`, continued from what a killed run left there, or fresh.

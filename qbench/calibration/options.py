@@ -38,6 +38,12 @@ class CalibrationOptions:
     imatrix: Path | None = None
     export_imatrix: Path | None = None
 
+    @property
+    def keeps_statistics(self) -> bool:
+        """Whether statistics that are collected outlive the run."""
+        collected = self.imatrix is None and not (self.stats is not None and self.stats.exists())
+        return collected and (self.stats is not None or self.export_imatrix is not None)
+
     def __post_init__(self) -> None:
         for name, least in (("samples", 1), ("length", 2), ("min_expert_tokens", 1)):
             value = getattr(self, name)

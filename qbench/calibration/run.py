@@ -23,7 +23,7 @@ from quant.models import ModelConfig
 from quant.quantize import QuantizedSource, describe_recipe, needs_calibration
 from quant.recipes import Recipe
 from quant.source import Source
-from quant.stage import open_stage
+from quant.stage import open_stage, steps_done
 from quant.streaming import Statistics, quantize_layers
 
 Progress = Callable[[int, int, str], None]
@@ -53,6 +53,8 @@ def quantized_model(
         yield QuantizedSource(source, recipe)
         return
     basis = choose_basis(source, options, describe_recipe(recipe, plan))
+    if resume and options.keeps_statistics:
+        _check_parts(folder, ModelConfig.of(source).num_layers)
     with open_stage(folder, {**basis.about, "code": code_hash(QUANTIZING)}, resume=resume) as stage:
         stage.notes["calibration"] = basis.about["calibration"]
         statistics = basis.statistics(source, options, folder, threads)
@@ -99,7 +101,7 @@ class Basis:
             min_expert_tokens=options.min_expert_tokens,
             num_threads=threads,
         )
-        if options.stats is None and options.export_imatrix is None:
+        if not options.keeps_statistics:
             return live
         return SavedStatistics(live, folder, frozenset() if options.stats is None else EVERYTHING)
 
@@ -117,6 +119,15 @@ def _kept_stats(statistics: Statistics, folder: Path, index: int) -> LayerStats:
         there = index < statistics.num_parts
         return statistics.layer(index, {}, lambda names: frozenset()) if there else LayerStats({})
     return read_part(folder, index) if has_part(folder, index) else LayerStats({})
+
+
+def _check_parts(folder: Path, num_layers: int) -> None:
+    """raises InputError where a run is to continue that kept no statistics of the layers that are done"""
+    if not all(has_part(folder, index) for index in range(min(steps_done(folder), num_layers))):
+        raise InputError(
+            f"{folder} was begun without --stats or --export-imatrix, and what its layers read is gone; continue "
+            "without them, or start again without --resume"
+        )
 
 
 def _refuse_export(recipe: Recipe, options: CalibrationOptions) -> None:

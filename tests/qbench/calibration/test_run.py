@@ -167,6 +167,26 @@ def test_sigkill_and_resume_end_in_the_same_bytes(tmp_path, same_code):
     assert not stage_path(out).exists()
 
 
+@pytest.mark.parametrize("option, name", [("--stats", "s.stats"), ("--export-imatrix", "i.gguf")])
+def test_statistics_of_half_a_run_are_not_written(tmp_path, capsys, monkeypatch, same_code, option, name):
+    out, layer = tmp_path / "m.gguf", LiveStatistics.layer
+
+    def interrupted(self, index, *args):
+        if index == 2:
+            raise KeyboardInterrupt
+        return layer(self, index, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LiveStatistics, "layer", interrupted)
+        assert quantize("ref:llama", "imatrix-q4_0", out) not in (0, 2)
+    assert stage_path(out).exists()
+    capsys.readouterr()
+    assert quantize("ref:llama", "imatrix-q4_0", out, "--resume", option, tmp_path / name) == 2
+    assert "begun without --stats" in capsys.readouterr().err
+    assert not (tmp_path / name).exists()
+    assert quantize("ref:llama", "imatrix-q4_0", out, "--resume") == 0
+
+
 def test_resume_of_another_run_is_refused(tmp_path, capsys, same_code):
     out = tmp_path / "m.gguf"
     process = start(out)

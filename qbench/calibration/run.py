@@ -49,7 +49,7 @@ def quantized_model(
     """
     plan = recipe.plan(source)
     if not needs_calibration(recipe, plan):
-        _refuse_export(recipe, options)
+        _refuse_files(recipe, options)
         yield QuantizedSource(source, recipe)
         return
     basis = choose_basis(source, options, describe_recipe(recipe, plan))
@@ -130,7 +130,12 @@ def _check_parts(folder: Path, num_layers: int) -> None:
         )
 
 
-def _refuse_export(recipe: Recipe, options: CalibrationOptions) -> None:
+def _refuse_files(recipe: Recipe, options: CalibrationOptions) -> None:
+    """raises InputError for a file that a recipe without calibration would not look at"""
+    if options.imatrix is not None:
+        raise InputError(f"recipe {recipe.name} reads no importance matrix; take one that does, such as imatrix-q4_k_m")
+    if options.stats is not None:
+        raise InputError(f"recipe {recipe.name} does not calibrate, so it reads and writes no statistics; drop --stats")
     if options.export_imatrix is not None:
         raise InputError(f"recipe {recipe.name} does not calibrate, so there is no importance matrix to export")
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from quant.errors import InputError
 from quant.formats import get_format
 from quant.formats.base import rows_of
+from quant.kv import get_kv_format
 from quant.methods import Method, make_method
 from quant.models import ModelConfig
 from quant.recipes.containers import CONTAINERS, PACKINGS, fit_row
@@ -89,10 +90,12 @@ class Recipe:
     def plan(self, source: Source) -> dict[str, TensorPlan]:
         """Canonical name -> TensorPlan, in the order of source.tensors.
 
-        raises   InputError for a row that its format cannot hold and the container has no fallback for, and for a
-                 pattern that matches nothing
+        raises   InputError for a row that its format cannot hold and the container has no fallback for, for a
+                 pattern that matches nothing, and for heads that the KV format cannot hold
         """
         model = ModelConfig.of(source)
+        if self.kv is not None:
+            get_kv_format(self.kv).check(model.head_dim)
         self._check_patterns(source)
         return {name: self._plan_one(name, info.shape, model) for name, info in source.tensors.items()}
 

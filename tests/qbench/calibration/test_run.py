@@ -115,15 +115,27 @@ def test_an_importance_matrix_instead_of_text(tmp_path, capsys, name):
     assert not (tmp_path / "b.gguf").exists()
 
 
-def test_the_importance_matrix_of_a_calibration_comes_back(tmp_path, capsys):
+def test_the_importance_matrix_of_a_calibration_comes_back(tmp_path):
     out = ("--export-imatrix", tmp_path / "i.gguf")
     original = ("--calibrate-on", "original")
     assert quantize("ref:llama", "imatrix-q4_k_m", tmp_path / "a.gguf", *original, *out) == 0
     assert quantize("ref:llama", "imatrix-q4_k_m", tmp_path / "b.gguf", "--imatrix", tmp_path / "i.gguf") == 0
     first, second = (read_manifest(tmp_path / name)["tensors"] for name in ("a.gguf", "b.gguf"))
     assert {name: row["sha256"] for name, row in first.items()} == {name: row["sha256"] for name, row in second.items()}
-    assert quantize("ref:llama", "q8_0", tmp_path / "c.gguf", *out) == 2
-    assert "does not calibrate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "option, words",
+    [
+        ("--imatrix", "reads no importance matrix; take one that does"),
+        ("--stats", "reads and writes no statistics"),
+        ("--export-imatrix", "no importance matrix to export"),
+    ],
+)
+def test_files_that_a_recipe_would_not_look_at(tmp_path, capsys, option, words):
+    assert quantize("ref:llama", "q4_k_m", tmp_path / "m.gguf", option, tmp_path / "file") == 2
+    assert words in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 # The command, with what `same_code` does in this process.

@@ -25,6 +25,12 @@ def test_presets_plan_every_tensor_in_order(name, tied):
     recipe.make_method()
 
 
+def test_heads_that_the_kv_format_cannot_hold():
+    source = ShapeSource(LlamaShape(num_layers=2, head_dim=48))
+    with pytest.raises(InputError, match="groups of 32 channels do not divide a head of 48"):
+        get_recipe("q8_0+kv-int4").plan(source)
+
+
 def test_bf16_in_both_containers():
     recipe = get_recipe("bf16")
     assert recipe.container == "hf"

@@ -58,7 +58,7 @@ $(INTEROP)/.installed: $(VENV)/.tested-with pyproject.toml
 	touch $@
 
 bench: setup $(VENV)/.tested-with $(VENV)/.oracle
-	$(VENV)/bin/python -m pytest --benchmark-only tests/cpu_kernels
+	$(VENV)/bin/python -m pytest --benchmark-only tests/cpu_kernels tests/qbench/calibration
 
 clean:
 	rm -rf build runs

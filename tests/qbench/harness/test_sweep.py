@@ -1,3 +1,4 @@
+import fcntl
 import json
 import os
 import random
@@ -6,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -136,37 +138,61 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 
 
 RECIPES = ("bf16", "q8_0", "q4_0")
+# Forks a sweep for each folder it reads: what takes seconds is the imports, and they are made once.
 SCRIPT = f"""
-import sys
+import os, sys
 sys.path.insert(0, {str(HERE)!r})
 from test_sweep import RECIPES, Path, fix_code, sweep
 fix_code(setattr)
-sweep(Path(sys.argv[1]), *RECIPES, on_event=lambda event: print(event.kind, flush=True))
+for line in sys.stdin:
+    sweeper = os.fork()
+    if sweeper == 0:
+        os.setsid()
+        print(os.getpid(), flush=True)
+        sweep(Path(line.strip()), *RECIPES, on_event=lambda event: print(event.kind, flush=True))
+        os._exit(0)
+    print("end", os.waitpid(sweeper, 0)[1], flush=True)
 """
 
 
-def killed(out_dir: Path, after_events: int, delay: float, whole_group: bool) -> bool:
+@pytest.fixture
+def sweeps():
+    """A process that takes folders on its stdin and tells of each sweep its pid, its events, and "end STATUS"."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT], cwd=REPO, stdin=pipe, stdout=pipe, text=True, bufsize=1)
+    yield process
+    process.communicate()
+    assert process.returncode == 0
+
+
+def killed(sweeps: subprocess.Popen, out_dir: Path, after_events: int, delay: float, whole_group: bool) -> bool:
     """Starts a sweep and kills it a moment after so many events; False if it came to its end first."""
-    command = [sys.executable, "-c", SCRIPT, str(out_dir)]
-    process = subprocess.Popen(
-        command, cwd=REPO, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    sweeps.stdin.write(f"{out_dir}\n")
+    pid = int(sweeps.stdout.readline())
+    told = ""
     for _ in range(after_events):
-        if not process.stdout.readline():
+        told = sweeps.stdout.readline()
+        if told.startswith("end"):
             break
-    time.sleep(delay)
-    os.killpg(process.pid, signal.SIGKILL) if whole_group else process.kill()  # not yet waited for, so still there
-    _, stderr = process.communicate()
-    assert process.returncode in (0, -signal.SIGKILL), stderr.decode()
-    return process.returncode != 0
+    else:
+        time.sleep(delay)
+        with suppress(ProcessLookupError):  # it came to its end in the meantime
+            os.killpg(pid, signal.SIGKILL) if whole_group else os.kill(pid, signal.SIGKILL)
+        while not told.startswith("end"):
+            told = sweeps.stdout.readline()
+    with open(out_dir / ".lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a worker that is killed as it starts may hold it a moment longer
+    status = int(told.split()[1])
+    assert status in (0, signal.SIGKILL)
+    return status != 0
 
 
 @pytest.mark.parametrize("whole_group", [True, False], ids=["the whole group dies", "only the sweep dies"])
-def test_killed_at_any_moment_it_ends_with_every_row_once(tmp_path, whole_group):
+def test_killed_at_any_moment_it_ends_with_every_row_once(tmp_path, sweeps, whole_group):
     rng = random.Random(7)
     kills = 0
     # A case tells 6 to 9 events, so kills fall into every stage of it and most runs get past a row.
-    while killed(tmp_path, rng.randrange(6, 17), rng.uniform(0, 0.06), whole_group):
+    while killed(sweeps, tmp_path, rng.randrange(6, 17), rng.uniform(0, 0.06), whole_group):
         kills += 1
     run_sweep(suite(*RECIPES), tmp_path, worker=STUB)
     assert kills >= 3, "hardly anything was killed: the test tests too little"

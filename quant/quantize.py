@@ -141,15 +141,20 @@ def _tensor_at_a_time(method: Method) -> Method:
     return Rtn(effort=getattr(method, "effort", "fast")) if method.needs else method
 
 
+def chunk_rows(wanted: str, shape: tuple[int, ...], num_weights: int) -> int:
+    """How many rows are quantized at a time: those of `num_weights`, or all where they share a scale."""
+    fmt = get_format(wanted)
+    if isinstance(fmt, ActivationFormat) and not fmt.rows_stand_alone:
+        return shape[0]
+    return max(1, num_weights // math.prod(shape[1:]))
+
+
 def convert(source: QTensor, wanted: str, quantize: Callable[[np.ndarray], QTensor]) -> QTensor:
     """`source` dequantized and quantized again, some rows at a time.
 
     quantize   [n, K] float32 -> QTensor of format `wanted`; unless the format says so, no row may depend on another
     """
-    num_rows, fmt = source.shape[0], get_format(wanted)
-    rows_per_chunk = max(1, CHUNK_WEIGHTS // math.prod(source.shape[1:]))
-    if isinstance(fmt, ActivationFormat) and not fmt.rows_stand_alone:
-        rows_per_chunk = num_rows
+    num_rows, rows_per_chunk = source.shape[0], chunk_rows(wanted, source.shape, CHUNK_WEIGHTS)
     parts: dict[str, np.ndarray] = {}
     for start in range(0, num_rows, rows_per_chunk):
         rows = slice(start, min(start + rows_per_chunk, num_rows))

@@ -14,7 +14,7 @@ from quant.formats import dequantize
 from quant.methods import Layer, Method
 from quant.models import EMBEDDING, FINAL_NORM, HEAD, ModelConfig, expected_tensors, split_name
 from quant.qtensor import QTensor
-from quant.quantize import FLOATS, QuantizedSource
+from quant.quantize import FLOATS, QuantizedSource, chunk_rows
 from quant.recipes import Recipe
 from quant.source import Source
 from quant.stage import Stage
@@ -162,10 +162,10 @@ class _Run:
         return groups
 
     def _quantize_rows(self, name: str, inputs: Mapping[str, InputStats]) -> QTensor:
-        """A head's weight, some rows at a time: no row depends on another."""
+        """A head's weight, some rows at a time."""
         original, wanted = self.source.read(name), self.plan[name].format
-        method, (num_rows, row_size) = self.method_of(name), original.shape
-        step = max(1, HEAD_CHUNK_WEIGHTS // row_size)
+        method, num_rows = self.method_of(name), original.shape[0]
+        step = chunk_rows(wanted, original.shape, HEAD_CHUNK_WEIGHTS)
         made = []
         for start in range(0, num_rows, step):
             rows = original.take_rows(np.arange(start, min(start + step, num_rows)))

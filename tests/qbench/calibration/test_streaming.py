@@ -7,13 +7,14 @@ from support.calibration import small_source, windows
 from support.close import assert_close
 
 from qbench.runtime.streamed import StreamedDecoder
+from quant import streaming
 from quant.calibration.live import LiveStatistics
 from quant.calibration.tokens import CalibrationTokens
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
 from quant.models import HEAD, ModelConfig
 from quant.quantize import QuantizedSource
-from quant.recipes.policies import Linears, Uniform
+from quant.recipes.policies import Linears, Rule, Rules, Uniform
 from quant.recipes.recipe import Recipe
 from quant.stage import open_stage
 from quant.streaming import quantize_layers
@@ -129,6 +130,21 @@ def test_the_head_is_calibrated_on_what_it_reads(tmp_path):
     assert not np.array_equal(
         made[HEAD].parts["blocks"], get_format("q4_0").quantize(dequantize(source.read(HEAD))).parts["blocks"]
     )
+
+
+@pytest.mark.parametrize(
+    "method, options, fmt",
+    [("gptq", {"act_order": True}, "w4g32"), ("smoothquant", {}, "w8a8-wtensor-astatic"), ("awq", {}, "w4g32-asym")],
+)
+def test_chunks_of_a_head_change_nothing(tmp_path, monkeypatch, method, options, fmt):
+    head = Rules((Rule(HEAD, fmt),), Linears("w8a8"))
+    other = Rules((Rule("*_proj*", "bf16"),), head)
+    source, recipe = small_source(), Recipe("test", "hf", method, other, options)
+    whole, _ = make(source, recipe, tmp_path / "whole")
+    monkeypatch.setattr(streaming, "HEAD_CHUNK_WEIGHTS", 37 * 64)  # 160 rows in chunks of 37: the last one is short
+    chunked, _ = make(source, recipe, tmp_path / "chunked")
+    assert whole[HEAD].format == fmt
+    assert_equal(chunked, whole)
 
 
 def test_experts_without_tokens_are_named(tmp_path):

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from support.array_source import ArraySource, llama_config, llama_weights
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
 from support.close import assert_close
 from support.transformers_llama import transformers_logits
 
@@ -13,8 +14,8 @@ from quant.artifacts import write_artifact
 from quant.formats import dequantize
 from quant.recipes import get_recipe
 
-CONFIG = llama_config(attention_bias=True, mlp_bias=True)
-WEIGHTS = llama_weights(CONFIG)
+CONFIG = small_config(attention_bias=True, mlp_bias=True)
+WEIGHTS = random_weights(CONFIG)
 TOKENS = torch.randint(CONFIG["vocab_size"], (1, 60), generator=torch.Generator().manual_seed(1))
 LOGITS_ATOL = 1e-4  # the project's promise for float32 logits of order 1
 

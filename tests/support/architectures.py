@@ -52,7 +52,7 @@ _KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
 KINDS = tuple(_KINDS)
 
 
-def small_config(kind: str, **changes: Any) -> dict[str, Any]:
+def small_config(kind: str = "llama", **changes: Any) -> dict[str, Any]:
     """The config.json of a small model whose GGUF architecture is `kind`, with `changes` applied."""
     name, model_type, own = _KINDS[kind]
     return {"architectures": [name], "model_type": model_type} | _COMMON | own | changes

@@ -1,11 +1,12 @@
-from support.array_source import ArraySource, llama_config, llama_weights
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
 
 from qbench.harness.watched_source import WatchedSource
 
 
 def test_it_is_the_source_and_tells_every_read():
-    config = llama_config()
-    source = ArraySource(config, llama_weights(config))
+    config = small_config()
+    source = ArraySource(config, random_weights(config))
     told = []
     watched = WatchedSource(source, lambda *state: told.append(state))
     assert (watched.spec, watched.config, watched.tokenizer) == (source.spec, source.config, source.tokenizer)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.array_source import llama_config
+from support.architectures import small_config
 from support.close import assert_close
 
 from qbench.runtime import cache as cache_module
@@ -66,7 +66,7 @@ def test_threads_of_one_query(monkeypatch, keys, seen):
 
 @pytest.mark.parametrize("capacity", [1, 5, 64], ids=lambda c: f"capacity {c}")
 def test_dense_cache_equals_attention_over_everything(capacity):
-    config = ModelConfig.from_hf(llama_config())
+    config = ModelConfig.from_hf(small_config())
     q, k, v = random_qkv(4, 2, queries=20, keys=20)
     expected = attention_ref(q, k, v)
     cache = DenseCache(config, batch=2, capacity=capacity)
@@ -84,7 +84,7 @@ def test_dense_cache_equals_attention_over_everything(capacity):
 
 
 def test_truncate_forgets_and_continues():
-    config = ModelConfig.from_hf(llama_config(num_hidden_layers=1))
+    config = ModelConfig.from_hf(small_config(num_hidden_layers=1))
     q, k, v = random_qkv(4, 2, queries=6, keys=6)
     cache = DenseCache(config, batch=2)
     cache.attend(0, q, 7 * k, 7 * v, torch.arange(6))
@@ -96,7 +96,7 @@ def test_truncate_forgets_and_continues():
 
 
 def test_capacity_doubles_up_to_the_context():
-    config = ModelConfig.from_hf(llama_config(num_hidden_layers=1, max_position_embeddings=20))
+    config = ModelConfig.from_hf(small_config(num_hidden_layers=1, max_position_embeddings=20))
     cache = DenseCache(config, capacity=8)
     q, k, v = random_qkv(4, 2, queries=9, keys=9, batch=1)
     for expected_capacity in (16, 20):
@@ -109,13 +109,13 @@ def test_capacity_doubles_up_to_the_context():
 
 @pytest.mark.parametrize("dtype, itemsize", [(torch.float32, 4), (torch.bfloat16, 2)], ids=["f32", "bf16"])
 def test_bytes_per_token(dtype, itemsize):
-    cache = DenseCache(ModelConfig.from_hf(llama_config()), batch=3, capacity=10, dtype=dtype)
+    cache = DenseCache(ModelConfig.from_hf(small_config()), batch=3, capacity=10, dtype=dtype)
     assert cache.bytes_per_token == 2 * 2 * 2 * 16 * itemsize  # layers, keys and values, kv heads, head_dim
     assert cache.size_bytes == 30 * cache.bytes_per_token
 
 
 def test_bad_arguments():
-    config = ModelConfig.from_hf(llama_config())
+    config = ModelConfig.from_hf(small_config())
     with pytest.raises(InputError, match="batch 0"):
         DenseCache(config, batch=0)
     with pytest.raises(NotImplementedError, match="known: float32, bfloat16"):

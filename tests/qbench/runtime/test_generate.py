@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from support.array_source import ArraySource, llama_config, llama_weights
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
 
 from qbench.runtime import Sampling, generate, load_model
 from quant.errors import InputError
@@ -12,8 +13,8 @@ PROMPT = [5, 80, 3, 3, 159]
 
 @pytest.fixture(scope="module")
 def model():
-    config = llama_config(max_position_embeddings=64)
-    return load_model(ArraySource(config, llama_weights(config)))
+    config = small_config(max_position_embeddings=64)
+    return load_model(ArraySource(config, random_weights(config)))
 
 
 def recomputed(model, prompt: list[int], count: int) -> list[int]:
@@ -47,8 +48,8 @@ def test_stops_at_a_stop_token_and_leaves_it_out(model):
 
 def test_the_config_names_the_stop_token(model):
     stop = generate(model, PROMPT, Sampling(), max_new_tokens=1).tokens[0]
-    config = llama_config(max_position_embeddings=64, eos_token_id=[stop, 1])
-    stopping = load_model(ArraySource(config, llama_weights(config)))
+    config = small_config(max_position_embeddings=64, eos_token_id=[stop, 1])
+    stopping = load_model(ArraySource(config, random_weights(config)))
     got = generate(stopping, PROMPT, Sampling(), max_new_tokens=5)
     assert (got.tokens, got.stop_reason, got.tpot_ms) == ((), "eos", None)
     assert generate(stopping, PROMPT, Sampling(), max_new_tokens=5, stop_ids=()).stop_reason == "length"

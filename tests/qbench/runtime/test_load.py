@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from support.array_source import ArraySource, llama_config, llama_weights
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
 from support.close import assert_close
 
 from qbench.runtime import load_model
@@ -18,7 +19,7 @@ class UnreadableSource(ArraySource):
 
 
 def with_tensor(name: str, weight: np.ndarray | None) -> dict[str, np.ndarray]:
-    weights = llama_weights(llama_config()) | {name: weight}
+    weights = random_weights(small_config()) | {name: weight}
     return {name: weight for name, weight in weights.items() if weight is not None}
 
 
@@ -34,12 +35,12 @@ def with_tensor(name: str, weight: np.ndarray | None) -> dict[str, np.ndarray]:
 )
 def test_tensors_are_checked_before_any_is_read(name, weight, message):
     with pytest.raises(InputError, match=message):
-        load_model(UnreadableSource(llama_config(), with_tensor(name, weight)))
+        load_model(UnreadableSource(small_config(), with_tensor(name, weight)))
 
 
 def test_leftovers_that_say_nothing_are_ignored():
-    config = llama_config(tie_word_embeddings=True)
-    weights = llama_weights(config)
+    config = small_config(tie_word_embeddings=True)
+    weights = random_weights(config)
     leftovers = {
         "model.layers.0.self_attn.rotary_emb.inv_freq": np.zeros(8),
         "lm_head.weight": np.zeros((160, 64)),
@@ -52,12 +53,12 @@ def test_leftovers_that_say_nothing_are_ignored():
 @pytest.mark.parametrize("threads", [0, -2])
 def test_fewer_threads_than_one(threads):
     with pytest.raises(InputError, match=f"threads is {threads}, expected 1 to 1024"):
-        load_model(ArraySource(llama_config(), {}), threads=threads)
+        load_model(ArraySource(small_config(), {}), threads=threads)
 
 
 def test_threads_are_set():
-    config = llama_config()
-    source = ArraySource(config, llama_weights(config))
+    config = small_config()
+    source = ArraySource(config, random_weights(config))
     before = torch.get_num_threads()
     try:
         load_model(source, threads=before + 1)
@@ -70,13 +71,13 @@ def test_threads_are_set():
 
 def test_unknown_impl_lists_the_known():
     with pytest.raises(InputError, match="impl 'fast' is unknown; known: auto, reference"):
-        load_model(ArraySource(llama_config(), {}), impl="fast")
+        load_model(ArraySource(small_config(), {}), impl="fast")
 
 
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 def test_impls_name_every_linear(tied):
-    config = llama_config(tie_word_embeddings=tied)
-    weights = llama_weights(config)
+    config = small_config(tie_word_embeddings=tied)
+    weights = random_weights(config)
     formats = dict.fromkeys((name for name, weight in weights.items() if weight.ndim == 2), "bf16")
     formats[Q_PROJ] = "q4_0"
     impls = load_model(ArraySource(config, weights, formats)).impls
@@ -87,8 +88,8 @@ def test_impls_name_every_linear(tied):
 
 
 def test_reference_runs_everywhere_when_asked():
-    config = llama_config()
-    weights = llama_weights(config)
+    config = small_config()
+    weights = random_weights(config)
     formats = dict.fromkeys((name for name, weight in weights.items() if weight.ndim == 2), "bf16")
     model = load_model(ArraySource(config, weights, formats), impl="reference")
     assert set(model.impls.values()) == {"reference"}

@@ -5,7 +5,7 @@ import weakref
 import pytest
 import torch
 from support.architectures import random_weights, small_config
-from support.array_source import ArraySource, llama_config, llama_weights
+from support.array_source import ArraySource
 from support.close import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -48,8 +48,8 @@ class PeakBytes(TorchDispatchMode):
 
 
 def source(tied: bool = False, format_name: str = "f32", **changes) -> ArraySource:
-    config = llama_config(tie_word_embeddings=tied, **changes)
-    weights = llama_weights(config)
+    config = small_config(tie_word_embeddings=tied, **changes)
+    weights = random_weights(config)
     return ArraySource(config, weights, {name: format_name for name, weight in weights.items() if weight.ndim == 2})
 
 
@@ -64,16 +64,16 @@ def test_resident_bytes_are_what_load_holds(format_name, tied, impl):
 
 @pytest.mark.parametrize("format_name, bits", [("bf16", 16), pytest.param("q8_0", 8.5, marks=needs_cpu_kernels)])
 def test_a_tied_table_is_held_once(format_name, bits):
-    matrices = sum(weight.size for weight in llama_weights(llama_config(tie_word_embeddings=True)).values())
-    norms = sum(weight.size for weight in llama_weights(llama_config()).values() if weight.ndim == 1)
+    matrices = sum(weight.size for weight in random_weights(small_config(tie_word_embeddings=True)).values())
+    norms = sum(weight.size for weight in random_weights(small_config()).values() if weight.ndim == 1)
     held = load_model(source(tied=True, format_name=format_name)).weight_bytes
     assert held == (matrices - norms) * bits / 8 + 4 * norms
 
 
 def test_weights_by_format_are_the_stored_bytes():
     predicted = predict_memory(source(format_name="q8_0"), context=8)
-    matrices = sum(weight.size for weight in llama_weights(llama_config()).values() if weight.ndim == 2)
-    norms = sum(weight.size for weight in llama_weights(llama_config()).values() if weight.ndim == 1)
+    matrices = sum(weight.size for weight in random_weights(small_config()).values() if weight.ndim == 2)
+    norms = sum(weight.size for weight in random_weights(small_config()).values() if weight.ndim == 1)
     assert predicted["weights_by_format"] == {"q8_0": matrices // 32 * 34, "f32": 4 * norms}
     assert predicted["weights_bytes"] == matrices // 32 * 34 + 4 * norms
 
@@ -96,8 +96,8 @@ def test_total_is_the_sum_of_the_parts():
 
 @pytest.mark.parametrize("changes", [{}, {"intermediate_size": 32}], ids=["ffn is the peak", "attention is the peak"])
 def test_workspace_is_near_the_measured_peak(changes):
-    config = llama_config(**changes)
-    model = load_model(ArraySource(config, llama_weights(config)))
+    config = small_config(**changes)
+    model = load_model(ArraySource(config, random_weights(config)))
     tokens = torch.zeros(2, 200, dtype=torch.int64)
     cache = model.new_cache(batch=2, capacity=200)
     with PeakBytes() as peak:

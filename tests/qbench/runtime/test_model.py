@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from support.array_source import ArraySource, llama_config, llama_weights
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
 from support.close import assert_close
 from support.transformers_llama import transformers_logits
 
@@ -40,8 +41,8 @@ def random_tokens(config: dict, batch: int, length: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("changes", [pytest.param(changes, id=name) for name, changes in CONFIGS.items()])
 def test_logits_equal_transformers(changes):
-    config = llama_config(**changes)
-    weights = llama_weights(config)
+    config = small_config(**changes)
+    weights = random_weights(config)
     tokens = random_tokens(config, batch=2, length=200)
     model = load_model(ArraySource(config, weights))
     expected = transformers_logits(config, weights, tokens)
@@ -52,15 +53,15 @@ def test_logits_equal_transformers(changes):
 
 @pytest.fixture(scope="module")
 def gqa_model():
-    config = llama_config()
-    return load_model(ArraySource(config, llama_weights(config)))
+    config = small_config()
+    return load_model(ArraySource(config, random_weights(config)))
 
 
 @pytest.mark.parametrize(
     "chunks", [[1] * 40, [17, 1, 1, 20, 1], [1, 39], [39, 1]], ids=["decode", "mixed", "1+39", "39+1"]
 )
 def test_any_chunking_equals_one_prefill(gqa_model, chunks):
-    tokens = random_tokens(llama_config(), batch=3, length=40)
+    tokens = random_tokens(small_config(), batch=3, length=40)
     cache = gqa_model.new_cache(batch=3, capacity=4)
     logits = torch.cat([gqa_model(chunk, cache) for chunk in tokens.split(chunks, dim=1)], dim=1)
     assert cache.length == 40
@@ -68,13 +69,13 @@ def test_any_chunking_equals_one_prefill(gqa_model, chunks):
 
 
 def test_sequences_of_a_batch_do_not_mix(gqa_model):
-    tokens = random_tokens(llama_config(), batch=4, length=30)
+    tokens = random_tokens(small_config(), batch=4, length=30)
     alone = torch.cat([gqa_model(row[None]) for row in tokens])
     assert_close(gqa_model(tokens), alone, atol=LOGITS_ATOL)
 
 
 def test_no_position_sees_a_later_token(gqa_model):
-    tokens = random_tokens(llama_config(), batch=1, length=30)
+    tokens = random_tokens(small_config(), batch=1, length=30)
     changed = tokens.clone()
     changed[0, 20] = (changed[0, 20] + 1) % 160
     before, after = gqa_model(tokens), gqa_model(changed)
@@ -83,12 +84,12 @@ def test_no_position_sees_a_later_token(gqa_model):
 
 
 def test_last_only_is_the_last_row(gqa_model):
-    tokens = random_tokens(llama_config(), batch=2, length=9)
+    tokens = random_tokens(small_config(), batch=2, length=9)
     assert_close(gqa_model(tokens, last_only=True), gqa_model(tokens)[:, -1:], atol=LOGITS_ATOL)
 
 
 def test_bf16_cache_stays_within_its_rounding(gqa_model):
-    tokens = random_tokens(llama_config(), batch=1, length=64)
+    tokens = random_tokens(small_config(), batch=1, length=64)
     logits = gqa_model(tokens, gqa_model.new_cache(dtype=torch.bfloat16))
     exact = gqa_model(tokens)
     # q, k, v, softmax and its product are rounded to 8 bits in each of 2 layers; errors add as a random walk.
@@ -97,8 +98,8 @@ def test_bf16_cache_stays_within_its_rounding(gqa_model):
 
 
 def test_logits_are_float32_for_bf16_weights():
-    config = llama_config()
-    weights = llama_weights(config)
+    config = small_config()
+    weights = random_weights(config)
     model = load_model(ArraySource(config, weights, dict.fromkeys(weights, "bf16")))
     assert model(random_tokens(config, 1, 3)).dtype == torch.float32
 
@@ -120,7 +121,7 @@ def test_bad_tokens_are_named(gqa_model, tokens, message):
 
 def test_past_the_context_with_a_cache_is_an_error_and_leaves_the_cache(gqa_model):
     cache = gqa_model.new_cache()
-    gqa_model(random_tokens(llama_config(), 1, 256), cache, last_only=True)
+    gqa_model(random_tokens(small_config(), 1, 256), cache, last_only=True)
     with pytest.raises(InputError, match="257 tokens"):
         gqa_model(torch.tensor([[1]]), cache)
     assert cache.length == 256

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from support.array_source import ArraySource, llama_config, llama_weights
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
 from support.close import assert_close
 
 from qbench.runtime import load_model
@@ -16,7 +17,7 @@ from quant.kv import KV_FORMATS, calibrate_kv
 from quant.kv.scheme import CONFIG_KEY
 from quant.models import ModelConfig
 
-CONFIG = llama_config(head_dim=32)  # 2 layers, 4 heads, 2 kv heads of 32
+CONFIG = small_config(head_dim=32)  # 2 layers, 4 heads, 2 kv heads of 32
 MODEL = ModelConfig.from_hf(CONFIG)
 PER_TOKEN = [name for name, fmt in KV_FORMATS.items() if fmt.keys.token_group == 1]
 
@@ -98,8 +99,8 @@ def test_bytes_a_token(name):
 
 @pytest.mark.parametrize("name", KV_FORMATS)
 def test_a_model_uses_the_format_that_its_config_names(name):
-    source = ArraySource(CONFIG | {CONFIG_KEY: make_scheme(name).config_entry()}, llama_weights(CONFIG))
-    plain = load_model(ArraySource(CONFIG, llama_weights(CONFIG)))
+    source = ArraySource(CONFIG | {CONFIG_KEY: make_scheme(name).config_entry()}, random_weights(CONFIG))
+    plain = load_model(ArraySource(CONFIG, random_weights(CONFIG)))
     model = load_model(source)
     tokens = torch.from_numpy(np.random.default_rng(2).integers(160, size=(2, 64)))
     whole = model(tokens)
@@ -120,7 +121,7 @@ def test_impossible_sizes():
 
 @pytest.mark.parametrize("name", KV_FORMATS)
 def test_predicted_bytes_are_those_of_the_cache(name):
-    source = ArraySource(CONFIG | {CONFIG_KEY: make_scheme(name).config_entry()}, llama_weights(CONFIG))
+    source = ArraySource(CONFIG | {CONFIG_KEY: make_scheme(name).config_entry()}, random_weights(CONFIG))
     predicted = predict_memory(source, context=64, batch=2)
     assert predicted["kv_bytes_per_token"] == QuantizedCache(MODEL, make_scheme(name)).bytes_per_token
     assert predicted["kv_bytes"] == 2 * 64 * predicted["kv_bytes_per_token"]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.array_source import ArraySource, llama_config, llama_weights
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
 
 from quant.artifacts import HFSource
 from quant.artifacts.hf_writer import write_hf
@@ -14,7 +15,7 @@ from quant.artifacts.layouts import LAYOUTS
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
 
-CONFIG = llama_config()
+CONFIG = small_config()
 MODULE = "model.layers.0.mlp.down_proj"
 LINEAR = f"{MODULE}.weight"
 INT_FORMATS = ("w2g32", "w3g32-asym", "w4g32", "w4g32-asym", "w4", "w8-asym", "w8")
@@ -48,7 +49,7 @@ def model(format_name, act_order=False, others=None):
         plain = chosen in ("bf16", "f16", "f32")
         return get_format(chosen).quantize_ref(weight) if plain else linear(weight, chosen, act_order)
 
-    return ArraySource(CONFIG, {name: stored(name, weight) for name, weight in llama_weights(CONFIG).items()})
+    return ArraySource(CONFIG, {name: stored(name, weight) for name, weight in random_weights(CONFIG).items()})
 
 
 def assert_comes_back(source, folder):

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from support.array_source import ArraySource, llama_config, llama_weights
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
 
 from quant.artifacts import write_artifact
 from quant.artifacts.gguf_kv import kv_from_metadata
@@ -13,12 +14,12 @@ from quant.kv.scheme import CONFIG_KEY
 from quant.quantize import QuantizedSource
 from quant.recipes import get_recipe
 
-CONFIG = llama_config(head_dim=32)
+CONFIG = small_config(head_dim=32)
 
 
 @pytest.mark.parametrize("recipe, reader", [("q8_0", GGUFSource), ("rtn-w8", HFSource)], ids=["gguf", "hf"])
 def test_an_artifact_names_its_kv_format(tmp_path, recipe, reader):
-    source = ArraySource(CONFIG, llama_weights(CONFIG))
+    source = ArraySource(CONFIG, random_weights(CONFIG))
     named = reader(
         write_artifact(
             source, tmp_path / f"a{'.gguf' if reader is GGUFSource else ''}", recipe=get_recipe(f"{recipe}+kv-int8")
@@ -32,7 +33,7 @@ def test_an_artifact_names_its_kv_format(tmp_path, recipe, reader):
 @pytest.mark.parametrize("reader", [GGUFSource, HFSource], ids=["gguf", "hf"])
 def test_scales_come_back_as_they_were(tmp_path, reader):
     entry = {"format": "kv-fp8-cal", "k_scale": [[0.1], [0.007]], "v_scale": [[1e-3], [3.0]]}
-    source = ArraySource(CONFIG | {CONFIG_KEY: entry}, llama_weights(CONFIG))
+    source = ArraySource(CONFIG | {CONFIG_KEY: entry}, random_weights(CONFIG))
     out = tmp_path / ("a.gguf" if reader is GGUFSource else "a")
     got = reader(write_artifact(source, out)).config[CONFIG_KEY]
     assert got["format"] == entry["format"]
@@ -42,7 +43,7 @@ def test_scales_come_back_as_they_were(tmp_path, reader):
 
 def test_calibrated_formats_are_refused_without_calibration():
     with pytest.raises(InputError, match=r"q8_0\+kv-fp8-cal needs calibration"):
-        QuantizedSource(ArraySource(CONFIG, llama_weights(CONFIG)), get_recipe("q8_0+kv-fp8-cal"))
+        QuantizedSource(ArraySource(CONFIG, random_weights(CONFIG)), get_recipe("q8_0+kv-fp8-cal"))
 
 
 @pytest.mark.parametrize("value", ["{", 7])

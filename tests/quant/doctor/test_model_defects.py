@@ -4,7 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from support.array_source import ArraySource, llama_config, llama_weights
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
 from support.damage import edit_hf, edit_json, rename_in_header, rewrite_tensors
 
 from quant.artifacts import write_artifact
@@ -126,9 +127,9 @@ def test_a_scale_of_keys_far_from_the_others(tmp_path, findings):
 
 def write_with_kv(tmp_path, container, scales, **changes):
     entry = {"format": "kv-fp8-cal", "k_scale": scales, "v_scale": scales}
-    config = llama_config(head_dim=32, kv_cache=entry, **changes)
+    config = small_config(head_dim=32, kv_cache=entry, **changes)
     out = tmp_path / ("a.gguf" if container == "gguf" else "a")
-    path = write_artifact(ArraySource(config, llama_weights(config)), out)
+    path = write_artifact(ArraySource(config, random_weights(config)), out)
     for manifest in tmp_path.rglob("*qbench.json"):
         manifest.unlink()
     return path

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from support.array_source import llama_config
+from support.architectures import small_config
 
 from quant.calibration.stats import KVStats
 from quant.errors import InputError
@@ -12,7 +12,7 @@ from quant.kv import KV_FORMATS, KVScheme, calibrate_kv
 from quant.kv.scheme import CONFIG_KEY
 from quant.models import ModelConfig
 
-CONFIG = llama_config()  # 2 layers, 2 kv heads of 16
+CONFIG = small_config()  # 2 layers, 2 kv heads of 16
 MODEL = ModelConfig.from_hf(CONFIG)
 
 

@@ -1,7 +1,7 @@
 """Hugging Face configs in, one frozen ModelConfig out."""
 
 import pytest
-from support.array_source import llama_config
+from support.architectures import small_config
 
 from quant.errors import InputError
 from quant.models import ModelConfig, RopeConfig
@@ -15,12 +15,12 @@ LLAMA3 = {
 
 
 def without(key: str) -> dict:
-    return {name: value for name, value in llama_config().items() if name != key}
+    return {name: value for name, value in small_config().items() if name != key}
 
 
 def test_absent_optional_keys_take_their_meaning():
     optional = ("num_key_value_heads", "tie_word_embeddings", "attention_bias", "mlp_bias", "rope_theta", "hidden_act")
-    bare = {name: value for name, value in llama_config().items() if name not in optional}
+    bare = {name: value for name, value in small_config().items() if name not in optional}
     config = ModelConfig.from_hf(bare)
     assert (config.num_kv_heads, config.head_dim) == (4, 16)
     assert (config.tie_word_embeddings, config.attention_bias, config.mlp_bias) == (False, False, False)
@@ -29,7 +29,7 @@ def test_absent_optional_keys_take_their_meaning():
 
 
 def test_null_means_absent():
-    config = ModelConfig.from_hf(llama_config(head_dim=None, num_key_value_heads=None, rope_scaling=None))
+    config = ModelConfig.from_hf(small_config(head_dim=None, num_key_value_heads=None, rope_scaling=None))
     assert (config.head_dim, config.num_kv_heads, config.rope.rope_type) == (16, 4, "default")
 
 
@@ -60,12 +60,12 @@ def test_architecture_from_the_class_name_alone():
     ],
 )
 def test_rope_forms(changes, expected):
-    assert ModelConfig.from_hf(llama_config(**changes)).rope == expected
+    assert ModelConfig.from_hf(small_config(**changes)).rope == expected
 
 
 @pytest.mark.parametrize("given, expected", [(None, ()), (2, (2,)), ([5, 7], (5, 7))], ids=["none", "one", "several"])
 def test_eos_token_ids(given, expected):
-    assert ModelConfig.from_hf(llama_config(eos_token_id=given)).eos_token_ids == expected
+    assert ModelConfig.from_hf(small_config(eos_token_id=given)).eos_token_ids == expected
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_missing_key_is_named(key):
 )
 def test_an_impossible_value_is_an_input_error(changes, message):
     with pytest.raises(InputError, match=message):
-        ModelConfig.from_hf(llama_config(**changes))
+        ModelConfig.from_hf(small_config(**changes))
 
 
 @pytest.mark.parametrize(
@@ -150,4 +150,4 @@ def test_an_impossible_value_is_an_input_error(changes, message):
 )
 def test_the_unsupported_lists_the_supported(changes, message):
     with pytest.raises(InputError, match=message):
-        ModelConfig.from_hf(llama_config(**changes))
+        ModelConfig.from_hf(small_config(**changes))

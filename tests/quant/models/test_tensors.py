@@ -3,7 +3,7 @@
 import gguf
 import pytest
 import torch
-from support.array_source import llama_config
+from support.architectures import small_config
 
 from quant.models import HEAD, ModelConfig, expected_tensors
 
@@ -11,7 +11,7 @@ BIASES = {"attention_bias": True, "mlp_bias": True}
 
 
 def tensors(**changes):
-    return expected_tensors(ModelConfig.from_hf(llama_config(**changes)))
+    return expected_tensors(ModelConfig.from_hf(small_config(**changes)))
 
 
 def test_gguf_names_are_those_of_the_gguf_package():
@@ -24,7 +24,7 @@ def test_gguf_names_are_those_of_the_gguf_package():
 def test_shapes_are_those_of_transformers(changes):
     transformers = pytest.importorskip("transformers")
     with torch.device("meta"):
-        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**llama_config(**changes)))
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**small_config(**changes)))
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     assert {name: want.shape for name, want in tensors(**changes).items()} == shapes
 

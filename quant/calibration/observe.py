@@ -76,7 +76,7 @@ class Collector:
     def stats(self, extra_tokens: Mapping[int, int] | None = None) -> LayerStats:
         """extra_tokens: for the record, see LayerStats"""
         inputs: dict[str, InputStats] = {}
-        for names, sums in self._sums.items():
+        for names, sums in sorted(self._sums.items()):  # not as first met: that hangs on how batches were added
             inputs |= dict.fromkeys(names, _finished(sums))
         return LayerStats(inputs, None if self._kv is None else KVStats(*self._kv), extra_tokens or {})
 

@@ -42,6 +42,20 @@ def test_statistics_are_those_of_all_rows_in_float64(batches):
     assert np.array_equal(stats["q"].hessian, stats["q"].hessian.T)
 
 
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_inputs_stand_in_the_same_order_however_batches_are_added(rounds):
+    """An expert may be met in a later batch than another."""
+    late, both = Recorder(), Recorder()
+    late.inputs(("b",), torch.ones(1, 4))
+    both.inputs(("b",), torch.ones(1, 4))
+    both.inputs(("a",), torch.ones(1, 4))
+    collector = Collector(lambda names: frozenset(), 2)
+    with workers(1) as pool:
+        for start in range(0, 2, rounds):
+            collector.add([late, both][start : start + rounds], pool)
+    assert list(collector.stats().inputs) == ["a", "b"]
+
+
 def test_sample_is_rows_spread_over_the_batches(batches):
     sample = collect(batches).inputs["q"].sample
     rows = torch.cat([batch.flatten(0, 1) for batch in batches]).numpy()

@@ -19,6 +19,7 @@ from quant.calibration.stats import LayerStats
 from quant.calibration.stats_file import EVERYTHING, StatsFile, check_place, has_part, read_part, write_stats
 from quant.calibration.tokens import CalibrationTokens
 from quant.errors import InputError
+from quant.kv import calibrate_kv, get_kv_format
 from quant.models import ModelConfig
 from quant.quantize import QuantizedSource, describe_recipe, needs_calibration
 from quant.recipes import Recipe
@@ -53,6 +54,8 @@ def quantized_model(
         yield QuantizedSource(source, recipe)
         return
     basis = choose_basis(source, options, describe_recipe(recipe, plan))
+    if basis.tokens is None and recipe.kv is not None:
+        calibrate_kv(get_kv_format(recipe.kv), ())  # raises where it wants ranges, which no importance matrix has
     if resume and options.keeps_statistics:
         _check_parts(folder, ModelConfig.of(source).num_layers)
     with open_stage(folder, {**basis.about, "code": code_hash(QUANTIZING)}, resume=resume) as stage:

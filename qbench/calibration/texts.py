@@ -32,7 +32,10 @@ def default_text(source: Source) -> str:
         return GENERATED
     if source.spec.startswith("rand:"):
         return RANDOM
-    raise InputError(f"{source.spec}: calibration needs text; give --calibration FILE (.txt, .jsonl, .npy) or hf:NAME")
+    raise InputError(
+        f"{source.spec}: calibration needs text; give `qbench quantize` --calibration FILE (.txt, .jsonl, .npy) or "
+        "hf:NAME"
+    )
 
 
 def read_tokens(spec: str, source: Source, seed: int) -> Tokens:

@@ -124,9 +124,11 @@ def test_the_importance_matrix_of_a_calibration_comes_back(tmp_path):
     assert {name: row["sha256"] for name, row in first.items()} == {name: row["sha256"] for name, row in second.items()}
 
 
-def test_an_importance_matrix_has_no_ranges_of_keys(tmp_path, capsys, monkeypatch):
+def test_an_importance_matrix_has_no_ranges_of_keys(tmp_path, capsys):
     (tmp_path / "i.gguf").write_bytes(b"never read")
-    assert quantize("ref:llama", "imatrix-q4_k_m+kv-fp8-cal", tmp_path / "m.gguf", "--imatrix", tmp_path / "i.gguf") == 2
+    assert (
+        quantize("ref:llama", "imatrix-q4_k_m+kv-fp8-cal", tmp_path / "m.gguf", "--imatrix", tmp_path / "i.gguf") == 2
+    )
     assert "kv-fp8-cal needs the ranges of keys and values" in capsys.readouterr().err
 
 

@@ -12,7 +12,7 @@ from quant.calibration.stats import InputStats, LayerStats
 from quant.errors import InputError
 from quant.formats import dequantize
 from quant.methods import Layer, Method
-from quant.models import EMBEDDING, FINAL_NORM, HEAD, ModelConfig, expected_tensors, split_name
+from quant.models import EMBEDDING, FINAL_NORM, HEAD, ModelConfig, names_by_layer
 from quant.qtensor import QTensor
 from quant.quantize import FLOATS, QuantizedSource, chunk_rows
 from quant.recipes import Recipe
@@ -92,9 +92,7 @@ class _Run:
         self.config = ModelConfig.of(source)
         self.plain = QuantizedSource(source, recipe, stage)  # what needs no statistics
         self.plan = self.plain.plan
-        self.names: dict[int | None, list[str]] = {}
-        for name in expected_tensors(self.config):
-            self.names.setdefault(split_name(name)[1], []).append(name)
+        self.names = names_by_layer(self.config)
 
     def layer(self, index: int) -> None:
         names = self.names[index]

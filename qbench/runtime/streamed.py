@@ -15,7 +15,7 @@ from qbench.runtime.fused import FusedLinears
 from qbench.runtime.rope import inverse_frequencies, rotation
 from quant.calibration.decoder import Observer
 from quant.errors import InputError
-from quant.models import EMBEDDING, ModelConfig, expected_tensors, split_name
+from quant.models import EMBEDDING, ModelConfig
 from quant.qtensor import QTensor
 
 
@@ -29,12 +29,6 @@ class StreamedDecoder:
         self.config = config
         self.impl = impl
         self.num_layers = config.num_layers
-        self._names: dict[int | None, list[str]] = {}
-        for name in expected_tensors(config):
-            self._names.setdefault(split_name(name)[1], []).append(name)
-
-    def tensor_names(self, index: int | None) -> tuple[str, ...]:
-        return (EMBEDDING,) if index is None else tuple(self._names[index])
 
     def embed(self, tensors: Mapping[str, QTensor], tokens: Tensor) -> Tensor:
         return Embedding(StoredTable(tensors[EMBEDDING]), self.config.vocab_size)(tokens)

@@ -32,13 +32,9 @@ class Decoder(Protocol):
     num_layers: int
 
     def embed(self, tensors: Mapping[str, QTensor], tokens: Tensor) -> Tensor:
-        """tensors: those of `tensor_names(None)`; tokens [B, T] int64 -> [B, T, H] float32"""
+        """tensors: what embeds tokens, others are not looked at; tokens [B, T] int64 -> [B, T, H] float32"""
         ...
 
     def layer(self, index: int, tensors: Mapping[str, QTensor]) -> DecoderLayer:
-        """The decoder layer of these tensors (all of `tensor_names(index)`), in whatever formats they are."""
-        ...
-
-    def tensor_names(self, index: int | None) -> tuple[str, ...]:
-        """Canonical names of a decoder layer's tensors; None: those that embed tokens."""
+        """The decoder layer of these tensors (all that it has), in whatever formats they are."""
         ...

@@ -5,7 +5,7 @@ from quant.models.config import ModelConfig
 from quant.models.mla import MlaConfig
 from quant.models.moe import MoeConfig
 from quant.models.rope import RopeConfig
-from quant.models.tensors import ExpectedTensor, expected_tensors, is_leftover, row_names, split_name
+from quant.models.tensors import ExpectedTensor, expected_tensors, is_leftover, names_by_layer, row_names, split_name
 
 __all__ = [
     "ARCHITECTURES",
@@ -20,6 +20,7 @@ __all__ = [
     "RopeConfig",
     "expected_tensors",
     "is_leftover",
+    "names_by_layer",
     "row_names",
     "split_name",
 ]

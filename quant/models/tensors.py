@@ -40,6 +40,14 @@ def expected_tensors(config: ModelConfig) -> dict[str, ExpectedTensor]:
     return expected
 
 
+def names_by_layer(config: ModelConfig) -> dict[int | None, list[str]]:
+    """The names of the expected tensors, those of each decoder layer; None: what stands before and after the layers."""
+    names: dict[int | None, list[str]] = {}
+    for name in expected_tensors(config):
+        names.setdefault(split_name(name)[1], []).append(name)
+    return names
+
+
 def row_names(config: ModelConfig) -> frozenset[str]:
     """The rows of the table that the config has, by the names that `split_name` gives."""
     return frozenset(row.name for row in _rows_of(config))

@@ -5,12 +5,13 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from support.array_source import ArraySource
+from support.calibration import layer_tensors
 
 from qbench.runtime.streamed import StreamedDecoder
 from quant.calibration.stats import InputStats
 from quant.formats import dequantize
 from quant.methods import Layer, Method
-from quant.models import ModelConfig
+from quant.models import ModelConfig, names_by_layer
 from quant.source import Source
 
 SAMPLE_ROWS = 512
@@ -49,10 +50,10 @@ def calibrated(
     """
     decoder, config = StreamedDecoder(ModelConfig.of(source)), ModelConfig.of(source)
     made = {name: dequantize(source.read(name)) for name in source.tensors}
-    x = decoder.embed({name: source.read(name) for name in decoder.tensor_names(None)}, tokens)
+    x = decoder.embed(layer_tensors(source, None), tokens)
     for index in range(decoder.num_layers):
-        names, inputs = decoder.tensor_names(index), Inputs()
-        x = decoder.layer(index, {name: source.read(name) for name in names})(x, inputs)
+        names, inputs = names_by_layer(config)[index], Inputs()
+        x = decoder.layer(index, layer_tensors(source, index))(x, inputs)
         weights = {name: made[name] for name in names if made[name].ndim == 2}
         norms = {name: made[name] for name in names if made[name].ndim == 1}
         formats = {name: format_of(name) for name in weights} | dict.fromkeys(norms, vectors)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from support.calibration import small_source, windows
+from support.calibration import layer_tensors, small_source, windows
 from support.close import assert_close
 
 from qbench.runtime.streamed import StreamedDecoder
@@ -12,7 +12,7 @@ from quant.calibration.live import LiveStatistics
 from quant.calibration.tokens import CalibrationTokens
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
-from quant.models import HEAD, ModelConfig
+from quant.models import HEAD, ModelConfig, names_by_layer
 from quant.quantize import QuantizedSource
 from quant.recipes.policies import Linears, Rule, Rules, Uniform
 from quant.recipes.recipe import Recipe
@@ -66,9 +66,7 @@ def spied(source, recipe, folder, **options):
 def inputs_of_layer_1(source, layer_0):
     """The whole model in one go: what the attention of layer 1 reads behind these tensors of layer 0."""
     decoder = StreamedDecoder(ModelConfig.of(source))
-    x = decoder.embed(
-        {name: source.read(name) for name in decoder.tensor_names(None)}, torch.from_numpy(windows().tokens)
-    )
+    x = decoder.embed(layer_tensors(source, None), torch.from_numpy(windows().tokens))
     x = decoder.layer(0, layer_0)(x)
     seen = {}
 
@@ -79,7 +77,7 @@ def inputs_of_layer_1(source, layer_0):
         def keys_values(self, layer, k, v):
             pass
 
-    decoder.layer(1, {name: source.read(name) for name in decoder.tensor_names(1)})(x, Keep())
+    decoder.layer(1, layer_tensors(source, 1))(x, Keep())
     return seen[Q].double().numpy()
 
 
@@ -87,7 +85,7 @@ def inputs_of_layer_1(source, layer_0):
 def test_a_layer_is_calibrated_on_the_outputs_of_those_before(tmp_path, on_quantized):
     source = small_source()
     seen, made = spied(source, GPTQ, tmp_path / "s", on_quantized=on_quantized)
-    names = StreamedDecoder(ModelConfig.of(source)).tensor_names(0)
+    names = names_by_layer(ModelConfig.of(source))[0]
     x = inputs_of_layer_1(source, {name: made[name] if on_quantized else source.read(name) for name in names})
     norms = np.linalg.norm(x, axis=0)
     # float32 through one decoder layer, in other batches than here

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.calibration import layer_tensors
 
 from qbench.runtime import ModelConfig
 from qbench.runtime.extra_tokens import extra_tokens
@@ -66,8 +67,8 @@ def layer_and_x():
     source = ArraySource(config, weights)
     decoder = StreamedDecoder(ModelConfig.of(source))
     tokens = torch.randint(160, (2, 20), generator=torch.Generator().manual_seed(2))
-    x = decoder.embed({name: source.read(name) for name in decoder.tensor_names(None)}, tokens)
-    return decoder.layer(0, {name: source.read(name) for name in decoder.tensor_names(0)}), x
+    x = decoder.embed(layer_tensors(source, None), tokens)
+    return decoder.layer(0, layer_tensors(source, 0)), x
 
 
 def test_every_token_counts_once_for_each_expert_that_it_chose(layer_and_x):
@@ -99,8 +100,8 @@ def test_an_expert_without_tokens_is_not_shown_until_it_gets_extra_ones():
     router[2:] = 0
     source = ArraySource(config, weights)
     decoder = StreamedDecoder(ModelConfig.of(source))
-    x = decoder.embed({name: source.read(name) for name in decoder.tensor_names(None)}, torch.arange(40)[None])
-    layer = decoder.layer(0, {name: source.read(name) for name in decoder.tensor_names(0)})
+    x = decoder.embed(layer_tensors(source, None), torch.arange(40)[None])
+    layer = decoder.layer(0, layer_tensors(source, 0))
     counter = Counter()
     layer(x, counter)
     lacking = [e for e in range(8) if f"model.layers.0.mlp.experts.{e}.up_proj.weight" not in counter.rows]

@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 from support.architectures import KINDS, random_weights, small_config
 from support.array_source import ArraySource
+from support.calibration import layer_tensors
 from support.close import assert_close
 
 from qbench.runtime import ModelConfig, load_model
 from qbench.runtime.streamed import StreamedDecoder
 from quant.errors import InputError
 from quant.formats import get_format
-from quant.models import expected_tensors
 
 TOKENS = torch.randint(160, (2, 40), generator=torch.Generator().manual_seed(1))
 
@@ -38,14 +38,10 @@ def decoder_of(kind: str, **changes):
     return source, StreamedDecoder(ModelConfig.of(source))
 
 
-def tensors_of(source, decoder, index):
-    return {name: source.read(name) for name in decoder.tensor_names(index)}
-
-
 def hidden_states(source, decoder, observers=None) -> torch.Tensor:
-    x = decoder.embed(tensors_of(source, decoder, None), TOKENS)
+    x = decoder.embed(layer_tensors(source, None), TOKENS)
     for index in range(decoder.num_layers):
-        layer = decoder.layer(index, tensors_of(source, decoder, index))
+        layer = decoder.layer(index, layer_tensors(source, index))
         x = layer(x, observers[index] if observers else None)
     return x
 
@@ -65,7 +61,7 @@ def test_an_observer_changes_nothing_and_sees_every_linear_once(kind):
     observed = hidden_states(source, decoder, observers)
     assert torch.equal(observed, hidden_states(source, decoder))
     for index, observer in enumerate(observers):
-        linears = {name for name in decoder.tensor_names(index) if len(source.tensors[name].shape) == 2}
+        linears = {name for name in layer_tensors(source, index) if len(source.tensors[name].shape) == 2}
         assert set(observer.seen) == linears
         assert all(x.shape[-1] == source.tensors[name].shape[1] for name, x in observer.seen.items())
         assert set(observer.kv) == {index}
@@ -119,21 +115,12 @@ def test_layers_take_any_format():
         name: get_format("q8_0").quantize_ref(source.read(name).parts["blocks"].view(np.float32))
         if len(source.tensors[name].shape) == 2
         else source.read(name)
-        for name in decoder.tensor_names(0)
+        for name in layer_tensors(source, 0)
     }
-    x = decoder.embed(tensors_of(source, decoder, None), TOKENS)
-    exact = decoder.layer(0, tensors_of(source, decoder, 0))(x)
+    x = decoder.embed(layer_tensors(source, None), TOKENS)
+    exact = decoder.layer(0, layer_tensors(source, 0))(x)
     error = (decoder.layer(0, q8_0)(x) - exact).pow(2).mean().sqrt() / exact.std()
     assert 0 < error < 2**-7 * 7**0.5  # 7 products, each weight within half a step of 127
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_names_of_all_parts_are_the_tensors_of_the_layers(kind):
-    source, decoder = decoder_of(kind)
-    names = {name for index in range(decoder.num_layers) for name in decoder.tensor_names(index)}
-    expected = set(expected_tensors(ModelConfig.of(source)))
-    assert expected - names == {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"}
-    assert decoder.tensor_names(None) == ("model.embed_tokens.weight",)
 
 
 def test_windows_past_the_context_are_refused():

@@ -5,6 +5,7 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
+from support.calibration import layer_tensors
 
 from qbench.calibration.texts import read_tokens
 from qbench.runtime.streamed import StreamedDecoder
@@ -40,8 +41,8 @@ def layers():
     tokens = torch.from_numpy(ids[: 2 * WINDOWS * LENGTH].reshape(2 * WINDOWS, LENGTH))
     x, found = decoder.embed({EMBEDDING: source.read(EMBEDDING)}, tokens), []
     for index in range(2):
-        tensors = {name: source.read(name) for name in decoder.tensor_names(index)}
         observer = Inputs()
+        tensors = layer_tensors(source, index)
         x = decoder.layer(index, tensors)(x, observer)
         for part in ("self_attn.q_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj"):
             name = f"model.layers.{index}.{part}.weight"

@@ -1,11 +1,13 @@
 """The table of tensors against the gguf package and transformers."""
 
+from itertools import chain
+
 import gguf
 import pytest
 import torch
-from support.architectures import small_config
+from support.architectures import KINDS, small_config
 
-from quant.models import HEAD, ModelConfig, expected_tensors
+from quant.models import HEAD, ModelConfig, expected_tensors, names_by_layer
 
 BIASES = {"attention_bias": True, "mlp_bias": True}
 
@@ -45,3 +47,12 @@ def test_heads_are_those_of_rotated_projections():
         for name, heads in (("q", 4), ("k", 2))
         for kind in ("weight", "bias")
     }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_of_all_layers_are_those_of_all_tensors(kind):
+    config = ModelConfig.from_hf(small_config(kind))
+    names = names_by_layer(config)
+    assert list(names) == [None, *range(config.num_layers)]
+    assert set(names[None]) == {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"}
+    assert sorted(chain(*names.values())) == sorted(expected_tensors(config))

@@ -84,7 +84,8 @@ def check_target(path: Path, replaces: Callable[[Path], bool], needed_bytes: int
         raise InputError(f"{path} exists and is something else; remove it or write to another name")
     free = shutil.disk_usage(folder).free
     if needed_bytes > free:
-        raise InputError(f"{path}: {needed_bytes} bytes are needed and {free} are free; write to another disk")
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # the cause: another try may end better
+        raise InputError(f"{path}: {needed_bytes} bytes are needed and {free} are free; free some space") from full
 
 
 def _reason(error: OSError) -> str:

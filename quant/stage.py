@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 from safetensors import safe_open
-from safetensors.numpy import save_file
 
 from quant.atomic import fsync
 from quant.calibration.stats import KVStats
 from quant.errors import InputError
 from quant.qtensor import QTensor
+from quant.safetensors_file import save_arrays
 from quant.source import SharedInfo, TensorInfo
 
 STATE = "state.json"
@@ -72,7 +72,7 @@ class Stage:
             parts = qtensor.parts | qtensor.shared
             arrays |= {f"{name} {part}": np.ascontiguousarray(array) for part, array in parts.items()}
             self._tensors[name] = {"step": self.num_done, **_row(qtensor)}
-        save_file(arrays, path)
+        save_arrays(arrays, path)
         fsync(path)
         self.notes |= notes or {}
         self.num_done += 1

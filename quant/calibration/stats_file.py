@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from quant.artifacts.safetensors_writer import Entry, safetensors_writer
 from quant.atomic import atomic_file
@@ -21,6 +20,7 @@ from quant.calibration.coverage import FIELD_OF
 from quant.calibration.stats import InputStats, KVStats, LayerStats
 from quant.errors import InputError
 from quant.qtensor import QTensor
+from quant.safetensors_file import save_arrays
 
 SCHEMA = 1
 ABOUT = "about"
@@ -43,7 +43,7 @@ def write_part(folder: Path, index: int, stats: LayerStats) -> None:
         arrays |= {f"{index}.k_absmax": stats.kv.k_absmax, f"{index}.v_absmax": stats.kv.v_absmax}
     extra = {str(expert): count for expert, count in stats.extra_tokens.items()}
     arrays[ABOUT] = _as_bytes({"groups": groups, "extra_tokens": extra})
-    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / PART.format(index))
+    save_arrays({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / PART.format(index))
 
 
 def write_stats(path: Path, folder: Path, num_parts: int, about: Mapping[str, Any]) -> None:

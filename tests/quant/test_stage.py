@@ -4,6 +4,7 @@ import json
 import numpy as np
 import pytest
 
+from quant.atomic import check_target
 from quant.errors import InputError
 from quant.formats import get_format
 from quant.qtensor import QTensor
@@ -103,3 +104,11 @@ def test_what_an_error_leaves(folder, error, kept):
             raise error
     assert (folder / STATE).exists() == kept
     assert not kept or json.loads((folder / STATE).read_text())["num_done"] == 1
+
+
+def test_a_stage_outlives_an_artifact_that_the_disk_has_no_room_for(folder):
+    with pytest.raises(InputError, match="bytes are needed"), open_stage(folder, KEY) as stage:
+        stage.commit({})
+        check_target(folder.with_name("m.gguf"), lambda path: False, needed_bytes=1 << 62)
+    with open_stage(folder, KEY, resume=True) as stage:
+        assert stage.num_done == 1

@@ -49,7 +49,7 @@ def bench(
     model = load_model(subject.source, threads=subject.threads)
     load_before = os.getloadavg()
     speed = measure_speed(model, model.config.vocab_size, case, progress)
-    # Before the machine's own peaks are measured, which takes buffers of its own. The kernel's high-water mark is summed
+    # Before the machine's own peaks are measured, which takes buffers of its own. The kernel's high-water mark is taken
     # from counters that lag some pages behind, so that a small model's may lie below what was held before it.
     peak = max(peak_rss_bytes(), baseline)
     predicted = predict_memory(subject.source, context=case.longest)

@@ -1,0 +1,32 @@
+// The driver of every product: prepare the input once, then hand out panels of all its weights to the threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "linear/weight.h"
+
+namespace qk::linear {
+
+// Where a token's row [K] comes from. `scratch` has room for K floats; the row is there or in the caller's memory.
+// A fused step computes it here (add + norm, SiLU x up), while it is in the L1, on the thread that rounds it.
+using RowSource = std::function<const float*(int64_t token, float* scratch)>;
+
+struct Term {
+    const Weight* weight;
+    float* y;                 // [M, y_stride], of which the weight's N columns are written
+    int64_t y_stride;
+    const float* bias;        // [N], or null
+    const float* residual;    // [M, residual_stride] that is added (it may be y itself), or null
+    int64_t residual_stride;
+};
+
+// y = x @ weight^T (+ bias) (+ residual) for each term; all read the same M rows of K.
+// ran[i], if given, is what multiplied for terms[i].
+void multiply(std::span<const Term> terms, int64_t num_tokens, int64_t row_size, const RowSource& row,
+              std::optional<std::string_view> isa, Path path, std::span<Isa> ran = {});
+
+}  // namespace qk::linear

@@ -1,0 +1,54 @@
+// A packed matrix [N, K] and the product with it: what every format offers, whatever its bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "isa.h"
+#include "linear/input.h"
+
+namespace qk::linear {
+
+// Output rows are packed 16 side by side: the 32-bit lanes of a 512-bit register. A panel is those 16 rows over all K.
+inline constexpr int panel_rows = 16;
+
+// direct  each group of codes is unpacked in registers and multiplied at once: one token or a few
+// tile    a stretch of a panel is unpacked into the L1 and multiplied with all tokens: many
+enum class Path : uint8_t { automatic, direct, tile };
+
+// What runs, decided once a call.
+struct Choice {
+    Isa isa;
+    Path path;
+};
+
+class Weight {
+public:
+    virtual ~Weight() = default;
+
+    virtual std::string_view format() const = 0;  // as quant names it: "q4_k", "w4g128", "w8a8", "bf16"
+    virtual int64_t num_rows() const = 0;         // N
+    virtual int64_t row_size() const = 0;         // K
+    virtual size_t nbytes() const = 0;            // of the packed layout
+    int64_t num_panels() const { return (num_rows() + panel_rows - 1) / panel_rows; }
+
+    virtual const InputFormat& input() const = 0;
+
+    // The implementation for this many tokens: the one that isa names exactly, or the best at or below QBENCH_ISA;
+    // the path as asked, or by the measured crossover. Throws std::runtime_error where the name is not there.
+    virtual Choice choose(int64_t num_tokens, std::optional<std::string_view> isa, Path path) const = 0;
+
+    // y[t * y_stride + n] for the rows n of panels [begin, end) and every token t of x; nothing else is written.
+    // Any thread may call it, for any range. Returns who it is: the proof of what ran.
+    virtual Isa multiply(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
+                         const Choice& choice) const = 0;
+
+    // Row index[i] as float32 in out[i], as its stored bytes say. index [n] in [0, N); out [n, K]
+    virtual void rows(const int64_t* index, int64_t num_indices, float* out) const = 0;
+};
+
+}  // namespace qk::linear

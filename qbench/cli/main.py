@@ -23,6 +23,7 @@ COMMANDS = {
     "sweep": "Quantize, evaluate and bench a suite of recipes",
     "report": "Tables and the page of a sweep's records",
     "generate": "Text from a model",
+    "selftest": "Whether the kernels compute what they should here",
 }
 
 FORCED_OP = "linear_q8_0"  # any op: all obey QBENCH_ISA alike

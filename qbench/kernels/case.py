@@ -1,0 +1,33 @@
+"""What one kernel is: the inputs that try it, the oracle that judges it."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from qbench.kernels.deviation import Deviation
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One call of a kernel on inputs of one shape, and the judgement of what comes out.
+
+    run     instruction set -> result, and the name of the implementation that says it ran (None: it does not say)
+    check   result -> how far it is from the oracle's
+    """
+
+    label: str
+    run: Callable[[str], tuple[np.ndarray, str | None]]
+    check: Callable[[np.ndarray], Deviation]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A row of cpu_kernels.op_table() under test, in all of its instruction sets.
+
+    op        as the table names it
+    problems  inputs of ragged shapes: 1, 3, 63, 131 and what the op cuts its work into, one less and one more
+    """
+
+    op: str
+    problems: Callable[[], Iterable[Problem]]

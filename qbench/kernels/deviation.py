@@ -1,0 +1,50 @@
+"""How far a kernel's result is from its oracle's, beside how far rounding may take it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """The element that comes closest to its bound, or lies furthest beyond.
+
+    error   |got - expected| there; infinity where the shape differs, or where NaN or infinity is out of place
+    bound   what rounding may add there; 0: the results are equal
+    """
+
+    error: float
+    bound: float
+
+    @property
+    def is_right(self) -> bool:
+        return self.error <= self.bound
+
+    @property
+    def used(self) -> float:
+        """Error over bound; the order in which deviations are worse."""
+        if self.error == 0:
+            return 0.0
+        return self.error / self.bound if self.bound > 0 else float("inf")
+
+
+def deviation(got: np.ndarray, expected: np.ndarray, bound: np.ndarray | float) -> Deviation:
+    """Of arrays of one shape; bound is one number, or one for each element."""
+    if got.shape != expected.shape:
+        return Deviation(float("inf"), float(np.max(bound, initial=0.0)))
+    if got.size == 0:
+        return Deviation(0.0, 0.0)
+    got, expected = got.astype(np.float64), expected.astype(np.float64)
+    bound = np.broadcast_to(np.asarray(bound, dtype=np.float64), got.shape)
+    special = ~np.isfinite(expected) | ~np.isfinite(got)
+    same = (got == expected) | (np.isnan(got) & np.isnan(expected))
+    with np.errstate(invalid="ignore"):
+        error = np.where(special, np.where(same, 0.0, np.inf), np.abs(got - expected))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        used = np.where(error == 0, 0.0, error / bound)  # a bound of 0 makes any error infinitely many bounds
+    worst = np.unravel_index(np.argmax(used), used.shape)
+    return Deviation(float(error[worst]), float(bound[worst]))
+
+
+def worst(deviations: list[Deviation]) -> Deviation:
+    return max(deviations, key=lambda one: one.used)

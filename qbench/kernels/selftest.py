@@ -1,0 +1,149 @@
+"""The self-test: every kernel, in every instruction set that this machine runs, against its oracle."""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+import cpu_kernels
+from qbench.harness.machine import available_cores
+from qbench.harness.quality import Progress
+from qbench.kernels.case import Kernel, Problem
+from qbench.kernels.deviation import Deviation, worst
+from qbench.kernels.registry import MEASUREMENTS
+from quant.errors import InputError
+
+
+class Status(StrEnum):
+    OK = "ok"
+    WRONG = "WRONG"
+    NOT_EXECUTED = "not executed"
+    NO_ORACLE = "no oracle"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One implementation: what its problems showed, and what dispatch makes of it.
+
+    worst     the problem that comes closest to its bound, or lies furthest beyond; error and bound are of it
+    reason    why the status is not ok
+    dispatch  whether calls that name no instruction set get this one, and why
+    """
+
+    op: str
+    isa: str
+    status: Status
+    num_problems: int
+    error: float | None
+    bound: float | None
+    worst: str | None
+    reason: str | None
+    chosen: bool
+    dispatch: str
+
+
+class Wrong(Exception):
+    """What is wrong with a kernel, other than its numbers."""
+
+
+def selftest(kernels: Iterable[Kernel], only: str = "", progress: Progress | None = None) -> list[Row]:
+    """A row for each row of cpu_kernels.op_table(), in its order.
+
+    only     part of an op's name
+    raises   InputError where no op has it
+    """
+    by_op = {kernel.op: kernel for kernel in kernels}
+    table = [entry for entry in cpu_kernels.op_table() if only in entry["op"]]
+    if not table:
+        ops = ", ".join(dict.fromkeys(entry["op"] for entry in cpu_kernels.op_table()))
+        raise InputError(f"no op has {only!r} in its name; ops are {ops}")
+    problems = {op: list(by_op[op].problems()) for op in {entry["op"] for entry in table} if op in by_op}
+    rows = []
+    for done, entry in enumerate(table):
+        if progress:
+            progress(done, len(table), f"{entry['op']} {entry['impl']}")
+        rows.append(check_implementation(entry, problems.get(entry["op"])))
+    return rows
+
+
+def check_implementation(entry: dict[str, Any], problems: list[Problem] | None) -> Row:
+    """problems: None where the op has none"""
+    missing = [name for name in entry["required"] if name not in cpu_kernels.features()]
+    facts = (entry["op"], entry["impl"])
+    dispatch = entry["chosen"], why(entry, missing)
+    if missing:
+        return Row(*facts, Status.NOT_EXECUTED, 0, None, None, None, f"no {', '.join(missing)} here", *dispatch)
+    if problems is None:
+        reason = "it measures the machine" if entry["op"] in MEASUREMENTS else "no problems are written for it"
+        return Row(*facts, Status.NO_ORACLE, 0, None, None, None, reason, *dispatch)
+    found: list[tuple[str, Deviation]] = []
+    for problem in problems:
+        try:
+            found.append((problem.label, try_problem(problem, entry["impl"])))
+        except Exception as error:  # a kernel that raises is as wrong as one that computes nonsense
+            reason = f"{type(error).__name__}: {error}" if not isinstance(error, Wrong) else str(error)
+            return Row(*facts, Status.WRONG, len(found) + 1, None, None, problem.label, reason, *dispatch)
+    most = worst([deviation for _, deviation in found])
+    label = next(label for label, deviation in found if deviation == most)
+    status, reason = (Status.OK, None) if most.is_right else (Status.WRONG, "further from the oracle than the bound")
+    return Row(*facts, status, len(found), most.error, most.bound, label, reason, *dispatch)
+
+
+def try_problem(problem: Problem, isa: str) -> Deviation:
+    """raises Wrong where another implementation ran than was asked for, or where the number of threads shows"""
+    results = []
+    for threads in (1, max(2, available_cores())):
+        with kernel_threads(threads):
+            result, ran = problem.run(isa)
+        if ran is not None and ran != isa:
+            raise Wrong(f"{isa} was asked for, {ran} ran")
+        results.append(result)
+    if results[0].tobytes() != results[1].tobytes():
+        raise Wrong("the result depends on the number of threads")
+    return problem.check(results[0])
+
+
+@contextmanager
+def kernel_threads(threads: int) -> Iterator[None]:
+    before = cpu_kernels.get_num_threads()
+    cpu_kernels.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        cpu_kernels.set_num_threads(before)
+
+
+def why(entry: dict[str, Any], missing: list[str]) -> str:
+    """What dispatch makes of an implementation when a call names none, and what decides it."""
+    forced = os.environ.get("QBENCH_ISA")
+    limit = f"at or below QBENCH_ISA={forced}" if forced else "that this machine has"
+    if missing:
+        return f"needs {', '.join(missing)}"
+    if entry["chosen"]:
+        return f"chosen: the best {limit}"
+    chosen = cpu_kernels.chosen_isa(entry["op"])
+    ranks = [row["impl"] for row in cpu_kernels.op_table() if row["op"] == entry["op"]]
+    is_better = ranks.index(entry["impl"]) < ranks.index(chosen)
+    return f"above QBENCH_ISA={forced}" if is_better else f"{chosen} is better"
+
+
+def summary(rows: list[Row]) -> dict[str, Any]:
+    """The self-test as one object: counts by status, and every row; errors that are no numbers are None."""
+    counts = {status.name.lower(): sum(row.status is status for row in rows) for status in Status}
+    return {
+        "green": counts["wrong"] == 0,
+        **counts,
+        "features": list(cpu_kernels.features()),
+        "forced_isa": os.environ.get("QBENCH_ISA") or None,
+        "rows": [finite(asdict(row)) for row in rows],
+    }
+
+
+def finite(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: None if isinstance(value, float) and not np.isfinite(value) else value for name, value in values.items()
+    }

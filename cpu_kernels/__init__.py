@@ -7,6 +7,7 @@ that this machine cannot do is a RuntimeError. `isa=` of a call names one implem
 from cpu_kernels._ext import (
     PackedQ8_0,
     chosen_isa,
+    emulated_features,
     features,
     get_num_threads,
     measure_fp32_peak,
@@ -22,6 +23,7 @@ __all__ = [
     "ENCODED_FORMATS",
     "PackedQ8_0",
     "chosen_isa",
+    "emulated_features",
     "encode",
     "features",
     "get_num_threads",

@@ -139,6 +139,8 @@ private:
 NB_MODULE(_ext, m) {
     m.def("features", [] { return names_in(qk::detect()); },
           "Names of the instruction sets this machine and process may use, weakest first.");
+    m.def("emulated_features", [] { return names_in(qk::emulated()); },
+          "Those of features() that a test's emulator executes instead of the processor.");
     m.def("op_table", op_table,
           "One row an implementation, best first within its op: op, impl, required, available, chosen.");
     m.def("chosen_isa", chosen_isa, "op"_a, "The instruction set that `op` runs under now (QBENCH_ISA obeyed).");

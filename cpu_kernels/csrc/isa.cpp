@@ -8,8 +8,17 @@
 #endif
 #endif
 
+#if defined(__x86_64__) && defined(__linux__)
+// Defined by the emulator (tests/amx/emulator) and by nothing else; null in every process without it.
+extern "C" __attribute__((weak, visibility("default"))) int qbench_amx_emulator();
+#endif
+
 namespace qk {
 namespace {
+
+struct Found {
+    Features features = bit(Isa::scalar), emulated = 0;
+};
 
 #if defined(__x86_64__)
 
@@ -34,6 +43,14 @@ constexpr uint64_t xcr0_avx = 1u << 1 | 1u << 2;                            // X
 constexpr uint64_t xcr0_avx512 = xcr0_avx | 1u << 5 | 1u << 6 | 1u << 7;    // opmask, upper ZMM0-15, ZMM16-31
 constexpr uint64_t xcr0_amx = 1u << 17 | 1u << 18;                          // TILECFG, TILEDATA
 
+bool has_amx_emulator() {
+#if defined(__linux__)
+    return &qbench_amx_emulator && qbench_amx_emulator();
+#else
+    return false;
+#endif
+}
+
 // Linux hands out the 8 KiB tile state on request only; without it the first tile instruction is a SIGILL.
 bool request_amx() {
 #if defined(__linux__)
@@ -45,8 +62,8 @@ bool request_amx() {
 #endif
 }
 
-Features probe() {
-    Features found = bit(Isa::scalar);
+Found probe() {
+    Found found;
     const Cpuid leaf1(1, 0);
     const bool osxsave = has(leaf1.ecx, 27);
     if (!osxsave) return found;
@@ -58,35 +75,40 @@ Features probe() {
     const bool avx = has(leaf1.ecx, 28), fma = has(leaf1.ecx, 12), f16c = has(leaf1.ecx, 29);
     const bool avx2 = has(leaf7.ebx, 5);
     if (!(avx && fma && f16c && avx2 && saved(xcr0_avx))) return found;
-    found |= bit(Isa::avx2);
+    found.features |= bit(Isa::avx2);
 
     const bool avx512f = has(leaf7.ebx, 16), avx512dq = has(leaf7.ebx, 17);
     const bool avx512bw = has(leaf7.ebx, 30), avx512vl = has(leaf7.ebx, 31);
     if (!(avx512f && avx512dq && avx512bw && avx512vl && saved(xcr0_avx512))) return found;
-    found |= bit(Isa::avx512);
+    found.features |= bit(Isa::avx512);
 
     const bool avx512vnni = has(leaf7.ecx, 11);
-    if (avx512vnni) found |= bit(Isa::avx512_vnni);
+    if (avx512vnni) found.features |= bit(Isa::avx512_vnni);
 
     const bool avx512bf16 = has(leaf7_1.eax, 5);
-    if (avx512bf16) found |= bit(Isa::avx512_bf16);
+    if (avx512bf16) found.features |= bit(Isa::avx512_bf16);
 
     const bool amx_bf16 = has(leaf7.edx, 22), amx_tile = has(leaf7.edx, 24), amx_int8 = has(leaf7.edx, 25);
-    if (amx_tile && amx_int8 && amx_bf16 && saved(xcr0_amx) && request_amx()) found |= bit(Isa::amx);
+    const bool amx = amx_tile && amx_int8 && amx_bf16 && saved(xcr0_amx) && request_amx();
+    if (!amx && has_amx_emulator()) found.emulated = bit(Isa::amx);
+    if (amx || found.emulated) found.features |= bit(Isa::amx);
     return found;
 }
 
 #else
 
-Features probe() { return bit(Isa::scalar); }
+Found probe() { return {}; }
 
 #endif
 
 }  // namespace
 
-Features detect() {
-    static const Features found = probe();
+static const Found& found_once() {
+    static const Found found = probe();
     return found;
 }
+
+Features detect() { return found_once().features; }
+Features emulated() { return found_once().emulated; }
 
 }  // namespace qk

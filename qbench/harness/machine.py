@@ -37,7 +37,9 @@ def machine() -> dict[str, Any]:
     hardware = {
         "cpu": processor["model name"],
         "flags": [flag for flag in FLAGS if flag in processor["flags"].split()],
-        "features": list(cpu_kernels.features()),
+        "features": [
+            f"{name} (emulated)" if name in cpu_kernels.emulated_features() else name for name in cpu_kernels.features()
+        ],
         "cores": available_cores(),
         # Rounded to GiB: kernels of one machine differ by some MiB from boot to boot.
         "memory_gib": round(psutil.virtual_memory().total / 2**30),

@@ -45,5 +45,8 @@ int64_t fp32_chains(int64_t repeats);
 namespace avx512_vnni {
 int64_t int8_chains(int64_t repeats);
 }
+namespace amx {
+int64_t int8_chains(int64_t repeats);
+}
 
 }  // namespace qk::roofline

@@ -1,0 +1,41 @@
+#include <cstdint>
+#include <cstring>
+
+#include "roofline/roofline.h"
+
+namespace qk::roofline::amx {
+namespace {
+#include "amx/tiles.inl"
+}
+
+// Four independent sums: a product of full tiles takes 16 cycles and its result 52, so three of them already overlap.
+constexpr int chains = 4;
+constexpr int64_t operations = 16 * 16 * 64 * 2;  // rows x columns x k, a multiply and an add each
+
+// As many operations as 16 chains of vpdpbusd take cycles for, times four: a task of the same length on a core with
+// both, and few enough for an emulator.
+int64_t int8_chains(int64_t repeats) {
+    uint8_t operand[16 * 64];
+    std::memset(operand, 3, sizeof operand);
+    TileConfig config;
+    for (int tile = 0; tile < 8; tile++) config.set(tile, 16, 64);
+    const Tiles tiles(config);
+    tile_zero<0>();
+    tile_zero<1>();
+    tile_zero<2>();
+    tile_zero<3>();
+    tile_load<4>(operand, 64);
+    tile_load<5>(operand, 64);
+    tile_load<6>(operand, 64);
+    tile_load<7>(operand, 64);
+    const int64_t rounds = repeats / 4;
+    for (int64_t i = 0; i < rounds; i++) {
+        tile_dot_int8_uint8<0, 4, 6>();
+        tile_dot_int8_uint8<1, 4, 7>();
+        tile_dot_int8_uint8<2, 5, 6>();
+        tile_dot_int8_uint8<3, 5, 7>();
+    }
+    return rounds * chains * operations;
+}
+
+}  // namespace qk::roofline::amx

@@ -1,0 +1,63 @@
+"""AMX without the machine: the emulator itself, and who may ask for it."""
+
+from pathlib import Path
+
+import pytest
+from support import amx
+
+import cpu_kernels
+
+PROGRAM = Path(__file__).with_name("test_emulator.cpp")
+NATIVE_AMX = "amx" in cpu_kernels.features()
+
+
+def test_emulator_does_what_the_manual_says(tmp_path, emulator):
+    program = amx.build(tmp_path / "test_emulator", [PROGRAM])
+    done = amx.run_emulated(emulator, [str(program)])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(done.stdout.split()[0]) > 60_000
+
+
+@pytest.mark.parametrize(
+    "broken, symptom",
+    [
+        pytest.param(('"r"(stride), "i"(tile) : "memory"', '"r"(stride), "i"(tile)'), "local buffer", id="load"),
+        pytest.param(('"m"(config)', '"m"(config.palette)'), "not configured", id="configure"),
+    ],
+)
+def test_wrappers_that_hide_memory_from_the_compiler_fail(tmp_path, emulator, broken, symptom):
+    header = amx.ROOT / "cpu_kernels/csrc/amx/tiles.inl"
+    assert broken[0] in header.read_text()
+    (tmp_path / "amx").mkdir()
+    (tmp_path / "amx/tiles.inl").write_text(header.read_text().replace(*broken))
+    program = amx.build(tmp_path / "test_emulator", [PROGRAM], f"-I{tmp_path}")
+    done = amx.run_emulated(emulator, [str(program)])
+    assert done.returncode != 0
+    assert symptom in done.stdout + done.stderr
+
+
+@pytest.mark.skipif(NATIVE_AMX, reason="this machine has AMX")
+def test_only_the_emulator_makes_amx_appear(emulator):
+    assert cpu_kernels.emulated_features() == ()
+    code = "import cpu_kernels, json; print(json.dumps([cpu_kernels.features(), cpu_kernels.emulated_features()]))"
+    features, emulated = amx.run_code(emulator, code)
+    assert features == [*cpu_kernels.features(), "amx"]
+    assert emulated == ["amx"]
+
+
+@pytest.mark.skipif(NATIVE_AMX, reason="this machine has AMX")
+def test_records_call_it_emulated(emulator):
+    code = "import json; from qbench.harness.machine import machine; print(json.dumps(machine()))"
+    assert "amx (emulated)" in amx.run_code(emulator, code)["features"]
+
+
+@pytest.mark.skipif(NATIVE_AMX, reason="this machine has AMX")
+def test_int8_peak_is_measured_with_tiles(emulator):
+    code = (
+        "import cpu_kernels, json; from support import amx; peak = cpu_kernels.measure_int8_peak(1); "
+        "print(json.dumps([peak, amx.counts()]))"
+    )
+    peak, counts = amx.run_code(emulator, code)
+    assert peak > 0
+    assert counts["tdpbsud"] > 0
+    assert counts["tdpbsud"] % 4 == 0  # four chains

@@ -1,0 +1,56 @@
+"""Programs whose AMX instructions are executed by the emulator of tests/amx, and how many they executed."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "tests/amx/emulator").glob("*.cpp"))
+COMPILER = shutil.which(os.environ.get("CXX", "g++"))
+FLAGS = ("-std=c++20", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{ROOT / 'cpu_kernels/csrc'}")
+CYCLES_OF_A_PRODUCT = 16  # of full tiles, the least that Intel's optimization manual gives for two of them in a row
+
+# In the order of amx::Op.
+OPS = ("ldtilecfg", "sttilecfg", "tilerelease", "tilezero", "tileloadd", "tileloaddt1", "tilestored")
+PRODUCTS = ("tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud", "tdpbf16ps")
+
+
+def unavailable() -> str:
+    """Why this machine cannot run the emulator; empty where it can."""
+    if platform.machine() != "x86_64" or platform.system() != "Linux":
+        return "the AMX emulator is for Linux on x86-64"
+    return "" if COMPILER else "the AMX emulator needs g++"
+
+
+def build(out: Path, sources: list[Path], *flags: str) -> Path:
+    command = [COMPILER, *flags, *FLAGS, *map(str, sources), "-o", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def run_emulated(emulator: Path, command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    """A process of its own with the emulator preloaded, so that this one never has an AMX that is none."""
+    preload = " ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(emulator)]))
+    env = {**os.environ, "LD_PRELOAD": preload, "PYTHONPATH": str(ROOT / "tests"), **environment}
+    return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
+
+
+def run_code(emulator: Path, code: str, **environment: str):
+    """What `code`, run under the emulator, prints as JSON in its last line."""
+    done = run_emulated(emulator, [sys.executable, "-c", code], **environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def counts() -> dict[str, int]:
+    """Instructions executed so far. For code that runs under the emulator."""
+    import ctypes
+
+    values = (ctypes.c_uint64 * len(OPS + PRODUCTS))()
+    ctypes.CDLL(None).qbench_amx_counts(values)
+    return dict(zip(OPS + PRODUCTS, values, strict=True))

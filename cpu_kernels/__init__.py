@@ -16,13 +16,16 @@ from cpu_kernels._ext import (
     op_table,
     set_num_threads,
 )
+from cpu_kernels.decode import DECODED_FORMATS, decode
 from cpu_kernels.encode import ENCODED_FORMATS, encode
 from cpu_kernels.linear_q8_0 import linear_q8_0_ref
 
 __all__ = [
+    "DECODED_FORMATS",
     "ENCODED_FORMATS",
     "PackedQ8_0",
     "chosen_isa",
+    "decode",
     "emulated_features",
     "encode",
     "features",

@@ -10,6 +10,8 @@
 #include <string>
 
 #include "checks.h"
+#include "decode/bindings.h"
+#include "decode/decode.h"
 #include "encode/bindings.h"
 #include "encode/encode.h"
 #include "gptq/bindings.h"
@@ -37,6 +39,7 @@ std::vector<qk::OpRow> op_rows() {
     std::vector<qk::OpRow> rows;
     qk::append_rows(rows, "linear_q8_0", qk::linear_q8_0::table());
     for (const auto& encoder : qk::encode::encoders()) qk::append_rows(rows, encoder.op, encoder.table);
+    for (const auto& decoder : qk::decode::decoders()) qk::append_rows(rows, decoder.op, decoder.table);
     qk::append_rows(rows, "gptq", qk::gptq::table());
     qk::append_rows(rows, "read_bandwidth", qk::roofline::read_table());
     qk::append_rows(rows, "int8_peak", qk::roofline::int8_table());
@@ -168,6 +171,7 @@ NB_MODULE(_ext, m) {
         .def_prop_ro("last_isa", &PackedQ8_0::last_isa, "What the kernel of the last matmul said it is.");
 
     qk::encode::bind(m);
+    qk::decode::bind(m);
     qk::gptq::bind(m);
 
     m.def("measure_read_bandwidth", qk::roofline::read_bandwidth, "threads"_a,

@@ -6,7 +6,8 @@ A round is a chain of 20 jobs of 32 tasks of 5 us, as a decode step has them, on
     torch           an operation of torch on all its threads before each job
     lost core       5 us again, while another process computes all the time
 extra_info holds `over_us`, the median time of a job beyond its work on two cores that are free, and beyond torch's
-operation alone. Run it with GOMP_SPINCOUNT=1000, as qbench does, and without: that changes what the threads of torch and OpenMP do.
+operation alone. Run it with GOMP_SPINCOUNT=1000, as qbench does, and without: that changes what the threads of torch
+and OpenMP do.
 """
 
 import ctypes

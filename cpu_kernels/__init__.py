@@ -5,35 +5,36 @@ that this machine cannot do is a RuntimeError. `isa=` of a call names one implem
 """
 
 from cpu_kernels._ext import (
-    PackedQ8_0,
+    PackedLinear,
     chosen_isa,
     emulated_features,
     features,
     get_num_threads,
+    has_packed_linear,
     measure_fp32_peak,
     measure_int8_peak,
     measure_read_bandwidth,
     op_table,
+    packed_linear_bytes,
     set_num_threads,
 )
-from cpu_kernels.decode import DECODED_FORMATS, decode
 from cpu_kernels.encode import ENCODED_FORMATS, encode
-from cpu_kernels.linear_q8_0 import linear_q8_0_ref
+from cpu_kernels.linear import linear_ref
 
 __all__ = [
-    "DECODED_FORMATS",
     "ENCODED_FORMATS",
-    "PackedQ8_0",
+    "PackedLinear",
     "chosen_isa",
-    "decode",
     "emulated_features",
     "encode",
     "features",
     "get_num_threads",
-    "linear_q8_0_ref",
+    "has_packed_linear",
+    "linear_ref",
     "measure_fp32_peak",
     "measure_int8_peak",
     "measure_read_bandwidth",
     "op_table",
+    "packed_linear_bytes",
     "set_num_threads",
 ]

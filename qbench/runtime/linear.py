@@ -80,15 +80,17 @@ class Bf16Linear:
         return self.weight[torch.from_numpy(index)].float()
 
 
-class PackedQ8Linear:
-    """cpu_kernels' Q8_0 product on the stored 8-bit codes, for whichever instruction set it chose."""
+class PackedLinear:
+    """cpu_kernels' product on the stored codes, for whichever instruction set it chose."""
 
     def __init__(self, qtensor: QTensor) -> None:
         kernels = importlib.import_module("cpu_kernels")
-        self.packed = kernels.PackedQ8_0(np.ascontiguousarray(qtensor.parts["blocks"]))
+        parts = {name: np.ascontiguousarray(part) for name, part in (*qtensor.parts.items(), *qtensor.shared.items())}
+        self.packed = kernels.PackedLinear(qtensor.format, parts, qtensor.shape)
         self.num_rows = qtensor.shape[0]
         self.size_bytes = self.packed.nbytes
-        self.name = f"cpu-q8_0[{kernels.chosen_isa('linear_q8_0')}]"
+        isa, _ = self.packed.choice(1)
+        self.name = f"cpu-{qtensor.format}[{isa}]"
 
     def __call__(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1]).contiguous()  # [M, K]
@@ -100,52 +102,56 @@ class PackedQ8Linear:
 
 
 def has_cpu_kernels() -> bool:
-    """Whether the C++ extension is built; without it, Q8_0 runs, and is reported, as the reference."""
+    """Whether the C++ extension is built; without it, all formats run, and are reported, as the reference or torch."""
     try:
-        return hasattr(importlib.import_module("cpu_kernels"), "PackedQ8_0")
+        return hasattr(importlib.import_module("cpu_kernels"), "PackedLinear")
     except ImportError:
         return False
 
 
-def _always() -> bool:
+def _has_packed_linear(format_name: str) -> bool:
+    return has_cpu_kernels() and importlib.import_module("cpu_kernels").has_packed_linear(format_name)
+
+
+def _always(format_name: str) -> bool:
     return True
 
 
-def _as_stored(shape: tuple[int, ...], stored_bytes: int) -> int:
+def _as_stored(format_name: str, shape: tuple[int, ...], stored_bytes: int) -> int:
     return stored_bytes
 
 
-def _as_float32(shape: tuple[int, ...], stored_bytes: int) -> int:
+def _as_float32(format_name: str, shape: tuple[int, ...], stored_bytes: int) -> int:
     return 4 * prod(shape)
 
 
-def _in_panels_of_16(shape: tuple[int, ...], stored_bytes: int) -> int:
+def _as_packed(format_name: str, shape: tuple[int, ...], stored_bytes: int) -> int:
     """cpu_kernels packs 16 output rows side by side; the last panel is padded."""
-    return stored_bytes // shape[0] * (-(-shape[0] // 16) * 16)
+    return importlib.import_module("cpu_kernels").packed_linear_bytes(format_name, shape)
 
 
 @dataclass(frozen=True, slots=True)
 class LinearImpl:
-    """One row of the table: the implementation for weights of `format` on `device`, if `ready()`.
+    """One row of the table: the implementation for weights of `format` on `device`, if `ready(format name)`.
 
-    held_bytes  memory that it holds, from the weight's [N, K] and its stored bytes
+    held_bytes  memory that it holds, from the weight's format, [N, K] and stored bytes
     """
 
     format: str
     device: str
     build: Callable[[QTensor], Linear]
-    ready: Callable[[], bool] = _always
-    held_bytes: Callable[[tuple[int, ...], int], int] = _as_stored
+    ready: Callable[[str], bool] = _always
+    held_bytes: Callable[[str, tuple[int, ...], int], int] = _as_stored
 
 
 REFERENCE = LinearImpl(ANY, ANY, ReferenceLinear, held_bytes=_as_float32)
 
 # Best first; the first row that matches and is ready is built.
 LINEARS = (
-    LinearImpl("q8_0", "cpu", PackedQ8Linear, has_cpu_kernels, _in_panels_of_16),
     LinearImpl("bf16", "cpu", Bf16Linear),
     LinearImpl("llm-int8", "cpu", LlmInt8Linear),
     *(LinearImpl(fmt.name, "cpu", Int8Linear) for fmt in INT8_FORMATS),
+    LinearImpl(ANY, "cpu", PackedLinear, _has_packed_linear, _as_packed),
     REFERENCE,
 )
 
@@ -157,4 +163,4 @@ def choose_linear(format_name: str, impl: str = "auto", device: str = "cpu") -> 
     if impl == "reference":
         return REFERENCE
     matches = (row for row in LINEARS if row.format in (format_name, ANY) and row.device in (device, ANY))
-    return next(row for row in matches if row.ready())
+    return next(row for row in matches if row.ready(format_name))

@@ -53,7 +53,7 @@ def resident_bytes(source: Source, config: ModelConfig, impl: str = "auto") -> i
         elif len(info.shape) == 1:
             total += FLOAT_BYTES * info.shape[0]
         else:
-            total += choose_linear(info.format, impl).held_bytes(info.shape, info.size_bytes)
+            total += choose_linear(info.format, impl).held_bytes(info.format, info.shape, info.size_bytes)
     return total
 
 

@@ -5,13 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from support.close import assert_close
-from support.q8_0 import random_q8_0
+from support.q8_0 import packed_q8_0, random_q8_0
 
 import cpu_kernels
 
 AFTER_FORK = """
 import os, numpy as np, cpu_kernels
-packed = cpu_kernels.PackedQ8_0(np.full((512, 34 * 8), 60, np.uint8))
+packed = cpu_kernels.PackedLinear("q8_0", {"blocks": np.full((512, 34 * 8), 60, np.uint8)}, (512, 256))
 x = np.ones((64, 256), np.float32)
 cpu_kernels.set_num_threads(4)
 before = packed.matmul(x)
@@ -33,9 +33,7 @@ def keep_num_threads():
 
 @pytest.fixture
 def case():
-    return cpu_kernels.PackedQ8_0(random_q8_0(331, 256)), np.random.default_rng(0).standard_normal((67, 256)).astype(
-        np.float32
-    )
+    return packed_q8_0(random_q8_0(331, 256)), np.random.default_rng(0).standard_normal((67, 256)).astype(np.float32)
 
 
 def test_results_do_not_depend_on_the_number_of_threads(case):

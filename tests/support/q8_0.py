@@ -2,6 +2,8 @@
 
 import numpy as np
 
+import cpu_kernels
+
 
 def q8_0_blocks(scale: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """GGUF bytes of given scales [N, B] and integer codes [N, B, 32] -> uint8 [N, B * 34]."""
@@ -16,3 +18,7 @@ def random_q8_0(num_rows: int, row_size: int, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng((seed, num_rows, row_size))
     shape = (num_rows, row_size // 32)
     return q8_0_blocks(rng.uniform(0.5, 1.5, shape) / 128, rng.integers(-128, 128, (*shape, 32)))
+
+
+def packed_q8_0(blocks: np.ndarray) -> cpu_kernels.PackedLinear:
+    return cpu_kernels.PackedLinear("q8_0", {"blocks": blocks}, (len(blocks), blocks.shape[1] // 34 * 32))

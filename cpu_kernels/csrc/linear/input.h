@@ -37,15 +37,16 @@ struct Input {
 // 32 activations: x ~= scale * codes, codes in [-127, 127]; scale is NaN where one of them is NaN or infinite.
 // The input of every weight that is made of blocks or groups. Formats whose codes have a sign are stored with 128
 // added, as vpdpbusd wants one operand unsigned; `offset` starts an accumulator where that is taken off again.
-struct ActivationBlock {
+struct alignas(64) ActivationBlock {
     static constexpr int size = 32;
 
     int8_t codes[size];
     float scale;
-    float scaled_sum;        // scale * sum(codes): what a weight's minimum is multiplied with
-    int32_t offset;          // -128 * sum(codes)
-    int32_t offset_half[2];  // the same of codes 0 to 15 and of 16 to 31
+    float scaled_sum;          // scale * sum(codes): what a weight's minimum is multiplied with
+    float scaled_sum_half[2];  // the same of codes 0 to 15 and of 16 to 31
+    int32_t offset;            // -128 * sum(codes)
+    int32_t offset_half[2];
 };
-static_assert(sizeof(ActivationBlock) == 52);
+static_assert(sizeof(ActivationBlock) == 64);
 
 }  // namespace qk::linear

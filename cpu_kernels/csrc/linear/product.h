@@ -3,9 +3,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
-#include <string_view>
 
 #include "linear/weight.h"
 
@@ -17,6 +15,7 @@ using RowSource = std::function<const float*(int64_t token, float* scratch)>;
 
 struct Term {
     const Weight* weight;
+    Choice choice;            // weight->choose(num_tokens, ...), made where the environment may be read
     float* y;                 // [M, y_stride], of which the weight's N columns are written
     int64_t y_stride;
     const float* bias;        // [N], or null
@@ -27,6 +26,6 @@ struct Term {
 // y = x @ weight^T (+ bias) (+ residual) for each term; all read the same M rows of K.
 // ran[i], if given, is what multiplied for terms[i].
 void multiply(std::span<const Term> terms, int64_t num_tokens, int64_t row_size, const RowSource& row,
-              std::optional<std::string_view> isa, Path path, std::span<Isa> ran = {});
+              std::span<Isa> ran = {});
 
 }  // namespace qk::linear

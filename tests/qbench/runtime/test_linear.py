@@ -1,18 +1,23 @@
 """Each implementation against float64 on the dequantized weights; the table."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
 from support.close import assert_close
 from support.random_linear import random_qtensor, random_x
 
-from qbench.runtime import linear as linear_module
-from qbench.runtime.linear import choose_linear, has_cpu_kernels
+from qbench.runtime.linear import REFERENCE, choose_linear, has_cpu_kernels
 from quant.errors import InputError
 from quant.formats import FORMATS, ActivationFormat, dequantize, get_format
 from quant.qtensor import QTensor
 
 needs_cpu_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
+
+
+# Formats that cpu_kernels multiplies with activations rounded to 8 bits in blocks of 32.
+PACKED = ("q8_0", "q4_0", "q4_k")
 
 
 def exact(qtensor: QTensor, x: torch.Tensor) -> torch.Tensor:
@@ -43,11 +48,12 @@ def test_bf16_rounds_activations_and_result():
 
 @needs_cpu_kernels
 @pytest.mark.parametrize("num_tokens", [1, 7])
-def test_q8_0_kernel_is_within_its_activation_rounding(num_tokens):
+@pytest.mark.parametrize("format_name", PACKED)
+def test_kernel_is_within_its_activation_rounding(format_name, num_tokens):
     """x is rounded to absmax / 127 a block of 32: at most half a step off, weighted by |weight|."""
-    qtensor, x = random_qtensor("q8_0", 40, 256), random_x(num_tokens, 256)
-    linear = choose_linear("q8_0").build(qtensor)
-    assert linear.name.startswith("cpu-q8_0[")
+    qtensor, x = random_qtensor(format_name, 40, 256), random_x(num_tokens, 256)
+    linear = choose_linear(format_name).build(qtensor)
+    assert linear.name.startswith(f"cpu-{format_name}[")
     half_step = x.unflatten(-1, (-1, 32)).abs().amax(-1).double() / 127 / 2  # [M, K/32]
     weight = torch.from_numpy(dequantize(qtensor)).double().abs()
     bound = half_step.repeat_interleave(32, -1) @ weight.T * (1 + 2**-8)
@@ -71,18 +77,16 @@ def test_rows_are_the_dequantized_weight(format_name, impl):
 def test_held_bytes_are_what_it_holds(format_name):
     qtensor = random_qtensor(format_name, 19, 256)
     row = choose_linear(format_name)
-    assert row.held_bytes(qtensor.shape, qtensor.size_bytes) == row.build(qtensor).size_bytes
+    assert row.held_bytes(format_name, qtensor.shape, qtensor.size_bytes) == row.build(qtensor).size_bytes
 
 
-def test_without_the_extension_q8_0_is_named_the_reference(monkeypatch):
-    row = linear_module.LINEARS[0]
-    absent = linear_module.LinearImpl(row.format, row.device, row.build, ready=lambda: False)
-    monkeypatch.setattr(linear_module, "LINEARS", (absent, *linear_module.LINEARS[1:]))
+def test_without_the_extension_all_is_named_the_reference(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cpu_kernels", None)  # as if it could not be imported
     assert choose_linear("q8_0").build(random_qtensor("q8_0", 2, 32)).name == "reference"
 
 
 def test_another_device_gets_no_cpu_kernel():
-    assert choose_linear("bf16", device="cuda") is linear_module.REFERENCE
+    assert choose_linear("bf16", device="cuda") is REFERENCE
 
 
 def test_unknown_impl():

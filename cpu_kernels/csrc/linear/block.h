@@ -1,0 +1,126 @@
+// Weights whose codes share scales in blocks or groups: what packing, unpacking and multiplying agree on.
+//
+// K is walked in steps of 32, the activations that share a scale, and a step's codes are 8 groups of 4 k:
+//
+//     group (64 bytes)   | row 0: k k k k | row 1: k k k k | ... | row 15: k k k k |     one 512-bit register
+//
+// vpdpbusd multiplies a group with 4 activations, broadcast, and leaves 16 outputs in 16 lanes, so nothing is summed
+// across lanes and a token more costs no further weight load. Codes of fewer than 8 bits are kept as planes of such
+// groups, several codes a byte (byte j of a plane belongs to row j / 4 and to k = 4 g + j % 4 of each group g in it):
+//
+//     plane of 8 bits   8 x 64 bytes   vector g: group g
+//     plane of 4 bits   4 x 64 bytes   vector v: group v in bits 0..3, group v + 4 in bits 4..7
+//     plane of 2 bits   2 x 64 bytes   vector v: groups 4 v + i in bits 2 i, 2 i + 1
+//     plane of 1 bit    1 x 64 bytes   group g in bit g
+//
+// A code of 3, 5 or 6 bits is a plane of 2 or 4 bits, which has its lowest ones, and then a plane of 1 or 2.
+// A block begins with its 16 rows' scales, in the bits of the file, byte for byte: 16 rows x byte 0, 16 rows x
+// byte 1 (float16 are 16 rows x 2 bytes), then come its steps. So it takes 16 times the bytes of the file's block, and
+// a panel is its blocks, one after the other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "dispatch.h"
+#include "linear/input.h"
+#include "linear/weight.h"
+
+namespace qk::linear {
+
+inline constexpr int step_size = ActivationBlock::size;
+inline constexpr int step_groups = 8;
+inline constexpr int group_bytes = panel_rows * 4;
+inline constexpr int step_bytes_per_bit = panel_rows * step_size / 8;  // of a panel's step, for each bit of a code
+
+// Steps unpacked at a time, see Stretch. 16: 8 KiB of codes, 1 to 2 KiB of scales and as much of minima, beside
+// 12 tokens of 16 activation blocks, 12 KiB: two thirds of an L1 of 32 KiB.
+inline constexpr int stretch_steps = 16;
+
+// How a step's integer sums, dot = sum of code * x, become outputs. `f` is the dot as float.
+//     step              y += (scale * x.scale) * f
+//     step_minimum      the same, then y += minimum * x.scaled_sum
+//     step_half_minima  the same, then y += minimum[h] * x.scaled_sum_half[h] for both halves of the step
+//     half              y += x.scale * (scale[0] * f[0] + scale[1] * f[1]), a dot for each half
+//     span              a += x.scale * f over the steps that share a scale, then y += scale * a
+//     span_zero         the same, with a += zero * x.scaled_sum as well
+// With minima codes are unsigned as they are; otherwise they are signed and 128 is added, as in span_zero.
+enum class Sums : uint8_t { step, step_minimum, step_half_minima, half, span, span_zero };
+inline constexpr int num_sums = 6;
+
+constexpr bool is_span(Sums sums) { return sums == Sums::span || sums == Sums::span_zero; }
+constexpr bool is_biased(Sums sums) { return sums != Sums::step_minimum && sums != Sums::step_half_minima; }
+constexpr int scales_per_step(Sums sums) { return sums == Sums::half ? 2 : 1; }
+constexpr int minima_per_step(Sums sums) {
+    return sums == Sums::step_half_minima ? 2 : sums == Sums::step_minimum ? 1 : 0;
+}
+
+// Some steps of a panel, unpacked.
+struct Stretch {
+    uint8_t* codes;  // [steps, 8, 16, 4]: a byte a code
+    float* scale;    // [steps * scales_per_step, 16]; for spans [ceil(steps / span), 16]
+    float* minimum;  // [steps * minima_per_step, 16]; zeros for span_zero, [ceil(steps / span), 16]
+    int num_steps;
+    int span;        // steps that share a scale, for spans
+};
+
+// The steps of a panel, packed.
+struct PanelShape {
+    int64_t num_steps;
+    int block_steps;    // of all blocks but perhaps the last; also the span, for spans
+    int block_bytes;    // of all blocks but perhaps the last
+};
+
+struct BlockKernels {
+    // y [num_tokens, 16] = x @ panel^T; x at the first token's first block. num_tokens in 1..direct_tokens
+    Isa (*direct)(const uint8_t* panel, const PanelShape& shape, const std::byte* x, size_t token_bytes,
+                  int num_tokens, float* y);
+    // The steps [first, first + out.num_steps) of a panel; `first` begins a block.
+    void (*unpack)(const uint8_t* panel, const PanelShape& shape, int64_t first, const Stretch& out);
+    // y [num_tokens, 16] += x @ stretch^T; x at the first token's block of the stretch's first step
+    Isa (*tile)(const Stretch& stretch, const std::byte* x, size_t token_bytes, int64_t num_tokens, float* y);
+};
+
+inline constexpr int direct_tokens = 4;
+
+// A format as the library packs it; bytes of the file's block, and of them those before the codes as packed.
+struct BlockFormat {
+    const char* name;
+    const char* op;  // its name in the op table
+    int block_size;
+    int block_bytes;
+    Sums sums;
+    std::span<const Impl<BlockKernels>> table;
+};
+
+std::span<const BlockFormat> block_formats();
+
+// name, block_size, block_bytes, sums
+#define QK_BLOCK_FORMATS(X)             \
+    X(q4_0, 32, 18, step)               \
+    X(q8_0, 32, 34, step)               \
+    X(q4_k, 256, 144, step_minimum)
+
+#define QK_SUMS(X) X(step) X(step_minimum) X(step_half_minima) X(half) X(span) X(span_zero)
+
+#define QK_DECLARE_FORMAT(name, block_size, block_bytes, sums)                                                        \
+    Isa direct_##name(const uint8_t* panel, const PanelShape& shape, const std::byte* x, size_t token_bytes,          \
+                      int num_tokens, float* y);                                                                      \
+    void unpack_##name(const uint8_t* panel, const PanelShape& shape, int64_t first, const Stretch& out);
+#define QK_DECLARE_TILE(sums) \
+    Isa tile_##sums(const Stretch&, const std::byte* x, size_t token_bytes, int64_t num_tokens, float* y);
+#define QK_DECLARE_ISA(isa)                \
+    namespace isa {                        \
+    QK_BLOCK_FORMATS(QK_DECLARE_FORMAT)    \
+    QK_SUMS(QK_DECLARE_TILE)               \
+    }
+QK_DECLARE_ISA(scalar)
+QK_DECLARE_ISA(avx2)
+QK_DECLARE_ISA(avx512)
+QK_DECLARE_ISA(avx512_vnni)
+#undef QK_DECLARE_FORMAT
+#undef QK_DECLARE_TILE
+#undef QK_DECLARE_ISA
+
+}  // namespace qk::linear

@@ -1,0 +1,50 @@
+// A weight whose codes share scales in blocks or groups, packed as block.h draws it.
+#pragma once
+
+#include <string>
+
+#include "buffer.h"
+#include "linear/block.h"
+#include "linear/block_input.h"
+
+namespace qk::linear {
+
+class BlockWeight final : public Weight {
+public:
+    // The packed panels; `format` lives as long as the library.
+    BlockWeight(const BlockFormat& format, std::string name, int64_t num_rows, int64_t row_size, PanelShape shape,
+                Buffer panels, BlockInput input);
+
+    std::string_view format() const override { return name_; }
+    int64_t num_rows() const override { return num_rows_; }
+    int64_t row_size() const override { return row_size_; }
+    size_t nbytes() const override { return panels_.size(); }
+    const InputFormat& input() const override { return input_; }
+    Choice choose(int64_t num_tokens, std::optional<std::string_view> isa, Path path) const override;
+    Isa multiply(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
+                 const Choice& choice) const override;
+    void rows(const int64_t* index, int64_t num_indices, float* out) const override;
+
+private:
+    const uint8_t* panel(int64_t i) const { return panels_.data() + i * panel_bytes_; }
+    Isa multiply_direct(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
+                        const BlockKernels& kernels) const;
+    Isa multiply_tiles(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
+                       const BlockKernels& kernels) const;
+    void store(int64_t panel, const float* values, int64_t num_tokens, float* y, int64_t y_stride) const;
+    void unpack_row(int64_t row, float* out) const;
+
+    const BlockFormat& format_;
+    std::string name_;
+    int64_t num_rows_, row_size_;
+    PanelShape shape_;
+    int64_t panel_bytes_;
+    Buffer panels_;
+    BlockInput input_;
+};
+
+// blocks  [N, K / block_size * block_bytes] uint8, as GGUF has them
+std::shared_ptr<Weight> pack_blocks(const BlockFormat& format, const uint8_t* blocks, int64_t num_rows,
+                                    int64_t row_size);
+
+}  // namespace qk::linear

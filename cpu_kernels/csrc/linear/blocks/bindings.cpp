@@ -1,0 +1,42 @@
+#include <algorithm>
+
+#include "linear/block_weight.h"
+#include "linear/makers.h"
+
+namespace qk::linear {
+namespace {
+
+const BlockFormat* find_format(std::string_view name) {
+    const auto formats = block_formats();
+    const auto found = std::find_if(formats.begin(), formats.end(), [&](const auto& f) { return name == f.name; });
+    return found == formats.end() ? nullptr : &*found;
+}
+
+bool takes(std::string_view format) { return find_format(format); }
+
+std::shared_ptr<Weight> make(const std::string& name, const Parts& parts, int64_t num_rows, int64_t row_size) {
+    const BlockFormat& format = *find_format(name);
+    if (row_size % format.block_size)
+        throw std::invalid_argument("shape: got K = " + std::to_string(row_size) + ", expected a multiple of " +
+                                    std::to_string(format.block_size) + " for " + name);
+    const int64_t row_bytes = row_size / format.block_size * format.block_bytes;
+    const Array& blocks = part(parts, "blocks", name);
+    const std::string expected = "uint8 [" + std::to_string(num_rows) + ", " + std::to_string(row_bytes) + "]";
+    require_matrix(blocks, "blocks", nb::dtype<uint8_t>(), expected);
+    if (static_cast<int64_t>(blocks.shape(0)) != num_rows || static_cast<int64_t>(blocks.shape(1)) != row_bytes)
+        throw std::invalid_argument("blocks: got " + describe(blocks) + ", expected " + expected);
+    const auto* data = static_cast<const uint8_t*>(blocks.data());
+    nb::gil_scoped_release release;
+    return pack_blocks(format, data, num_rows, row_size);
+}
+
+size_t packed_bytes(const std::string& name, int64_t num_rows, int64_t row_size) {
+    const BlockFormat& format = *find_format(name);
+    return (num_rows + panel_rows - 1) / panel_rows * panel_rows * (row_size / format.block_size * format.block_bytes);
+}
+
+}  // namespace
+
+const Maker block_maker{takes, make, packed_bytes};
+
+}  // namespace qk::linear

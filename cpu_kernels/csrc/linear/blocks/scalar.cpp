@@ -1,0 +1,13 @@
+#include <algorithm>
+#include <cstring>
+
+#include "half.h"
+#include "linear/block.h"
+
+namespace qk::linear::scalar {
+namespace {
+#include "linear/lanes_scalar.inl"
+#include "linear/blocks/kernels.inl"
+}  // namespace
+#include "linear/blocks/formats.inl"
+}  // namespace qk::linear::scalar

@@ -1,0 +1,74 @@
+// One to four tokens: codes are unpacked in registers and multiplied at once. Included after lanes and formats.
+//
+// Of T tokens a step takes 8 T vpdpbusd and 2 T (with minima 3 T or 4 T) multiplies and FMAs, and some 20 operations
+// that unpack; one token needs 28 of the 55 cycles in which its 288 bytes (Q4_0) arrive at 18 GB/s a core.
+
+template <class Format, int tokens>
+inline void multiply_step(const uint8_t* block, const uint8_t* from, int row, int step, const Floats* scale,
+                          const Floats* minimum, const std::byte* x, size_t token_bytes, Floats* y, Floats* span) {
+    constexpr Sums sums = Format::sums;
+    constexpr int num_dots = scales_per_step(sums), groups = step_groups / num_dots;
+    Bytes codes[step_groups];
+    Format::codes(block, from, row, step, codes);
+    for (int m = 0; m < tokens; m++) {
+        const auto& x_block = *reinterpret_cast<const ActivationBlock*>(x + m * token_bytes);
+        Ints sum[num_dots];
+        for (int h = 0; h < num_dots; h++) {
+            sum[h] = !is_biased(sums) ? zero_ints() : bias(num_dots == 2 ? x_block.offset_half[h] : x_block.offset);
+            for (int g = 0; g < groups; g++)
+                sum[h] = dot<is_biased(sums)>(sum[h], codes[h * groups + g], four_codes(x_block, h * groups + g));
+        }
+        if constexpr (is_span(sums)) {
+            span[m] = multiply_add(to_floats(sum[0]), splat(x_block.scale), span[m]);
+            if constexpr (sums == Sums::span_zero) span[m] = add_minimum<sums>(minimum, x_block, span[m]);
+        } else {
+            if constexpr (num_dots == 2) y[m] = add_halves(sum, scale, x_block, y[m]);
+            else y[m] = add_step(sum[0], *scale, x_block, y[m]);
+            if constexpr (minima_per_step(sums) != 0) y[m] = add_minimum<sums>(minimum, x_block, y[m]);
+        }
+    }
+}
+
+template <class Format, int tokens>
+void multiply_direct(const uint8_t* panel, const PanelShape& shape, const std::byte* x, size_t token_bytes, float* out) {
+    constexpr Sums sums = Format::sums;
+    constexpr int vectors = panel_rows / width;
+    constexpr int most_steps = is_span(sums) ? 1 : Format::block_steps;  // that have scales of their own
+    Floats y[vectors][tokens];
+    for (auto& vector : y)
+        for (auto& value : vector) value = splat(0.0f);
+    for (int64_t first = 0; first < shape.num_steps; first += shape.block_steps, panel += shape.block_bytes) {
+        const int steps = static_cast<int>(std::min<int64_t>(shape.block_steps, shape.num_steps - first));
+        for (int v = 0; v < vectors; v++) {
+            const int row = v * width;
+            Floats scale[most_steps * scales_per_step(sums)], minimum[most_steps * minima_per_step(sums) + 1];
+            Format::scales(panel, row, steps, scale, minimum);
+            Floats span[tokens];
+            for (auto& value : span) value = splat(0.0f);
+            const uint8_t* from = panel + Format::header_bytes;
+            for (int s = 0; s < steps; s++, from += Format::bits * step_bytes_per_bit) {
+                const int own = is_span(sums) ? 0 : s;
+                multiply_step<Format, tokens>(panel, from, row, s, scale + own * scales_per_step(sums),
+                                              minimum + own * minima_per_step(sums),
+                                              x + (first + s) * sizeof(ActivationBlock), token_bytes, y[v], span);
+            }
+            if constexpr (is_span(sums))
+                for (int m = 0; m < tokens; m++) y[v][m] = multiply_add(span[m], *scale, y[v][m]);
+        }
+    }
+    for (int m = 0; m < tokens; m++)
+        for (int v = 0; v < vectors; v++) store(out + m * panel_rows + v * width, y[v][m]);
+}
+
+template <class Format>
+Isa direct(const uint8_t* panel, const PanelShape& shape, const std::byte* x, size_t token_bytes, int num_tokens,
+           float* y) {
+    static_assert(direct_tokens == 4);
+    switch (num_tokens) {
+        case 1: multiply_direct<Format, 1>(panel, shape, x, token_bytes, y); break;
+        case 2: multiply_direct<Format, 2>(panel, shape, x, token_bytes, y); break;
+        case 3: multiply_direct<Format, 3>(panel, shape, x, token_bytes, y); break;
+        default: multiply_direct<Format, 4>(panel, shape, x, token_bytes, y); break;
+    }
+    return this_isa;
+}

@@ -1,0 +1,38 @@
+// 16 rows side by side: what every instruction set with 512-bit registers has in common.
+
+constexpr int width = 16;
+
+struct Bytes { __m512i v; };  // a group: 4 k of each row
+struct Ints { __m512i v; };   // a whole number a row
+struct Floats { __m512 v; };
+
+inline Bytes load_codes(const uint8_t* from) { return {_mm512_loadu_si512(from)}; }
+inline void store_codes(uint8_t* to, Bytes a) { _mm512_store_si512(to, a.v); }
+inline Bytes operator&(Bytes a, int byte) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(static_cast<char>(byte)))}; }
+inline Bytes operator|(Bytes a, Bytes b) { return {_mm512_or_si512(a.v, b.v)}; }
+inline Bytes operator^(Bytes a, int byte) { return {_mm512_xor_si512(a.v, _mm512_set1_epi8(static_cast<char>(byte)))}; }
+inline Bytes operator+(Bytes a, int byte) { return {_mm512_add_epi8(a.v, _mm512_set1_epi8(static_cast<char>(byte)))}; }
+inline Bytes operator-(Bytes a, Bytes b) { return {_mm512_sub_epi8(a.v, b.v)}; }
+inline Bytes operator<<(Bytes a, int bits) { return {_mm512_slli_epi32(a.v, bits)}; }  // bits cross bytes:
+inline Bytes operator>>(Bytes a, int bits) { return {_mm512_srli_epi32(a.v, bits)}; }  // mask them
+
+inline Ints load_bytes(const uint8_t* from) {
+    return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
+}
+inline Ints operator&(Ints a, int bits) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(bits))}; }
+inline Ints operator|(Ints a, Ints b) { return {_mm512_or_si512(a.v, b.v)}; }
+inline Ints operator<<(Ints a, int bits) { return {_mm512_slli_epi32(a.v, bits)}; }
+inline Ints operator>>(Ints a, int bits) { return {_mm512_srli_epi32(a.v, bits)}; }
+inline Ints operator-(Ints a, int b) { return {_mm512_sub_epi32(a.v, _mm512_set1_epi32(b))}; }
+inline Ints zero_ints() { return {_mm512_setzero_si512()}; }
+
+inline Floats splat(float a) { return {_mm512_set1_ps(a)}; }
+inline Floats load(const float* from) { return {_mm512_load_ps(from)}; }
+inline void store(float* to, Floats a) { _mm512_store_ps(to, a.v); }
+inline Floats load_halves(const uint8_t* from) {
+    return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
+}
+inline Floats to_floats(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
+inline Floats operator*(Floats a, Floats b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline Floats operator-(Floats a) { return {_mm512_xor_ps(a.v, _mm512_set1_ps(-0.0f))}; }
+inline Floats multiply_add(Floats a, Floats b, Floats c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }

@@ -1,0 +1,59 @@
+// One row at a time, for any machine. Included inside a namespace, after <cstring> and "half.h".
+
+constexpr Isa this_isa = Isa::scalar;
+constexpr int width = 1;
+
+struct Bytes { uint32_t v; };  // 4 k of a row
+struct Ints { int32_t v; };
+struct Floats { float v; };
+
+inline uint32_t four(int byte) { return static_cast<uint8_t>(byte) * 0x01010101u; }
+// Bytes are added without their top bits, so that nothing is carried from one to the next, and then those.
+inline uint32_t add_bytes(uint32_t a, uint32_t b) { return ((a & four(127)) + (b & four(127))) ^ ((a ^ b) & four(128)); }
+
+inline Bytes load_codes(const uint8_t* from) {
+    Bytes a;
+    std::memcpy(&a.v, from, 4);
+    return a;
+}
+inline void store_codes(uint8_t* to, Bytes a) { std::memcpy(to, &a.v, 4); }
+inline Bytes operator&(Bytes a, int byte) { return {a.v & four(byte)}; }
+inline Bytes operator|(Bytes a, Bytes b) { return {a.v | b.v}; }
+inline Bytes operator^(Bytes a, int byte) { return {a.v ^ four(byte)}; }
+inline Bytes operator+(Bytes a, int byte) { return {add_bytes(a.v, four(byte))}; }
+inline Bytes operator-(Bytes a, Bytes b) { return {add_bytes(add_bytes(a.v, ~b.v), four(1))}; }
+inline Bytes operator<<(Bytes a, int bits) { return {a.v << bits}; }  // bits cross bytes: mask them
+inline Bytes operator>>(Bytes a, int bits) { return {a.v >> bits}; }
+
+inline Ints load_bytes(const uint8_t* from) { return {*from}; }
+inline Ints operator&(Ints a, int bits) { return {a.v & bits}; }
+inline Ints operator|(Ints a, Ints b) { return {a.v | b.v}; }
+inline Ints operator<<(Ints a, int bits) { return {a.v << bits}; }
+inline Ints operator>>(Ints a, int bits) { return {a.v >> bits}; }
+inline Ints operator-(Ints a, int b) { return {a.v - b}; }
+inline Ints zero_ints() { return {0}; }
+
+inline Floats splat(float a) { return {a}; }
+inline Floats load(const float* from) { return {*from}; }
+inline void store(float* to, Floats a) { *to = a.v; }
+inline Floats load_halves(const uint8_t* from) {
+    uint16_t half;
+    std::memcpy(&half, from, 2);
+    return {half_to_float(half)};
+}
+inline Floats to_floats(Ints a) { return {static_cast<float>(a.v)}; }
+inline Floats operator*(Floats a, Floats b) { return {a.v * b.v}; }
+inline Floats operator-(Floats a) { return {-a.v}; }
+inline Floats multiply_add(Floats a, Floats b, Floats c) { return {a.v * b.v + c.v}; }
+
+// sum + codes * x over the 4 k of a group. The codes are unsigned; those of signed formats have 128 added.
+template <bool biased>
+inline Ints dot(Ints sum, Bytes codes, int32_t x) {
+    const auto four_x = static_cast<uint32_t>(x);
+    for (int i = 0; i < 32; i += 8)
+        sum.v += static_cast<int32_t>(codes.v >> i & 0xff) * static_cast<int8_t>(four_x >> i);
+    return sum;
+}
+
+// What a sum of products of biased codes starts with.
+inline Ints bias(int32_t offset) { return {offset}; }

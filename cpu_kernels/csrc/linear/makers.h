@@ -1,0 +1,39 @@
+// From named arrays to packed weights: which formats there are, and who packs each.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "checks.h"
+#include "linear/weight.h"
+
+namespace qk::linear {
+
+using Parts = std::map<std::string, Array>;  // by name, as the format has them, those of the whole tensor included
+
+struct Maker {
+    // Whether this one packs the format of that name.
+    bool (*takes)(std::string_view format);
+    // weight [num_rows, row_size] of parts. Throws nb::type_error, std::invalid_argument, or NotImplemented for what
+    // the kernels do not cover. Called with the GIL held, which it gives up while it packs.
+    std::shared_ptr<Weight> (*make)(const std::string& format, const Parts& parts, int64_t num_rows, int64_t row_size);
+    // Bytes it will hold.
+    size_t (*packed_bytes)(const std::string& format, int64_t num_rows, int64_t row_size);
+};
+
+// A valid weight that no kernel takes: NotImplementedError in Python.
+struct NotImplemented : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+// The part of this name. Throws std::invalid_argument where it is not among them.
+const Array& part(const Parts& parts, const char* name, std::string_view format);
+
+extern const Maker block_maker;  // GGUF's block formats
+
+std::span<const Maker* const> makers();
+
+}  // namespace qk::linear

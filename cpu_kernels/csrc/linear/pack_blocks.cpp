@@ -1,0 +1,120 @@
+#include <algorithm>
+#include <cstring>
+
+#include "linear/block_weight.h"
+#include "thread_pool.h"
+
+namespace qk::linear {
+namespace {
+
+constexpr int largest_block = 256;
+
+// A run of a block's bytes that is packed byte by byte, or two by two where they are float16.
+struct Field {
+    int first, size, element;
+};
+
+// How a format's block is read: its scales, in the order in which they are packed, and its codes.
+struct BlockReader {
+    const char* format;
+    int bits;  // the planes follow from it: block.h
+    Field fields[4];
+    void (*codes)(const uint8_t* block, uint8_t* q);  // q [block_size], unsigned
+};
+
+void low_high_nibbles(const uint8_t* from, int count, uint8_t* q) {
+    for (int j = 0; j < count; j++) {
+        q[j] = from[j] & 15;
+        q[j + count] = from[j] >> 4;
+    }
+}
+
+void q4_0(const uint8_t* block, uint8_t* q) { low_high_nibbles(block + 2, 16, q); }
+
+void q8_0(const uint8_t* block, uint8_t* q) {
+    for (int j = 0; j < 32; j++) q[j] = block[2 + j] ^ 128;  // q + 128
+}
+
+void q4_k(const uint8_t* block, uint8_t* q) {
+    for (int i = 0; i < 4; i++) low_high_nibbles(block + 16 + 32 * i, 32, q + 64 * i);
+}
+
+constexpr BlockReader readers[] = {
+    {"q4_0", 4, {{0, 2, 2}}, q4_0},
+    {"q8_0", 8, {{0, 2, 2}}, q8_0},
+    {"q4_k", 4, {{0, 4, 2}, {4, 12, 1}}, q4_k},
+};
+
+uint32_t four_bytes(const uint8_t* from) {
+    uint32_t four;
+    std::memcpy(&four, from, 4);
+    return four;
+}
+
+// Codes of a row and step, four k of a group at a time, into the planes of `bits` bits at `to`.
+void pack_plane(const uint8_t* q, int shift, int bits, int row, uint8_t* to) {
+    const uint32_t mask = ((1u << bits) - 1) * 0x01010101u;
+    for (int vector = 0; vector < bits; vector++) {
+        uint32_t packed = 0;
+        for (int i = 0; i < 8 / bits; i++) {
+            const int group = bits == 4 ? vector + 4 * i : vector * (8 / bits) + i;
+            packed |= (four_bytes(q + group * 4) >> shift & mask) << (i * bits);
+        }
+        std::memcpy(to + vector * group_bytes + row * 4, &packed, 4);
+    }
+}
+
+}  // namespace
+
+void pack_codes(const uint8_t* q, int bits, int row, uint8_t* to) {
+    const int low = bits == 8 ? 8 : bits & 4 ? 4 : 2;
+    pack_plane(q, 0, low, row, to);
+    if (bits > low) pack_plane(q, low, bits - low, row, to + low * step_bytes_per_bit);
+}
+
+namespace {
+
+void pack_block(const BlockReader& reader, int block_size, const uint8_t* block, int row, uint8_t* to) {
+    for (const Field& field : reader.fields) {
+        for (int i = 0; i < field.size; i += field.element, to += panel_rows * field.element)
+            std::memcpy(to + row * field.element, block + field.first + i, field.element);
+    }
+    uint8_t q[largest_block];
+    reader.codes(block, q);
+    for (int k = 0; k < block_size; k += step_size, to += reader.bits * step_bytes_per_bit)
+        pack_codes(q + k, reader.bits, row, to);
+}
+
+const BlockReader& reader_of(const BlockFormat& format) {
+    const auto* found = std::find_if(std::begin(readers), std::end(readers), [&](const BlockReader& reader) {
+        return std::strcmp(reader.format, format.name) == 0;
+    });
+    if (found == std::end(readers)) throw std::logic_error(std::string(format.name) + " has no reader");
+    return *found;
+}
+
+}  // namespace
+
+std::shared_ptr<Weight> pack_blocks(const BlockFormat& format, const uint8_t* blocks, int64_t num_rows,
+                                    int64_t row_size) {
+    const BlockReader& reader = reader_of(format);
+    const int64_t num_blocks = row_size / format.block_size;
+    const int64_t row_bytes = num_blocks * format.block_bytes, panel_bytes = row_bytes * panel_rows;
+    const int64_t num_panels = (num_rows + panel_rows - 1) / panel_rows;
+    Buffer panels(num_panels * panel_bytes);
+    thread_pool()->run(num_panels, [&](int64_t i) {
+        uint8_t* panel = panels.data() + i * panel_bytes;
+        const int64_t first_row = i * panel_rows;
+        const auto count = static_cast<int>(std::min<int64_t>(panel_rows, num_rows - first_row));
+        if (count < panel_rows) std::memset(panel, 0, panel_bytes);  // rows that are not there have scale 0
+        for (int64_t b = 0; b < num_blocks; b++)
+            for (int row = 0; row < count; row++)
+                pack_block(reader, format.block_size, blocks + (first_row + row) * row_bytes + b * format.block_bytes,
+                           row, panel + b * format.block_bytes * panel_rows);
+    });
+    const PanelShape shape{row_size / step_size, format.block_size / step_size, format.block_bytes * panel_rows};
+    return std::make_shared<BlockWeight>(format, format.name, num_rows, row_size, shape, std::move(panels),
+                                         BlockInput(row_size));
+}
+
+}  // namespace qk::linear

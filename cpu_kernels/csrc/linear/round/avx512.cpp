@@ -1,0 +1,42 @@
+#include <limits>
+
+#include "linear/block_input.h"
+// All includes before the region, so that no header code gets these instructions.
+#include <immintrin.h>
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")
+
+namespace qk::linear::avx512 {
+
+void round_row(const float* x, int64_t num_blocks, ActivationBlock* out) {
+    const __m512i abs_mask = _mm512_set1_epi32(0x7fffffff);
+    for (int64_t i_block = 0; i_block < num_blocks; i_block++, x += ActivationBlock::size, out++) {
+        const __m512 low = _mm512_loadu_ps(x), high = _mm512_loadu_ps(x + 16);
+        const __m512i abs_low = _mm512_and_epi32(_mm512_castps_si512(low), abs_mask);
+        const __m512i abs_high = _mm512_and_epi32(_mm512_castps_si512(high), abs_mask);
+        // Absolute floats order like their bits, NaN last.
+        const uint32_t absmax_bits = _mm512_reduce_max_epu32(_mm512_max_epu32(abs_low, abs_high));
+        const float absmax = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(absmax_bits))));
+        const bool finite = absmax_bits < infinity_bits;
+        const bool zero = !finite || absmax < smallest_absmax;
+        const __m512 inverse = _mm512_set1_ps(zero ? 0.0f : 127.0f / absmax);
+        const __mmask16 keep = zero ? 0 : 0xffff;
+        const __m512i q_low = _mm512_maskz_cvtps_epi32(keep, _mm512_mul_ps(low, inverse));
+        const __m512i q_high = _mm512_maskz_cvtps_epi32(keep, _mm512_mul_ps(high, inverse));
+        _mm_store_si128(reinterpret_cast<__m128i*>(out->codes), _mm512_cvtepi32_epi8(q_low));
+        _mm_store_si128(reinterpret_cast<__m128i*>(out->codes + 16), _mm512_cvtepi32_epi8(q_high));
+        const int32_t sum[2] = {_mm512_reduce_add_epi32(q_low), _mm512_reduce_add_epi32(q_high)};
+        out->scale = !finite ? std::numeric_limits<float>::quiet_NaN() : zero ? 0.0f : absmax / 127.0f;
+        out->offset = -128 * (sum[0] + sum[1]);
+        out->scaled_sum = out->scale * static_cast<float>(sum[0] + sum[1]);
+        for (int h = 0; h < 2; h++) {
+            out->offset_half[h] = -128 * sum[h];
+            out->scaled_sum_half[h] = out->scale * static_cast<float>(sum[h]);
+        }
+    }
+}
+
+}  // namespace qk::linear::avx512
+
+#pragma GCC pop_options

@@ -1,0 +1,28 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "linear/block.h"
+// All includes before the region, so that no header code gets these instructions. The .inl files are no headers but
+// the algorithms themselves, compiled once an instruction set.
+#include <immintrin.h>
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+
+namespace qk::linear::avx2 {
+namespace {
+#include "linear/lanes_avx2.inl"
+#include "linear/accumulate.inl"
+
+// Registers: an int32 and a float accumulator a token, the codes, their magnitudes, 1s and 3 temporaries: 14 of 16 at 4
+// tokens. With a dot for each half of a step 3 tokens have 9 accumulators.
+constexpr int tile_tokens(Sums sums) { return sums == Sums::half ? 3 : 4; }
+
+#include "linear/tile.inl"
+}  // namespace
+#include "linear/tile/tiles.inl"
+}  // namespace qk::linear::avx2
+
+#pragma GCC pop_options

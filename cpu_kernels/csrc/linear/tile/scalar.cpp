@@ -1,0 +1,19 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "half.h"
+#include "linear/block.h"
+
+namespace qk::linear::scalar {
+namespace {
+#include "linear/lanes_scalar.inl"
+#include "linear/accumulate.inl"
+
+constexpr int tile_tokens(Sums) { return 1; }
+
+#include "linear/tile.inl"
+}  // namespace
+#include "linear/tile/tiles.inl"
+}  // namespace qk::linear::scalar

@@ -1,0 +1,35 @@
+// A stretch of a panel to bytes and floats, for the tiles. Included after lanes and formats.
+
+template <class Format>
+void unpack(const uint8_t* panel, const PanelShape& shape, int64_t first, const Stretch& out) {
+    constexpr Sums sums = Format::sums;
+    constexpr int num_scales = scales_per_step(sums), num_minima = minima_per_step(sums);
+    constexpr int most_steps = is_span(sums) ? 1 : Format::block_steps;
+    const uint8_t* block = panel + first / shape.block_steps * shape.block_bytes;
+    uint8_t* to = out.codes;
+    float *to_scale = out.scale, *to_minimum = out.minimum;
+    for (int begin = 0; begin < out.num_steps; begin += shape.block_steps, block += shape.block_bytes) {
+        const int steps = std::min(shape.block_steps, out.num_steps - begin);
+        const int scaled_steps = is_span(sums) ? 1 : steps;
+        for (int row = 0; row < panel_rows; row += width) {
+            Floats scale[most_steps * num_scales], minimum[most_steps * num_minima + 1];
+            Format::scales(block, row, steps, scale, minimum);
+            for (int i = 0; i < scaled_steps * num_scales; i++) store(to_scale + i * panel_rows + row, scale[i]);
+            for (int i = 0; i < scaled_steps * num_minima; i++) store(to_minimum + i * panel_rows + row, minimum[i]);
+            if constexpr (sums == Sums::span_zero) store(to_minimum + row, *minimum);
+            const uint8_t* from = block + Format::header_bytes;
+            uint8_t* step_codes = to + row * 4;
+            for (int s = 0; s < steps; s++, from += Format::bits * step_bytes_per_bit) {
+                Bytes codes[step_groups];
+                Format::codes(block, from, row, s, codes);
+                for (const Bytes group : codes) {
+                    store_codes(step_codes, group);
+                    step_codes += group_bytes;
+                }
+            }
+        }
+        to += steps * step_groups * group_bytes;
+        to_scale += scaled_steps * num_scales * panel_rows;
+        to_minimum += (sums == Sums::span_zero ? 1 : scaled_steps * num_minima) * panel_rows;
+    }
+}

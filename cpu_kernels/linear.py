@@ -1,0 +1,74 @@
+"""Linear layers with weights made of blocks or groups: the definition of their arithmetic.
+
+    x[m, k]    ~=  x_scale[m, b] * x_q[m, k]            b = k // 32, rounded here, a block of 32 at a time
+    y[m, n]     =  sum over k of  weight[n, k] * x_scale[m, b] * x_q[m, k]
+
+    x_scale     =  absmax / 127 in float32
+    x_q         =  x * (127 / absmax) in float32, to the nearest integer, ties to even
+    A block whose absmax is below 2**-119 counts as zeros; one that holds NaN or infinity has the scale NaN,
+    so that every output of that token is NaN.
+
+The kernels sum integer products of codes exactly in int32 at any K (32 * 127 * 255 < 2**20 between two scales), and
+differ from each other and from this file in the rounding of the float32 sums of these alone; the codes x_q and the
+scales are equal bit for bit.
+"""
+
+import numpy as np
+
+BLOCK_SIZE = 32
+SMALLEST_ABSMAX = np.float32(2.0**-119)  # below, 127 / absmax overflows
+
+
+def quantize_activations_ref(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """int8 codes and float32 scales of activations, one scale per 32 input features.
+
+    x        [M, K] float32; a last block that is not full counts as filled with zeros
+    returns  codes [M, ceil(K / 32), 32] int8 in [-127, 127]; scale [M, ceil(K / 32)] float32
+    """
+    filled = np.pad(x, ((0, 0), (0, -x.shape[1] % BLOCK_SIZE)))
+    blocks = filled.reshape(len(x), -1, BLOCK_SIZE)  # [M, B, 32]
+    absmax = np.abs(blocks).max(axis=-1)  # [M, B], NaN wins
+    finite = np.isfinite(absmax)
+    zero = ~finite | (absmax < SMALLEST_ABSMAX)
+    inverse = np.float32(127) / np.where(zero, np.float32(1), absmax)
+    rounded = np.rint(np.where(zero[..., None], np.float32(0), blocks) * inverse[..., None])
+    scale = np.where(zero, np.float32(0), absmax / np.float32(127))
+    return rounded.astype(np.int8), np.where(finite, scale, np.float32(np.nan)).astype(np.float32)
+
+
+def round_activations_ref(x: np.ndarray) -> np.ndarray:
+    """x_scale * x_q, the activations that the weights meet: x [M, K] float32 -> [M, K] float64"""
+    codes, scale = quantize_activations_ref(x)
+    return (codes * scale[..., None].astype(np.float64)).reshape(len(x), -1)[:, : x.shape[1]]
+
+
+def linear_ref(x: np.ndarray, weight: np.ndarray, order: np.ndarray | None = None) -> np.ndarray:
+    """y = x @ weight.T with x rounded to int8 per block: the truth that the kernels are compared with.
+
+    x        [M, K] float32
+    weight   [N, K] float, what the stored bytes stand for
+    order    [K] features of x in the order in which they are rounded, 32 at a time; None: as they come
+    returns  [M, N] float64
+    """
+    if order is not None:
+        x, weight = x[:, order], weight[:, order]
+    return round_activations_ref(x) @ weight.astype(np.float64).T
+
+
+def rounding_bound(x: np.ndarray, weight: np.ndarray, minimum: np.ndarray | None = None) -> np.ndarray:
+    """What a kernel's float32 may lose against `linear_ref`.
+
+    x        [M, K] float32
+    weight   [N, K] float, what the stored bytes stand for
+    minimum  [N, K] float, of formats with weight = scale * code + minimum: the two parts are summed apart, so that
+             both magnitudes count; None: there is none
+    returns  [M, N] float64
+
+    Of the products at most 5 factors and sums are rounded before they are added up; B = ceil(K / 32) steps add one
+    term, or with minima three, and each addition rounds by at most 2**-24 of a partial sum, which is no more than
+    the sum of all magnitudes.
+    """
+    num_blocks = -(-x.shape[1] // BLOCK_SIZE)
+    parts = np.abs(weight.astype(np.float64)) if minimum is None else np.abs(weight - minimum) + np.abs(minimum)
+    additions = num_blocks * (1 if minimum is None else 3)
+    return (additions + 5) * 2.0**-24 * (np.abs(round_activations_ref(x)) @ parts.astype(np.float64).T)

@@ -1,0 +1,112 @@
+"""Every format of blocks, in every instruction set and on both paths, against float64 on what gguf reads in it."""
+
+import numpy as np
+import pytest
+from support.block_weights import HALVES, gguf_values, minima, random_blocks
+from support.close import assert_close
+
+import cpu_kernels
+from cpu_kernels.linear import linear_ref, rounding_bound
+from quant.formats import get_format
+
+PATHS = ("direct", "tile")
+FORMATS = [name for name in HALVES if cpu_kernels.has_packed_linear(name)]
+
+
+def pack(format_name: str, blocks: np.ndarray) -> cpu_kernels.PackedLinear:
+    fmt = get_format(format_name)
+    row_size = blocks.shape[1] // fmt.block_bytes * fmt.block_size
+    return cpu_kernels.PackedLinear(format_name, {"blocks": blocks}, (len(blocks), row_size))
+
+
+def row_sizes(format_name: str) -> tuple[int, ...]:
+    """Less than a stretch of the tile path (512), one, and more: a last one that is not full"""
+    return (256, 768) if get_format(format_name).block_size == 256 else (32, 96, 512, 1120)
+
+
+@pytest.mark.parametrize("num_rows", [1, 15, 17, 63], ids="N={}".format)
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_matches_oracle(isa, matmul, format_name, num_rows):
+    for row_size in row_sizes(format_name):
+        blocks = random_blocks(format_name, num_rows, row_size)
+        packed, values = pack(format_name, blocks), gguf_values(format_name, blocks)
+        x = np.random.default_rng(1).standard_normal((27, row_size)).astype(np.float32)
+        expected, bound = linear_ref(x, values), rounding_bound(x, values, minima(format_name, blocks))
+        for num_tokens in (1, 2, 3, 4, 5, 13, 27):
+            for path in PATHS:
+                out = np.full((num_tokens, num_rows), np.nan, np.float32)
+                matmul(packed, x[:num_tokens], isa, path=path, out=out)
+                assert_close(out, expected[:num_tokens], atol=bound[:num_tokens])
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_a_token_sees_neither_its_batch_nor_the_path(isa, matmul, format_name):
+    packed = pack(format_name, random_blocks(format_name, 35, 768))
+    x = np.random.default_rng(2).standard_normal((29, 768)).astype(np.float32)
+    alone = np.concatenate([matmul(packed, x[m : m + 1], isa, path="direct") for m in range(len(x))])
+    for path in PATHS:
+        assert_close(matmul(packed, x, isa, path=path), alone)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_extreme_codes_do_not_saturate(isa, matmul, format_name):
+    """Bytes of ones and of zeros hold the largest codes and scales; activations of the largest magnitude, one sign."""
+    blocks = np.where(np.arange(32)[:, None] % 2, 255, 0).astype(np.uint8) * np.ones_like(
+        random_blocks(format_name, 32, 256)
+    )
+    by_block = blocks.reshape(32, -1, get_format(format_name).block_bytes)
+    for first in HALVES[format_name]:
+        by_block[..., first : first + 2] = np.array([1], "<f2").view(np.uint8)
+    values = gguf_values(format_name, blocks)
+    x = np.full((5, 256), 127, np.float32)
+    x[1], x[2, ::2], x[3, :128] = -127, -127, -127
+    bound = rounding_bound(x, values, minima(format_name, blocks))
+    for path in PATHS:
+        assert_close(matmul(pack(format_name, blocks), x, isa, path=path), linear_ref(x, values), atol=bound)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_nan_reaches_every_output_of_its_token_alone(isa, matmul, format_name):
+    packed = pack(format_name, random_blocks(format_name, 19, 256))
+    x = np.random.default_rng(3).standard_normal((7, 256)).astype(np.float32)
+    clean = matmul(packed, x, isa)
+    x[2, 37] = np.inf
+    for path in PATHS:
+        y = matmul(packed, x, isa, path=path)
+        assert np.isnan(y[2]).all()
+        assert_close(np.delete(y, 2, axis=0), np.delete(clean, 2, axis=0))
+
+
+@pytest.mark.parametrize("num_rows", [1, 16, 35], ids="N={}".format)
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_rows_are_what_gguf_reads(format_name, num_rows):
+    blocks = random_blocks(format_name, num_rows, 768)
+    index = np.random.default_rng(4).integers(0, num_rows, 40)
+    assert_close(pack(format_name, blocks).rows(index), gguf_values(format_name, blocks)[index])
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_packed_bytes_are_the_files_bytes(format_name):
+    blocks = random_blocks(format_name, 48, 512)
+    assert pack(format_name, blocks).nbytes == blocks.nbytes
+    odd = random_blocks(format_name, 33, 512)
+    packed = pack(format_name, odd)
+    assert packed.nbytes == odd.nbytes // 33 * 48 == cpu_kernels.packed_linear_bytes(format_name, (33, 512))
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("shape", [(0, 16), (3, 0), (0, 0)], ids=["M=0", "N=0", "M=N=0"])
+def test_empty(isa, format_name, shape):
+    num_tokens, num_rows = shape
+    packed = pack(format_name, random_blocks(format_name, num_rows, 256))
+    for path in PATHS:
+        y = packed.matmul(np.ones((num_tokens, 256), np.float32), isa=isa, path=path)
+        assert y.shape == shape
+
+
+def test_more_tokens_than_are_multiplied_at_once(isa, matmul):
+    blocks = random_blocks("q4_k", 17, 256)
+    x = np.random.default_rng(5).standard_normal((1031, 256)).astype(np.float32)
+    values = gguf_values("q4_k", blocks)
+    y = matmul(pack("q4_k", blocks), x, isa)
+    assert_close(y, linear_ref(x, values), atol=rounding_bound(x, values, minima("q4_k", blocks)))

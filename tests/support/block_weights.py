@@ -1,0 +1,47 @@
+"""Random bytes in GGUF's block formats, and what the gguf package and quant's grids say that they mean."""
+
+import gguf
+import numpy as np
+
+from quant.formats import get_format
+
+# Where each format's float16 fields begin.
+HALVES = {
+    "q4_0": (0,),
+    "q4_1": (0, 2),
+    "q5_0": (0,),
+    "q5_1": (0, 2),
+    "q8_0": (0,),
+    "q2_k": (80, 82),
+    "q3_k": (108,),
+    "q4_k": (0, 2),
+    "q5_k": (0, 2),
+    "q6_k": (208,),
+    "iq4_nl": (0,),
+    "iq4_xs": (0,),
+}
+AFFINE = ("q4_1", "q5_1", "q2_k", "q4_k", "q5_k")  # weight = scale * code + minimum
+
+
+def random_blocks(format_name: str, num_rows: int, row_size: int, seed: int = 0) -> np.ndarray:
+    """uint8 [N, row bytes]: every code and every inner scale there is, under float16 scales of both signs."""
+    fmt = get_format(format_name)
+    rng = np.random.default_rng((seed, num_rows, row_size, fmt.block_bytes))
+    data = rng.integers(0, 256, (num_rows, row_size // fmt.block_size, fmt.block_bytes), dtype=np.uint8)
+    for first in HALVES[format_name]:
+        halves = rng.uniform(-1, 1, data.shape[:2]).astype("<f2") / np.float16(256)
+        data[..., first : first + 2] = halves[..., None].view(np.uint8)
+    return data.reshape(num_rows, data.shape[1] * data.shape[2])
+
+
+def gguf_values(format_name: str, blocks: np.ndarray) -> np.ndarray:
+    """float32 [N, K] as the gguf package reads the bytes"""
+    return gguf.dequantize(blocks, gguf.GGMLQuantizationType[format_name.upper()])
+
+
+def minima(format_name: str, blocks: np.ndarray) -> np.ndarray | None:
+    """What code 0 stands for, float32 [N, K]; None for formats without minima"""
+    if format_name not in AFFINE:
+        return None
+    fmt = get_format(format_name)
+    return fmt.read_grid(blocks.reshape(-1, fmt.block_bytes)).offset.reshape(len(blocks), -1)

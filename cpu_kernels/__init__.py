@@ -18,13 +18,16 @@ from cpu_kernels._ext import (
     packed_linear_bytes,
     set_num_threads,
 )
+from cpu_kernels.decode import DECODED_FORMATS, decode
 from cpu_kernels.encode import ENCODED_FORMATS, encode
 from cpu_kernels.linear import linear_ref
 
 __all__ = [
+    "DECODED_FORMATS",
     "ENCODED_FORMATS",
     "PackedLinear",
     "chosen_isa",
+    "decode",
     "emulated_features",
     "encode",
     "features",

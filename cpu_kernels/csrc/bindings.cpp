@@ -3,8 +3,11 @@
 
 #include <string>
 
+#include "decode/bindings.h"
+#include "decode/decode.h"
 #include "encode/bindings.h"
 #include "encode/encode.h"
+#include "fused/bindings.h"
 #include "gptq/bindings.h"
 #include "gptq/gptq.h"
 #include "isa.h"
@@ -30,6 +33,8 @@ std::vector<qk::OpRow> op_rows() {
     std::vector<qk::OpRow> rows;
     qk::linear::append_rows(rows);
     for (const auto& encoder : qk::encode::encoders()) qk::append_rows(rows, encoder.op, encoder.table);
+    for (const auto& decoder : qk::decode::decoders()) qk::append_rows(rows, decoder.op, decoder.table);
+    qk::fused::append_rows(rows);
     qk::append_rows(rows, "gptq", qk::gptq::table());
     qk::append_rows(rows, "read_bandwidth", qk::roofline::read_table());
     qk::append_rows(rows, "int8_peak", qk::roofline::int8_table());
@@ -76,6 +81,8 @@ NB_MODULE(_ext, m) {
 
     qk::linear::bind(m);
     qk::encode::bind(m);
+    qk::decode::bind(m);
+    qk::fused::bind(m);
     qk::gptq::bind(m);
 
     m.def("measure_read_bandwidth", qk::roofline::read_bandwidth, "threads"_a,

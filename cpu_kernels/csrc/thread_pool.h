@@ -1,9 +1,15 @@
 // Threads that wait for work, and one loop over tasks.
 //
-// Workers spin for a few microseconds after a job, since the next kernel of a decode step follows at once, and
-// then sleep on a futex: torch's OpenMP threads run between our kernels, and two runtimes that both spin on the
-// same cores halve each other. The caller takes tasks too and waits only for workers that took one, so a worker
-// that the system has not woken yet delays nobody.
+// Workers look for the next job for a while, since the next kernel of a decode step follows soon, giving way to
+// whoever else wants the core at every look, and then sleep on a futex. Tasks are taken one by one by whoever is free,
+// the caller included, which waits only for workers that took one: a thread that loses its core, or that the system has
+// not woken yet, delays nobody.
+//
+// Why not OpenMP or oneTBB, measured beside it by tests/cpu_kernels/test_bench_thread_pool.py: on quiet cores OpenMP is
+// its equal, but its regions end when the last thread has arrived, with work or without, and where another process runs
+// on one of the cores that takes milliseconds; it also hangs in the child of a fork. oneTBB's workers leave after each
+// job and come back too late for the next. What no pool can do is to share cores with OpenMP threads that spin for
+// milliseconds after each region of torch: its user sets GOMP_SPINCOUNT against that.
 #pragma once
 
 #include <atomic>

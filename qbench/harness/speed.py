@@ -14,27 +14,62 @@ from qbench.harness.statistics import spread
 SEED = 20240217
 
 
-def measure_speed(model: Any, vocab_size: int, case: SpeedCase, progress: Progress | None = None) -> dict[str, Any]:
-    """Seconds of each repetition, prefill and decode in turn, so that a slow spell of the machine hits both alike.
+class SpeedRun:
+    """A model with the tokens of a case and a cache that holds `depth` of them: each phase can be timed again.
 
     pp   `case.pp` random tokens in one pass, logits of the last only
     tg   `case.tg` passes of one random token each, logits each time
     """
-    case.check_context(model.config.max_positions)
-    tokens = torch.from_numpy(np.random.default_rng(SEED).integers(vocab_size, size=(1, case.longest)))  # [1, T]
-    cache = model.new_cache(batch=1, capacity=case.longest)
-    if case.depth:
-        model(tokens[:, : case.depth], cache, last_only=True)
-    prompt = tokens[:, case.depth : case.depth + case.pp]
-    words = tokens[:, case.depth : case.depth + case.tg]
-    _prefill_seconds(model, cache, prompt, case.depth)
-    _decode_seconds(model, cache, tokens[:, -WARM_UP_DECODE:], case.depth)
+
+    def __init__(self, model: Any, vocab_size: int, case: SpeedCase) -> None:
+        case.check_context(model.config.max_positions)
+        self.model, self.case = model, case
+        self.tokens = random_tokens(vocab_size, case)  # [1, T]
+        self.cache = model.new_cache(batch=1, capacity=case.longest)
+        if case.depth:
+            model(self.tokens[:, : case.depth], self.cache, last_only=True)
+
+    @property
+    def prompt(self) -> Tensor:
+        return self.tokens[:, self.case.depth : self.case.depth + self.case.pp]
+
+    @property
+    def words(self) -> Tensor:
+        return self.tokens[:, self.case.depth : self.case.depth + self.case.tg]
+
+    def warm_up(self) -> None:
+        self.seconds(self.prompt, max(1, self.case.pp))
+        self.seconds(self.tokens[:, -WARM_UP_DECODE:], 1)
+
+    def prefill_seconds(self) -> float:
+        return self.seconds(self.prompt, self.case.pp)
+
+    def decode_seconds(self) -> float:
+        return self.seconds(self.words, 1)
+
+    def seconds(self, tokens: Tensor, step: int) -> float:
+        """Time of passes over `step` of these tokens each, after the first `depth`."""
+        self.cache.truncate(self.case.depth)
+        start = time.perf_counter()
+        for some in tokens.split(step, dim=1) if tokens.shape[1] else ():
+            self.model(some, self.cache, last_only=True)
+        return time.perf_counter() - start
+
+
+def random_tokens(vocab_size: int, case: SpeedCase) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(SEED).integers(vocab_size, size=(1, case.longest)))
+
+
+def measure_speed(model: Any, vocab_size: int, case: SpeedCase, progress: Progress | None = None) -> dict[str, Any]:
+    """Seconds of each repetition, prefill and decode in turn, so that a slow spell of the machine hits both alike."""
+    run = SpeedRun(model, vocab_size, case)
+    run.warm_up()
     seconds: dict[str, list[float]] = {"pp": [], "tg": []}
     for repetition in range(case.repetitions):
         if case.pp:
-            seconds["pp"].append(_prefill_seconds(model, cache, prompt, case.depth))
+            seconds["pp"].append(run.prefill_seconds())
         if case.tg:
-            seconds["tg"].append(_decode_seconds(model, cache, words, case.depth))
+            seconds["tg"].append(run.decode_seconds())
         if progress:
             progress(repetition + 1, case.repetitions, "repetitions")
     return speed_statistics(case, seconds["pp"], seconds["tg"])
@@ -55,20 +90,3 @@ def speed_statistics(case: SpeedCase, pp_seconds: list[float], tg_seconds: list[
         },
         "samples": {"pp_tok_s": pp_tok_s, "tg_tok_s": tg_tok_s},
     }
-
-
-def _prefill_seconds(model: Any, cache: Any, prompt: Tensor, depth: int) -> float:
-    cache.truncate(depth)
-    if not prompt.shape[1]:
-        return 0.0
-    start = time.perf_counter()
-    model(prompt, cache, last_only=True)
-    return time.perf_counter() - start
-
-
-def _decode_seconds(model: Any, cache: Any, words: Tensor, depth: int) -> float:
-    cache.truncate(depth)
-    start = time.perf_counter()
-    for word in words.split(1, dim=1):
-        model(word, cache, last_only=True)
-    return time.perf_counter() - start

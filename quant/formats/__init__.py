@@ -82,5 +82,5 @@ def format_of_gguf_type(gguf_type: int) -> Format:
 
 
 def dequantize(qtensor: QTensor) -> np.ndarray:
-    """float32 of the tensor's logical shape, by its format's reference codec."""
-    return get_format(qtensor.format).dequantize_ref(qtensor)
+    """float32 of the tensor's logical shape."""
+    return get_format(qtensor.format).dequantize(qtensor)

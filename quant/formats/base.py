@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from quant.errors import InputError
+from quant.formats.decoder import find_decoder
 from quant.formats.encoder import find_encoder
 from quant.formats.importance import importance_blocks
 from quant.qtensor import QTensor
@@ -17,8 +18,8 @@ EFFORTS = ("fast", "best")  # how long a format's search may take; one that sear
 class Format(ABC):
     """A storage format with its slow, obvious NumPy codec.
 
-    The `_ref` methods are the truth that every kernel is compared with; `quantize` is the fastest way to the
-    same bytes that this machine has.
+    The `_ref` methods are the truth that every kernel is compared with; `quantize` and `dequantize` are the fastest
+    ways to the same bytes and values that this machine has.
     """
 
     name: str
@@ -58,6 +59,10 @@ class Format(ABC):
         effort       "fast", or "best" for a longer search; formats that search nothing look at neither
         """
         return self.quantize_ref(weight)
+
+    def dequantize(self, qtensor: QTensor) -> np.ndarray:
+        """QTensor -> float32 of its logical shape, bit for bit that of `dequantize_ref`."""
+        return self.dequantize_ref(qtensor)
 
 
 # Weights converted at a time, so that peak memory does not grow with the tensor. 256 KiB of float32: fewer and
@@ -134,17 +139,27 @@ class BlockFormat(Format):
             return self.quantize_blocks(blocks, importance, effort)
         return encode(blocks, importance, effort)
 
+    def dequantize(self, qtensor: QTensor) -> np.ndarray:
+        decode = find_decoder(self.name)
+        if decode is None:
+            return self.dequantize_ref(qtensor)
+        return decode(np.ascontiguousarray(self._blocks_of(qtensor))).reshape(qtensor.shape)
+
     def dequantize_ref(self, qtensor: QTensor) -> np.ndarray:
+        data = self._blocks_of(qtensor)
+        blocks = np.empty((len(data), self.block_size), dtype=np.float32)
+        for chunk in self._chunks(len(data)):
+            blocks[chunk] = self.dequantize_blocks(np.ascontiguousarray(data[chunk]))
+        return blocks.reshape(qtensor.shape)
+
+    def _blocks_of(self, qtensor: QTensor) -> np.ndarray:
+        """[B, block_bytes] uint8"""
         data = qtensor.parts["blocks"]
         if data.nbytes != self.size_bytes(qtensor.shape):
             raise InputError(
                 f"{self.name} of shape {qtensor.shape} takes {self.size_bytes(qtensor.shape)} bytes, got {data.nbytes}"
             )
-        data = data.reshape(-1, self.block_bytes)
-        blocks = np.empty((len(data), self.block_size), dtype=np.float32)
-        for chunk in self._chunks(len(data)):
-            blocks[chunk] = self.dequantize_blocks(np.ascontiguousarray(data[chunk]))
-        return blocks.reshape(qtensor.shape)
+        return data.reshape(-1, self.block_bytes)
 
     def _chunks(self, num_blocks: int) -> Iterator[slice]:
         step = CHUNK_WEIGHTS // self.block_size

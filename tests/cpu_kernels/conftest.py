@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import cpu_kernels
+from cpu_kernels.decode import decode_blocks
 from cpu_kernels.encode import encode_blocks
 
 ISAS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")
@@ -50,13 +51,29 @@ def encode_as(request):
     return run
 
 
+@pytest.fixture
+def decode_as(request):
+    """A decoder under one implementation, which must say itself that it was the one that ran."""
+    ran = request.config.stash.setdefault(_ran, defaultdict(set))
+
+    def run(isa: str, name: str, blocks: np.ndarray) -> np.ndarray:
+        if isa not in cpu_kernels.features():
+            pytest.skip(f"this machine has no {isa}")
+        weights, who = decode_blocks(name, blocks, isa)
+        assert who == isa
+        ran["decode"].add(isa)
+        return weights
+
+    return run
+
+
 def pytest_terminal_summary(terminalreporter, config):
     ran = config.stash.get(_ran, None)
     if ran is None:
         return
     terminalreporter.section("cpu_kernels: exercised")
     rows = {(row["op"], row["impl"]) for row in cpu_kernels.op_table()}
-    rows |= {("encode", impl) for op, impl in rows if op.startswith("encode_")}
+    rows |= {(op.partition("_")[0], impl) for op, impl in rows if op.startswith(("encode_", "decode_"))}
     for op, names in ran.items():
         terminalreporter.line(f"{op}: {', '.join(name for name in ISAS if name in names)}")
         for name in ISAS:

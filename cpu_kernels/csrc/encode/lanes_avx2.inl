@@ -10,6 +10,7 @@ struct Mask { __m256 v; };  // all ones or all zeros a lane
 inline Float splat(float value) { return {_mm256_set1_ps(value)}; }
 inline Int splat_int(int value) { return {_mm256_set1_epi32(value)}; }
 inline Float load(const float* from) { return {_mm256_loadu_ps(from)}; }
+inline void store(float* to, Float a) { _mm256_storeu_ps(to, a.v); }
 inline Float operator+(Float a, Float b) { return {_mm256_add_ps(a.v, b.v)}; }
 inline Float operator-(Float a, Float b) { return {_mm256_sub_ps(a.v, b.v)}; }
 inline Float operator*(Float a, Float b) { return {_mm256_mul_ps(a.v, b.v)}; }
@@ -32,6 +33,7 @@ inline Int select(Mask m, Int yes, Int no) { return {_mm256_blendv_epi8(no.v, ye
 
 inline Int to_int(Float a) { return {_mm256_cvttps_epi32(a.v)}; }
 inline Float to_float(Int a) { return {_mm256_cvtepi32_ps(a.v)}; }
+inline Float float_of_bits(Int a) { return {_mm256_castsi256_ps(a.v)}; }
 inline Int operator+(Int a, Int b) { return {_mm256_add_epi32(a.v, b.v)}; }
 inline Int operator-(Int a, Int b) { return {_mm256_sub_epi32(a.v, b.v)}; }
 inline Int operator&(Int a, Int b) { return {_mm256_and_si256(a.v, b.v)}; }
@@ -46,6 +48,13 @@ inline Int half_bits(Float a) {
 inline Float half_value(Int a) {
     const __m256i pairs = _mm256_packus_epi32(a.v, a.v);  // the low 128 bits: lanes 0..3 twice, the high: 4..7
     return {_mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(pairs, 0b1000)))};
+}
+
+// table[index], index below 16
+inline Float look_up(const float* table, Int index) {
+    const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), index.v);  // reads the low 3 bits
+    const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), index.v);
+    return {_mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(index.v, 28)))};  // bit 3 as the sign
 }
 
 // Lane j of row i goes to lane i of row j: pairs, then fours, then halves change places.

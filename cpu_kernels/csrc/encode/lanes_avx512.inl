@@ -10,6 +10,7 @@ struct Mask { __mmask16 v; };
 inline Float splat(float value) { return {_mm512_set1_ps(value)}; }
 inline Int splat_int(int value) { return {_mm512_set1_epi32(value)}; }
 inline Float load(const float* from) { return {_mm512_loadu_ps(from)}; }
+inline void store(float* to, Float a) { _mm512_storeu_ps(to, a.v); }
 inline Float operator+(Float a, Float b) { return {_mm512_add_ps(a.v, b.v)}; }
 inline Float operator-(Float a, Float b) { return {_mm512_sub_ps(a.v, b.v)}; }
 inline Float operator*(Float a, Float b) { return {_mm512_mul_ps(a.v, b.v)}; }
@@ -32,6 +33,7 @@ inline Int select(Mask m, Int yes, Int no) { return {_mm512_mask_blend_epi32(m.v
 
 inline Int to_int(Float a) { return {_mm512_cvttps_epi32(a.v)}; }
 inline Float to_float(Int a) { return {_mm512_cvtepi32_ps(a.v)}; }
+inline Float float_of_bits(Int a) { return {_mm512_castsi512_ps(a.v)}; }
 inline Int operator+(Int a, Int b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline Int operator-(Int a, Int b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 inline Int operator&(Int a, Int b) { return {_mm512_and_si512(a.v, b.v)}; }
@@ -44,6 +46,11 @@ inline Int half_bits(Float a) {
     return {_mm512_cvtepu16_epi32(_mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))};
 }
 inline Float half_value(Int a) { return {_mm512_cvtph_ps(_mm512_cvtepi32_epi16(a.v))}; }
+
+// table[index], index below 16
+inline Float look_up(const float* table, Int index) {
+    return {_mm512_permutexvar_ps(index.v, _mm512_loadu_ps(table))};
+}
 
 // Lane j of row i goes to lane i of row j: pairs, then fours, then quarters and halves change places.
 inline void transpose(Float* rows) {

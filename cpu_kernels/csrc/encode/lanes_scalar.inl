@@ -10,6 +10,7 @@ struct Mask { bool v; };
 inline Float splat(float value) { return {value}; }
 inline Int splat_int(int value) { return {static_cast<uint32_t>(value)}; }
 inline Float load(const float* from) { return {*from}; }
+inline void store(float* to, Float a) { *to = a.v; }
 inline void transpose(Float*) {}
 inline Float operator+(Float a, Float b) { return {a.v + b.v}; }
 inline Float operator-(Float a, Float b) { return {a.v - b.v}; }
@@ -38,6 +39,7 @@ inline Int select(Mask m, Int yes, Int no) { return {no.v ^ ((no.v ^ yes.v) & (0
 
 inline Int to_int(Float a) { return {static_cast<uint32_t>(static_cast<int32_t>(a.v))}; }
 inline Float to_float(Int a) { return {static_cast<float>(static_cast<int32_t>(a.v))}; }
+inline Float float_of_bits(Int a) { return {std::bit_cast<float>(a.v)}; }
 inline Int operator+(Int a, Int b) { return {a.v + b.v}; }
 inline Int operator-(Int a, Int b) { return {a.v - b.v}; }
 inline Int operator&(Int a, Int b) { return {a.v & b.v}; }
@@ -48,3 +50,6 @@ inline Int operator>>(Int a, int bits) { return {a.v >> bits}; }
 // float16 bits in the low half of each lane, nearest even; and back.
 inline Int half_bits(Float a) { return {float_to_half(a.v)}; }
 inline Float half_value(Int a) { return {half_to_float(static_cast<uint16_t>(a.v))}; }
+
+// table[index], index below 16
+inline Float look_up(const float* table, Int index) { return {table[index.v]}; }

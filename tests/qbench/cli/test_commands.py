@@ -115,3 +115,17 @@ def test_eval_with_keys_and_values_in_another_format(qbench, artifact):
 def test_unknown_kv_formats(qbench, artifact):
     qbench("eval", artifact, "--kv", "kv-int9").fails_with("unknown KV format 'kv-int9'; known are kv-fp8")
     qbench("bench", artifact, "--kv", "kv-fp8-cal").fails_with("kv-fp8-cal needs the ranges of keys and values")
+
+
+def test_bench_at_several_depths(qbench):
+    argv = ("bench", "ref:llama", "-p", "8", "-n", "2", "-r", "1", "-d", "0,16", "--json")
+    assert [json.loads(line)["depth"] for line in qbench(*argv).out.splitlines()] == [0, 16]
+    qbench("bench", "ref:llama", "-d", "0,-1").fails_with("-1 is not in the range")
+    qbench("bench", "ref:llama", "-d", "deep").fails_with("'deep' is no list of integers")
+
+
+def test_bench_beside_llama_cpp(qbench, artifact):
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    outcome = qbench("bench", artifact, "--vs", "llama.cpp", "-p", "8", "-n", "2", "-r", "2", "--threads", "1")
+    assert outcome.status == 0 and "pp8@0 ratio" in outcome.out and "tg2@0 llama.cpp" in outcome.out
+    qbench("bench", artifact, "--vs", "llama.cpp", "--recipe", "q8_0").fails_with("takes a file as it is")

@@ -1,0 +1,21 @@
+#include "decode/decode.h"
+// All includes before the region, so that no header code gets these instructions. The .inl files are no headers but
+// the algorithms themselves, compiled once an instruction set.
+#include <immintrin.h>
+
+#include <cstring>
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq")
+
+namespace qk::decode::avx512 {
+namespace {
+#include "encode/lanes_avx512.inl"
+#include "decode/driver.inl"
+#include "decode/small_blocks.inl"
+#include "decode/super_blocks.inl"
+}  // namespace
+#include "decode/formats.inl"
+}  // namespace qk::decode::avx512
+
+#pragma GCC pop_options

@@ -1,0 +1,51 @@
+#include "decode/decode.h"
+
+#include <algorithm>
+#include <atomic>
+#include <stdexcept>
+#include <string>
+
+#include "thread_pool.h"
+
+namespace qk::decode {
+
+#if QK_X86_KERNELS
+#define QK_X86_ROWS(name)                            \
+    {Isa::avx512, bit(Isa::avx512), avx512::name},   \
+    {Isa::avx2, bit(Isa::avx2), avx2::name},
+#else
+#define QK_X86_ROWS(name)
+#endif
+#define QK_TABLE(name, block_size, block_bytes) \
+    static constexpr Impl<Kernel> name##_table[] = {QK_X86_ROWS(name){Isa::scalar, bit(Isa::scalar), scalar::name}};
+QK_DECODED_FORMATS(QK_TABLE)
+
+#define QK_DECODER(name, block_size, block_bytes) {#name, "decode_" #name, block_size, block_bytes, name##_table},
+static constexpr Decoder all_decoders[] = {QK_DECODED_FORMATS(QK_DECODER)};
+
+std::span<const Decoder> decoders() { return all_decoders; }
+
+const Decoder& find_decoder(std::string_view format) {
+    std::string known;
+    for (const auto& decoder : all_decoders) {
+        if (format == decoder.format) return decoder;
+        known += (known.empty() ? "" : ", ") + std::string(decoder.format);
+    }
+    throw std::invalid_argument("format: got " + std::string(format) + ", expected one of " + known);
+}
+
+// Weights a task: 64 KiB of float32, some microseconds; a multiple of every block size times the widest vector's
+// 16 lanes.
+static constexpr int64_t weights_per_task = 1 << 14;
+
+Isa run(const Decoder& decoder, const Job& job, int64_t num_blocks, const Impl<Kernel>& impl) {
+    const int64_t blocks_per_task = weights_per_task / decoder.block_size;
+    std::atomic<Isa> ran{impl.isa};
+    thread_pool()->run((num_blocks + blocks_per_task - 1) / blocks_per_task, [&](int64_t task) {
+        const int64_t begin = task * blocks_per_task;
+        ran.store(impl.kernels(job, begin, std::min(num_blocks, begin + blocks_per_task)), std::memory_order_relaxed);
+    });
+    return ran;
+}
+
+}  // namespace qk::decode

@@ -1,0 +1,17 @@
+// The fused steps as Python sees them.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <vector>
+
+#include "dispatch.h"
+
+namespace qk::fused {
+
+void bind(nanobind::module_& m);
+
+// The rows of the op table.
+void append_rows(std::vector<OpRow>& rows);
+
+}  // namespace qk::fused

@@ -1,0 +1,1 @@
+"""One model file through this project and through another, in turn, on the same machine at the same time."""

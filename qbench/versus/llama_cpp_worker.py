@@ -1,0 +1,83 @@
+"""`python -m qbench.versus.llama_cpp_worker`: llama.cpp in a process that stays, timed by its parent's commands.
+
+A process of its own, so that neither side's threads wait for work while the other's are measured in the same process.
+
+in    one JSON line {"model", "threads", "context", "kv"}, then {"depth", "tokens", "step"}*
+out   {"version", "system"}, then {"seconds"}*; {"error": "one line"} instead of any, after which it ends
+"""
+
+import ctypes
+import json
+import sys
+import time
+from typing import Any
+
+from qbench.harness.worker import send, take_stdout
+
+# What GGUF's readers call them; llama.cpp's names of types, as its command line takes them.
+KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}
+BATCH = 2048  # tokens a call at most, llama.cpp's own default
+
+
+class LlamaCpp:
+    """A model and a context of llama.cpp.
+
+    raises   RuntimeError where llama.cpp refuses the model or the context
+    """
+
+    def __init__(self, model: str, threads: int, context: int, kv: str) -> None:
+        import llama_cpp
+
+        self.lib = llama_cpp.llama_cpp
+        self.version = llama_cpp.__version__
+        self._silence = self.lib.llama_log_callback(lambda level, text, data: None)  # held: llama.cpp keeps a pointer
+        self.lib.llama_log_set(self._silence, ctypes.c_void_p(0))
+        self.lib.llama_backend_init()
+        self.model = self.lib.llama_model_load_from_file(model.encode(), self.lib.llama_model_default_params())
+        if not self.model:
+            raise RuntimeError(f"llama.cpp cannot load {model}")
+        params = self.lib.llama_context_default_params()
+        params.n_ctx, params.n_batch = context, BATCH
+        params.n_threads = params.n_threads_batch = threads
+        params.type_k = params.type_v = KV_TYPES[kv]
+        self.context = self.lib.llama_init_from_model(self.model, params)
+        if not self.context:
+            raise RuntimeError(f"llama.cpp makes no context of {context} tokens with keys and values in {kv}")
+        self.memory = self.lib.llama_get_memory(self.context)
+
+    def describe(self) -> dict[str, Any]:
+        return {"version": self.version, "system": self.lib.llama_print_system_info().decode().strip(" |")}
+
+    def seconds(self, depth: int, tokens: list[int], step: int) -> float:
+        """Time of passes over `step` of these tokens each, after the first `depth` that are held."""
+        if not self.lib.llama_memory_seq_rm(self.memory, 0, depth, -1):
+            raise RuntimeError(f"llama.cpp cannot forget the tokens after {depth}")
+        data = (self.lib.llama_token * len(tokens))(*tokens)
+        step = min(step, BATCH)
+        start = time.perf_counter()
+        for first in range(0, len(tokens), step):
+            some = ctypes.cast(ctypes.addressof(data) + 4 * first, ctypes.POINTER(self.lib.llama_token))
+            status = self.lib.llama_decode(
+                self.context, self.lib.llama_batch_get_one(some, min(step, len(tokens) - first))
+            )
+            if status:
+                raise RuntimeError(f"llama.cpp's decode ended with status {status}")
+        self.lib.llama_synchronize(self.context)
+        return time.perf_counter() - start
+
+
+def main() -> int:
+    channel = take_stdout()
+    try:
+        llama = LlamaCpp(**json.loads(sys.stdin.readline()))
+        send(channel, llama.describe())
+        for line in sys.stdin:
+            send(channel, {"seconds": llama.seconds(**json.loads(line))})
+    except (ImportError, RuntimeError, OSError, MemoryError) as error:
+        send(channel, {"error": " ".join(str(error).split()) or type(error).__name__})
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

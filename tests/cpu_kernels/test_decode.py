@@ -1,0 +1,111 @@
+"""C++ decoders: the values of the NumPy codecs, on every instruction set and any number of threads."""
+
+import numpy as np
+import pytest
+
+import cpu_kernels
+from cpu_kernels.decode import DECODED_FORMATS, decode
+from quant.formats import get_format
+from quant.qtensor import QTensor
+
+ISAS = ["scalar", "avx2", "avx512"]
+WEIGHTS_PER_TASK = 1 << 14  # of decode.cpp
+HALF_AT = {
+    "q2_k": (80, 82),
+    "q3_k": (108,),
+    "q4_k": (0, 2),
+    "q5_k": (0, 2),
+    "q6_k": (208,),
+    "q4_1": (0, 2),
+    "q5_1": (0, 2),
+}
+
+
+def random_blocks(name: str, num_blocks: int) -> np.ndarray:
+    """[num_blocks, block_bytes] uint8: every code and every integer scale, float16 of either sign, subnormal and 0."""
+    block_bytes = DECODED_FORMATS[name][1]
+    rng = np.random.default_rng(21)
+    blocks = rng.integers(0, 256, (num_blocks, block_bytes), dtype=np.uint8)
+    for at in HALF_AT.get(name, (0,)):
+        half = rng.standard_normal(num_blocks).astype(np.float16)
+        half[1::7] = rng.standard_normal(len(half[1::7])) * 2.0**-20  # subnormal
+        half[2::31], half[3::31] = 0.0, -0.0
+        blocks[:, at : at + 2] = half[:, None].view(np.uint8)
+    return blocks
+
+
+def assert_same_bits(got: np.ndarray, expected: np.ndarray) -> None:
+    assert got.dtype == expected.dtype == np.float32
+    np.testing.assert_array_equal(got.view(np.uint32), expected.view(np.uint32))
+
+
+@pytest.mark.parametrize("name", DECODED_FORMATS)
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("num_blocks", [1, 17, 131])
+def test_bits_are_those_of_the_codec(decode_as, name, isa, num_blocks):
+    blocks = random_blocks(name, num_blocks)
+    assert_same_bits(decode_as(isa, name, blocks), get_format(name).dequantize_blocks(blocks))
+
+
+@pytest.mark.parametrize("name", DECODED_FORMATS)
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan], ids=str)
+def test_scales_that_are_not_finite_are_seen(decode_as, name, isa, special):
+    blocks = random_blocks(name, 5)
+    at = HALF_AT.get(name, (0,))[0]
+    blocks[2, at : at + 2] = np.array([special], np.float16).view(np.uint8)
+    with np.errstate(invalid="ignore"):  # infinity times a code of 0
+        expected = get_format(name).dequantize_blocks(blocks)
+    assert not np.isfinite(expected[2]).all()
+    np.testing.assert_array_equal(decode_as(isa, name, blocks), expected)
+
+
+@pytest.mark.parametrize("name", DECODED_FORMATS)
+def test_threads_do_not_show(name):
+    num_blocks = 3 * WEIGHTS_PER_TASK // DECODED_FORMATS[name][0] + 5
+    blocks = random_blocks(name, num_blocks)
+    before = cpu_kernels.get_num_threads()
+    try:
+        got = []
+        for threads in (1, 2):
+            cpu_kernels.set_num_threads(threads)
+            got.append(decode(name, blocks))
+    finally:
+        cpu_kernels.set_num_threads(before)
+    assert_same_bits(got[0], got[1])
+    assert_same_bits(got[0][-5:], get_format(name).dequantize_blocks(blocks[-5:]))
+
+
+@pytest.mark.parametrize("name", DECODED_FORMATS)
+def test_dequantize_takes_the_decoder(monkeypatch, name):
+    fmt = get_format(name)
+    blocks = random_blocks(name, 2 * 3 * 512 // fmt.block_size).reshape(2, 3, -1)
+    qtensor = QTensor(name, (2, 3, 512), {"blocks": blocks})
+    expected = fmt.dequantize_ref(qtensor)
+    monkeypatch.setattr(fmt, "dequantize_blocks", None)  # the NumPy codec is not called
+    assert_same_bits(fmt.dequantize(qtensor), expected)
+
+
+@pytest.mark.parametrize("name", DECODED_FORMATS)
+def test_no_blocks(name):
+    block_size, block_bytes = DECODED_FORMATS[name]
+    assert decode(name, np.empty((0, block_bytes), np.uint8)).shape == (0, block_size)
+
+
+BLOCKS = np.zeros((4, 144), np.uint8)
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        pytest.param(lambda: decode("q9_9", BLOCKS), ValueError, "format: got q9_9, expected one of", id="format"),
+        pytest.param(lambda: decode("q8_0", BLOCKS[:, :34]), ValueError, "strides", id="strides"),
+        pytest.param(lambda: decode("q8_0", BLOCKS), ValueError, "expected 34 columns", id="columns"),
+        pytest.param(lambda: decode("q4_k", BLOCKS[0]), ValueError, r"expected uint8 \[B, 144\]", id="1D"),
+        pytest.param(lambda: decode("q4_k", BLOCKS.view(np.int8)), TypeError, "got int8", id="dtype"),
+        pytest.param(lambda: decode("q4_k", BLOCKS, isa="sse9"), RuntimeError, "unknown instruction set", id="isa"),
+    ],
+)
+def test_bad_arguments(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,106 @@
+"""Both sides run the same passes, in turn; what cannot be compared is told in one line."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+from support.memory_source import MemorySource
+
+from qbench.harness.speed import SpeedRun
+from qbench.harness.speed_case import SpeedCase
+from qbench.versus.compare import compare, kv_type_of, measure_both, ratio
+from qbench.versus.llama_cpp import LlamaCppProcess
+from quant.artifacts import write_artifact
+from quant.errors import InputError
+from quant.recipes import get_recipe
+
+
+class RecordingSide:
+    """Stands for a model, its cache and the other's process at once; notes (who, held, step, tokens)."""
+
+    config = SimpleNamespace(max_positions=100)
+
+    def __init__(self, log: list, name: str) -> None:
+        self.log, self.name, self.length = log, name, 0
+
+    def new_cache(self, batch: int, capacity: int) -> "RecordingSide":
+        return self
+
+    def truncate(self, length: int) -> None:
+        self.length = length
+
+    def __call__(self, tokens, cache, last_only: bool) -> None:
+        self.log.append((self.name, self.length, tokens[0].tolist()))
+        self.length += tokens.shape[1]
+
+    def seconds(self, depth: int, tokens: list[int], step: int) -> float:
+        for first in range(0, len(tokens), step):
+            self.log.append((self.name, depth + first, tokens[first : first + step]))
+        return 1.0
+
+
+def test_both_run_the_same_passes_and_take_turns_at_being_first():
+    log = []
+    ours, theirs = RecordingSide(log, "ours"), RecordingSide(log, "theirs")
+    case = SpeedCase(pp=4, tg=2, depth=3, repetitions=2)
+    measured = measure_both(SpeedRun(ours, 11, case), theirs, None)
+    passes = {name: [entry[1:] for entry in log if entry[0] == name] for name in ("ours", "theirs")}
+    measured_passes = 2 * (1 + 2)  # each repetition: one prefill, two decodes
+    assert passes["ours"][-measured_passes:] == passes["theirs"][-measured_passes:]
+    assert passes["ours"][0] == passes["theirs"][0] == (0, log[0][2]) and len(log[0][2]) == 3
+    order = [entry[0] for entry in log[-2 * measured_passes :] if len(entry[2]) == 4]
+    assert order == ["ours", "theirs", "theirs", "ours"]
+    assert all(len(measured[side]["samples"]["tg_tok_s"]) == 2 for side in ("ours", "theirs"))
+
+
+def test_ratio_is_of_times_in_pairs():
+    assert ratio([1.0, 2.0, 4.0], [2.0, 2.0, 2.0]) == {"median": 1.0, "min": 0.5, "max": 2.0, "mad": 0.5}
+    assert ratio([], []) is None
+
+
+@pytest.mark.parametrize("bits, expected", [(32, "f32"), (16, "f16"), (8.25, "q8_0"), (8, "q8_0"), (4.5, "q4_0")])
+def test_keys_and_values_of_as_many_bits(bits, expected):
+    config = SimpleNamespace(num_layers=2, num_kv_heads=3, head_dim=8)
+    cache = SimpleNamespace(bytes_per_token=2 * 2 * 3 * 8 * bits / 8)
+    assert kv_type_of(SimpleNamespace(config=config, new_cache=lambda **_: cache)) == expected
+
+
+@pytest.mark.parametrize("spec", ["ref:llama", "rand:tiny", "model.gguf"])
+def test_only_files_can_be_compared(spec):
+    with pytest.raises(InputError, match=r"needs a GGUF file.*qbench quantize"):
+        compare(spec, [SpeedCase()])
+
+
+@pytest.fixture
+def gguf_file(tmp_path):
+    return write_artifact(MemorySource(), tmp_path / "m.gguf", recipe=get_recipe("q8_0"))
+
+
+def test_without_the_package_it_says_so(gguf_file, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match="llama-cpp-python is not installed"):
+        compare(str(gguf_file), [SpeedCase(pp=4, tg=2)])
+
+
+def test_a_process_that_dies_is_told_with_its_last_words():
+    command = (sys.executable, "-c", "import sys; sys.exit('no memory for tensors')")
+    with pytest.raises(InputError, match="status 1: no memory for tensors"):
+        LlamaCppProcess("m.gguf", 1, 16, "f16", command)
+
+
+def test_against_llama_cpp(gguf_file):
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    cases = [SpeedCase(pp=8, tg=2, depth=depth, repetitions=2) for depth in (0, 5)]
+    rows = compare(str(gguf_file), cases, threads=1)
+    assert [row["depth"] for row in rows] == [0, 5]
+    for row in rows:
+        assert row["ours"]["pp_tok_s"] > 0 and row["theirs"]["tg_tok_s"] > 0 and row["ratio"]["pp"]["median"] > 0
+        assert len(row["roofline"]["bandwidth_bytes_per_s"]) == 2
+
+
+def test_llama_cpp_refuses_what_is_no_model(tmp_path):
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    path = tmp_path / "bad.gguf"
+    path.write_bytes(b"GGUF")
+    with pytest.raises(InputError, match=r"llama\.cpp cannot load"):
+        LlamaCppProcess(str(path), 1, 16, "f16")

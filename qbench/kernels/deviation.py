@@ -37,6 +37,7 @@ def deviation(got: np.ndarray, expected: np.ndarray, bound: np.ndarray | float) 
     got, expected = got.astype(np.float64), expected.astype(np.float64)
     bound = np.broadcast_to(np.asarray(bound, dtype=np.float64), got.shape)
     special = ~np.isfinite(expected) | ~np.isfinite(got)
+    bound = np.where(special, 0.0, bound)
     same = (got == expected) | (np.isnan(got) & np.isnan(expected))
     with np.errstate(invalid="ignore"):
         error = np.where(special, np.where(same, 0.0, np.inf), np.abs(got - expected))

@@ -3,7 +3,9 @@
 from functools import cache
 
 from qbench.kernels.case import Kernel
+from qbench.kernels.decode import decoders
 from qbench.kernels.encode import encoders
+from qbench.kernels.fused import fused_rows
 from qbench.kernels.gptq import gptq
 from qbench.kernels.linear import linears
 
@@ -13,4 +15,4 @@ MEASUREMENTS = frozenset({"read_bandwidth", "int8_peak", "fp32_peak"})
 
 @cache
 def kernels() -> tuple[Kernel, ...]:
-    return (*linears(), *encoders(), *gptq())
+    return (*linears(), *encoders(), *decoders(), *fused_rows(), *gptq())

@@ -101,7 +101,7 @@ std::shared_ptr<Weight> pack_blocks(const BlockFormat& format, const uint8_t* bl
     const int64_t num_blocks = row_size / format.block_size;
     const int64_t row_bytes = num_blocks * format.block_bytes, panel_bytes = row_bytes * panel_rows;
     const int64_t num_panels = (num_rows + panel_rows - 1) / panel_rows;
-    Buffer panels(num_panels * panel_bytes);
+    Buffer panels = Buffer::long_lived(num_panels * panel_bytes);
     thread_pool()->run(num_panels, [&](int64_t i) {
         uint8_t* panel = panels.data() + i * panel_bytes;
         const int64_t first_row = i * panel_rows;

@@ -1,0 +1,51 @@
+"""Small weights share slabs of memory: none sees another, and all of it is free again when they are."""
+
+import subprocess
+import sys
+
+import gguf
+import numpy as np
+from support.close import assert_close
+from support.q8_0 import random_q8_0
+
+import cpu_kernels
+
+NUM_ROWS, ROW_SIZE = 320, 512  # 174 KB
+
+FREED = """
+import os, sys, numpy as np, cpu_kernels
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+blocks = np.ones((2048, 34 * 16), np.uint8)  # 1.1 MB
+cpu_kernels.PackedLinear("q8_0", {"blocks": blocks}, (2048, 512))  # threads and their memory are there
+before = resident()
+packed = [cpu_kernels.PackedLinear("q8_0", {"blocks": blocks}, (2048, 512)) for _ in range(200)]
+held = resident() - before
+assert 200 * blocks.nbytes <= held < 210 * blocks.nbytes, held
+del packed
+assert resident() - before < 10 * blocks.nbytes, resident() - before
+"""
+
+
+def pack(blocks: np.ndarray) -> cpu_kernels.PackedLinear:
+    return cpu_kernels.PackedLinear("q8_0", {"blocks": blocks}, (NUM_ROWS, ROW_SIZE))
+
+
+def test_weights_of_a_slab_do_not_overlap():
+    """More than a slab of 64 MB holds, half of them given up on the way."""
+    blocks = [random_q8_0(NUM_ROWS, ROW_SIZE, seed) for seed in range(8)]
+    kept = []
+    for i in range(480):
+        packed = pack(blocks[i % 8])
+        if i % 2 == i // 8 % 2:
+            kept.append((i % 8, packed))
+    index = np.array([0, NUM_ROWS - 1])
+    for seed, packed in kept:
+        assert_close(packed.rows(index), gguf.dequantize(blocks[seed][index], gguf.GGMLQuantizationType.Q8_0))
+
+
+def test_memory_is_what_the_weights_take_and_given_back():
+    subprocess.run([sys.executable, "-c", FREED], check=True, timeout=60)

@@ -5,6 +5,7 @@ that this machine cannot do is a RuntimeError. `isa=` of a call names one implem
 """
 
 from cpu_kernels._ext import (
+    PackedExperts,
     PackedLinear,
     chosen_isa,
     emulated_features,
@@ -25,6 +26,7 @@ from cpu_kernels.linear import linear_ref
 __all__ = [
     "DECODED_FORMATS",
     "ENCODED_FORMATS",
+    "PackedExperts",
     "PackedLinear",
     "chosen_isa",
     "decode",

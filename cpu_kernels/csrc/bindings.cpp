@@ -12,6 +12,7 @@
 #include "gptq/gptq.h"
 #include "isa.h"
 #include "linear/bindings.h"
+#include "moe/bindings.h"
 #include "roofline/roofline.h"
 #include "thread_pool.h"
 
@@ -80,6 +81,7 @@ NB_MODULE(_ext, m) {
     m.def("get_num_threads", [] { return qk::thread_pool()->num_threads(); }, "Threads of every kernel.");
 
     qk::linear::bind(m);
+    qk::moe::bind(m);
     qk::encode::bind(m);
     qk::decode::bind(m);
     qk::fused::bind(m);

@@ -1,0 +1,81 @@
+// One call of a layer's experts: what is decided before the first thread starts, and the stages that run.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "fused/row_steps.h"
+#include "moe/experts.h"
+#include "moe/routing.h"
+#include "thread_pool.h"
+
+namespace qk::moe {
+
+// Some tokens of one expert, for which its weights are read once.
+struct Piece {
+    const Expert* expert;
+    linear::Choice gate, up, down;
+    int64_t place, num_tokens;  // of Places
+    int64_t first_token;        // where the tokens follow each other; else -1, and they are gathered
+    const std::byte* input;     // [num_tokens] rounded
+    float* hidden;              // [num_tokens, I] silu(gate) * up
+    std::byte* down_input;      // the same, rounded as `down` wants it
+    std::atomic<int64_t> open_tasks{0};  // of gate and up: who ends the last one rounds
+};
+
+// Panels [begin, end) of a piece's gate and up.
+struct GateUpTask {
+    Piece* piece;
+    int64_t begin, end;
+};
+
+// What multiplied, each as the last of its kind that ran.
+struct Ran {
+    Isa gate, up, down;
+};
+
+class Call {
+public:
+    // x, y [M, K], both contiguous; isa and path as in Weight::choose, for the tokens that an expert gets.
+    // Reads the environment for what runs: with the GIL held.
+    Call(const Experts& layer, const float* x, const Choices& choices, float* y, std::optional<std::string_view> isa,
+         linear::Path path);
+
+    // Writes y [M, K].
+    Ran run();
+
+private:
+    void add_pieces(const Expert& expert, int64_t begin, int64_t end, std::optional<std::string_view> isa,
+                    linear::Path path);
+    void add_gate_up_tasks(Piece& piece);
+    void place_buffers();
+    void round_token(int64_t token);
+    void gather(const Piece& piece);
+    void gate_up(const GateUpTask& task);
+    void round_hidden(const Piece& piece);
+    void run_down();
+    const float* down(const Piece& piece, int64_t begin, int64_t end);
+    void add_to_tokens(const Piece& piece, const float* z, int64_t begin, int64_t end);
+
+    const linear::Weight& first_gate() const { return *experts_.front().gate; }
+
+    const std::vector<Expert>& experts_;
+    const Impl<fused::RowSteps>& steps_;
+    const std::shared_ptr<ThreadPool> pool_ = thread_pool();
+    const float* x_;
+    float* y_;
+    int64_t num_tokens_;
+    Places places_;
+    std::deque<Piece> pieces_;
+    std::vector<GateUpTask> gate_up_tasks_;
+    std::byte* tokens_ = nullptr;  // [M] rounded
+    std::atomic<Isa> ran_gate_{}, ran_up_{}, ran_down_{};
+};
+
+}  // namespace qk::moe

@@ -23,6 +23,7 @@ COMMANDS = {
     "sweep": "Quantize, evaluate and bench a suite of recipes",
     "report": "Tables and the page of a sweep's records",
     "generate": "Text from a model",
+    "kernels": "Speed of each kernel beside the roofline and its peers",
     "selftest": "Whether the kernels compute what they should here",
 }
 

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # The code that an artifact's bytes come from.
 QUANTIZING = ("quant", "cpu_kernels", "qbench/calibration", "qbench/runtime", "qbench/sources", "qbench/reference")
 # What a measurement depends on; the command line and the reports only show it.
-MEASURING = (*QUANTIZING, "gpu_kernels", "qbench/harness")
+MEASURING = (*QUANTIZING, "gpu_kernels", "qbench/harness", "qbench/kernels", "qbench/versus")
 CODE_SUFFIXES = (".py", ".cpp", ".h")
 
 

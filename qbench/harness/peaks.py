@@ -9,6 +9,7 @@ from qbench.harness.roofline import Peaks
 
 BF16_SIZE = 1024  # three matrices of 2 MB: larger than the inner caches, 2 * 1024**3 operations or about 5 ms
 BF16_REPETITIONS = 5
+ARITHMETICS = ("fp32", "int8", "bf16")
 
 
 @cache
@@ -18,12 +19,17 @@ def measure_peaks(threads: int) -> Peaks:
 
     return Peaks(
         bytes_per_s=cpu_kernels.measure_read_bandwidth(threads),
-        ops_per_s={
-            "fp32": cpu_kernels.measure_fp32_peak(threads),
-            "int8": cpu_kernels.measure_int8_peak(threads),
-            "bf16": _bf16_matmul(),
-        },
+        ops_per_s={arithmetic: measure_peak(arithmetic, threads) for arithmetic in ARITHMETICS},
     )
+
+
+def measure_peak(arithmetic: str, threads: int) -> float:
+    """Operations per second at most, measured now."""
+    import cpu_kernels
+
+    if arithmetic == "bf16":
+        return _bf16_matmul()
+    return {"fp32": cpu_kernels.measure_fp32_peak, "int8": cpu_kernels.measure_int8_peak}[arithmetic](threads)
 
 
 def _bf16_matmul() -> float:

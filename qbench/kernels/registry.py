@@ -1,13 +1,16 @@
-"""All kernels, and the ops that have no result to check."""
+"""All kernels as they are checked and as they are timed, and the ops that have no result to check."""
 
+from collections.abc import Iterator
 from functools import cache
 
+from qbench.kernels.benchmark import Benchmark
 from qbench.kernels.case import Kernel
 from qbench.kernels.decode import decoders
 from qbench.kernels.encode import encoders
 from qbench.kernels.fused import fused_rows
 from qbench.kernels.gptq import gptq
-from qbench.kernels.linear import linears
+from qbench.kernels.linear import OP_PREFIX, linears, packed_formats
+from qbench.kernels.linear_benchmarks import linear_benchmarks
 
 # They measure the machine: what comes out is a rate, and no oracle knows it.
 MEASUREMENTS = frozenset({"read_bandwidth", "int8_peak", "fp32_peak"})
@@ -16,3 +19,10 @@ MEASUREMENTS = frozenset({"read_bandwidth", "int8_peak", "fp32_peak"})
 @cache
 def kernels() -> tuple[Kernel, ...]:
     return (*linears(), *encoders(), *decoders(), *fused_rows(), *gptq())
+
+
+def benchmarks(only: str, tokens: tuple[int, ...], threads: int) -> Iterator[Benchmark]:
+    """Those of the ops that have `only` in their name; each is made when its turn comes."""
+    for name in packed_formats():
+        if only in OP_PREFIX + name:
+            yield from linear_benchmarks(name, tokens, threads)

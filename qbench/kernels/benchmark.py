@@ -1,0 +1,57 @@
+"""What is timed: a kernel at the shape of a real model, and the others that do the same."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from qbench.kernels.deviation import Deviation
+
+OURS = "qbench"
+
+
+class Absent(Exception):
+    """Why a contender cannot take part: its package is missing, or it has no such kernel."""
+
+
+class Contender(Protocol):
+    how: str  # which code of it runs, as far as it tells
+
+    def run(self) -> None:
+        """Every call of the benchmark, one after the other."""
+        ...
+
+    def output(self) -> np.ndarray:
+        """What the last call of a run gave."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """One kernel on inputs of one shape.
+
+    op           the name of its table of implementations
+    shape        as people read it: "2048x8192" (N x K)
+    tokens       M
+    contenders   name -> what makes it; raises Absent. OURS is among them
+    calls        equal calls in a run: as many different weights as do not fit into the caches
+    moved_bytes  of one call, from memory: the weight as packed, inputs and outputs once
+    operations   of one call; a multiply and an add are two
+    arithmetic   what the operations are counted against: int8, bf16, fp32
+    check        output -> how far from the truth
+    """
+
+    op: str
+    shape: str
+    tokens: int
+    contenders: Mapping[str, Callable[[], Contender]]
+    calls: int
+    moved_bytes: int
+    operations: int
+    arithmetic: str
+    check: Callable[[np.ndarray], Deviation]
+
+    @property
+    def label(self) -> str:
+        return f"{self.op} {self.shape} M={self.tokens}"

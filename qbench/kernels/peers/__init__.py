@@ -1,0 +1,1 @@
+"""Others' linears on the same weights, run by the libraries that carry them."""

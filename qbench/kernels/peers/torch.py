@@ -1,0 +1,89 @@
+"""Linears run by torch, which on CPUs means oneDNN for bf16 and int8, MKL or OpenBLAS for float32."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qbench.kernels.benchmark import Absent
+
+INT4_INNER_TILES = 1  # what the CPU's packing of int4 takes for its second argument, unused
+
+
+class TorchLinears:
+    """y = x @ weight.T in one dtype, each call with its own copy of the weight.
+
+    weight   [N, K] float32
+    x        [M, K] float32, converted before the clock starts; so is not the output
+    """
+
+    def __init__(self, dtype: torch.dtype, weight: np.ndarray, x: np.ndarray, copies: int) -> None:
+        self.how = str(dtype).removeprefix("torch.")
+        self.x = torch.from_numpy(x).to(dtype)
+        self.weights = [torch.from_numpy(weight).to(dtype, copy=True) for _ in range(copies)]
+        self.y = torch.empty(0)
+
+    def run(self) -> None:
+        for weight in self.weights:
+            self.y = F.linear(self.x, weight)
+
+    def output(self) -> np.ndarray:
+        return self.y.float().numpy()
+
+
+class TorchInt8Linears:
+    """W8A8 by torch._int_mm: rounding of x by token and the scales of the result are timed with the product.
+
+    codes    [N, K] int8; scale [N, 1] float32
+    """
+
+    how = "_int_mm"
+
+    def __init__(self, codes: np.ndarray, scale: np.ndarray, x: np.ndarray, copies: int) -> None:
+        self.x = torch.from_numpy(x)
+        self.weights = [torch.from_numpy(codes).clone() for _ in range(copies)]
+        self.scale = torch.from_numpy(scale).reshape(1, -1)  # [1, N]
+        self.y = torch.empty(0)
+
+    def run(self) -> None:
+        for weight in self.weights:
+            x_scale = self.x.abs().amax(dim=1, keepdim=True) / 127  # [M, 1]
+            x_q = torch.round(self.x / x_scale).to(torch.int8)
+            self.y = torch._int_mm(x_q, weight.T).float() * x_scale * self.scale
+
+    def output(self) -> np.ndarray:
+        return self.y.numpy()
+
+
+class TorchInt4Linears:
+    """Four-bit groups by torch's int4 packing: bfloat16 activations, scales and outputs.
+
+    q          [N, K] int8 in -8 to 7; scale, zero_point [N, K // group_size]: weight = scale * (q - zero_point)
+    raises     Absent where this torch has no such kernel
+    """
+
+    how = "int4pack"
+
+    def __init__(
+        self, q: np.ndarray, scale: np.ndarray, zero_point: np.ndarray, group_size: int, x: np.ndarray, copies: int
+    ) -> None:
+        self.x, self.group_size = torch.from_numpy(x).bfloat16(), group_size
+        codes = torch.from_numpy(q).int() + 8
+        try:
+            pack = torch.ops.aten._convert_weight_to_int4pack_for_cpu
+            self.weights = [pack(codes, INT4_INNER_TILES) for _ in range(copies)]
+        except (AttributeError, RuntimeError) as error:
+            raise Absent(f"torch {torch.__version__} packs no int4 for the CPU") from error
+        # The kernel's weight is scale * (code - 8) + zero.
+        scale = scale.astype(np.float32)
+        grid = np.stack((scale, -scale * zero_point), axis=-1)  # [N, K // group_size, 2]
+        self.scales = torch.from_numpy(grid).transpose(0, 1).contiguous().bfloat16()
+        self.y: Tensor = torch.empty(0)
+
+    def run(self) -> None:
+        multiply = torch.ops.aten._weight_int4pack_mm_for_cpu
+        for weight in self.weights:
+            self.y = multiply(self.x, weight, self.group_size, self.scales)  # scales [K // group_size, N, 2]
+
+    def output(self) -> np.ndarray:
+        return self.y.float().numpy()

@@ -1,0 +1,58 @@
+"""Every kernel at the shapes of real models, as rows: `qbench kernels`."""
+
+import os
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+import cpu_kernels
+from qbench.harness.machine import machine
+from qbench.harness.peaks import measure_peak
+from qbench.harness.quality import Progress
+from qbench.harness.subject import running_isa
+from qbench.kernels.measure import Ceilings, measure, summarize
+from qbench.kernels.registry import benchmarks
+from quant.errors import InputError
+
+
+def run_kernels(
+    only: str, tokens: tuple[int, ...], threads: int, progress: Progress | None = None
+) -> Iterator[dict[str, Any]]:
+    """A row a kernel, shape and number of tokens; those of a shape come together.
+
+    Bandwidth and peak are measured before and after each shape, and the larger counts, so that a slow spell of the
+    machine flatters no kernel.
+
+    raises   InputError where no kernel has `only` in its name
+    """
+    found_any = False
+    # A benchmark holds its weights, so it is measured before the next is made.
+    for (op, shape, arithmetic), group in groupby(
+        benchmarks(only, tokens, threads), key=lambda one: (one.op, one.shape, one.arithmetic)
+    ):
+        found_any = True
+        if progress:
+            progress(0, 0, f"{op} {shape}")
+        before = ceilings(arithmetic, threads)
+        measured = [(benchmark, measure(benchmark)) for benchmark in group]
+        after = ceilings(arithmetic, threads)
+        most = Ceilings(
+            max(before.bytes_per_s, after.bytes_per_s),
+            {arithmetic: max(before.ops_per_s[arithmetic], after.ops_per_s[arithmetic])},
+        )
+        about = {
+            "threads": threads,
+            "isa": running_isa(),
+            "machine": machine()["id"],
+            "bandwidth_bytes_per_s": [before.bytes_per_s, after.bytes_per_s],
+            "peak_ops_per_s": [before.ops_per_s[arithmetic], after.ops_per_s[arithmetic]],
+            "load_average": list(os.getloadavg()),
+        }
+        for benchmark, found in measured:
+            yield summarize(benchmark, found, most) | about
+    if not found_any:
+        raise InputError(f"no kernel that is timed has {only!r} in its name; `qbench selftest` lists the ops")
+
+
+def ceilings(arithmetic: str, threads: int) -> Ceilings:
+    return Ceilings(cpu_kernels.measure_read_bandwidth(threads), {arithmetic: measure_peak(arithmetic, threads)})

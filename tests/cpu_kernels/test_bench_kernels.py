@@ -1,0 +1,43 @@
+"""The cases of `qbench kernels` one by one: `pytest --benchmark-only tests/cpu_kernels -k bench_kernels`.
+
+One round is one run of a case, a number of equal calls on different weights. A contender is checked before it is timed.
+extra_info holds what one call comes to; the command itself lets contenders take turns, and is what ratios come from.
+"""
+
+import pytest
+
+import cpu_kernels
+from qbench.kernels.benchmark import OURS, Absent
+from qbench.kernels.registry import benchmarks
+
+CASES = ("q4_0", "q4_k", "q6_k", "q8_0")
+SHAPE, TOKENS = "8192x2048", (1, 4, 16, 64, 512)
+
+
+@pytest.fixture(scope="module", params=CASES)
+def of_format(request):
+    threads = cpu_kernels.get_num_threads()
+    found = benchmarks(f"linear_{request.param}", TOKENS, threads)
+    return {one.tokens: one for one in found if one.shape == SHAPE and one.op == f"linear_{request.param}"}
+
+
+@pytest.mark.parametrize("name", [OURS, "llama.cpp", "torch-bfloat16"])
+@pytest.mark.parametrize("tokens", TOKENS, ids="M={}".format)
+def test_linear(benchmark, of_format, tokens, name):
+    case = of_format[tokens]
+    try:
+        contender = case.contenders[name]()
+    except Absent as absent:
+        pytest.skip(str(absent))
+    contender.run()
+    assert case.check(contender.output()).is_right
+    benchmark.group = case.label
+    benchmark.pedantic(contender.run, rounds=10 if tokens < 64 else 3)
+    seconds = benchmark.stats.stats.median / case.calls
+    benchmark.extra_info |= {
+        "call_ms": 1e3 * seconds,
+        "gb_s": case.moved_bytes / seconds / 1e9,
+        "tera_ops": case.operations / seconds / 1e12,
+        "threads": cpu_kernels.get_num_threads(),
+        "how": contender.how,
+    }

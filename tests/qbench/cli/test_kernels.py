@@ -1,0 +1,37 @@
+import json
+
+import pytest
+
+from qbench.kernels import linear_benchmarks, measure
+from qbench.kernels.benchmark import OURS
+from qbench.kernels.linear import packed_formats
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """One shape, no waiting: what is printed, not what it says."""
+    monkeypatch.setattr(linear_benchmarks, "SHAPES", ((64, 256),))
+    monkeypatch.setattr(linear_benchmarks, "COLD_BYTES", 1)
+    monkeypatch.setattr(measure, "ROUNDS", 1)
+    monkeypatch.setattr(measure, "TURN_S", 0.0)
+
+
+def test_rows(qbench, small, tmp_path):
+    name = packed_formats()[0]
+    argv = ("kernels", "--only", name, "--m", "1,4", "--threads", "1")
+    outcome = qbench(*argv, "--json", "--keep", tmp_path / "kept.jsonl")
+    rows = [json.loads(line) for line in outcome.out.splitlines()]
+    assert outcome.status == 0 and [row["tokens"] for row in rows] == [1, 4]
+    for row in rows:
+        ours = row["contenders"][OURS]
+        assert ours["ms"] > 0 and 0 < ours["share"] and len(row["bandwidth_bytes_per_s"]) == 2
+        assert row["threads"] == 1 and row["machine"]
+    kept = [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
+    assert [record["case"]["tokens"] for record in kept] == [1, 4]
+    assert all("samples_ms" in record["metrics"]["contenders"][OURS] for record in kept)
+    assert f"linear_{name}" in qbench(*argv).out
+
+
+def test_bad_input(qbench):
+    qbench("kernels", "--only", "gemm").fails_with("no kernel that is timed has 'gemm' in its name")
+    qbench("kernels", "--m", "0").fails_with("0 is not in the range x>=1")

@@ -1,0 +1,109 @@
+"""Contenders take turns, nothing wrong is timed, and shares are of what was measured."""
+
+import numpy as np
+import pytest
+from support.close import assert_close
+
+from qbench.kernels import measure as module
+from qbench.kernels.benchmark import OURS, Absent, Benchmark
+from qbench.kernels.deviation import deviation
+from qbench.kernels.measure import Ceilings, measure, summarize, take_turns
+
+EXPECTED = np.ones((2, 3))
+
+
+class Sleeper:
+    """Gives `value` everywhere after so long."""
+
+    how = "sleeps"
+
+    def __init__(self, log: list, name: str, value: float = 1.0) -> None:
+        self.log, self.name, self.value = log, name, value
+
+    def run(self) -> None:
+        self.log.append(self.name)
+
+    def output(self) -> np.ndarray:
+        return self.value * EXPECTED
+
+
+def missing():
+    raise Absent("it is not installed")
+
+
+def benchmark_of(contenders) -> Benchmark:
+    return Benchmark(
+        op="linear_q0",
+        shape="3x2",
+        tokens=2,
+        contenders=contenders,
+        calls=4,
+        moved_bytes=600,
+        operations=1000,
+        arithmetic="int8",
+        check=lambda y: deviation(y, EXPECTED, 0.25),
+    )
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(module, "SETTLE_S", 0.0)
+    monkeypatch.setattr(module, "TURN_S", 0.0)
+
+
+def test_contenders_take_turns_there_and_back(quick):
+    log = []
+    seconds = take_turns({"a": lambda: log.append("a"), "b": lambda: log.append("b")}, rounds=3)
+    assert "".join(log) == "abbaab"
+    assert [len(turns) for turns in seconds.values()] == [3, 3]
+
+
+def test_a_turn_is_filled_with_calls_after_one_that_wakes_the_threads(quick, monkeypatch):
+    monkeypatch.setattr(module, "TURN_S", 1.0)
+    monkeypatch.setattr(module, "seconds_of", lambda run: run() or 0.3)
+    log = []
+    assert take_turns({"a": lambda: log.append("a")}, rounds=1) == {"a": [[0.3] * 4]}
+    assert len(log) == 5
+
+
+def test_what_is_absent_or_wrong_has_no_time(quick):
+    log = []
+    found = measure(
+        benchmark_of(
+            {
+                OURS: lambda: Sleeper(log, OURS),
+                "wrong": lambda: Sleeper(log, "wrong", 1.5),
+                "nan": lambda: Sleeper(log, "nan", np.nan),
+                "absent": missing,
+            }
+        )
+    )
+    assert found["absent"] == {"absent": "it is not installed"}
+    assert found["wrong"] == {"wrong": "error 0.5, expected at most 0.25"}
+    assert "seconds" not in found["nan"] and "seconds" in found[OURS]
+    assert log.count("wrong") == 1  # the run that was checked
+
+
+def test_figures_are_of_one_call():
+    found = {
+        OURS: {"how": "avx", "seconds": [[2e-6, 2e-6], [2e-6]]},
+        "peer": {"how": "x", "seconds": [[4e-6], [6e-6]]},
+        "absent": {"absent": "no"},
+    }
+    ceilings = Ceilings(bytes_per_s=600e6, ops_per_s={"int8": 4000e6})  # 1 us for the bytes, 0.25 us for the operations
+    row = summarize(benchmark_of({}), found, ceilings)
+    ours, peer = row["contenders"][OURS], row["contenders"]["peer"]
+    assert row["bound_by"] == "bytes" and row["contenders"]["absent"] == {"absent": "no"}
+    assert_close(
+        [row["least_ms"], ours["ms"], ours["gb_s"], ours["tera_ops"], ours["share"]],
+        [1e-3, 2e-3, 0.3, 5e-4, 0.5],
+        rtol=2.0**-50,
+    )
+    assert ours["samples_ms"] == [[2e-3, 2e-3], [2e-3]] and "ratio" not in ours
+    assert_close([peer["ratio"]["median"], peer["ratio"]["min"]], [2.5, 2.0], rtol=2.0**-50)
+
+
+def test_bound_by_operations():
+    row = summarize(benchmark_of({}), {OURS: {"absent": "no"}}, Ceilings(600e6, {"int8": 500e6}))
+    assert row["bound_by"] == "operations"
+    assert_close(row["least_ms"], 2e-3, rtol=2.0**-50)

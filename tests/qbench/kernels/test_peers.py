@@ -1,0 +1,79 @@
+"""Others' linears, each against the float64 product; and ours, as they are timed."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import cpu_kernels
+from qbench.kernels import linear_benchmarks as module
+from qbench.kernels.benchmark import OURS, Absent
+from qbench.kernels.linear import packed_formats
+from qbench.kernels.linear_benchmarks import Weight, contenders, linear_benchmarks
+from qbench.kernels.peers import ggml
+
+NUM_ROWS, ROW_SIZE = 160, 256
+OF_FORMAT = {
+    "q4_0": {OURS, "llama.cpp", "torch-bfloat16"},
+    "q6_k": {OURS, "llama.cpp", "torch-bfloat16"},
+    "f32": {OURS, "llama.cpp", "torch-float32"},
+    "f16": {OURS, "llama.cpp", "torch-bfloat16"},
+    "w8a8": {OURS, "torch-int8", "torch-bfloat16"},
+    "w4g128-asym": {OURS, "torch-int4", "torch-bfloat16"},
+    "w4g128": {OURS, "torch-int4", "torch-bfloat16"},
+}
+CASES = [(name, who) for name, peers in OF_FORMAT.items() for who in sorted(peers - {OURS})]
+
+
+@pytest.mark.parametrize("name", OF_FORMAT)
+def test_who_takes_part(name):
+    assert set(contenders(Weight(name, NUM_ROWS, ROW_SIZE), 3, 1, 1)) == OF_FORMAT[name]
+
+
+@pytest.mark.parametrize("num_tokens", [1, 5])
+@pytest.mark.parametrize("name, who", CASES, ids="-".join)
+def test_peer_gives_the_product(name, who, num_tokens):
+    if who == "llama.cpp":
+        pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    weight = Weight(name, NUM_ROWS, ROW_SIZE)
+    contender = contenders(weight, num_tokens, 2, 1)[who]()
+    contender.run()
+    y = contender.output()
+    assert y.shape == (num_tokens, NUM_ROWS) and weight.check(num_tokens, y).is_right
+    other = Weight(name, NUM_ROWS, ROW_SIZE)
+    other.x = -weight.x
+    assert not other.check(num_tokens, y).is_right
+    assert np.array_equal(y[:, : NUM_ROWS - 128], y[:, 128:])  # rows repeat
+
+
+@pytest.mark.parametrize("name", packed_formats())
+def test_ours_is_timed_on_right_products(monkeypatch, name):
+    monkeypatch.setattr(module, "SHAPES", ((NUM_ROWS, ROW_SIZE),))
+    monkeypatch.setattr(module, "COLD_BYTES", 100_000)
+    (one, many) = linear_benchmarks(name, (1, 64), 1)
+    for benchmark in (one, many):
+        ours = benchmark.contenders[OURS]()
+        ours.run()
+        assert benchmark.check(ours.output()).is_right
+        assert ours.how.split()[0] == cpu_kernels.chosen_isa(f"linear_{name}")
+    packed_bytes = cpu_kernels.packed_linear_bytes(name, (NUM_ROWS, ROW_SIZE))
+    assert one.calls * packed_bytes >= 100_000 > (one.calls - 1) * packed_bytes
+    assert one.moved_bytes == packed_bytes + 4 * (NUM_ROWS + ROW_SIZE)
+    assert many.operations == 2 * 64 * NUM_ROWS * ROW_SIZE
+
+
+def test_rows_that_a_format_cannot_hold_are_left_out(monkeypatch):
+    monkeypatch.setattr(module, "SHAPES", ((16, 96),))
+    assert list(linear_benchmarks("q4_k", (1,), 1)) == [] and len(list(linear_benchmarks("q4_0", (1,), 1))) == 1
+
+
+@pytest.mark.parametrize("found, reason", [(None, "not installed"), ("/nowhere/x.py", "not the one that is known")])
+def test_without_ggml_it_is_absent(monkeypatch, found, reason):
+    spec = found and SimpleNamespace(origin=found)
+    monkeypatch.setattr(ggml.importlib.util, "find_spec", lambda name: spec)
+    ggml._libraries.cache_clear()
+    try:
+        with pytest.raises(Absent, match=reason):
+            ggml.GgmlLinears(8, np.zeros((1, 34), np.uint8), np.zeros((1, 32), np.float32), 1, 1)
+    finally:
+        ggml._libraries.cache_clear()

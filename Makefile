@@ -8,7 +8,7 @@ INTEROP := .venv-interop
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 NATIVE := CMakeLists.txt $(shell find cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
-.PHONY: demo test test-interop setup bench clean
+.PHONY: demo test test-interop asan setup bench clean
 
 demo: setup
 	$(VENV)/bin/qbench sweep suites/quickstart.yaml
@@ -55,6 +55,20 @@ $(INTEROP)/.installed: $(VENV)/.tested-with pyproject.toml
 	$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
 	$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check -c $(INTEROP)/torch.txt --group interop
 	$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --group interop-no-deps
+	touch $@
+
+# The kernel tests with AddressSanitizer and UndefinedBehaviorSanitizer in the extension. -S, and the packages by path:
+# an editable install would put the ordinary extension first.
+asan: $(VENV)/.tested-with build/asan/.installed
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	    ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=build/asan:$$(cat build/asan/.packages) \
+	    $(VENV)/bin/python -S -P -m pytest tests/cpu_kernels tests/amx
+
+build/asan/.installed: $(VENV)/.created pyproject.toml $(NATIVE) $(shell find qbench quant cpu_kernels gpu_kernels -name '*.py')
+	rm -rf build/asan
+	$(PIP) --no-deps --target build/asan --config-settings=cmake.define.QBENCH_SANITIZE=ON \
+	    --config-settings=build-dir=build/asan-objects .
+	$(VENV)/bin/python -c 'import site; print(":".join(site.getsitepackages()))' > build/asan/.packages
 	touch $@
 
 bench: setup $(VENV)/.tested-with $(VENV)/.oracle

@@ -70,7 +70,7 @@ Outcome Tiles::configure(const void* memory) {
         if (config.rows[tile] > max_rows) return protection("more than 16 rows");
         if ((config.columns[tile] == 0) != (config.rows[tile] == 0)) return protection("rows without columns");
     }
-    *this = Tiles();
+    reset();
     configured_ = true;
     start_row_ = config.start_row;
     std::copy_n(config.columns, num_tiles, columns_);
@@ -90,8 +90,17 @@ Outcome Tiles::store_config(void* memory) const {
     return {};
 }
 
+// Field by field: a signal handler's stack may be too small for 8 KiB of tiles.
+void Tiles::reset() {
+    configured_ = false;
+    start_row_ = 0;
+    std::memset(columns_, 0, sizeof columns_);
+    std::memset(rows_, 0, sizeof rows_);
+    std::memset(data_, 0, sizeof data_);
+}
+
 Outcome Tiles::release() {
-    *this = Tiles();
+    reset();
     return {};
 }
 

@@ -37,6 +37,7 @@ public:
     Outcome multiply(Op op, unsigned destination, unsigned a, unsigned b);
 
 private:
+    void reset();
     Outcome check_configured(unsigned tile) const;
     Outcome check_memory_access(unsigned tile) const;
     Outcome check_product(unsigned destination, unsigned a, unsigned b) const;

@@ -1,0 +1,79 @@
+"""The instructions of the built extension: what a kernel is for is in it, and no other function needs what it needs."""
+
+import platform
+import re
+import shutil
+import subprocess
+from collections import Counter, defaultdict
+
+import pytest
+
+from cpu_kernels import _ext
+
+ISAS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")
+NAMESPACE = re.compile(rf"\bqk::(?:\w+::)*?({'|'.join(ISAS)})::")
+TILE = r"tdp\w+|tile\w+|ldtilecfg|sttilecfg"
+
+# What the functions of an instruction set must do without, as mnemonics or operands. Scalar functions, and those that
+# are in none of these namespaces, run on every x86-64: nothing with a VEX or EVEX prefix.
+FORBIDDEN = {
+    "scalar": rf"v\w+|{TILE}",
+    "avx2": rf"%zmm\d+|%k[1-7]|vpdp\w+|vdpbf16ps|{TILE}",
+    "avx512": rf"vpdp\w+|vdpbf16ps|{TILE}",
+    "avx512_vnni": rf"vdpbf16ps|{TILE}",
+    "avx512_bf16": TILE,
+    "amx": r"\b$",  # nothing
+}
+
+# function -> the instruction that it is there for
+EXPECTED = [
+    pytest.param("roofline::avx512_vnni::int8_chains", "vpdpbusd", id="peak-vnni"),
+    pytest.param("roofline::amx::int8_chains", "tdpbsud", id="peak-amx"),
+]
+
+
+@pytest.fixture(scope="module")
+def functions() -> dict[str, Counter]:
+    """Demangled name -> how often each mnemonic and each wide register occurs in it."""
+    if platform.machine() != "x86_64" or not shutil.which("objdump"):
+        pytest.skip("needs objdump, and x86-64")
+    command = ["objdump", "--disassemble", "--demangle", "--no-show-raw-insn", _ext.__file__]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found, name = defaultdict(Counter), ""
+    for line in listing.splitlines():
+        if header := re.fullmatch(r"[0-9a-f]+ <(.*)>:", line):
+            name = header[1]
+        elif name.startswith("qk::") or " qk::" in name:
+            words = re.findall(r"%?[a-z]\w*", re.sub("[<#].*", "", line.partition(":")[2]))  # no names of addresses
+            found[name].update(word for word in words if not word.startswith("%") or re.match(r"%([xyzt]mm|k)\d", word))
+    assert found, "the extension has no symbols"
+    return found
+
+
+def isa_of(name: str) -> str:
+    match = NAMESPACE.search(name)
+    return match[1] if match else "scalar"
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_function_needs_no_more_than_its_instruction_set(functions, isa):
+    forbidden = re.compile(FORBIDDEN[isa])
+    mine = {name: counts for name, counts in functions.items() if isa_of(name) == isa}
+    for name, counts in mine.items():
+        assert not [word for word in counts if forbidden.fullmatch(word)], name
+
+
+@pytest.mark.parametrize("function, mnemonic", EXPECTED)
+def test_a_kernel_has_the_instruction_that_it_is_for(functions, function, mnemonic):
+    counts = [counts[mnemonic] for name, counts in functions.items() if function in name]
+    assert counts, f"no function {function}"
+    assert sum(counts) > 0
+
+
+def test_the_check_sees_what_is_forbidden(functions):
+    wide = next(counts for name, counts in functions.items() if "roofline::avx512_vnni::int8_chains" in name)
+    for isa in ("scalar", "avx2", "avx512"):
+        assert any(re.fullmatch(FORBIDDEN[isa], word) for word in wide)
+    tiles = next(counts for name, counts in functions.items() if "roofline::amx::int8_chains" in name)
+    for isa in ISAS[:-1]:
+        assert any(re.fullmatch(FORBIDDEN[isa], word) for word in tiles)

@@ -27,6 +27,8 @@ def matmul(request):
     ran = request.config.stash.setdefault(_ran, defaultdict(set))
 
     def run(packed: cpu_kernels.PackedLinear, x: np.ndarray, isa: str, **kwargs) -> np.ndarray:
+        if isa == "amx" and kwargs.get("path") == "direct":
+            isa = "avx512_vnni"  # what few tokens take on a machine with AMX
         y = packed.matmul(x, isa=isa, **kwargs)
         assert packed.last_isa == isa
         ran[f"linear_{packed.format}"].add(isa)

@@ -29,6 +29,8 @@ FORBIDDEN = {
 EXPECTED = [
     pytest.param("roofline::avx512_vnni::int8_chains", "vpdpbusd", id="peak-vnni"),
     pytest.param("roofline::amx::int8_chains", "tdpbsud", id="peak-amx"),
+    pytest.param("linear::avx512_vnni::", "vpdpbusd", id="linear-vnni"),
+    pytest.param("linear::amx::", "tdpbsud", id="linear-amx"),
 ]
 
 

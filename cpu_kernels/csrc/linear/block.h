@@ -73,7 +73,8 @@ struct PanelShape {
 };
 
 struct BlockKernels {
-    // y [num_tokens, 16] = x @ panel^T; x at the first token's first block. num_tokens in 1..direct_tokens
+    // y [num_tokens, 16] = x @ panel^T; x at the first token's first block. num_tokens in 1..direct_tokens.
+    // Null where an instruction set has nothing for few tokens.
     Isa (*direct)(const uint8_t* panel, const PanelShape& shape, const std::byte* x, size_t token_bytes,
                   int num_tokens, float* y);
     // The steps [first, first + out.num_steps) of a panel; `first` begins a block.
@@ -119,6 +120,7 @@ QK_DECLARE_ISA(scalar)
 QK_DECLARE_ISA(avx2)
 QK_DECLARE_ISA(avx512)
 QK_DECLARE_ISA(avx512_vnni)
+namespace amx { QK_SUMS(QK_DECLARE_TILE) }
 #undef QK_DECLARE_FORMAT
 #undef QK_DECLARE_TILE
 #undef QK_DECLARE_ISA

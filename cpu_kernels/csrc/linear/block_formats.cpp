@@ -5,7 +5,8 @@ namespace qk::linear {
 #define QK_KERNELS(isa, name, sums) {isa::direct_##name, isa::unpack_##name, isa::tile_##sums}
 #if QK_X86_KERNELS
 #define QK_X86_ROWS(name, sums)                                                                                 \
-    {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni), QK_KERNELS(avx512_vnni, name, sums)}, \
+    {Isa::amx, bit(Isa::amx) | bit(Isa::avx512_vnni), {nullptr, avx512_vnni::unpack_##name, amx::tile_##sums}}, \
+    {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni), QK_KERNELS(avx512_vnni, name, sums)},          \
     {Isa::avx512, bit(Isa::avx512), QK_KERNELS(avx512, name, sums)},                                            \
     {Isa::avx2, bit(Isa::avx2), QK_KERNELS(avx2, name, sums)},
 #else

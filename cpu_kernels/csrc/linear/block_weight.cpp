@@ -55,10 +55,17 @@ BlockWeight::BlockWeight(const BlockFormat& format, std::string name, int64_t nu
       input_(std::move(input)) {}
 
 Choice BlockWeight::choose(int64_t num_tokens, std::optional<std::string_view> isa, Path path) const {
-    const Isa chosen = qk::choose(format_.op, format_.table, isa).isa;
+    const auto* impl = &qk::choose(format_.op, format_.table, isa);
     if (path == Path::automatic) path = forced_path();
-    if (path == Path::automatic) path = num_tokens <= most_direct_tokens(format_, chosen) ? Path::direct : Path::tile;
-    return {chosen, path};
+    if (path == Path::automatic && isa && !impl->kernels.direct) path = Path::tile;
+    if (path == Path::automatic)
+        path = num_tokens <= most_direct_tokens(format_, impl->isa) ? Path::direct : Path::tile;
+    if (path == Path::direct && !impl->kernels.direct) {
+        const Isa asked = impl->isa;
+        while (!impl->kernels.direct) impl++;  // the next best one; scalar, the last, has everything
+        if (isa) throw_no_such_impl(std::string(format_.op) + " on the direct path", asked, name_of(impl->isa));
+    }
+    return {impl->isa, path};
 }
 
 Isa BlockWeight::multiply(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,

@@ -1,0 +1,53 @@
+"""The tests of the kernels once more, in a process that has AMX: their true machine code, executed by the emulator."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import amx
+
+import cpu_kernels
+
+# Each has tests whose id names the instruction set.
+KERNEL_TESTS = ("tests/cpu_kernels/test_linear.py", "tests/cpu_kernels/test_linear_formats.py")
+AMX_OPS = sorted(row["op"] for row in cpu_kernels.op_table() if row["impl"] == "amx")
+
+
+def run_kernel_tests(emulator: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    # faulthandler would take the signal that the emulator lives by.
+    plugins = ("-p", "no:faulthandler", "-p", "no:cacheprovider")
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, *KERNEL_TESTS, *arguments]
+    return amx.run_emulated(emulator, command)
+
+
+def num_passed(output: str) -> int:
+    match = re.search(r"(\d+) passed", output)
+    return int(match[1]) if match else 0
+
+
+@pytest.mark.skipif("amx" in cpu_kernels.features(), reason="this machine has AMX: these tests have just run on it")
+def test_every_amx_kernel_passes_its_tests(emulator):
+    done = run_kernel_tests(emulator, "-k", "[amx or -amx-")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert num_passed(done.stdout) > 20 * len(AMX_OPS)
+    exercised = dict(re.findall(r"^(\w+): (?!NOT)(.*)$", done.stdout, re.MULTILINE))
+    for op in AMX_OPS:
+        if op.startswith("linear_"):
+            assert "amx" in exercised[op].split(", ")
+
+
+def test_a_kernel_with_another_instruction_is_seen(tmp_path):
+    """An emulator that takes signed activations for unsigned ones: as if the kernels said tdpbuud for tdpbsud."""
+    right, wrong = "multiply_int8<int8_t, uint8_t>", "multiply_int8<uint8_t, uint8_t>"
+    sources = []
+    for source in amx.SOURCES:
+        sources.append(tmp_path / source.name)
+        sources[-1].write_text(source.read_text().replace(right, wrong))
+    assert sum(right in source.read_text() for source in amx.SOURCES) == 1
+    flags = ("-shared", "-fPIC", f"-I{amx.SOURCES[0].parent}")
+    broken = amx.build(tmp_path / "libamx.so", sources, *flags)
+    done = run_kernel_tests(broken, "-k", "test_integers_are_exact_at_their_extremes and amx")
+    assert done.returncode == 1
+    assert "1 failed" in done.stdout

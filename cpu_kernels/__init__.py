@@ -21,6 +21,7 @@ from cpu_kernels._ext import (
 )
 from cpu_kernels.decode import DECODED_FORMATS, decode
 from cpu_kernels.encode import ENCODED_FORMATS, encode
+from cpu_kernels.fused import rms_norm, rms_norm_ref, silu_mul, silu_mul_ref
 from cpu_kernels.linear import linear_ref
 
 __all__ = [
@@ -41,5 +42,9 @@ __all__ = [
     "measure_read_bandwidth",
     "op_table",
     "packed_linear_bytes",
+    "rms_norm",
+    "rms_norm_ref",
     "set_num_threads",
+    "silu_mul",
+    "silu_mul_ref",
 ]

@@ -28,7 +28,7 @@ def rms_norm(
 ) -> np.ndarray:
     """rms_norm_ref.
 
-    x        [M, K] float32, contiguous
+    x        [M, K] float32, each row contiguous
     weight   [K] float32
     isa      implementation by name; None: the best, at most QBENCH_ISA
     out      [M, K] float32, contiguous, written and returned, may be x; None: a new array
@@ -38,7 +38,11 @@ def rms_norm(
 
 
 def silu_mul(gate: np.ndarray, up: np.ndarray, *, isa: str | None = None, out: np.ndarray | None = None) -> np.ndarray:
-    """silu_mul_ref. gate, up [M, K] float32, contiguous; isa, out, raises as for rms_norm; out may be gate or up."""
+    """silu_mul_ref.
+
+    gate, up            [M, K] float32, each row contiguous
+    isa, out, raises    as for rms_norm; out may be gate or up
+    """
     return silu_mul_rows(gate, up, isa, out)[0]
 
 

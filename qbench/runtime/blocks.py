@@ -5,11 +5,12 @@ from collections.abc import Callable
 from torch import Tensor
 
 from qbench.runtime.fused import FusedLinears
+from qbench.runtime.gate import kernel_silu_mul, silu_mul
 from qbench.runtime.latent import LATENT_EPS, LatentAttention
-from qbench.runtime.linear import as_tensor
+from qbench.runtime.linear import as_tensor, has_cpu_kernels
 from qbench.runtime.model import Attention, Block, FeedForward
 from qbench.runtime.moe import ExpertFeedForward
-from qbench.runtime.norm import RMSNorm
+from qbench.runtime.norm import KernelRMSNorm, RMSNorm
 from quant.formats import dequantize
 from quant.models import ModelConfig, row_names, split_name
 from quant.qtensor import QTensor
@@ -25,6 +26,7 @@ class BlockBuilder:
         self.config = config
         self.read = read
         self.impl = impl
+        self.has_kernels = impl != "reference" and has_cpu_kernels()
         self.impls: dict[str, str] = {}
         self.weight_bytes = 0
         self._rows = row_names(config)
@@ -57,7 +59,8 @@ class BlockBuilder:
 
     def feed_forward(self, prefix: str) -> FeedForward:
         gate_up = self.linears(f"{prefix}.gate_proj", f"{prefix}.up_proj")
-        return FeedForward(gate_up, self.linears(f"{prefix}.down_proj"))
+        silu = kernel_silu_mul if self.has_kernels else silu_mul
+        return FeedForward(gate_up, self.linears(f"{prefix}.down_proj"), silu)
 
     def experts(self, prefix: str) -> ExpertFeedForward:
         moe = self.config.moe
@@ -83,7 +86,8 @@ class BlockBuilder:
         """eps: None takes the config's"""
         weight = self.vector(f"{name}.weight")
         self.weight_bytes += weight.nbytes
-        return RMSNorm(weight, self.config.rms_norm_eps if eps is None else eps)
+        norm = KernelRMSNorm if self.has_kernels else RMSNorm
+        return norm(weight, self.config.rms_norm_eps if eps is None else eps)
 
     def vector(self, name: str) -> Tensor:
         return as_tensor(dequantize(self.read(name)))

@@ -6,6 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from qbench.runtime.linear import Linear, choose_linear
+from qbench.runtime.norm import RMSNorm
 from quant.qtensor import QTensor
 
 
@@ -13,6 +14,7 @@ class FusedLinears:
     """Linears that read the same input, stacked into one product per format: fewer calls, longer reads.
 
     call     x [..., K] float32 -> one y [..., N] float32 for each weight, in the order given
+             norm: of x, before it is read; residual [..., N]: added to the only y
     """
 
     def __init__(self, qtensors: Sequence[QTensor], biases: Sequence[Tensor | None], impl: str = "auto") -> None:
@@ -33,7 +35,14 @@ class FusedLinears:
         """What runs for each weight, in order."""
         return [linear.name for linear, row_counts in self.groups for _ in row_counts]
 
-    def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
+    def __call__(self, x: Tensor, norm: RMSNorm | None = None, residual: Tensor | None = None) -> tuple[Tensor, ...]:
+        outputs = self._products(x if norm is None else norm(x))
+        if residual is None:
+            return outputs
+        (y,) = outputs
+        return (y.add_(residual),)
+
+    def _products(self, x: Tensor) -> tuple[Tensor, ...]:
         outputs = [y for linear, row_counts in self.groups for y in linear(x).split_with_sizes(row_counts, -1)]
         if not self.has_bias:
             return tuple(outputs)

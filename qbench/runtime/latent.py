@@ -43,14 +43,16 @@ class LatentAttention:
         self.q_norm, self.q_up = q_norm, q_up
         self.kv_norm, self.kv_up = kv_norm, kv_up
 
-    def __call__(self, x: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache) -> Tensor:
-        q, latent = self.down(x)
+    def __call__(
+        self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache
+    ) -> Tensor:
+        q, latent = self.down(x, norm)
         if self.q_up is not None:
-            (q,) = self.q_up(self.q_norm(q))
+            (q,) = self.q_up(q, self.q_norm)
         k, v = self._keys_values(latent, rope)
         out = cache.attend(self.layer, self._queries(q, rope), k, v, positions)  # [B, H, T, D]
         del k, v  # free before the last product
-        (y,) = self.output(out[..., : self.sizes.v_head_dim].transpose(1, 2).flatten(2))
+        (y,) = self.output(out[..., : self.sizes.v_head_dim].transpose(1, 2).flatten(2), residual=x)
         return y
 
     def _queries(self, q: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
@@ -63,7 +65,7 @@ class LatentAttention:
         """[B, T, latent_size] -> k, v [B, H, T, D]"""
         sizes = self.sizes
         latent, turned = latent.split((sizes.kv_lora_rank, sizes.qk_rope_head_dim), -1)
-        (up,) = self.kv_up(self.kv_norm(latent))
+        (up,) = self.kv_up(latent, self.kv_norm)
         kept, v = self._heads(up).split((sizes.qk_nope_head_dim, sizes.v_head_dim), -1)  # [B, H, T, ...]
         turned = rotate(halves(turned)[:, None], *rope)  # [B, 1, T, R]: one key for all heads
         k = torch.cat((kept, turned.expand(-1, self.num_heads, -1, -1)), -1)

@@ -67,6 +67,7 @@ def kv_bytes_per_token(config: ModelConfig, kept_as: KVScheme | int = FLOAT_BYTE
 def workspace_bytes(config: ModelConfig, num_tokens: int, batch: int = 1) -> int:
     """Peak of live activations over a forward pass of `num_tokens` a sequence with the last logits alone.
 
+    What the chain of torch operations holds; steps that kernels take together hold less.
     Of experts, the worst that a router can do: one expert reads every token.
     """
     attention = _latent_attention(config) if config.mla else _attention(config)
@@ -78,20 +79,20 @@ def workspace_bytes(config: ModelConfig, num_tokens: int, batch: int = 1) -> int
 
 
 def _attention(config: ModelConfig) -> int:
-    """Floats a token: stream, norm; q, k, v; a rotation's terms and sum"""
-    return 2 * config.hidden_size + config.q_size + 2 * config.kv_size + 3 * config.q_size
+    """Floats a token: stream; q, k, v; a rotation's terms and sum"""
+    return config.hidden_size + config.q_size + 2 * config.kv_size + 3 * config.q_size
 
 
 def _latent_attention(config: ModelConfig) -> int:
-    """Floats a token: stream, norm; what x is projected to; q where that is another; q, k and v rotated, padded; out"""
+    """Floats a token: stream; what x is projected to; q where that is another; q, k and v rotated, padded; out"""
     low_rank = config.mla.q_lora_rank
     down = (low_rank or config.q_size) + config.mla.latent_size
-    return 2 * config.hidden_size + down + (config.q_size if low_rank else 0) + 4 * config.q_size
+    return config.hidden_size + down + (config.q_size if low_rank else 0) + 4 * config.q_size
 
 
 def _dense(config: ModelConfig) -> int:
-    """Floats a token: block's input, stream, norm; gate and up; silu and its product"""
-    return 3 * config.hidden_size + 4 * config.ffn_size
+    """Floats a token: block's input, stream; gate and up; silu and its product"""
+    return 2 * config.hidden_size + 4 * config.ffn_size
 
 
 def _experts(config: ModelConfig) -> int:

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from qbench.runtime.cache import Cache, DenseCache, NoCache
 from qbench.runtime.embedding import Embedding
 from qbench.runtime.fused import FusedLinears
+from qbench.runtime.gate import SiluMul
 from qbench.runtime.norm import RMSNorm
 from qbench.runtime.quantized_cache import QuantizedCache, RoundTripCache
 from qbench.runtime.rope import inverse_frequencies, rotate, rotation
@@ -18,7 +18,10 @@ from quant.models import ModelConfig
 
 
 class Attention:
-    """q_norm, k_norm: of each head before its rotation, in architectures that have them."""
+    """q_norm, k_norm: of each head before its rotation, in architectures that have them.
+
+    call     x [B, T, K] -> x and what attention to norm(x) adds to it
+    """
 
     def __init__(
         self,
@@ -36,12 +39,14 @@ class Attention:
         self.q_norm = q_norm
         self.k_norm = k_norm
 
-    def __call__(self, x: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache) -> Tensor:
-        q, k, v = (self._heads(projected) for projected in self.qkv(x))
+    def __call__(
+        self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache
+    ) -> Tensor:
+        q, k, v = (self._heads(projected) for projected in self.qkv(x, norm))
         if self.q_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         out = cache.attend(self.layer, rotate(q, *rope), rotate(k, *rope), v, positions)  # [B, H, T, D]
-        (y,) = self.output(out.transpose(1, 2).flatten(2))  # [B, T, H D] -> [B, T, K]
+        (y,) = self.output(out.transpose(1, 2).flatten(2), residual=x)  # [B, T, H D] -> [B, T, K]
         return y
 
     def _heads(self, x: Tensor) -> Tensor:
@@ -49,23 +54,26 @@ class Attention:
 
 
 class FeedForward:
-    def __init__(self, gate_up: FusedLinears, down: FusedLinears) -> None:
+    """call     x [..., K] -> [..., K]; norm: of x, before it is read; residual: added to the result"""
+
+    def __init__(self, gate_up: FusedLinears, down: FusedLinears, silu_mul: SiluMul) -> None:
         self.gate_up = gate_up
         self.down = down
+        self.silu_mul = silu_mul
 
-    def __call__(self, x: Tensor) -> Tensor:
-        gate, up = self.gate_up(x)
-        (y,) = self.down(F.silu(gate) * up)
+    def __call__(self, x: Tensor, norm: RMSNorm | None = None, residual: Tensor | None = None) -> Tensor:
+        gate, up = self.gate_up(x, norm)
+        (y,) = self.down(self.silu_mul(gate, up), residual=residual)
         return y
 
 
 class Block:
-    """attention: Attention or LatentAttention; feed_forward: one net, or routed experts: x [B, T, K] -> [B, T, K]"""
+    """attention: Attention or LatentAttention; feed_forward: one net, or routed experts."""
 
     def __init__(
         self,
-        attention: Callable[[Tensor, tuple[Tensor, Tensor], Tensor, Cache], Tensor],
-        feed_forward: Callable[[Tensor], Tensor],
+        attention: Callable[[Tensor, RMSNorm, tuple[Tensor, Tensor], Tensor, Cache], Tensor],
+        feed_forward: Callable[[Tensor, RMSNorm, Tensor], Tensor],
         attention_norm: RMSNorm,
         feed_forward_norm: RMSNorm,
     ) -> None:
@@ -76,11 +84,11 @@ class Block:
 
     def __call__(self, x: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache) -> Tensor:
         x = self.attend(x, rope, positions, cache)
-        return x + self.feed_forward(self.feed_forward_norm(x))
+        return self.feed_forward(x, self.feed_forward_norm, x)
 
     def attend(self, x: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache) -> Tensor:
         """The first half: x and what attention adds to it."""
-        return x + self.attention(self.attention_norm(x), rope, positions, cache)
+        return self.attention(x, self.attention_norm, rope, positions, cache)
 
 
 class Model:
@@ -134,7 +142,7 @@ class Model:
         for block in self.blocks:
             x = block(x, rope, positions, cache)
         cache.advance(tokens.shape[1])
-        (logits,) = self.head(self.norm(x[:, -1:] if last_only else x))
+        (logits,) = self.head(x[:, -1:] if last_only else x, self.norm)
         return logits
 
     def _positions(self, tokens: Tensor, cache: Cache) -> Tensor:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from qbench.runtime.fused import FusedLinears
 from qbench.runtime.model import FeedForward
+from qbench.runtime.norm import RMSNorm
 from quant.models import MoeConfig
 
 
@@ -29,15 +30,15 @@ class ExpertFeedForward:
         self.experts = experts
         self.shared = shared
 
-    def __call__(self, x: Tensor) -> Tensor:
-        rows = x.flatten(0, -2)  # [M, K]
+    def __call__(self, x: Tensor, norm: RMSNorm | None = None, residual: Tensor | None = None) -> Tensor:
+        rows = (x if norm is None else norm(x)).flatten(0, -2)  # [M, K]
         scores = self.scores(rows)  # [M, E]
         y = torch.zeros_like(rows)
         for expert, tokens, weights in self.routes(scores):
             y.index_add_(0, tokens, self.experts[expert](rows[tokens]) * weights[:, None])
         if self.shared is not None:
             y += self.shared(rows)
-        return y.view_as(x)
+        return y.view_as(x) if residual is None else y.view_as(x) + residual
 
     def scores(self, rows: Tensor) -> Tensor:
         """The router's probability of every expert for every token: [M, K] -> [M, E] float32"""

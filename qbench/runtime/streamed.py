@@ -12,6 +12,7 @@ from qbench.runtime.cache import NoCache
 from qbench.runtime.embedding import Embedding, StoredTable
 from qbench.runtime.extra_tokens import extra_tokens
 from qbench.runtime.fused import FusedLinears
+from qbench.runtime.norm import RMSNorm
 from qbench.runtime.rope import inverse_frequencies, rotation
 from quant.calibration.decoder import Observer
 from quant.errors import InputError
@@ -101,10 +102,13 @@ class ObservedLinears:
         self.linears = linears
         self.tap = tap
 
-    def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
-        if self.tap.observer is not None:
-            self.tap.observer.inputs(self.names, x)
-        return self.linears(x)
+    def __call__(self, x: Tensor, norm: RMSNorm | None = None, residual: Tensor | None = None) -> tuple[Tensor, ...]:
+        if self.tap.observer is None:
+            return self.linears(x, norm, residual)
+        if norm is not None:
+            x = norm(x)
+        self.tap.observer.inputs(self.names, x)
+        return self.linears(x, residual=residual)
 
 
 class ObservedCache(NoCache):

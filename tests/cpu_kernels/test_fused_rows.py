@@ -79,6 +79,13 @@ def test_in_place(isa):
         assert same_bits(both[into], expected)
 
 
+def test_columns_of_a_wider_matrix(isa):
+    wide, weight = random((5, 300)), random(131, 1)
+    gate, up = wide[:, :131], wide[:, 169:]
+    assert same_bits(rms_norm_rows(gate, weight, EPS, isa)[0], rms_norm_ref(gate.copy(), weight, EPS))
+    assert same_bits(silu_mul_rows(gate, up, isa)[0], silu_mul_ref(gate.copy(), up.copy()))
+
+
 @pytest.mark.parametrize("shape", [(0, 64), (3, 0), (0, 0)], ids=["no tokens", "no columns", "neither"])
 def test_empty(isa, shape):
     x = np.zeros(shape, np.float32)

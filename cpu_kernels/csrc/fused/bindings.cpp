@@ -35,16 +35,28 @@ const Impl<RowSteps>& choose_steps(const std::optional<std::string>& isa) {
     return choose("fused_rows", row_steps_table(), isa ? std::optional<std::string_view>(*isa) : std::nullopt);
 }
 
-// The memory of a matrix.
-const float* matrix(const Array& x, const char* name) {
-    require_matrix(x, name, nb::dtype<float>(), "float32 [M, K]");
-    return static_cast<const float*>(x.data());
+// A matrix whose rows may stand apart: some columns of a wider one.
+struct Rows {
+    const float* data;
+    int64_t count, size, stride;
+
+    const float* operator[](int64_t row) const { return data + row * stride; }
+};
+
+Rows rows_of(const Array& x, const char* name) {
+    const std::string got = std::string(name) + ": got " + describe(x);
+    require_type(x, 2, got, nb::dtype<float>(), "float32 [M, K]");
+    const auto count = static_cast<int64_t>(x.shape(0)), size = static_cast<int64_t>(x.shape(1));
+    if (count > 0 && size > 1 && x.stride(1) != 1)
+        throw std::invalid_argument(got + " with stride " + std::to_string(x.stride(1)) +
+                                    " within a row, expected contiguous rows");
+    return {static_cast<const float*>(x.data()), count, size, x.stride(0)};
 }
 
 nb::tuple rms_norm(const Array& x, const Array& weight, float eps, const std::optional<std::string>& isa,
                    std::optional<nb::object> out) {
-    const float* from = matrix(x, "x");
-    const auto num_rows = static_cast<int64_t>(x.shape(0)), row_size = static_cast<int64_t>(x.shape(1));
+    const Rows from = rows_of(x, "x");
+    const int64_t num_rows = from.count, row_size = from.size;
     require_vector(weight, "weight", nb::dtype<float>(), "float32 [" + std::to_string(row_size) + "]");
     if (static_cast<int64_t>(weight.shape(0)) != row_size)
         throw std::invalid_argument("weight: got " + describe(weight) + ", expected float32 [" +
@@ -58,7 +70,7 @@ nb::tuple rms_norm(const Array& x, const Array& weight, float eps, const std::op
         nb::gil_scoped_release release;
         if (num_rows * row_size > 0)
             ran = for_rows(num_rows, row_size, [&](int64_t row) {
-                return impl.kernels.rms_norm(from + row * row_size, scale, eps, row_size, to + row * row_size);
+                return impl.kernels.rms_norm(from[row], scale, eps, row_size, to + row * row_size);
             });
     }
     return nb::make_tuple(*out, name_of(ran));
@@ -66,10 +78,9 @@ nb::tuple rms_norm(const Array& x, const Array& weight, float eps, const std::op
 
 nb::tuple silu_mul(const Array& gate, const Array& up, const std::optional<std::string>& isa,
                    std::optional<nb::object> out) {
-    const float* gates = matrix(gate, "gate");
-    const float* ups = matrix(up, "up");
-    const auto num_rows = static_cast<int64_t>(gate.shape(0)), row_size = static_cast<int64_t>(gate.shape(1));
-    if (up.shape(0) != gate.shape(0) || up.shape(1) != gate.shape(1))
+    const Rows gates = rows_of(gate, "gate"), ups = rows_of(up, "up");
+    const int64_t num_rows = gates.count, row_size = gates.size;
+    if (ups.count != num_rows || ups.size != row_size)
         throw std::invalid_argument("up: got " + describe(up) + ", expected the shape of gate, " + describe(gate));
     const auto& impl = choose_steps(isa);
     if (!out) out = empty_float32(num_rows, row_size);
@@ -79,8 +90,7 @@ nb::tuple silu_mul(const Array& gate, const Array& up, const std::optional<std::
         nb::gil_scoped_release release;
         if (num_rows * row_size > 0)
             ran = for_rows(num_rows, row_size, [&](int64_t row) {
-                const int64_t first = row * row_size;
-                return impl.kernels.silu_mul(gates + first, ups + first, row_size, to + first);
+                return impl.kernels.silu_mul(gates[row], ups[row], row_size, to + row * row_size);
             });
     }
     return nb::make_tuple(*out, name_of(ran));

@@ -97,12 +97,23 @@ def test_total_is_the_sum_of_the_parts():
 @pytest.mark.parametrize("changes", [{}, {"intermediate_size": 32}], ids=["ffn is the peak", "attention is the peak"])
 def test_workspace_is_near_the_measured_peak(changes):
     config = small_config(**changes)
-    model = load_model(ArraySource(config, random_weights(config)))
+    model = load_model(ArraySource(config, random_weights(config)), impl="reference")
     tokens = torch.zeros(2, 200, dtype=torch.int64)
     cache = model.new_cache(batch=2, capacity=200)
     with PeakBytes() as peak:
         model(tokens, cache, last_only=True)
     assert_close(workspace_bytes(ModelConfig.from_hf(config), 200, batch=2) / peak.peak, 1.0, atol=2**-7)
+
+
+@pytest.mark.parametrize("format_name", ["f32", "q8_0"])
+@pytest.mark.parametrize("changes", [{}, {"intermediate_size": 32}], ids=["ffn is the peak", "attention is the peak"])
+def test_kernels_need_no_more_workspace(changes, format_name):
+    model_source = source(format_name=format_name, **changes)
+    model = load_model(model_source)
+    tokens, cache = torch.zeros(2, 200, dtype=torch.int64), model.new_cache(batch=2, capacity=200)
+    with PeakBytes() as peak:
+        model(tokens, cache, last_only=True)
+    assert peak.peak <= workspace_bytes(ModelConfig.of(model_source), 200, batch=2) * (1 + 2**-7)  # and positions
 
 
 def qwen3_moe(**changes) -> ArraySource:
@@ -117,7 +128,7 @@ def test_experts_are_held_as_predicted():
 
 def test_workspace_of_one_expert_for_all_tokens_is_near_the_measured_peak():
     source = qwen3_moe(num_experts=2, num_experts_per_tok=2, moe_intermediate_size=256)
-    model = load_model(source)
+    model = load_model(source, impl="reference")
     tokens, cache = torch.zeros(2, 120, dtype=torch.int64), model.new_cache(batch=2, capacity=120)
     with PeakBytes() as peak:
         model(tokens, cache, last_only=True)
@@ -138,7 +149,7 @@ def test_workspace_bounds_what_a_router_does():
 def test_workspace_of_latent_attention_is_near_the_measured_peak(q_lora_rank):
     config = small_config("deepseek2", q_lora_rank=q_lora_rank, intermediate_size=32, moe_intermediate_size=8)
     source = ArraySource(config, random_weights(config))
-    model = load_model(source)
+    model = load_model(source, impl="reference")
     tokens, cache = torch.zeros(2, 120, dtype=torch.int64), model.new_cache(batch=2, capacity=120)
     with PeakBytes() as peak:
         model(tokens, cache, last_only=True)

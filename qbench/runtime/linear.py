@@ -101,6 +101,14 @@ class PackedLinear:
         return torch.from_numpy(self.packed.rows(index))
 
 
+def build_packed(qtensor: QTensor) -> Linear:
+    """PackedLinear, or the reference for the rare weight that its kernels do not cover, as its name then says."""
+    try:
+        return PackedLinear(qtensor)
+    except NotImplementedError:
+        return ReferenceLinear(qtensor)
+
+
 def has_cpu_kernels() -> bool:
     """Whether the C++ extension is built; without it, all formats run, and are reported, as the reference or torch."""
     try:
@@ -151,7 +159,7 @@ LINEARS = (
     LinearImpl("bf16", "cpu", Bf16Linear),
     LinearImpl("llm-int8", "cpu", LlmInt8Linear),
     *(LinearImpl(fmt.name, "cpu", Int8Linear) for fmt in INT8_FORMATS),
-    LinearImpl(ANY, "cpu", PackedLinear, _has_packed_linear, _as_packed),
+    LinearImpl(ANY, "cpu", build_packed, _has_packed_linear, _as_packed),
     REFERENCE,
 )
 

@@ -27,7 +27,7 @@ const Array& part(const Parts& parts, const char* name, std::string_view format)
 
 namespace {
 
-constexpr const Maker* all_makers[] = {&block_maker};
+constexpr const Maker* all_makers[] = {&block_maker, &group_maker};
 
 const Maker& find_maker(const std::string& format) {
     for (const Maker* maker : makers())
@@ -125,6 +125,7 @@ std::optional<std::string> PackedLinear::last_isa() const {
 
 void append_rows(std::vector<OpRow>& rows) {
     for (const BlockFormat& format : block_formats()) qk::append_rows(rows, format.op, format.table);
+    for (const GroupFormat& format : group_formats()) qk::append_rows(rows, format.op, format.table);
 }
 
 void bind(nb::module_& m) {

@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "dispatch.h"
 #include "linear/input.h"
@@ -85,27 +86,58 @@ struct BlockKernels {
 
 inline constexpr int direct_tokens = 4;
 
-// A format as the library packs it; bytes of the file's block, and of them those before the codes as packed.
-struct BlockFormat {
-    const char* name;
-    const char* op;  // its name in the op table
-    int block_size;
-    int block_bytes;
+struct CodeFormat {
+    std::string name;
+    std::string op;  // its name in the op table
     Sums sums;
     std::span<const Impl<BlockKernels>> table;
 };
 
+// A format of GGUF's.
+struct BlockFormat : CodeFormat {
+    int block_size;
+    int block_bytes;  // of the file
+};
+
+// Integers with a scale, and perhaps a zero point, for each group; the group's size is the weight's own.
+struct GroupFormat : CodeFormat {
+    int bits;
+    int header_bytes;  // a row's scale and zero point
+    bool asymmetric() const { return header_bytes == 3; }
+};
+
 std::span<const BlockFormat> block_formats();
+std::span<const GroupFormat> group_formats();
 
 // name, block_size, block_bytes, sums
 #define QK_BLOCK_FORMATS(X)             \
     X(q4_0, 32, 18, step)               \
+    X(q4_1, 32, 20, step_minimum)       \
+    X(q5_0, 32, 22, step)               \
+    X(q5_1, 32, 24, step_minimum)       \
     X(q8_0, 32, 34, step)               \
-    X(q4_k, 256, 144, step_minimum)
+    X(q2_k, 256, 84, step_half_minima)  \
+    X(q3_k, 256, 110, half)             \
+    X(q4_k, 256, 144, step_minimum)     \
+    X(q5_k, 256, 176, step_minimum)     \
+    X(q6_k, 256, 210, half)             \
+    X(iq4_nl, 32, 18, step)             \
+    X(iq4_xs, 256, 136, step)
+
+// name, bits, bytes of a row's scale and zero point, sums
+#define QK_GROUP_FORMATS(X)             \
+    X(w2, 2, 2, span)                   \
+    X(w3, 3, 2, span)                   \
+    X(w4, 4, 2, span)                   \
+    X(w8, 8, 2, span)                   \
+    X(w2_asym, 2, 3, span)              \
+    X(w3_asym, 3, 3, span)              \
+    X(w4_asym, 4, 3, span)              \
+    X(w8_asym, 8, 3, span_zero)
 
 #define QK_SUMS(X) X(step) X(step_minimum) X(step_half_minima) X(half) X(span) X(span_zero)
 
-#define QK_DECLARE_FORMAT(name, block_size, block_bytes, sums)                                                        \
+#define QK_DECLARE_FORMAT(name, size, bytes, sums)                                                        \
     Isa direct_##name(const uint8_t* panel, const PanelShape& shape, const std::byte* x, size_t token_bytes,          \
                       int num_tokens, float* y);                                                                      \
     void unpack_##name(const uint8_t* panel, const PanelShape& shape, int64_t first, const Stretch& out);
@@ -114,6 +146,7 @@ std::span<const BlockFormat> block_formats();
 #define QK_DECLARE_ISA(isa)                \
     namespace isa {                        \
     QK_BLOCK_FORMATS(QK_DECLARE_FORMAT)    \
+    QK_GROUP_FORMATS(QK_DECLARE_FORMAT)    \
     QK_SUMS(QK_DECLARE_TILE)               \
     }
 QK_DECLARE_ISA(scalar)

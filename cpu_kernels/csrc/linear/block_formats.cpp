@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "linear/block.h"
 
 namespace qk::linear {
@@ -12,15 +14,30 @@ namespace qk::linear {
 #else
 #define QK_X86_ROWS(name, sums)
 #endif
-#define QK_TABLE(name, block_size, block_bytes, sums)           \
+#define QK_TABLE(name, size, bytes, sums)                       \
     static constexpr Impl<BlockKernels> name##_table[] = {      \
         QK_X86_ROWS(name, sums){Isa::scalar, bit(Isa::scalar), QK_KERNELS(scalar, name, sums)}};
 QK_BLOCK_FORMATS(QK_TABLE)
+QK_GROUP_FORMATS(QK_TABLE)
 
+// An underscore here is a hyphen there: w4_asym is "w4-asym".
+static std::string with_hyphen(std::string name) {
+    std::replace(name.begin(), name.end(), '_', '-');
+    return name;
+}
+
+std::span<const BlockFormat> block_formats() {
 #define QK_FORMAT(name, block_size, block_bytes, sums) \
-    {#name, "linear_" #name, block_size, block_bytes, Sums::sums, name##_table},
-static constexpr BlockFormat formats[] = {QK_BLOCK_FORMATS(QK_FORMAT)};
+    {{#name, "linear_" #name, Sums::sums, name##_table}, block_size, block_bytes},
+    static const BlockFormat formats[] = {QK_BLOCK_FORMATS(QK_FORMAT)};
+    return formats;
+}
 
-std::span<const BlockFormat> block_formats() { return formats; }
+std::span<const GroupFormat> group_formats() {
+#define QK_GROUP(name, bits, header_bytes, sums) \
+    {{with_hyphen(#name), "linear_" + with_hyphen(#name), Sums::sums, name##_table}, bits, header_bytes},
+    static const GroupFormat formats[] = {QK_GROUP_FORMATS(QK_GROUP)};
+    return formats;
+}
 
 }  // namespace qk::linear

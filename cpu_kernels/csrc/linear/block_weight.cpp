@@ -35,15 +35,15 @@ float* sums_of(int64_t count) {
     return reinterpret_cast<float*>(buffer.data());
 }
 
-const BlockKernels& kernels_of(const BlockFormat& format, Isa isa) {
+const BlockKernels& kernels_of(const CodeFormat& format, Isa isa) {
     for (const auto& impl : format.table)
         if (impl.isa == isa) return impl.kernels;
-    throw std::logic_error(std::string(format.op) + " has no " + name_of(isa));
+    throw std::logic_error(format.op + " has no " + name_of(isa));
 }
 
 }  // namespace
 
-BlockWeight::BlockWeight(const BlockFormat& format, std::string name, int64_t num_rows, int64_t row_size,
+BlockWeight::BlockWeight(const CodeFormat& format, std::string name, int64_t num_rows, int64_t row_size,
                          PanelShape shape, Buffer panels, BlockInput input)
     : format_(format),
       name_(std::move(name)),
@@ -63,7 +63,7 @@ Choice BlockWeight::choose(int64_t num_tokens, std::optional<std::string_view> i
     if (path == Path::direct && !impl->kernels.direct) {
         const Isa asked = impl->isa;
         while (!impl->kernels.direct) impl++;  // the next best one; scalar, the last, has everything
-        if (isa) throw_no_such_impl(std::string(format_.op) + " on the direct path", asked, name_of(impl->isa));
+        if (isa) throw_no_such_impl(format_.op + " on the direct path", asked, name_of(impl->isa));
     }
     return {impl->isa, path};
 }

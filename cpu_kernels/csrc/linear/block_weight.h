@@ -12,7 +12,7 @@ namespace qk::linear {
 class BlockWeight final : public Weight {
 public:
     // The packed panels; `format` lives as long as the library.
-    BlockWeight(const BlockFormat& format, std::string name, int64_t num_rows, int64_t row_size, PanelShape shape,
+    BlockWeight(const CodeFormat& format, std::string name, int64_t num_rows, int64_t row_size, PanelShape shape,
                 Buffer panels, BlockInput input);
 
     std::string_view format() const override { return name_; }
@@ -34,7 +34,7 @@ private:
     void store(int64_t panel, const float* values, int64_t num_tokens, float* y, int64_t y_stride) const;
     void unpack_row(int64_t row, float* out) const;
 
-    const BlockFormat& format_;
+    const CodeFormat& format_;
     std::string name_;
     int64_t num_rows_, row_size_;
     PanelShape shape_;
@@ -46,5 +46,25 @@ private:
 // blocks  [N, K / block_size * block_bytes] uint8, as GGUF has them
 std::shared_ptr<Weight> pack_blocks(const BlockFormat& format, const uint8_t* blocks, int64_t num_rows,
                                     int64_t row_size);
+
+// Codes of a row and step, unsigned, to the row's place in the planes at `to`. q [32]
+void pack_codes(const uint8_t* q, int bits, int row, uint8_t* to);
+
+// What a group format keeps.
+struct GroupParts {
+    const uint8_t* codes;       // [N, row_bytes], bits of one little-endian stream a row, q + 2^(bits - 1)
+    int64_t row_bytes;
+    const uint16_t* scale;      // [N, G] float16
+    const int8_t* zero_point;   // [N, G], or null
+    const int32_t* group_of;    // [K] group of each feature, as many in each; null: k // group_size
+};
+
+// The steps of a panel; group_size is a multiple of 32, or the whole row's size.
+PanelShape group_shape(const GroupFormat& format, int64_t row_size, int64_t group_size);
+size_t group_panel_bytes(const GroupFormat& format, const PanelShape& shape);
+
+// name: with the group size, "w4g128"
+std::shared_ptr<Weight> pack_groups(const GroupFormat& format, std::string name, const GroupParts& parts,
+                                    int64_t num_rows, int64_t row_size, int64_t group_size);
 
 }  // namespace qk::linear

@@ -22,6 +22,6 @@ inline Path forced_path() {
 }
 
 // Up to so many tokens the direct path is the faster one.
-inline int64_t most_direct_tokens(const BlockFormat&, Isa) { return 4; }
+inline int64_t most_direct_tokens(const CodeFormat&, Isa) { return 4; }
 
 }  // namespace qk::linear

@@ -16,8 +16,17 @@ inline Bytes operator-(Bytes a, Bytes b) { return {_mm512_sub_epi8(a.v, b.v)}; }
 inline Bytes operator<<(Bytes a, int bits) { return {_mm512_slli_epi32(a.v, bits)}; }  // bits cross bytes:
 inline Bytes operator>>(Bytes a, int bits) { return {_mm512_srli_epi32(a.v, bits)}; }  // mask them
 
+// table[a] for each byte; below 16.
+inline Bytes look_up(const uint8_t* table, Bytes a) {
+    const __m128i levels = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+    return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(levels), a.v)};
+}
+
 inline Ints load_bytes(const uint8_t* from) {
     return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
+}
+inline Ints load_signed_bytes(const uint8_t* from) {
+    return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
 }
 inline Ints operator&(Ints a, int bits) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(bits))}; }
 inline Ints operator|(Ints a, Ints b) { return {_mm512_or_si512(a.v, b.v)}; }
@@ -25,6 +34,17 @@ inline Ints operator<<(Ints a, int bits) { return {_mm512_slli_epi32(a.v, bits)}
 inline Ints operator>>(Ints a, int bits) { return {_mm512_srli_epi32(a.v, bits)}; }
 inline Ints operator-(Ints a, int b) { return {_mm512_sub_epi32(a.v, _mm512_set1_epi32(b))}; }
 inline Ints zero_ints() { return {_mm512_setzero_si512()}; }
+
+// The lowest byte of each row's number, four times.
+inline Bytes spread(Ints a) {
+    const __m128i first_of_four = _mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12);
+    return {_mm512_shuffle_epi8(a.v, _mm512_broadcast_i32x4(first_of_four))};
+}
+
+// Each byte times its row's number; no product is above 255, so two bytes are multiplied as one number of 16 bits.
+inline Bytes multiply_small(Bytes a, Ints factor) {
+    return {_mm512_mullo_epi16(a.v, _mm512_or_si512(factor.v, _mm512_slli_epi32(factor.v, 16)))};
+}
 
 inline Floats splat(float a) { return {_mm512_set1_ps(a)}; }
 inline Floats load(const float* from) { return {_mm512_load_ps(from)}; }

@@ -19,19 +19,32 @@ inline Bytes load_codes(const uint8_t* from) {
 inline void store_codes(uint8_t* to, Bytes a) { std::memcpy(to, &a.v, 4); }
 inline Bytes operator&(Bytes a, int byte) { return {a.v & four(byte)}; }
 inline Bytes operator|(Bytes a, Bytes b) { return {a.v | b.v}; }
-inline Bytes operator^(Bytes a, int byte) { return {a.v ^ four(byte)}; }
 inline Bytes operator+(Bytes a, int byte) { return {add_bytes(a.v, four(byte))}; }
 inline Bytes operator-(Bytes a, Bytes b) { return {add_bytes(add_bytes(a.v, ~b.v), four(1))}; }
 inline Bytes operator<<(Bytes a, int bits) { return {a.v << bits}; }  // bits cross bytes: mask them
 inline Bytes operator>>(Bytes a, int bits) { return {a.v >> bits}; }
 
+// table[a] for each byte; below 16.
+inline Bytes look_up(const uint8_t* table, Bytes a) {
+    uint32_t found = 0;
+    for (int i = 0; i < 32; i += 8) found |= uint32_t{table[a.v >> i & 15]} << i;
+    return {found};
+}
+
 inline Ints load_bytes(const uint8_t* from) { return {*from}; }
+inline Ints load_signed_bytes(const uint8_t* from) { return {static_cast<int8_t>(*from)}; }
 inline Ints operator&(Ints a, int bits) { return {a.v & bits}; }
 inline Ints operator|(Ints a, Ints b) { return {a.v | b.v}; }
 inline Ints operator<<(Ints a, int bits) { return {a.v << bits}; }
 inline Ints operator>>(Ints a, int bits) { return {a.v >> bits}; }
 inline Ints operator-(Ints a, int b) { return {a.v - b}; }
 inline Ints zero_ints() { return {0}; }
+
+// The lowest byte of the row's number, four times.
+inline Bytes spread(Ints a) { return {four(a.v)}; }
+
+// Each byte times the row's number; no product is above 255.
+inline Bytes multiply_small(Bytes a, Ints factor) { return {a.v * static_cast<uint32_t>(factor.v)}; }
 
 inline Floats splat(float a) { return {a}; }
 inline Floats load(const float* from) { return {*from}; }

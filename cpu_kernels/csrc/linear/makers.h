@@ -33,6 +33,7 @@ struct NotImplemented : std::runtime_error {
 const Array& part(const Parts& parts, const char* name, std::string_view format);
 
 extern const Maker block_maker;  // GGUF's block formats
+extern const Maker group_maker;  // integers in groups
 
 std::span<const Maker* const> makers();
 

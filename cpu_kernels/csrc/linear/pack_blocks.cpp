@@ -18,7 +18,7 @@ struct Field {
 struct BlockReader {
     const char* format;
     int bits;  // the planes follow from it: block.h
-    Field fields[4];
+    Field fields[2];
     void (*codes)(const uint8_t* block, uint8_t* q);  // q [block_size], unsigned
 };
 
@@ -29,20 +29,84 @@ void low_high_nibbles(const uint8_t* from, int count, uint8_t* q) {
     }
 }
 
+// Bit j of `from` above the code's `at` lower ones.
+void add_bits(const uint8_t* from, int at, uint8_t* q) {
+    for (int j = 0; j < 32; j++) q[j] |= (from[j / 8] >> j % 8 & 1) << at;
+}
+
+// Runs of 32 codes that share bytes: byte j has two bits of code j of each of four runs.
+void two_bits_of_runs(const uint8_t* from, uint8_t* q) {
+    for (int run = 0; run < 4; run++)
+        for (int j = 0; j < 32; j++) q[32 * run + j] = from[j] >> 2 * run & 3;
+}
+
+// Byte j has one bit of code j of each of eight runs of 32.
+void add_bits_of_runs(const uint8_t* from, int at, uint8_t* q) {
+    for (int run = 0; run < 8; run++)
+        for (int j = 0; j < 32; j++) q[32 * run + j] |= (from[j] >> run & 1) << at;
+}
+
 void q4_0(const uint8_t* block, uint8_t* q) { low_high_nibbles(block + 2, 16, q); }
+void q4_1(const uint8_t* block, uint8_t* q) { low_high_nibbles(block + 4, 16, q); }
+
+void q5_0(const uint8_t* block, uint8_t* q) {
+    low_high_nibbles(block + 6, 16, q);
+    add_bits(block + 2, 4, q);
+}
+
+void q5_1(const uint8_t* block, uint8_t* q) {
+    low_high_nibbles(block + 8, 16, q);
+    add_bits(block + 4, 4, q);
+}
 
 void q8_0(const uint8_t* block, uint8_t* q) {
     for (int j = 0; j < 32; j++) q[j] = block[2 + j] ^ 128;  // q + 128
+}
+
+void q2_k(const uint8_t* block, uint8_t* q) {
+    for (int half = 0; half < 2; half++) two_bits_of_runs(block + 16 + 32 * half, q + 128 * half);
+}
+
+void q3_k(const uint8_t* block, uint8_t* q) {
+    for (int half = 0; half < 2; half++) two_bits_of_runs(block + 32 + 32 * half, q + 128 * half);
+    add_bits_of_runs(block, 2, q);
 }
 
 void q4_k(const uint8_t* block, uint8_t* q) {
     for (int i = 0; i < 4; i++) low_high_nibbles(block + 16 + 32 * i, 32, q + 64 * i);
 }
 
+void q5_k(const uint8_t* block, uint8_t* q) {
+    for (int i = 0; i < 4; i++) low_high_nibbles(block + 48 + 32 * i, 32, q + 64 * i);
+    add_bits_of_runs(block + 16, 4, q);
+}
+
+void q6_k(const uint8_t* block, uint8_t* q) {
+    for (int half = 0; half < 2; half++) {
+        uint8_t high[128];
+        two_bits_of_runs(block + 128 + 32 * half, high);
+        low_high_nibbles(block + 64 * half, 64, q + 128 * half);
+        for (int k = 0; k < 128; k++) q[128 * half + k] |= high[k] << 4;
+    }
+}
+
+void iq4_xs(const uint8_t* block, uint8_t* q) {
+    for (int i = 0; i < 8; i++) low_high_nibbles(block + 8 + 16 * i, 16, q + 32 * i);
+}
+
 constexpr BlockReader readers[] = {
     {"q4_0", 4, {{0, 2, 2}}, q4_0},
+    {"q4_1", 4, {{0, 4, 2}}, q4_1},
+    {"q5_0", 5, {{0, 2, 2}}, q5_0},
+    {"q5_1", 5, {{0, 4, 2}}, q5_1},
     {"q8_0", 8, {{0, 2, 2}}, q8_0},
+    {"q2_k", 2, {{80, 4, 2}, {0, 16, 1}}, q2_k},
+    {"q3_k", 3, {{108, 2, 2}, {96, 12, 1}}, q3_k},
     {"q4_k", 4, {{0, 4, 2}, {4, 12, 1}}, q4_k},
+    {"q5_k", 5, {{0, 4, 2}, {4, 12, 1}}, q5_k},
+    {"q6_k", 6, {{208, 2, 2}, {192, 16, 1}}, q6_k},
+    {"iq4_nl", 4, {{0, 2, 2}}, q4_0},
+    {"iq4_xs", 4, {{0, 2, 2}, {2, 6, 1}}, iq4_xs},
 };
 
 uint32_t four_bytes(const uint8_t* from) {
@@ -87,9 +151,9 @@ void pack_block(const BlockReader& reader, int block_size, const uint8_t* block,
 
 const BlockReader& reader_of(const BlockFormat& format) {
     const auto* found = std::find_if(std::begin(readers), std::end(readers), [&](const BlockReader& reader) {
-        return std::strcmp(reader.format, format.name) == 0;
+        return format.name == reader.format;
     });
-    if (found == std::end(readers)) throw std::logic_error(std::string(format.name) + " has no reader");
+    if (found == std::end(readers)) throw std::logic_error(format.name + " has no reader");
     return *found;
 }
 

@@ -10,14 +10,17 @@ from support.random_linear import random_qtensor, random_x
 
 from qbench.runtime.linear import REFERENCE, choose_linear, has_cpu_kernels
 from quant.errors import InputError
-from quant.formats import FORMATS, ActivationFormat, dequantize, get_format
+from quant.formats import FORMATS, ActivationFormat, IntGroupFormat, dequantize, get_format
+from quant.formats.grid import GridFormat
+from quant.formats.iq4_nl import IQ4_NL
+from quant.formats.iq4_xs import IQ4_XS
 from quant.qtensor import QTensor
 
 needs_cpu_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 
 
 # Formats that cpu_kernels multiplies with activations rounded to 8 bits in blocks of 32.
-PACKED = ("q8_0", "q4_0", "q4_k")
+PACKED = [name for name, fmt in FORMATS.items() if isinstance(fmt, GridFormat | IQ4_NL | IQ4_XS | IntGroupFormat)]
 
 
 def exact(qtensor: QTensor, x: torch.Tensor) -> torch.Tensor:
@@ -83,6 +86,14 @@ def test_held_bytes_are_what_it_holds(format_name):
 def test_without_the_extension_all_is_named_the_reference(monkeypatch):
     monkeypatch.setitem(sys.modules, "cpu_kernels", None)  # as if it could not be imported
     assert choose_linear("q8_0").build(random_qtensor("q8_0", 2, 32)).name == "reference"
+
+
+def test_what_the_kernels_do_not_cover_is_named_the_reference():
+    qtensor = random_qtensor("w4g32", 8, 64)
+    g_idx = np.array([0] * 40 + [1] * 24, np.int32)
+    uneven = QTensor(qtensor.format, qtensor.shape, qtensor.parts, {"g_idx": g_idx})
+    assert choose_linear("w4g32").build(qtensor).name.startswith("cpu-w4g32[")
+    assert choose_linear("w4g32").build(uneven).name == "reference"
 
 
 def test_another_device_gets_no_cpu_kernel():

@@ -1,7 +1,13 @@
-// Planes of codes to bytes: block.h draws them. `from` is the plane of a step, `at` the rows that this vector has.
+// Planes of codes to bytes: block.h draws them. `from` is the plane of a step, `row` the first that the vector has.
 
 inline Bytes plane_vector(const uint8_t* from, int vector, int row) {
     return load_codes(from + vector * group_bytes + row * 4);
+}
+
+// Some bits of each byte, moved from bit `from` to bit `to`.
+inline Bytes move_bits(Bytes a, int mask, int from, int to) {
+    const Bytes moved = to > from ? a << (to - from) : to < from ? a >> (from - to) : a;
+    return moved & (mask << to);
 }
 
 inline void read_plane_8(const uint8_t* from, int row, Bytes* codes) {
@@ -11,7 +17,31 @@ inline void read_plane_8(const uint8_t* from, int row, Bytes* codes) {
 inline void read_plane_4(const uint8_t* from, int row, Bytes* codes) {
     for (int v = 0; v < 4; v++) {
         const Bytes both = plane_vector(from, v, row);
-        codes[v] = both & 0x0f;
-        codes[v + 4] = both >> 4 & 0x0f;
+        codes[v] = move_bits(both, 15, 0, 0);
+        codes[v + 4] = move_bits(both, 15, 4, 0);
     }
+}
+
+inline void read_plane_2(const uint8_t* from, int row, Bytes* codes) {
+    for (int v = 0; v < 2; v++) {
+        const Bytes four = plane_vector(from, v, row);
+        for (int i = 0; i < 4; i++) codes[4 * v + i] = move_bits(four, 3, 2 * i, 0);
+    }
+}
+
+// A second plane, of the bits above the first one's.
+inline void add_plane_2(const uint8_t* from, int row, int at, Bytes* codes) {
+    for (int v = 0; v < 2; v++) {
+        const Bytes four = plane_vector(from, v, row);
+        for (int i = 0; i < 4; i++) codes[4 * v + i] = codes[4 * v + i] | move_bits(four, 3, 2 * i, at);
+    }
+}
+
+inline void add_plane_1(const uint8_t* from, int row, int at, Bytes* codes) {
+    const Bytes eight = plane_vector(from, 0, row);
+    for (int g = 0; g < step_groups; g++) codes[g] = codes[g] | move_bits(eight, 1, g, at);
+}
+
+inline void add_to_all(int byte, Bytes* codes) {
+    for (int g = 0; g < step_groups; g++) codes[g] = codes[g] + byte;
 }

@@ -22,3 +22,11 @@ struct Q4_K : KScales {
     static constexpr int bits = 4;
     static void codes(const uint8_t*, const uint8_t* from, int row, int, Bytes* to) { read_plane_4(from, row, to); }
 };
+
+struct Q5_K : KScales {
+    static constexpr int bits = 5;
+    static void codes(const uint8_t*, const uint8_t* from, int row, int, Bytes* to) {
+        read_plane_4(from, row, to);
+        add_plane_1(from + 4 * step_bytes_per_bit, row, 4, to);
+    }
+};

@@ -1,0 +1,59 @@
+// Integers of 2, 3, 4 or 8 bits with a float16 scale for a group, and where asymmetric an int8 zero point.
+// A block is a group, or 512 k of a longer one.
+
+template <int code_bits>
+struct GroupCodes {
+    static constexpr int bits = code_bits;
+    static constexpr int block_steps = 1;  // at least; PanelShape says how many
+
+    // Unsigned as they are stored, q + 2^(bits - 1), and lifted to q + 128.
+    static void read(const uint8_t* from, int row, Bytes* to) {
+        if constexpr (bits == 8) read_plane_8(from, row, to);
+        if constexpr (bits == 4) read_plane_4(from, row, to);
+        if constexpr (bits <= 3) read_plane_2(from, row, to);
+        if constexpr (bits == 3) add_plane_1(from + 2 * step_bytes_per_bit, row, 2, to);
+        if constexpr (bits != 8) add_to_all(128 - (1 << (bits - 1)), to);
+    }
+};
+
+template <int code_bits>
+struct Group : GroupCodes<code_bits> {
+    static constexpr Sums sums = Sums::span;
+    static constexpr int header_bytes = panel_rows * 2;  // scale
+
+    static void scales(const uint8_t* block, int row, int, Floats* scale, Floats*) {
+        *scale = load_halves(block + row * 2);
+    }
+    static void codes(const uint8_t*, const uint8_t* from, int row, int, Bytes* to) {
+        GroupCodes<code_bits>::read(from, row, to);
+    }
+};
+
+// q - zero_point fits a byte: the zero point is taken off the codes.
+template <int code_bits>
+struct AsymmetricGroup : GroupCodes<code_bits> {
+    static constexpr Sums sums = Sums::span;
+    static constexpr int header_bytes = panel_rows * 3;  // scale, zero point
+
+    static void scales(const uint8_t* block, int row, int, Floats* scale, Floats*) {
+        *scale = load_halves(block + row * 2);
+    }
+    static void codes(const uint8_t* block, const uint8_t* from, int row, int, Bytes* to) {
+        GroupCodes<code_bits>::read(from, row, to);
+        const Bytes zero_point = spread(load_bytes(block + panel_rows * 2 + row));
+        for (int g = 0; g < step_groups; g++) to[g] = to[g] - zero_point;
+    }
+};
+
+// q - zero_point may take 9 bits: the zero point meets the sum of the activations instead.
+template <>
+struct AsymmetricGroup<8> : GroupCodes<8> {
+    static constexpr Sums sums = Sums::span_zero;
+    static constexpr int header_bytes = panel_rows * 3;
+
+    static void scales(const uint8_t* block, int row, int, Floats* scale, Floats* minimum) {
+        *scale = load_halves(block + row * 2);
+        *minimum = -to_floats(load_signed_bytes(block + panel_rows * 2 + row));
+    }
+    static void codes(const uint8_t*, const uint8_t* from, int row, int, Bytes* to) { read(from, row, to); }
+};

@@ -1,0 +1,80 @@
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "linear/block_weight.h"
+#include "thread_pool.h"
+
+namespace qk::linear {
+namespace {
+
+// Code k of a row's stream of bits.
+uint8_t code_at(const uint8_t* stream, int64_t row_bytes, int bits, int64_t k) {
+    const int64_t first = k * bits / 8;
+    const unsigned next = first + 1 < row_bytes ? stream[first + 1] : 0;
+    return (stream[first] | next << 8) >> (k * bits % 8) & ((1 << bits) - 1);
+}
+
+// Features sorted by their group, those of one group as they come.
+std::vector<int32_t> order_of(const int32_t* group_of, int64_t row_size) {
+    std::vector<int32_t> order(row_size);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return group_of[a] < group_of[b]; });
+    if (std::is_sorted(order.begin(), order.end())) order.clear();
+    return order;
+}
+
+}  // namespace
+
+PanelShape group_shape(const GroupFormat& format, int64_t row_size, int64_t group_size) {
+    const int64_t num_steps = (row_size + step_size - 1) / step_size;
+    int span = stretch_steps;
+    if (group_size != row_size)
+        while (group_size / step_size % span) span--;  // the longest that divides a group and fits a stretch
+    return {num_steps, span, panel_rows * format.header_bytes + span * format.bits * step_bytes_per_bit};
+}
+
+size_t group_panel_bytes(const GroupFormat& format, const PanelShape& shape) {
+    const int64_t num_blocks = (shape.num_steps + shape.block_steps - 1) / shape.block_steps;
+    return num_blocks * panel_rows * format.header_bytes + shape.num_steps * format.bits * step_bytes_per_bit;
+}
+
+std::shared_ptr<Weight> pack_groups(const GroupFormat& format, std::string name, const GroupParts& parts,
+                                    int64_t num_rows, int64_t row_size, int64_t group_size) {
+    const PanelShape shape = group_shape(format, row_size, group_size);
+    const size_t panel_bytes = group_panel_bytes(format, shape);
+    const int64_t num_panels = (num_rows + panel_rows - 1) / panel_rows, num_groups = row_size / group_size;
+    std::vector<int32_t> order;
+    if (parts.group_of) order = order_of(parts.group_of, row_size);
+    Buffer panels = Buffer::long_lived(num_panels * panel_bytes);
+
+    const auto pack_row = [&](uint8_t* panel, int64_t row) {
+        const int lane = static_cast<int>(row % panel_rows);
+        std::vector<uint8_t> q(shape.num_steps * step_size);  // what is beyond the row meets activations of 0
+        for (int64_t k = 0; k < row_size; k++)
+            q[k] = code_at(parts.codes + row * parts.row_bytes, parts.row_bytes, format.bits,
+                           order.empty() ? k : order[k]);
+        for (int64_t step = 0; step < shape.num_steps; step++) {
+            const int in_block = static_cast<int>(step % shape.block_steps);
+            uint8_t* block = panel + step / shape.block_steps * shape.block_bytes;
+            const int64_t group = row * num_groups + step * step_size / group_size;
+            if (in_block == 0) {
+                std::memcpy(block + lane * 2, parts.scale + group, 2);
+                if (format.asymmetric()) block[panel_rows * 2 + lane] = static_cast<uint8_t>(parts.zero_point[group]);
+            }
+            pack_codes(q.data() + step * step_size, format.bits, lane,
+                       block + panel_rows * format.header_bytes + in_block * format.bits * step_bytes_per_bit);
+        }
+    };
+    thread_pool()->run(num_panels, [&](int64_t i) {
+        uint8_t* panel = panels.data() + i * panel_bytes;
+        const int64_t first = i * panel_rows, last = std::min(first + panel_rows, num_rows);
+        if (last - first < panel_rows) std::memset(panel, 0, panel_bytes);  // rows that are not there have scale 0
+        for (int64_t row = first; row < last; row++) pack_row(panel, row);
+    });
+    return std::make_shared<BlockWeight>(format, std::move(name), num_rows, row_size, shape, std::move(panels),
+                                         BlockInput(row_size, std::move(order)));
+}
+
+}  // namespace qk::linear

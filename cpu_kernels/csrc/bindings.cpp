@@ -10,6 +10,8 @@
 #include "fused/bindings.h"
 #include "gptq/bindings.h"
 #include "gptq/gptq.h"
+#include "gram/bindings.h"
+#include "gram/gram.h"
 #include "isa.h"
 #include "linear/bindings.h"
 #include "moe/bindings.h"
@@ -37,6 +39,7 @@ std::vector<qk::OpRow> op_rows() {
     for (const auto& decoder : qk::decode::decoders()) qk::append_rows(rows, decoder.op, decoder.table);
     qk::fused::append_rows(rows);
     qk::append_rows(rows, "gptq", qk::gptq::table());
+    qk::append_rows(rows, "gram", qk::gram::table());
     qk::append_rows(rows, "read_bandwidth", qk::roofline::read_table());
     qk::append_rows(rows, "int8_peak", qk::roofline::int8_table());
     qk::append_rows(rows, "fp32_peak", qk::roofline::fp32_table());
@@ -86,6 +89,7 @@ NB_MODULE(_ext, m) {
     qk::decode::bind(m);
     qk::fused::bind(m);
     qk::gptq::bind(m);
+    qk::gram::bind(m);
 
     m.def("measure_read_bandwidth", qk::roofline::read_bandwidth, "threads"_a,
           nb::call_guard<nb::gil_scoped_release>(), "Bytes/s read from memory by this many threads, best of 0.3 s.");

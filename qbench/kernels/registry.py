@@ -9,6 +9,7 @@ from qbench.kernels.decode import decoders
 from qbench.kernels.encode import encoders
 from qbench.kernels.fused import fused_rows
 from qbench.kernels.gptq import gptq
+from qbench.kernels.gram import gram
 from qbench.kernels.linear import OP_PREFIX, linears, packed_formats
 from qbench.kernels.linear_benchmarks import linear_benchmarks
 
@@ -18,7 +19,7 @@ MEASUREMENTS = frozenset({"read_bandwidth", "int8_peak", "fp32_peak"})
 
 @cache
 def kernels() -> tuple[Kernel, ...]:
-    return (*linears(), *encoders(), *decoders(), *fused_rows(), *gptq())
+    return (*linears(), *encoders(), *decoders(), *fused_rows(), *gptq(), *gram())
 
 
 def benchmarks(only: str, tokens: tuple[int, ...], threads: int) -> Iterator[Benchmark]:

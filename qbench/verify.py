@@ -86,6 +86,7 @@ def options_of(described: Mapping[str, Any], text: str | None) -> CalibrationOpt
         seed=described["seed"],
         on=described["on"],
         min_expert_tokens=described["min_expert_tokens"],
+        arithmetic=described.get("arithmetic", "fp32"),  # all there was before it was recorded
     )
 
 

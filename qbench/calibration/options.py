@@ -8,6 +8,7 @@ from quant.errors import InputError
 SAMPLES = 128
 LENGTH = 512  # as llama.cpp's imatrix tool; a GPTQ Hessian of 65k tokens has far more rows than a layer has features
 MODELS = ("quantized", "original")
+ARITHMETICS = ("fp32", "bf16")
 # Texts that no file holds, see `qbench.calibration.texts`.
 GENERATED = "generated"
 RANDOM = "random"
@@ -22,6 +23,7 @@ class CalibrationOptions:
     seed          which windows are taken, and which documents are generated
     on            "quantized": each layer sees the outputs of the quantized ones before it, or "original"
     min_expert_tokens   experts that get fewer are calibrated on extra tokens routed to them; None: none are
+    arithmetic    of the model's run: "fp32", or "bf16" products; None: what this machine is fastest in
     stats         file of statistics: read where it exists, written otherwise
     imatrix       importance matrix of llama.cpp to use instead of calibrating
     export_imatrix   where to write the importance matrix of this calibration, as llama.cpp reads it
@@ -34,6 +36,7 @@ class CalibrationOptions:
     seed: int = 0
     on: str = "quantized"
     min_expert_tokens: int | None = None
+    arithmetic: str | None = None
     stats: Path | None = None
     imatrix: Path | None = None
     export_imatrix: Path | None = None
@@ -51,6 +54,9 @@ class CalibrationOptions:
                 raise InputError(f"calibration: {name} is {value}, expected {least} or more")
         if self.on not in MODELS:
             raise InputError(f"calibration: on is {self.on!r}, expected one of {', '.join(MODELS)}")
+        if self.arithmetic not in (None, *ARITHMETICS):
+            known = ", ".join(ARITHMETICS)
+            raise InputError(f"calibration: arithmetic is {self.arithmetic!r}, expected one of {known}")
 
 
 def is_file_spec(text: str) -> bool:

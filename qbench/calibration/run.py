@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qbench.calibration.arithmetic import DECODER_IMPL, choose_arithmetic
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.windows import calibration_tokens
 from qbench.harness.commit import QUANTIZING, code_hash
@@ -95,13 +96,15 @@ class Basis:
             file.check(self.stats_about)
             return file
         config = ModelConfig.of(source)
+        arithmetic = self.about["calibration"]["arithmetic"]
         live = LiveStatistics(
-            StreamedDecoder(config),
+            StreamedDecoder(config, impl=DECODER_IMPL[arithmetic]),
             config,
             self.tokens,
             folder,
             on_quantized=options.on == "quantized",
             min_expert_tokens=options.min_expert_tokens,
+            gram=arithmetic,
             num_threads=threads,
         )
         if not options.keeps_statistics:
@@ -149,7 +152,11 @@ def choose_basis(source: Source, options: CalibrationOptions, recipe: str) -> Ba
         check_place(options.stats)
     if options.imatrix is None:
         tokens = calibration_tokens(source, options)
-        described = tokens.describe() | {"on": options.on, "min_expert_tokens": options.min_expert_tokens}
+        described = tokens.describe() | {
+            "on": options.on,
+            "min_expert_tokens": options.min_expert_tokens,
+            "arithmetic": choose_arithmetic(options),
+        }
     elif options.stats is not None:
         raise InputError("--imatrix and --stats both hold statistics; give one of them")
     elif options.export_imatrix is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from qbench.calibration.options import LENGTH, MODELS, SAMPLES, CalibrationOptions
+from qbench.calibration.options import ARITHMETICS, LENGTH, MODELS, SAMPLES, CalibrationOptions
 
 # parameter -> field of CalibrationOptions
 FIELDS = {
@@ -16,6 +16,7 @@ FIELDS = {
     "seed": "seed",
     "calibrate_on": "on",
     "min_expert_tokens": "min_expert_tokens",
+    "calibrate_in": "arithmetic",
     "stats": "stats",
     "imatrix": "imatrix",
     "export_imatrix": "export_imatrix",
@@ -39,6 +40,11 @@ OPTIONS = (
     ),
     click.option(
         "--min-expert-tokens", type=click.IntRange(min=1), help="Route more tokens to experts that get fewer."
+    ),
+    click.option(
+        "--calibrate-in",
+        type=click.Choice(ARITHMETICS),
+        help="Arithmetic of the calibration's passes  [default: bf16 where the CPU is faster in it]",
     ),
     click.option("--stats", type=_path, help="File of statistics: read if it is there, else written."),
     click.option("--imatrix", type=_path, help="Importance matrix of llama.cpp, instead of calibrating."),

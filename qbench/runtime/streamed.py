@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from qbench.runtime.attention_bf16 import causal_attention_bf16
 from qbench.runtime.blocks import BlockBuilder
 from qbench.runtime.cache import NoCache
 from qbench.runtime.embedding import Embedding, StoredTable
@@ -18,12 +19,14 @@ from quant.calibration.decoder import Observer
 from quant.errors import InputError
 from quant.models import EMBEDDING, ModelConfig
 from quant.qtensor import QTensor
+from quant.recipes.roles import Role, place_of
 
 
 class StreamedDecoder:
     """`quant.calibration.decoder.Decoder` of a config: holds no weights, builds layers from those it is handed.
 
-    impl  "reference": float32 throughout; "auto": what `load_model` would run
+    impl  "reference": float32 throughout; "bf16": products of bfloat16-rounded inputs and weights, the rest in float32;
+          "auto": what `load_model` would run
     """
 
     def __init__(self, config: ModelConfig, *, impl: str = "reference") -> None:
@@ -43,6 +46,7 @@ class StreamedLayer:
 
     def __init__(self, config: ModelConfig, index: int, tensors: Mapping[str, QTensor], impl: str) -> None:
         self.config = config
+        self._impl = impl
         self._tap = Tap()
         self._block = _ObservedBuilder(config, tensors, impl, self._tap).block(index)
         self._inverse_frequencies = inverse_frequencies(config.rope, config.rope_dim)
@@ -52,6 +56,12 @@ class StreamedLayer:
         """x [B, T, H] float32, the first T positions of B sequences -> [B, T, H]; threads may call at the same time"""
         with self._tap.watched_by(observer):
             return self._block(x, *self._past(x, observer))
+
+    @torch.no_grad()
+    def show(self, x: Tensor, observer: Observer) -> None:
+        """As a call on x, without the product that gives the outputs."""
+        with self._tap.watched_by(observer, shows_only=True):
+            self._block(x, *self._past(x, observer))
 
     @torch.no_grad()
     def show_extra_tokens(self, batches: Iterable[Tensor], wanted: Mapping[int, int], observer: Observer) -> None:
@@ -77,30 +87,35 @@ class StreamedLayer:
             )
         positions = torch.arange(x.shape[1])
         rope = rotation(self._inverse_frequencies, positions, self.config.rope.rotation_scale)
-        return rope, positions, ObservedCache(observer)
+        return rope, positions, ObservedCache(observer, self._impl)
 
 
 class Tap(threading.local):
     """Where a layer's linears find the observer of the call that runs, one a thread."""
 
     observer: Observer | None = None
+    shows_only: bool = False  # whether nobody reads what the layer gives
 
     @contextmanager
-    def watched_by(self, observer: Observer | None) -> Iterator[None]:
-        self.observer = observer
+    def watched_by(self, observer: Observer | None, *, shows_only: bool = False) -> Iterator[None]:
+        self.observer, self.shows_only = observer, shows_only
         try:
             yield
         finally:
-            self.observer = None
+            self.observer, self.shows_only = None, False
 
 
 class ObservedLinears:
-    """FusedLinears that show their input before they multiply."""
+    """FusedLinears that show their input before they multiply.
 
-    def __init__(self, names: Sequence[str], linears: FusedLinears, tap: Tap) -> None:
+    unread_size   of their output, where no linear of the layer reads it; None where one does
+    """
+
+    def __init__(self, names: Sequence[str], linears: FusedLinears, tap: Tap, unread_size: int | None) -> None:
         self.names = tuple(f"{name}.weight" for name in names)
         self.linears = linears
         self.tap = tap
+        self.unread_size = unread_size
 
     def __call__(self, x: Tensor, norm: RMSNorm | None = None, residual: Tensor | None = None) -> tuple[Tensor, ...]:
         if self.tap.observer is None:
@@ -108,18 +123,23 @@ class ObservedLinears:
         if norm is not None:
             x = norm(x)
         self.tap.observer.inputs(self.names, x)
+        if self.tap.shows_only and self.unread_size is not None:
+            return (x.new_zeros(()).expand(*x.shape[:-1], self.unread_size),)
         return self.linears(x, residual=residual)
 
 
 class ObservedCache(NoCache):
     """Keeps nothing, and shows the keys and values that a cache would keep."""
 
-    def __init__(self, observer: Observer | None) -> None:
+    def __init__(self, observer: Observer | None, impl: str) -> None:
         self.observer = observer
+        self.impl = impl
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
         if self.observer is not None:
             self.observer.keys_values(layer, k, v)
+        if self.impl == "bf16":
+            return causal_attention_bf16(q, k, v)
         return super().attend(layer, q, k, v, positions)
 
 
@@ -129,4 +149,5 @@ class _ObservedBuilder(BlockBuilder):
         self.tap = tap
 
     def linears(self, *names: str) -> ObservedLinears:
-        return ObservedLinears(names, super().linears(*names), self.tap)
+        is_last = place_of(f"{names[0]}.weight").role is Role.FFN_DOWN
+        return ObservedLinears(names, super().linears(*names), self.tap, self.config.hidden_size if is_last else None)

@@ -25,6 +25,10 @@ class DecoderLayer(Protocol):
         """x [B, T, H] float32, the first T positions of B sequences -> [B, T, H]"""
         ...
 
+    def show(self, x: Tensor, observer: Observer) -> None:
+        """Shows what a call on x would, without the outputs: what none of the layer's linears reads is not computed."""
+        ...
+
 
 class Decoder(Protocol):
     """Runs a model one decoder layer at a time; holds no weights itself."""

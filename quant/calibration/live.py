@@ -8,6 +8,7 @@ from torch import Tensor
 
 from quant.calibration.coverage import expert_tokens
 from quant.calibration.decoder import Decoder, DecoderLayer
+from quant.calibration.gram import ADD_GRAM
 from quant.calibration.hidden import HiddenStates
 from quant.calibration.observe import Collector, Names, Recorder
 from quant.calibration.stats import LayerStats
@@ -26,6 +27,7 @@ class LiveStatistics:
 
     on_quantized        what a layer is calibrated on: the outputs of the quantized layers before it, or the originals'
     min_expert_tokens   experts that the router gives fewer are calibrated on more, those it scores highest for them
+    gram                how Hessians are summed, a name in quant.calibration.gram
     raises              InputError for token ids that the model has not, and windows that it cannot hold
     """
 
@@ -40,6 +42,7 @@ class LiveStatistics:
         *,
         on_quantized: bool = True,
         min_expert_tokens: int | None = None,
+        gram: str = "fp32",
         num_threads: int = 1,
     ) -> None:
         _check_tokens(calibration, config)
@@ -49,6 +52,7 @@ class LiveStatistics:
         self.folder = folder
         self.on_quantized = on_quantized
         self.min_expert_tokens = min_expert_tokens
+        self.add_gram = ADD_GRAM[gram]
         self.num_threads = num_threads
         self._batches = calibration.batches()
 
@@ -61,8 +65,8 @@ class LiveStatistics:
 
     def layer(self, index: int, tensors: Mapping[str, QTensor], needs: Needs) -> LayerStats:
         """Statistics of the inputs that the decoder layer of these tensors, the original ones, reads."""
-        collector, layer = Collector(needs, len(self._batches)), self.decoder.layer(index, tensors)
-        self._run(index, layer, collector, keep=not self.on_quantized)
+        collector, layer = self._collector(needs), self.decoder.layer(index, tensors)
+        self._observe(index, layer, collector)
         wanted = self._wanted_tokens(tensors, collector)
         if wanted:
             self._show_extra_tokens(index, layer, wanted, collector)
@@ -71,7 +75,7 @@ class LiveStatistics:
     def advance(self, index: int, quantized: Mapping[str, QTensor]) -> None:
         """Makes what the next layer reads."""
         if self.on_quantized:
-            self._run(index, self.decoder.layer(index, quantized), None, keep=True)
+            self._run(index, self.decoder.layer(index, quantized))
 
     def done(self, index: int) -> None:
         """What the layer read is needed no more."""
@@ -84,38 +88,57 @@ class LiveStatistics:
         names  of the weights that read it
         """
         weight = torch.from_numpy(dequantize(norm))
-        hidden, collector = self._hidden(self.config.num_layers), Collector(needs, len(self._batches))
+        hidden, collector = self._hidden(self.config.num_layers), self._collector(needs)
 
         def one(windows: slice) -> Recorder:
             recorder = Recorder()
             recorder.inputs(names, _rms_norm(hidden.read(windows), weight, self.config.rms_norm_eps))
             return recorder
 
-        with workers(self.num_threads) as pool:
-            for some in self._rounds():
-                collector.add(list(pool.map(one, some)), pool)
+        self._collect(one, collector)
         return collector.stats()
 
-    def _run(self, index: int, layer: DecoderLayer, collector: Collector | None, *, keep: bool) -> None:
-        """Runs the layer on all windows; its outputs are kept for the next one where `keep`."""
+    def _observe(self, index: int, layer: DecoderLayer, collector: Collector) -> None:
+        """Shows the collector what the layer reads; runs the layer for that where its outputs are those to keep."""
+        if not self.on_quantized:
+            self._run(index, layer, collector)
+            return
+        before = self._hidden(index)
+
+        def one(windows: slice) -> Recorder:
+            recorder = Recorder()
+            layer.show(before.read(windows), recorder)
+            if not recorder.is_finite:
+                raise InputError(f"calibration: layer {index} gives NaN or inf; check the model's weights")
+            return recorder
+
+        self._collect(one, collector)
+
+    def _run(self, index: int, layer: DecoderLayer, collector: Collector | None = None) -> None:
+        """Runs the layer on all windows and keeps its outputs for the next one."""
         before, after = self._hidden(index), self._hidden(index + 1)
-        if keep:
-            after.create()
+        after.create()
 
         def one(windows: slice) -> Recorder | None:
             recorder = None if collector is None else Recorder()
             out = layer(before.read(windows), recorder)
             if not torch.isfinite(out).all():
                 raise InputError(f"calibration: layer {index} gives NaN or inf; check the model's weights")
-            if keep:
-                after.write(windows, out)
+            after.write(windows, out)
             return recorder
 
+        self._collect(one, collector)
+
+    def _collect(self, one: Callable[[slice], Recorder | None], collector: Collector | None) -> None:
+        """Calls `one` on all batches, `num_threads` at a time, and adds what it recorded in their order."""
         with workers(self.num_threads) as pool:
             for some in self._rounds():
                 recorders = list(pool.map(one, some))
                 if collector is not None:
                     collector.add(recorders, pool)
+
+    def _collector(self, needs: Needs) -> Collector:
+        return Collector(needs, len(self._batches), self.add_gram)
 
     def _wanted_tokens(self, names: Iterable[str], collector: Collector) -> dict[int, int]:
         """Expert -> how many tokens it has too few."""

@@ -8,23 +8,38 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from quant.calibration.gram import AddGram, add_gram_fp32, mirror
 from quant.calibration.stats import InputStats, KVStats, LayerStats
 
 SAMPLE_ROWS = 512  # rows of each input kept where a method wants some, over the whole text
-TILE = 512  # columns of X^T X that one task computes
 
 Names = tuple[str, ...]  # of the weights that share an input
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of an input that were seen together, and their sums: the part that batches can do side by side."""
+
+    x: Tensor  # [n, K] float32
+    absmax: Tensor  # [K] float32
+    sum_squares: Tensor  # [K] float32
 
 
 class Recorder:
     """Observer of one batch: holds the inputs until they are summed."""
 
     def __init__(self) -> None:
-        self.seen: dict[Names, list[Tensor]] = {}  # each [n, K] float32
+        self.seen: dict[Names, list[_Rows]] = {}
         self.kv_absmax: tuple[np.ndarray, np.ndarray] | None = None
 
     def inputs(self, names: Sequence[str], x: Tensor) -> None:
-        self.seen.setdefault(tuple(names), []).append(x.detach().reshape(-1, x.shape[-1]))
+        x = x.detach().reshape(-1, x.shape[-1])
+        absmax = x.abs().amax(0) if len(x) else x.new_zeros(x.shape[1])
+        self.seen.setdefault(tuple(names), []).append(_Rows(x, absmax, x.square().sum(0)))
+
+    @property
+    def is_finite(self) -> bool:
+        return all(bool(rows.absmax.isfinite().all()) for seen in self.seen.values() for rows in seen)
 
     def keys_values(self, layer: int, k: Tensor, v: Tensor) -> None:
         self.kv_absmax = tuple(each.abs().amax(dim=(0, 2)).numpy() for each in (k, v))  # [B, G, T, D] -> [G, D]
@@ -32,7 +47,7 @@ class Recorder:
 
 @dataclass(slots=True)
 class _Sums:
-    """Running sums of one input; `hessian` holds the upper triangle of tiles until it is whole."""
+    """Running sums of one input; `hessian` holds the upper triangle until it is whole."""
 
     absmax: Tensor  # [K] float32
     sum_squares: Tensor  # [K] float64
@@ -46,27 +61,30 @@ class Collector:
 
     needs         of the weights of one input: which statistics are wanted besides absmax and sum_squares
     num_batches   that will be added, over which the sample is spread
+    add_gram      how Hessians are summed
     """
 
-    def __init__(self, needs: Callable[[Names], frozenset[str]], num_batches: int) -> None:
+    def __init__(
+        self, needs: Callable[[Names], frozenset[str]], num_batches: int, add_gram: AddGram = add_gram_fp32
+    ) -> None:
         self._needs = needs
+        self._add_gram = add_gram
         self._rows_per_batch = -(-SAMPLE_ROWS // num_batches)
         self._sums: dict[Names, _Sums] = {}
         self._kv: tuple[np.ndarray, np.ndarray] | None = None
 
     def add(self, recorders: Sequence[Recorder], pool: Executor) -> None:
-        """Sums the batches in the order given; tiles of a Hessian are computed side by side, each in that order."""
-        tiles = []
+        """Sums the batches in the order given."""
         for names in sorted({names for recorder in recorders for names in recorder.seen}):
-            rows = [torch.cat(recorder.seen[names]) for recorder in recorders if names in recorder.seen]
-            sums = self._sums.setdefault(names, self._new(names, rows[0].shape[1]))
-            tiles += [(sums.hessian, rows, start) for start in _tiles(sums.hessian)]
-            for x in rows:
-                self._add_rows(names, sums, x)
+            batches = [rows for recorder in recorders for rows in recorder.seen.get(names, ())]
+            sums = self._sums.setdefault(names, self._new(names, batches[0].x.shape[1]))
+            for rows in batches:
+                self._add_rows(names, sums, rows)
+            if sums.hessian is not None:
+                self._add_gram(sums.hessian, [rows.x for rows in batches], pool)
         for recorder in recorders:
             if recorder.kv_absmax is not None:
                 self._kv = recorder.kv_absmax if self._kv is None else _largest(self._kv, recorder.kv_absmax)
-        list(pool.map(_add_tile, tiles))
 
     @property
     def num_tokens(self) -> dict[str, int]:
@@ -88,37 +106,19 @@ class Collector:
             hessian=torch.zeros(row_size, row_size) if wants_hessian else None,
         )
 
-    def _add_rows(self, names: Names, sums: _Sums, x: Tensor) -> None:
-        sums.num_tokens += len(x)
-        if not len(x):
-            return
-        sums.absmax = torch.maximum(sums.absmax, x.abs().amax(0))
-        sums.sum_squares += x.square().sum(0, dtype=torch.float64)
-        if "sample" in self._needs(names):
-            num_rows = min(len(x), self._rows_per_batch)
-            sums.sample.append(x[torch.arange(num_rows) * len(x) // num_rows].clone())
-
-
-def _tiles(hessian: Tensor | None) -> range:
-    return range(0, 0 if hessian is None else len(hessian), TILE)
-
-
-def _add_tile(task: tuple[Tensor, list[Tensor], int]) -> None:
-    """hessian[start : start + TILE, start:] += X[:, the same columns]^T X, one batch after another."""
-    hessian, rows, start = task
-    tile = hessian[start : start + TILE, start:]
-    for x in rows:
-        tile.addmm_(x[:, start : start + TILE].T, x[:, start:])
+    def _add_rows(self, names: Names, sums: _Sums, rows: _Rows) -> None:
+        sums.num_tokens += len(rows.x)
+        sums.absmax = torch.maximum(sums.absmax, rows.absmax)
+        sums.sum_squares += rows.sum_squares
+        if "sample" in self._needs(names) and len(rows.x):
+            num_rows = min(len(rows.x), self._rows_per_batch)
+            sums.sample.append(rows.x[torch.arange(num_rows) * len(rows.x) // num_rows].clone())
 
 
 def _finished(sums: _Sums) -> InputStats:
     hessian = sums.hessian
     if hessian is not None:
-        for start in _tiles(hessian):
-            stop = start + TILE
-            hessian[stop:, start:stop] = hessian[start:stop, stop:].T
-            square = hessian[start:stop, start:stop]
-            square.copy_(torch.triu(square) + torch.triu(square, 1).T)
+        mirror(hessian)
     return InputStats(
         num_tokens=sums.num_tokens,
         absmax=sums.absmax.numpy(),

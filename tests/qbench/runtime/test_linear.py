@@ -39,6 +39,22 @@ def test_reference_is_the_dequantized_product(format_name):
     assert_close(linear(x), exact(qtensor, x), atol=(256 * 2**-24 * absolute_sum).numpy())
 
 
+@pytest.mark.parametrize("format_name", ["f32", "q4_k", "w4g128", "bf16"])
+def test_rounded_is_the_product_of_bf16_roundings(format_name):
+    qtensor, x = random_qtensor(format_name, 24, 256), random_x(5, 256)
+    linear = choose_linear(format_name, impl="bf16").build(qtensor)
+    assert linear.name == "torch-bf16-rounded"
+    weight = torch.from_numpy(dequantize(qtensor)).bfloat16().double()
+    assert torch.equal(linear.rows(np.array([3, 0])), weight[[3, 0]].float())
+    rounded = x.bfloat16().double()
+    bound = 256 * 2**-24 * rounded.abs() @ weight.abs().T
+    assert_close(linear(x), rounded @ weight.T, rtol=2**-8, atol=bound.numpy())
+
+
+def test_formats_that_round_their_inputs_are_not_rounded_twice():
+    assert choose_linear("w8a8", impl="bf16") is choose_linear("w8a8")
+
+
 def test_bf16_rounds_activations_and_result():
     qtensor, x = random_qtensor("bf16", 24, 64), random_x(5, 64)
     linear = choose_linear("bf16").build(qtensor)

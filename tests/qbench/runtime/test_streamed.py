@@ -55,6 +55,36 @@ def test_streamed_layers_are_the_models_own(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_showing_shows_what_a_call_would(kind):
+    source, decoder = decoder_of(kind)
+    x = decoder.embed(layer_tensors(source, None), TOKENS)
+    for index in range(decoder.num_layers):
+        layer = decoder.layer(index, layer_tensors(source, index))
+        called, shown = Recorder(), Recorder()
+        y = layer(x, called)
+        layer.show(x, shown)
+        assert shown.seen.keys() == called.seen.keys()
+        assert all(torch.equal(shown.seen[name], called.seen[name]) for name in called.seen)
+        assert torch.equal(layer(x), y), "the layer gives its outputs again"
+        x = y
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bf16_layers_are_close_to_the_models_own(kind):
+    source, decoder = decoder_of(kind)
+    rounding = StreamedDecoder(decoder.config, impl="bf16")
+    x = decoder.embed(layer_tensors(source, None), TOKENS)
+    for index in range(decoder.num_layers):
+        tensors = layer_tensors(source, index)
+        recorder = Recorder()
+        exact, got = decoder.layer(index, tensors)(x), rounding.layer(index, tensors)(x, recorder)
+        # Seven products on the longest way, each rounding three times by 2**-9, and each carrying on what came before.
+        change = (exact - x).norm()
+        assert 0 < (got - exact).norm() <= 7 * 3 * 2**-9 * change
+        x = exact
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_observer_changes_nothing_and_sees_every_linear_once(kind):
     source, decoder = decoder_of(kind)
     observers = [Recorder() for _ in range(decoder.num_layers)]

@@ -1,0 +1,26 @@
+"""In which arithmetic a model is run for its calibration, and the Hessians are summed."""
+
+from qbench.calibration.options import CalibrationOptions
+from quant.calibration.stats_file import StatsFile
+
+# Name in options and manifests, which is that of the Hessians' sum in quant.calibration.gram -> impl of the decoder
+DECODER_IMPL = {"fp32": "reference", "bf16": "bf16"}
+BF16_ISAS = ("avx512_bf16", "amx")
+
+
+def choose_arithmetic(options: CalibrationOptions) -> str:
+    """The one asked for, else that of the statistics to be read, else bf16 where this CPU multiplies it faster."""
+    if options.arithmetic is not None:
+        return options.arithmetic
+    if options.stats is not None and options.stats.exists():
+        return StatsFile(options.stats).about["calibration"].get("arithmetic", "fp32")
+    return "bf16" if has_fast_bf16() else "fp32"
+
+
+def has_fast_bf16() -> bool:
+    """Whether the CPU has products of bfloat16, as far as this installation can tell."""
+    try:
+        from cpu_kernels import features
+    except ImportError:
+        return False
+    return any(isa in features() for isa in BF16_ISAS)

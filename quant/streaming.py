@@ -12,6 +12,7 @@ from quant.calibration.stats import InputStats, LayerStats
 from quant.errors import InputError
 from quant.formats import dequantize
 from quant.methods import Layer, Method
+from quant.methods.remarks import remark_lines
 from quant.models import EMBEDDING, FINAL_NORM, HEAD, ModelConfig, names_by_layer
 from quant.qtensor import QTensor
 from quant.quantize import FLOATS, QuantizedSource, chunk_rows
@@ -66,10 +67,10 @@ def quantize_layers(
         index = stage.num_done
         if progress is not None:
             progress(index, total, f"layer {index + 1} of {total - 1}" if index < total - 1 else "head")
-        if index < total - 1:
-            run.layer(index)
-        else:
-            run.head()
+        remarks = run.layer(index) if index < total - 1 else run.head()
+        if progress is not None:
+            for line in remark_lines(remarks):
+                progress(index, total, line)
         statistics.done(index)
         release_free_memory()
     return QuantizedSource(source, recipe, stage)
@@ -94,7 +95,8 @@ class _Run:
         self.plan = self.plain.plan
         self.names = names_by_layer(self.config)
 
-    def layer(self, index: int) -> None:
+    def layer(self, index: int) -> dict[str, str]:
+        """Returns what the methods remark, by name of a weight."""
         names = self.names[index]
         originals = {name: self.source.read(name) for name in names}
         try:
@@ -103,23 +105,27 @@ class _Run:
             for name, qtensor in originals.items():
                 _finite(name, qtensor)  # which of them it was says more
             raise
-        quantized = self._quantize_layer(originals, stats)
+        remarks: dict[str, str] = {}
+        quantized = self._quantize_layer(originals, stats, remarks)
         self.statistics.advance(index, quantized)
-        self.stage.commit(quantized, self._notes(index, stats))
+        self.stage.commit(quantized, self._notes(index, stats) | self._remarked(remarks))
+        return remarks
 
-    def head(self) -> None:
+    def head(self) -> dict[str, str]:
         """The head, or the embedding that is one, by the recipe's method; the rest needs no statistics.
 
         An importance matrix usually has none for the head, which is then rounded without, as llama-quantize does.
         """
         name = EMBEDDING if self.config.tie_word_embeddings else HEAD
         made: dict[str, QTensor] = {}
+        remarks: dict[str, str] = {}
         if self._asks(name) or self.statistics.keep:
             stats = self.statistics.head(self.source.read(FINAL_NORM), (name,), self.needs)
             if self._asks(name) and name in stats.inputs:
                 self._check({name: self.method_of(name)}, stats.inputs)
-                made[name] = self._quantize_rows(name, stats.inputs)
-        self.stage.commit(made)
+                made[name] = self._quantize_rows(name, stats.inputs, remarks)
+        self.stage.commit(made, self._remarked(remarks))
+        return remarks
 
     def method_of(self, name: str) -> Method:
         return self.plan[name].method or self.recipe.make_method()
@@ -131,7 +137,9 @@ class _Run:
         """Whether the tensor's rounding can depend on statistics."""
         return bool(self.method_of(name).needs) and self.plan[name].format not in FLOATS
 
-    def _quantize_layer(self, originals: Mapping[str, QTensor], stats: LayerStats) -> dict[str, QTensor]:
+    def _quantize_layer(
+        self, originals: Mapping[str, QTensor], stats: LayerStats, remarks: dict[str, str]
+    ) -> dict[str, QTensor]:
         """All tensors of the layer as the recipe says."""
         self._check({name: self.method_of(name) for name in originals if self._matrix(name)}, stats.inputs)
         vectors = {name: _finite(name, q) for name, q in originals.items() if not self._matrix(name)}
@@ -139,7 +147,7 @@ class _Run:
         for group in self._groups(originals, stats.inputs):
             weights = {name: _finite(name, originals[name]) for name in group.names}
             formats = {name: self.plan[name].format for name in (*weights, *vectors)}
-            layer = Layer(weights, formats, vectors, self.config)
+            layer = Layer(weights, formats, vectors, self.config, remarks)
             result = group.method.quantize_layer(layer, {name: stats.inputs[name] for name in group.names})
             twice = made.keys() & result.keys()
             if twice:
@@ -159,7 +167,7 @@ class _Run:
             group.names.append(name)
         return groups
 
-    def _quantize_rows(self, name: str, inputs: Mapping[str, InputStats]) -> QTensor:
+    def _quantize_rows(self, name: str, inputs: Mapping[str, InputStats], remarks: dict[str, str]) -> QTensor:
         """A head's weight, some rows at a time."""
         original, wanted = self.source.read(name), self.plan[name].format
         method, num_rows = self.method_of(name), original.shape[0]
@@ -167,7 +175,7 @@ class _Run:
         made = []
         for start in range(0, num_rows, step):
             rows = original.take_rows(np.arange(start, min(start + step, num_rows)))
-            layer = Layer({name: _finite(name, rows)}, {name: wanted}, config=self.config)
+            layer = Layer({name: _finite(name, rows)}, {name: wanted}, config=self.config, remarks=remarks)
             made.append(method.quantize_layer(layer, inputs)[name])
         parts = {part: np.concatenate([some.parts[part] for some in made]) for part in made[0].parts}
         return QTensor(wanted, original.shape, parts, made[0].shared)
@@ -178,6 +186,9 @@ class _Run:
 
     def _matrix(self, name: str) -> bool:
         return len(self.source.tensors[name].shape) > 1
+
+    def _remarked(self, remarks: Mapping[str, str]) -> dict[str, Any]:
+        return {"remarks": {**self.stage.notes.get("remarks", {}), **remarks}} if remarks else {}
 
     def _notes(self, index: int, stats: LayerStats) -> dict[str, Any]:
         """What of the layer's statistics outlives the layer."""

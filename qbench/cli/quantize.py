@@ -91,6 +91,7 @@ def print_written(source, recipe, output: str, how: WriteOptions, as_json: bool)
     from qbench.sources import open_source
     from quant.artifacts import read_manifest
     from quant.calibration.coverage import few_tokens_warning
+    from quant.methods.remarks import remark_lines
     from quant.sizes import size_summary
 
     refuse_own_files(source, recipe, output, how.max_shard_bytes)
@@ -108,8 +109,8 @@ def print_written(source, recipe, output: str, how: WriteOptions, as_json: bool)
             max_shard_bytes=how.max_shard_bytes,
         )
     calibration = (read_manifest(path) or {}).get("calibration") or {}
-    warning = few_tokens_warning(calibration.get("experts"))
-    if warning is not None:
+    warnings = [few_tokens_warning(calibration.get("experts")), *remark_lines(calibration.get("remarks") or {})]
+    for warning in filter(None, warnings):
         click.echo(f"warning: {warning}", err=True)
     weights = size_summary(open_source(str(path)).tensors)
     result = {"model": source.spec, "recipe": recipe.name, "artifact": str(path), **weights}

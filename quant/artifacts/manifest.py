@@ -46,7 +46,10 @@ def build_manifest(
     recipe   None for a plain copy; of one that the user wrote, the manifest has the whole document
     stage    of a calibrated recipe
     """
-    calibration = None if stage is None else stage.notes["calibration"] | {"experts": stage.notes.get("experts")}
+    calibration = None
+    if stage is not None:
+        kept = {"experts": stage.notes.get("experts"), "remarks": stage.notes.get("remarks", {})}
+        calibration = stage.notes["calibration"] | kept
     return {
         "schema": SCHEMA,
         "recipe": None if recipe is None else recipe.name,

@@ -23,12 +23,14 @@ class Layer:
     formats  canonical name -> format name, of weights and vectors
     vectors  canonical name -> [N] float32: norms and biases of the same decoder layer, which a method may fold into
     config   the model's; None where the tensors are no part of a decoder layer
+    remarks  canonical name -> a line on its rounding that the user should know; filled by the method
     """
 
     weights: Mapping[str, np.ndarray]
     formats: Mapping[str, str]
     vectors: Mapping[str, np.ndarray] = field(default_factory=dict)
     config: ModelConfig | None = None
+    remarks: dict[str, str] = field(default_factory=dict)
 
 
 class Method(ABC):

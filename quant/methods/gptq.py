@@ -34,6 +34,7 @@ class Solved(NamedTuple):
     order: ColumnOrder
     factor: Factor
     dead: np.ndarray  # [K] bool: input features that calibration never saw other than 0
+    damp: float  # with which the factorization went well
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class Gptq(Method):
     def quantize_layer(self, layer: Layer, stats: Mapping[str, InputStats]) -> dict[str, QTensor]:
         """Every weight of the layer in its format; weights whose inputs are one object share its factor.
 
+        A damping that had to be raised is among the layer's remarks.
         raises   InputError naming the weight: no statistics, no tokens, NaN, a Hessian that no damping makes
                  positive definite, or a format that has no grid
         """
@@ -124,6 +126,8 @@ class Gptq(Method):
         if key not in shared:
             shared.clear()  # one factor at a time: each is as large as half a Hessian
             shared[key] = self._solve(stats.get(name), weight.shape[1], grids.group_size, solver)
+        if shared[key].damp > self.damp:
+            layer.remarks[name] = f"damping raised from {self.damp:g} to {shared[key].damp:g} of the mean diagonal"
         return self._round(weight, grids, shared[key], solver)
 
     def _solve(self, stats: InputStats | None, num_columns: int, group_size: int, solver: Solver) -> Solved:
@@ -135,7 +139,7 @@ class Gptq(Method):
             damped = np.where(dead, 1, diagonal + np.float32(damp) * diagonal.mean()).astype(np.float32)
             factor = solver.factorize(hessian, damped, order.columns)
             if factor is not None:
-                return Solved(order, factor, dead)
+                return Solved(order, factor, dead, damp)
         raise InputError(
             f"its Hessian is not positive definite even with damping {LARGEST_DAMP:g}; calibrate again, on more text"
         )

@@ -1,3 +1,6 @@
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.close import assert_close
@@ -208,6 +211,16 @@ def test_damping_increases_until_it_factors():
     got = quantize("w4g32", make_weight(4, 64), stats, damp=0.01)
     directly = quantize("w4g32", make_weight(4, 64), stats, damp=1.0)
     np.testing.assert_array_equal(got.parts["weight_packed"], directly.parts["weight_packed"])
+
+
+def test_raised_damping_is_remarked_on():
+    x = make_inputs(300, 64)
+    good = stats_of(x)
+    bad = replace(good, hessian=np.where(np.eye(64) > 0, good.hessian, good.hessian.diagonal().mean()).astype("f4"))
+    layer = Layer({"a": make_weight(4, 64), "b": make_weight(4, 64)}, {"a": "w4g32", "b": "w4g32"})
+    Gptq(damp=0.0).quantize_layer(layer, {"a": bad, "b": good})
+    assert list(layer.remarks) == ["a"]
+    assert re.fullmatch(r"damping raised from 0 to (0\.\d+|1) of the mean diagonal", layer.remarks["a"])
 
 
 def test_damping_steps_end_at_the_mean():

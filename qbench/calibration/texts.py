@@ -33,8 +33,8 @@ def default_text(source: Source) -> str:
     if source.spec.startswith("rand:"):
         return RANDOM
     raise InputError(
-        f"{source.spec}: calibration needs text; give `qbench quantize` --calibration FILE (.txt, .jsonl, .npy) or "
-        "hf:NAME"
+        f"{source.spec}: the recipe calibrates, and no text is known for this model; give `qbench quantize` "
+        "--calibration FILE (.txt, .jsonl, .npy) or hf:NAME, and measure what it writes"
     )
 
 

@@ -41,7 +41,8 @@ def print_report(report) -> None:
         click.echo(f"{check}: n/a, {why}")
     for found in report.findings:
         click.echo(f"{found.check}: {found.where}: {found.message}")
-    click.echo(f"{len(report.findings)} findings" if report.findings else "healthy")
+    count = len(report.findings)
+    click.echo(f"{count} finding{'s' if count > 1 else ''}" if count else "healthy")
 
 
 def _cells(row) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ def command(model, recipe_name, output, max_shard_size, best, resume, plan, cali
         print_forecast(source, recipe, how, as_json)
     else:
         print_written(source, recipe, output, how, as_json)
+    warn_of_unread_text(source, recipe, calibration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,18 @@ def print_written(source, recipe, output: str, how: WriteOptions, as_json: bool)
     else:
         size, bits = readable_bytes(weights["size_bytes"]), weights["bits_per_weight"]
         click.echo(f"{path}: {weights['num_weights']:,} weights, {size}, {bits:.3f} bits a weight")
+
+
+def warn_of_unread_text(source, recipe, calibration: CalibrationOptions) -> None:
+    """Says that --calibration is not looked at: it may stand there for other recipes of the same script."""
+    from quant.quantize import needs_calibration
+
+    if calibration.text is None:
+        return
+    if not needs_calibration(recipe, recipe.plan(source)):
+        click.echo(f"warning: recipe {recipe.name} does not calibrate; --calibration is not read", err=True)
+    elif calibration.imatrix is not None:
+        click.echo("warning: --imatrix stands in for a calibration; --calibration is not read", err=True)
 
 
 def refuse_own_files(source, recipe, output: str, max_shard_bytes: int | None) -> None:

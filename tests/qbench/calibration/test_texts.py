@@ -125,7 +125,7 @@ def test_models_that_need_another_text(tmp_path):
     (tmp_path / "a.txt").write_text(WORDS)
     with pytest.raises(InputError, match="has no tokenizer; calibrate on token ids"):
         tokens_of(tmp_path / "a.txt", small_source())
-    with pytest.raises(InputError, match="calibration needs text; give `qbench quantize` --calibration FILE"):
+    with pytest.raises(InputError, match="no text is known for this model; give `qbench quantize` --calibration FILE"):
         calibration_tokens(small_source(), CalibrationOptions())
 
 

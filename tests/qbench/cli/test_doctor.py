@@ -33,7 +33,7 @@ def test_a_finding_ends_in_1(qbench, artifact):
     edit_gguf(artifact, "blk.1.ffn_up.weight", "u1", lambda rows: rows[3].__setitem__(5, rows[3, 5] ^ 1))
     outcome = qbench("doctor", artifact)
     assert (outcome.status, outcome.err) == (1, "")
-    assert outcome.out.splitlines()[-2].startswith(f"hash: {UP}: ") and outcome.out.splitlines()[-1] == "1 findings"
+    assert outcome.out.splitlines()[-2].startswith(f"hash: {UP}: ") and outcome.out.splitlines()[-1] == "1 finding"
     examined = qbench("doctor", artifact, "--json")
     assert examined.status == 1 and json.loads(examined.out)["findings"][0]["where"] == UP
 

@@ -37,6 +37,13 @@ def recipe_file(tmp_path):
     return write
 
 
+def test_a_text_that_the_recipe_does_not_read(qbench, tmp_path, small_model, token_ids):
+    argv = ("quantize", small_model, "--recipe", "q4_0", "-o", tmp_path / "m.gguf", "--calibration", token_ids)
+    outcome = qbench(*argv)
+    assert outcome.status == 0
+    assert outcome.err == "warning: recipe q4_0 does not calibrate; --calibration is not read\n"
+
+
 def test_a_text_shorter_than_a_window(refused, tmp_path):
     text = tmp_path / "short.txt"
     text.write_text("too short")

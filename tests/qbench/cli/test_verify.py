@@ -110,6 +110,22 @@ def test_a_calibration_that_changed(qbench, make, token_ids):
     qbench("verify", made).fails_with("ids.npy", "changed", "--calibration")
 
 
+def test_an_importance_matrix_stands_in_for_the_text(qbench, make, small_model, tmp_path):
+    matrix = tmp_path / "imatrix.gguf"
+    made = make("imatrix-q4_0", "--export-imatrix", matrix, "--calibrate-on", "original", out="first.gguf")
+    again = tmp_path / "made.gguf"
+    argv = ("quantize", small_model, "--recipe", "imatrix-q4_0", "-o", again, "--imatrix", matrix)
+    assert qbench(*argv).status == 0
+    assert again.read_bytes() != Path(made).read_bytes(), "calibrated on the quantized layers before, or the originals"
+    assert qbench("verify", again).status == 0
+    moved = shutil.move(matrix, tmp_path / "moved.gguf")
+    qbench("verify", again).fails_with("imatrix.gguf", "cannot")
+    assert qbench("verify", again, "--calibration", moved).status == 0
+    other = tmp_path / "other.gguf"
+    make("imatrix-q4_0", "--export-imatrix", other, "--seed", "1", out="third.gguf")
+    qbench("verify", again, "--calibration", other).fails_with("other.gguf", "changed", "--calibration")
+
+
 @pytest.mark.parametrize("key", ["recipe", "source", "calibration", "fingerprint", "asked_samples"])
 def test_a_manifest_that_lacks_something(qbench, make, key):
     made = make("gptq-w4g128")

@@ -64,6 +64,8 @@ struct Stretch {
     float* minimum;  // [steps * minima_per_step, 16]; zeros for span_zero, [ceil(steps / span), 16]
     int num_steps;
     int span;        // steps that share a scale, for spans
+    const uint8_t* next = nullptr;  // packed bytes that are unpacked next, to be fetched while this one is multiplied
+    int next_bytes = 0;
 };
 
 // The steps of a panel, packed.

@@ -108,9 +108,10 @@ Isa BlockWeight::multiply_tiles(int64_t begin, int64_t end, const Input& x, floa
         std::fill_n(sums, (last - first) * panel_size, 0.0f);
         for (int64_t step = 0; step < shape_.num_steps; step += whole_steps) {
             const auto steps = static_cast<int>(std::min<int64_t>(whole_steps, shape_.num_steps - step));
-            const Stretch stretch = scratch.stretch(steps, shape_.block_steps);
+            Stretch stretch = scratch.stretch(steps, shape_.block_steps);
             const std::byte* x_step = x.tokens + step * sizeof(ActivationBlock);
             for (int64_t i = first; i < last; i++) {
+                fetch_after(stretch, i, step, first, last);
                 kernels.unpack(panel(i), shape_, step, stretch);
                 ran = kernels.tile(stretch, x_step, x.token_bytes, x.num_tokens, sums + (i - first) * panel_size);
             }
@@ -118,6 +119,19 @@ Isa BlockWeight::multiply_tiles(int64_t begin, int64_t end, const Input& x, floa
         for (int64_t i = first; i < last; i++) store(i, sums + (i - first) * panel_size, x.num_tokens, y, y_stride);
     }
     return ran;
+}
+
+// What is unpacked after the steps from `step` on of panel i, of those in [first, last): the same of the next panel, or
+// the next steps of the first one. After the last the panel that follows is a guess, and right as a rule.
+void BlockWeight::fetch_after(Stretch& stretch, int64_t i, int64_t step, int64_t first, int64_t last) const {
+    const auto offset_of = [&](int64_t steps) { return steps / shape_.block_steps * shape_.block_bytes; };
+    const int64_t next_step = step + stretch.num_steps;
+    const bool wraps = i + 1 == last, ends = wraps && next_step >= shape_.num_steps;
+    const int64_t next_panel = !wraps ? i + 1 : ends ? last : first;
+    stretch.next_bytes = 0;
+    if (next_panel == num_panels()) return;
+    stretch.next = panel(next_panel) + offset_of(!wraps ? step : ends ? 0 : next_step);
+    stretch.next_bytes = static_cast<int>(panel_bytes_ * stretch.num_steps / shape_.num_steps);
 }
 
 // values [num_tokens, 16] of a panel to its rows of y

@@ -29,6 +29,14 @@ inline void multiply_step(const uint8_t* block, const uint8_t* from, int row, in
     }
 }
 
+// With two tokens and more a step takes longer than its bytes, and the processor's own prefetching lets the stream run
+// dry between loads; one token reads as fast as memory gives, and would be held up by the instructions. 4 KiB are 14
+// steps of 4 bits, 0.3 us of them at 4 tokens: three times memory's latency.
+inline void fetch_ahead(const uint8_t* from, int bytes) {
+    constexpr int distance = 4096;
+    for (int i = 0; i < bytes; i += 64) __builtin_prefetch(from + distance + i);
+}
+
 template <class Format, int tokens>
 void multiply_direct(const uint8_t* panel, const PanelShape& shape, const std::byte* x, size_t token_bytes, float* out) {
     constexpr Sums sums = Format::sums;
@@ -47,6 +55,7 @@ void multiply_direct(const uint8_t* panel, const PanelShape& shape, const std::b
             for (auto& value : span) value = splat(0.0f);
             const uint8_t* from = panel + Format::header_bytes;
             for (int s = 0; s < steps; s++, from += Format::bits * step_bytes_per_bit) {
+                if constexpr (tokens > 1) fetch_ahead(from, Format::bits * step_bytes_per_bit);
                 const int own = is_span(sums) ? 0 : s;
                 multiply_step<Format, tokens>(panel, from, row, s, scale + own * scales_per_step(sums),
                                               minimum + own * minima_per_step(sums),

@@ -26,6 +26,13 @@ inline void tile_step(const uint8_t* codes, const std::byte* x, size_t token_byt
     }
 }
 
+// The part of the next stretch's packed bytes that falls to step `s`: spread over a tile, as more requests at once than
+// the L1 keeps track of would hold up its own loads.
+inline void fetch_next(const Stretch& stretch, int s) {
+    const int begin = stretch.next_bytes * s / stretch.num_steps, end = stretch.next_bytes * (s + 1) / stretch.num_steps;
+    for (int i = begin; i < end; i += 64) __builtin_prefetch(stretch.next + i, 0, 2);
+}
+
 template <Sums sums, int tokens>
 void multiply_tile(const Stretch& stretch, const std::byte* x, size_t token_bytes, int row, float* out) {
     constexpr int num_scales = scales_per_step(sums), num_minima = minima_per_step(sums);
@@ -35,6 +42,7 @@ void multiply_tile(const Stretch& stretch, const std::byte* x, size_t token_byte
     Floats y[tokens];
     for (int m = 0; m < tokens; m++) y[m] = load(out + m * panel_rows + row);
     for (int s = 0; s < stretch.num_steps; s++) {
+        fetch_next(stretch, s);
         Ints sum[tokens][num_scales];
         tile_step<sums, tokens>(codes, x, token_bytes, sum);
         Floats scales[num_scales], minima[num_minima + 1];
@@ -65,6 +73,7 @@ void multiply_tile_of_spans(const Stretch& stretch, const std::byte* x, size_t t
         Floats span[tokens];
         for (auto& value : span) value = splat(0.0f);
         for (int s = 0; s < steps; s++) {
+            fetch_next(stretch, begin + s);
             Ints sum[tokens][1];
             tile_step<sums, tokens>(codes, x, token_bytes, sum);
             for (int m = 0; m < tokens; m++) {
@@ -109,9 +118,11 @@ Isa tile(const Stretch& stretch, const std::byte* x, size_t token_bytes, int64_t
     static constexpr auto tiles = tiles_of<sums>(std::make_integer_sequence<int, most>{});
     // As few tiles as there must be, of nearly equal height: a low one does not hide vpdpbusd's latency.
     const int64_t num_tiles = (num_tokens + most - 1) / most;
+    Stretch rest = stretch;  // the first tile fetches what comes next
+    rest.next_bytes = 0;
     for (int64_t i = 0; i < num_tiles; i++) {
         const int64_t begin = num_tokens * i / num_tiles, end = num_tokens * (i + 1) / num_tiles;
-        tiles[end - begin - 1](stretch, x + begin * token_bytes, token_bytes, y + begin * panel_rows);
+        tiles[end - begin - 1](i ? rest : stretch, x + begin * token_bytes, token_bytes, y + begin * panel_rows);
     }
     return this_isa;
 }

@@ -12,6 +12,8 @@
 #include "gptq/gptq.h"
 #include "gram/bindings.h"
 #include "gram/gram.h"
+#include "integers/bindings.h"
+#include "integers/integers.h"
 #include "isa.h"
 #include "linear/bindings.h"
 #include "moe/bindings.h"
@@ -37,6 +39,7 @@ std::vector<qk::OpRow> op_rows() {
     qk::linear::append_rows(rows);
     for (const auto& encoder : qk::encode::encoders()) qk::append_rows(rows, encoder.op, encoder.table);
     for (const auto& decoder : qk::decode::decoders()) qk::append_rows(rows, decoder.op, decoder.table);
+    qk::append_rows(rows, "integers", qk::integers::table());
     qk::fused::append_rows(rows);
     qk::append_rows(rows, "gptq", qk::gptq::table());
     qk::append_rows(rows, "gram", qk::gram::table());
@@ -87,6 +90,7 @@ NB_MODULE(_ext, m) {
     qk::moe::bind(m);
     qk::encode::bind(m);
     qk::decode::bind(m);
+    qk::integers::bind(m);
     qk::fused::bind(m);
     qk::gptq::bind(m);
     qk::gram::bind(m);

@@ -8,6 +8,7 @@ import numpy as np
 from quant.errors import InputError
 from quant.formats.activations import ActivationFormat
 from quant.formats.base import CHUNK_WEIGHTS
+from quant.formats.integer_kernels import integer_kernels
 from quant.qtensor import QTensor
 
 QMIN, QMAX = -128, 127  # -128 appears where a static scale is too small for an activation, and in others' files
@@ -47,11 +48,23 @@ class Int8Format(ActivationFormat):
         inputs = next(inputs for inputs, suffix in SUFFIX_OF_INPUTS.items() if suffix == (match[2] or ""))
         return cls(match[1] is not None, inputs)
 
+    def quantize(self, weight: np.ndarray, *, importance: np.ndarray | None = None, effort: str = "fast") -> QTensor:
+        kernels = integer_kernels()
+        if kernels is None:
+            return self.quantize_ref(weight)
+        self.check_shape(weight.shape)
+        weight = np.ascontiguousarray(weight, dtype=np.float32)
+        try:
+            q, scale = kernels.quantize_rows(weight, self.per_tensor_weight)
+        except ValueError:
+            self._check_finite(weight)
+            raise
+        return QTensor(self.name, weight.shape, {"weight": q, "weight_scale": scale})
+
     def quantize_ref(self, weight: np.ndarray) -> QTensor:
         self.check_shape(weight.shape)
         absmax = np.maximum(weight.max(axis=1, keepdims=True), -weight.min(axis=1, keepdims=True))  # [N, 1]
-        if not np.isfinite(absmax).all():
-            raise InputError(f"{self.name} holds finite weights, got NaN or inf; check the source")
+        self._check_finite(absmax)
         if self.per_tensor_weight:
             absmax = np.full_like(absmax, absmax.max())
         scale = scale_of(absmax)
@@ -60,9 +73,21 @@ class Int8Format(ActivationFormat):
             q[rows] = codes_of(weight[rows], scale[rows])
         return QTensor(self.name, weight.shape, {"weight": q, "weight_scale": scale})
 
+    def dequantize(self, qtensor: QTensor) -> np.ndarray:
+        kernels = integer_kernels()
+        if kernels is None:
+            return self.dequantize_ref(qtensor)
+        self.check_shape(qtensor.shape)
+        parts = (np.ascontiguousarray(qtensor.parts[name]) for name in ("weight", "weight_scale"))
+        return kernels.dequantize_rows(*parts)
+
     def dequantize_ref(self, qtensor: QTensor) -> np.ndarray:
         self.check_shape(qtensor.shape)
         return qtensor.parts["weight_scale"] * qtensor.parts["weight"].astype(np.float32)
+
+    def _check_finite(self, values: np.ndarray) -> None:
+        if not np.isfinite(values).all():
+            raise InputError(f"{self.name} holds finite weights, got NaN or inf; check the source")
 
     def with_input_absmax(self, qtensor: QTensor, absmax: float) -> QTensor:
         """The tensor with the scale that spans inputs of this magnitude, where activations are static."""

@@ -8,6 +8,7 @@ from quant.errors import InputError
 from quant.formats.base import CHUNK_WEIGHTS, Format
 from quant.formats.half import to_half
 from quant.formats.int_packing import pack_int32, packed_words, unpack_int32
+from quant.formats.integer_kernels import integer_kernels
 from quant.qtensor import QTensor
 
 SMALLEST_SCALE = np.float32(2.0**-24)  # smallest float16 above 0: a scale of 0 would divide by 0 in other readers
@@ -75,6 +76,21 @@ class IntGroupFormat(Format):
     def num_groups(self, row_size: int) -> int:
         return row_size // self.group_size if self.group_size else 1
 
+    def quantize(self, weight: np.ndarray, *, importance: np.ndarray | None = None, effort: str = "fast") -> QTensor:
+        kernels = integer_kernels()
+        if kernels is None:
+            return self.quantize_ref(weight)
+        self.check_shape(weight.shape)
+        weight = np.ascontiguousarray(weight, dtype=np.float32)
+        group_size = self.group_size or weight.shape[1]
+        try:
+            packed, scale, zero_point = kernels.quantize_groups(weight, self.bits, group_size, self.symmetric)
+        except ValueError:
+            self._check_finite(weight)
+            raise
+        parts = {"weight_packed": packed, "weight_scale": scale}
+        return QTensor(self.name, weight.shape, parts if self.symmetric else {**parts, "weight_zero_point": zero_point})
+
     def quantize_ref(self, weight: np.ndarray) -> QTensor:
         """Round to nearest on the grid that `fit` gives each group."""
         self.check_shape(weight.shape)
@@ -99,8 +115,8 @@ class IntGroupFormat(Format):
         raises    InputError for NaN and inf
         """
         lowest, highest = np.minimum(groups.min(axis=-1), 0), np.maximum(groups.max(axis=-1), 0)
-        if not (np.isfinite(lowest).all() and np.isfinite(highest).all()):
-            raise InputError(f"{self.name} holds finite weights, got NaN or inf; check the source")
+        self._check_finite(lowest)
+        self._check_finite(highest)
         steps = np.float32(self.qmax - self.qmin)  # each end is divided before they are added: the span may be inf
         spanned = np.maximum(-lowest, highest) / (steps / 2) if self.symmetric else highest / steps - lowest / steps
         scale = to_half(np.maximum(spanned, SMALLEST_SCALE))
@@ -128,6 +144,22 @@ class IntGroupFormat(Format):
         q = unpack_int32(qtensor.parts["weight_packed"], self.bits, qtensor.shape[1])
         return q, scale, np.zeros(scale.shape, np.int8) if zero_point is None else zero_point, self._g_idx(qtensor)
 
+    def dequantize(self, qtensor: QTensor) -> np.ndarray:
+        kernels = integer_kernels()
+        if kernels is None:
+            return self.dequantize_ref(qtensor)
+        self._check_parts(qtensor)
+        packed, scale, zero_point, g_idx = (
+            array if array is None else np.ascontiguousarray(array)
+            for array in (
+                qtensor.parts["weight_packed"],
+                qtensor.parts["weight_scale"],
+                qtensor.parts.get("weight_zero_point"),
+                self._g_idx(qtensor),
+            )
+        )
+        return kernels.dequantize_groups(packed, scale, zero_point, self.bits, qtensor.shape[1], g_idx)
+
     def dequantize_ref(self, qtensor: QTensor) -> np.ndarray:
         num_rows, row_size = qtensor.shape
         group_of = self._g_idx(qtensor)
@@ -151,6 +183,10 @@ class IntGroupFormat(Format):
                 f"{self.name}: g_idx must give each of {qtensor.shape[1]} features a group below {num_groups}"
             )
         return g_idx
+
+    def _check_finite(self, values: np.ndarray) -> None:
+        if not np.isfinite(values).all():
+            raise InputError(f"{self.name} holds finite weights, got NaN or inf; check the source")
 
     def _check_parts(self, qtensor: QTensor) -> None:
         self.check_shape(qtensor.shape)

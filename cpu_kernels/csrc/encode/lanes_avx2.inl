@@ -50,6 +50,16 @@ inline Float half_value(Int a) {
     return {_mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(pairs, 0b1000)))};
 }
 
+// int8 and whole floats; `count` of the `width` are written.
+inline Float load_bytes(const int8_t* from) {
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))))};
+}
+inline void store_bytes(int8_t* to, Int a, int count) {
+    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(a.v), _mm256_extracti128_si256(a.v, 1));
+    const int64_t bytes = _mm_cvtsi128_si64(_mm_packs_epi16(words, words));
+    std::memcpy(to, &bytes, static_cast<size_t>(count));
+}
+
 // table[index], index below 16
 inline Float look_up(const float* table, Int index) {
     const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), index.v);  // reads the low 3 bits

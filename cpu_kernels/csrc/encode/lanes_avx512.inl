@@ -47,6 +47,14 @@ inline Int half_bits(Float a) {
 }
 inline Float half_value(Int a) { return {_mm512_cvtph_ps(_mm512_cvtepi32_epi16(a.v))}; }
 
+// int8 and whole floats; `count` of the `width` are written.
+inline Float load_bytes(const int8_t* from) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))))};
+}
+inline void store_bytes(int8_t* to, Int a, int count) {
+    _mm_mask_storeu_epi8(to, static_cast<__mmask16>(0xffff >> (width - count)), _mm512_cvtepi32_epi8(a.v));
+}
+
 // table[index], index below 16
 inline Float look_up(const float* table, Int index) {
     return {_mm512_permutexvar_ps(index.v, _mm512_loadu_ps(table))};

@@ -51,5 +51,9 @@ inline Int operator>>(Int a, int bits) { return {a.v >> bits}; }
 inline Int half_bits(Float a) { return {float_to_half(a.v)}; }
 inline Float half_value(Int a) { return {half_to_float(static_cast<uint16_t>(a.v))}; }
 
+// int8 and whole floats; `count` of the `width` are written.
+inline Float load_bytes(const int8_t* from) { return {static_cast<float>(*from)}; }
+inline void store_bytes(int8_t* to, Int a, int) { *to = static_cast<int8_t>(a.v); }
+
 // table[index], index below 16
 inline Float look_up(const float* table, Int index) { return {table[index.v]}; }

@@ -1,0 +1,10 @@
+// The kernels as integers.h declares them. Included inside the namespace of an instruction set.
+
+Grid fit(const float* x, int64_t count, int qmin, int qmax, bool symmetric) {
+    return fit_grid(x, count, qmin, qmax, symmetric);
+}
+void round(const float* x, int64_t count, const Grid& grid, int qmin, int qmax, int8_t* out) {
+    round_to_grid(x, count, grid, qmin, qmax, out);
+}
+void restore(const int8_t* q, int64_t count, const Grid& grid, float* out) { restore_from_grid(q, count, grid, out); }
+float absmax(const float* x, int64_t count) { return largest_magnitude(x, count); }

@@ -1,0 +1,72 @@
+// Rows of weights to whole numbers under float scales, and back, bit for bit as the NumPy codecs do it: integer groups
+// (quant/formats/int_group.py) and int8 per channel (quant/formats/int8.py).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "dispatch.h"
+
+namespace qk::integers {
+
+// What a group's codes are counted in.
+struct Grid {
+    float scale;   // above 0
+    int zero_point;
+};
+
+struct Kernels {
+    // The grid that spans these weights, finite, with scale exact in float16; zero_point 0 if symmetric.
+    Grid (*fit)(const float* x, int64_t count, int qmin, int qmax, bool symmetric);
+    // round(x / scale) + zero_point to even, clamped to [qmin, qmax]
+    void (*round)(const float* x, int64_t count, const Grid& grid, int qmin, int qmax, int8_t* out);
+    // scale * (q - zero_point)
+    void (*restore)(const int8_t* q, int64_t count, const Grid& grid, float* out);
+    // The largest magnitude; NaN where something is not finite.
+    float (*absmax)(const float* x, int64_t count);
+    // Who it is: the proof of what ran.
+    Isa isa;
+};
+
+std::span<const Impl<Kernels>> table();
+
+// Weights in groups. group_size divides row_size.
+struct Groups {
+    int64_t num_rows, row_size, group_size;
+    int bits;
+    bool symmetric;
+
+    int64_t num_groups() const { return row_size / group_size; }  // of a row
+    int64_t packed_bytes() const { return (row_size * bits + 31) / 32 * 4; }  // of a row
+};
+
+// weight [N, K] -> packed [N, packed_bytes], scale [N, G] float16 bits, zero_point [N, G] or null where symmetric.
+// Throws std::invalid_argument for NaN or infinity.
+void quantize_groups(const Groups& groups, const float* weight, uint8_t* packed, uint16_t* scale, int8_t* zero_point,
+                     const Kernels& kernels);
+
+// group_of [K]: the group of each input feature, null where they lie one after the other.
+void dequantize_groups(const Groups& groups, const uint8_t* packed, const uint16_t* scale, const int8_t* zero_point,
+                       const int32_t* group_of, float* weight, const Kernels& kernels);
+
+// weight [N, K] -> q [N, K], scale [N]: absmax / 127 of each row, of all where per_tensor.
+// Throws std::invalid_argument for NaN or infinity.
+void quantize_rows(const float* weight, int64_t num_rows, int64_t row_size, bool per_tensor, int8_t* q, float* scale,
+                   const Kernels& kernels);
+
+void dequantize_rows(const int8_t* q, const float* scale, int64_t num_rows, int64_t row_size, float* weight,
+                     const Kernels& kernels);
+
+#define QK_DECLARE(isa)                                                                                        \
+    namespace isa {                                                                                            \
+    Grid fit(const float* x, int64_t count, int qmin, int qmax, bool symmetric);                               \
+    void round(const float* x, int64_t count, const Grid& grid, int qmin, int qmax, int8_t* out);              \
+    void restore(const int8_t* q, int64_t count, const Grid& grid, float* out);                                \
+    float absmax(const float* x, int64_t count);                                                               \
+    }
+QK_DECLARE(scalar)
+QK_DECLARE(avx2)
+QK_DECLARE(avx512)
+#undef QK_DECLARE
+
+}  // namespace qk::integers

@@ -132,7 +132,8 @@ def method_name(name: str, source: Source, recipe: Recipe, planned: TensorPlan) 
     if len(source.tensors[name].shape) == 1 or planned.format in FLOATS:
         return None
     method = planned.method or recipe.make_method()
-    looked_up = name == EMBEDDING and HEAD in source.tensors  # its input is tokens, which have no statistics
+    # An embedding's input is tokens, which have no statistics; those of a head are not for every method.
+    looked_up = name == EMBEDDING and (HEAD in source.tensors or not method.weighs_tied_tables)
     return (_tensor_at_a_time(method) if looked_up else method).name
 
 

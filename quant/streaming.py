@@ -112,7 +112,7 @@ class _Run:
         return remarks
 
     def head(self) -> dict[str, str]:
-        """The head, or the embedding that is one, by the recipe's method; the rest needs no statistics.
+        """The head, or the embedding that is one, by its method where that looks at statistics; the rest needs none.
 
         An importance matrix usually has none for the head, which is then rounded without, as llama-quantize does.
         """
@@ -135,7 +135,9 @@ class _Run:
 
     def _asks(self, name: str) -> bool:
         """Whether the tensor's rounding can depend on statistics."""
-        return bool(self.method_of(name).needs) and self.plan[name].format not in FLOATS
+        method = self.method_of(name)
+        reads = method.weighs_tied_tables or name != EMBEDDING  # an embedding comes here where it is the head
+        return bool(method.needs) and reads and self.plan[name].format not in FLOATS
 
     def _quantize_layer(
         self, originals: Mapping[str, QTensor], stats: LayerStats, remarks: dict[str, str]

@@ -60,8 +60,8 @@ def test_statistics_of_the_original_serve_every_recipe(tmp_path, capsys):
 def test_statistics_hold_the_head_although_the_first_recipe_leaves_it(tmp_path):
     stats = ("--calibrate-on", "original", "--stats", tmp_path / "s.stats")
     assert quantize("ref:llama", "awq-w4g128", tmp_path / "a", *stats) == 0
-    assert quantize("ref:llama", "imatrix-q4_k_m", tmp_path / "b.gguf", *stats) == 0
-    assert quantize("ref:llama", "imatrix-q4_k_m", tmp_path / "c.gguf", "--calibrate-on", "original") == 0
+    assert quantize("ref:llama", "gptq-q4_0", tmp_path / "b.gguf", *stats) == 0
+    assert quantize("ref:llama", "gptq-q4_0", tmp_path / "c.gguf", "--calibrate-on", "original") == 0
     assert (tmp_path / "b.gguf").read_bytes() == (tmp_path / "c.gguf").read_bytes()
 
 

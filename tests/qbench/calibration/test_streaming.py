@@ -12,8 +12,8 @@ from quant.calibration.live import LiveStatistics
 from quant.calibration.tokens import CalibrationTokens
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
-from quant.models import HEAD, ModelConfig, names_by_layer
-from quant.quantize import QuantizedSource
+from quant.models import EMBEDDING, HEAD, ModelConfig, names_by_layer
+from quant.quantize import QuantizedSource, method_name
 from quant.recipes.policies import Linears, Rule, Rules, Uniform
 from quant.recipes.recipe import Recipe
 from quant.stage import open_stage
@@ -128,6 +128,17 @@ def test_the_head_is_calibrated_on_what_it_reads(tmp_path):
     assert not np.array_equal(
         made[HEAD].parts["blocks"], get_format("q4_0").quantize(dequantize(source.read(HEAD))).parts["blocks"]
     )
+
+
+@pytest.mark.parametrize("method, weighs", [("imatrix", False), ("gptq", True)])
+def test_a_tied_table_is_weighed_as_a_head_where_that_helps(tmp_path, method, weighs):
+    source = small_source(tie_word_embeddings=True)
+    recipe = Recipe("test", "gguf", method, Uniform("q4_0"), {"effort": "best"})
+    made, _ = make(source, recipe, tmp_path / "s")
+    plain = get_format("q4_0").quantize(dequantize(source.read(EMBEDDING)), effort="best")
+    assert np.array_equal(made[EMBEDDING].parts["blocks"], plain.parts["blocks"]) is not weighs
+    planned = recipe.plan(source)[EMBEDDING]
+    assert method_name(EMBEDDING, source, recipe, planned) == (method if weighs else "rtn")
 
 
 @pytest.mark.parametrize(

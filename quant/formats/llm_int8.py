@@ -23,10 +23,13 @@ class LlmInt8Format(ActivationFormat):
             outlier_weight     [N, F] float16  the weights of outlier features, where calibration found some
     shared  outlier_features   [F] int32       which those are: they meet no int8, whatever a call's inputs are
 
-    Outliers that a call brings besides meet the int8 weights' values, as all do in bitsandbytes, which has no other
-    weights. Where an outlier feature's weights are small beside their rows' those have few digits: hence the paper's
-    float16 ones, for which the features must be known beforehand. Weights and the activations' int8 part are rounded
-    to float16 first; without outlier_weight, codes and outputs are those of bitsandbytes.
+    Without outlier_weight, codes and outputs are those of bitsandbytes, weights and the activations' int8 part being
+    rounded to float16 first. Outliers then meet the values of int8 codes, as do those here that calibration did not
+    find. That approximation of the paper, *outlier weights on their row's grid*, is what such a model has of error
+    beyond W8A8's: training makes the weights of a loud feature small, here as small as a fifth of the step that the
+    row's largest weight gives, and most of them become 0. On ref:llama-outliers it is all but a hundredth of the
+    divergence, and a scale of the feature's own would do away with it as float16 does (tests/quant/methods/
+    test_outliers_of_reference.py). The paper's float16 weights need the features known before the weights are stored.
     source  Dettmers et al. 2022, LLM.int8(), arXiv:2208.07339, sections 3.1 (vector-wise) and 3.2 (decomposition)
     """
 

@@ -15,8 +15,11 @@ from quant.qtensor import QTensor
 
 @dataclass(frozen=True, slots=True)
 class LlmInt8(Method):
-    """Formats other than llm-int8 are rounded to nearest. Without calibration, rtn gives what bitsandbytes has: int8
-    weights for outliers, too.
+    """Formats other than llm-int8 are rounded to nearest.
+
+    This is the paper's scheme, for the features that calibration saw as outliers: what bitsandbytes loads, and beside
+    it their float16 weights, which bitsandbytes leaves unread. Method rtn stores the first part alone and needs no
+    calibration, which is what bitsandbytes makes of a model, and what recipes mean by llm-int8.
 
     source   Dettmers et al. 2022, arXiv:2208.07339, eq. 8: X^h W^h of h in O are both 16-bit
     """

@@ -5,11 +5,13 @@ that this machine cannot do is a RuntimeError. `isa=` of a call names one implem
 """
 
 from cpu_kernels._ext import (
+    LinearGroup,
     PackedExperts,
     PackedLinear,
     chosen_isa,
     emulated_features,
     features,
+    feed_forward,
     get_num_threads,
     has_packed_linear,
     measure_fp32_peak,
@@ -27,6 +29,7 @@ from cpu_kernels.linear import linear_ref
 __all__ = [
     "DECODED_FORMATS",
     "ENCODED_FORMATS",
+    "LinearGroup",
     "PackedExperts",
     "PackedLinear",
     "chosen_isa",
@@ -34,6 +37,7 @@ __all__ = [
     "emulated_features",
     "encode",
     "features",
+    "feed_forward",
     "get_num_threads",
     "has_packed_linear",
     "linear_ref",

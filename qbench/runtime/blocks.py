@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from qbench.runtime.feed_forward import FeedForward, KernelFeedForward
 from qbench.runtime.fused import FusedLinears
-from qbench.runtime.gate import kernel_silu_mul, silu_mul
 from qbench.runtime.latent import LATENT_EPS, LatentAttention
 from qbench.runtime.linear import as_tensor, has_cpu_kernels
-from qbench.runtime.model import Attention, Block, FeedForward
+from qbench.runtime.model import Attention, Block
 from qbench.runtime.moe import ExpertFeedForward
 from qbench.runtime.norm import KernelRMSNorm, RMSNorm
 from quant.formats import dequantize
@@ -59,8 +59,8 @@ class BlockBuilder:
 
     def feed_forward(self, prefix: str) -> FeedForward:
         gate_up = self.linears(f"{prefix}.gate_proj", f"{prefix}.up_proj")
-        silu = kernel_silu_mul if self.has_kernels else silu_mul
-        return FeedForward(gate_up, self.linears(f"{prefix}.down_proj"), silu)
+        net = KernelFeedForward if self.has_kernels else FeedForward
+        return net(gate_up, self.linears(f"{prefix}.down_proj"))
 
     def experts(self, prefix: str) -> ExpertFeedForward:
         moe = self.config.moe

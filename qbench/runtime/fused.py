@@ -1,41 +1,52 @@
 """Linears that share an input, run as one product."""
 
+import importlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from qbench.runtime.linear import Linear, choose_linear
+from qbench.runtime.linear import Linear, PackedLinear, build_packed, choose_linear
 from qbench.runtime.norm import RMSNorm
 from quant.qtensor import QTensor
 
 
 class FusedLinears:
-    """Linears that read the same input, stacked into one product per format: fewer calls, longer reads.
+    """Linears that read the same input: one call of cpu_kernels where it has packed them all, whatever their formats.
+
+    Others are stacked into one product per format (fewer calls, longer reads), with the steps around it in a chain.
 
     call     x [..., K] float32 -> one y [..., N] float32 for each weight, in the order given
              norm: of x, before it is read; residual [..., N]: added to the only y
     """
 
     def __init__(self, qtensors: Sequence[QTensor], biases: Sequence[Tensor | None], impl: str = "auto") -> None:
-        self.groups: list[tuple[Linear, list[int]]] = []  # a product, and the rows of each weight in it
+        self.linears: list[tuple[Linear, list[int]]] = []  # a product, and the rows of each weight in it
         self.biases = biases
         self.has_bias = any(bias is not None for bias in biases)
         for run in _runs_of_equal_format(qtensors):
-            linear = choose_linear(run[0].format, impl).build(concat_rows(run))
-            self.groups.append((linear, [qtensor.shape[0] for qtensor in run]))
+            build = choose_linear(run[0].format, impl).build
+            # Packed weights share a call as they are.
+            for stack in [[qtensor] for qtensor in run] if build is build_packed else [run]:
+                self.linears.append((build(concat_rows(stack)), [qtensor.shape[0] for qtensor in stack]))
+        self.group = _group([linear for linear, _ in self.linears], biases)
 
     @property
     def size_bytes(self) -> int:
         biases = sum(bias.nbytes for bias in self.biases if bias is not None)
-        return sum(linear.size_bytes for linear, _ in self.groups) + biases
+        return sum(linear.size_bytes for linear, _ in self.linears) + biases
 
     @property
     def impl_names(self) -> list[str]:
         """What runs for each weight, in order."""
-        return [linear.name for linear, row_counts in self.groups for _ in row_counts]
+        return [linear.name for linear, row_counts in self.linears for _ in row_counts]
 
     def __call__(self, x: Tensor, norm: RMSNorm | None = None, residual: Tensor | None = None) -> tuple[Tensor, ...]:
+        if self.group is not None:
+            outputs = self.group.multiply(*kernel_arguments(x, norm, residual))
+            return tuple([as_outputs(y, x) for y in outputs])
         outputs = self._products(x if norm is None else norm(x))
         if residual is None:
             return outputs
@@ -43,10 +54,37 @@ class FusedLinears:
         return (y.add_(residual),)
 
     def _products(self, x: Tensor) -> tuple[Tensor, ...]:
-        outputs = [y for linear, row_counts in self.groups for y in linear(x).split_with_sizes(row_counts, -1)]
+        outputs = [y for linear, row_counts in self.linears for y in linear(x).split_with_sizes(row_counts, -1)]
         if not self.has_bias:
             return tuple(outputs)
         return tuple(y if bias is None else y + bias for y, bias in zip(outputs, self.biases, strict=True))
+
+
+def kernel_arguments(
+    x: Tensor, norm: RMSNorm | None, residual: Tensor | None
+) -> tuple[np.ndarray, np.ndarray | None, float, np.ndarray | None]:
+    """What a group of cpu_kernels is called with: x, the norm's weight and eps, the residual; [M, K] arrays."""
+    added = None if residual is None else _rows(residual)
+    return (_rows(x), None, 0.0, added) if norm is None else (_rows(x), norm.array, norm.eps, added)
+
+
+def as_outputs(y: np.ndarray, x: Tensor) -> Tensor:
+    """y [M, N] as a tensor, its tokens in the shape of x [..., K]"""
+    out = torch.from_numpy(y)
+    return out if x.ndim == 2 else out.view(*x.shape[:-1], y.shape[1])
+
+
+def _rows(x: Tensor) -> np.ndarray:
+    return (x if x.ndim == 2 else x.reshape(-1, x.shape[-1])).numpy()
+
+
+def _group(linears: Sequence[Linear], biases: Sequence[Tensor | None]) -> Any:
+    """cpu_kernels' LinearGroup of the linears, or None unless it has packed them all."""
+    if not all(isinstance(linear, PackedLinear) for linear in linears):
+        return None
+    kernels = importlib.import_module("cpu_kernels")
+    arrays = [None if bias is None else bias.numpy() for bias in biases]
+    return kernels.LinearGroup([linear.packed for linear in linears], arrays)
 
 
 def _runs_of_equal_format(qtensors: Sequence[QTensor]) -> list[list[QTensor]]:

@@ -59,7 +59,7 @@ class _Loader:
     def tied(self) -> tuple[Embedding, FusedLinears]:
         """The table is held once, as the head packs it."""
         head = self.builder.fused_tensors((HEAD,), [self.source.read(f"{EMBEDDING}.weight")], [None])
-        ((linear, _),) = head.groups
+        ((linear, _),) = head.linears
         return Embedding(linear, self.config.vocab_size), head
 
     def untied(self) -> tuple[Embedding, FusedLinears]:

@@ -8,7 +8,6 @@ from torch import Tensor
 from qbench.runtime.cache import Cache, DenseCache, NoCache
 from qbench.runtime.embedding import Embedding
 from qbench.runtime.fused import FusedLinears
-from qbench.runtime.gate import SiluMul
 from qbench.runtime.norm import RMSNorm
 from qbench.runtime.quantized_cache import QuantizedCache, RoundTripCache
 from qbench.runtime.rope import inverse_frequencies, rotate, rotation
@@ -42,29 +41,16 @@ class Attention:
     def __call__(
         self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache
     ) -> Tensor:
-        q, k, v = (self._heads(projected) for projected in self.qkv(x, norm))
+        num_tokens = len(positions)
+        q, k, v = [self._heads(projected, num_tokens) for projected in self.qkv(x, norm)]
         if self.q_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         out = cache.attend(self.layer, rotate(q, *rope), rotate(k, *rope), v, positions)  # [B, H, T, D]
-        (y,) = self.output(out.transpose(1, 2).flatten(2), residual=x)  # [B, T, H D] -> [B, T, K]
+        (y,) = self.output(out.transpose(1, 2).reshape(*x.shape[:-1], -1), residual=x)  # [B T, H D] -> [B T, K]
         return y
 
-    def _heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # [B, T, H D] -> [B, H, T, D]
-
-
-class FeedForward:
-    """call     x [..., K] -> [..., K]; norm: of x, before it is read; residual: added to the result"""
-
-    def __init__(self, gate_up: FusedLinears, down: FusedLinears, silu_mul: SiluMul) -> None:
-        self.gate_up = gate_up
-        self.down = down
-        self.silu_mul = silu_mul
-
-    def __call__(self, x: Tensor, norm: RMSNorm | None = None, residual: Tensor | None = None) -> Tensor:
-        gate, up = self.gate_up(x, norm)
-        (y,) = self.down(self.silu_mul(gate, up), residual=residual)
-        return y
+    def _heads(self, x: Tensor, num_tokens: int) -> Tensor:
+        return x.reshape(-1, num_tokens, x.shape[-1] // self.head_dim, self.head_dim).transpose(1, 2)  # [B, H, T, D]
 
 
 class Block:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from qbench.runtime.feed_forward import FeedForward
 from qbench.runtime.fused import FusedLinears
-from qbench.runtime.model import FeedForward
 from qbench.runtime.norm import RMSNorm
 from quant.models import MoeConfig
 

@@ -111,6 +111,8 @@ class ObservedLinears:
     unread_size   of their output, where no linear of the layer reads it; None where one does
     """
 
+    group = None  # never taken together with the next: its input would not be seen
+
     def __init__(self, names: Sequence[str], linears: FusedLinears, tap: Tap, unread_size: int | None) -> None:
         self.names = tuple(f"{name}.weight" for name in names)
         self.linears = linears

@@ -103,7 +103,7 @@ def test_per_token_codes_are_those_of_the_gpu(name):
 def test_fused_weights_are_each_alone(name):
     qtensors = [make_qtensor(name, num_rows, seed=num_rows) for num_rows in (8, 5)]
     fused, x = FusedLinears(qtensors, [None, None]), make_x(4, 256, 3)
-    assert len(fused.groups) == 1
+    assert len(fused.linears) == 1
     for qtensor, y in zip(qtensors, fused(x), strict=True):
         assert_close(y, choose_linear(name).build(qtensor)(x))
 

@@ -1,0 +1,84 @@
+#include "fused/group/group.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "buffer.h"
+
+namespace qk::fused {
+
+using linear::Choice;
+using linear::RowSource;
+using linear::Term;
+using linear::Weight;
+
+Group::Group(std::vector<std::shared_ptr<const Weight>> weights, std::vector<std::vector<float>> biases)
+    : weights_(std::move(weights)), biases_(std::move(biases)) {
+    if (weights_.empty()) throw std::invalid_argument("linears: got none, expected 1 or more");
+    if (biases_.size() != weights_.size())
+        throw std::invalid_argument("biases: got " + std::to_string(biases_.size()) +
+                                    ", expected one or None for each of " + std::to_string(weights_.size()) +
+                                    " linears");
+    for (size_t i = 0; i < weights_.size(); i++) {
+        if (weights_[i]->row_size() != row_size())
+            throw std::invalid_argument("linears: got rows of " + std::to_string(row_size()) + " and of " +
+                                        std::to_string(weights_[i]->row_size()) + ", expected one input for all");
+        if (!biases_[i].empty() && static_cast<int64_t>(biases_[i].size()) != num_rows(i))
+            throw std::invalid_argument("biases: got " + std::to_string(biases_[i].size()) + " values, expected " +
+                                        std::to_string(num_rows(i)));
+    }
+}
+
+std::vector<Choice> Group::choose(int64_t num_tokens) const {
+    std::vector<Choice> choices;
+    for (const auto& weight : weights_)
+        choices.push_back(weight->choose(num_tokens, std::nullopt, linear::Path::automatic));
+    return choices;
+}
+
+void Group::multiply(const RowSource& row, int64_t num_tokens, std::span<const Choice> choices,
+                     std::span<float* const> y, const Rows& residual, std::span<Isa> ran) const {
+    std::vector<Term> terms;
+    for (size_t i = 0; i < size(); i++) {
+        const float* bias = biases_[i].empty() ? nullptr : biases_[i].data();
+        terms.push_back({weights_[i].get(), choices[i], y[i], num_rows(i), bias, residual.data, residual.stride});
+    }
+    linear::multiply(terms, num_tokens, row_size(), row, ran);
+}
+
+RowSource source_of(const Rows& x, const std::optional<Norm>& norm, const RowSteps& steps) {
+    if (!norm) return [x](int64_t token, float*) { return x[token]; };
+    return [x, norm = *norm, rms_norm = steps.rms_norm](int64_t token, float* scratch) -> const float* {
+        rms_norm(x[token], norm.weight, norm.eps, x.size, scratch);
+        return scratch;
+    };
+}
+
+// Tokens a round: as many as read the weights once (product.cpp), so that gate and up of a long prompt take no more
+// memory than those of this many, 32 MiB for a net of 8192.
+static constexpr int64_t round_tokens = 512;
+
+void feed_forward(const Group& gate_up, const Group& down, const Rows& x, const std::optional<Norm>& norm,
+                  const Rows& residual, float* out, const FeedForwardChoices& choices) {
+    const int64_t inner = down.row_size(), width = down.num_rows(0);
+    thread_local Buffer kept;  // a decode step allocates nothing
+    const size_t half = static_cast<size_t>(std::min(round_tokens, x.count) * inner);
+    if (kept.size() < 2 * half * sizeof(float)) kept = Buffer(2 * half * sizeof(float));
+    float* const gate = reinterpret_cast<float*>(kept.data());
+    float* const both[] = {gate, gate + half};
+    for (int64_t first = 0; first < x.count; first += round_tokens) {
+        const int64_t count = std::min(round_tokens, x.count - first);
+        const Rows some{x[first], count, x.size, x.stride};
+        gate_up.multiply(source_of(some, norm, choices.steps), count, choices.gate_up, both, {});
+        const auto gated = [&](int64_t token, float* scratch) -> const float* {
+            choices.steps.silu_mul(both[0] + token * inner, both[1] + token * inner, inner, scratch);
+            return scratch;
+        };
+        const Rows added = residual.data ? Rows{residual[first], count, width, residual.stride} : Rows{};
+        float* const y[] = {out + first * width};
+        down.multiply(gated, count, choices.down, y, added);
+    }
+}
+
+}  // namespace qk::fused

@@ -1,0 +1,63 @@
+// Several weights on one input, with the steps around them: one call where a layer has a chain of them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "fused/row_steps.h"
+#include "linear/product.h"
+
+namespace qk::fused {
+
+// Rows of float32 that may stand apart.
+struct Rows {
+    const float* data;
+    int64_t count, size, stride;
+
+    const float* operator[](int64_t row) const { return data + row * stride; }
+};
+
+struct Norm {
+    const float* weight;  // [K]
+    float eps;
+};
+
+class Group {
+public:
+    // biases[i]: [N] of weights[i], or empty. Throws std::invalid_argument where row sizes differ.
+    Group(std::vector<std::shared_ptr<const linear::Weight>> weights, std::vector<std::vector<float>> biases);
+
+    size_t size() const { return weights_.size(); }
+    int64_t row_size() const { return weights_.front()->row_size(); }
+    int64_t num_rows(size_t i) const { return weights_[i]->num_rows(); }
+
+    // What runs for each weight; reads the environment.
+    std::vector<linear::Choice> choose(int64_t num_tokens) const;
+
+    // y[i] [M, N] = rows @ weights[i]^T + biases[i] + residual, which has data for a group of one alone, if at all.
+    // ran[i], if given, is what multiplied.
+    void multiply(const linear::RowSource& row, int64_t num_tokens, std::span<const linear::Choice> choices,
+                  std::span<float* const> y, const Rows& residual, std::span<Isa> ran = {}) const;
+
+private:
+    std::vector<std::shared_ptr<const linear::Weight>> weights_;
+    std::vector<std::vector<float>> biases_;
+};
+
+// Where products find their rows: as they are, or normed where they are read.
+linear::RowSource source_of(const Rows& x, const std::optional<Norm>& norm, const RowSteps& steps);
+
+// What runs in a feed-forward net, decided where the environment may be read.
+struct FeedForwardChoices {
+    std::vector<linear::Choice> gate_up, down;
+    RowSteps steps;
+};
+
+// out [M, N] = silu_mul(gate, up) @ down^T (+ residual), where gate and up are gate_up's products with x or norm(x).
+void feed_forward(const Group& gate_up, const Group& down, const Rows& x, const std::optional<Norm>& norm,
+                  const Rows& residual, float* out, const FeedForwardChoices& choices);
+
+}  // namespace qk::fused

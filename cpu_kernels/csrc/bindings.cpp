@@ -16,6 +16,10 @@
 #include "integers/integers.h"
 #include "isa.h"
 #include "linear/bindings.h"
+#include "linear_float/linear_float.h"
+#include "linear_int8/linear_int8.h"
+#include "llm_int8/bindings.h"
+#include "llm_int8/llm_int8.h"
 #include "moe/bindings.h"
 #include "roofline/roofline.h"
 #include "thread_pool.h"
@@ -37,6 +41,9 @@ nb::tuple names_in(qk::Features features) {
 std::vector<qk::OpRow> op_rows() {
     std::vector<qk::OpRow> rows;
     qk::linear::append_rows(rows);
+    qk::append_rows(rows, "linear_w8a8", qk::linear_int8::table());
+    qk::append_rows(rows, "linear_llm_int8", qk::llm_int8::table());
+    for (const auto& [op, kind] : qk::linear_float::ops) qk::append_rows(rows, op, qk::linear_float::table(kind));
     for (const auto& encoder : qk::encode::encoders()) qk::append_rows(rows, encoder.op, encoder.table);
     for (const auto& decoder : qk::decode::decoders()) qk::append_rows(rows, decoder.op, decoder.table);
     qk::append_rows(rows, "integers", qk::integers::table());
@@ -87,6 +94,7 @@ NB_MODULE(_ext, m) {
     m.def("get_num_threads", [] { return qk::thread_pool()->num_threads(); }, "Threads of every kernel.");
 
     qk::linear::bind(m);
+    qk::llm_int8::bind(m);
     qk::moe::bind(m);
     qk::encode::bind(m);
     qk::decode::bind(m);

@@ -57,6 +57,16 @@ void require_columns(const AnyArray& array, const char* name, int64_t columns) {
                                     std::to_string(columns) + " columns");
 }
 
+// require_matrix of exactly [rows, columns]; `type` is the dtype's name.
+template <class AnyArray>
+void require_shape(const AnyArray& array, const char* name, nb::dlpack::dtype dtype, const char* type, int64_t rows,
+                   int64_t columns) {
+    const std::string expected = std::string(type) + " [" + std::to_string(rows) + ", " + std::to_string(columns) + "]";
+    require_matrix(array, name, dtype, expected);
+    if (static_cast<int64_t>(array.shape(0)) != rows || static_cast<int64_t>(array.shape(1)) != columns)
+        throw std::invalid_argument(std::string(name) + ": got " + describe(array) + ", expected " + expected);
+}
+
 // A new NumPy array [rows, columns] of float32, not initialised; `data`, if given, gets its memory.
 nb::object empty_float32(int64_t rows, int64_t columns, float** data = nullptr);
 

@@ -11,6 +11,8 @@
 #include "linear/makers.h"
 #include "linear/packed_linear.h"
 #include "linear/product.h"
+#include "linear_float/bindings.h"
+#include "linear_int8/bindings.h"
 
 namespace qk::linear {
 
@@ -27,7 +29,8 @@ const Array& part(const Parts& parts, const char* name, std::string_view format)
 
 namespace {
 
-constexpr const Maker* all_makers[] = {&block_maker, &group_maker};
+constexpr const Maker* all_makers[] = {&block_maker, &group_maker, &linear_int8::int8_maker,
+                                       &linear_float::float_maker};
 
 const Maker& find_maker(const std::string& format) {
     for (const Maker* maker : makers())

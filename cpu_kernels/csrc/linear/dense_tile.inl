@@ -1,0 +1,99 @@
+// The product of panels with tokens, whatever a register does with a word of activations. For one instruction set and
+// one kind of weight, `Dot` says that:
+//
+//     Sum                         registers of 32-bit sums of `rows` output rows
+//     Weights, weights(p)         what `rows` rows of a group are in registers; p steps by vector_bytes
+//     Word, word(p)               the activations that meet them, in every lane
+//     add(sum, weights, word)
+//     keep(sum)                   one register, whatever the sum is used for later; else large tiles get two for some
+//     shapes                      tiles: tokens of 4, 2 and 1 panels side by side, 0 where that shape is not used
+//
+// and `Output` where a token's sums start and where they go. Included inside a target region, after <array>,
+// <algorithm>, <utility> and "linear/dense.h".
+
+template <class Dot>
+constexpr int vectors = panel_rows / Dot::rows;  // registers of a group of one panel
+
+// body(0), body(1), ...: loops over a tile. A loop that the compiler is asked to unroll it unrolls too late, and the sums
+// of a large tile stay in memory.
+template <int count, class Body>
+[[gnu::always_inline]] static inline void unrolled(const Body& body) {
+    const auto all = [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
+        (body(std::integral_constant<int, i>{}), ...);
+    };
+    all(std::make_integer_sequence<int, count>{});
+}
+#define QK_UNROLLED(index) [&](auto index) __attribute__((always_inline))
+
+// Every sum is one chain over ascending k, in every shape: a token's result does not depend on which others are in the
+// batch.
+template <class Dot, int panels, int tokens, class Output>
+static void multiply_tile(const Panels& weight, int64_t panel, const Input& x, int64_t token, const Output& output) {
+    constexpr int width = panels * vectors<Dot>;
+    typename Dot::Sum sum[tokens][width];
+    unrolled<tokens>(QK_UNROLLED(m) {
+        const auto start = output.start(token + m);
+        unrolled<width>(QK_UNROLLED(i) { sum[m][i] = start; });
+    });
+
+    const std::byte* w = weight.at(panel);
+    // A base for three tokens, as an address may be base + 0, 1 or 2 times a stride: few enough to stay in registers.
+    const auto stride = static_cast<int64_t>(x.token_bytes);
+    const std::byte* base[(tokens + 2) / 3];
+    unrolled<(tokens + 2) / 3>(QK_UNROLLED(i) { base[i] = x.tokens + (token + 3 * i) * stride; });
+    for (int64_t group = 0; group < weight.num_groups; group++, w += Dot::vector_bytes * vectors<Dot>) {
+        typename Dot::Weights weights[width];
+        unrolled<width>(QK_UNROLLED(i) {
+            weights[i] = Dot::weights(w + i / vectors<Dot> * weight.panel_bytes + i % vectors<Dot> * Dot::vector_bytes);
+        });
+        unrolled<tokens>(QK_UNROLLED(m) {
+            const auto word = Dot::word(base[m / 3] + m % 3 * stride + group * 4);
+            unrolled<width>(QK_UNROLLED(i) {
+                sum[m][i] = Dot::add(sum[m][i], weights[i], word);
+                Dot::keep(sum[m][i]);
+            });
+        });
+    }
+    unrolled<width>(QK_UNROLLED(i) {
+        const int64_t row = panel * panel_rows + i * Dot::rows;
+        const int64_t num_rows = std::clamp<int64_t>(weight.num_rows - row, 0, Dot::rows);
+        unrolled<tokens>(QK_UNROLLED(m) { output.store(token + m, row, num_rows, sum[m][i]); });
+    });
+}
+#undef QK_UNROLLED
+
+template <class Dot, int panels, class Output>
+class TileTable {
+    using Tile = void (*)(const Panels&, int64_t panel, const Input&, int64_t token, const Output&);
+    static constexpr int most = Dot::shapes[panels == 4 ? 0 : panels == 2 ? 1 : 2];
+
+    template <int... i>
+    static constexpr std::array<Tile, most> make(std::integer_sequence<int, i...>) {
+        return {multiply_tile<Dot, panels, i + 1, Output>...};
+    }
+    static constexpr std::array<Tile, most> tiles = make(std::make_integer_sequence<int, most>{});
+
+public:
+    // Whether a tile this wide takes all tokens at once, or there is no narrower one that takes more.
+    static bool fits(const Input& x) { return most >= x.num_tokens; }
+
+    // Tokens in as few blocks as there may be, of sizes that differ by one.
+    static void run(const Panels& weight, int64_t panel, const Input& x, const Output& output) {
+        const int64_t num_blocks = (x.num_tokens + most - 1) / most;
+        for (int64_t i = 0; i < num_blocks; i++) {
+            const int64_t begin = x.num_tokens * i / num_blocks, end = x.num_tokens * (i + 1) / num_blocks;
+            tiles[end - begin - 1](weight, panel, x, begin, output);
+        }
+    }
+};
+
+template <class Dot, class Output>
+static void multiply_panels(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Output& output) {
+    int64_t panel = begin;
+    if constexpr (Dot::shapes[0] > 0)
+        if (TileTable<Dot, 4, Output>::fits(x))
+            for (; panel + 4 <= end; panel += 4) TileTable<Dot, 4, Output>::run(weight, panel, x, output);
+    if constexpr (Dot::shapes[1] > 0)
+        for (; panel + 2 <= end; panel += 2) TileTable<Dot, 2, Output>::run(weight, panel, x, output);
+    for (; panel < end; panel++) TileTable<Dot, 1, Output>::run(weight, panel, x, output);
+}

@@ -1,0 +1,116 @@
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <utility>
+
+#include "linear_float/linear_float.h"
+// All includes before the region, so that no header code gets these instructions.
+#include <immintrin.h>
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+
+namespace qk::linear_float::avx2 {
+
+using namespace linear;
+#include "linear/dense_tile.inl"
+#include "linear_float/kernels.inl"
+
+// 8 rows a register, two registers a panel.
+struct Lanes {
+    using Sum = __m256;
+    static constexpr int rows = 8;
+
+    static void keep(Sum& sum) { asm("" : "+x"(sum)); }
+    static Sum zero() { return _mm256_setzero_ps(); }
+    static void store(Sum sum, float* y, int64_t num_rows, bool add) {
+        float all[rows];
+        _mm256_storeu_ps(all, sum);
+        for (int64_t row = 0; row < num_rows; row++) y[row] = add ? y[row] + all[row] : all[row];
+    }
+};
+
+struct F32 : Lanes {
+    using Weights = __m256;
+    using Word = __m256;
+    static constexpr int vector_bytes = 32;
+
+    static Weights weights(const std::byte* p) { return _mm256_load_ps(reinterpret_cast<const float*>(p)); }
+    static Word word(const std::byte* p) { return _mm256_set1_ps(*reinterpret_cast<const float*>(p)); }
+    static Sum add(Sum sum, Weights weights, Word word) { return _mm256_fmadd_ps(weights, word, sum); }
+    static constexpr int shapes[] = {0, 0, 6};  // 12 sums, 2 weights, 1 activation of 16 registers
+};
+
+struct F16 : F32 {
+    static constexpr int vector_bytes = 16;
+
+    static Weights weights(const std::byte* p) {
+        return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
+    }
+};
+
+// A bfloat16 is the upper half of a float.
+struct Bf16 : Lanes {
+    struct Pair {
+        __m256 even, odd;
+    };
+    using Weights = Pair;
+    using Word = Pair;
+    static constexpr int vector_bytes = 32;
+
+    static Pair split(__m256i pairs) {
+        return {_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)),
+                _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000))))};
+    }
+    static Weights weights(const std::byte* p) {
+        return split(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
+    }
+    static Word word(const std::byte* p) {
+        int32_t pair;
+        __builtin_memcpy(&pair, p, 4);
+        return split(_mm256_set1_epi32(pair));
+    }
+    static Sum add(Sum sum, Weights weights, Word word) {
+        return _mm256_fmadd_ps(weights.odd, word.odd, _mm256_fmadd_ps(weights.even, word.even, sum));
+    }
+    static constexpr int shapes[] = {0, 0, 4};  // 8 sums, 4 registers of weights, 2 of activations
+};
+
+template <class Dot>
+static Isa multiply(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Target& target) {
+    multiply_panels<Dot>(weight, begin, end, x, Stored<Dot>{target});
+    return Isa::avx2;
+}
+
+Isa multiply_bf16(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Target& target) {
+    return multiply<Bf16>(weight, begin, end, x, target);
+}
+
+Isa multiply_f16(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Target& target) {
+    return multiply<F16>(weight, begin, end, x, target);
+}
+
+Isa multiply_f32(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Target& target) {
+    return multiply<F32>(weight, begin, end, x, target);
+}
+
+void round_to_bf16(const float* x, int64_t size, uint16_t* out) {
+    for (int64_t k = 0; k < size; k += 8) {
+        const auto count = static_cast<int>(std::min<int64_t>(size - k, 8));
+        const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+        const __m256 value = _mm256_maskload_ps(x + k, mask);
+        const __m256i bits = _mm256_castps_si256(value);
+        const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+        const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+        const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
+        const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x00400000));
+        const __m256i upper = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+        uint32_t all[8];
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(all), upper);
+        for (int i = 0; i < count; i++) out[k + i] = static_cast<uint16_t>(all[i]);
+    }
+}
+
+}  // namespace qk::linear_float::avx2
+
+#pragma GCC pop_options

@@ -1,0 +1,99 @@
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "linear_float/linear_float.h"
+// All includes before the region, so that no header code gets these instructions.
+#include <immintrin.h>
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")
+
+namespace qk::linear_float::avx512 {
+
+using namespace linear;
+#include "linear/dense_tile.inl"
+#include "linear_float/kernels.inl"
+#include "linear_float/lanes_avx512.inl"
+
+// One FMA a cycle with a latency of 4 wants 4 sums or more; 24 sums, 2 weights and the activations stay in 32
+// registers. 4 panels: few tokens have few sums.
+struct F32 : Lanes {
+    using Weights = __m512;
+    using Word = __m512;
+    static constexpr int vector_bytes = 64;
+
+    static Weights weights(const std::byte* p) { return _mm512_load_ps(p); }
+    static Word word(const std::byte* p) { return _mm512_set1_ps(*reinterpret_cast<const float*>(p)); }
+    static Sum add(Sum sum, Weights weights, Word word) { return _mm512_fmadd_ps(weights, word, sum); }
+    static constexpr int shapes[] = {6, 12, 12};
+};
+
+struct F16 : F32 {
+    static constexpr int vector_bytes = 32;
+
+    static Weights weights(const std::byte* p) {
+        return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
+    }
+};
+
+// A bfloat16 is the upper half of a float.
+struct Bf16 : Lanes {
+    struct Pair {
+        __m512 even, odd;
+    };
+    using Weights = Pair;
+    using Word = Pair;
+    static constexpr int vector_bytes = 64;
+
+    static Pair split(__m512i pairs) {
+        return {_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)),
+                _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000))))};
+    }
+    static Weights weights(const std::byte* p) { return split(_mm512_load_si512(p)); }
+    static Word word(const std::byte* p) {
+        int32_t pair;
+        __builtin_memcpy(&pair, p, 4);
+        return split(_mm512_set1_epi32(pair));
+    }
+    static Sum add(Sum sum, Weights weights, Word word) {
+        return _mm512_fmadd_ps(weights.odd, word.odd, _mm512_fmadd_ps(weights.even, word.even, sum));
+    }
+    static constexpr int shapes[] = {4, 11, 11};  // 22 sums, 4 registers of weights, 2 of activations
+};
+
+template <class Dot>
+static Isa multiply(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Target& target) {
+    multiply_panels<Dot>(weight, begin, end, x, Stored<Dot>{target});
+    return Isa::avx512;
+}
+
+Isa multiply_bf16(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Target& target) {
+    return multiply<Bf16>(weight, begin, end, x, target);
+}
+
+Isa multiply_f16(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Target& target) {
+    return multiply<F16>(weight, begin, end, x, target);
+}
+
+Isa multiply_f32(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Target& target) {
+    return multiply<F32>(weight, begin, end, x, target);
+}
+
+void round_to_bf16(const float* x, int64_t size, uint16_t* out) {
+    for (int64_t k = 0; k < size; k += 16) {
+        const auto mask = static_cast<__mmask16>(size - k >= 16 ? 0xffff : (1u << (size - k)) - 1);
+        const __m512 value = _mm512_maskz_loadu_ps(mask, x + k);
+        const __m512i bits = _mm512_castps_si512(value);
+        const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+        const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+        const __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+        const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x00400000));
+        const __m512i upper = _mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, quiet), 16);
+        _mm256_mask_storeu_epi16(out + k, mask, _mm512_cvtepi32_epi16(upper));
+    }
+}
+
+}  // namespace qk::linear_float::avx512
+
+#pragma GCC pop_options

@@ -1,0 +1,46 @@
+#include "linear_float/linear_float.h"
+
+namespace qk::linear_float {
+
+static constexpr Features bf16_features = bit(Isa::avx512) | bit(Isa::avx512_bf16);
+
+static constexpr Impl<Kernels> bf16_impls[] = {
+#if QK_X86_KERNELS
+    {Isa::avx512_bf16, bf16_features, {avx512_bf16::multiply_bf16}},
+    {Isa::avx512, bit(Isa::avx512), {avx512::multiply_bf16}},
+    {Isa::avx2, bit(Isa::avx2), {avx2::multiply_bf16}},
+#endif
+    {Isa::scalar, bit(Isa::scalar), {scalar::multiply_bf16}},
+};
+
+static constexpr Impl<Kernels> f16_impls[] = {
+#if QK_X86_KERNELS
+    {Isa::avx512_bf16, bf16_features, {avx512_bf16::multiply_f16}},
+    {Isa::avx512, bit(Isa::avx512), {avx512::multiply_f16}},
+    {Isa::avx2, bit(Isa::avx2), {avx2::multiply_f16}},
+#endif
+    {Isa::scalar, bit(Isa::scalar), {scalar::multiply_f16}},
+};
+
+static constexpr Impl<Kernels> f32_impls[] = {
+#if QK_X86_KERNELS
+    {Isa::avx512, bit(Isa::avx512), {avx512::multiply_f32}},
+    {Isa::avx2, bit(Isa::avx2), {avx2::multiply_f32}},
+#endif
+    {Isa::scalar, bit(Isa::scalar), {scalar::multiply_f32}},
+};
+
+std::span<const Impl<Kernels>> table(Kind kind) {
+    if (kind == Kind::bf16) return bf16_impls;
+    return kind == Kind::f16 ? std::span<const Impl<Kernels>>(f16_impls) : f32_impls;
+}
+
+RoundToBf16 round_to_bf16([[maybe_unused]] Isa isa) {
+#if QK_X86_KERNELS
+    if (isa >= Isa::avx512) return avx512::round_to_bf16;
+    if (isa == Isa::avx2) return avx2::round_to_bf16;
+#endif
+    return scalar::round_to_bf16;
+}
+
+}  // namespace qk::linear_float

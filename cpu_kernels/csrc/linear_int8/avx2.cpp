@@ -1,0 +1,101 @@
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "linear_int8/linear_int8.h"
+// All includes before the region, so that no header code gets these instructions.
+#include <immintrin.h>
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+
+namespace qk::linear_int8::avx2 {
+
+using namespace linear;
+#include "linear/dense_tile.inl"
+#include "linear_int8/kernels.inl"
+
+// vpmaddubsw would saturate at two products of 255 * 127, so both sides are widened to 16 bits, where vpmaddwd is
+// exact: k and k + 2 in `even`, k + 1 and k + 3 in `odd`.
+struct Dot {
+    struct Pair {
+        __m256i even, odd;
+    };
+    using Sum = __m256i;
+    using Weights = Pair;
+    using Word = Pair;
+    static constexpr int rows = 8;
+    static constexpr int vector_bytes = 32;
+
+    static void keep(Sum& sum) { asm("" : "+x"(sum)); }
+    static Sum broadcast(int32_t value) { return _mm256_set1_epi32(value); }
+    static Weights weights(const std::byte* p) {
+        const __m256i four = _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
+        return {_mm256_and_si256(four, _mm256_set1_epi16(0xff)), _mm256_srli_epi16(four, 8)};
+    }
+    static Word word(const std::byte* p) {
+        int32_t codes;
+        __builtin_memcpy(&codes, p, 4);
+        const __m256i four = _mm256_set1_epi32(codes);
+        return {_mm256_srai_epi16(_mm256_slli_epi16(four, 8), 8), _mm256_srai_epi16(four, 8)};
+    }
+    static Sum add(Sum sum, Weights weights, Word word) {
+        const __m256i even = _mm256_madd_epi16(weights.even, word.even);
+        return _mm256_add_epi32(_mm256_add_epi32(sum, even), _mm256_madd_epi16(weights.odd, word.odd));
+    }
+    static void store(Sum sum, const float* weight_scale, Scales by, float* y, int64_t num_rows) {
+        const __m256 scale = _mm256_mul_ps(_mm256_loadu_ps(weight_scale), _mm256_set1_ps(by.weight_scale));
+        const __m256 value = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), scale);
+        const __m256 scaled = _mm256_mul_ps(value, _mm256_set1_ps(by.result));
+        float all[rows];
+        _mm256_storeu_ps(all, scaled);
+        std::copy_n(all, num_rows, y);
+    }
+
+    // A panel is two registers wide: 6 sums, 4 registers of weights, 2 of activations, temporaries, of 16.
+    static constexpr int shapes[] = {0, 0, 3};
+};
+
+Isa multiply(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Target& target) {
+    multiply_panels<Dot>(weight, begin, end, x, Scaled<Dot>{x, target});
+    return Isa::avx2;
+}
+
+static __m256i first(int64_t count) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(std::min<int64_t>(count, 8))),
+                              _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+float absmax(const float* x, int64_t size) {
+    __m256i most8 = _mm256_setzero_si256();  // absolute floats order like their bits, NaN last
+    for (int64_t k = 0; k < size; k += 8) {
+        const __m256i bits = _mm256_castps_si256(_mm256_maskload_ps(x + k, first(size - k)));
+        most8 = _mm256_max_epu32(most8, _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff)));
+    }
+    __m128i most = _mm_max_epu32(_mm256_castsi256_si128(most8), _mm256_extracti128_si256(most8, 1));
+    most = _mm_max_epu32(most, _mm_shuffle_epi32(most, 0x4e));
+    most = _mm_max_epu32(most, _mm_shuffle_epi32(most, 0xb1));
+    return _mm_cvtss_f32(_mm_castsi128_ps(most));
+}
+
+int32_t codes(const float* x, int64_t size, float scale, int8_t* out) {
+    const __m256 divisor = _mm256_set1_ps(scale), least = _mm256_set1_ps(-128), most = _mm256_set1_ps(127);
+    int32_t sum = 0;
+    for (int64_t k = 0; k < size; k += 8) {
+        const __m256 units = _mm256_div_ps(_mm256_maskload_ps(x + k, first(size - k)), divisor);
+        const __m256i number = _mm256_castps_si256(_mm256_cmp_ps(units, units, _CMP_ORD_Q));
+        const __m256 clamped = _mm256_min_ps(_mm256_max_ps(units, least), most);
+        int32_t q[8];
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), _mm256_and_si256(_mm256_cvtps_epi32(clamped), number));
+        const int64_t count = std::min<int64_t>(size - k, 8);
+        for (int64_t i = 0; i < count; i++) {
+            out[k + i] = static_cast<int8_t>(q[i]);
+            sum += q[i];
+        }
+    }
+    return sum;
+}
+
+}  // namespace qk::linear_int8::avx2
+
+#pragma GCC pop_options

@@ -1,0 +1,23 @@
+// What all instruction sets share, over their `Dot`. Included inside a target region.
+
+// y = (sum * (weight_scale * by.weight_scale)) * by.result; a factor of 1 rounds nothing.
+struct Scales {
+    float weight_scale, result;
+};
+
+template <class Dot>
+struct Scaled {
+    const Input& x;
+    const Target& target;
+
+    const TokenTail& tail(int64_t token) const {
+        return *reinterpret_cast<const TokenTail*>(x.tokens + token * x.token_bytes + target.codes_per_token);
+    }
+    [[gnu::always_inline]] auto start(int64_t token) const { return Dot::broadcast(tail(token).offset); }
+    [[gnu::always_inline]] void store(int64_t token, int64_t row, int64_t num_rows,
+                                      const typename Dot::Sum& sum) const {
+        const float scale = tail(token).scale;
+        const Scales by = target.scaling == Scaling::w8a8 ? Scales{1, scale} : Scales{scale, per_product};
+        Dot::store(sum, target.weight_scale + row, by, target.y + token * target.y_stride + row, num_rows);
+    }
+};

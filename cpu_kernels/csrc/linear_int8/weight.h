@@ -1,0 +1,52 @@
+// W8A8 as the linear driver sees it.
+#pragma once
+
+#include "linear/weight.h"
+#include "linear_int8/linear_int8.h"
+
+namespace qk::linear_int8 {
+
+// What activations are divided by: a scale for each token, for all tokens of a call, or one that was found before.
+enum class Inputs : uint8_t { per_token, per_tensor, fixed };
+
+class Int8Input final : public linear::InputFormat {
+public:
+    // scale is that of fixed inputs.
+    Int8Input(int64_t row_size, Inputs inputs, float scale) : row_size_(row_size), inputs_(inputs), scale_(scale) {}
+
+    size_t token_bytes() const override { return linear_int8::token_bytes(row_size_); }
+    void prepare(const float* x, std::byte* out, float shared, Isa isa) const override;
+    bool shares() const override { return inputs_ == Inputs::per_tensor; }
+    float share_of(const float* x) const override;
+    bool equals(const linear::InputFormat& other) const override;
+
+private:
+    float scale_of(const float* x, float shared, const Kernels& kernels) const;
+
+    int64_t row_size_;
+    Inputs inputs_;
+    float scale_;
+};
+
+class W8A8 final : public linear::Weight {
+public:
+    W8A8(std::string name, Packed packed, Inputs inputs, float input_scale)
+        : name_(std::move(name)), packed_(std::move(packed)), input_(packed_.row_size(), inputs, input_scale) {}
+
+    std::string_view format() const override { return name_; }
+    int64_t num_rows() const override { return packed_.num_rows(); }
+    int64_t row_size() const override { return packed_.row_size(); }
+    size_t nbytes() const override { return packed_.nbytes(); }
+    const linear::InputFormat& input() const override { return input_; }
+    linear::Choice choose(int64_t num_tokens, std::optional<std::string_view> isa, linear::Path path) const override;
+    Isa multiply(int64_t begin, int64_t end, const linear::Input& x, float* y, int64_t y_stride,
+                 const linear::Choice& choice) const override;
+    void rows(const int64_t* index, int64_t num_indices, float* out) const override;
+
+private:
+    std::string name_;
+    Packed packed_;
+    Int8Input input_;
+};
+
+}  // namespace qk::linear_int8

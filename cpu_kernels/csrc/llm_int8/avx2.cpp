@@ -1,0 +1,66 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "llm_int8/flags.h"
+#include "llm_int8/llm_int8.h"
+// All includes before the region, so that no header code gets these instructions.
+#include <immintrin.h>
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+
+namespace qk::llm_int8::avx2 {
+
+// 8 activations rounded to half precision, those of known features and beyond the row 0.
+static __m256 load(const float* x, const uint8_t* known, int64_t count) {
+    uint8_t flags[8];
+    std::memset(flags, 1, sizeof flags);
+    std::memcpy(flags, known, static_cast<size_t>(std::min<int64_t>(count, 8)));
+    const __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(flags)));
+    const __m256i unknown = _mm256_cmpeq_epi32(wide, _mm256_setzero_si256());
+    return _mm256_cvtph_ps(_mm256_cvtps_ph(_mm256_maskload_ps(x, unknown), _MM_FROUND_TO_NEAREST_INT));
+}
+
+static __m256 magnitudes(__m256 x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
+
+static __m256 outliers_of(__m256 half) {
+    return _mm256_cmp_ps(magnitudes(half), _mm256_set1_ps(outlier_threshold), _CMP_GE_OQ);
+}
+
+float scan(const float* x, const uint8_t* known, int64_t size, uint8_t* flags) {
+    __m256i most8 = _mm256_setzero_si256();  // absolute floats order like their bits, NaN last
+    for (int64_t k = 0; k < size; k += 8) {
+        const __m256 half = load(x + k, known + k, size - k);
+        const __m256 outliers = outliers_of(half);
+        for (auto left = static_cast<uint32_t>(_mm256_movemask_ps(outliers)); left; left &= left - 1)
+            raise_flag(flags[k + __builtin_ctz(left)]);
+        most8 = _mm256_max_epu32(most8, _mm256_castps_si256(_mm256_andnot_ps(outliers, magnitudes(half))));
+    }
+    __m128i most = _mm_max_epu32(_mm256_castsi256_si128(most8), _mm256_extracti128_si256(most8, 1));
+    most = _mm_max_epu32(most, _mm_shuffle_epi32(most, 0x4e));
+    most = _mm_max_epu32(most, _mm_shuffle_epi32(most, 0xb1));
+    return _mm_cvtss_f32(_mm_castsi128_ps(most));
+}
+
+int32_t codes(const float* x, const uint8_t* known, int64_t size, float per_unit, int8_t* out) {
+    int32_t sum = 0;
+    for (int64_t k = 0; k < size; k += 8) {
+        const __m256 half = load(x + k, known + k, size - k);
+        const __m256 units = _mm256_mul_ps(half, _mm256_set1_ps(per_unit));
+        const __m256 inliers = _mm256_andnot_ps(outliers_of(half), _mm256_cmp_ps(units, units, _CMP_ORD_Q));
+        int32_t q[8];
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(q),
+                            _mm256_and_si256(_mm256_cvtps_epi32(units), _mm256_castps_si256(inliers)));
+        const int64_t count = std::min<int64_t>(size - k, 8);
+        for (int64_t i = 0; i < count; i++) {
+            out[k + i] = static_cast<int8_t>(q[i]);
+            sum += q[i];
+        }
+    }
+    return sum;
+}
+
+}  // namespace qk::llm_int8::avx2
+
+#pragma GCC pop_options

@@ -28,10 +28,10 @@ class Peaks:
 
 
 def arithmetic_of(impl: str) -> str:
-    """The arithmetic that an implementation multiplies in: int8 for the kernels on stored codes, else torch's float."""
-    if impl.startswith("cpu-"):
-        return "int8"
-    return "bf16" if impl == "torch-bf16" else "fp32"
+    """The arithmetic that an implementation multiplies a prefill in, as its name has it."""
+    if impl.startswith(("cpu-bf16[", "torch-bf16")) or "bf16 products" in impl:
+        return "bf16"
+    return "int8" if impl.startswith("cpu-") and not impl.startswith(("cpu-f16[", "cpu-f32[")) else "fp32"
 
 
 def read_share(name: str, shape: Shape) -> float:

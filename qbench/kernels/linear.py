@@ -9,7 +9,7 @@ import cpu_kernels
 from cpu_kernels.linear import linear_ref, rounding_bound
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, deviation
-from quant.formats import dequantize, get_format
+from quant.formats import IntGroupFormat, dequantize, get_format
 from quant.formats.grid import GridFormat
 from quant.qtensor import QTensor
 
@@ -21,7 +21,12 @@ OP_PREFIX = "linear_"
 
 
 def linears() -> list[Kernel]:
-    return [Kernel(OP_PREFIX + name, partial(problems, name)) for name in packed_formats()]
+    """Of blocks and groups: their activations are made of ActivationBlocks."""
+    return [
+        Kernel(OP_PREFIX + name, partial(problems, name))
+        for name in packed_formats()
+        if isinstance(get_format(name), IntGroupFormat) or get_format(name).block_size > 1
+    ]
 
 
 def packed_formats() -> list[str]:

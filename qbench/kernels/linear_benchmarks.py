@@ -24,7 +24,7 @@ DISTINCT_ROWS = 128  # of a weight; the rest repeats them, which no kernel can t
 CHECKED_TOKENS = 4
 SEED = 14
 
-ARITHMETIC = {"f32": "fp32", "f16": "fp32", "bf16": "bf16"}  # others multiply codes: int8
+ARITHMETIC = {"f32": "fp32", "bf16": "bf16"}  # f16 is multiplied in either; others multiply codes: int8
 
 
 class Weight:
@@ -95,9 +95,16 @@ def linear_benchmarks(format_name: str, tokens: tuple[int, ...], threads: int) -
                 calls=copies,
                 moved_bytes=packed_bytes + 4 * num_tokens * (row_size + num_rows),
                 operations=2 * num_tokens * num_rows * row_size,
-                arithmetic=ARITHMETIC.get(format_name, "int8"),
+                arithmetic=arithmetic_of(format_name, num_tokens),
                 check=partial(weight.check, num_tokens),
             )
+
+
+def arithmetic_of(format_name: str, num_tokens: int) -> str:
+    if format_name != "f16":
+        return ARITHMETIC.get(format_name, "int8")
+    some = cpu_kernels.PackedLinear("f16", {"blocks": np.zeros((1, 2), np.uint8)}, (1, 1))
+    return "bf16" if some.choice(num_tokens)[0] == "avx512_bf16" else "fp32"
 
 
 def contenders(weight: Weight, num_tokens: int, copies: int, threads: int) -> dict[str, Callable[[], Contender]]:

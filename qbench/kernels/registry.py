@@ -12,6 +12,7 @@ from qbench.kernels.gptq import gptq
 from qbench.kernels.gram import gram
 from qbench.kernels.linear import OP_PREFIX, linears, packed_formats
 from qbench.kernels.linear_benchmarks import linear_benchmarks
+from qbench.kernels.linear_dense import dense_linears
 
 # They measure the machine: what comes out is a rate, and no oracle knows it.
 MEASUREMENTS = frozenset({"read_bandwidth", "int8_peak", "fp32_peak"})
@@ -19,7 +20,7 @@ MEASUREMENTS = frozenset({"read_bandwidth", "int8_peak", "fp32_peak"})
 
 @cache
 def kernels() -> tuple[Kernel, ...]:
-    return (*linears(), *encoders(), *decoders(), *fused_rows(), *gptq(), *gram())
+    return (*linears(), *dense_linears(), *encoders(), *decoders(), *fused_rows(), *gptq(), *gram())
 
 
 def benchmarks(only: str, tokens: tuple[int, ...], threads: int) -> Iterator[Benchmark]:

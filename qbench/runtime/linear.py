@@ -16,14 +16,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qbench.runtime.arrays import as_tensor
-from qbench.runtime.linear_int8 import Int8Linear, LlmInt8Linear
+from qbench.runtime.linear_int8 import Int8Linear, LlmInt8Linear, PackedLlmInt8Linear, packed_llm_int8_bytes
 from quant.errors import InputError
 from quant.formats import ActivationFormat, dequantize, get_format
-from quant.formats.int8 import INT8_FORMATS
+from quant.formats.int8 import INT8_FORMATS, Int8Format
 from quant.qtensor import QTensor
 
 ANY = "any"
 IMPLS = ("auto", "reference", "bf16")
+MANY_TOKENS = 512  # a prefill
 
 
 class Linear(Protocol):
@@ -99,16 +100,25 @@ class RoundedLinear:
 
 
 class PackedLinear:
-    """cpu_kernels' product on the stored codes, for whichever instruction set it chose."""
+    """cpu_kernels' product on the stored codes, for whichever instruction set it chose.
+
+    raises   InputError for static activations without their scale
+    """
 
     def __init__(self, qtensor: QTensor) -> None:
         kernels = importlib.import_module("cpu_kernels")
+        if isinstance(fmt := get_format(qtensor.format), Int8Format):
+            fmt.input_scale(np.empty((0, qtensor.shape[1]), dtype=np.float32), qtensor.shared)
         parts = {name: np.ascontiguousarray(part) for name, part in (*qtensor.parts.items(), *qtensor.shared.items())}
         self.packed = kernels.PackedLinear(qtensor.format, parts, qtensor.shape)
         self.num_rows = qtensor.shape[0]
         self.size_bytes = self.packed.nbytes
-        isa, _ = self.packed.choice(1)
-        self.name = f"cpu-{qtensor.format}[{isa}]"
+        self.name = f"cpu-{qtensor.format}[{self._instruction_sets()}]"
+
+    def _instruction_sets(self) -> str:
+        """Of one token and, where it is another, of many: there f16 rounds both sides to bfloat16."""
+        few, many = (self.packed.choice(num_tokens)[0] for num_tokens in (1, MANY_TOKENS))
+        return few if few == many else f"{few}, {many}: bf16 products"
 
     def __call__(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1]).contiguous()  # [M, K]
@@ -116,7 +126,7 @@ class PackedLinear:
         return y.view(*x.shape[:-1], self.num_rows)
 
     def rows(self, index: np.ndarray) -> Tensor:
-        return torch.from_numpy(self.packed.rows(index))
+        return torch.from_numpy(self.packed.rows(np.ascontiguousarray(index)))
 
 
 def build_packed(qtensor: QTensor) -> Linear:
@@ -137,6 +147,10 @@ def has_cpu_kernels() -> bool:
 
 def _has_packed_linear(format_name: str) -> bool:
     return has_cpu_kernels() and importlib.import_module("cpu_kernels").has_packed_linear(format_name)
+
+
+def _has_cpu_kernels_for(format_name: str) -> bool:
+    return has_cpu_kernels()
 
 
 def _always(format_name: str) -> bool:
@@ -177,12 +191,13 @@ class LinearImpl:
 REFERENCE = LinearImpl(ANY, ANY, ReferenceLinear, held_bytes=_as_float32)
 ROUNDED = LinearImpl(ANY, ANY, RoundedLinear, held_bytes=_as_bf16)
 
-# Best first; the first row that matches and is ready is built.
+# Best first; the first row that matches and is ready is built. Torch's products run where the extension is not built.
 LINEARS = (
-    LinearImpl("bf16", "cpu", Bf16Linear),
-    LinearImpl("llm-int8", "cpu", LlmInt8Linear),
-    *(LinearImpl(fmt.name, "cpu", Int8Linear) for fmt in INT8_FORMATS),
     LinearImpl(ANY, "cpu", build_packed, _has_packed_linear, _as_packed),
+    LinearImpl("llm-int8", "cpu", PackedLlmInt8Linear, _has_cpu_kernels_for, packed_llm_int8_bytes),
+    LinearImpl("llm-int8", "cpu", LlmInt8Linear),
+    LinearImpl("bf16", "cpu", Bf16Linear),
+    *(LinearImpl(fmt.name, "cpu", Int8Linear) for fmt in INT8_FORMATS),
     REFERENCE,
 )
 

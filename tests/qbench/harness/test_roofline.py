@@ -73,6 +73,19 @@ def test_a_phase_that_was_not_measured_has_no_share():
     assert result["pp"] is None and result["tg"] is None
 
 
-@pytest.mark.parametrize("impl, kind", [("cpu-q8_0[scalar]", "int8"), ("torch-bf16", "bf16"), ("reference", "fp32")])
+@pytest.mark.parametrize(
+    "impl, kind",
+    [
+        ("cpu-q8_0[scalar]", "int8"),
+        ("cpu-w8a8[avx512_vnni]", "int8"),
+        ("cpu-llm-int8[avx2]", "int8"),
+        ("cpu-bf16[avx512_bf16]", "bf16"),
+        ("cpu-f16[avx512, avx512_bf16: bf16 products]", "bf16"),
+        ("cpu-f16[avx2]", "fp32"),
+        ("cpu-f32[avx512]", "fp32"),
+        ("torch-bf16", "bf16"),
+        ("reference", "fp32"),
+    ],
+)
 def test_arithmetic(impl, kind):
     assert arithmetic_of(impl) == kind

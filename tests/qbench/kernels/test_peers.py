@@ -55,7 +55,8 @@ def test_ours_is_timed_on_right_products(monkeypatch, name):
         ours = benchmark.contenders[OURS]()
         ours.run()
         assert benchmark.check(ours.output()).is_right
-        assert ours.how.split()[0] == cpu_kernels.chosen_isa(f"linear_{name}")
+        few_of_f16 = name == "f16" and benchmark is one  # exact products, which bfloat16 has not
+        assert ours.how.split()[0] == cpu_kernels.chosen_isa("linear_f32" if few_of_f16 else f"linear_{name}")
     packed_bytes = cpu_kernels.packed_linear_bytes(name, (NUM_ROWS, ROW_SIZE))
     assert one.calls * packed_bytes >= 100_000 > (one.calls - 1) * packed_bytes
     assert one.moved_bytes == packed_bytes + 4 * (NUM_ROWS + ROW_SIZE)

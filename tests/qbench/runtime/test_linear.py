@@ -8,7 +8,7 @@ import torch
 from support.close import assert_close
 from support.random_linear import random_qtensor, random_x
 
-from qbench.runtime.linear import REFERENCE, choose_linear, has_cpu_kernels
+from qbench.runtime.linear import REFERENCE, Bf16Linear, choose_linear, has_cpu_kernels
 from quant.errors import InputError
 from quant.formats import FORMATS, ActivationFormat, IntGroupFormat, dequantize, get_format
 from quant.formats.grid import GridFormat
@@ -55,9 +55,9 @@ def test_formats_that_round_their_inputs_are_not_rounded_twice():
     assert choose_linear("w8a8", impl="bf16") is choose_linear("w8a8")
 
 
-def test_bf16_rounds_activations_and_result():
+def test_torch_bf16_rounds_activations_and_result():
     qtensor, x = random_qtensor("bf16", 24, 64), random_x(5, 64)
-    linear = choose_linear("bf16").build(qtensor)
+    linear = Bf16Linear(qtensor)
     assert linear.name == "torch-bf16"
     rounded = exact(qtensor, x.bfloat16())
     absolute_sum = x.abs().double() @ torch.from_numpy(dequantize(qtensor)).double().abs().T

@@ -9,13 +9,14 @@ from support.random_linear import random_qtensor, random_x
 from gpu_kernels.quantize_per_token import quantize_per_token_ref
 from qbench.runtime.fused import FusedLinears
 from qbench.runtime.int8_product import PRODUCTS
-from qbench.runtime.linear import choose_linear
+from qbench.runtime.linear import choose_linear, has_cpu_kernels
 from qbench.runtime.linear_int8 import Int8Linear, LlmInt8Linear
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
 from quant.formats.int8 import INT8_FORMATS
 from quant.qtensor import QTensor
 
+needs_cpu_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 INT8_NAMES = [fmt.name for fmt in INT8_FORMATS]
 
 
@@ -61,6 +62,29 @@ def test_llm_int8_is_its_definition(num_tokens, features, product):
     assert_is_the_definition(linear, qtensor, make_x(num_tokens, 256, *features))
 
 
+@needs_cpu_kernels
+@pytest.mark.parametrize("num_tokens", [1, 7, 40])
+@pytest.mark.parametrize("name", INT8_NAMES)
+def test_w8a8_kernels_give_what_torch_gives(name, num_tokens):
+    """Bit for bit: the sums are integers, and what follows has one order."""
+    qtensor, x = make_qtensor(name), make_x(num_tokens, 256, 3, 77)
+    assert_close(choose_linear(name).build(qtensor)(x), Int8Linear(qtensor)(x))
+
+
+@needs_cpu_kernels
+@pytest.mark.parametrize("features", [(), (3, 77), tuple(range(256))], ids=["no outliers", "two", "all outliers"])
+@pytest.mark.parametrize("num_tokens", [1, 7, 40])
+def test_llm_int8_kernels_give_what_torch_gives(num_tokens, features):
+    """Bit for bit without outliers, whose products are summed in another order."""
+    qtensor, x = make_qtensor("llm-int8"), make_x(num_tokens, 256, *features)
+    linear = choose_linear("llm-int8").build(qtensor)
+    seen = x[:, (x.abs() >= 6).any(0)].abs().double()
+    weight = torch.from_numpy(dequantize(qtensor))[:, (x.abs() >= 6).any(0)].abs().double()
+    expected = LlmInt8Linear(qtensor)(x)
+    sums = expected.abs().double() + seen @ weight.T
+    assert_close(linear(x), expected, atol=((len(features) + 2) * 2**-23 * bool(features) * sums).numpy())
+
+
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("num_tokens", [1, 7])
 def test_known_outlier_features_have_float16_weights(num_tokens, impl):
@@ -82,7 +106,9 @@ def test_known_outlier_features_have_float16_weights(num_tokens, impl):
 
 @pytest.mark.parametrize("name", [*INT8_NAMES, "llm-int8"])
 def test_the_table_chooses_it(name):
-    assert choose_linear(name).build(make_qtensor(name)).name.startswith(("torch-w8a8[", "torch-llm-int8["))
+    family = "llm-int8" if name == "llm-int8" else name if has_cpu_kernels() else "w8a8"
+    where = "cpu" if has_cpu_kernels() else "torch"
+    assert choose_linear(name).build(make_qtensor(name)).name.startswith(f"{where}-{family}[")
     assert choose_linear(name, "reference").build(make_qtensor(name)).name == "reference"
 
 
@@ -103,7 +129,7 @@ def test_per_token_codes_are_those_of_the_gpu(name):
 def test_fused_weights_are_each_alone(name):
     qtensors = [make_qtensor(name, num_rows, seed=num_rows) for num_rows in (8, 5)]
     fused, x = FusedLinears(qtensors, [None, None]), make_x(4, 256, 3)
-    assert len(fused.linears) == 1
+    assert len(fused.linears) == 1 or fused.group is not None
     for qtensor, y in zip(qtensors, fused(x), strict=True):
         assert_close(y, choose_linear(name).build(qtensor)(x))
 

@@ -113,7 +113,10 @@ def test_a_model_with_outliers_comes_back(options):
 
     def error(source, method, options):
         model = load_model(calibrated(source, TOKENS, make_method(method, options), lambda name: "w8a8", "bf16"))
-        assert {impl.split("[")[0] for name, impl in model.impls.items() if "layers" in name} == {"torch-w8a8"}
+        assert {impl.split("[")[0] for name, impl in model.impls.items() if "layers" in name} <= {
+            "cpu-w8a8",
+            "torch-w8a8",
+        }
         return float((model(TOKENS) - exact).square().mean())
 
     plain_without = error(ArraySource(CONFIG, weights), "rtn", {})

@@ -7,6 +7,7 @@ from typing import Any
 
 from qbench.harness.commit import code_version
 from qbench.harness.machine import available_cores, machine
+from qbench.harness.placement import placement
 from qbench.harness.quality import Progress
 from qbench.harness.watched_source import WatchedSource
 from qbench.threads import check_threads
@@ -36,6 +37,7 @@ class Subject:
             "isa": running_isa(),
             "device": "cpu",
             "threads": self.threads,
+            **placement(),
             "machine": machine()["id"],
             **code_version(),
         }

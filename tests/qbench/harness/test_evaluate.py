@@ -21,7 +21,10 @@ from qbench.sources import open_source
 from quant.errors import InputError
 
 STORIES = str(STORIES260K)
-FACTS = {"model", "recipe", "artifact", "bits_per_weight", "size_bytes", "isa", "device", "threads", "machine"}
+FACTS = {"model", "recipe", "artifact", "bits_per_weight", "size_bytes", "isa", "device", "threads", "machine"} | {
+    "affinity",
+    "numa_nodes",
+}
 
 
 @pytest.fixture(scope="session")

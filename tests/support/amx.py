@@ -12,7 +12,10 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "tests/amx/emulator").glob("*.cpp"))
 COMPILER = shutil.which(os.environ.get("CXX", "g++"))
 FLAGS = ("-std=c++20", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{ROOT / 'cpu_kernels/csrc'}")
-CYCLES_OF_A_PRODUCT = 16  # of full tiles, the least that Intel's optimization manual gives for two of them in a row
+
+# Cycles from one instruction to the next of its kind, of full tiles, as Intel's optimization manual has them. The kinds
+# overlap at best.
+CYCLES = {"products": 16, "loads": 8, "stores": 16}
 
 # In the order of amx::Op.
 OPS = ("ldtilecfg", "sttilecfg", "tilerelease", "tilezero", "tileloadd", "tileloaddt1", "tilestored")
@@ -54,3 +57,10 @@ def counts() -> dict[str, int]:
     values = (ctypes.c_uint64 * len(OPS + PRODUCTS))()
     ctypes.CDLL(None).qbench_amx_counts(values)
     return dict(zip(OPS + PRODUCTS, values, strict=True))
+
+
+def least_cycles(counted: dict[str, int]) -> int:
+    """A bound, no measurement: what the most loaded of the tile units takes, were there nothing else to do."""
+    products = sum(counted[op] for op in PRODUCTS)
+    loads, stores = counted["tileloadd"] + counted["tileloaddt1"], counted["tilestored"]
+    return max(products * CYCLES["products"], loads * CYCLES["loads"], stores * CYCLES["stores"])

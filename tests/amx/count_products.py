@@ -1,0 +1,29 @@
+"""Runs one product of each format whose kernel has tiles, and prints what the emulator counted. See test_counts.py."""
+
+import json
+
+import numpy as np
+from support import amx
+
+import cpu_kernels
+from quant.formats import get_format
+
+SHAPE = (48, 64, 512)  # tokens, output rows, input features: whole tiles of every kind
+
+
+def count(format_name: str, num_tokens: int, num_rows: int, row_size: int) -> dict[str, int]:
+    rng = np.random.default_rng(1)
+    qtensor = get_format(format_name).quantize(rng.standard_normal((num_rows, row_size)).astype(np.float32))
+    packed = cpu_kernels.PackedLinear(format_name, qtensor.parts, qtensor.shape)
+    x = rng.standard_normal((num_tokens, row_size)).astype(np.float32)
+    before = amx.counts()
+    packed.matmul(x, isa="amx")
+    assert packed.last_isa == "amx"
+    return {op: value - before[op] for op, value in amx.counts().items()}
+
+
+if __name__ == "__main__":
+    ops = [row["op"] for row in cpu_kernels.op_table() if row["impl"] == "amx"]
+    formats = [op.removeprefix("linear_") for op in ops if op.startswith("linear_")]
+    shapes = (SHAPE, (37, 40, 512))
+    print(json.dumps({name: [count(name, *shape) for shape in shapes] for name in formats}))

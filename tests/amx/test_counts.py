@@ -1,0 +1,40 @@
+"""How many tile instructions a product takes, exactly, and what that bounds."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from support import amx
+
+import cpu_kernels
+
+SCRIPT = Path(__file__).with_name("count_products.py")
+FORMATS = sorted(
+    row["op"].removeprefix("linear_")
+    for row in cpu_kernels.op_table()
+    if row["impl"] == "amx" and row["op"].startswith("linear_")
+)
+# Input features that one tile instruction sums: those that share a scale of the weight and of the activations, else
+# as many as a tile has room for.
+FEATURES = {"q3_k": 16, "q6_k": 16, "w8a8": 64}
+OTHERS = 32
+
+
+@pytest.fixture(scope="module")
+def counts(emulator) -> dict[str, list[dict[str, int]]]:
+    done = amx.run_emulated(emulator, [sys.executable, str(SCRIPT)])
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif("amx" in cpu_kernels.features(), reason="nothing is counted where AMX is real")
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_products_are_those_of_the_shape(counts, amx_bounds, format_name):
+    whole, ragged = counts[format_name]
+    steps = 512 // FEATURES.get(format_name, OTHERS)
+    num_products = [sum(count[op] for op in amx.PRODUCTS) for count in (whole, ragged)]
+    assert num_products == [3 * 4 * steps, 3 * 3 * steps]  # tiles of tokens x panels x steps
+    assert whole["ldtilecfg"] == whole["tilerelease"] > 0
+    cycles = amx.least_cycles(whole)
+    amx_bounds[format_name] = 48 * 64 * 512 / cycles

@@ -5,6 +5,7 @@ that this machine cannot do is a RuntimeError. `isa=` of a call names one implem
 """
 
 from cpu_kernels._ext import (
+    KVStore,
     LinearGroup,
     PackedExperts,
     PackedLinear,
@@ -14,6 +15,7 @@ from cpu_kernels._ext import (
     features,
     feed_forward,
     get_num_threads,
+    has_kv_store,
     has_packed_linear,
     measure_fp32_peak,
     measure_int8_peak,
@@ -30,6 +32,7 @@ from cpu_kernels.linear import linear_ref
 __all__ = [
     "DECODED_FORMATS",
     "ENCODED_FORMATS",
+    "KVStore",
     "LinearGroup",
     "PackedExperts",
     "PackedLinear",
@@ -41,6 +44,7 @@ __all__ = [
     "features",
     "feed_forward",
     "get_num_threads",
+    "has_kv_store",
     "has_packed_linear",
     "linear_ref",
     "measure_fp32_peak",

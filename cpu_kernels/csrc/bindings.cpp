@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "attention/bindings.h"
+#include "attention/kernels.h"
 #include "decode/bindings.h"
 #include "decode/decode.h"
 #include "encode/bindings.h"
@@ -50,6 +52,7 @@ std::vector<qk::OpRow> op_rows() {
     qk::fused::append_rows(rows);
     qk::append_rows(rows, "gptq", qk::gptq::table());
     qk::append_rows(rows, "gram", qk::gram::table());
+    qk::append_rows(rows, "attention", qk::attention::table());
     qk::append_rows(rows, "read_bandwidth", qk::roofline::read_table());
     qk::append_rows(rows, "int8_peak", qk::roofline::int8_table());
     qk::append_rows(rows, "fp32_peak", qk::roofline::fp32_table());
@@ -101,6 +104,7 @@ NB_MODULE(_ext, m) {
     qk::integers::bind(m);
     qk::fused::bind(m);
     qk::gptq::bind(m);
+    qk::attention::bind(m);
     qk::gram::bind(m);
 
     m.def("measure_read_bandwidth", qk::roofline::read_bandwidth, "threads"_a,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import cache
 
+from qbench.kernels.attention import attention
 from qbench.kernels.benchmark import Benchmark
 from qbench.kernels.case import Kernel
 from qbench.kernels.decode import decoders
@@ -20,7 +21,7 @@ MEASUREMENTS = frozenset({"read_bandwidth", "int8_peak", "fp32_peak"})
 
 @cache
 def kernels() -> tuple[Kernel, ...]:
-    return (*linears(), *dense_linears(), *encoders(), *decoders(), *fused_rows(), *gptq(), *gram())
+    return (*linears(), *dense_linears(), *encoders(), *decoders(), *fused_rows(), *gptq(), *attention(), *gram())
 
 
 def benchmarks(only: str, tokens: tuple[int, ...], threads: int) -> Iterator[Benchmark]:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from qbench.runtime.rope import rotate
 from quant.errors import InputError
 from quant.models import ModelConfig
 
@@ -29,6 +30,12 @@ class Cache(ABC):
         positions  [T] int64, length .. length + T - 1
         returns    [B, H, T, D] float32
         """
+
+    def rope_attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
+    ) -> Tensor:
+        """`attend` of q and k that are still to be rotated by `rope`: cos and sin of the new tokens."""
+        return self.attend(layer, rotate(q, *rope), rotate(k, *rope), v, positions)
 
     def advance(self, num_tokens: int) -> None:
         self.length += num_tokens
@@ -56,8 +63,8 @@ class DenseCache(Cache):
     ) -> None:
         if batch < 1 or capacity < 1:
             raise InputError(f"cache of batch {batch} and capacity {capacity}, expected at least 1 of each")
-        if dtype not in (torch.float32, torch.bfloat16):
-            raise NotImplementedError(f"cache dtype {dtype} is not supported; known: float32, bfloat16")
+        if dtype not in (torch.float32, torch.float16, torch.bfloat16):
+            raise NotImplementedError(f"cache dtype {dtype} is not supported; known: float32, float16, bfloat16")
         self.limit = config.max_positions
         shape = (config.num_kv_heads, min(capacity, self.limit), config.head_dim)
         self.keys = [torch.empty(batch, *shape, dtype=dtype) for _ in range(config.num_layers)]  # [B, G, C, D] each

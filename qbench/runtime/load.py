@@ -46,13 +46,14 @@ class _Loader:
     def __init__(self, source: Source, config: ModelConfig, impl: str) -> None:
         self.source = source
         self.config = config
+        self.impl = impl
         self.builder = BlockBuilder(config, source.read, impl)
 
     def model(self, kv: KVScheme | None) -> Model:
         # The largest tensors first: what reading and packing them takes is free again before the layers need memory.
         embedding, head = self.tied() if self.config.tie_word_embeddings else self.untied()
         blocks = [self.builder.block(layer) for layer in range(self.config.num_layers)]
-        model = Model(self.config, embedding, blocks, self.builder.norm(FINAL_NORM), head, kv)
+        model = Model(self.config, embedding, blocks, self.builder.norm(FINAL_NORM), head, kv, self.impl)
         model.impls, model.weight_bytes = self.builder.impls, self.builder.weight_bytes
         return model
 

@@ -3,35 +3,36 @@
 from typing import Any
 
 from qbench.runtime.checkpoint import check_tensors
+from qbench.runtime.kernel_cache import has_store, held_tokens
 from qbench.runtime.linear import choose_linear
 from quant.kv import KVScheme
 from quant.models import EMBEDDING, ModelConfig, expected_tensors
 from quant.source import Source
 
-FLOAT_BYTES = 4  # activations, norms, biases and, unless asked otherwise, keys and values
+FLOAT_BYTES = 4  # activations, norms, biases and, unless the model names a format for them, keys and values
 
 
-def predict_memory(
-    source: Source, context: int, batch: int = 1, *, impl: str = "auto", cache_bytes: int = FLOAT_BYTES
-) -> dict[str, Any]:
+def predict_memory(source: Source, context: int, batch: int = 1, *, impl: str = "auto") -> dict[str, Any]:
     """Bytes by part for `batch` sequences of `context` tokens, each prefilled in one go.
 
     weights_bytes, weights_by_format  as stored
     resident_bytes                    weights as the runtime holds them: packed, or float32 on the reference path
     kv_bytes_per_token, kv_bytes      of one sequence; of the whole cache, in the model's KV format if it names one,
-                                      else in floats of `cache_bytes`
+                                      else in float32
     workspace_bytes                   activations at their peak, and the last position's logits
     total_bytes                       resident_bytes + kv_bytes + workspace_bytes
     """
     config = ModelConfig.of(source)
     check_tensors(config, source.tensors)
-    kv_bytes = kv_bytes_per_token(config, KVScheme.of(source.config, config, source.spec) or cache_bytes)
+    scheme = KVScheme.of(source.config, config, source.spec)
+    kv_bytes = kv_bytes_per_token(config, scheme)
+    in_kernels = impl != "reference" and has_store(config, scheme)
     weights_by_format: dict[str, int] = {}
     for info in source.tensors.values():
         weights_by_format[info.format] = weights_by_format.get(info.format, 0) + info.size_bytes
     parts = {
         "resident_bytes": resident_bytes(source, config, impl),
-        "kv_bytes": round(batch * context * kv_bytes),
+        "kv_bytes": round(batch * (held_tokens(context) if in_kernels else context) * kv_bytes),
         "workspace_bytes": workspace_bytes(config, context, batch),
     }
     return {
@@ -57,11 +58,11 @@ def resident_bytes(source: Source, config: ModelConfig, impl: str = "auto") -> i
     return total
 
 
-def kv_bytes_per_token(config: ModelConfig, kept_as: KVScheme | int = FLOAT_BYTES) -> float:
-    """Keys and values of one token over all layers, in a KV format or in floats of so many bytes."""
-    if isinstance(kept_as, int):
-        return config.num_layers * 2 * config.kv_size * kept_as
-    return config.num_layers * kept_as.format.bytes_per_token(config.num_kv_heads, config.head_dim)
+def kv_bytes_per_token(config: ModelConfig, scheme: KVScheme | None = None) -> float:
+    """Keys and values of one token over all layers; scheme: their format, None: float32"""
+    if scheme is None:
+        return config.num_layers * 2 * config.kv_size * FLOAT_BYTES
+    return config.num_layers * scheme.format.bytes_per_token(config.num_kv_heads, config.head_dim)
 
 
 def workspace_bytes(config: ModelConfig, num_tokens: int, batch: int = 1) -> int:

@@ -8,9 +8,10 @@ from torch import Tensor
 from qbench.runtime.cache import Cache, DenseCache, NoCache
 from qbench.runtime.embedding import Embedding
 from qbench.runtime.fused import FusedLinears
+from qbench.runtime.kernel_cache import KernelCache, has_store
 from qbench.runtime.norm import RMSNorm
 from qbench.runtime.quantized_cache import QuantizedCache, RoundTripCache
-from qbench.runtime.rope import inverse_frequencies, rotate, rotation
+from qbench.runtime.rope import inverse_frequencies, rotation
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
@@ -45,7 +46,7 @@ class Attention:
         q, k, v = [self._heads(projected, num_tokens) for projected in self.qkv(x, norm)]
         if self.q_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
-        out = cache.attend(self.layer, rotate(q, *rope), rotate(k, *rope), v, positions)  # [B, H, T, D]
+        out = cache.rope_attend(self.layer, q, k, v, rope, positions)  # [B, H, T, D]
         (y,) = self.output(out.transpose(1, 2).reshape(*x.shape[:-1], -1), residual=x)  # [B T, H D] -> [B T, K]
         return y
 
@@ -83,6 +84,7 @@ class Model:
     impls         linear name -> the implementation that runs
     weight_bytes  memory that the weights hold
     kv            the format of its keys and values; None: floats
+    impl          "auto": caches run on the kernels where those have the format; "reference": on torch
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Model:
         norm: RMSNorm,
         head: FusedLinears,
         kv: KVScheme | None = None,
+        impl: str = "auto",
     ) -> None:
         self.config = config
         self.embedding = embedding
@@ -100,17 +103,18 @@ class Model:
         self.norm = norm
         self.head = head
         self.kv = kv
+        self.impl = impl
         self.inverse_frequencies = inverse_frequencies(config.rope, config.rope_dim)
         self.impls: dict[str, str] = {}
         self.weight_bytes = 0
 
-    def new_cache(
-        self, batch: int = 1, capacity: int = 256, dtype: torch.dtype = torch.float32
-    ) -> DenseCache | QuantizedCache:
-        """An empty cache; dtype is that of keys and values where the model names no format of its own for them."""
+    def new_cache(self, batch: int = 1, capacity: int = 256) -> KernelCache | DenseCache | QuantizedCache:
+        """An empty cache; keys and values are float32 where the model names no format for them."""
+        if self.impl != "reference" and has_store(self.config, self.kv):
+            return KernelCache(self.config, self.kv, batch, capacity)
         if self.kv is not None:
             return QuantizedCache(self.config, self.kv, batch, capacity)
-        return DenseCache(self.config, batch, capacity, dtype)
+        return DenseCache(self.config, batch, capacity)
 
     @torch.inference_mode()
     def __call__(self, tokens: Tensor, cache: Cache | None = None, *, last_only: bool = False) -> Tensor:

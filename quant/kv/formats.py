@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from quant.kv.codec import Codec
+from quant.kv.floats import Floats
 from quant.kv.fp8 import Fp8
 from quant.kv.ints import IntChannels, IntGroups
 
@@ -48,6 +49,8 @@ ROWS = (
     _both("kv-int8", IntGroups(8)),
     _both("kv-int4", IntGroups(4, group=32)),
     KVFormat("kv-int4-kc", IntChannels(4), IntGroups(4, group=32)),  # keys per channel
+    _both("kv-f16", Floats(torch.float16)),  # what llama.cpp keeps unless it is told otherwise
+    _both("kv-bf16", Floats(torch.bfloat16)),
 )
 
 KV_FORMATS = {row.name: row for row in ROWS}

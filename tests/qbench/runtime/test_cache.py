@@ -107,7 +107,9 @@ def test_capacity_doubles_up_to_the_context():
         cache.attend(0, q, k, v, torch.arange(9))
 
 
-@pytest.mark.parametrize("dtype, itemsize", [(torch.float32, 4), (torch.bfloat16, 2)], ids=["f32", "bf16"])
+@pytest.mark.parametrize(
+    "dtype, itemsize", [(torch.float32, 4), (torch.float16, 2), (torch.bfloat16, 2)], ids=["f32", "f16", "bf16"]
+)
 def test_bytes_per_token(dtype, itemsize):
     cache = DenseCache(ModelConfig.from_hf(small_config()), batch=3, capacity=10, dtype=dtype)
     assert cache.bytes_per_token == 2 * 2 * 2 * 16 * itemsize  # layers, keys and values, kv heads, head_dim
@@ -118,5 +120,5 @@ def test_bad_arguments():
     config = ModelConfig.from_hf(small_config())
     with pytest.raises(InputError, match="batch 0"):
         DenseCache(config, batch=0)
-    with pytest.raises(NotImplementedError, match="known: float32, bfloat16"):
-        DenseCache(config, dtype=torch.float16)
+    with pytest.raises(NotImplementedError, match="known: float32, float16, bfloat16"):
+        DenseCache(config, dtype=torch.float64)

@@ -100,8 +100,8 @@ def test_bytes_a_token(name):
 @pytest.mark.parametrize("name", KV_FORMATS)
 def test_a_model_uses_the_format_that_its_config_names(name):
     source = ArraySource(CONFIG | {CONFIG_KEY: make_scheme(name).config_entry()}, random_weights(CONFIG))
-    plain = load_model(ArraySource(CONFIG, random_weights(CONFIG)))
-    model = load_model(source)
+    plain = load_model(ArraySource(CONFIG, random_weights(CONFIG)), impl="reference")
+    model = load_model(source, impl="reference")
     tokens = torch.from_numpy(np.random.default_rng(2).integers(160, size=(2, 64)))
     whole = model(tokens)
     assert isinstance(model.new_cache(), QuantizedCache)
@@ -122,6 +122,6 @@ def test_impossible_sizes():
 @pytest.mark.parametrize("name", KV_FORMATS)
 def test_predicted_bytes_are_those_of_the_cache(name):
     source = ArraySource(CONFIG | {CONFIG_KEY: make_scheme(name).config_entry()}, random_weights(CONFIG))
-    predicted = predict_memory(source, context=64, batch=2)
+    predicted = predict_memory(source, context=64, batch=2, impl="reference")
     assert predicted["kv_bytes_per_token"] == QuantizedCache(MODEL, make_scheme(name)).bytes_per_token
     assert predicted["kv_bytes"] == 2 * 64 * predicted["kv_bytes_per_token"]

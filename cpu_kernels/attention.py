@@ -1,0 +1,59 @@
+"""Attention over stored keys and values, its definition, and how they are stored.
+
+    out[t] = sum over seen s of softmax(q[t] . k[s] * softmax_scale) v[s]
+
+Query t of a sequence of S tokens, of which the T last are queries, is token p = S - T + t and sees the tokens s with
+p - window < s <= p (all s <= p where window is 0). Of H query and G key and value heads, h reads h // (H / G).
+
+What is stored is what quant.kv's codecs store, only placed differently (csrc/attention/layout.h draws it). Sums are
+float32 and fused; weights are powers of 2. The kernels differ from the definition in these roundings, and where keys
+are integers in that of q: `round_queries_ref`.
+"""
+
+import numpy as np
+
+from cpu_kernels._ext import KVStore
+
+__all__ = ["KVStore", "attention_ref", "rope_ref", "round_queries_ref"]
+
+SMALLEST_QUERY = np.float32(2.0**-112)  # below, 32767 / absmax overflows
+
+
+def attention_ref(q: np.ndarray, k: np.ndarray, v: np.ndarray, softmax_scale: float, window: int = 0) -> np.ndarray:
+    """One query of one head at a time, in float64.
+
+    q        [B, H, T, D] float
+    k, v     [B, G, S, D] float, S >= T, H a multiple of G
+    window   tokens that a query sees, itself included; 0: all before it
+    returns  [B, H, T, D] float64
+    """
+    batch, num_heads, num_queries, _ = q.shape
+    num_keys, heads_per_kv = k.shape[2], num_heads // k.shape[1]
+    out = np.empty(q.shape)
+    for b, h, t in np.ndindex(batch, num_heads, num_queries):
+        end = num_keys - num_queries + t + 1
+        seen = slice(max(0, end - window) if window else 0, end)
+        scores = k[b, h // heads_per_kv, seen].astype(np.float64) @ q[b, h, t].astype(np.float64) * softmax_scale
+        weights = np.exp(scores - scores.max())
+        out[b, h, t] = weights / weights.sum() @ v[b, h // heads_per_kv, seen].astype(np.float64)
+    return out
+
+
+def round_queries_ref(q: np.ndarray, factor: float) -> np.ndarray:
+    """What integer keys are multiplied with: q * factor with 16 bits for each head of each query, over factor again.
+
+    q        [..., D] float32
+    factor   the softmax's scale times log2(e), as float32 the first thing that q is multiplied with
+    returns  [..., D] float64
+    """
+    scaled = q * np.float32(factor)
+    largest = np.abs(scaled).max(axis=-1, keepdims=True)
+    zero = largest < SMALLEST_QUERY
+    codes = np.rint(scaled * np.where(zero, np.float32(0), np.float32(32767) / np.where(zero, np.float32(1), largest)))
+    return codes.astype(np.float64) * (largest / np.float32(32767)) / np.float32(factor)
+
+
+def rope_ref(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
+    """x [B, H, T, D] with pair (i, i + D / 2) of every head turned; cos, sin [T, D], sin negative in the first half."""
+    swapped = np.roll(x, x.shape[-1] // 2, axis=-1)
+    return x.astype(np.float64) * cos + swapped.astype(np.float64) * sin

@@ -1,0 +1,42 @@
+// Attention of new tokens over a store of keys and values, and their way into it.
+#pragma once
+
+#include <cstdint>
+
+#include "attention/kernels.h"
+#include "attention/store.h"
+
+namespace qk::attention {
+
+// [B, heads, T, D] float32 with any strides but the last, which is 1; strides in floats.
+template <class Value>
+struct Heads {
+    Value* data;
+    int64_t batch, heads, tokens, head_dim;
+    int64_t batch_stride, head_stride, token_stride;
+
+    Value* at(int64_t b, int64_t h, int64_t t) const {
+        return data + b * batch_stride + h * head_stride + t * token_stride;
+    }
+};
+
+// out = softmax(q k^T * softmax_scale) v. Queries are the last T tokens of each sequence and see none after themselves,
+// and of those before only window - 1, if window is above 0. Returns what ran.
+Isa attend(const Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<float>& out,
+           float softmax_scale, int64_t window, const Impl<Kernels>& impl);
+
+// Angles of T tokens: cos, sin [T, D], sin with the sign of the swap; null: nothing is turned.
+struct Rotation {
+    const float* cos;
+    const float* sin;
+};
+
+// Stores k (turned) and v as the last T tokens of each sequence, and turns q into q_out, if it has any heads.
+void append(Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<const float>& k,
+            const Heads<const float>& v, const Rotation& rotation, const Heads<float>& q_out,
+            const Impl<Kernels>& impl);
+
+// k, v [B, G, S, D] as they are read, of the first `tokens` tokens of each sequence
+void read(const Store& store, const Sequences& sequences, const Heads<float>& k, const Heads<float>& v);
+
+}  // namespace qk::attention

@@ -1,0 +1,31 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "attention/kernels.h"
+#include "half.h"
+// All includes before the region, so that no header code gets these instructions.
+#include <immintrin.h>
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")
+
+namespace qk::attention::avx512 {
+
+constexpr Isa this_isa = Isa::avx512;
+
+#include "attention/lanes_avx512.inl"
+
+inline Int dot(Int sum, Int pairs, Int q) { return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs.v, q.v))}; }
+
+#include "attention/rounding.inl"
+#include "attention/encode.inl"
+#include "attention/attend.inl"
+
+}  // namespace qk::attention::avx512
+
+#pragma GCC pop_options

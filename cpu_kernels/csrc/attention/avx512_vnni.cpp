@@ -1,0 +1,31 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "attention/kernels.h"
+#include "half.h"
+// All includes before the region, so that no header code gets these instructions.
+#include <immintrin.h>
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")
+
+namespace qk::attention::avx512_vnni {
+
+constexpr Isa this_isa = Isa::avx512_vnni;
+
+#include "attention/lanes_avx512.inl"
+
+inline Int dot(Int sum, Int pairs, Int q) { return {_mm512_dpwssd_epi32(sum.v, pairs.v, q.v)}; }
+
+#include "attention/rounding.inl"
+#include "attention/encode.inl"
+#include "attention/attend.inl"
+
+}  // namespace qk::attention::avx512_vnni
+
+#pragma GCC pop_options

@@ -1,0 +1,263 @@
+#include "attention/bindings.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attention/attention.h"
+#include "checks.h"
+
+namespace qk::attention {
+namespace {
+
+using namespace nb::literals;
+using Output = nb::ndarray<nb::device::cpu>;
+using OptionalName = std::optional<std::string>;
+
+const Impl<Kernels>& chosen(const OptionalName& isa) {
+    return choose("attention", table(), isa ? std::optional<std::string_view>(*isa) : std::nullopt);
+}
+
+// [B, heads, T, D] float32 whose last axis is contiguous; the others may lie as they like.
+template <class Value, class AnyArray>
+Heads<Value> heads_of(const AnyArray& array, const char* name, int64_t head_dim) {
+    const std::string got = std::string(name) + ": got " + describe(array);
+    const std::string expected = "float32 [B, heads, T, " + std::to_string(head_dim) + "]";
+    require_type(array, 4, got, nb::dtype<float>(), expected);
+    const auto size = [&](size_t axis) { return static_cast<int64_t>(array.shape(axis)); };
+    if (size(3) != head_dim) throw std::invalid_argument(got + ", expected " + expected);
+    if (array.size() > 0 && head_dim > 1 && array.stride(3) != 1)
+        throw std::invalid_argument(got + " with a last stride of " + std::to_string(array.stride(3)) +
+                                    ", expected 1");
+    return {static_cast<Value*>(array.data()), size(0), size(1), size(2), size(3), array.stride(0), array.stride(1),
+            array.stride(2)};
+}
+
+Heads<float> output_of(nb::handle out, const char* name, const Heads<const float>& like) {
+    Output array;
+    if (!nb::try_cast(out, array))
+        throw nb::type_error((std::string(name) + ": expected a writable float32 [B, heads, T, D]").c_str());
+    const Heads<float> heads = heads_of<float>(array, name, like.head_dim);
+    if (heads.batch != like.batch || heads.heads != like.heads || heads.tokens != like.tokens)
+        throw std::invalid_argument(std::string(name) + ": got " + describe(array) + ", expected the shape of q");
+    return heads;
+}
+
+std::vector<float> given_scale(const std::optional<Array>& scale, const char* name, int64_t num_heads) {
+    if (!scale) return {};
+    require_vector(*scale, name, nb::dtype<float>(), "float32 [G or 1]");
+    const auto count = static_cast<int64_t>(scale->shape(0));
+    if (count != 1 && count != num_heads)
+        throw std::invalid_argument(std::string(name) + ": got " + describe(*scale) + ", expected 1 or " +
+                                    std::to_string(num_heads) + " scales");
+    const auto* data = static_cast<const float*>(scale->data());
+    std::vector<float> all(static_cast<size_t>(num_heads));
+    for (int64_t g = 0; g < num_heads; g++) all[g] = data[count == 1 ? 0 : g];
+    return all;
+}
+
+Layout layout_of(const std::string& format, int64_t head_dim, const std::string& scales) {
+    Layout layout{parse_format(format), Scales::given, head_dim};
+    if (scales == "per_head") layout.scales = Scales::per_head;
+    else if (scales == "per_tensor") layout.scales = Scales::per_tensor;
+    else if (scales != "given")
+        throw std::invalid_argument("scales: got " + scales + ", expected given, per_head or per_tensor");
+    if (!holds(layout.format, head_dim))
+        throw std::invalid_argument("head_dim: got " + std::to_string(head_dim) + ", expected " +
+                                    held_heads(layout.format));
+    return layout;
+}
+
+class BoundStore {
+public:
+    BoundStore(const std::string& format, int64_t num_pages, int64_t page_size, int64_t num_heads, int64_t head_dim,
+               const std::string& scales, const std::optional<Array>& k_scale, const std::optional<Array>& v_scale)
+        : store_(layout_of(format, head_dim, scales), require_positive(num_pages, "num_pages"),
+                 require_page_size(page_size), require_positive(num_heads, "num_heads"),
+                 given_scale(k_scale, "k_scale", num_heads), given_scale(v_scale, "v_scale", num_heads)) {
+        const bool takes = is_float8(store_.layout().format) && store_.layout().scales == Scales::given;
+        if (takes != (k_scale.has_value() && v_scale.has_value()) || k_scale.has_value() != v_scale.has_value())
+            throw std::invalid_argument("k_scale, v_scale: expected both for float8 with given scales, else none");
+    }
+
+    void append(const Array& k, const Array& v, const Array& table, const Array& lengths, const OptionalName& isa) {
+        const auto k_heads = heads_of<const float>(k, "k", head_dim());
+        const Heads<const float> no_queries{nullptr, k_heads.batch, 0, k_heads.tokens, head_dim(), 0, 0, 0};
+        const Heads<float> no_output{nullptr, k_heads.batch, 0, k_heads.tokens, head_dim(), 0, 0, 0};
+        run_append(no_queries, k_heads, v, {nullptr, nullptr}, table, lengths, no_output, isa);
+    }
+
+    void rope_append(const Array& q, const Array& k, const Array& v, const Array& cos, const Array& sin,
+                     const Array& table, const Array& lengths, nb::handle q_out, const OptionalName& isa) {
+        const auto q_heads = heads_of<const float>(q, "q", head_dim());
+        const auto k_heads = heads_of<const float>(k, "k", head_dim());
+        if (q_heads.batch != k_heads.batch || q_heads.tokens != k_heads.tokens)
+            throw std::invalid_argument("q: got " + describe(q) + ", expected the batch and tokens of k " +
+                                        describe(k));
+        for (const auto& [angles, name] : {std::pair{&cos, "cos"}, {&sin, "sin"}}) {
+            require_matrix(*angles, name, nb::dtype<float>(), "float32 [T, D]");
+            require_columns(*angles, name, head_dim());
+            if (static_cast<int64_t>(angles->shape(0)) != k_heads.tokens)
+                throw std::invalid_argument(std::string(name) + ": got " + describe(*angles) + ", expected " +
+                                            std::to_string(k_heads.tokens) + " rows");
+        }
+        run_append(q_heads, k_heads, v, {static_cast<const float*>(cos.data()), static_cast<const float*>(sin.data())},
+                   table, lengths, output_of(q_out, "q_out", q_heads), isa);
+    }
+
+    void attend(const Array& q, const Array& table, const Array& lengths, nb::handle out, float softmax_scale,
+                int64_t window, const OptionalName& isa) {
+        const auto q_heads = heads_of<const float>(q, "q", head_dim());
+        if (q_heads.heads % store_.num_heads())
+            throw std::invalid_argument("q: got " + describe(q) + ", expected a multiple of " +
+                                        std::to_string(store_.num_heads()) + " heads");
+        if (window < 0) throw std::invalid_argument("window: got " + std::to_string(window) + ", expected 0 or more");
+        const Sequences sequences = sequences_of(table, lengths, q_heads.batch, q_heads.tokens, window);
+        const Heads<float> output = output_of(out, "out", q_heads);
+        const auto& impl = chosen(isa);
+        nb::gil_scoped_release release;
+        last_isa_ = qk::attention::attend(store_, sequences, q_heads, output, softmax_scale, window, impl);
+    }
+
+    void read(const Array& table, const Array& lengths, nb::handle k, nb::handle v) const {
+        Output k_array, v_array;
+        if (!nb::try_cast(k, k_array) || !nb::try_cast(v, v_array))
+            throw nb::type_error("k, v: expected writable float32 [B, G, S, D]");
+        const auto k_heads = heads_of<float>(k_array, "k", head_dim());
+        const auto v_heads = heads_of<float>(v_array, "v", head_dim());
+        require_same(describe(k_array), k_heads, describe(v_array), v_heads);
+        const Sequences sequences = sequences_of(table, lengths, k_heads.batch, k_heads.tokens, 0);
+        qk::attention::read(store_, sequences, k_heads, v_heads);
+    }
+
+    void grow(int64_t page_size) {
+        if (require_page_size(page_size) < store_.page_size())
+            throw std::invalid_argument("page_size: got " + std::to_string(page_size) + ", expected at least " +
+                                        std::to_string(store_.page_size()));
+        store_.grow(page_size);
+    }
+
+    int64_t head_dim() const { return store_.layout().head_dim; }
+    int64_t page_size() const { return store_.page_size(); }
+    size_t nbytes() const { return store_.nbytes(); }
+    std::string format() const { return format_names[static_cast<int>(store_.layout().format)]; }
+    OptionalName last_isa() const { return last_isa_ ? OptionalName(name_of(*last_isa_)) : std::nullopt; }
+
+private:
+    static int64_t require_positive(int64_t value, const char* name) {
+        if (value < 1)
+            throw std::invalid_argument(std::string(name) + ": got " + std::to_string(value) + ", expected 1 or more");
+        return value;
+    }
+
+    static int64_t require_page_size(int64_t page_size) {
+        if (page_size < 1 || page_size % block_tokens)
+            throw std::invalid_argument("page_size: got " + std::to_string(page_size) + ", expected a multiple of " +
+                                        std::to_string(block_tokens));
+        return page_size;
+    }
+
+    template <class A, class B>
+    void require_same(const std::string& k, const Heads<A>& k_heads, const std::string& v, const Heads<B>& v_heads)
+        const {
+        if (k_heads.heads != store_.num_heads() || v_heads.heads != k_heads.heads ||
+            v_heads.batch != k_heads.batch || v_heads.tokens != k_heads.tokens)
+            throw std::invalid_argument("k, v: got " + k + " and " + v + ", expected both [B, " +
+                                        std::to_string(store_.num_heads()) + ", T, D]");
+    }
+
+    // Every page that a call reads or writes is looked up here once, so that the kernels need not.
+    Sequences sequences_of(const Array& table, const Array& lengths, int64_t batch, int64_t tokens,
+                           int64_t window) const {
+        require_matrix(table, "block_table", nb::dtype<int32_t>(), "int32 [B, pages]");
+        require_vector(lengths, "lengths", nb::dtype<int64_t>(), "int64 [B]");
+        if (static_cast<int64_t>(table.shape(0)) != batch || static_cast<int64_t>(lengths.shape(0)) != batch)
+            throw std::invalid_argument("block_table, lengths: got " + describe(table) + " and " + describe(lengths) +
+                                        ", expected a row and a length for each of " + std::to_string(batch) +
+                                        " sequences");
+        const Sequences sequences{static_cast<const int32_t*>(table.data()),
+                                  static_cast<const int64_t*>(lengths.data()), batch,
+                                  static_cast<int64_t>(table.shape(1)), store_.page_size()};
+        for (int64_t b = 0; b < batch && tokens > 0; b++) check_sequence(sequences, b, tokens, window);
+        return sequences;
+    }
+
+    void check_sequence(const Sequences& sequences, int64_t b, int64_t tokens, int64_t window) const {
+        const int64_t length = sequences.lengths[b];
+        if (length < tokens || length > sequences.pages * sequences.page_size)
+            throw std::invalid_argument("lengths: got " + std::to_string(length) + ", expected " +
+                                        std::to_string(tokens) + " to " +
+                                        std::to_string(sequences.pages * sequences.page_size));
+        const int64_t first = window ? std::max<int64_t>(0, length - tokens + 1 - window) : 0;
+        for (int64_t i = first / sequences.page_size; i * sequences.page_size < length; i++) {
+            const int32_t page = sequences.table[b * sequences.pages + i];
+            if (page < 0 || page >= store_.num_pages())
+                throw std::invalid_argument("block_table: got page " + std::to_string(page) + ", expected 0 to " +
+                                            std::to_string(store_.num_pages() - 1));
+        }
+    }
+
+    void run_append(const Heads<const float>& q, const Heads<const float>& k, const Array& v, const Rotation& rotation,
+                    const Array& table, const Array& lengths, const Heads<float>& q_out, const OptionalName& isa) {
+        const auto v_heads = heads_of<const float>(v, "v", head_dim());
+        require_same("k", k, describe(v), v_heads);
+        const Sequences sequences = sequences_of(table, lengths, k.batch, k.tokens, k.tokens > 0 ? 1 : 0);
+        const auto& impl = chosen(isa);
+        nb::gil_scoped_release release;
+        qk::attention::append(store_, sequences, q, k, v_heads, rotation, q_out, impl);
+    }
+
+    Store store_;
+    std::optional<Isa> last_isa_;
+};
+
+}  // namespace
+
+void bind(nb::module_& m) {
+    m.def("has_kv_store", [](const std::string& format, int64_t head_dim) {
+        return holds(parse_format(format), head_dim);
+    }, "format"_a, "head_dim"_a, "Whether a KVStore of this format holds heads of this size.");
+    nb::class_<BoundStore>(
+        m, "KVStore",
+        "Keys and values of one layer in pages; cpu_kernels.attention says how they are kept and attended to.\n\n"
+        "format           f32, f16, bf16, e4m3, e5m2, int8 or int4\n"
+        "num_pages        of page_size tokens (a multiple of 16) of all num_heads kv heads\n"
+        "head_dim         a multiple of 16, of 32 for int4; at most 256 for int8 and int4\n"
+        "scales           of float8: 'given' (k_scale, v_scale [num_heads or 1] float32), or found for each token\n"
+        "                 'per_head' or 'per_tensor'\n"
+        "raises           ValueError")
+        .def(nb::init<const std::string&, int64_t, int64_t, int64_t, int64_t, const std::string&,
+                      const std::optional<Array>&, const std::optional<Array>&>(),
+             "format"_a, "num_pages"_a, "page_size"_a, "num_heads"_a, "head_dim"_a, "scales"_a = "given",
+             "k_scale"_a.none() = nb::none(), "v_scale"_a.none() = nb::none())
+        .def("append", &BoundStore::append, "k"_a, "v"_a, "block_table"_a, "lengths"_a, "isa"_a.none() = nb::none(),
+             "Stores k and v as the last T tokens of each sequence.\n\n"
+             "k, v         [B, G, T, D] float32, last axis contiguous\n"
+             "block_table  [B, pages] int32: the page of each page_size tokens; of pages not needed anything\n"
+             "lengths      [B] int64: tokens of each sequence, the T new ones included\n"
+             "isa          implementation by name; None: the best, at most QBENCH_ISA\n"
+             "raises       ValueError (shape, strides, lengths, pages), TypeError (dtype), RuntimeError (isa)")
+        .def("rope_append", &BoundStore::rope_append, "q"_a, "k"_a, "v"_a, "cos"_a, "sin"_a, "block_table"_a,
+             "lengths"_a, "q_out"_a, "isa"_a.none() = nb::none(),
+             "append of k turned, and q turned into q_out: pair (i, i + D / 2) by its angle.\n\n"
+             "q, q_out     [B, H, T, D] float32, last axis contiguous\n"
+             "cos, sin     [T, D] float32; sin with the sign of the swap, negative in the first half")
+        .def("attend", &BoundStore::attend, "q"_a, "block_table"_a, "lengths"_a, "out"_a, "softmax_scale"_a,
+             "window"_a = 0, "isa"_a.none() = nb::none(),
+             "out = softmax(q k^T * softmax_scale) v, as attention_ref defines it.\n\n"
+             "q, out       [B, H, T, D] float32, last axis contiguous; the last T tokens of each sequence\n"
+             "window       tokens that a query sees, itself included; 0: all before it")
+        .def("read", &BoundStore::read, "block_table"_a, "lengths"_a, "k"_a, "v"_a,
+             "The first S tokens of each sequence as they are kept, into k and v [B, G, S, D] float32.")
+        .def("grow", &BoundStore::grow, "page_size"_a, "Makes every page larger; what it holds stays.")
+        .def_prop_ro("page_size", &BoundStore::page_size)
+        .def_prop_ro("format", &BoundStore::format)
+        .def_prop_ro("nbytes", &BoundStore::nbytes, "Bytes of all pages, scales included.")
+        .def_prop_ro("last_isa", &BoundStore::last_isa, "What the kernel of the last attend said it is.");
+}
+
+}  // namespace qk::attention

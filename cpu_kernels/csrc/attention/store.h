@@ -1,0 +1,87 @@
+// Pages of keys and values, and which pages hold which sequence.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "attention/layout.h"
+#include "buffer.h"
+
+namespace qk::attention {
+
+// Codes, or scales, of all pages: [pages][heads][page_size / 16] blocks of `block_bytes` each.
+class Blocks {
+public:
+    Blocks(int64_t num_pages, int64_t heads, int64_t blocks_per_page, int64_t block_bytes);
+
+    std::byte* at(int64_t page, int64_t head, int64_t block) {
+        return data() + ((page * heads_ + head) * blocks_per_page_ + block) * block_bytes_;
+    }
+    const std::byte* at(int64_t page, int64_t head, int64_t block) const {
+        return const_cast<Blocks*>(this)->at(page, head, block);
+    }
+    size_t size() const { return buffer_.size(); }
+
+    // The same blocks in larger pages.
+    void grow(int64_t num_pages, int64_t blocks_per_page);
+
+private:
+    std::byte* data() { return reinterpret_cast<std::byte*>(buffer_.data()); }
+
+    int64_t heads_, blocks_per_page_, block_bytes_;
+    Buffer buffer_;
+};
+
+// Keys or values of one layer.
+struct Side {
+    Blocks codes;
+    Blocks scales;
+    std::vector<float> given;  // one a head: what float8 is scaled with where tokens have no scales, else 1
+
+    Block block(int64_t page, int64_t head, int64_t index, bool per_tensor) const {
+        return {codes.at(page, head, index), scales.at(page, per_tensor ? 0 : head, index)};
+    }
+};
+
+class Store {
+public:
+    // page_size: tokens, a multiple of block_tokens; k_scale, v_scale: one a head, or empty
+    Store(const Layout& layout, int64_t num_pages, int64_t page_size, int64_t num_heads, std::vector<float> k_scale,
+          std::vector<float> v_scale);
+
+    const Layout& layout() const { return layout_; }
+    int64_t num_pages() const { return num_pages_; }
+    int64_t page_size() const { return page_size_; }
+    int64_t num_heads() const { return num_heads_; }
+    size_t nbytes() const;
+    bool per_tensor() const { return layout_.scales == Scales::per_tensor; }
+
+    Side& keys() { return keys_; }
+    Side& values() { return values_; }
+    const Side& keys() const { return keys_; }
+    const Side& values() const { return values_; }
+
+    void grow(int64_t page_size);
+
+private:
+    Layout layout_;
+    int64_t num_pages_, page_size_, num_heads_;
+    Side keys_, values_;
+};
+
+// Sequence b has its tokens [i * page_size, (i + 1) * page_size) in page table[b][i].
+struct Sequences {
+    const int32_t* table;  // [count, pages]
+    const int64_t* lengths;  // [count]: tokens held, those of the call included
+    int64_t count, pages;
+    int64_t page_size;
+
+    // Page and block in it of the block that holds a token.
+    std::pair<int64_t, int64_t> locate(int64_t sequence, int64_t token) const {
+        return {table[sequence * pages + token / page_size], token % page_size / block_tokens};
+    }
+};
+
+}  // namespace qk::attention

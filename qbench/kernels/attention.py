@@ -1,0 +1,61 @@
+"""Attention over stored keys and values, in every format: decode over several parts, and prefill."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+import cpu_kernels
+from cpu_kernels.attention import attention_ref, round_queries_ref
+from qbench.kernels.case import Kernel, Problem
+from qbench.kernels.deviation import Deviation, deviation
+
+# format -> where the scales of float8 come from
+FORMATS = {"f32": "given", "f16": "given", "bf16": "given", "e4m3": "per_head", "e5m2": "per_head"}
+INTEGER_FORMATS = {"int8": "given", "int4": "given"}
+SHAPES = ((3, 1, 1, 1), (6, 2, 1, 531), (6, 2, 67, 131))  # query heads, kv heads, queries, tokens
+HEAD_DIM = 64
+LOG2_E = np.float32(1.44269504)
+SEED = 31
+
+
+def attention() -> list[Kernel]:
+    return [Kernel("attention", problems)]
+
+
+def problems() -> Iterator[Problem]:
+    rng = np.random.default_rng(SEED)
+    for num_heads, num_kv_heads, queries, tokens in SHAPES:
+        q = rng.standard_normal((1, num_heads, queries, HEAD_DIM)).astype(np.float32)
+        k, v = rng.standard_normal((2, 1, num_kv_heads, tokens, HEAD_DIM)).astype(np.float32)
+        for name, scales in (FORMATS | INTEGER_FORMATS).items():
+            yield attend_problem(name, scales, q, k, v)
+
+
+def attend_problem(name: str, scales: str, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Problem:
+    num_kv_heads, tokens = k.shape[1:3]
+    pages = -(-tokens // 32)
+    table, lengths = np.arange(pages, dtype=np.int32)[None, ::-1].copy(), np.array([tokens])
+    softmax_scale = HEAD_DIM**-0.5
+
+    def stored(isa: str | None) -> cpu_kernels.KVStore:
+        store = cpu_kernels.KVStore(name, pages, 32, num_kv_heads, HEAD_DIM, scales)
+        store.append(k, v, table, lengths, isa=isa)
+        return store
+
+    def run(isa: str) -> tuple[np.ndarray, str]:
+        store, out = stored(isa), np.full_like(q, np.nan)
+        store.attend(q, table, lengths, out, softmax_scale, isa=isa)
+        return out, store.last_isa
+
+    def check(out: np.ndarray) -> Deviation:
+        """float32 sums: of a score's HEAD_DIM terms, and of `tokens` values times weights off by twice that."""
+        kept_k, kept_v = np.empty_like(k), np.empty_like(v)
+        stored("scalar").read(table, lengths, kept_k, kept_v)
+        queries = round_queries_ref(q, np.float32(softmax_scale) * LOG2_E) if name in INTEGER_FORMATS else q
+        expected = attention_ref(queries, kept_k, kept_v, softmax_scale)
+        products = 3 * np.abs(q).sum(-1).max() * np.abs(kept_k).max() * softmax_scale  # 3: minima apart from codes
+        relative = 2 * (HEAD_DIM + 4) * 2.0**-24 * products + 2.0**-21 + (tokens + 4) * 2.0**-24
+        return deviation(out, expected, np.full_like(expected, 3 * np.abs(kept_v).max() * relative))
+
+    heads = f"{q.shape[1]} heads on {num_kv_heads}"
+    return Problem(f"{name} {heads}, {q.shape[2]} queries of {tokens} tokens", run, check)

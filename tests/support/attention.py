@@ -1,0 +1,81 @@
+"""Stores of keys and values for tests: filled through a shuffled block table, poisoned where nothing was stored."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import cpu_kernels
+from cpu_kernels.attention import attention_ref, round_queries_ref
+
+FLOATS = ("f32", "f16", "bf16")
+FLOAT8 = ("e4m3", "e5m2")
+INTEGERS = ("int8", "int4")
+FORMATS = (*FLOATS, *FLOAT8, *INTEGERS)
+LOG2_E = np.float32(1.44269504)
+
+
+@dataclass
+class Filled:
+    """A store that holds k and v, and what it gives back of them."""
+
+    store: cpu_kernels.KVStore
+    table: np.ndarray  # [B, pages] int32
+    lengths: np.ndarray  # [B] int64
+    k: np.ndarray  # [B, G, S, D] float32
+    v: np.ndarray
+
+    def attend(self, q: np.ndarray, isa: str | None = None, window: int = 0, lengths=None) -> np.ndarray:
+        out = np.full_like(q, np.nan)
+        lengths = self.lengths if lengths is None else lengths
+        self.store.attend(q, self.table, lengths, out, softmax_scale(q), window=window, isa=isa)
+        assert isa is None or self.store.last_isa == isa
+        return out
+
+
+def softmax_scale(q: np.ndarray) -> float:
+    return q.shape[-1] ** -0.5
+
+
+def normal(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def scales_of(name: str) -> str:
+    return "per_head" if name in FLOAT8 else "given"
+
+
+def filled(
+    name: str, k: np.ndarray, v: np.ndarray, page_size: int = 32, scales: str | None = None, isa: str | None = None
+) -> Filled:
+    """k, v [B, G, S, D] in a store whose pages are out of order, after NaN in every other place of it."""
+    batch, num_heads, length, head_dim = k.shape
+    pages = -(-length // page_size)
+    num_pages = batch * pages + 3
+    store = cpu_kernels.KVStore(name, num_pages, page_size, num_heads, head_dim, scales or scales_of(name))
+    whole = np.arange(num_pages, dtype=np.int32)[None]
+    nothing = np.full((1, num_heads, num_pages * page_size, head_dim), np.nan, np.float32)
+    store.append(nothing, nothing, whole, np.array([num_pages * page_size]))
+    table = np.full((batch, pages + 1), 10**8, np.int32)  # the last is never needed
+    table[:, :pages] = np.random.default_rng(length).permutation(num_pages)[: batch * pages].reshape(batch, pages)
+    lengths = np.full(batch, length)
+    store.append(k, v, table, lengths, isa=isa)
+    kept_k, kept_v = np.empty_like(k), np.empty_like(v)
+    store.read(table, lengths, kept_k, kept_v)
+    return Filled(store, table, lengths, kept_k, kept_v)
+
+
+def expected_attention(held: Filled, q: np.ndarray, window: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """The oracle's result and how far float32 may be from it: both [B, H, T, D].
+
+    A score is a sum of D terms, rounded once each in float32 (integers: once a group, and the scales), so it is off by
+    at most (D + 4) * 2**-24 of the sum of its terms' magnitudes, which 3 * sum(|q|) * max(|k|) bounds where the minima
+    of integer keys are taken apart from their codes. Twice that (numerator and denominator), and 2**-22 of each 2**x
+    and its argument, is the relative error of a weight. The sum over S values adds (S + 4) * 2**-24 of its terms'
+    magnitudes.
+    """
+    scale = softmax_scale(q)
+    rounded = round_queries_ref(q, np.float32(scale) * LOG2_E) if held.store.format in INTEGERS else q
+    expected = attention_ref(rounded, held.k, held.v, scale, window)
+    score = (q.shape[-1] + 4) * 2.0**-24 * 3 * np.abs(q).sum(-1).max() * np.abs(held.k).max() * scale
+    relative = 2 * score + 2.0**-21 + (held.k.shape[2] + 4) * 2.0**-24
+    return expected, np.full_like(expected, 3 * np.abs(held.v).max() * relative)

@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from qbench.runtime.attention import Attention, KernelAttention
 from qbench.runtime.feed_forward import FeedForward, KernelFeedForward
 from qbench.runtime.fused import FusedLinears
 from qbench.runtime.latent import LATENT_EPS, LatentAttention
 from qbench.runtime.linear import as_tensor, has_cpu_kernels
-from qbench.runtime.model import Attention, Block
+from qbench.runtime.model import Block
 from qbench.runtime.moe import ExpertFeedForward
 from qbench.runtime.norm import KernelRMSNorm, RMSNorm
 from quant.formats import dequantize
@@ -44,9 +45,10 @@ class BlockBuilder:
     def attention(self, layer: int, prefix: str) -> Attention:
         qkv = self.linears(*(f"{prefix}.{name}_proj" for name in "qkv"))
         output = self.linears(f"{prefix}.o_proj")
+        kind = KernelAttention if self.has_kernels else Attention
         if not self._has(f"{prefix}.q_norm.weight"):
-            return Attention(self.config, layer, qkv, output)
-        return Attention(self.config, layer, qkv, output, self.norm(f"{prefix}.q_norm"), self.norm(f"{prefix}.k_norm"))
+            return kind(self.config, layer, qkv, output)
+        return kind(self.config, layer, qkv, output, self.norm(f"{prefix}.q_norm"), self.norm(f"{prefix}.k_norm"))
 
     def latent_attention(self, layer: int, prefix: str) -> LatentAttention:
         has_plain_q = self.config.mla.has_plain_q

@@ -64,18 +64,19 @@ def kernel_arguments(
     x: Tensor, norm: RMSNorm | None, residual: Tensor | None
 ) -> tuple[np.ndarray, np.ndarray | None, float, np.ndarray | None]:
     """What a group of cpu_kernels is called with: x, the norm's weight and eps, the residual; [M, K] arrays."""
-    added = None if residual is None else _rows(residual)
-    return (_rows(x), None, 0.0, added) if norm is None else (_rows(x), norm.array, norm.eps, added)
+    rows = _rows(x)
+    added = None if residual is None else rows if residual is x else _rows(residual)
+    return (rows, None, 0.0, added) if norm is None else (rows, norm.array, norm.eps, added)
 
 
 def as_outputs(y: np.ndarray, x: Tensor) -> Tensor:
     """y [M, N] as a tensor, its tokens in the shape of x [..., K]"""
-    out = torch.from_numpy(y)
-    return out if x.ndim == 2 else out.view(*x.shape[:-1], y.shape[1])
+    return torch.from_numpy(y if x.ndim == 2 else y.reshape(*x.shape[:-1], y.shape[1]))
 
 
 def _rows(x: Tensor) -> np.ndarray:
-    return (x if x.ndim == 2 else x.reshape(-1, x.shape[-1])).numpy()
+    array = x.numpy()
+    return array if array.ndim == 2 else array.reshape(-1, array.shape[-1])
 
 
 def _group(linears: Sequence[Linear], biases: Sequence[Tensor | None]) -> Any:

@@ -59,6 +59,7 @@ class KernelCache(Cache):
         self.limit = config.max_positions
         self.batch = batch
         self.softmax_scale = config.head_dim**-0.5
+        self._lengths = np.zeros(batch, dtype=np.int64)  # of the pass that runs, the same for every layer
         self.block_table = np.arange(batch, dtype=np.int32)[:, None]
         page_size = held_tokens(min(capacity, self.limit))
         self.stores = [_store(config, scheme, layer, batch, page_size) for layer in range(config.num_layers)]
@@ -76,14 +77,14 @@ class KernelCache(Cache):
         return sum(store.nbytes for store in self.stores)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-        store, lengths = self._reserve(layer, k.shape[2])
+        store, lengths = self.reserve(layer, k.shape[2])
         store.append(k.numpy(), v.numpy(), self.block_table, lengths)
         return self._attend(store, q, lengths)
 
     def rope_attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
     ) -> Tensor:
-        store, lengths = self._reserve(layer, k.shape[2])
+        store, lengths = self.reserve(layer, k.shape[2])
         rotated = torch.empty_like(q)
         cos, sin = (angles.numpy() for angles in rope)
         store.rope_append(q.numpy(), k.numpy(), v.numpy(), cos, sin, self.block_table, lengths, rotated.numpy())
@@ -102,14 +103,16 @@ class KernelCache(Cache):
         store.attend(q.numpy(), self.block_table, lengths, out.numpy(), self.softmax_scale)
         return out
 
-    def _reserve(self, layer: int, num_tokens: int) -> tuple[Any, np.ndarray]:
+    def reserve(self, layer: int, num_tokens: int) -> tuple[Any, np.ndarray]:
         """The layer's store, and the sequences' lengths with num_tokens more; the store has room for them."""
         store, length = self.stores[layer], self.length + num_tokens
         check_room(length, self.limit)
         if length > store.page_size:
             # doubling: each token is copied once on average
             store.grow(held_tokens(min(max(length, 2 * store.page_size), self.limit)))
-        return store, np.full(self.batch, length)
+        if self._lengths[0] != length:
+            self._lengths = np.full(self.batch, length)
+        return store, self._lengths
 
 
 def _store(config: ModelConfig, scheme: KVScheme | None, layer: int, batch: int, page_size: int) -> Any:

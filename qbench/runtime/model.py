@@ -17,43 +17,6 @@ from quant.kv import KVScheme
 from quant.models import ModelConfig
 
 
-class Attention:
-    """q_norm, k_norm: of each head before its rotation, in architectures that have them.
-
-    call     x [B, T, K] -> x and what attention to norm(x) adds to it
-    """
-
-    def __init__(
-        self,
-        config: ModelConfig,
-        layer: int,
-        qkv: FusedLinears,
-        output: FusedLinears,
-        q_norm: RMSNorm | None = None,
-        k_norm: RMSNorm | None = None,
-    ) -> None:
-        self.head_dim = config.head_dim
-        self.layer = layer
-        self.qkv = qkv
-        self.output = output
-        self.q_norm = q_norm
-        self.k_norm = k_norm
-
-    def __call__(
-        self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache
-    ) -> Tensor:
-        num_tokens = len(positions)
-        q, k, v = [self._heads(projected, num_tokens) for projected in self.qkv(x, norm)]
-        if self.q_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
-        out = cache.rope_attend(self.layer, q, k, v, rope, positions)  # [B, H, T, D]
-        (y,) = self.output(out.transpose(1, 2).reshape(*x.shape[:-1], -1), residual=x)  # [B T, H D] -> [B T, K]
-        return y
-
-    def _heads(self, x: Tensor, num_tokens: int) -> Tensor:
-        return x.reshape(-1, num_tokens, x.shape[-1] // self.head_dim, self.head_dim).transpose(1, 2)  # [B, H, T, D]
-
-
 class Block:
     """attention: Attention or LatentAttention; feed_forward: one net, or routed experts."""
 

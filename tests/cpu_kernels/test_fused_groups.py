@@ -13,6 +13,7 @@ GROUPS = {
     "one": ("q8_0",),
     "alike": ("q4_0", "q4_0", "q4_0"),
     "mixed, one input": ("q4_k", "q4_k", "q6_k"),
+    "mixed, three inputs": ("w8a8", "bf16", "w4g128-asym"),
 }
 TOKENS = (1, 3, 5, 63)
 
@@ -104,6 +105,14 @@ def test_feed_forward_is_its_chain(num_tokens, has_norm, has_residual):
     inner = np.concatenate([silu_mul(gate.matmul(part), up.matmul(part)) for part in parts])
     expected = np.concatenate([down.matmul(inner[first : first + 512]) for first in range(0, num_tokens, 512)]) + bias
     assert_close(y, expected + residual if has_residual else expected)
+
+
+def test_a_scale_that_all_tokens_share_is_that_of_the_whole_call():
+    """The largest input is the last token's, in the second round of 512."""
+    gate, up, down = (pack("w8a8-atensor", 64, 64, seed=seed) for seed in range(3))
+    x = random(700, 64) * np.linspace(0.1, 3, 700, dtype=np.float32)[:, None]
+    y = feed_forward(LinearGroup([gate, up], [None, None]), LinearGroup([down], [None]), x)
+    assert_close(y, down.matmul(silu_mul(gate.matmul(x), up.matmul(x))))
 
 
 def test_feed_forward_at_every_level(level):

@@ -141,6 +141,23 @@ public:
         store_.grow(page_size);
     }
 
+    // Every page that a call reads or writes is looked up here once, so that the kernels need not.
+    Sequences sequences_of(const Array& table, const Array& lengths, int64_t batch, int64_t tokens,
+                           int64_t window) const {
+        require_matrix(table, "block_table", nb::dtype<int32_t>(), "int32 [B, pages]");
+        require_vector(lengths, "lengths", nb::dtype<int64_t>(), "int64 [B]");
+        if (static_cast<int64_t>(table.shape(0)) != batch || static_cast<int64_t>(lengths.shape(0)) != batch)
+            throw std::invalid_argument("block_table, lengths: got " + describe(table) + " and " + describe(lengths) +
+                                        ", expected a row and a length for each of " + std::to_string(batch) +
+                                        " sequences");
+        const Sequences sequences{static_cast<const int32_t*>(table.data()),
+                                  static_cast<const int64_t*>(lengths.data()), batch,
+                                  static_cast<int64_t>(table.shape(1)), store_.page_size()};
+        for (int64_t b = 0; b < batch && tokens > 0; b++) check_sequence(sequences, b, tokens, window);
+        return sequences;
+    }
+
+    Store& store() { return store_; }
     int64_t head_dim() const { return store_.layout().head_dim; }
     int64_t page_size() const { return store_.page_size(); }
     size_t nbytes() const { return store_.nbytes(); }
@@ -168,22 +185,6 @@ private:
             v_heads.batch != k_heads.batch || v_heads.tokens != k_heads.tokens)
             throw std::invalid_argument("k, v: got " + k + " and " + v + ", expected both [B, " +
                                         std::to_string(store_.num_heads()) + ", T, D]");
-    }
-
-    // Every page that a call reads or writes is looked up here once, so that the kernels need not.
-    Sequences sequences_of(const Array& table, const Array& lengths, int64_t batch, int64_t tokens,
-                           int64_t window) const {
-        require_matrix(table, "block_table", nb::dtype<int32_t>(), "int32 [B, pages]");
-        require_vector(lengths, "lengths", nb::dtype<int64_t>(), "int64 [B]");
-        if (static_cast<int64_t>(table.shape(0)) != batch || static_cast<int64_t>(lengths.shape(0)) != batch)
-            throw std::invalid_argument("block_table, lengths: got " + describe(table) + " and " + describe(lengths) +
-                                        ", expected a row and a length for each of " + std::to_string(batch) +
-                                        " sequences");
-        const Sequences sequences{static_cast<const int32_t*>(table.data()),
-                                  static_cast<const int64_t*>(lengths.data()), batch,
-                                  static_cast<int64_t>(table.shape(1)), store_.page_size()};
-        for (int64_t b = 0; b < batch && tokens > 0; b++) check_sequence(sequences, b, tokens, window);
-        return sequences;
     }
 
     void check_sequence(const Sequences& sequences, int64_t b, int64_t tokens, int64_t window) const {
@@ -216,6 +217,20 @@ private:
 };
 
 }  // namespace
+
+static BoundStore& bound(nb::handle kv_store) {
+    if (!nb::isinstance<BoundStore>(kv_store)) throw nb::type_error("store: expected a KVStore");
+    return nb::cast<BoundStore&>(kv_store);
+}
+
+Store& store_of(nb::handle kv_store) { return bound(kv_store).store(); }
+
+Sequences sequences_of(nb::handle kv_store, const Array& table, const Array& lengths, int64_t batch, int64_t tokens,
+                       int64_t window) {
+    return bound(kv_store).sequences_of(table, lengths, batch, tokens, window);
+}
+
+const Impl<Kernels>& choose_attention() { return chosen(std::nullopt); }
 
 void bind(nb::module_& m) {
     m.def("has_kv_store", [](const std::string& format, int64_t head_dim) {

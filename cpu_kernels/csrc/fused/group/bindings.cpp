@@ -8,10 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "fused/arguments.h"
 #include "fused/bindings.h"
-#include "fused/group/group.h"
-#include "linear/packed_linear.h"
+#include "fused/group/linear_group.h"
 
 namespace qk::fused {
 namespace {
@@ -19,17 +17,38 @@ namespace {
 using namespace nb::literals;
 using linear::PackedLinear;
 
-// x [M, row_size] with what is done to it before a product, checked.
-struct Source {
-    Rows x;
-    std::optional<Norm> norm;
+using Weights = std::vector<std::shared_ptr<const linear::Weight>>;
 
-    Source(const Array& array, int64_t row_size, const std::optional<Array>& norm_weight, float eps)
-        : x(rows_of(array, "x")) {
-        require_columns(array, "x", row_size);
-        if (norm_weight) norm = Norm{vector_of(*norm_weight, "norm_weight", row_size), eps};
+Weights weights_of(const std::vector<const PackedLinear*>& linears) {
+    Weights weights;
+    for (const PackedLinear* packed : linears) {
+        if (!packed) throw nb::type_error("linears: got None, expected PackedLinear");
+        weights.push_back(packed->shared_weight());
     }
-};
+    return weights;
+}
+
+std::vector<std::vector<float>> values_of(const std::vector<std::optional<Array>>& biases) {
+    std::vector<std::vector<float>> values;
+    for (const auto& bias : biases) {
+        values.emplace_back();
+        if (!bias) continue;
+        require_vector(*bias, "bias", nb::dtype<float>(), "float32 [N]");
+        const auto* data = static_cast<const float*>(bias->data());
+        values.back().assign(data, data + bias->shape(0));
+    }
+    return values;
+}
+
+}  // namespace
+
+// ---- arguments
+
+Source::Source(const Array& array, int64_t row_size, const std::optional<Array>& norm_weight, float eps)
+    : x(rows_of(array, "x")) {
+    require_columns(array, "x", row_size);
+    if (norm_weight) norm = Norm{vector_of(*norm_weight, "norm_weight", row_size), eps};
+}
 
 Rows residual_of(const std::optional<Array>& array, int64_t num_tokens, int64_t num_rows) {
     if (!array) return {};
@@ -40,72 +59,45 @@ Rows residual_of(const std::optional<Array>& array, int64_t num_tokens, int64_t 
     return residual;
 }
 
-using Weights = std::vector<std::shared_ptr<const linear::Weight>>;
+// ---- LinearGroup
 
-class LinearGroup {
-public:
-    LinearGroup(const std::vector<const PackedLinear*>& linears, const std::vector<std::optional<Array>>& biases)
-        : group_(weights_of(linears), values_of(biases)) {}
+LinearGroup::LinearGroup(const std::vector<const PackedLinear*>& linears,
+                         const std::vector<std::optional<Array>>& biases)
+    : group_(weights_of(linears), values_of(biases)) {}
 
-    const Group& group() const { return group_; }
-
-    nb::list multiply(const Array& array, const std::optional<Array>& norm_weight, float eps,
-                      const std::optional<Array>& residual) {
-        const Source source(array, group_.row_size(), norm_weight, eps);
-        const int64_t num_tokens = source.x.count;
-        if (residual && group_.size() != 1)
-            throw std::invalid_argument("residual: got one for " + std::to_string(group_.size()) +
-                                        " linears, expected a group of one");
-        const Rows added = residual_of(residual, num_tokens, group_.num_rows(0));
-        const RowSteps& steps = choose_steps(std::nullopt).kernels;
-        const std::vector<linear::Choice> choices = group_.choose(num_tokens);
-        nb::list outputs;
-        std::vector<float*> y(group_.size());
-        for (size_t i = 0; i < group_.size(); i++) outputs.append(empty_float32(num_tokens, group_.num_rows(i), &y[i]));
-        std::vector<Isa> ran(group_.size());
-        for (size_t i = 0; i < ran.size(); i++) ran[i] = choices[i].isa;
-        {
-            nb::gil_scoped_release release;
-            if (num_tokens > 0)
-                group_.multiply(source_of(source.x, source.norm, steps), num_tokens, choices, y, added, ran);
-        }
-        last_isas_ = std::move(ran);
-        return outputs;
+nb::list LinearGroup::multiply(const Array& array, const std::optional<Array>& norm_weight, float eps,
+                  const std::optional<Array>& residual) {
+    const Source source(array, group_.row_size(), norm_weight, eps);
+    const int64_t num_tokens = source.x.count;
+    if (residual && group_.size() != 1)
+        throw std::invalid_argument("residual: got one for " + std::to_string(group_.size()) +
+                                    " linears, expected a group of one");
+    const Rows added = residual_of(residual, num_tokens, group_.num_rows(0));
+    const RowSteps& steps = choose_steps(std::nullopt).kernels;
+    const std::vector<linear::Choice> choices = group_.choose(num_tokens);
+    nb::list outputs;
+    std::vector<float*> y(group_.size());
+    for (size_t i = 0; i < group_.size(); i++) outputs.append(empty_float32(num_tokens, group_.num_rows(i), &y[i]));
+    std::vector<Isa> ran(group_.size());
+    for (size_t i = 0; i < ran.size(); i++) ran[i] = choices[i].isa;
+    {
+        nb::gil_scoped_release release;
+        if (num_tokens > 0)
+            group_.multiply(source_of(source.x, source.norm, steps), num_tokens, choices, y, added, ran);
     }
+    last_isas_ = std::move(ran);
+    return outputs;
+}
 
-    std::vector<std::string> last_isas() const {
-        std::vector<std::string> names;
-        for (const Isa isa : last_isas_) names.emplace_back(name_of(isa));
-        return names;
-    }
+std::vector<std::string> LinearGroup::last_isas() const {
+    std::vector<std::string> names;
+    for (const Isa isa : last_isas_) names.emplace_back(name_of(isa));
+    return names;
+}
 
-private:
-    static Weights weights_of(const std::vector<const PackedLinear*>& linears) {
-        Weights weights;
-        for (const PackedLinear* packed : linears) {
-            if (!packed) throw nb::type_error("linears: got None, expected PackedLinear");
-            weights.push_back(packed->shared_weight());
-        }
-        return weights;
-    }
+// ---- feed-forward nets
 
-    static std::vector<std::vector<float>> values_of(const std::vector<std::optional<Array>>& biases) {
-        std::vector<std::vector<float>> values;
-        for (const auto& bias : biases) {
-            values.emplace_back();
-            if (!bias) continue;
-            require_vector(*bias, "bias", nb::dtype<float>(), "float32 [N]");
-            const auto* data = static_cast<const float*>(bias->data());
-            values.back().assign(data, data + bias->shape(0));
-        }
-        return values;
-    }
-
-    Group group_;
-    std::vector<Isa> last_isas_;  // read and written with the GIL held
-};
-
-nb::object run_feed_forward(const LinearGroup& gate_up, const LinearGroup& down, const Array& array,
+static nb::object run_feed_forward(const LinearGroup& gate_up, const LinearGroup& down, const Array& array,
                             const std::optional<Array>& norm_weight, float eps, const std::optional<Array>& residual) {
     const Group& first = gate_up.group();
     const Group& second = down.group();
@@ -129,8 +121,6 @@ nb::object run_feed_forward(const LinearGroup& gate_up, const LinearGroup& down,
     }
     return result;
 }
-
-}  // namespace
 
 void bind_groups(nb::module_& m) {
     nb::class_<LinearGroup>(m, "LinearGroup",

@@ -55,15 +55,21 @@ RowSource source_of(const Rows& x, const std::optional<Norm>& norm, const RowSte
     };
 }
 
+bool Group::shares() const {
+    return std::any_of(weights_.begin(), weights_.end(), [](const auto& weight) { return weight->input().shares(); });
+}
+
 // Tokens a round: as many as read the weights once (product.cpp), so that gate and up of a long prompt take no more
 // memory than those of this many, 32 MiB for a net of 8192.
-static constexpr int64_t round_tokens = 512;
+static constexpr int64_t tokens_a_round = 512;
 
 void feed_forward(const Group& gate_up, const Group& down, const Rows& x, const std::optional<Norm>& norm,
                   const Rows& residual, float* out, const FeedForwardChoices& choices) {
     const int64_t inner = down.row_size(), width = down.num_rows(0);
+    // Where all tokens of a call share a scale, a round is not a call.
+    const int64_t round_tokens = gate_up.shares() || down.shares() ? x.count : std::min(tokens_a_round, x.count);
     thread_local Buffer kept;  // a decode step allocates nothing
-    const size_t half = static_cast<size_t>(std::min(round_tokens, x.count) * inner);
+    const size_t half = static_cast<size_t>(round_tokens * inner);
     if (kept.size() < 2 * half * sizeof(float)) kept = Buffer(2 * half * sizeof(float));
     float* const gate = reinterpret_cast<float*>(kept.data());
     float* const both[] = {gate, gate + half};

@@ -34,6 +34,9 @@ public:
     int64_t row_size() const { return weights_.front()->row_size(); }
     int64_t num_rows(size_t i) const { return weights_[i]->num_rows(); }
 
+    // Whether what a token becomes may depend on the others of its call.
+    bool shares() const;
+
     // What runs for each weight; reads the environment.
     std::vector<linear::Choice> choose(int64_t num_tokens) const;
 

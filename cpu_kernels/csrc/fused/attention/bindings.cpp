@@ -1,0 +1,102 @@
+#include "attention/bindings.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+
+#include <optional>
+#include <string>
+
+#include "fused/attention/step.h"
+#include "fused/bindings.h"
+#include "fused/group/linear_group.h"
+
+namespace qk::fused {
+namespace {
+
+using namespace nb::literals;
+
+// The weight [D] of a norm of heads, or null.
+const float* head_norm(const std::optional<Array>& weight, const char* name, int64_t head_dim) {
+    return weight ? vector_of(*weight, name, head_dim) : nullptr;
+}
+
+void require_shapes(const Group& qkv, const Group& output, const attention::Store& store) {
+    const int64_t head_dim = store.layout().head_dim, kv_size = store.num_heads() * head_dim;
+    if (qkv.size() != 3 || output.size() != 1)
+        throw std::invalid_argument("attention_step: got groups of " + std::to_string(qkv.size()) + " and " +
+                                    std::to_string(output.size()) + " linears, expected 3 and 1");
+    if (qkv.num_rows(1) != kv_size || qkv.num_rows(2) != kv_size)
+        throw std::invalid_argument("attention_step: k has " + std::to_string(qkv.num_rows(1)) + " rows, v " +
+                                    std::to_string(qkv.num_rows(2)) + ", expected " + std::to_string(kv_size) +
+                                    " as the store has them");
+    if (qkv.num_rows(0) % kv_size != 0 || output.row_size() != qkv.num_rows(0))
+        throw std::invalid_argument("attention_step: q has " + std::to_string(qkv.num_rows(0)) +
+                                    " rows and output reads " + std::to_string(output.row_size()) +
+                                    ", expected one multiple of " + std::to_string(kv_size) + " for both");
+}
+
+attention::Rotation rotation_of(const Array& cos, const Array& sin, int64_t tokens, int64_t head_dim) {
+    for (const auto& [angles, name] : {std::pair{&cos, "cos"}, {&sin, "sin"}}) {
+        const std::string expected = "float32 [" + std::to_string(tokens) + ", " + std::to_string(head_dim) + "]";
+        require_matrix(*angles, name, nb::dtype<float>(), expected);
+        if (static_cast<int64_t>(angles->shape(0)) != tokens || static_cast<int64_t>(angles->shape(1)) != head_dim)
+            throw std::invalid_argument(std::string(name) + ": got " + describe(*angles) + ", expected " + expected);
+    }
+    return {static_cast<const float*>(cos.data()), static_cast<const float*>(sin.data())};
+}
+
+nb::object run_attention_step(const LinearGroup& qkv, const LinearGroup& output, nb::handle kv_store, const Array& x,
+                              const Array& cos, const Array& sin, const Array& table, const Array& lengths,
+                              float softmax_scale, const std::optional<Array>& norm_weight, float eps,
+                              const std::optional<Array>& residual, const std::optional<Array>& q_norm,
+                              const std::optional<Array>& k_norm, float head_eps, int64_t window) {
+    attention::Store& store = attention::store_of(kv_store);
+    require_shapes(qkv.group(), output.group(), store);
+    const Source source(x, qkv.group().row_size(), norm_weight, eps);
+    const int64_t count = source.x.count, head_dim = store.layout().head_dim;
+    const auto batch = lengths.ndim() == 1 ? static_cast<int64_t>(lengths.shape(0)) : 0;
+    if (batch == 0 || count % batch != 0)
+        throw std::invalid_argument("x: got " + describe(x) + ", expected tokens for each of " +
+                                    std::to_string(batch) + " sequences");
+    if (window < 0) throw std::invalid_argument("window: got " + std::to_string(window) + ", expected 0 or more");
+    const AttentionStep step{&qkv.group(),
+                             &output.group(),
+                             source.x,
+                             source.norm,
+                             {head_norm(q_norm, "q_norm", head_dim), head_norm(k_norm, "k_norm", head_dim), head_eps},
+                             &store,
+                             attention::sequences_of(kv_store, table, lengths, batch, count / batch, window),
+                             rotation_of(cos, sin, count / batch, head_dim),
+                             softmax_scale,
+                             window};
+    const Rows added = residual_of(residual, count, output.group().num_rows(0));
+    const AttentionChoices choices{qkv.group().choose(count), output.group().choose(count),
+                                   choose_steps(std::nullopt).kernels, &attention::choose_attention()};
+    float* out = nullptr;
+    nb::object result = empty_float32(count, output.group().num_rows(0), &out);
+    {
+        nb::gil_scoped_release release;
+        if (count > 0) attention_step(step, added, out, choices);
+    }
+    return result;
+}
+
+}  // namespace
+
+void bind_attention(nb::module_& m) {
+    m.def("attention_step", run_attention_step, "qkv"_a, "output"_a, "store"_a, "x"_a, "cos"_a, "sin"_a,
+          "block_table"_a, "lengths"_a, "softmax_scale"_a, "norm_weight"_a = nb::none(), "eps"_a = 0.0f,
+          "residual"_a = nb::none(), "q_norm"_a = nb::none(), "k_norm"_a = nb::none(), "head_eps"_a = 0.0f,
+          "window"_a = 0,
+          "attention(norm(x)) @ output.T (+ bias) (+ residual); keys and values become the store's last tokens.\n\n"
+          "qkv          LinearGroup of q [H D, K], k and v [G D, K]\n"
+          "output       LinearGroup of one [N, H D]\n"
+          "store        KVStore; cos, sin, block_table, lengths, softmax_scale, window as for its own methods\n"
+          "x            [B * T, K] float32, each row contiguous; sequence after sequence\n"
+          "norm_weight, eps, residual    as for LinearGroup.multiply\n"
+          "q_norm, k_norm    [D] float32: heads are normed with them and head_eps before they are turned\n"
+          "returns      [B * T, N] float32\n"
+          "raises       ValueError (shape, strides, lengths, pages), TypeError (dtype)");
+}
+
+}  // namespace qk::fused

@@ -1,0 +1,70 @@
+#include "fused/attention/step.h"
+
+#include "buffer.h"
+#include "thread_pool.h"
+
+namespace qk::fused {
+namespace {
+
+// Memory that a thread keeps from call to call, so that a decode step allocates nothing: q twice, k and v of a prompt
+// of 512 tokens of a model 8192 wide. Longer ones give theirs back.
+constexpr size_t most_kept = size_t{48} << 20;
+
+// Norms every head of x [num_tokens, heads * D] in place.
+void norm_heads(float* x, int64_t num_tokens, int64_t row_size, int64_t head_dim, const Norm& norm,
+                const RowSteps& steps) {
+    const auto norm_token = [&](int64_t token) {
+        float* row = x + token * row_size;
+        for (int64_t i = 0; i < row_size; i += head_dim)
+            steps.rms_norm(row + i, norm.weight, norm.eps, head_dim, row + i);
+    };
+    constexpr int64_t parallel_size = 1 << 15;  // as for other rows: about 10 us of work
+    if (num_tokens * row_size >= parallel_size)
+        thread_pool()->run(num_tokens, norm_token);
+    else
+        for (int64_t token = 0; token < num_tokens; token++) norm_token(token);
+}
+
+template <class Value>
+attention::Heads<Value> heads_of(Value* data, int64_t batch, int64_t tokens, int64_t row_size, int64_t head_dim) {
+    return {data, batch, row_size / head_dim, tokens, head_dim, tokens * row_size, head_dim, row_size};
+}
+
+}  // namespace
+
+void attention_step(const AttentionStep& step, const Rows& residual, float* out, const AttentionChoices& choices) {
+    const int64_t count = step.x.count, batch = step.sequences.count, tokens = count / batch;
+    const int64_t head_dim = step.store->layout().head_dim;
+    const int64_t q_size = step.qkv->num_rows(0), kv_size = step.qkv->num_rows(1);
+
+    thread_local Buffer kept;
+    const auto needed = static_cast<size_t>(count * 2 * (q_size + kv_size)) * sizeof(float);
+    if (kept.size() < needed) kept = Buffer(needed);
+    float* const q = reinterpret_cast<float*>(kept.data());
+    float* const turned = q + count * q_size;
+    float* const k = turned + count * q_size;
+    float* const v = k + count * kv_size;
+
+    float* const y[] = {q, k, v};
+    step.qkv->multiply(source_of(step.x, step.norm, choices.steps), count, choices.qkv, y, {});
+    const HeadNorms& norms = step.head_norms;
+    if (norms.q) norm_heads(q, count, q_size, head_dim, {norms.q, norms.eps}, choices.steps);
+    if (norms.k) norm_heads(k, count, kv_size, head_dim, {norms.k, norms.eps}, choices.steps);
+
+    const auto queries = heads_of<float>(turned, batch, tokens, q_size, head_dim);
+    attention::append(*step.store, step.sequences, heads_of<const float>(q, batch, tokens, q_size, head_dim),
+                      heads_of<const float>(k, batch, tokens, kv_size, head_dim),
+                      heads_of<const float>(v, batch, tokens, kv_size, head_dim), step.rotation, queries,
+                      *choices.attention);
+    float* const attended = q;  // the queries before their rotation are of no more use
+    attention::attend(*step.store, step.sequences, heads_of<const float>(turned, batch, tokens, q_size, head_dim),
+                      heads_of<float>(attended, batch, tokens, q_size, head_dim), step.softmax_scale, step.window,
+                      *choices.attention);
+
+    float* const outputs[] = {out};
+    step.output->multiply(source_of({attended, count, q_size, q_size}, std::nullopt, choices.steps), count,
+                          choices.output, outputs, residual);
+    if (kept.size() > most_kept) kept = Buffer();
+}
+
+}  // namespace qk::fused

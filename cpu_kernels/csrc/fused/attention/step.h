@@ -1,0 +1,43 @@
+// The attention half of a decoder layer as one call: norm, q, k and v, rotation, store, attention, output, residual.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "attention/attention.h"
+#include "fused/group/group.h"
+
+namespace qk::fused {
+
+// Norms of each head before its rotation, [D] each; null: none.
+struct HeadNorms {
+    const float* q;
+    const float* k;
+    float eps;
+};
+
+struct AttentionStep {
+    const Group* qkv;     // q, k and v
+    const Group* output;  // one
+    Rows x;               // [B * T, K]
+    std::optional<Norm> norm;
+    HeadNorms head_norms;
+    attention::Store* store;
+    attention::Sequences sequences;  // of B; T new tokens each, which their lengths include
+    attention::Rotation rotation;
+    float softmax_scale;
+    int64_t window;
+};
+
+// What runs, decided where the environment may be read.
+struct AttentionChoices {
+    std::vector<linear::Choice> qkv, output;
+    RowSteps steps;
+    const Impl<attention::Kernels>* attention;
+};
+
+// out [B * T, N] = residual + attention(norm(x)) @ output^T (+ bias); residual may have no data.
+void attention_step(const AttentionStep& step, const Rows& residual, float* out, const AttentionChoices& choices);
+
+}  // namespace qk::fused

@@ -1,0 +1,139 @@
+"""The attention half of a layer in one call against the chain of single calls, bit for bit."""
+
+import numpy as np
+import pytest
+from support.close import assert_close
+from support.random_linear import random_qtensor
+
+import cpu_kernels
+from cpu_kernels import KVStore, LinearGroup, PackedLinear, attention_step, rms_norm
+
+HIDDEN, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM = 96, 6, 2, 32
+EPS, SCALE = 1e-5, HEAD_DIM**-0.5
+Q_SIZE, KV_SIZE = NUM_HEADS * HEAD_DIM, NUM_KV_HEADS * HEAD_DIM
+
+
+def pack(num_rows: int, row_size: int, seed: int) -> PackedLinear:
+    qtensor = random_qtensor("q8_0", num_rows, row_size, seed=seed)
+    return PackedLinear(qtensor.format, qtensor.parts, qtensor.shape)
+
+
+def random(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
+
+
+class Layer:
+    """Weights, and two equal stores: one for the call, one for the chain."""
+
+    def __init__(self, batch: int, kv_format: str = "f32") -> None:
+        self.linears = [pack(rows, HIDDEN, seed) for seed, rows in enumerate((Q_SIZE, KV_SIZE, KV_SIZE))]
+        self.biases = [random(linear.shape[0], seed=7) for linear in self.linears]
+        self.output = pack(HIDDEN, Q_SIZE, 3)
+        self.groups = LinearGroup(self.linears, self.biases), LinearGroup([self.output], [None])
+        self.stores = [KVStore(kv_format, batch, 32, NUM_KV_HEADS, HEAD_DIM) for _ in range(2)]
+        self.table = np.arange(batch, dtype=np.int32)[:, None]
+
+    def one_call(self, x, rope, lengths, **steps) -> np.ndarray:
+        return attention_step(*self.groups, self.stores[0], x, *rope, self.table, lengths, SCALE, **steps)
+
+    def chain(self, x, rope, lengths, norm_weight=None, eps=0, residual=None, q_norm=None, k_norm=None, head_eps=0):
+        rows = x if norm_weight is None else rms_norm(x, norm_weight, eps)
+        q, k, v = (linear.matmul(rows) + bias for linear, bias in zip(self.linears, self.biases, strict=True))
+        if q_norm is not None:
+            q = rms_norm(q.reshape(-1, HEAD_DIM), q_norm, head_eps).reshape(q.shape)
+            k = rms_norm(k.reshape(-1, HEAD_DIM), k_norm, head_eps).reshape(k.shape)
+        batch, tokens = len(lengths), len(x) // len(lengths)
+        q, k, v = (y.reshape(batch, tokens, -1, HEAD_DIM).swapaxes(1, 2) for y in (q, k, v))
+        turned, out = np.empty(q.shape, np.float32), np.empty((batch, tokens, NUM_HEADS, HEAD_DIM), np.float32)
+        self.stores[1].rope_append(q, k, v, *rope, self.table, lengths, turned)
+        self.stores[1].attend(turned, self.table, lengths, out.swapaxes(1, 2), SCALE)
+        y = self.output.matmul(out.reshape(len(x), -1))
+        return y if residual is None else y + residual
+
+
+def rotation(first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    angles = np.outer(np.arange(first, first + count), 0.3 ** np.arange(HEAD_DIM // 2))
+    cos, sin = np.cos(angles), np.sin(angles)
+    return np.concatenate((cos, cos), 1).astype(np.float32), np.concatenate((-sin, sin), 1).astype(np.float32)
+
+
+STEPS = {
+    "plain": {},
+    "normed": {"norm_weight": random(HIDDEN), "eps": EPS},
+    "heads normed": {"q_norm": random(HEAD_DIM), "k_norm": random(HEAD_DIM, seed=1), "head_eps": EPS},
+}
+
+
+@pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
+@pytest.mark.parametrize("batch", [1, 3], ids="B={}".format)
+def test_a_prompt_and_the_tokens_after_it(batch, steps):
+    layer, length = Layer(batch), 0
+    for num_tokens in (7, 1, 1, 3):
+        length += num_tokens
+        rope, lengths = rotation(length - num_tokens, num_tokens), np.full(batch, length)
+        x = random(batch * num_tokens, HIDDEN, seed=length)
+        assert_close(layer.one_call(x, rope, lengths, **steps), layer.chain(x, rope, lengths, **steps))
+        y = layer.one_call(x, rope, lengths, residual=x, **steps)
+        assert_close(y, layer.chain(x, rope, lengths, residual=x, **steps))
+
+
+@pytest.mark.parametrize("kv_format", ["f16", "int8"])
+@pytest.mark.parametrize("level", ["scalar", "avx2", "avx512"])
+def test_every_level(monkeypatch, level, kv_format):
+    if level not in cpu_kernels.features():
+        pytest.skip(f"this machine has no {level}")
+    monkeypatch.setenv("QBENCH_ISA", level)
+    layer, x, rope, lengths = Layer(1, kv_format), random(5, HIDDEN), rotation(0, 5), np.array([5])
+    assert_close(layer.one_call(x, rope, lengths), layer.chain(x, rope, lengths))
+
+
+def test_results_do_not_depend_on_threads():
+    x, rope, lengths, before = random(31, HIDDEN), rotation(0, 31), np.array([31]), cpu_kernels.get_num_threads()
+    outputs = []
+    try:
+        for num_threads in (1, 2, 5):
+            cpu_kernels.set_num_threads(num_threads)
+            outputs.append(Layer(1).one_call(x, rope, lengths, **STEPS["heads normed"]))
+    finally:
+        cpu_kernels.set_num_threads(before)
+    assert_close(outputs[1], outputs[0])
+    assert_close(outputs[2], outputs[0])
+
+
+def test_no_tokens():
+    assert Layer(2).one_call(np.zeros((0, HIDDEN), np.float32), rotation(0, 0), np.array([0, 0])).shape == (0, HIDDEN)
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda y, x, r: y.one_call(x, r, np.array([3])), ValueError, "lengths"),
+        (lambda y, x, r: y.one_call(x[:3], r, np.array([4, 4])), ValueError, "expected tokens for each of 2 sequences"),
+        (lambda y, x, r: y.one_call(x, rotation(0, 3), np.array([4])), ValueError, r"cos: got float32 \[3, 32\]"),
+        (lambda y, x, r: y.one_call(x, r, np.array([4]), q_norm=x[0]), ValueError, r"q_norm: got float32 \[96\]"),
+        (lambda y, x, r: y.one_call(x, r, np.array([4]), residual=x[:2]), ValueError, "residual: got"),
+        (lambda y, x, r: y.one_call(x, r, np.array([4]), window=-1), ValueError, "window: got -1"),
+        (lambda y, x, r: y.one_call(x.astype(np.float64), r, np.array([4])), TypeError, "x: got float64"),
+        (
+            lambda y, x, r: attention_step(*y.groups, None, x, *r, y.table, np.array([4]), SCALE),
+            TypeError,
+            "expected a KVStore|incompatible function arguments",
+        ),
+        (
+            lambda y, x, r: attention_step(y.groups[1], y.groups[1], y.stores[0], x, *r, y.table, np.array([4]), SCALE),
+            ValueError,
+            "got groups of 1 and 1 linears, expected 3 and 1",
+        ),
+        (
+            lambda y, x, r: attention_step(
+                *y.groups, KVStore("f32", 1, 32, 1, HEAD_DIM), x, *r, y.table, np.array([4]), SCALE
+            ),
+            ValueError,
+            "k has 64 rows, v 64, expected 32 as the store has them",
+        ),
+    ],
+    ids=["length", "batch", "angles", "head norm", "residual", "window", "dtype", "no store", "groups", "kv heads"],
+)
+def test_bad_input(call, error, message):
+    with pytest.raises(error, match=message):
+        call(Layer(1), np.ones((4, HIDDEN), np.float32), rotation(0, 4))

@@ -3,7 +3,7 @@
     y[m, n]  =  sum over k of weight[n, k] * x[m, k]    in float32
 
     bf16   x is rounded to bfloat16 under every instruction set, for one token and for many
-    f16    x and weight as they are; in the tile path under avx512_bf16 both are rounded to bfloat16
+    f16    x and weight as they are; in the tile path under avx512_bf16 and amx both are rounded to bfloat16
     f32    x and weight as they are
 
 So a token's result in bf16 and f32 depends on nothing but the order of the sum. In f16 it depends on the path, too: up
@@ -14,6 +14,7 @@ name of the implementation says so; QBENCH_F16_PRODUCTS=float32 keeps all of the
 import numpy as np
 
 SMALLEST_NORMAL = 2.0**-126
+BF16_PRODUCT_ISAS = ("avx512_bf16", "amx")  # those whose kernels of f16 weights round both sides
 
 
 def round_to_bf16_ref(values: np.ndarray) -> np.ndarray:
@@ -42,7 +43,8 @@ def rounding_bound(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """What float32 may lose against linear_float_ref, [M, N] float64, of x and weight as they are multiplied.
 
     Each product is rounded by at most 2**-24 of itself, and each of K additions by that much of a partial sum, which is
-    no more than the sum of all magnitudes. vdpbf16ps takes subnormal inputs and results for zeros besides.
+    no more than the sum of all magnitudes. vdpbf16ps and tdpbf16ps take subnormal inputs and results for zeros
+    besides.
     """
     with np.errstate(invalid="ignore"):
         x, weight = np.abs(x.astype(np.float64)), np.abs(weight.astype(np.float64))

@@ -7,6 +7,7 @@ from math import ceil
 import numpy as np
 
 import cpu_kernels
+from cpu_kernels.linear_float import BF16_PRODUCT_ISAS
 from qbench.kernels.benchmark import OURS, Benchmark, Contender
 from qbench.kernels.deviation import Deviation, deviation
 from qbench.kernels.linear import OP_PREFIX
@@ -104,7 +105,7 @@ def arithmetic_of(format_name: str, num_tokens: int) -> str:
     if format_name != "f16":
         return ARITHMETIC.get(format_name, "int8")
     some = cpu_kernels.PackedLinear("f16", {"blocks": np.zeros((1, 2), np.uint8)}, (1, 1))
-    return "bf16" if some.choice(num_tokens)[0] == "avx512_bf16" else "fp32"
+    return "bf16" if some.choice(num_tokens)[0] in BF16_PRODUCT_ISAS else "fp32"
 
 
 def contenders(weight: Weight, num_tokens: int, copies: int, threads: int) -> dict[str, Callable[[], Contender]]:

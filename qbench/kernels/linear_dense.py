@@ -6,7 +6,7 @@ from functools import cache, partial
 import numpy as np
 
 import cpu_kernels
-from cpu_kernels.linear_float import linear_float_ref, round_to_bf16_ref, rounding_bound
+from cpu_kernels.linear_float import BF16_PRODUCT_ISAS, linear_float_ref, round_to_bf16_ref, rounding_bound
 from cpu_kernels.linear_int8 import linear_llm_int8_ref, linear_w8a8_ref
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, deviation
@@ -77,7 +77,7 @@ class Floats:
 
     def run(self, isa: str) -> tuple[np.ndarray, str]:
         if self.packed.format == "f16":
-            self.rounds_x = self.rounds_weight = isa == "avx512_bf16"
+            self.rounds_x = self.rounds_weight = isa in BF16_PRODUCT_ISAS
         return multiply(self.packed, self.x, isa)
 
     def check(self, y: np.ndarray) -> Deviation:

@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).with_name("count_products.py")
 FORMATS = sorted(
     row["op"].removeprefix("linear_")
     for row in cpu_kernels.op_table()
-    if row["impl"] == "amx" and row["op"].startswith("linear_")
+    if row["impl"] == "amx" and row["op"].startswith("linear_") and row["op"] != "linear_llm_int8"  # w8a8's products
 )
 # Input features that one tile instruction sums: those that share a scale of the weight and of the activations, else
 # as many as a tile has room for.

@@ -31,6 +31,10 @@ EXPECTED = [
     pytest.param("roofline::amx::int8_chains", "tdpbsud", id="peak-amx"),
     pytest.param("linear::avx512_vnni::", "vpdpbusd", id="linear-vnni"),
     pytest.param("linear::amx::", "tdpbsud", id="linear-amx"),
+    pytest.param("linear_int8::avx512_vnni::", "vpdpbusd", id="int8-vnni"),
+    pytest.param("linear_int8::amx::", "tdpbsud", id="int8-amx"),
+    pytest.param("linear_float::avx512_bf16::", "vdpbf16ps", id="float-bf16"),
+    pytest.param("linear_float::amx::", "tdpbf16ps", id="float-amx"),
 ]
 
 

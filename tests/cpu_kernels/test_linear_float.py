@@ -4,7 +4,7 @@ from support.close import assert_close
 from support.isas import isas_of
 
 import cpu_kernels
-from cpu_kernels.linear_float import linear_float_ref, round_to_bf16_ref, rounding_bound
+from cpu_kernels.linear_float import BF16_PRODUCT_ISAS, linear_float_ref, round_to_bf16_ref, rounding_bound
 
 GUARD = 32  # floats before and after an output
 FORMATS = ("bf16", "f16", "f32")
@@ -47,7 +47,7 @@ def random_x(num_tokens: int, row_size: int) -> np.ndarray:
 
 def oracle(name: str, isa: str, x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """What comes out, and how far float32 may be from it."""
-    rounds_weight = name == "f16" and isa == "avx512_bf16"
+    rounds_weight = name == "f16" and isa in BF16_PRODUCT_ISAS
     rounds_x = name == "bf16" or rounds_weight
     seen = round_to_bf16_ref(x) if rounds_x else x
     met = round_to_bf16_ref(weight) if rounds_weight else weight
@@ -101,7 +101,7 @@ def test_activations_are_rounded_as_the_oracle_does(name, isa, matmul):
     x = np.where(np.isfinite(x), x, np.float32(1))
     blocks = stored_as(name, np.eye(64, dtype=np.float32))
     expected, _ = oracle(name, isa, x, np.eye(64, dtype=np.float32))
-    flushed = 2.0**-126 if isa == "avx512_bf16" else 0.0
+    flushed = 2.0**-126 if isa in BF16_PRODUCT_ISAS else 0.0
     assert_close(matmul(pack(name, blocks), x, isa), expected.astype(np.float32), atol=flushed)
 
 
@@ -115,7 +115,7 @@ def test_every_stored_weight(name, isa, matmul):
         weight = values_of(name, np.arange(2**16, dtype=np.uint16).reshape(-1, 1).view(np.uint8))
     blocks = stored_as(name, weight)
     expected, _ = oracle(name, isa, np.ones((1, 1), np.float32), values_of(name, blocks))
-    flushed = 2.0**-126 if isa == "avx512_bf16" else 0.0
+    flushed = 2.0**-126 if isa in BF16_PRODUCT_ISAS else 0.0
     got = matmul(pack(name, blocks), np.ones((1, 1), np.float32), isa)
     assert_close(got, expected.astype(np.float32), atol=flushed)
 

@@ -65,8 +65,8 @@ struct Kernels {
     Multiply multiply;
 };
 
-// f16 under avx512_bf16 rounds the weights of a panel to bfloat16 and multiplies those with activations in bfloat16:
-// twice the products a second. All others multiply the weights as stored.
+// f16 under avx512_bf16 and amx rounds the weights of a panel to bfloat16 and multiplies those with activations in
+// bfloat16: twice the products a second, or more. All others multiply the weights as stored.
 std::span<const Impl<Kernels>> table(Kind kind);
 
 // Nearest even; NaN stays NaN. What activations are rounded to, the same under every instruction set.
@@ -84,6 +84,10 @@ QK_DECLARE(scalar)
 QK_DECLARE(avx2)
 QK_DECLARE(avx512)
 #undef QK_DECLARE
+namespace amx {
+Isa multiply_bf16(const linear::Panels&, int64_t begin, int64_t end, const linear::Input&, const Target&);
+Isa multiply_f16(const linear::Panels&, int64_t begin, int64_t end, const linear::Input&, const Target&);
+}
 namespace avx512_bf16 {
 Isa multiply_bf16(const linear::Panels&, int64_t begin, int64_t end, const linear::Input&, const Target&);
 Isa multiply_f16(const linear::Panels&, int64_t begin, int64_t end, const linear::Input&, const Target&);

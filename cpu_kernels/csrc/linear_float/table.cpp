@@ -4,8 +4,11 @@ namespace qk::linear_float {
 
 static constexpr Features bf16_features = bit(Isa::avx512) | bit(Isa::avx512_bf16);
 
+static constexpr Features amx_features = bit(Isa::amx) | bf16_features;
+
 static constexpr Impl<Kernels> bf16_impls[] = {
 #if QK_X86_KERNELS
+    {Isa::amx, amx_features, {amx::multiply_bf16}},
     {Isa::avx512_bf16, bf16_features, {avx512_bf16::multiply_bf16}},
     {Isa::avx512, bit(Isa::avx512), {avx512::multiply_bf16}},
     {Isa::avx2, bit(Isa::avx2), {avx2::multiply_bf16}},
@@ -15,6 +18,7 @@ static constexpr Impl<Kernels> bf16_impls[] = {
 
 static constexpr Impl<Kernels> f16_impls[] = {
 #if QK_X86_KERNELS
+    {Isa::amx, amx_features, {amx::multiply_f16}},
     {Isa::avx512_bf16, bf16_features, {avx512_bf16::multiply_f16}},
     {Isa::avx512, bit(Isa::avx512), {avx512::multiply_f16}},
     {Isa::avx2, bit(Isa::avx2), {avx2::multiply_f16}},

@@ -68,11 +68,12 @@ linear::Choice FloatWeight::choose(int64_t num_tokens, std::optional<std::string
     const Kind kind = packed_.kind();
     const char* op = ops[static_cast<int>(kind)].name;
     const Isa best = qk::choose(op, table(kind), isa).isa;
-    const bool rounds = kind == Kind::f16 && best == Isa::avx512_bf16;
+    const bool rounds = kind == Kind::f16 && best >= Isa::avx512_bf16;
     if (!rounds) return {best, path == linear::Path::tile ? path : linear::Path::direct};
     if (isa) {
         if (path == linear::Path::direct)
-            throw std::runtime_error(std::string(op) + " has no avx512_bf16 implementation of the direct path");
+            throw std::runtime_error(std::string(op) + " has no " + name_of(best) +
+                                     " implementation of the direct path");
         return {best, linear::Path::tile};
     }
     const bool many = path == linear::Path::tile || num_tokens > most_direct_f16_tokens;
@@ -83,7 +84,7 @@ linear::Choice FloatWeight::choose(int64_t num_tokens, std::optional<std::string
 Isa FloatWeight::multiply(int64_t begin, int64_t end, const linear::Input& x, float* y, int64_t y_stride,
                           const linear::Choice& choice) const {
     const Kind kind = packed_.kind();
-    const bool reads_bf16 = kind == Kind::bf16 || choice.isa == Isa::avx512_bf16;
+    const bool reads_bf16 = kind == Kind::bf16 || choice.isa >= Isa::avx512_bf16;
     const linear::Input part{x.tokens + (reads_bf16 ? input_.bf16_offset() : 0), x.token_bytes, x.num_tokens};
     return find(kind, choice.isa)(packed_.panels(), begin, end, part, {y, y_stride, false});
 }

@@ -92,6 +92,7 @@ QK_DECLARE(scalar)
 QK_DECLARE(avx2)
 QK_DECLARE(avx512)
 QK_DECLARE(avx512_vnni)
+QK_DECLARE(amx)
 #undef QK_DECLARE
 
 }  // namespace qk::linear_int8

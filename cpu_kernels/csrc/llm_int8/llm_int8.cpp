@@ -11,6 +11,8 @@ using linear::panel_rows;
 
 static constexpr Impl<Kernels> impls[] = {
 #if QK_X86_KERNELS
+    {Isa::amx, bit(Isa::amx) | bit(Isa::avx512),
+     {avx512::scan, avx512::codes, linear_int8::amx::multiply, linear_float::avx512::multiply_f32}},
     {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni),
      {avx512::scan, avx512::codes, linear_int8::avx512_vnni::multiply, linear_float::avx512::multiply_f32}},
     {Isa::avx512, bit(Isa::avx512),

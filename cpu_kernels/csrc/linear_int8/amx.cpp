@@ -1,0 +1,37 @@
+#include <algorithm>
+
+#include "linear_int8/linear_int8.h"
+// All includes before the region, so that no header code gets these instructions.
+#include <immintrin.h>
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")
+
+namespace qk::linear_int8::amx {
+
+using namespace linear;
+namespace {
+#include "amx/tiles.inl"
+}
+#include "linear/dense_tile_amx.inl"
+#include "linear_int8/kernels.inl"
+#include "linear_int8/lanes_avx512.inl"
+
+struct Dot : Lanes {
+    template <int sums, int x, int weights>
+    static void multiply() {
+        tile_dot_int8_uint8<sums, x, weights>();
+    }
+    static Sum sum_of(const std::byte* row, Sum start) {
+        return reinterpret_cast<Sum>(_mm512_load_si512(row)) + start;
+    }
+};
+
+Isa multiply(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Target& target) {
+    multiply_panels<Dot>(weight, begin, end, x, Scaled<Dot>{x, target});
+    return Isa::amx;
+}
+
+}  // namespace qk::linear_int8::amx
+
+#pragma GCC pop_options

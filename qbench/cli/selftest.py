@@ -1,16 +1,21 @@
 """`qbench selftest`: whether the kernels compute what they should on this machine."""
 
+from itertools import groupby
+
 import click
 
 from qbench.cli.output import json_option, print_json
 from qbench.cli.progress import progress_bar
 
+COUNTS = ("ok", "emulated", "wrong", "not_executed", "no_oracle")
+
 
 @click.command("selftest")
-@click.option("--only", help="Ops whose name contains this.")
+@click.option("--only", default="", help="Ops whose name contains this.")
+@click.option("-v", "--verbose", is_flag=True, help="A line for each implementation.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, only: str | None, as_json: bool) -> None:
+def command(ctx: click.Context, only: str, verbose: bool, as_json: bool) -> None:
     """Check every kernel, in every instruction set that this machine runs, against its oracle.
 
     Exit status 1 if one is wrong.
@@ -20,26 +25,48 @@ def command(ctx: click.Context, only: str | None, as_json: bool) -> None:
     from qbench.kernels.selftest import selftest, summary
 
     with progress_bar("selftest") as update:
-        result = {"machine": machine()["id"], **summary(selftest(kernels(), only or "", update))}
+        result = {"machine": machine()["id"], **summary(selftest(kernels(), only, update))}
     if as_json:
         print_json(result)
     else:
-        print_rows(result)
+        print_rows(result["rows"], verbose)
+        print_summary(result)
     if not result["green"]:
         ctx.exit(1)
 
 
-def print_rows(result: dict) -> None:
-    """One line an implementation: status, how far it is from the oracle, and what dispatch makes of it."""
-    width = max(len(row["op"]) for row in result["rows"])
-    for row in result["rows"]:
-        detail = row["reason"] or f"{row['num_problems']} problems, {margin(row)}"
-        if row["status"] == "WRONG" and row["worst"]:
-            detail += f" ({row['worst']}: {margin(row)})"
-        click.echo(f"{row['op']:<{width}}  {row['isa']:<11}  {row['status']:<12}  {detail}; {row['dispatch']}")
-    counts = ", ".join(
-        f"{result[name]} {name.replace('_', ' ')}" for name in ("ok", "wrong", "not_executed", "no_oracle")
-    )
+def print_rows(rows: list[dict], verbose: bool) -> None:
+    """A line an op; one for each implementation of those that are wrong, or of all where that is asked for."""
+    width = max(len(row["op"]) for row in rows)
+    for op, group in groupby(rows, key=lambda row: row["op"]):
+        found = list(group)
+        if verbose or any(row["status"] == "WRONG" for row in found):
+            for row in found:
+                click.echo(f"{op:<{width}}  {row['isa']:<11}  {row['status']:<12}  {detail(row)}; {row['dispatch']}")
+        else:
+            click.echo(f"{op:<{width}}  {of_op(found)}")
+
+
+def of_op(rows: list[dict]) -> str:
+    """ "ok avx2, scalar; not executed amx; 12 problems, error 1e-6 of at most 2e-6; avx2 chosen: ..." """
+    statuses = [
+        f"{status} " + ", ".join(row["isa"] for row in rows if row["status"] == status)
+        for status in dict.fromkeys(row["status"] for row in rows)
+    ]
+    ran = [row for row in rows if row["num_problems"]]
+    worst = max(ran, key=lambda row: row["error"] / (row["bound"] or 1)) if ran else rows[-1]
+    chosen = [f"{row['isa']} {row['dispatch']}" for row in rows if row["chosen"]]
+    return "; ".join([*sorted(statuses, key=lambda text: not text.startswith("ok")), detail(worst), *chosen])
+
+
+def detail(row: dict) -> str:
+    if row["status"] == "WRONG" and row["worst"]:
+        return f"{row['reason']} ({row['worst']}: {margin(row)})"
+    return row["reason"] or f"{row['num_problems']} problems, {margin(row)}"
+
+
+def print_summary(result: dict) -> None:
+    counts = ", ".join(f"{result[name]} {name.replace('_', ' ')}" for name in COUNTS if result[name])
     click.echo(f"{'green' if result['green'] else 'RED'}: {counts}; this machine has {', '.join(result['features'])}")
 
 

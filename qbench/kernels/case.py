@@ -23,11 +23,13 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A row of cpu_kernels.op_table() under test, in all of its instruction sets.
+    """An op under test, in all instruction sets that cpu_kernels.op_table() has for it.
 
     op        as the table names it
     problems  inputs of ragged shapes: 1, 3, 63, 131 and what the op cuts its work into, one less and one more
+    runs_as   the op of the table whose implementations it runs, where it has none of its own
     """
 
     op: str
     problems: Callable[[], Iterable[Problem]]
+    runs_as: str | None = None

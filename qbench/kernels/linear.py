@@ -9,44 +9,65 @@ import cpu_kernels
 from cpu_kernels.linear import linear_ref, rounding_bound
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, deviation
-from quant.formats import IntGroupFormat, dequantize, get_format
+from quant.formats import Format, IntGroupFormat, dequantize, get_format
 from quant.formats.grid import GridFormat
 from quant.qtensor import QTensor
 
 # M, N, K in blocks: panels are 16 rows wide, tiles 12 tokens high, direct products 4, stretches 512 long.
 SHAPES = ((1, 1, 1), (3, 63, 3), (5, 17, 17), (13, 16, 2), (131, 131, 2))
 PATHS = ("direct", "tile")
+GROUP_SIZES = (32, 128)
 SEED = 13
 OP_PREFIX = "linear_"
 
 
 def linears() -> list[Kernel]:
-    """Of blocks and groups: their activations are made of ActivationBlocks."""
-    return [
-        Kernel(OP_PREFIX + name, partial(problems, name))
-        for name in packed_formats()
-        if isinstance(get_format(name), IntGroupFormat) or get_format(name).block_size > 1
-    ]
+    return [Kernel(OP_PREFIX + name, partial(problems, name)) for name in packed_formats() if has_two_paths(name)]
+
+
+def has_two_paths(format_name: str) -> bool:
+    """Of blocks and groups, whose activations are rounded in blocks; others are multiplied as they lie."""
+    fmt = get_format(format_name)
+    return isinstance(fmt, IntGroupFormat) or fmt.block_size > 1
 
 
 def packed_formats() -> list[str]:
-    """The formats whose ops the table of implementations has."""
+    """The formats that ops of the table are named after; integers in groups of any size run as those per channel."""
     ops = dict.fromkeys(row["op"] for row in cpu_kernels.op_table())
     names = [op.removeprefix(OP_PREFIX) for op in ops if op.startswith(OP_PREFIX)]
     return [name for name in names if cpu_kernels.has_packed_linear(name)]
 
 
 def problems(format_name: str) -> Iterator[Problem]:
-    """Each path on ragged shapes; then tokens with NaN and with infinity among others."""
+    """Each path on ragged shapes; then tokens with NaN and with infinity among others, and the groups of integers."""
+    fmt = get_format(format_name)
     for num_tokens, num_rows, num_blocks in SHAPES:
-        row_size = num_blocks * max(32, get_format(format_name).block_size)
-        rng = np.random.default_rng((SEED, num_tokens, num_rows, row_size))
-        qtensor = get_format(format_name).quantize(rng.standard_normal((num_rows, row_size)).astype(np.float32))
-        x = rng.standard_normal((num_tokens, row_size)).astype(np.float32)
+        row_size = num_blocks * max(32, fmt.block_size)
+        qtensor, x = random_inputs(fmt, num_tokens, num_rows, row_size)
         yield from of_paths(qtensor, x, f"M={num_tokens} N={num_rows} K={row_size}")
     x = x[:15].copy()
     x[2, 17], x[13, 0] = np.nan, -np.inf
     yield from of_paths(qtensor, x, f"NaN and infinity N={num_rows} K={row_size}")
+    if isinstance(fmt, IntGroupFormat):
+        yield from of_groups(fmt)
+
+
+def of_groups(per_channel: IntGroupFormat) -> Iterator[Problem]:
+    """Groups of several sizes, and features in an order of their own, as GPTQ leaves them."""
+    yield from of_paths(*random_inputs(per_channel, 5, 17, 33), "M=5 N=17 K=33")  # a last step that is not full
+    for group_size in GROUP_SIZES:
+        fmt = IntGroupFormat(per_channel.bits, group_size, per_channel.symmetric)
+        qtensor, x = random_inputs(fmt, 13, 35, 5 * group_size)
+        yield from of_paths(qtensor, x, f"M=13 N=35 K={5 * group_size}, groups of {group_size}")
+    g_idx = np.random.default_rng(SEED).permutation(np.arange(x.shape[1]) // group_size).astype(np.int32)
+    ordered = QTensor(qtensor.format, qtensor.shape, qtensor.parts, {"g_idx": g_idx})
+    yield from of_paths(ordered, x, f"M=13 N=35 K={5 * group_size}, groups of {group_size} in act-order")
+
+
+def random_inputs(fmt: Format, num_tokens: int, num_rows: int, row_size: int) -> tuple[QTensor, np.ndarray]:
+    rng = np.random.default_rng((SEED, num_tokens, num_rows, row_size))
+    qtensor = fmt.quantize(rng.standard_normal((num_rows, row_size)).astype(np.float32))
+    return qtensor, rng.standard_normal((num_tokens, row_size)).astype(np.float32)
 
 
 def of_paths(qtensor: QTensor, x: np.ndarray, label: str) -> Iterator[Problem]:
@@ -54,8 +75,11 @@ def of_paths(qtensor: QTensor, x: np.ndarray, label: str) -> Iterator[Problem]:
 
     @cache
     def oracle() -> tuple[np.ndarray, np.ndarray]:
-        weight = dequantize(qtensor)
-        return linear_ref(x, weight), rounding_bound(x, weight, minima(qtensor))
+        """In the order in which features are rounded, which act-order gives."""
+        weight, minimum = dequantize(qtensor), minima(qtensor)
+        order = np.argsort(qtensor.shared.get("g_idx", np.zeros(x.shape[1])), kind="stable")
+        bound = rounding_bound(x[:, order], weight[:, order], None if minimum is None else minimum[:, order])
+        return linear_ref(x, weight, order), bound
 
     def check(y: np.ndarray) -> Deviation:
         return deviation(y, *oracle())
@@ -70,9 +94,14 @@ def multiply(packed: cpu_kernels.PackedLinear, x: np.ndarray, path: str, isa: st
 
 
 def minima(qtensor: QTensor) -> np.ndarray | None:
-    """What code 0 stands for, [N, K]; None for formats where that is 0."""
+    """What code 0 stands for, [N, K], of formats whose kernels multiply it with sums of activations; else None."""
     fmt = get_format(qtensor.format)
-    if not isinstance(fmt, GridFormat):
+    if isinstance(fmt, GridFormat):
+        offset = fmt.read_grid(qtensor.parts["blocks"].reshape(-1, fmt.block_bytes)).offset
+        return offset.reshape(qtensor.shape) if offset.any() else None
+    if not isinstance(fmt, IntGroupFormat) or fmt.symmetric or fmt.bits < 8:  # fewer bits: taken off the codes
         return None
-    offset = fmt.read_grid(qtensor.parts["blocks"].reshape(-1, fmt.block_bytes)).offset
-    return offset.reshape(qtensor.shape) if offset.any() else None
+    _, scale, zero_point, g_idx = fmt.unpack(qtensor)
+    row_size = qtensor.shape[1]
+    group_of = np.arange(row_size) * scale.shape[1] // row_size if g_idx is None else g_idx
+    return (-scale.astype(np.float64) * zero_point)[:, group_of]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import cpu_kernels
-from qbench.harness.machine import available_cores
+from qbench.harness.machine import available_cores, machine
 from qbench.harness.quality import Progress
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, worst
@@ -20,6 +20,7 @@ from quant.errors import InputError
 
 class Status(StrEnum):
     OK = "ok"
+    EMULATED = "ok, emulated"  # its machine code ran, and another processor's instructions were those of a test
     WRONG = "WRONG"
     NOT_EXECUTED = "not executed"
     NO_ORACLE = "no oracle"
@@ -51,46 +52,60 @@ class Wrong(Exception):
 
 
 def selftest(kernels: Iterable[Kernel], only: str = "", progress: Progress | None = None) -> list[Row]:
-    """A row for each row of cpu_kernels.op_table(), in its order.
+    """A row for each implementation of each op, in the order of cpu_kernels.op_table().
 
     only     part of an op's name
     raises   InputError where no op has it
     """
     by_op = {kernel.op: kernel for kernel in kernels}
-    table = [entry for entry in cpu_kernels.op_table() if only in entry["op"]]
+    entries = implementations(by_op.values())
+    table = [entry for entry in entries if only in entry["op"]]
     if not table:
-        ops = ", ".join(dict.fromkeys(entry["op"] for entry in cpu_kernels.op_table()))
+        ops = ", ".join(dict.fromkeys(entry["op"] for entry in entries))
         raise InputError(f"no op has {only!r} in its name; ops are {ops}")
     problems = {op: list(by_op[op].problems()) for op in {entry["op"] for entry in table} if op in by_op}
     rows = []
     for done, entry in enumerate(table):
         if progress:
             progress(done, len(table), f"{entry['op']} {entry['impl']}")
-        rows.append(check_implementation(entry, problems.get(entry["op"])))
+        rows.append(check_implementation(entry, problems.get(entry["op"]), why(entry, table)))
     return rows
 
 
-def check_implementation(entry: dict[str, Any], problems: list[Problem] | None) -> Row:
+def implementations(kernels: Iterable[Kernel]) -> list[dict[str, Any]]:
+    """The rows of the table, then those of kernels that run as another op, under their own name."""
+    table = cpu_kernels.op_table()
+    borrowed = [
+        row | {"op": kernel.op} for kernel in kernels if kernel.runs_as for row in table if row["op"] == kernel.runs_as
+    ]
+    return table + borrowed
+
+
+def check_implementation(entry: dict[str, Any], problems: list[Problem] | None, dispatch: str) -> Row:
     """problems: None where the op has none"""
-    missing = [name for name in entry["required"] if name not in cpu_kernels.features()]
-    facts = (entry["op"], entry["impl"])
-    dispatch = entry["chosen"], why(entry, missing)
+    facts, found = (entry["op"], entry["impl"]), []
+    chosen = entry["chosen"], dispatch
+    missing = missing_features(entry)
     if missing:
-        return Row(*facts, Status.NOT_EXECUTED, 0, None, None, None, f"no {', '.join(missing)} here", *dispatch)
+        return Row(*facts, Status.NOT_EXECUTED, 0, None, None, None, f"no {', '.join(missing)} here", *chosen)
     if problems is None:
         reason = "it measures the machine" if entry["op"] in MEASUREMENTS else "no problems are written for it"
-        return Row(*facts, Status.NO_ORACLE, 0, None, None, None, reason, *dispatch)
-    found: list[tuple[str, Deviation]] = []
+        return Row(*facts, Status.NO_ORACLE, 0, None, None, None, reason, *chosen)
     for problem in problems:
         try:
             found.append((problem.label, try_problem(problem, entry["impl"])))
         except Exception as error:  # a kernel that raises is as wrong as one that computes nonsense
             reason = f"{type(error).__name__}: {error}" if not isinstance(error, Wrong) else str(error)
-            return Row(*facts, Status.WRONG, len(found) + 1, None, None, problem.label, reason, *dispatch)
+            return Row(*facts, Status.WRONG, len(found) + 1, None, None, problem.label, reason, *chosen)
     most = worst([deviation for _, deviation in found])
     label = next(label for label, deviation in found if deviation == most)
-    status, reason = (Status.OK, None) if most.is_right else (Status.WRONG, "further from the oracle than the bound")
-    return Row(*facts, status, len(found), most.error, most.bound, label, reason, *dispatch)
+    right = Status.EMULATED if {*entry["required"]} & {*cpu_kernels.emulated_features()} else Status.OK
+    status, reason = (right, None) if most.is_right else (Status.WRONG, "further from the oracle than the bound")
+    return Row(*facts, status, len(found), most.error, most.bound, label, reason, *chosen)
+
+
+def missing_features(entry: dict[str, Any]) -> list[str]:
+    return [name for name in entry["required"] if name not in cpu_kernels.features()]
 
 
 def try_problem(problem: Problem, isa: str) -> Deviation:
@@ -117,18 +132,18 @@ def kernel_threads(threads: int) -> Iterator[None]:
         cpu_kernels.set_num_threads(before)
 
 
-def why(entry: dict[str, Any], missing: list[str]) -> str:
+def why(entry: dict[str, Any], table: list[dict[str, Any]]) -> str:
     """What dispatch makes of an implementation when a call names none, and what decides it."""
     forced = os.environ.get("QBENCH_ISA")
-    limit = f"at or below QBENCH_ISA={forced}" if forced else "that this machine has"
+    missing = missing_features(entry)
     if missing:
         return f"needs {', '.join(missing)}"
     if entry["chosen"]:
-        return f"chosen: the best {limit}"
-    chosen = cpu_kernels.chosen_isa(entry["op"])
-    ranks = [row["impl"] for row in cpu_kernels.op_table() if row["op"] == entry["op"]]
-    is_better = ranks.index(entry["impl"]) < ranks.index(chosen)
-    return f"above QBENCH_ISA={forced}" if is_better else f"{chosen} is better"
+        return "chosen: the best " + (f"at or below QBENCH_ISA={forced}" if forced else "that this machine has")
+    ranked = [row for row in table if row["op"] == entry["op"]]
+    chosen = next(row for row in ranked if row["chosen"])
+    is_better = ranked.index(entry) < ranked.index(chosen)
+    return f"above QBENCH_ISA={forced}" if is_better else f"{chosen['impl']} is better"
 
 
 def summary(rows: list[Row]) -> dict[str, Any]:
@@ -137,7 +152,7 @@ def summary(rows: list[Row]) -> dict[str, Any]:
     return {
         "green": counts["wrong"] == 0,
         **counts,
-        "features": list(cpu_kernels.features()),
+        "features": machine()["features"],
         "forced_isa": os.environ.get("QBENCH_ISA") or None,
         "rows": [finite(asdict(row)) for row in rows],
     }

@@ -1,11 +1,13 @@
 """Mixture of experts: each token passes through the few feed-forward nets that its router scores highest."""
 
+import importlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from qbench.runtime.feed_forward import FeedForward
+from qbench.runtime.feed_forward import FeedForward, KernelFeedForward
 from qbench.runtime.fused import FusedLinears
 from qbench.runtime.norm import RMSNorm
 from quant.models import MoeConfig
@@ -13,6 +15,8 @@ from quant.models import MoeConfig
 
 class ExpertFeedForward:
     """sum over the chosen experts of probability * expert(x); experts add in ascending order, so sums repeat exactly.
+
+    One call of cpu_kernels where they have packed all experts, else an expert after the other, with the same bits.
 
     shared   a net that every token passes through as well, or None
     source   Shazeer et al. 2017, arXiv:1701.06538, section 2; softmax before the choice, as Qwen3-MoE does it
@@ -29,16 +33,25 @@ class ExpertFeedForward:
         self.router = router
         self.experts = experts
         self.shared = shared
+        self.packed = pack_experts(experts, shared)
 
     def __call__(self, x: Tensor, norm: RMSNorm | None = None, residual: Tensor | None = None) -> Tensor:
         rows = (x if norm is None else norm(x)).flatten(0, -2)  # [M, K]
         scores = self.scores(rows)  # [M, E]
+        y = (self._one_by_one if self.packed is None else self._at_once)(rows, scores).view_as(x)
+        return y if residual is None else y.add_(residual)
+
+    def _at_once(self, rows: Tensor, scores: Tensor) -> Tensor:
+        weights, chosen = self.choose(scores)  # [M, k]
+        return torch.from_numpy(self.packed.forward(rows.contiguous().numpy(), chosen.numpy(), weights.numpy()))
+
+    def _one_by_one(self, rows: Tensor, scores: Tensor) -> Tensor:
         y = torch.zeros_like(rows)
         for expert, tokens, weights in self.routes(scores):
             y.index_add_(0, tokens, self.experts[expert](rows[tokens]) * weights[:, None])
         if self.shared is not None:
             y += self.shared(rows)
-        return y.view_as(x) if residual is None else y.view_as(x) + residual
+        return y
 
     def scores(self, rows: Tensor) -> Tensor:
         """The router's probability of every expert for every token: [M, K] -> [M, E] float32"""
@@ -70,3 +83,17 @@ class ExpertFeedForward:
         counts = chosen.flatten().bincount(minlength=self.config.num_experts).tolist()
         each = zip(counts, tokens.split(counts), weights.split(counts), strict=True)
         return ((expert, its, weight) for expert, (count, its, weight) in enumerate(each) if count)
+
+
+def pack_experts(experts: Sequence[FeedForward], shared: FeedForward | None) -> Any:
+    """cpu_kernels' PackedExperts on the weights that the nets hold, or None where it does not run them."""
+    nets = [*experts, *(() if shared is None else (shared,))]
+    if not nets or not all(isinstance(net, KernelFeedForward) and net.is_one_call for net in nets):
+        return None
+    linears = [[linear for group in (net.gate_up, net.down) for linear, _ in group.linears] for net in nets]
+    if any(group.has_bias for net in nets for group in (net.gate_up, net.down)):
+        return None
+    kernels = importlib.import_module("cpu_kernels").PackedExperts
+    gate, up, down = ([linear.packed for linear in its] for its in zip(*linears, strict=True))
+    num_shared = len(nets) - len(experts)
+    return None if kernels.obstacle(gate, up, down, num_shared) else kernels(gate, up, down, num_shared)

@@ -96,6 +96,18 @@ def test_equals_the_loop_bit_for_bit(isa, formats, path):
     assert_close(out, layer.ref(x, chosen, weights, isa, path))
 
 
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("format_name", ["w4g64", "w8", "w8a8", "bf16", "f16", "f32"])
+def test_every_family_of_formats_and_rows_that_fill_no_panel(format_name, path):
+    groups = format_name == "w4g64"
+    hidden, ffn = (256, 192) if groups else (88, 40)
+    layer = Layer(format_name, format_name, [ffn] * NUM_EXPERTS, hidden)
+    x, chosen, weights = random_routing(23, 3)
+    x = x[:, :hidden].copy()
+    out = layer.experts.forward(x, chosen, weights, path=path, out=np.full_like(x, np.nan))
+    assert_close(out, layer.ref(x, chosen, weights, path=path))
+
+
 @pytest.mark.parametrize("num_chosen", [1, 2, NUM_EXPERTS])
 @pytest.mark.parametrize("num_tokens", [1, 3, 63, 131])
 def test_ragged_numbers_of_tokens(layer, num_tokens, num_chosen):
@@ -251,5 +263,10 @@ def test_what_cannot_run_as_one_says_why(layer):
         cpu_kernels.PackedExperts([], [], [])
     with pytest.raises(ValueError, match="got 7, 8 of them shared"):
         cpu_kernels.PackedExperts(gate, up, down, 8)
+    unlike = packed("bf16", 96, HIDDEN)
+    with pytest.raises(ValueError, match="expert 3: gate and up of all experts must round their input alike; bf16"):
+        cpu_kernels.PackedExperts(gate, [*up[:3], unlike, *up[4:]], down)
+    shared_scale = [packed("w8a8-atensor", *linear.shape) for linear in (gate[0], up[0], down[0])]
+    assert "one scale for all tokens" in cpu_kernels.PackedExperts.obstacle(*([linear] for linear in shared_scale))
     with pytest.raises(TypeError):
         cpu_kernels.PackedExperts([None] * 7, up, down)

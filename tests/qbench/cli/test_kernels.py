@@ -18,7 +18,7 @@ def small(monkeypatch):
 
 def test_rows(qbench, small, tmp_path):
     name = packed_formats()[0]
-    argv = ("kernels", "--only", name, "--m", "1,4", "--threads", "1")
+    argv = ("kernels", "--only", f"linear_{name}", "--m", "1,4", "--threads", "1")
     outcome = qbench(*argv, "--json", "--keep", tmp_path / "kept.jsonl")
     rows = [json.loads(line) for line in outcome.out.splitlines()]
     assert outcome.status == 0 and [row["tokens"] for row in rows] == [1, 4]

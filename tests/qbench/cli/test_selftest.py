@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 
+import cpu_kernels
 from qbench.kernels import registry
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation
@@ -28,6 +29,17 @@ def test_wrong_kernel_ends_in_1(qbench, wrong_kernel):
 
 
 def test_part_of_the_ops(qbench):
-    outcome = qbench("selftest", "--only", "gptq")
-    assert outcome.status == 0 and all(line.startswith("gptq") for line in outcome.out.splitlines()[:-1])
+    outcome = qbench("selftest", "--only", "gptq", "--verbose")
+    assert (
+        outcome.status == 0
+        and len(outcome.out.splitlines()) > 2
+        and all(line.startswith("gptq") for line in outcome.out.splitlines()[:-1])
+    )
     qbench("selftest", "--only", "gemm").fails_with("no op has 'gemm'")
+
+
+def test_a_line_an_op_names_every_instruction_set(qbench):
+    line, _ = qbench("selftest", "--only", "gptq").out.splitlines()
+    isas = [row["impl"] for row in cpu_kernels.op_table() if row["op"] == "gptq"]
+    assert line.startswith("gptq  ok ") and all(isa in line for isa in isas)
+    assert f"{cpu_kernels.chosen_isa('gptq')} chosen: " in line and "error" in line

@@ -84,6 +84,12 @@ def test_what_this_machine_lacks_is_not_executed(monkeypatch):
     assert row.reason == "no sse9 here" and not row.chosen
 
 
+def test_what_an_emulator_executes_is_told_apart(monkeypatch):
+    monkeypatch.setattr(cpu_kernels, "emulated_features", lambda: ("scalar",))
+    rows = {row.isa: row for row in selftest(kernels(), OP)}
+    assert rows.pop("scalar").status is Status.EMULATED and Status.EMULATED not in {row.status for row in rows.values()}
+
+
 def test_an_op_without_problems_is_not_ok():
     assert {row.status for row in selftest([], OP)} == {Status.NO_ORACLE}
 

@@ -1,0 +1,111 @@
+"""A layer of experts at the shapes of real models, routed evenly."""
+
+from collections.abc import Iterator
+from functools import partial
+from math import ceil
+
+import numpy as np
+
+import cpu_kernels
+from qbench.kernels.benchmark import OURS, Benchmark
+from qbench.kernels.deviation import Deviation, deviation
+from qbench.kernels.linear_benchmarks import ARITHMETIC, COLD_BYTES, COMPUTE_BOUND_TOKENS
+from quant.formats import dequantize, get_format
+from quant.qtensor import QTensor
+
+# hidden, expert's width, experts, experts a token: Qwen3-30B-A3B, DeepSeek-V2-Lite
+SHAPES = ((2048, 768, 128, 8), (2048, 1408, 64, 6))
+CHECKED_TOKENS = 2
+SEED = 18
+
+
+class Layer:
+    """Experts of equal bytes in memory of their own, which no kernel can tell, and the routing of each call."""
+
+    def __init__(self, format_name: str, hidden: int, ffn: int, num_experts: int) -> None:
+        rng = np.random.default_rng(SEED)
+        self.qtensors = [
+            get_format(format_name).quantize((0.02 * rng.standard_normal(shape)).astype(np.float32))
+            for shape in ((ffn, hidden), (ffn, hidden), (hidden, ffn))
+        ]
+        self.expert_bytes = sum(cpu_kernels.packed_linear_bytes(format_name, q.shape) for q in self.qtensors)
+        packed = [[pack(qtensor) for _ in range(num_experts)] for qtensor in self.qtensors]
+        self.experts = cpu_kernels.PackedExperts(*packed)
+
+    def check(self, x: np.ndarray, weights: np.ndarray, y: np.ndarray) -> Deviation:
+        """The first tokens against float64: since all experts are equal, one net times the sum of the weights.
+
+        Loosely, as it is for the self-test to be exact: each of three products may round its input to 8 bits with one
+        scale a token, an error of 1 / 127 of the largest input a step, which is six deviations of step / sqrt(12) of
+        the norm of what it sums; the three add up, the first two through up's and gate's size.
+        """
+        x = x[:CHECKED_TOKENS].astype(np.float64)
+        gate, up, down = (dequantize(qtensor).astype(np.float64) for qtensor in self.qtensors)
+        g, u = x @ gate.T, x @ up.T
+        hidden = g / (1 + np.exp(-g)) * u
+        total = weights[:CHECKED_TOKENS].sum(axis=1, keepdims=True)
+        step = np.abs(x).max(axis=1, keepdims=True) / 127 / 12**0.5
+        moved = step * (np.linalg.norm(gate, axis=1) * np.abs(u) + np.linalg.norm(up, axis=1) * np.abs(g))
+        rounded = np.abs(hidden).max(axis=1, keepdims=True) / 127 / 12**0.5 * np.linalg.norm(down, axis=1)
+        bound = 6 * total * (np.sqrt(moved**2 @ (down**2).T) + rounded)
+        return deviation(y[:CHECKED_TOKENS], total * (hidden @ down.T), bound)
+
+
+def pack(qtensor: QTensor) -> cpu_kernels.PackedLinear:
+    return cpu_kernels.PackedLinear(qtensor.format, qtensor.parts | qtensor.shared, qtensor.shape)
+
+
+class OurExperts:
+    """The fused tasks; each call is routed to other experts, so that theirs come from memory."""
+
+    def __init__(self, layer: Layer, x: np.ndarray, routes: list[tuple[np.ndarray, np.ndarray]]) -> None:
+        self.layer, self.x, self.routes = layer, x, routes
+        self.y = np.full_like(x, np.nan)
+        self.how = "fused"
+
+    def run(self) -> None:
+        for chosen, weights in self.routes:
+            self.layer.experts.forward(self.x, chosen, weights, out=self.y)
+        self.how = ", ".join(dict.fromkeys(self.layer.experts.last_isa))
+
+    def output(self) -> np.ndarray:
+        return self.y
+
+
+def moe_benchmarks(format_name: str, tokens: tuple[int, ...]) -> Iterator[Benchmark]:
+    for hidden, ffn, num_experts, num_chosen in SHAPES:
+        if not all(get_format(format_name).holds_row(row_size) for row_size in (hidden, ffn)):
+            continue
+        layer = Layer(format_name, hidden, ffn, num_experts)
+        for num_tokens in tokens:
+            yield of_tokens(layer, format_name, num_tokens, num_experts, num_chosen)
+
+
+def of_tokens(layer: Layer, format_name: str, num_tokens: int, num_experts: int, num_chosen: int) -> Benchmark:
+    ffn, hidden = layer.qtensors[0].shape
+    rng = np.random.default_rng((SEED, num_tokens))
+    x = rng.standard_normal((num_tokens, hidden)).astype(np.float32)
+    expected = num_experts * (1 - (1 - num_chosen / num_experts) ** num_tokens)  # different experts of a call
+    calls = ceil(COLD_BYTES / (expected * layer.expert_bytes)) if num_tokens < COMPUTE_BOUND_TOKENS else 1
+    routes = [route(num_tokens, num_experts, num_chosen, rng) for _ in range(calls)]
+    used = np.mean([len(np.unique(chosen)) for chosen, _ in routes])
+    return Benchmark(
+        op=f"moe_{format_name}",
+        shape=f"{hidden}/{ffn} {num_chosen} of {num_experts}",
+        tokens=num_tokens,
+        contenders={OURS: lambda: OurExperts(layer, x, routes)},
+        calls=calls,
+        moved_bytes=round(used * layer.expert_bytes) + 8 * num_tokens * hidden,
+        operations=6 * num_tokens * num_chosen * hidden * ffn,
+        arithmetic=ARITHMETIC.get(format_name, "int8"),
+        check=partial(layer.check, x, routes[-1][1]),
+    )
+
+
+def route(
+    num_tokens: int, num_experts: int, num_chosen: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Each token to different experts, all as likely: chosen [M, k] int64, weights [M, k] float32 of sum 1"""
+    order = rng.permuted(np.tile(np.arange(num_experts), (num_tokens, 1)), axis=1)
+    weights = rng.random((num_tokens, num_chosen), dtype=np.float32)
+    return order[:, :num_chosen].copy(), weights / weights.sum(axis=1, keepdims=True)

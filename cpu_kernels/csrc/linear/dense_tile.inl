@@ -27,8 +27,11 @@ template <int count, class Body>
 
 // Every sum is one chain over ascending k, in every shape: a token's result does not depend on which others are in the
 // batch.
+//
+// fetch: a panel that is brought to the L2 meanwhile, or null.
 template <class Dot, int panels, int tokens, class Output>
-static void multiply_tile(const Panels& weight, int64_t panel, const Input& x, int64_t token, const Output& output) {
+static void multiply_tile(const Panels& weight, int64_t panel, const Input& x, int64_t token, const Output& output,
+                          const std::byte* fetch) {
     constexpr int width = panels * vectors<Dot>;
     typename Dot::Sum sum[tokens][width];
     unrolled<tokens>(QK_UNROLLED(m) {
@@ -42,6 +45,7 @@ static void multiply_tile(const Panels& weight, int64_t panel, const Input& x, i
     const std::byte* base[(tokens + 2) / 3];
     unrolled<(tokens + 2) / 3>(QK_UNROLLED(i) { base[i] = x.tokens + (token + 3 * i) * stride; });
     for (int64_t group = 0; group < weight.num_groups; group++, w += Dot::vector_bytes * vectors<Dot>) {
+        if (fetch) __builtin_prefetch(fetch + (w - weight.at(panel)), 0, 2);
         typename Dot::Weights weights[width];
         unrolled<width>(QK_UNROLLED(i) {
             weights[i] = Dot::weights(w + i / vectors<Dot> * weight.panel_bytes + i % vectors<Dot> * Dot::vector_bytes);
@@ -64,7 +68,7 @@ static void multiply_tile(const Panels& weight, int64_t panel, const Input& x, i
 
 template <class Dot, int panels, class Output>
 class TileTable {
-    using Tile = void (*)(const Panels&, int64_t panel, const Input&, int64_t token, const Output&);
+    using Tile = void (*)(const Panels&, int64_t panel, const Input&, int64_t token, const Output&, const std::byte*);
     static constexpr int most = Dot::shapes[panels == 4 ? 0 : panels == 2 ? 1 : 2];
 
     template <int... i>
@@ -77,12 +81,16 @@ public:
     // Whether a tile this wide takes all tokens at once, or there is no narrower one that takes more.
     static bool fits(const Input& x) { return most >= x.num_tokens; }
 
-    // Tokens in as few blocks as there may be, of sizes that differ by one.
-    static void run(const Panels& weight, int64_t panel, const Input& x, const Output& output) {
+    // Tokens in as few blocks as there may be, of sizes that differ by one. Where there are several, the first blocks
+    // each fetch one of the panels in [panel + panels, last) that come next: the processor's own prefetching lets the
+    // stream run dry while all but the first multiply from the L2. A single block reads as fast as memory gives.
+    static void run(const Panels& weight, int64_t panel, int64_t last, const Input& x, const Output& output) {
         const int64_t num_blocks = (x.num_tokens + most - 1) / most;
         for (int64_t i = 0; i < num_blocks; i++) {
             const int64_t begin = x.num_tokens * i / num_blocks, end = x.num_tokens * (i + 1) / num_blocks;
-            tiles[end - begin - 1](weight, panel, x, begin, output);
+            const int64_t next = panel + panels + i;
+            const bool fetches = num_blocks > 1 && i < panels && next < last;
+            tiles[end - begin - 1](weight, panel, x, begin, output, fetches ? weight.at(next) : nullptr);
         }
     }
 };
@@ -92,8 +100,8 @@ static void multiply_panels(const Panels& weight, int64_t begin, int64_t end, co
     int64_t panel = begin;
     if constexpr (Dot::shapes[0] > 0)
         if (TileTable<Dot, 4, Output>::fits(x))
-            for (; panel + 4 <= end; panel += 4) TileTable<Dot, 4, Output>::run(weight, panel, x, output);
+            for (; panel + 4 <= end; panel += 4) TileTable<Dot, 4, Output>::run(weight, panel, end, x, output);
     if constexpr (Dot::shapes[1] > 0)
-        for (; panel + 2 <= end; panel += 2) TileTable<Dot, 2, Output>::run(weight, panel, x, output);
-    for (; panel < end; panel++) TileTable<Dot, 1, Output>::run(weight, panel, x, output);
+        for (; panel + 2 <= end; panel += 2) TileTable<Dot, 2, Output>::run(weight, panel, end, x, output);
+    for (; panel < end; panel++) TileTable<Dot, 1, Output>::run(weight, panel, end, x, output);
 }

@@ -32,7 +32,7 @@ Packed::Packed(Kind kind, const std::byte* weight, int64_t num_rows, int64_t row
     : kind_(kind),
       num_rows_(num_rows),
       row_size_(row_size),
-      buffer_(bytes(kind, num_rows, row_size)) {
+      buffer_(Buffer::long_lived(bytes(kind, num_rows, row_size))) {
     const int64_t panel_bytes = panels().panel_bytes, row_bytes = row_size * bytes_of(kind);
     auto* out = reinterpret_cast<std::byte*>(buffer_.data());
     thread_pool()->run(padded_rows(num_rows) / linear::panel_rows, [&](int64_t panel) {

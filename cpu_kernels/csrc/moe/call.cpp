@@ -29,11 +29,17 @@ constexpr int64_t parallel_size = 1 << 15;
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
+// Beyond so many tokens a task has a whole group of panels, within which a product shares a stretch of activations and
+// fetches each panel while it multiplies the one before: 0.1 ms for gate and up of 32 tokens at K = 2048.
+constexpr int64_t few_tokens = 4;
+constexpr int64_t group_panels = 8;
+
 // Panels of a task that reads as many of each of these weights: whole pairs, the width of the widest tile.
-int64_t task_panels(std::initializer_list<const Weight*> weights) {
+int64_t task_panels(std::initializer_list<const Weight*> weights, int64_t num_tokens) {
     int64_t pair_bytes = 1;
     for (const Weight* weight : weights) pair_bytes += 2 * weight->nbytes() / weight->num_panels();
-    return 2 * std::max<int64_t>(1, task_bytes / pair_bytes);
+    const int64_t panels = 2 * std::max<int64_t>(1, task_bytes / pair_bytes);
+    return num_tokens > few_tokens ? std::max(panels, group_panels) : panels;
 }
 
 template <class Task>
@@ -93,7 +99,7 @@ void Call::add_pieces(const Expert& expert, int64_t begin, int64_t end, std::opt
 void Call::add_gate_up_tasks(Piece& piece) {
     const Expert& expert = *piece.expert;
     const int64_t num_panels = expert.gate->num_panels();
-    const int64_t step = task_panels({expert.gate.get(), expert.up.get()});
+    const int64_t step = task_panels({expert.gate.get(), expert.up.get()}, piece.num_tokens);
     for (int64_t begin = 0; begin < num_panels; begin += step)
         gate_up_tasks_.push_back({&piece, begin, std::min(num_panels, begin + step)});
     piece.open_tasks = ceil_div(num_panels, step);
@@ -173,8 +179,8 @@ void Call::round_hidden(const Piece& piece) {
 void Call::run_down() {
     if (pieces_.empty()) return;
     const int64_t num_panels = ceil_div(first_gate().row_size(), panel_rows);
-    int64_t step = num_panels;
-    for (const Piece& piece : pieces_) step = std::min(step, task_panels({piece.expert->down.get()}));
+    int64_t step = num_panels;  // the same for all, as they take turns
+    for (const Piece& piece : pieces_) step = std::min(step, task_panels({piece.expert->down.get()}, num_tokens_));
     const int64_t num_stretches = ceil_div(num_panels, step);
     Turns turns(num_stretches);
     std::atomic<int64_t> next{0};  // the pool promises no order, and Turns need one

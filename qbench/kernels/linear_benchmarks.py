@@ -124,7 +124,7 @@ def contenders(weight: Weight, num_tokens: int, copies: int, threads: int) -> di
 
 
 def ggml_linears(weight: Weight, x: np.ndarray, copies: int, threads: int) -> Contender:
-    from qbench.kernels.peers.ggml import GgmlLinears
+    from qbench.kernels.peers.ggml_linear import GgmlLinears
 
     return GgmlLinears(weight.format.gguf_type, weight.qtensor.parts["blocks"], x, copies, threads)
 

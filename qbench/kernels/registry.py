@@ -5,6 +5,7 @@ from functools import cache
 
 import cpu_kernels
 from qbench.kernels.attention import attention
+from qbench.kernels.attention_benchmarks import SCALES, attention_benchmarks
 from qbench.kernels.benchmark import Benchmark
 from qbench.kernels.case import Kernel
 from qbench.kernels.decode import decoders
@@ -56,3 +57,6 @@ def benchmarks(only: str, tokens: tuple[int, ...], threads: int) -> Iterator[Ben
             yield from linear_benchmarks(name, tokens, threads)
         if only in f"moe_{name}":
             yield from moe_benchmarks(name, tokens)
+    for name in SCALES:
+        if only in f"attention_{name}":
+            yield from attention_benchmarks(name, tokens, threads)

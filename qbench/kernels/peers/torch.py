@@ -1,4 +1,4 @@
-"""Linears run by torch, which on CPUs means oneDNN for bf16 and int8, MKL or OpenBLAS for float32."""
+"""Linears and attention run by torch, which means oneDNN for bf16 and int8 products, MKL or OpenBLAS for float32."""
 
 import numpy as np
 import torch
@@ -87,3 +87,30 @@ class TorchInt4Linears:
 
     def output(self) -> np.ndarray:
         return self.y.float().numpy()
+
+
+class TorchAttention:
+    """torch's scaled dot product attention in one dtype, several times, each over its own copy of keys and values.
+
+    q        [H, T, D] float32, the last T tokens, of one or of all
+    k, v     [G, S, D] float32
+    """
+
+    def __init__(
+        self, dtype: torch.dtype, q: np.ndarray, k: np.ndarray, v: np.ndarray, softmax_scale: float, copies: int
+    ) -> None:
+        self.how, self.softmax_scale = str(dtype).removeprefix("torch."), softmax_scale
+        self.q = torch.from_numpy(q[None]).to(dtype)  # [1, H, T, D]
+        self.pairs = [tuple(torch.from_numpy(x[None]).to(dtype, copy=True) for x in (k, v)) for _ in range(copies)]
+        self.y = torch.empty(0)
+
+    def run(self) -> None:
+        causal = self.q.shape[2] > 1
+        for k, v in self.pairs:
+            self.y = F.scaled_dot_product_attention(
+                self.q, k, v, is_causal=causal, scale=self.softmax_scale, enable_gqa=True
+            )
+
+    def output(self) -> np.ndarray:
+        """[H, T, D]"""
+        return self.y[0].float().numpy()

@@ -11,6 +11,7 @@ from qbench.kernels.benchmark import OURS, Absent
 from qbench.kernels.linear import packed_formats
 from qbench.kernels.linear_benchmarks import Weight, contenders, linear_benchmarks
 from qbench.kernels.peers import ggml
+from qbench.kernels.peers.ggml_linear import GgmlLinears
 
 NUM_ROWS, ROW_SIZE = 160, 256
 OF_FORMAT = {
@@ -72,9 +73,9 @@ def test_rows_that_a_format_cannot_hold_are_left_out(monkeypatch):
 def test_without_ggml_it_is_absent(monkeypatch, found, reason):
     spec = found and SimpleNamespace(origin=found)
     monkeypatch.setattr(ggml.importlib.util, "find_spec", lambda name: spec)
-    ggml._libraries.cache_clear()
+    ggml.libraries.cache_clear()
     try:
         with pytest.raises(Absent, match=reason):
-            ggml.GgmlLinears(8, np.zeros((1, 34), np.uint8), np.zeros((1, 32), np.float32), 1, 1)
+            GgmlLinears(8, np.zeros((1, 34), np.uint8), np.zeros((1, 32), np.float32), 1, 1)
     finally:
-        ggml._libraries.cache_clear()
+        ggml.libraries.cache_clear()

@@ -1,0 +1,119 @@
+"""Attention at the shapes of real models: decode far into a text, and prefill."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from math import ceil
+
+import numpy as np
+
+import cpu_kernels
+from qbench.kernels.attention import FORMATS, INTEGER_FORMATS
+from qbench.kernels.benchmark import OURS, Benchmark, Contender
+from qbench.kernels.deviation import Deviation, deviation
+from qbench.kernels.linear_benchmarks import COLD_BYTES, COMPUTE_BOUND_TOKENS
+
+SCALES = FORMATS | INTEGER_FORMATS
+SHAPES = ((32, 8, 64), (32, 8, 128))  # query heads, kv heads, head_dim: a 1B and an 8B Llama
+DEPTH = 4096  # tokens that a decoded one sees
+# What llama.cpp keeps keys and values in, of as many bits.
+GGML_KV = {"f16": "f16", "int8": "q8_0", "int4": "q4_0"}
+# q over the key that it is made of: that key's score is 4 * |k|**2 / sqrt(D), about 32, and others' deviate by 4, which
+# among 4096 sum to less than e**17: its weight is then 1 for all that is compared.
+SHARPNESS = 4.0
+CHECKED_QUERIES = 16
+SEED = 32
+
+
+class Attention:
+    """Queries of which each looks for one token, its own in prefill and one in the middle of the text in decode."""
+
+    def __init__(self, shape: tuple[int, int, int], num_queries: int, num_tokens: int) -> None:
+        num_heads, num_kv_heads, head_dim = shape
+        rng = np.random.default_rng((SEED, num_tokens))
+        self.k, self.v = rng.standard_normal((2, num_kv_heads, num_tokens, head_dim)).astype(np.float32)
+        sought = np.arange(num_tokens) if num_queries > 1 else np.array([num_tokens // 2])
+        kv_head = np.arange(num_heads) // (num_heads // num_kv_heads)
+        self.q = (SHARPNESS * self.k[kv_head][:, sought]).astype(np.float32)  # [H, T, D]
+        self.expected = self.v[kv_head][:, sought]
+        self.softmax_scale = head_dim**-0.5
+
+    def check(self, out: np.ndarray) -> Deviation:
+        """Each query's value is the one of the token that it looks for, within 2**-3 of the largest values, of 4: what
+        the coarsest format rounds them by. Other values are off by several deviations of 1; to be exact is for the
+        self-test.
+        """
+        last = slice(-CHECKED_QUERIES, None)  # those that see the most
+        return deviation(out[:, last], self.expected[:, last], 2.0**-3 * 4)
+
+
+class OurAttention:
+    """KVStore, one page a call, as the runtime's cache without pages has it."""
+
+    def __init__(self, name: str, inputs: Attention, copies: int) -> None:
+        self.q, self.softmax_scale = inputs.q[None], inputs.softmax_scale
+        num_kv_heads, num_tokens, head_dim = inputs.k.shape
+        self.table, self.lengths = np.zeros((1, 1), np.int32), np.array([num_tokens])
+        self.stores = [
+            cpu_kernels.KVStore(name, 1, num_tokens, num_kv_heads, head_dim, SCALES[name]) for _ in range(copies)
+        ]
+        for store in self.stores:
+            store.append(inputs.k[None], inputs.v[None], self.table, self.lengths)
+        self.out = np.full_like(self.q, np.nan)
+        self.how = cpu_kernels.chosen_isa("attention")
+
+    def run(self) -> None:
+        for store in self.stores:
+            store.attend(self.q, self.table, self.lengths, self.out, self.softmax_scale)
+
+    def output(self) -> np.ndarray:
+        return self.out[0]
+
+
+def attention_benchmarks(name: str, tokens: tuple[int, ...], threads: int) -> Iterator[Benchmark]:
+    """Decode of one token at DEPTH, and prefill of as many tokens as hide the reading of keys and values."""
+    for shape in SHAPES:
+        for num_queries in (count for count in tokens if count == 1 or count >= COMPUTE_BOUND_TOKENS):
+            yield of_queries(name, shape, num_queries, threads)
+
+
+def of_queries(name: str, shape: tuple[int, int, int], num_queries: int, threads: int) -> Benchmark:
+    num_heads, num_kv_heads, head_dim = shape
+    num_tokens = DEPTH if num_queries == 1 else num_queries
+    inputs = Attention(shape, num_queries, num_tokens)
+    stored = cpu_kernels.KVStore(name, 1, num_tokens, num_kv_heads, head_dim, SCALES[name]).nbytes
+    copies = ceil(COLD_BYTES / stored) if num_queries == 1 else 1
+    pairs = num_tokens if num_queries == 1 else num_queries * (num_queries + 1) // 2
+    return Benchmark(
+        op=f"attention_{name}",
+        shape=f"{num_heads}/{num_kv_heads}x{head_dim}@{num_tokens - num_queries + (num_queries == 1)}",
+        tokens=num_queries,
+        contenders=contenders(name, inputs, copies, threads),
+        calls=copies,
+        moved_bytes=stored + 2 * inputs.q.nbytes,
+        operations=4 * num_heads * head_dim * pairs,
+        arithmetic="fp32",
+        check=inputs.check,
+    )
+
+
+def contenders(name: str, inputs: Attention, copies: int, threads: int) -> dict[str, Callable[[], Contender]]:
+    found: dict[str, Callable[[], Contender]] = {OURS: lambda: OurAttention(name, inputs, copies)}
+    if name in GGML_KV:
+        found["llama.cpp"] = lambda: ggml_attention(GGML_KV[name], inputs, copies, threads)
+    for dtype in ("float32", "bfloat16"):
+        found[f"torch-{dtype}"] = partial(torch_attention, dtype, inputs, copies)
+    return found
+
+
+def ggml_attention(kv: str, inputs: Attention, copies: int, threads: int) -> Contender:
+    from qbench.kernels.peers.ggml_attention import GgmlAttention
+
+    return GgmlAttention(kv, inputs.q, inputs.k, inputs.v, inputs.softmax_scale, copies, threads)
+
+
+def torch_attention(dtype: str, inputs: Attention, copies: int) -> Contender:
+    import torch
+
+    from qbench.kernels.peers.torch import TorchAttention
+
+    return TorchAttention(getattr(torch, dtype), inputs.q, inputs.k, inputs.v, inputs.softmax_scale, copies)

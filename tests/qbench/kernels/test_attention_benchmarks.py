@@ -1,0 +1,39 @@
+"""Ours and others' attention, as they are timed, find what each query looks for."""
+
+import numpy as np
+import pytest
+
+from qbench.kernels import attention_benchmarks as module
+from qbench.kernels.attention_benchmarks import SCALES, attention_benchmarks
+
+PEERS = {"f16": "llama.cpp", "int8": "llama.cpp", "int4": "llama.cpp"}
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(module, "SHAPES", ((6, 2, 64),))
+    monkeypatch.setattr(module, "DEPTH", 192)
+    monkeypatch.setattr(module, "COLD_BYTES", 200_000)
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_everybody_is_right_and_the_check_sees_what_is_not(small, name):
+    decode, prefill = attention_benchmarks(name, (1, 4, 64), 1)
+    assert decode.calls > 1 == prefill.calls and set(PEERS.get(name, "").split()) <= set(decode.contenders)
+    for benchmark in (decode, prefill):
+        for who, build in benchmark.contenders.items():
+            if who == "llama.cpp":
+                pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+            contender = build()
+            contender.run()
+            out = contender.output()
+            assert benchmark.check(out).is_right, who
+            assert not benchmark.check(np.roll(out, 1, axis=0)).is_right  # of other heads
+    assert prefill.operations == 4 * 6 * 64 * 64 * 65 / 2
+    assert decode.operations == 4 * 6 * 64 * 192
+
+
+def test_decode_reads_what_is_stored(small):
+    bytes_of = {name: next(attention_benchmarks(name, (1,), 1)).moved_bytes for name in ("f32", "f16")}
+    values = 2 * 2 * 192 * 64
+    assert bytes_of["f32"] - bytes_of["f16"] == 2 * values

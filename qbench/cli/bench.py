@@ -17,10 +17,11 @@ from qbench.cli.progress import progress_bar
 @click.option("-d", "--depth", "depths", type=IntList(0), default="0", show_default=True, help="Tokens held before.")
 @click.option("-r", "--repetitions", type=click.IntRange(min=1), default=5, show_default=True)
 @click.option("--vs", type=click.Choice(["llama.cpp"]), help="Run the same GGUF file through this in turn.")
+@click.option("--keep", type=click.Path(dir_okay=False), help="Append what --vs measured as records to this file.")
 @kv_option
 @threads_option
 @json_option
-def command(model, recipe, pp, tg, depths, repetitions, vs, kv, threads, as_json) -> None:
+def command(model, recipe, pp, tg, depths, repetitions, vs, keep, kv, threads, as_json) -> None:
     """Speed and memory of MODEL: prefill (pp) and decode (tg) as llama-bench defines them.
 
     Several depths, as in 0,4096, are measured one after the other.
@@ -29,10 +30,12 @@ def command(model, recipe, pp, tg, depths, repetitions, vs, kv, threads, as_json
 
     cases = [SpeedCase(pp, tg, depth, repetitions) for depth in depths]
     how = {"kv": kv, "threads": threads}
+    if vs is None and keep is not None:
+        raise click.UsageError("--keep takes what --vs measures; a sweep keeps its own records")
     if vs is None:
         print_bench(model, recipe, cases, how, as_json)
     elif recipe is None:
-        print_comparison(model, cases, how, as_json)
+        print_comparison(model, cases, how, keep, as_json)
     else:
         raise click.UsageError(f"--vs {vs} takes a file as it is: write it with `qbench quantize --recipe {recipe}`")
 
@@ -50,12 +53,15 @@ def print_bench(model: str, recipe: str | None, cases: list, how: dict, as_json:
             print_pairs(readable(result))
 
 
-def print_comparison(model: str, cases: list, how: dict, as_json: bool) -> None:
+def print_comparison(model: str, cases: list, how: dict, keep: str | None, as_json: bool) -> None:
     from qbench.versus.compare import compare
+    from qbench.versus.records import keep_row
 
     with progress_bar(f"bench {model} --vs llama.cpp") as update:
         rows = compare(model, cases, **how, progress=update)
     for row in rows:
+        if keep is not None:
+            keep_row(keep, row)
         if as_json:
             print_json(row)
         else:

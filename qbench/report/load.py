@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qbench.harness.record import read_records
+from qbench.report.speeds import kind_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,23 +17,25 @@ UNQUANTIZED = ("f32", "f16", "bf16")
 
 
 def load_records(paths: str | Path | Iterable[str | Path]) -> "pd.DataFrame":
-    """One row a case: what defines it, its figures under the records' names (lists and shares flattened), its origin.
+    """One row a case of a sweep: what defines it, its figures under the records' names, flattened, and its origin.
 
     Rows of one `group` have the same model, protocol, machine, settings and threads; no others compare.
     raises   InputError for a file that cannot be read
     """
     import pandas as pd
 
-    paths = [paths] if isinstance(paths, (str, Path)) else paths
-    latest: dict[tuple[str, str], dict[str, Any]] = {}
-    for path in paths:
-        for record in read_records(Path(path)):
-            latest[record["key"], record["machine"]["id"]] = record  # a later row replaces an earlier one
+    latest = {key: record for key, record in latest_records(paths).items() if kind_of(record) is None}
     protocols = _protocols(latest.values())
     rows = [_flatten(record, protocols) for record in latest.values()]
     frame = pd.DataFrame(rows, columns=COLUMNS)
     frame = frame.sort_values(["is_baseline", "bits_per_weight"], ascending=[False, False], kind="stable")
     return frame.reset_index(drop=True)
+
+
+def latest_records(paths: str | Path | Iterable[str | Path]) -> dict[tuple[str, str], dict[str, Any]]:
+    """The last record of each case and machine, of every kind: a later row replaces an earlier one."""
+    paths = [paths] if isinstance(paths, (str, Path)) else paths
+    return {(record["key"], record["machine"]["id"]): record for path in paths for record in read_records(Path(path))}
 
 
 COLUMNS = [

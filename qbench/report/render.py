@@ -6,7 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from qbench.report.columns import Column, columns_of, is_missing
+from qbench.report.columns import columns_of, is_missing
+from qbench.report.grid import markdown_grid
 from qbench.report.table import Table
 
 
@@ -19,17 +20,7 @@ def markdown_table(table: Table) -> str:
     columns = columns_of(table)
     rows = [[column.heading for column in columns]]
     rows += [[column.cell(row) for column in columns] for row in table.frame.to_dict("records")]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(columns))]
-    rules = [
-        ("-" * (width - 1) + ":") if column.numeric else "-" * width
-        for column, width in zip(columns, widths, strict=True)
-    ]
-    lines = [[_pad(*cell) for cell in zip(row, widths, columns, strict=True)] for row in rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rules, *lines[1:]])
-
-
-def _pad(text: str, width: int, column: Column) -> str:
-    return text.rjust(width) if column.numeric else text.ljust(width)
+    return markdown_grid(rows, [column.numeric for column in columns])
 
 
 def _footer(table: Table) -> str:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qbench.report.load import load_records
+from qbench.report.load import latest_records, load_records
 from qbench.report.page import render_page
 from qbench.report.render import to_csv, to_json, to_markdown, to_rows
+from qbench.report.speeds import kind_of, speeds_markdown
 from qbench.report.table import Table, build_tables
 from quant.atomic import atomic_file
 from quant.errors import InputError
@@ -26,8 +27,14 @@ class Report:
 
 
 def render_report(records: Records, form: str) -> str:
-    """The tables of `records` in one of FORMS. raises InputError if there are no records"""
-    return FORMS[form](_tables(records))
+    """The tables of `records` in one of FORMS; those of kernels and comparisons are Markdown alone.
+
+    raises   InputError if there are no records for this form
+    """
+    speeds = speeds_markdown(record for record in latest_records(records).values() if kind_of(record) is not None)
+    if form != "md" or not speeds:
+        return FORMS[form](_tables(records))
+    return speeds if load_records(records).empty else to_markdown(_tables(records)) + "\n" + speeds
 
 
 def write_report(records: Records, folder: str | Path) -> Report:

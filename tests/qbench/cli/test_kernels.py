@@ -30,6 +30,11 @@ def test_rows(qbench, small, tmp_path):
     assert [record["case"]["tokens"] for record in kept] == [1, 4]
     assert all("samples_ms" in record["metrics"]["contenders"][OURS] for record in kept)
     assert f"linear_{name}" in qbench(*argv).out
+    readme = tmp_path / "README.md"
+    readme.write_text("<!-- qbench:kernels begin -->\n<!-- qbench:kernels end -->\n")
+    assert qbench("report", tmp_path / "kept.jsonl", "--into", readme, "--marker", "kernels").status == 0
+    assert f"| linear_{name} | 64x256 | 4 |" in readme.read_text()
+    qbench("report", tmp_path / "kept.jsonl", "--format", "csv").fails_with("no records")
 
 
 def test_bad_input(qbench):

@@ -1,0 +1,85 @@
+"""Tables of kernels and of comparisons, from records of every kind in one file."""
+
+import pytest
+from support.sample_records import make_record, write_records
+
+from qbench.report import load_records, render_report
+from qbench.report.grid import markdown_grid
+
+SPREAD = {"median": 2.0, "min": 1.5, "max": 2.5, "mad": 0.1}
+
+
+def of_kind(case: dict, metrics: dict) -> dict:
+    record = make_record("q8_0")
+    key = "-".join(str(value) for value in case.values())
+    return record | {"key": key, "case": case, "metrics": metrics}
+
+
+def kernel(tokens: int, **contenders) -> dict:
+    case = {"kind": "kernel", "op": "linear_q4_0", "shape": "64x32", "tokens": tokens, "threads": 2}
+    return of_kind(
+        case, {"contenders": contenders, "bound_by": "bytes", "bandwidth_bytes_per_s": [30e9, 36e9], "moved_bytes": 1}
+    )
+
+
+def versus(depth: int, pp: int = 512) -> dict:
+    case = {"kind": "versus", "model": "some/m.gguf", "pp": pp, "tg": 64, "depth": depth, "threads": 2, "kv": None}
+    side = {"spread": {"pp_tok_s": SPREAD, "tg_tok_s": SPREAD}}
+    shares = {"pp": 0.5, "tg": 0.875}
+    return of_kind(
+        case,
+        {
+            "kv_bits": 16.0,
+            "llama.cpp": {"kv": "f16"},
+            "ours": side,
+            "theirs": side,
+            "ratio": {"pp": SPREAD, "tg": SPREAD},
+            "roofline": {"ours": shares, "theirs": shares, "bandwidth_bytes_per_s": [31e9, 32e9]},
+        },
+    )
+
+
+def figures(ms: float, **more) -> dict:
+    return {"ms": ms, "gb_s": 1.25, "tera_ops": 0.5, "share": 0.25, "how": "avx2 tile", **more}
+
+
+@pytest.fixture
+def markdown(tmp_path):
+    return lambda rows: render_report(write_records(tmp_path / "records.jsonl", rows), "md")
+
+
+def test_kernels_beside_their_peers(markdown):
+    peer = {"ms": 3.0, "ratio": SPREAD}
+    text = markdown([kernel(1, qbench=figures(1.0), torch=peer), kernel(4, qbench=figures(2.0), ggml={"absent": "no"})])
+    lines = text.splitlines()
+    assert lines[0].startswith("**Kernels on ") and "30 to 36 GB/s" in text and "2 threads" in text
+    assert [cell.strip() for cell in lines[4].split("|")[1:-1]] == (
+        "linear_q4_0;64x32;1;1.000;1.2;0.500;25 % (bytes);avx2 tile;3.000 ms (2.00x);n/a".split(";")
+    )
+    assert lines[5].count("n/a") == 2
+
+
+def test_what_is_wrong_has_no_figures(markdown):
+    text = markdown([kernel(1, qbench={"wrong": "error 1"}, torch={"ms": 3.0})])
+    assert text.splitlines()[4].count("n/a") == 5 and "3.000 ms |" in text
+
+
+def test_models_beside_llama_cpp(markdown):
+    text = markdown([versus(0), versus(4096, pp=0)])
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| m.gguf")
+    ]
+    assert [row[1] for row in rows] == ["pp512", "tg64", "tg64@4096"]
+    assert rows[0][2:] == ["16 bits, f16", *["2.0 [1.5, 2.5]"] * 2, "2.00 [1.50, 2.50]", "50 % and 50 %"]
+
+
+def test_kinds_do_not_mix(tmp_path):
+    path = write_records(tmp_path / "records.jsonl", [make_record("bf16"), kernel(1, qbench=figures(1.0)), versus(0)])
+    assert load_records(path)["recipe"].tolist() == ["bf16"]
+    text = render_report(path, "md")
+    assert text.index("| bf16") < text.index("Kernels on") < text.index("through llama.cpp")
+    assert "kernel" not in render_report(path, "csv")
+
+
+def test_grid_pads_as_columns_say():
+    assert markdown_grid([["a", "bb"], ["ccc", "1"]], [False, True]) == "| a   | bb |\n| --- | -: |\n| ccc |  1 |"

@@ -25,7 +25,7 @@ struct Piece {
     int64_t first_token;        // where the tokens follow each other; else -1, and they are gathered
     const std::byte* input;     // [num_tokens] rounded
     float* hidden;              // [num_tokens, I] silu(gate) * up
-    std::byte* down_input;      // the same, rounded as `down` wants it
+    std::byte* down_input;      // the same, rounded as `down` wants it; may take the place of `input`
     std::atomic<int64_t> open_tasks{0};  // of gate and up: who ends the last one rounds
 };
 

@@ -53,6 +53,17 @@ def quantize_rows(
     return _ext.quantize_rows(weight, per_tensor, isa)[:2]
 
 
+def quantize_llm_int8(weight: np.ndarray, isa: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """int8 codes by bitsandbytes' roundings: weights to float16 first, then times the rounded 127 / absmax.
+
+    weight       [N, K] float32, contiguous, magnitudes at most 65504
+    returns      q [N, K] int8, absmax [N] float32 of the rounded weights; weight ~= q * absmax / 127
+    raises       as quantize_groups
+    """
+    q, absmax, _ = _ext.quantize_llm_int8(weight, isa)
+    return q, absmax[:, 0]
+
+
 def dequantize_rows(q: np.ndarray, scale: np.ndarray, isa: str | None = None) -> np.ndarray:
     """scale * q, float32 [N, K]; q [N, K] int8, scale [N, 1] float32, both contiguous"""
     return _ext.dequantize_rows(q, scale, isa)[0]

@@ -7,6 +7,7 @@ import numpy as np
 from quant.errors import InputError
 from quant.formats.activations import ActivationFormat
 from quant.formats.half import HALF_MAX
+from quant.formats.integer_kernels import integer_kernels
 from quant.qtensor import QTensor
 
 OUTLIER_THRESHOLD = 6.0  # the paper's, at which all of a large model's outlier features are caught (section 3.2)
@@ -35,14 +36,30 @@ class LlmInt8Format(ActivationFormat):
 
     name = "llm-int8"
 
+    def quantize(self, weight: np.ndarray, *, importance: np.ndarray | None = None, effort: str = "fast") -> QTensor:
+        kernels = integer_kernels()
+        if kernels is None:
+            return self.quantize_ref(weight)
+        self.check_shape(weight.shape)
+        weight = np.ascontiguousarray(weight, dtype=np.float32)
+        try:
+            q, absmax = kernels.quantize_llm_int8(weight)
+        except ValueError:
+            self._check_magnitudes(weight)
+            raise
+        return QTensor(self.name, weight.shape, {"weight": q, "SCB": absmax})
+
     def quantize_ref(self, weight: np.ndarray) -> QTensor:
         self.check_shape(weight.shape)
-        absmax = np.maximum(weight.max(axis=1), -weight.min(axis=1))  # [N]
-        if not (absmax <= HALF_MAX).all():
-            raise InputError(f"{self.name} holds weights of magnitudes up to {HALF_MAX:.0f}, got {absmax.max():.6g}")
+        self._check_magnitudes(weight)
         half = weight.astype(np.float16).astype(np.float32)
         q, absmax = absmax_codes(half)
         return QTensor(self.name, weight.shape, {"weight": q, "SCB": absmax})
+
+    def _check_magnitudes(self, weight: np.ndarray) -> None:
+        absmax = np.maximum(weight.max(axis=1), -weight.min(axis=1))  # [N]
+        if not (absmax <= HALF_MAX).all():
+            raise InputError(f"{self.name} holds weights of magnitudes up to {HALF_MAX:.0f}, got {absmax.max():.6g}")
 
     def with_outliers(self, qtensor: QTensor, weight: np.ndarray, features: np.ndarray) -> QTensor:
         """The tensor of `weight` [N, K] with what it has in float16 for `features` [F] int32, ascending."""

@@ -6,7 +6,7 @@ import pytest
 import cpu_kernels
 from cpu_kernels import _ext
 from quant.errors import InputError
-from quant.formats import Int8Format, IntGroupFormat, get_format
+from quant.formats import Int8Format, IntGroupFormat, LlmInt8Format, get_format
 from quant.formats.int_packing import pack_int32
 from quant.qtensor import QTensor
 
@@ -79,6 +79,35 @@ def test_rows_are_those_of_the_codec(isa, name):
         values, who = _ext.dequantize_rows(q, scale, isa)
         assert who == isa
         assert_same(values, fmt.dequantize_ref(expected))
+
+
+def test_llm_int8_is_that_of_the_codec(isa):
+    fmt = get_format("llm-int8")
+    for shape in SHAPES:
+        weight = np.clip(weights_of_every_kind(*shape), -65504, 65504)
+        expected = fmt.quantize_ref(weight)
+        q, absmax, who = _ext.quantize_llm_int8(weight, isa)
+        assert who == isa
+        assert_same(q, expected.parts["weight"])
+        assert_same(absmax[:, 0], expected.parts["SCB"])
+
+
+def test_llm_int8_takes_the_kernel(monkeypatch):
+    fmt = get_format("llm-int8")
+    weight = np.random.default_rng(2).standard_normal((6, 128)).astype(np.float32)
+    expected = fmt.quantize_ref(weight)
+    monkeypatch.setattr(LlmInt8Format, "quantize_ref", None)
+    got = fmt.quantize(weight.T.copy().T)
+    for part, array in expected.parts.items():
+        assert_same(got.parts[part], array)
+
+
+@pytest.mark.parametrize("bad", [65536.0, np.nan, -np.inf])
+def test_llm_int8_refuses_what_float16_does_not_hold(bad):
+    weight = np.zeros((5, 64), np.float32)
+    weight[3, 7] = bad
+    with pytest.raises(InputError, match="llm-int8 holds weights of magnitudes up to 65504"):
+        get_format("llm-int8").quantize(weight)
 
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 8])

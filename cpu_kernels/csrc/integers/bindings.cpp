@@ -130,6 +130,19 @@ nb::tuple quantize_rows_py(const Array& weight, bool per_tensor, const std::opti
     return nb::make_tuple(q.array, scale.array, name_of(kernels.isa));
 }
 
+nb::tuple quantize_llm_int8_py(const Array& weight, const std::optional<std::string>& isa) {
+    require_matrix(weight, "weight", nb::dtype<float>(), "float32 [N, K]");
+    const auto num_rows = static_cast<int64_t>(weight.shape(0)), row_size = static_cast<int64_t>(weight.shape(1));
+    const Kernels& kernels = chosen(isa);
+    const Output<int8_t> q(num_rows, row_size);
+    const Output<float> absmax(num_rows, 1);
+    {
+        nb::gil_scoped_release release;
+        quantize_llm_int8(data_of<float>(weight), num_rows, row_size, q.data, absmax.data, kernels);
+    }
+    return nb::make_tuple(q.array, absmax.array, name_of(kernels.isa));
+}
+
 nb::tuple dequantize_rows_py(const Array& q, const Array& scale, const std::optional<std::string>& isa) {
     require_matrix(q, "q", nb::dtype<int8_t>(), "int8 [N, K]");
     const auto num_rows = static_cast<int64_t>(q.shape(0)), row_size = static_cast<int64_t>(q.shape(1));
@@ -153,6 +166,7 @@ void bind(nb::module_& m) {
     m.def("dequantize_groups", dequantize_groups_py, "packed"_a, "scale"_a, "zero_point"_a.none(), "group_of"_a.none(),
           "bits"_a, "row_size"_a, "isa"_a.none(), doc);
     m.def("quantize_rows", quantize_rows_py, "weight"_a, "per_tensor"_a, "isa"_a.none(), doc);
+    m.def("quantize_llm_int8", quantize_llm_int8_py, "weight"_a, "isa"_a.none(), doc);
     m.def("dequantize_rows", dequantize_rows_py, "q"_a, "scale"_a, "isa"_a.none(), doc);
 }
 

@@ -8,3 +8,7 @@ void round(const float* x, int64_t count, const Grid& grid, int qmin, int qmax, 
 }
 void restore(const int8_t* q, int64_t count, const Grid& grid, float* out) { restore_from_grid(q, count, grid, out); }
 float absmax(const float* x, int64_t count) { return largest_magnitude(x, count); }
+void to_halves(const float* x, int64_t count, float* out) { nearest_halves(x, count, out); }
+void round_product(const float* x, int64_t count, float factor, int8_t* out) {
+    round_times(x, count, factor, out);
+}

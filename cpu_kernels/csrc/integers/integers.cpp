@@ -12,7 +12,7 @@
 
 namespace qk::integers {
 
-#define QK_KERNELS(isa) {isa::fit, isa::round, isa::restore, isa::absmax, Isa::isa}
+#define QK_KERNELS(isa) {isa::fit, isa::round, isa::restore, isa::absmax, isa::to_halves, isa::round_product, Isa::isa}
 static constexpr Impl<Kernels> impls[] = {
 #if QK_X86_KERNELS
     {Isa::avx512, bit(Isa::avx512), QK_KERNELS(avx512)},
@@ -124,6 +124,22 @@ void quantize_rows(const float* weight, int64_t num_rows, int64_t row_size, bool
         scale[row] = std::max(scale[row] / 127, smallest_scale);
         kernels.round(weight + row * row_size, row_size, {scale[row], 0}, -128, 127, q + row * row_size);
     });
+}
+
+void quantize_llm_int8(const float* weight, int64_t num_rows, int64_t row_size, int8_t* q, float* absmax,
+                       const Kernels& kernels) {
+    std::atomic<bool> fits{true};
+    for_rows(num_rows, row_size, [&](int64_t row) {
+        const float* x = weight + row * row_size;
+        if (!(kernels.absmax(x, row_size) <= 65504.0f)) return fits.store(false, std::memory_order_relaxed);
+        thread_local std::vector<float> halves;  // kept: a row allocates nothing
+        if (halves.size() < static_cast<size_t>(row_size)) halves.resize(static_cast<size_t>(row_size));
+        kernels.to_halves(x, row_size, halves.data());
+        absmax[row] = kernels.absmax(halves.data(), row_size);
+        const float factor = absmax[row] == 0 ? 0 : 1 / absmax[row] * 127;
+        kernels.round_product(halves.data(), row_size, factor, q + row * row_size);
+    });
+    if (!fits) throw std::invalid_argument("weight: got a magnitude above 65504, NaN or infinity");
 }
 
 void dequantize_rows(const int8_t* q, const float* scale, int64_t num_rows, int64_t row_size, float* weight,

@@ -1,5 +1,5 @@
 // Rows of weights to whole numbers under float scales, and back, bit for bit as the NumPy codecs do it: integer groups
-// (quant/formats/int_group.py) and int8 per channel (quant/formats/int8.py).
+// (quant/formats/int_group.py), int8 per channel (quant/formats/int8.py) and LLM.int8() (quant/formats/llm_int8.py).
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,10 @@ struct Kernels {
     void (*restore)(const int8_t* q, int64_t count, const Grid& grid, float* out);
     // The largest magnitude; NaN where something is not finite.
     float (*absmax)(const float* x, int64_t count);
+    // The nearest float16 of each, magnitudes at most 65504.
+    void (*to_halves)(const float* x, int64_t count, float* out);
+    // round(x * factor) to even, which an int8 holds
+    void (*round_product)(const float* x, int64_t count, float factor, int8_t* out);
     // Who it is: the proof of what ran.
     Isa isa;
 };
@@ -54,6 +58,11 @@ void dequantize_groups(const Groups& groups, const uint8_t* packed, const uint16
 void quantize_rows(const float* weight, int64_t num_rows, int64_t row_size, bool per_tensor, int8_t* q, float* scale,
                    const Kernels& kernels);
 
+// The same by bitsandbytes' roundings: of the weights to float16 first, and of 127 / absmax, which codes are multiplied
+// with. absmax [N]: of the rounded weights. Throws std::invalid_argument for magnitudes above 65504, NaN and infinity.
+void quantize_llm_int8(const float* weight, int64_t num_rows, int64_t row_size, int8_t* q, float* absmax,
+                       const Kernels& kernels);
+
 void dequantize_rows(const int8_t* q, const float* scale, int64_t num_rows, int64_t row_size, float* weight,
                      const Kernels& kernels);
 
@@ -63,6 +72,8 @@ void dequantize_rows(const int8_t* q, const float* scale, int64_t num_rows, int6
     void round(const float* x, int64_t count, const Grid& grid, int qmin, int qmax, int8_t* out);              \
     void restore(const int8_t* q, int64_t count, const Grid& grid, float* out);                                \
     float absmax(const float* x, int64_t count);                                                               \
+    void to_halves(const float* x, int64_t count, float* out);                                                 \
+    void round_product(const float* x, int64_t count, float factor, int8_t* out);                              \
     }
 QK_DECLARE(scalar)
 QK_DECLARE(avx2)

@@ -67,3 +67,16 @@ inline float largest_magnitude(const float* x, int64_t count) {
     const float lost = reduce(nan, [](float a, float b) { return a + b; });
     return lost == 0 ? reduce(most, [](float a, float b) { return a > b ? a : b; }) : lost;
 }
+
+inline void nearest_halves(const float* x, int64_t count, float* out) {
+    int64_t i = 0;
+    for (; i + width <= count; i += width) store(out + i, half_value(half_bits(load(x + i))));
+    for (; i < count; i++) out[i] = half_to_float(float_to_half(x[i]));
+}
+
+inline void round_times(const float* x, int64_t count, float factor, int8_t* out) {
+    for (int64_t i = 0; i < count; i += width) {
+        const Float q = round(load_some(x, i, count) * splat(factor));
+        store_bytes(out + i, to_int(q), static_cast<int>(count - i < width ? count - i : width));
+    }
+}

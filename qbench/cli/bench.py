@@ -16,7 +16,11 @@ from qbench.cli.progress import progress_bar
 @click.option("-n", "--tg", type=click.IntRange(min=0), default=128, show_default=True, help="Tokens to decode.")
 @click.option("-d", "--depth", "depths", type=IntList(0), default="0", show_default=True, help="Tokens held before.")
 @click.option("-r", "--repetitions", type=click.IntRange(min=1), default=5, show_default=True)
-@click.option("--vs", type=click.Choice(["llama.cpp"]), help="Run the same GGUF file through this in turn.")
+@click.option(
+    "--vs",
+    type=click.Choice(["llama.cpp"]),
+    help="Run the same GGUF file through this in turn, keys and values in 16 bits  [kv-f16].",
+)
 @click.option("--keep", type=click.Path(dir_okay=False), help="Append what --vs measured as records to this file.")
 @kv_option
 @threads_option

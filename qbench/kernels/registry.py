@@ -11,6 +11,7 @@ from qbench.kernels.case import Kernel
 from qbench.kernels.decode import decoders
 from qbench.kernels.encode import encoders
 from qbench.kernels.fused import fused_rows
+from qbench.kernels.fused_steps import fused_steps
 from qbench.kernels.gptq import gptq
 from qbench.kernels.gram import gram
 from qbench.kernels.integers import integers
@@ -28,6 +29,7 @@ FAMILIES = (
     experts,
     attention,
     fused_rows,
+    fused_steps,
     encoders,
     decoders,
     integers,

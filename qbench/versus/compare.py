@@ -22,6 +22,7 @@ from quant.errors import InputError
 SETTLE_S = 0.03
 # llama.cpp's types of keys and values, by the bits that one number takes there (scales included).
 KV_BITS = {"f32": 32.0, "f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
+DEFAULT_KV = "kv-f16"  # as llama.cpp keeps them unless it is told otherwise
 PHASES = ("pp", "tg")
 
 
@@ -36,14 +37,14 @@ def compare(
     """Speed of both and the ratio ours / theirs, one row a case.
 
     spec     a GGUF file, which llama.cpp opens by itself
-    kv       our KV format; llama.cpp gets its own type of as many bits
+    kv       our KV format, by default DEFAULT_KV; llama.cpp gets its own type of as many bits
     raises   InputError where spec is no such file, llama-cpp-python is missing, or a case exceeds the context
     """
     from qbench.runtime import load_model
     from quant.models import ModelConfig
 
     check_file(spec)
-    subject = open_subject(spec, threads=threads, progress=progress, kv=kv)
+    subject = open_subject(spec, threads=threads, progress=progress, kv=kv or DEFAULT_KV)
     for case in cases:
         case.check_context(ModelConfig.of(subject.source).max_positions)
     model = load_model(subject.source, threads=subject.threads)

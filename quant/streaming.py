@@ -8,7 +8,7 @@ import numpy as np
 
 from quant.calibration.coverage import check_coverage, expert_tokens
 from quant.calibration.memory import release_free_memory
-from quant.calibration.stats import InputStats, LayerStats
+from quant.calibration.stats import InputStats, LayerStats, Names, Needs, Quantize, merge_stats
 from quant.errors import InputError
 from quant.formats import dequantize
 from quant.methods import Layer, Method
@@ -21,7 +21,6 @@ from quant.source import Source
 from quant.stage import Stage
 
 Progress = Callable[[int, int, str], None]  # layers done, layers in all, what is being done
-Names = tuple[str, ...]
 
 # Rows of a head in float32 at a time, in weights: 256 MiB. A vocabulary may be larger than any decoder layer.
 HEAD_CHUNK_WEIGHTS = 1 << 26
@@ -34,19 +33,21 @@ class Statistics(Protocol):
         """Before layer 0. tensors: the embedding"""
         ...
 
-    def layer(self, index: int, tensors: Mapping[str, QTensor], needs: Callable[[Names], frozenset[str]]) -> LayerStats:
-        """tensors: the layer's original ones; needs: of weights that share an input, what their methods read"""
-        ...
+    def through(
+        self, index: int, tensors: Mapping[str, QTensor], needs: Needs, quantize: Quantize, *, in_steps: bool
+    ) -> None:
+        """Before a layer counts as done: calls `quantize` until it has been asked for all of its tensors.
 
-    def advance(self, index: int, quantized: Mapping[str, QTensor]) -> None:
-        """Before the layer counts as done. quantized: all of its tensors"""
+        tensors    the layer's original ones
+        in_steps   whether a weight may wait for those whose outputs it reads, and be rounded by what they give then
+        """
         ...
 
     def done(self, index: int) -> None:
         """The layer counts as done."""
         ...
 
-    def head(self, norm: QTensor, names: Names, needs: Callable[[Names], frozenset[str]]) -> LayerStats:
+    def head(self, norm: QTensor, names: Names, needs: Needs) -> LayerStats:
         """Of what the head reads. norm: the final norm's weight"""
         ...
 
@@ -97,18 +98,25 @@ class _Run:
 
     def layer(self, index: int) -> dict[str, str]:
         """Returns what the methods remark, by name of a weight."""
-        names = self.names[index]
-        originals = {name: self.source.read(name) for name in names}
+        originals = {name: self.source.read(name) for name in self.names[index]}
+        made: dict[str, QTensor] = {}
+        remarks: dict[str, str] = {}
+        seen: list[LayerStats] = []
+
+        def quantize(stats: LayerStats, names: Names) -> dict[str, QTensor]:
+            some = self._quantize_layer({name: originals[name] for name in names}, stats, remarks)
+            seen.append(stats.without_large())
+            made.update(some)
+            return some
+
+        in_steps = all(self.method_of(name).stands_alone for name in originals)
         try:
-            stats = self.statistics.layer(index, originals, self.needs)
+            self.statistics.through(index, originals, self.needs, quantize, in_steps=in_steps)
         except InputError:
             for name, qtensor in originals.items():
                 _finite(name, qtensor)  # which of them it was says more
             raise
-        remarks: dict[str, str] = {}
-        quantized = self._quantize_layer(originals, stats, remarks)
-        self.statistics.advance(index, quantized)
-        self.stage.commit(quantized, self._notes(index, stats) | self._remarked(remarks))
+        self.stage.commit(made, self._notes(index, merge_stats(seen)) | self._remarked(remarks))
         return remarks
 
     def head(self) -> dict[str, str]:

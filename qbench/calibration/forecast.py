@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from qbench.calibration.arithmetic import choose_arithmetic
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.run import quantized_model
 from qbench.calibration.windows import window_length
@@ -71,12 +72,21 @@ def total_seconds(probe: Probe, num_layers: int, hashed_s: float) -> float:
 
 
 def disk_bytes(source: Source, recipe: Recipe, options: CalibrationOptions, config: ModelConfig) -> int:
-    """The most that lies beside each other: staged layers with two layers' hidden states, or with the artifact."""
+    """The most that lies beside each other: staged layers with what a layer reads, writes and keeps between its steps,
+    or with the artifact.
+    """
     plan = recipe.plan(source)
     sizes = {name: get_format(plan[name].format).size_bytes(info.shape) for name, info in source.tensors.items()}
     staged = sum(size for name, size in sizes.items() if split_name(name)[1] is not None)
-    hidden = ITEM_BYTES * options.samples * window_length(source, options) * config.hidden_size
-    return staged + max(2 * hidden, sum(sizes.values()))
+    row_bytes = 2 * ITEM_BYTES * config.hidden_size
+    methods = [row.method or recipe.make_method() for row in plan.values()]
+    if options.on == "steps" and all(method.stands_alone for method in methods) and not (config.moe or config.mla):
+        read_bytes = 2 if choose_arithmetic(options) == "bf16" else ITEM_BYTES
+        row_bytes += ITEM_BYTES * config.hidden_size + read_bytes * (
+            config.num_heads * config.head_dim + config.ffn_size
+        )
+    rows = options.samples * window_length(source, options)
+    return staged + max(rows * row_bytes, sum(sizes.values()))
 
 
 def measure_layer(source: Source, recipe: Recipe, options: CalibrationOptions, threads: int) -> Probe:

@@ -7,7 +7,7 @@ from quant.errors import InputError
 
 SAMPLES = 128
 LENGTH = 512  # as llama.cpp's imatrix tool; a GPTQ Hessian of 65k tokens has far more rows than a layer has features
-MODELS = ("quantized", "original")
+MODELS = ("quantized", "steps", "original")
 ARITHMETICS = ("fp32", "bf16")
 # Texts that no file holds, see `qbench.calibration.texts`.
 GENERATED = "generated"
@@ -21,7 +21,8 @@ class CalibrationOptions:
     samples       windows at most; a shorter text gives fewer
     length        tokens of a window; None: LENGTH, or the model's context where that is shorter
     seed          which windows are taken, and which documents are generated
-    on            "quantized": each layer sees the outputs of the quantized ones before it, or "original"
+    on            "quantized": each layer sees the outputs of the quantized ones before it; "steps": each linear of a
+                  layer does, too, which takes one pass instead of two where it can be; or "original"
     min_expert_tokens   experts that get fewer are calibrated on extra tokens routed to them; None: none are
     arithmetic    of the model's run: "fp32", or "bf16" products; None: what this machine is fastest in
     stats         file of statistics: read where it exists, written otherwise

@@ -36,7 +36,7 @@ OPTIONS = (
         type=click.Choice(MODELS),
         default=MODELS[0],
         show_default=True,
-        help="Outputs of the layers before, quantized or as they were.",
+        help="Outputs of the layers before, quantized (in steps: of the linears before, in one pass) or as they were.",
     ),
     click.option(
         "--min-expert-tokens", type=click.IntRange(min=1), help="Route more tokens to experts that get fewer."

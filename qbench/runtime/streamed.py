@@ -7,15 +7,17 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from qbench.runtime.attention import Attention
 from qbench.runtime.attention_bf16 import causal_attention_bf16
 from qbench.runtime.blocks import BlockBuilder
 from qbench.runtime.cache import NoCache
 from qbench.runtime.embedding import Embedding, StoredTable
 from qbench.runtime.extra_tokens import extra_tokens
+from qbench.runtime.feed_forward import FeedForward
 from qbench.runtime.fused import FusedLinears
 from qbench.runtime.norm import RMSNorm
 from qbench.runtime.rope import inverse_frequencies, rotation
-from quant.calibration.decoder import Observer
+from quant.calibration.decoder import Observer, Step, SteppedLayer
 from quant.errors import InputError
 from quant.models import EMBEDDING, ModelConfig
 from quant.qtensor import QTensor
@@ -60,8 +62,58 @@ class StreamedLayer:
     @torch.no_grad()
     def show(self, x: Tensor, observer: Observer) -> None:
         """As a call on x, without the product that gives the outputs."""
-        with self._tap.watched_by(observer, shows_only=True):
+        with self._tap.watched_by(observer, skipped=Role.FFN_DOWN):
             self._block(x, *self._past(x, observer))
+
+    def in_steps(self) -> SteppedLayer | None:
+        attention, feed_forward = self._block.attention, self._block.feed_forward
+        if not isinstance(attention, Attention) or not isinstance(feed_forward, FeedForward):
+            return None
+        qkv, output, gate_up, down = attention.qkv, attention.output, feed_forward.gate_up, feed_forward.down
+        steps = (
+            Step(("before",), None, qkv.names, self._show_attention_input),
+            Step(("before",), "attended", output.names, self._attend),
+            Step(("before", "attended"), "between", gate_up.names, self._add_attention),
+            Step(("between",), "gated", down.names, self._gate),
+            Step(("between", "gated"), "after", (), self._add_feed_forward),
+        )
+        read_as = torch.bfloat16 if self._impl == "bf16" else torch.float32
+        kept = {
+            "attended": (output.row_size, read_as),
+            "between": (self.config.hidden_size, torch.float32),
+            "gated": (down.row_size, read_as),
+        }
+        return SteppedLayer(steps, kept)
+
+    @torch.no_grad()
+    def _show_attention_input(self, x: Tensor, observer: Observer) -> None:
+        observer.inputs(self._block.attention.qkv.names, self._block.attention_norm(x))
+
+    @torch.no_grad()
+    def _attend(self, x: Tensor, observer: Observer) -> Tensor:
+        last = _LastInput(observer)
+        with self._tap.watched_by(last, skipped=Role.ATTN_OUTPUT):
+            self._block.attention(x, self._block.attention_norm, *self._past(x, last))
+        observer.inputs(self._block.attention.output.names, last.x)
+        return last.x
+
+    @torch.no_grad()
+    def _add_attention(self, x: Tensor, attended: Tensor, observer: Observer) -> Tensor:
+        (between,) = self._block.attention.output(attended, residual=x)
+        observer.inputs(self._block.feed_forward.gate_up.names, self._block.feed_forward_norm(between))
+        return between
+
+    @torch.no_grad()
+    def _gate(self, between: Tensor, observer: Observer) -> Tensor:
+        net = self._block.feed_forward
+        gated = net.silu_mul(*net.gate_up(between, self._block.feed_forward_norm))
+        observer.inputs(net.down.names, gated)
+        return gated
+
+    @torch.no_grad()
+    def _add_feed_forward(self, between: Tensor, gated: Tensor, observer: Observer) -> Tensor:
+        (after,) = self._block.feed_forward.down(gated, residual=between)
+        return after
 
     @torch.no_grad()
     def show_extra_tokens(self, batches: Iterable[Tensor], wanted: Mapping[int, int], observer: Observer) -> None:
@@ -90,34 +142,51 @@ class StreamedLayer:
         return rope, positions, ObservedCache(observer, self._impl)
 
 
+class _LastInput:
+    """Observer that holds the last input, and shows keys and values to another."""
+
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
+        self.x: Tensor | None = None
+
+    def inputs(self, names: Sequence[str], x: Tensor) -> None:
+        self.x = x
+
+    def keys_values(self, layer: int, k: Tensor, v: Tensor) -> None:
+        self.observer.keys_values(layer, k, v)
+
+
 class Tap(threading.local):
     """Where a layer's linears find the observer of the call that runs, one a thread."""
 
     observer: Observer | None = None
-    shows_only: bool = False  # whether nobody reads what the layer gives
+    skipped: Role | None = None  # whose product nobody reads in this call
 
     @contextmanager
-    def watched_by(self, observer: Observer | None, *, shows_only: bool = False) -> Iterator[None]:
-        self.observer, self.shows_only = observer, shows_only
+    def watched_by(self, observer: Observer | None, *, skipped: Role | None = None) -> Iterator[None]:
+        self.observer, self.skipped = observer, skipped
         try:
             yield
         finally:
-            self.observer, self.shows_only = None, False
+            self.observer, self.skipped = None, None
 
 
 class ObservedLinears:
     """FusedLinears that show their input before they multiply.
 
-    unread_size   of their output, where no linear of the layer reads it; None where one does
+    hidden_size   of the only output where that may be skipped: of the products that end in the residual
+    row_size      of their input
     """
 
     group = None  # never taken together with the next: its input would not be seen
 
-    def __init__(self, names: Sequence[str], linears: FusedLinears, tap: Tap, unread_size: int | None) -> None:
+    def __init__(self, names: Sequence[str], linears: FusedLinears, tap: Tap, hidden_size: int, row_size: int) -> None:
         self.names = tuple(f"{name}.weight" for name in names)
+        self.role = place_of(self.names[0]).role
         self.linears = linears
         self.tap = tap
-        self.unread_size = unread_size
+        self.hidden_size = hidden_size
+        self.row_size = row_size
 
     def __call__(self, x: Tensor, norm: RMSNorm | None = None, residual: Tensor | None = None) -> tuple[Tensor, ...]:
         if self.tap.observer is None:
@@ -125,8 +194,8 @@ class ObservedLinears:
         if norm is not None:
             x = norm(x)
         self.tap.observer.inputs(self.names, x)
-        if self.tap.shows_only and self.unread_size is not None:
-            return (x.new_zeros(()).expand(*x.shape[:-1], self.unread_size),)
+        if self.tap.skipped is self.role:
+            return (x.new_zeros(()).expand(*x.shape[:-1], self.hidden_size),)
         return self.linears(x, residual=residual)
 
 
@@ -148,8 +217,9 @@ class ObservedCache(NoCache):
 class _ObservedBuilder(BlockBuilder):
     def __init__(self, config: ModelConfig, tensors: Mapping[str, QTensor], impl: str, tap: Tap) -> None:
         super().__init__(config, tensors.__getitem__, impl)
+        self.tensors = tensors
         self.tap = tap
 
     def linears(self, *names: str) -> ObservedLinears:
-        is_last = place_of(f"{names[0]}.weight").role is Role.FFN_DOWN
-        return ObservedLinears(names, super().linears(*names), self.tap, self.config.hidden_size if is_last else None)
+        row_size = self.tensors[f"{names[0]}.weight"].shape[1]
+        return ObservedLinears(names, super().linears(*names), self.tap, self.config.hidden_size, row_size)

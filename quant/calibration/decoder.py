@@ -1,8 +1,9 @@
 """Decoder: what calibration asks of whatever runs the model."""
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from quant.qtensor import QTensor
@@ -20,6 +21,31 @@ class Observer(Protocol):
         ...
 
 
+class Step(NamedTuple):
+    """From some of what a layer's earlier steps made to the input of its next linears, or to its output.
+
+    reads   names of what it reads, "before" among them: the layer's input
+    makes   what it makes, kept for later steps; "after" is the layer's output; None where nothing is worth keeping
+    shows   the weights whose input it shows; none for the last
+    run     (what it reads, each [B, T, size] ..., an observer) -> what it makes
+    """
+
+    reads: tuple[str, ...]
+    makes: str | None
+    shows: tuple[str, ...]
+    run: Callable[..., Tensor | None]
+
+
+class SteppedLayer(NamedTuple):
+    """A layer that computes each product once, behind the linears before it as they are at that time.
+
+    kept   name of what its steps make, but "after" -> last dimension, and type that loses nothing of what is read
+    """
+
+    steps: tuple[Step, ...]
+    kept: Mapping[str, tuple[int, torch.dtype]]
+
+
 class DecoderLayer(Protocol):
     def __call__(self, x: Tensor, observer: Observer | None = None) -> Tensor:
         """x [B, T, H] float32, the first T positions of B sequences -> [B, T, H]"""
@@ -27,6 +53,10 @@ class DecoderLayer(Protocol):
 
     def show(self, x: Tensor, observer: Observer) -> None:
         """Shows what a call on x would, without the outputs: what none of the layer's linears reads is not computed."""
+        ...
+
+    def in_steps(self) -> SteppedLayer | None:
+        """The same in steps; None for a layer whose linears do not follow one another."""
         ...
 
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from quant.calibration.stats import InputStats, LayerStats
-from quant.calibration.stats_file import Names, Needs
+from quant.calibration.stats import InputStats, LayerStats, Names, Needs, Quantize
 from quant.qtensor import QTensor
 
 
@@ -26,8 +25,10 @@ class ImatrixStatistics:
     def layer(self, index: int, tensors: Mapping[str, QTensor], needs: Needs) -> LayerStats:
         return self._of(tuple(tensors))
 
-    def advance(self, index: int, quantized: Mapping[str, QTensor]) -> None:
-        pass
+    def through(
+        self, index: int, tensors: Mapping[str, QTensor], needs: Needs, quantize: Quantize, *, in_steps: bool
+    ) -> None:
+        quantize(self.layer(index, tensors, needs), tuple(tensors))
 
     def done(self, index: int) -> None:
         pass

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from quant.calibration.coverage import expert_tokens
-from quant.calibration.decoder import Decoder, DecoderLayer
+from quant.calibration.decoder import Decoder, DecoderLayer, Step
 from quant.calibration.gram import ADD_GRAM
 from quant.calibration.hidden import HiddenStates
-from quant.calibration.observe import Collector, Names, Recorder
-from quant.calibration.stats import LayerStats
+from quant.calibration.observe import Collector, Recorder
+from quant.calibration.stats import LayerStats, Names, Needs, Quantize
 from quant.calibration.tokens import CalibrationTokens
 from quant.calibration.workers import workers
 from quant.errors import InputError
@@ -19,13 +19,13 @@ from quant.formats import dequantize
 from quant.models import ModelConfig
 from quant.qtensor import QTensor
 
-Needs = Callable[[Names], frozenset[str]]  # of the weights that share an input
-
 
 class LiveStatistics:
     """Runs `decoder` on the calibration windows; the hidden states before each layer lie in `folder`.
 
     on_quantized        what a layer is calibrated on: the outputs of the quantized layers before it, or the originals'
+    in_steps            run a layer once, a product at a time, each linear behind the quantized ones of its own layer;
+                        where its methods or its shape do not allow that, and otherwise, it is run twice
     min_expert_tokens   experts that the router gives fewer are calibrated on more, those it scores highest for them
     gram                how Hessians are summed, a name in quant.calibration.gram
     raises              InputError for token ids that the model has not, and windows that it cannot hold
@@ -41,6 +41,7 @@ class LiveStatistics:
         folder: Path,
         *,
         on_quantized: bool = True,
+        in_steps: bool = False,
         min_expert_tokens: int | None = None,
         gram: str = "fp32",
         num_threads: int = 1,
@@ -51,6 +52,7 @@ class LiveStatistics:
         self.calibration = calibration
         self.folder = folder
         self.on_quantized = on_quantized
+        self.in_steps = in_steps and on_quantized
         self.min_expert_tokens = min_expert_tokens
         self.add_gram = ADD_GRAM[gram]
         self.num_threads = num_threads
@@ -76,6 +78,45 @@ class LiveStatistics:
         """Makes what the next layer reads."""
         if self.on_quantized:
             self._run(index, self.decoder.layer(index, quantized))
+
+    def through(
+        self, index: int, tensors: Mapping[str, QTensor], needs: Needs, quantize: Quantize, *, in_steps: bool
+    ) -> None:
+        """All of a layer: `quantize` is called with what is known of the inputs of the weights that it is to quantize.
+
+        in_steps   whether the methods allow it
+        """
+        stepped = self.decoder.layer(index, tensors).in_steps() if in_steps and self.in_steps else None
+        if stepped is None:
+            self.advance(index, quantize(self.layer(index, tensors, needs), tuple(tensors)))
+            return
+        shown = {name for step in stepped.steps for name in step.shows}
+        made = dict(tensors) | quantize(LayerStats({}), tuple(name for name in tensors if name not in shown))
+        files = {name: self._kept(name, *what) for name, what in stepped.kept.items()}
+        ends = {"before": self._hidden(index), "after": self._hidden(index + 1)}
+        for number, step in enumerate(stepped.steps):
+            collector = self._collector(needs)
+            self._step(index, self.decoder.layer(index, made).in_steps().steps[number], files | ends, collector)
+            if step.shows:
+                made |= quantize(collector.stats(), step.shows)
+        if index == self.config.num_layers - 1:
+            for file in files.values():
+                file.path.unlink()
+
+    def _step(self, index: int, step: Step, kept: Mapping[str, HiddenStates], collector: Collector) -> None:
+        if step.makes is not None:
+            kept[step.makes].create_once()
+
+        def one(windows: slice) -> Recorder:
+            recorder = Recorder()
+            out = step.run(*(kept[name].read(windows) for name in step.reads), recorder)
+            if not recorder.is_finite or (step.makes == "after" and not torch.isfinite(out).all()):
+                raise InputError(f"calibration: layer {index} gives NaN or inf; check the model's weights")
+            if step.makes is not None:
+                kept[step.makes].write(windows, out)
+            return recorder
+
+        self._collect(one, collector)
 
     def done(self, index: int) -> None:
         """What the layer read is needed no more."""
@@ -158,6 +199,10 @@ class LiveStatistics:
         """Batches that run at the same time."""
         step = self.num_threads
         return [self._batches[start : start + step] for start in range(0, len(self._batches), step)]
+
+    def _kept(self, name: str, size: int, dtype: torch.dtype) -> HiddenStates:
+        """Between the steps of a layer."""
+        return HiddenStates(self.folder / f"kept-{name}", (*self.calibration.tokens.shape, size), dtype)
 
     def _hidden(self, index: int) -> HiddenStates:
         """What decoder layer `index` reads."""

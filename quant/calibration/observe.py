@@ -1,6 +1,6 @@
 """What is kept of the inputs of a decoder layer's linears, batch after batch."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from quant.calibration.gram import AddGram, add_gram_fp32, mirror
-from quant.calibration.stats import InputStats, KVStats, LayerStats
+from quant.calibration.stats import InputStats, KVStats, LayerStats, Names, Needs
 
 SAMPLE_ROWS = 512  # rows of each input kept where a method wants some, over the whole text
-
-Names = tuple[str, ...]  # of the weights that share an input
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +62,7 @@ class Collector:
     add_gram      how Hessians are summed
     """
 
-    def __init__(
-        self, needs: Callable[[Names], frozenset[str]], num_batches: int, add_gram: AddGram = add_gram_fp32
-    ) -> None:
+    def __init__(self, needs: Needs, num_batches: int, add_gram: AddGram = add_gram_fp32) -> None:
         self._needs = needs
         self._add_gram = add_gram
         self._rows_per_batch = -(-SAMPLE_ROWS // num_batches)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from quant.calibration.live import LiveStatistics
-from quant.calibration.stats import LayerStats
-from quant.calibration.stats_file import Names, Needs, write_part
+from quant.calibration.stats import LayerStats, Names, Needs, Quantize, merge_stats
+from quant.calibration.stats_file import write_part
 from quant.qtensor import QTensor
 
 
@@ -23,11 +23,17 @@ class SavedStatistics:
     def begin(self, tensors: Mapping[str, QTensor]) -> None:
         self.live.begin(tensors)
 
-    def layer(self, index: int, tensors: Mapping[str, QTensor], needs: Needs) -> LayerStats:
-        return self._saved(index, self.live.layer(index, tensors, lambda names: needs(names) | self.keep))
+    def through(
+        self, index: int, tensors: Mapping[str, QTensor], needs: Needs, quantize: Quantize, *, in_steps: bool
+    ) -> None:
+        seen: list[LayerStats] = []
 
-    def advance(self, index: int, quantized: Mapping[str, QTensor]) -> None:
-        self.live.advance(index, quantized)
+        def keep(stats: LayerStats, names: Names) -> dict[str, QTensor]:
+            seen.append(stats)
+            return quantize(stats, names)
+
+        self.live.through(index, tensors, lambda names: needs(names) | self.keep, keep, in_steps=in_steps)
+        self._saved(index, merge_stats(seen))
 
     def done(self, index: int) -> None:
         self.live.done(index)

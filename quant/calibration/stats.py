@@ -1,9 +1,14 @@
 """InputStats: what calibration knows of the input of one linear."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+
+from quant.qtensor import QTensor
+
+Names = tuple[str, ...]
+Needs = Callable[[Names], frozenset[str]]  # of weights that share an input: which statistics their methods read
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +56,24 @@ class LayerStats:
     inputs: Mapping[str, InputStats]
     kv: KVStats | None = None
     extra_tokens: Mapping[int, int] = field(default_factory=dict)
+
+    def without_large(self) -> "LayerStats":
+        """The same less Hessians and samples."""
+        inputs = {name: replace(each, hessian=None, sample=None) for name, each in self.inputs.items()}
+        return replace(self, inputs=inputs)
+
+
+# (statistics, names of the tensors to quantize by them) -> those tensors quantized
+Quantize = Callable[[LayerStats, Names], dict[str, QTensor]]
+
+
+def merge_stats(some: Iterable[LayerStats]) -> LayerStats:
+    """Of different linears of one layer."""
+    inputs: dict[str, InputStats] = {}
+    extra: dict[int, int] = {}
+    kv = None
+    for stats in some:
+        inputs |= stats.inputs
+        extra |= stats.extra_tokens
+        kv = stats.kv or kv
+    return LayerStats(inputs, kv, extra)

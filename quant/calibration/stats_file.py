@@ -7,7 +7,7 @@ and `L.G.sample`; the ranges of keys and values are `L.k_absmax` and `L.v_absmax
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from quant.artifacts.safetensors_writer import Entry, safetensors_writer
 from quant.atomic import atomic_file
 from quant.calibration.coverage import FIELD_OF
-from quant.calibration.stats import InputStats, KVStats, LayerStats
+from quant.calibration.stats import InputStats, KVStats, LayerStats, Names, Needs, Quantize
 from quant.errors import InputError
 from quant.qtensor import QTensor
 from quant.safetensors_file import save_arrays
@@ -28,9 +28,6 @@ PART = "stats-{}.safetensors"
 FIELDS = tuple(FIELD_OF.values())
 EVERYTHING = frozenset(FIELD_OF)
 ONE_FILE = 1 << 62  # bytes: never split
-
-Names = tuple[str, ...]
-Needs = Callable[[Names], frozenset[str]]
 
 
 def write_part(folder: Path, index: int, stats: LayerStats) -> None:
@@ -117,8 +114,10 @@ class StatsFile:
     def layer(self, index: int, tensors: Mapping[str, QTensor], needs: Needs) -> LayerStats:
         return self._read(index, needs)
 
-    def advance(self, index: int, quantized: Mapping[str, QTensor]) -> None:
-        pass
+    def through(
+        self, index: int, tensors: Mapping[str, QTensor], needs: Needs, quantize: Quantize, *, in_steps: bool
+    ) -> None:
+        quantize(self.layer(index, tensors, needs), tuple(tensors))
 
     def done(self, index: int) -> None:
         pass

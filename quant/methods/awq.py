@@ -35,6 +35,7 @@ class Awq(Method):
     clip: bool = True
 
     name: ClassVar[str] = "awq"
+    stands_alone: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"sample"})
 
     def __post_init__(self) -> None:

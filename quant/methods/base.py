@@ -40,11 +40,13 @@ class Method(ABC):
     needs   which statistics of `InputStats` it reads: "absmax", "imatrix", "hessian", "sample"; empty: none
     weighs_tied_tables   whether a table that embeds tokens and is the head, too, is rounded by what the head reads;
             else without statistics
+    stands_alone   whether a weight's rounding depends on no other weight of the layer
     """
 
     name: ClassVar[str]
     needs: ClassVar[frozenset[str]] = frozenset()
     weighs_tied_tables: ClassVar[bool] = True
+    stands_alone: ClassVar[bool] = True
 
     @abstractmethod
     def quantize_layer(self, layer: Layer, stats: Mapping[str, InputStats]) -> dict[str, QTensor]:

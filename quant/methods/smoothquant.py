@@ -34,6 +34,7 @@ class SmoothQuant(Method):
     pairs: bool = True
 
     name: ClassVar[str] = "smoothquant"
+    stands_alone: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         is_number = isinstance(self.alpha, int | float) and not isinstance(self.alpha, bool)

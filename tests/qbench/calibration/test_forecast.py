@@ -48,11 +48,16 @@ def test_seconds_grow_with_the_layers():
 
 def test_disk_holds_layers_beside_hidden_states_or_the_artifact():
     source = small_source()
-    options, config = CalibrationOptions(samples=10, length=100), ModelConfig.of(source)
+    options, config = CalibrationOptions(samples=10, length=100, arithmetic="fp32", on="steps"), ModelConfig.of(source)
     shapes = {name: info.shape for name, info in source.tensors.items()}
     bytes_of = {name: np.prod(s) * 4 if len(s) == 1 else np.prod(s) // 32 * 18 for name, s in shapes.items()}  # q4_0
     layer = sum(size for name, size in bytes_of.items() if ".layers." in name)
-    assert disk_bytes(source, RECIPE, options, config) == layer + 2 * 4 * 10 * 100 * 64
+    # What a layer reads and writes, and between: attention's sum, what it came from, and the net's 96 features.
+    assert disk_bytes(source, RECIPE, options, config) == layer + 4 * 10 * 100 * (2 * 64 + 64 + 64 + 96)
+    rounded = disk_bytes(source, RECIPE, replace(options, arithmetic="bf16"), config)
+    assert rounded == layer + 10 * 100 * (4 * 3 * 64 + 2 * (64 + 96))
+    whole = disk_bytes(source, RECIPE, replace(options, on="quantized"), config)
+    assert whole == layer + 2 * 4 * 10 * 100 * 64
     few = replace(options, samples=1, length=2)
     assert disk_bytes(source, RECIPE, few, config) == layer + sum(bytes_of.values())
 

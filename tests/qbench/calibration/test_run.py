@@ -189,15 +189,15 @@ def test_sigkill_and_resume_end_in_the_same_bytes(tmp_path, same_code):
 
 @pytest.mark.parametrize("option, name", [("--stats", "s.stats"), ("--export-imatrix", "i.gguf")])
 def test_statistics_of_half_a_run_are_not_written(tmp_path, capsys, monkeypatch, same_code, option, name):
-    out, layer = tmp_path / "m.gguf", LiveStatistics.layer
+    out, layer = tmp_path / "m.gguf", LiveStatistics.through
 
-    def interrupted(self, index, *args):
+    def interrupted(self, index, *args, **options):
         if index == 2:
             raise KeyboardInterrupt
-        return layer(self, index, *args)
+        return layer(self, index, *args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(LiveStatistics, "layer", interrupted)
+        patch.setattr(LiveStatistics, "through", interrupted)
         assert quantize("ref:llama", "imatrix-q4_0", out) not in (0, 2)
     assert stage_path(out).exists()
     capsys.readouterr()

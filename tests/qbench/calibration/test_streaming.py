@@ -9,6 +9,7 @@ from support.close import assert_close
 from qbench.runtime.streamed import StreamedDecoder
 from quant import streaming
 from quant.calibration.live import LiveStatistics
+from quant.calibration.stats import merge_stats
 from quant.calibration.tokens import CalibrationTokens
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
@@ -50,9 +51,15 @@ class Spy:
     def __getattr__(self, name):
         return getattr(self.live, name)
 
-    def layer(self, index, tensors, needs):
-        self.seen[index] = self.live.layer(index, tensors, needs)
-        return self.seen[index]
+    def through(self, index, tensors, needs, quantize, *, in_steps):
+        seen = []
+
+        def keep(stats, names):
+            seen.append(stats)
+            return quantize(stats, names)
+
+        self.live.through(index, tensors, needs, keep, in_steps=in_steps)
+        self.seen[index] = merge_stats(seen)
 
 
 def spied(source, recipe, folder, **options):
@@ -63,8 +70,11 @@ def spied(source, recipe, folder, **options):
         return spy.seen, {name: quantized.read(name) for name in quantized.tensors}
 
 
-def inputs_of_layer_1(source, layer_0):
-    """The whole model in one go: what the attention of layer 1 reads behind these tensors of layer 0."""
+def inputs_of_layer_1(source, layer_0, layer_1=None):
+    """The whole model in one go: what layer 1, of the source's tensors but these, reads behind these of layer 0.
+
+    returns   name of a weight -> [num_tokens, K] float64
+    """
     decoder = StreamedDecoder(ModelConfig.of(source))
     x = decoder.embed(layer_tensors(source, None), torch.from_numpy(windows().tokens))
     x = decoder.layer(0, layer_0)(x)
@@ -77,27 +87,63 @@ def inputs_of_layer_1(source, layer_0):
         def keys_values(self, layer, k, v):
             pass
 
-    decoder.layer(1, layer_tensors(source, 1))(x, Keep())
-    return seen[Q].double().numpy()
+    decoder.layer(1, layer_tensors(source, 1) | (layer_1 or {}))(x, Keep())
+    return {name: x.double().numpy() for name, x in seen.items()}
 
 
-@pytest.mark.parametrize("on_quantized", [True, False], ids=["quantized", "original"])
-def test_a_layer_is_calibrated_on_the_outputs_of_those_before(tmp_path, on_quantized):
-    source = small_source()
-    seen, made = spied(source, GPTQ, tmp_path / "s", on_quantized=on_quantized)
-    names = names_by_layer(ModelConfig.of(source))[0]
-    x = inputs_of_layer_1(source, {name: made[name] if on_quantized else source.read(name) for name in names})
+ON = {"quantized": {}, "steps": {"in_steps": True}, "original": {"on_quantized": False}}
+
+
+@pytest.mark.parametrize("on", ON)
+def test_a_layer_is_calibrated_on_the_outputs_of_those_before(tmp_path, on):
+    source, on_quantized = small_source(), on != "original"
+    seen, made = spied(source, GPTQ, tmp_path / "s", **ON[on])
+    layers = names_by_layer(ModelConfig.of(source))
+    vectors = {name: made[name] for name in layers[1] if on == "steps" and len(made[name].shape) == 1}
+    layer_0 = {name: made[name] if on_quantized else source.read(name) for name in layers[0]}
+    x = inputs_of_layer_1(source, layer_0, vectors)[Q]
     norms = np.linalg.norm(x, axis=0)
     # float32 through one decoder layer, in other batches than here
     assert_close(seen[1].inputs[Q].hessian / np.outer(norms, norms), x.T @ x / np.outer(norms, norms), atol=2.0**-18)
     assert seen[1].inputs[Q].num_tokens == windows().num_tokens
 
 
+def test_a_linear_is_calibrated_on_the_outputs_of_those_before_in_its_layer(tmp_path):
+    """Every input of layer 1 is the one that the layer has when all of it is quantized."""
+    source = small_source()
+    seen, made = spied(source, GPTQ, tmp_path / "s", in_steps=True)
+    layers = names_by_layer(ModelConfig.of(source))
+    inputs = inputs_of_layer_1(source, *({name: made[name] for name in layers[index]} for index in (0, 1)))
+    assert len(inputs) == 7
+    for name, x in inputs.items():
+        norms = np.linalg.norm(x, axis=0)
+        scale = np.outer(norms, norms)
+        assert_close(seen[1].inputs[name].hessian / scale, x.T @ x / scale, atol=2.0**-18)
+
+
+@pytest.mark.parametrize(
+    "kind, method, options, fmt", [("qwen3moe", "gptq", {}, "w4g32"), ("llama", "smoothquant", {}, "w8a8")]
+)
+def test_what_does_not_run_in_steps_is_calibrated_as_a_whole(tmp_path, kind, method, options, fmt):
+    source = small_source(kind)
+    packing = "gptq" if method == "gptq" else "compressed-tensors"
+    recipe = Recipe("test", "hf", method, Linears(fmt), options, packing=packing)
+    more = {"min_expert_tokens": 8} if kind == "qwen3moe" else {}
+    seen, made = spied(source, recipe, tmp_path / "s", in_steps=True, **more)
+    layer_0 = {name: made[name] for name in names_by_layer(ModelConfig.of(source))[0]}
+    inputs = inputs_of_layer_1(source, layer_0)
+    for name in ("self_attn.q_proj", "self_attn.o_proj"):
+        x = inputs[f"model.layers.1.{name}.weight"]
+        got = seen[1].inputs[f"model.layers.1.{name}.weight"].sum_squares
+        assert_close(got, np.square(x).sum(axis=0), rtol=2.0**-16)
+
+
+@pytest.mark.parametrize("in_steps", [False, True], ids=["layers", "steps"])
 @pytest.mark.parametrize("recipe", [IMATRIX, GPTQ], ids=["imatrix", "gptq"])
-def test_threads_change_no_byte(tmp_path, recipe):
+def test_threads_change_no_byte(tmp_path, recipe, in_steps):
     source, calibration = small_source(), windows(samples=24, length=256)  # three batches
-    one, _ = make(source, recipe, tmp_path / "a", calibration=calibration, num_threads=1)
-    two, _ = make(source, recipe, tmp_path / "b", calibration=calibration, num_threads=2)
+    one, _ = make(source, recipe, tmp_path / "a", calibration=calibration, in_steps=in_steps, num_threads=1)
+    two, _ = make(source, recipe, tmp_path / "b", calibration=calibration, in_steps=in_steps, num_threads=2)
     assert_equal(two, one)
 
 
@@ -208,13 +254,13 @@ class Killed(BaseException):
     [
         pytest.param(recipe, moment, id=f"{recipe.method} {moment}")
         for recipe in (IMATRIX, GPTQ)
-        for moment in ("begin", "layer", "advance", "done", "head")
+        for moment in ("begin", "layer", "advance", "_step", "done", "head")
         if (recipe, moment) != (GPTQ, "head")  # which stays bf16 there
     ],
 )
 def test_a_run_killed_anywhere_resumes_to_the_same_bytes(tmp_path, monkeypatch, recipe, moment):
-    source = small_source()
-    want, notes = make(source, recipe, tmp_path / "whole")
+    source, options = small_source(), {"in_steps": moment == "_step"}
+    want, notes = make(source, recipe, tmp_path / "whole", **options)
     original, calls = getattr(LiveStatistics, moment), []
 
     def dies_later(self, *args):
@@ -227,7 +273,7 @@ def test_a_run_killed_anywhere_resumes_to_the_same_bytes(tmp_path, monkeypatch, 
     with monkeypatch.context() as patch:
         patch.setattr(LiveStatistics, moment, dies_later)
         with pytest.raises(Killed):
-            make(source, recipe, tmp_path / "killed")
-    got, resumed = make(source, recipe, tmp_path / "killed", resume=True)
+            make(source, recipe, tmp_path / "killed", **options)
+    got, resumed = make(source, recipe, tmp_path / "killed", resume=True, **options)
     assert_equal(got, want)
     assert resumed == notes

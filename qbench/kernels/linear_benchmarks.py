@@ -115,7 +115,8 @@ def contenders(weight: Weight, num_tokens: int, copies: int, threads: int) -> di
     if fmt.gguf_type is not None:
         found["llama.cpp"] = lambda: ggml_linears(weight, x, copies, threads)
     if fmt.name.startswith("w8a8"):
-        found["torch-int8"] = lambda: torch_int8(weight, x, copies)
+        found["torch-int8"] = lambda: torch_int8("TorchInt8Linears", weight, x, copies)
+        found["onednn-int8"] = lambda: torch_int8("OneDnnInt8Linears", weight, x, copies)
     if isinstance(fmt, IntGroupFormat) and fmt.bits == 4 and fmt.group_size:
         found["torch-int4"] = lambda: torch_int4(weight, x, copies)
     dtype = {"f32": "float32"}.get(fmt.name, "bfloat16")
@@ -137,10 +138,10 @@ def torch_float(weight: Weight, dtype: str, x: np.ndarray, copies: int) -> Conte
     return TorchLinears(getattr(torch, dtype), weight.dense, x, copies)
 
 
-def torch_int8(weight: Weight, x: np.ndarray, copies: int) -> Contender:
-    from qbench.kernels.peers.torch import TorchInt8Linears
+def torch_int8(kind: str, weight: Weight, x: np.ndarray, copies: int) -> Contender:
+    from qbench.kernels.peers import torch
 
-    return TorchInt8Linears(weight.qtensor.parts["weight"], weight.qtensor.parts["weight_scale"], x, copies)
+    return getattr(torch, kind)(weight.qtensor.parts["weight"], weight.qtensor.parts["weight_scale"], x, copies)
 
 
 def torch_int4(weight: Weight, x: np.ndarray, copies: int) -> Contender:

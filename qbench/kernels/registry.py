@@ -18,6 +18,8 @@ from qbench.kernels.integers import integers
 from qbench.kernels.linear import OP_PREFIX, linears, packed_formats
 from qbench.kernels.linear_benchmarks import linear_benchmarks
 from qbench.kernels.linear_dense import dense_linears
+from qbench.kernels.llm_int8_benchmarks import OP as LLM_INT8
+from qbench.kernels.llm_int8_benchmarks import llm_int8_benchmarks
 from qbench.kernels.moe import experts
 from qbench.kernels.moe_benchmarks import moe_benchmarks
 from quant.formats import IntGroupFormat, get_format
@@ -59,6 +61,8 @@ def benchmarks(only: str, tokens: tuple[int, ...], threads: int) -> Iterator[Ben
             yield from linear_benchmarks(name, tokens, threads)
         if only in f"moe_{name}":
             yield from moe_benchmarks(name, tokens)
+    if only in LLM_INT8:
+        yield from llm_int8_benchmarks(tokens)
     for name in SCALES:
         if only in f"attention_{name}":
             yield from attention_benchmarks(name, tokens, threads)

@@ -55,6 +55,40 @@ class TorchInt8Linears:
         return self.y.numpy()
 
 
+class OneDnnInt8Linears:
+    """W8A8 by oneDNN on weights that it packed beforehand: one scale for all tokens, as its operator takes it, found
+    and applied within the time.
+
+    codes    [N, K] int8; scale [N, 1] float32
+    raises   Absent where this torch has no such operator
+    """
+
+    how = "qlinear"
+    zero_point = 128  # of x: products of int8 with int8 are a plain loop
+
+    def __init__(self, codes: np.ndarray, scale: np.ndarray, x: np.ndarray, copies: int) -> None:
+        try:
+            pack, self.multiply = torch.ops.onednn.qlinear_prepack, torch.ops.onednn.qlinear_pointwise.default
+        except AttributeError as error:
+            raise Absent(f"torch {torch.__version__} has no oneDNN") from error
+        self.x = torch.from_numpy(x)
+        self.weights = [pack(torch.from_numpy(codes).clone(), None) for _ in range(copies)]
+        self.scale, self.zero_points = torch.from_numpy(scale[:, 0].copy()), torch.zeros(len(codes), dtype=torch.int64)
+        self.y = torch.empty(0)
+
+    def run(self) -> None:
+        for weight in self.weights:
+            x_scale = self.x.abs().amax() / 127
+            x_q = torch.round(self.x / x_scale).add_(self.zero_point).to(torch.uint8)
+            self.y = self.multiply(
+                x_q, float(x_scale), self.zero_point, weight, self.scale, self.zero_points,
+                None, 1.0, 0, torch.float32, "none", [], "",
+            )  # fmt: skip
+
+    def output(self) -> np.ndarray:
+        return self.y.numpy()
+
+
 class TorchInt4Linears:
     """Four-bit groups by torch's int4 packing: bfloat16 activations, scales and outputs.
 

@@ -7,6 +7,7 @@ import pytest
 
 import cpu_kernels
 from qbench.kernels import linear_benchmarks as module
+from qbench.kernels import llm_int8_benchmarks
 from qbench.kernels.benchmark import OURS, Absent
 from qbench.kernels.linear import packed_formats
 from qbench.kernels.linear_benchmarks import Weight, contenders, linear_benchmarks
@@ -19,7 +20,7 @@ OF_FORMAT = {
     "q6_k": {OURS, "llama.cpp", "torch-bfloat16"},
     "f32": {OURS, "llama.cpp", "torch-float32"},
     "f16": {OURS, "llama.cpp", "torch-bfloat16"},
-    "w8a8": {OURS, "torch-int8", "torch-bfloat16"},
+    "w8a8": {OURS, "torch-int8", "onednn-int8", "torch-bfloat16"},
     "w4g128-asym": {OURS, "torch-int4", "torch-bfloat16"},
     "w4g128": {OURS, "torch-int4", "torch-bfloat16"},
 }
@@ -62,6 +63,17 @@ def test_ours_is_timed_on_right_products(monkeypatch, name):
     assert one.calls * packed_bytes >= 100_000 > (one.calls - 1) * packed_bytes
     assert one.moved_bytes == packed_bytes + 4 * (NUM_ROWS + ROW_SIZE)
     assert many.operations == 2 * 64 * NUM_ROWS * ROW_SIZE
+
+
+def test_llm_int8_is_timed_on_right_products(monkeypatch):
+    monkeypatch.setattr(llm_int8_benchmarks, "SHAPES", ((NUM_ROWS, ROW_SIZE),))
+    for benchmark in llm_int8_benchmarks.llm_int8_benchmarks((1, 5)):
+        for make in benchmark.contenders.values():
+            contender = make()
+            contender.run()
+            assert benchmark.check(contender.output()).is_right
+            assert not benchmark.check(-contender.output()).is_right
+        assert benchmark.moved_bytes > NUM_ROWS * ROW_SIZE
 
 
 def test_rows_that_a_format_cannot_hold_are_left_out(monkeypatch):

@@ -1,0 +1,71 @@
+"""LLM.int8() at the shapes of real models, beside the same by torch."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import torch
+
+from qbench.kernels.benchmark import OURS, Benchmark, Contender
+from qbench.kernels.linear_benchmarks import SHAPES, Weight
+from qbench.runtime.linear_int8 import LlmInt8Linear, PackedLlmInt8Linear, packed_llm_int8_bytes
+
+OP = "linear_llm_int8"
+OUTLIER_FEATURES = 6  # arXiv:2208.07339, section 4.1: as many at 6.7B parameters
+OUTLIER = 20.0
+
+
+class OutlierWeight(Weight):
+    """A weight whose inputs have outliers in a few features, in all tokens."""
+
+    def __init__(self, num_rows: int, row_size: int) -> None:
+        super().__init__("llm-int8", num_rows, row_size)
+        self.x[:, :: -(-row_size // OUTLIER_FEATURES)] = OUTLIER
+
+
+class LlmInt8Linears:
+    """Every call with its own copy of the weight, by one of the runtime's implementations."""
+
+    def __init__(self, build: Callable, weight: Weight, x: np.ndarray, copies: int) -> None:
+        self.linears = [build(weight.qtensor) for _ in range(copies)]
+        self.how = self.linears[0].name.split("[")[1].removesuffix("]")
+        self.x = torch.from_numpy(x)
+        self.y = torch.empty(0)
+
+    def run(self) -> None:
+        for linear in self.linears:
+            self.y = linear(self.x)
+
+    def output(self) -> np.ndarray:
+        return self.y.numpy()
+
+
+def llm_int8_benchmarks(tokens: tuple[int, ...]) -> Iterator[Benchmark]:
+    for num_rows, row_size in SHAPES:
+        weight = OutlierWeight(num_rows, row_size)
+        held = packed_llm_int8_bytes("llm-int8", (num_rows, row_size), weight.qtensor.size_bytes)
+        for num_tokens in tokens:
+            copies, x = weight.copies(held, num_tokens), weight.x[:num_tokens]
+            yield Benchmark(
+                op=OP,
+                shape=f"{num_rows}x{row_size}",
+                tokens=num_tokens,
+                contenders=contenders(weight, x, copies),
+                calls=copies,
+                moved_bytes=held + 4 * num_tokens * (row_size + num_rows),
+                operations=2 * num_tokens * num_rows * row_size,
+                arithmetic="int8",
+                check=partial(weight.check, num_tokens),
+            )
+
+
+def contenders(weight: Weight, x: np.ndarray, copies: int) -> dict[str, Callable[[], Contender]]:
+    builds = {OURS: PackedLlmInt8Linear, "torch-llm-int8": as_stored}
+    return {name: partial(LlmInt8Linears, build, weight, x, copies) for name, build in builds.items()}
+
+
+def as_stored(qtensor) -> LlmInt8Linear:
+    """With a copy of the arrays, which torch would take as they are."""
+    linear = LlmInt8Linear(qtensor)
+    linear.weight = linear.weight.clone()
+    return linear

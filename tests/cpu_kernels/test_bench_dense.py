@@ -1,0 +1,49 @@
+"""W8A8, LLM.int8(), bf16, f16 and f32 of `qbench kernels`, case by case:
+`pytest --benchmark-only tests/cpu_kernels -k bench_dense`.
+
+One round is one run of a case, a number of equal calls on different weights. A contender is checked before it is timed.
+"""
+
+import pytest
+
+import cpu_kernels
+from qbench.kernels.benchmark import OURS, Absent, Benchmark
+from qbench.kernels.registry import benchmarks
+
+PEERS = {
+    "linear_w8a8": ("onednn-int8", "torch-int8"),
+    "linear_llm_int8": ("torch-llm-int8",),
+    "linear_bf16": ("llama.cpp", "torch-bfloat16"),
+    "linear_f16": ("llama.cpp", "torch-bfloat16"),
+    "linear_f32": ("llama.cpp", "torch-float32"),
+}
+CASES = [(op, name) for op, peers in PEERS.items() for name in (OURS, *peers)]
+SHAPES, TOKENS = ("8192x2048", "2048x8192"), (1, 4, 16, 64, 512)
+
+
+def case_of(op: str, shape: str, tokens: int) -> Benchmark:
+    found = benchmarks(op, (tokens,), cpu_kernels.get_num_threads())
+    return next(one for one in found if one.op == op and one.shape == shape)
+
+
+@pytest.mark.parametrize("tokens", TOKENS, ids="M={}".format)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("op, name", CASES, ids="-".join)
+def test_dense(benchmark, op, name, shape, tokens):
+    case = case_of(op, shape, tokens)
+    try:
+        contender = case.contenders[name]()
+    except Absent as absent:
+        pytest.skip(str(absent))
+    contender.run()
+    assert case.check(contender.output()).is_right
+    benchmark.group = case.label
+    benchmark.pedantic(contender.run, rounds=10 if tokens < 64 else 3)
+    seconds = benchmark.stats.stats.median / case.calls
+    benchmark.extra_info |= {
+        "call_ms": 1e3 * seconds,
+        "gb_s": case.moved_bytes / seconds / 1e9,
+        "tera_ops": case.operations / seconds / 1e12,
+        "how": contender.how,
+        "threads": cpu_kernels.get_num_threads(),
+    }

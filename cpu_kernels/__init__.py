@@ -5,6 +5,7 @@ that this machine cannot do is a RuntimeError. `isa=` of a call names one implem
 """
 
 from cpu_kernels._ext import (
+    DecoderLayer,
     KVStore,
     LinearGroup,
     PackedExperts,
@@ -23,6 +24,7 @@ from cpu_kernels._ext import (
     measure_read_bandwidth,
     op_table,
     packed_linear_bytes,
+    run_layers,
     set_num_threads,
 )
 from cpu_kernels.decode import DECODED_FORMATS, decode
@@ -33,6 +35,7 @@ from cpu_kernels.linear import linear_ref
 __all__ = [
     "DECODED_FORMATS",
     "ENCODED_FORMATS",
+    "DecoderLayer",
     "KVStore",
     "LinearGroup",
     "PackedExperts",
@@ -56,6 +59,7 @@ __all__ = [
     "packed_linear_bytes",
     "rms_norm",
     "rms_norm_ref",
+    "run_layers",
     "set_num_threads",
     "silu_mul",
     "silu_mul_ref",

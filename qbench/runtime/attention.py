@@ -65,9 +65,9 @@ class KernelAttention(Attention):
     ) -> None:
         super().__init__(config, layer, qkv, output, q_norm, k_norm)
         self._attention_step = importlib.import_module("cpu_kernels").attention_step
-        self._groups = (qkv.group, output.group)
-        self._head_norms = (None, None, 0.0) if q_norm is None else (q_norm.array, k_norm.array, q_norm.eps)
-        self.is_one_call = None not in self._groups
+        self.groups = (qkv.group, output.group)
+        self.head_norms = (None, None, 0.0) if q_norm is None else (q_norm.array, k_norm.array, q_norm.eps)
+        self.is_one_call = None not in self.groups
 
     def __call__(
         self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache
@@ -79,6 +79,6 @@ class KernelAttention(Attention):
         past = (cache.block_table, lengths, cache.softmax_scale)
         cos, sin = rope[0].numpy(), rope[1].numpy()
         y = self._attention_step(
-            *self._groups, store, rows, cos, sin, *past, norm_weight, eps, residual, *self._head_norms
+            *self.groups, store, rows, cos, sin, *past, norm_weight, eps, residual, *self.head_norms
         )
         return as_outputs(y, x)

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from torch import Tensor
 
 from qbench.runtime.attention import Attention, KernelAttention
+from qbench.runtime.block import Block
 from qbench.runtime.feed_forward import FeedForward, KernelFeedForward
 from qbench.runtime.fused import FusedLinears
 from qbench.runtime.latent import LATENT_EPS, LatentAttention
 from qbench.runtime.linear import as_tensor, has_cpu_kernels
-from qbench.runtime.model import Block
 from qbench.runtime.moe import ExpertFeedForward
 from qbench.runtime.norm import KernelRMSNorm, RMSNorm
 from quant.formats import dequantize

@@ -37,13 +37,13 @@ class KernelFeedForward(FeedForward):
         super().__init__(gate_up, down)
         kernels = importlib.import_module("cpu_kernels")
         self._silu_mul, self._feed_forward = kernels.silu_mul, kernels.feed_forward
-        self._groups = (gate_up.group, down.group)
-        self.is_one_call = None not in self._groups
+        self.groups = (gate_up.group, down.group)
+        self.is_one_call = None not in self.groups
 
     def __call__(self, x: Tensor, norm: RMSNorm | None = None, residual: Tensor | None = None) -> Tensor:
         if not self.is_one_call:
             return super().__call__(x, norm, residual)
-        return as_outputs(self._feed_forward(*self._groups, *kernel_arguments(x, norm, residual)), x)
+        return as_outputs(self._feed_forward(*self.groups, *kernel_arguments(x, norm, residual)), x)
 
     def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
         gates, ups = (x.reshape(-1, x.shape[-1]) for x in (gate, up))  # [M, K]

@@ -64,8 +64,8 @@ def kernel_arguments(
     x: Tensor, norm: RMSNorm | None, residual: Tensor | None
 ) -> tuple[np.ndarray, np.ndarray | None, float, np.ndarray | None]:
     """What a group of cpu_kernels is called with: x, the norm's weight and eps, the residual; [M, K] arrays."""
-    rows = _rows(x)
-    added = None if residual is None else rows if residual is x else _rows(residual)
+    rows = as_rows(x)
+    added = None if residual is None else rows if residual is x else as_rows(residual)
     return (rows, None, 0.0, added) if norm is None else (rows, norm.array, norm.eps, added)
 
 
@@ -74,7 +74,8 @@ def as_outputs(y: np.ndarray, x: Tensor) -> Tensor:
     return torch.from_numpy(y if x.ndim == 2 else y.reshape(*x.shape[:-1], y.shape[1]))
 
 
-def _rows(x: Tensor) -> np.ndarray:
+def as_rows(x: Tensor) -> np.ndarray:
+    """x [..., K] as [M, K]"""
     array = x.numpy()
     return array if array.ndim == 2 else array.reshape(-1, array.shape[-1])
 

@@ -1,14 +1,14 @@
 """The decoder of every architecture: equations over tensors, one Cache for all that depends on the past."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
+from qbench.runtime.block import Block
 from qbench.runtime.cache import Cache, DenseCache, NoCache
 from qbench.runtime.embedding import Embedding
 from qbench.runtime.fused import FusedLinears
 from qbench.runtime.kernel_cache import KernelCache, has_store
+from qbench.runtime.kernel_layers import kernel_layers
 from qbench.runtime.norm import RMSNorm
 from qbench.runtime.quantized_cache import QuantizedCache, RoundTripCache
 from qbench.runtime.rope import inverse_frequencies, rotation
@@ -17,36 +17,13 @@ from quant.kv import KVScheme
 from quant.models import ModelConfig
 
 
-class Block:
-    """attention: Attention or LatentAttention; feed_forward: one net, or routed experts."""
-
-    def __init__(
-        self,
-        attention: Callable[[Tensor, RMSNorm, tuple[Tensor, Tensor], Tensor, Cache], Tensor],
-        feed_forward: Callable[[Tensor, RMSNorm, Tensor], Tensor],
-        attention_norm: RMSNorm,
-        feed_forward_norm: RMSNorm,
-    ) -> None:
-        self.attention = attention
-        self.feed_forward = feed_forward
-        self.attention_norm = attention_norm
-        self.feed_forward_norm = feed_forward_norm
-
-    def __call__(self, x: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache) -> Tensor:
-        x = self.attend(x, rope, positions, cache)
-        return self.feed_forward(x, self.feed_forward_norm, x)
-
-    def attend(self, x: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache) -> Tensor:
-        """The first half: x and what attention adds to it."""
-        return self.attention(x, self.attention_norm, rope, positions, cache)
-
-
 class Model:
     """Logits of token ids; built by `load_model`.
 
     impls         linear name -> the implementation that runs
     weight_bytes  memory that the weights hold
     kv            the format of its keys and values; None: floats
+    one_call      its blocks as one call of the kernels, or None where they are not all of them
     impl          "auto": caches run on the kernels where those have the format; "reference": on torch
     """
 
@@ -63,6 +40,7 @@ class Model:
         self.config = config
         self.embedding = embedding
         self.blocks = blocks
+        self.one_call = kernel_layers(blocks)
         self.norm = norm
         self.head = head
         self.kv = kv
@@ -92,8 +70,11 @@ class Model:
         positions = self._positions(tokens, cache)
         rope = rotation(self.inverse_frequencies, positions, self.config.rope.rotation_scale)
         x = self.embedding(tokens)  # [B, T, K]
-        for block in self.blocks:
-            x = block(x, rope, positions, cache)
+        if self.one_call is not None and isinstance(cache, KernelCache):
+            x = self.one_call(x, rope, tokens.shape[1], cache)
+        else:
+            for block in self.blocks:
+                x = block(x, rope, positions, cache)
         cache.advance(tokens.shape[1])
         (logits,) = self.head(x[:, -1:] if last_only else x, self.norm)
         return logits

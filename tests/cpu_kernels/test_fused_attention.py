@@ -1,4 +1,4 @@
-"""The attention half of a layer in one call against the chain of single calls, bit for bit."""
+"""The attention half of a layer, and whole layers, in one call against the chain of single calls, bit for bit."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,16 @@ from support.close import assert_close
 from support.random_linear import random_qtensor
 
 import cpu_kernels
-from cpu_kernels import KVStore, LinearGroup, PackedLinear, attention_step, rms_norm
+from cpu_kernels import (
+    DecoderLayer,
+    KVStore,
+    LinearGroup,
+    PackedLinear,
+    attention_step,
+    feed_forward,
+    rms_norm,
+    run_layers,
+)
 
 HIDDEN, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM = 96, 6, 2, 32
 EPS, SCALE = 1e-5, HEAD_DIM**-0.5
@@ -137,3 +146,84 @@ def test_no_tokens():
 def test_bad_input(call, error, message):
     with pytest.raises(error, match=message):
         call(Layer(1), np.ones((4, HIDDEN), np.float32), rotation(0, 4))
+
+
+# ---- whole layers
+
+
+class Net:
+    def __init__(self, seed: int) -> None:
+        rows = ((128, HIDDEN), (128, HIDDEN), (HIDDEN, 128))
+        gate, up, down = (pack(*shape, seed + i) for i, shape in enumerate(rows))
+        self.groups = LinearGroup([gate, up], [None, None]), LinearGroup([down], [None])
+
+
+@pytest.mark.parametrize("batch", [1, 3], ids="B={}".format)
+@pytest.mark.parametrize("has_head_norms", [False, True], ids=["plain", "heads normed"])
+def test_layers_in_one_call_are_one_after_another(batch, has_head_norms):
+    layers, nets, length = [Layer(batch) for _ in range(3)], [Net(10 * i) for i in range(3)], 0
+    weights = random(HIDDEN), random(HIDDEN, seed=1)
+    head_norms = (random(HEAD_DIM), random(HEAD_DIM, seed=1), EPS) if has_head_norms else (None, None, 0.0)
+    whole = [
+        DecoderLayer(*layer.groups, *net.groups, *weights, EPS, HEAD_DIM, *head_norms)
+        for layer, net in zip(layers, nets, strict=True)
+    ]
+    for num_tokens in (7, 1, 3):
+        length += num_tokens
+        rope, lengths = rotation(length - num_tokens, num_tokens), np.full(batch, length)
+        x = expected = random(batch * num_tokens, HIDDEN, seed=length)
+        for layer, net in zip(layers, nets, strict=True):
+            q_norm, k_norm, head_eps = head_norms
+            steps = {"q_norm": q_norm, "k_norm": k_norm, "head_eps": head_eps}
+            expected = layer.one_call(
+                expected, rope, lengths, norm_weight=weights[0], eps=EPS, residual=expected, **steps
+            )
+            expected = feed_forward(*net.groups, expected, weights[1], EPS, expected)
+        stores = [layer.stores[1] for layer in layers]
+        assert_close(run_layers(whole, stores, x, *rope, layers[0].table, lengths, SCALE), expected)
+        assert np.isfinite(expected).all()
+
+
+def test_a_layer_keeps_its_groups():
+    layer, net, weight = Layer(1), Net(0), np.ones(HIDDEN, np.float32)
+    whole = DecoderLayer(*layer.groups, *net.groups, weight, weight, EPS, HEAD_DIM)
+    stores, table = layer.stores, layer.table
+    x, rope, lengths = random(2, HIDDEN), rotation(0, 2), np.array([2])
+    expected = run_layers([whole], stores[:1], x, *rope, table, lengths, SCALE)
+    del layer, net, weight
+    assert_close(run_layers([whole], stores[1:], x, *rope, table, lengths, SCALE), expected)
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda w, s, *a: run_layers([], [], *a), ValueError, "layers, stores: got 0 and 0"),
+        (lambda w, s, *a: run_layers([w], [], *a), ValueError, "layers, stores: got 1 and 0"),
+        (lambda w, s, *a: run_layers([w], [None], *a), TypeError, "store: expected a KVStore"),
+        (
+            lambda w, s, *a: run_layers([w, w], [s, KVStore("f32", 1, 64, NUM_KV_HEADS, HEAD_DIM)], *a),
+            ValueError,
+            "pages of 32 tokens and of 64",
+        ),
+        (
+            lambda w, s, *a: run_layers([w], [KVStore("f32", 1, 32, NUM_KV_HEADS, 64)], *a),
+            ValueError,
+            "stores: got heads of 64, expected 32",
+        ),
+        (lambda w, s, x, *a: run_layers([w], [s], x[:, :64], *a), ValueError, "expected 96 columns"),
+        (
+            lambda w, s, *a: DecoderLayer(
+                *Layer(1).groups, *Net(0).groups, np.ones(3, np.float32), np.ones(HIDDEN, np.float32), EPS, HEAD_DIM
+            ),
+            ValueError,
+            r"attention_norm: got float32 \[3\]",
+        ),
+    ],
+    ids=["no layers", "no stores", "None", "pages", "heads", "columns", "norm"],
+)
+def test_bad_layers(call, error, message):
+    layer, net, weight = Layer(1), Net(0), np.ones(HIDDEN, np.float32)
+    whole = DecoderLayer(*layer.groups, *net.groups, weight, weight, EPS, HEAD_DIM)
+    arguments = (np.ones((4, HIDDEN), np.float32), *rotation(0, 4), layer.table, np.array([4]), SCALE)
+    with pytest.raises(error, match=message):
+        call(whole, layer.stores[0], *arguments)

@@ -76,6 +76,7 @@ void append_rows(std::vector<OpRow>& rows) { qk::append_rows(rows, "fused_rows",
 void bind(nb::module_& m) {
     bind_groups(m);
     bind_attention(m);
+    bind_layers(m);
     m.def("rms_norm_rows", rms_norm, "x"_a, "weight"_a, "eps"_a, "isa"_a = nb::none(), "out"_a = nb::none(),
           "(rms_norm of each row [M, K], the instruction set that ran); cpu_kernels.fused says what it is.");
     m.def("silu_mul_rows", silu_mul, "gate"_a, "up"_a, "isa"_a = nb::none(), "out"_a = nb::none(),

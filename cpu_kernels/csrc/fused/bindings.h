@@ -12,6 +12,7 @@ namespace qk::fused {
 void bind(nanobind::module_& m);
 void bind_groups(nanobind::module_& m);     // called by bind
 void bind_attention(nanobind::module_& m);  // called by bind
+void bind_layers(nanobind::module_& m);     // called by bind
 
 // The rows of the op table.
 void append_rows(std::vector<OpRow>& rows);

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "fused/attention/step.h"
+#include "fused/attention/arguments.h"
 #include "fused/bindings.h"
 #include "fused/group/linear_group.h"
 
@@ -20,45 +20,16 @@ const float* head_norm(const std::optional<Array>& weight, const char* name, int
     return weight ? vector_of(*weight, name, head_dim) : nullptr;
 }
 
-void require_shapes(const Group& qkv, const Group& output, const attention::Store& store) {
-    const int64_t head_dim = store.layout().head_dim, kv_size = store.num_heads() * head_dim;
-    if (qkv.size() != 3 || output.size() != 1)
-        throw std::invalid_argument("attention_step: got groups of " + std::to_string(qkv.size()) + " and " +
-                                    std::to_string(output.size()) + " linears, expected 3 and 1");
-    if (qkv.num_rows(1) != kv_size || qkv.num_rows(2) != kv_size)
-        throw std::invalid_argument("attention_step: k has " + std::to_string(qkv.num_rows(1)) + " rows, v " +
-                                    std::to_string(qkv.num_rows(2)) + ", expected " + std::to_string(kv_size) +
-                                    " as the store has them");
-    if (qkv.num_rows(0) % kv_size != 0 || output.row_size() != qkv.num_rows(0))
-        throw std::invalid_argument("attention_step: q has " + std::to_string(qkv.num_rows(0)) +
-                                    " rows and output reads " + std::to_string(output.row_size()) +
-                                    ", expected one multiple of " + std::to_string(kv_size) + " for both");
-}
-
-attention::Rotation rotation_of(const Array& cos, const Array& sin, int64_t tokens, int64_t head_dim) {
-    for (const auto& [angles, name] : {std::pair{&cos, "cos"}, {&sin, "sin"}}) {
-        const std::string expected = "float32 [" + std::to_string(tokens) + ", " + std::to_string(head_dim) + "]";
-        require_matrix(*angles, name, nb::dtype<float>(), expected);
-        if (static_cast<int64_t>(angles->shape(0)) != tokens || static_cast<int64_t>(angles->shape(1)) != head_dim)
-            throw std::invalid_argument(std::string(name) + ": got " + describe(*angles) + ", expected " + expected);
-    }
-    return {static_cast<const float*>(cos.data()), static_cast<const float*>(sin.data())};
-}
-
 nb::object run_attention_step(const LinearGroup& qkv, const LinearGroup& output, nb::handle kv_store, const Array& x,
                               const Array& cos, const Array& sin, const Array& table, const Array& lengths,
                               float softmax_scale, const std::optional<Array>& norm_weight, float eps,
                               const std::optional<Array>& residual, const std::optional<Array>& q_norm,
                               const std::optional<Array>& k_norm, float head_eps, int64_t window) {
     attention::Store& store = attention::store_of(kv_store);
-    require_shapes(qkv.group(), output.group(), store);
+    require_attention(qkv.group(), output.group(), store);
     const Source source(x, qkv.group().row_size(), norm_weight, eps);
     const int64_t count = source.x.count, head_dim = store.layout().head_dim;
-    const auto batch = lengths.ndim() == 1 ? static_cast<int64_t>(lengths.shape(0)) : 0;
-    if (batch == 0 || count % batch != 0)
-        throw std::invalid_argument("x: got " + describe(x) + ", expected tokens for each of " +
-                                    std::to_string(batch) + " sequences");
-    if (window < 0) throw std::invalid_argument("window: got " + std::to_string(window) + ", expected 0 or more");
+    const int64_t batch = batch_of(lengths, x, count);
     const AttentionStep step{&qkv.group(),
                              &output.group(),
                              source.x,
@@ -68,7 +39,7 @@ nb::object run_attention_step(const LinearGroup& qkv, const LinearGroup& output,
                              attention::sequences_of(kv_store, table, lengths, batch, count / batch, window),
                              rotation_of(cos, sin, count / batch, head_dim),
                              softmax_scale,
-                             window};
+                             require_window(window)};
     const Rows added = residual_of(residual, count, output.group().num_rows(0));
     const AttentionChoices choices{qkv.group().choose(count), output.group().choose(count),
                                    choose_steps(std::nullopt).kernels, &attention::choose_attention()};

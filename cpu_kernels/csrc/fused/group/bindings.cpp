@@ -97,10 +97,7 @@ std::vector<std::string> LinearGroup::last_isas() const {
 
 // ---- feed-forward nets
 
-static nb::object run_feed_forward(const LinearGroup& gate_up, const LinearGroup& down, const Array& array,
-                            const std::optional<Array>& norm_weight, float eps, const std::optional<Array>& residual) {
-    const Group& first = gate_up.group();
-    const Group& second = down.group();
+void require_feed_forward(const Group& first, const Group& second) {
     if (first.size() != 2 || second.size() != 1)
         throw std::invalid_argument("feed_forward: got groups of " + std::to_string(first.size()) + " and " +
                                     std::to_string(second.size()) + " linears, expected 2 and 1");
@@ -108,6 +105,13 @@ static nb::object run_feed_forward(const LinearGroup& gate_up, const LinearGroup
         throw std::invalid_argument("feed_forward: gate has " + std::to_string(first.num_rows(0)) + " rows, up " +
                                     std::to_string(first.num_rows(1)) + ", expected " +
                                     std::to_string(second.row_size()) + " as down reads them");
+}
+
+static nb::object run_feed_forward(const LinearGroup& gate_up, const LinearGroup& down, const Array& array,
+                            const std::optional<Array>& norm_weight, float eps, const std::optional<Array>& residual) {
+    const Group& first = gate_up.group();
+    const Group& second = down.group();
+    require_feed_forward(first, second);
     const Source source(array, first.row_size(), norm_weight, eps);
     const int64_t num_tokens = source.x.count;
     const Rows added = residual_of(residual, num_tokens, second.num_rows(0));

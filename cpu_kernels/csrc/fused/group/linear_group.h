@@ -34,6 +34,9 @@ struct Source {
     Source(const Array& x, int64_t row_size, const std::optional<Array>& norm_weight, float eps);
 };
 
+// Throws std::invalid_argument unless they are gate and up of a net, and its down.
+void require_feed_forward(const Group& gate_up, const Group& down);
+
 // [M, N], or no data; checked.
 Rows residual_of(const std::optional<Array>& array, int64_t num_tokens, int64_t num_rows);
 

@@ -1,0 +1,51 @@
+// What the bindings that attend take, checked.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "fused/arguments.h"
+#include "fused/attention/step.h"
+
+namespace qk::fused {
+
+inline void require_attention(const Group& qkv, const Group& output, const attention::Store& store) {
+    const int64_t head_dim = store.layout().head_dim, kv_size = store.num_heads() * head_dim;
+    if (qkv.size() != 3 || output.size() != 1)
+        throw std::invalid_argument("attention: got groups of " + std::to_string(qkv.size()) + " and " +
+                                    std::to_string(output.size()) + " linears, expected 3 and 1");
+    if (qkv.num_rows(1) != kv_size || qkv.num_rows(2) != kv_size)
+        throw std::invalid_argument("attention: k has " + std::to_string(qkv.num_rows(1)) + " rows, v " +
+                                    std::to_string(qkv.num_rows(2)) + ", expected " + std::to_string(kv_size) +
+                                    " as the store has them");
+    if (qkv.num_rows(0) % kv_size != 0 || output.row_size() != qkv.num_rows(0))
+        throw std::invalid_argument("attention: q has " + std::to_string(qkv.num_rows(0)) +
+                                    " rows and output reads " + std::to_string(output.row_size()) +
+                                    ", expected one multiple of " + std::to_string(kv_size) + " for both");
+}
+
+// B of lengths [B], of which x [count, K] holds as many tokens each.
+inline int64_t batch_of(const Array& lengths, const Array& x, int64_t count) {
+    const auto batch = lengths.ndim() == 1 ? static_cast<int64_t>(lengths.shape(0)) : 0;
+    if (batch == 0 || count % batch != 0)
+        throw std::invalid_argument("x: got " + describe(x) + ", expected tokens for each of " +
+                                    std::to_string(batch) + " sequences");
+    return batch;
+}
+
+inline int64_t require_window(int64_t window) {
+    if (window < 0) throw std::invalid_argument("window: got " + std::to_string(window) + ", expected 0 or more");
+    return window;
+}
+
+inline attention::Rotation rotation_of(const Array& cos, const Array& sin, int64_t tokens, int64_t head_dim) {
+    for (const auto& [angles, name] : {std::pair{&cos, "cos"}, {&sin, "sin"}}) {
+        const std::string expected = "float32 [" + std::to_string(tokens) + ", " + std::to_string(head_dim) + "]";
+        require_matrix(*angles, name, nb::dtype<float>(), expected);
+        if (static_cast<int64_t>(angles->shape(0)) != tokens || static_cast<int64_t>(angles->shape(1)) != head_dim)
+            throw std::invalid_argument(std::string(name) + ": got " + describe(*angles) + ", expected " + expected);
+    }
+    return {static_cast<const float*>(cos.data()), static_cast<const float*>(sin.data())};
+}
+
+}  // namespace qk::fused

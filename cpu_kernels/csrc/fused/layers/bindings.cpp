@@ -1,0 +1,141 @@
+#include "attention/bindings.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fused/attention/arguments.h"
+#include "fused/bindings.h"
+#include "fused/group/linear_group.h"
+#include "fused/layers/layers.h"
+
+namespace qk::fused {
+namespace {
+
+using namespace nb::literals;
+
+std::vector<float> copy_of(const std::optional<Array>& array, const char* name, int64_t size) {
+    if (!array) return {};
+    const float* data = vector_of(*array, name, size);
+    return {data, data + size};
+}
+
+// Groups and norms of one layer; Python keeps the groups alive as long as it.
+class DecoderLayer {
+public:
+    DecoderLayer(const LinearGroup& qkv, const LinearGroup& output, const LinearGroup& gate_up,
+                 const LinearGroup& down, const Array& attention_norm, const Array& feed_forward_norm, float eps,
+                 int64_t head_dim, const std::optional<Array>& q_norm, const std::optional<Array>& k_norm,
+                 float head_eps)
+        : groups_{&qkv, &output, &gate_up, &down},
+          attention_norm_(copy_of(attention_norm, "attention_norm", group(0).row_size())),
+          feed_forward_norm_(copy_of(feed_forward_norm, "feed_forward_norm", group(0).row_size())),
+          q_norm_(copy_of(q_norm, "q_norm", head_dim)),
+          k_norm_(copy_of(k_norm, "k_norm", head_dim)),
+          eps_(eps),
+          head_eps_(head_eps),
+          head_dim_(head_dim) {
+        require_feed_forward(group(2), group(3));
+        const int64_t width = row_size();
+        if (group(1).num_rows(0) != width || group(2).row_size() != width || group(3).num_rows(0) != width)
+            throw std::invalid_argument("DecoderLayer: got output of " + std::to_string(group(1).num_rows(0)) +
+                                        " rows, gate and up that read " + std::to_string(group(2).row_size()) +
+                                        " and down of " + std::to_string(group(3).num_rows(0)) + ", expected " +
+                                        std::to_string(width) + " for all, as q, k and v read");
+    }
+
+    int64_t row_size() const { return group(0).row_size(); }
+
+    // Checked against the store; reads the environment.
+    Layer layer(nb::handle kv_store, int64_t num_tokens) const {
+        attention::Store& store = attention::store_of(kv_store);
+        if (store.layout().head_dim != head_dim_)
+            throw std::invalid_argument("stores: got heads of " + std::to_string(store.layout().head_dim) +
+                                        ", expected " + std::to_string(head_dim_));
+        require_attention(group(0), group(1), store);
+        const RowSteps& steps = choose_steps(std::nullopt).kernels;
+        return {&group(0),
+                &group(1),
+                &group(2),
+                &group(3),
+                {attention_norm_.data(), eps_},
+                {feed_forward_norm_.data(), eps_},
+                {q_norm_.empty() ? nullptr : q_norm_.data(), k_norm_.empty() ? nullptr : k_norm_.data(), head_eps_},
+                &store,
+                {group(0).choose(num_tokens), group(1).choose(num_tokens), steps, &attention::choose_attention()},
+                {group(2).choose(num_tokens), group(3).choose(num_tokens), steps}};
+    }
+
+private:
+    const Group& group(int i) const { return groups_[i]->group(); }
+
+    const LinearGroup* groups_[4];
+    std::vector<float> attention_norm_, feed_forward_norm_, q_norm_, k_norm_;
+    float eps_, head_eps_;
+    int64_t head_dim_;
+};
+
+nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector<nb::object>& stores, const Array& x,
+               const Array& cos, const Array& sin, const Array& table, const Array& lengths, float softmax_scale,
+               int64_t window) {
+    if (layers.empty() || layers.size() != stores.size())
+        throw std::invalid_argument("layers, stores: got " + std::to_string(layers.size()) + " and " +
+                                    std::to_string(stores.size()) + ", expected as many of both, 1 or more");
+    const Source source(x, layers[0]->row_size(), std::nullopt, 0);
+    const int64_t count = source.x.count, batch = batch_of(lengths, x, count), tokens = count / batch;
+    std::vector<Layer> chain;
+    Past past{};
+    for (size_t i = 0; i < layers.size(); i++) {
+        if (layers[i]->row_size() != layers[0]->row_size())
+            throw std::invalid_argument("layers: got widths of " + std::to_string(layers[0]->row_size()) + " and " +
+                                        std::to_string(layers[i]->row_size()) + ", expected one");
+        chain.push_back(layers[i]->layer(stores[i], count));
+        const auto sequences = attention::sequences_of(stores[i], table, lengths, batch, tokens, window);
+        if (i > 0 && sequences.page_size != past.sequences.page_size)
+            throw std::invalid_argument("stores: got pages of " + std::to_string(past.sequences.page_size) +
+                                        " tokens and of " + std::to_string(sequences.page_size) +
+                                        ", expected one size");
+        past.sequences = sequences;
+    }
+    past.rotation = rotation_of(cos, sin, tokens, chain[0].store->layout().head_dim);
+    past.softmax_scale = softmax_scale;
+    past.window = require_window(window);
+    float* out = nullptr;
+    nb::object result = empty_float32(count, source.x.size, &out);
+    {
+        nb::gil_scoped_release release;
+        if (count > 0) run_layers(chain, source.x, past, out);
+    }
+    return result;
+}
+
+}  // namespace
+
+void bind_layers(nb::module_& m) {
+    nb::class_<DecoderLayer>(
+        m, "DecoderLayer",
+        "A layer of a dense decoder: attention_step and feed_forward, each with its norm and its residual.\n\n"
+        "qkv, output          LinearGroup as attention_step takes them\n"
+        "gate_up, down        LinearGroup as feed_forward takes them\n"
+        "attention_norm, feed_forward_norm    [K] float32; copied\n"
+        "q_norm, k_norm       [head_dim] float32 or None; copied\n"
+        "raises               ValueError (shapes), TypeError (dtype)")
+        .def(nb::init<const LinearGroup&, const LinearGroup&, const LinearGroup&, const LinearGroup&, const Array&,
+                      const Array&, float, int64_t, const std::optional<Array>&, const std::optional<Array>&,
+                      float>(),
+             nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), nb::keep_alive<1, 5>(),
+             "qkv"_a, "output"_a, "gate_up"_a, "down"_a, "attention_norm"_a, "feed_forward_norm"_a, "eps"_a,
+             "head_dim"_a, "q_norm"_a = nb::none(), "k_norm"_a = nb::none(), "head_eps"_a = 0.0f);
+    m.def("run_layers", run, "layers"_a, "stores"_a, "x"_a, "cos"_a, "sin"_a, "block_table"_a, "lengths"_a,
+          "softmax_scale"_a, "window"_a = 0,
+          "x through every DecoderLayer, each with its KVStore; all stores are of one page size.\n\n"
+          "x        [B * T, K] float32, each row contiguous; the other arguments as for attention_step\n"
+          "returns  [B * T, K] float32\n"
+          "raises   ValueError (shape, strides, lengths, pages), TypeError (dtype)");
+}
+
+}  // namespace qk::fused

@@ -211,6 +211,7 @@ def test_no_tokens_and_no_choices(layer):
     assert layer.experts.forward(x[:0], chosen[:0], weights[:0]).shape == (0, HIDDEN)
     out = np.full_like(x, np.nan)
     assert_close(layer.experts.forward(x, chosen[:, :0].copy(), weights[:, :0].copy(), out=out), np.zeros_like(x))
+    assert layer.experts.last_isa is None
 
 
 def test_nbytes_are_those_of_the_linears(layer):

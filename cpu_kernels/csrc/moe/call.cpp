@@ -18,7 +18,7 @@ using linear::Weight;
 // a stage ends at most one task after its other threads do, 1 % of the smallest one: a token at 8 experts.
 constexpr int64_t task_bytes = 128 << 10;
 
-// Tokens of a piece at most, in whole tiles of 12. Rounded, at K = 2048, they are 144 * 4 KB = 590 KB: beside two panels
+// Tokens of a piece at most, in whole tiles of 12. Rounded, at K = 2048, they are 144 * 4 KB = 590 KB: with two panels
 // of bf16 and the next two, 260 KB, an L2 of 1 MB holds them. More would save little: 288 operations a weight are many.
 constexpr int64_t tile_tokens = 12;
 constexpr int64_t piece_tokens = 12 * tile_tokens;
@@ -105,14 +105,15 @@ void Call::add_gate_up_tasks(Piece& piece) {
     piece.open_tasks = ceil_div(num_panels, step);
 }
 
-Ran Call::run() {
+std::optional<Ran> Call::run() {
     place_buffers();
     const bool large = num_tokens_ * first_gate().row_size() >= parallel_size;
     run_if_large(*pool_, large, num_tokens_, [&](int64_t token) { round_token(token); });
     run_if_large(*pool_, large, pieces_.size(), [&](int64_t i) { gather(pieces_[i]); });
     pool_->run(gate_up_tasks_.size(), [&](int64_t i) { gate_up(gate_up_tasks_[i]); });
     run_down();
-    return {ran_gate_, ran_up_, ran_down_};
+    if (pieces_.empty()) return std::nullopt;
+    return Ran{ran_gate_, ran_up_, ran_down_};
 }
 
 void Call::place_buffers() {

@@ -47,8 +47,8 @@ public:
     Call(const Experts& layer, const float* x, const Choices& choices, float* y, std::optional<std::string_view> isa,
          linear::Path path);
 
-    // Writes y [M, K].
-    Ran run();
+    // Writes y [M, K]. Nothing multiplied where no expert has a token.
+    std::optional<Ran> run();
 
 private:
     void add_pieces(const Expert& expert, int64_t begin, int64_t end, std::optional<std::string_view> isa,

@@ -35,14 +35,17 @@ inline constexpr int step_groups = 8;
 inline constexpr int group_bytes = panel_rows * 4;
 inline constexpr int step_bytes_per_bit = panel_rows * step_size / 8;  // of a panel's step, for each bit of a code
 
-// Steps unpacked at a time, see Stretch. 16: 8 KiB of codes, 1 to 2 KiB of scales and as much of minima, beside
-// 12 tokens of 16 activation blocks, 12 KiB: two thirds of an L1 of 32 KiB.
+// Panels that a tile multiplies side by side, see tile.inl.
+inline constexpr int tile_panels = 2;
+
+// Steps unpacked at a time, see Stretch. 16: of each of two panels 8 KiB of codes, 1 to 2 KiB of scales and up to 2 KiB
+// of minima, beside 6 tokens of 16 activation blocks, 6 KiB: at most 30 of an L1's 32 KiB.
 inline constexpr int stretch_steps = 16;
 
 // How a step's integer sums, dot = sum of code * x, become outputs. `f` is the dot as float.
 //     step              y += (scale * x.scale) * f
-//     step_minimum      the same, then y += minimum * x.scaled_sum
-//     step_half_minima  the same, then y += minimum[h] * x.scaled_sum_half[h] for both halves of the step
+//     step_minimum      y += minimum * x.scaled_sum, then the same
+//     step_half_minima  y += minimum[h] * x.scaled_sum_half[h] for both halves of the step, then the same
 //     half              y += x.scale * (scale[0] * f[0] + scale[1] * f[1]), a dot for each half
 //     span              a += x.scale * f over the steps that share a scale, then y += scale * a
 //     span_zero         the same, with a += zero * x.scaled_sum as well
@@ -65,7 +68,7 @@ struct Stretch {
     int num_steps;
     int span;        // steps that share a scale, for spans
     const uint8_t* next = nullptr;  // packed bytes that are unpacked next, to be fetched while this one is multiplied
-    int next_bytes = 0;
+    int64_t next_bytes = 0;
 };
 
 // The steps of a panel, packed.
@@ -82,8 +85,10 @@ struct BlockKernels {
                   int num_tokens, float* y);
     // The steps [first, first + out.num_steps) of a panel; `first` begins a block.
     void (*unpack)(const uint8_t* panel, const PanelShape& shape, int64_t first, const Stretch& out);
-    // y [num_tokens, 16] += x @ stretch^T; x at the first token's block of the stretch's first step
-    Isa (*tile)(const Stretch& stretch, const std::byte* x, size_t token_bytes, int64_t num_tokens, float* y);
+    // y [panels, num_tokens, 16] += x @ stretches^T; x at the first token's block of their first step, which is the
+    // same for 1 to tile_panels panels.
+    Isa (*tile)(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens,
+                float* y);
 };
 
 inline constexpr int direct_tokens = 4;
@@ -144,7 +149,8 @@ std::span<const GroupFormat> group_formats();
                       int num_tokens, float* y);                                                                      \
     void unpack_##name(const uint8_t* panel, const PanelShape& shape, int64_t first, const Stretch& out);
 #define QK_DECLARE_TILE(sums) \
-    Isa tile_##sums(const Stretch&, const std::byte* x, size_t token_bytes, int64_t num_tokens, float* y);
+    Isa tile_##sums(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens, \
+                    float* y);
 #define QK_DECLARE_ISA(isa)                \
     namespace isa {                        \
     QK_BLOCK_FORMATS(QK_DECLARE_FORMAT)    \

@@ -11,12 +11,11 @@
 namespace qk::linear {
 namespace {
 
-// Panels whose outputs wait while the next stretch of them all is multiplied: the activations of a stretch, 512 KiB
-// for 512 tokens, come from the L2 for all but the first, and 32 KiB of outputs a panel stay there with them.
+// Tokens multiplied before the weights are unpacked once more, and panels whose outputs wait while the next stretch of
+// them all is multiplied. The activations of a stretch, 256 KiB, come from the L2 for all panels but the first two, and
+// 16 KiB of outputs a panel stay there with them; unpacking costs 1 % of what is done with it.
+constexpr int64_t tokens_at_once = 256;
 constexpr int64_t panels_a_group = 8;
-
-// Tokens of which that is said.
-constexpr int64_t tokens_at_once = 512;
 
 // A stretch unpacked; the largest of every kind.
 struct alignas(64) Scratch {
@@ -90,7 +89,7 @@ Isa BlockWeight::multiply_direct(int64_t begin, int64_t end, const Input& x, flo
             const auto tokens = static_cast<int>(std::min<int64_t>(direct_tokens, x.num_tokens - token));
             alignas(64) float values[direct_tokens * panel_rows];
             ran = kernels.direct(panel(i), shape_, x.tokens + token * x.token_bytes, x.token_bytes, tokens, values);
-            store(i, values, tokens, y + token * y_stride, y_stride);
+            for (int m = 0; m < tokens; m++) store(i, values + m * panel_rows, y + (token + m) * y_stride);
         }
     }
     return ran;
@@ -98,7 +97,7 @@ Isa BlockWeight::multiply_direct(int64_t begin, int64_t end, const Input& x, flo
 
 Isa BlockWeight::multiply_tiles(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
                                 const BlockKernels& kernels) const {
-    thread_local Scratch scratch;
+    thread_local Scratch scratch[tile_panels];
     const int64_t panel_size = x.num_tokens * panel_rows;
     float* sums = sums_of(std::min(panels_a_group, end - begin) * panel_size);
     const int whole_steps = stretch_steps / shape_.block_steps * shape_.block_steps;
@@ -108,38 +107,44 @@ Isa BlockWeight::multiply_tiles(int64_t begin, int64_t end, const Input& x, floa
         std::fill_n(sums, (last - first) * panel_size, 0.0f);
         for (int64_t step = 0; step < shape_.num_steps; step += whole_steps) {
             const auto steps = static_cast<int>(std::min<int64_t>(whole_steps, shape_.num_steps - step));
-            Stretch stretch = scratch.stretch(steps, shape_.block_steps);
             const std::byte* x_step = x.tokens + step * sizeof(ActivationBlock);
-            for (int64_t i = first; i < last; i++) {
-                fetch_after(stretch, i, step, first, last);
-                kernels.unpack(panel(i), shape_, step, stretch);
-                ran = kernels.tile(stretch, x_step, x.token_bytes, x.num_tokens, sums + (i - first) * panel_size);
+            for (int64_t i = first; i < last; i += tile_panels) {
+                const int64_t panels = std::min<int64_t>(tile_panels, last - i);
+                Stretch stretches[tile_panels];
+                for (int64_t p = 0; p < panels; p++) {
+                    stretches[p] = scratch[p].stretch(steps, shape_.block_steps);
+                    kernels.unpack(panel(i + p), shape_, step, stretches[p]);
+                    fetch_after(stretches[p], i + p, step, first, last);
+                }
+                ran = kernels.tile({stretches, static_cast<size_t>(panels)}, x_step, x.token_bytes, x.num_tokens,
+                                   sums + (i - first) * panel_size);
             }
         }
-        for (int64_t i = first; i < last; i++) store(i, sums + (i - first) * panel_size, x.num_tokens, y, y_stride);
+        for (int64_t token = 0; token < x.num_tokens; token++)
+            for (int64_t i = first; i < last; i++)
+                store(i, sums + (i - first) * panel_size + token * panel_rows, y + token * y_stride);
     }
     return ran;
 }
 
-// What is unpacked after the steps from `step` on of panel i, of those in [first, last): the same of the next panel, or
-// the next steps of the first one. After the last the panel that follows is a guess, and right as a rule.
+// What is unpacked in place of panel i's steps from `step` on, of the panels [first, last): the same of the next panel
+// that a tile takes there, or after the last one the next steps of the first. After those the panel that follows is a
+// guess, and right as a rule.
 void BlockWeight::fetch_after(Stretch& stretch, int64_t i, int64_t step, int64_t first, int64_t last) const {
-    const auto offset_of = [&](int64_t steps) { return steps / shape_.block_steps * shape_.block_bytes; };
-    const int64_t next_step = step + stretch.num_steps;
-    const bool wraps = i + 1 == last, ends = wraps && next_step >= shape_.num_steps;
-    const int64_t next_panel = !wraps ? i + 1 : ends ? last : first;
-    stretch.next_bytes = 0;
-    if (next_panel == num_panels()) return;
-    stretch.next = panel(next_panel) + offset_of(!wraps ? step : ends ? 0 : next_step);
-    stretch.next_bytes = static_cast<int>(panel_bytes_ * stretch.num_steps / shape_.num_steps);
+    const int64_t place = (i - first) % tile_panels, next_step = step + stretch.num_steps;
+    const bool wraps = i + tile_panels >= last, ends = wraps && next_step >= shape_.num_steps;
+    const int64_t next_panel = !wraps ? i + tile_panels : ends ? last + place : first + place;
+    if (next_panel >= num_panels()) return;
+    const int64_t from_step = !wraps ? step : ends ? 0 : next_step;
+    stretch.next = panel(next_panel) + from_step / shape_.block_steps * shape_.block_bytes;
+    stretch.next_bytes = panel_bytes_ * stretch.num_steps / shape_.num_steps;
 }
 
-// values [num_tokens, 16] of a panel to its rows of y
-void BlockWeight::store(int64_t panel, const float* values, int64_t num_tokens, float* y, int64_t y_stride) const {
-    const int64_t first_row = panel * panel_rows;
-    const int64_t count = std::min<int64_t>(panel_rows, num_rows_ - first_row);
-    for (int64_t token = 0; token < num_tokens; token++)
-        std::memcpy(y + token * y_stride + first_row, values + token * panel_rows, count * sizeof(float));
+// A token's values [16] of a panel to its y
+void BlockWeight::store(int64_t panel, const float* values, float* y) const {
+    const int64_t first_row = panel * panel_rows, count = num_rows_ - first_row;
+    if (count >= panel_rows) std::memcpy(y + first_row, values, panel_rows * sizeof(float));
+    else std::memcpy(y + first_row, values, count * sizeof(float));
 }
 
 void BlockWeight::rows(const int64_t* index, int64_t num_indices, float* out) const {

@@ -32,7 +32,7 @@ private:
     Isa multiply_tiles(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
                        const BlockKernels& kernels) const;
     void fetch_after(Stretch& stretch, int64_t i, int64_t step, int64_t first, int64_t last) const;
-    void store(int64_t panel, const float* values, int64_t num_tokens, float* y, int64_t y_stride) const;
+    void store(int64_t panel, const float* values, float* y) const;
     void unpack_row(int64_t row, float* out) const;
 
     const CodeFormat& format_;

@@ -22,9 +22,9 @@ inline void multiply_step(const uint8_t* block, const uint8_t* from, int row, in
             span[m] = multiply_add(to_floats(sum[0]), splat(x_block.scale), span[m]);
             if constexpr (sums == Sums::span_zero) span[m] = add_minimum<sums>(minimum, x_block, span[m]);
         } else {
+            if constexpr (minima_per_step(sums) != 0) y[m] = add_minimum<sums>(minimum, x_block, y[m]);
             if constexpr (num_dots == 2) y[m] = add_halves(sum, scale, x_block, y[m]);
             else y[m] = add_step(sum[0], *scale, x_block, y[m]);
-            if constexpr (minima_per_step(sums) != 0) y[m] = add_minimum<sums>(minimum, x_block, y[m]);
         }
     }
 }
@@ -38,7 +38,8 @@ inline void fetch_ahead(const uint8_t* from, int bytes) {
 }
 
 template <class Format, int tokens>
-void multiply_direct(const uint8_t* panel, const PanelShape& shape, const std::byte* x, size_t token_bytes, float* out) {
+void multiply_direct(const uint8_t* panel, const PanelShape& shape, const std::byte* x, size_t token_bytes,
+                     float* out) {
     constexpr Sums sums = Format::sums;
     constexpr int vectors = panel_rows / width;
     constexpr int most_steps = is_span(sums) ? 1 : Format::block_steps;  // that have scales of their own

@@ -9,7 +9,9 @@ struct Floats { float v; };
 
 inline uint32_t four(int byte) { return static_cast<uint8_t>(byte) * 0x01010101u; }
 // Bytes are added without their top bits, so that nothing is carried from one to the next, and then those.
-inline uint32_t add_bytes(uint32_t a, uint32_t b) { return ((a & four(127)) + (b & four(127))) ^ ((a ^ b) & four(128)); }
+inline uint32_t add_bytes(uint32_t a, uint32_t b) {
+    return ((a & four(127)) + (b & four(127))) ^ ((a ^ b) & four(128));
+}
 
 inline Bytes load_codes(const uint8_t* from) {
     Bytes a;

@@ -73,6 +73,12 @@ inline void add_steps(int num_steps, const TileSums& dots, const float* scale, c
         Floats y = load(out);
         for (int s = 0; s < num_steps; s++, x_block++) {
             const float* step_scale = scale + s * num_scales * panel_rows;
+            if constexpr (num_minima != 0) {
+                Floats minima[num_minima];
+                for (int i = 0; i < num_minima; i++)
+                    minima[i] = load(minimum + (s * num_minima + i) * panel_rows);
+                y = add_minimum<sums>(minima, *x_block, y);
+            }
             if constexpr (num_scales == 2) {
                 const Ints halves[] = {sum_of<sums>(dots[2 * s][m], x_block->offset_half[0]),
                                        sum_of<sums>(dots[2 * s + 1][m], x_block->offset_half[1])};
@@ -80,12 +86,6 @@ inline void add_steps(int num_steps, const TileSums& dots, const float* scale, c
                 y = add_halves(halves, scales, *x_block, y);
             } else {
                 y = add_step(sum_of<sums>(dots[s][m], x_block->offset), load(step_scale), *x_block, y);
-            }
-            if constexpr (num_minima != 0) {
-                Floats minima[num_minima];
-                for (int i = 0; i < num_minima; i++)
-                    minima[i] = load(minimum + (s * num_minima + i) * panel_rows);
-                y = add_minimum<sums>(minima, *x_block, y);
             }
         }
         store(out, y);
@@ -158,9 +158,13 @@ void multiply_tokens(const Stretch& stretch, const std::byte* x, size_t token_by
 }
 
 template <Sums sums>
-Isa tile(const Stretch& stretch, const std::byte* x, size_t token_bytes, int64_t num_tokens, float* y) {
+Isa tile(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens, float* y) {
     const int64_t whole = num_tokens / tile_rows * tile_rows, rest = num_tokens - whole;
-    if (whole) multiply_tokens<sums>(stretch, x, token_bytes, whole, tile_rows, y);
-    if (rest) multiply_tokens<sums>(stretch, x + whole * token_bytes, token_bytes, rest, rest, y + whole * panel_rows);
+    for (const Stretch& stretch : stretches) {
+        if (whole) multiply_tokens<sums>(stretch, x, token_bytes, whole, tile_rows, y);
+        if (rest)
+            multiply_tokens<sums>(stretch, x + whole * token_bytes, token_bytes, rest, rest, y + whole * panel_rows);
+        y += num_tokens * panel_rows;
+    }
     return this_isa;
 }

@@ -9,6 +9,12 @@
 
 namespace qk::linear::avx512 {
 
+// vpsadbw adds 8 unsigned bytes at once: the codes and 128 each.
+static int32_t sum_of(__m128i codes) {
+    const __m128i sums = _mm_sad_epu8(_mm_xor_si128(codes, _mm_set1_epi8(-128)), _mm_setzero_si128());
+    return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
+}
+
 void round_row(const float* x, int64_t num_blocks, ActivationBlock* out) {
     const __m512i abs_mask = _mm512_set1_epi32(0x7fffffff);
     for (int64_t i_block = 0; i_block < num_blocks; i_block++, x += ActivationBlock::size, out++) {
@@ -24,9 +30,10 @@ void round_row(const float* x, int64_t num_blocks, ActivationBlock* out) {
         const __mmask16 keep = zero ? 0 : 0xffff;
         const __m512i q_low = _mm512_maskz_cvtps_epi32(keep, _mm512_mul_ps(low, inverse));
         const __m512i q_high = _mm512_maskz_cvtps_epi32(keep, _mm512_mul_ps(high, inverse));
-        _mm_store_si128(reinterpret_cast<__m128i*>(out->codes), _mm512_cvtepi32_epi8(q_low));
-        _mm_store_si128(reinterpret_cast<__m128i*>(out->codes + 16), _mm512_cvtepi32_epi8(q_high));
-        const int32_t sum[2] = {_mm512_reduce_add_epi32(q_low), _mm512_reduce_add_epi32(q_high)};
+        const __m128i codes_low = _mm512_cvtepi32_epi8(q_low), codes_high = _mm512_cvtepi32_epi8(q_high);
+        _mm_store_si128(reinterpret_cast<__m128i*>(out->codes), codes_low);
+        _mm_store_si128(reinterpret_cast<__m128i*>(out->codes + 16), codes_high);
+        const int32_t sum[2] = {sum_of(codes_low), sum_of(codes_high)};
         out->scale = !finite ? std::numeric_limits<float>::quiet_NaN() : zero ? 0.0f : absmax / 127.0f;
         out->offset = -128 * (sum[0] + sum[1]);
         out->scaled_sum = out->scale * static_cast<float>(sum[0] + sum[1]);

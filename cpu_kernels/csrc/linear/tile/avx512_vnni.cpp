@@ -16,9 +16,9 @@ namespace {
 #include "linear/lanes_avx512_vnni.inl"
 #include "linear/accumulate.inl"
 
-// Registers: an int32 and a float accumulator a token, the group, and a scale and a minimum: 27 of 32 at 12 tokens.
-// With a dot for each half of a step 8 tokens have 24 accumulators.
-constexpr int tile_tokens(Sums sums) { return sums == Sums::half ? 8 : 12; }
+// Registers at two panels: for 6 tokens 12 int32 and 12 float accumulators, 2 groups, the activations, and a scale or
+// minimum: 28 of 32. With a dot for each half of a step 4 tokens have 24 accumulators.
+constexpr int tile_tokens(Sums sums, int panels) { return (sums == Sums::half ? 8 : 12) / panels; }
 
 #include "linear/tile.inl"
 }  // namespace

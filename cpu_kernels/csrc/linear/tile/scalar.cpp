@@ -11,7 +11,7 @@ namespace {
 #include "linear/lanes_scalar.inl"
 #include "linear/accumulate.inl"
 
-constexpr int tile_tokens(Sums) { return 1; }
+constexpr int tile_tokens(Sums, int) { return 1; }
 
 #include "linear/tile.inl"
 }  // namespace

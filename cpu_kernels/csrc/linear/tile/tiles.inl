@@ -1,8 +1,9 @@
 // Every tile as block.h declares it. Included inside the namespace of an instruction set.
 
 #define QK_DEFINE(sums)                                                                                             \
-    Isa tile_##sums(const Stretch& stretch, const std::byte* x, size_t token_bytes, int64_t num_tokens, float* y) { \
-        return tile<Sums::sums>(stretch, x, token_bytes, num_tokens, y);                                            \
+    Isa tile_##sums(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens, \
+                    float* y) {                                                                                     \
+        return tile<Sums::sums>(stretches, x, token_bytes, num_tokens, y);                                          \
     }
 QK_SUMS(QK_DEFINE)
 #undef QK_DEFINE

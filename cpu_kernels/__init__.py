@@ -2,6 +2,7 @@
 
 QBENCH_ISA=scalar|avx2|avx512|avx512_vnni|avx512_bf16|amx: nothing above this instruction set is chosen, and a name
 that this machine cannot do is a RuntimeError. `isa=` of a call names one implementation exactly.
+QBENCH_F16_PRODUCTS=float32: f16 weights are multiplied exactly for many tokens, too, instead of in bfloat16.
 """
 
 from cpu_kernels._ext import (

@@ -118,7 +118,9 @@ class PackedLinear:
     def _instruction_sets(self) -> str:
         """Of one token and, where it is another, of many: there f16 rounds both sides to bfloat16."""
         few, many = (self.packed.choice(num_tokens)[0] for num_tokens in (1, MANY_TOKENS))
-        return few if few == many else f"{few}, {many}: bf16 products"
+        if few == many:
+            return few
+        return f"{few}, {many}: bf16 products" if self.packed.format == "f16" else f"{few}, {many}"
 
     def __call__(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1]).contiguous()  # [M, K]

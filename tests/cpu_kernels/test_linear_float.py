@@ -168,6 +168,7 @@ needs_bf16 = pytest.mark.skipif("avx512_bf16" not in cpu_kernels.features(), rea
 
 @needs_bf16
 def test_f16_is_exact_for_few_tokens_and_bf16_for_many(monkeypatch):
+    monkeypatch.setenv("QBENCH_ISA", "avx512_bf16")
     packed = pack("f16", random_blocks("f16", 16, 64))
     assert packed.choice(7) == ("avx512", "direct")
     assert packed.choice(8) == ("avx512_bf16", "tile")

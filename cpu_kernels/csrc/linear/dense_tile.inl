@@ -78,7 +78,7 @@ class TileTable {
     static constexpr std::array<Tile, most> tiles = make(std::make_integer_sequence<int, most>{});
 
 public:
-    // Whether a tile this wide takes all tokens at once, or there is no narrower one that takes more.
+    // Whether a tile of this width takes all tokens at once; where it does not, a narrower one takes more of them.
     static bool fits(const Input& x) { return most >= x.num_tokens; }
 
     // Tokens in as few blocks as there may be, of sizes that differ by one. Where there are several, the first blocks

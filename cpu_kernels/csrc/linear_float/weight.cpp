@@ -25,7 +25,7 @@ bool may_round_f16() {
     throw std::runtime_error("QBENCH_F16_PRODUCTS=" + std::string(asked) + ": expected bfloat16 or float32");
 }
 
-bool has_bf16_products() { return (detect() & bit(Isa::avx512_bf16)) != 0; }
+bool has_bf16_products() { return (detect() & (bit(Isa::avx512_bf16) | bit(Isa::amx))) != 0; }
 
 Multiply find(Kind kind, Isa isa) {
     for (const auto& impl : table(kind))

@@ -67,6 +67,29 @@ def test_torch_bf16_rounds_activations_and_result():
 
 @needs_cpu_kernels
 @pytest.mark.parametrize("num_tokens", [1, 7])
+@pytest.mark.parametrize("format_name", ["bf16", "f16", "f32"])
+def test_float_kernels_round_what_they_say(format_name, num_tokens):
+    qtensor, x = random_qtensor(format_name, 40, 256), random_x(num_tokens, 256)
+    linear = choose_linear(format_name).build(qtensor)
+    assert linear.name.startswith(f"cpu-{format_name}[")
+    seen = x.bfloat16() if format_name == "bf16" else x
+    absolute_sum = x.abs().double() @ torch.from_numpy(dequantize(qtensor)).double().abs().T
+    assert_close(linear(x), exact(qtensor, seen), atol=(257 * 2**-24 * absolute_sum).numpy())
+
+
+@needs_cpu_kernels
+def test_f16_says_where_it_rounds_to_bf16():
+    qtensor, x = random_qtensor("f16", 40, 256), random_x(64, 256)
+    linear = choose_linear("f16").build(qtensor)
+    absolute_sum = x.abs().double() @ torch.from_numpy(dequantize(qtensor)).double().abs().T
+    error = ((linear(x).double() - exact(qtensor, x)).abs() / absolute_sum).max()
+    rounds = "bf16 products" in linear.name
+    # Both sides are off by 2**-9 of themselves at most; else there are sums of float32 alone.
+    assert 257 * 2**-24 < error < 2**-7 if rounds else error < 257 * 2**-24
+
+
+@needs_cpu_kernels
+@pytest.mark.parametrize("num_tokens", [1, 7])
 @pytest.mark.parametrize("format_name", PACKED)
 def test_kernel_is_within_its_activation_rounding(format_name, num_tokens):
     """x is rounded to absmax / 127 a block of 32: at most half a step off, weighted by |weight|."""

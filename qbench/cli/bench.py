@@ -5,7 +5,15 @@ from dataclasses import asdict
 import click
 
 from qbench.cli.int_list import IntList
-from qbench.cli.output import json_option, kv_option, print_json, print_pairs, readable_bytes, threads_option
+from qbench.cli.output import (
+    json_option,
+    kv_option,
+    print_json,
+    print_pairs,
+    print_warning,
+    readable_bytes,
+    threads_option,
+)
 from qbench.cli.progress import progress_bar
 
 
@@ -58,11 +66,14 @@ def print_bench(model: str, recipe: str | None, cases: list, how: dict, as_json:
 
 
 def print_comparison(model: str, cases: list, how: dict, keep: str | None, as_json: bool) -> None:
+    from qbench.harness.busy import busy_share, busy_warning
     from qbench.versus.compare import compare
     from qbench.versus.records import keep_row
 
+    busy = busy_share()
     with progress_bar(f"bench {model} --vs llama.cpp") as update:
-        rows = compare(model, cases, **how, progress=update)
+        rows = [row | {"busy_before": busy} for row in compare(model, cases, **how, progress=update)]
+    print_warning(busy_warning(busy))
     for row in rows:
         if keep is not None:
             keep_row(keep, row)

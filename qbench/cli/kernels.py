@@ -3,7 +3,7 @@
 import click
 
 from qbench.cli.int_list import IntList
-from qbench.cli.output import json_option, print_json, threads_option
+from qbench.cli.output import json_option, print_json, print_warning, threads_option
 from qbench.cli.progress import progress_bar
 
 
@@ -18,6 +18,7 @@ def command(only: str, tokens: tuple[int, ...], keep: str | None, threads: int |
 
     Contenders take turns; bandwidth and peaks are measured in the same run.
     """
+    from qbench.harness.busy import busy_share, busy_warning
     from qbench.harness.machine import available_cores
     from qbench.kernels.records import keep_row
     from qbench.kernels.run import run_kernels
@@ -25,8 +26,11 @@ def command(only: str, tokens: tuple[int, ...], keep: str | None, threads: int |
 
     threads = threads or available_cores()
     set_threads(threads)
+    busy = busy_share()
     with progress_bar("kernels") as update:
-        for row in run_kernels(only, tokens, threads, update):
+        for number, row in enumerate(run_kernels(only, tokens, threads, busy, update)):
+            if number == 0:
+                print_warning(busy_warning(busy))
             if keep is not None:
                 keep_row(keep, row)
             if as_json:

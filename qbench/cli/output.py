@@ -29,6 +29,12 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, allow_nan=False, ensure_ascii=False))
 
 
+def print_warning(text: str | None) -> None:
+    """On stderr; nothing where there is none."""
+    if text is not None:
+        click.echo(text, err=True)
+
+
 def print_pairs(pairs: Mapping[str, Any]) -> None:
     """Left-aligned `name  value` lines; None is shown as n/a, so that nothing missing looks like zero."""
     width = max((len(name) for name in pairs), default=0)

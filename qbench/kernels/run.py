@@ -16,13 +16,14 @@ from quant.errors import InputError
 
 
 def run_kernels(
-    only: str, tokens: tuple[int, ...], threads: int, progress: Progress | None = None
+    only: str, tokens: tuple[int, ...], threads: int, busy: float, progress: Progress | None = None
 ) -> Iterator[dict[str, Any]]:
     """A row a kernel, shape and number of tokens; those of a shape come together.
 
     Bandwidth and peak are measured before and after each shape, and the larger counts, so that a slow spell of the
     machine flatters no kernel.
 
+    busy     share of the machine that others took when this began
     raises   InputError where no kernel has `only` in its name
     """
     found_any = False
@@ -46,6 +47,7 @@ def run_kernels(
             "machine": machine()["id"],
             "bandwidth_bytes_per_s": [before.bytes_per_s, after.bytes_per_s],
             "peak_ops_per_s": [before.ops_per_s[arithmetic], after.ops_per_s[arithmetic]],
+            "busy_before": busy,
             "load_average": list(os.getloadavg()),
         }
         for benchmark, found in measured:

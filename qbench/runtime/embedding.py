@@ -3,11 +3,13 @@
 from typing import Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from qbench.runtime.linear import as_tensor
 from quant.errors import InputError
-from quant.formats import dequantize
+from quant.formats import dequantize, get_format
+from quant.formats.decoder import find_decoder
 from quant.qtensor import QTensor
 
 
@@ -25,8 +27,14 @@ class StoredTable:
     def __init__(self, qtensor: QTensor) -> None:
         self.qtensor = qtensor  # [V, K] in its stored format
         self.size_bytes = qtensor.size_bytes
+        self._decode = find_decoder(qtensor.format)
 
     def rows(self, index: np.ndarray) -> Tensor:
+        if self._decode is not None:  # what follows, without what each call of it looks up and checks
+            blocks = self.qtensor.parts["blocks"][index]  # [n, K / block_size * block_bytes] uint8
+            block_bytes = get_format(self.qtensor.format).block_bytes
+            weights = self._decode(blocks.reshape(-1, block_bytes))  # [n * K / block_size, block_size]
+            return torch.from_numpy(weights.reshape(len(index), self.qtensor.shape[1]))
         return as_tensor(dequantize(self.qtensor.take_rows(index)))
 
 

@@ -59,6 +59,7 @@ class KernelCache(Cache):
         self.limit = config.max_positions
         self.batch = batch
         self.softmax_scale = config.head_dim**-0.5
+        self._room = 0  # tokens that every store has room for, at least
         self._lengths = np.zeros(batch, dtype=np.int64)  # of the pass that runs, the same for every layer
         self.block_table = np.arange(batch, dtype=np.int32)[:, None]
         page_size = held_tokens(min(capacity, self.limit))
@@ -102,6 +103,13 @@ class KernelCache(Cache):
         out = q.new_empty(batch, num_tokens, num_heads, head_dim).transpose(1, 2)
         store.attend(q.numpy(), self.block_table, lengths, out.numpy(), self.softmax_scale)
         return out
+
+    def reserve_all(self, num_tokens: int) -> tuple[list[Any], np.ndarray]:
+        """`reserve` of every layer."""
+        for layer in range(len(self.stores) if self.length + num_tokens > self._room else 0):
+            self.reserve(layer, num_tokens)
+        self._room = self.stores[-1].page_size
+        return self.stores, self.reserve(0, num_tokens)[1]
 
     def reserve(self, layer: int, num_tokens: int) -> tuple[Any, np.ndarray]:
         """The layer's store, and the sequences' lengths with num_tokens more; the store has room for them."""

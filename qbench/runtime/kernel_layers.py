@@ -25,8 +25,7 @@ class KernelLayers:
         self._layers = [kernels.DecoderLayer(*_parts(block)) for block in blocks]
 
     def __call__(self, x: Tensor, rope: tuple[Tensor, Tensor], num_tokens: int, cache: KernelCache) -> Tensor:
-        reserved = [cache.reserve(layer, num_tokens) for layer in range(len(self._layers))]
-        stores, lengths = [store for store, _ in reserved], reserved[0][1]
+        stores, lengths = cache.reserve_all(num_tokens)
         angles = (rope[0].numpy(), rope[1].numpy())
         y = self._run(self._layers, stores, as_rows(x), *angles, cache.block_table, lengths, cache.softmax_scale)
         return as_outputs(y, x)

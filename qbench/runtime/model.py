@@ -11,7 +11,7 @@ from qbench.runtime.kernel_cache import KernelCache, has_store
 from qbench.runtime.kernel_layers import kernel_layers
 from qbench.runtime.norm import RMSNorm
 from qbench.runtime.quantized_cache import QuantizedCache, RoundTripCache
-from qbench.runtime.rope import inverse_frequencies, rotation
+from qbench.runtime.rope import RotationTable, inverse_frequencies
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
@@ -45,7 +45,7 @@ class Model:
         self.head = head
         self.kv = kv
         self.impl = impl
-        self.inverse_frequencies = inverse_frequencies(config.rope, config.rope_dim)
+        self.rotations = RotationTable(inverse_frequencies(config.rope, config.rope_dim), config.rope.rotation_scale)
         self.impls: dict[str, str] = {}
         self.weight_bytes = 0
 
@@ -67,19 +67,21 @@ class Model:
         raises     InputError for an id outside the vocabulary or more tokens than the context holds
         """
         cache = cache or (NoCache() if self.kv is None else RoundTripCache(self.kv))
-        positions = self._positions(tokens, cache)
-        rope = rotation(self.inverse_frequencies, positions, self.config.rope.rotation_scale)
+        start, end = self._span(tokens, cache)
+        rope = self.rotations(start, end)
         x = self.embedding(tokens)  # [B, T, K]
         if self.one_call is not None and isinstance(cache, KernelCache):
-            x = self.one_call(x, rope, tokens.shape[1], cache)
+            x = self.one_call(x, rope, end - start, cache)
         else:
+            positions = torch.arange(start, end)  # [T]
             for block in self.blocks:
                 x = block(x, rope, positions, cache)
-        cache.advance(tokens.shape[1])
+        cache.advance(end - start)
         (logits,) = self.head(x[:, -1:] if last_only else x, self.norm)
         return logits
 
-    def _positions(self, tokens: Tensor, cache: Cache) -> Tensor:
+    def _span(self, tokens: Tensor, cache: Cache) -> tuple[int, int]:
+        """The positions of the tokens: from, and up to but not including."""
         if tokens.ndim != 2 or not tokens.numel():
             raise InputError(f"tokens of shape {list(tokens.shape)}, expected [batch, at least 1 token]")
         end = cache.length + tokens.shape[1]
@@ -87,4 +89,4 @@ class Model:
             raise InputError(
                 f"{end} tokens, but the model's context holds {self.config.max_positions}; shorten the text"
             )
-        return torch.arange(cache.length, end)  # [T]
+        return cache.length, end

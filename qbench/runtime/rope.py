@@ -31,6 +31,23 @@ def rotation(inverse_frequency: Tensor, positions: Tensor, scale: float = 1.0) -
     return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
+class RotationTable:
+    """`rotation` of positions from 0 on, kept: a decode step looks its angles up."""
+
+    def __init__(self, inverse_frequency: Tensor, scale: float = 1.0) -> None:
+        self.inverse_frequency = inverse_frequency
+        self.scale = scale
+        self._angles = rotation(inverse_frequency, torch.arange(0), scale)
+
+    def __call__(self, start: int, end: int) -> tuple[Tensor, Tensor]:
+        """cos, sin [end - start, D]"""
+        cos, sin = self._angles  # read once: another thread may put longer ones in their place
+        if end > len(cos):
+            # doubling: each angle is computed twice on average, not once a token
+            cos, sin = self._angles = rotation(self.inverse_frequency, torch.arange(max(end, 2 * len(cos))), self.scale)
+        return cos[start:end], sin[start:end]
+
+
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """`x` with pair (i, i + D/2) of every head turned by its angle.
 

@@ -6,7 +6,7 @@ from support.close import assert_close
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from qbench.runtime.rope import inverse_frequencies, rotate, rotation
+from qbench.runtime.rope import RotationTable, inverse_frequencies, rotate, rotation
 from quant.models import RopeConfig
 
 LLAMA3 = {"factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
@@ -46,3 +46,12 @@ def test_rotation_is_complex_multiplication():
 def test_position_zero_is_the_identity():
     x = torch.randn(1, 1, 1, 8, generator=torch.Generator().manual_seed(0))
     assert_close(rotate(x, *rotation(inverse_frequencies(RopeConfig(), 8), torch.tensor([0]))), x)
+
+
+def test_a_table_gives_the_rotation_of_any_span():
+    frequencies = inverse_frequencies(RopeConfig(), 24)
+    table = RotationTable(frequencies, 1.25)
+    for start, end in ((0, 5), (5, 6), (6, 7), (3, 40), (39, 40), (100, 101), (7, 7)):
+        expected = rotation(frequencies, torch.arange(start, end), 1.25)
+        for got, wanted in zip(table(start, end), expected, strict=True):
+            assert_close(got, wanted, atol=2**-23)

@@ -12,9 +12,9 @@ are integers in that of q: `round_queries_ref`.
 
 import numpy as np
 
-from cpu_kernels._ext import KVStore
+from cpu_kernels._ext import KVStore, attend_latents
 
-__all__ = ["KVStore", "attention_ref", "rope_ref", "round_queries_ref"]
+__all__ = ["KVStore", "attend_latents", "attention_ref", "latent_attention_ref", "rope_ref", "round_queries_ref"]
 
 SMALLEST_QUERY = np.float32(2.0**-112)  # below, 32767 / absmax overflows
 
@@ -51,6 +51,18 @@ def round_queries_ref(q: np.ndarray, factor: float) -> np.ndarray:
     zero = largest < SMALLEST_QUERY
     codes = np.rint(scaled * np.where(zero, np.float32(0), np.float32(32767) / np.where(zero, np.float32(1), largest)))
     return codes.astype(np.float64) * (largest / np.float32(32767)) / np.float32(factor)
+
+
+def latent_attention_ref(q: np.ndarray, latents: np.ndarray, softmax_scale: float, value_dim: int) -> np.ndarray:
+    """Absorbed multi-head latent attention: a row is every head's key and, in its first channels, every head's value.
+
+    q        [B, H, K] float: one query a head, with the up-projection of keys absorbed
+    latents  [B, S, K] float
+    returns  [B, H, value_dim] float64
+    source   DeepSeek-V2, arXiv:2405.04434, section 2.1
+    """
+    rows = latents[:, None]  # [B, 1, S, K]
+    return attention_ref(q[:, :, None], rows, rows, softmax_scale)[:, :, 0, :value_dim]
 
 
 def rope_ref(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:

@@ -1,11 +1,11 @@
-"""Attention over stored keys and values, in every format: decode over several parts, and prefill."""
+"""Attention over stored keys and values in every format, in decode and prefill, and over latents that heads share."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
 import cpu_kernels
-from cpu_kernels.attention import attention_ref, round_queries_ref
+from cpu_kernels.attention import attend_latents, attention_ref, latent_attention_ref, round_queries_ref
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, deviation
 
@@ -14,6 +14,8 @@ FORMATS = {"f32": "given", "f16": "given", "bf16": "given", "e4m3": "per_head", 
 INTEGER_FORMATS = {"int8": "given", "int4": "given"}
 SHAPES = ((3, 1, 1, 1), (6, 2, 1, 531), (6, 2, 67, 131))  # query heads, kv heads, queries, tokens
 HEAD_DIM = 64
+LATENT_SIZE, ROPE_SIZE = 512, 64
+LATENT_SHAPES = ((3, 17), (16, 300))  # heads, tokens
 LOG2_E = np.float32(1.44269504)
 SEED = 31
 
@@ -29,6 +31,46 @@ def problems() -> Iterator[Problem]:
         k, v = rng.standard_normal((2, 1, num_kv_heads, tokens, HEAD_DIM)).astype(np.float32)
         for name, scales in (FORMATS | INTEGER_FORMATS).items():
             yield attend_problem(name, scales, q, k, v)
+    for num_heads, tokens in LATENT_SHAPES:
+        q = rng.standard_normal((1, num_heads, LATENT_SIZE + ROPE_SIZE)).astype(np.float32)
+        latents = rng.standard_normal((tokens, LATENT_SIZE + ROPE_SIZE)).astype(np.float32)
+        for name in ("f32", "f16", "bf16", "fp8"):
+            yield latent_problem(name, q, latents)
+
+
+def latent_problem(name: str, q: np.ndarray, latents: np.ndarray) -> Problem:
+    """q [1, H, 576]; latents [S, 576] float32, kept in a format and read back by torch and quant's codec"""
+    kept, rows = kept_latents(name, latents)
+    tokens, softmax_scale = len(latents), (LATENT_SIZE + ROPE_SIZE) ** -0.5
+    table, lengths = np.zeros((1, 1), np.int32), np.array([tokens])
+
+    def run(isa: str) -> tuple[np.ndarray, str]:
+        out = np.full((1, q.shape[1], LATENT_SIZE), np.nan, np.float32)
+        return out, attend_latents(q, name, kept[None], table, lengths, out, softmax_scale, isa=isa)
+
+    def check(out: np.ndarray) -> Deviation:
+        """float32 sums: of a score's 576 terms, and of `tokens` rows times weights off by twice that."""
+        expected = latent_attention_ref(q, rows[None], softmax_scale, LATENT_SIZE)
+        products = np.abs(q).sum(-1).max() * np.abs(rows).max() * softmax_scale
+        relative = 2 * (q.shape[2] + 4) * 2.0**-24 * products + 2.0**-21 + (tokens + 4) * 2.0**-24
+        return deviation(out, expected, np.full_like(expected, np.abs(rows).max() * relative))
+
+    return Problem(f"{name} latents, {q.shape[1]} heads, {tokens} tokens", run, check)
+
+
+def kept_latents(name: str, latents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """As they are kept, and as they are read: [S, 576] float32"""
+    import torch
+
+    from quant.kv.mla_latent import decode_latent, encode_latent
+
+    x = torch.from_numpy(latents)
+    if name == "fp8":
+        data = encode_latent(x[:, :LATENT_SIZE], x[:, LATENT_SIZE:])
+        return data.numpy(), torch.cat(decode_latent(data), -1).numpy()
+    kept = x.to({"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[name])
+    codes = kept.view(torch.uint16) if name == "bf16" else kept
+    return codes.numpy(), kept.float().numpy()
 
 
 def attend_problem(name: str, scales: str, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Problem:

@@ -18,7 +18,7 @@ static constexpr Impl<Kernels> impls[] = {
 #define QK_IMPL(isa, required)                                                                                   \
     {Isa::isa,                                                                                                   \
      required,                                                                                                   \
-     {isa::prepare, isa::attend, isa::combine, isa::absmax, isa::encode, isa::rotate}}
+     {isa::prepare, isa::attend, isa::attend_latents, isa::combine, isa::absmax, isa::encode, isa::rotate}}
     QK_IMPL(avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni)),
     QK_IMPL(avx512, bit(Isa::avx512)),
     QK_IMPL(avx2, bit(Isa::avx2)),

@@ -28,6 +28,46 @@ constexpr int max_vecs = 8;
 struct Chunk {
     const Block* keys;
     const Block* values;
+    int num_blocks;
+    bool has_next;  // a whole chunk follows
+};
+
+// A walk over the codes of blocks that are needed soon. Values are fetched while keys are multiplied, and the next keys
+// while values are, a few lines with every step: so the memory is busy all the time, and never with more than a core can
+// have underway. Into the L2, as two chunks fill an L1.
+class Ahead {
+public:
+    Ahead() = default;
+    Ahead(const Block* first, int count, int64_t block_bytes) : block_(first), last_(first + count), size_(block_bytes) {
+        enter();
+    }
+
+    void fetch(int64_t bytes) {
+        if (!next_) return;
+        for (int64_t i = 0; i < bytes; i += cache_line) __builtin_prefetch(next_ + i, 0, 2);
+        next_ += bytes;
+        if (next_ < end_) return;
+        block_++;
+        enter();
+    }
+
+    void fetch_all() {
+        while (next_) fetch(size_);
+    }
+
+private:
+    static constexpr int64_t cache_line = 64;
+
+    void enter() {
+        next_ = block_ < last_ ? block_->codes : nullptr;
+        end_ = next_ + size_;
+    }
+
+    const Block* block_ = nullptr;
+    const Block* last_ = nullptr;
+    const std::byte* next_ = nullptr;
+    const std::byte* end_ = nullptr;
+    int64_t size_ = 0;
 };
 
 // Tokens of a chunk that a row sees, begin <= t < end.
@@ -43,6 +83,7 @@ struct Tile {
     float base[max_groups][max_tile];  // sum of weights times minima
     float correction[max_tile];        // what the rise of the maximum scales earlier sums by
     Seen seen[max_tile];
+    Ahead ahead;  // what is fetched meanwhile
 };
 
 // What codes of float8 are still to be multiplied with, for the tokens from `lane` on.
@@ -55,7 +96,8 @@ inline Float float8_scale(const Layout& layout, const Block& block, int lane) {
 
 template <class Code, int rows, int vecs>
 inline void score_floats(const Layout& layout, const Block* const* blocks, const int* lane, const Queries& queries,
-                         int row, Float (&score)[rows][vecs]) {
+                         int row, Ahead& ahead, Float (&score)[rows][vecs]) {
+    const int64_t step_bytes = vecs * width * layout.row_bytes() / layout.head_dim;
     const float* q = queries.values + row * layout.head_dim;
     for (auto& sums : score)
         for (auto& sum : sums) sum = splat(0.0f);
@@ -66,6 +108,7 @@ inline void score_floats(const Layout& layout, const Block* const* blocks, const
             const Float query = splat(q[r * layout.head_dim + d]);
             for (int v = 0; v < vecs; v++) score[r][v] = fma(key[v], query, score[r][v]);
         }
+        ahead.fetch(step_bytes);
     }
     if constexpr (is_float8(Code::format)) {
         for (int v = 0; v < vecs; v++) {
@@ -77,7 +120,7 @@ inline void score_floats(const Layout& layout, const Block* const* blocks, const
 
 template <class Code, int rows, int vecs>
 inline void score_integers(const Layout& layout, const Block* const* blocks, const int* lane, const Queries& queries,
-                           int row, Float (&score)[rows][vecs]) {
+                           int row, Ahead& ahead, Float (&score)[rows][vecs]) {
     const int64_t groups = layout.groups(), group_size = layout.head_dim / groups;
     const int16_t* q = queries.codes + row * layout.head_dim;
     for (auto& sums : score)
@@ -86,11 +129,13 @@ inline void score_integers(const Layout& layout, const Block* const* blocks, con
         Int products[rows][vecs];
         for (auto& sums : products)
             for (auto& sum : sums) sum = zero_int();
-        for (int64_t d = g * group_size; d < (g + 1) * group_size; d += Code::channels)
+        for (int64_t d = g * group_size; d < (g + 1) * group_size; d += Code::channels) {
             for (int v = 0; v < vecs; v++)
                 for (int r = 0; r < rows; r++)
                     products[r][v] =
                         Code::dot_keys(products[r][v], blocks[v]->codes, d, lane[v], q + r * layout.head_dim);
+            ahead.fetch(vecs * width * 2);
+        }
         for (int v = 0; v < vecs; v++) {
             const auto* scales = reinterpret_cast<const uint16_t*>(blocks[v]->scales) + g * 2 * block_tokens + lane[v];
             const Float scale = load_f16(scales), minimum = load_f16(scales + block_tokens);
@@ -107,6 +152,7 @@ inline void score_integers(const Layout& layout, const Block* const* blocks, con
 template <class Code, int rows, int vecs>
 inline void score(const Layout& layout, const Chunk& chunk, const Queries& queries, int row, int begin, int end,
                   Tile& tile) {
+    Ahead ahead = tile.ahead;
     for (; begin + vecs * width <= end; begin += vecs * width) {
         const Block* blocks[vecs];
         int lane[vecs];
@@ -116,12 +162,13 @@ inline void score(const Layout& layout, const Chunk& chunk, const Queries& queri
         }
         Float score[rows][vecs];
         if constexpr (is_integer(Code::format))
-            score_integers<Code>(layout, blocks, lane, queries, row, score);
+            score_integers<Code>(layout, blocks, lane, queries, row, ahead, score);
         else
-            score_floats<Code>(layout, blocks, lane, queries, row, score);
+            score_floats<Code>(layout, blocks, lane, queries, row, ahead, score);
         for (int r = 0; r < rows; r++)
             for (int v = 0; v < vecs; v++) store(tile.scores[r] + begin + v * width, score[r][v]);
     }
+    tile.ahead = ahead;
     if constexpr (vecs > 1) score<Code, rows, vecs / 2>(layout, chunk, queries, row, begin, end, tile);
 }
 
@@ -187,7 +234,9 @@ inline void scale_weights(const Layout& layout, const Chunk& chunk, int r, Tile&
 // out[r][d ..] += weights of tokens [begin, end) times their values, for `vecs` registers of channels
 template <class Code, int rows, int vecs>
 inline void sum_values(const Layout& layout, const Chunk& chunk, const float* weights, int begin, int end, int64_t d,
-                       float* out) {
+                       Ahead& fetched, float* out) {
+    const int64_t step_bytes = vecs * width * layout.row_bytes() / layout.head_dim;
+    Ahead ahead = fetched;
     Float sum[rows][vecs];
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < vecs; v++) sum[r][v] = load(out + r * layout.head_dim + d + v * width);
@@ -198,23 +247,25 @@ inline void sum_values(const Layout& layout, const Chunk& chunk, const float* we
             const Float weight = splat(weights[r * chunk_tokens + t]);
             for (int v = 0; v < vecs; v++) sum[r][v] = fma(value[v], weight, sum[r][v]);
         }
+        ahead.fetch(step_bytes);
     }
+    fetched = ahead;
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < vecs; v++) store(out + r * layout.head_dim + d + v * width, sum[r][v]);
 }
 
 template <class Code, int rows, int vecs>
 inline void sum_channels(const Layout& layout, const Chunk& chunk, const float* weights, int begin, int end, int64_t d,
-                         int64_t d_end, float* out) {
+                         int64_t d_end, Ahead& ahead, float* out) {
     for (; d + vecs * width <= d_end; d += vecs * width)
-        sum_values<Code, rows, vecs>(layout, chunk, weights, begin, end, d, out);
+        sum_values<Code, rows, vecs>(layout, chunk, weights, begin, end, d, ahead, out);
     if constexpr (vecs * width > channel_step && Code::format != Format::int4)
-        sum_channels<Code, rows, vecs / 2>(layout, chunk, weights, begin, end, d, d_end, out);
+        sum_channels<Code, rows, vecs / 2>(layout, chunk, weights, begin, end, d, d_end, ahead, out);
 }
 
 // The rows of a tile from `first` on; d_end - d is a group where values are scaled by group, or the whole head
 template <class Code, int rows>
-inline void sum_rows(const Layout& layout, const Chunk& chunk, const Tile& tile, int first, int begin, int end,
+inline void sum_rows(const Layout& layout, const Chunk& chunk, Tile& tile, int first, int begin, int end,
                      float* out) {
     if (begin >= end) return;
     constexpr int vecs =
@@ -223,7 +274,7 @@ inline void sum_rows(const Layout& layout, const Chunk& chunk, const Tile& tile,
     const int64_t groups = std::max<int64_t>(1, layout.groups()), size = layout.head_dim / groups;
     for (int64_t g = 0; g < groups; g++)
         sum_channels<Code, rows, vecs>(layout, chunk, scaled ? tile.weights[g][first] : tile.scores[first], begin, end,
-                                       g * size, (g + 1) * size, out + first * layout.head_dim);
+                                       g * size, (g + 1) * size, tile.ahead, out + first * layout.head_dim);
 }
 
 // What was summed before this chunk, scaled down as the maximum rose; then the minima's part of this chunk.
@@ -250,6 +301,8 @@ inline void attend_tile(const Layout& layout, const Chunk& chunk, const Rows& al
         if (r < count) common_begin = std::max(common_begin, seen.begin), common_end = std::min(common_end, seen.end);
     }
     if (first >= last) return;
+    // Only the first rows fetch: to those that follow all of it is near.
+    tile.ahead = row == 0 ? Ahead(chunk.values, chunk.num_blocks, layout.block_bytes()) : Ahead();
     score<Code, rows, std::min(max_vecs, tile_registers / rows)>(layout, chunk, all.queries, row,
                                                                  first / width * width,
                                                                  (last + width - 1) / width * width, tile);
@@ -259,6 +312,8 @@ inline void attend_tile(const Layout& layout, const Chunk& chunk, const Rows& al
         if constexpr (is_float8(Code::format) || is_integer(Code::format)) scale_weights<Code>(layout, chunk, r, tile);
         correct(layout, tile, r, all.out + (row + r) * layout.head_dim);
     }
+    const bool fetches = row == 0 && chunk.has_next;
+    tile.ahead = fetches ? Ahead(chunk.keys + chunk_blocks, chunk_blocks, layout.block_bytes()) : Ahead();
     // Every row in the order of its tokens: those before what all see, those, and those behind.
     float* out = all.out + row * layout.head_dim;
     common_end = std::max(common_begin, common_end);
@@ -272,9 +327,18 @@ inline void attend_tile(const Layout& layout, const Chunk& chunk, const Rows& al
 template <class Code>
 inline void attend_as(const Layout& layout, const Stretch& stretch, const Rows& rows) {
     Tile tile;
+    // Nothing was there to fetch the first keys: at once, rather than one after the other as they are read.
+    const auto first_blocks = static_cast<int>(std::min<int64_t>(chunk_tokens, stretch.num_tokens) / block_tokens);
+    Ahead(stretch.keys, first_blocks, layout.block_bytes()).fetch_all();
     for (int64_t start = 0; start < stretch.num_tokens; start += chunk_tokens) {
-        const Chunk chunk{stretch.keys + start / block_tokens, stretch.values + start / block_tokens};
         const int64_t first = stretch.first + start, size = std::min<int64_t>(chunk_tokens, stretch.num_tokens - start);
+        const Chunk chunk{stretch.keys + start / block_tokens, stretch.values + start / block_tokens,
+                          static_cast<int>((size + block_tokens - 1) / block_tokens),
+                          start + 2 * chunk_tokens <= stretch.num_tokens};
+        for (int i = 0; chunk.has_next && layout.has_token_scales() && i < chunk_blocks; i++) {
+            __builtin_prefetch(chunk.keys[chunk_blocks + i].scales);
+            __builtin_prefetch(chunk.values[chunk_blocks + i].scales);
+        }
         for (int row = 0, step; row < rows.count; row += step) {
             const int left = rows.count - row;
             step = left > max_rows / 2 ? max_rows : left > 2 ? 4 : left;

@@ -36,6 +36,18 @@ void append(Store& store, const Sequences& sequences, const Heads<const float>& 
             const Heads<const float>& v, const Rotation& rotation, const Heads<float>& q_out,
             const Impl<Kernels>& impl);
 
+// Rows of all heads' latents in pages [pages, page_size, row].
+struct Latents {
+    LatentShape shape;
+    const std::byte* data;
+    int64_t row_bytes;
+};
+
+// out [B, H, value_dim] = softmax(q row^T * softmax_scale) row[: value_dim] over all tokens of each sequence, for one
+// query [head_dim] of each head; q, out contiguous. Returns what ran.
+Isa attend_latents(const Latents& latents, const Sequences& sequences, const float* q, int64_t heads, float* out,
+                   float softmax_scale, const Impl<Kernels>& impl);
+
 // k, v [B, G, S, D] as they are read, of the first `tokens` tokens of each sequence
 void read(const Store& store, const Sequences& sequences, const Heads<float>& k, const Heads<float>& v);
 

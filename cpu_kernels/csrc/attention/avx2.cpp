@@ -23,6 +23,7 @@ constexpr Isa this_isa = Isa::avx2;
 #include "attention/rounding.inl"
 #include "attention/encode.inl"
 #include "attention/attend.inl"
+#include "attention/latent.inl"
 
 }  // namespace qk::attention::avx2
 

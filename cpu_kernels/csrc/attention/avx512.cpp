@@ -25,6 +25,7 @@ inline Int dot(Int sum, Int pairs, Int q) { return {_mm512_add_epi32(sum.v, _mm5
 #include "attention/rounding.inl"
 #include "attention/encode.inl"
 #include "attention/attend.inl"
+#include "attention/latent.inl"
 
 }  // namespace qk::attention::avx512
 

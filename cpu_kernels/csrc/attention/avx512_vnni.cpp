@@ -25,6 +25,7 @@ inline Int dot(Int sum, Int pairs, Int q) { return {_mm512_dpwssd_epi32(sum.v, p
 #include "attention/rounding.inl"
 #include "attention/encode.inl"
 #include "attention/attend.inl"
+#include "attention/latent.inl"
 
 }  // namespace qk::attention::avx512_vnni
 

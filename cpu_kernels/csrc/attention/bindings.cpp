@@ -72,6 +72,35 @@ Layout layout_of(const std::string& format, int64_t head_dim, const std::string&
     return layout;
 }
 
+void check_sequence(const Sequences& sequences, int64_t b, int64_t tokens, int64_t window, int64_t num_pages) {
+    const int64_t length = sequences.lengths[b], most = sequences.pages * sequences.page_size;
+    if (length < tokens || length > most)
+        throw std::invalid_argument("lengths: got " + std::to_string(length) + ", expected " +
+                                    std::to_string(tokens) + " to " + std::to_string(most));
+    const int64_t first = window ? std::max<int64_t>(0, length - tokens + 1 - window) : 0;
+    for (int64_t i = first / sequences.page_size; i * sequences.page_size < length; i++) {
+        const int32_t page = sequences.table[b * sequences.pages + i];
+        if (page < 0 || page >= num_pages)
+            throw std::invalid_argument("block_table: got page " + std::to_string(page) + ", expected 0 to " +
+                                        std::to_string(num_pages - 1));
+    }
+}
+
+// Every page that a call reads or writes is looked up here once, so that the kernels need not.
+Sequences checked_sequences(const Array& table, const Array& lengths, int64_t batch, int64_t tokens, int64_t window,
+                            int64_t num_pages, int64_t page_size) {
+    require_matrix(table, "block_table", nb::dtype<int32_t>(), "int32 [B, pages]");
+    require_vector(lengths, "lengths", nb::dtype<int64_t>(), "int64 [B]");
+    if (static_cast<int64_t>(table.shape(0)) != batch || static_cast<int64_t>(lengths.shape(0)) != batch)
+        throw std::invalid_argument("block_table, lengths: got " + describe(table) + " and " + describe(lengths) +
+                                    ", expected a row and a length for each of " + std::to_string(batch) +
+                                    " sequences");
+    const Sequences sequences{static_cast<const int32_t*>(table.data()), static_cast<const int64_t*>(lengths.data()),
+                              batch, static_cast<int64_t>(table.shape(1)), page_size};
+    for (int64_t b = 0; b < batch && tokens > 0; b++) check_sequence(sequences, b, tokens, window, num_pages);
+    return sequences;
+}
+
 class BoundStore {
 public:
     BoundStore(const std::string& format, int64_t num_pages, int64_t page_size, int64_t num_heads, int64_t head_dim,
@@ -141,20 +170,9 @@ public:
         store_.grow(page_size);
     }
 
-    // Every page that a call reads or writes is looked up here once, so that the kernels need not.
     Sequences sequences_of(const Array& table, const Array& lengths, int64_t batch, int64_t tokens,
                            int64_t window) const {
-        require_matrix(table, "block_table", nb::dtype<int32_t>(), "int32 [B, pages]");
-        require_vector(lengths, "lengths", nb::dtype<int64_t>(), "int64 [B]");
-        if (static_cast<int64_t>(table.shape(0)) != batch || static_cast<int64_t>(lengths.shape(0)) != batch)
-            throw std::invalid_argument("block_table, lengths: got " + describe(table) + " and " + describe(lengths) +
-                                        ", expected a row and a length for each of " + std::to_string(batch) +
-                                        " sequences");
-        const Sequences sequences{static_cast<const int32_t*>(table.data()),
-                                  static_cast<const int64_t*>(lengths.data()), batch,
-                                  static_cast<int64_t>(table.shape(1)), store_.page_size()};
-        for (int64_t b = 0; b < batch && tokens > 0; b++) check_sequence(sequences, b, tokens, window);
-        return sequences;
+        return checked_sequences(table, lengths, batch, tokens, window, store_.num_pages(), store_.page_size());
     }
 
     Store& store() { return store_; }
@@ -187,21 +205,6 @@ private:
                                         std::to_string(store_.num_heads()) + ", T, D]");
     }
 
-    void check_sequence(const Sequences& sequences, int64_t b, int64_t tokens, int64_t window) const {
-        const int64_t length = sequences.lengths[b];
-        if (length < tokens || length > sequences.pages * sequences.page_size)
-            throw std::invalid_argument("lengths: got " + std::to_string(length) + ", expected " +
-                                        std::to_string(tokens) + " to " +
-                                        std::to_string(sequences.pages * sequences.page_size));
-        const int64_t first = window ? std::max<int64_t>(0, length - tokens + 1 - window) : 0;
-        for (int64_t i = first / sequences.page_size; i * sequences.page_size < length; i++) {
-            const int32_t page = sequences.table[b * sequences.pages + i];
-            if (page < 0 || page >= store_.num_pages())
-                throw std::invalid_argument("block_table: got page " + std::to_string(page) + ", expected 0 to " +
-                                            std::to_string(store_.num_pages() - 1));
-        }
-    }
-
     void run_append(const Heads<const float>& q, const Heads<const float>& k, const Array& v, const Rotation& rotation,
                     const Array& table, const Array& lengths, const Heads<float>& q_out, const OptionalName& isa) {
         const auto v_heads = heads_of<const float>(v, "v", head_dim());
@@ -215,6 +218,75 @@ private:
     Store store_;
     std::optional<Isa> last_isa_;
 };
+
+// ---- latents
+
+struct LatentRow {
+    const char* name;
+    LatentFormat format;
+    nb::dlpack::dtype dtype;
+    int64_t itemsize;
+};
+
+const LatentRow latent_rows[] = {
+    {"f32", LatentFormat::f32, nb::dtype<float>(), 4},
+    {"f16", LatentFormat::f16, {static_cast<uint8_t>(nb::dlpack::dtype_code::Float), 16, 1}, 2},
+    {"bf16", LatentFormat::bf16, nb::dtype<uint16_t>(), 2},
+    {"fp8", LatentFormat::fp8, nb::dtype<uint8_t>(), 1},
+};
+
+// [pages, page_size, row] of a format, contiguous; value_dim channels of a row are values.
+Latents latents_of(const std::string& format, const Array& array, int64_t head_dim, int64_t value_dim) {
+    for (const LatentRow& row : latent_rows) {
+        if (format != row.name) continue;
+        const std::string got = "latents: got " + describe(array);
+        const bool is_fp8 = row.format == LatentFormat::fp8;
+        require_type(array, 3, got, row.dtype, "[pages, page_size, row] of " + format);
+        const int64_t columns = is_fp8 ? fp8_row_bytes : head_dim, size = static_cast<int64_t>(array.shape(1));
+        const bool contiguous = array.stride(2) == 1 && array.stride(1) == columns && array.stride(0) == size * columns;
+        if (static_cast<int64_t>(array.shape(2)) != columns || (!contiguous && array.size() > 0))
+            throw std::invalid_argument(got + ", expected contiguous rows of " + std::to_string(columns));
+        const bool fits = is_fp8 ? head_dim == fp8_latent_size + fp8_rope_size && value_dim == fp8_latent_size
+                                 : head_dim % channel_step == 0 && value_dim % latent_step == 0 && value_dim > 0 &&
+                                       value_dim <= head_dim && head_dim <= max_head;
+        if (!fits)
+            throw std::invalid_argument("q, out: got " + std::to_string(head_dim) + " and " +
+                                        std::to_string(value_dim) + " channels, expected " +
+                                        (is_fp8 ? "576 and 512" : "multiples of 16 and 64, up to 1024"));
+        return {{row.format, head_dim, value_dim}, static_cast<const std::byte*>(array.data()),
+                columns * row.itemsize};
+    }
+    throw std::invalid_argument("format: got " + format + ", expected one of f32, f16, bf16, fp8");
+}
+
+const float* floats_of(const Array& array, const char* name, int64_t batch, int64_t heads) {
+    const std::string got = std::string(name) + ": got " + describe(array);
+    require_type(array, 3, got, nb::dtype<float>(), "float32 [B, H, channels]");
+    const auto size = [&](size_t axis) { return static_cast<int64_t>(array.shape(axis)); };
+    const bool contiguous = array.stride(2) == 1 && array.stride(1) == size(2) && array.stride(0) == size(1) * size(2);
+    if (size(0) != batch || size(1) != heads || (!contiguous && array.size() > 0))
+        throw std::invalid_argument(got + ", expected contiguous [" + std::to_string(batch) + ", " +
+                                    std::to_string(heads) + ", channels]");
+    return static_cast<const float*>(array.data());
+}
+
+std::string attend_latents_bound(const Array& q, const std::string& format, const Array& latents, const Array& table,
+                                 const Array& lengths, nb::handle out, float softmax_scale, const OptionalName& isa) {
+    if (q.ndim() != 3) throw std::invalid_argument("q: got " + describe(q) + ", expected float32 [B, H, channels]");
+    const auto batch = static_cast<int64_t>(q.shape(0)), heads = static_cast<int64_t>(q.shape(1));
+    const float* queries = floats_of(q, "q", batch, heads);
+    Output out_array;
+    if (!nb::try_cast(out, out_array)) throw nb::type_error("out: expected a writable float32 [B, H, channels]");
+    auto* output = const_cast<float*>(floats_of(Array(out_array), "out", batch, heads));
+    const Latents rows = latents_of(format, latents, static_cast<int64_t>(q.shape(2)),
+                                    static_cast<int64_t>(out_array.shape(2)));
+    const Sequences sequences = checked_sequences(table, lengths, batch, 1, 0,
+                                                  static_cast<int64_t>(latents.shape(0)),
+                                                  static_cast<int64_t>(latents.shape(1)));
+    const auto& impl = chosen(isa);
+    nb::gil_scoped_release release;
+    return name_of(qk::attention::attend_latents(rows, sequences, queries, heads, output, softmax_scale, impl));
+}
 
 }  // namespace
 
@@ -233,6 +305,16 @@ Sequences sequences_of(nb::handle kv_store, const Array& table, const Array& len
 const Impl<Kernels>& choose_attention() { return chosen(std::nullopt); }
 
 void bind(nb::module_& m) {
+    m.def("attend_latents", attend_latents_bound, "q"_a, "format"_a, "latents"_a, "block_table"_a, "lengths"_a, "out"_a,
+          "softmax_scale"_a, "isa"_a.none() = nb::none(),
+          "One query of every head over rows that all heads share, as latent_attention_ref defines it.\n\n"
+          "q            [B, H, K] float32, contiguous\n"
+          "format       f32, f16, bf16 (as uint16), or fp8: uint8 rows of 656 for K = 576, V = 512\n"
+          "latents      [pages, page_size, K] of that format, contiguous\n"
+          "block_table  [B, pages] int32; lengths [B] int64, 1 or more\n"
+          "out          [B, H, V] float32, contiguous, written\n"
+          "returns      the instruction set that ran\n"
+          "raises       ValueError (shape, strides, lengths, pages), TypeError (dtype), RuntimeError (isa)");
     m.def("has_kv_store", [](const std::string& format, int64_t head_dim) {
         return holds(parse_format(format), head_dim);
     }, "format"_a, "head_dim"_a, "Whether a KVStore of this format holds heads of this size.");

@@ -47,11 +47,45 @@ struct Rows {
     float* out;  // [rows, D] of weights times values
 };
 
+// ---- latents: one row a token that all heads share (DeepSeek-V2, arXiv:2405.04434, section 2.1, absorbed)
+
+enum class LatentFormat : uint8_t { f32, f16, bf16, fp8 };
+
+// fp8, 656 bytes a token: 512 x e4m3 | 4 x float32, the scale of 128 each | 64 x bfloat16
+inline constexpr int64_t fp8_latent_size = 512, fp8_rope_size = 64, fp8_latent_group = 128;
+inline constexpr int64_t fp8_rope_offset = fp8_latent_size + fp8_latent_size / fp8_latent_group * 4;
+inline constexpr int64_t fp8_row_bytes = fp8_rope_offset + fp8_rope_size * 2;
+static_assert(fp8_row_bytes == 656);
+
+inline constexpr int64_t latent_step = 64;   // value channels are a multiple: four registers of 512 bits
+inline constexpr int64_t latent_heads = 16;  // heads are padded to a multiple: one such register
+// Rows unpacked at a time: 64 x 576 floats are 144 KiB, which with 16 heads' queries and sums (68 KiB) stay in an L2.
+inline constexpr int64_t latent_chunk = 64;
+
+struct LatentShape {
+    LatentFormat format;
+    int64_t head_dim;   // channels of a row, all of which a score takes
+    int64_t value_dim;  // the first of them, which are summed
+};
+
+struct LatentRows {
+    LatentShape shape;
+    const std::byte* const* rows;  // [count] codes of a token
+    int64_t count;
+    int64_t heads;         // a multiple of latent_heads
+    const float* queries;  // [heads / latent_heads, head_dim, latent_heads], times softmax_scale / ln 2
+    float* max;            // [heads], as in Rows
+    float* sum;            // [heads]
+    float* out;            // [heads, value_dim]
+    float* scratch;        // [latent_chunk, head_dim + heads]
+};
+
 struct Kernels {
     // q [D] times `factor` becomes row `row` of `queries`.
     void (*prepare)(const Layout& layout, const float* q, float factor, const Queries& queries, int row);
     // Takes the stretch's tokens into max, sum and out. Returns who it is: the proof of what ran.
     Isa (*attend)(const Layout& layout, const Stretch& stretch, const Rows& rows);
+    Isa (*attend_latents)(const LatentRows& work);
     // out [D] = factor * sum over parts of partial[i] * 2^(max[i] - m) / sum over parts of sum[i] * 2^(max[i] - m), m
     // the largest max; zeros where no part saw a token. max, sum [parts], partial [parts, D], strides in floats
     void (*combine)(const float* max, const float* sum, int64_t stride, const float* partial, int64_t partial_stride,
@@ -71,6 +105,7 @@ std::span<const Impl<Kernels>> table();
     namespace isa {                                                                                                   \
     void prepare(const Layout& layout, const float* q, float factor, const Queries& queries, int row);                \
     Isa attend(const Layout& layout, const Stretch& stretch, const Rows& rows);                                       \
+    Isa attend_latents(const LatentRows& work);                                                                       \
     void combine(const float* max, const float* sum, int64_t stride, const float* partial, int64_t partial_stride,    \
                  int64_t parts, float factor, int64_t head_dim, float* out);                                          \
     float absmax(const float* x, int64_t size);                                                                       \

@@ -17,5 +17,6 @@ constexpr Isa this_isa = Isa::scalar;
 #include "attention/rounding.inl"
 #include "attention/encode.inl"
 #include "attention/attend.inl"
+#include "attention/latent.inl"
 
 }  // namespace qk::attention::scalar

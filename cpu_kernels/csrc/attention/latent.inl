@@ -1,0 +1,125 @@
+// Absorbed multi-head latent attention: all heads read one row a token, as its key and, in its first part, as its value.
+// A lane is a head in scores and a channel in values, so that neither sums across lanes nor wants the row twice.
+
+// Row of a token as floats, head_dim of them.
+inline void unpack_latent(const LatentShape& shape, const std::byte* row, float* out) {
+    switch (shape.format) {
+        case LatentFormat::f32:
+            for (int64_t d = 0; d < shape.head_dim; d += width) store(out + d, F32::at(row, d));
+            break;
+        case LatentFormat::f16:
+            for (int64_t d = 0; d < shape.head_dim; d += width) store(out + d, F16::at(row, d));
+            break;
+        case LatentFormat::bf16:
+            for (int64_t d = 0; d < shape.head_dim; d += width) store(out + d, Bf16::at(row, d));
+            break;
+        case LatentFormat::fp8:
+            for (int64_t d = 0; d < fp8_latent_size; d += width) {
+                float scale;
+                std::memcpy(&scale, row + fp8_latent_size + d / fp8_latent_group * 4, sizeof scale);
+                const Float unit = splat(0x1p60f);  // twice 60 makes up for the 120 of load_e4m3
+                store(out + d, E4m3OrNan::at(row, d) * unit * (splat(scale) * unit));
+            }
+            for (int64_t d = 0; d < fp8_rope_size; d += width)
+                store(out + fp8_latent_size + d, Bf16::at(row + fp8_rope_offset, d));
+            break;
+    }
+}
+
+// scores[t][h] of `tokens` rows for `vecs` registers of heads
+template <int tokens, int vecs>
+inline void score_latents(const LatentRows& work, const float* rows, int64_t head, float* scores) {
+    const int64_t size = work.shape.head_dim;
+    const float* queries[vecs];  // of 16 heads side by side, so that a step reads whole cache lines in turn
+    for (int v = 0; v < vecs; v++) {
+        const int64_t first = head + v * width;
+        queries[v] = work.queries + first / latent_heads * latent_heads * size + first % latent_heads;
+    }
+    Float sum[tokens][vecs];
+    for (auto& row : sum)
+        for (auto& value : row) value = splat(0.0f);
+    for (int64_t d = 0; d < size; d++) {
+        Float query[vecs];
+        for (int v = 0; v < vecs; v++) query[v] = load(queries[v] + d * latent_heads);
+        for (int t = 0; t < tokens; t++) {
+            const Float key = splat(rows[t * size + d]);
+            for (int v = 0; v < vecs; v++) sum[t][v] = fma(query[v], key, sum[t][v]);
+        }
+    }
+    for (int t = 0; t < tokens; t++)
+        for (int v = 0; v < vecs; v++) store(scores + t * work.heads + head + v * width, sum[t][v]);
+}
+
+template <int vecs>
+inline void score_latent_chunk(const LatentRows& work, const float* rows, int64_t count, int64_t head,
+                               float* scores) {
+    constexpr int tokens = tile_registers / vecs;
+    int64_t t = 0;
+    for (; t + tokens <= count; t += tokens)
+        score_latents<tokens, vecs>(work, rows + t * work.shape.head_dim, head, scores + t * work.heads);
+    for (; t < count; t++)
+        score_latents<1, vecs>(work, rows + t * work.shape.head_dim, head, scores + t * work.heads);
+}
+
+// Scores to weights, for the heads of one register; what was summed before is scaled down as the maximum rises.
+inline void weigh_latents(const LatentRows& work, int64_t count, int64_t head, float* scores) {
+    const Float before = load(work.max + head);
+    Float highest = before;
+    for (int64_t t = 0; t < count; t++) highest = max(load(scores + t * work.heads + head), highest);
+    Float weights = splat(0.0f);
+    for (int64_t t = 0; t < count; t++) {
+        const Float weight = exp2(load(scores + t * work.heads + head) - highest);
+        store(scores + t * work.heads + head, weight);
+        weights = weights + weight;
+    }
+    float correction[width];
+    store(correction, exp2(before - highest));
+    store(work.max + head, highest);
+    store(work.sum + head, fma(load(work.sum + head), load(correction), weights));
+    for (int i = 0; i < width; i++) {
+        float* out = work.out + (head + i) * work.shape.value_dim;
+        const Float factor = splat(correction[i]);
+        for (int64_t d = 0; d < work.shape.value_dim; d += width) store(out + d, load(out + d) * factor);
+    }
+}
+
+// out[h][d ..] += weights times the rows' first channels, for 4 heads and a tile's registers of channels
+inline void sum_latents(const LatentRows& work, const float* rows, int64_t count, const float* weights, int64_t head,
+                        int64_t d) {
+    constexpr int heads = 4, vecs = tile_registers / heads;
+    Float sum[heads][vecs];
+    float* out = work.out + head * work.shape.value_dim + d;
+    for (int h = 0; h < heads; h++)
+        for (int v = 0; v < vecs; v++) sum[h][v] = load(out + h * work.shape.value_dim + v * width);
+    for (int64_t t = 0; t < count; t++) {
+        Float value[vecs];
+        for (int v = 0; v < vecs; v++) value[v] = load(rows + t * work.shape.head_dim + d + v * width);
+        for (int h = 0; h < heads; h++) {
+            const Float weight = splat(weights[t * work.heads + head + h]);
+            for (int v = 0; v < vecs; v++) sum[h][v] = fma(value[v], weight, sum[h][v]);
+        }
+    }
+    for (int h = 0; h < heads; h++)
+        for (int v = 0; v < vecs; v++) store(out + h * work.shape.value_dim + v * width, sum[h][v]);
+}
+
+Isa attend_latents(const LatentRows& work) {
+    constexpr int channels = tile_registers / 4 * width;
+    static_assert(latent_step % channels == 0 && latent_heads % width == 0);
+    float* rows = work.scratch;
+    float* scores = work.scratch + latent_chunk * work.shape.head_dim;
+    for (int64_t start = 0; start < work.count; start += latent_chunk) {
+        const int64_t count = std::min<int64_t>(latent_chunk, work.count - start);
+        for (int64_t t = 0; t < count; t++)
+            unpack_latent(work.shape, work.rows[start + t], rows + t * work.shape.head_dim);
+        int64_t head = 0;
+        for (; head + 2 * width <= work.heads; head += 2 * width)
+            score_latent_chunk<2>(work, rows, count, head, scores);
+        for (; head < work.heads; head += width) score_latent_chunk<1>(work, rows, count, head, scores);
+        for (head = 0; head < work.heads; head += width) weigh_latents(work, count, head, scores);
+        for (head = 0; head < work.heads; head += 4)
+            for (int64_t d = 0; d < work.shape.value_dim; d += channels)
+                sum_latents(work, rows, count, scores, head, d);
+    }
+    return this_isa;
+}

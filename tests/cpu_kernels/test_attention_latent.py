@@ -1,0 +1,145 @@
+"""Absorbed latent attention against its definition, in every format and instruction set."""
+
+import numpy as np
+import pytest
+import torch
+from support.attention import normal
+from support.close import assert_close
+
+import cpu_kernels
+from cpu_kernels.attention import attend_latents, latent_attention_ref
+from quant.kv.mla_latent import decode_latent, encode_latent
+
+K, V = 576, 512  # kv_lora_rank 512 and 64 rotated channels
+SCALE = 192**-0.5
+FORMATS = ("f32", "f16", "bf16", "fp8")
+
+
+@pytest.fixture(params=[row["impl"] for row in cpu_kernels.op_table() if row["op"] == "attention"])
+def isa(request):
+    if request.param not in cpu_kernels.features():
+        pytest.skip(f"this machine has no {request.param}")
+    return request.param
+
+
+def encoded(name: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows [..., K] in a format, and what they are read as."""
+    x = torch.from_numpy(rows)
+    if name == "fp8":
+        data = encode_latent(x[..., :512], x[..., 512:])
+        return data.numpy(), torch.cat(decode_latent(data), -1).numpy()
+    if name == "bf16":
+        return x.bfloat16().view(torch.uint16).numpy(), x.bfloat16().float().numpy()
+    kept = rows.astype(np.float16 if name == "f16" else np.float32)
+    return kept, kept.astype(np.float32)
+
+
+class Paged:
+    """Latents [B, S, K] in shuffled pages with NaN wherever no token is."""
+
+    def __init__(self, name: str, latents: np.ndarray, page_size: int = 16) -> None:
+        batch, length, width = latents.shape
+        pages = -(-length // page_size)
+        num_pages = batch * pages + 2
+        self.name = name
+        order = np.random.default_rng(length).permutation(num_pages)[: batch * pages]
+        self.table = np.full((batch, pages + 1), -7, np.int32)
+        self.table[:, :pages] = order.reshape(batch, pages)
+        rows = np.full((num_pages, page_size, width), np.nan, np.float32)
+        for b, t in np.ndindex(batch, length):
+            rows[self.table[b, t // page_size], t % page_size] = latents[b, t]
+        self.rows, _ = encoded(name, rows)
+        self.kept = encoded(name, latents)[1]
+        self.lengths = np.full(batch, length)
+
+    def attend(self, q: np.ndarray, isa: str | None = None, value_dim: int = V) -> np.ndarray:
+        out = np.full((*q.shape[:2], value_dim), np.nan, np.float32)
+        ran = attend_latents(q, self.name, self.rows, self.table, self.lengths, out, SCALE, isa=isa)
+        assert isa is None or ran == isa
+        return out
+
+    def bound(self, q: np.ndarray) -> float:
+        """float32 sums: K terms a score, S a channel; weights are off by twice a score's error and 2**-21."""
+        score = (K + 4) * 2.0**-24 * np.abs(q).sum(-1).max() * np.abs(self.kept).max() * SCALE
+        return np.abs(self.kept).max() * (2 * score + 2.0**-21 + (self.kept.shape[1] + 4) * 2.0**-24)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("heads, length", [(16, 1), (3, 3), (16, 63), (17, 131), (40, 64), (128, 9), (4, 700)])
+def test_matches_the_definition(isa, name, heads, length):
+    paged, q = Paged(name, normal(1, 2, length, K)), normal(2, 2, heads, K)
+    expected = latent_attention_ref(q, paged.kept, SCALE, V)
+    assert_close(paged.attend(q, isa), expected, atol=paged.bound(q))
+
+
+@pytest.mark.parametrize("width, value_dim", [(64, 64), (80, 64), (320, 256)])
+def test_other_ranks(isa, width, value_dim):
+    paged, q = Paged("f16", normal(1, 1, 37, width)), normal(2, 1, 5, width)
+    expected = latent_attention_ref(q, paged.kept, SCALE, value_dim)
+    assert_close(paged.attend(q, isa, value_dim), expected, atol=paged.bound(q))
+
+
+def test_threads_and_batch_change_nothing():
+    paged, q = Paged("bf16", normal(1, 3, 600, K)), normal(2, 3, 16, K)
+    paged.lengths = np.array([600, 17, 300])
+    before = cpu_kernels.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2, 3):
+            cpu_kernels.set_num_threads(threads)
+            results.append(paged.attend(q))
+    finally:
+        cpu_kernels.set_num_threads(before)
+    assert_close(results[1], results[0])
+    assert_close(results[2], results[0])
+    for b in range(3):
+        out = np.empty((1, 16, V), np.float32)
+        row, length = slice(b, b + 1), paged.lengths[b : b + 1]
+        attend_latents(q[row], "bf16", paged.rows, paged.table[row], length, out, SCALE)
+        assert_close(out, results[0][row])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_nan_reaches_its_own_sequence_and_head_alone(isa, name):
+    latents, q = normal(1, 2, 40, K), normal(2, 2, 7, K)
+    clean = Paged(name, latents).attend(q, isa)
+    latents[0, 33, 100] = np.nan
+    q[1, 5, 0] = np.nan
+    out = Paged(name, latents).attend(q, isa)
+    assert np.isnan(out[0]).all()
+    assert np.isnan(out[1, 5]).all()
+    assert_close(np.delete(out[1], 5, 0), np.delete(clean[1], 5, 0))
+
+
+GOOD = {
+    "q": np.zeros((1, 2, K), np.float32),
+    "format": "f16",
+    "latents": np.zeros((2, 16, K), np.float16),
+    "block_table": np.zeros((1, 1), np.int32),
+    "lengths": np.array([3]),
+    "out": np.zeros((1, 2, V), np.float32),
+    "softmax_scale": 1.0,
+}
+
+
+@pytest.mark.parametrize(
+    "changes, error, message",
+    [
+        ({"format": "f17"}, ValueError, "format: got f17, expected one of f32, f16, bf16, fp8"),
+        ({"format": "bf16"}, TypeError, "latents: got float16"),
+        ({"latents": np.zeros((2, 16, K + 16), np.float16)}, ValueError, "expected contiguous rows of 576"),
+        ({"latents": np.zeros((16, K), np.float16)}, ValueError, r"latents: got float16 \[16, 576\]"),
+        ({"latents": np.zeros((2, 32, K), np.float16)[:, ::2]}, ValueError, "contiguous"),
+        ({"out": np.zeros((1, 2, 500), np.float32)}, ValueError, "multiples of 16 and 64"),
+        ({"out": np.zeros((1, 3, V), np.float32)}, ValueError, r"out: got float32 \[1, 3, 512\]"),
+        ({"out": np.zeros((1, 2, V))}, TypeError, "out: got float64"),
+        ({"q": np.zeros((1, 2, K))}, TypeError, "q: got float64"),
+        ({"q": np.zeros((2, K), np.float32)}, ValueError, r"q: got float32 \[2, 576\]"),
+        ({"lengths": np.array([17])}, ValueError, "lengths: got 17, expected 1 to 16"),
+        ({"block_table": np.array([[2]], np.int32)}, ValueError, "got page 2, expected 0 to 1"),
+    ],
+)
+def test_bad_calls(changes, error, message):
+    attend_latents(**GOOD)
+    with pytest.raises(error, match=message):
+        attend_latents(**GOOD | changes)

@@ -45,6 +45,7 @@ const BlockKernels& kernels_of(const CodeFormat& format, Isa isa) {
 BlockWeight::BlockWeight(const CodeFormat& format, std::string name, int64_t num_rows, int64_t row_size,
                          PanelShape shape, Buffer panels, BlockInput input)
     : format_(format),
+      most_direct_tokens_(most_direct_tokens(format)),
       name_(std::move(name)),
       num_rows_(num_rows),
       row_size_(row_size),
@@ -58,7 +59,7 @@ Choice BlockWeight::choose(int64_t num_tokens, std::optional<std::string_view> i
     if (path == Path::automatic) path = forced_path();
     if (path == Path::automatic && isa && !impl->kernels.direct) path = Path::tile;
     if (path == Path::automatic)
-        path = num_tokens <= most_direct_tokens(format_, impl->isa) ? Path::direct : Path::tile;
+        path = num_tokens <= most_direct_tokens(most_direct_tokens_, impl->isa) ? Path::direct : Path::tile;
     if (path == Path::direct && !impl->kernels.direct) {
         const Isa asked = impl->isa;
         while (!impl->kernels.direct) impl++;  // the next best one; scalar, the last, has everything
@@ -84,9 +85,11 @@ Isa BlockWeight::multiply(int64_t begin, int64_t end, const Input& x, float* y, 
 Isa BlockWeight::multiply_direct(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
                                  const BlockKernels& kernels) const {
     Isa ran{};
+    const int64_t num_parts = (x.num_tokens + direct_tokens - 1) / direct_tokens;
     for (int64_t i = begin; i < end; i++) {
-        for (int64_t token = 0; token < x.num_tokens; token += direct_tokens) {
-            const auto tokens = static_cast<int>(std::min<int64_t>(direct_tokens, x.num_tokens - token));
+        for (int64_t part = 0; part < num_parts; part++) {  // of nearly equal size
+            const int64_t token = x.num_tokens * part / num_parts;
+            const auto tokens = static_cast<int>(x.num_tokens * (part + 1) / num_parts - token);
             alignas(64) float values[direct_tokens * panel_rows];
             ran = kernels.direct(panel(i), shape_, x.tokens + token * x.token_bytes, x.token_bytes, tokens, values);
             for (int m = 0; m < tokens; m++) store(i, values + m * panel_rows, y + (token + m) * y_stride);

@@ -36,6 +36,7 @@ private:
     void unpack_row(int64_t row, float* out) const;
 
     const CodeFormat& format_;
+    int64_t most_direct_tokens_;
     std::string name_;
     int64_t num_rows_, row_size_;
     PanelShape shape_;

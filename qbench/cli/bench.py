@@ -29,11 +29,12 @@ from qbench.cli.progress import progress_bar
     type=click.Choice(["llama.cpp"]),
     help="Run the same GGUF file through this in turn, keys and values in 16 bits  [kv-f16].",
 )
+@click.option("--cpu-time", is_flag=True, help="With --vs on a busy machine: count what each side gets, one thread.")
 @click.option("--keep", type=click.Path(dir_okay=False), help="Append what --vs measured as records to this file.")
 @kv_option
 @threads_option
 @json_option
-def command(model, recipe, pp, tg, depths, repetitions, vs, keep, kv, threads, as_json) -> None:
+def command(model, recipe, pp, tg, depths, repetitions, vs, cpu_time, keep, kv, threads, as_json) -> None:
     """Speed and memory of MODEL: prefill (pp) and decode (tg) as llama-bench defines them.
 
     Several depths, as in 0,4096, are measured one after the other.
@@ -42,12 +43,12 @@ def command(model, recipe, pp, tg, depths, repetitions, vs, keep, kv, threads, a
 
     cases = [SpeedCase(pp, tg, depth, repetitions) for depth in depths]
     how = {"kv": kv, "threads": threads}
-    if vs is None and keep is not None:
-        raise click.UsageError("--keep takes what --vs measures; a sweep keeps its own records")
+    if vs is None and (keep is not None or cpu_time):
+        raise click.UsageError("--keep and --cpu-time are for what --vs measures")
     if vs is None:
         print_bench(model, recipe, cases, how, as_json)
     elif recipe is None:
-        print_comparison(model, cases, how, keep, as_json)
+        print_comparison(model, cases, how | {"clock": "cpu" if cpu_time else "wall"}, keep, as_json)
     else:
         raise click.UsageError(f"--vs {vs} takes a file as it is: write it with `qbench quantize --recipe {recipe}`")
 

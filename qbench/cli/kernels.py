@@ -10,10 +10,11 @@ from qbench.cli.progress import progress_bar
 @click.command("kernels")
 @click.option("--only", default="", help="Kernels whose name contains this, e.g. q4_k.")
 @click.option("--m", "tokens", type=IntList(1), default="1,4,16,64,512", show_default=True, help="Tokens a call.")
+@click.option("--cpu-time", is_flag=True, help="Count the time this process gets: for a busy machine, one thread.")
 @click.option("--keep", type=click.Path(dir_okay=False), help="Append the rows as records to this file.")
 @threads_option
 @json_option
-def command(only: str, tokens: tuple[int, ...], keep: str | None, threads: int | None, as_json: bool) -> None:
+def command(only, tokens, cpu_time, keep, threads, as_json) -> None:
     """Time, bandwidth, operations and share of the roofline of every kernel, beside the peers that are installed.
 
     Contenders take turns; bandwidth and peaks are measured in the same run.
@@ -28,7 +29,7 @@ def command(only: str, tokens: tuple[int, ...], keep: str | None, threads: int |
     set_threads(threads)
     busy = busy_share()
     with progress_bar("kernels") as update:
-        for number, row in enumerate(run_kernels(only, tokens, threads, busy, update)):
+        for number, row in enumerate(run_kernels(only, tokens, threads, busy, "cpu" if cpu_time else "wall", update)):
             if number == 0:
                 print_warning(busy_warning(busy))
             if keep is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from qbench.harness.clocks import Clock
 from qbench.harness.statistics import spread
 from qbench.kernels.benchmark import OURS, Absent, Benchmark, Contender
 
@@ -32,7 +33,7 @@ class Ceilings:
         )
 
 
-def measure(benchmark: Benchmark) -> dict[str, Any]:
+def measure(benchmark: Benchmark, clock: Clock = time.perf_counter) -> dict[str, Any]:
     """Seconds of one call of each contender: {name: {seconds: [round][sample], how} | {absent | wrong: reason}}"""
     found: dict[str, dict[str, Any]] = {}
     ready: dict[str, Contender] = {}
@@ -48,32 +49,34 @@ def measure(benchmark: Benchmark) -> dict[str, Any]:
             ready[name], found[name] = contender, {"how": contender.how}
         else:
             found[name] = {"wrong": f"error {off.error:.3g}, expected at most {off.bound:.3g}"}
-    for name, seconds in take_turns({name: contender.run for name, contender in ready.items()}).items():
+    for name, seconds in take_turns({name: contender.run for name, contender in ready.items()}, clock).items():
         found[name]["seconds"] = [[sample / benchmark.calls for sample in samples] for samples in seconds]
     return found
 
 
-def take_turns(runs: Mapping[str, Callable[[], None]], rounds: int = ROUNDS) -> dict[str, list[list[float]]]:
+def take_turns(
+    runs: Mapping[str, Callable[[], None]], clock: Clock = time.perf_counter, rounds: int = ROUNDS
+) -> dict[str, list[list[float]]]:
     """Seconds of each run, by round: contenders alternate, and every other round goes backwards."""
     seconds: dict[str, list[list[float]]] = {name: [] for name in runs}
     for round_ in range(rounds):
         for name in list(runs)[:: 1 if round_ % 2 == 0 else -1]:
             time.sleep(SETTLE_S)
-            seconds[name].append(one_turn(runs[name]))
+            seconds[name].append(one_turn(runs[name], clock))
     return seconds
 
 
-def one_turn(run: Callable[[], None]) -> list[float]:
-    first = seconds_of(run)  # wakes the threads; a run that fills the turn by itself counts
+def one_turn(run: Callable[[], None], clock: Clock) -> list[float]:
+    first = seconds_of(run, clock)  # wakes the threads; a run that fills the turn by itself counts
     if first >= TURN_S:
         return [first]
-    return [seconds_of(run) for _ in range(ceil(TURN_S / max(first, 1e-6)))]
+    return [seconds_of(run, clock) for _ in range(ceil(TURN_S / max(first, 1e-6)))]
 
 
-def seconds_of(run: Callable[[], None]) -> float:
-    start = time.perf_counter()
+def seconds_of(run: Callable[[], None], clock: Clock) -> float:
+    start = clock()
     run()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def summarize(benchmark: Benchmark, found: dict[str, Any], ceilings: Ceilings) -> dict[str, Any]:

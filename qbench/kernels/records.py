@@ -5,7 +5,7 @@ from typing import Any
 
 from qbench.harness.record import append_record, make_record
 
-CASE_KEYS = ("op", "shape", "tokens", "threads")  # what defines a row; the rest was measured
+CASE_KEYS = ("op", "shape", "tokens", "threads", "clock")  # what defines a row; the rest was measured
 
 
 def keep_row(path: str, row: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any
 
 import cpu_kernels
+from qbench.harness.clocks import CLOCKS, check_clock
 from qbench.harness.machine import machine
 from qbench.harness.peaks import measure_peak
 from qbench.harness.quality import Progress
@@ -16,7 +17,12 @@ from quant.errors import InputError
 
 
 def run_kernels(
-    only: str, tokens: tuple[int, ...], threads: int, busy: float, progress: Progress | None = None
+    only: str,
+    tokens: tuple[int, ...],
+    threads: int,
+    busy: float,
+    clock: str = "wall",
+    progress: Progress | None = None,
 ) -> Iterator[dict[str, Any]]:
     """A row a kernel, shape and number of tokens; those of a shape come together.
 
@@ -24,8 +30,10 @@ def run_kernels(
     machine flatters no kernel.
 
     busy     share of the machine that others took when this began
-    raises   InputError where no kernel has `only` in its name
+    clock    "wall", or "cpu" for the time that this process gets, which others hardly change: of one thread alone
+    raises   InputError where no kernel has `only` in its name, or more than one thread is asked for with "cpu"
     """
+    check_clock(clock, threads)
     found_any = False
     # A benchmark holds its weights, so it is measured before the next is made.
     for (op, shape, arithmetic), group in groupby(
@@ -35,7 +43,7 @@ def run_kernels(
         if progress:
             progress(0, 0, f"{op} {shape}")
         before = ceilings(arithmetic, threads)
-        measured = [(benchmark, measure(benchmark)) for benchmark in group]
+        measured = [(benchmark, measure(benchmark, CLOCKS[clock])) for benchmark in group]
         after = ceilings(arithmetic, threads)
         most = Ceilings(
             max(before.bytes_per_s, after.bytes_per_s),
@@ -43,6 +51,7 @@ def run_kernels(
         )
         about = {
             "threads": threads,
+            "clock": clock,
             "isa": running_isa(),
             "machine": machine()["id"],
             "bandwidth_bytes_per_s": [before.bytes_per_s, after.bytes_per_s],

@@ -22,10 +22,10 @@ def speeds_markdown(records: Iterable[dict[str, Any]]) -> str:
     """
 
     def key(record: dict[str, Any]) -> tuple:
-        return kind_of(record), record["machine"]["id"], record["case"]["threads"]
+        return kind_of(record), record["machine"]["id"], record["case"]["threads"], record["case"].get("clock", "wall")
 
     tables = []
-    for (kind, _, _), group in groupby(sorted(records, key=key), key=key):
+    for (kind, *_), group in groupby(sorted(records, key=key), key=key):
         rows = list(group)
         heading, cells, numeric = (kernel_cells if kind == KERNEL else versus_cells)(rows)
         grid = markdown_grid([heading, *cells], numeric)
@@ -96,4 +96,5 @@ def footer(records: list[dict[str, Any]]) -> str:
     commits = dict.fromkeys(short_commit(record["commit"], record["dirty"]) for record in records)
     threads = f"{count(records[0]['case']['threads'], 'thread')} of {count(machine['cores'], 'core')}"
     read = f"read bandwidth {min(bandwidths):.0f} to {max(bandwidths):.0f} GB/s in the same run"
-    return "; ".join([threads, read, f"machine {machine['id']}", "commit " + ", ".join(commits)])
+    clock = ["processor time of the process"] if records[0]["case"].get("clock") == "cpu" else []
+    return "; ".join([threads, *clock, read, f"machine {machine['id']}", "commit " + ", ".join(commits)])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import cpu_kernels
+from qbench.harness.clocks import check_clock
 from qbench.harness.peaks import measure_peaks
 from qbench.harness.quality import Progress
 from qbench.harness.roofline import Peaks, Shape, roofline
@@ -32,33 +33,44 @@ def compare(
     *,
     kv: str | None = None,
     threads: int | None = None,
+    clock: str = "wall",
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Speed of both and the ratio ours / theirs, one row a case.
 
     spec     a GGUF file, which llama.cpp opens by itself
     kv       our KV format, by default DEFAULT_KV; llama.cpp gets its own type of as many bits
-    raises   InputError where spec is no such file, llama-cpp-python is missing, or a case exceeds the context
+    clock    "wall", or "cpu": the time that each side's process gets, of one thread
+    raises   InputError where spec is no such file, llama-cpp-python is missing, a case exceeds the context, or
+             processor time is asked for of more than one thread
     """
     from qbench.runtime import load_model
     from quant.models import ModelConfig
 
     check_file(spec)
     subject = open_subject(spec, threads=threads, progress=progress, kv=kv or DEFAULT_KV)
+    check_clock(clock, subject.threads)
     for case in cases:
         case.check_context(ModelConfig.of(subject.source).max_positions)
     model = load_model(subject.source, threads=subject.threads)
     their_kv = kv_type_of(model)
     longest = max(case.longest for case in cases)
     rows = []
-    with LlamaCppProcess(str(Path(spec).expanduser()), subject.threads, longest, their_kv) as theirs:
+    with LlamaCppProcess(str(Path(spec).expanduser()), subject.threads, longest, their_kv, clock) as theirs:
         about = {"version": theirs.version, "system": theirs.system, "kv": their_kv}
         for case in cases:
             start = time.perf_counter()
             before = cpu_kernels.measure_read_bandwidth(subject.threads)
-            measured = measure_both(SpeedRun(model, model.config.vocab_size, case), theirs, progress)
+            measured = measure_both(SpeedRun(model, model.config.vocab_size, case, clock), theirs, progress)
             bandwidths = before, cpu_kernels.measure_read_bandwidth(subject.threads)
-            row = {**subject.facts(model.impls), "pp": case.pp, "tg": case.tg, "depth": case.depth, "batch": 1}
+            row = {
+                **subject.facts(model.impls),
+                "pp": case.pp,
+                "tg": case.tg,
+                "depth": case.depth,
+                "batch": 1,
+                "clock": clock,
+            }
             row |= {"kv_bits": kv_bits(model), "llama.cpp": about, **measured}
             row |= {
                 "roofline": shares(subject, model, case, measured, bandwidths),

@@ -20,14 +20,22 @@ class LlamaCppProcess:
     raises            InputError where the package is missing, and with llama.cpp's reason where it refuses or dies
     """
 
-    def __init__(self, model: str, threads: int, context: int, kv: str, command: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        model: str,
+        threads: int,
+        context: int,
+        kv: str,
+        clock: str = "wall",
+        command: Sequence[str] | None = None,
+    ) -> None:
         if command is None and importlib.util.find_spec("llama_cpp") is None:
             raise InputError("llama-cpp-python is not installed, so there is nothing to compare with; pip install it")
         self._log = tempfile.TemporaryFile()
         self._worker = subprocess.Popen(
             command or WORKER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log
         )
-        about = self._ask({"model": model, "threads": threads, "context": context, "kv": kv})
+        about = self._ask({"model": model, "threads": threads, "context": context, "kv": kv, "clock": clock})
         self.version, self.system = about["version"], about["system"]
 
     def __enter__(self) -> "LlamaCppProcess":

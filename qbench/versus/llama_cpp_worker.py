@@ -2,16 +2,16 @@
 
 A process of its own, so that neither side's threads wait for work while the other's are measured in the same process.
 
-in    one JSON line {"model", "threads", "context", "kv"}, then {"depth", "tokens", "step"}*
+in    one JSON line {"model", "threads", "context", "kv", "clock"}, then {"depth", "tokens", "step"}*
 out   {"version", "system"}, then {"seconds"}*; {"error": "one line"} instead of any, after which it ends
 """
 
 import ctypes
 import json
 import sys
-import time
 from typing import Any
 
+from qbench.harness.clocks import CLOCKS
 from qbench.harness.worker import send, take_stdout
 
 # What GGUF's readers call them; llama.cpp's names of types, as its command line takes them.
@@ -25,8 +25,10 @@ class LlamaCpp:
     raises   RuntimeError where llama.cpp refuses the model or the context
     """
 
-    def __init__(self, model: str, threads: int, context: int, kv: str) -> None:
+    def __init__(self, model: str, threads: int, context: int, kv: str, clock: str) -> None:
         import llama_cpp
+
+        self.clock = CLOCKS[clock]
 
         self.lib = llama_cpp.llama_cpp
         self.version = llama_cpp.__version__
@@ -54,7 +56,7 @@ class LlamaCpp:
             raise RuntimeError(f"llama.cpp cannot forget the tokens after {depth}")
         data = (self.lib.llama_token * len(tokens))(*tokens)
         step = min(step, BATCH)
-        start = time.perf_counter()
+        start = self.clock()
         for first in range(0, len(tokens), step):
             some = ctypes.cast(ctypes.addressof(data) + 4 * first, ctypes.POINTER(self.lib.llama_token))
             status = self.lib.llama_decode(
@@ -63,7 +65,7 @@ class LlamaCpp:
             if status:
                 raise RuntimeError(f"llama.cpp's decode ended with status {status}")
         self.lib.llama_synchronize(self.context)
-        return time.perf_counter() - start
+        return self.clock() - start
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 from qbench.harness.record import append_record, make_record
 
-CASE_KEYS = ("model", "pp", "tg", "depth", "threads", "kv")  # what defines a row; the rest was measured
+CASE_KEYS = ("model", "pp", "tg", "depth", "threads", "kv", "clock")  # what defines a row; the rest was measured
 
 
 def keep_row(path: str, row: dict[str, Any]) -> None:

@@ -127,10 +127,26 @@ def test_bench_at_several_depths(qbench):
 def test_bench_beside_llama_cpp(qbench, artifact, tmp_path):
     pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     kept = tmp_path / "kept.jsonl"
-    argv = ("bench", artifact, "--vs", "llama.cpp", "-p", "8", "-n", "2", "-r", "2", "--threads", "1", "--keep", kept)
+    argv = (
+        "bench",
+        artifact,
+        "--vs",
+        "llama.cpp",
+        "-p",
+        "8",
+        "-n",
+        "2",
+        "-r",
+        "2",
+        "--threads",
+        "1",
+        "--keep",
+        kept,
+        "--cpu-time",
+    )
     outcome = qbench(*argv)
     assert outcome.status == 0 and "pp8@0 ratio" in outcome.out and "tg2@0 llama.cpp" in outcome.out
     table = qbench("report", kept).out
     assert f"| {artifact.name}" in table and "| pp8 " in table and "| tg2 " in table
     qbench("bench", artifact, "--vs", "llama.cpp", "--recipe", "q8_0").fails_with("takes a file as it is")
-    qbench("bench", artifact, "--keep", kept).fails_with("--keep takes what --vs measures")
+    qbench("bench", artifact, "--keep", kept).fails_with("--keep and --cpu-time are for what --vs measures")

@@ -41,4 +41,5 @@ def test_rows(qbench, small, tmp_path, monkeypatch):
 
 def test_bad_input(qbench):
     qbench("kernels", "--only", "gemm").fails_with("no kernel that is timed has 'gemm' in its name")
+    qbench("kernels", "--cpu-time", "--threads", "2").fails_with("count it with --threads 1")
     qbench("kernels", "--m", "0").fails_with("0 is not in the range x>=1")

@@ -1,9 +1,12 @@
 """Contenders take turns, nothing wrong is timed, and shares are of what was measured."""
 
+import time
+
 import numpy as np
 import pytest
 from support.close import assert_close
 
+from qbench.harness.clocks import CLOCKS
 from qbench.kernels import measure as module
 from qbench.kernels.benchmark import OURS, Absent, Benchmark
 from qbench.kernels.deviation import deviation
@@ -60,10 +63,15 @@ def test_contenders_take_turns_there_and_back(quick):
 
 def test_a_turn_is_filled_with_calls_after_one_that_wakes_the_threads(quick, monkeypatch):
     monkeypatch.setattr(module, "TURN_S", 1.0)
-    monkeypatch.setattr(module, "seconds_of", lambda run: run() or 0.3)
+    monkeypatch.setattr(module, "seconds_of", lambda run, clock: run() or 0.3)
     log = []
     assert take_turns({"a": lambda: log.append("a")}, rounds=1) == {"a": [[0.3] * 4]}
     assert len(log) == 5
+
+
+def test_processor_time_does_not_count_what_others_take(quick):
+    (wall,), (cpu,) = (take_turns({"a": lambda: time.sleep(0.05)}, CLOCKS[name], 1)["a"] for name in ("wall", "cpu"))
+    assert min(wall) >= 0.05 > 5 * max(cpu)
 
 
 def test_what_is_absent_or_wrong_has_no_time(quick):

@@ -85,7 +85,7 @@ def test_without_the_package_it_says_so(gguf_file, monkeypatch):
 def test_a_process_that_dies_is_told_with_its_last_words():
     command = (sys.executable, "-c", "import sys; sys.exit('no memory for tensors')")
     with pytest.raises(InputError, match="status 1: no memory for tensors"):
-        LlamaCppProcess("m.gguf", 1, 16, "f16", command)
+        LlamaCppProcess("m.gguf", 1, 16, "f16", command=command)
 
 
 def test_against_llama_cpp(gguf_file):

@@ -16,7 +16,8 @@ from qbench.runtime.kernel_cache import KernelCache
 class KernelLayers:
     """The blocks of a model, each an attention and a net in one call; the bits are those of one block after another.
 
-    call     x [B, T, K], cos and sin [T, D] -> [B, T, K]; the cache then holds the new tokens in every layer
+    call     x [B, T, K], cos and sin [T, D] -> [B, T, K], or with last_only [B, 1, K] of the last token, for which the
+             last layer has less to do; the cache then holds the new tokens in every layer
     """
 
     def __init__(self, blocks: Sequence[Block]) -> None:
@@ -24,11 +25,14 @@ class KernelLayers:
         self._run = kernels.run_layers
         self._layers = [kernels.DecoderLayer(*_parts(block)) for block in blocks]
 
-    def __call__(self, x: Tensor, rope: tuple[Tensor, Tensor], num_tokens: int, cache: KernelCache) -> Tensor:
+    def __call__(
+        self, x: Tensor, rope: tuple[Tensor, Tensor], num_tokens: int, cache: KernelCache, last_only: bool
+    ) -> Tensor:
         stores, lengths = cache.reserve_all(num_tokens)
         angles = (rope[0].numpy(), rope[1].numpy())
-        y = self._run(self._layers, stores, as_rows(x), *angles, cache.block_table, lengths, cache.softmax_scale)
-        return as_outputs(y, x)
+        past = (cache.block_table, lengths, cache.softmax_scale)
+        y = self._run(self._layers, stores, as_rows(x), *angles, *past, 0, last_only)
+        return as_outputs(y, x[:, -1:] if last_only else x)
 
 
 def kernel_layers(blocks: Sequence[Block]) -> KernelLayers | None:

@@ -71,13 +71,14 @@ class Model:
         rope = self.rotations(start, end)
         x = self.embedding(tokens)  # [B, T, K]
         if self.one_call is not None and isinstance(cache, KernelCache):
-            x = self.one_call(x, rope, end - start, cache)
+            x = self.one_call(x, rope, end - start, cache, last_only)
         else:
             positions = torch.arange(start, end)  # [T]
             for block in self.blocks:
                 x = block(x, rope, positions, cache)
+            x = x[:, -1:] if last_only else x
         cache.advance(end - start)
-        (logits,) = self.head(x[:, -1:] if last_only else x, self.norm)
+        (logits,) = self.head(x, self.norm)
         return logits
 
     def _span(self, tokens: Tensor, cache: Cache) -> tuple[int, int]:

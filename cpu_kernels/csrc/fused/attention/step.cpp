@@ -1,14 +1,10 @@
 #include "fused/attention/step.h"
 
-#include "buffer.h"
+#include "fused/scratch.h"
 #include "thread_pool.h"
 
 namespace qk::fused {
 namespace {
-
-// Memory that a thread keeps from call to call, so that a decode step allocates nothing: q twice, k and v of a prompt
-// of 512 tokens of a model 8192 wide. Longer ones give theirs back.
-constexpr size_t most_kept = size_t{48} << 20;
 
 // Norms every head of x [num_tokens, heads * D] in place.
 void norm_heads(float* x, int64_t num_tokens, int64_t row_size, int64_t head_dim, const Norm& norm,
@@ -37,10 +33,8 @@ void attention_step(const AttentionStep& step, const Rows& residual, float* out,
     const int64_t head_dim = step.store->layout().head_dim;
     const int64_t q_size = step.qkv->num_rows(0), kv_size = step.qkv->num_rows(1);
 
-    thread_local Buffer kept;
-    const auto needed = static_cast<size_t>(count * 2 * (q_size + kv_size)) * sizeof(float);
-    if (kept.size() < needed) kept = Buffer(needed);
-    float* const q = reinterpret_cast<float*>(kept.data());
+    thread_local Scratch scratch;
+    float* const q = scratch.floats(static_cast<size_t>(count * 2 * (q_size + kv_size)));
     float* const turned = q + count * q_size;
     float* const k = turned + count * q_size;
     float* const v = k + count * kv_size;
@@ -64,7 +58,7 @@ void attention_step(const AttentionStep& step, const Rows& residual, float* out,
     float* const outputs[] = {out};
     step.output->multiply(source_of({attended, count, q_size, q_size}, std::nullopt, choices.steps), count,
                           choices.output, outputs, residual);
-    if (kept.size() > most_kept) kept = Buffer();
+    scratch.trim();
 }
 
 }  // namespace qk::fused

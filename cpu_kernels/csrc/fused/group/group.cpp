@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "buffer.h"
+#include "fused/scratch.h"
 
 namespace qk::fused {
 
@@ -68,23 +68,23 @@ void feed_forward(const Group& gate_up, const Group& down, const Rows& x, const 
     const int64_t inner = down.row_size(), width = down.num_rows(0);
     // Where all tokens of a call share a scale, a round is not a call.
     const int64_t round_tokens = gate_up.shares() || down.shares() ? x.count : std::min(tokens_a_round, x.count);
-    thread_local Buffer kept;  // a decode step allocates nothing
-    const size_t half = static_cast<size_t>(round_tokens * inner);
-    if (kept.size() < 2 * half * sizeof(float)) kept = Buffer(2 * half * sizeof(float));
-    float* const gate = reinterpret_cast<float*>(kept.data());
+    thread_local Scratch scratch;
+    const auto half = static_cast<size_t>(round_tokens * inner);
+    float* const gate = scratch.floats(2 * half);
     float* const both[] = {gate, gate + half};
     for (int64_t first = 0; first < x.count; first += round_tokens) {
         const int64_t count = std::min(round_tokens, x.count - first);
         const Rows some{x[first], count, x.size, x.stride};
         gate_up.multiply(source_of(some, norm, choices.steps), count, choices.gate_up, both, {});
-        const auto gated = [&](int64_t token, float* scratch) -> const float* {
-            choices.steps.silu_mul(both[0] + token * inner, both[1] + token * inner, inner, scratch);
-            return scratch;
+        const auto gated = [&](int64_t token, float* row) -> const float* {
+            choices.steps.silu_mul(both[0] + token * inner, both[1] + token * inner, inner, row);
+            return row;
         };
         const Rows added = residual.data ? Rows{residual[first], count, width, residual.stride} : Rows{};
         float* const y[] = {out + first * width};
         down.multiply(gated, count, choices.down, y, added);
     }
+    scratch.trim();
 }
 
 }  // namespace qk::fused

@@ -51,7 +51,7 @@ public:
     int64_t row_size() const { return group(0).row_size(); }
 
     // Checked against the store; reads the environment.
-    Layer layer(nb::handle kv_store, int64_t num_tokens) const {
+    Layer layer(nb::handle kv_store, int64_t num_tokens, int64_t num_sequences) const {
         attention::Store& store = attention::store_of(kv_store);
         if (store.layout().head_dim != head_dim_)
             throw std::invalid_argument("stores: got heads of " + std::to_string(store.layout().head_dim) +
@@ -67,7 +67,8 @@ public:
                 {q_norm_.empty() ? nullptr : q_norm_.data(), k_norm_.empty() ? nullptr : k_norm_.data(), head_eps_},
                 &store,
                 {group(0).choose(num_tokens), group(1).choose(num_tokens), steps, &attention::choose_attention()},
-                {group(2).choose(num_tokens), group(3).choose(num_tokens), steps}};
+                {group(2).choose(num_tokens), group(3).choose(num_tokens), steps},
+                {group(2).choose(num_sequences), group(3).choose(num_sequences), steps}};
     }
 
 private:
@@ -81,7 +82,7 @@ private:
 
 nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector<nb::object>& stores, const Array& x,
                const Array& cos, const Array& sin, const Array& table, const Array& lengths, float softmax_scale,
-               int64_t window) {
+               int64_t window, bool last_only) {
     if (layers.empty() || layers.size() != stores.size())
         throw std::invalid_argument("layers, stores: got " + std::to_string(layers.size()) + " and " +
                                     std::to_string(stores.size()) + ", expected as many of both, 1 or more");
@@ -93,7 +94,7 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
         if (layers[i]->row_size() != layers[0]->row_size())
             throw std::invalid_argument("layers: got widths of " + std::to_string(layers[0]->row_size()) + " and " +
                                         std::to_string(layers[i]->row_size()) + ", expected one");
-        chain.push_back(layers[i]->layer(stores[i], count));
+        chain.push_back(layers[i]->layer(stores[i], count, batch));
         const auto sequences = attention::sequences_of(stores[i], table, lengths, batch, tokens, window);
         if (i > 0 && sequences.page_size != past.sequences.page_size)
             throw std::invalid_argument("stores: got pages of " + std::to_string(past.sequences.page_size) +
@@ -105,10 +106,10 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
     past.softmax_scale = softmax_scale;
     past.window = require_window(window);
     float* out = nullptr;
-    nb::object result = empty_float32(count, source.x.size, &out);
+    nb::object result = empty_float32(last_only && count > 0 ? batch : count, source.x.size, &out);
     {
         nb::gil_scoped_release release;
-        if (count > 0) run_layers(chain, source.x, past, out);
+        if (count > 0) run_layers(chain, source.x, past, last_only, out);
     }
     return result;
 }
@@ -131,10 +132,10 @@ void bind_layers(nb::module_& m) {
              "qkv"_a, "output"_a, "gate_up"_a, "down"_a, "attention_norm"_a, "feed_forward_norm"_a, "eps"_a,
              "head_dim"_a, "q_norm"_a = nb::none(), "k_norm"_a = nb::none(), "head_eps"_a = 0.0f);
     m.def("run_layers", run, "layers"_a, "stores"_a, "x"_a, "cos"_a, "sin"_a, "block_table"_a, "lengths"_a,
-          "softmax_scale"_a, "window"_a = 0,
+          "softmax_scale"_a, "window"_a = 0, "last_only"_a = false,
           "x through every DecoderLayer, each with its KVStore; all stores are of one page size.\n\n"
           "x        [B * T, K] float32, each row contiguous; the other arguments as for attention_step\n"
-          "returns  [B * T, K] float32\n"
+          "returns  [B * T, K] float32; with last_only [B, K], of each sequence's last token\n"
           "raises   ValueError (shape, strides, lengths, pages), TypeError (dtype)");
 }
 

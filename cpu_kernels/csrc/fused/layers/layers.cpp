@@ -2,29 +2,54 @@
 
 #include <algorithm>
 
-#include "buffer.h"
+#include "fused/scratch.h"
 
 namespace qk::fused {
+namespace {
 
-void run_layers(std::span<const Layer> layers, const Rows& x, const Past& past, float* out) {
-    // The stream goes back and forth between its two halves: attention writes `middle`, the net writes `out`.
-    thread_local Buffer kept;  // a decode step allocates nothing
-    const size_t needed = static_cast<size_t>(x.count * x.size) * sizeof(float);
-    if (kept.size() < needed) kept = Buffer(needed);
-    float* const middle = reinterpret_cast<float*>(kept.data());
-    const Rows middle_rows{middle, x.count, x.size, x.size};
-    Rows stream = x;
-    for (const Layer& layer : layers) {
-        const AttentionStep step{layer.qkv,       layer.output, stream,         layer.attention_norm,
-                                 layer.head_norms, layer.store,  past.sequences, past.rotation,
-                                 past.softmax_scale, past.window};
-        attention_step(step, stream, middle, layer.attention_choices);
-        feed_forward(*layer.gate_up, *layer.down, middle_rows, layer.feed_forward_norm, middle_rows, out,
-                     layer.feed_forward_choices);
-        stream = {out, x.count, x.size, x.size};
+void attend(const Layer& layer, const Rows& x, const Past& past, float* out) {
+    const AttentionStep step{layer.qkv,      layer.output,   x,
+                             layer.attention_norm, layer.head_norms, layer.store,
+                             past.sequences, past.rotation,  past.softmax_scale, past.window};
+    attention_step(step, x, out, layer.attention_choices);
+}
+
+void feed_forward(const Layer& layer, const Rows& x, float* out, const FeedForwardChoices& choices) {
+    feed_forward(*layer.gate_up, *layer.down, x, layer.feed_forward_norm, x, out, choices);
+}
+
+// Of each sequence the last of its `tokens` rows.
+Rows last_of(const Rows& rows, int64_t tokens) {
+    return {rows[tokens - 1], rows.count / tokens, rows.size, tokens * rows.stride};
+}
+
+}  // namespace
+
+void run_layers(std::span<const Layer> layers, const Rows& x, const Past& past, bool last_only, float* out) {
+    // The stream goes to and fro: attention writes one half of the memory, the net the other.
+    thread_local Scratch scratch;
+    const auto half = static_cast<size_t>(x.count * x.size);
+    float* const attended = scratch.floats(2 * half);
+    float* const stream = attended + half;
+    const Rows attended_rows{attended, x.count, x.size, x.size}, stream_rows{stream, x.count, x.size, x.size};
+    const int64_t tokens = x.count / past.sequences.count;
+
+    for (size_t i = 0; i + 1 < layers.size(); i++) {
+        attend(layers[i], i == 0 ? x : stream_rows, past, attended);
+        feed_forward(layers[i], attended_rows, stream, layers[i].feed_forward_choices);
     }
-    if (layers.empty())
-        for (int64_t token = 0; token < x.count; token++) std::copy_n(x[token], x.size, out + token * x.size);
+    const Layer& last = layers.back();
+    attend(last, layers.size() == 1 ? x : stream_rows, past, attended);
+    if (!last_only) {
+        feed_forward(last, attended_rows, out, last.feed_forward_choices);
+    } else if (!last.gate_up->shares() && !last.down->shares()) {
+        feed_forward(last, last_of(attended_rows, tokens), out, last.last_token_choices);
+    } else {  // the scale of its input is that of all tokens
+        feed_forward(last, attended_rows, stream, last.feed_forward_choices);
+        const Rows wanted = last_of(stream_rows, tokens);
+        for (int64_t b = 0; b < wanted.count; b++) std::copy_n(wanted[b], x.size, out + b * x.size);
+    }
+    scratch.trim();
 }
 
 }  // namespace qk::fused

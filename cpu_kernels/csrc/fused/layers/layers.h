@@ -19,7 +19,8 @@ struct Layer {
     HeadNorms head_norms;
     attention::Store* store;
     AttentionChoices attention_choices;
-    FeedForwardChoices feed_forward_choices;
+    FeedForwardChoices feed_forward_choices;  // for all tokens of the call
+    FeedForwardChoices last_token_choices;    // for the last of each sequence
 };
 
 // What all layers of a call share.
@@ -30,7 +31,8 @@ struct Past {
     int64_t window;
 };
 
-// x [B * T, K] -> out [B * T, K], through every layer; the stores are alike in their pages.
-void run_layers(std::span<const Layer> layers, const Rows& x, const Past& past, float* out);
+// x [B * T, K] -> out [B * T, K], through every layer, of which there is one or more; the stores are alike in their
+// pages. last_only: out [B, K] of each sequence's last token, whose net is the only one that the last layer needs.
+void run_layers(std::span<const Layer> layers, const Rows& x, const Past& past, bool last_only, float* out);
 
 }  // namespace qk::fused

@@ -22,7 +22,8 @@ struct TileOf {
     }
     float* outputs(int m, int p) const { return y + p * panel_size + m * panel_rows + row; }
     // Spread over all tiles and steps: more requests at once than the L1 keeps track of would hold up its own loads.
-    void fetch_next(int step) const {
+    // Always inlined: GCC takes a function that only prefetches for one without effect, and drops its calls.
+    [[gnu::always_inline]] void fetch_next(int step) const {
         for (int p = 0; p < panels; p++) {
             const int64_t begin = fetched + step * fetch;
             const int64_t end = std::min(begin + fetch, stretch[p].next_bytes);

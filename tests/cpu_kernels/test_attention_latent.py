@@ -79,6 +79,15 @@ def test_other_ranks(isa, width, value_dim):
     assert_close(paged.attend(q, isa, value_dim), expected, atol=paged.bound(q))
 
 
+def test_axes_of_one_entry_may_have_any_stride():
+    """As a torch tensor's or a slice's first axis may."""
+    rows, q = normal(1, 40, 9, 16, K)[20:21, 3], normal(2, 8, 1, K)[::4][1:2].transpose(1, 0, 2)
+    assert rows.strides[0] != rows[0].nbytes
+    out = np.empty((1, 1, V), np.float32)
+    attend_latents(q, "f32", rows, np.zeros((1, 1), np.int32), np.array([16]), out, SCALE)
+    assert_close(out, latent_attention_ref(q, rows, SCALE, V), atol=2.0**-18)
+
+
 def test_threads_and_batch_change_nothing():
     paged, q = Paged("bf16", normal(1, 3, 600, K)), normal(2, 3, 16, K)
     paged.lengths = np.array([600, 17, 300])

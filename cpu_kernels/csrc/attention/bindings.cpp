@@ -235,6 +235,14 @@ const LatentRow latent_rows[] = {
     {"fp8", LatentFormat::fp8, nb::dtype<uint8_t>(), 1},
 };
 
+// An axis of one entry may have any stride.
+bool is_contiguous(const Array& array) {
+    int64_t stride = 1;
+    for (size_t axis = array.ndim(); axis-- > 0; stride *= static_cast<int64_t>(array.shape(axis)))
+        if (array.shape(axis) > 1 && array.stride(axis) != stride) return array.size() == 0;
+    return true;
+}
+
 // [pages, page_size, row] of a format, contiguous; value_dim channels of a row are values.
 Latents latents_of(const std::string& format, const Array& array, int64_t head_dim, int64_t value_dim) {
     for (const LatentRow& row : latent_rows) {
@@ -242,9 +250,8 @@ Latents latents_of(const std::string& format, const Array& array, int64_t head_d
         const std::string got = "latents: got " + describe(array);
         const bool is_fp8 = row.format == LatentFormat::fp8;
         require_type(array, 3, got, row.dtype, "[pages, page_size, row] of " + format);
-        const int64_t columns = is_fp8 ? fp8_row_bytes : head_dim, size = static_cast<int64_t>(array.shape(1));
-        const bool contiguous = array.stride(2) == 1 && array.stride(1) == columns && array.stride(0) == size * columns;
-        if (static_cast<int64_t>(array.shape(2)) != columns || (!contiguous && array.size() > 0))
+        const int64_t columns = is_fp8 ? fp8_row_bytes : head_dim;
+        if (static_cast<int64_t>(array.shape(2)) != columns || !is_contiguous(array))
             throw std::invalid_argument(got + ", expected contiguous rows of " + std::to_string(columns));
         const bool fits = is_fp8 ? head_dim == fp8_latent_size + fp8_rope_size && value_dim == fp8_latent_size
                                  : head_dim % channel_step == 0 && value_dim % latent_step == 0 && value_dim > 0 &&
@@ -263,8 +270,7 @@ const float* floats_of(const Array& array, const char* name, int64_t batch, int6
     const std::string got = std::string(name) + ": got " + describe(array);
     require_type(array, 3, got, nb::dtype<float>(), "float32 [B, H, channels]");
     const auto size = [&](size_t axis) { return static_cast<int64_t>(array.shape(axis)); };
-    const bool contiguous = array.stride(2) == 1 && array.stride(1) == size(2) && array.stride(0) == size(1) * size(2);
-    if (size(0) != batch || size(1) != heads || (!contiguous && array.size() > 0))
+    if (size(0) != batch || size(1) != heads || !is_contiguous(array))
         throw std::invalid_argument(got + ", expected contiguous [" + std::to_string(batch) + ", " +
                                     std::to_string(heads) + ", channels]");
     return static_cast<const float*>(array.data());

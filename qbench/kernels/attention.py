@@ -12,7 +12,7 @@ from qbench.kernels.deviation import Deviation, deviation
 # format -> where the scales of float8 come from
 FORMATS = {"f32": "given", "f16": "given", "bf16": "given", "e4m3": "per_head", "e5m2": "per_head"}
 INTEGER_FORMATS = {"int8": "given", "int4": "given"}
-SHAPES = ((3, 1, 1, 1), (6, 2, 1, 531), (6, 2, 67, 131))  # query heads, kv heads, queries, tokens
+SHAPES = ((3, 1, 1, 1), (6, 2, 1, 1100), (6, 2, 67, 131))  # query heads, kv heads, queries, tokens
 HEAD_DIM = 64
 LATENT_SIZE, ROPE_SIZE = 512, 64
 LATENT_SHAPES = ((3, 17), (16, 300))  # heads, tokens

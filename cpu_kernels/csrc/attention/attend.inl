@@ -324,21 +324,28 @@ inline void attend_tile(const Layout& layout, const Chunk& chunk, const Rows& al
         sum_rows<Code, 1>(layout, chunk, tile, r, std::max(common_end, tile.seen[r].begin), tile.seen[r].end, out);
 }
 
+inline void fetch_scales(const Layout& layout, const Block* keys, const Block* values, int count) {
+    if (!layout.has_token_scales()) return;
+    for (int i = 0; i < count; i++) {
+        __builtin_prefetch(keys[i].scales);
+        __builtin_prefetch(values[i].scales);
+    }
+}
+
 template <class Code>
 inline void attend_as(const Layout& layout, const Stretch& stretch, const Rows& rows) {
     Tile tile;
     // Nothing was there to fetch the first keys: at once, rather than one after the other as they are read.
     const auto first_blocks = static_cast<int>(std::min<int64_t>(chunk_tokens, stretch.num_tokens) / block_tokens);
     Ahead(stretch.keys, first_blocks, layout.block_bytes()).fetch_all();
+    fetch_scales(layout, stretch.keys, stretch.values, first_blocks);
     for (int64_t start = 0; start < stretch.num_tokens; start += chunk_tokens) {
         const int64_t first = stretch.first + start, size = std::min<int64_t>(chunk_tokens, stretch.num_tokens - start);
         const Chunk chunk{stretch.keys + start / block_tokens, stretch.values + start / block_tokens,
                           static_cast<int>((size + block_tokens - 1) / block_tokens),
                           start + 2 * chunk_tokens <= stretch.num_tokens};
-        for (int i = 0; chunk.has_next && layout.has_token_scales() && i < chunk_blocks; i++) {
-            __builtin_prefetch(chunk.keys[chunk_blocks + i].scales);
-            __builtin_prefetch(chunk.values[chunk_blocks + i].scales);
-        }
+        if (chunk.has_next)
+            fetch_scales(layout, chunk.keys + chunk_blocks, chunk.values + chunk_blocks, chunk_blocks);
         for (int row = 0, step; row < rows.count; row += step) {
             const int left = rows.count - row;
             step = left > max_rows / 2 ? max_rows : left > 2 ? 4 : left;

@@ -79,15 +79,17 @@ class TileTable {
 
 public:
     // Whether a tile of this width takes all tokens at once; where it does not, a narrower one takes more of them.
-    static bool fits(const Input& x) { return most >= x.num_tokens; }
+    static bool fits(int64_t num_tokens) { return most >= num_tokens; }
 
-    // Tokens in as few blocks as there may be, of sizes that differ by one. Where there are several, the first blocks
+    // Tokens [first, end_token) in as few blocks as there may be, of sizes that differ by one. Where there are several, the first blocks
     // each fetch one of the panels in [panel + panels, last) that come next: the processor's own prefetching lets the
     // stream run dry while all but the first multiply from the L2. A single block reads as fast as memory gives.
-    static void run(const Panels& weight, int64_t panel, int64_t last, const Input& x, const Output& output) {
-        const int64_t num_blocks = (x.num_tokens + most - 1) / most;
+    static void run(const Panels& weight, int64_t panel, int64_t last, const Input& x, int64_t first,
+                    int64_t end_token, const Output& output) {
+        const int64_t num_tokens = end_token - first, num_blocks = (num_tokens + most - 1) / most;
         for (int64_t i = 0; i < num_blocks; i++) {
-            const int64_t begin = x.num_tokens * i / num_blocks, end = x.num_tokens * (i + 1) / num_blocks;
+            const int64_t begin = first + num_tokens * i / num_blocks;
+            const int64_t end = first + num_tokens * (i + 1) / num_blocks;
             const int64_t next = panel + panels + i;
             const bool fetches = num_blocks > 1 && i < panels && next < last;
             tiles[end - begin - 1](weight, panel, x, begin, output, fetches ? weight.at(next) : nullptr);
@@ -95,13 +97,30 @@ public:
     }
 };
 
+// Activations that stay in the L2 while all panels pass: a quarter of 1 MiB, as the panels pass through it, too. Each
+// span of tokens reads the panels again, so it has tokens enough to hide that: 96 are 8 tiles.
+constexpr size_t span_bytes = 256 << 10;
+constexpr int64_t fewest_span_tokens = 96;
+
 template <class Dot, class Output>
-static void multiply_panels(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Output& output) {
+static void multiply_span(const Panels& weight, int64_t begin, int64_t end, const Input& x, int64_t first, int64_t last,
+                          const Output& output) {
     int64_t panel = begin;
     if constexpr (Dot::shapes[0] > 0)
-        if (TileTable<Dot, 4, Output>::fits(x))
-            for (; panel + 4 <= end; panel += 4) TileTable<Dot, 4, Output>::run(weight, panel, end, x, output);
+        if (TileTable<Dot, 4, Output>::fits(last - first))
+            for (; panel + 4 <= end; panel += 4)
+                TileTable<Dot, 4, Output>::run(weight, panel, end, x, first, last, output);
     if constexpr (Dot::shapes[1] > 0)
-        for (; panel + 2 <= end; panel += 2) TileTable<Dot, 2, Output>::run(weight, panel, end, x, output);
-    for (; panel < end; panel++) TileTable<Dot, 1, Output>::run(weight, panel, end, x, output);
+        for (; panel + 2 <= end; panel += 2)
+            TileTable<Dot, 2, Output>::run(weight, panel, end, x, first, last, output);
+    for (; panel < end; panel++) TileTable<Dot, 1, Output>::run(weight, panel, end, x, first, last, output);
+}
+
+template <class Dot, class Output>
+static void multiply_panels(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Output& output) {
+    const int64_t most = std::max(fewest_span_tokens, static_cast<int64_t>(span_bytes / x.token_bytes));
+    const int64_t num_spans = (x.num_tokens + most - 1) / most;
+    for (int64_t i = 0; i < num_spans; i++)
+        multiply_span<Dot>(weight, begin, end, x, x.num_tokens * i / num_spans, x.num_tokens * (i + 1) / num_spans,
+                           output);
 }

@@ -7,7 +7,9 @@ struct F32 {
 
 struct F16 {
     static constexpr Format format = Format::f16;
-    static Float at(const std::byte* codes, int64_t i) { return load_f16(reinterpret_cast<const uint16_t*>(codes) + i); }
+    static Float at(const std::byte* codes, int64_t i) {
+        return load_f16(reinterpret_cast<const uint16_t*>(codes) + i);
+    }
 };
 
 struct Bf16 {

@@ -1,6 +1,6 @@
 // From floats to codes, and the rotation: plain loops, which the compiler widens to the target region's registers.
-// Only the rotation fuses a product and a sum, as torch does, so that every instruction set comes to the same bits, those
-// of quant's codecs in torch.
+// Only the rotation fuses a product and a sum, as torch does, so that every instruction set comes to the same bits,
+// those of quant's codecs in torch.
 
 // Largest magnitude of x [size], NaN above all.
 float absmax(const float* x, int64_t size) {

@@ -2,7 +2,7 @@
 
 constexpr int width = 16;
 constexpr int max_rows = 8;          // of a tile
-constexpr int tile_registers = 16;  // sums of a tile; of 32 registers the rest hold a step's keys or values and a weight
+constexpr int tile_registers = 16;  // sums of a tile; of 32 registers the rest hold keys or values and a weight
 
 struct Float { __m512 v; };
 struct Int { __m512i v; };

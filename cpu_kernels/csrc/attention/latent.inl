@@ -1,4 +1,4 @@
-// Absorbed multi-head latent attention: all heads read one row a token, as its key and, in its first part, as its value.
+// Absorbed multi-head latent attention: all heads read one row a token, as its key and, its first part, as its value.
 // A lane is a head in scores and a channel in values, so that neither sums across lanes nor wants the row twice.
 
 // Row of a token as floats, head_dim of them.

@@ -1,5 +1,5 @@
-// Floats to the nearest value of a smaller format, ties to even, as torch's casts do it: without branches, so that loops
-// over them are widened. Included inside a namespace and a target region.
+// Floats to the nearest value of a smaller format, ties to even, as torch's casts do it, without branches, so that
+// loops over them are widened. Included inside a namespace and a target region.
 
 constexpr float half_max = 65504.0f;
 constexpr uint16_t half_nan = 0x7e00;

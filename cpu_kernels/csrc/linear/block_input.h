@@ -1,7 +1,7 @@
 // The activations of weights made of blocks: int8 codes and a scale for each 32 of them.
 #pragma once
 
-#include <memory>
+#include <cstdint>
 #include <vector>
 
 #include "linear/input.h"

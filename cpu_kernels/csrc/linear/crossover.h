@@ -26,10 +26,10 @@ struct Crossover {
     int64_t direct_tokens;    // up to so many tokens the direct path is the faster one
 };
 
-// One thread of an AVX-512 VNNI machine, K = N = 2048, both paths at 7 to 96 tokens. The direct path unpacks once every 4
-// tokens, the tile path once, and then loads the codes for 6 tokens x 2 panels: so what counts is the price of unpacking.
-// A nibble or a byte is cheap, and at up to 64 tokens as good as unpacked; each further plane of bits costs 8 times 2
-// operations a step. AVX2 and AVX-512 without VNNI have the same order and no crossover beyond 10 % of the time.
+// One thread of an AVX-512 VNNI machine, K = N = 2048, both paths at 7 to 96 tokens. The direct path unpacks once every
+// 4 tokens; the tile path once, and then it loads the codes for 6 tokens x 2 panels. So what counts is the price of
+// unpacking: a nibble or a byte is cheap, and at up to 64 tokens as good as unpacked; each further plane of bits costs
+// 8 times 2 operations a step. AVX2 and AVX-512 without VNNI have the same order and gain 10 % at most either way.
 inline constexpr Crossover crossovers[] = {
     {"q4_0", 20}, {"q4_1", 64}, {"q5_0", 6}, {"q5_1", 14}, {"q8_0", 64}, {"q2_k", 8}, {"q3_k", 6}, {"q4_k", 32},
     {"q5_k", 12}, {"q6_k", 8}, {"iq4_nl", 20}, {"iq4_xs", 14}, {"w2", 20}, {"w3", 6}, {"w4", 24}, {"w8", 48},

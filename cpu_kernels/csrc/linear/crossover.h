@@ -26,14 +26,14 @@ struct Crossover {
     int64_t direct_tokens;    // up to so many tokens the direct path is the faster one
 };
 
-// One thread of an AVX-512 VNNI machine, K = N = 2048, both paths at 7 to 96 tokens. The direct path unpacks once every
-// 4 tokens; the tile path once, and then it loads the codes for 6 tokens x 2 panels. So what counts is the price of
-// unpacking: a nibble or a byte is cheap, and at up to 64 tokens as good as unpacked; each further plane of bits costs
-// 8 times 2 operations a step. AVX2 and AVX-512 without VNNI have the same order and gain 10 % at most either way.
+// One thread of an AVX-512 VNNI machine, K = 2048, N = 1536, weights from memory, both paths at 4 to 64 tokens. The
+// direct path unpacks once every 4 tokens, the tile path once, and then loads the codes for 6 tokens x 2 panels and
+// fetches the next ones: so what counts is the price of unpacking. Codes of one plane with a minimum (q4_1, q4_k, w2)
+// need nothing but a shift and a mask, and are as good unpacked again for a few times 4 tokens.
 inline constexpr Crossover crossovers[] = {
-    {"q4_0", 20}, {"q4_1", 64}, {"q5_0", 6}, {"q5_1", 14}, {"q8_0", 64}, {"q2_k", 8}, {"q3_k", 6}, {"q4_k", 32},
-    {"q5_k", 12}, {"q6_k", 8}, {"iq4_nl", 20}, {"iq4_xs", 14}, {"w2", 20}, {"w3", 6}, {"w4", 24}, {"w8", 48},
-    {"w2-asym", 20}, {"w3-asym", 6}, {"w4-asym", 20}, {"w8-asym", 32},
+    {"q4_0", 4}, {"q4_1", 20}, {"q5_0", 4}, {"q5_1", 4}, {"q8_0", 4}, {"q2_k", 8}, {"q3_k", 4}, {"q4_k", 16},
+    {"q5_k", 4}, {"q6_k", 4}, {"iq4_nl", 4}, {"iq4_xs", 4}, {"w2", 16}, {"w3", 4}, {"w4", 4}, {"w8", 4},
+    {"w2-asym", 16}, {"w3-asym", 4}, {"w4-asym", 4}, {"w8-asym", 4},
 };
 
 inline int64_t most_direct_tokens(const CodeFormat& format) {

@@ -76,8 +76,8 @@ class Pair:
         self.peers = {}
         for backend in FORMATS[name] if kt_python() else ():
             gguf = backend.lower() if backend in ("Q4_K", "Q8_0") else None
-            if gguf and any(q.format != gguf for its in qtensors.values() for q in its):
-                continue  # kt-kernel has no mix of formats for rows of 1408
+            if gguf and ffn % 256:
+                continue  # refused by kt-kernel, Q8_0 as well
             given = {p: np.stack([q.parts["blocks"] for q in its]) for p, its in qtensors.items()} if gguf else weights
             (folder / backend).mkdir()
             self.peers[backend] = KtLayer(backend, sizes, given, folder / backend)

@@ -13,19 +13,19 @@
 
 namespace qk::attention {
 
-static constexpr Impl<Kernels> impls[] = {
-#if QK_X86_KERNELS
 #define QK_IMPL(isa, required)                                                                                   \
     {Isa::isa,                                                                                                   \
      required,                                                                                                   \
      {isa::prepare, isa::attend, isa::attend_latents, isa::combine, isa::absmax, isa::encode, isa::rotate}}
+static constexpr Impl<Kernels> impls[] = {
+#if QK_X86_KERNELS
     QK_IMPL(avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni)),
     QK_IMPL(avx512, bit(Isa::avx512)),
     QK_IMPL(avx2, bit(Isa::avx2)),
 #endif
     QK_IMPL(scalar, bit(Isa::scalar)),
-#undef QK_IMPL
 };
+#undef QK_IMPL
 
 std::span<const Impl<Kernels>> table() { return impls; }
 

@@ -1,15 +1,18 @@
 """Both sides run the same passes, in turn; what cannot be compared is told in one line."""
 
+import os
 import sys
 from types import SimpleNamespace
 
 import pytest
 from support.memory_source import MemorySource
 
+import qbench
 from qbench.harness.speed import SpeedRun
 from qbench.harness.speed_case import SpeedCase
 from qbench.versus.compare import compare, kv_type_of, measure_both, ratio
 from qbench.versus.llama_cpp import LlamaCppProcess
+from qbench.versus.llama_cpp_worker import leave_spinning_as_it_comes
 from quant.artifacts import write_artifact
 from quant.errors import InputError
 from quant.recipes import get_recipe
@@ -104,3 +107,14 @@ def test_llama_cpp_refuses_what_is_no_model(tmp_path):
     path.write_bytes(b"GGUF")
     with pytest.raises(InputError, match=r"llama\.cpp cannot load"):
         LlamaCppProcess(str(path), 1, 16, "f16")
+
+
+@pytest.mark.parametrize(
+    "given, left", [(qbench.SPIN_COUNT, None), ("77", "77"), (None, None)], ids=["ours", "theirs", "none"]
+)
+def test_llama_cpp_waits_as_it_does_elsewhere(monkeypatch, given, left):
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    if given:
+        monkeypatch.setenv("GOMP_SPINCOUNT", given)
+    leave_spinning_as_it_comes()
+    assert os.environ.get("GOMP_SPINCOUNT") == left

@@ -27,7 +27,8 @@ def test_features_agree_with_the_kernel():
     line = next(line for line in CPUINFO.read_text().splitlines() if line.startswith("flags"))
     flags = set(line.split(":")[1].split())
     expected = ["scalar"] + [name for name, needed in FLAGS.items() if needed <= flags]
-    assert list(cpu_kernels.features()) == expected
+    native = [name for name in cpu_kernels.features() if name not in cpu_kernels.emulated_features()]
+    assert native == expected
 
 
 def test_table_is_best_first_and_chooses_the_first_available(monkeypatch):
@@ -48,8 +49,18 @@ def test_environment_forces_the_isa_that_runs(monkeypatch, isa):
     packed = packed_q8_0(random_q8_0(16, 64))
     monkeypatch.setenv("QBENCH_ISA", isa)
     assert cpu_kernels.chosen_isa("linear_q8_0") == isa
-    packed.matmul(np.ones((1, 64), np.float32))
+    packed.matmul(np.ones((64, 64), np.float32))
     assert packed.last_isa == isa
+
+
+@pytest.mark.skipif("amx" not in cpu_kernels.features(), reason="this machine has no amx")
+def test_few_tokens_take_the_next_best_where_amx_has_only_tiles(monkeypatch):
+    packed = packed_q8_0(random_q8_0(16, 64))
+    monkeypatch.setenv("QBENCH_ISA", "amx")
+    assert packed.choice(1) == ("avx512_vnni", "direct")
+    assert packed.choice(1, path="tile") == packed.choice(1, isa="amx") == ("amx", "tile")
+    with pytest.raises(RuntimeError, match="linear_q8_0 on the direct path has no amx .* it has avx512_vnni"):
+        packed.choice(1, isa="amx", path="direct")
 
 
 @pytest.mark.skipif("avx512_bf16" not in cpu_kernels.features(), reason="this machine has no avx512_bf16")

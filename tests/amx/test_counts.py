@@ -1,7 +1,6 @@
 """How many tile instructions a product takes, exactly, and what that bounds."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ OTHERS = 32
 
 @pytest.fixture(scope="module")
 def counts(emulator) -> dict[str, list[dict[str, int]]]:
-    done = amx.run_emulated(emulator, [sys.executable, str(SCRIPT)])
+    done = amx.run_emulated(emulator, [*amx.PYTHON, str(SCRIPT)])
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
 

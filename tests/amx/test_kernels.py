@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ OF_AMX = "([amx or -amx or few_tokens_take) and not -direct and not 4096"
 def run_tests(emulator: Path, files: list[str], selected: str) -> subprocess.CompletedProcess[str]:
     # faulthandler would take the signal that the emulator lives by.
     plugins = ("-p", "no:faulthandler", "-p", "no:cacheprovider")
-    command = [sys.executable, "-m", "pytest", "-q", *plugins, *files, "-k", selected]
+    command = [*amx.PYTHON, "-m", "pytest", "-q", *plugins, *files, "-k", selected]
     return amx.run_emulated(emulator, command)
 
 

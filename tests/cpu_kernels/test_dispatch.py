@@ -59,7 +59,7 @@ def test_few_tokens_take_the_next_best_where_amx_has_only_tiles(monkeypatch):
     monkeypatch.setenv("QBENCH_ISA", "amx")
     assert packed.choice(1) == ("avx512_vnni", "direct")
     assert packed.choice(1, path="tile") == packed.choice(1, isa="amx") == ("amx", "tile")
-    with pytest.raises(RuntimeError, match="linear_q8_0 on the direct path has no amx .* it has avx512_vnni"):
+    with pytest.raises(RuntimeError, match=r"linear_q8_0 on the direct path has no amx .* it has avx512_vnni"):
         packed.choice(1, isa="amx", path="direct")
 
 

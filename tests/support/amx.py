@@ -21,6 +21,9 @@ CYCLES = {"products": 16, "loads": 8, "stores": 16}
 OPS = ("ldtilecfg", "sttilecfg", "tilerelease", "tilezero", "tileloadd", "tileloaddt1", "tilestored")
 PRODUCTS = ("tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud", "tdpbf16ps")
 
+# Python with the options of this one, which say where packages come from: `make asan` has an extension of its own.
+PYTHON = [sys.executable, *(["-S"] if sys.flags.no_site else []), *(["-P"] if sys.flags.safe_path else [])]
+
 
 def unavailable() -> str:
     """Why this machine cannot run the emulator; empty where it can."""
@@ -39,13 +42,14 @@ def build(out: Path, sources: list[Path], *flags: str) -> Path:
 def run_emulated(emulator: Path, command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
     """A process of its own with the emulator preloaded, so that this one never has an AMX that is none."""
     preload = " ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(emulator)]))
-    env = {**os.environ, "LD_PRELOAD": preload, "PYTHONPATH": str(ROOT / "tests"), **environment}
+    path = os.pathsep.join(filter(None, [str(ROOT / "tests"), os.environ.get("PYTHONPATH")]))
+    env = {**os.environ, "LD_PRELOAD": preload, "PYTHONPATH": path, **environment}
     return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
 
 
 def run_code(emulator: Path, code: str, **environment: str):
     """What `code`, run under the emulator, prints as JSON in its last line."""
-    done = run_emulated(emulator, [sys.executable, "-c", code], **environment)
+    done = run_emulated(emulator, [*PYTHON, "-c", code], **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

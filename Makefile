@@ -57,12 +57,15 @@ $(INTEROP)/.installed: $(VENV)/.tested-with pyproject.toml
 	$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --group interop-no-deps
 	touch $@
 
+# AddressSanitizer holds freed memory back for a while: how much is given back is not to be seen there.
+KEEPS_MEMORY := tests/cpu_kernels/test_buffer.py::test_memory_is_what_the_weights_take_and_given_back
+
 # The kernel tests with AddressSanitizer and UndefinedBehaviorSanitizer in the extension. -S, and the packages by path:
 # an editable install would put the ordinary extension first.
 asan: $(VENV)/.tested-with build/asan/.installed
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	    ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=build/asan:$$(cat build/asan/.packages) \
-	    $(VENV)/bin/python -S -P -m pytest tests/cpu_kernels tests/amx
+	    $(VENV)/bin/python -S -P -m pytest tests/cpu_kernels tests/amx --deselect $(KEEPS_MEMORY)
 
 build/asan/.installed: $(VENV)/.created pyproject.toml $(NATIVE) $(shell find qbench quant cpu_kernels gpu_kernels -name '*.py')
 	rm -rf build/asan

@@ -12,13 +12,15 @@ from qbench.kernels.deviation import Deviation
 class Problem:
     """One call of a kernel on inputs of one shape, and the judgement of what comes out.
 
-    run     instruction set -> result, and the name of the implementation that says it ran (None: it does not say)
-    check   result -> how far it is from the oracle's
+    run      instruction set -> result, and the name of the implementation that says it ran (None: it does not say)
+    check    result -> how far it is from the oracle's
+    not_for  instruction sets that have no such call
     """
 
     label: str
     run: Callable[[str], tuple[np.ndarray, str | None]]
     check: Callable[[np.ndarray], Deviation]
+    not_for: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import cpu_kernels
 from cpu_kernels import KVStore, LinearGroup, PackedLinear, rms_norm, silu_mul
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import deviation
+from qbench.kernels.linear import PATHS
 from quant.formats import get_format
 
 HIDDEN, FFN, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM = 256, 512, 6, 2, 64
@@ -27,16 +28,22 @@ def fused_steps() -> list[Kernel]:
 
 @contextmanager
 def at_most(isa: str) -> Iterator[None]:
-    """These calls take no instruction set: nothing above this one is chosen within the block."""
-    before = os.environ.get("QBENCH_ISA")
-    os.environ["QBENCH_ISA"] = isa
+    """These calls take no instruction set: nothing above this one is chosen within the block, and of paths one that it
+    has, as few tokens would take the direct one.
+    """
+    forced = {"QBENCH_ISA": isa}
+    if isa in PATHS["direct"]:
+        forced["QBENCH_LINEAR_PATH"] = "tile"
+    before = {name: os.environ.get(name) for name in forced}
+    os.environ.update(forced)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["QBENCH_ISA"]
-        else:
-            os.environ["QBENCH_ISA"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def packed(format_name: str, num_rows: int, row_size: int, rng: np.random.Generator) -> PackedLinear:

@@ -34,11 +34,11 @@ def problems(format_name: str) -> Iterator[Problem]:
         x = rng.standard_normal((num_tokens, HIDDEN)).astype(np.float32)
         chosen = rng.permuted(np.tile(np.arange(num_routed), (num_tokens, 1)), axis=1)[:, :num_chosen].copy()
         weights = rng.random((num_tokens, num_chosen), dtype=np.float32)
-        for path in PATHS if has_two_paths(format_name) else (None,):
+        paths = PATHS if has_two_paths(format_name) else {None: frozenset()}
+        for path, not_for in paths.items():
             run = partial(both, layer, nets, (x, chosen, weights), path)
-            yield Problem(
-                f"{path or 'automatic'} M={num_tokens} of {num_chosen}", run, lambda y: deviation(y[0], y[1], 0.0)
-            )
+            label = f"{path or 'automatic'} M={num_tokens} of {num_chosen}"
+            yield Problem(label, run, lambda y: deviation(y[0], y[1], 0.0), not_for)
 
 
 def packed(format_name: str, shape: tuple[int, int], rng: np.random.Generator) -> cpu_kernels.PackedLinear:

@@ -91,7 +91,7 @@ def check_implementation(entry: dict[str, Any], problems: list[Problem] | None, 
     if problems is None:
         reason = "it measures the machine" if entry["op"] in MEASUREMENTS else "no problems are written for it"
         return Row(*facts, Status.NO_ORACLE, 0, None, None, None, reason, *chosen)
-    for problem in problems:
+    for problem in (one for one in problems if entry["impl"] not in one.not_for):
         try:
             found.append((problem.label, try_problem(problem, entry["impl"])))
         except Exception as error:  # a kernel that raises is as wrong as one that computes nonsense

@@ -14,6 +14,16 @@ KERNELS = ("linear", "linear_formats", "linear_groups", "linear_int8", "linear_f
 KERNEL_TESTS = [f"tests/cpu_kernels/test_{name}.py" for name in KERNELS]
 OF_AMX = "([amx or -amx or few_tokens_take) and not -direct and not 4096"
 
+SELF_TEST = """
+import json
+from dataclasses import asdict
+from qbench.kernels.registry import kernels
+from qbench.kernels.selftest import selftest
+ops = ("linear_q4_k", "moe_q4_k", "feed_forward", "attention_step")
+rows = [row for op in ops for row in selftest(kernels(), op)]
+print(json.dumps([asdict(row) for row in rows if row.isa == "amx"]))
+"""
+
 
 def run_tests(emulator: Path, files: list[str], selected: str) -> subprocess.CompletedProcess[str]:
     # faulthandler would take the signal that the emulator lives by.
@@ -34,6 +44,14 @@ def test_every_amx_kernel_passes_its_tests(emulator):
     assert num_passed(done.stdout) > 200
     assert "skipped" not in done.stdout
     assert re.search(r"^linear: .*\bamx$", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.skipif("amx" in cpu_kernels.features(), reason="this machine has AMX: the self-test runs on it")
+def test_the_self_test_is_green(emulator):
+    """A linear on codes, the experts and the steps that are made of it."""
+    done = amx.run_code(emulator, SELF_TEST, QBENCH_LINEAR_PATH="direct")
+    assert {row["op"] for row in done} == {"linear_q4_k", "moe_q4_k", "feed_forward", "attention_step"}
+    assert {row["status"] for row in done} == {"ok, emulated"}, done
 
 
 def test_a_kernel_with_another_instruction_is_seen(tmp_path):

@@ -87,6 +87,8 @@ def test_the_oracle_equals_the_formula_in_float64():
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("formats", FORMATS.items(), ids=FORMATS)
 def test_equals_the_loop_bit_for_bit(isa, formats, path):
+    if (isa, path) == ("amx", "direct"):
+        pytest.skip("a product of few tokens fills no tile of AMX")
     gate_up, down = formats[0].split(" + ")[0], formats[1]
     layer = Layer(gate_up, down, [256] * NUM_EXPERTS)
     x, chosen, weights = random_routing(23, 3)

@@ -84,6 +84,15 @@ def test_what_this_machine_lacks_is_not_executed(monkeypatch):
     assert row.reason == "no sse9 here" and not row.chosen
 
 
+def test_a_problem_is_left_to_those_who_have_its_call():
+    (kernel,) = (kernel for kernel in kernels() if kernel.op == OP)
+    first, *rest = kernel.problems()
+    some = [replace(first, not_for=frozenset({"scalar"})), *rest]
+    rows = {row.isa: row for row in selftest([Kernel(OP, lambda: some)], OP)}
+    assert rows.pop("scalar").num_problems == len(rest)
+    assert {row.num_problems for row in rows.values() if row.status is Status.OK} <= {len(some)}
+
+
 def test_what_an_emulator_executes_is_told_apart(monkeypatch):
     monkeypatch.setattr(cpu_kernels, "emulated_features", lambda: ("scalar",))
     rows = {row.isa: row for row in selftest(kernels(), OP)}

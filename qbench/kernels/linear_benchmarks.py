@@ -29,14 +29,18 @@ ARITHMETIC = {"f32": "fp32", "bf16": "bf16"}  # f16 is multiplied in either; oth
 
 
 class Weight:
-    """One weight in one format, as each contender wants it."""
+    """One weight in one format, as each contender wants it, and x for calls of up to so many tokens."""
 
-    def __init__(self, format_name: str, num_rows: int, row_size: int) -> None:
+    def __init__(self, format_name: str, num_rows: int, row_size: int, most_tokens: int) -> None:
         rng = np.random.default_rng((SEED, row_size))
         self.format = get_format(format_name)
         some = self.format.quantize(rng.standard_normal((min(num_rows, DISTINCT_ROWS), row_size)).astype(np.float32))
         self.qtensor = some.take_rows(np.arange(num_rows) % len(next(iter(some.parts.values()))))
-        self.x = rng.standard_normal((512, row_size)).astype(np.float32)
+        self.x = rng.standard_normal((most_tokens, row_size)).astype(np.float32)
+
+    def tokens(self, num_tokens: int) -> np.ndarray:
+        assert num_tokens <= len(self.x), f"{num_tokens} tokens of {len(self.x)}"
+        return self.x[:num_tokens]
 
     @cached_property
     def dense(self) -> np.ndarray:
@@ -84,7 +88,7 @@ def linear_benchmarks(format_name: str, tokens: tuple[int, ...], threads: int) -
     for num_rows, row_size in SHAPES:
         if not fmt.holds_row(row_size):
             continue
-        weight = Weight(format_name, num_rows, row_size)
+        weight = Weight(format_name, num_rows, row_size, max(tokens))
         packed_bytes = cpu_kernels.packed_linear_bytes(format_name, (num_rows, row_size))
         for num_tokens in tokens:
             copies = weight.copies(packed_bytes, num_tokens)
@@ -110,7 +114,7 @@ def arithmetic_of(format_name: str, num_tokens: int) -> str:
 
 def contenders(weight: Weight, num_tokens: int, copies: int, threads: int) -> dict[str, Callable[[], Contender]]:
     """Ours, and those whose libraries multiply with this format's bytes or in its arithmetic."""
-    x, fmt = weight.x[:num_tokens], weight.format
+    x, fmt = weight.tokens(num_tokens), weight.format
     found: dict[str, Callable[[], Contender]] = {OURS: lambda: OurLinears(weight.qtensor, x, copies)}
     if fmt.gguf_type is not None:
         found["llama.cpp"] = lambda: ggml_linears(weight, x, copies, threads)

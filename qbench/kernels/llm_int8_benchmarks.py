@@ -18,8 +18,8 @@ OUTLIER = 20.0
 class OutlierWeight(Weight):
     """A weight whose inputs have outliers in a few features, in all tokens."""
 
-    def __init__(self, num_rows: int, row_size: int) -> None:
-        super().__init__("llm-int8", num_rows, row_size)
+    def __init__(self, num_rows: int, row_size: int, most_tokens: int) -> None:
+        super().__init__("llm-int8", num_rows, row_size, most_tokens)
         self.x[:, :: -(-row_size // OUTLIER_FEATURES)] = OUTLIER
 
 
@@ -42,10 +42,10 @@ class LlmInt8Linears:
 
 def llm_int8_benchmarks(tokens: tuple[int, ...]) -> Iterator[Benchmark]:
     for num_rows, row_size in SHAPES:
-        weight = OutlierWeight(num_rows, row_size)
+        weight = OutlierWeight(num_rows, row_size, max(tokens))
         held = packed_llm_int8_bytes("llm-int8", (num_rows, row_size), weight.qtensor.size_bytes)
         for num_tokens in tokens:
-            copies, x = weight.copies(held, num_tokens), weight.x[:num_tokens]
+            copies, x = weight.copies(held, num_tokens), weight.tokens(num_tokens)
             yield Benchmark(
                 op=OP,
                 shape=f"{num_rows}x{row_size}",

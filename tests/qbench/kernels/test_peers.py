@@ -29,7 +29,7 @@ CASES = [(name, who) for name, peers in OF_FORMAT.items() for who in sorted(peer
 
 @pytest.mark.parametrize("name", OF_FORMAT)
 def test_who_takes_part(name):
-    assert set(contenders(Weight(name, NUM_ROWS, ROW_SIZE), 3, 1, 1)) == OF_FORMAT[name]
+    assert set(contenders(Weight(name, NUM_ROWS, ROW_SIZE, 3), 3, 1, 1)) == OF_FORMAT[name]
 
 
 @pytest.mark.parametrize("num_tokens", [1, 5])
@@ -37,12 +37,12 @@ def test_who_takes_part(name):
 def test_peer_gives_the_product(name, who, num_tokens):
     if who == "llama.cpp":
         pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
-    weight = Weight(name, NUM_ROWS, ROW_SIZE)
+    weight = Weight(name, NUM_ROWS, ROW_SIZE, num_tokens)
     contender = contenders(weight, num_tokens, 2, 1)[who]()
     contender.run()
     y = contender.output()
     assert y.shape == (num_tokens, NUM_ROWS) and weight.check(num_tokens, y).is_right
-    other = Weight(name, NUM_ROWS, ROW_SIZE)
+    other = Weight(name, NUM_ROWS, ROW_SIZE, num_tokens)
     other.x = -weight.x
     assert not other.check(num_tokens, y).is_right
     assert np.array_equal(y[:, : NUM_ROWS - 128], y[:, 128:])  # rows repeat
@@ -74,6 +74,18 @@ def test_llm_int8_is_timed_on_right_products(monkeypatch):
             assert benchmark.check(contender.output()).is_right
             assert not benchmark.check(-contender.output()).is_right
         assert benchmark.moved_bytes > NUM_ROWS * ROW_SIZE
+
+
+@pytest.mark.parametrize("of_op", [linear_benchmarks, llm_int8_benchmarks.llm_int8_benchmarks], ids=["linear", "llm"])
+def test_all_tokens_are_multiplied(monkeypatch, of_op):
+    for shapes in (module, llm_int8_benchmarks):
+        monkeypatch.setattr(shapes, "SHAPES", ((NUM_ROWS, ROW_SIZE),))
+    monkeypatch.setattr(module, "WARM_BYTES", 1)
+    about = ("q8_0", (1, 600), 1) if of_op is linear_benchmarks else ((1, 600),)
+    *_, benchmark = of_op(*about)
+    ours = benchmark.contenders[OURS]()
+    ours.run()
+    assert ours.output().shape == (600, NUM_ROWS) and benchmark.tokens == 600
 
 
 def test_rows_that_a_format_cannot_hold_are_left_out(monkeypatch):

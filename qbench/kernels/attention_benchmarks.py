@@ -20,6 +20,7 @@ GGML_KV = {"f16": "f16", "int8": "q8_0", "int4": "q4_0"}
 # q over the key that it is made of: that key's score is 4 * |k|**2 / sqrt(D), about 32, and others' deviate by 4, which
 # among 4096 sum to less than e**17: its weight is then 1 for all that is compared.
 SHARPNESS = 4.0
+PANEL_TOKENS = 16  # keys are packed so many side by side, and a page holds whole panels
 CHECKED_QUERIES = 16
 SEED = 32
 
@@ -46,16 +47,19 @@ class Attention:
         return deviation(out[:, last], self.expected[:, last], 2.0**-3 * 4)
 
 
+def store_of(name: str, num_kv_heads: int, num_tokens: int, head_dim: int) -> cpu_kernels.KVStore:
+    """One page of these tokens, and of empty ones up to a whole panel."""
+    page_size = ceil(num_tokens / PANEL_TOKENS) * PANEL_TOKENS
+    return cpu_kernels.KVStore(name, 1, page_size, num_kv_heads, head_dim, SCALES[name])
+
+
 class OurAttention:
     """KVStore, one page a call, as the runtime's cache without pages has it."""
 
     def __init__(self, name: str, inputs: Attention, copies: int) -> None:
         self.q, self.softmax_scale = inputs.q[None], inputs.softmax_scale
-        num_kv_heads, num_tokens, head_dim = inputs.k.shape
-        self.table, self.lengths = np.zeros((1, 1), np.int32), np.array([num_tokens])
-        self.stores = [
-            cpu_kernels.KVStore(name, 1, num_tokens, num_kv_heads, head_dim, SCALES[name]) for _ in range(copies)
-        ]
+        self.table, self.lengths = np.zeros((1, 1), np.int32), np.array([inputs.k.shape[1]])
+        self.stores = [store_of(name, *inputs.k.shape) for _ in range(copies)]
         for store in self.stores:
             store.append(inputs.k[None], inputs.v[None], self.table, self.lengths)
         self.out = np.full_like(self.q, np.nan)
@@ -80,7 +84,7 @@ def of_queries(name: str, shape: tuple[int, int, int], num_queries: int, threads
     num_heads, num_kv_heads, head_dim = shape
     num_tokens = DEPTH if num_queries == 1 else num_queries
     inputs = Attention(shape, num_queries, num_tokens)
-    stored = cpu_kernels.KVStore(name, 1, num_tokens, num_kv_heads, head_dim, SCALES[name]).nbytes
+    stored = store_of(name, num_kv_heads, num_tokens, head_dim).nbytes
     copies = ceil(COLD_BYTES / stored) if num_queries == 1 else 1
     pairs = num_tokens if num_queries == 1 else num_queries * (num_queries + 1) // 2
     return Benchmark(

@@ -11,6 +11,7 @@ from qbench.harness.machine import machine
 from qbench.harness.peaks import measure_peak
 from qbench.harness.quality import Progress
 from qbench.harness.subject import running_isa
+from qbench.kernels.linear_benchmarks import COMPUTE_BOUND_TOKENS
 from qbench.kernels.measure import Ceilings, measure, summarize
 from qbench.kernels.registry import benchmarks
 from quant.errors import InputError
@@ -62,7 +63,10 @@ def run_kernels(
         for benchmark, found in measured:
             yield summarize(benchmark, found, most) | about
     if not found_any:
-        raise InputError(f"no kernel that is timed has {only!r} in its name; `qbench selftest` lists the ops")
+        raise InputError(
+            f"no kernel that is timed at {', '.join(map(str, tokens))} tokens has {only!r} in its name; attention is "
+            f"timed at 1 and from {COMPUTE_BOUND_TOKENS} on; `qbench selftest` lists the ops"
+        )
 
 
 def ceilings(arithmetic: str, threads: int) -> Ceilings:

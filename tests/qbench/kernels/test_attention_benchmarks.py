@@ -5,6 +5,7 @@ import pytest
 
 from qbench.kernels import attention_benchmarks as module
 from qbench.kernels.attention_benchmarks import SCALES, attention_benchmarks
+from qbench.kernels.benchmark import OURS
 
 PEERS = {"f16": "llama.cpp", "int8": "llama.cpp", "int4": "llama.cpp"}
 
@@ -31,6 +32,13 @@ def test_everybody_is_right_and_the_check_sees_what_is_not(small, name):
             assert not benchmark.check(np.roll(out, 1, axis=0)).is_right  # of other heads
     assert prefill.operations == 4 * 6 * 64 * 64 * 65 / 2
     assert decode.operations == 4 * 6 * 64 * 192
+
+
+def test_a_number_of_tokens_that_fills_no_page(small):
+    (prefill,) = attention_benchmarks("int8", (100,), 1)
+    ours = prefill.contenders[OURS]()
+    ours.run()
+    assert prefill.check(ours.output()).is_right and prefill.shape.endswith("@0")
 
 
 def test_decode_reads_what_is_stored(small):

@@ -14,30 +14,35 @@ from qbench.cli.progress import progress_bar
 @click.option("--keep", type=click.Path(dir_okay=False), help="Append the rows as records to this file.")
 @threads_option
 @json_option
-def command(only, tokens, cpu_time, keep, threads, as_json) -> None:
+@click.pass_context
+def command(ctx, only, tokens, cpu_time, keep, threads, as_json) -> None:
     """Time, bandwidth, operations and share of the roofline of every kernel, beside the peers that are installed.
 
-    Contenders take turns; bandwidth and peaks are measured in the same run.
+    Contenders take turns; bandwidth and peaks are measured in the same run. Exit status 1 if a kernel of ours is wrong.
     """
     from qbench.harness.busy import busy_share, busy_warning
     from qbench.harness.machine import available_cores
+    from qbench.kernels.benchmark import OURS
     from qbench.kernels.records import keep_row
     from qbench.kernels.run import run_kernels
     from qbench.runtime import set_threads
 
     threads = threads or available_cores()
     set_threads(threads)
-    busy = busy_share()
+    busy, any_wrong = busy_share(), False
     with progress_bar("kernels") as update:
         for number, row in enumerate(run_kernels(only, tokens, threads, busy, "cpu" if cpu_time else "wall", update)):
             if number == 0:
                 print_warning(busy_warning(busy))
+            any_wrong |= "wrong" in row["contenders"][OURS]
             if keep is not None:
                 keep_row(keep, row)
             if as_json:
                 print_json(row)
             else:
                 click.echo(line(row))
+    if any_wrong:
+        ctx.exit(1)
 
 
 def line(row: dict) -> str:

@@ -34,7 +34,10 @@ class Ceilings:
 
 
 def measure(benchmark: Benchmark, clock: Clock = time.perf_counter) -> dict[str, Any]:
-    """Seconds of one call of each contender: {name: {seconds: [round][sample], how} | {absent | wrong: reason}}"""
+    """Seconds of one call of each contender: {name: {seconds: [round][sample], how} | {absent | wrong: reason}}
+
+    Nobody is timed where ours is wrong.
+    """
     found: dict[str, dict[str, Any]] = {}
     ready: dict[str, Contender] = {}
     for name, build in benchmark.contenders.items():
@@ -49,6 +52,8 @@ def measure(benchmark: Benchmark, clock: Clock = time.perf_counter) -> dict[str,
             ready[name], found[name] = contender, {"how": contender.how}
         else:
             found[name] = {"wrong": f"error {off.error:.3g}, expected at most {off.bound:.3g}"}
+    if "wrong" in found[OURS]:
+        return found | {name: {"absent": f"not timed, as {OURS} is wrong"} for name in ready}
     for name, seconds in take_turns({name: contender.run for name, contender in ready.items()}, clock).items():
         found[name]["seconds"] = [[sample / benchmark.calls for sample in samples] for samples in seconds]
     return found

@@ -4,6 +4,7 @@ import pytest
 
 from qbench.kernels import linear_benchmarks, measure
 from qbench.kernels.benchmark import OURS
+from qbench.kernels.deviation import Deviation
 from qbench.kernels.linear import packed_formats
 
 
@@ -39,7 +40,18 @@ def test_rows(qbench, small, tmp_path, monkeypatch):
     qbench("report", tmp_path / "kept.jsonl", "--format", "csv").fails_with("no records")
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["lines", "json"])
+def test_a_wrong_kernel_ends_in_1_and_has_no_speed(qbench, small, monkeypatch, form):
+    off = Deviation(0.5, 0.25)
+    monkeypatch.setattr(linear_benchmarks.Weight, "check", lambda weight, num_tokens, y: off)
+    name = packed_formats()[0]
+    outcome = qbench("kernels", "--only", f"linear_{name}", "--m", "1", "--threads", "1", *form)
+    assert outcome.status == 1 and " ms" not in outcome.out and '"ms"' not in outcome.out
+    assert "error 0.5, expected at most 0.25" in outcome.out
+
+
 def test_bad_input(qbench):
-    qbench("kernels", "--only", "gemm").fails_with("no kernel that is timed has 'gemm' in its name")
+    qbench("kernels", "--only", "gemm", "--m", "1,4").fails_with("timed at 1, 4 tokens has 'gemm' in its name")
+    qbench("kernels", "--only", "attention", "--m", "4").fails_with("attention is timed at 1 and from 64 on")
     qbench("kernels", "--cpu-time", "--threads", "2").fails_with("count it with --threads 1")
     qbench("kernels", "--m", "0").fails_with("0 is not in the range x>=1")

@@ -92,6 +92,16 @@ def test_what_is_absent_or_wrong_has_no_time(quick):
     assert log.count("wrong") == 1  # the run that was checked
 
 
+@pytest.mark.parametrize("value", [1.5, np.nan])
+def test_nobody_is_timed_where_ours_is_wrong(quick, value):
+    log = []
+    found = measure(benchmark_of({OURS: lambda: Sleeper(log, OURS, value), "peer": lambda: Sleeper(log, "peer")}))
+    assert set(found[OURS]) == {"wrong"} and found["peer"] == {"absent": "not timed, as qbench is wrong"}
+    assert log == [OURS, "peer"]  # the runs that were checked
+    row = summarize(benchmark_of({}), found, Ceilings(600e6, {"int8": 500e6}))
+    assert not any("ms" in entry for entry in row["contenders"].values())
+
+
 def test_figures_are_of_one_call():
     found = {
         OURS: {"how": "avx", "seconds": [[2e-6, 2e-6], [2e-6]]},

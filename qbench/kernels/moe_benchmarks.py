@@ -9,7 +9,7 @@ import numpy as np
 import cpu_kernels
 from qbench.kernels.benchmark import OURS, Benchmark
 from qbench.kernels.deviation import Deviation, deviation
-from qbench.kernels.linear_benchmarks import ARITHMETIC, COLD_BYTES, COMPUTE_BOUND_TOKENS
+from qbench.kernels.linear_benchmarks import COLD_BYTES, COMPUTE_BOUND_TOKENS, arithmetic_of
 from quant.formats import dequantize, get_format
 from quant.qtensor import QTensor
 
@@ -97,7 +97,7 @@ def of_tokens(layer: Layer, format_name: str, num_tokens: int, num_experts: int,
         calls=calls,
         moved_bytes=round(used * layer.expert_bytes) + 8 * num_tokens * hidden,
         operations=6 * num_tokens * num_chosen * hidden * ffn,
-        arithmetic=ARITHMETIC.get(format_name, "int8"),
+        arithmetic=arithmetic_of(format_name, round(num_tokens * num_chosen / used)),  # by an expert's tokens
         check=partial(layer.check, x, routes[-1][1]),
     )
 

@@ -3,6 +3,7 @@ import pytest
 
 from qbench.kernels import moe_benchmarks as module
 from qbench.kernels.benchmark import OURS
+from qbench.kernels.linear_benchmarks import arithmetic_of
 from qbench.kernels.moe_benchmarks import moe_benchmarks, route
 
 
@@ -22,6 +23,13 @@ def test_ours_is_right_and_the_check_sees_what_is_not(small):
     # Two experts a call of three matrices of 256 x 512, in 4.5 bits.
     assert few.moved_bytes == 2 * 3 * 256 * 512 * 4.5 / 8 + 2 * 4 * 256 and few.calls > 1 == many.calls
     assert many.operations == 64 * 2 * 3 * 2 * 256 * 512
+
+
+def test_arithmetic_is_that_of_an_experts_tokens(small):
+    """64 tokens that choose 2 of 5 are 26 an expert; of f16 that is bfloat16 where the machine multiplies it."""
+    few, many, *_ = moe_benchmarks("f16", (8, 64))  # 8 tokens of a linear are many: an expert has 3 or 4 of them
+    assert (few.arithmetic, many.arithmetic) == ("fp32", arithmetic_of("f16", 26))
+    assert [one.arithmetic for one in moe_benchmarks("q8_0", (1,))] == ["int8"] * 2
 
 
 def test_routing_is_to_different_experts_and_even():

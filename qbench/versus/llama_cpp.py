@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from quant.errors import InputError
@@ -44,7 +45,8 @@ class LlamaCppProcess:
     def __exit__(self, *_) -> None:
         self._worker.kill()
         self._worker.wait()
-        self._worker.stdin.close()
+        with suppress(BrokenPipeError):  # of a worker that died with a command unread
+            self._worker.stdin.close()
         self._worker.stdout.close()
         self._log.close()
 

@@ -91,6 +91,15 @@ def test_a_process_that_dies_is_told_with_its_last_words():
         LlamaCppProcess("m.gguf", 1, 16, "f16", command=command)
 
 
+def test_a_process_that_dies_between_commands_is_told_too():
+    # It has ended before the next command is written, which is what the wait for the end of its output is for.
+    code = 'import sys; input(); print(\'{"version": "1", "system": "none"}\', flush=True); sys.exit("killed")'
+    with LlamaCppProcess("m.gguf", 1, 16, "f16", command=(sys.executable, "-c", code)) as theirs:
+        assert theirs._worker.wait(timeout=30) == 1
+        with pytest.raises(InputError, match="status 1: killed"):
+            theirs.seconds(0, [1, 2], 1)
+
+
 def test_against_llama_cpp(gguf_file):
     pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     cases = [SpeedCase(pp=8, tg=2, depth=depth, repetitions=2) for depth in (0, 5)]

@@ -2,6 +2,7 @@
 
 from qbench.calibration.options import CalibrationOptions
 from quant.calibration.stats_file import StatsFile
+from quant.extension import import_kernels
 
 # Name in options and manifests, which is that of the Hessians' sum in quant.calibration.gram -> impl of the decoder
 DECODER_IMPL = {"fp32": "reference", "bf16": "bf16"}
@@ -19,8 +20,5 @@ def choose_arithmetic(options: CalibrationOptions) -> str:
 
 def has_fast_bf16() -> bool:
     """Whether the CPU has products of bfloat16, as far as this installation can tell."""
-    try:
-        from cpu_kernels import features
-    except ImportError:
-        return False
-    return any(isa in features() for isa in BF16_ISAS)
+    kernels = import_kernels("cpu_kernels")
+    return kernels is not None and any(isa in kernels.features() for isa in BF16_ISAS)

@@ -18,6 +18,7 @@ from torch import Tensor
 from qbench.runtime.arrays import as_tensor
 from qbench.runtime.linear_int8 import Int8Linear, LlmInt8Linear, PackedLlmInt8Linear, packed_llm_int8_bytes
 from quant.errors import InputError
+from quant.extension import import_kernels
 from quant.formats import ActivationFormat, dequantize, get_format
 from quant.formats.int8 import INT8_FORMATS, Int8Format
 from quant.qtensor import QTensor
@@ -141,10 +142,7 @@ def build_packed(qtensor: QTensor) -> Linear:
 
 def has_cpu_kernels() -> bool:
     """Whether the C++ extension is built; without it, all formats run, and are reported, as the reference or torch."""
-    try:
-        return hasattr(importlib.import_module("cpu_kernels"), "PackedLinear")
-    except ImportError:
-        return False
+    return import_kernels("cpu_kernels") is not None
 
 
 def _has_packed_linear(format_name: str) -> bool:

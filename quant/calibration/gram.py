@@ -12,6 +12,8 @@ from concurrent.futures import Executor
 import torch
 from torch import Tensor
 
+from quant.extension import import_kernels
+
 TILE = 512  # columns that one task computes
 
 # (hessian [K, K] float32, batches of rows [n, K] float32, a pool) -> None: adds to what is on or above the diagonal
@@ -28,13 +30,12 @@ def add_gram_fp32(hessian: Tensor, batches: Sequence[Tensor], pool: Executor) ->
 
 
 def add_gram_bf16(hessian: Tensor, batches: Sequence[Tensor], pool: Executor) -> None:
-    try:
-        from cpu_kernels.gram import add_gram
-    except ImportError:  # the kernels are not built
+    kernels = import_kernels("cpu_kernels.gram")
+    if kernels is None:
         add_gram_fp32(hessian, [x.bfloat16().float() for x in batches], pool)
         return
     for x in batches:
-        add_gram(x.contiguous().numpy(), hessian.numpy())
+        kernels.add_gram(x.contiguous().numpy(), hessian.numpy())
 
 
 ADD_GRAM: dict[str, AddGram] = {"fp32": add_gram_fp32, "bf16": add_gram_bf16}

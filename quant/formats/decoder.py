@@ -4,16 +4,15 @@ from collections.abc import Callable
 
 import numpy as np
 
+from quant.extension import import_kernels
+
 # blocks [B, block_bytes] uint8 -> [B, block_size] float32
 Decode = Callable[[np.ndarray], np.ndarray]
 
 
 def find_decoder(name: str) -> Decode | None:
     """The kernel that decodes this format, None where this installation has none: the NumPy codec is then the way."""
-    try:
-        from cpu_kernels.decode import DECODED_FORMATS, decode
-    except ImportError:
+    kernels = import_kernels("cpu_kernels.decode")
+    if kernels is None or name not in kernels.DECODED_FORMATS:
         return None
-    if name not in DECODED_FORMATS:
-        return None
-    return lambda blocks: decode(name, blocks)
+    return lambda blocks: kernels.decode(name, blocks)

@@ -4,16 +4,15 @@ from collections.abc import Callable
 
 import numpy as np
 
+from quant.extension import import_kernels
+
 # (blocks [B, block_size] float32, importance [P, block_size] float32 | None, effort) -> uint8 [B, block_bytes]
 Encode = Callable[[np.ndarray, np.ndarray | None, str], np.ndarray]
 
 
 def find_encoder(name: str) -> Encode | None:
     """The kernel that encodes this format, None where this installation has none: the NumPy codec is then the way."""
-    try:
-        from cpu_kernels.encode import ENCODED_FORMATS, encode
-    except ImportError:
+    kernels = import_kernels("cpu_kernels.encode")
+    if kernels is None or name not in kernels.ENCODED_FORMATS:
         return None
-    if name not in ENCODED_FORMATS:
-        return None
-    return lambda blocks, importance, effort: encode(name, blocks, importance, effort)
+    return lambda blocks, importance, effort: kernels.encode(name, blocks, importance, effort)

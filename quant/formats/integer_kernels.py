@@ -2,11 +2,9 @@
 
 from types import ModuleType
 
+from quant.extension import import_kernels
+
 
 def integer_kernels() -> ModuleType | None:
     """cpu_kernels.integers, None where this installation has no extension: the NumPy codecs are then the way."""
-    try:
-        from cpu_kernels import integers
-    except ImportError:
-        return None
-    return integers
+    return import_kernels("cpu_kernels.integers")

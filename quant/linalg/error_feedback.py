@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from quant.errors import InputError
+from quant.extension import import_kernels
 
 DEVICES = ("auto", "cpu", "cuda")
 SMALLEST_PIVOT = 2.0**-22  # of what it started from: below, a pivot is the rounding of its sum (as in the kernels)
@@ -157,7 +158,4 @@ def make_solver(device: str = "auto") -> Solver:
         raise InputError("device 'cuda': torch finds no GPU here; use 'auto' or 'cpu'")
     if device == "cuda" or (device == "auto" and torch.cuda.is_available()):
         return TorchSolver("cuda")
-    try:
-        return CpuSolver()
-    except ImportError:
-        return TorchSolver("cpu")
+    return TorchSolver("cpu") if import_kernels("cpu_kernels.gptq") is None else CpuSolver()

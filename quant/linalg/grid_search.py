@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from quant.extension import import_kernels
+
 
 def search_grid_ref(
     values: np.ndarray, cost: np.ndarray, scale: np.ndarray, lowest: np.ndarray, steps: int
@@ -20,7 +22,5 @@ def search_grid_ref(
     return np.argmin(errors, axis=0)
 
 
-try:
-    from cpu_kernels.gptq import gptq_search_grid as search_grid
-except ImportError:
-    search_grid = search_grid_ref
+_kernels = import_kernels("cpu_kernels.gptq")
+search_grid = search_grid_ref if _kernels is None else _kernels.gptq_search_grid

@@ -123,7 +123,8 @@ def test_held_bytes_are_what_it_holds(format_name):
 
 
 def test_without_the_extension_all_is_named_the_reference(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cpu_kernels", None)  # as if it could not be imported
+    monkeypatch.delitem(sys.modules, "cpu_kernels")
+    monkeypatch.setitem(sys.modules, "cpu_kernels._ext", None)  # as if it could not be found
     assert choose_linear("q8_0").build(random_qtensor("q8_0", 2, 32)).name == "reference"
 
 

@@ -14,7 +14,9 @@ IMPORTANCE = np.random.default_rng(1).lognormal(0, 1, 512).astype(np.float32)
 
 @pytest.fixture
 def no_kernels(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cpu_kernels.encode", None)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "cpu_kernels"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "cpu_kernels._ext", None)  # as if it could not be found
 
 
 @pytest.mark.parametrize("name", ["q8_0", "q2_k", "q4_k", "iq4_xs"])

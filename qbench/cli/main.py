@@ -28,6 +28,8 @@ COMMANDS = {
 }
 
 FORCED_OP = "linear_q8_0"  # any op: all obey QBENCH_ISA alike
+# What else the kernels read from the environment, and the values that they know.
+SWITCHES = {"QBENCH_LINEAR_PATH": ("direct", "tile"), "QBENCH_F16_PRODUCTS": ("bfloat16", "float32")}
 
 
 class LazyGroup(click.Group):
@@ -67,6 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     NotImplementedError that says what there is. Any other ValueError or RuntimeError comes of a mistake in the code.
     """
     try:
+        check_switches()
         check_forced_isa()
         return cli.main(args=argv, prog_name="qbench", standalone_mode=False) or 0
     except click.ClickException as error:
@@ -82,6 +85,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail("out of memory; choose a smaller model, recipe or context", 2)
     except Exception as error:
         return _fail(f"internal error, {type(error).__name__}: {error} (QBENCH_DEBUG=1 shows where)", 70)
+
+
+def check_switches() -> None:
+    """raises InputError for a value of one of SWITCHES that is none, before a kernel trips over it"""
+    for name, values in SWITCHES.items():
+        value = os.environ.get(name)
+        if value and value not in values:
+            raise InputError(f"{name}={value}: expected {' or '.join(values)}")
 
 
 def check_forced_isa() -> None:

@@ -167,6 +167,14 @@ def test_an_instruction_set_that_is_none(qbench, monkeypatch):
     qbench("models").fails_with("QBENCH_ISA=sse9", "scalar")
 
 
+@pytest.mark.parametrize(
+    "name, expected", [("QBENCH_LINEAR_PATH", "direct or tile"), ("QBENCH_F16_PRODUCTS", "bfloat16 or float32")]
+)
+def test_a_switch_of_the_kernels_that_is_none(qbench, monkeypatch, name, expected):
+    monkeypatch.setenv(name, "fast")
+    qbench("models").fails_with(f"{name}=fast: expected {expected}")
+
+
 def test_every_recipe_is_told(qbench):
     outcome = qbench("eval", "ref:llama", "--recipe", "int3")
     outcome.fails_with(*RECIPES)

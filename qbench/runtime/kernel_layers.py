@@ -16,6 +16,8 @@ from qbench.runtime.kernel_cache import KernelCache
 class KernelLayers:
     """The blocks of a model, each an attention and a net in one call; the bits are those of one block after another.
 
+    But for f16 with last_only: few tokens are multiplied exactly and many in bfloat16, and the last layer has fewer.
+
     call     x [B, T, K], cos and sin [T, D] -> [B, T, K], or with last_only [B, 1, K] of the last token, for which the
              last layer has less to do; the cache then holds the new tokens in every layer
     """

@@ -16,7 +16,9 @@ from quant.models import MoeConfig
 class ExpertFeedForward:
     """sum over the chosen experts of probability * expert(x); experts add in ascending order, so sums repeat exactly.
 
-    One call of cpu_kernels where they have packed all experts, else an expert after the other, with the same bits.
+    One call of cpu_kernels where they have packed all experts, else an expert after the other, with the same bits; but
+    for f16, whose products are exact for few tokens of an expert and in bfloat16 for many, where such a call, which
+    takes its tokens in pieces, and an expert by itself meet different numbers of them.
 
     shared   a net that every token passes through as well, or None
     source   Shazeer et al. 2017, arXiv:1701.06538, section 2; softmax before the choice, as Qwen3-MoE does it

@@ -56,23 +56,15 @@ class NoCache(Cache):
 
 
 class DenseCache(Cache):
-    """Keys and values of every token, in order; capacity grows as needed, up to the model's context."""
+    """Float32 keys and values of every token, in order; capacity grows as needed, up to the model's context."""
 
-    def __init__(
-        self, config: ModelConfig, batch: int = 1, capacity: int = 256, dtype: torch.dtype = torch.float32
-    ) -> None:
+    def __init__(self, config: ModelConfig, batch: int = 1, capacity: int = 256) -> None:
         if batch < 1 or capacity < 1:
             raise InputError(f"cache of batch {batch} and capacity {capacity}, expected at least 1 of each")
-        if dtype not in (torch.float32, torch.float16, torch.bfloat16):
-            raise NotImplementedError(f"cache dtype {dtype} is not supported; known: float32, float16, bfloat16")
         self.limit = config.max_positions
         shape = (config.num_kv_heads, min(capacity, self.limit), config.head_dim)
-        self.keys = [torch.empty(batch, *shape, dtype=dtype) for _ in range(config.num_layers)]  # [B, G, C, D] each
-        self.values = [torch.empty(batch, *shape, dtype=dtype) for _ in range(config.num_layers)]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.keys[0].dtype
+        self.keys = [torch.empty(batch, *shape) for _ in range(config.num_layers)]  # [B, G, C, D] each
+        self.values = [torch.empty(batch, *shape) for _ in range(config.num_layers)]
 
     @property
     def batch(self) -> int:
@@ -96,7 +88,7 @@ class DenseCache(Cache):
         keys, values = self.keys[layer][:, :, :end], self.values[layer][:, :, :end]  # [B, G, S, D]
         keys[:, :, self.length :] = k
         values[:, :, self.length :] = v
-        return causal_attention(q.to(self.dtype), keys, values).float()
+        return causal_attention(q, keys, values)
 
     def truncate(self, length: int) -> None:
         """Forget all tokens from `length` on, keeping the memory: a benchmark's next repetition starts here."""

@@ -107,12 +107,9 @@ def test_capacity_doubles_up_to_the_context():
         cache.attend(0, q, k, v, torch.arange(9))
 
 
-@pytest.mark.parametrize(
-    "dtype, itemsize", [(torch.float32, 4), (torch.float16, 2), (torch.bfloat16, 2)], ids=["f32", "f16", "bf16"]
-)
-def test_bytes_per_token(dtype, itemsize):
-    cache = DenseCache(ModelConfig.from_hf(small_config()), batch=3, capacity=10, dtype=dtype)
-    assert cache.bytes_per_token == 2 * 2 * 2 * 16 * itemsize  # layers, keys and values, kv heads, head_dim
+def test_bytes_per_token():
+    cache = DenseCache(ModelConfig.from_hf(small_config()), batch=3, capacity=10)
+    assert cache.bytes_per_token == 2 * 2 * 2 * 16 * 4  # layers, keys and values, kv heads, head_dim, float32
     assert cache.size_bytes == 30 * cache.bytes_per_token
 
 
@@ -120,5 +117,3 @@ def test_bad_arguments():
     config = ModelConfig.from_hf(small_config())
     with pytest.raises(InputError, match="batch 0"):
         DenseCache(config, batch=0)
-    with pytest.raises(NotImplementedError, match="known: float32, float16, bfloat16"):
-        DenseCache(config, dtype=torch.float64)

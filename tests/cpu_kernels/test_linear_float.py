@@ -183,6 +183,25 @@ def test_f16_is_exact_for_few_tokens_and_bf16_for_many(monkeypatch):
 
 
 @needs_bf16
+def test_the_path_of_f16_may_be_forced(monkeypatch):
+    monkeypatch.setenv("QBENCH_ISA", "avx512_bf16")
+    packed = pack("f16", random_blocks("f16", 16, 64))
+    monkeypatch.setenv("QBENCH_LINEAR_PATH", "direct")
+    assert packed.choice(512) == ("avx512", "direct")
+    assert packed.choice(1, path="tile") == ("avx512_bf16", "tile")
+    monkeypatch.setenv("QBENCH_LINEAR_PATH", "tile")
+    assert packed.choice(1) == ("avx512_bf16", "tile")
+    assert packed.choice(512, path="direct") == ("avx512", "direct")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_unknown_path_is_refused(monkeypatch, name):
+    monkeypatch.setenv("QBENCH_LINEAR_PATH", "fast")
+    with pytest.raises(ValueError, match="QBENCH_LINEAR_PATH=fast: expected direct or tile"):
+        pack(name, random_blocks(name, 16, 64)).choice(1)
+
+
+@needs_bf16
 def test_f16_says_what_it_has_not(monkeypatch):
     packed = pack("f16", random_blocks("f16", 16, 64))
     with pytest.raises(RuntimeError, match="no avx512_bf16 implementation of the direct path"):

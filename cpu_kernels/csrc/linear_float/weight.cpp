@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "linear/crossover.h"
 #include "thread_pool.h"
 
 namespace qk::linear_float {
@@ -65,6 +66,7 @@ std::string_view FloatWeight::format() const { return names[static_cast<int>(pac
 
 // bf16 and f32 are multiplied as stored and nothing is unpacked: both paths are one.
 linear::Choice FloatWeight::choose(int64_t num_tokens, std::optional<std::string_view> isa, linear::Path path) const {
+    if (path == linear::Path::automatic) path = linear::forced_path();
     const Kind kind = packed_.kind();
     const char* op = ops[static_cast<int>(kind)].name;
     const Isa best = qk::choose(op, table(kind), isa).isa;

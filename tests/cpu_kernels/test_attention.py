@@ -266,6 +266,7 @@ BAD_CALLS = {
 }
 
 
+    "no heads": (dict.fromkeys(("q", "out"), np.zeros((1, 0, 1, 32), np.float32)), ValueError, "a multiple of 2 heads"),
 @pytest.mark.parametrize("changes, error, message", BAD_CALLS.values(), ids=BAD_CALLS)
 def test_bad_calls(changes, error, message):
     store = cpu_kernels.KVStore("f16", 2, 32, 2, 32)

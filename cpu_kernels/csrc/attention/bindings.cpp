@@ -141,7 +141,7 @@ public:
     void attend(const Array& q, const Array& table, const Array& lengths, nb::handle out, float softmax_scale,
                 int64_t window, const OptionalName& isa) {
         const auto q_heads = heads_of<const float>(q, "q", head_dim());
-        if (q_heads.heads % store_.num_heads())
+        if (q_heads.heads < 1 || q_heads.heads % store_.num_heads())
             throw std::invalid_argument("q: got " + describe(q) + ", expected a multiple of " +
                                         std::to_string(store_.num_heads()) + " heads");
         if (window < 0) throw std::invalid_argument("window: got " + std::to_string(window) + ", expected 0 or more");

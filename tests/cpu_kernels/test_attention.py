@@ -247,6 +247,12 @@ def test_bad_stores(arguments, message):
 
 BAD_CALLS = {
     "dtype": ({"q": np.zeros((1, 2, 1, 32))}, TypeError, r"q: got float64 \[1, 2, 1, 32\], expected float32"),
+        (("e4m3", 1, 16, 2, 32, "given", np.float32([1, 0]), np.ones(1, np.float32)), "k_scale: got 0.0"),
+        (("e4m3", 1, 16, 1, 32, "given", np.ones(1, np.float32), np.float32([-1])), "v_scale: got -1.0"),
+        (("e5m2", 1, 16, 1, 32, "given", np.float32([np.inf]), np.ones(1, np.float32)), "k_scale: got inf"),
+        (("e5m2", 1, 16, 1, 32, "given", np.float32([np.nan]), np.ones(1, np.float32)), "expected numbers above 0"),
+        (("f16", 2**40, 2**40, 1, 32), r"expected fewer than 2\^63 bytes"),
+        (("f16", 1, 2**58, 1, 32), r"expected fewer than 2\^63 bytes"),  # 2**64 of them: none, if that wraps
     "axes": ({"q": np.zeros((2, 1, 32), np.float32)}, ValueError, r"q: got float32 \[2, 1, 32\]"),
     "head": ({"q": np.zeros((1, 2, 1, 16), np.float32)}, ValueError, r"expected float32 \[B, heads, T, 32\]"),
     "last stride": ({"q": np.zeros((1, 2, 1, 64), np.float32)[..., ::2]}, ValueError, "a last stride of 2"),
@@ -298,3 +304,5 @@ def test_bad_appends():
         store.rope_append(k[:, :, :2], k, k, angles, angles, table, lengths, k.copy())
     with pytest.raises(ValueError, match="page_size: got 16, expected at least 32"):
         store.grow(16)
+    with pytest.raises(ValueError, match=r"expected fewer than 2\^63 bytes"):
+        store.grow(2**57)

@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <cmath>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,6 +56,10 @@ std::vector<float> given_scale(const std::optional<Array>& scale, const char* na
         throw std::invalid_argument(std::string(name) + ": got " + describe(*scale) + ", expected 1 or " +
                                     std::to_string(num_heads) + " scales");
     const auto* data = static_cast<const float*>(scale->data());
+    for (int64_t i = 0; i < count; i++)
+        if (!(data[i] > 0) || std::isinf(data[i]))
+            throw std::invalid_argument(std::string(name) + ": got " + std::to_string(data[i]) +
+                                        ", expected numbers above 0");
     std::vector<float> all(static_cast<size_t>(num_heads));
     for (int64_t g = 0; g < num_heads; g++) all[g] = data[count == 1 ? 0 : g];
     return all;

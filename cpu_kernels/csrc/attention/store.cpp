@@ -1,21 +1,34 @@
 #include "attention/store.h"
 
+#include <algorithm>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 
 namespace qk::attention {
+
+static size_t bytes_of(int64_t num_pages, int64_t heads, int64_t blocks_per_page, int64_t block_bytes) {
+    int64_t bytes = num_pages;
+    for (const int64_t factor : {heads, blocks_per_page, block_bytes})
+        if (__builtin_mul_overflow(bytes, factor, &bytes))
+            throw std::invalid_argument("num_pages, page_size, num_heads: got " + std::to_string(num_pages) + ", " +
+                                        std::to_string(blocks_per_page * block_tokens) + " and " +
+                                        std::to_string(heads) + ", expected fewer than 2^63 bytes");
+    return static_cast<size_t>(bytes);
+}
 
 Blocks::Blocks(int64_t num_pages, int64_t heads, int64_t blocks_per_page, int64_t block_bytes)
     : heads_(heads),
       blocks_per_page_(blocks_per_page),
       block_bytes_(block_bytes),
-      buffer_(static_cast<size_t>(num_pages * heads * blocks_per_page * block_bytes)) {}
+      buffer_(bytes_of(num_pages, heads, blocks_per_page, block_bytes)) {}
 
 void Blocks::grow(int64_t num_pages, int64_t blocks_per_page) {
     Blocks grown(num_pages, heads_, blocks_per_page, block_bytes_);
     for (int64_t page = 0; page < num_pages; page++)
         for (int64_t head = 0; head < heads_ && block_bytes_; head++)
             std::memcpy(grown.at(page, head, 0), at(page, head, 0),
-                        static_cast<size_t>(blocks_per_page_ * block_bytes_));
+                        static_cast<size_t>(std::min(blocks_per_page_, blocks_per_page) * block_bytes_));
     *this = std::move(grown);
 }
 

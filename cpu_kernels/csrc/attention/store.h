@@ -17,6 +17,7 @@ public:
     Blocks(int64_t num_pages, int64_t heads, int64_t blocks_per_page, int64_t block_bytes);
 
     std::byte* at(int64_t page, int64_t head, int64_t block) {
+    // Throws std::invalid_argument where their bytes are more than an int64.
         return data() + ((page * heads_ + head) * blocks_per_page_ + block) * block_bytes_;
     }
     const std::byte* at(int64_t page, int64_t head, int64_t block) const {

@@ -200,6 +200,9 @@ def test_rope_append_turns_queries_and_keys(isa, name, tokens, position):
     store.read(table, lengths, got_k, got_v)
     # A key that is rounded a bit otherwise may take the next code: e5m2's are 2**-2 apart, int4's 1/15 of the range.
     step = {"f32": 2**-22, "f16": 2**-10, "bf16": 2**-7, "e4m3": 2**-3, "e5m2": 2**-2, "int8": 2**-7, "int4": 2**-2}
+    in_place = q.copy()
+    store.rope_append(in_place, k, v, cos, sin, table, lengths, in_place, isa=isa)
+    assert_close(in_place, q_out)
     assert_close(got_k, expected.k, atol=step[name] * np.abs(turned).max())
     assert_close(got_v, expected.v)
 

@@ -352,7 +352,7 @@ void bind(nb::module_& m) {
         .def("rope_append", &BoundStore::rope_append, "q"_a, "k"_a, "v"_a, "cos"_a, "sin"_a, "block_table"_a,
              "lengths"_a, "q_out"_a, "isa"_a.none() = nb::none(),
              "append of k turned, and q turned into q_out: pair (i, i + D / 2) by its angle.\n\n"
-             "q, q_out     [B, H, T, D] float32, last axis contiguous\n"
+             "q, q_out     [B, H, T, D] float32, last axis contiguous; q_out may be q\n"
              "cos, sin     [T, D] float32; sin with the sign of the swap, negative in the first half")
         .def("attend", &BoundStore::attend, "q"_a, "block_table"_a, "lengths"_a, "out"_a, "softmax_scale"_a,
              "window"_a = 0, "isa"_a.none() = nb::none(),

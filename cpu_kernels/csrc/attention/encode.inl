@@ -32,8 +32,9 @@ void prepare(const Layout& layout, const float* q, float factor, const Queries& 
 void rotate(const float* x, const float* cos, const float* sin, int64_t head_dim, float* out) {
     const int64_t half = head_dim / 2;
     for (int64_t i = 0; i < half; i++) {
-        out[i] = __builtin_fmaf(x[i + half], sin[i], x[i] * cos[i]);
-        out[i + half] = __builtin_fmaf(x[i], sin[i + half], x[i + half] * cos[i + half]);
+        const float a = x[i], b = x[i + half];  // out may be x
+        out[i] = __builtin_fmaf(b, sin[i], a * cos[i]);
+        out[i + half] = __builtin_fmaf(a, sin[i + half], b * cos[i + half]);
     }
 }
 

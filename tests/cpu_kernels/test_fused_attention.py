@@ -94,6 +94,7 @@ def test_every_level(monkeypatch, level, kv_format):
     monkeypatch.setenv("QBENCH_ISA", level)
     layer, x, rope, lengths = Layer(1, kv_format), random(5, HIDDEN), rotation(0, 5), np.array([5])
     assert_close(layer.one_call(x, rope, lengths), layer.chain(x, rope, lengths))
+    assert layer.stores[0].last_isa == layer.stores[1].last_isa == level
 
 
 def test_results_do_not_depend_on_threads():

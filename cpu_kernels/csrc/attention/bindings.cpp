@@ -154,7 +154,7 @@ public:
         const Heads<float> output = output_of(out, "out", q_heads);
         const auto& impl = chosen(isa);
         nb::gil_scoped_release release;
-        last_isa_ = qk::attention::attend(store_, sequences, q_heads, output, softmax_scale, window, impl);
+        store_.last_isa = qk::attention::attend(store_, sequences, q_heads, output, softmax_scale, window, impl);
     }
 
     void read(const Array& table, const Array& lengths, nb::handle k, nb::handle v) const {
@@ -185,7 +185,10 @@ public:
     int64_t page_size() const { return store_.page_size(); }
     size_t nbytes() const { return store_.nbytes(); }
     std::string format() const { return format_names[static_cast<int>(store_.layout().format)]; }
-    OptionalName last_isa() const { return last_isa_ ? OptionalName(name_of(*last_isa_)) : std::nullopt; }
+    OptionalName last_isa() const {
+        const auto isa = store_.last_isa.load();
+        return isa ? OptionalName(name_of(*isa)) : std::nullopt;
+    }
 
 private:
     static int64_t require_positive(int64_t value, const char* name) {
@@ -221,7 +224,6 @@ private:
     }
 
     Store store_;
-    std::optional<Isa> last_isa_;
 };
 
 // ---- latents

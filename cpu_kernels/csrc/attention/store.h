@@ -1,23 +1,26 @@
 // Pages of keys and values, and which pages hold which sequence.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "attention/layout.h"
 #include "buffer.h"
+#include "isa.h"
 
 namespace qk::attention {
 
 // Codes, or scales, of all pages: [pages][heads][page_size / 16] blocks of `block_bytes` each.
 class Blocks {
 public:
+    // Throws std::invalid_argument where their bytes are more than an int64.
     Blocks(int64_t num_pages, int64_t heads, int64_t blocks_per_page, int64_t block_bytes);
 
     std::byte* at(int64_t page, int64_t head, int64_t block) {
-    // Throws std::invalid_argument where their bytes are more than an int64.
         return data() + ((page * heads_ + head) * blocks_per_page_ + block) * block_bytes_;
     }
     const std::byte* at(int64_t page, int64_t head, int64_t block) const {
@@ -65,6 +68,8 @@ public:
     const Side& values() const { return values_; }
 
     void grow(int64_t page_size);
+
+    std::atomic<std::optional<Isa>> last_isa{};  // what the last attend over it ran
 
 private:
     Layout layout_;

@@ -204,6 +204,8 @@ def test_a_layer_keeps_its_groups():
     [
         (lambda w, s, *a: run_layers([], [], *a), ValueError, "layers, stores: got 0 and 0"),
         (lambda w, s, *a: run_layers([w], [], *a), ValueError, "layers, stores: got 1 and 0"),
+        (lambda w, s, *a: run_layers([None], [s], *a), TypeError, "layer 0: got None, expected DecoderLayer"),
+        (lambda w, s, *a: run_layers([w, None], [s, s], *a), TypeError, "layer 1: got None, expected DecoderLayer"),
         (lambda w, s, *a: run_layers([w], [None], *a), TypeError, "store: expected a KVStore"),
         (
             lambda w, s, *a: run_layers([w, w], [s, KVStore("f32", 1, 64, NUM_KV_HEADS, HEAD_DIM)], *a),
@@ -224,7 +226,7 @@ def test_a_layer_keeps_its_groups():
             r"attention_norm: got float32 \[3\]",
         ),
     ],
-    ids=["no layers", "no stores", "None", "pages", "heads", "columns", "norm"],
+    ids=["no layers", "no stores", "no layer", "one None", "None", "pages", "heads", "columns", "norm"],
 )
 def test_bad_layers(call, error, message):
     layer, net, weight = Layer(1), Net(0), np.ones(HIDDEN, np.float32)

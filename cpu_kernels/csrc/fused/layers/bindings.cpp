@@ -86,6 +86,9 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
     if (layers.empty() || layers.size() != stores.size())
         throw std::invalid_argument("layers, stores: got " + std::to_string(layers.size()) + " and " +
                                     std::to_string(stores.size()) + ", expected as many of both, 1 or more");
+    for (size_t i = 0; i < layers.size(); i++)
+        if (!layers[i])
+            throw nb::type_error(("layer " + std::to_string(i) + ": got None, expected DecoderLayer").c_str());
     const Source source(x, layers[0]->row_size(), std::nullopt, 0);
     const int64_t count = source.x.count, batch = batch_of(lengths, x, count), tokens = count / batch;
     std::vector<Layer> chain;

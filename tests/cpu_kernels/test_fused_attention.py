@@ -183,10 +183,10 @@ def test_layers_in_one_call_are_one_after_another(batch, has_head_norms):
         stores = [layer.stores[1] for layer in layers]
         assert_close(run_layers(whole, stores, x, *rope, layers[0].table, lengths, SCALE), expected)
         assert np.isfinite(expected).all()
-        # once more over the same tokens: the net of so few takes another path, and sums 128 / 32 blocks in its order
+        # once more over the same tokens: the net of so few may take another path, which with q8_0 changes no bit
         last = run_layers(whole, stores, x, *rope, layers[0].table, lengths, SCALE, last_only=True)
         wanted = expected.reshape(batch, num_tokens, -1)[:, -1]
-        assert_close(last, wanted, atol=8 * 2**-24 * np.abs(expected).max())
+        assert_close(last, wanted)
 
 
 def test_a_layer_keeps_its_groups():

@@ -83,7 +83,7 @@ void ThreadPool::work() {
     }
 }
 
-void ThreadPool::take_tasks() {
+void ThreadPool::take_tasks() noexcept {
     for (int64_t i; (i = next_task_.fetch_add(1, std::memory_order_relaxed)) < num_tasks_;) call_(context_, i);
 }
 

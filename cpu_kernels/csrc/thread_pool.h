@@ -30,7 +30,8 @@ public:
     int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
     // Calls task(i) for each i in [0, num_tasks), in any order, on any thread; returns when all are done.
-    // The task must not throw. A second caller at the same time does its tasks alone on its own thread.
+    // A task that throws ends the process: others may still be at work on what its caller would leave.
+    // A second caller at the same time does its tasks alone on its own thread.
     template <class Task>
     void run(int64_t num_tasks, const Task& task) {
         run(num_tasks, [](const void* context, int64_t i) { (*static_cast<const Task*>(context))(i); }, &task);
@@ -41,7 +42,7 @@ private:
 
     void run(int64_t num_tasks, Call call, const void* context);
     void work();
-    void take_tasks();
+    void take_tasks() noexcept;
     bool enter();
 
     // The job. Written while the gate is closed and empty, read by those who entered.

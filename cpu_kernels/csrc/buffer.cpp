@@ -6,6 +6,7 @@
 #include <utility>
 
 #if defined(__linux__)
+#include <pthread.h>
 #include <sys/mman.h>
 #endif
 
@@ -40,17 +41,24 @@ struct OpenSlab {
     size_t used = 0;
 };
 
+OpenSlab* open_slab = new OpenSlab;  // never destroyed: a buffer may outlive static destructors
+
+// The child of a fork may have a lock that no one will open.
+[[maybe_unused]] void start_over_after_fork() { open_slab = new OpenSlab; }
+
 std::shared_ptr<uint8_t> allocate_in_slab(size_t size) {
-    static auto* open = new OpenSlab;  // never destroyed: a buffer may outlive static destructors
-    const std::lock_guard lock(open->mutex);
-    std::shared_ptr<uint8_t> slab = open->slab.lock();
-    if (!slab || slab_size - open->used < size) {
+#if defined(__linux__)
+    [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, start_over_after_fork);
+#endif
+    const std::lock_guard lock(open_slab->mutex);
+    std::shared_ptr<uint8_t> slab = open_slab->slab.lock();
+    if (!slab || slab_size - open_slab->used < size) {
         slab = allocate(slab_size);
-        open->slab = slab;
-        open->used = 0;
+        open_slab->slab = slab;
+        open_slab->used = 0;
     }
-    uint8_t* const data = slab.get() + open->used;
-    open->used += (size + cache_line - 1) / cache_line * cache_line;
+    uint8_t* const data = slab.get() + open_slab->used;
+    open_slab->used += (size + cache_line - 1) / cache_line * cache_line;
     return {std::move(slab), data};
 }
 

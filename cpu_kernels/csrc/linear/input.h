@@ -21,7 +21,7 @@ public:
 
     // What a token contributes to a value that all tokens of a call share (per-tensor scales): its absmax, NaN winning.
     virtual bool shares() const { return false; }
-    virtual float share_of(const float*) const { return 0; }
+    virtual float share_of(const float*, Isa) const { return 0; }
 
     // Whether what this one prepares may be read in place of the other's.
     virtual bool equals(const InputFormat& other) const = 0;

@@ -82,7 +82,7 @@ private:
             if (!input.format->shares()) continue;
             std::vector<float> shares(num_tokens_);
             for_tokens(num_tokens_, [&](int64_t token, float* scratch) {
-                shares[token] = input.format->share_of(row_(token, scratch));
+                shares[token] = input.format->share_of(row_(token, scratch), input.isa);
             });
             for (const float share : shares) input.shared = larger(share, input.shared);
         }

@@ -30,7 +30,7 @@ void Int8Input::prepare(const float* x, std::byte* out, float shared, Isa isa) c
     *reinterpret_cast<TokenTail*>(out + padded) = {scale, -code_bias * sum};
 }
 
-float Int8Input::share_of(const float* x) const { return kernels_of(Isa::amx).absmax(x, row_size_); }
+float Int8Input::share_of(const float* x, Isa isa) const { return kernels_of(isa).absmax(x, row_size_); }
 
 bool Int8Input::equals(const linear::InputFormat& other) const {
     const auto* same = dynamic_cast<const Int8Input*>(&other);

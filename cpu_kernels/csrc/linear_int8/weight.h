@@ -17,7 +17,7 @@ public:
     size_t token_bytes() const override { return linear_int8::token_bytes(row_size_); }
     void prepare(const float* x, std::byte* out, float shared, Isa isa) const override;
     bool shares() const override { return inputs_ == Inputs::per_tensor; }
-    float share_of(const float* x) const override;
+    float share_of(const float* x, Isa isa) const override;
     bool equals(const linear::InputFormat& other) const override;
 
 private:

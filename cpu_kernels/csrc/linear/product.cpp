@@ -39,6 +39,10 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // The larger one; NaN wins.
 float larger(float a, float b) { return std::isnan(a) || a > b ? a : b; }
 
+void add(float* __restrict sum, const float* __restrict x, int64_t size) {
+    for (int64_t n = 0; n < size; n++) sum[n] += x[n];
+}
+
 class Product {
 public:
     Product(std::span<const Term> terms, int64_t num_tokens, int64_t row_size, const RowSource& row)
@@ -139,15 +143,10 @@ private:
         const Isa who =
             term.weight->multiply(task.begin, task.end, x, product.data() - first_row, rows, term.choice);
         for (int64_t token = 0; token < x.num_tokens; token++) {
-            const float* from = product.data() + token * rows;
-            float* to = y + token * term.y_stride + first_row;
-            const float* bias = term.bias ? term.bias + first_row : nullptr;
-            const float* residual =
-                term.residual ? term.residual + (first + token) * term.residual_stride + first_row : nullptr;
-            for (int64_t n = 0; n < rows; n++) {
-                const float biased = bias ? from[n] + bias[n] : from[n];
-                to[n] = residual ? biased + residual[n] : biased;
-            }
+            float* sum = product.data() + token * rows;
+            if (term.bias) add(sum, term.bias + first_row, rows);
+            if (term.residual) add(sum, term.residual + (first + token) * term.residual_stride + first_row, rows);
+            std::copy_n(sum, rows, y + token * term.y_stride + first_row);
         }
         return who;
     }

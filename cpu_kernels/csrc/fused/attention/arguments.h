@@ -39,12 +39,8 @@ inline int64_t require_window(int64_t window) {
 }
 
 inline attention::Rotation rotation_of(const Array& cos, const Array& sin, int64_t tokens, int64_t head_dim) {
-    for (const auto& [angles, name] : {std::pair{&cos, "cos"}, {&sin, "sin"}}) {
-        const std::string expected = "float32 [" + std::to_string(tokens) + ", " + std::to_string(head_dim) + "]";
-        require_matrix(*angles, name, nb::dtype<float>(), expected);
-        if (static_cast<int64_t>(angles->shape(0)) != tokens || static_cast<int64_t>(angles->shape(1)) != head_dim)
-            throw std::invalid_argument(std::string(name) + ": got " + describe(*angles) + ", expected " + expected);
-    }
+    for (const auto& [angles, name] : {std::pair{&cos, "cos"}, {&sin, "sin"}})
+        require_shape(*angles, name, nb::dtype<float>(), "float32", tokens, head_dim);
     return {static_cast<const float*>(cos.data()), static_cast<const float*>(sin.data())};
 }
 

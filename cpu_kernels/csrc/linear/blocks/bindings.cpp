@@ -21,10 +21,7 @@ std::shared_ptr<Weight> make(const std::string& name, const Parts& parts, int64_
                                     std::to_string(format.block_size) + " for " + name);
     const int64_t row_bytes = row_size / format.block_size * format.block_bytes;
     const Array& blocks = part(parts, "blocks", name);
-    const std::string expected = "uint8 [" + std::to_string(num_rows) + ", " + std::to_string(row_bytes) + "]";
-    require_matrix(blocks, "blocks", nb::dtype<uint8_t>(), expected);
-    if (static_cast<int64_t>(blocks.shape(0)) != num_rows || static_cast<int64_t>(blocks.shape(1)) != row_bytes)
-        throw std::invalid_argument("blocks: got " + describe(blocks) + ", expected " + expected);
+    require_shape(blocks, "blocks", nb::dtype<uint8_t>(), "uint8", num_rows, row_bytes);
     const auto* data = static_cast<const uint8_t*>(blocks.data());
     nb::gil_scoped_release release;
     return pack_blocks(format, data, num_rows, row_size);

@@ -38,14 +38,6 @@ bool takes(std::string_view name) {
     return parsed.format && parsed.group_size % step_size == 0;
 }
 
-void require_shape(const Array& array, const char* name, int64_t rows, int64_t columns, nb::dlpack::dtype dtype,
-                   const std::string& type) {
-    const std::string expected = type + " [" + std::to_string(rows) + ", " + std::to_string(columns) + "]";
-    require_matrix(array, name, dtype, expected);
-    if (static_cast<int64_t>(array.shape(0)) != rows || static_cast<int64_t>(array.shape(1)) != columns)
-        throw std::invalid_argument(std::string(name) + ": got " + describe(array) + ", expected " + expected);
-}
-
 // Groups that share no size have no place among blocks of one.
 void require_groups(const int32_t* group_of, int64_t row_size, int64_t num_groups) {
     std::vector<int64_t> sizes(num_groups);
@@ -81,14 +73,14 @@ std::shared_ptr<Weight> make(const std::string& name, const Parts& parts, int64_
     const int64_t num_groups = row_size / group_size, num_words = (row_size * format->bits + 31) / 32;
     const Array& packed = part(parts, "weight_packed", name);
     const Array& scale = part(parts, "weight_scale", name);
-    require_shape(packed, "weight_packed", num_rows, num_words, nb::dtype<int32_t>(), "int32");
+    require_shape(packed, "weight_packed", nb::dtype<int32_t>(), "int32", num_rows, num_words);
     const nb::dlpack::dtype float16{static_cast<uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
-    require_shape(scale, "weight_scale", num_rows, num_groups, float16, "float16");
+    require_shape(scale, "weight_scale", float16, "float16", num_rows, num_groups);
     GroupParts given{static_cast<const uint8_t*>(packed.data()), num_words * 4,
                      static_cast<const uint16_t*>(scale.data()), nullptr, nullptr};
     if (format->asymmetric()) {
         const Array& zero_point = part(parts, "weight_zero_point", name);
-        require_shape(zero_point, "weight_zero_point", num_rows, num_groups, nb::dtype<int8_t>(), "int8");
+        require_shape(zero_point, "weight_zero_point", nb::dtype<int8_t>(), "int8", num_rows, num_groups);
         given.zero_point = static_cast<const int8_t*>(zero_point.data());
         require_zero_points(given.zero_point, num_rows * num_groups, format->bits);
     }

@@ -33,14 +33,13 @@ struct Chunk {
 };
 
 // A walk over the codes of blocks that are needed soon. Values are fetched while keys are multiplied, and the next keys
-// while values are, a few lines with every step: so the memory is busy all the time, never with more than a core can have
-// underway. Into the L2, as two chunks fill an L1.
+// while values are, a few lines with every step: so the memory is busy all the time, never with more than a core can
+// have underway. Into the L2, as two chunks fill an L1.
 class Ahead {
 public:
     Ahead() = default;
     Ahead(const Block* first, int count, int64_t block_bytes)
         : block_(first), last_(first + count), size_(block_bytes) { enter(); }
-
 
     void fetch(int64_t bytes) {
         if (!next_) return;

@@ -69,8 +69,10 @@ PackedLinear::PackedLinear(const std::string& format, nb::dict parts, std::pair<
     weight_ = find_maker(format).make(format, parts_of(parts), num_rows, row_size);
 }
 
-Choice choose(const Weight& weight, int64_t num_tokens, const std::optional<std::string>& isa,
-              const std::optional<std::string>& path) {
+// isa and path as Python names them -> what runs. Throws std::runtime_error, std::invalid_argument; reads the
+// environment, so call it with the GIL held.
+static Choice choose(const Weight& weight, int64_t num_tokens, const std::optional<std::string>& isa,
+                     const std::optional<std::string>& path) {
     return weight.choose(num_tokens, isa ? std::optional<std::string_view>(*isa) : std::nullopt,
                          path ? parse_path(*path, "path") : Path::automatic);
 }

@@ -51,7 +51,6 @@ inline constexpr int stretch_steps = 16;
 //     span_zero         the same, with a += zero * x.scaled_sum as well
 // With minima codes are unsigned as they are; otherwise they are signed and 128 is added, as in span_zero.
 enum class Sums : uint8_t { step, step_minimum, step_half_minima, half, span, span_zero };
-inline constexpr int num_sums = 6;
 
 constexpr bool is_span(Sums sums) { return sums == Sums::span || sums == Sums::span_zero; }
 constexpr bool is_biased(Sums sums) { return sums != Sums::step_minimum && sums != Sums::step_half_minima; }

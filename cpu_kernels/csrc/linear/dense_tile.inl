@@ -14,8 +14,8 @@
 template <class Dot>
 constexpr int vectors = panel_rows / Dot::rows;  // registers of a group of one panel
 
-// body(0), body(1), ...: loops over a tile. A loop that the compiler is asked to unroll it unrolls too late, and the sums
-// of a large tile stay in memory.
+// body(0), body(1), ...: loops over a tile. A loop that the compiler is asked to unroll it unrolls too late, and the
+// sums of a large tile stay in memory.
 template <int count, class Body>
 [[gnu::always_inline]] static inline void unrolled(const Body& body) {
     const auto all = [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
@@ -81,9 +81,10 @@ public:
     // Whether a tile of this width takes all tokens at once; where it does not, a narrower one takes more of them.
     static bool fits(int64_t num_tokens) { return most >= num_tokens; }
 
-    // Tokens [first, end_token) in as few blocks as there may be, of sizes that differ by one. Where there are several, the first blocks
-    // each fetch one of the panels in [panel + panels, last) that come next: the processor's own prefetching lets the
-    // stream run dry while all but the first multiply from the L2. A single block reads as fast as memory gives.
+    // Tokens [first, end_token) in as few blocks as there may be, of sizes that differ by one. Where there are several,
+    // the first blocks each fetch one of the panels in [panel + panels, last) that come next: the processor's own
+    // prefetching lets the stream run dry while all but the first multiply from the L2. A single block reads as fast as
+    // memory gives.
     static void run(const Panels& weight, int64_t panel, int64_t last, const Input& x, int64_t first,
                     int64_t end_token, const Output& output) {
         const int64_t num_tokens = end_token - first, num_blocks = (num_tokens + most - 1) / most;

@@ -15,7 +15,6 @@ class PackedLinear {
 public:
     PackedLinear(const std::string& format, nb::dict parts, std::pair<int64_t, int64_t> shape);
 
-    const Weight& weight() const { return *weight_; }
     std::shared_ptr<const Weight> shared_weight() const { return weight_; }
 
     nb::object matmul(const Array& x, const std::optional<std::string>& isa, const std::optional<std::string>& path,
@@ -32,10 +31,5 @@ private:
     std::shared_ptr<const Weight> weight_;
     std::atomic<std::optional<Isa>> last_isa_{};
 };
-
-// isa and path as Python names them -> what runs. Throws std::runtime_error, std::invalid_argument; reads the
-// environment, so call it with the GIL held.
-Choice choose(const Weight& weight, int64_t num_tokens, const std::optional<std::string>& isa,
-              const std::optional<std::string>& path);
 
 }  // namespace qk::linear

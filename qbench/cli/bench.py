@@ -68,8 +68,8 @@ def print_bench(model: str, recipe: str | None, cases: list, how: dict, as_json:
 
 def print_comparison(model: str, cases: list, how: dict, keep: str | None, as_json: bool) -> None:
     from qbench.harness.busy import busy_share, busy_warning
+    from qbench.harness.kept_row import VERSUS_KEYS, keep_row
     from qbench.versus.compare import compare
-    from qbench.versus.records import keep_row
 
     busy = busy_share()
     with progress_bar(f"bench {model} --vs llama.cpp") as update:
@@ -77,7 +77,7 @@ def print_comparison(model: str, cases: list, how: dict, keep: str | None, as_js
     print_warning(busy_warning(busy))
     for row in rows:
         if keep is not None:
-            keep_row(keep, row)
+            keep_row(keep, row, {"kind": "versus", "peer": "llama.cpp"}, VERSUS_KEYS)
         if as_json:
             print_json(row)
         else:

@@ -21,9 +21,9 @@ def command(ctx, only, tokens, cpu_time, keep, threads, as_json) -> None:
     Contenders take turns; bandwidth and peaks are measured in the same run. Exit status 1 if a kernel of ours is wrong.
     """
     from qbench.harness.busy import busy_share, busy_warning
+    from qbench.harness.kept_row import KERNEL_KEYS, keep_row
     from qbench.harness.machine import available_cores
     from qbench.kernels.benchmark import OURS
-    from qbench.kernels.records import keep_row
     from qbench.kernels.run import run_kernels
     from qbench.runtime import set_threads
 
@@ -36,7 +36,7 @@ def command(ctx, only, tokens, cpu_time, keep, threads, as_json) -> None:
                 print_warning(busy_warning(busy))
             any_wrong |= "wrong" in row["contenders"][OURS]
             if keep is not None:
-                keep_row(keep, row)
+                keep_row(keep, row, {"kind": "kernel"}, KERNEL_KEYS)
             if as_json:
                 print_json(row)
             else:

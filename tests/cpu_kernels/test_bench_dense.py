@@ -5,9 +5,10 @@ One round is one run of a case, a number of equal calls on different weights. A 
 """
 
 import pytest
+from support.kernel_benchmark import time_contender
 
 import cpu_kernels
-from qbench.kernels.benchmark import OURS, Absent, Benchmark
+from qbench.kernels.benchmark import OURS, Benchmark
 from qbench.kernels.registry import benchmarks
 
 PEERS = {
@@ -30,20 +31,4 @@ def case_of(op: str, shape: str, tokens: int) -> Benchmark:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("op, name", CASES, ids="-".join)
 def test_dense(benchmark, op, name, shape, tokens):
-    case = case_of(op, shape, tokens)
-    try:
-        contender = case.contenders[name]()
-    except Absent as absent:
-        pytest.skip(str(absent))
-    contender.run()
-    assert case.check(contender.output()).is_right
-    benchmark.group = case.label
-    benchmark.pedantic(contender.run, rounds=10 if tokens < 64 else 3)
-    seconds = benchmark.stats.stats.median / case.calls
-    benchmark.extra_info |= {
-        "call_ms": 1e3 * seconds,
-        "gb_s": case.moved_bytes / seconds / 1e9,
-        "tera_ops": case.operations / seconds / 1e12,
-        "how": contender.how,
-        "threads": cpu_kernels.get_num_threads(),
-    }
+    time_contender(benchmark, case_of(op, shape, tokens), name, tokens)

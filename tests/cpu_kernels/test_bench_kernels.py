@@ -5,9 +5,10 @@ extra_info holds what one call comes to; the command itself lets contenders take
 """
 
 import pytest
+from support.kernel_benchmark import time_contender
 
 import cpu_kernels
-from qbench.kernels.benchmark import OURS, Absent
+from qbench.kernels.benchmark import OURS
 from qbench.kernels.registry import benchmarks
 
 CASES = ("q4_0", "q4_k", "q6_k", "q8_0")
@@ -24,20 +25,4 @@ def of_format(request):
 @pytest.mark.parametrize("name", [OURS, "llama.cpp", "torch-bfloat16"])
 @pytest.mark.parametrize("tokens", TOKENS, ids="M={}".format)
 def test_linear(benchmark, of_format, tokens, name):
-    case = of_format[tokens]
-    try:
-        contender = case.contenders[name]()
-    except Absent as absent:
-        pytest.skip(str(absent))
-    contender.run()
-    assert case.check(contender.output()).is_right
-    benchmark.group = case.label
-    benchmark.pedantic(contender.run, rounds=10 if tokens < 64 else 3)
-    seconds = benchmark.stats.stats.median / case.calls
-    benchmark.extra_info |= {
-        "call_ms": 1e3 * seconds,
-        "gb_s": case.moved_bytes / seconds / 1e9,
-        "tera_ops": case.operations / seconds / 1e12,
-        "threads": cpu_kernels.get_num_threads(),
-        "how": contender.how,
-    }
+    time_contender(benchmark, of_format[tokens], name, tokens)

@@ -1,0 +1,20 @@
+"""A row that a command printed as a record, beside those of sweeps."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from qbench.harness.record import append_record, make_record
+
+KERNEL_KEYS = ("op", "shape", "tokens", "threads", "clock")
+VERSUS_KEYS = ("model", "pp", "tg", "depth", "threads", "kv", "clock")
+
+
+def keep_row(path: str, row: dict[str, Any], about: dict[str, str], case_keys: Sequence[str]) -> None:
+    """Append `row`: `about` and the columns of `case_keys` define its case, the rest was measured.
+
+    raises   InputError if the file cannot be written
+    """
+    case = about | {key: row[key] for key in case_keys}
+    metrics = {key: value for key, value in row.items() if key not in case_keys}
+    append_record(Path(path), make_record(case, metrics))

@@ -30,7 +30,7 @@ from qbench.cli.progress import progress_bar
     help="Run the same GGUF file through this in turn, keys and values in 16 bits  [kv-f16].",
 )
 @click.option("--cpu-time", is_flag=True, help="With --vs on a busy machine: count what each side gets, one thread.")
-@click.option("--keep", type=click.Path(dir_okay=False), help="Append what --vs measured as records to this file.")
+@click.option("--keep", type=click.Path(), help="Append what --vs measured as records to this file or folder.")
 @kv_option
 @threads_option
 @json_option

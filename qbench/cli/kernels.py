@@ -11,7 +11,7 @@ from qbench.cli.progress import progress_bar
 @click.option("--only", default="", help="Kernels whose name contains this, e.g. q4_k.")
 @click.option("--m", "tokens", type=IntList(1), default="1,4,16,64,512", show_default=True, help="Tokens a call.")
 @click.option("--cpu-time", is_flag=True, help="Count the time this process gets: for a busy machine, one thread.")
-@click.option("--keep", type=click.Path(dir_okay=False), help="Append the rows as records to this file.")
+@click.option("--keep", type=click.Path(), help="Append the rows as records to this file or folder.")
 @threads_option
 @json_option
 @click.pass_context

@@ -13,10 +13,10 @@ FORMS = ("md", "csv", "json", "html")
 @click.option("-o", "--output", type=click.Path(), help="Write report.md, .csv, .json and .html into this folder.")
 @click.option("--into", type=click.Path(), help="Put the Markdown between a file's qbench markers.")
 @click.option("--marker", default="quickstart", show_default=True, help="Which markers, with --into.")
-@click.option("--keep", type=click.Path(), help="Append the rows that this records file does not hold yet.")
+@click.option("--keep", type=click.Path(), help="Append the rows that this file or folder does not hold yet.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def command(records: tuple[str, ...], form, output, into, marker: str, keep, as_json: bool) -> None:
-    """Tables of RECORDS (JSONL files of sweeps); rows that do not compare stand in tables of their own."""
+    """Tables of RECORDS (JSONL files of sweeps, or folders); rows that do not compare stand in tables of their own."""
     from qbench.harness.record import keep_records
     from qbench.report import render_report, replace_between_markers, write_report
 

@@ -5,11 +5,12 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from qbench.harness.record_files import kept_file, record_files
 from quant.errors import InputError
 
 SCHEMA_VERSION = 1
@@ -94,13 +95,30 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
         yield record
 
 
+def read_files(paths: str | Path | Iterable[str | Path]) -> Iterator[dict[str, Any]]:
+    """The records of all files that `paths` name, files or folders. raises InputError as `read_records`"""
+    for path in record_files(paths):
+        yield from read_records(path)
+
+
 def keep_records(path: Path, kept: Path) -> int:
-    """Append to `kept` the rows of `path` that were measured and are not in it yet. returns how many were added"""
-    held = {_identity(record) for record in read_records(kept)} if kept.exists() else set()
-    fresh = [row for row in read_records(path) if row["status"] == "ok" and _identity(row) not in held]
-    for record in fresh:
-        append_record(kept, record)
-    return len(fresh)
+    """Append to `kept` the rows of `path` that were measured and are not in it yet. returns how many were added
+
+    path, kept   each a file or a folder; of a folder `kept`, each machine's rows go to its own file
+    """
+    held: dict[Path, set[tuple[str, str, str]]] = {}
+    added = 0
+    for record in read_files(path):
+        if record["status"] != "ok":
+            continue
+        file = kept_file(kept, record["machine"]["id"])
+        if file not in held:
+            held[file] = {_identity(row) for row in read_records(file)} if file.exists() else set()
+        if _identity(record) not in held[file]:
+            append_record(file, record)
+            held[file].add(_identity(record))
+            added += 1
+    return added
 
 
 def _identity(record: dict[str, Any]) -> tuple[str, str, str]:

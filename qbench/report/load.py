@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbench.harness.record import read_records
+from qbench.harness.record import read_files
 from qbench.report.speeds import kind_of
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ UNQUANTIZED = ("f32", "f16", "bf16")
 def load_records(paths: str | Path | Iterable[str | Path]) -> "pd.DataFrame":
     """One row a case of a sweep: what defines it, its figures under the records' names, flattened, and its origin.
 
+    paths    files of records, or folders of them
     Rows of one `group` have the same model, protocol, machine, settings and threads; no others compare.
     raises   InputError for a file that cannot be read
     """
@@ -34,8 +35,7 @@ def load_records(paths: str | Path | Iterable[str | Path]) -> "pd.DataFrame":
 
 def latest_records(paths: str | Path | Iterable[str | Path]) -> dict[tuple[str, str], dict[str, Any]]:
     """The last record of each case and machine, of every kind: a later row replaces an earlier one."""
-    paths = [paths] if isinstance(paths, (str, Path)) else paths
-    return {(record["key"], record["machine"]["id"]): record for path in paths for record in read_records(Path(path))}
+    return {(record["key"], record["machine"]["id"]): record for record in read_files(paths)}
 
 
 COLUMNS = [

@@ -95,6 +95,7 @@ def test_sweep_then_report(qbench, tmp_path):
     for added in (1, 0):
         assert f"{added} rows added" in qbench("report", records, "--keep", tmp_path / "kept.jsonl").err
     assert (tmp_path / "kept.jsonl").read_bytes() == records.read_bytes()
+    assert qbench("report", records.parent, "--json").out == qbench("report", records, "--json").out
     readme = tmp_path / "README.md"
     readme.write_text("# t\n<!-- qbench:quickstart begin -->\nold\n<!-- qbench:quickstart end -->\n")
     assert qbench("report", records, "--into", readme).status == 0

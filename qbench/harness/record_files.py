@@ -1,0 +1,47 @@
+"""Where records lie: `results/<suite>/<machine id>.jsonl`, or whatever file or folder is named."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from quant.atomic import fsync
+from quant.errors import InputError
+
+SUFFIX = ".jsonl"
+
+
+def record_files(paths: str | Path | Iterable[str | Path]) -> list[Path]:
+    """Each file that is named, and of a folder every SUFFIX file below it by name; none comes twice.
+
+    raises   InputError for a folder without any; a file that is missing is told by who reads it
+    """
+    paths = [paths] if isinstance(paths, (str, Path)) else paths
+    found: dict[Path, Path] = {}
+    for path in map(Path, paths):
+        files = sorted(path.rglob(f"*{SUFFIX}")) if path.is_dir() else [path]
+        if not files:
+            raise InputError(f"{path}: no {SUFFIX} file of records in this folder; run `qbench sweep` first")
+        for file in files:
+            found.setdefault(file.resolve(), file)
+    return list(found.values())
+
+
+def kept_file(target: Path, machine_id: str) -> Path:
+    """Where a machine's rows go: `target` where it names a file, else the machine's own file in that folder.
+
+    raises   InputError if the folder cannot be made
+    """
+    if target.suffix == SUFFIX or target.is_file():
+        return target
+    try:
+        make_folder(target)
+    except OSError as error:
+        raise InputError(f"{target}: cannot make the folder: {error.strerror}; choose another") from error
+    return target / f"{machine_id}{SUFFIX}"
+
+
+def make_folder(folder: Path) -> None:
+    """The folder with those above it, on disk, so that a crash does not take the files in it along."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        fsync(folder.parent)

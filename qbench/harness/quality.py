@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qbench.harness.blocks import block_sums
 from qbench.harness.kld import divergence, kld_statistics
 from qbench.harness.perplexity import perplexity_statistics, token_nll
 from quant.errors import InputError
@@ -76,11 +77,17 @@ def measure_quality(
             compared.append((result.kld, result.same_top, result.delta_p))
         if progress:
             progress(min(start + step, len(windows)), len(windows), "windows")
-    statistics = perplexity_statistics(np.concatenate(nll))
+    columns = {"nll": np.concatenate(nll)}  # name -> [W, T - 1]
+    statistics = perplexity_statistics(columns["nll"])
     if reference is not None:
-        columns = (np.concatenate(column).reshape(len(windows), -1) for column in zip(*compared, strict=True))
-        statistics |= kld_statistics(*columns)
-    return statistics
+        kld, same_top, delta_p = (
+            np.concatenate(column).reshape(len(windows), -1) for column in zip(*compared, strict=True)
+        )
+        columns |= {"kld": kld, "same_top": same_top}
+        statistics |= kld_statistics(kld, same_top, delta_p)
+    sizes = np.full(len(windows), windows.shape[1] - 1)
+    blocks = block_sums("window", sizes, {name: values.reshape(-1) for name, values in columns.items()})
+    return statistics | {"blocks": blocks}
 
 
 def _predictions(logits: Tensor) -> Tensor:

@@ -62,6 +62,7 @@ def test_a_model_does_not_diverge_from_itself():
     model = table_model(4)
     result = measure_quality(model, windows, VOCAB, reference=LiveLogits(model, VOCAB))
     assert result["kld"]["max"] == 0 and result["same_top"] == 1 and result["mean_delta_p"] == 0
+    assert result["blocks"]["kld"] == [0.0] * 5 and result["blocks"]["same_top"] == [11.0] * 5
 
 
 def test_a_shift_of_all_logits_changes_nothing():
@@ -92,6 +93,9 @@ def test_perplexity_scores_every_token_but_a_windows_first():
     assert_close(result["perplexity"], math.exp(total / 70), rtol=100 * VOCAB * DOUBLE)
     low, high = result["perplexity_interval"]
     assert low < result["perplexity"] < high
+    blocks = result["blocks"]
+    assert blocks["unit"] == "window" and blocks["tokens"] == [10] * 7 and "kld" not in blocks
+    assert_close(math.exp(sum(blocks["nll"]) / 70), result["perplexity"], rtol=100 * VOCAB * DOUBLE)
 
 
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf], ids=["nan", "inf", "-inf"])
@@ -104,6 +108,7 @@ def test_logits_that_are_not_finite_are_counted_and_never_averaged(poison):
     result = measure_quality(broken, windows_of(2, 10), VOCAB, reference=LiveLogits(table_model(9), VOCAB))
     assert result["non_finite"] == 1 and result["perplexity"] is None and result["perplexity_interval"] is None
     assert result["non_finite_kld"] == 1 and result["kld"] is None and result["same_top"] is None
+    assert result["blocks"] is None
 
 
 def test_statistics_are_the_named_quantiles():

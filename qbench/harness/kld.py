@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qbench.harness.perplexity import ROWS
-from qbench.harness.statistics import bootstrap_mean
+from qbench.statistics import token_mean
 
 QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
@@ -52,7 +52,7 @@ def kld_statistics(kld: np.ndarray, same_top: np.ndarray, delta_p: np.ndarray) -
     if bad:
         nothing = dict.fromkeys(("kld", "kld_error", "kld_interval", "same_top", "mean_delta_p"))
         return {**nothing, "non_finite_kld": bad}
-    mean = bootstrap_mean(kld)
+    mean = token_mean(kld)
     quantiles = np.quantile(kld, list(QUANTILES.values()))
     statistics = {
         "mean": mean.value,

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.harness.statistics import bootstrap_mean
+from qbench.statistics import token_mean
 
 ROWS = 1024  # rows of logits in float64 at a time: 1024 x 128k words are 1 GB, the most that a pass adds
 
@@ -27,7 +27,7 @@ def token_nll(logits: Tensor, targets: Tensor) -> np.ndarray:
 
 
 def perplexity_statistics(nll: np.ndarray) -> dict[str, Any]:
-    """Perplexity, its standard error and 95 % interval by a bootstrap over windows.
+    """Perplexity, its standard error and 95 % interval by a studentized bootstrap over windows.
 
     nll       [windows, tokens] float64; inf marks logits that were not finite: they are counted, and since no
               average that leaves them out would be the model's, perplexity is None as soon as there is one
@@ -36,7 +36,7 @@ def perplexity_statistics(nll: np.ndarray) -> dict[str, Any]:
     result = {"num_windows": len(nll), "num_tokens": int(nll.size), "non_finite": bad}
     if bad:
         return {"perplexity": None, "perplexity_error": None, "perplexity_interval": None, "nll": None, **result}
-    estimate = bootstrap_mean(nll, transform=np.exp)
+    estimate = token_mean(nll).exp()
     return {
         "perplexity": estimate.value,
         "perplexity_error": estimate.error,

@@ -9,7 +9,7 @@ from torch import Tensor
 from qbench.harness.clocks import CLOCKS
 from qbench.harness.quality import Progress
 from qbench.harness.speed_case import WARM_UP_DECODE, SpeedCase
-from qbench.harness.statistics import spread
+from qbench.statistics import spread
 
 SEED = 20240217
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from qbench.harness.clocks import Clock
-from qbench.harness.statistics import spread
 from qbench.kernels.benchmark import OURS, Absent, Benchmark, Contender
+from qbench.statistics import spread
 
 ROUNDS = 5  # turns of each contender: A B C, C B A, ...
 TURN_S = 0.04  # of timed calls in a turn; a run is one call at least

@@ -13,8 +13,8 @@ from qbench.harness.quality import Progress
 from qbench.harness.roofline import Peaks, Shape, roofline
 from qbench.harness.speed import SpeedRun, speed_statistics
 from qbench.harness.speed_case import SpeedCase
-from qbench.harness.statistics import spread
 from qbench.harness.subject import Subject, open_subject
+from qbench.statistics import spread
 from qbench.versus.llama_cpp import LlamaCppProcess
 from quant.errors import InputError
 

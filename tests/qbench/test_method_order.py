@@ -13,10 +13,10 @@ from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.temporary import open_quantized
 from qbench.harness.evaluate import prepare
 from qbench.harness.kld import divergence
-from qbench.harness.statistics import bootstrap_mean
 from qbench.reference.corpus import heldout_text
 from qbench.runtime import load_model
 from qbench.sources import open_source
+from qbench.statistics import token_mean
 from quant.recipes import Recipe, get_recipe
 from quant.recipes.yaml_recipe import recipe_from
 
@@ -59,12 +59,12 @@ def kld_of(recipe: str, model: str = "ref:llama") -> np.ndarray:
     ],
 )
 def test_calibration_pays(better, worse):
-    difference = bootstrap_mean(kld_of(better) - kld_of(worse))
+    difference = token_mean(kld_of(better) - kld_of(worse))
     assert difference.high < 0, f"{better} {kld_of(better).mean():.3e}, {worse} {kld_of(worse).mean():.3e}"
 
 
 def test_act_order_is_not_above_plain():
-    difference = bootstrap_mean(kld_of("gptq-w4g128-act") - kld_of("gptq-w4g128"))
+    difference = token_mean(kld_of("gptq-w4g128-act") - kld_of("gptq-w4g128"))
     assert difference.low <= 0, "above plain by more than noise"
 
 

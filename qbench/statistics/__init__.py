@@ -1,0 +1,36 @@
+"""Differences with their intervals: paired wherever both sides saw the same text, items or moments."""
+
+from qbench.statistics.cell import Cell, judge
+from qbench.statistics.comparison import Comparison, compare_records
+from qbench.statistics.estimate import Estimate
+from qbench.statistics.flips import accuracy_difference
+from qbench.statistics.holm import holm
+from qbench.statistics.paired import kld_difference, perplexity_ratio, same_top_difference
+from qbench.statistics.power import detectable_difference, detectable_flips, detectable_ratio
+from qbench.statistics.protocols import require_same_protocol
+from qbench.statistics.speed import speed_ratio
+from qbench.statistics.spread import spread
+from qbench.statistics.studentized import block_mean, token_mean
+from qbench.statistics.verdict import verdict
+
+__all__ = [
+    "Cell",
+    "Comparison",
+    "Estimate",
+    "accuracy_difference",
+    "block_mean",
+    "compare_records",
+    "detectable_difference",
+    "detectable_flips",
+    "detectable_ratio",
+    "holm",
+    "judge",
+    "kld_difference",
+    "perplexity_ratio",
+    "require_same_protocol",
+    "same_top_difference",
+    "speed_ratio",
+    "spread",
+    "token_mean",
+    "verdict",
+]

@@ -1,0 +1,79 @@
+"""One metric of two rows: what changed from A to B, and how sure that is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from qbench.statistics.estimate import ALPHA, Estimate
+from qbench.statistics.holm import holm
+from qbench.statistics.power import detectable_difference, detectable_flips, detectable_ratio
+from qbench.statistics.verdict import Verdict, verdict
+
+Kind = Literal["ratio", "difference"]
+NEUTRAL = {"ratio": 1.0, "difference": 0.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A metric of A and B, with `estimate` = B over A or B minus A.
+
+    exact        bytes: counted, so that any change is one
+    flips        of a task's items: (right to wrong, wrong to right, items)
+    note         why there is no interval, or what it leaves out
+    floor        how far the same model lies from itself, as a distance from the neutral value; None: not measured
+    holm_p_value, verdict, detectable   given by `judge`, which sees the whole table
+    """
+
+    metric: str
+    a: float
+    b: float
+    kind: Kind
+    lower_is_better: bool
+    estimate: Estimate
+    exact: bool = False
+    flips: tuple[int, int, int] | None = None
+    note: str | None = None
+    floor: float | None = None
+    holm_p_value: float | None = None
+    verdict: Verdict | None = None
+    detectable: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        names = ("right_to_wrong", "wrong_to_right", "num_items")
+        flips = None if self.flips is None else dict(zip(names, self.flips, strict=True))
+        return {**asdict(self), "flips": flips}
+
+
+def judge(cells: Sequence[Cell], floor: Mapping[str, float] | None = None) -> list[Cell]:
+    """The cells of a table, each with its verdict: p values are corrected for all of them together.
+
+    floor   metric -> how far the same model lies from itself
+    """
+    floor = floor or {}
+    tested = [cell for cell in cells if cell.estimate.p_value is not None]
+    adjusted = iter(holm([cell.estimate.p_value for cell in tested]))
+    alpha = ALPHA / max(1, len(tested))  # of the first step, which every difference passes if no other one is there
+    judged = []
+    for cell in cells:
+        cell = replace(cell, floor=floor.get(cell.metric))
+        if cell.estimate.p_value is not None:
+            cell = replace(cell, holm_p_value=next(adjusted), detectable=_detectable(cell, alpha))
+        judged.append(replace(cell, verdict=_verdict(cell)))
+    return judged
+
+
+def _verdict(cell: Cell) -> Verdict | None:
+    return verdict(
+        cell.estimate,
+        neutral=NEUTRAL[cell.kind],
+        lower_is_better=cell.lower_is_better,
+        p_value=0.0 if cell.exact else cell.holm_p_value,
+        floor=cell.floor or 0.0,
+    )
+
+
+def _detectable(cell: Cell, alpha: float) -> float | None:
+    if cell.flips is not None:
+        lost, gained, num_items = cell.flips
+        return detectable_flips(lost + gained, num_items, alpha=alpha)
+    return (detectable_ratio if cell.kind == "ratio" else detectable_difference)(cell.estimate, alpha=alpha)

@@ -1,0 +1,148 @@
+"""Two records side by side: every metric that both have."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from qbench.statistics.cell import Cell, judge
+from qbench.statistics.estimate import Estimate
+from qbench.statistics.flips import accuracy_difference
+from qbench.statistics.paired import kld_difference, perplexity_ratio, same_top_difference
+from qbench.statistics.protocols import require_same_protocol
+from qbench.statistics.speed import speed_ratio
+
+Record = Mapping[str, Any]
+
+BYTES = ("size_bytes", "kv_bytes_per_token")
+SPEEDS = ("pp_tok_s", "tg_tok_s")
+NO_BLOCKS = "no interval: {} has no per-block sums (an older qbench measured it); measure it again"
+APART = "measured in runs of their own: what changed on the machine between them is not in the interval"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What changed from A to B; `left_out` says why a metric that both have is not compared."""
+
+    a: Record
+    b: Record
+    cells: list[Cell]
+    left_out: list[str]
+
+
+def compare_records(a: Record, b: Record, floor: Mapping[str, float] | None = None) -> Comparison:
+    """Every metric of two records, paired, with p values corrected for all of them.
+
+    floor    metric -> how far the same model lies from itself
+    raises   InputError for unlike protocols, naming what differs
+    """
+    compared = collect(a, b)
+    return Comparison(a, b, judge(compared.cells, floor), compared.left_out)
+
+
+def collect(a: Record, b: Record) -> Comparison:
+    """As compare_records, not judged yet: a table's p values are corrected together."""
+    left_out: list[str] = []
+    mine, others = a["metrics"] or {}, b["metrics"] or {}
+    cells = [*_quality(mine, others, left_out), *_tasks(mine, others, left_out)]
+    cells += [*_speed(a, b, left_out), *_bytes(mine, others)]
+    return Comparison(a, b, cells, left_out)
+
+
+def _quality(a: Record, b: Record, left_out: list[str]) -> Iterator[Cell]:
+    """Perplexity under each convention that both have, and the divergence from the reference under the first."""
+    of_a, of_b = _conventions(a), _conventions(b)
+    common = [name for name in of_a if name in of_b]
+    if of_a and of_b and not common:
+        require_same_protocol(a["protocol"], b["protocol"])
+    for name in common:
+        require_same_protocol(of_a[name]["protocol"], of_b[name]["protocol"])
+        metric = "perplexity" if len(common) == 1 else f"perplexity ({name})"
+        yield from _perplexity(metric, of_a[name], of_b[name], left_out)
+        yield from _divergence(of_a[name], of_b[name], left_out)
+
+
+def _conventions(metrics: Record) -> dict[str, Record]:
+    """Protocol name -> what was measured under it."""
+    if metrics.get("protocols"):
+        return dict(metrics["protocols"])
+    return {metrics["protocol"]["name"]: metrics} if metrics.get("protocol") else {}
+
+
+def _perplexity(metric: str, a: Record, b: Record, left_out: list[str]) -> Iterator[Cell]:
+    values = a["perplexity"], b["perplexity"]
+    if None in values:
+        left_out.append(f"{metric}: {_side(values)} has none (logits that are not finite)")
+        return
+    missing = _without_blocks(a, b, "nll")
+    ratio = Estimate(values[1] / values[0]) if missing else perplexity_ratio(a["blocks"], b["blocks"])
+    yield Cell(metric, *values, "ratio", True, ratio, note=missing)
+
+
+def _divergence(a: Record, b: Record, left_out: list[str]) -> Iterator[Cell]:
+    if not (a.get("kld") and b.get("kld")):
+        return
+    for what in ("reference", "kld_reference"):
+        if a.get(what) != b.get(what):
+            left_out.append(f"kld: measured from unlike references ({what}: {a.get(what)} and {b.get(what)})")
+            return
+    missing = _without_blocks(a, b, "kld")
+    for metric, values, lower, paired in (
+        ("kld", (a["kld"]["mean"], b["kld"]["mean"]), True, kld_difference),
+        ("same_top", (a["same_top"], b["same_top"]), False, same_top_difference),
+    ):
+        difference = Estimate(values[1] - values[0]) if missing else paired(a["blocks"], b["blocks"])
+        yield Cell(metric, *values, "difference", lower, difference, note=missing)
+
+
+def _without_blocks(a: Record, b: Record, what: str) -> str | None:
+    found = [bool((side.get("blocks") or {}).get(what)) for side in (a, b)]
+    if all(found):
+        return None
+    return NO_BLOCKS.format("neither" if not any(found) else "AB"[found.index(False)])
+
+
+def _side(values: tuple) -> str:
+    return "neither" if values == (None, None) else "AB"[values.index(None)]
+
+
+def _tasks(a: Record, b: Record, left_out: list[str]) -> Iterator[Cell]:
+    of_a, of_b = a.get("tasks") or {}, b.get("tasks") or {}
+    for name in (name for name in of_a if name in of_b):
+        one, other = of_a[name], of_b[name]
+        if (one["metric"], one["items_sha256"]) != (other["metric"], other["items_sha256"]):
+            left_out.append(f"{name}: unlike items or metric ({one['metric']} and {other['metric']})")
+        elif one.get("correct") and other.get("correct"):
+            found = accuracy_difference(one["correct"], other["correct"])
+            flips = found["right_to_wrong"], found["wrong_to_right"], len(one["correct"])
+            yield Cell(name, one["value"], other["value"], "difference", False, found["difference"], flips=flips)
+        else:
+            left_out.append(f"{name}: {one['metric']} is kept as one value, without its items")
+
+
+def _speed(a: Record, b: Record, left_out: list[str]) -> Iterator[Cell]:
+    samples = [(record["metrics"] or {}).get("samples") or {} for record in (a, b)]
+    phases = [phase for phase in SPEEDS if all(side.get(phase) for side in samples)]
+    unlike = _unlike_speeds(a, b)
+    if phases and unlike:
+        left_out.append(f"speed: measured on unlike {unlike}")
+        return
+    for phase in phases:
+        ratio = speed_ratio(*(side[phase] for side in samples), interleaved=False)
+        yield Cell(phase, *(r["metrics"][phase] for r in (a, b)), "ratio", False, ratio, note=APART)
+
+
+def _unlike_speeds(a: Record, b: Record) -> str | None:
+    if a["machine"]["id"] != b["machine"]["id"]:
+        return f"machines ({a['machine']['id']} and {b['machine']['id']})"
+    bench = [record["case"].get("bench") or {} for record in (a, b)]
+    for name in ("pp", "tg", "depth"):
+        if bench[0].get(name) != bench[1].get(name):
+            return f"work ({name}: {bench[0].get(name)} and {bench[1].get(name)})"
+    return None
+
+
+def _bytes(a: Record, b: Record) -> Iterator[Cell]:
+    for name in BYTES:
+        if a.get(name) and b.get(name):
+            ratio = b[name] / a[name]
+            yield Cell(name, a[name], b[name], "ratio", True, Estimate(ratio, 0.0, ratio, ratio), exact=True)

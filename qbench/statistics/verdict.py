@@ -1,0 +1,30 @@
+"""Better, same or worse."""
+
+from typing import Literal
+
+from qbench.statistics.estimate import ALPHA, Estimate
+
+Verdict = Literal["better", "same", "worse"]
+
+
+def verdict(
+    estimate: Estimate,
+    *,
+    neutral: float,
+    lower_is_better: bool,
+    p_value: float | None = None,
+    floor: float = 0.0,
+) -> Verdict | None:
+    """What the change from A to B is; None where there is no p value to judge by.
+
+    neutral   1 for a ratio, 0 for a difference
+    p_value   corrected for the other comparisons of a table; None: the estimate's own
+    floor     as far as the same model lies from itself: no smaller difference is called one, however sure it is
+    """
+    p_value = estimate.p_value if p_value is None else p_value
+    if p_value is None:
+        return None
+    change = estimate.value - neutral
+    if p_value >= ALPHA or abs(change) <= floor:
+        return "same"
+    return "better" if (change < 0) == lower_is_better else "worse"

@@ -1,0 +1,120 @@
+import numpy as np
+import pytest
+from support.blocks import blocks
+from support.sample_records import make_record
+
+from qbench.statistics import compare_records, require_same_protocol
+from quant.errors import InputError
+
+
+def measured(recipe: str, loss: float = 0.0, kld: float = 0.01, seed: int = 0, **metrics):
+    """A record with the blocks of a model that loses `loss` nats a token."""
+    rng = np.random.default_rng(seed)
+    tokens = np.full(24, 500)
+    text = np.random.default_rng(99).normal(1.8, 0.3, 24)
+    sums = {
+        "nll": tokens * (text + loss + rng.normal(0, 1e-4, 24)),
+        "kld": tokens * kld * rng.lognormal(0, 0.2, 24),
+        "same_top": tokens * np.clip(0.95 - 10 * loss + rng.normal(0, 0.003, 24), 0, 1),
+    }
+    row = blocks(tokens=tokens, **sums)
+    quality = {"perplexity": float(np.exp(sums["nll"].sum() / tokens.sum())), "reference": "ref:llama"}
+    quality |= {"kld": {"mean": sums["kld"].sum() / tokens.sum()}, "same_top": sums["same_top"].sum() / tokens.sum()}
+    samples = {"pp_tok_s": [], "tg_tok_s": list(400 * np.exp(rng.normal(0, 0.01, 8)))}
+    return make_record(recipe, **({"blocks": row, "samples": samples} | quality | metrics))
+
+
+def by_metric(comparison):
+    return {cell.metric: cell for cell in comparison.cells}
+
+
+def test_a_worse_recipe_is_worse_in_quality_and_better_in_size():
+    cells = by_metric(compare_records(measured("bf16", kld=1e-4), measured("q4_0", loss=0.004, seed=1)))
+    assert {name: cell.verdict for name, cell in cells.items()} == {
+        "perplexity": "worse",
+        "kld": "worse",
+        "same_top": "worse",
+        "tg_tok_s": "same",
+        "size_bytes": "better",
+    }
+    assert cells["perplexity"].estimate.low > 1 and cells["size_bytes"].holm_p_value is None
+
+
+def test_the_same_row_is_the_same_everywhere():
+    row = measured("q8_0")
+    comparison = compare_records(row, row)
+    assert {cell.verdict for cell in comparison.cells} == {"same"}
+    assert all(cell.estimate.p_value == 1 for cell in comparison.cells if not cell.exact)
+
+
+def test_floor_makes_a_sure_difference_the_same():
+    a, b = measured("bf16"), measured("q8_0", loss=0.004, seed=1)
+    assert by_metric(compare_records(a, b))["perplexity"].verdict == "worse"
+    cell = by_metric(compare_records(a, b, floor={"perplexity": 0.01}))["perplexity"]
+    assert (cell.verdict, cell.floor) == ("same", 0.01)
+
+
+def test_rows_without_blocks_say_so_and_are_not_judged():
+    old = measured("q8_0", blocks=None)
+    cell = by_metric(compare_records(measured("bf16"), old))["perplexity"]
+    assert cell.verdict is None and cell.estimate.low is None
+    assert cell.note.startswith("no interval: B has no per-block sums")
+
+
+def test_unlike_protocols_are_refused_with_what_differs():
+    a, b = measured("bf16"), measured("q4_0")
+    a["metrics"]["protocol"] = {"name": "windows-1024", "num_windows": 24, "hash": "a"}
+    b["metrics"]["protocol"] = {"name": "windows-1024", "num_windows": 12, "hash": "b"}
+    with pytest.raises(InputError, match=r"num_windows \(24 and 12\)"):
+        compare_records(a, b)
+    require_same_protocol(a["metrics"]["protocol"], a["metrics"]["protocol"])
+
+
+def test_only_common_conventions_are_compared():
+    def with_conventions(*names):
+        row = measured("q8_0")["metrics"]
+        return {name: row | {"protocol": {"name": name, "hash": name}} for name in names}
+
+    a = measured("bf16", protocols=with_conventions("gptq-2048", "llama.cpp-512"))
+    b = measured("q8_0", protocols=with_conventions("llama.cpp-512", "lm-eval-word"))
+    assert "perplexity" in by_metric(compare_records(a, b))
+
+
+def test_divergences_from_unlike_references_are_left_out():
+    comparison = compare_records(measured("bf16"), measured("q8_0", reference="ref:other"))
+    assert "kld" not in by_metric(comparison)
+    assert comparison.left_out == ["kld: measured from unlike references (reference: ref:llama and ref:other)"]
+
+
+def test_speeds_of_unlike_machines_are_left_out():
+    other = measured("q8_0") | {"machine": {"id": "ffff", "cpu": "Other", "cores": 2}}
+    comparison = compare_records(measured("bf16"), other)
+    assert "tg_tok_s" not in by_metric(comparison)
+    assert comparison.left_out == ["speed: measured on unlike machines (a1b2c3 and ffff)"]
+
+
+def test_speeds_of_runs_apart_say_so():
+    cell = by_metric(compare_records(measured("bf16"), measured("q8_0", seed=2)))["tg_tok_s"]
+    assert "runs of their own" in cell.note
+
+
+def task(correct: str, items: str = "i1"):
+    value = correct.count("1") / len(correct)
+    return {"metric": "acc", "value": value, "items_sha256": items, "correct": correct}
+
+
+def test_tasks_are_compared_item_by_item():
+    a = measured("bf16", tasks={"skill": task("1" * 80 + "0" * 20), "other": task("10")})
+    b = measured("q4_0", tasks={"skill": task("1" * 60 + "0" * 40), "other": task("10", items="i2")})
+    comparison = compare_records(a, b)
+    cell = by_metric(comparison)["skill"]
+    assert (cell.verdict, cell.flips) == ("worse", (20, 0, 100))
+    assert comparison.left_out == ["other: unlike items or metric (acc and acc)"]
+
+
+def test_p_values_are_corrected_for_the_whole_table():
+    cells = compare_records(measured("bf16"), measured("q8_0", loss=0.002, seed=1)).cells
+    tested = [cell for cell in cells if cell.holm_p_value is not None]
+    assert len(tested) == 4
+    smallest = min(tested, key=lambda cell: cell.estimate.p_value)
+    assert smallest.holm_p_value == pytest.approx(4 * smallest.estimate.p_value)

@@ -1,0 +1,44 @@
+import math
+
+import numpy as np
+import pytest
+from support.blocks import blocks
+from support.close import assert_close
+
+from qbench.statistics import kld_difference, perplexity_ratio, same_top_difference
+from quant.errors import InputError
+
+
+def test_ratio_by_hand():
+    a = blocks(tokens=[10, 30], nll=[20.0, 60.0])
+    b = blocks(tokens=[10, 30], nll=[24.0, 64.0])
+    assert_close(perplexity_ratio(a, b).value, math.exp(8 / 40), rtol=1e-15)
+
+
+def test_differences_by_hand():
+    a = blocks(tokens=[10, 30], kld=[1.0, 2.0], same_top=[9.0, 27.0])
+    b = blocks(tokens=[10, 30], kld=[1.5, 5.5], same_top=[8.0, 24.0])
+    assert_close(kld_difference(a, b).value, 4 / 40)
+    assert_close(same_top_difference(a, b).value, -4 / 40)
+
+
+def test_what_is_common_to_both_cancels():
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(100, 1000, 24)
+    text = tokens * rng.normal(2.0, 0.5, 24)  # some text is harder, for either model
+    ratio = perplexity_ratio(
+        blocks(tokens=tokens, nll=text), blocks(tokens=tokens, nll=text + tokens * rng.normal(0.01, 0.002, 24))
+    )
+    assert 1 < ratio.low < ratio.high < 1.02 and ratio.p_value < 0.001
+
+
+def test_swapped_sides_give_the_reciprocal():
+    rng = np.random.default_rng(1)
+    a, b = (blocks(tokens=np.full(20, 50), nll=rng.normal(100, 10, 20)) for _ in range(2))
+    forth, back = perplexity_ratio(a, b), perplexity_ratio(b, a)
+    assert_close([back.value, back.low, back.high], [1 / forth.value, 1 / forth.high, 1 / forth.low], rtol=1e-12)
+
+
+def test_blocks_that_do_not_pair():
+    with pytest.raises(InputError, match="2 windows of 3 tokens and 1 windows of 3 tokens"):
+        perplexity_ratio(blocks(tokens=[1, 2], nll=[1, 1]), blocks(tokens=[3], nll=[2]))

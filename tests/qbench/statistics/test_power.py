@@ -1,0 +1,41 @@
+import numpy as np
+from support.close import assert_close
+
+from qbench.statistics import Estimate, accuracy_difference, detectable_difference, detectable_flips, detectable_ratio
+from qbench.statistics.power import POWER
+
+
+def test_a_detectable_difference_is_2_8_errors():
+    error = 0.01
+    found = detectable_difference(Estimate(0.3, error, 0.3 - 1.959964 * error, 0.3 + 1.959964 * error))
+    assert_close(found, (1.959964 + 0.841621) * error, rtol=1e-6)
+
+
+def test_a_detectable_ratio_is_on_a_logarithmic_scale():
+    assert_close(detectable_ratio(Estimate(1.2, 0.1, 1.1, 1.1 * np.e**0.2)), 0.2 * 2.801585 / (2 * 1.959964), rtol=1e-6)
+
+
+def test_no_interval_no_answer():
+    assert detectable_difference(Estimate(1.0)) is None and detectable_ratio(Estimate(1.0)) is None
+
+
+def test_six_flips_one_way_are_the_fewest_that_count():
+    assert detectable_flips(0, 100) == 0.06
+    assert accuracy_difference("1" * 6 + "0" * 94, "0" * 100)["p_value"] < 0.05
+    assert accuracy_difference("1" * 5 + "0" * 95, "0" * 100)["p_value"] > 0.05
+
+
+def test_what_is_called_detectable_is_detected_as_often_as_said():
+    rng = np.random.default_rng(0)
+    num_items, share = 400, 0.1  # of items that flip
+    shift = detectable_flips(int(share * num_items), num_items)
+    lost = (share + shift) / 2
+    found = 0
+    runs = 400
+    for _ in range(runs):
+        draw = rng.random(num_items)
+        a = draw < 0.6
+        b = np.where(draw < lost, False, np.where(draw > 1 - (share - lost), True, a))
+        found += accuracy_difference(a, b)["p_value"] < 0.05
+    # The exact test is a little less powerful than the normal law says; four errors of a share of `runs`.
+    assert abs(found / runs - POWER) < 0.05 + 4 * np.sqrt(POWER * (1 - POWER) / runs)

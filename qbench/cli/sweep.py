@@ -7,23 +7,41 @@ import click
 from qbench.cli.output import json_option, print_json
 from qbench.cli.progress import Update, progress_bar
 
+INTERRUPTED = 130  # 128 + SIGINT, as shells tell it
+
 
 @click.command("sweep")
 @click.argument("suite", type=click.Path())
 @click.option("-o", "--output", type=click.Path(), help="Folder of the run  [default: runs/<name of the suite>]")
+@click.option("--only", multiple=True, metavar="AXIS=VALUE,...", help="Such cases, as recipe=q4_k_m|q4_0,model=ref:*")
+@click.option("--shuffle", type=int, metavar="SEED", help="Measure in a random order, the same for the same seed.")
+@click.option("--limit", type=click.IntRange(min=1), help="Measure so many cases now at most.")
+@click.option("--resume/--fresh", default=True, show_default=True, help="Keep what is measured, or measure anew.")
 @json_option
-def command(suite: str, output: str | None, as_json: bool) -> None:
-    """Measure every case of SUITE that the folder does not hold yet; safe to stop and to start again."""
-    from qbench.harness.suite import load_suite
-    from qbench.harness.sweep import run_sweep
+@click.pass_context
+def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, as_json) -> None:
+    """Measure every case of SUITE that the folder does not hold yet; safe to stop and to start again.
 
+    Ctrl-C ends it after the case that runs; a second one at once.
+    """
+    from qbench.harness.interrupt import gentle_interrupt
+    from qbench.harness.rules import parse_only
+    from qbench.harness.suite import load_suite
+    from qbench.harness.sweep import Selection, run_sweep
+
+    selection = Selection(tuple(map(parse_only, only)), shuffle, not resume, limit)
     loaded = load_suite(suite)
     folder = Path(output) if output else Path("runs") / loaded.name
-    with progress_bar(loaded.name) as update:
-        result = run_sweep(loaded, folder, Narrator(update))
+    with progress_bar(loaded.name) as update, gentle_interrupt(say_stopping) as stop:
+        result = run_sweep(loaded, folder, Narrator(update), selection=selection, stop=stop)
     print_result(result, folder, as_json)
-    if result.failed:
-        raise click.exceptions.Exit(1)
+    if result.left:
+        click.echo(f"{result.left} cases are left: the same command goes on", err=True)
+    ctx.exit(INTERRUPTED if stop() else int(result.failed > 0))
+
+
+def say_stopping() -> None:
+    click.echo("qbench: this case comes to its end, then the sweep stops; Ctrl-C again stops it now", err=True)
 
 
 class Narrator:
@@ -33,7 +51,7 @@ class Narrator:
         self.update = update
 
     def __call__(self, event) -> None:
-        case = f"{event.model} {event.recipe}"
+        case = f"{event.point['model']} {event.point['recipe']}"
         if event.kind == "progress" and event.progress:
             done, total, what = event.progress
             self.update(done, total, f"{event.index + 1}/{event.total} {case}: {event.stage}, {what}")
@@ -50,6 +68,8 @@ def print_result(result, folder: Path, as_json: bool) -> None:
     """The table on stdout, every form of it beside the records, and the path of the page."""
     from qbench.report import write_report
 
+    if not result.records.exists():
+        return
     report = write_report(result.records, folder)
     if as_json:
         for row in report.rows:

@@ -4,7 +4,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,18 @@ def run_job(
     *,
     command: Sequence[str] = WORKER,
     progress: Callable[[int, int, str], None] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The job's result, from a fresh process.
+    """The job's result, from a fresh process, which ends when this one does.
 
-    log      file that takes what the worker prints
+    log           file that takes what the worker prints
+    environment   of the process; None: as this one's
     raises   JobFailed with the worker's own message, or with the signal or status that it died of
     """
     with open(log, "wb") as log_file:
-        worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log_file)
+        pipe = subprocess.PIPE
+        # In a process group of its own, so that Ctrl-C reaches the sweep alone, which lets the case end.
+        worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log_file, env=environment, process_group=0)
         try:
             # A worker that dies before it reads breaks the pipe; its status then says more than the error would.
             _, message = _send(worker, job), _last_message(worker, progress)

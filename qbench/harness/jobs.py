@@ -5,18 +5,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from qbench.harness.machine import available_cores
 from qbench.harness.memory import peak_rss_bytes
 from qbench.harness.quality import Progress
 from quant.errors import InputError
 from quant.source import Source
-
-
-def describe(model: str, progress: Progress) -> dict[str, Any]:
-    """Identity of a model. returns {fingerprint}"""
-    from qbench.sources import open_source
-
-    return {"fingerprint": open_source(model).fingerprint()}
 
 
 def open_unchanged(model: str, fingerprint: str) -> Source:
@@ -32,14 +24,14 @@ def open_unchanged(model: str, fingerprint: str) -> Source:
 def reference(
     model: str,
     fingerprint: str,
-    text: str | None,
-    max_windows: int | None,
-    threads: int | None,
+    eval: dict[str, Any],
+    threads: int,
     folder: str,
     progress: Progress,
 ) -> dict[str, Any]:
     """Run the unquantized model over the text once and keep its logits in `folder`, where they fit.
 
+    eval      as `measure` takes it
     returns   {cached: bool}; without a cache each case runs the reference beside its model
     """
     from qbench.harness.evaluate import prepare, read_text
@@ -48,7 +40,7 @@ def reference(
     from quant.models import ModelConfig
 
     source = open_unchanged(model, fingerprint)
-    protocol, windows = prepare(source, read_text(text, model), max_windows)
+    protocol, windows = prepare(source, read_text(eval["text"], model), eval["max_windows"])
     vocab_size = ModelConfig.of(source).vocab_size
     size = cache_bytes(protocol, vocab_size)
     if size > min(CACHE_LIMIT_BYTES, shutil.disk_usage(folder).free // 2):
@@ -63,7 +55,7 @@ def quantize(
     fingerprint: str,
     recipe: str,
     calibration: dict[str, Any],
-    threads: int | None,
+    threads: int,
     folder: str,
     progress: Progress,
 ) -> dict[str, Any]:
@@ -78,7 +70,7 @@ def quantize(
     from qbench.runtime import set_threads
     from quant.recipes import get_recipe
 
-    plan, threads = get_recipe(recipe), threads or available_cores()
+    plan = get_recipe(recipe)
     path = Path(folder) / ("model.gguf" if plan.container == "gguf" else "model")
     source = open_unchanged(model, fingerprint)
     set_threads(threads)
@@ -97,24 +89,29 @@ def measure(
     model: str,
     eval: dict[str, Any] | None,
     bench: dict[str, Any] | None,
-    threads: int | None,
+    kv: str | None,
+    threads: int,
     logits: str,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Speed and memory first, while the process holds nothing else, then quality against the unquantized model."""
+    """Speed and memory first, while the process holds nothing else, then quality against the unquantized model.
+
+    eval      {text, max_windows} of `evaluate`; None: not measured
+    bench     fields of SpeedCase; None: not measured
+    kv        format of keys and values; None: the artifact's own
+    """
     from qbench.harness.bench import bench as run_bench
     from qbench.harness.evaluate import evaluate
 
     metrics: dict[str, Any] = {}
+    how = {"kv": kv, "threads": threads, "progress": progress}
     if bench is not None:
-        metrics |= run_bench(artifact, threads=threads, progress=progress, **bench)
+        metrics |= run_bench(artifact, **bench, **how)
     if eval is not None:
         seconds = metrics.get("seconds", 0.0)
-        metrics |= evaluate(
-            artifact, reference=model, threads=threads, progress=progress, logits_cache=Path(logits), **eval
-        )
+        metrics |= evaluate(artifact, reference=model, logits_cache=Path(logits), **eval, **how)
         metrics["seconds"] += seconds
     return metrics
 
 
-JOBS = {"describe": describe, "reference": reference, "quantize": quantize, "measure": measure}
+JOBS = {"reference": reference, "quantize": quantize, "measure": measure}

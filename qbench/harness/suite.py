@@ -1,17 +1,22 @@
 """Suites: what a sweep measures, as YAML data, checked before anything runs."""
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from qbench.calibration.options import SAMPLES, is_file_spec
+from qbench.harness.axes import AXES, Axis
+from qbench.harness.rules import Rule
 from qbench.harness.speed_case import SpeedCase
+from qbench.harness.suite_names import check_names
+from qbench.harness.suite_values import fields_of
 from qbench.threads import check_threads
 from quant.errors import InputError
 from quant.yaml_file import read_yaml
+
+SCHEMA = 1  # of the file: which keys there are, and what they mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +25,14 @@ class EvalSettings:
 
     text: str | None = None  # a file, from the suite's folder; None: the reference models' held-out text
     max_windows: int | None = None  # None: the whole text
+
+    def __post_init__(self) -> None:
+        if self.max_windows is not None and self.max_windows < 1:
+            raise InputError(f"max_windows is {self.max_windows}, expected at least 1")
+
+    def describe(self) -> dict[str, Any]:
+        """What a case says of them."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,98 +47,103 @@ class CalibrationSettings:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Every recipe of every model is one case; `eval` and `bench` say what is measured of each."""
+    """The grid of its axes but for what `exclude` strikes; `eval` and `bench` say what is measured of each point."""
 
     name: str
     models: tuple[str, ...]
     recipes: tuple[str, ...]
     description: str = ""
+    schema: int = SCHEMA
+    version: int = 1  # raised when it measures something else, so that readers tell its results apart
+    caches: tuple[str, ...] | None = None  # None: as each recipe says
+    contexts: tuple[int, ...] | None = None  # tokens held before bench's phases; None: bench.depth
+    batches: tuple[int, ...] | None = None  # None: 1
+    threads: tuple[int, ...] | None = None  # None: every core that this process may use
+    isa: tuple[str, ...] | None = None  # None: as QBENCH_ISA says, else the best that this machine has
+    device: tuple[str, ...] | None = None  # None: cpu
+    exclude: tuple[Rule, ...] = ()
     eval: EvalSettings | None = None
     bench: SpeedCase | None = None
     calibration: CalibrationSettings | None = None  # None: the defaults
-    threads: int | None = None  # None: every core that this process may use
 
     def __post_init__(self) -> None:
-        for axis in ("models", "recipes"):
-            values = getattr(self, axis)
-            if not values:
-                raise InputError(f"suite {self.name}: {axis} is empty, expected at least one")
-            if len(set(values)) != len(values):
-                raise InputError(f"suite {self.name}: {axis} names the same twice: {', '.join(values)}")
-        if self.eval is None and self.bench is None:
-            raise InputError(f"suite {self.name}: neither eval nor bench is there, so nothing would be measured")
-        check_threads(self.threads, f"suite {self.name}: ")
         if not re.fullmatch(r"[\w][\w.+-]*", self.name):
             raise InputError(f"suite name is {self.name!r}, expected letters, digits and . + - _ (it names a folder)")
+        if self.schema > SCHEMA:
+            raise InputError(f"suite {self.name}: schema {self.schema}, this qbench knows {SCHEMA}; use a newer qbench")
+        for axis in AXES:
+            self._check_axis(axis, getattr(self, axis.key))
+        for threads in self.threads or ():
+            check_threads(threads, f"suite {self.name}: ")
+        if self.eval is None and self.bench is None:
+            raise InputError(f"suite {self.name}: neither eval nor bench is there, so nothing would be measured")
+        if self.bench is None:
+            self._check_of_speed()
+        elif self.contexts and self.bench.depth:
+            raise InputError(f"suite {self.name}: contexts and bench's depth say the same; give one of them")
+
+    def _check_axis(self, axis: Axis, values: tuple | None) -> None:
+        if values is None:
+            return
+        if not values:
+            raise InputError(f"suite {self.name}: {axis.key} is empty, expected at least one")
+        if len(set(values)) != len(values):
+            raise InputError(f"suite {self.name}: {axis.key} names the same twice: {', '.join(map(str, values))}")
+        for value in values:
+            if axis.kind is int and value < axis.least:
+                raise InputError(f"suite {self.name}: {axis.key} has {value}, expected {axis.least} or more")
+
+    def _check_of_speed(self) -> None:
+        """Axes that change no token's logits need something that is timed."""
+        axes = {"threads": self.threads and self.threads[1:], "batches": self.batches, "contexts": self.contexts}
+        for key, values in axes.items():
+            if values:
+                raise InputError(f"suite {self.name}: {key} changes speed alone, and there is no bench; leave it out")
 
 
-# key -> (types, what a reader is told)
-LISTS = {"models", "recipes"}
-COUNTS = {"pp", "tg", "depth", "repetitions", "max_windows", "threads", "samples", "length", "seed"}
+# key -> what it becomes, one after the other
 SECTIONS = {"eval": EvalSettings, "bench": SpeedCase, "calibration": CalibrationSettings}
 
 
 def load_suite(path: str | Path) -> Suite:
-    """The suite of a YAML file. raises InputError for a file, key or value that it cannot use."""
+    """The suite of a YAML file. raises InputError for a file, key, name or value that it cannot use."""
     path = Path(path)
-    document = read_yaml(path, "suite")
-    suite = build_suite(document, str(path), path.parent)
-    check_recipes(suite.recipes)
+    suite = build_suite(read_yaml(path, "suite"), str(path), path.parent)
+    check_names(suite)
     return suite
 
 
 def build_suite(document: Any, where: str, folder: Path) -> Suite:
     """A suite from parsed YAML; texts and recipe files are looked up from `folder`."""
-    values = _values(document, Suite, where)
-    for section, kind in SECTIONS.items():
-        if values.get(section) is not None:
-            values[section] = kind(**_values(values[section], kind, f"{where}: {section}"))
-    for section in ("eval", "calibration"):
-        settings = values.get(section)
-        if settings is not None and settings.text is not None and is_file_spec(settings.text):
-            values[section] = replace(settings, text=str(folder / settings.text))
-    values["recipes"] = tuple(_located(recipe, folder) for recipe in values.get("recipes", ()))
+    lists = {axis.key: axis.kind for axis in AXES}
+    values = fields_of(document, Suite, where, lists, sections=(*SECTIONS, "exclude"))
     missing = [name for name in ("name", "models", "recipes") if name not in document]
     if missing:
         raise InputError(f"{where}: {', '.join(missing)} missing; a suite needs name, models and recipes")
+    for section, kind in SECTIONS.items():
+        if values.get(section) is not None:
+            values[section] = _located_text(kind(**fields_of(values[section], kind, f"{where}: {section}")), folder)
+    values["recipes"] = tuple(_located(recipe, folder) for recipe in values["recipes"])
+    values["exclude"] = tuple(_rule(item, where, folder) for item in _items(values.get("exclude"), where))
     return Suite(**values)
+
+
+def _items(rules: Any, where: str) -> list:
+    if rules is not None and not isinstance(rules, list):
+        raise InputError(f"{where}: exclude is {rules!r}, expected a list of rules such as {{recipe: q2_k}}")
+    return rules or []
+
+
+def _rule(item: Any, where: str, folder: Path) -> Rule:
+    if isinstance(item, Mapping) and isinstance(item.get("recipe"), str):
+        item = {**item, "recipe": _located(item["recipe"], folder)}
+    return Rule.of(item, f"{where}: exclude", sections=("eval", "bench"))
+
+
+def _located_text(settings: Any, folder: Path) -> Any:
+    text = getattr(settings, "text", None)
+    return settings if text is None or not is_file_spec(text) else replace(settings, text=str(folder / text))
 
 
 def _located(recipe: str, folder: Path) -> str:
     return str(folder / recipe) if recipe.endswith((".yaml", ".yml")) else recipe
-
-
-def check_recipes(names: Iterable[str]) -> None:
-    """raises InputError for a recipe that is not known (as `get_recipe` says it)"""
-    from quant.recipes import get_recipe
-
-    for name in names:
-        get_recipe(name)
-
-
-def _values(document: Any, kind: type, where: str) -> dict[str, Any]:
-    """The mapping with its keys and value types checked against the fields of `kind`."""
-    known = [field.name for field in fields(kind)]
-    if not isinstance(document, Mapping):
-        raise InputError(f"{where}: got {type(document).__name__}, expected a mapping of {', '.join(known)}")
-    for key in document:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InputError(f"{where}: unknown key {key!r}; known: {', '.join(known)}{hint}")
-    return {key: _checked(key, value, where) for key, value in document.items()}
-
-
-def _checked(key: str, value: Any, where: str) -> Any:
-    if key in SECTIONS or value is None:
-        return value
-    if key in LISTS:
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise InputError(f"{where}: {key} is {value!r}, expected a list of names")
-        return tuple(value)
-    expected = int if key in COUNTS else str
-    if not isinstance(value, expected) or isinstance(value, bool):
-        raise InputError(f"{where}: {key} is {value!r}, expected {'a whole number' if expected is int else 'text'}")
-    if key == "max_windows" and value < 1:
-        raise InputError(f"{where}: max_windows is {value}, expected at least 1")
-    return value

@@ -16,10 +16,6 @@ from qbench.harness.worker import die_with_parent, send, take_stdout
 PAUSE_S = 0.004
 
 
-def describe(model: str) -> dict:
-    return {"fingerprint": "f" * 64}
-
-
 def reference(model: str, folder: str, **settings) -> dict:
     (Path(folder) / ".logits.npy.tmp-1").write_bytes(b"half")
     time.sleep(PAUSE_S)

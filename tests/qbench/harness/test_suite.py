@@ -18,7 +18,7 @@ def load(tmp_path: Path, text: str):
 
 def test_a_suite_in_full(tmp_path):
     suite = load(tmp_path, GOOD + "threads: 1\neval: {text: a.txt, max_windows: 3}\nbench: {pp: 8, tg: 4}\n")
-    assert suite.models == ("rand:tiny",) and suite.recipes == ("bf16", "q8_0") and suite.threads == 1
+    assert suite.models == ("rand:tiny",) and suite.recipes == ("bf16", "q8_0") and suite.threads == (1,)
     assert suite.eval == EvalSettings(text=str(tmp_path / "a.txt"), max_windows=3)
     assert suite.bench == SpeedCase(pp=8, tg=4)
 
@@ -38,10 +38,32 @@ def test_suites_of_the_project_load():
         pytest.param(GOOD + "bench: {pp: true}", "pp is True, expected a whole number", id="no truth value"),
         pytest.param(GOOD + "bench: {pp: -1}", "pp is -1", id="negative"),
         pytest.param(GOOD + "eval: {max_windows: 0}", "max_windows is 0", id="no windows"),
-        pytest.param(GOOD + "bench: {pp: 8}\nthreads: 0", "threads is 0", id="no threads"),
+        pytest.param(GOOD + "bench: {pp: 8}\nthreads: 0", "threads has 0", id="no threads"),
         pytest.param(GOOD + "bench: [8]", "got list, expected a mapping", id="section of another kind"),
         pytest.param("name: x\nmodels: []\nrecipes: [bf16]\nbench: {pp: 8}", "models is empty", id="empty axis"),
-        pytest.param("name: x\nmodels: a\nrecipes: [bf16]\nbench: {pp: 8}", "expected a list of names", id="no list"),
+        pytest.param("name: x\nmodels: {a: 1}\nrecipes: [bf16]\nbench: {}", "expected a list of names", id="no list"),
+        pytest.param("name: x\nmodels: [1]\nrecipes: [bf16]\nbench: {}", "expected a list of names", id="no names"),
+        pytest.param(GOOD + "bench: {}\nthreads: [1, two]", "threads is .*expected a list of numbers", id="no number"),
+        pytest.param(GOOD + "bench: {}\nbatches: 0", "batches has 0, expected 1 or more", id="no batch"),
+        pytest.param(GOOD + "bench: {}\ncontexts: []", "contexts is empty", id="empty list of numbers"),
+        pytest.param(GOOD + "bench: {depth: 8}\ncontexts: 8", "contexts and bench's depth", id="depth twice"),
+        pytest.param(GOOD + "eval: {}\nthreads: [1, 2]", "threads changes speed alone", id="threads without bench"),
+        pytest.param(GOOD + "bench: {}\nschema: 2", "schema 2, this qbench knows 1", id="newer schema"),
+        pytest.param(GOOD + "bench: {}\ncaches: kv-int9", "unknown cache 'kv-int9'.*mean 'kv-int8'", id="cache"),
+        pytest.param(GOOD + "bench: {}\ncaches: kv-fp8-cal", "needs scales from calibration", id="calibrated cache"),
+        pytest.param(GOOD + "bench: {}\nisa: avx513", "unknown isa 'avx513'.*did you mean 'avx512'", id="isa"),
+        pytest.param(GOOD + "bench: {}\ndevice: gpu", "unknown device 'gpu'; known: cpu, cuda", id="device"),
+        pytest.param("name: x\nmodels: rand:tinny\nrecipes: bf16\nbench: {}", "did you mean 'tiny'", id="model"),
+        pytest.param("name: x\nmodels: ref:lama\nrecipes: bf16\nbench: {}", "did you mean ref:llama", id="ref model"),
+        pytest.param(
+            "name: x\nmodels: ref:llama\nrecipes: bf16+kv-fp8\ncaches: kv-int8\nbench: {}",
+            "keeps keys and values in kv-fp8 itself",
+            id="cache in both",
+        ),
+        pytest.param(GOOD + "bench: {}\nexclude: {recipe: q8_0}", "expected a list of rules", id="no list of rules"),
+        pytest.param(GOOD + "bench: {}\nexclude: [{receipt: q8_0}]", "unknown axis 'receipt'.*'recipe'", id="axis"),
+        pytest.param(GOOD + "bench: {}\nexclude: [{bench: 1}]", "bench is 1, expected true", id="section of a rule"),
+        pytest.param(GOOD + "bench: {}\nexclude: [q8_0]", "expected a mapping", id="rule that is a name"),
         pytest.param("name: x\nmodels: [a, a]\nrecipes: [bf16]\nbench: {pp: 8}", "names the same twice", id="twice"),
         pytest.param("models: [a]\nrecipes: [bf16]\nbench: {pp: 8}", "name missing", id="no name"),
         pytest.param("name: x\nmodels: [a]\nrecipes: [q9_0]\nbench: {pp: 8}", "q9_0", id="unknown recipe"),

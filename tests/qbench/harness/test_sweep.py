@@ -8,12 +8,14 @@ import sys
 import time
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from qbench.harness import commit
+from qbench.harness import case_runner, commit
 from qbench.harness import sweep as sweep_module
+from qbench.harness.executor import LocalExecutor
 from qbench.harness.record import read_records
 from qbench.harness.speed_case import SpeedCase
 from qbench.harness.suite import EvalSettings, Suite
@@ -22,8 +24,9 @@ from quant.errors import InputError
 from quant.recipes import RECIPES as PRESETS
 
 HERE = Path(__file__).parent
-STUB = (sys.executable, str(HERE / "stub_worker.py"))
+STUB = partial(LocalExecutor, worker=(sys.executable, str(HERE / "stub_worker.py")))
 REPO = HERE.parents[2]
+MODELS = ("ref:llama", "ref:llama-outliers")
 
 
 @pytest.fixture(autouse=True)
@@ -35,15 +38,15 @@ def same_code(monkeypatch):
 def fix_code(replace) -> None:
     for module in (commit, sweep_module):
         replace(module, "code_version", lambda: {"commit": None, "dirty": None, "code": "0" * 16})
-        replace(module, "code_hash", lambda packages: "0" * 16)
+    replace(case_runner, "code_hash", lambda packages: "0" * 16)
 
 
 def suite(*recipes: str) -> Suite:
-    return Suite("test", ("rand:tiny", "rand:other"), recipes, eval=EvalSettings(max_windows=1), bench=SpeedCase(pp=8))
+    return Suite("test", MODELS, recipes, eval=EvalSettings(max_windows=1), bench=SpeedCase(pp=8))
 
 
 def sweep(out_dir: Path, *recipes: str, on_event=None):
-    return run_sweep(suite(*recipes), out_dir, on_event, worker=STUB)
+    return run_sweep(suite(*recipes), out_dir, on_event, executor=STUB)
 
 
 def rows(out_dir: Path) -> list[tuple[str, str, str]]:
@@ -54,7 +57,7 @@ def test_every_case_becomes_a_row_and_a_second_run_has_nothing_to_do(tmp_path):
     events = []
     result = sweep(tmp_path, "bf16", "q8_0", on_event=events.append)
     assert (result.measured, result.skipped, result.failed) == (4, 0, 0)
-    assert rows(tmp_path) == [(m, r, "ok") for m in ("rand:tiny", "rand:other") for r in ("bf16", "q8_0")]
+    assert rows(tmp_path) == [(m, r, "ok") for m in MODELS for r in ("bf16", "q8_0")]
     assert [event.index for event in events if event.kind == "done"] == [0, 1, 2, 3]
     assert {"reference", "quantize", "measure"} == {event.stage for event in events if event.kind == "progress"}
     assert {r["metrics"]["quantize_seconds"] for r in read_records(tmp_path / "records.jsonl")} == {1.5}
@@ -81,7 +84,7 @@ def test_a_crash_or_an_error_is_that_rows_and_is_tried_again(tmp_path, monkeypat
 
 def test_artifacts_are_kept_while_what_made_them_is_the_same(tmp_path):
     sweep(tmp_path, "q8_0")
-    artifact = tmp_path / "artifacts" / "rand_tiny-q8_0" / "model.gguf"
+    artifact = tmp_path / "artifacts" / "ref_llama-q8_0" / "model.gguf"
     artifact.write_text("kept")
     (tmp_path / "records.jsonl").unlink()
     sweep(tmp_path, "q8_0")
@@ -107,7 +110,7 @@ def test_an_edited_recipe_file_is_another_case_and_another_artifact(tmp_path):
     for default in ("q8_0", "q4_0"):
         recipe.write_text(f"container: gguf\ndefault: {default}\n")
         assert sweep(tmp_path / "run", str(recipe)).measured == 2
-        (artifact,) = (tmp_path / "run" / "artifacts").glob("rand_tiny-*/model.gguf")
+        (artifact,) = (tmp_path / "run" / "artifacts").glob("ref_llama-_*/model.gguf")
         assert artifact.read_text() != "of the recipe before"
         artifact.write_text("of the recipe before")
     assert sweep(tmp_path / "run", str(recipe)).skipped == 2
@@ -115,11 +118,11 @@ def test_an_edited_recipe_file_is_another_case_and_another_artifact(tmp_path):
 
 def test_an_edited_text_is_another_case(tmp_path):
     text = tmp_path / "text.txt"
-    edited = Suite("test", ("rand:tiny",), ("q8_0",), eval=EvalSettings(str(text), 1))
+    edited = Suite("test", ("ref:llama",), ("q8_0",), eval=EvalSettings(str(text), 1))
     for words in ("one text", "another text"):
         text.write_text(words)
-        assert run_sweep(edited, tmp_path / "run", worker=STUB).measured == 1
-    assert run_sweep(edited, tmp_path / "run", worker=STUB).skipped == 1
+        assert run_sweep(edited, tmp_path / "run", executor=STUB).measured == 1
+    assert run_sweep(edited, tmp_path / "run", executor=STUB).skipped == 1
 
 
 def test_two_sweeps_do_not_share_a_folder(tmp_path):
@@ -194,9 +197,9 @@ def test_killed_at_any_moment_it_ends_with_every_row_once(tmp_path, sweeps, whol
     # A case tells 6 to 9 events, so kills fall into every stage of it and most runs get past a row.
     while killed(sweeps, tmp_path, rng.randrange(6, 17), rng.uniform(0, 0.06), whole_group):
         kills += 1
-    run_sweep(suite(*RECIPES), tmp_path, worker=STUB)
+    run_sweep(suite(*RECIPES), tmp_path, executor=STUB)
     assert kills >= 3, "hardly anything was killed: the test tests too little"
-    expected = {(model, recipe, "ok") for model in ("rand:tiny", "rand:other") for recipe in RECIPES}
+    expected = {(model, recipe, "ok") for model in MODELS for recipe in RECIPES}
     assert Counter(rows(tmp_path)) == Counter(expected)
     assert {path.name for path in tmp_path.iterdir()} == {"artifacts", "records.jsonl", ".lock"}
     for folder in (tmp_path / "artifacts").iterdir():

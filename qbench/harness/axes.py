@@ -1,0 +1,77 @@
+"""The axes of a suite: what each is called, what its values may be, and the points of its grid."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from qbench.harness.machine import available_cores
+from quant.recipes import get_recipe
+
+if TYPE_CHECKING:
+    from qbench.harness.suite import Suite
+
+DENSE = "dense-f32"  # keys and values as the model computes them
+
+Point = dict[str, Any]  # axis -> its value here
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One dimension of the grid.
+
+    name    in a point, in rules and with --only
+    key     in the suite's file, a list or one value
+    kind    of the values
+    least   of numbers
+    """
+
+    name: str
+    key: str
+    kind: type
+    least: int = 1
+
+
+# The last one turns fastest: what shares a model, then an artifact, is measured side by side.
+AXES = (
+    Axis("model", "models", str),
+    Axis("recipe", "recipes", str),
+    Axis("cache", "caches", str),
+    Axis("isa", "isa", str),
+    Axis("device", "device", str),
+    Axis("threads", "threads", int),
+    Axis("batch", "batches", int),
+    Axis("context", "contexts", int, least=0),
+)
+NAMES = tuple(axis.name for axis in AXES)
+# A token's logits are the same for every number of threads, batch and depth, so quality is measured at the first alone.
+OF_SPEED = ("threads", "batch", "context")
+
+
+def grid(suite: "Suite") -> Iterator[Point]:
+    """Every combination of the suite's values; axes that it does not give have one value."""
+    given = [getattr(suite, axis.key) or defaults(suite)[axis.name] for axis in AXES]
+    for values in product(*given):
+        point = dict(zip(NAMES, values, strict=True))
+        if point["cache"] is None:
+            point["cache"] = own_cache(point["recipe"])
+        yield point
+
+
+def defaults(suite: "Suite") -> Point:
+    return {
+        "cache": (None,),  # as the recipe says
+        "isa": (os.environ.get("QBENCH_ISA") or "auto",),
+        "device": ("cpu",),
+        "threads": (available_cores(),),
+        "batch": (1,),
+        "context": (suite.bench.depth if suite.bench else None,),
+        "model": (),
+        "recipe": (),
+    }
+
+
+def own_cache(recipe: str) -> str:
+    """How the recipe itself has keys and values kept."""
+    return get_recipe(recipe).kv or DENSE

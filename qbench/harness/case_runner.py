@@ -1,0 +1,139 @@
+"""`CaseRunner`: one case, from its dictionary to its metrics, on the machine that this process runs on.
+
+Three jobs, each in a worker process of its own: the unquantized model's logits, once for each model and text; the
+artifact, once for each model, recipe and calibration; then the measurement.
+"""
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from qbench.harness.axes import own_cache
+from qbench.harness.cases import Case
+from qbench.harness.commit import QUANTIZING, code_hash
+from qbench.harness.job_runner import WORKER, JobFailed, run_job
+from qbench.harness.suite_names import AUTO
+
+STAMP = "made.json"
+ISA = "QBENCH_ISA"
+
+OnStage = Callable[[str, tuple[int, int, str] | None], None]  # ("measure", (done, total, what is being done))
+
+
+class CaseRunner:
+    """Cases of one folder.
+
+    artifacts   folder of what is kept, one folder an artifact
+    temporary   folder on the same file system, of what may be lost at any moment
+    worker      command that runs one job, see `qbench.harness.worker`
+    """
+
+    def __init__(self, artifacts: Path, temporary: Path, worker: Sequence[str] = WORKER) -> None:
+        self.artifacts, self.temporary, self.worker = artifacts, temporary, worker
+        self.references: dict[str, JobFailed | None] = {}  # what has been run, and how it failed
+
+    def run(self, case: Case, on_stage: OnStage) -> dict[str, Any]:
+        """{metrics, error}: one of them is None. A case that fails says why in one line."""
+        start = time.perf_counter()
+        try:
+            if case["eval"]:
+                self.require_reference(case, on_stage)
+            made = self.artifact(case, on_stage)
+            metrics = self.job("measure", self.measurement(case, made["artifact"]), on_stage, _environment(case["isa"]))
+        except JobFailed as failure:
+            return {"metrics": None, "error": str(failure)}
+        cost = {key: value for key, value in made.items() if key.startswith("quantize_")}
+        kept = os.path.relpath(made["artifact"], self.artifacts.parent)
+        named = {"model": case["model"], "recipe": case["recipe"], "artifact": kept}
+        return {"metrics": metrics | cost | named | {"wall_seconds": time.perf_counter() - start}, "error": None}
+
+    def measurement(self, case: Case, artifact: Path) -> dict[str, Any]:
+        """The arguments of the job that measures."""
+        kv = None if case["cache"] == own_cache(case["recipe"]) else case["cache"]
+        bench = case["bench"] and case["bench"] | ({"batch": case["batch"]} if case["batch"] != 1 else {})
+        return {
+            "artifact": str(artifact),
+            "model": case["model"],
+            "eval": _settings(case["eval"]),
+            "bench": bench,
+            "kv": kv,
+            "threads": case["threads"],
+            "logits": str(self.temporary),
+        }
+
+    def require_reference(self, case: Case, on_stage: OnStage) -> None:
+        """Runs the reference once a model and text; where it failed, every case that needs it fails in the same words.
+
+        raises   JobFailed
+        """
+        settings = _settings(case["eval"])
+        key = json.dumps([case["model"], settings], sort_keys=True)
+        if key not in self.references:
+            about = {name: case[name] for name in ("model", "fingerprint", "threads")}
+            try:
+                self.job("reference", about | {"eval": settings, "folder": str(self.temporary)}, on_stage)
+                self.references[key] = None
+            except JobFailed as failure:
+                self.references[key] = failure
+        if failure := self.references[key]:
+            raise failure
+
+    def artifact(self, case: Case, on_stage: OnStage) -> dict[str, Any]:
+        """The recipe's file, written unless the one there has the same model, recipe, calibration and quantizing code.
+
+        returns   {artifact: its path, quantize_seconds, ...} as the job that wrote it told
+        raises    JobFailed
+        """
+        named = ("fingerprint", "recipe", "recipe_sha256")
+        stamp = {name: case[name] for name in named if name in case}
+        stamp |= {"calibration": case.get("calibration"), "code": code_hash(QUANTIZING)}
+        slug = re.sub(r"[^A-Za-z0-9.+-]+", "_", f"{case['model']}-{case['recipe']}").strip("_")
+        folder = self.artifacts / slug
+        made = _read_stamp(folder / STAMP)
+        if {key: made.get(key) for key in stamp} != stamp or not (folder / made["file"]).exists():
+            fresh = self.temporary / slug
+            fresh.mkdir(exist_ok=True)
+            about = {name: case[name] for name in ("model", "fingerprint", "recipe", "threads")}
+            about |= {"calibration": _settings(case.get("calibration")) or {}, "folder": str(fresh)}
+            made = stamp | self.job("quantize", about, on_stage)
+            (fresh / STAMP).write_text(json.dumps(made, indent=1) + "\n")
+            if folder.exists():
+                os.rename(folder, self.temporary / f"{slug}.old")  # a kill leaves the old one whole or gone
+            os.rename(fresh, folder)
+        return made | {"artifact": folder / made["file"]}
+
+    def job(
+        self, name: str, arguments: dict[str, Any], on_stage: OnStage, environment: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        """raises JobFailed"""
+        on_stage(name, None)
+        log = self.temporary / "worker.log"
+
+        def progress(*state) -> None:
+            on_stage(name, state)
+
+        return run_job({"job": name, **arguments}, log, command=self.worker, progress=progress, environment=environment)
+
+
+def _settings(described: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A case's section as the job takes it: what lies at the path of its text is for telling cases apart."""
+    return described and {name: value for name, value in described.items() if name != "text_sha256"}
+
+
+def _environment(isa: str) -> dict[str, str]:
+    """This process's own, with this instruction set forced; artifacts and references are made with the ambient one."""
+    others = {name: value for name, value in os.environ.items() if name != ISA}
+    return others if isa == AUTO else others | {ISA: isa}
+
+
+def _read_stamp(path: Path) -> dict[str, Any]:
+    """The stamp of an artifact's folder; {} where there is none that can be read, so that it is made anew."""
+    try:
+        stamp = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return stamp if isinstance(stamp, dict) else {}

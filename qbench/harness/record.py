@@ -1,19 +1,17 @@
 """Records: one measured case a line of JSON, appended whole, read back whatever happened to the file."""
 
-import fcntl
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from qbench.harness.line_file import append, content, own_turn, read_lines
 from qbench.harness.record_files import kept_file, record_files
+from qbench.harness.record_schema import SCHEMA_VERSION, migrate
 from quant.errors import InputError
-
-SCHEMA_VERSION = 1
 
 
 def case_key(case: dict[str, Any]) -> str:
@@ -32,7 +30,8 @@ def make_record(case: dict[str, Any], metrics: dict[str, Any] | None, error: str
     return {
         "schema_version": SCHEMA_VERSION,
         "key": case_key(case),
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        # Fine enough to tell two rows of a quick case apart.
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "status": "error" if error else "ok",
         "error": error,
         "case": case,
@@ -43,56 +42,55 @@ def make_record(case: dict[str, Any], metrics: dict[str, Any] | None, error: str
     }
 
 
+def line_of(record: dict[str, Any]) -> bytes:
+    """The record as one line. raises ValueError for a number that JSON cannot hold"""
+    return json.dumps(record, allow_nan=False, ensure_ascii=False).encode() + b"\n"
+
+
 def append_record(path: Path, record: dict[str, Any]) -> None:
     """Add one line and wait until it is on disk. Writers take turns; a torn last line is closed off first.
 
     raises   InputError if the file cannot be written (its old lines stay as they are)
     """
-    line = json.dumps(record, allow_nan=False, ensure_ascii=False).encode() + b"\n"
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise InputError(f"{path}: cannot write records: {error.strerror}") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        end = os.fstat(descriptor).st_size
-        if end and os.pread(descriptor, 1, end - 1) != b"\n":
-            line = b"\n" + line
-        written = os.write(descriptor, line)
-        if written != len(line):
-            os.ftruncate(descriptor, end)
-            raise InputError(f"{path}: the disk is full, the record was not written; free some space and go on")
-        os.fsync(descriptor)
-    except OSError as error:
-        raise InputError(f"{path}: cannot write records: {error.strerror}") from error
-    finally:
-        os.close(descriptor)
+    line = line_of(record)
+    with own_turn(path) as descriptor:
+        append(path, descriptor, line)
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a file in order; a line that is no record is named on stderr and skipped.
+    """The records of a file in order and in today's schema; a line that is none is named on stderr and skipped.
 
     raises   InputError for a file that cannot be read or a record of a newer schema
     """
     try:
-        data = path.read_bytes()
+        lines = read_lines(path)
     except OSError as error:
         raise InputError(f"{path}: cannot read records: {error.strerror}; run `qbench sweep` first") from error
-    for number, line in enumerate(data.split(b"\n"), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        try:
-            record = json.loads(line)
-            schema = record["schema_version"]
-            _ = record["key"], record["case"], record["status"]
-        except (ValueError, TypeError, KeyError):
+        record = _parsed(line)
+        if record is None:
             print(f"qbench: {path}:{number}: skipped a line that is no record (torn by a crash?)", file=sys.stderr)
             continue
-        if schema > SCHEMA_VERSION:
+        if record["schema_version"] > SCHEMA_VERSION:
             raise InputError(
-                f"{path}:{number}: record of schema {schema}, this qbench knows {SCHEMA_VERSION}; use a newer qbench"
+                f"{path}:{number}: record of schema {record['schema_version']}, this qbench knows {SCHEMA_VERSION}; "
+                "use a newer qbench"
             )
-        yield record
+        yield migrate(record)
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """The record that the line holds, of whichever schema; None where it is none."""
+    try:
+        record = json.loads(line)
+        schema = record["schema_version"]
+        whole = record["key"], record["status"], record["machine"]["id"], record["case"].keys()
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    is_version = isinstance(schema, int) and not isinstance(schema, bool) and schema >= 1
+    return record if is_version and all(part is not None for part in whole) else None
 
 
 def read_files(paths: str | Path | Iterable[str | Path]) -> Iterator[dict[str, Any]]:
@@ -106,19 +104,21 @@ def keep_records(path: Path, kept: Path) -> int:
 
     path, kept   each a file or a folder; of a folder `kept`, each machine's rows go to its own file
     """
-    held: dict[Path, set[tuple[str, str, str]]] = {}
-    added = 0
+    rows: dict[Path, list[dict[str, Any]]] = {}
     for record in read_files(path):
-        if record["status"] != "ok":
-            continue
-        file = kept_file(kept, record["machine"]["id"])
-        if file not in held:
-            held[file] = {_identity(row) for row in read_records(file)} if file.exists() else set()
-        if _identity(record) not in held[file]:
-            append_record(file, record)
-            held[file].add(_identity(record))
-            added += 1
-    return added
+        if record["status"] == "ok":
+            rows.setdefault(kept_file(kept, record["machine"]["id"]), []).append(record)
+    return sum(_append_new(file, records) for file, records in rows.items())
+
+
+def _append_new(path: Path, records: list[dict[str, Any]]) -> int:
+    """Append those that the file does not hold, looked up and written in one turn. returns how many"""
+    with own_turn(path) as descriptor:
+        held = {_identity(row) for row in map(_parsed, content(descriptor).split(b"\n")) if row is not None}
+        fresh = {_identity(row): row for row in records if _identity(row) not in held}
+        if fresh:
+            append(path, descriptor, b"".join(line_of(row) for row in fresh.values()))
+    return len(fresh)
 
 
 def _identity(record: dict[str, Any]) -> tuple[str, str, str]:

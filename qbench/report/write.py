@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qbench.report.load import latest_records, load_records
 from qbench.report.page import render_page
 from qbench.report.render import to_csv, to_json, to_markdown, to_rows
-from qbench.report.speeds import kind_of, speeds_markdown
+from qbench.report.speeds import KERNEL, VERSUS, speeds_markdown
 from qbench.report.table import Table, build_tables
+from qbench.store import latest_records, load_records
 from quant.atomic import atomic_file
 from quant.errors import InputError
 
@@ -31,7 +31,7 @@ def render_report(records: Records, form: str) -> str:
 
     raises   InputError if there are no records for this form
     """
-    speeds = speeds_markdown(record for record in latest_records(records).values() if kind_of(record) is not None)
+    speeds = speeds_markdown(latest_records(records, kinds=(KERNEL, VERSUS)).values())
     if form != "md" or not speeds:
         return FORMS[form](_tables(records))
     return speeds if load_records(records).empty else to_markdown(_tables(records)) + "\n" + speeds

@@ -1,9 +1,9 @@
 import json
-import multiprocessing
 
 import pytest
 
 from qbench.harness.record import append_record, case_key, make_record, read_records
+from qbench.harness.record_schema import SCHEMA_VERSION
 from quant.errors import InputError
 
 
@@ -66,26 +66,28 @@ def test_junk_between_rows_costs_no_row(tmp_path, junk):
     assert numbers(path) == [1, 2]
 
 
-def write_many(path, start):
-    for number in range(start, start + 40):
-        append_record(path, record(number) | {"padding": "x" * 20000})  # longer than a page and a pipe buffer
-
-
-def test_two_writers_at_once_lose_and_mix_nothing(tmp_path):
-    path = tmp_path / "r.jsonl"
-    writers = [multiprocessing.get_context("fork").Process(target=write_many, args=(path, start)) for start in (0, 100)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    assert sorted(numbers(path)) == [*range(40), *range(100, 140)]
+def write_line(path, **changes) -> None:
+    path.write_text(json.dumps(record(1) | changes) + "\n")
 
 
 def test_a_newer_schema_is_refused(tmp_path):
-    path = tmp_path / "r.jsonl"
-    path.write_text(json.dumps(record(1) | {"schema_version": 99}) + "\n")
-    with pytest.raises(InputError, match="schema 99"):
-        list(read_records(path))
+    write_line(tmp_path / "r.jsonl", schema_version=99)
+    with pytest.raises(InputError, match=f"r.jsonl:1: record of schema 99, this qbench knows {SCHEMA_VERSION}"):
+        list(read_records(tmp_path / "r.jsonl"))
+
+
+@pytest.mark.parametrize("schema", [0, -1, "1", 1.5, True, None], ids=repr)
+def test_a_schema_that_never_was_makes_no_record(tmp_path, capsys, schema):
+    write_line(tmp_path / "r.jsonl", schema_version=schema)
+    assert numbers(tmp_path / "r.jsonl") == [] and "r.jsonl:1: skipped" in capsys.readouterr().err
+
+
+def test_two_rows_of_a_second_are_two():
+    first, second = record(1), record(1)
+    assert len(first["time"]) == len("2026-01-01T00:00:00.000+00:00")
+    while second["time"] == first["time"]:
+        second = record(1)
+    assert second["time"] > first["time"] and second["key"] == first["key"]
 
 
 def test_no_file(tmp_path):
@@ -97,17 +99,3 @@ def test_a_number_that_json_cannot_hold_writes_nothing(tmp_path):
     with pytest.raises(ValueError):
         append_record(tmp_path / "r.jsonl", make_record({}, {"perplexity": float("inf")}))
     assert not (tmp_path / "r.jsonl").exists()
-
-
-def test_a_full_disk_leaves_the_old_rows(tmp_path, monkeypatch):
-    import os
-
-    path = tmp_path / "r.jsonl"
-    append_record(path, record(1))
-    before = path.read_bytes()
-    real_write = os.write
-    monkeypatch.setattr(os, "write", lambda fd, data: real_write(fd, data[:10]))
-    with pytest.raises(InputError, match="disk is full"):
-        append_record(path, record(2))
-    monkeypatch.undo()
-    assert path.read_bytes() == before

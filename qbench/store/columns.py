@@ -1,0 +1,87 @@
+"""The flat columns of a sweep's rows: each name, where it lies in a record, and its SQL type."""
+
+from dataclasses import dataclass
+
+NUMBER, COUNT, TEXT, FLAG, JSON = "DOUBLE", "BIGINT", "VARCHAR", "BOOLEAN", "JSON"
+INTERVAL = "DOUBLE[]"
+AS_JSON = "to_json({})"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    path        its place in the record, names joined by dots
+    stored      SQL type there
+    expression  what becomes of it, {} for the value; lists count from 1
+    """
+
+    path: str
+    stored: str = NUMBER
+    expression: str = "{}"
+
+    @property
+    def is_json(self) -> bool:
+        return self.stored == JSON or self.expression == AS_JSON
+
+
+def _metrics(stored: str, *names: str) -> dict[str, Column]:
+    return {name: Column(f"metrics.{name}", stored) for name in names}
+
+
+def _case(stored: str, *names: str) -> dict[str, Column]:
+    return {name: Column(f"case.{name}", stored) for name in names}
+
+
+def _interval(name: str, path: str) -> dict[str, Column]:
+    return {f"{name}_{end}": Column(path, INTERVAL, f"{{}}[{i}]") for i, end in enumerate(("low", "high"), start=1)}
+
+
+def _phase(phase: str) -> dict[str, Column]:
+    speed = f"{phase}_tok_s"
+    spread = {f"{phase}_{end}": Column(f"metrics.spread.{speed}.{end}") for end in ("min", "max")}
+    return {**_metrics(NUMBER, speed), **spread}
+
+
+STATISTICS = ("mean", "median", "p90", "p99", "p999", "max")
+# Of what has a name of its own in each row, only what a table shows: items and blocks stay in the records.
+TASKS = "MAP(VARCHAR, STRUCT(metric VARCHAR, value DOUBLE, error DOUBLE, num_items BIGINT, protocol_hash VARCHAR))"
+PROTOCOLS = "MAP(VARCHAR, STRUCT(perplexity DOUBLE, perplexity_interval DOUBLE[], protocol STRUCT(hash VARCHAR)))"
+
+COLUMNS: dict[str, Column] = {
+    **_case(TEXT, "model", "recipe", "cache", "device", "fingerprint"),
+    **{name: Column(name, TEXT) for name in ("status", "error")},
+    **_metrics(NUMBER, "bits_per_weight"),
+    **_metrics(COUNT, "size_bytes"),
+    **_metrics(TEXT, "artifact"),
+    **_metrics(NUMBER, "perplexity"),
+    **_interval("perplexity", "metrics.perplexity_interval"),
+    **_metrics(COUNT, "num_tokens", "non_finite"),
+    **{f"kld_{name}": Column(f"metrics.kld.{name}") for name in STATISTICS},
+    **_interval("kld", "metrics.kld_interval"),
+    **_metrics(NUMBER, "same_top"),
+    **{name: Column(f"case.bench.{name}", COUNT) for name in ("pp", "tg", "depth")},
+    **_phase("pp"),
+    **_phase("tg"),
+    **_metrics(NUMBER, "ttft_ms", "tpot_ms"),
+    **{f"roofline_{phase}": Column(f"metrics.roofline.{phase}") for phase in ("pp", "tg")},
+    **_metrics(COUNT, "peak_rss_bytes", "baseline_rss_bytes"),
+    "predicted_bytes": Column("metrics.predicted_bytes.total", COUNT),
+    **_metrics(NUMBER, "kv_bytes_per_token", "quantize_seconds"),
+    **_metrics(COUNT, "quantize_peak_rss_bytes"),
+    **_metrics(NUMBER, "seconds"),
+    "impls": Column("metrics.impls", "MAP(VARCHAR, BIGINT)", "nullif(array_to_string(map_keys({}), ', '), '')"),
+    **_metrics(TEXT, "isa"),
+    **_case(COUNT, "threads", "context", "batch"),
+    "load_average": Column("metrics.load_average.before", "DOUBLE[]", "{}[1]"),
+    "protocol": Column("metrics.protocol.name", TEXT),
+    "protocol_hash": Column("metrics.protocol.hash", TEXT),
+    "tasks": Column("metrics.tasks", TASKS, AS_JSON),
+    "protocols": Column("metrics.protocols", PROTOCOLS, AS_JSON),
+    "machine": Column("machine.id", TEXT),
+    "cpu": Column("machine.cpu", TEXT),
+    "cores": Column("machine.cores", COUNT),
+    **{name: Column(name, TEXT) for name in ("commit", "code", "time", "key")},
+    "dirty": Column("dirty", FLAG),
+    "versions": Column("versions", JSON),
+}

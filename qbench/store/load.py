@@ -1,0 +1,99 @@
+"""Records as a table: the latest row of each case, with a group for everything that may stand side by side."""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qbench.harness.record import read_records
+from qbench.harness.record_files import record_files
+from qbench.store.columns import COLUMNS, TEXT, Column
+from qbench.store.scan import scan
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Paths = str | Path | Iterable[str | Path]
+
+KIND = {"kind": Column("case.kind", TEXT)}  # of kernels and comparisons; a sweep's rows have none
+# Recipes that keep the weights as they are or only cast them: the row that others are read against.
+UNQUANTIZED = ("f32", "f16", "bf16")
+# A recipe says how keys and values are kept, so the cache is one of the things that it is compared in.
+OF_RECIPE = json.dumps(dict.fromkeys(("recipe", "recipe_sha256", "cache")))
+# The last row of each case and machine, in the order in which they first came.
+LATEST = f"""
+    select rows.* exclude (whole_case, file, is_record, kind),
+        json_merge_patch(whole_case, '{OF_RECIPE}')::varchar as settings
+    from rows join (select min(rowid) as first, max(rowid) as last from rows group by key, machine) on rows.rowid = last
+    where kind is null order by first
+"""
+
+
+def load_records(paths: Paths) -> "pd.DataFrame":
+    """One row a case of a sweep: what defines it, its figures under the records' names, flattened, and its origin.
+
+    paths    files of records, or folders of them
+    Rows of one `group` have the same model, protocol, machine, settings and threads; no others compare.
+    raises   InputError for a file that cannot be read
+    """
+    import duckdb
+
+    with duckdb.connect() as con:
+        scan(con, "rows", record_files(paths), COLUMNS | KIND)
+        frame = _plain(con.execute(LATEST).df())
+    frame.insert(0, "group", _groups(frame))
+    frame.insert(3, "is_baseline", frame["recipe"].isin(UNQUANTIZED))
+    frame = frame.drop(columns="settings")
+    frame = frame.sort_values(["is_baseline", "bits_per_weight"], ascending=[False, False], kind="stable")
+    return frame.reset_index(drop=True)
+
+
+def latest_records(paths: Paths, kinds: Collection[str | None] | None = None) -> dict[tuple[str, str], dict[str, Any]]:
+    """The last record of each case and machine, whole: a later row replaces an earlier one.
+
+    kinds    of these kinds alone (None: a sweep's); by default of all
+    raises   InputError for a file that cannot be read
+    """
+    files = record_files(paths) if kinds is None else files_with(paths, kinds)
+    records = (record for file in files for record in read_records(file))
+    wanted = (record for record in records if kinds is None or record["case"].get("kind") in kinds)
+    return {(record["key"], record["machine"]["id"]): record for record in wanted}
+
+
+def files_with(paths: Paths, kinds: Collection[str | None]) -> list[Path]:
+    """Those of the files that hold a record of one of these kinds."""
+    import duckdb
+
+    files = record_files(paths)
+    with duckdb.connect() as con:
+        scan(con, "rows", files, KIND)
+        found = set(con.execute("select distinct file, kind from rows").fetchall())
+    return [file for file in files if any((str(file), kind) in found for kind in kinds)]
+
+
+def _plain(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Counts with gaps as floats with NaN, flags as bool or None, and JSON as the objects that it tells."""
+    import pandas as pd
+
+    for name, column in frame.items():
+        if isinstance(column.dtype, pd.Int64Dtype):
+            frame[name] = column.astype("float64" if column.hasnans else "int64")
+        elif isinstance(column.dtype, pd.BooleanDtype):
+            frame[name] = column.astype(object).where(column.notna(), None)
+    for name in (name for name, column in COLUMNS.items() if column.is_json):
+        texts = {text: json.loads(text) for text in frame[name].dropna().unique()}
+        frame[name] = frame[name].astype(object).map(texts.get)
+    return frame
+
+
+def _groups(frame: "pd.DataFrame") -> list[str]:
+    """A short hash of all that a case shares with those beside it: its settings, machine and protocol."""
+    shared = {text: json.dumps(json.loads(text), sort_keys=True) for text in frame["settings"].unique()}
+    keys = [(shared[text], machine) for text, machine in zip(frame["settings"], frame["machine"], strict=True)]
+    hashes = [None if value != value else value for value in frame["protocol_hash"]]
+    # A row that failed before it had a protocol stands with those that had one in the same settings.
+    known = {key: value for key, value in zip(keys, hashes, strict=True) if value}
+    joined = [(*key, value or known.get(key)) for key, value in zip(keys, hashes, strict=True)]
+    digests = {key: hashlib.sha256(json.dumps(key).encode()).hexdigest()[:12] for key in set(joined)}
+    return [digests[key] for key in joined]

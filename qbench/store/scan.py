@@ -1,0 +1,112 @@
+"""Lines of records into a DuckDB table: each line parsed once, and only what is asked for kept."""
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qbench.harness.record import line_of, read_records
+from qbench.harness.record_schema import SCHEMA_VERSION
+from qbench.store.columns import Column
+from quant.errors import InputError
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+# The oldest schema whose columns lie where today's do: rows of an older one are migrated before they are read.
+READ_AS_IS = 1
+# What every record has: a line without it is none.
+IDENTITY = {"schema_version": "BIGINT", "key": "VARCHAR", "status": "VARCHAR", "machine.id": "VARCHAR"}
+IS_RECORD = f"""key is not null and status is not null and machine.id is not null
+    and json_type(whole_case) = 'OBJECT' and schema_version between {READ_AS_IS} and {SCHEMA_VERSION}"""
+# Bytes of one line: the sums of a long text's windows and of a task's items can take some megabytes.
+LONGEST_LINE = 2**26
+GLOB = set("*?[")  # a file name with one of these is a pattern to DuckDB
+
+
+def scan(con: "DuckDBPyConnection", table: str, files: Sequence[Path], columns: Mapping[str, Column]) -> None:
+    """Make `table` of the records in `files`, in their order, one row a line.
+
+    columns  name -> what of the record it holds; `whole_case` (JSON), `suite` (the file's folder) and `is_record`
+             stand beside them
+    raises   InputError for a file that cannot be read or a record of a newer schema
+
+    A file with a line that is no record, or of a schema that has to be migrated, is read in Python: that names what it
+    skips, and refuses what is newer.
+    """
+    for file in files:
+        _require_readable(file)
+    with tempfile.TemporaryDirectory(prefix="qbench-records-") as folder:
+        copies = {file: _copy(file, Path(folder)) for file in files if GLOB & set(str(file))}
+        _create(con, table, files, copies, columns)
+        odd = {name for (name,) in con.execute(f"select distinct file from {table} where not is_record").fetchall()}
+        if odd:
+            copies |= {file: _copy(file, Path(folder)) for file in files if str(file) in odd}
+            _create(con, table, files, copies, columns)
+
+
+def _require_readable(file: Path) -> None:
+    try:
+        open(file, "rb").close()
+    except OSError as error:
+        raise InputError(f"{file}: cannot read records: {error.strerror}; run `qbench sweep` first") from error
+
+
+def _copy(file: Path, folder: Path) -> Path:
+    """The file's records in today's schema, as a file of `folder`."""
+    copy = folder / f"{len(list(folder.iterdir()))}.jsonl"
+    copy.write_bytes(b"".join(line_of(record) for record in read_records(file)))
+    return copy
+
+
+def _create(
+    con: "DuckDBPyConnection",
+    table: str,
+    files: Sequence[Path],
+    copies: Mapping[Path, Path],
+    columns: Mapping[str, Column],
+) -> None:
+    stored = {column.path: column.stored for column in columns.values()}
+    # `case` is kept whole, as its keys are the suites' own, and its columns are taken out of that.
+    of_case = {path.removeprefix("case."): kind for path, kind in stored.items() if path.startswith("case.")}
+    fields = {path: kind for path, kind in stored.items() if not path.startswith("case.")} | IDENTITY
+    shape = {name: _sql_type(part) for name, part in _nested(fields).items()} | {"case": "JSON"}
+    shown = [f"{column.expression.format(_quoted(column.path))} as {_quoted(name)}" for name, column in columns.items()]
+    names = {str(copies.get(file, file)): str(file) for file in files}
+    con.execute(
+        f"""
+        create or replace temp table {table} as
+        select {", ".join([*shown, "whole_case", "file", "parse_path(file)[-2] as suite"])},
+            coalesce({IS_RECORD}, false) as is_record
+        from (
+            select * replace (json_transform("case", ?) as "case"), "case" as whole_case,
+                map_extract_value(map(?, ?), filename) as file
+            from read_json(?, columns = ?, format = 'newline_delimited', records = true, ignore_errors = true,
+                filename = true, maximum_object_size = {LONGEST_LINE})
+        )
+        """,
+        [json.dumps(_nested(of_case)), list(names), list(names.values()), list(names), shape],
+    )
+
+
+def _nested(fields: Mapping[str, str]) -> dict[str, Any]:
+    """{"a.b": type, "c": type} -> {"a": {"b": type}, "c": type}"""
+    tree: dict[str, Any] = {}
+    for path, kind in fields.items():
+        *above, name = path.split(".")
+        node = tree
+        for part in above:
+            node = node.setdefault(part, {})
+        node[name] = kind
+    return tree
+
+
+def _sql_type(part: dict[str, Any] | str) -> str:
+    if isinstance(part, str):
+        return part
+    return "STRUCT({})".format(", ".join(f"{_quoted(name)} {_sql_type(kind)}" for name, kind in part.items()))
+
+
+def _quoted(path: str) -> str:
+    return ".".join(f'"{name}"' for name in path.split("."))

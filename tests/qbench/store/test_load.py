@@ -1,0 +1,123 @@
+import json
+from itertools import groupby
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from support.flatten_ref import latest_rows
+from support.sample_records import failed_record, make_record, sweep_records, write_records
+
+from qbench.harness.record import append_record, read_files
+from qbench.store import latest_records, load_records
+from qbench.store.columns import COLUMNS
+from quant.errors import InputError
+
+RESULTS = Path(__file__).parents[3] / "results"
+SCHEMA_1 = Path(__file__).parents[1] / "harness" / "schema_1.jsonl"
+
+
+def none_of(value):
+    return None if not isinstance(value, (dict, list)) and pd.isna(value) else value
+
+
+def assert_is_table_of(frame: pd.DataFrame, records: list[dict]) -> None:
+    """Every value as the slow way has it, and rows in one group where they share everything."""
+    expected = latest_rows(records)
+    by_case = {(row["key"], row["machine"]): row for row in expected}
+    rows = frame.to_dict("records")
+    assert len(rows) == len(expected)
+    for row in rows:
+        ref = by_case[row["key"], row["machine"]]
+        found = {name: none_of(row[name]) for name in COLUMNS if name in ref}
+        assert found == {name: ref[name] for name in found}
+    for ref in expected:
+        same = {row["group"] for row in rows if by_case[row["key"], row["machine"]]["shared"] == ref["shared"]}
+        hashes = {row["protocol_hash"] for row in expected if row["shared"] == ref["shared"]} - {None}
+        assert len(same) == max(1, len(hashes))
+
+
+@pytest.mark.parametrize("path", [RESULTS, SCHEMA_1], ids=["results", "schema 1"])
+def test_the_table_is_what_the_slow_way_makes(path):
+    assert_is_table_of(load_records(path), list(read_files(path)))
+
+
+def test_every_column_of_a_row_that_has_them_all(tmp_path):
+    tasks = {"blimp": {"metric": "acc", "value": 0.75, "error": 0.1, "num_items": 4, "correct": "1101"}}
+    protocols = {"gptq-2048": {"perplexity": 6.5, "perplexity_interval": [6.0, 7.0], "protocol": {"hash": "beef"}}}
+    whole = make_record("q8_0", tasks=tasks, protocols=protocols) | {"dirty": True}
+    bare = make_record("q4_0") | {"metrics": {}}
+    path = write_records(tmp_path / "r.jsonl", [whole, bare, failed_record("q6_k", "it broke")])
+    frame = load_records(path).set_index("recipe")
+    assert_is_table_of(load_records(path), [whole, bare, failed_record("q6_k", "it broke")])
+    shown = {name: value for name, value in tasks["blimp"].items() if name != "correct"}
+    assert frame.loc["q8_0", "tasks"] == {"blimp": shown | {"protocol_hash": None}}
+    assert frame.loc["q8_0", "protocols"] == protocols
+    assert frame["tasks"].notna().tolist() == [True, False, False]
+    assert frame["suite"].unique().tolist() == [tmp_path.name]
+
+
+def test_a_later_row_replaces_and_keeps_its_place(tmp_path):
+    first, second = sweep_records()[:2]
+    later = make_record(first["case"]["recipe"], perplexity=9.0)
+    a = write_records(tmp_path / "a.jsonl", [first, second])
+    b = write_records(tmp_path / "b.jsonl", [later])
+    assert load_records([a, b])["perplexity"].tolist() == [9.0, second["metrics"]["perplexity"]]
+    assert load_records([b, a])["perplexity"].tolist() == [first["metrics"]["perplexity"], 6.132]
+    found = latest_records([a, b])
+    assert [row["metrics"]["perplexity"] for row in found.values()] == [9.0, 6.132]
+
+
+BAD_LINES = (b"null", b"[1]", b'{"a": 1}', b"\xff\xfe", b'{"schema_version": 2, "key": "torn', b"\n \n")
+
+
+@pytest.mark.parametrize("line", BAD_LINES, ids=repr)
+def test_a_line_that_is_no_record_is_named_and_costs_no_row(tmp_path, capsys, line):
+    rows = sweep_records()
+    path = write_records(tmp_path / "r.jsonl", rows[:3])
+    with open(path, "ab") as file:
+        file.write(line + b"\n")
+    for row in rows[3:]:
+        append_record(path, row)
+    assert_is_table_of(load_records(path), rows)
+    assert ("r.jsonl:4: skipped" in capsys.readouterr().err) == bool(line.strip())
+
+
+@pytest.mark.parametrize("change", [{"key": None}, {"status": None}, {"case": 7}, {"machine": {}}], ids=repr)
+def test_both_ways_of_reading_agree_on_what_is_a_record(tmp_path, capsys, change):
+    path = write_records(tmp_path / "r.jsonl", [make_record("q8_0") | change, make_record("bf16")])
+    assert load_records(path)["recipe"].tolist() == ["bf16"] and len(list(read_files(path))) == 1
+    assert capsys.readouterr().err.count("r.jsonl:1: skipped") == 2
+
+
+def test_a_newer_schema_is_refused(tmp_path):
+    path = write_records(tmp_path / "r.jsonl", [make_record("q8_0"), make_record("bf16") | {"schema_version": 3}])
+    with pytest.raises(InputError, match=r"r.jsonl:2: record of schema 3, this qbench knows 2; use a newer qbench"):
+        load_records(path)
+
+
+@pytest.mark.parametrize("name", ["a*.jsonl", "[ab].jsonl", "it's.jsonl", "a b?.jsonl", 'q".jsonl'])
+def test_a_file_name_is_no_pattern(tmp_path, name):
+    write_records(tmp_path / "ab.jsonl", [make_record("q4_0")])
+    write_records(tmp_path / "a.jsonl", [make_record("q4_0")])
+    path = write_records(tmp_path / name, [make_record("q8_0")])
+    assert load_records(path)["recipe"].tolist() == ["q8_0"]
+
+
+def test_files_without_rows(tmp_path):
+    (tmp_path / "empty.jsonl").write_text("")
+    assert load_records(tmp_path).empty
+    write_records(tmp_path / "more.jsonl", [make_record("q8_0")])
+    assert load_records(tmp_path)["recipe"].tolist() == ["q8_0"]
+    with pytest.raises(InputError, match=r"absent.jsonl: cannot read records: No such file"):
+        load_records(tmp_path / "absent.jsonl")
+
+
+def test_of_kinds_only_the_files_that_hold_them_are_read(tmp_path, monkeypatch):
+    rows = [json.loads(line) for line in SCHEMA_1.read_text().splitlines()]
+    for kind, group in groupby(rows, key=lambda row: row["case"].get("kind")):
+        write_records(tmp_path / f"{kind}.jsonl", list(group))
+    read = []
+    monkeypatch.setattr("qbench.store.load.read_records", lambda file: read.append(file.name) or read_files(file))
+    found = latest_records(tmp_path, kinds=("kernel",))
+    assert [row["case"]["op"] for row in found.values()] == ["attention_f32"] and read == ["kernel.jsonl"]
+    assert len(latest_records(tmp_path, kinds=(None,))) == 2 and len(latest_records(tmp_path)) == 4

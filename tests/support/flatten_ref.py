@@ -1,0 +1,53 @@
+"""The table of a sweep's records made the slow, obvious way: each record a dictionary, each column by hand."""
+
+import json
+from typing import Any
+
+STATISTICS = ("mean", "median", "p90", "p99", "p999", "max")
+OF_METRICS = (
+    *("bits_per_weight", "size_bytes", "artifact", "perplexity", "num_tokens", "non_finite", "same_top"),
+    *("pp_tok_s", "tg_tok_s", "ttft_ms", "tpot_ms", "peak_rss_bytes", "baseline_rss_bytes", "kv_bytes_per_token"),
+    *("quantize_seconds", "quantize_peak_rss_bytes", "seconds", "isa"),
+)
+OF_CASE = ("model", "recipe", "cache", "device", "fingerprint", "threads", "context", "batch")
+OF_RECORD = ("status", "error", "commit", "dirty", "code", "versions", "time", "key")
+
+
+def latest_rows(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A flat row for the last record of each case and machine, in the order in which they first came."""
+    latest = {(record["key"], record["machine"]["id"]): record for record in records}
+    return [flatten(record) for record in latest.values() if "kind" not in record["case"]]
+
+
+def flatten(record: dict[str, Any]) -> dict[str, Any]:
+    case, metrics, machine = record["case"], record["metrics"] or {}, record["machine"]
+    bench, protocol = case.get("bench") or {}, metrics.get("protocol") or {}
+    row = {name: metrics.get(name) for name in OF_METRICS}
+    row |= {name: case.get(name) for name in OF_CASE}
+    row |= {name: bench.get(name) for name in ("pp", "tg", "depth")}
+    row |= {name: record.get(name) for name in OF_RECORD}
+    row |= {f"kld_{name}": (metrics.get("kld") or {}).get(name) for name in STATISTICS}
+    for name in ("perplexity", "kld"):
+        row[f"{name}_low"], row[f"{name}_high"] = metrics.get(f"{name}_interval") or (None, None)
+    for phase in ("pp", "tg"):
+        spread = (metrics.get("spread") or {}).get(f"{phase}_tok_s") or {}
+        row |= {f"{phase}_min": spread.get("min"), f"{phase}_max": spread.get("max")}
+        row[f"roofline_{phase}"] = (metrics.get("roofline") or {}).get(phase)
+    return row | {
+        "predicted_bytes": (metrics.get("predicted_bytes") or {}).get("total"),
+        "load_average": (metrics.get("load_average") or {}).get("before", [None])[0],
+        "impls": ", ".join(metrics.get("impls") or {}) or None,
+        "protocol": protocol.get("name"),
+        "protocol_hash": protocol.get("hash"),
+        "machine": machine["id"],
+        "cpu": machine["cpu"],
+        "cores": machine["cores"],
+        "shared": shared(record),
+    }
+
+
+def shared(record: dict[str, Any]) -> str:
+    """What rows that stand side by side have in common, the protocol apart."""
+    of_recipe = ("recipe", "recipe_sha256", "cache")
+    settings = {name: value for name, value in record["case"].items() if name not in of_recipe}
+    return json.dumps([settings, record["machine"]["id"]], sort_keys=True)

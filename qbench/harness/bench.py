@@ -2,15 +2,18 @@
 
 import os
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+from qbench.harness.machine import available_cores
 from qbench.harness.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
-from qbench.harness.peaks import measure_peaks
+from qbench.harness.peaks import measure_bandwidth, peaks_of
 from qbench.harness.quality import Progress
-from qbench.harness.roofline import Shape, roofline
+from qbench.harness.roofline import Shape, least_work, roofline
 from qbench.harness.speed import measure_speed
 from qbench.harness.speed_case import SpeedCase
-from qbench.harness.subject import open_subject
+from qbench.harness.subject import Subject, open_subject
 
 # of `predict_memory`: weights as stored and as held, keys and values, activations, and the sum of what is held
 PARTS = ("weights", "resident", "kv", "workspace", "total")
@@ -23,59 +26,92 @@ def bench(
     pp: int = 512,
     tg: int = 128,
     depth: int = 0,
+    batch: int = 1,
     repetitions: int = 5,
+    precision: float | None = None,
+    budget_s: float | None = None,
     threads: int | None = None,
     kv: str | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Throughput of prefill and decode, share of the roofline, and memory predicted and measured.
+    """One case of `bench_cases`."""
+    case = SpeedCase(pp, tg, depth, repetitions, batch, precision, budget_s)
+    (row,) = bench_cases(spec, [case], recipe=recipe, threads=[threads], kv=kv, progress=progress)
+    return row
 
-    The peak is this process's own since just before the model was loaded; `baseline_rss_bytes` was there already.
 
+def bench_cases(
+    spec: str,
+    cases: Sequence[SpeedCase],
+    *,
+    recipe: str | None = None,
+    threads: Sequence[int | None] = (None,),
+    kv: str | None = None,
+    progress: Progress | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Throughput of prefill and decode, share of the roofline, and memory predicted and measured; a row a case.
+
+    The model is loaded once. A row's peak is this process's own: the larger of that of loading and that of the case;
+    `baseline_rss_bytes` was there before either.
+
+    threads   of each, one after the other; None: every core
     kv        keep keys and values in this format instead of the model's own
-    returns   the row's keys, with spread and raw samples
+    returns   rows with spread and raw samples
     raises    InputError for impossible sizes, or more tokens than the model's context holds
     """
     from qbench.runtime import load_model
-    from qbench.runtime.memory import predict_memory
+    from qbench.runtime.load import set_threads
     from quant.models import ModelConfig
 
     start = time.perf_counter()
-    case = SpeedCase(pp=pp, tg=tg, depth=depth, repetitions=repetitions)
-    subject = open_subject(spec, recipe, threads, progress, kv=kv)
-    case.check_context(ModelConfig.of(subject.source).max_positions)
+    first, *_ = threads
+    subject = open_subject(spec, recipe, first, progress, kv=kv)
+    for case in cases:
+        case.check_context(ModelConfig.of(subject.source).max_positions)
+    bandwidth = measure_bandwidth(subject.threads)  # before the memory is watched: it takes buffers of its own
     is_reset = reset_peak_rss()
     baseline = current_rss_bytes()
     model = load_model(subject.source, threads=subject.threads)
+    loading_peak = peak_rss_bytes()
+    for count in threads:
+        set_threads(count or available_cores())
+        for case in cases:
+            reset_peak_rss()
+            row = bench_case(replace(subject, threads=count or available_cores()), model, case, bandwidth, progress)
+            # The kernel's high-water mark is taken from counters that lag some pages behind, so that a small model's
+            # may lie below what was held before it.
+            row["peak_rss_bytes"] = max(loading_peak, row["peak_rss_bytes"], baseline)
+            row |= {"peak_rss_since": "load" if is_reset else "start", "baseline_rss_bytes": baseline}
+            bandwidth = row["roofline"]["bandwidths_bytes_per_s"][-1]
+            yield row | {"seconds": time.perf_counter() - start}
+            start = time.perf_counter()
+
+
+def bench_case(
+    subject: Subject, model: Any, case: SpeedCase, bandwidth: float, progress: Progress | None = None
+) -> dict[str, Any]:
+    """A row, of a model that is loaded; bandwidth: bytes a second measured right before."""
+    from qbench.runtime.memory import predict_memory
+
     load_before = os.getloadavg()
-    speed = measure_speed(model, model.config.vocab_size, case, progress)
-    # Before the machine's own peaks are measured, which takes buffers of its own. The kernel's high-water mark is taken
-    # from counters that lag some pages behind, so that a small model's may lie below what was held before it.
-    peak = max(peak_rss_bytes(), baseline)
-    predicted = predict_memory(subject.source, context=case.longest)
-    cache = model.new_cache(batch=1, capacity=1)
-    shape = Shape(
-        num_layers=model.config.num_layers,
-        num_heads=model.config.num_heads,
-        head_dim=model.config.head_dim,
-        kv_bytes_per_token=cache.bytes_per_token,
-        expert_share=model.config.expert_share,
-    )
-    share = roofline(dict(subject.source.tensors), shape, model.impls, measure_peaks(subject.threads), case, speed)
+    speed = measure_speed(model, case, threads=subject.threads, progress=progress)
+    peak = peak_rss_bytes()  # before the bandwidth is measured again
+    predicted = predict_memory(subject.source, context=case.longest, batch=case.batch)
+    bandwidths = bandwidth, measure_bandwidth(subject.threads)
+    shape = Shape.of(model)
+    work = least_work(dict(subject.source.tensors), shape, model.impls, case)
+    share = roofline(work, peaks_of(bandwidths, subject.threads), speed)
     return {
         **subject.facts(model.impls),
         "context": case.longest,
-        "batch": 1,
-        "pp": pp,
-        "tg": tg,
-        "depth": depth,
+        "batch": case.batch,
+        "pp": case.pp,
+        "tg": case.tg,
+        "depth": case.depth,
         **speed,
-        "roofline": share,
-        "kv_bytes_per_token": cache.bytes_per_token,
+        "roofline": share | {"bandwidths_bytes_per_s": bandwidths},
+        "kv_bytes_per_token": shape.kv_bytes_per_token,
         "peak_rss_bytes": peak,
-        "peak_rss_since": "load" if is_reset else "start",
-        "baseline_rss_bytes": baseline,
         "predicted_bytes": {part: predicted[f"{part}_bytes"] for part in PARTS},
         "load_average": {"before": list(load_before), "after": list(os.getloadavg())},
-        "seconds": time.perf_counter() - start,
     }

@@ -1,6 +1,7 @@
 """What this machine can do at most, measured in the same run as what is compared with it."""
 
 import time
+from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -12,15 +13,22 @@ BF16_REPETITIONS = 5
 ARITHMETICS = ("fp32", "int8", "bf16")
 
 
-@cache
-def measure_peaks(threads: int) -> Peaks:
-    """Read bandwidth, and peak operations of the arithmetics that kernels use, with this many threads."""
+def measure_bandwidth(threads: int) -> float:
+    """Bytes a second that this many threads read from memory now."""
     import cpu_kernels
 
-    return Peaks(
-        bytes_per_s=cpu_kernels.measure_read_bandwidth(threads),
-        ops_per_s={arithmetic: measure_peak(arithmetic, threads) for arithmetic in ARITHMETICS},
-    )
+    return cpu_kernels.measure_read_bandwidth(threads)
+
+
+def peaks_of(bandwidths: Sequence[float], threads: int) -> Peaks:
+    """The bound of what was measured between these: the larger, for others may have been at work during one of them."""
+    return Peaks(max(bandwidths), measure_op_peaks(threads))
+
+
+@cache
+def measure_op_peaks(threads: int) -> dict[str, float]:
+    """Peak operations a second of the arithmetics that kernels use, with this many threads."""
+    return {arithmetic: measure_peak(arithmetic, threads) for arithmetic in ARITHMETICS}
 
 
 def measure_peak(arithmetic: str, threads: int) -> float:

@@ -1,32 +1,47 @@
-"""What a speed measurement runs. Apart from `speed`, so that suites are read without importing torch."""
+"""What a speed measurement runs, and how long. Apart from `speed`, so that suites are read without importing torch."""
 
 from dataclasses import dataclass
 
 from quant.errors import InputError
 
-WARM_UP_DECODE = 4  # steps: enough to touch every weight and wake the threads
+MOST_ROUNDS = 1000  # where neither precision nor budget ends it before
+LEAST = {"pp": 0, "tg": 0, "depth": 0, "batch": 1, "repetitions": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedCase:
-    """pp: tokens of the prompt; tg: single-token steps; depth: tokens already in the cache before either."""
+    """pp: tokens of a prompt; tg: steps of one token each; depth: tokens in the cache before either; batch: sequences.
+
+    repetitions  rounds after the warm-up: so many, or where a precision is asked for at least so many
+    precision    stop once every 95 % interval reaches no further than this share of its value to either side
+    budget_s     or once this time has passed, with the repetitions done
+    """
 
     pp: int = 512
     tg: int = 128
     depth: int = 0
     repetitions: int = 5
+    batch: int = 1
+    precision: float | None = None
+    budget_s: float | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("pp", 0), ("tg", 0), ("depth", 0), ("repetitions", 1)):
+        for name, least in LEAST.items():
             if getattr(self, name) < least:
                 raise InputError(f"{name} is {getattr(self, name)}, expected {least} or more")
         if not self.pp and not self.tg:
             raise InputError("pp and tg are both 0: nothing to measure; give at least one")
+        if self.precision is not None and not 0 < self.precision < 1:
+            raise InputError(f"precision is {self.precision}, expected a share between 0 and 1, such as 0.02")
+        if self.budget_s is not None and self.precision is None:
+            raise InputError("a budget is for a precision that it cuts short; give a precision, or repetitions alone")
+        if self.budget_s is not None and self.budget_s < 0:
+            raise InputError(f"budget_s is {self.budget_s}, expected 0 or more seconds")
 
     @property
     def longest(self) -> int:
-        """Tokens that the cache must hold."""
-        return self.depth + max(self.pp, self.tg, WARM_UP_DECODE)
+        """Tokens of a sequence that the cache must hold."""
+        return self.depth + max(self.pp, self.tg)
 
     def check_context(self, limit: int) -> None:
         """raises InputError if the case needs more tokens than a model's context holds."""

@@ -2,19 +2,18 @@
 
 A process of its own, so that neither side's threads wait for work while the other's are measured in the same process.
 
-in    one JSON line {"model", "threads", "context", "kv", "clock"}, then {"depth", "tokens", "step"}*
-out   {"version", "system"}, then {"seconds"}*; {"error": "one line"} instead of any, after which it ends
+in    one JSON line {"model", "threads", "context", "kv", "clock"}, then calls as `speed_worker` takes them
+out   as of `speed_worker`
 """
 
 import ctypes
-import json
 import os
 import sys
 from typing import Any
 
 import qbench
 from qbench.harness.clocks import CLOCKS
-from qbench.harness.worker import send, take_stdout
+from qbench.harness.speed_worker import serve
 
 # What GGUF's readers call them; llama.cpp's names of types, as its command line takes them.
 KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}
@@ -31,8 +30,7 @@ class LlamaCpp:
         leave_spinning_as_it_comes()
         import llama_cpp
 
-        self.clock = CLOCKS[clock]
-
+        self.clock, self.depth = CLOCKS[clock], 0
         self.lib = llama_cpp.llama_cpp
         self.version = llama_cpp.__version__
         self._silence = self.lib.llama_log_callback(lambda level, text, data: None)  # held: llama.cpp keeps a pointer
@@ -51,12 +49,24 @@ class LlamaCpp:
         self.memory = self.lib.llama_get_memory(self.context)
 
     def describe(self) -> dict[str, Any]:
-        return {"version": self.version, "system": self.lib.llama_print_system_info().decode().strip(" |")}
+        """version, system: of llama-cpp-python, and what llama.cpp was built with; vocab_size"""
+        return {
+            "version": self.version,
+            "system": self.lib.llama_print_system_info().decode().strip(" |"),
+            "vocab_size": self.lib.llama_vocab_n_tokens(self.lib.llama_model_get_vocab(self.model)),
+        }
 
-    def seconds(self, depth: int, tokens: list[int], step: int) -> float:
-        """Time of passes over `step` of these tokens each, after the first `depth` that are held."""
-        if not self.lib.llama_memory_seq_rm(self.memory, 0, depth, -1):
-            raise RuntimeError(f"llama.cpp cannot forget the tokens after {depth}")
+    def hold(self, tokens: list[list[int]], capacity: int) -> None:
+        """Start anew with these tokens [1, D]; the context has room for the longest case from the start."""
+        self.depth = 0
+        self.seconds(tokens, max(1, len(tokens[0])))
+        self.depth = len(tokens[0])
+
+    def seconds(self, tokens: list[list[int]], step: int) -> float:
+        """Time of passes over `step` of these tokens [1, T] each, after those that are held."""
+        (tokens,) = tokens
+        if not self.lib.llama_memory_seq_rm(self.memory, 0, self.depth, -1):
+            raise RuntimeError(f"llama.cpp cannot forget the tokens after {self.depth}")
         data = (self.lib.llama_token * len(tokens))(*tokens)
         step = min(step, BATCH)
         start = self.clock()
@@ -77,18 +87,5 @@ def leave_spinning_as_it_comes() -> None:
         del os.environ["GOMP_SPINCOUNT"]
 
 
-def main() -> int:
-    channel = take_stdout()
-    try:
-        llama = LlamaCpp(**json.loads(sys.stdin.readline()))
-        send(channel, llama.describe())
-        for line in sys.stdin:
-            send(channel, {"seconds": llama.seconds(**json.loads(line))})
-    except (ImportError, RuntimeError, OSError, MemoryError) as error:
-        send(channel, {"error": " ".join(str(error).split()) or type(error).__name__})
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(LlamaCpp))

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from support.close import assert_close
 
-from qbench.harness.roofline import Peaks, Shape, arithmetic_of, decode_bytes, prefill_ops, roofline
+from qbench.harness.roofline import (
+    Peaks,
+    Shape,
+    arithmetic_of,
+    decode_bytes,
+    decode_ops,
+    least_work,
+    prefill_ops,
+    roofline,
+)
 from qbench.harness.speed_case import SpeedCase
 from quant.source import TensorInfo
 
@@ -51,9 +60,36 @@ def test_of_routed_experts_those_count_that_a_token_chooses():
     assert sum(ops[name.removesuffix(".weight")] for name in experts) == 2 * (2 * 4 * 8) * 3
 
 
+def test_a_batch_reads_the_weights_once_and_each_cache():
+    alone, four = (decode_bytes(TENSORS, SHAPE, replace(CASE, batch=batch)) for batch in (1, 4))
+    assert four["linears"] == alone["linears"] and four["norms_and_biases"] == alone["norms_and_biases"]
+    assert all(four[part] == 4 * alone[part] for part in ("kv_read", "kv_written", "embedding_row"))
+    name = "model.layers.0.mlp.experts.0.up_proj.weight"
+    shape = replace(SHAPE, expert_share=1 / 4)
+    routed = decode_bytes(TENSORS | {name: TensorInfo((4, 8), "q8_0", 34)}, shape, replace(CASE, batch=2))
+    chosen_by_one_of_two = 1 - (3 / 4) ** 2
+    assert routed["linears"] - alone["linears"] == 34 * chosen_by_one_of_two
+
+
+def test_a_step_of_a_large_batch_is_bound_by_its_operations():
+    case = replace(CASE, batch=1000)
+    ops = decode_ops(TENSORS, SHAPE, case)
+    assert ops["linears"] == {
+        "model.layers.0.q": 2 * 16 * 8 * 1000,
+        "model.layers.1.q": 2 * 16 * 8 * 1000,
+        "lm_head": 2 * 10 * 8 * 1000,
+    }
+    mean_keys = np.mean([8, 9, 10, 11, 12])
+    assert ops["attention"]["q_k"] == 2 * 2 * 2 * 4 * mean_keys * 1000
+    peaks = Peaks(bytes_per_s=1e9, ops_per_s={"fp32": 1e6, "int8": 1e6, "bf16": 1e6})
+    result = roofline(least_work(TENSORS, SHAPE, IMPLS, case), peaks, {"ttft_ms": None, "tpot_ms": 2e3})
+    total = sum(ops["linears"].values()) + 2 * ops["attention"]["q_k"]
+    assert_close(result["tg"], total / 1e6 / 2, rtol=2.0**-50)
+
+
 def test_shares_are_least_time_over_measured_time():
     peaks = Peaks(bytes_per_s=1e6, ops_per_s={"fp32": 1e6, "int8": 4e6, "bf16": 2e6})
-    result = roofline(TENSORS, SHAPE, IMPLS, peaks, CASE, {"ttft_ms": 10.0, "tpot_ms": 2.0})
+    result = roofline(least_work(TENSORS, SHAPE, IMPLS, CASE), peaks, {"ttft_ms": 10.0, "tpot_ms": 2.0})
     tg_bytes = 733 + 8.5 + 64 + 9 * 64 + 64
     assert_close(result["tg"], tg_bytes / 1e6 / 2e-3, rtol=2.0**-50)
     pp_s = 768 / 4e6 + (768 + 2 * 864) / 1e6 + 160 / 2e6
@@ -63,13 +99,13 @@ def test_shares_are_least_time_over_measured_time():
 
 def test_a_short_prompt_is_bound_by_reading_the_weights():
     peaks = Peaks(bytes_per_s=1e3, ops_per_s={"fp32": 1e6, "int8": 4e6, "bf16": 2e6})
-    result = roofline(TENSORS, SHAPE, IMPLS, peaks, CASE, {"ttft_ms": 1000.0, "tpot_ms": 2.0})
+    result = roofline(least_work(TENSORS, SHAPE, IMPLS, CASE), peaks, {"ttft_ms": 1000.0, "tpot_ms": 2.0})
     assert_close(result["pp"], (733 + 64) / 1e3, rtol=2.0**-50)
 
 
 def test_a_phase_that_was_not_measured_has_no_share():
     peaks = Peaks(bytes_per_s=1.0, ops_per_s={"fp32": 1.0, "int8": 1.0, "bf16": 1.0})
-    result = roofline(TENSORS, SHAPE, IMPLS, peaks, CASE, {"ttft_ms": None, "tpot_ms": None})
+    result = roofline(least_work(TENSORS, SHAPE, IMPLS, CASE), peaks, {"ttft_ms": None, "tpot_ms": None})
     assert result["pp"] is None and result["tg"] is None
 
 

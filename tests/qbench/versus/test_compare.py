@@ -8,8 +8,9 @@ import pytest
 from support.memory_source import MemorySource
 
 import qbench
-from qbench.harness.speed import SpeedRun
+from qbench.harness.rounds import Rounds, Samples
 from qbench.harness.speed_case import SpeedCase
+from qbench.harness.speed_worker import TimedModel
 from qbench.versus.compare import compare, kv_type_of, measure_both, ratio
 from qbench.versus.llama_cpp import LlamaCppProcess
 from qbench.versus.llama_cpp_worker import leave_spinning_as_it_comes
@@ -21,7 +22,8 @@ from quant.recipes import get_recipe
 class RecordingSide:
     """Stands for a model, its cache and the other's process at once; notes (who, held, step, tokens)."""
 
-    config = SimpleNamespace(max_positions=100)
+    config = SimpleNamespace(max_positions=100, vocab_size=11)
+    pid, vocab_size = os.getpid(), 11
 
     def __init__(self, log: list, name: str) -> None:
         self.log, self.name, self.length = log, name, 0
@@ -36,9 +38,13 @@ class RecordingSide:
         self.log.append((self.name, self.length, tokens[0].tolist()))
         self.length += tokens.shape[1]
 
-    def seconds(self, depth: int, tokens: list[int], step: int) -> float:
-        for first in range(0, len(tokens), step):
-            self.log.append((self.name, depth + first, tokens[first : first + step]))
+    def hold(self, tokens: list[list[int]], capacity: int) -> None:
+        self.log.append((self.name, 0, tokens[0]))
+        self.length = len(tokens[0])
+
+    def seconds(self, tokens: list[list[int]], step: int) -> float:
+        for first in range(0, len(tokens[0]), step):
+            self.log.append((self.name, self.length + first, tokens[0][first : first + step]))
         return 1.0
 
 
@@ -46,19 +52,19 @@ def test_both_run_the_same_passes_and_take_turns_at_being_first():
     log = []
     ours, theirs = RecordingSide(log, "ours"), RecordingSide(log, "theirs")
     case = SpeedCase(pp=4, tg=2, depth=3, repetitions=2)
-    measured = measure_both(SpeedRun(ours, 11, case), theirs, None)
+    measured = measure_both(TimedModel(ours), theirs, case, 1, None)
     passes = {name: [entry[1:] for entry in log if entry[0] == name] for name in ("ours", "theirs")}
-    measured_passes = 2 * (1 + 2)  # each repetition: one prefill, two decodes
-    assert passes["ours"][-measured_passes:] == passes["theirs"][-measured_passes:]
-    assert passes["ours"][0] == passes["theirs"][0] == (0, log[0][2]) and len(log[0][2]) == 3
-    order = [entry[0] for entry in log[-2 * measured_passes :] if len(entry[2]) == 4]
-    assert order == ["ours", "theirs", "theirs", "ours"]
+    assert passes["ours"] == passes["theirs"] and len(passes["ours"]) == 1 + 3 * (1 + 2), "and a round of warm-up"
+    assert passes["ours"][0] == (0, log[0][2]) and len(log[0][2]) == 3
+    order = [entry[0] for entry in log if len(entry[2]) == 4]
+    assert order == ["ours", "theirs", "theirs", "ours", "ours", "theirs"]
     assert all(len(measured[side]["samples"]["tg_tok_s"]) == 2 for side in ("ours", "theirs"))
 
 
 def test_ratio_is_of_times_in_pairs():
-    assert ratio([1.0, 2.0, 4.0], [2.0, 2.0, 2.0]) == {"median": 1.0, "min": 0.5, "max": 2.0, "mad": 0.5}
-    assert ratio([], []) is None
+    sides = [Samples([9.0, *seconds]) for seconds in ([1.0, 2.0, 4.0], [2.0, 2.0, 2.0])]
+    assert ratio(Rounds({"pp": sides}), "pp") == {"median": 1.0, "min": 0.5, "max": 2.0, "mad": 0.5}
+    assert ratio(Rounds({"pp": sides}), "tg") is None
 
 
 @pytest.mark.parametrize("bits, expected", [(32, "f32"), (16, "f16"), (8.25, "q8_0"), (8, "q8_0"), (4.5, "q4_0")])
@@ -93,11 +99,12 @@ def test_a_process_that_dies_is_told_with_its_last_words():
 
 def test_a_process_that_dies_between_commands_is_told_too():
     # It has ended before the next command is written, which is what the wait for the end of its output is for.
-    code = 'import sys; input(); print(\'{"version": "1", "system": "none"}\', flush=True); sys.exit("killed")'
+    about = '{"result": {"version": "1", "system": "none"}}'
+    code = f"import sys; input(); print({about!r}, flush=True); sys.exit('killed')"
     with LlamaCppProcess("m.gguf", 1, 16, "f16", command=(sys.executable, "-c", code)) as theirs:
         assert theirs._worker.wait(timeout=30) == 1
         with pytest.raises(InputError, match="status 1: killed"):
-            theirs.seconds(0, [1, 2], 1)
+            theirs.seconds([[1, 2]], 1)
 
 
 def test_against_llama_cpp(gguf_file):

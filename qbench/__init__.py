@@ -1,7 +1,13 @@
 """qbench: quantize a language model many ways, and measure what each costs on this machine."""
 
 import os
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # torch's OpenMP threads by default spin for milliseconds after each parallel loop, and keep a core from the
 # kernels' own threads that come next. About 1000 turns bridge two loops in a row; then they sleep. The library
@@ -14,3 +20,15 @@ try:
     __version__ = version("qbench-llm")
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+source"
+
+
+def results(paths: str | Path | Iterable[str | Path] | None = None) -> "pd.DataFrame":
+    """The latest measurement of each case, one row each: what `qbench query "from results"` sees.
+
+    paths    files of records, or folders of them; by default `results` and `runs` where they are here
+    raises   InputError for a file that cannot be read, and where there is none
+    """
+    from qbench.harness.record_files import default_folders
+    from qbench.store import load_records
+
+    return load_records(default_folders() if paths is None else paths)

@@ -22,6 +22,7 @@ COMMANDS = {
     "bench": "Speed and memory: prefill and decode",
     "sweep": "Quantize, evaluate and bench a suite of recipes",
     "report": "Tables and the page of a sweep's records",
+    "query": "SQL over all records",
     "generate": "Text from a model",
     "kernels": "Speed of each kernel beside the roofline and its peers",
     "selftest": "Whether the kernels compute what they should here",

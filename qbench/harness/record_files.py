@@ -7,6 +7,15 @@ from quant.atomic import fsync
 from quant.errors import InputError
 
 SUFFIX = ".jsonl"
+FOLDERS = ("results", "runs")  # of a checkout: what is kept, and what sweeps wrote
+
+
+def default_folders() -> list[Path]:
+    """Those of FOLDERS that the working directory has. raises InputError where it has none"""
+    found = [Path(name) for name in FOLDERS if Path(name).is_dir()]
+    if not found:
+        raise InputError(f"no folder {' or '.join(FOLDERS)} here; name files of records, or run `qbench sweep` first")
+    return found
 
 
 def record_files(paths: str | Path | Iterable[str | Path]) -> list[Path]:

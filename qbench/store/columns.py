@@ -11,7 +11,7 @@ AS_JSON = "to_json({})"
 class Column:
     """One column.
 
-    path        its place in the record, names joined by dots
+    path        its place in the record, names joined by dots; "case", "metrics" and "machine" are the whole of them
     stored      SQL type there
     expression  what becomes of it, {} for the value; lists count from 1
     """
@@ -84,4 +84,64 @@ COLUMNS: dict[str, Column] = {
     **{name: Column(name, TEXT) for name in ("commit", "code", "time", "key")},
     "dirty": Column("dirty", FLAG),
     "versions": Column("versions", JSON),
+}
+
+ORIGIN: dict[str, Column] = {
+    "machine": Column("machine.id", TEXT),
+    "cpu": Column("machine.cpu", TEXT),
+    **{name: Column(name, TEXT) for name in ("commit", "time", "key")},
+}
+
+OURS = "{}['qbench']."
+CONTENDERS = (
+    "MAP(VARCHAR, STRUCT(how VARCHAR, ms DOUBLE, gb_s DOUBLE, tera_ops DOUBLE, share DOUBLE, "
+    "ratio STRUCT(median DOUBLE, min DOUBLE, max DOUBLE)))"
+)
+# What `qbench kernels` kept.
+KERNEL_COLUMNS: dict[str, Column] = {
+    **_case(TEXT, "op", "shape"),
+    **_case(COUNT, "tokens", "threads"),
+    **_case(TEXT, "clock"),
+    **{name: Column("metrics.contenders", CONTENDERS, OURS + name) for name in ("ms", "gb_s", "tera_ops", "share")},
+    "impl": Column("metrics.contenders", CONTENDERS, OURS + "how"),
+    **_metrics(TEXT, "bound_by", "arithmetic", "isa"),
+    **_metrics(COUNT, "moved_bytes", "operations"),
+    "contenders": Column("metrics.contenders", CONTENDERS, AS_JSON),
+    **ORIGIN,
+}
+
+
+def _versus(phase: str) -> dict[str, Column]:
+    sides = {f"{phase}_{side}_tok_s": Column(f"metrics.{side}.{phase}_tok_s") for side in ("ours", "theirs")}
+    ends = {"": "median", "_min": "min", "_max": "max"}
+    return sides | {f"{phase}_ratio{end}": Column(f"metrics.ratio.{phase}.{name}") for end, name in ends.items()}
+
+
+# What `qbench bench --vs` kept.
+VERSUS_COLUMNS: dict[str, Column] = {
+    **_case(TEXT, "peer", "model"),
+    **_case(COUNT, "pp", "tg", "depth", "threads"),
+    **_case(TEXT, "kv", "clock"),
+    **_versus("pp"),
+    **_versus("tg"),
+    **_metrics(NUMBER, "bits_per_weight", "kv_bits"),
+    **_metrics(COUNT, "size_bytes"),
+    "impls": COLUMNS["impls"],
+    **ORIGIN,
+}
+
+# Rows as they are: what defines them, and everything else as JSON.
+WHOLE_COLUMNS: dict[str, Column] = {
+    **{name: Column(name, TEXT) for name in ("key", "time", "status", "error")},
+    "kind": Column("case.kind", TEXT),
+    **_case(TEXT, "model", "recipe"),
+    "case": Column("case", JSON),
+    "metrics": Column("metrics", JSON),
+    "machine": Column("machine", JSON),
+    "machine_id": Column("machine.id", TEXT),
+    "commit": Column("commit", TEXT),
+    "dirty": Column("dirty", FLAG),
+    "code": Column("code", TEXT),
+    "versions": Column("versions", JSON),
+    "schema_version": Column("schema_version", COUNT),
 }

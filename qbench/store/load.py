@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from qbench.store.scan import scan
 
 if TYPE_CHECKING:
     import pandas as pd
+    from duckdb import DuckDBPyConnection
 
 Paths = str | Path | Iterable[str | Path]
 
@@ -21,13 +22,6 @@ KIND = {"kind": Column("case.kind", TEXT)}  # of kernels and comparisons; a swee
 UNQUANTIZED = ("f32", "f16", "bf16")
 # A recipe says how keys and values are kept, so the cache is one of the things that it is compared in.
 OF_RECIPE = json.dumps(dict.fromkeys(("recipe", "recipe_sha256", "cache")))
-# The last row of each case and machine, in the order in which they first came.
-LATEST = f"""
-    select rows.* exclude (whole_case, file, is_record, kind),
-        json_merge_patch(whole_case, '{OF_RECIPE}')::varchar as settings
-    from rows join (select min(rowid) as first, max(rowid) as last from rows group by key, machine) on rows.rowid = last
-    where kind is null order by first
-"""
 
 
 def load_records(paths: Paths) -> "pd.DataFrame":
@@ -40,13 +34,46 @@ def load_records(paths: Paths) -> "pd.DataFrame":
     import duckdb
 
     with duckdb.connect() as con:
-        scan(con, "rows", record_files(paths), COLUMNS | KIND)
-        frame = _plain(con.execute(LATEST).df())
-    frame.insert(0, "group", _groups(frame))
-    frame.insert(3, "is_baseline", frame["recipe"].isin(UNQUANTIZED))
-    frame = frame.drop(columns="settings")
-    frame = frame.sort_values(["is_baseline", "bits_per_weight"], ascending=[False, False], kind="stable")
-    return frame.reset_index(drop=True)
+        create_results(con, "results", record_files(paths))
+        return _plain(con.execute("from results").df())
+
+
+def create_results(con: "DuckDBPyConnection", table: str, files: Sequence[Path]) -> None:
+    """Make `table` of the latest row of each case of a sweep: unquantized ones first, then by bits a weight."""
+    create_latest(con, "latest", files, COLUMNS, None)
+    rows = con.execute("select settings, machine, protocol_hash from latest order by place").fetchall()
+    con.execute(
+        f"""
+        create or replace temp table {table} as
+        select "group", suite, recipe in {UNQUANTIZED} as is_baseline, latest.* exclude (suite, place, settings)
+        from latest join (select unnest(?) as "group", unnest(range(1, ? + 1)) as place) using (place)
+        order by is_baseline desc, bits_per_weight desc nulls last, place
+        """,
+        [_groups(rows), len(rows)],
+    )
+
+
+def create_latest(
+    con: "DuckDBPyConnection", table: str, files: Sequence[Path], columns: Mapping[str, Column], kind: str | None
+) -> None:
+    """Make `table` of the last row of each case and machine that is of this kind.
+
+    columns   `key` and `machine` are among them
+    The table has `suite`, `place` (from 1, in the order in which the cases first came) and `settings`, the case without
+    what is compared in it, too.
+    """
+    scan(con, "rows", files, columns | KIND)
+    con.execute(
+        f"""
+        create or replace temp table {table} as
+        select row_number() over (order by first) as place, rows.* exclude (whole_case, file, is_record, kind),
+            json_merge_patch(whole_case, '{OF_RECIPE}')::varchar as settings
+        from rows join (select min(rowid) as first, max(rowid) as last from rows group by key, machine)
+            on rows.rowid = last
+        where kind is not distinct from ?
+        """,
+        [kind],
+    )
 
 
 def latest_records(paths: Paths, kinds: Collection[str | None] | None = None) -> dict[tuple[str, str], dict[str, Any]]:
@@ -87,13 +114,12 @@ def _plain(frame: "pd.DataFrame") -> "pd.DataFrame":
     return frame
 
 
-def _groups(frame: "pd.DataFrame") -> list[str]:
-    """A short hash of all that a case shares with those beside it: its settings, machine and protocol."""
-    shared = {text: json.dumps(json.loads(text), sort_keys=True) for text in frame["settings"].unique()}
-    keys = [(shared[text], machine) for text, machine in zip(frame["settings"], frame["machine"], strict=True)]
-    hashes = [None if value != value else value for value in frame["protocol_hash"]]
+def _groups(rows: Sequence[tuple[str, str, str | None]]) -> list[str]:
+    """For each (settings, machine, protocol hash) a short hash of the three, as rows that share them compare."""
+    ordered = {text: json.dumps(json.loads(text), sort_keys=True) for text in {row[0] for row in rows}}
+    keys = [(ordered[text], machine) for text, machine, _ in rows]
     # A row that failed before it had a protocol stands with those that had one in the same settings.
-    known = {key: value for key, value in zip(keys, hashes, strict=True) if value}
-    joined = [(*key, value or known.get(key)) for key, value in zip(keys, hashes, strict=True)]
+    known = {key: protocol for key, (_, _, protocol) in zip(keys, rows, strict=True) if protocol}
+    joined = [(*key, row[2] or known.get(key)) for key, row in zip(keys, rows, strict=True)]
     digests = {key: hashlib.sha256(json.dumps(key).encode()).hexdigest()[:12] for key in set(joined)}
     return [digests[key] for key in joined]

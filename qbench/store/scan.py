@@ -20,6 +20,7 @@ READ_AS_IS = 1
 IDENTITY = {"schema_version": "BIGINT", "key": "VARCHAR", "status": "VARCHAR", "machine.id": "VARCHAR"}
 IS_RECORD = f"""key is not null and status is not null and machine.id is not null
     and json_type(whole_case) = 'OBJECT' and schema_version between {READ_AS_IS} and {SCHEMA_VERSION}"""
+OBJECTS = {"case", "metrics", "machine"}  # with columns of their own parts
 # Bytes of one line: the sums of a long text's windows and of a task's items can take some megabytes.
 LONGEST_LINE = 2**26
 GLOB = set("*?[")  # a file name with one of these is a pattern to DuckDB
@@ -67,27 +68,37 @@ def _create(
     copies: Mapping[Path, Path],
     columns: Mapping[str, Column],
 ) -> None:
-    stored = {column.path: column.stored for column in columns.values()}
-    # `case` is kept whole, as its keys are the suites' own, and its columns are taken out of that.
-    of_case = {path.removeprefix("case."): kind for path, kind in stored.items() if path.startswith("case.")}
-    fields = {path: kind for path, kind in stored.items() if not path.startswith("case.")} | IDENTITY
-    shape = {name: _sql_type(part) for name, part in _nested(fields).items()} | {"case": "JSON"}
-    shown = [f"{column.expression.format(_quoted(column.path))} as {_quoted(name)}" for name, column in columns.items()]
+    stored = IDENTITY | {column.path: column.stored for column in columns.values()}
+    # The keys of a case are the suites' own, so it is always kept whole too.
+    whole = sorted({"case", *stored} & OBJECTS)
+    fields = _nested({path: kind for path, kind in stored.items() if path not in whole})
+    parts = {name: json.dumps(fields.pop(name)) for name in whole if name in fields}
     names = {str(copies.get(file, file)): str(file) for file in files}
     con.execute(
         f"""
         create or replace temp table {table} as
-        select {", ".join([*shown, "whole_case", "file", "parse_path(file)[-2] as suite"])},
-            coalesce({IS_RECORD}, false) as is_record
+        select {", ".join(_shown(name, column, whole) for name, column in columns.items())},
+            whole_case, file, parse_path(file)[-2] as suite, coalesce({IS_RECORD}, false) as is_record
         from (
-            select * replace (json_transform("case", ?) as "case"), "case" as whole_case,
-                map_extract_value(map(?, ?), filename) as file
+            select * exclude ({", ".join(map(_quoted, whole))}), map_extract_value(map(?, ?), filename) as file,
+                {", ".join([f"{_quoted(name)} as whole_{name}" for name in whole])},
+                {", ".join([f"json_transform({_quoted(name)}, ?) as {_quoted(name)}" for name in parts])}
             from read_json(?, columns = ?, format = 'newline_delimited', records = true, ignore_errors = true,
                 filename = true, maximum_object_size = {LONGEST_LINE})
         )
         """,
-        [json.dumps(_nested(of_case)), list(names), list(names.values()), list(names), shape],
+        [
+            *(list(names), list(names.values())),
+            *parts.values(),
+            list(names),
+            {name: _sql_type(part) for name, part in fields.items()} | dict.fromkeys(whole, "JSON"),
+        ],
     )
+
+
+def _shown(name: str, column: Column, whole: Sequence[str]) -> str:
+    value = f"whole_{column.path}" if column.path in whole else _quoted(column.path)
+    return f"{column.expression.format(value)} as {_quoted(name)}"
 
 
 def _nested(fields: Mapping[str, str]) -> dict[str, Any]:

@@ -1,0 +1,98 @@
+"""`qbench query SQL`: one SELECT over all records."""
+
+import csv
+import io
+import json
+import math
+from decimal import Decimal
+from numbers import Number
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from qbench.cli.output import json_option, print_json
+
+if TYPE_CHECKING:
+    from qbench.store.query import Answer
+
+FORMS = ("md", "csv", "json")
+
+
+@click.command("query")
+@click.argument("sql", required=False)
+@click.option("--schema", "show_schema", is_flag=True, help="List tables and columns instead.")
+@click.option("--records", multiple=True, type=click.Path(), help="Files or folders  [default: results and runs]")
+@click.option("--format", "form", type=click.Choice(FORMS), default="md", show_default=True, help="Printed on stdout.")
+@json_option
+def command(sql: str | None, show_schema: bool, records: tuple[str, ...], form: str, as_json: bool) -> None:
+    """Answer one SELECT over the tables results, kernels, versus and records; nothing can be changed.
+
+    \b
+    qbench query "select recipe, kld_mean, tg_tok_s from results where model = 'ref:llama' order by kld_mean"
+    qbench query "select op, shape, ms, share from kernels where tokens = 1"
+    qbench query "select time, metrics->>'$.kld.mean' as kld from records where recipe = 'q4_0'"
+    """
+    from qbench.harness.record_files import default_folders
+    from qbench.store import query, schema
+
+    if show_schema == (sql is not None):
+        raise click.UsageError("give either SQL or --schema")
+    paths = records or default_folders()
+    answer = schema(paths) if show_schema else query(sql, paths)
+    if as_json or form == "json":
+        for row in plain_rows(answer):
+            print_json(row)
+    else:
+        click.echo({"md": to_markdown, "csv": to_csv}[form](answer), nl=False)
+
+
+def plain_rows(answer: "Answer") -> list[dict[str, Any]]:
+    """One object a row. A number that JSON cannot hold is null; JSON in a column is taken apart."""
+    is_json = [kind == "JSON" for kind in answer.types]
+    return [
+        {
+            name: json.loads(value) if parse and value is not None else plain(value)
+            for name, parse, value in zip(answer.names, is_json, row, strict=True)
+        }
+        for row in answer.rows
+    ]
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON knows it: lists and mappings of such, and text for what it has no kind for."""
+    if isinstance(value, (float, Decimal)):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(part) for part in value]
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+
+
+def to_csv(answer: "Answer") -> str:
+    """Nothing where a value is missing."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(answer.names)
+    writer.writerows(answer.rows)
+    return text.getvalue()
+
+
+def to_markdown(answer: "Answer") -> str:
+    from qbench.report.grid import markdown_grid
+
+    cells = [answer.names, *([cell(value) for value in row] for row in answer.rows)]
+    numeric = [
+        all(row[i] is None or (isinstance(row[i], Number) and not isinstance(row[i], bool)) for row in answer.rows)
+        for i in range(len(answer.names))
+    ]
+    return markdown_grid(cells, numeric) + "\n"
+
+
+def cell(value: Any) -> str:
+    """6 digits of a number with a point; text on one line, its bars escaped."""
+    if value is None:
+        return "n/a"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return " ".join(str(value).split()).replace("|", "\\|")

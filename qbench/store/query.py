@@ -1,0 +1,122 @@
+"""SQL over all records: tables that are made when a query names them, and that it cannot change."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qbench.harness.record_files import record_files
+from qbench.store.columns import KERNEL_COLUMNS, VERSUS_COLUMNS, WHOLE_COLUMNS
+from qbench.store.load import Paths, create_latest, create_results
+from qbench.store.scan import scan
+from quant.errors import InputError
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+# What is there to query, and what a row of it is.
+TABLES = {
+    "results": "the latest measurement of each case of a sweep",
+    "kernels": "the latest of each kernel, shape and number of tokens (`qbench kernels --keep`)",
+    "versus": "the latest of each file beside llama.cpp (`qbench bench --vs --keep`)",
+    "records": "every row as it was written, as JSON: metrics->>'$.kld.mean'",
+}
+OF_KIND = {"kernels": (KERNEL_COLUMNS, "kernel"), "versus": (VERSUS_COLUMNS, "versus")}
+READING = ("SELECT", "EXPLAIN")  # statements, as DuckDB names them
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The rows of a query.
+
+    types   SQL types of the columns
+    rows    values as Python's own; JSON is text
+    """
+
+    names: list[str]
+    types: list[str]
+    rows: list[tuple[Any, ...]]
+
+
+def query(sql: str, paths: Paths) -> Answer:
+    """What one SELECT over TABLES answers.
+
+    paths    files of records, or folders of them
+    raises   InputError for SQL that is wrong, or does anything but read these tables, and where there are no records
+    """
+    import duckdb
+
+    files = record_files(paths)
+    with duckdb.connect() as con:
+        named = _named(con, sql)
+        for table in named:
+            _create(con, table, files)
+        if not any(con.execute(f"select 1 from {table} limit 1").fetchone() for table in named):
+            made = "; ".join(f"{table} has {TABLES[table]}" for table in named)
+            raise InputError(f"no records for this query in {', '.join(map(str, files))}: {made}")
+        con.execute("drop table if exists rows; drop table if exists latest")
+        # From here on there are these tables, and neither files nor the network.
+        con.execute("set enable_external_access = false; set lock_configuration = true")
+        try:
+            con.execute(sql)
+            rows = con.fetchall()
+        except duckdb.Error as error:
+            raise InputError(f"SQL: {_message(error)}") from error
+        return Answer([about[0] for about in con.description], [str(about[1]) for about in con.description], rows)
+
+
+def schema(paths: Paths) -> Answer:
+    """(table, column, type) of every column that a query may name."""
+    import duckdb
+
+    rows = []
+    with duckdb.connect() as con:
+        for table in TABLES:
+            _create(con, table, record_files(paths))
+            rows += [(table, name, kind) for name, kind, *_ in con.execute(f"describe {table}").fetchall()]
+    return Answer(["table", "column", "type"], ["VARCHAR"] * 3, rows)
+
+
+def _named(con: "DuckDBPyConnection", sql: str) -> list[str]:
+    """The tables of the query, all of them where it names none: it may list or explain them."""
+    import duckdb
+
+    try:
+        statements = con.extract_statements(sql)
+    except duckdb.Error as error:
+        raise InputError(f"SQL: {_message(error)}") from error
+    if len(statements) != 1 or statements[0].type.name not in READING:
+        raise InputError("expected one SELECT: a query reads the records and changes nothing")
+    named = con.get_table_names(sql) if statements[0].type.name == "SELECT" else set()
+    return [table for table in TABLES if table in named] or list(TABLES)
+
+
+def _create(con: "DuckDBPyConnection", table: str, files: Sequence[Path]) -> None:
+    """Make one of TABLES."""
+    if table == "results":
+        create_results(con, table, files)
+    elif table == "records":
+        _create_records(con, table, files)
+    else:
+        create_latest(con, "latest", files, *OF_KIND[table])
+        con.execute(
+            f"create temp table {table} as select suite, * exclude (suite, place, settings) from latest order by place"
+        )
+
+
+def _create_records(con: "DuckDBPyConnection", table: str, files: Sequence[Path]) -> None:
+    """Every row once, though it may lie in the folder of its run and among those that were kept."""
+    scan(con, "rows", files, WHOLE_COLUMNS)
+    con.execute(
+        f"""
+        create temp table {table} as
+        select suite, rows.* exclude (suite, file, is_record, whole_case, machine_id)
+        from rows join (select min(rowid) as first from rows group by key, machine_id, time) on rows.rowid = first
+        order by first
+        """
+    )
+
+
+def _message(error: Exception) -> str:
+    """What DuckDB says, without the picture of where: one line."""
+    return " ".join(str(error).split("\n\nLINE ")[0].split())

@@ -1,0 +1,95 @@
+import os
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from support.sample_records import make_record, sweep_records, write_records
+
+import qbench
+from qbench.store import load_records, query, schema
+from quant.errors import InputError
+
+SCHEMA_1 = Path(__file__).parents[1] / "harness" / "schema_1.jsonl"
+
+
+@pytest.fixture
+def records(tmp_path) -> Path:
+    return write_records(tmp_path / "r.jsonl", sweep_records())
+
+
+def test_results_are_the_rows_of_the_table(records):
+    answer = query("select recipe, kld_mean from results", records)
+    frame = load_records(records)
+    assert answer.rows == list(zip(frame["recipe"], frame["kld_mean"], strict=True))
+    assert answer.names == ["recipe", "kld_mean"] and answer.types == ["VARCHAR", "DOUBLE"]
+
+
+def test_every_column_of_the_table_can_be_named(records):
+    listed = [row[1] for row in schema(records).rows if row[0] == "results"]
+    assert listed == list(load_records(records)) and {row[0] for row in schema(records).rows} == {
+        *("results", "kernels", "versus", "records")
+    }
+    query("select {} from results".format(", ".join(f'"{name}"' for name in listed)), records)
+
+
+def test_records_are_every_row_once_with_all_that_it_holds(tmp_path):
+    first = make_record("q8_0", perplexity=7.0) | {"time": "2026-01-01T00:00:00"}
+    second = make_record("q8_0", perplexity=8.0) | {"time": "2026-01-02T00:00:00"}
+    run = write_records(tmp_path / "run.jsonl", [first, second])
+    kept = write_records(tmp_path / "kept.jsonl", [first])
+    sql = "select metrics->>'$.perplexity', \"case\"->>'$.recipe', machine->>'$.cpu', model from records order by time"
+    assert query(sql, [kept, run]).rows == [(v, "q8_0", "Some Processor", "ref:llama") for v in ("7.0", "8.0")]
+    assert query("select perplexity from results", [kept, run]).rows == [(8.0,)]
+
+
+def test_kernels_and_files_beside_llama_cpp_have_tables_of_their_own():
+    (row,) = query("select op, tokens, impl, round(share, 3) from kernels", SCHEMA_1).rows
+    assert row == ("attention_f32", 1, "avx512_vnni", 0.943)
+    (row,) = query("select model, tg, tg_ours_tok_s / tg_theirs_tok_s > 1, tg_ratio > 1 from versus", SCHEMA_1).rows
+    assert row[0].endswith(".gguf") and row[2:] == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("select nothing from results", r'^SQL: Binder Error: Referenced column "nothing" not found'),
+        ("select * from result", 'Did you mean "results"'),
+        ("selec 1", "syntax error at or near"),
+        ("", "expected one SELECT"),
+        ("select 1 from results; select 2", "expected one SELECT"),
+        ("delete from results", "expected one SELECT"),
+        ("create table t as from results", "expected one SELECT"),
+        ("copy results to 'out.csv'", "expected one SELECT"),
+        ("copy (select 1) to 'out.csv'", "expected one SELECT"),
+        ("set threads = 1", "expected one SELECT"),
+        ("attach 'out.db'", "expected one SELECT"),
+        ("install httpfs", "expected one SELECT"),
+        ("from read_csv('/etc/passwd')", "file system operations are disabled"),
+        ("from results, '/etc/passwd'", "SQL: "),
+        ("select recipe::int from results", "Could not convert string"),
+    ],
+)
+def test_what_is_no_question_is_refused_in_one_line(records, monkeypatch, sql, why):
+    monkeypatch.chdir(records.parent)
+    with pytest.raises(InputError, match=why) as refusal:
+        query(sql, records)
+    assert "\n" not in str(refusal.value) and os.listdir(records.parent) == ["r.jsonl"]
+
+
+def test_where_there_is_nothing_to_ask_it_says_so(records, tmp_path):
+    with pytest.raises(InputError, match=r"no records for this query in .*kernels has the latest"):
+        query("from kernels", records)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"no \.jsonl file of records in this folder"):
+        query("from results", tmp_path / "empty")
+
+
+def test_results_in_python(records, monkeypatch):
+    frame = qbench.results(records)
+    pd.testing.assert_frame_equal(frame, load_records(records))
+    monkeypatch.chdir(records.parent)
+    with pytest.raises(InputError, match="no folder results or runs here"):
+        qbench.results()
+    os.mkdir("runs")
+    os.rename("r.jsonl", "runs/r.jsonl")
+    pd.testing.assert_frame_equal(qbench.results().assign(suite=""), frame.assign(suite=""))

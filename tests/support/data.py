@@ -13,3 +13,5 @@ needs_stories = pytest.mark.skipif(not STORIES260K.exists(), reason="shared/data
 needs_tinystories = pytest.mark.skipif(
     not TINYSTORIES_VALID.exists(), reason="shared/data/corpora/tinystories is absent"
 )
+TASK_FILES = SHARED / "tasks" / "lm_eval"
+needs_task_files = pytest.mark.skipif(not TASK_FILES.exists(), reason="shared/data/tasks is absent")

@@ -1,0 +1,83 @@
+"""Finding tasks by name: this project's offline ones, those of folders that are named, lm-eval's own."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qbench.tasks.settings import TaskSettings
+from quant.errors import InputError
+
+if TYPE_CHECKING:
+    from lm_eval.tasks import TaskManager
+
+OFFLINE = Path(__file__).resolve().parents[2] / "suites" / "tasks"  # absent where only the package is installed
+FEWSHOT_SEED = 1234  # lm-eval's own
+
+
+def offline_names() -> list[str]:
+    """The tasks that need no network and no files but this project's."""
+    return sorted(path.stem for path in OFFLINE.glob("*.yaml"))
+
+
+def load_tasks(settings: TaskSettings) -> dict[str, dict[str, Any]]:
+    """Tasks, groups and group_map as lm-eval's evaluator takes them.
+
+    raises   InputError for an unknown task (with the nearest names), and for one whose data cannot be had
+    """
+    folders = [OFFLINE, *map(Path, settings.include)]
+    for folder in folders[1:]:
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder of task files")
+    manager, names = _find(settings.names, folders)
+    loaded: dict[str, dict[str, Any]] = {"tasks": {}, "groups": {}, "group_map": {}}
+    for name in names:
+        for kind, found in _load(manager, name).items():
+            loaded[kind] |= found
+    for name, task in loaded["tasks"].items():
+        if getattr(task, "UNSAFE_CODE", False) or getattr(task, "MULTIMODAL", False):
+            raise InputError(f"task {name} runs code that a model writes, or shows it pictures: neither is done here")
+        _set_examples(task, settings.num_fewshot)
+    return loaded
+
+
+def _find(names: Sequence[str], folders: list[Path]) -> tuple["TaskManager", list[str]]:
+    """The manager that knows all names, and the names that they stand for.
+
+    lm-eval's own index has 15 thousand entries and takes seconds to read, so it is read only where it is needed.
+    """
+    from lm_eval.tasks import TaskManager
+
+    known: Iterable[str] = ()
+    for defaults in (False, True):
+        manager = TaskManager(include_path=folders, include_defaults=defaults)
+        known = set(manager.all_tasks)
+        matches = {name: sorted(n for n in known if fnmatch(n, name)) for name in names}
+        if all(matches.values()):
+            return manager, list(dict.fromkeys(match for found in matches.values() for match in found))
+    missing = next(name for name, found in matches.items() if not found)
+    near = difflib.get_close_matches(missing, known, n=3)
+    hint = f"did you mean {', '.join(near)}?" if near else f"without a network there are {', '.join(offline_names())}"
+    raise InputError(f"no task {missing!r}; {hint}")
+
+
+def _load(manager: "TaskManager", name: str) -> dict[str, dict[str, Any]]:
+    try:
+        return manager.load([name])
+    except Exception as error:  # what task files and the hubs that they read from raise is anything at all
+        reason = " ".join(str(error).split()) or "no reason given"
+        raise InputError(
+            f"task {name} cannot be loaded: {reason[:300]} ({type(error).__name__}); most tasks fetch their data, "
+            f"without a network there are {', '.join(offline_names())} and the folders of --include-path"
+        ) from error
+
+
+def _set_examples(task: Any, num_fewshot: int | None) -> None:
+    """As many solved examples as asked for; a task that says 0 itself has none to show."""
+    own = task.get_config("num_fewshot")
+    if num_fewshot is not None and own != 0:
+        task.set_config(key="num_fewshot", value=num_fewshot)
+    elif own is None:
+        task.set_config(key="num_fewshot", value=0)
+    task.set_fewshot_seed(seed=FEWSHOT_SEED)

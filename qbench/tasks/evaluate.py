@@ -1,0 +1,36 @@
+"""`evaluate_tasks`: tasks on one model as a dictionary, from a spec to the numbers."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from qbench.harness.quality import Progress
+from qbench.harness.subject import open_subject
+from qbench.tasks.run import run_tasks
+from qbench.tasks.settings import TaskSettings
+
+
+def evaluate_tasks(
+    spec: str,
+    settings: TaskSettings,
+    *,
+    recipe: str | None = None,
+    kv: str | None = None,
+    threads: int | None = None,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """The keys that every result begins with, `tasks` as `run_tasks` returns them, and seconds.
+
+    recipe   run the model as this recipe would make it, quantized tensor by tensor while loading
+    kv       keep keys and values in this format instead of the model's own
+    cache    folder that keeps each answer as it comes, so that a run that was stopped goes on
+    raises   InputError for a model or tasks that cannot be run
+    """
+    from qbench.runtime import load_model
+
+    start = time.perf_counter()
+    subject = open_subject(spec, recipe, threads, progress, kv=kv)
+    model = load_model(subject.source, threads=subject.threads)
+    tasks = run_tasks(model, subject.source, settings, cache=cache, progress=progress)
+    return {**subject.facts(model.impls), "tasks": tasks, "seconds": time.perf_counter() - start}

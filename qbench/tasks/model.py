@@ -1,0 +1,147 @@
+"""TaskModel: this project's runtime as a language model of lm-eval, so that any of its tasks runs on any artifact."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import TemplateLM
+from lm_eval.models.utils import normalize_gen_kwargs
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+
+from qbench.harness.quality import Progress
+from qbench.runtime import Model, Sampling, Tokenizer
+from qbench.tasks.generation import Prompt, count_occurrences, generate_batch, plan_batches
+from qbench.tasks.scoring import Request, plan_passes, run_pass
+from quant.errors import InputError
+from quant.source import Source
+
+MAX_NEW_TOKENS = 256  # where a task does not say: lm-eval's own default
+GENERATION_KEYS = {"until", "max_gen_toks", "do_sample", "temperature", "top_p", "top_k"}
+
+
+class TaskModel(TemplateLM):
+    """Text in, log-likelihoods and text out; tokens are cut as lm-eval's `hf` model cuts them.
+
+    truncated   requests whose context lost its beginning, because the model's holds less
+    raises      InputError for a source without tokenizer, or one that knows neither BOS nor EOS
+    """
+
+    def __init__(self, model: Model, source: Source, progress: Progress | None = None) -> None:
+        super().__init__()
+        if source.tokenizer is None:
+            raise InputError(f"{source.spec} has no tokenizer, so no task can be run; choose a model with one")
+        if source.tokenizer.bos_token_id is None and source.tokenizer.eos_token_id is None:
+            raise InputError(f"{source.spec}: its tokenizer has neither BOS nor EOS, which empty contexts need")
+        self.model = model
+        self.text = Tokenizer(source.tokenizer)
+        self.max_length = model.config.max_positions
+        self.progress = progress
+        self.truncated = 0
+
+    @property
+    def eot_token_id(self) -> int | None:
+        return self.text.info.eos_token_id
+
+    @property
+    def prefix_token_id(self) -> int:
+        """What stands before a text without context"""
+        bos = self.text.info.bos_token_id
+        return self.text.info.eos_token_id if bos is None else bos
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None) -> list[int]:
+        """add_special_tokens   False: none; else as the tokenizer's own convention is"""
+        return self.text.encode(string, add_bos=False if add_special_tokens is False else None)
+
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        return super().loglikelihood(requests, disable_tqdm=True)
+
+    def _loglikelihood_tokens(
+        self, requests: Sequence[tuple[Any, list[int], list[int]]], disable_tqdm: bool = True
+    ) -> list[tuple[float, bool]]:
+        """requests   (what caches know it by, or None; context; continuation)"""
+        asked = [self._fitted(context, continuation) for _, context, continuation in requests]
+        names: dict[Request, list[Any]] = {request: [] for request in asked}
+        for request, (name, _, _) in zip(asked, requests, strict=True):
+            names[request].append(name)
+        answers: dict[Request, tuple[float, bool]] = {}
+        passes = plan_passes(asked, self.model.config.vocab_size, share=self._can_go_back())
+        for work in passes:
+            for request, answer in run_pass(self.model, work):
+                answers[request] = answer.loglikelihood, answer.greedy
+                for name in filter(None, names[request]):
+                    self.cache_hook.add_partial("loglikelihood", name, answers[request])
+            self._tell(len(answers), len(names), "continuations")
+        return [answers[request] for request in asked]
+
+    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
+        """Each text whole, in windows of the model's context that overlap in one token."""
+        windows: list[tuple[None, list[int], list[int]]] = []
+        ends: list[int] = []
+        for (string,) in (request.args for request in requests):
+            cut = get_rolling_token_windows(self.tok_encode(string), self.prefix_token_id, self.max_length, 1)
+            windows += [(None, *make_disjoint_window(window)) for window in cut]
+            ends.append(len(windows))
+        scores = [loglikelihood for loglikelihood, _ in self._loglikelihood_tokens(windows)]
+        totals = [sum(scores[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+        for request, total in zip(requests, totals, strict=True):
+            self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
+        return totals
+
+    def generate_until(self, requests: list[Instance]) -> list[str]:
+        keys = [json.dumps(request.args, sort_keys=True) for request in requests]
+        repeats = count_occurrences(keys)
+        prompts = [self._prompt(*request.args, seed) for request, seed in zip(requests, repeats, strict=True)]
+        stop_ids = frozenset(self.model.config.eos_token_ids) | {self.eot_token_id} - {None}
+        answers: dict[int, str] = {}
+        for batch in plan_batches(prompts):
+            texts = generate_batch(self.model, self.text, [prompts[index] for index in batch], stop_ids)
+            for index, text in zip(batch, texts, strict=True):
+                answers[index] = text
+                self.cache_hook.add_partial("generate_until", requests[index].args, text)
+            self._tell(len(answers), len(prompts), "answers")
+        return [answers[index] for index in range(len(prompts))]
+
+    def _fitted(self, context: list[int], continuation: list[int]) -> Request:
+        """The request with as much context as fits: the last token of the continuation is never fed.
+
+        raises   InputError for a continuation that does not fit by itself
+        """
+        if not continuation:
+            raise InputError("a task asks for the log-likelihood of an empty continuation; mend its doc_to_target")
+        if len(continuation) > self.max_length:
+            raise InputError(
+                f"a task's continuation has {len(continuation)} tokens, but the model's context holds "
+                f"{self.max_length}; choose a model of longer context"
+            )
+        room = self.max_length + 1 - len(continuation)
+        self.truncated += len(context) > room
+        return Request(tuple(context[-room:]), tuple(continuation))
+
+    def _prompt(self, context: str, gen_kwargs: dict[str, Any], seed: int) -> Prompt:
+        options = normalize_gen_kwargs(gen_kwargs, MAX_NEW_TOKENS)
+        unknown = options.keys() - GENERATION_KEYS
+        if unknown:
+            known = ", ".join(sorted(GENERATION_KEYS))
+            raise InputError(f"a task asks to generate with {', '.join(sorted(unknown))}; supported are {known}")
+        new_tokens = options["max_gen_toks"]
+        if not 1 <= new_tokens < self.max_length:
+            raise InputError(
+                f"a task asks for max_gen_toks {new_tokens}, but the model's context holds {self.max_length}; "
+                "choose a model of longer context"
+            )
+        room = self.max_length - new_tokens
+        tokens = self.tok_encode(context)
+        self.truncated += len(tokens) > room
+        temperature = float(options.get("temperature") or 0.0) if options["do_sample"] else 0.0
+        sampling = Sampling(temperature, options.get("top_p") or 1.0, options.get("top_k") or 0, seed)
+        return Prompt(tuple(tokens[-room:]), tuple(options["until"]), new_tokens, sampling)
+
+    def _can_go_back(self) -> bool:
+        """Whether a cache that is cut holds what it held: not where tokens are encoded in groups, across the cut."""
+        kv = self.model.kv
+        return kv is None or max(kv.format.keys.token_group, kv.format.values.token_group) == 1
+
+    def _tell(self, done: int, total: int, what: str) -> None:
+        if self.progress is not None:
+            self.progress(done, total, what)

@@ -1,0 +1,33 @@
+"""lm-eval without its own bars and notices: this project tells progress in one place, and errors in one line."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from unittest.mock import patch
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Inside the block lm-eval draws no bars, logs errors alone, and what it prints goes to stderr."""
+    import datasets
+
+    loggers = [logging.getLogger(name) for name in ("lm_eval", "datasets", "huggingface_hub")]
+    levels = [logger.level for logger in loggers]
+    bars = datasets.is_progress_bar_enabled()
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    datasets.disable_progress_bars()
+    try:
+        with redirect_stdout(sys.stderr), _no_bars("lm_eval.api.task"), _no_bars("lm_eval.api.model"):
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        if bars:
+            datasets.enable_progress_bars()
+
+
+def _no_bars(module: str):
+    """Its `tqdm` hands the items through: it has no switch of its own, and one in the environment is read too early."""
+    return patch(f"{module}.tqdm", lambda items, **_: items)

@@ -1,0 +1,73 @@
+"""The reference models' own skills as items of lm-eval: held-out text of the generators, the same at every call.
+
+The task files of suites/tasks name these functions. Items are text, so any model can be asked; the reference models'
+own tokenizer only measures how far apart things stand. lm-eval hands each function what `dataset_kwargs` holds and, in
+`about`, the task file's metadata.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from random import Random
+
+import datasets
+from tokenizers import Tokenizer
+
+from qbench.reference.arithmetic import problem, sums, working
+from qbench.reference.corpus import HELDOUT_SEED
+from qbench.reference.nested import CLOSERS, brackets
+from qbench.reference.prose import minimal_pair
+from qbench.reference.registry import weights_dir
+from qbench.reference.skills import DISTANCES, needle
+
+Items = dict[str, datasets.Dataset]
+
+
+def minimal_pairs(count: int, **about: object) -> Items:
+    """A story's beginning, the sentence that follows it, and the same with its verb in the wrong number."""
+    rng = Random(HELDOUT_SEED)
+    pairs = (minimal_pair(rng) for _ in range(count))
+    return _test_split({"context": pair.context.rstrip(), "good": pair.good, "bad": pair.bad} for pair in pairs)
+
+
+def recall(count: int, **about: object) -> Items:
+    """`count` items a distance: a value set once, asked for so many tokens later."""
+    tokenizer = Tokenizer.from_file(str(weights_dir("llama") / "tokenizer.json"))
+
+    def items() -> Iterator[dict]:
+        for distance in DISTANCES:
+            rng = Random(HELDOUT_SEED + distance)
+            for _ in range(count):
+                tokens, answer = needle(rng, tokenizer, distance)
+                text = tokenizer.decode(tokens[1:], skip_special_tokens=False)  # without EOS, which every model adds
+                yield {"context": text, "answer": tokenizer.decode([answer]).strip(), "distance": distance}
+
+    return _test_split(items())
+
+
+def worked_sums(count: int, **about: object) -> Items:
+    """Four solved sums and a fifth to solve, with its working."""
+    rng = Random(HELDOUT_SEED)
+
+    def items() -> Iterator[dict]:
+        for _ in range(count):
+            a, b = problem(rng, heldout=True)
+            yield {"context": f"{sums(rng, count=4)}{a}+{b}:", "answer": working(a, b)}
+
+    return _test_split(items())
+
+
+def closing_brackets(count: int, **about: object) -> Items:
+    """Lines of nested brackets up to one that closes."""
+    rng = Random(HELDOUT_SEED)
+
+    def items() -> Iterator[dict]:
+        while True:
+            words = brackets(rng, heldout=True, num_lines=2).split(" ")
+            at = rng.choice([i for i, word in enumerate(words) if word[:1] in CLOSERS])
+            yield {"context": " ".join(words[:at]), "answer": CLOSERS.index(words[at][:1]), "choices": list(CLOSERS)}
+
+    return _test_split(islice(items(), count))
+
+
+def _test_split(items: Iterator[dict]) -> Items:
+    return {"test": datasets.Dataset.from_list(list(items))}

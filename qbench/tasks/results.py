@@ -1,0 +1,130 @@
+"""From what lm-eval measured to what a record keeps: one figure a task, and what each item came to."""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+# The figure that a task is known by, where it has several: the first of these, else the first that it lists.
+MAIN_METRICS = ("acc", "exact_match", "word_perplexity")
+RESAMPLES = 200  # an error's own error is then 5 %
+SEED = 20250211
+
+
+def summarize_task(task: Any, samples: Sequence[dict[str, Any]], metrics: dict[str, Any]) -> dict[str, Any]:
+    """A task's entry under `metrics.tasks`.
+
+    samples   lm-eval's, one an item and filter
+    metrics   lm-eval's results of the task
+    """
+    filter_name = samples[0]["filter"]
+    rows = [sample for sample in samples if sample["filter"] == filter_name]
+    names = [name for name in rows[0]["metrics"] if f"{name},{filter_name}" in metrics]
+    metric = next((name for name in MAIN_METRICS if name in names), names[0])
+    items = [row[metric] for row in rows]
+    protocol = {
+        "task": task.config.task,
+        "version": task.VERSION,
+        "output_type": task.OUTPUT_TYPE,
+        "num_fewshot": task.config.num_fewshot,
+        "metric": metric,
+        "filter": filter_name,
+        "num_items": len(rows),
+        "items_sha256": _sha256([[row["doc_hash"], row["target_hash"]] for row in rows]),
+        "requests_sha256": _sha256([row["arguments"] for row in rows]),
+    }
+    value = finite(metrics[f"{metric},{filter_name}"])
+    return {
+        "metric": metric,
+        "value": value,
+        "error": None if value is None else standard_error(items, task.aggregation()[metric]),
+        "num_items": len(rows),
+        "items_sha256": protocol["items_sha256"],
+        **item_values(items),
+        "higher_is_better": task.higher_is_better().get(metric),
+        "metrics": {name: finite(number) for name, number in metrics.items() if _is_figure(name, number)},
+        "protocol": protocol,
+        "protocol_hash": _sha256(protocol)[:16],
+    }
+
+
+def summarize_group(entries: dict[str, dict[str, Any]], metrics: dict[str, Any]) -> dict[str, Any] | None:
+    """The entry of a group: its tasks' items in a row, valued as the group says; None where it has no figure.
+
+    entries   task -> its entry, in the group's order
+    """
+    first = next(iter(entries.values()))
+    metric, filter_name = first["metric"], first["protocol"]["filter"]
+    value = metrics.get(f"{metric},{filter_name}")
+    if value is None or any("correct" not in entry or entry["metric"] != metric for entry in entries.values()):
+        return None
+    protocol = {"tasks": {name: entry["protocol_hash"] for name, entry in entries.items()}, "metric": metric}
+    correct = "".join(entry["correct"] for entry in entries.values())
+    return {
+        "metric": metric,
+        "value": finite(value),
+        "error": _mean_error([int(digit) for digit in correct]),
+        "num_items": len(correct),
+        "items_sha256": _sha256([entry["items_sha256"] for entry in entries.values()]),
+        "correct": correct,
+        "higher_is_better": first["higher_is_better"],
+        "metrics": {name: finite(number) for name, number in metrics.items() if _is_figure(name, number)},
+        "protocol": protocol,
+        "protocol_hash": _sha256(protocol)[:16],
+    }
+
+
+def item_values(items: Sequence[Any]) -> dict[str, Any]:
+    """`correct`, a digit an item, where all are 0 or 1; else `values`, and `weights` where items weigh unequally.
+
+    {} where an item is neither a number nor a pair of them: such a metric means something of all items alone
+    """
+    if all(isinstance(item, int | float) and item in (0, 1) for item in items):
+        return {"correct": "".join(str(int(item)) for item in items)}
+    if all(isinstance(item, int | float) for item in items):
+        return {"values": [finite(item) for item in items]}
+    if all(isinstance(item, list | tuple) and len(item) == 2 and _are_numbers(item) for item in items):
+        values, weights = zip(*items, strict=True)
+        return {"values": [finite(value) for value in values], "weights": [finite(weight) for weight in weights]}
+    return {}
+
+
+def standard_error(items: Sequence[Any], aggregate: Callable[[list[Any]], float]) -> float | None:
+    """Of `aggregate(items)`, items drawn independently; None for one item.
+
+    A mean's in closed form, as lm-eval gives it; any other figure's from resampled items.
+    """
+    if len(items) < 2:
+        return None
+    if aggregate.__name__ == "mean":
+        return finite(_mean_error(items))
+    drawn = np.random.default_rng(SEED).integers(len(items), size=(RESAMPLES, len(items)))
+    return finite(np.std([aggregate([items[index] for index in row]) for row in drawn], ddof=1))
+
+
+def finite(value: Any) -> float | int | None:
+    """A number that JSON can hold; None for NaN and infinities."""
+    if isinstance(value, int):
+        return value
+    value = float(value)
+    return value if math.isfinite(value) else None
+
+
+def _mean_error(items: Sequence[float]) -> float | None:
+    return float(np.std(items, ddof=1) / math.sqrt(len(items))) if len(items) > 1 else None
+
+
+def _are_numbers(items: Sequence[Any]) -> bool:
+    return all(isinstance(item, int | float) for item in items)
+
+
+def _is_figure(name: str, value: Any) -> bool:
+    """Whether it is one of lm-eval's figures ("acc,none"), and no error of one: those it was not asked for."""
+    return "," in name and "_stderr," not in name and isinstance(value, int | float)
+
+
+def _sha256(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()

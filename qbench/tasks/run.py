@@ -1,0 +1,68 @@
+"""`run_tasks`: tasks on a loaded model, as the plain values that a record keeps."""
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qbench.harness.commit import code_version
+from qbench.harness.quality import Progress
+from qbench.tasks.settings import TaskSettings
+from quant.kv.scheme import CONFIG_KEY
+from quant.source import Source
+
+if TYPE_CHECKING:
+    from lm_eval.api.model import LM
+
+    from qbench.runtime import Model
+
+
+def run_tasks(
+    model: "Model",
+    source: Source,
+    settings: TaskSettings,
+    *,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Task or group -> {metric, value, error, num_items, items_sha256, correct or values, metrics, protocol, ...}.
+
+    model     loaded from `source`
+    cache     folder that keeps each answer as it comes, so that a run that was stopped goes on
+    raises    InputError for tasks that are unknown, cannot be had, or ask what this model cannot
+    """
+    from lm_eval.evaluator import evaluate
+
+    from qbench.tasks.catalogue import load_tasks
+    from qbench.tasks.model import TaskModel
+    from qbench.tasks.quiet import quiet
+
+    with quiet():
+        lm = TaskModel(model, source, progress)
+        loaded = load_tasks(settings)
+        results = evaluate(_cached(lm, source, cache), loaded, limit=settings.limit, bootstrap_iters=0)
+    return _entries(loaded, results)
+
+
+def _entries(loaded: dict[str, Any], results: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    from qbench.tasks.results import summarize_group, summarize_task
+
+    entries = {
+        name: summarize_task(task, results["samples"][name], results["results"][name])
+        for name, task in loaded["tasks"].items()
+    }
+    groups = {}
+    for name, group in loaded["groups"].items():
+        members = {task.task_name: entries[task.task_name] for task in group.get_all_tasks()}
+        groups[name] = summarize_group(members, results["results"].get(name, {}))
+    return {name: entry for name, entry in groups.items() if entry is not None} | entries
+
+
+def _cached(lm: "LM", source: Source, folder: Path | None) -> "LM":
+    """The model behind lm-eval's store of answers: one file for each model, KV format and state of the code."""
+    if folder is None:
+        return lm
+    from lm_eval.api.model import CachingLM
+
+    identity = [source.fingerprint(), source.config.get(CONFIG_KEY), code_version(), sorted(lm.model.impls.items())]
+    folder.mkdir(parents=True, exist_ok=True)
+    return CachingLM(lm, str(folder / f"{hashlib.sha256(repr(identity).encode()).hexdigest()[:16]}.db"))

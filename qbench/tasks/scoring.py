@@ -1,0 +1,114 @@
+"""Log-likelihoods of continuations: each context is read once, whatever follows it, through the model's own cache."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from qbench.harness.perplexity import token_nll
+from qbench.runtime import Model
+
+# Contexts of so many tokens are read once for all that follows them. A pass over fewer tokens takes hardly longer than
+# over one, since it waits for the weights: there it is better to read several contexts side by side.
+SHARED_CONTEXT = 32
+# Of one pass, its cache and its logits: about what feeds two cores (512 tokens of a 128k vocabulary: 262 MB of logits).
+PASS_TOKENS = 512
+LOGITS_BYTES = 256 << 20
+
+Tokens = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is the log-likelihood of `continuation` after `context`? Neither is empty."""
+
+    context: Tokens
+    continuation: Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    loglikelihood: float  # nats, summed over the continuation; -inf where logits are not finite
+    greedy: bool  # whether every token of the continuation is the likeliest one
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Contexts read together, then rounds of continuations that follow them, one of each context a round.
+
+    contexts   [B] of one length
+    rounds     [B] continuations each, of one length within a round
+    """
+
+    contexts: list[Tokens]
+    rounds: list[list[Tokens]]
+
+    @property
+    def requests(self) -> Iterator[Request]:
+        for continuations in self.rounds:
+            for context, continuation in zip(self.contexts, continuations, strict=True):
+                yield Request(context, continuation)
+
+
+def plan_passes(requests: Sequence[Request], vocab_size: int, *, share: bool = True) -> list[Pass]:
+    """Passes that hold each distinct request once, the longest first, so that what is too large fails at once.
+
+    share   whether a cache may go back to the end of its context
+    """
+    continuations: dict[Tokens, set[Tokens]] = defaultdict(set)
+    for request in requests:
+        continuations[request.context].add(request.continuation)
+    passes: list[Pass] = []
+    alike: dict[tuple[int, int], list[Request]] = defaultdict(list)
+    for context, following in continuations.items():
+        if share and len(following) > 1 and len(context) >= SHARED_CONTEXT:
+            passes.append(Pass([context], [[tokens] for tokens in sorted(following, key=_longest_first)]))
+            continue
+        for tokens in following:
+            alike[len(context), len(tokens)].append(Request(context, tokens))
+    for (num_context, num_tokens), group in alike.items():
+        group.sort(key=lambda request: (request.context, request.continuation))
+        step = batch_size(num_context + num_tokens, num_tokens, vocab_size)
+        for start in range(0, len(group), step):
+            batch = group[start : start + step]
+            passes.append(Pass([r.context for r in batch], [[r.continuation for r in batch]]))
+    return sorted(passes, key=lambda p: (-len(p.contexts[0]) - len(p.rounds[0][0]), p.contexts, p.rounds))
+
+
+def batch_size(num_tokens: int, num_scored: int, vocab_size: int) -> int:
+    """Sequences of num_tokens, num_scored of them with logits, that a pass takes."""
+    return max(1, min(PASS_TOKENS // num_tokens, LOGITS_BYTES // (4 * num_scored * vocab_size)))
+
+
+@torch.inference_mode()
+def run_pass(model: Model, work: Pass) -> Iterator[tuple[Request, Answer]]:
+    """The answers of a pass's requests.
+
+    Logits are computed from the context's last token on: a large vocabulary costs as much as many layers.
+    """
+    num_context = len(work.contexts[0])
+    longest = max(len(continuations[0]) for continuations in work.rounds)
+    cache = model.new_cache(len(work.contexts), num_context + longest)
+    first = model(torch.tensor(work.contexts), cache, last_only=True)  # [B, 1, V]
+    for continuations in work.rounds:
+        tokens = torch.tensor(continuations)  # [B, L]
+        logits = first
+        if tokens.shape[1] > 1:
+            cache.truncate(num_context)
+            logits = torch.cat([first, model(tokens[:, :-1], cache)], dim=1)  # [B, L, V]
+        answers = score(logits, tokens)
+        for context, continuation, answer in zip(work.contexts, continuations, answers, strict=True):
+            yield Request(context, continuation), answer
+
+
+def score(logits: Tensor, tokens: Tensor) -> list[Answer]:
+    """logits [B, L, V] float32, tokens [B, L] int64 that they predict -> [B] answers"""
+    nll = token_nll(logits.flatten(0, 1), tokens.flatten()).reshape(tokens.shape)  # [B, L] float64
+    greedy = (logits.argmax(-1) == tokens).all(dim=1)  # [B]
+    return [Answer(-float(row.sum()), bool(same)) for row, same in zip(nll, greedy, strict=True)]
+
+
+def _longest_first(tokens: Tokens) -> tuple[int, Tokens]:
+    return -len(tokens), tokens

@@ -1,0 +1,25 @@
+"""Which tasks to run, and how much of them, as commands and suites say it."""
+
+from dataclasses import dataclass
+
+from quant.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSettings:
+    """Plain JSON values; raises InputError for what cannot be meant."""
+
+    names: tuple[str, ...]  # tasks, groups or tags that lm-eval or a folder of `include` knows, `*` for many
+    limit: int | None = None  # the first items of each task; None: all
+    num_fewshot: int | None = None  # solved examples before each item; None: as the task says
+    include: tuple[str, ...] = ()  # folders of task files besides lm-eval's own and suites/tasks
+
+    def __post_init__(self) -> None:
+        for field in ("names", "include"):  # JSON knows lists alone
+            object.__setattr__(self, field, tuple(getattr(self, field)))
+        if not self.names or not all(isinstance(name, str) and name.strip() for name in self.names):
+            raise InputError(f"tasks are {list(self.names)!r}, expected at least one name")
+        if self.limit is not None and self.limit < 1:
+            raise InputError(f"the limit of items a task is {self.limit}, expected at least 1")
+        if self.num_fewshot is not None and self.num_fewshot < 0:
+            raise InputError(f"num_fewshot is {self.num_fewshot}, expected 0 or more")

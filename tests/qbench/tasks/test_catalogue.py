@@ -1,0 +1,103 @@
+"""Which tasks are found by name, and what is said of those that are not."""
+
+import pytest
+
+from qbench.tasks import catalogue
+from qbench.tasks.catalogue import load_tasks, offline_names
+from qbench.tasks.settings import TaskSettings
+from quant.errors import InputError
+
+TASK = """
+task: {name}
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {data}}}}}
+output_type: multiple_choice
+test_split: test
+doc_to_text: "{{{{question}}}}"
+doc_to_choice: ["yes", "no"]
+doc_to_target: 0
+{more}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of one task that can be loaded and one whose data is not there; lm-eval's own are left out."""
+    import lm_eval.tasks
+
+    class WithoutDefaults(lm_eval.tasks.TaskManager):
+        def __init__(self, include_path, include_defaults):
+            super().__init__(include_path=include_path, include_defaults=False)
+
+    monkeypatch.setattr(lm_eval.tasks, "TaskManager", WithoutDefaults)
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "items.jsonl").write_text('{"question": "Is it?"}\n{"question": "Are they?"}\n{"question": "Who?"}\n')
+    tasks = tmp_path / "tasks"
+    tasks.mkdir()
+    files = {
+        "yes_or_no": ("items.jsonl", ""),
+        "zero": ("items.jsonl", "num_fewshot: 0"),
+        "lost": ("lost.jsonl", ""),
+        "written_code": ("items.jsonl", "unsafe_code: true"),
+    }
+    for name, (data, more) in files.items():
+        (tasks / f"{name}.yaml").write_text(TASK.format(name=name, data=tmp_path / data, more=more))
+    return str(tasks)
+
+
+def test_the_reference_models_own_tasks_are_found_by_default():
+    assert offline_names() == ["ref_brackets", "ref_minimal_pairs", "ref_recall", "ref_sums"]
+    loaded = load_tasks(TaskSettings(("ref_su*", "ref_sums", "ref_brackets")))
+    assert list(loaded["tasks"]) == ["ref_sums", "ref_brackets"] and loaded["groups"] == {}
+    assert len(loaded["tasks"]["ref_sums"].eval_docs) == 300
+
+
+def test_a_folder_of_ones_own(folder):
+    loaded = load_tasks(TaskSettings(("yes_or_no",), include=(folder,)))
+    assert loaded["tasks"]["yes_or_no"].config.num_fewshot == 0
+
+
+def test_solved_examples_are_set_unless_the_task_has_none(folder):
+    tasks = load_tasks(TaskSettings(("yes_or_no", "zero"), num_fewshot=2, include=(folder,)))["tasks"]
+    assert [task.config.num_fewshot for task in tasks.values()] == [2, 0]
+
+
+@pytest.mark.parametrize(
+    "names, parts",
+    [
+        pytest.param(("yes_or_not",), ["'yes_or_not'", "did you mean yes_or_no"], id="near"),
+        pytest.param(("yes_or_no", "ref_sum"), ["'ref_sum'", "ref_sums"], id="one of several"),
+        pytest.param(("0123456789",), ["'0123456789'", "ref_recall"], id="near to none"),
+        pytest.param(("nothing_*",), ["'nothing_*'"], id="pattern"),
+        pytest.param(("written_code",), ["written_code", "code that a model writes"], id="unsafe"),
+        pytest.param(("lost",), ["task lost", "lost.jsonl", "ref_recall", "--include-path"], id="no data"),
+    ],
+)
+def test_one_line_for_what_is_not_there(folder, names, parts):
+    with pytest.raises(InputError) as error:
+        load_tasks(TaskSettings(names, include=(folder,)))
+    assert "\n" not in str(error.value) and all(part in str(error.value) for part in parts), error.value
+
+
+def test_no_such_folder():
+    with pytest.raises(InputError, match="no/such/folder"):
+        load_tasks(TaskSettings(("ref_sums",), include=("no/such/folder",)))
+
+
+@pytest.mark.parametrize(
+    "fields, part",
+    [
+        ({"names": []}, "at least one"),
+        ({"names": ["a", " "]}, "at least one"),
+        ({"names": ["a"], "limit": 0}, "limit"),
+        ({"names": ["a"], "num_fewshot": -1}, "num_fewshot"),
+    ],
+)
+def test_settings_that_cannot_be_meant(fields, part):
+    with pytest.raises(InputError, match=part):
+        TaskSettings(**fields)
+
+
+def test_settings_of_json_lists_are_values():
+    assert TaskSettings(["a"], include=["b"]) == TaskSettings(("a",), include=("b",))
+    assert catalogue.OFFLINE.is_dir()

@@ -1,0 +1,97 @@
+"""What a record keeps of a task: its items' values, its figure's error, the hash that tells which items they were."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from lm_eval.api.metrics import mean, mean_stderr, perplexity, weighted_perplexity
+from support.close import assert_close
+
+from qbench.tasks.results import RESAMPLES, item_values, standard_error, summarize_group, summarize_task
+
+
+@pytest.mark.parametrize(
+    "items, expected",
+    [
+        pytest.param([1.0, 0.0, True, 0], {"correct": "1010"}, id="right or wrong"),
+        pytest.param([0.5, 1.0], {"values": [0.5, 1.0]}, id="shares"),
+        pytest.param([-1.0, -math.inf], {"values": [-1.0, None]}, id="not finite"),
+        pytest.param([(-3.5, 2), (-1.0, 4)], {"values": [-3.5, -1.0], "weights": [2, 4]}, id="weighted"),
+        pytest.param([["a", "b", "c"]], {}, id="of all items alone"),
+    ],
+)
+def test_values_of_items(items, expected):
+    assert item_values(items) == expected
+
+
+def test_error_of_a_mean_is_lm_evals():
+    items = [1, 0, 0, 1, 1]
+    assert_close(standard_error(items, mean), mean_stderr(items), rtol=2.0**-50)
+    assert standard_error([1], mean) is None
+
+
+def test_error_of_any_other_figure_is_resampled():
+    items = list(np.random.default_rng(0).normal(-2, 0.5, 400))
+    # exp(-mean) by the delta method; resampling has an error of 1 / sqrt(2 RESAMPLES) itself: four of them
+    expected = perplexity(items) * np.std(items, ddof=1) / math.sqrt(len(items))
+    assert_close(standard_error(items, perplexity), expected, rtol=4 / math.sqrt(2 * RESAMPLES))
+    assert standard_error([(-2.0, 1), (-2.0, 1)], weighted_perplexity) == 0
+
+
+def task(name: str = "t"):
+    return SimpleNamespace(
+        config=SimpleNamespace(task=name, num_fewshot=0),
+        VERSION=1.0,
+        OUTPUT_TYPE="multiple_choice",
+        aggregation=lambda: {"acc": mean, "acc_norm": mean},
+        higher_is_better=lambda: {"acc": True, "acc_norm": True},
+    )
+
+
+def samples(*accs: float, filter_name: str = "none") -> list[dict]:
+    return [
+        {
+            "filter": filter_name,
+            "metrics": ["acc_norm", "acc"],
+            "acc": acc,
+            "acc_norm": 0.0,
+            "doc_hash": f"doc {index}",
+            "target_hash": "target",
+            "arguments": [(f"question {index}", " yes")],
+        }
+        for index, acc in enumerate(accs)
+    ]
+
+
+FIGURES = {"alias": "t", "acc,none": 0.5, "acc_stderr,none": "N/A", "acc_norm,none": math.nan}
+
+
+def test_a_tasks_entry():
+    entry = summarize_task(task(), [*samples(1.0, 0.0), *samples(0.0, 0.0, filter_name="other")], FIGURES)
+    assert (entry["metric"], entry["value"], entry["error"], entry["correct"]) == ("acc", 0.5, 0.5, "10")
+    assert entry["metrics"] == {"acc,none": 0.5, "acc_norm,none": None} and entry["num_items"] == 2
+
+
+@pytest.mark.parametrize("change", ["doc_hash", "target_hash", "arguments", "order"])
+def test_other_items_are_another_protocol(change):
+    plain, changed = samples(1.0, 0.0), samples(1.0, 0.0)
+    if change == "order":
+        changed.reverse()
+    else:
+        changed[0][change] = "another"
+    first, second = (summarize_task(task(), rows, FIGURES) for rows in (plain, changed))
+    assert first["protocol_hash"] != second["protocol_hash"]
+    assert (first["items_sha256"] == second["items_sha256"]) == (change == "arguments")
+
+
+def test_a_group_has_the_items_of_its_tasks():
+    entries = {
+        "a": summarize_task(task("a"), samples(1, 0), FIGURES),
+        "b": summarize_task(task("b"), samples(1), FIGURES),
+    }
+    group = summarize_group(entries, {"acc,none": 2 / 3, "alias": "group"})
+    assert (group["correct"], group["num_items"], group["value"]) == ("101", 3, 2 / 3)
+    swapped = summarize_group(dict(reversed(entries.items())), {"acc,none": 2 / 3})
+    assert swapped["items_sha256"] != group["items_sha256"]
+    assert summarize_group(entries, {"alias": "group without a figure"}) is None

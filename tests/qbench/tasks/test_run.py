@@ -1,0 +1,103 @@
+"""`run_tasks` on real tasks: figures and items equal what lm-eval's own `hf` model gives on the same weights."""
+
+import json
+
+import pytest
+from support.close import assert_close
+from support.data import STORIES260K, TASK_FILES, needs_stories, needs_task_files
+from support.hf_task_model import hf_task_model
+
+from qbench.runtime import load_model
+from qbench.sources import open_source
+from qbench.tasks import TaskSettings, run_tasks
+from qbench.tasks.catalogue import load_tasks
+from qbench.tasks.evaluate import evaluate_tasks
+from qbench.tasks.quiet import quiet
+
+# task -> items: every kind of request, in numbers that take moments
+LIMITS = {
+    "local_blimp": 25,
+    "local_copa": 20,
+    "local_arc_easy": 6,
+    "local_arc_challenge": 6,
+    "local_piqa": 12,
+    "local_hellaswag": 5,
+    "local_lambada_openai": 12,
+    "local_gsm8k": 2,
+    "local_wikitext": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def stories():
+    source = open_source(str(STORIES260K))
+    return load_model(source), source
+
+
+@pytest.fixture(scope="module")
+def oracle():
+    return hf_task_model(STORIES260K)
+
+
+# Both add float32 products of 64 through 5 layers; a token's log-probability takes it from two logits.
+TOKEN_ERROR = 2 * 2.0**-23 * 64 * 5
+WORD_TOKENS = 16  # at most; the vocabulary is of 512 tokens
+
+
+@needs_stories
+@needs_task_files
+@pytest.mark.parametrize("task", LIMITS)
+def test_equals_hf_item_by_item(task, stories, oracle):
+    from lm_eval.api.metrics import mean_stderr
+    from lm_eval.evaluator import evaluate
+
+    settings = TaskSettings((task,), limit=LIMITS[task], include=(str(TASK_FILES),))
+    entry = run_tasks(*stories, settings)[task]
+    with quiet():
+        theirs = evaluate(oracle, load_tasks(settings), limit=settings.limit, bootstrap_iters=0)
+    items = [sample[entry["metric"]] for sample in theirs["samples"][task]]
+    if "correct" in entry:
+        assert entry["correct"] == "".join(str(int(item)) for item in items)
+        assert_close(entry["error"], mean_stderr(items), rtol=2.0**-50)
+    else:
+        values, weights = zip(*items, strict=True)
+        assert_close(entry["values"], values, atol=TOKEN_ERROR * WORD_TOKENS * sum(weights))
+        assert entry["weights"] == list(weights)
+    assert entry["num_items"] == LIMITS[task]
+    figures = {name: value for name, value in theirs["results"][task].items() if name in entry["metrics"]}
+    assert figures.keys() == entry["metrics"].keys() and f"{entry['metric']},{entry['protocol']['filter']}" in figures
+    for name, value in figures.items():
+        if "acc" in name or "match" in name:
+            assert entry["metrics"][name] == value
+        else:  # a perplexity of words, or bits of bytes
+            assert_close(entry["metrics"][name], value, rtol=TOKEN_ERROR * WORD_TOKENS)
+    json.dumps(entry, allow_nan=False)
+
+
+@pytest.fixture(scope="module")
+def sums():
+    """The first sums, by the embedded model as it is."""
+    return evaluate_tasks("ref:llama", TaskSettings(("ref_sums",), limit=6), threads=1)
+
+
+def test_an_entry_names_its_items(sums):
+    entry = sums["tasks"]["ref_sums"]
+    assert (entry["metric"], entry["num_items"], len(entry["correct"])) == ("exact_match", 6, 6)
+    fewer = evaluate_tasks("ref:llama", TaskSettings(("ref_sums",), limit=5), recipe="q2_k", threads=1)
+    other = fewer["tasks"]["ref_sums"]
+    assert other["items_sha256"] != entry["items_sha256"] and other["protocol_hash"] != entry["protocol_hash"]
+    same = evaluate_tasks("ref:llama", TaskSettings(("ref_sums",), limit=6), recipe="q2_k", threads=1)
+    assert same["tasks"]["ref_sums"]["protocol"] == entry["protocol"], "another model, the same items"
+
+
+def test_a_run_that_was_stopped_goes_on_with_what_it_had(sums, tmp_path, monkeypatch):
+    from qbench.tasks import model as task_model
+
+    settings = TaskSettings(("ref_sums",), limit=6)
+    first = evaluate_tasks("ref:llama", settings, threads=1, cache=tmp_path / "answers")
+    assert first["tasks"] == sums["tasks"]
+    monkeypatch.setattr(task_model, "generate_batch", lambda *_: pytest.fail("asked again"))
+    second = evaluate_tasks("ref:llama", settings, threads=1, cache=tmp_path / "answers")
+    assert second["tasks"] == sums["tasks"]
+    with pytest.raises(pytest.fail.Exception):  # another model has answers of its own
+        evaluate_tasks("ref:llama", settings, recipe="q4_0", threads=1, cache=tmp_path / "answers")

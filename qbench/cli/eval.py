@@ -4,6 +4,7 @@ import click
 
 from qbench.cli.output import json_option, kv_option, print_json, print_pairs, threads_option
 from qbench.cli.progress import progress_bar
+from qbench.cli.tasks import check_tasks, eval_tasks, task_options
 
 
 @click.command("eval")
@@ -12,13 +13,19 @@ from qbench.cli.progress import progress_bar
 @click.option("--reference", help="The unquantized model; its logits are what KLD is measured from.")
 @click.option("--text", type=click.Path(), help="UTF-8 text  [default: a reference model's held-out text]")
 @click.option("--windows", type=click.IntRange(min=1), help="How many, spread over the text  [default: all]")
+@task_options
 @kv_option
 @threads_option
 @json_option
-def command(model, recipe, reference, text, windows, kv, threads, as_json) -> None:
+def command(
+    model, recipe, reference, text, windows, tasks, limit, num_fewshot, include_path, kv, threads, as_json
+) -> None:
     """Quality of MODEL: perplexity under a named protocol, KLD and same-top share against a reference."""
     from qbench.harness.evaluate import evaluate
 
+    check_tasks(tasks, reference or text or windows, limit or num_fewshot or include_path)
+    if tasks is not None:
+        return eval_tasks(model, tasks, limit, num_fewshot, include_path, recipe, kv, threads, as_json)
     with progress_bar(f"evaluate {model}") as update:
         result = evaluate(
             model,

@@ -1,0 +1,41 @@
+"""`qbench eval --tasks` as a user runs it."""
+
+import json
+
+import pytest
+
+
+def test_tasks_print_their_figures(qbench):
+    outcome = qbench("eval", "ref:llama", "--tasks", "ref_sums,ref_brackets", "--limit", "8")
+    assert outcome.status == 0 and outcome.err == ""
+    assert "ref_sums      exact_match " in outcome.out and outcome.out.count("(8 items)") == 2
+
+
+def test_json_is_one_object(qbench):
+    outcome = qbench("eval", "ref:llama", "--recipe", "q4_0", "--tasks", "ref_sums", "--limit", "3", "--json")
+    result = json.loads(outcome.out)
+    assert (result["recipe"], list(result["tasks"])) == ("q4_0", ["ref_sums"])
+    assert len(result["tasks"]["ref_sums"]["correct"]) == 3
+
+
+def test_list_names_those_without_network(qbench):
+    assert qbench("eval", "ref:llama", "--tasks", "list").out.split() == [
+        "ref_brackets",
+        "ref_minimal_pairs",
+        "ref_recall",
+        "ref_sums",
+    ]
+
+
+@pytest.mark.parametrize(
+    "argv, parts",
+    [
+        pytest.param(["ref:llama", "--tasks", ""], ["at least one name"], id="no task"),
+        pytest.param(["ref:llama", "--tasks", "ref_sums", "--include-path", "no/such"], ["no/such"], id="no folder"),
+        pytest.param(["ref:llama", "--tasks", "ref_sums", "--windows", "2"], ["--tasks", "alone"], id="both"),
+        pytest.param(["ref:llama", "--limit", "2"], ["--limit", "--tasks"], id="limit of nothing"),
+        pytest.param(["rand:tiny", "--tasks", "ref_sums"], ["rand:tiny", "tokenizer"], id="no tokenizer"),
+    ],
+)
+def test_one_line(qbench, argv, parts):
+    qbench("eval", *argv).fails_with(*parts)

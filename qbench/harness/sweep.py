@@ -18,7 +18,7 @@ from qbench.harness.axes import Point
 from qbench.harness.cases import Case, Planned, make_cases, plan_points
 from qbench.harness.commit import code_version
 from qbench.harness.executor import Executor, LocalExecutor
-from qbench.harness.record import append_record, case_key, make_record, read_records
+from qbench.harness.record import append_record, case_key, make_record
 from qbench.harness.rules import Rule
 from qbench.harness.suite import Suite
 from quant.errors import InputError
@@ -108,9 +108,9 @@ def measured_keys(records: Path, machines: set[str]) -> set[str]:
     """Keys of the cases that were measured on one of these machines by the code as it is now."""
     if not records.exists():
         return set()
-    code = code_version()["code"]
-    rows = (row for row in read_records(records) if row["status"] == "ok")
-    return {row["key"] for row in rows if row["machine"]["id"] in machines and row["code"] == code}
+    from qbench import store
+
+    return store.measured_keys(records, machines, code_version()["code"])
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from qbench.harness.record import read_records
 from qbench.harness.record_files import record_files
-from qbench.store.columns import COLUMNS, TEXT, Column
+from qbench.store.columns import COLUMNS, ORIGIN, TEXT, Column
 from qbench.store.scan import scan
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Paths = str | Path | Iterable[str | Path]
 
+STATE = {name: Column(name, TEXT) for name in ("status", "code")}
 KIND = {"kind": Column("case.kind", TEXT)}  # of kernels and comparisons; a sweep's rows have none
 # Recipes that keep the weights as they are or only cast them: the row that others are read against.
 UNQUANTIZED = ("f32", "f16", "bf16")
@@ -86,6 +87,16 @@ def latest_records(paths: Paths, kinds: Collection[str | None] | None = None) ->
     records = (record for file in files for record in read_records(file))
     wanted = (record for record in records if kinds is None or record["case"].get("kind") in kinds)
     return {(record["key"], record["machine"]["id"]): record for record in wanted}
+
+
+def measured_keys(path: Path, machines: Collection[str], code: str) -> set[str]:
+    """Keys of the cases that one of these machines measured with this code. raises InputError as `read_records`"""
+    import duckdb
+
+    with duckdb.connect() as con:
+        scan(con, "rows", [path], {name: ORIGIN[name] for name in ("key", "machine")} | STATE)
+        sql = "select distinct key from rows where status = 'ok' and code = ? and machine in (select unnest(?))"
+        return {key for (key,) in con.execute(sql, [code, list(machines)]).fetchall()}
 
 
 def files_with(paths: Paths, kinds: Collection[str | None]) -> list[Path]:

@@ -8,7 +8,7 @@ from support.flatten_ref import latest_rows
 from support.sample_records import failed_record, make_record, sweep_records, write_records
 
 from qbench.harness.record import append_record, read_files
-from qbench.store import latest_records, load_records
+from qbench.store import latest_records, load_records, measured_keys
 from qbench.store.columns import COLUMNS
 from quant.errors import InputError
 
@@ -121,3 +121,15 @@ def test_of_kinds_only_the_files_that_hold_them_are_read(tmp_path, monkeypatch):
     found = latest_records(tmp_path, kinds=("kernel",))
     assert [row["case"]["op"] for row in found.values()] == ["attention_f32"] and read == ["kernel.jsonl"]
     assert len(latest_records(tmp_path, kinds=(None,))) == 2 and len(latest_records(tmp_path)) == 4
+
+
+def test_measured_are_the_cases_of_these_machines_by_this_code(tmp_path):
+    rows = [make_record(recipe, machine=machine) for recipe in ("bf16", "q8_0", "q4_0") for machine in ("m1", "m2")]
+    rows[0] |= {"code": "another"}
+    rows[2] |= {"status": "error"}
+    path = write_records(tmp_path / "r.jsonl", [*rows, rows[4]])
+    with open(path, "a") as file:
+        file.write(json.dumps(rows[3])[:-9])  # torn: the last line, and of m2
+    assert measured_keys(path, {"m1"}, "c0de") == {rows[4]["key"]}
+    assert measured_keys(path, {"m1", "m2"}, "c0de") == {rows[i]["key"] for i in (1, 3, 4, 5)}
+    assert measured_keys(path, set(), "c0de") == measured_keys(path, {"m1"}, "other") == set()

@@ -93,15 +93,19 @@ def measure(
     threads: int,
     logits: str,
     progress: Progress,
+    tasks: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Speed and memory first, while the process holds nothing else, then quality against the unquantized model.
 
     eval      {text, max_windows} of `evaluate`; None: not measured
     bench     fields of SpeedCase; None: not measured
     kv        format of keys and values; None: the artifact's own
+    tasks     fields of TaskSettings; None: not measured
     """
     from qbench.harness.bench import bench as run_bench
     from qbench.harness.evaluate import evaluate
+    from qbench.tasks.evaluate import evaluate_tasks
+    from qbench.tasks.settings import TaskSettings
 
     metrics: dict[str, Any] = {}
     how = {"kv": kv, "threads": threads, "progress": progress}
@@ -110,6 +114,10 @@ def measure(
     if eval is not None:
         seconds = metrics.get("seconds", 0.0)
         metrics |= evaluate(artifact, reference=model, logits_cache=Path(logits), **eval, **how)
+        metrics["seconds"] += seconds
+    if tasks is not None:
+        seconds = metrics.get("seconds", 0.0)
+        metrics |= evaluate_tasks(artifact, TaskSettings(**tasks), **how)
         metrics["seconds"] += seconds
     return metrics
 

@@ -7,6 +7,7 @@ from support.close import assert_close
 from support.data import STORIES260K, TASK_FILES, needs_stories, needs_task_files
 from support.hf_task_model import hf_task_model
 
+from qbench.harness.jobs import measure
 from qbench.runtime import load_model
 from qbench.sources import open_source
 from qbench.tasks import TaskSettings, run_tasks
@@ -101,3 +102,19 @@ def test_a_run_that_was_stopped_goes_on_with_what_it_had(sums, tmp_path, monkeyp
     assert second["tasks"] == sums["tasks"]
     with pytest.raises(pytest.fail.Exception):  # another model has answers of its own
         evaluate_tasks("ref:llama", settings, recipe="q4_0", threads=1, cache=tmp_path / "answers")
+
+
+def test_a_case_of_a_sweep_measures_tasks(sums):
+    settings = {"names": ["ref_sums"], "limit": 6, "num_fewshot": None, "include": []}
+    metrics = measure("ref:llama", "ref:llama", None, None, None, 1, "", lambda *_: None, tasks=settings)
+    assert metrics["tasks"] == sums["tasks"] and metrics["model"] == "ref:llama"
+
+
+def test_a_group_is_an_entry_beside_its_tasks(tmp_path):
+    (tmp_path / "pair.yaml").write_text(
+        "group: pair\ntask: [ref_minimal_pairs, ref_brackets]\naggregate_metric_list: [{metric: acc}]\n"
+    )
+    settings = TaskSettings(("pair",), limit=4, include=(str(tmp_path),))
+    tasks = evaluate_tasks("ref:llama", settings, threads=1)["tasks"]
+    assert list(tasks) == ["pair", "ref_minimal_pairs", "ref_brackets"]
+    assert tasks["pair"]["correct"] == tasks["ref_minimal_pairs"]["correct"] + tasks["ref_brackets"]["correct"]

@@ -1,15 +1,16 @@
 """`evaluate`: the quality of one model as a dictionary, from a spec to the numbers."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from qbench.harness.protocol import Protocol, cut_windows, tokens_sha256, whole_windows
-from qbench.harness.quality import LiveLogits, Progress, ReferenceLogits, measure_quality
-from qbench.harness.reference_logits import CachedLogits, cache_path
-from qbench.harness.subject import Subject, open_subject
+from qbench.harness.conventions import DEFAULT, make_plans
+from qbench.harness.documents import read_passage
+from qbench.harness.open_reference import kept_logits, open_reference
+from qbench.harness.plan import Plan, Setting
+from qbench.harness.quality import Progress, Reference, measure_quality
+from qbench.harness.subject import open_subject
 from quant.errors import InputError
 from quant.source import Source
 
@@ -25,50 +26,66 @@ def evaluate(
     kv: str | None = None,
     progress: Progress | None = None,
     logits_cache: Path | None = None,
+    protocols: Sequence[str] = (),
+    documents: str | None = None,
+    logits: Path | None = None,
 ) -> dict[str, Any]:
-    """Perplexity under a named protocol, and with a reference the divergence from its logits.
+    """Perplexity under named protocols, and with a reference the divergence from its logits.
 
     text          a UTF-8 file; None takes the held-out text of a ref: model (or of a ref: reference)
     recipe        measure the model as this recipe would make it, quantized tensor by tensor while loading
+    max_windows   how many, spread over the text; documents for protocols that score those
     kv            keep keys and values in this format instead of the model's own
     logits_cache  folder where a sweep keeps the reference's logits; used where they are there
-    returns       the row's keys, with interval and counts beside each statistic
-    raises        InputError for a missing text or tokenizer, or a reference of another vocabulary
+    protocols     names as `conventions.make_plans` knows them; none: what the file of logits has, else gptq-2048
+    documents     how the text is divided, one of documents.HOW; None: as it looks
+    logits        a file of the reference's logits, instead of the reference
+    returns       the row's keys, with interval and counts beside each statistic: those of the first protocol, and all
+                  by name in `protocols` where there are more
+    raises        InputError for a missing text or tokenizer, a reference of another vocabulary, or a file of logits
+                  that was made from another text or under another protocol
     """
     from qbench.runtime import load_model
 
     start = time.perf_counter()
+    kept = kept_logits(logits, reference)
+    if kept is not None and not protocols:
+        protocols, max_windows = (kept.header["protocol"]["name"],), max_windows or kept.limit
     subject = open_subject(spec, recipe, threads, progress, kv=kv)
-    passage = read_text(text, spec, reference)
-    protocol, windows = prepare(subject.source, passage, max_windows)
+    reference = kept.header["model"] if kept else reference
+    setting = setting_of(subject.source, read_text(text, spec, reference), max_windows, documents)
+    plans = make_plans(setting, protocols or (DEFAULT,))
+    if kept is not None:
+        kept.require(plans)
     model = load_model(subject.source, threads=subject.threads)
-    logits = _reference_logits(reference, subject, passage, protocol, logits_cache) if reference else None
-    quality = measure_quality(model, windows, model.config.vocab_size, reference=logits, progress=progress)
+    beside = None
+    if kept is not None:
+        beside = Reference(kept.vocab_size, kept=[kept])
+    elif reference is not None:
+        beside = open_reference(reference, subject, setting, plans, logits_cache)
+    results = measure_quality(model, plans, model.config.vocab_size, reference=beside, progress=progress)
+    told = [{"protocol": plan.protocol.describe(), **result} for plan, result in zip(plans, results, strict=True)]
     return {
         **subject.facts(model.impls),
         "reference": reference,
-        "protocol": protocol.describe(),
-        **quality,
+        **told[0],
+        **({"protocols": {result["protocol"]["name"]: result for result in told}} if len(told) > 1 else {}),
         "seconds": time.perf_counter() - start,
     }
 
 
-def prepare(source: Source, text: str, max_windows: int | None) -> tuple[Protocol, np.ndarray]:
-    """The protocol that the source's context allows on this text, and its windows [W, T] int64."""
+def prepare(source: Source, text: str, max_windows: int | None, protocols: Sequence[str] = (DEFAULT,)) -> list[Plan]:
+    """What the protocols score of this text, with the source's tokenizer and context. raises InputError for neither"""
+    return make_plans(setting_of(source, text, max_windows), protocols)
+
+
+def setting_of(source: Source, text: str, max_windows: int | None, documents: str | None = None) -> Setting:
+    """raises InputError for a model without tokenizer"""
     from quant.models import ModelConfig
-
-    tokens = tokenize(source, text)
-    protocol = whole_windows(tokens, text, ModelConfig.of(source).max_positions, max_windows)
-    return protocol, cut_windows(tokens, protocol)
-
-
-def tokenize(source: Source, text: str) -> np.ndarray:
-    """[T] int64, with BOS where the tokenizer's model expects one. raises InputError for a model without tokenizer."""
-    from qbench.runtime import Tokenizer
 
     if source.tokenizer is None:
         raise InputError(f"{source.spec} has no tokenizer, so no text can be evaluated; choose a model with one")
-    return np.asarray(Tokenizer(source.tokenizer).encode(text), dtype=np.int64)
+    return Setting(read_passage(text, documents), source.tokenizer, ModelConfig.of(source).max_positions, max_windows)
 
 
 def read_text(path: str | Path | None, *specs: str | None) -> str:
@@ -85,21 +102,3 @@ def read_text(path: str | Path | None, *specs: str | None) -> str:
         raise InputError(f"{path}: cannot read the text: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 at byte {error.start}; convert the text to UTF-8") from error
-
-
-def _reference_logits(
-    spec: str, subject: Subject, text: str, protocol: Protocol, cache: Path | None
-) -> ReferenceLogits:
-    from qbench.runtime import load_model
-    from qbench.sources import open_source
-
-    source = open_source(spec)
-    unlike = source.tokenizer not in (None, subject.source.tokenizer)
-    if unlike and tokens_sha256(tokenize(source, text)) != protocol.tokens_sha256:
-        raise InputError(f"{subject.spec} and its reference {spec} tokenize differently; KLD needs the same tokens")
-    if cache is not None:
-        path = cache_path(cache, protocol, source.fingerprint())
-        if path.exists():
-            return CachedLogits(path)
-    model = load_model(source, impl="reference", threads=subject.threads)
-    return LiveLogits(model, model.config.vocab_size)

@@ -35,18 +35,19 @@ def reference(
     returns   {cached: bool}; without a cache each case runs the reference beside its model
     """
     from qbench.harness.evaluate import prepare, read_text
-    from qbench.harness.reference_logits import CACHE_LIMIT_BYTES, cache_bytes, cache_path, write_cache
+    from qbench.harness.reference_logits import CACHE_LIMIT_BYTES, cache_path, kept_bytes, save_logits
     from qbench.runtime import load_model
     from quant.models import ModelConfig
 
     source = open_unchanged(model, fingerprint)
-    protocol, windows = prepare(source, read_text(eval["text"], model), eval["max_windows"])
+    (plan,) = prepare(source, read_text(eval["text"], model), eval["max_windows"])
     vocab_size = ModelConfig.of(source).vocab_size
-    size = cache_bytes(protocol, vocab_size)
+    size = kept_bytes(plan, vocab_size, "exact")
     if size > min(CACHE_LIMIT_BYTES, shutil.disk_usage(folder).free // 2):
         return {"cached": False}
-    path = cache_path(Path(folder), protocol, fingerprint)
-    write_cache(path, load_model(source, impl="reference", threads=threads), windows, vocab_size, progress)
+    path, named = cache_path(Path(folder), plan.protocol, fingerprint), {"model": model, "fingerprint": fingerprint}
+    loaded = load_model(source, impl="reference", threads=threads)
+    save_logits(path, loaded, plan, vocab_size, mode="exact", named=named, progress=progress)
     return {"cached": True}
 
 

@@ -1,25 +1,25 @@
 """KL divergence of a model's next-token distribution from its reference's, token by token."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from qbench.harness.perplexity import ROWS
-from qbench.statistics import token_mean
-
-QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Per-token comparison; NaN where either side's logits are not finite."""
+    """Per-token comparison, each [N] float64; NaN where either side's logits are not finite."""
 
-    kld: np.ndarray  # [N] float64, nats
-    same_top: np.ndarray  # [N] float64, 1 where both rank the same token first
-    delta_p: np.ndarray  # [N] float64, model's probability of the true token minus the reference's
+    nll: np.ndarray  # the model's own, as perplexity.token_nll: inf, and that only where its own logits are not finite
+    kld: np.ndarray  # nats
+    same_top: np.ndarray  # 1 where both rank the same token first
+    delta_p: np.ndarray  # model's probability of the true token minus the reference's
+    base_nll: np.ndarray  # the reference's -log p of the true token
+    confidence: np.ndarray  # the reference's probability of the token that it ranks first
+    error: np.ndarray  # bound on |kld - exact|, nats: what was not kept of the reference
 
 
 def divergence(logits: Tensor, reference: Tensor, targets: Tensor) -> Divergence:
@@ -29,41 +29,27 @@ def divergence(logits: Tensor, reference: Tensor, targets: Tensor) -> Divergence
     targets             [N] int64
     source              the statistics that llama-perplexity --kl-divergence prints
     """
-    kld, same_top, delta_p = [], [], []
+    parts = []
     for q_rows, p_rows, ids in zip(logits.split(ROWS), reference.split(ROWS), targets.split(ROWS), strict=True):
         log_q = torch.log_softmax(q_rows.double(), dim=-1)  # [R, V]
         log_p = torch.log_softmax(p_rows.double(), dim=-1)
-        good = q_rows.isfinite().all(dim=-1) & p_rows.isfinite().all(dim=-1)
+        finite = q_rows.isfinite().all(dim=-1)
         # Rounding can leave the sum a hair below the zero that it cannot pass.
         sums = torch.nn.functional.kl_div(log_q, log_p, reduction="none", log_target=True).sum(dim=-1).clamp_min(0)
-        kld.append(torch.where(good, sums, torch.nan))
-        same_top.append(torch.where(good, (q_rows.argmax(-1) == p_rows.argmax(-1)).double(), torch.nan))
-        difference = log_q.gather(1, ids[:, None]).exp() - log_p.gather(1, ids[:, None]).exp()
-        delta_p.append(torch.where(good, difference[:, 0], torch.nan))
-    return Divergence(*(torch.cat(part).numpy() for part in (kld, same_top, delta_p)))
+        log_q_target, log_p_target = (side.gather(1, ids[:, None])[:, 0] for side in (log_q, log_p))
+        columns = (
+            sums,
+            (q_rows.argmax(-1) == p_rows.argmax(-1)).double(),
+            log_q_target.exp() - log_p_target.exp(),
+            -log_p_target,
+            log_p.amax(dim=-1).exp(),
+            torch.zeros_like(sums),
+        )
+        compared = torch.where(finite & p_rows.isfinite().all(dim=-1), torch.stack(columns), torch.nan)
+        nll = torch.where(finite, -log_q_target, torch.inf)
+        parts.append(torch.cat([nll[None], compared]))
+    return Divergence(*torch.cat(parts, dim=1).numpy())
 
 
-def kld_statistics(kld: np.ndarray, same_top: np.ndarray, delta_p: np.ndarray) -> dict[str, Any]:
-    """`kld` {mean, median, p90, p99, p999, max}, the mean's error and 95 % interval, `same_top`, `mean_delta_p`.
-
-    each   [windows, tokens] float64; NaN marks logits that were not finite: with one there is no statistic (None)
-    """
-    bad = int(np.count_nonzero(~np.isfinite(kld)))
-    if bad:
-        nothing = dict.fromkeys(("kld", "kld_error", "kld_interval", "same_top", "mean_delta_p"))
-        return {**nothing, "non_finite_kld": bad}
-    mean = token_mean(kld)
-    quantiles = np.quantile(kld, list(QUANTILES.values()))
-    statistics = {
-        "mean": mean.value,
-        **dict(zip(QUANTILES, map(float, quantiles), strict=True)),
-        "max": float(kld.max()),
-    }
-    return {
-        "kld": statistics,
-        "kld_error": mean.error,
-        "kld_interval": None if mean.low is None else [mean.low, mean.high],
-        "same_top": float(same_top.mean()),
-        "mean_delta_p": float(delta_p.mean()),
-        "non_finite_kld": 0,
-    }
+def concatenate(parts: list[Divergence]) -> Divergence:
+    return Divergence(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Divergence)))

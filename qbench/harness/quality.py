@@ -1,62 +1,58 @@
-"""One pass over a text's windows: perplexity of a model, and its divergence from a reference."""
+"""One pass over a text: perplexity of a model under each protocol, and its divergence from a reference."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.harness.blocks import block_sums
-from qbench.harness.kld import divergence, kld_statistics
+from qbench.harness.blocks import blocks_of
+from qbench.harness.kld import Divergence, concatenate, divergence
+from qbench.harness.kld_statistics import kld_statistics
+from qbench.harness.llama_statistics import llama_statistics
+from qbench.harness.passes import batches
 from qbench.harness.perplexity import perplexity_statistics, token_nll
+from qbench.harness.plan import Plan
 from quant.errors import InputError
 
 Model = Callable[[Tensor], Tensor]  # tokens [B, T] int64 -> logits [B, T, V] float32
 Progress = Callable[[int, int, str], None]  # (done, total, what is being done)
 
-BATCH_LOGITS_BYTES = 128 << 20  # logits of a batch: large enough to feed two cores, small beside any model
-MAX_BATCH = 8
 
+class Kept(Protocol):
+    """Reference logits of one plan that were kept from an earlier run."""
 
-class ReferenceLogits(Protocol):
-    """What a model is compared with: the same windows through the unquantized model."""
+    def compare(self, logits: Tensor, start: int, targets: Tensor) -> Divergence:
+        """The model's logits [N, V] for the plan's scored tokens from number `start` on, against the reference's."""
+        ...
 
-    vocab_size: int
-
-    def batch(self, start: int, windows: Tensor) -> Tensor:
-        """Logits [B, T, V] float32 of windows[start : start + B]."""
+    def describe(self) -> dict[str, Any]:
+        """{mode, k, bytes}"""
         ...
 
 
-class LiveLogits:
-    """Runs the reference beside the model, window by window: no file, twice the time."""
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a model is compared with: the same windows through the unquantized model, kept or run beside it."""
 
-    def __init__(self, model: Model, vocab_size: int) -> None:
-        self.model = model
-        self.vocab_size = vocab_size
-
-    def batch(self, start: int, windows: Tensor) -> Tensor:
-        return self.model(windows)
-
-
-def batch_size(window: int, vocab_size: int) -> int:
-    """Windows a forward pass takes."""
-    return max(1, min(MAX_BATCH, BATCH_LOGITS_BYTES // (4 * window * vocab_size)))
+    vocab_size: int
+    model: Model | None = None  # for plans of which nothing is kept
+    kept: Sequence[Kept | None] = ()  # one a plan
 
 
 @torch.inference_mode()
 def measure_quality(
     model: Model,
-    windows: np.ndarray,
+    plans: Sequence[Plan],
     vocab_size: int,
     *,
-    reference: ReferenceLogits | None = None,
+    reference: Reference | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Perplexity statistics, and with a reference also KLD statistics.
+) -> list[dict[str, Any]]:
+    """For each plan its perplexity statistics, and with a reference also KLD statistics.
 
-    windows   [W, T] int64; every token but a window's first is scored
     raises    InputError if the reference has another vocabulary
     """
     if reference is not None and reference.vocab_size != vocab_size:
@@ -64,32 +60,46 @@ def measure_quality(
             f"the model has {vocab_size} tokens and its reference {reference.vocab_size}; "
             "give the unquantized model that it was made from"
         )
-    step = batch_size(windows.shape[1], vocab_size)
-    nll: list[np.ndarray] = []
-    compared: list[tuple[np.ndarray, ...]] = []
-    for start in range(0, len(windows), step):
-        tokens = torch.from_numpy(windows[start : start + step])  # [B, T]
-        targets = tokens[:, 1:].reshape(-1)
-        logits = _predictions(model(tokens))
-        nll.append(token_nll(logits, targets).reshape(len(tokens), -1))
-        if reference is not None:
-            result = divergence(logits, _predictions(reference.batch(start, tokens)), targets)
-            compared.append((result.kld, result.same_top, result.delta_p))
+    kept = reference.kept if reference and reference.kept else [None] * len(plans)
+    scores: list[list[Any]] = [[None] * len(plan.windows) for plan in plans]
+    done, total = 0, sum(len(plan.windows) for plan in plans)
+    for batch in batches(plans, vocab_size):
+        logits = model(batch.tokens)  # [B, T, V]
+        beside = None
+        if reference is not None and any(kept[p] is None for uses in batch.uses for p, _ in uses):
+            beside = reference.model(batch.tokens)
+        for row, uses in enumerate(batch.uses):
+            for p, w in uses:
+                window = plans[p].windows[w]
+                scored = slice(window.first, window.first + len(window.targets))
+                rows, targets = logits[row, scored], torch.from_numpy(window.targets)
+                if reference is None:
+                    scores[p][w] = token_nll(rows, targets)
+                elif kept[p] is None:
+                    scores[p][w] = divergence(rows, beside[row, scored], targets)
+                else:
+                    scores[p][w] = kept[p].compare(rows, int(plans[p].starts[w]), targets)
+                done += 1
         if progress:
-            progress(min(start + step, len(windows)), len(windows), "windows")
-    columns = {"nll": np.concatenate(nll)}  # name -> [W, T - 1]
-    statistics = perplexity_statistics(columns["nll"])
-    if reference is not None:
-        kld, same_top, delta_p = (
-            np.concatenate(column).reshape(len(windows), -1) for column in zip(*compared, strict=True)
-        )
-        columns |= {"kld": kld, "same_top": same_top}
-        statistics |= kld_statistics(kld, same_top, delta_p)
-    sizes = np.full(len(windows), windows.shape[1] - 1)
-    blocks = block_sums("window", sizes, {name: values.reshape(-1) for name, values in columns.items()})
-    return statistics | {"blocks": blocks}
+            progress(done, total, "windows")
+    if reference is None:
+        return [_without_reference(plan, part) for plan, part in zip(plans, scores, strict=True)]
+    return [_with_reference(plan, concatenate(part), of) for plan, part, of in zip(plans, scores, kept, strict=True)]
 
 
-def _predictions(logits: Tensor) -> Tensor:
-    """logits [B, T, V] -> [B * (T - 1), V]: the last position predicts a token outside the window."""
-    return logits[:, :-1].reshape(-1, logits.shape[-1])
+def _without_reference(plan: Plan, nll: list[np.ndarray]) -> dict[str, Any]:
+    values = np.concatenate(nll)
+    return perplexity_statistics(values, plan) | {"blocks": blocks_of(plan, {"nll": values})}
+
+
+def _with_reference(plan: Plan, compared: Divergence, kept: Kept | None) -> dict[str, Any]:
+    columns = {"nll": compared.nll, "kld": compared.kld, "same_top": compared.same_top}
+    how = kept.describe() if kept else {"mode": "exact", "k": None, "bytes": None}
+    bound = float(compared.error.mean())
+    return {
+        **perplexity_statistics(compared.nll, plan),
+        **kld_statistics(compared, plan),
+        "kld_reference": {**how, "error_bound_nats": bound if np.isfinite(bound) else None},
+        "llama_perplexity": llama_statistics(compared.nll, compared),
+        "blocks": blocks_of(plan, columns),
+    }

@@ -81,9 +81,9 @@ def _perplexity(metric: str, a: Record, b: Record, left_out: list[str]) -> Itera
 def _divergence(a: Record, b: Record, left_out: list[str]) -> Iterator[Cell]:
     if not (a.get("kld") and b.get("kld")):
         return
-    for what in ("reference", "kld_reference"):
-        if a.get(what) != b.get(what):
-            left_out.append(f"kld: measured from unlike references ({what}: {a.get(what)} and {b.get(what)})")
+    for what, of_a, of_b in (("reference", a.get("reference"), b.get("reference")), ("kept", _kept(a), _kept(b))):
+        if of_a != of_b:
+            left_out.append(f"kld: measured from unlike references ({what}: {of_a} and {of_b})")
             return
     missing = _without_blocks(a, b, "kld")
     for metric, values, lower, paired in (
@@ -92,6 +92,12 @@ def _divergence(a: Record, b: Record, left_out: list[str]) -> Iterator[Cell]:
     ):
         difference = Estimate(values[1] - values[0]) if missing else paired(a["blocks"], b["blocks"])
         yield Cell(metric, *values, "difference", lower, difference, note=missing)
+
+
+def _kept(metrics: Record) -> str:
+    """How the reference's logits were; what they take on disk, and how far off a model may be, compare with nothing."""
+    how = metrics.get("kld_reference") or {"mode": "exact"}
+    return "exact" if how["mode"] == "exact" else f"{how['mode']}, k = {how['k']}"
 
 
 def _without_blocks(a: Record, b: Record, what: str) -> str | None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.data import STORIES260K, TINYSTORIES_VALID, needs_stories, needs_tinystories
+from support.perplexity import stacked
 
 from qbench.harness.evaluate import evaluate, prepare, read_text
 from qbench.sources import open_source
@@ -37,9 +38,9 @@ def llama_cpp_perplexity(path, windows: np.ndarray) -> float:
 def check(tmp_path, spec: str, recipe: str, text) -> None:
     source = open_source(spec)
     path = write_artifact(source, tmp_path / "model.gguf", recipe=get_recipe(recipe))
-    _, windows = prepare(source, read_text(text, spec), NUM_WINDOWS)
+    (plan,) = prepare(source, read_text(text, spec), NUM_WINDOWS)
     ours = evaluate(str(path), text=text or write_heldout(tmp_path), max_windows=NUM_WINDOWS)
-    theirs = llama_cpp_perplexity(path, windows)
+    theirs = llama_cpp_perplexity(path, stacked(plan))
     assert ours["num_windows"] == NUM_WINDOWS
     assert abs(ours["perplexity"] / theirs - 1) < AGREEMENT, f"{recipe}: ours {ours['perplexity']}, llama.cpp {theirs}"
 

@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from support.perplexity import stacked
 
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.temporary import open_quantized
@@ -34,7 +35,7 @@ def recipe_of(name: str) -> Recipe:
 def logits_of(model: str, recipe: str | None = None) -> torch.Tensor:
     """[W, T - 1, V] float32 over the held-out text"""
     source = open_source(model)
-    _, windows = prepare(source, heldout_text(), WINDOWS)
+    windows = stacked(prepare(source, heldout_text(), WINDOWS)[0])
     if recipe is not None:
         source = open_quantized(source, recipe_of(recipe), CALIBRATION, threads=2)
     loaded = load_model(source, impl="reference" if recipe is None else "auto")

@@ -1,14 +1,19 @@
 """The same perplexity from any model: every token but a window's first is scored, each window from an empty cache."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from qbench.harness.evaluate import prepare, read_text
+from qbench.harness.plan import Plan
+from qbench.harness.protocol import Protocol
 from qbench.harness.quality import measure_quality
+from qbench.harness.windows import Window
 from qbench.runtime import load_model
 from qbench.sources import open_source
 from quant.source import Source
@@ -19,12 +24,25 @@ AGREEMENT = 0.005  # of two implementations that round activations at other plac
 
 def reference_windows(num_windows: int) -> np.ndarray:
     """[W, T] int64, the first windows of the reference model's held-out text"""
-    return prepare(open_source(REFERENCE), read_text(None, REFERENCE), num_windows)[1]
+    return stacked(prepare(open_source(REFERENCE), read_text(None, REFERENCE), num_windows)[0])
+
+
+def stacked(plan: Plan) -> np.ndarray:
+    """[W, T] int64 of a plan whose windows are equally long"""
+    return np.stack([window.tokens for window in plan.windows])
+
+
+def plan_of(windows: np.ndarray, **changes: Any) -> Plan:
+    """Every token but a window's first is scored: [W, T] int64"""
+    num, size = windows.shape
+    protocol = Protocol(f"windows-{size}", size, size, "all", "text-start", "float32", num, num, "", "")
+    cuts = [Window(window, 0, window[1:], block) for block, window in enumerate(windows)]
+    return replace(Plan(protocol, cuts, "window"), **changes)
 
 
 def our_perplexity(source: Source, windows: np.ndarray) -> float:
     model = load_model(source)
-    return measure_quality(model, windows, model.config.vocab_size)["perplexity"]
+    return measure_quality(model, [plan_of(windows)], model.config.vocab_size)[0]["perplexity"]
 
 
 @torch.inference_mode()

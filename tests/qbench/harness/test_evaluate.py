@@ -10,12 +10,13 @@ import pytest
 import torch
 from support.close import assert_close
 from support.data import REPO, STORIES260K, TINYSTORIES_VALID, needs_stories, needs_tinystories
+from support.perplexity import stacked
 
 from qbench.harness.bench import bench
 from qbench.harness.commit import QUANTIZING, code_hash
 from qbench.harness.evaluate import evaluate, prepare, read_text
-from qbench.harness.quality import LiveLogits
-from qbench.harness.reference_logits import CachedLogits, cache_bytes, cache_path, write_cache
+from qbench.harness.reference_logits import cache_path, kept_bytes, save_logits
+from qbench.harness.save_reference import save_reference
 from qbench.runtime import load_model
 from qbench.sources import open_source
 from quant.errors import InputError
@@ -40,7 +41,8 @@ def story(tmp_path_factory):
 def test_perplexity_equals_a_plain_loop_over_transformers(story):
     transformers = pytest.importorskip("transformers")
     result = evaluate(STORIES, text=story)
-    protocol, windows = prepare(open_source(STORIES), read_text(story), None)
+    (plan,) = prepare(open_source(STORIES), read_text(story), None)
+    protocol, windows = plan.protocol, stacked(plan)
     oracle = transformers.LlamaForCausalLM.from_pretrained(STORIES, dtype=torch.float32)
     with torch.inference_mode():
         losses = [oracle(torch.tensor(w[None]), labels=torch.tensor(w[None])).loss.item() for w in windows]
@@ -58,7 +60,7 @@ def test_divergence_grows_as_bits_shrink(story):
         for recipe in ("bf16", "q8_0", "q4_0")
     }
     assert FACTS | {"perplexity", "protocol", "kld", "same_top", "seconds"} <= results["q8_0"].keys()
-    assert list(results["q8_0"]["kld"]) == ["mean", "median", "p90", "p99", "p999", "max"]
+    assert list(results["q8_0"]["kld"])[:6] == ["mean", "median", "p90", "p99", "p999", "max"]
     means = [results[recipe]["kld"]["mean"] for recipe in ("bf16", "q8_0", "q4_0")]
     assert 0 < means[0] < means[1] < means[2] / 5
     assert results["bf16"]["bits_per_weight"] > results["q8_0"]["bits_per_weight"] > results["q4_0"]["bits_per_weight"]
@@ -69,18 +71,72 @@ def test_divergence_grows_as_bits_shrink(story):
 @needs_tinystories
 def test_cached_reference_changes_no_digit(story, tmp_path):
     source = open_source(STORIES)
-    protocol, windows = prepare(source, read_text(story), 3)
-    model = load_model(source, impl="reference")
-    path = cache_path(tmp_path, protocol, source.fingerprint())
-    write_cache(path, model, windows, 512)
-    assert path.stat().st_size - cache_bytes(protocol, 512) in range(1, 4096), "a header and the logits"
-    rows = torch.from_numpy(windows[1:3])
-    with torch.inference_mode():
-        live = LiveLogits(model, 512).batch(0, torch.from_numpy(windows))[1:3]
-    assert_close(CachedLogits(path).batch(1, rows), live)
+    (plan,) = prepare(source, read_text(story), 3)
+    path = cache_path(tmp_path, plan.protocol, source.fingerprint())
+    named = {"model": STORIES, "fingerprint": source.fingerprint()}
+    save_logits(path, load_model(source, impl="reference"), plan, 512, mode="exact", named=named)
+    assert path.stat().st_size - kept_bytes(plan, 512, "exact") in range(1, 4096), "a header and the logits"
     settings = {"reference": STORIES, "text": story, "recipe": "q4_0", "max_windows": 3}
     cached, computed = evaluate(STORIES, **settings, logits_cache=tmp_path), evaluate(STORIES, **settings)
-    assert cached["kld"] == computed["kld"]
+    assert cached["kld"] == computed["kld"] and cached["blocks"] == computed["blocks"]
+    assert cached["kld_reference"]["bytes"] == path.stat().st_size
+
+
+@needs_stories
+@needs_tinystories
+def test_one_run_tells_all_conventions_and_each_as_if_alone(story):
+    settings = {"reference": STORIES, "text": story, "recipe": "q4_0", "max_windows": 2}
+    together = evaluate(STORIES, **settings, protocols=["all"])
+    names = ["windows-512", "llama.cpp-512", "lm-eval-word", "lm-eval-byte", "stride-256"]
+    assert list(together["protocols"]) == names
+    assert together["perplexity"] == together["protocols"]["windows-512"]["perplexity"]
+    assert len({told["protocol"]["hash"] for told in together["protocols"].values()}) == len(names)
+    for name in names:
+        alone = evaluate(STORIES, **settings, protocols=[name])
+        assert "protocols" not in alone
+        # A window's rows are computed beside others in a batch: float32 sums of width 64 in another order.
+        assert_close(alone["nll"], together["protocols"][name]["nll"], rtol=2.0**-23 * 64)
+        assert alone["protocol"] == together["protocols"][name]["protocol"]
+    json.dumps(together, allow_nan=False)
+
+
+@needs_stories
+@needs_tinystories
+@pytest.mark.parametrize("mode", ["exact", "top-k"])
+def test_logits_saved_once_stand_for_the_reference(story, tmp_path, mode):
+    settings = {"text": story, "max_windows": 3}
+    saved = save_reference(STORIES, tmp_path / "x", **settings, protocols=["llama.cpp-128"], mode=mode)
+    live = evaluate(STORIES, **settings, recipe="q4_0", reference=STORIES, protocols=["llama.cpp-128"])
+    from_file = evaluate(STORIES, text=story, recipe="q4_0", logits=tmp_path / "x")
+    assert from_file["protocol"] == live["protocol"] == saved["protocol"] and from_file["reference"] == STORIES
+    assert saved["logits"]["mode"] == mode and saved["logits"]["bytes"] == (tmp_path / "x").stat().st_size
+    base = live["llama_perplexity"]["Mean PPL(base)"]["value"]
+    assert_close(saved["perplexity"], base, rtol=512 * 2.0**-52 * 8)
+    assert_close(from_file["llama_perplexity"]["Mean PPL(base)"]["value"], base, rtol=512 * 2.0**-52 * 8)
+    if mode == "exact":
+        assert from_file["kld"] == live["kld"]
+    bound = from_file["kld_reference"]["error_bound_nats"]
+    assert abs(from_file["kld"]["mean"] - live["kld"]["mean"]) <= bound + 512 * 2.0**-52
+    assert from_file["same_top"] == live["same_top"]
+
+
+@needs_stories
+@needs_tinystories
+def test_saved_logits_of_something_else_are_refused_and_it_is_named(story, tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text(story.read_text()[1000:])
+    save_reference(STORIES, tmp_path / "x", text=story, max_windows=3)
+    for changed, named in (
+        ({"text": other}, "data_sha256"),
+        ({"max_windows": 2}, "num_windows"),
+        ({"protocols": ["stride-100"]}, "stride"),
+        ({"protocols": ["all"]}, "holds one protocol, windows-512"),
+        ({"reference": STORIES}, "give one of them"),
+    ):
+        with pytest.raises(InputError, match=named):
+            evaluate(STORIES, **{"text": story, "logits": tmp_path / "x"} | changed)
+    with pytest.raises(InputError, match="tokens_sha256"):
+        evaluate("ref:llama", text=story, logits=tmp_path / "x", protocols=["windows-512"], max_windows=3)
 
 
 def test_a_random_model_is_benched_but_not_evaluated(tmp_path):

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 from support.close import assert_close
+from support.perplexity import plan_of
 
-from qbench.harness.kld import divergence, kld_statistics
+from qbench.harness.kld import divergence
 from qbench.harness.perplexity import perplexity_statistics, token_nll
-from qbench.harness.quality import LiveLogits, measure_quality
+from qbench.harness.quality import Reference, measure_quality
 from quant.errors import InputError
 
 VOCAB = 37
@@ -60,7 +61,7 @@ def test_divergence_equals_the_textbook_loop():
 def test_a_model_does_not_diverge_from_itself():
     windows = windows_of(5, 12)
     model = table_model(4)
-    result = measure_quality(model, windows, VOCAB, reference=LiveLogits(model, VOCAB))
+    (result,) = measure_quality(model, [plan_of(windows)], VOCAB, reference=Reference(VOCAB, model))
     assert result["kld"]["max"] == 0 and result["same_top"] == 1 and result["mean_delta_p"] == 0
     assert result["blocks"]["kld"] == [0.0] * 5 and result["blocks"]["same_top"] == [11.0] * 5
 
@@ -84,7 +85,7 @@ def test_small_divergences_survive_the_arithmetic():
 def test_perplexity_scores_every_token_but_a_windows_first():
     windows = windows_of(7, 11)
     model = table_model(8)
-    result = measure_quality(model, windows, VOCAB)
+    (result,) = measure_quality(model, [plan_of(windows)], VOCAB)
     total = 0.0
     for window in windows:
         for previous, token in pairwise(window):
@@ -105,24 +106,16 @@ def test_logits_that_are_not_finite_are_counted_and_never_averaged(poison):
         logits[0, 3, 5] = poison
         return logits
 
-    result = measure_quality(broken, windows_of(2, 10), VOCAB, reference=LiveLogits(table_model(9), VOCAB))
+    (result,) = measure_quality(broken, [plan_of(windows_of(2, 10))], VOCAB, reference=Reference(VOCAB, table_model(9)))
     assert result["non_finite"] == 1 and result["perplexity"] is None and result["perplexity_interval"] is None
     assert result["non_finite_kld"] == 1 and result["kld"] is None and result["same_top"] is None
     assert result["blocks"] is None
 
 
-def test_statistics_are_the_named_quantiles():
-    kld = np.linspace(0, 1, 1001)[None, :]
-    result = kld_statistics(kld, np.ones_like(kld), np.zeros_like(kld))["kld"]
-    assert_close(
-        [result[name] for name in ("median", "p90", "p99", "p999", "max")], [0.5, 0.9, 0.99, 0.999, 1.0], atol=1e-12
-    )
-
-
 def test_a_reference_with_another_vocabulary_is_refused():
     with pytest.raises(InputError, match="37 tokens and its reference 40"):
-        measure_quality(table_model(1), windows_of(1, 4), VOCAB, reference=LiveLogits(table_model(1), 40))
+        measure_quality(table_model(1), [plan_of(windows_of(1, 4))], VOCAB, reference=Reference(40, table_model(1)))
 
 
 def test_one_window_has_no_interval():
-    assert perplexity_statistics(np.ones((1, 5)))["perplexity_interval"] is None
+    assert perplexity_statistics(np.ones(5), plan_of(windows_of(1, 6)))["perplexity_interval"] is None

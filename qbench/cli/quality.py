@@ -1,0 +1,104 @@
+"""`qbench eval MODEL` without tasks: its options as one object, and the runs that they ask for."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import wraps
+from pathlib import Path
+
+import click
+
+from qbench.cli.output import print_json
+from qbench.cli.progress import progress_bar
+from qbench.cli.quality_lines import print_quality
+from qbench.harness.documents import HOW
+
+KEPT = ("exact", "top-k")
+PROTOCOLS = (
+    "gptq-2048, windows-N, llama.cpp-512, lm-eval-word, lm-eval-byte, stride-N or all; may be given several times"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QualityOptions:
+    """What the options say; None or empty where nothing was given."""
+
+    reference: str | None
+    protocols: tuple[str, ...]
+    text: str | None
+    documents: str | None
+    windows: int | None
+    logits: Path | None
+    save_logits: Path | None
+    kld_reference: str | None
+
+    @property
+    def asked(self) -> bool:
+        return any(asdict(self).values())
+
+    @property
+    def passage(self) -> dict:
+        """What `evaluate` and `save_reference` share."""
+        return {
+            "text": self.text,
+            "documents": self.documents,
+            "max_windows": self.windows,
+            "protocols": self.protocols,
+        }
+
+
+_path = click.Path(path_type=Path)
+OPTIONS = (
+    click.option("--reference", help="The unquantized model; its logits are what KLD is measured from."),
+    click.option("--protocol", "protocols", multiple=True, help=f"{PROTOCOLS}.  [default: gptq-2048]"),
+    click.option("--text", type=click.Path(), help="UTF-8 text  [default: a reference model's held-out text]"),
+    click.option("--documents", type=click.Choice(HOW), help="How lm-eval-* divide the text  [default: as it looks]"),
+    click.option("--windows", type=click.IntRange(min=1), help="How many, spread over the text  [default: all]"),
+    click.option("--logits", type=_path, help="A file that --save-logits wrote, in place of --reference."),
+    click.option("--save-logits", type=_path, help="Keep MODEL's logits in this file, as the reference of later runs."),
+    click.option(
+        "--kld-reference", type=click.Choice(KEPT), help="How they are kept  [default: exact if that is < 2 GiB]"
+    ),
+)
+
+
+def quality_options(command: Callable) -> Callable:
+    """Adds the options; the command gets them as `quality`, a QualityOptions."""
+
+    @wraps(command)
+    def wrapped(**values):
+        options = QualityOptions(**{name: values.pop(name) for name in QualityOptions.__slots__})
+        return command(quality=options, **values)
+
+    for option in reversed(OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def check_quality(quality: QualityOptions, as_another: str | None) -> None:
+    """as_another   what else would be measured than MODEL as it is"""
+    if quality.kld_reference and quality.save_logits is None:
+        raise click.UsageError("--kld-reference says how --save-logits keeps logits; give both")
+    if quality.save_logits is None:
+        return
+    if as_another or quality.reference or quality.logits:
+        raise click.UsageError("--save-logits keeps MODEL as it is: no --recipe, --kv, --reference or --logits with it")
+    if len(quality.protocols) > 1 or "all" in quality.protocols:
+        raise click.UsageError("--save-logits keeps one protocol; give one --protocol")
+
+
+def eval_quality(model, quality: QualityOptions, recipe, kv, threads, as_json) -> None:
+    from qbench.harness.evaluate import evaluate
+
+    compared = {"reference": quality.reference, "logits": quality.logits}
+    with progress_bar(f"evaluate {model}") as update:
+        result = evaluate(model, recipe=recipe, kv=kv, threads=threads, progress=update, **compared, **quality.passage)
+    (print_json if as_json else print_quality)(result)
+
+
+def save_logits(model, quality: QualityOptions, threads, as_json) -> None:
+    from qbench.harness.save_reference import save_reference
+
+    how = {"mode": quality.kld_reference, "threads": threads}
+    with progress_bar(f"logits of {model}") as update:
+        result = save_reference(model, quality.save_logits, progress=update, **how, **quality.passage)
+    (print_json if as_json else print_quality)(result)

@@ -1,0 +1,54 @@
+"""`qbench eval` with protocols and kept logits, as a user runs it."""
+
+import json
+
+import pytest
+
+
+def test_all_conventions_in_one_run(qbench):
+    argv = ("eval", "ref:llama", "--recipe", "q4_0", "--protocol", "all", "--windows", "2")
+    result = json.loads(qbench(*argv, "--json").out)
+    names = ["windows-1024", "llama.cpp-512", "lm-eval-word", "lm-eval-byte", "stride-512"]
+    assert list(result["protocols"]) == names
+    outcome = qbench(*argv)
+    assert outcome.status == 0 and outcome.err == ""
+    for name, told in result["protocols"].items():
+        (line,) = (line for line in outcome.out.splitlines() if line.startswith(name))
+        assert f"perplexity {told['perplexity']:.4f}" in line and told["protocol"]["hash"][:12] in line
+
+
+def test_logits_are_saved_and_used(qbench, tmp_path):
+    logits = tmp_path / "ref.logits"
+    text = ("--windows", "2", "--protocol", "llama.cpp-256")
+    saved = qbench("eval", "ref:llama", *text, "--save-logits", logits, "--kld-reference", "top-k")
+    assert saved.status == 0 and "x smaller than fp16 logits" in saved.out
+    result = json.loads(qbench("eval", "ref:llama", "--recipe", "q4_0", "--logits", logits, "--json").out)
+    live = json.loads(qbench("eval", "ref:llama", "--recipe", "q4_0", "--reference", "ref:llama", *text, "--json").out)
+    assert result["kld_reference"]["mode"] == "top-k" and result["kld_reference"]["bytes"] == logits.stat().st_size
+    assert 0 < result["kld"]["mean"] <= live["kld"]["mean"]
+    assert live["kld"]["mean"] - result["kld"]["mean"] <= result["kld_reference"]["error_bound_nats"]
+
+
+def test_a_comparison_prints_what_llama_perplexity_prints(qbench):
+    out = qbench("eval", "ref:llama", "--recipe", "q8_0", "--reference", "ref:llama", "--windows", "2").out
+    for name in ("Mean PPL(Q)", "Cor(ln(PPL(Q)), ln(PPL(base)))", "99.9% KLD", "RMS \u0394p", "Same top p"):
+        assert any(line.startswith(name) for line in out.splitlines()), name
+    assert "kld at 512-1024 tokens" in out and "kld at top p 0.99-1" in out
+
+
+@pytest.mark.parametrize(
+    "argv, parts",
+    [
+        pytest.param(["--protocol", "lama.cpp-512"], ["lama.cpp-512", "llama.cpp-512"], id="misspelt"),
+        pytest.param(["--protocol", "windows-4096"], ["4096", "1024"], id="beyond the context"),
+        pytest.param(["--logits", "no/such"], ["no/such", "No such file"], id="no file of logits"),
+        pytest.param(["--logits", "README.md"], ["README.md", "--save-logits"], id="another file"),
+        pytest.param(["--kld-reference", "exact"], ["--save-logits"], id="kept nowhere"),
+        pytest.param(["--save-logits", "x", "--recipe", "q4_0"], ["--recipe"], id="logits of a recipe"),
+        pytest.param(["--save-logits", "x", "--protocol", "all"], ["one protocol"], id="logits of many protocols"),
+        pytest.param(["--save-logits", "no/folder/x"], ["no/folder"], id="no folder"),
+        pytest.param(["--documents", "wikitext", "--windows", "1"], ["no article"], id="no WikiText"),
+    ],
+)
+def test_one_line(qbench, argv, parts):
+    qbench("eval", "ref:llama", *argv).fails_with(*parts)

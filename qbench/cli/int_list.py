@@ -1,15 +1,17 @@
 """A list of numbers on the command line: `--depth 0,4096`."""
 
+import math
+
 import click
 
 
 class IntList(click.ParamType):
-    """Numbers of at least `least`, separated by commas; a tuple in the order given."""
+    """Numbers from `least` to `most`, separated by commas; a tuple in the order given."""
 
     name = "integers"
 
-    def __init__(self, least: int) -> None:
-        self.least = least
+    def __init__(self, least: int, most: float = math.inf) -> None:
+        self.least, self.most = least, most
 
     def convert(self, value, param, ctx) -> tuple[int, ...]:
         if isinstance(value, tuple):
@@ -19,6 +21,7 @@ class IntList(click.ParamType):
         except ValueError:
             self.fail(f"{value!r} is no list of integers such as {self.least},4096", param, ctx)
         for number in numbers:
-            if number < self.least:
-                self.fail(f"{number} is not in the range x>={self.least}", param, ctx)
+            if not self.least <= number <= self.most:
+                upper = "" if self.most == math.inf else f"<={self.most}"
+                self.fail(f"{number} is not in the range {self.least}<=x{upper}", param, ctx)
         return numbers

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from qbench.harness.energy import find_meter
 from qbench.harness.machine import available_cores
 from qbench.harness.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
 from qbench.harness.peaks import measure_bandwidth, peaks_of
@@ -91,27 +92,48 @@ def bench_case(
     subject: Subject, model: Any, case: SpeedCase, bandwidth: float, progress: Progress | None = None
 ) -> dict[str, Any]:
     """A row, of a model that is loaded; bandwidth: bytes a second measured right before."""
+    load_before = os.getloadavg()
+    speed = measure_speed(model, case, threads=subject.threads, meter=find_meter(), progress=progress)
+    peak = peak_rss_bytes()  # before the bandwidth is measured again
+    bandwidths = bandwidth, measure_bandwidth(subject.threads)
+    row = bench_row(case_facts(subject, model, case), case, speed, bandwidths)
+    return row | {
+        "peak_rss_bytes": peak,
+        "load_average": {"before": list(load_before), "after": list(os.getloadavg())},
+    }
+
+
+def case_facts(subject: Subject, model: Any, case: SpeedCase) -> dict[str, Any]:
+    """What can be said of a model and a case without timing it, as plain JSON values.
+
+    returns   facts: of the subject; kv_bytes_per_token; predicted_bytes by part; work: as `least_work`
+    """
     from qbench.runtime.memory import predict_memory
 
-    load_before = os.getloadavg()
-    speed = measure_speed(model, case, threads=subject.threads, progress=progress)
-    peak = peak_rss_bytes()  # before the bandwidth is measured again
     predicted = predict_memory(subject.source, context=case.longest, batch=case.batch)
-    bandwidths = bandwidth, measure_bandwidth(subject.threads)
     shape = Shape.of(model)
-    work = least_work(dict(subject.source.tensors), shape, model.impls, case)
-    share = roofline(work, peaks_of(bandwidths, subject.threads), speed)
     return {
-        **subject.facts(model.impls),
+        "facts": subject.facts(model.impls),
+        "kv_bytes_per_token": shape.kv_bytes_per_token,
+        "predicted_bytes": {part: predicted[f"{part}_bytes"] for part in PARTS},
+        "work": least_work(dict(subject.source.tensors), shape, model.impls, case),
+    }
+
+
+def bench_row(
+    about: dict[str, Any], case: SpeedCase, speed: dict[str, Any], bandwidths: Sequence[float]
+) -> dict[str, Any]:
+    """`about` of case_facts, `speed` of speed_statistics, and the bandwidths before and after, as one row."""
+    share = roofline(about["work"], peaks_of(bandwidths, about["facts"]["threads"]), speed)
+    return {
+        **about["facts"],
         "context": case.longest,
         "batch": case.batch,
         "pp": case.pp,
         "tg": case.tg,
         "depth": case.depth,
         **speed,
-        "roofline": share | {"bandwidths_bytes_per_s": bandwidths},
-        "kv_bytes_per_token": shape.kv_bytes_per_token,
-        "peak_rss_bytes": peak,
-        "predicted_bytes": {part: predicted[f"{part}_bytes"] for part in PARTS},
-        "load_average": {"before": list(load_before), "after": list(os.getloadavg())},
+        "roofline": share | {"bandwidths_bytes_per_s": list(bandwidths)},
+        "kv_bytes_per_token": about["kv_bytes_per_token"],
+        "predicted_bytes": about["predicted_bytes"],
     }

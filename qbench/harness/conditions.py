@@ -1,8 +1,11 @@
-"""How the machine was while something was timed: clock, heat, load, and what others took of it."""
+"""How the machine was while something was timed: clock, heat, load, what others took of it, and the energy spent."""
 
 import re
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from qbench.harness.energy import NO_METER, Meter
 
 ROOT = Path("/")
 # The counts of /proc/stat come in ticks of 10 ms: of fewer than ten a share says little.
@@ -17,30 +20,41 @@ class Conditions:
     temperature_c   of the hottest sensor, right after
     load            processes that ran or wanted to, averaged by the system over a minute
     busy_by_others  share of all cores' time that neither idling nor the timed process took, 0 to 1; stolen time too
+    joules          by counter, of the whole machine, what it takes when idle included; {} where none can be read
+    seconds         of the joules
     """
 
     clock_mhz: float | None
     temperature_c: float | None
     load: float | None
     busy_by_others: float | None
+    joules: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
 
 
 class Watch:
     """Reads the system's counters before and after what is timed, outside the timed span.
 
-    pid   the process that is timed
-    root  the folder that holds proc and sys
+    pid    the process that is timed
+    meter  of the energy
+    root   the folder that holds proc and sys
     """
 
-    def __init__(self, pid: int, threads: int, root: Path = ROOT) -> None:
-        self.pid, self.threads, self.root = pid, threads, root
+    def __init__(self, pid: int, threads: int, meter: Meter = NO_METER, root: Path = ROOT) -> None:
+        self.pid, self.threads, self.meter, self.root = pid, threads, meter, root
         self.before: tuple[int, int, int] | None = None
+        self.joules_before: list[float] = []
+        self.started = 0.0
 
     def start(self) -> None:
         self.before = self._ticks()
+        self.joules_before, self.started = self.meter.read(), time.perf_counter()
 
     def stop(self) -> Conditions:
+        seconds, joules = time.perf_counter() - self.started, self.meter.since(self.joules_before)
         return Conditions(
+            joules=joules,
+            seconds=seconds,
             clock_mhz=clock_mhz(self.threads, self.root),
             temperature_c=temperature_c(self.root),
             load=load(self.root),

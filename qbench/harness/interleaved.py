@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qbench.harness.conditions import Watch
+from qbench.harness.energy import NO_METER, Meter
 from qbench.harness.median_interval import median_interval
 from qbench.harness.quality import Progress
 from qbench.harness.rounds import PHASES, Rounds, Samples, Side
@@ -16,16 +17,27 @@ SEED = 20240217
 # Threads of an OpenMP region wait for the next one at full speed, some milliseconds, and ours for less: neither may do
 # so while the other is measured.
 SETTLE_S = 0.03
+IDLE_S = 1.0  # a thousand updates of RAPL's counters, ten of a graphics card's
 
 
-def interleave(sides: Sequence[Side], case: SpeedCase, *, threads: int = 1, progress: Progress | None = None) -> Rounds:
+def interleave(
+    sides: Sequence[Side],
+    case: SpeedCase,
+    *,
+    threads: int = 1,
+    meter: Meter = NO_METER,
+    progress: Progress | None = None,
+) -> Rounds:
     """Rounds of every phase and side in turn, only one at work at any time; who is first changes from round to round.
 
     A slow spell of the machine then hits all sides alike, and a drift none more than another.
+
+    threads  that a side works with
+    meter    of the energy; what the machine takes while no side works is measured first, where it can be
     """
     calls = [_calls(side, case) for side in sides]
-    watches = [Watch(side.pid, threads) for side in sides]
-    rounds = Rounds({phase: [Samples() for _ in sides] for phase in calls[0]})
+    watches = [Watch(side.pid, threads, meter) for side in sides]
+    rounds = Rounds({phase: [Samples() for _ in sides] for phase in calls[0]}, meter, idle_watts(meter))
     start, count = time.perf_counter(), 0
     while not rounds.stopped:
         order = range(len(sides)) if count % 2 == 0 else range(len(sides) - 1, -1, -1)
@@ -42,6 +54,17 @@ def interleave(sides: Sequence[Side], case: SpeedCase, *, threads: int = 1, prog
             more = 0 if rounds.stopped else 1
             progress(rounds.done, max(case.repetitions, rounds.done + more), "repetitions")
     return rounds
+
+
+def idle_watts(meter: Meter) -> dict[str, float]:
+    """What each counter of the machine counts a second while no side works."""
+    if not meter.counters:
+        return {}
+    before, start = meter.read(), time.perf_counter()
+    time.sleep(IDLE_S)
+    spent = meter.since(before)
+    seconds = time.perf_counter() - start
+    return {name: joules / seconds for name, joules in spent.items()}
 
 
 def _calls(side: Side, case: SpeedCase) -> dict[str, tuple[list[list[int]], int]]:

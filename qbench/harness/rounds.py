@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from qbench.harness.conditions import Conditions
+from qbench.harness.energy import NO_METER, Meter
 from qbench.harness.steady import warm_up_rounds
 
 PHASES = ("pp", "tg")
@@ -29,12 +30,16 @@ class Samples:
 
 @dataclass(slots=True)
 class Rounds:
-    """of       phase -> its Samples, one a side; phases that are not asked for are absent
-    stopped  why no further round was run: "narrow": every interval is; "budget": the time is over; "repetitions": as
-             many as were asked for
+    """of          phase -> its Samples, one a side; phases that are not asked for are absent
+    meter       of the energy
+    idle_watts  of each of its counters while no side works
+    stopped     why no further round was run: "narrow": every interval is; "budget": the time is over; "repetitions":
+                as many as were asked for
     """
 
     of: dict[str, list[Samples]]
+    meter: Meter = NO_METER
+    idle_watts: dict[str, float] = field(default_factory=dict)
     stopped: str = ""
 
     @property

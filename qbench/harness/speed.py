@@ -4,23 +4,33 @@ from typing import Any
 
 import numpy as np
 
+from qbench.harness.energy import NO_METER, Meter
 from qbench.harness.interleaved import interleave
 from qbench.harness.median_interval import median_interval
 from qbench.harness.quality import Progress
 from qbench.harness.rounds import PHASES, Rounds
 from qbench.harness.speed_case import SpeedCase
 from qbench.harness.speed_worker import TimedModel
+from qbench.harness.spent import energy
 from qbench.harness.steady import outliers
 from qbench.statistics import spread
 
 
-def measure_speed(model: Any, case: SpeedCase, *, threads: int = 1, progress: Progress | None = None) -> dict[str, Any]:
+def measure_speed(
+    model: Any,
+    case: SpeedCase,
+    *,
+    threads: int = 1,
+    meter: Meter = NO_METER,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
     """Prefill and decode in turn, so that a slow spell of the machine hits both alike.
 
     raises   InputError for more tokens than the model's context holds
     """
     case.check_context(model.config.max_positions)
-    return speed_statistics(case, interleave([TimedModel(model)], case, threads=threads, progress=progress), 0)
+    rounds = interleave([TimedModel(model)], case, threads=threads, meter=meter, progress=progress)
+    return speed_statistics(case, rounds, 0)
 
 
 def speed_statistics(case: SpeedCase, rounds: Rounds, side: int) -> dict[str, Any]:
@@ -31,6 +41,7 @@ def speed_statistics(case: SpeedCase, rounds: Rounds, side: int) -> dict[str, An
     interval  95 %, of the median; None for fewer than 6 samples
     samples   those that count, and the indices of `outliers` among them; `warm_up`: those before; of each the
               conditions; `stopped`: why there are no more
+    timed_seconds  of all samples, those of the warm-up too
     """
     rates = {phase: _rates(case, rounds, phase, side) for phase in PHASES}
     ttft, step = (_median_ms(rounds, phase, side) for phase in PHASES)
@@ -41,6 +52,8 @@ def speed_statistics(case: SpeedCase, rounds: Rounds, side: int) -> dict[str, An
         "interval": {f"{phase}_tok_s": median_interval(rates[phase]) for phase in PHASES},
         "spread": {f"{phase}_tok_s": spread(rates[phase]) if rates[phase] else None for phase in PHASES},
         "samples": {f"{phase}_tok_s": rates[phase] for phase in PHASES} | _about(case, rounds, side),
+        "energy": energy(rounds, side),
+        "timed_seconds": sum(sum(sides[side].seconds) for sides in rounds.of.values()),
     }
 
 

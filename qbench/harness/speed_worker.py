@@ -66,16 +66,19 @@ class TimedSubject(TimedModel):
         super().__init__(load_model(self.subject.source, threads=threads), clock)
 
     def describe(self) -> dict[str, Any]:
-        """vocab_size, max_positions, and the facts that every result repeats"""
-        return {
-            "vocab_size": self.vocab_size,
-            "max_positions": self.model.config.max_positions,
-            "facts": self.subject.facts(self.model.impls),
-        }
+        """vocab_size, and the facts that every result repeats"""
+        return {"vocab_size": self.vocab_size, "facts": self.subject.facts(self.model.impls)}
+
+    def facts(self, case: dict[str, Any]) -> dict[str, Any]:
+        """`case_facts` of a case, given by its fields."""
+        from qbench.harness.bench import case_facts
+        from qbench.harness.speed_case import SpeedCase
+
+        return case_facts(self.subject, self.model, SpeedCase(**case))
 
     def memory(self) -> dict[str, int]:
         peak = max(peak_rss_bytes(), self.baseline_rss_bytes)
-        return {"peak_rss_bytes": peak, "baseline_rss_bytes": self.baseline_rss_bytes}
+        return {"peak_rss_bytes": peak, "peak_rss_since": "start", "baseline_rss_bytes": self.baseline_rss_bytes}
 
 
 def serve(kind: Callable[..., Any]) -> int:

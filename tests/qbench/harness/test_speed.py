@@ -73,7 +73,7 @@ def samples(*seconds: float) -> Samples:
 
 
 def test_units():
-    rounds = Rounds({"pp": [samples(9.0, 0.5, 0.25, 1.0)], "tg": [samples(9.0, 2.0, 2.0, 2.0)]}, "repetitions")
+    rounds = Rounds({"pp": [samples(9.0, 0.5, 0.25, 1.0)], "tg": [samples(9.0, 2.0, 2.0, 2.0)]})
     result = speed_statistics(SpeedCase(pp=100, tg=10, repetitions=3), rounds, 0)
     assert result["pp_tok_s"] == 200 and result["ttft_ms"] == 500
     assert result["tg_tok_s"] == 5 and result["tpot_ms"] == 200

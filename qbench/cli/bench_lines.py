@@ -1,0 +1,137 @@
+"""The lines of `qbench bench` for people."""
+
+from statistics import median
+from typing import Any
+
+from qbench.cli.output import readable_bytes
+
+PHASES = ("pp", "tg")
+STOPPED = {"narrow": "every interval is narrow enough", "budget": "the budget is spent", "repetitions": "as asked for"}
+
+
+def readable(result: dict[str, Any]) -> dict[str, str | None]:
+    """Medians with their intervals, share of the roofline, ratio to the first, how the machine was, memory by part."""
+    peak, baseline = readable_bytes(result["peak_rss_bytes"]), readable_bytes(result["baseline_rss_bytes"])
+    predicted = {part: readable_bytes(value) for part, value in result["predicted_bytes"].items()}
+    return {
+        "model": result["model"] + (f" as {result['recipe']}" if result["recipe"] else ""),
+        "kernels": kernels_line(result),
+        **{test_name(result, phase): throughput(result, phase) for phase in PHASES},
+        **ratio_lines(result),
+        "ttft, tpot": f"{milliseconds(result['ttft_ms'])}, {milliseconds(result['tpot_ms'])}",
+        "measured": measured_line(result),
+        "machine": machine_line(result),
+        "energy": energy_line(result),
+        "bits_per_weight": f"{result['bits_per_weight']:.4f}",
+        "peak_rss": f"{peak} ({baseline} before the model)",
+        "predicted": ", ".join(f"{part} {value}" for part, value in predicted.items()),
+        "kv_bytes_per_token": readable_bytes(result["kv_bytes_per_token"]),
+    }
+
+
+def test_name(result: dict[str, Any], phase: str) -> str:
+    """ "pp512", "tg128@4096 x 16": at a depth, of a batch"""
+    depth = f"@{result['depth']}" if result["depth"] else ""
+    return f"{phase}{result[phase]}{depth}" + (f" x {result['batch']}" if result["batch"] > 1 else "")
+
+
+def kernels_line(result: dict[str, Any]) -> str:
+    impls = ", ".join(f"{name} ({count} linears)" for name, count in result["impls"].items())
+    return f"{impls}; isa {result['isa']}, {result['threads']} thread(s)"
+
+
+def throughput(result: dict[str, Any], phase: str) -> str | None:
+    """ "123.4 tok/s (95 % 121.0 to 125.9, 64 % of the roofline)", or None where the phase was not measured."""
+    value = result[f"{phase}_tok_s"]
+    if value is None:
+        return None
+    samples, interval = result["samples"][f"{phase}_tok_s"], result["interval"][f"{phase}_tok_s"]
+    ends = f"95 % {interval[0]:.2f} to {interval[1]:.2f}" if interval else f"{min(samples):.2f} to {max(samples):.2f}"
+    share = result["roofline"][phase]
+    bound = f", {100 * share:.0f} % of the roofline" if share is not None else ""
+    return f"{value:.2f} tok/s ({ends}{bound})"
+
+
+def milliseconds(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.2f} ms"
+
+
+def ratio_lines(result: dict[str, Any]) -> dict[str, str]:
+    """How many times as fast as the first of several, where this is another of them."""
+    found = result.get("ratio") or {}
+    return {f"{phase} ratio": ratio_text(ratio) for phase, ratio in found.items()}
+
+
+def ratio_text(ratio: dict[str, float]) -> str:
+    if ratio["low"] is None:
+        return f"{ratio['value']:.3f} of the first (one sample: no interval)"
+    return (
+        f"{ratio['value']:.3f} of the first (95 % {ratio['low']:.3f} to {ratio['high']:.3f}, p {ratio['p_value']:.2g})"
+    )
+
+
+def measured_line(result: dict[str, Any]) -> str:
+    """ "12 rounds after 2 of warm-up, stopped: the budget is spent; outliers: 1 of pp" """
+    samples = result["samples"]
+    measured = [phase for phase in PHASES if samples[f"{phase}_tok_s"]]
+    rounds = min(len(samples[f"{phase}_tok_s"]) for phase in measured)
+    warm_up = max(len(samples["warm_up"][f"{phase}_tok_s"]) for phase in measured)
+    counts = {phase: len(samples["outliers"][f"{phase}_tok_s"]) for phase in measured}
+    outliers = ", ".join(f"{count} of {phase}" for phase, count in counts.items() if count) or "none"
+    return f"{rounds} rounds after {warm_up} of warm-up, stopped: {STOPPED[samples['stopped']]}; outliers: {outliers}"
+
+
+def machine_line(result: dict[str, Any]) -> str | None:
+    """Medians over all samples; what the system does not say is left out."""
+    bandwidths = " and ".join(readable_bytes(value) for value in result["roofline"]["bandwidths_bytes_per_s"])
+    parts = [f"{bandwidths}/s read before and after"]
+    for name, text in (
+        ("clock_mhz", "{:.0f} MHz"),
+        ("temperature_c", "{:.0f} C"),
+        ("load", "load {:.2f}"),
+        ("busy_by_others", "others took {:.0%}"),
+    ):
+        value = typical(result, name)
+        parts += [] if value is None else [text.format(value)]
+    return ", ".join(parts)
+
+
+def typical(result: dict[str, Any], condition: str) -> float | None:
+    """The median over all samples that know it."""
+    moments = [value for values in result["samples"][condition].values() for value in values if value is not None]
+    return median(moments) if moments else None
+
+
+def others_share(result: dict[str, Any]) -> float:
+    """What others took of the machine, as a rule; 0 where the system does not say."""
+    return typical(result, "busy_by_others") or 0.0
+
+
+def energy_line(result: dict[str, Any]) -> str:
+    """Joules a token beyond idle, of all counters together; n/a with the reason."""
+    energy = result["energy"]
+    if energy["joules"] is None:
+        return f"n/a: {energy['reason']}"
+    counts = {phase: result["batch"] * result[phase] for phase in PHASES}
+    spent = ", ".join(f"{phase} {sum(by.values()) / counts[phase]:.3g} J" for phase, by in energy["joules"].items())
+    return f"{spent} a token beyond idle ({', '.join(energy['idle_watts'])})"
+
+
+def readable_comparison(row: dict[str, Any]) -> dict[str, str | None]:
+    """Both, and how many times as fast ours is, each with its interval."""
+    theirs, shares = row["llama.cpp"], row["roofline"]
+    before, after = (readable_bytes(value) for value in shares["bandwidth_bytes_per_s"])
+    lines = {
+        "model": row["model"],
+        "kernels": kernels_line(row),
+        "llama.cpp": f"llama-cpp-python {theirs['version']}, {row['threads']} thread(s)",
+        "keys and values": f"{row['kv_bits']:.3g} bits here, {theirs['kv']} there",
+        "bandwidth": f"{before}/s before, {after}/s after",
+        "measured": measured_line(row["ours"]),
+    }
+    for phase in PHASES:
+        test, found = f"{phase}{row[phase]}@{row['depth']}", row["ratio"][phase]
+        for side, name in (("ours", "qbench"), ("theirs", "llama.cpp")):
+            lines[f"{test} {name}"] = throughput({**row[side], "roofline": shares[side]}, phase)
+        lines[f"{test} ratio"] = found and f"{found['median']:.2f} ({found['min']:.2f} to {found['max']:.2f})"
+    return lines

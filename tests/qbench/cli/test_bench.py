@@ -1,0 +1,87 @@
+"""`qbench bench`: lists of cases, several models in turn, and when it stops."""
+
+import json
+
+import pytest
+
+from qbench.cli.bench import how_long
+from qbench.cli.bench_lines import energy_line, readable
+
+QUICK = ("-p", "8", "-n", "2", "-r", "1", "--threads", "1")
+
+
+def rows(outcome) -> list[dict]:
+    assert outcome.status == 0, outcome.err
+    return [json.loads(line) for line in outcome.out.splitlines()]
+
+
+def test_batches_depths_and_threads_are_a_row_each(qbench):
+    found = rows(qbench("bench", "rand:tiny", *QUICK[:-1], "1,2", "-b", "1,3", "-d", "0,5", "--json"))
+    order = [(threads, batch, depth) for threads in (1, 2) for batch in (1, 3) for depth in (0, 5)]
+    assert [(row["threads"], row["batch"], row["depth"]) for row in found] == order
+    alone, three = found[0], found[2]
+    assert three["predicted_bytes"]["kv"] == 3 * alone["predicted_bytes"]["kv"]
+    assert three["roofline"]["tg_bytes"]["linears"] == alone["roofline"]["tg_bytes"]["linears"]
+    for row in found:
+        assert abs(row["tg_tok_s"] * row["tpot_ms"] / 1e3 - row["batch"]) < 1e-9 * row["batch"]
+        assert abs(row["pp_tok_s"] * row["ttft_ms"] / 1e3 - 8 * row["batch"]) < 1e-9 * 8 * row["batch"]
+        assert row["energy"]["joules"] is not None or row["energy"]["reason"]
+        assert len(row["roofline"]["bandwidths_bytes_per_s"]) == 2
+        assert "pp8" in " ".join(readable(row))
+
+
+def test_several_models_take_turns(qbench):
+    first, second = rows(
+        qbench("bench", "rand:tiny", "rand:tiny", "--recipe", "bf16", "--recipe", "q8_0", *QUICK, "--json")
+    )
+    assert (first["recipe"], second["recipe"]) == ("bf16", "q8_0") and first["ratio"] is None
+    assert second["ratio"]["pp"]["value"] > 0 and second["samples"]["interleaved_with"] == ["rand:tiny as bf16"]
+    assert second["peak_rss_bytes"] > 0 and second["samples"]["stopped"] == "repetitions"
+    assert "of the first" in readable(second)["pp ratio"] and "pp ratio" not in readable(first)
+
+
+@pytest.mark.parametrize(
+    "given, repetitions, precision",
+    [
+        pytest.param({}, 5, 0.02, id="by default until it is precise"),
+        pytest.param({"repetitions": 3}, 3, None, id="so many"),
+        pytest.param({"precision": 0.1}, 5, 0.1, id="so precise"),
+        pytest.param({"repetitions": 9, "precision": 0.1}, 9, 0.1, id="at least so many"),
+    ],
+)
+def test_how_long(given, repetitions, precision):
+    budget_s = None if precision is None else 30.0
+    expected = {"repetitions": repetitions, "precision": precision, "budget_s": budget_s}
+    assert how_long(**{"repetitions": None, "precision": None, "budget": 30.0} | given) == expected
+
+
+def test_the_budget_ends_it(qbench):
+    argv = ("bench", "rand:tiny", "-p", "8", "-n", "2", "--precision", "0.0001%", "--budget", "0", "--threads", "1")
+    (row,) = rows(qbench(*argv, "--json"))
+    assert row["samples"]["stopped"] == "budget" and len(row["samples"]["pp_tok_s"]) >= 5
+
+
+@pytest.mark.parametrize(
+    "argv, parts",
+    [
+        pytest.param(["--precision", "2 percent"], ["--precision", "2%"], id="no share"),
+        pytest.param(["--precision", "150%"], ["--precision", "between 0 and 100"], id="more than all"),
+        pytest.param(["-b", "0"], ["--batch", "0 is not in the range"], id="no batch"),
+        pytest.param(["rand:huge"], ["'huge'", "llama-3.2-1b"], id="unknown second model"),
+        pytest.param(["--recipe", "q8_0"] * 3 + ["rand:tiny"], ["2 models and 3 recipes"], id="too many recipes"),
+        pytest.param(["rand:tiny", "--recipe", "q9_9"], ["q9_9"], id="unknown recipe of several"),
+        pytest.param(["rand:tiny", "-p", "99999999"], ["context holds"], id="too long for several"),
+        pytest.param(["--vs", "llama.cpp", "-b", "2"], ["batch of 1"], id="a batch beside llama.cpp"),
+        pytest.param(["--vs", "llama.cpp", "rand:tiny"], ["one file"], id="two models beside llama.cpp"),
+    ],
+)
+def test_what_cannot_be_measured(qbench, argv, parts):
+    qbench("bench", "rand:tiny", *argv).fails_with(*parts)
+
+
+def test_energy_in_words():
+    result = {"batch": 2, "pp": 100, "tg": 10, "energy": {"joules": None, "reason": "RAPL is absent"}}
+    assert energy_line(result) == "n/a: RAPL is absent"
+    by = {"pp": {"package-0": 30.0, "dram-0": 10.0}, "tg": {"package-0": 3.0, "dram-0": 1.0}}
+    energy = {"joules": by, "idle_watts": {"package-0": 5.0, "dram-0": 1.0}, "reason": None}
+    assert energy_line(result | {"energy": energy}) == "pp 0.2 J, tg 0.2 J a token beyond idle (package-0, dram-0)"

@@ -7,25 +7,37 @@ import click
 FORMS = ("md", "csv", "json", "html")
 
 
+def names(_context, _option, text: str | None) -> list[str] | None:
+    """ "a, b" -> ["a", "b"]"""
+    return text and [name.strip() for name in text.split(",")]
+
+
 @click.command("report")
 @click.argument("records", nargs=-1, required=True, type=click.Path())
 @click.option("--format", "form", type=click.Choice(FORMS), default="md", show_default=True, help="Printed on stdout.")
 @click.option("-o", "--output", type=click.Path(), help="Write report.md, .csv, .json and .html into this folder.")
+@click.option("--html", "page", type=click.Path(dir_okay=False), help="Write the page to this file.")
 @click.option("--into", type=click.Path(), help="Put the Markdown between a file's qbench markers.")
 @click.option("--marker", default="quickstart", show_default=True, help="Which markers, with --into.")
+@click.option("--columns", callback=names, help="Of the Markdown tables, as in recipe,size_bytes,kld_mean.")
 @click.option("--keep", type=click.Path(), help="Append the rows that this file or folder does not hold yet.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-def command(records: tuple[str, ...], form, output, into, marker: str, keep, as_json: bool) -> None:
-    """Tables of RECORDS (JSONL files of sweeps, or folders); rows that do not compare stand in tables of their own."""
+def command(records, form, output, page, into, marker: str, columns, keep, as_json: bool) -> None:
+    """Tables of RECORDS (JSONL files of sweeps, or folders); rows that do not compare stand in tables of their own.
+
+    The page of --html and -o is one file that needs no network: filters, scatters, passports, comparisons.
+    """
     from qbench.harness.record import keep_records
-    from qbench.report import render_report, replace_between_markers, write_report
+    from qbench.report import render_report, replace_between_markers, write_page, write_report
 
     if output:
         click.echo(f"page: {write_report(records, output).page}", err=True)
+    if page:
+        click.echo(f"page: {write_page(records, page)}", err=True)
     if into:
-        replace_between_markers(Path(into), marker, render_report(records, "md"))
+        replace_between_markers(Path(into), marker, render_report(records, "md", columns))
     if keep:
         added = sum(keep_records(Path(path), Path(keep)) for path in records)
         click.echo(f"{keep}: {added} rows added", err=True)
-    if not (output or into or keep):
-        click.echo(render_report(records, "json" if as_json else form), nl=False)
+    if not (output or page or into or keep):
+        click.echo(render_report(records, "json" if as_json else form, columns), nl=False)

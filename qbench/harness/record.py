@@ -69,7 +69,7 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        record = _parsed(line)
+        record = parse_record(line)
         if record is None:
             print(f"qbench: {path}:{number}: skipped a line that is no record (torn by a crash?)", file=sys.stderr)
             continue
@@ -81,7 +81,7 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
         yield migrate(record)
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
+def parse_record(line: bytes) -> dict[str, Any] | None:
     """The record that the line holds, of whichever schema; None where it is none."""
     try:
         record = json.loads(line)
@@ -114,7 +114,7 @@ def keep_records(path: Path, kept: Path) -> int:
 def _append_new(path: Path, records: list[dict[str, Any]]) -> int:
     """Append those that the file does not hold, looked up and written in one turn. returns how many"""
     with own_turn(path) as descriptor:
-        held = {_identity(row) for row in map(_parsed, content(descriptor).split(b"\n")) if row is not None}
+        held = {_identity(row) for row in map(parse_record, content(descriptor).split(b"\n")) if row is not None}
         fresh = {_identity(row): row for row in records if _identity(row) not in held}
         if fresh:
             append(path, descriptor, b"".join(line_of(row) for row in fresh.values()))

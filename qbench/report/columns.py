@@ -1,12 +1,14 @@
-"""The columns of a table for people: headings, and each cell's text."""
+"""The columns of tables for people, as data: the Markdown and the page write a value by the same row of this table."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from qbench.report.table import Table
+from quant.errors import InputError
 
 MISSING = "n/a"
+INTERVAL, RANGE = "95 %", "range"
 
 
 def is_missing(value: Any) -> bool:
@@ -15,65 +17,186 @@ def is_missing(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column for people: its heading, its text from a row, and what a sortable table sorts by."""
+    """One column: which value of a row, and how it is written. `assets/format.js` reads the same fields.
 
-    heading: str
-    text: Callable[[dict[str, Any]], str]
+    kind     "text"; "fixed": `digits` after the point; "scientific": 3 digits and a power of ten, as a divergence spans
+             many; "speed": one digit after the point below 100, none above
+    scale    what a value is multiplied by before it is written
+    ends     the columns of its low and high end, which stand in brackets, named `ends_name`
+    """
+
     key: str
-    numeric: bool = True
+    heading: str
+    kind: str = "fixed"
+    digits: int = 2
+    scale: float = 1.0
+    ends: tuple[str, str] | None = None
+    ends_name: str = ""
+    in_markdown: bool = True
+    on_page: bool = True  # before a reader picks columns
+    meaning: str = ""
+
+    @property
+    def numeric(self) -> bool:
+        return self.kind != "text"
+
+    @property
+    def full_heading(self) -> str:
+        return f"{self.heading} [{self.ends_name}]" if self.ends else self.heading
+
+    def write(self, value: Any) -> str:
+        """One value as a reader sees it."""
+        if is_missing(value):
+            return MISSING
+        if self.kind == "text":
+            return str(value)
+        value = value * self.scale
+        if self.kind == "scientific":
+            return "0" if value == 0 else f"{value:.2e}"
+        return f"{value:.{self.digits if self.kind == 'fixed' else int(value < 100)}f}"
 
     def cell(self, row: dict[str, Any]) -> str:
-        return MISSING if is_missing(row[self.key]) else self.text(row)
+        """The value, its ends beside it where they are known."""
+        text = self.write(row[self.key])
+        if text == MISSING or not self.ends or any(is_missing(row[end]) for end in self.ends):
+            return text
+        if self.kind == "speed":  # the ends have as many digits as the value
+            digits = int(row[self.key] * self.scale < 100)
+            low, high = (f"{row[end] * self.scale:.{digits}f}" for end in self.ends)
+        else:
+            low, high = (self.write(row[end]) for end in self.ends)
+        return f"{text} [{low}, {high}]"
 
 
-def columns_of(table: Table) -> list[Column]:
-    """The columns that have anything to show in this table."""
+def _text(key: str, heading: str, **shown: Any) -> Column:
+    return Column(key, heading, "text", **shown)
+
+
+HIDDEN = {"in_markdown": False, "on_page": False}
+NATS = "Kullback-Leibler divergence of the next-token distribution from the unquantized model's, in nats: "
+
+COLUMNS = (
+    _text("recipe", "recipe"),
+    _text("model", "model", **HIDDEN),
+    _text("family", "family", **HIDDEN, meaning="What rounds the weights."),
+    _text("cache", "KV", **HIDDEN, meaning="How keys and values are kept."),
+    Column(
+        "bits_per_weight",
+        "bits/weight",
+        meaning="All stored bits, scales included, over all weights, embedding and head included.",
+    ),
+    Column("size_bytes", "size MB", scale=1e-6, meaning="What the weights take on disk."),
+    Column(
+        "perplexity",
+        "perplexity",
+        digits=3,
+        ends=("perplexity_low", "perplexity_high"),
+        ends_name=INTERVAL,
+        meaning="Under the row's protocol, with a 95 % interval over blocks of text. The interval says how well this "
+        "text stands for all text; two rows are told apart by their paired difference, which is far narrower.",
+    ),
+    Column(
+        "kld_mean",
+        "mean KLD",
+        "scientific",
+        ends=("kld_low", "kld_high"),
+        ends_name=INTERVAL,
+        meaning=NATS + "the mean over tokens, with its 95 % interval.",
+    ),
+    Column("kld_median", "median KLD", "scientific", **HIDDEN),
+    Column("kld_p90", "p90 KLD", "scientific", **HIDDEN),
+    Column("kld_p99", "p99 KLD", "scientific", on_page=False, meaning=NATS + "what one token in a hundred exceeds."),
+    Column("kld_p999", "p99.9 KLD", "scientific", **HIDDEN),
+    Column("kld_max", "max KLD", "scientific", **HIDDEN),
+    Column("same_top", "same top %", scale=100, meaning="Tokens where both models rank the same next token first."),
+    Column(
+        "pp_tok_s",
+        "pp tok/s",
+        "speed",
+        ends=("pp_min", "pp_max"),
+        ends_name=RANGE,
+        meaning="Tokens a second reading a prompt, after @ at that depth: median and range of the repetitions.",
+    ),
+    Column(
+        "tg_tok_s",
+        "tg tok/s",
+        "speed",
+        ends=("tg_min", "tg_max"),
+        ends_name=RANGE,
+        meaning="Tokens a second writing one by one: median and range of the repetitions.",
+    ),
+    Column("ttft_ms", "TTFT ms", **HIDDEN, meaning="Time to the first token."),
+    Column("tpot_ms", "TPOT ms", digits=3, **HIDDEN, meaning="Time per output token after the first."),
+    Column(
+        "roofline_pp",
+        "pp roofline %",
+        digits=0,
+        scale=100,
+        on_page=False,
+        meaning="Share of the operations a second that this machine reached at best in the same run.",
+    ),
+    Column(
+        "roofline_tg",
+        "tg roofline %",
+        digits=0,
+        scale=100,
+        on_page=False,
+        meaning="Share of the bandwidth that this machine reached at best in the same run, for the bytes that must "
+        "move. Above 100 % the weights stay in a processor cache.",
+    ),
+    Column(
+        "peak_rss_bytes",
+        "peak RSS MB",
+        digits=0,
+        scale=1e-6,
+        meaning="The most memory that the measuring process held, Python and libraries included.",
+    ),
+    Column("predicted_bytes", "predicted MB", scale=1e-6, **HIDDEN, meaning="Weights, keys and values, workspace."),
+    Column("kv_bytes_per_token", "KV bytes/token", digits=0, **HIDDEN),
+    Column("quantize_seconds", "quantize s", digits=1, on_page=False, meaning="Making the file, calibration included."),
+    Column("quantize_peak_rss_bytes", "quantize MB", digits=0, scale=1e-6, on_page=False),
+    _text("impls", "kernels", on_page=False, meaning="What ran."),
+    _text("isa", "ISA", **HIDDEN),
+    _text("device", "device", **HIDDEN),
+    Column("threads", "threads", digits=0, **HIDDEN),
+    Column("context", "context", digits=0, **HIDDEN),
+    Column("batch", "batch", digits=0, **HIDDEN),
+    _text("protocol", "protocol", **HIDDEN),
+    _text("machine", "machine", **HIDDEN),
+    _text("cpu", "processor", **HIDDEN),
+    _text("commit", "commit", **HIDDEN),
+    _text("time", "time", **HIDDEN),
+    _text(
+        "pareto",
+        "Pareto",
+        meaning="No other row measured in the same way has better quality for as few bytes (size), at as high a speed "
+        "(speed), or in as little memory (memory).",
+    ),
+)
+
+BY_KEY = {column.key: column for column in COLUMNS}
+
+
+def pick_columns(names: Sequence[str]) -> list[Column]:
+    """The columns of these keys, in this order. raises InputError for one that is not known"""
+    for name in names:
+        if name not in BY_KEY:
+            raise InputError(f"unknown column {name!r}; known: {', '.join(BY_KEY)}")
+    return [BY_KEY[name] for name in names]
+
+
+def columns_of(table: Table, names: Sequence[str] | None = None) -> list[Column]:
+    """The columns of this table: those named, or else the usual ones that have anything to show."""
     first = table.frame.iloc[0]
+    picked = pick_columns(names) if names else [column for column in COLUMNS if column.in_markdown]
+    shown = [column for column in picked if names or table.frame[column.key].notna().any()]
+    return [replace(column, heading=_heading(column, first)) for column in shown]
+
+
+def _heading(column: Column, first: Any) -> str:
+    """A speed is told with its number of tokens: "pp512 tok/s", at a depth "tg64@4096 tok/s"."""
+    phase = column.key.removesuffix("_tok_s")
+    if phase not in ("pp", "tg") or is_missing(first[phase]):
+        return column.heading
     depth = f"@{first['depth']:.0f}" if not is_missing(first["depth"]) and first["depth"] else ""
-    pp, tg = (name if is_missing(first[name]) else f"{name}{first[name]:.0f}{depth}" for name in ("pp", "tg"))
-    columns = [
-        Column("recipe", lambda row: row["recipe"], "recipe", numeric=False),
-        Column("bits/weight", lambda row: f"{row['bits_per_weight']:.2f}", "bits_per_weight"),
-        Column("size MB", lambda row: f"{row['size_bytes'] / 1e6:.2f}", "size_bytes"),
-        Column("perplexity [95 %]", _perplexity, "perplexity"),
-        Column("mean KLD", lambda row: scientific(row["kld_mean"]), "kld_mean"),
-        Column("p99 KLD", lambda row: scientific(row["kld_p99"]), "kld_p99"),
-        Column("same top %", lambda row: f"{100 * row['same_top']:.2f}", "same_top"),
-        Column(f"{pp} tok/s [range]", lambda row: _speed(row, "pp"), "pp_tok_s"),
-        Column(f"{tg} tok/s [range]", lambda row: _speed(row, "tg"), "tg_tok_s"),
-        Column("roofline % [pp / tg]", _roofline, "roofline_tg"),
-        Column("peak RSS MB", lambda row: f"{row['peak_rss_bytes'] / 1e6:.0f}", "peak_rss_bytes"),
-        Column("quantize s [peak MB]", _quantize, "quantize_seconds"),
-        Column("kernels", lambda row: row["impls"], "impls", numeric=False),
-        Column("Pareto", lambda row: row["pareto"], "pareto", numeric=False),
-    ]
-    return [column for column in columns if table.frame[column.key].notna().any()]
-
-
-def scientific(value: float) -> str:
-    """3 digits, and 0 as "0": a divergence spans many powers of ten."""
-    return "0" if value == 0 else f"{value:.2e}"
-
-
-def _perplexity(row: dict[str, Any]) -> str:
-    if is_missing(row["perplexity_low"]):
-        return f"{row['perplexity']:.3f}"
-    return f"{row['perplexity']:.3f} [{row['perplexity_low']:.3f}, {row['perplexity_high']:.3f}]"
-
-
-def _quantize(row: dict[str, Any]) -> str:
-    """Seconds and memory of making the artifact, calibration included."""
-    peak = row["quantize_peak_rss_bytes"]
-    return f"{row['quantize_seconds']:.1f} [{MISSING if is_missing(peak) else format(peak / 1e6, '.0f')}]"
-
-
-def _roofline(row: dict[str, Any]) -> str:
-    shares = (row["roofline_pp"], row["roofline_tg"])
-    return " / ".join(MISSING if is_missing(share) else f"{100 * share:.0f}" for share in shares)
-
-
-def _speed(row: dict[str, Any], phase: str) -> str:
-    """Median and the range of the repetitions."""
-    digits = 1 if row[f"{phase}_tok_s"] < 100 else 0
-    median, low, high = (f"{row[f'{phase}_{what}']:.{digits}f}" for what in ("tok_s", "min", "max"))
-    return f"{median} [{low}, {high}]"
+    return f"{phase}{first[phase]:.0f}{depth} tok/s"

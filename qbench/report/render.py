@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -11,14 +12,19 @@ from qbench.report.grid import markdown_grid
 from qbench.report.table import Table
 
 
-def to_markdown(tables: list[Table]) -> str:
-    """Every table with its title and note; columns padded, so that it reads in a terminal too."""
-    return "\n\n".join(f"**{table.title}**\n\n{markdown_table(table)}\n\n{_footer(table)}" for table in tables) + "\n"
+def to_markdown(tables: list[Table], columns: Sequence[str] | None = None) -> str:
+    """Every table with its title and note; columns padded, so that it reads in a terminal too.
+
+    columns  their keys; None: the usual ones that have anything to show
+    raises   InputError for a column that is not known
+    """
+    parts = [f"**{table.title}**\n\n{markdown_table(table, columns)}\n\n{_footer(table)}" for table in tables]
+    return "\n\n".join(parts) + "\n"
 
 
-def markdown_table(table: Table) -> str:
-    columns = columns_of(table)
-    rows = [[column.heading for column in columns]]
+def markdown_table(table: Table, names: Sequence[str] | None = None) -> str:
+    columns = columns_of(table, names)
+    rows = [[column.full_heading for column in columns]]
     rows += [[column.cell(row) for column in columns] for row in table.frame.to_dict("records")]
     return markdown_grid(rows, [column.numeric for column in columns])
 

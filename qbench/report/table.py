@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from qbench.report.family import recipe_family
 from qbench.report.pareto import pareto_front
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ class Table:
     """Rows that compare with one another, the unquantized first, then by size."""
 
     group: str
-    frame: "pd.DataFrame"  # `load_records` columns, and `pareto`
+    frame: "pd.DataFrame"  # `load_records` columns, `pareto` and `family`
 
     @property
     def title(self) -> str:
@@ -61,6 +62,7 @@ def build_tables(frame: "pd.DataFrame") -> list[Table]:
     for group, rows in frame.groupby("group", sort=False):
         rows = rows.reset_index(drop=True)
         rows["pareto"] = _pareto_marks(rows)
+        rows["family"] = rows["recipe"].map(recipe_family)
         tables.append(Table(str(group), rows))
     return tables
 

@@ -1,10 +1,11 @@
 """Records in, every form of the table out: as text, or as files."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from qbench.report.newest import newest_records
 from qbench.report.page import render_page
 from qbench.report.render import to_csv, to_json, to_markdown, to_rows
 from qbench.report.speeds import KERNEL, VERSUS, speeds_markdown
@@ -13,8 +14,11 @@ from qbench.store import latest_records, load_records
 from quant.atomic import atomic_file
 from quant.errors import InputError
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 # suffix -> what renders it
-FORMS = {"md": to_markdown, "csv": to_csv, "json": to_json, "html": render_page}
+TABLE_FORMS = {"md": to_markdown, "csv": to_csv, "json": to_json}
 
 Records = str | Path | Iterable[str | Path]
 
@@ -26,15 +30,25 @@ class Report:
     page: Path  # report.html
 
 
-def render_report(records: Records, form: str) -> str:
-    """The tables of `records` in one of FORMS; those of kernels and comparisons are Markdown alone.
+def render_report(records: Records, form: str, columns: Sequence[str] | None = None) -> str:
+    """The tables of `records` as md, csv, json or html; those of kernels and comparisons are Markdown alone.
 
-    raises   InputError if there are no records for this form
+    columns  of the Markdown tables; None: the usual ones
+    raises   InputError if there are no records for this form, or no such column
     """
+    if form == "html":
+        return _page(records)
+    if form != "md":
+        return TABLE_FORMS[form](_tables(records))
     speeds = speeds_markdown(latest_records(records, kinds=(KERNEL, VERSUS)).values())
-    if form != "md" or not speeds:
-        return FORMS[form](_tables(records))
-    return speeds if load_records(records).empty else to_markdown(_tables(records)) + "\n" + speeds
+    if speeds and load_records(records).empty:
+        return speeds
+    return to_markdown(_tables(records), columns) + (f"\n{speeds}" if speeds else "")
+
+
+def write_page(records: Records, path: str | Path) -> Path:
+    """The page at `path`, whole or not at all. raises InputError if there are no records or it cannot be written"""
+    return _write(Path(path), _page(records))
 
 
 def write_report(records: Records, folder: str | Path) -> Report:
@@ -44,14 +58,29 @@ def write_report(records: Records, folder: str | Path) -> Report:
     """
     tables = _tables(records)
     page = Path(folder) / "report.html"
-    for form, render in FORMS.items():
-        with atomic_file(page.with_suffix(f".{form}")) as temporary:
-            temporary.write_text(render(tables), encoding="utf-8")
+    for form, render in TABLE_FORMS.items():
+        _write(page.with_suffix(f".{form}"), render(tables))
+    _write(page, _page(records))
     return Report(rows=to_rows(tables), text=to_markdown(tables), page=page)
 
 
-def _tables(records: Records) -> list[Table]:
+def _write(path: Path, text: str) -> Path:
+    with atomic_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return path
+
+
+def _frame(records: Records) -> "pd.DataFrame":
     frame = load_records(records)
     if frame.empty:
         raise InputError(f"{records}: no records; run `qbench sweep` first")
-    return build_tables(frame)
+    return frame
+
+
+def _tables(records: Records) -> list[Table]:
+    return build_tables(_frame(records))
+
+
+def _page(records: Records) -> str:
+    frame = _frame(records)
+    return render_page(frame, newest_records(frame, records))

@@ -1,103 +1,238 @@
-"""The page in headless Chromium: it draws both scatters, sorts, says nothing on the console and asks no network."""
-
-import json
-import re
-import shutil
-import subprocess
-from html.parser import HTMLParser
+"""The page in headless Chromium: what a reader sees, clicks and follows."""
 
 import pytest
-from support.sample_records import failed_record, make_record, sweep_records, write_records
+from support.browser import WatchedPage, chromium
+from support.measured_records import measured_record, measured_sweep
+from support.sample_records import SWEEP, failed_record, make_record, sweep_records, write_records
 
-from qbench.report import load_records
-from qbench.report.page import render_page
+from qbench.report import load_records, write_page
+from qbench.report.columns import columns_of
 from qbench.report.table import build_tables
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed")
-FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync", "--enable-logging=stderr", "--virtual-time-budget=20000"),
-    *("--host-resolver-rules=MAP * ~NOTFOUND",),
-]
-
-# Runs after the page's own scripts: waits for the plots, then tells what a reader sees.
-PROBE = """<script>
-const seen = setInterval(() => {
-  if (!document.body.dataset.drawn) return;
-  clearInterval(seen);
-  const boxes = (plot) => [...plot.querySelectorAll(".annotation-text")].map((node) => node.getBoundingClientRect());
-  const overlaps = (plot) => boxes(plot).flatMap((a, i, all) => all.slice(i + 1).filter((b) =>
-    a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)).length;
-  const sortBy = (column) => { document.querySelectorAll("thead button")[column].click();
-    return [...document.querySelectorAll("tbody th")].map((cell) => cell.textContent); };
-  const plots = [...document.querySelectorAll(".plot")];
-  const told = { plots: plots.map((plot) => ({ markers: plot.querySelectorAll(".points path").length,
-      names: boxes(plot).length, overlaps: overlaps(plot) })),
-    wider: document.documentElement.scrollWidth - innerWidth, by_size: sortBy(2), by_size_down: sortBy(2) };
-  const node = document.createElement("pre");
-  node.id = "told";
-  node.textContent = JSON.stringify(told);
-  document.body.append(node);
-}, 50);
-</script></body>"""
+DASH = "\u2009\u2013\u2009"  # between two ends, thin spaces around it
+OVERLAPS = """plot => {
+  const boxes = [...plot.querySelectorAll(".annotation-text")].map((node) => node.getBoundingClientRect());
+  return boxes.flatMap((a, i) => boxes.slice(i + 1).filter((b) =>
+    a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)).length; }"""
+PLACE = "(({tagName, type, dataset}) => [tagName, type || '', dataset.key || ''].join())(document.activeElement)"
+GROUND = "getComputedStyle(document.body).backgroundColor"
 
 
-def page_of(tmp_path, records) -> str:
-    return render_page(build_tables(load_records(write_records(tmp_path / "records.jsonl", records))))
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as browser:
+        yield browser
 
 
-def browse(tmp_path, html: str, width: int) -> tuple[dict, list[str]]:
-    """What the probe told, and the lines of the console."""
-    page = tmp_path / "page.html"
-    page.write_text(html.replace("</body>", PROBE), encoding="utf-8")
-    command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},1200"]
-    done = subprocess.run([*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr[-2000:]
-    told = re.search(r'<pre id="told">(.*?)</pre>', done.stdout, re.DOTALL)
-    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    assert told, f"the page did not draw; console: {console}"
-    return json.loads(told.group(1)), console
+@pytest.fixture(scope="module")
+def opened(browser, tmp_path_factory):
+    """opened(records, address, ...) -> a watched page of them, checked when the module ends."""
+    pages = []
+
+    def open_page(records, address="#/", **window):
+        folder = tmp_path_factory.mktemp("page")
+        path = write_page(write_records(folder / "records.jsonl", records), folder / "page.html")
+        pages.append(WatchedPage(browser, path, address, **window))
+        return pages[-1]
+
+    yield open_page
+    for page in pages:
+        page.close()
 
 
-@needs_chromium
-@pytest.mark.parametrize("width", [1360, 500], ids=["wide", "phone"])
-def test_page_draws_and_sorts(tmp_path, width):
-    told, console = browse(tmp_path, page_of(tmp_path, sweep_records()), width)
-    assert not console
-    assert [plot["markers"] for plot in told["plots"]] == [8, 8] and [plot["names"] for plot in told["plots"]] == [8, 8]
-    assert [plot["overlaps"] for plot in told["plots"]] == [0, 0]
-    assert told["wider"] <= 0, "the page itself does not scroll sideways"
-    assert told["by_size"][0] == "rtn-w4g128" and told["by_size"][-1] == "bf16"
-    assert told["by_size_down"] == told["by_size"][::-1]
+@pytest.fixture(scope="module")
+def sweep(opened):
+    return opened([*sweep_records()[:-1], make_record("rtn-w4g128", size_bytes=None)])
 
 
-@needs_chromium
-def test_page_of_zeros_failures_and_hostile_names(tmp_path):
+@pytest.fixture(scope="module")
+def measured(opened):
+    """A sweep with raw samples and blocks, a row of another model, machine and protocol, and one that failed."""
+    other = measured_record("q4_0", model="ref:other", machine="another", window=2048)
+    other["metrics"]["protocol"] |= {"name": "gptq-2048", "hash": "beef", "window": 2048}
+    return opened([*measured_sweep(), other, failed_record("q4_0", "killed by SIGKILL") | {"key": "failed"}])
+
+
+def drawn(page):
+    page.wait_for_selector("body[data-drawn]")
+    return page
+
+
+def names(page) -> list[str]:
+    return page.locator("tbody th[scope=row] > a").all_text_contents()
+
+
+def cells(page, heading: str) -> list[str]:
+    """The first line of each cell below a heading."""
+    headings = page.locator("thead .head").all_text_contents()
+    below = page.locator(f"tbody tr[data-row] > :nth-child({headings.index(heading) + 2})")
+    return [text.split("\n")[0] for text in below.all_inner_texts()]
+
+
+@pytest.mark.parametrize("width", [1360, 360], ids=["wide", "phone"])
+def test_three_scatters_with_names_apart_and_nothing_sideways(opened, width):
+    page = drawn(opened(sweep_records(), width=width).page)
+    plots = page.locator(".plot").all()
+    assert [plot.locator(".points path").count() for plot in plots] == [8, 8, 8]
+    assert [plot.locator(".annotation-text").count() for plot in plots] == [8, 8, 8]
+    assert [plot.evaluate(OVERLAPS) for plot in plots] == [0, 0, 0]
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_cells_read_as_in_the_markdown(opened, tmp_path):
+    # Without q6_k, one of whose speeds ends in a half, which Python rounds to even and browsers up.
+    records = [make_record(recipe) for recipe in ("bf16", "q8_0", "rtn-w4g128")]
+    records += [make_record("q4_0", tg_tok_s=31.37, kld=None, kld_interval=None)]
+    (table,) = build_tables(load_records(write_records(tmp_path / "records.jsonl", records)))
+    shown = [column for column in columns_of(table) if column.key != "pareto"]
+    page = opened(records, "#/?columns=" + ",".join(column.key for column in shown)).page
+    rows = page.locator("tbody tr[data-row]").evaluate_all(
+        "rows => rows.map(({ cells }) => [...cells].slice(1).map(({ childNodes }) => "
+        "[...childNodes].map((node) => node.textContent)))"
+    )
+    assert page.locator("thead .head").all_text_contents() == [column.heading for column in shown]
+    for cells, row in zip(rows, table.frame.to_dict("records"), strict=True):
+        read = [f"{cell[0]} [{', '.join(cell[1].split(DASH))}]" if len(cell) > 1 else cell[0] for cell in cells]
+        assert read == [column.cell(row) for column in shown]
+
+
+def test_sorting_by_a_column_and_back_with_the_missing_last(sweep):
+    page = sweep.at("#/")
+    page.get_by_role("button", name="size MB").click()
+    rising = names(page)
+    assert rising[0] == "q4_k_m" and rising[-2:] == ["bf16", "rtn-w4g128"]
+    assert page.locator("th[aria-sort=ascending]").inner_text() == "size MB"
+    page.get_by_role("button", name="size MB").press("Enter")
+    assert names(page) == [*rising[-2::-1], "rtn-w4g128"] and page.locator("th[aria-sort=descending]").count() == 1
+    page.get_by_role("button", name="recipe").click()
+    assert names(page) == ["bf16", "q4_k_m", "q5_k_m", "q6_k", "q8_0", "rtn-w4g128", "rtn-w8"]
+
+
+def test_filters_narrow_table_and_scatters_and_stay_in_the_address(sweep):
+    page = drawn(sweep.at("#/"))
+    page.get_by_role("searchbox").fill("q5 mix")
+    page.get_by_text("1 of 7 rows").wait_for()
+    assert names(page) == ["q5_k_m"]
+    page.wait_for_function("document.querySelectorAll('#plot-size .points path').length === 1")
+    page.reload()
+    page.get_by_text("1 of 7 rows").wait_for()
+    page.get_by_role("button", name="Clear").click()
+    page.get_by_label("Recipe family").select_option("rtn")
+    assert sorted(names(page)) == ["rtn-w4g128", "rtn-w8"]
+    page.wait_for_function("document.querySelectorAll('#plot-speed .points path').length === 2")
+    assert page.url.endswith("#/?family=rtn")
+
+
+def test_columns_on_demand(sweep):
+    page = sweep.at("#/")
+    assert "p99 KLD" not in page.locator("thead").inner_text()
+    page.get_by_text("Columns", exact=True).click()
+    page.get_by_role("checkbox", name="p99 KLD").check()
+    assert cells(page, "p99 KLD")[0] == "8.19e-05"
+    page.get_by_role("checkbox", name="size MB").uncheck()
+    assert "size MB" not in page.locator("thead").inner_text()
+
+
+def test_the_keyboard_reaches_search_filters_sort_pick_and_rows(sweep):
+    page, reached = sweep.at("#/"), set()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate(PLACE))
+    assert {"INPUT,search,", "SELECT,select-one,", "BUTTON,button,kld_mean", "INPUT,checkbox,", "A,,"} <= reached
+
+
+def test_the_theme_can_be_chosen(sweep):
+    page = sweep.at("#/nowhere")
+    page.emulate_media(color_scheme="dark")
+    dark = page.evaluate(GROUND)
+    page.get_by_role("button", name="Theme: as the system").click()
+    assert page.evaluate(GROUND) != dark
+    page.get_by_role("button", name="Theme: light").click()
+    assert page.evaluate(GROUND) == dark
+    page.get_by_role("button", name="Theme: dark").click()
+    page.emulate_media(color_scheme="light")
+
+
+def test_links_lead_to_the_row_its_model_and_its_recipe(measured):
+    page = measured.at("#/")
+    page.get_by_role("link", name="q8_0").click()
+    page.locator("h1", has_text="q8_0 on ref:llama").wait_for()
+    told = page.locator("main").inner_text()
+    for fact in ("windows-1024", "f00d", "Some Processor", "0123456789", "cpu-q8_0[avx512_vnni]", "qbench sweep"):
+        assert fact in told
+    assert page.locator(".strip-dot").count() == 7 + 7 + 24 + 24
+    page.locator(".crumbs").get_by_role("link", name="ref:llama").click()
+    page.get_by_text("9 of 10 rows").wait_for()
+    page.go_back()
+    page.locator("h1").get_by_role("link", name="q8_0").click()
+    page.get_by_text("1 of 10 rows").wait_for()
+    page.get_by_text("Passport").click()
+    assert "Some Processor" in page.locator(".passport").inner_text()
+
+
+def test_a_row_that_failed_says_why(measured):
+    page = measured.at("#/?sort=kld_mean")
+    page.get_by_role("row", name="failed").get_by_role("link", name="q4_0").click()
+    page.get_by_text("This case failed: killed by SIGKILL").wait_for()
+
+
+def test_two_picked_rows_are_compared(measured):
+    page = measured.at("#/model/ref%3Allama")
+    page.get_by_label("compare bf16 on ref:llama").check()
+    page.get_by_label("compare q6_k on ref:llama").check()
+    page.get_by_role("link", name="Compare", exact=True).click()
+    page.locator("h1", has_text="bf16 against q6_k").wait_for()
+    verdicts = dict(zip(names_of_metrics(page), page.locator(".verdict").all_inner_texts(), strict=True))
+    assert "worse" in verdicts["mean KLD"] and "better" in verdicts["size MB"] and "worse" in verdicts["tg tok/s"]
+    page.get_by_role("link", name="Swap A and B").click()
+    page.locator("h1", has_text="q6_k against bf16").wait_for()
+
+
+def names_of_metrics(page) -> list[str]:
+    return page.locator("tbody th").all_inner_texts()
+
+
+def test_unlike_protocols_machines_and_models_do_not_compare_and_say_in_what(measured):
+    page = measured.at("#/compare/ref:llama-q8_0-a1b2c3-f00d/ref:other-q4_0-another-f00d")
+    assert page.locator(".failure").all_inner_texts() == [
+        "Not comparable in quality: the protocols differ in name (windows-1024 and gptq-2048), window (none and 2048).",
+        "Not comparable in speed and memory: the machines differ (a1b2c3 and another).",
+        "Not comparable in size: the models differ (ref:llama and ref:other).",
+    ]
+    assert names_of_metrics(page) == ["arithmetic"]
+
+
+def test_every_page_fits_a_phone_in_the_dark(opened):
+    phone = opened(measured_sweep(), "#/", width=360, scheme="dark")
+    rows = [f"ref:llama-{recipe}-a1b2c3-f00d" for recipe in SWEEP]
+    for address in ("#/", "#/model/ref%3Allama", f"#/row/{rows[0]}", f"#/compare/{rows[0]}/{rows[1]}", "#/nowhere"):
+        page = phone.at(address)
+        assert page.evaluate("document.documentElement.scrollWidth") == 360, address
+    assert max(page.evaluate(GROUND + ".match(/\\d+/g).map(Number)")) < 40
+
+
+def test_zeros_and_hostile_names(opened):
+    hostile = "</script><b>x"
     records = [
-        make_record("bf16", kld={"mean": 0.0, "p99": 0.0}, kld_interval=[0.0, 0.0], model="</script><b>x"),
-        make_record("q8_0", tg_tok_s=None, model="</script><b>x"),
+        make_record("bf16", kld={"mean": 0.0, "p99": 0.0}, kld_interval=[0.0, 0.0], model=hostile),
+        make_record("q8_0", tg_tok_s=None, model=hostile),
         failed_record("q4_0", "<img src=x onerror=alert(1)>"),
     ]
-    told, console = browse(tmp_path, page_of(tmp_path, records), 1000)
-    assert not console
-    assert [plot["markers"] for plot in told["plots"]] == [2, 1]
+    records[1]["case"]["recipe"] = "<i>q/8?#%</i>"
+    page = drawn(opened(records).page)
+    plots = page.locator(".plot").all()
+    assert [plot.locator(".points path").count() for plot in plots[:2]] == [2, 1]
+    assert plots[0].locator(".annotation-text", has_text="<i>q/8?#%</i>").count() == 1
+    page.get_by_role("link", name="<i>q/8?#%</i>").click()
+    page.locator("h1").get_by_role("link", name="<i>q/8?#%</i>").click()
+    page.get_by_text("1 of 3 rows").wait_for()
+    assert page.locator("main b, main img").count() == 0
 
 
-class References(HTMLParser):
-    """Everything that a browser would fetch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-
-    def handle_starttag(self, tag, attrs) -> None:
-        self.found += [value for name, value in attrs if name in ("src", "href") and not value.startswith("data:")]
-
-
-def test_page_is_self_contained_and_small_enough(tmp_path):
-    html = page_of(tmp_path, sweep_records())
-    references = References()
-    references.feed(html)
-    assert references.found == []
-    assert len(html.encode()) < 6_000_000
+def test_thousands_of_rows_scroll_with_few_in_the_document(opened):
+    page = drawn(opened([make_record("q8_0", model=f"model-{i}") for i in range(3000)]).page)
+    assert page.locator("tbody tr[data-row]").count() < 80
+    page.locator(".scroll").evaluate("node => node.scrollTo(0, node.scrollHeight)")
+    page.locator("tbody tr[data-row='2999']").wait_for()
+    assert page.locator("tbody tr[data-row]").count() < 80
+    assert page.get_by_text("6 largest of 3000 groups").count() == 1

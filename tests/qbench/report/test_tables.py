@@ -76,7 +76,9 @@ def test_every_form_tells_the_same(records):
         assert [row[name] for row in from_json] == [float(row[name]) for row in from_csv]
     lines = markdown_table(tables[0]).splitlines()
     assert len(lines) == 2 + len(SWEEP) and len({len(line) for line in lines}) == 1, "columns are aligned"
-    assert "| bf16 " in lines[2] and " 9.10e-06 " in lines[2] and " 6.131 [6.008, 6.254] " in lines[2]
+    assert (
+        "| bf16 " in lines[2] and " 9.10e-06 [8.19e-06, 1.01e-05] " in lines[2] and " 6.131 [6.008, 6.254] " in lines[2]
+    )
 
 
 def test_what_was_not_measured_is_never_a_number(records):
@@ -103,10 +105,19 @@ def test_the_cost_of_making_an_artifact_stands_in_its_row(records):
     costs = {"quantize_seconds": 12.34, "quantize_peak_rss_bytes": 431_000_000}
     rows = [make_record("bf16", quantize_seconds=0.5), make_record("q4_0", **costs), make_record("q8_0")]
     bf16, q8_0, q4_0 = markdown_table(build_tables(load_records(records(rows)))[0]).splitlines()[2:]
-    assert " 0.5 [n/a] " in bf16 and " 12.3 [431] " in q4_0 and " n/a " in q8_0
+    assert " 0.5 |         n/a |" in bf16 and " 12.3 |         431 |" in q4_0 and " n/a |         n/a |" in q8_0
 
 
 def test_rows_of_other_kv_formats_stand_in_one_table(records):
     rows = [make_record("q8_0"), make_record("q4_0")]
     rows[0]["case"]["cache"], rows[1]["case"]["cache"] = "dense-f32", "kv-fp8"
     assert len(build_tables(load_records(records(rows)))) == 1
+
+
+def test_columns_are_picked_by_the_names_of_the_records(records):
+    (table,) = build_tables(load_records(records(sweep_records())))
+    heading, _, first, *_ = markdown_table(table, ["family", "size_bytes", "recipe"]).splitlines()
+    assert [cell.strip() for cell in heading.strip("|").split("|")] == ["family", "size MB", "recipe"]
+    assert [cell.strip() for cell in first.strip("|").split("|")] == ["unquantized", "9.70", "bf16"]
+    with pytest.raises(InputError, match="unknown column 'size'; known: recipe, model"):
+        markdown_table(table, ["size"])

@@ -1,14 +1,16 @@
 // Where to write each point's name so that names cover neither points nor one another.
 
-// points: [{x, y, text}] in pixels; lines: lists of [{x, y}] that are joined; box: {width, height} of the plot area.
-// Returns [{dx, dy}], from each point to the centre of its name.
-function placeLabels(points, lines, box, measure) {
-  const markers = points.map((p) => square(p, 7));
+// points: [{x, y, text}] in pixels; lines: lists of [{x, y}] that are joined; others: [{x, y}] of points without a name;
+// box: {width, height} of the plot area.
+// Returns [{dx, dy}], from each point to the centre of its name; null for a name that would cover another one, where
+// names may be left out. The first points are placed first then, else the most crowded: they have the fewest places.
+function placeLabels(points, lines, others, box, measure, mayLeaveOut) {
+  const markers = [...points, ...others].map((p) => square(p, 7));
   const steps = lines.flatMap(along).map((p) => square(p, 2));
   const placed = [];
-  // The most crowded first: they have the fewest places to go.
   const crowding = (p) => points.filter((q) => Math.hypot(p.x - q.x, p.y - q.y) < 70).length;
-  const order = points.map((_, i) => i).sort((a, b) => crowding(points[b]) - crowding(points[a]));
+  const order = points.map((_, i) => i);
+  if (!mayLeaveOut) order.sort((a, b) => crowding(points[b]) - crowding(points[a]));
   const offsets = [];
   for (const i of order) {
     const half = measure(points[i].text) / 2 + 2;
@@ -20,11 +22,15 @@ function placeLabels(points, lines, box, measure) {
         + sum(steps, (step) => 2 * overlap(area, step));
       if (!best || cost < best.cost) best = { ...candidate, cost, area };
     }
+    const covers = sum(placed, (other) => overlap(best.area, other)) + sum(markers, (m) => overlap(best.area, m));
+    if (mayLeaveOut && covers > LEAST_COVER) { offsets[i] = null; continue; }
     placed.push(best.area);
     offsets[i] = { dx: best.dx, dy: best.dy };
   }
   return offsets;
 }
+
+const LEAST_COVER = 3;  // pixels of overlap that an eye does not mind
 
 // Near before far; above and beside before below.
 function* candidates(half) {

@@ -1,0 +1,23 @@
+"""The family of a recipe: what rounds the weights."""
+
+import re
+from functools import cache
+
+# The first that matches the start of a recipe's name.
+FAMILIES = (
+    (r"(f32|f16|bf16)$", "unquantized"),
+    (r".*\.ya?ml$", "own file"),
+    (r"(rtn|gptq|awq|smoothquant|llm-int8|imatrix)\b", None),  # the method's own name
+    (r"i?q\d", "llama.cpp mix"),
+)
+
+
+@cache
+def recipe_family(recipe: str) -> str:
+    """ "gptq-q4_k_m+kv-fp8" -> "gptq"; how keys and values are kept is no part of it."""
+    weights = recipe.partition("+")[0]
+    for pattern, family in FAMILIES:
+        found = re.match(pattern, weights)
+        if found:
+            return family or found.group()
+    return "other"

@@ -1,0 +1,45 @@
+"""The records behind the rows of a table, what was measured last first, without reading what is not asked for."""
+
+import heapq
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qbench.harness.record import line_of, parse_record
+from qbench.harness.record_files import record_files
+from qbench.harness.record_schema import migrate
+from qbench.store.load import Paths
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def newest_records(frame: "pd.DataFrame", paths: Paths) -> Iterator[tuple[int, bytes]]:
+    """(row of `frame`, its record as a line of JSON), read from the ends of the files as far as it is asked for.
+
+    frame    of `load_records(paths)`
+    """
+    identity = zip(frame["key"], frame["machine"], frame["time"], strict=True)
+    rows = {found: row for row, found in enumerate(identity)}
+    # Rows are appended as they are measured, so each file is in the order of time.
+    files = [_records_from_the_end(path) for path in record_files(paths)]
+    for record in heapq.merge(*files, key=lambda record: record["time"], reverse=True):
+        row = rows.pop((record["key"], record["machine"]["id"], record["time"]), None)
+        if row is not None:
+            yield row, line_of(migrate(record)).rstrip(b"\n")
+
+
+def _records_from_the_end(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a file, last first; lines that are none were told of when the table was made."""
+    with open(path, "rb") as file:
+        if not file.seek(0, 2):
+            return  # nothing can be mapped
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            end = len(text)
+            while end > 0:
+                start = text.rfind(b"\n", 0, end) + 1
+                record = parse_record(text[start:end])
+                if record is not None:
+                    yield record
+                end = start - 1

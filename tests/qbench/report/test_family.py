@@ -1,0 +1,29 @@
+import pytest
+
+from qbench.report.family import recipe_family
+from quant.recipes.presets import RECIPES
+
+METHODS = {"rtn", "gptq", "awq", "smoothquant", "llm-int8", "imatrix"}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "family"),
+    [
+        ("bf16", "unquantized"),
+        ("bf16+kv-int4-kc", "unquantized"),
+        ("rtn-w8a8-tensor", "rtn"),
+        ("gptq-q4_k_m+kv-fp8", "gptq"),
+        ("llm-int8-outliers", "llm-int8"),
+        ("q4_k_m", "llama.cpp mix"),
+        ("iq4_xs", "llama.cpp mix"),
+        ("imatrix-iq4_xs", "imatrix"),
+        ("recipes/gptq-w4.yaml", "own file"),
+        ("of-tomorrow", "other"),
+    ],
+)
+def test_family_of_a_name(recipe, family):
+    assert recipe_family(recipe) == family
+
+
+def test_every_named_recipe_has_a_family():
+    assert {recipe_family(name) for name in RECIPES} == {*METHODS, "unquantized", "llama.cpp mix"}

@@ -7,6 +7,7 @@ import click
 from qbench.cli.output import json_option, print_json
 from qbench.cli.progress import Update, progress_bar
 
+KEPT = Path("results")  # rows of earlier sweeps, which tell how long cases take
 INTERRUPTED = 130  # 128 + SIGINT, as shells tell it
 
 
@@ -17,9 +18,10 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells tell it
 @click.option("--shuffle", type=int, metavar="SEED", help="Measure in a random order, the same for the same seed.")
 @click.option("--limit", type=click.IntRange(min=1), help="Measure so many cases now at most.")
 @click.option("--resume/--fresh", default=True, show_default=True, help="Keep what is measured, or measure anew.")
+@click.option("--plan", is_flag=True, help="Print what would run and what it takes, and write nothing.")
 @json_option
 @click.pass_context
-def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, as_json) -> None:
+def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, plan, as_json) -> None:
     """Measure every case of SUITE that the folder does not hold yet; safe to stop and to start again.
 
     Ctrl-C ends it after the case that runs; a second one at once.
@@ -32,12 +34,24 @@ def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, a
     selection = Selection(tuple(map(parse_only, only)), shuffle, not resume, limit)
     loaded = load_suite(suite)
     folder = Path(output) if output else Path("runs") / loaded.name
+    if plan:
+        plan_sweep(loaded, folder, selection, as_json)
+        return
     with progress_bar(loaded.name) as update, gentle_interrupt(say_stopping) as stop:
         result = run_sweep(loaded, folder, Narrator(update), selection=selection, stop=stop)
     print_result(result, folder, as_json)
     if result.left:
         click.echo(f"{result.left} cases are left: the same command goes on", err=True)
     ctx.exit(INTERRUPTED if stop() else int(result.failed > 0))
+
+
+def plan_sweep(suite, folder: Path, selection, as_json: bool) -> None:
+    from qbench.cli.sweep_plan import print_plan
+    from qbench.harness.forecast import forecast_sweep
+
+    with progress_bar(f"plan {suite.name}") as update:
+        forecast = forecast_sweep(suite, folder, selection, KEPT, update)
+    print_plan(suite, forecast, as_json)
 
 
 def say_stopping() -> None:

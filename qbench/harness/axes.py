@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from qbench.harness.suite import Suite
 
 DENSE = "dense-f32"  # keys and values as the model computes them
+ALL = "all"  # threads: one for every core that this process may use
 
 Point = dict[str, Any]  # axis -> its value here
 
@@ -25,12 +26,14 @@ class Axis:
     key     in the suite's file, a list or one value
     kind    of the values
     least   of numbers
+    words   that stand for a number which the machine knows
     """
 
     name: str
     key: str
     kind: type
     least: int = 1
+    words: tuple[str, ...] = ()
 
 
 # The last one turns fastest: what shares a model, then an artifact, is measured side by side.
@@ -40,7 +43,7 @@ AXES = (
     Axis("cache", "caches", str),
     Axis("isa", "isa", str),
     Axis("device", "device", str),
-    Axis("threads", "threads", int),
+    Axis("threads", "threads", int, words=(ALL,)),
     Axis("batch", "batches", int),
     Axis("context", "contexts", int, least=0),
 )
@@ -51,8 +54,10 @@ OF_SPEED = ("threads", "batch", "context")
 
 def grid(suite: "Suite") -> Iterator[Point]:
     """Every combination of the suite's values; axes that it does not give have one value."""
-    given = [getattr(suite, axis.key) or defaults(suite)[axis.name] for axis in AXES]
-    for values in product(*given):
+    given = {axis.name: getattr(suite, axis.key) or defaults(suite)[axis.name] for axis in AXES}
+    # On a machine of one core, 1 and all of them are one point.
+    given["threads"] = tuple(dict.fromkeys(available_cores() if one == ALL else one for one in given["threads"]))
+    for values in product(*given.values()):
         point = dict(zip(NAMES, values, strict=True))
         if point["cache"] is None:
             point["cache"] = own_cache(point["recipe"])
@@ -64,7 +69,7 @@ def defaults(suite: "Suite") -> Point:
         "cache": (None,),  # as the recipe says
         "isa": (os.environ.get("QBENCH_ISA") or "auto",),
         "device": ("cpu",),
-        "threads": (available_cores(),),
+        "threads": (ALL,),
         "batch": (1,),
         "context": (suite.bench.depth if suite.bench else None,),
         "model": (),

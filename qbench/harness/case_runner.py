@@ -38,18 +38,18 @@ class CaseRunner:
 
     def run(self, case: Case, on_stage: OnStage) -> dict[str, Any]:
         """{metrics, error}: one of them is None. A case that fails says why in one line."""
-        start = time.perf_counter()
         try:
-            if case["eval"]:
-                self.require_reference(case, on_stage)
+            cost = self.require_reference(case, on_stage) if case["eval"] else {}
             made = self.artifact(case, on_stage)
+            start = time.perf_counter()
             metrics = self.job("measure", self.measurement(case, made["artifact"]), on_stage, _environment(case["isa"]))
+            cost |= {"wall_seconds": time.perf_counter() - start}
         except JobFailed as failure:
             return {"metrics": None, "error": str(failure)}
-        cost = {key: value for key, value in made.items() if key.startswith("quantize_")}
+        cost |= {key: value for key, value in made.items() if key.startswith("quantize_")}
         kept = os.path.relpath(made["artifact"], self.artifacts.parent)
         named = {"model": case["model"], "recipe": case["recipe"], "artifact": kept}
-        return {"metrics": metrics | cost | named | {"wall_seconds": time.perf_counter() - start}, "error": None}
+        return {"metrics": metrics | cost | named, "error": None}
 
     def measurement(self, case: Case, artifact: Path) -> dict[str, Any]:
         """The arguments of the job that measures."""
@@ -65,22 +65,27 @@ class CaseRunner:
             "logits": str(self.temporary),
         }
 
-    def require_reference(self, case: Case, on_stage: OnStage) -> None:
+    def require_reference(self, case: Case, on_stage: OnStage) -> dict[str, float]:
         """Runs the reference once a model and text; where it failed, every case that needs it fails in the same words.
 
-        raises   JobFailed
+        returns   {reference_seconds} of the case that it is run for
+        raises    JobFailed
         """
+        cost = {}
         settings = _settings(case["eval"])
         key = json.dumps([case["model"], settings], sort_keys=True)
         if key not in self.references:
             about = {name: case[name] for name in ("model", "fingerprint", "threads")}
+            start = time.perf_counter()
             try:
                 self.job("reference", about | {"eval": settings, "folder": str(self.temporary)}, on_stage)
                 self.references[key] = None
+                cost = {"reference_seconds": time.perf_counter() - start}
             except JobFailed as failure:
                 self.references[key] = failure
         if failure := self.references[key]:
             raise failure
+        return cost
 
     def artifact(self, case: Case, on_stage: OnStage) -> dict[str, Any]:
         """The recipe's file, written unless the one there has the same model, recipe, calibration and quantizing code.
@@ -88,23 +93,30 @@ class CaseRunner:
         returns   {artifact: its path, quantize_seconds, ...} as the job that wrote it told
         raises    JobFailed
         """
-        named = ("fingerprint", "recipe", "recipe_sha256")
-        stamp = {name: case[name] for name in named if name in case}
-        stamp |= {"calibration": case.get("calibration"), "code": code_hash(QUANTIZING)}
-        slug = re.sub(r"[^A-Za-z0-9.+-]+", "_", f"{case['model']}-{case['recipe']}").strip("_")
-        folder = self.artifacts / slug
-        made = _read_stamp(folder / STAMP)
-        if {key: made.get(key) for key in stamp} != stamp or not (folder / made["file"]).exists():
-            fresh = self.temporary / slug
+        folder = self.folder(case)
+        made = self.made(case)
+        if made is None:
+            fresh = self.temporary / folder.name
             fresh.mkdir(exist_ok=True)
             about = {name: case[name] for name in ("model", "fingerprint", "recipe", "threads")}
             about |= {"calibration": _settings(case.get("calibration")) or {}, "folder": str(fresh)}
-            made = stamp | self.job("quantize", about, on_stage)
+            made = _stamp(case) | self.job("quantize", about, on_stage)
             (fresh / STAMP).write_text(json.dumps(made, indent=1) + "\n")
             if folder.exists():
-                os.rename(folder, self.temporary / f"{slug}.old")  # a kill leaves the old one whole or gone
+                os.rename(folder, self.temporary / f"{folder.name}.old")  # a kill leaves the old one whole or gone
             os.rename(fresh, folder)
         return made | {"artifact": folder / made["file"]}
+
+    def folder(self, case: Case) -> Path:
+        """Where the artifact of the case's model and recipe lies."""
+        return self.artifacts / re.sub(r"[^A-Za-z0-9.+-]+", "_", f"{case['model']}-{case['recipe']}").strip("_")
+
+    def made(self, case: Case) -> dict[str, Any] | None:
+        """What the job that wrote the artifact told; None where there is none, or of something else."""
+        stamp, folder = _stamp(case), self.folder(case)
+        made = _read_stamp(folder / STAMP)
+        is_same = {key: made.get(key) for key in stamp} == stamp and (folder / made["file"]).exists()
+        return made if is_same else None
 
     def job(
         self, name: str, arguments: dict[str, Any], on_stage: OnStage, environment: dict[str, str] | None = None
@@ -117,6 +129,13 @@ class CaseRunner:
             on_stage(name, state)
 
         return run_job({"job": name, **arguments}, log, command=self.worker, progress=progress, environment=environment)
+
+
+def _stamp(case: Case) -> dict[str, Any]:
+    """What an artifact's bytes depend on."""
+    named = ("fingerprint", "recipe", "recipe_sha256")
+    of_case = {name: case[name] for name in named if name in case}
+    return of_case | {"calibration": case.get("calibration"), "code": code_hash(QUANTIZING)}
 
 
 def _settings(described: dict[str, Any] | None) -> dict[str, Any] | None:

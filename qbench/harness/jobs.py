@@ -123,4 +123,10 @@ def measure(
     return metrics
 
 
-JOBS = {"reference": reference, "quantize": quantize, "measure": measure}
+def probe(**arguments: Any) -> dict[str, Any]:
+    from qbench.harness.probe import probe_model
+
+    return probe_model(**arguments)
+
+
+JOBS = {"reference": reference, "quantize": quantize, "measure": measure, "probe": probe}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from qbench.calibration.options import SAMPLES, is_file_spec
-from qbench.harness.axes import AXES, Axis
+from qbench.harness.axes import ALL, AXES, Axis
 from qbench.harness.rules import Rule
 from qbench.harness.speed_case import SpeedCase
 from qbench.harness.suite_names import check_names
@@ -58,7 +58,7 @@ class Suite:
     caches: tuple[str, ...] | None = None  # None: as each recipe says
     contexts: tuple[int, ...] | None = None  # tokens held before bench's phases; None: bench.depth
     batches: tuple[int, ...] | None = None  # None: 1
-    threads: tuple[int, ...] | None = None  # None: every core that this process may use
+    threads: tuple[int | str, ...] | None = None  # None: every core that this process may use
     isa: tuple[str, ...] | None = None  # None: as QBENCH_ISA says, else the best that this machine has
     device: tuple[str, ...] | None = None  # None: cpu
     exclude: tuple[Rule, ...] = ()
@@ -73,7 +73,7 @@ class Suite:
             raise InputError(f"suite {self.name}: schema {self.schema}, this qbench knows {SCHEMA}; use a newer qbench")
         for axis in AXES:
             self._check_axis(axis, getattr(self, axis.key))
-        for threads in self.threads or ():
+        for threads in set(self.threads or ()) - {ALL}:
             check_threads(threads, f"suite {self.name}: ")
         if self.eval is None and self.bench is None:
             raise InputError(f"suite {self.name}: neither eval nor bench is there, so nothing would be measured")
@@ -90,7 +90,7 @@ class Suite:
         if len(set(values)) != len(values):
             raise InputError(f"suite {self.name}: {axis.key} names the same twice: {', '.join(map(str, values))}")
         for value in values:
-            if axis.kind is int and value < axis.least:
+            if isinstance(value, int) and value < axis.least:
                 raise InputError(f"suite {self.name}: {axis.key} has {value}, expected {axis.least} or more")
 
     def _check_of_speed(self) -> None:
@@ -115,7 +115,7 @@ def load_suite(path: str | Path) -> Suite:
 
 def build_suite(document: Any, where: str, folder: Path) -> Suite:
     """A suite from parsed YAML; texts and recipe files are looked up from `folder`."""
-    lists = {axis.key: axis.kind for axis in AXES}
+    lists = {axis.key: (axis.kind, axis.words) for axis in AXES}
     values = fields_of(document, Suite, where, lists, sections=(*SECTIONS, "exclude"))
     missing = [name for name in ("name", "models", "recipes") if name not in document]
     if missing:

@@ -11,11 +11,15 @@ WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or f
 
 
 def fields_of(
-    document: Any, kind: type, where: str, lists: Mapping[str, type] | None = None, sections: Collection[str] = ()
+    document: Any,
+    kind: type,
+    where: str,
+    lists: Mapping[str, tuple[type, tuple[str, ...]]] | None = None,
+    sections: Collection[str] = (),
 ) -> dict[str, Any]:
     """The mapping with its keys and value types checked against the fields of a dataclass.
 
-    lists      fields that are lists of one type, where a single value is a list of one
+    lists      fields that are lists of one type or of these words, where a single value is a list of one
     sections   fields that are taken as they are
     raises     InputError for no mapping, an unknown key, or a value of another type
     """
@@ -30,16 +34,17 @@ def fields_of(
         if value is None or key in sections:
             checked[key] = value
         elif lists and key in lists:
-            checked[key] = _list(key, value, lists[key], where)
+            checked[key] = _list(key, value, *lists[key], where)
         else:
             checked[key] = _one(key, value, types[key], where)
     return checked
 
 
-def _list(key: str, value: Any, kind: type, where: str) -> tuple:
+def _list(key: str, value: Any, kind: type, words: tuple[str, ...], where: str) -> tuple:
     items = value if isinstance(value, list) else [value]
-    if not all(isinstance(item, kind) and not isinstance(item, bool) for item in items):
-        raise InputError(f"{where}: {key} is {value!r}, expected a list of {'names' if kind is str else 'numbers'}")
+    if not all(item in words or (isinstance(item, kind) and not isinstance(item, bool)) for item in items):
+        expected = " or ".join(["names" if kind is str else "numbers", *words])
+        raise InputError(f"{where}: {key} is {value!r}, expected a list of {expected}")
     return tuple(items)
 
 
@@ -48,7 +53,7 @@ def _one(key: str, value: Any, hint: Any, where: str) -> Any:
     kinds = [kind for kind in get_args(hint) if kind is not type(None)] or [hint]
     kind = kinds[0]
     if get_args(kind):  # tuple[str, ...]
-        return _list(key, value, get_args(kind)[0], where)
+        return _list(key, value, get_args(kind)[0], (), where)
     is_number = kind is float and isinstance(value, int) and not isinstance(value, bool)
     if not is_number and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)):
         raise InputError(f"{where}: {key} is {value!r}, expected {WORDS[kind]}")

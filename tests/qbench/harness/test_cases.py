@@ -63,6 +63,11 @@ def test_another_instruction_set_may_round_otherwise_so_it_is_evaluated_too():
     assert [bool(case["eval"]) for case in make_cases(grid, plan_points(grid))] == [True, True]
 
 
+def test_all_threads_are_those_of_the_machine_and_no_point_comes_twice():
+    grid = suite(recipes=["bf16"], threads=(available_cores(), "all", 1))
+    assert points(grid, "threads") == [(count,) for count in dict.fromkeys((available_cores(), 1))]
+
+
 def test_random_weights_have_no_quality():
     cases = make_cases(
         suite(["ref:llama", "rand:tiny"], ["bf16"]), plan_points(suite(["ref:llama", "rand:tiny"], ["bf16"]))

@@ -43,7 +43,9 @@ def test_suites_of_the_project_load():
         pytest.param("name: x\nmodels: []\nrecipes: [bf16]\nbench: {pp: 8}", "models is empty", id="empty axis"),
         pytest.param("name: x\nmodels: {a: 1}\nrecipes: [bf16]\nbench: {}", "expected a list of names", id="no list"),
         pytest.param("name: x\nmodels: [1]\nrecipes: [bf16]\nbench: {}", "expected a list of names", id="no names"),
-        pytest.param(GOOD + "bench: {}\nthreads: [1, two]", "threads is .*expected a list of numbers", id="no number"),
+        pytest.param(
+            GOOD + "bench: {}\nthreads: [1, two]", "threads is .*expected a list of numbers or all", id="no number"
+        ),
         pytest.param(GOOD + "bench: {}\nbatches: 0", "batches has 0, expected 1 or more", id="no batch"),
         pytest.param(GOOD + "bench: {}\ncontexts: []", "contexts is empty", id="empty list of numbers"),
         pytest.param(GOOD + "bench: {depth: 8}\ncontexts: 8", "contexts and bench's depth", id="depth twice"),

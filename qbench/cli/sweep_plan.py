@@ -1,0 +1,92 @@
+"""What `qbench sweep --plan` prints: a line a model, then time, memory and disk; with --json an object a case."""
+
+from itertools import groupby
+
+import click
+
+from qbench.cli.duration import readable_duration
+from qbench.cli.output import print_json, readable_bytes
+from qbench.report.grid import markdown_grid
+
+HEADINGS = ("model", "cases", "measured", "quality", "speed", "takes", "says", "memory", "artifacts")
+NUMERIC = (False, True, True, True, True, True, False, True, True)
+# how near what was measured lies, the farthest first
+BASES = {
+    "unfit": "will fail",
+    "unknown": "nothing yet",
+    "probed": "a probe",
+    "alike": "records of others like it",
+    "measured": "its records",
+}
+
+
+def print_plan(suite, forecast, as_json: bool) -> None:
+    if as_json:
+        for case in forecast.cases:
+            print_json(plan_row(case))
+        return
+    click.echo(f"{suite.name} {suite.version}: {suite.description}".rstrip(": ") + "\n")
+    by_model = groupby(sorted(forecast.cases, key=model_of), key=model_of)
+    click.echo(markdown_grid([HEADINGS, *(model_line(model, list(cases)) for model, cases in by_model)], NUMERIC))
+    click.echo("\n" + "\n".join(summary(suite, forecast)))
+
+
+def plan_row(case) -> dict:
+    return case.planned.point | {
+        "measures": list(case.planned.sections),
+        "is_measured": case.basis == "done",
+        "seconds": case.seconds,
+        "basis": case.basis,
+        "reason": case.reason,
+        "peak_rss_bytes": case.peak_rss_bytes,
+        "artifact_bytes": case.artifact_bytes,
+    }
+
+
+def point_text(point: dict) -> str:
+    return f"{point['model']} {point['recipe']}"
+
+
+def model_of(case) -> str:
+    return case.planned.point["model"]
+
+
+def model_line(model: str, cases: list) -> list[str]:
+    waiting = [case for case in cases if case.basis != "done"]
+    measures = [section for case in cases for section in case.planned.sections]
+    known = [case.seconds for case in waiting if case.seconds is not None]
+    basis = next((text for name, text in BASES.items() if any(case.basis == name for case in waiting)), "")
+    return [
+        model,
+        str(len(cases)),
+        str(len(cases) - len(waiting)),
+        str(measures.count("eval")),
+        str(measures.count("bench")),
+        readable_duration(sum(known)) if known or not waiting else "?",
+        basis,
+        readable_bytes(max((case.peak_rss_bytes for case in waiting), default=0)),
+        readable_bytes(sum(case.artifact_bytes for case in cases)),
+    ]
+
+
+def summary(suite, forecast) -> list[str]:
+    """Time, memory and disk, and what of them there is not enough of."""
+    unknown = sum(case.seconds is None for case in forecast.waiting)
+    without = f", without {unknown} cases of which nothing is known" if unknown else ""
+    disk = forecast.artifact_bytes + forecast.temporary_bytes
+    artifacts, beside = readable_bytes(forecast.artifact_bytes), readable_bytes(forecast.temporary_bytes)
+    lines = [
+        f"to measure  {len(forecast.waiting)} of {len(forecast.cases)} cases",
+        f"time        about {readable_duration(forecast.seconds)}{without}",
+        f"memory      {readable_bytes(forecast.peak_rss_bytes)} at most, of {readable_bytes(forecast.memory_bytes)}",
+        f"disk        {artifacts} of artifacts, {beside} more while it runs; "
+        f"{readable_bytes(forecast.free_disk_bytes)} are free",
+    ]
+    lines += [f"will fail   {point_text(case.planned.point)}: {case.reason}" for case in forecast.cases if case.reason]
+    if forecast.peak_rss_bytes > forecast.memory_bytes:
+        lines.append("warning: that is more memory than this machine has; leave cases out with `exclude` or --only")
+    if disk > forecast.free_disk_bytes:
+        lines.append("warning: that is more disk than is free; make room, or choose another folder with -o")
+    if suite.eval and any(model.startswith("rand:") for model in suite.models):
+        lines.append("rand: models are never evaluated: random weights predict nothing")
+    return lines

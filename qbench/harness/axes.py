@@ -70,7 +70,7 @@ def defaults(suite: "Suite") -> Point:
         "isa": (os.environ.get("QBENCH_ISA") or "auto",),
         "device": ("cpu",),
         "threads": (ALL,),
-        "batch": (1,),
+        "batch": (suite.bench.batch if suite.bench else 1,),
         "context": (suite.bench.depth if suite.bench else None,),
         "model": (),
         "recipe": (),

@@ -54,12 +54,12 @@ class CaseRunner:
     def measurement(self, case: Case, artifact: Path) -> dict[str, Any]:
         """The arguments of the job that measures."""
         kv = None if case["cache"] == own_cache(case["recipe"]) else case["cache"]
-        bench = case["bench"] and case["bench"] | ({"batch": case["batch"]} if case["batch"] != 1 else {})
         return {
             "artifact": str(artifact),
             "model": case["model"],
             "eval": _settings(case["eval"]),
-            "bench": bench,
+            "tasks": case.get("tasks"),
+            "bench": case["bench"] and case["bench"] | {"batch": case["batch"]},
             "kv": kv,
             "threads": case["threads"],
             "logits": str(self.temporary),

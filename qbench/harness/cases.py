@@ -14,9 +14,10 @@ from typing import Any
 from qbench.calibration.options import is_file_spec
 from qbench.harness.axes import OF_SPEED, Point, grid
 from qbench.harness.speed_case import SpeedCase
-from qbench.harness.suite import Suite
-from qbench.harness.suite_names import check_here, open_model
+from qbench.harness.suite import MEASURED, Suite
+from qbench.harness.suite_names import check_here, check_tasks, open_model
 from qbench.sources.rand import PREFIX as RANDOM
+from qbench.tasks.settings import TaskSettings
 from quant.artifacts.file_bytes import sha256_file
 from quant.errors import InputError
 from quant.models import ModelConfig
@@ -29,7 +30,7 @@ class Planned:
     """A point that is measured, and the sections of the suite that are measured there."""
 
     point: Point
-    sections: tuple[str, ...]  # of "eval", "bench"
+    sections: tuple[str, ...]  # of MEASURED
 
 
 def plan_points(suite: Suite) -> list[Planned]:
@@ -41,16 +42,15 @@ def plan_points(suite: Suite) -> list[Planned]:
     for rule in suite.exclude:
         if not any(rule.matches(point) for point in points):
             raise InputError(f"suite {suite.name}: exclude {rule} matches no point of the grid; leave it out")
-    planned, evaluated = [], set()
+    planned, judged = [], set()
     for point in points:
         struck = [rule.sections for rule in suite.exclude if rule.matches(point)]
         if () in struck:
             continue
         measured = [name for name in sections(suite, point) if not any(name in rule for rule in struck)]
         subject = tuple(value for name, value in point.items() if name not in OF_SPEED)
-        if subject in evaluated and "eval" in measured:
-            measured.remove("eval")
-        evaluated |= {subject} if "eval" in measured else set()
+        measured = [name for name in measured if name == "bench" or (subject, name) not in judged]
+        judged |= {(subject, name) for name in measured}
         if measured:
             planned.append(Planned(point, tuple(measured)))
     if not planned:
@@ -61,8 +61,8 @@ def plan_points(suite: Suite) -> list[Planned]:
 
 def sections(suite: Suite, point: Point) -> tuple[str, ...]:
     """What the suite measures at a point. Random weights predict nothing, so they are never evaluated."""
-    given = [name for name in ("eval", "bench") if getattr(suite, name) is not None]
-    return tuple(name for name in given if name != "eval" or not point["model"].startswith(RANDOM))
+    given = [name for name in MEASURED if getattr(suite, name) is not None]
+    return tuple(name for name in given if name == "bench" or not point["model"].startswith(RANDOM))
 
 
 def make_cases(suite: Suite, planned: Sequence[Planned]) -> list[Case]:
@@ -71,6 +71,8 @@ def make_cases(suite: Suite, planned: Sequence[Planned]) -> list[Case]:
     raises   InputError for a model, text or recipe file that cannot be read, a point that this machine cannot run, and
              for more tokens than a model's context holds
     """
+    if any("tasks" in one.sections for one in planned):
+        check_tasks(suite.tasks)
     describe = _Describe(suite)
     return list(map(describe.case, planned))
 
@@ -89,7 +91,7 @@ class _Describe:
         fingerprint, limit = self.model(point["model"])
         bench = None
         if "bench" in planned.sections:
-            bench = replace(suite.bench, depth=point["context"])
+            bench = replace(suite.bench, depth=point["context"], batch=point["batch"])
             bench.check_context(limit)
         recipe = point["recipe"]
         return {
@@ -101,7 +103,8 @@ class _Describe:
             "context": bench.longest if bench else None,
             "batch": point["batch"],
             "eval": self.with_text(suite.eval.describe()) if "eval" in planned.sections else None,
-            "bench": bench and _described(bench),
+            **({"tasks": _told(suite.tasks)} if "tasks" in planned.sections else {}),
+            "bench": bench and _told(bench),
             **({"calibration": self.with_text(asdict(suite.calibration))} if suite.calibration else {}),
         }
 
@@ -115,6 +118,7 @@ class _Describe:
         return source.fingerprint(), ModelConfig.of(source).max_positions
 
 
-def _described(bench: SpeedCase) -> dict[str, Any]:
-    """What a case says of its bench: what is not asked for is not named, and the batch is an axis."""
-    return {name: value for name, value in asdict(bench).items() if value is not None and name != "batch"}
+def _told(settings: SpeedCase | TaskSettings) -> dict[str, Any]:
+    """What a case says of them: what is not asked for is not named, and the batch is an axis."""
+    told = {name: value for name, value in asdict(settings).items() if value not in (None, ()) and name != "batch"}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}

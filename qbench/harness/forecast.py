@@ -12,16 +12,18 @@ import psutil
 from qbench.harness.axes import own_cache
 from qbench.harness.case_runner import CaseRunner
 from qbench.harness.cases import Case, Planned, make_cases, plan_points
+from qbench.harness.conventions import DEFAULT
+from qbench.harness.evaluate import prepare, read_text
 from qbench.harness.job_runner import JobFailed, run_job
 from qbench.harness.machine import machine
 from qbench.harness.memory import current_rss_bytes
+from qbench.harness.passes import batch_size
 from qbench.harness.past import Past
+from qbench.harness.plan import GPTQ_WINDOW, Plan
 from qbench.harness.probe import ModelProbe
-from qbench.harness.protocol import GPTQ_WINDOW
-from qbench.harness.quality import batch_size
 from qbench.harness.record import case_key, read_records
 from qbench.harness.record_files import record_files
-from qbench.harness.reference_logits import CACHE_LIMIT_BYTES
+from qbench.harness.reference_logits import default_mode, kept_bytes
 from qbench.harness.suite import Suite
 from qbench.harness.sweep import Selection, measured_keys, select
 from qbench.sources import open_source
@@ -152,6 +154,7 @@ class _Forecaster:
         self.past, self.probes, self.runner = past, probes, runner
         self.artifacts: set[tuple[str, str]] = set()
         self.references: set[str] = set()
+        self.plans: dict[str, list[Plan]] = {}
         self.temporary_bytes = 0
         self.source = cache(open_source)
         self.baseline = current_rss_bytes()  # this process has torch loaded, as a worker has
@@ -205,22 +208,26 @@ class _Forecaster:
         return tried.get(case["recipe"], sum(tried.values()) / max(1, len(tried)))
 
     def referencing(self, case: Case) -> float:
-        config, tokens = ModelConfig.of(self.source(case["model"])), self.eval_tokens(case)
-        logits = FLOAT_BYTES * config.vocab_size * tokens
-        self.temporary_bytes += logits if logits <= CACHE_LIMIT_BYTES else 0
+        vocab_size = ModelConfig.of(self.source(case["model"])).vocab_size
+        for plan in self.eval_plans(case):
+            self.temporary_bytes += kept_bytes(plan, vocab_size, default_mode(plan, vocab_size))
         known, probe = self.past.referencing(case), self.probes.get(case["model"])
         if known is not None or probe is None:
             return known or 0.0
-        return tokens * probe.token_s
+        return self.eval_tokens(case) * probe.token_s
 
     def eval_tokens(self, case: Case) -> int:
-        return self.eval_windows(case["model"], case["eval"]["text"], case["eval"]["max_windows"])
+        return sum(len(window.tokens) for plan in self.eval_plans(case) for window in plan.windows)
 
-    def eval_windows(self, model: str, text: str | None, max_windows: int | None) -> int:
-        from qbench.harness.evaluate import prepare, read_text
-
-        protocol, _ = prepare(self.source(model), read_text(text, model), max_windows)
-        return protocol.num_windows * protocol.window
+    def eval_plans(self, case: Case) -> list[Plan]:
+        """What the case's protocols score, made once for each model."""
+        if case["model"] not in self.plans:
+            settings, source = case["eval"], self.source(case["model"])
+            text = read_text(settings["text"], case["model"])
+            self.plans[case["model"]] = prepare(
+                source, text, settings["max_windows"], settings.get("protocols") or (DEFAULT,)
+            )
+        return self.plans[case["model"]]
 
     def planned_source(self, case: Case) -> Source:
         from qbench.harness.planned_source import PlannedSource

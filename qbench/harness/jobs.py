@@ -32,23 +32,27 @@ def reference(
     """Run the unquantized model over the text once and keep its logits in `folder`, where they fit.
 
     eval      as `measure` takes it
-    returns   {cached: bool}; without a cache each case runs the reference beside its model
+    returns   {kept: names of protocols}; under the others each case runs the reference beside its model
     """
+    from qbench.harness.conventions import DEFAULT
     from qbench.harness.evaluate import prepare, read_text
-    from qbench.harness.reference_logits import CACHE_LIMIT_BYTES, cache_path, kept_bytes, save_logits
+    from qbench.harness.reference_logits import cache_path, default_mode, kept_bytes, save_logits
     from qbench.runtime import load_model
     from quant.models import ModelConfig
 
     source = open_unchanged(model, fingerprint)
-    (plan,) = prepare(source, read_text(eval["text"], model), eval["max_windows"])
+    plans = prepare(source, read_text(eval["text"], model), eval["max_windows"], eval.get("protocols") or (DEFAULT,))
     vocab_size = ModelConfig.of(source).vocab_size
-    size = kept_bytes(plan, vocab_size, "exact")
-    if size > min(CACHE_LIMIT_BYTES, shutil.disk_usage(folder).free // 2):
-        return {"cached": False}
-    path, named = cache_path(Path(folder), plan.protocol, fingerprint), {"model": model, "fingerprint": fingerprint}
+    named = {"model": model, "fingerprint": fingerprint}
     loaded = load_model(source, impl="reference", threads=threads)
-    save_logits(path, loaded, plan, vocab_size, mode="exact", named=named, progress=progress)
-    return {"cached": True}
+    kept = []
+    for plan in plans:
+        mode = default_mode(plan, vocab_size)
+        if kept_bytes(plan, vocab_size, mode) <= shutil.disk_usage(folder).free // 2:
+            path = cache_path(Path(folder), plan.protocol, fingerprint)
+            save_logits(path, loaded, plan, vocab_size, mode=mode, named=named, progress=progress)
+            kept.append(plan.protocol.name)
+    return {"kept": kept}
 
 
 def quantize(
@@ -98,7 +102,7 @@ def measure(
 ) -> dict[str, Any]:
     """Speed and memory first, while the process holds nothing else, then quality against the unquantized model.
 
-    eval      {text, max_windows} of `evaluate`; None: not measured
+    eval      {text, max_windows, protocols} of `evaluate`; None: not measured
     bench     fields of SpeedCase; None: not measured
     kv        format of keys and values; None: the artifact's own
     tasks     fields of TaskSettings; None: not measured

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,9 @@ from qbench.calibration.options import SAMPLES, is_file_spec
 from qbench.harness.axes import ALL, AXES, Axis
 from qbench.harness.rules import Rule
 from qbench.harness.speed_case import SpeedCase
-from qbench.harness.suite_names import check_names
+from qbench.harness.suite_names import check_names, check_protocol
 from qbench.harness.suite_values import fields_of
+from qbench.tasks.settings import TaskSettings
 from qbench.threads import check_threads
 from quant.errors import InputError
 from quant.yaml_file import read_yaml
@@ -25,14 +26,18 @@ class EvalSettings:
 
     text: str | None = None  # a file, from the suite's folder; None: the reference models' held-out text
     max_windows: int | None = None  # None: the whole text
+    protocols: tuple[str, ...] | None = None  # names as `qbench eval --protocol` knows them; None: gptq-2048
 
     def __post_init__(self) -> None:
         if self.max_windows is not None and self.max_windows < 1:
             raise InputError(f"max_windows is {self.max_windows}, expected at least 1")
+        for name in self.protocols or ():
+            check_protocol(name)
 
     def describe(self) -> dict[str, Any]:
-        """What a case says of them."""
-        return asdict(self)
+        """What a case says of them; protocols where they are named."""
+        named = {"protocols": list(self.protocols)} if self.protocols else {}
+        return {"text": self.text, "max_windows": self.max_windows, **named}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,7 @@ class CalibrationSettings:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """The grid of its axes but for what `exclude` strikes; `eval` and `bench` say what is measured of each point."""
+    """The grid of its axes but for what `exclude` strikes; `eval`, `tasks` and `bench` say what is measured of it."""
 
     name: str
     models: tuple[str, ...]
@@ -63,6 +68,7 @@ class Suite:
     device: tuple[str, ...] | None = None  # None: cpu
     exclude: tuple[Rule, ...] = ()
     eval: EvalSettings | None = None
+    tasks: TaskSettings | None = None
     bench: SpeedCase | None = None
     calibration: CalibrationSettings | None = None  # None: the defaults
 
@@ -75,12 +81,13 @@ class Suite:
             self._check_axis(axis, getattr(self, axis.key))
         for threads in set(self.threads or ()) - {ALL}:
             check_threads(threads, f"suite {self.name}: ")
-        if self.eval is None and self.bench is None:
-            raise InputError(f"suite {self.name}: neither eval nor bench is there, so nothing would be measured")
+        if self.eval is None and self.tasks is None and self.bench is None:
+            raise InputError(f"suite {self.name}: neither eval, tasks nor bench is there, so nothing would be measured")
         if self.bench is None:
             self._check_of_speed()
-        elif self.contexts and self.bench.depth:
-            raise InputError(f"suite {self.name}: contexts and bench's depth say the same; give one of them")
+        for key, own in (("contexts", "depth"), ("batches", "batch")):
+            if self.bench and getattr(self, key) and getattr(self.bench, own) != getattr(SpeedCase(), own):
+                raise InputError(f"suite {self.name}: {key} and bench's {own} say the same; give one of them")
 
     def _check_axis(self, axis: Axis, values: tuple | None) -> None:
         if values is None:
@@ -101,8 +108,9 @@ class Suite:
                 raise InputError(f"suite {self.name}: {key} changes speed alone, and there is no bench; leave it out")
 
 
+MEASURED = ("eval", "tasks", "bench")  # the sections that say what is measured
 # key -> what it becomes, one after the other
-SECTIONS = {"eval": EvalSettings, "bench": SpeedCase, "calibration": CalibrationSettings}
+SECTIONS = {"eval": EvalSettings, "tasks": TaskSettings, "bench": SpeedCase, "calibration": CalibrationSettings}
 
 
 def load_suite(path: str | Path) -> Suite:
@@ -122,7 +130,10 @@ def build_suite(document: Any, where: str, folder: Path) -> Suite:
         raise InputError(f"{where}: {', '.join(missing)} missing; a suite needs name, models and recipes")
     for section, kind in SECTIONS.items():
         if values.get(section) is not None:
-            values[section] = _located_text(kind(**fields_of(values[section], kind, f"{where}: {section}")), folder)
+            given = fields_of(values[section], kind, f"{where}: {section}")
+            if section == "tasks" and "names" not in given:
+                raise InputError(f"{where}: tasks: names missing, a list of tasks such as ref_recall")
+            values[section] = _located_files(kind(**given), folder)
     values["recipes"] = tuple(_located(recipe, folder) for recipe in values["recipes"])
     values["exclude"] = tuple(_rule(item, where, folder) for item in _items(values.get("exclude"), where))
     return Suite(**values)
@@ -137,12 +148,16 @@ def _items(rules: Any, where: str) -> list:
 def _rule(item: Any, where: str, folder: Path) -> Rule:
     if isinstance(item, Mapping) and isinstance(item.get("recipe"), str):
         item = {**item, "recipe": _located(item["recipe"], folder)}
-    return Rule.of(item, f"{where}: exclude", sections=("eval", "bench"))
+    return Rule.of(item, f"{where}: exclude", sections=MEASURED)
 
 
-def _located_text(settings: Any, folder: Path) -> Any:
+def _located_files(settings: Any, folder: Path) -> Any:
+    """The text of a section, or the folders of its task files, looked up from `folder`."""
     text = getattr(settings, "text", None)
-    return settings if text is None or not is_file_spec(text) else replace(settings, text=str(folder / text))
+    if text is not None and is_file_spec(text):
+        return replace(settings, text=str(folder / text))
+    include = getattr(settings, "include", ())
+    return replace(settings, include=tuple(str(folder / one) for one in include)) if include else settings
 
 
 def _located(recipe: str, folder: Path) -> str:

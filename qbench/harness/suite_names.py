@@ -10,6 +10,7 @@ from quant.errors import InputError
 
 if TYPE_CHECKING:
     from qbench.harness.suite import Suite
+    from qbench.tasks.settings import TaskSettings
     from quant.source import Source
 
 DEVICES = ("cpu", "cuda")
@@ -55,6 +56,16 @@ def check_recipe(recipe: str, caches: tuple[str, ...] | None) -> None:
         raise InputError(f"recipe {recipe} keeps keys and values in {own} itself; say so there or in caches, not both")
 
 
+def check_protocol(protocol: str) -> None:
+    """Its kind; whether its number fits the text and the model is known when they meet."""
+    from qbench.harness.conventions import KNOWN
+
+    kinds = {name.rpartition("-")[0] for name in KNOWN} - {"lm-eval"}
+    kind, _, number = protocol.rpartition("-")
+    if protocol not in (*KNOWN, "all") and not (kind in kinds and number.isdigit()):
+        raise InputError(f"unknown protocol {protocol!r}; known: {', '.join(KNOWN)}, all{nearest(protocol, KNOWN)}")
+
+
 def check_cache(cache: str) -> None:
     from quant.kv import KV_FORMATS
 
@@ -63,6 +74,15 @@ def check_cache(cache: str) -> None:
     check_known("cache", cache, (DENSE, *KV_FORMATS))
     if KV_FORMATS[cache].calibrated:
         raise InputError(f"cache {cache} needs scales from calibration; give it with a recipe, as in q8_0+{cache}")
+
+
+def check_tasks(tasks: "TaskSettings") -> None:
+    """Tasks are lm-eval's to know, and to have the data of: it is asked before anything runs."""
+    from qbench.tasks.catalogue import load_tasks
+    from qbench.tasks.quiet import quiet
+
+    with quiet():
+        load_tasks(tasks)
 
 
 def check_here(point: Point) -> None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import fields
-from typing import Any, get_args, get_type_hints
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from qbench.harness.nearest import nearest
 from quant.errors import InputError
@@ -50,9 +51,8 @@ def _list(key: str, value: Any, kind: type, words: tuple[str, ...], where: str) 
 
 def _one(key: str, value: Any, hint: Any, where: str) -> Any:
     """A value of the field's type; of `T | None`, of T; a list becomes the tuple that a field of many names is."""
-    kinds = [kind for kind in get_args(hint) if kind is not type(None)] or [hint]
-    kind = kinds[0]
-    if get_args(kind):  # tuple[str, ...]
+    kind = next(one for one in get_args(hint) if one is not type(None)) if isinstance(hint, UnionType) else hint
+    if get_origin(kind) is tuple:  # tuple[str, ...]
         return _list(key, value, get_args(kind)[0], (), where)
     is_number = kind is float and isinstance(value, int) and not isinstance(value, bool)
     if not is_number and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)):

@@ -8,6 +8,7 @@ from qbench.harness.rules import Rule, parse_only
 from qbench.harness.speed_case import SpeedCase
 from qbench.harness.suite import CalibrationSettings, EvalSettings, Suite
 from qbench.harness.sweep import Selection, select
+from qbench.tasks.settings import TaskSettings
 from quant.errors import InputError
 
 BENCH = SpeedCase(pp=8, tg=4)
@@ -126,6 +127,19 @@ def test_texts_and_recipe_files_are_part_of_a_case(tmp_path):
     (case,) = make_cases(with_files, plan_points(with_files))
     assert len(case["recipe_sha256"]) == len(case["eval"]["text_sha256"]) == 64
     assert case["calibration"] == {"text": "generated", "samples": 4, "length": None, "seed": 0}
+
+
+def test_tasks_protocols_and_batches_are_part_of_a_case(monkeypatch):
+    asked = []
+    monkeypatch.setattr("qbench.harness.cases.check_tasks", asked.append)
+    tasks = TaskSettings(("ref_recall",), limit=4)
+    grid = suite(recipes=["bf16"], eval=EvalSettings(protocols=("gptq-2048", "stride-64")), tasks=tasks, batches=(2, 4))
+    first, second = make_cases(grid, plan_points(grid))
+    assert asked == [tasks]
+    assert first["tasks"] == {"names": ["ref_recall"], "limit": 4}
+    assert first["eval"]["protocols"] == ["gptq-2048", "stride-64"]
+    assert (first["batch"], second["batch"]) == (2, 4) and "batch" not in first["bench"]
+    assert second["eval"] is None and "tasks" not in second
 
 
 def test_selection_by_axis():

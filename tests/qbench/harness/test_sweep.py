@@ -16,10 +16,12 @@ import pytest
 from qbench.harness import case_runner, commit
 from qbench.harness import sweep as sweep_module
 from qbench.harness.executor import LocalExecutor
+from qbench.harness.interrupt import gentle_interrupt
 from qbench.harness.record import read_records
+from qbench.harness.rules import parse_only
 from qbench.harness.speed_case import SpeedCase
 from qbench.harness.suite import EvalSettings, Suite
-from qbench.harness.sweep import run_sweep
+from qbench.harness.sweep import Selection, run_sweep
 from quant.errors import InputError
 from quant.recipes import RECIPES as PRESETS
 
@@ -45,8 +47,8 @@ def suite(*recipes: str) -> Suite:
     return Suite("test", MODELS, recipes, eval=EvalSettings(max_windows=1), bench=SpeedCase(pp=8))
 
 
-def sweep(out_dir: Path, *recipes: str, on_event=None):
-    return run_sweep(suite(*recipes), out_dir, on_event, executor=STUB)
+def sweep(out_dir: Path, *recipes: str, on_event=None, **how):
+    return run_sweep(suite(*recipes), out_dir, on_event, executor=STUB, **how)
 
 
 def rows(out_dir: Path) -> list[tuple[str, str, str]]:
@@ -138,6 +140,78 @@ def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write there"):
         sweep(tmp_path / "file" / "runs", "q8_0")
+
+
+def test_ctrl_c_lets_the_case_that_runs_end(tmp_path):
+    told = []
+
+    def interrupt(event):
+        if event.kind == "start":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with gentle_interrupt(lambda: told.append("stopping")) as stop:
+        result = sweep(tmp_path, "bf16", "q8_0", on_event=interrupt, stop=stop)
+        assert stop() and told == ["stopping"]
+    assert (result.measured, result.failed, result.left) == (1, 0, 3)
+    assert rows(tmp_path) == [("ref:llama", "bf16", "ok")]
+    assert sweep(tmp_path, "bf16", "q8_0").measured == 3
+
+
+def test_a_second_ctrl_c_stops_at_once_and_loses_nothing(tmp_path):
+    def interrupt(event):
+        if event.index == 1 and event.kind in ("start", "progress"):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with gentle_interrupt(lambda: None) as stop, pytest.raises(KeyboardInterrupt):
+        sweep(tmp_path, "bf16", "q8_0", on_event=interrupt, stop=stop)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert rows(tmp_path) == [("ref:llama", "bf16", "ok")] and not (tmp_path / "tmp").exists()
+    assert sweep(tmp_path, "bf16", "q8_0").measured == 3
+
+
+def test_a_limit_leaves_the_rest_for_the_next_run(tmp_path):
+    result = sweep(tmp_path, "bf16", "q8_0", selection=Selection(limit=1))
+    assert (result.measured, result.left) == (1, 3)
+    result = sweep(tmp_path, "bf16", "q8_0", selection=Selection(limit=2))
+    assert (result.measured, result.skipped, result.left) == (2, 1, 1)
+
+
+def test_a_fresh_run_measures_what_is_there_and_keeps_the_old_rows(tmp_path):
+    only = (parse_only("model=ref:llama"),)
+    for measured in (1, 0):
+        assert sweep(tmp_path, "bf16", selection=Selection(only=only)).measured == measured
+    assert sweep(tmp_path, "bf16", selection=Selection(only=only, fresh=True)).measured == 1
+    assert rows(tmp_path) == [("ref:llama", "bf16", "ok")] * 2
+
+
+def test_a_suite_that_cannot_run_leaves_no_folder(tmp_path):
+    absent = Suite("test", ("no/such/model",), ("bf16",), bench=SpeedCase(pp=8))
+    with pytest.raises(InputError, match="no/such/model"):
+        run_sweep(absent, tmp_path / "run", executor=STUB)
+    with pytest.raises(InputError, match="matches none"):
+        sweep(tmp_path / "run", "bf16", selection=Selection(only=(parse_only("recipe=q2_k"),)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_each_case_says_how_it_is_measured(tmp_path):
+    grid = Suite(
+        "test",
+        ("ref:llama",),
+        ("q8_0",),
+        caches=("dense-f32", "kv-int8"),
+        batches=(2,),
+        isa=("auto", "scalar"),
+        bench=SpeedCase(pp=8),
+    )
+    run_sweep(grid, tmp_path, executor=STUB)
+    asked = [record["metrics"]["asked"] for record in read_records(tmp_path / "records.jsonl")]
+    assert [(job["kv"], job["isa"], job["bench"]["batch"]) for job in asked] == [
+        (None, None, 2),
+        (None, "scalar", 2),
+        ("kv-int8", None, 2),
+        ("kv-int8", "scalar", 2),
+    ]
+    assert len(list((tmp_path / "artifacts").iterdir())) == 1
 
 
 RECIPES = ("bf16", "q8_0", "q4_0")

@@ -21,6 +21,7 @@ COMMANDS = {
     "eval": "Quality: perplexity, and KL divergence from a reference",
     "bench": "Speed and memory: prefill and decode",
     "sweep": "Quantize, evaluate and bench a suite of recipes",
+    "recommend": "Which recipe and KV format to run within given memory and speed",
     "report": "Tables and the page of a sweep's records",
     "query": "SQL over all records",
     "generate": "Text from a model",

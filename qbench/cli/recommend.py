@@ -1,0 +1,113 @@
+"""`qbench recommend MODEL --memory 6GiB`: which recipe and KV format to run within these limits."""
+
+from itertools import groupby
+from pathlib import Path
+
+import click
+
+from qbench.cli.memory_size import MEMORY_SIZE, enough
+from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes, threads_option
+from qbench.cli.progress import progress_bar
+from qbench.harness.axes import DENSE
+
+FOLDER = "runs/recommend"
+
+
+@click.command("recommend")
+@click.argument("model")
+@click.option(
+    "--memory", type=MEMORY_SIZE, required=True, help="For weights, keys and values, and workspace, e.g. 6GiB"
+)
+@click.option("--tps", type=click.FloatRange(min=0, min_open=True), help="Tokens a second at least, all sequences.")
+@click.option("--ctx", type=click.IntRange(min=1), help="Tokens a sequence  [default: the model's own, 8192 at most]")
+@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences side by side.")
+@click.option("--recipes", help="Among these alone, e.g. q8_0,gptq-w4g128  [default: ten that need no calibration]")
+@click.option("--caches", help="Among these KV formats alone, e.g. dense-f32,kv-fp8  [default: five]")
+@click.option("--text", type=click.Path(), help="What KLD is measured on  [default: a reference model's held-out text]")
+@click.option("--windows", type=click.IntRange(min=1), default=24, show_default=True, help="Of the text.")
+@click.option(
+    "-o", "--output", type=click.Path(), default=FOLDER, show_default=True, help="Folder of what is measured."
+)
+@threads_option
+@json_option
+def command(model, memory, tps, ctx, batch, recipes, caches, text, windows, output, threads, as_json) -> None:
+    """The point nearest to MODEL that fits, and why each other one does not; exit 1 where nothing does."""
+    from qbench.cli.sweep import Narrator
+    from qbench.recommend import recommend
+    from qbench.recommend.candidates import CACHES, RECIPES
+
+    limits = {"context": ctx, "batch": batch, "tps": tps, "threads": threads}
+    among = {"recipes": names(recipes) or RECIPES, "caches": names(caches) or CACHES}
+    with progress_bar(f"recommend for {model}") as update:
+        result = recommend(
+            model, memory, text=text, windows=windows, folder=Path(output), on_event=Narrator(update), **limits, **among
+        )
+    if as_json:
+        print_json(result)
+    else:
+        print_answer(result)
+    if result["answer"] is None:
+        raise click.exceptions.Exit(1)
+
+
+def names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def print_answer(result: dict) -> None:
+    if result["answer"] is not None:
+        print_pairs({"recommended": point(result["answer"]), **about(result["answer"])})
+    for runner_up in result["runners_up"]:
+        click.echo()
+        print_pairs({"runner-up": point(runner_up), **about(runner_up)})
+    for one in result["relaxations"]:
+        click.echo(f"nothing meets this; {flag(one)} would do, with {point(one)}")
+    if result["others"]:
+        click.echo("\nothers")
+    for _, group in groupby(result["others"], key=lambda one: (one["recipe"], one["outcome"], one["why"])):
+        group = list(group)
+        if group[0]["why"] is None:
+            for one in group:
+                click.echo(f"  {point(one)}: {miss(one)}")
+        else:
+            caches = ", ".join(one["cache"] for one in group)
+            click.echo(f"  {group[0]['recipe']} with {caches}: {group[0]['outcome']}: {group[0]['why']}")
+
+
+def about(one: dict) -> dict[str, str | None]:
+    """What is known of a point that fits."""
+    low, high = one["kld_interval"] or (None, None)
+    kld = f"{one['kld']:.2e} nats" + ("" if low is None else f"  (95 % {low:.2e} to {high:.2e})")
+    parts = {"weights": "resident_bytes", "keys and values": "kv_bytes", "workspace": "workspace_bytes"}
+    memory = ", ".join(f"{name} {readable_bytes(one[key])}" for name, key in parts.items())
+    lines = {"kld": kld, "memory": f"{readable_bytes(one['total_bytes'])}  ({memory})"}
+    if one["tps"] is not None:
+        lines["speed"] = f"{one['tps']:.2f} tok/s"
+    more = one.get("kld_more")
+    if more is not None and more["low"] is not None:
+        sure = "as surely as can be told" if more["low"] > 0 else "not told apart on this text"
+        lines["against it"] = f"kld {more['value']:+.2e} nats  (95 % {more['low']:+.2e} to {more['high']:+.2e}; {sure})"
+    return lines | ({"file": one["artifact"]} if one["artifact"] else {})
+
+
+def point(one: dict) -> str:
+    return one["recipe"] if one["cache"] == DENSE else f"{one['recipe']} with {one['cache']}"
+
+
+def miss(one: dict) -> str:
+    """Why a point is not the answer, in figures."""
+    if one["outcome"] == "memory":
+        return f"needs {readable_bytes(one['total_bytes'])}, {readable_bytes(one['short'])} too much"
+    if one["outcome"] == "speed":
+        return f"{one['tps']:.2f} tok/s, {one['short']:.2f} too few (kld {one['kld']:.2e})"
+    return f"kld {one['kld']:.2e}"
+
+
+def flag(one: dict) -> str:
+    value = one["enough"]
+    return {
+        "memory_bytes": lambda: f"--memory {enough(value)}",
+        "context": lambda: f"--ctx {value}",
+        "batch": lambda: f"--batch {value}",
+        "tps": lambda: f"--tps {int(value * 100) / 100:g}",
+    }[one["limit"]]()

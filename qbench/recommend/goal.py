@@ -1,0 +1,22 @@
+"""What a recommendation has to meet."""
+
+from dataclasses import dataclass
+
+from quant.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Limits; raises InputError for what cannot be meant."""
+
+    memory_bytes: int  # of the model: weights, keys and values, workspace
+    context: int  # tokens that each sequence may reach
+    batch: int = 1  # sequences side by side
+    tps: float | None = None  # tokens a second of all sequences together, decoding at the end of the context
+
+    def __post_init__(self) -> None:
+        for name in ("memory_bytes", "context", "batch"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}, expected at least 1")
+        if self.tps is not None and not 0 < self.tps < float("inf"):
+            raise InputError(f"tps is {self.tps}, expected more than 0 tokens a second")

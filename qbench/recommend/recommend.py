@@ -1,0 +1,133 @@
+"""`recommend`: the answer to which recipe and KV format to run within given memory and speed, as a dictionary."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from qbench.harness.commit import code_version
+from qbench.harness.machine import machine
+from qbench.harness.plan import GPTQ_WINDOW
+from qbench.harness.record_files import FOLDERS
+from qbench.harness.suite import EvalSettings
+from qbench.harness.suite_names import check_cache, check_model, check_recipe
+from qbench.harness.sweep import OnEvent
+from qbench.recommend.candidates import CACHES, RECIPES, make_candidates
+from qbench.recommend.goal import Goal
+from qbench.recommend.measure import Judge
+from qbench.recommend.relax import Relaxation, relaxations
+from qbench.recommend.search import Verdict, search
+from qbench.sources import open_source
+from qbench.sources.rand import PREFIX as RANDOM
+from qbench.statistics import kld_difference
+from quant.errors import InputError
+from quant.models import ModelConfig
+from quant.source import Source
+
+JUDGED_TOKENS = 24 * 1024  # of text that judge quality: the quickstart's windows
+LONGEST = 8192  # context where none is asked for, or the model's own if that is shorter
+
+
+def recommend(
+    model: str,
+    memory_bytes: int,
+    *,
+    context: int | None = None,
+    batch: int = 1,
+    tps: float | None = None,
+    recipes: Sequence[str] = RECIPES,
+    caches: Sequence[str] = CACHES,
+    text: str | None = None,
+    windows: int | None = None,
+    threads: int | None = None,
+    folder: Path = Path("runs/recommend"),
+    on_event: OnEvent | None = None,
+) -> dict[str, Any]:
+    """{answer, runners_up, others, relaxations}: the point of least KLD that meets the goal, and what became of all.
+
+    context   tokens a sequence; None: the model's own, LONGEST at most
+    text      that KLD is measured on; None: a reference model's held-out text
+    windows   of it; None: as many as make JUDGED_TOKENS
+    folder    where what is not known yet is measured and kept
+    raises    InputError for unknown names and limits that cannot be meant
+    """
+    check_names(model, recipes, caches)
+    source = open_source(model)
+    goal = make_goal(source, memory_bytes, context, batch, tps)
+    ordered = [cache for cache in CACHES if cache in caches] + [cache for cache in caches if cache not in CACHES]
+    candidates = make_candidates(source, goal, recipes, ordered)
+    window = min(GPTQ_WINDOW, ModelConfig.of(source).max_positions)
+    quality = EvalSettings(text, windows or max(1, JUDGED_TOKENS // window))
+    judge = Judge(model, goal, quality, folder, map(Path, FOLDERS), threads=threads, on_event=on_event)
+    verdicts = search(candidates, goal, judge)
+    chosen = [verdict for verdict in verdicts if verdict.outcome in ("answer", "runner-up")]
+    return {
+        "model": model,
+        "memory_bytes": goal.memory_bytes,
+        "context": goal.context,
+        "batch": goal.batch,
+        "tps": goal.tps,
+        "answer": described(chosen[0], judge) if chosen else None,
+        "runners_up": [described(verdict, judge, chosen[0]) for verdict in chosen[1:]],
+        "others": [plain(verdict) for verdict in verdicts if verdict not in chosen],
+        "relaxations": [] if chosen else [relaxed(one) for one in relaxations(source, goal, verdicts)],
+        "machine": machine()["id"],
+        **code_version(),
+    }
+
+
+def check_names(model: str, recipes: Sequence[str], caches: Sequence[str]) -> None:
+    check_model(model)
+    for recipe in recipes:
+        check_recipe(recipe, tuple(caches))
+    for cache in caches:
+        check_cache(cache)
+    if model.startswith(RANDOM):
+        raise InputError(f"{model} has random weights: they have no quality to choose by; name a trained model")
+
+
+def make_goal(source: Source, memory_bytes: int, context: int | None, batch: int, tps: float | None) -> Goal:
+    limit = ModelConfig.of(source).max_positions
+    if context is not None and context > limit:
+        raise InputError(f"a context of {context} tokens, but {source.spec} holds {limit}; ask for fewer")
+    return Goal(memory_bytes, context or min(limit, LONGEST), batch, tps)
+
+
+def plain(verdict: Verdict) -> dict[str, Any]:
+    candidate = verdict.candidate
+    return {
+        "recipe": candidate.recipe,
+        "cache": candidate.cache,
+        "outcome": verdict.outcome,
+        "total_bytes": candidate.memory and candidate.total_bytes,
+        "kld": verdict.kld,
+        "tps": verdict.tps,
+        "short": verdict.short,
+        "why": verdict.why,
+    }
+
+
+def described(verdict: Verdict, judge: Judge, answer: Verdict | None = None) -> dict[str, Any]:
+    """With what the row tells besides; for a runner-up how much more it diverges than the answer, and how surely."""
+    row, memory = judge.record(verdict.candidate), verdict.candidate.memory
+    parts = {name: memory[name] for name in ("resident_bytes", "kv_bytes", "workspace_bytes")}
+    metrics = row["metrics"]
+    about = {name: metrics.get(name) for name in ("kld_interval", "same_top", "perplexity", "bits_per_weight")}
+    artifact = judge.folder / metrics["artifact"] if metrics.get("artifact") else None
+    about["artifact"] = str(artifact) if artifact and artifact.exists() else None
+    if answer is not None:
+        blocks = [record["metrics"].get("blocks") for record in (judge.record(answer.candidate), row)]
+        about["kld_more"] = None
+        if all(blocks):
+            more = kld_difference(*blocks)
+            about["kld_more"] = {"value": more.value, "low": more.low, "high": more.high}
+    return plain(verdict) | parts | about
+
+
+def relaxed(one: Relaxation) -> dict[str, Any]:
+    return {
+        "limit": one.limit,
+        "asked": one.asked,
+        "enough": one.enough,
+        "recipe": one.candidate.recipe,
+        "cache": one.candidate.cache,
+    }

@@ -1,0 +1,53 @@
+"""What is nearest to a goal that nothing meets."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from qbench.recommend.candidates import Candidate, predicted
+from qbench.recommend.goal import Goal
+from qbench.recommend.search import Verdict
+from quant.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxation:
+    """One limit, as far as it has to give way, and who meets it then."""
+
+    limit: str  # "memory_bytes", "context", "batch", "tps"
+    asked: float
+    enough: float
+    candidate: Candidate
+
+    @property
+    def change(self) -> float:
+        """How far from what was asked: 0.5 is half as much again, or as much down to two thirds."""
+        return max(self.asked / self.enough, self.enough / self.asked) - 1
+
+
+def relaxations(source: Source, goal: Goal, verdicts: Sequence[Verdict]) -> list[Relaxation]:
+    """The limits that would do, each alone, the nearest first; none where the model cannot be run at all."""
+    slow = [verdict for verdict in verdicts if verdict.outcome == "speed"]
+    large = [verdict.candidate for verdict in verdicts if verdict.outcome == "memory"]
+    found = []
+    if slow:
+        fastest = max(slow, key=lambda verdict: verdict.tps)
+        found.append(Relaxation("tps", goal.tps, fastest.tps, fastest.candidate))
+    elif large:
+        least = min(large, key=lambda candidate: candidate.total_bytes)
+        found.append(Relaxation("memory_bytes", goal.memory_bytes, least.total_bytes, least))
+        for limit in ("context", "batch"):
+            most = {candidate: _most(source, goal, limit, candidate) for candidate in large}
+            best = max(most, key=most.get)
+            if most[best]:
+                found.append(Relaxation(limit, getattr(goal, limit), most[best], best))
+    return sorted(found, key=lambda relaxation: relaxation.change)
+
+
+def _most(source: Source, goal: Goal, limit: str, candidate: Candidate) -> int:
+    """The largest context or batch with which the candidate keeps to the memory; 0: not even 1 does."""
+    low, high = 0, getattr(goal, limit)  # low fits, high does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        smaller = predicted(source, replace(goal, **{limit: middle}), candidate.recipe, candidate.cache)
+        low, high = (middle, high) if smaller.total_bytes <= goal.memory_bytes else (low, middle)
+    return low

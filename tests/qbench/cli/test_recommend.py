@@ -1,0 +1,75 @@
+"""`qbench recommend` as a user runs it, on real measurements of the embedded model."""
+
+import json
+
+import pytest
+
+from qbench.cli.memory_size import MEMORY_SIZE, enough
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("6GiB", 6 * 2**30),
+        ("6GB", 6 * 10**9),
+        ("500MB", 500 * 10**6),
+        ("500 mb", 500 * 10**6),
+        ("1.5gib", 3 * 2**29),
+        ("20k", 20_000),
+        ("1KiB", 1024),
+        ("1234567", 1_234_567),
+    ],
+)
+def test_sizes(text, expected):
+    assert MEMORY_SIZE.convert(text, None, None) == expected
+
+
+@pytest.mark.parametrize("num_bytes", [1, 999, 1001, 15_743_999, 15_740_000, 6 * 2**30])
+def test_what_is_enough_is_never_less(num_bytes):
+    assert 0 <= MEMORY_SIZE.convert(enough(num_bytes), None, None) - num_bytes <= num_bytes / 100
+
+
+SMALL = ("--recipes", "q8_0,q4_0", "--caches", "dense-f32", "--ctx", "128", "--windows", "1", "--threads", "1")
+
+
+def test_what_was_measured_once_answers_again(qbench, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = qbench("recommend", "ref:llama", "--memory", "1GB", *SMALL, "--json")
+    result = json.loads(first.out)
+    assert first.status == 0 and (result["answer"]["recipe"], result["answer"]["cache"]) == ("q8_0", "dense-f32")
+    (runner_up,) = result["runners_up"]
+    assert runner_up["recipe"] == "q4_0" and runner_up["kld"] > result["answer"]["kld"]
+    records = (tmp_path / "runs" / "recommend" / "records.jsonl").read_bytes()
+    assert records.count(b"\n") == 2 and (tmp_path / result["answer"]["artifact"]).exists()
+
+    tight = result["answer"]["total_bytes"] - 1  # out by one byte
+    second = qbench("recommend", "ref:llama", "--memory", str(tight), *SMALL)
+    assert second.status == 0 and second.out.startswith("recommended  q4_0\n")
+    assert "\n  q8_0: needs " in second.out and " 1 B too much\n" in second.out
+
+    third = qbench("recommend", "ref:llama", "--memory", "1kB", *SMALL)
+    would_do = f"nothing meets this; --memory {enough(runner_up['total_bytes'])} would do, with q4_0\n"
+    assert third.status == 1 and would_do in third.out
+    assert (tmp_path / "runs" / "recommend" / "records.jsonl").read_bytes() == records
+
+
+@pytest.mark.parametrize(
+    "argv, parts",
+    [
+        pytest.param(["ref:llama"], ["--memory"], id="no memory"),
+        pytest.param(["ref:llama", "--memory", "6 apples"], ["6 apples", "6GiB"], id="no size"),
+        pytest.param(["ref:llama", "--memory", "0"], ["'0'"], id="nothing"),
+        pytest.param(["ref:lama", "--memory", "1GB"], ["ref:lama", "ref:llama"], id="no model"),
+        pytest.param(["rand:tiny", "--memory", "1GB"], ["rand:tiny", "random weights"], id="no quality"),
+        pytest.param(["ref:llama", "--memory", "1GB", "--ctx", "9999"], ["9999", "1024"], id="too long"),
+        pytest.param(["ref:llama", "--memory", "1GB", "--recipes", "q4_k"], ["q4_k", "q4_k_m"], id="no recipe"),
+        pytest.param(["ref:llama", "--memory", "1GB", "--caches", "kv-int9"], ["kv-int9", "kv-int8"], id="no cache"),
+        pytest.param(["ref:llama", "--memory", "1GB", "--recipes", "q8_0+kv-int8"], ["q8_0+kv-int8"], id="own cache"),
+        pytest.param(["ref:llama", "--memory", "1GB", "--tps", "0"], ["--tps"], id="no speed"),
+        pytest.param(["ref:llama", "--memory", "1GB", "--text", "no.txt"], ["no.txt"], id="no text"),
+    ],
+)
+def test_one_line(qbench, tmp_path, monkeypatch, argv, parts):
+    monkeypatch.chdir(tmp_path)
+    qbench("recommend", *argv).fails_with(*parts)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,157 @@
+"""The search agrees with brute force: every candidate measured, the best of those that meet the goal taken."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from support.data import REPO
+
+from qbench.recommend.candidates import CACHES, Candidate, make_candidates
+from qbench.recommend.goal import Goal
+from qbench.recommend.relax import relaxations
+from qbench.recommend.search import RUNNERS_UP, Measured, search
+from qbench.sources import open_source
+from qbench.store import load_records
+
+QUICKSTART = ("bf16", "rtn-w8", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "rtn-w4g128", "q4_0")
+
+
+class TableJudge:
+    """Tells figures from a table and remembers what it was asked for."""
+
+    def __init__(self, klds: dict[Candidate, float | None], speeds: dict[Candidate, float | None]) -> None:
+        self.klds, self.speeds = klds, speeds
+        self.judged: list[Candidate] = []
+        self.timed: list[Candidate] = []
+
+    def kld(self, candidates: Sequence[Candidate]) -> list[Measured]:
+        self.judged += candidates
+        return [_told(self.klds[candidate]) for candidate in candidates]
+
+    def tps(self, candidate: Candidate) -> Measured:
+        self.timed.append(candidate)
+        return _told(self.speeds[candidate])
+
+
+def _told(value: float | None) -> Measured:
+    return Measured(value, None if value is not None else "the worker was killed")
+
+
+def brute_force(candidates, goal, judge) -> Candidate | None:
+    fit = [
+        candidate
+        for candidate in candidates
+        if candidate.unfit is None
+        and candidate.total_bytes <= goal.memory_bytes
+        and judge.klds[candidate] is not None
+        and (goal.tps is None or (judge.speeds[candidate] or 0) >= goal.tps)
+    ]
+    return min(fit, key=lambda candidate: (judge.klds[candidate], candidate.total_bytes), default=None)
+
+
+def answer_of(verdicts) -> Candidate | None:
+    return next((one.candidate for one in verdicts if one.outcome == "answer"), None)
+
+
+def candidate(recipe: str, size: int, cache: str = "dense-f32") -> Candidate:
+    return Candidate(recipe, cache, {"total_bytes": size})
+
+
+@pytest.fixture(scope="module")
+def quickstart():
+    """The quickstart's recipes at 512 tokens, and what this project's own records tell of each"""
+    rows = load_records(REPO / "results" / "quickstart").drop_duplicates("recipe").set_index("recipe")
+    found = make_candidates(open_source("ref:llama"), Goal(1, 512), QUICKSTART, ["dense-f32"])
+    klds = {one: float(rows.kld_mean[one.recipe]) for one in found}
+    return found, TableJudge(klds, {one: float(rows.tg_tok_s[one.recipe]) for one in found})
+
+
+def test_quickstart_grid(quickstart):
+    candidates, judge = quickstart
+    sizes = sorted(one.total_bytes for one in candidates)
+    speeds = sorted(judge.speeds.values())
+    for memory in [sizes[0] - 1, *sizes, sizes[-1] + 1]:
+        for tps in [None, *speeds, speeds[-1] + 1]:
+            goal = Goal(memory, 512, tps=tps)
+            verdicts = search(candidates, goal, judge)
+            assert answer_of(verdicts) == brute_force(candidates, goal, judge)
+            assert {one.candidate for one in verdicts} == set(candidates) and len(verdicts) == len(candidates)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_grids_with_caches_failures_and_misfits(seed):
+    """Coarser caches are drawn to diverge no less, as the search assumes; speeds and sizes as they come."""
+    rng = random.Random(seed)
+    candidates, klds, speeds = [], {}, {}
+    for recipe in QUICKSTART:
+        kld = rng.random()
+        for cache in CACHES:
+            unfit = "no such heads" if rng.random() < 0.1 else None
+            one = Candidate(recipe, cache, {"total_bytes": rng.randrange(1, 100)}, unfit)
+            kld += rng.random() / 4
+            klds[one], speeds[one] = (None if rng.random() < 0.1 else kld), rng.choice((None, *range(1, 20)))
+            candidates.append(one)
+    goal = Goal(rng.randrange(1, 100), 1, tps=rng.choice((None, *range(1, 20))))
+    judge = TableJudge(klds, speeds)
+    verdicts = search(candidates, goal, judge)
+    assert answer_of(verdicts) == brute_force(candidates, goal, judge)
+    assert {one.candidate for one in verdicts} == set(candidates) and len(verdicts) == len(candidates)
+    assert len(set(judge.judged)) == len(judge.judged) and len(set(judge.timed)) == len(judge.timed)
+
+
+def test_no_more_is_measured_than_the_answer_takes():
+    sizes = {"a": 10, "b": 20, "c": 30, "d": 40, "e": 99}
+    candidates = [candidate(name, size, cache) for name, size in sizes.items() for cache in ("dense-f32", "kv-f16")]
+    klds = {one: {"a": 0.5, "b": 0.4, "c": 0.3, "d": 0.2, "e": 0.1}[one.recipe] for one in candidates}
+    judge = TableJudge(klds, {one: 3.0 if one.recipe == "d" else 9.0 for one in candidates})
+    told = {str(one.candidate): one for one in search(candidates, Goal(50, 1, tps=5), judge)}
+    outcomes = {name: one.outcome for name, one in told.items() if len(name) == 1}
+    assert outcomes == {"c": "answer", "b": "runner-up", "a": "runner-up", "d": "speed", "e": "memory"}
+    assert (told["d"].short, told["e"].short) == (2, 49)
+    assert told["d with kv-f16"].outcome == "speed" and told["c with kv-f16"].outcome == "not measured"
+    assert {str(one) for one in judge.judged} == {"a", "b", "c", "d", "d with kv-f16"}
+    assert len(judge.timed) == 1 + RUNNERS_UP + 2
+
+
+def test_a_failure_is_told_and_the_next_cache_tried():
+    candidates = [candidate("a", 10), candidate("a", 8, "kv-f16")]
+    judge = TableJudge({candidates[0]: None, candidates[1]: 0.1}, {})
+    answer, failed = search(candidates, Goal(50, 1), judge)
+    assert (answer.candidate, answer.outcome) == (candidates[1], "answer")
+    assert (failed.outcome, failed.why) == ("failed", "the worker was killed")
+
+
+RECIPES, CACHE_PAIR = ("q8_0", "q4_0"), ("dense-f32", "kv-int4")
+
+
+def relaxed(goal: Goal, speed: float = 10.0):
+    source = open_source("ref:llama")
+    candidates = make_candidates(source, goal, RECIPES, CACHE_PAIR)
+    judge = TableJudge(dict.fromkeys(candidates, 0.1), dict.fromkeys(candidates, speed))
+    return candidates, relaxations(source, goal, search(candidates, goal, judge))
+
+
+def test_each_relaxation_is_just_enough():
+    goal = Goal(20_000_000, 512, batch=4)
+    candidates, found = relaxed(goal)
+    least = min(candidates, key=lambda one: one.total_bytes)
+    assert {one.limit for one in found} == {"memory_bytes", "context", "batch"}
+    assert [one.change for one in found] == sorted(one.change for one in found)
+    for one in found:
+        if one.limit == "memory_bytes":
+            assert (one.enough, one.candidate) == (least.total_bytes, least)
+            continue
+        for step, fits in ((0, True), (1, False)):
+            limits = {"context": 512, "batch": 4} | {one.limit: one.enough + step}
+            moved = make_candidates(open_source("ref:llama"), Goal(20_000_000, **limits), RECIPES, CACHE_PAIR)
+            assert any(other.total_bytes <= 20_000_000 for other in moved) == fits
+
+
+def test_relaxation_of_speed():
+    _, (found,) = relaxed(Goal(10**9, 512, tps=20))
+    assert (found.limit, found.asked, found.enough, found.change) == ("tps", 20, 10.0, 1.0)
+
+
+def test_memory_that_no_shorter_context_saves():
+    _, found = relaxed(Goal(1_000, 512))
+    assert [one.limit for one in found] == ["memory_bytes"]

@@ -23,6 +23,7 @@ COMMANDS = {
     "sweep": "Quantize, evaluate and bench a suite of recipes",
     "recommend": "Which recipe and KV format to run within given memory and speed",
     "report": "Tables and the page of a sweep's records",
+    "compare": "What changed from A to B, and how sure that is",
     "query": "SQL over all records",
     "generate": "Text from a model",
     "kernels": "Speed of each kernel beside the roofline and its peers",

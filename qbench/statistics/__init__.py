@@ -1,7 +1,7 @@
 """Differences with their intervals: paired wherever both sides saw the same text, items or moments."""
 
 from qbench.statistics.cell import Cell, judge
-from qbench.statistics.comparison import Comparison, compare_records
+from qbench.statistics.comparison import Comparison, compare_records, judge_table
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.flips import accuracy_difference
 from qbench.statistics.holm import holm
@@ -25,6 +25,7 @@ __all__ = [
     "detectable_ratio",
     "holm",
     "judge",
+    "judge_table",
     "kld_difference",
     "perplexity_ratio",
     "require_same_protocol",

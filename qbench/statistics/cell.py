@@ -17,6 +17,7 @@ NEUTRAL = {"ratio": 1.0, "difference": 0.0}
 class Cell:
     """A metric of A and B, with `estimate` = B over A or B minus A.
 
+    unit         of a task that is not scored right or wrong: the name of its metric
     exact        bytes: counted, so that any change is one
     flips        of a task's items: (right to wrong, wrong to right, items)
     note         why there is no interval, or what it leaves out
@@ -24,12 +25,13 @@ class Cell:
     holm_p_value, verdict, detectable   given by `judge`, which sees the whole table
     """
 
-    metric: str
+    metric: str  # "kld", or with several conventions "kld (gptq-2048)"
     a: float
     b: float
     kind: Kind
     lower_is_better: bool
     estimate: Estimate
+    unit: str | None = None
     exact: bool = False
     flips: tuple[int, int, int] | None = None
     note: str | None = None
@@ -37,6 +39,11 @@ class Cell:
     holm_p_value: float | None = None
     verdict: Verdict | None = None
     detectable: float | None = None
+
+    @property
+    def kind_of_metric(self) -> str:
+        """The metric without its convention."""
+        return self.metric.partition(" (")[0]
 
     def as_dict(self) -> dict[str, Any]:
         names = ("right_to_wrong", "wrong_to_right", "num_items")
@@ -47,15 +54,15 @@ class Cell:
 def judge(cells: Sequence[Cell], floor: Mapping[str, float] | None = None) -> list[Cell]:
     """The cells of a table, each with its verdict: p values are corrected for all of them together.
 
-    floor   metric -> how far the same model lies from itself
+    floor   metric -> how far the same model lies from itself; where absent, what the cells have already
     """
-    floor = floor or {}
     tested = [cell for cell in cells if cell.estimate.p_value is not None]
     adjusted = iter(holm([cell.estimate.p_value for cell in tested]))
     alpha = ALPHA / max(1, len(tested))  # of the first step, which every difference passes if no other one is there
     judged = []
     for cell in cells:
-        cell = replace(cell, floor=floor.get(cell.metric))
+        if floor is not None:
+            cell = replace(cell, floor=floor.get(cell.kind_of_metric))
         if cell.estimate.p_value is not None:
             cell = replace(cell, holm_p_value=next(adjusted), detectable=_detectable(cell, alpha))
         judged.append(replace(cell, verdict=_verdict(cell)))

@@ -1,21 +1,25 @@
 """Two records side by side: every metric that both have."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from qbench.statistics.cell import Cell, judge
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.flips import accuracy_difference
 from qbench.statistics.paired import kld_difference, perplexity_ratio, same_top_difference
-from qbench.statistics.protocols import require_same_protocol
+from qbench.statistics.protocols import differing, require_same_protocol
 from qbench.statistics.speed import speed_ratio
+from qbench.statistics.studentized import block_mean
 
 Record = Mapping[str, Any]
 
 BYTES = ("size_bytes", "kv_bytes_per_token")
 SPEEDS = ("pp_tok_s", "tg_tok_s")
-NO_BLOCKS = "no interval: {} has no per-block sums (an older qbench measured it); measure it again"
+NO_BLOCKS = "no interval, for want of the sums by block that {} lacks (an older qbench measured it): measure it again"
 APART = "measured in runs of their own: what changed on the machine between them is not in the interval"
 
 
@@ -39,6 +43,12 @@ def compare_records(a: Record, b: Record, floor: Mapping[str, float] | None = No
     return Comparison(a, b, judge(compared.cells, floor), compared.left_out)
 
 
+def judge_table(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Those of `collect`, with p values corrected for all cells of all of them; floors as the cells have them."""
+    judged = iter(judge([cell for comparison in comparisons for cell in comparison.cells]))
+    return [replace(comparison, cells=list(islice(judged, len(comparison.cells)))) for comparison in comparisons]
+
+
 def collect(a: Record, b: Record) -> Comparison:
     """As compare_records, not judged yet: a table's p values are corrected together."""
     left_out: list[str] = []
@@ -49,16 +59,16 @@ def collect(a: Record, b: Record) -> Comparison:
 
 
 def _quality(a: Record, b: Record, left_out: list[str]) -> Iterator[Cell]:
-    """Perplexity under each convention that both have, and the divergence from the reference under the first."""
+    """Perplexity, and the divergence from the reference, under each convention that both have."""
     of_a, of_b = _conventions(a), _conventions(b)
     common = [name for name in of_a if name in of_b]
     if of_a and of_b and not common:
         require_same_protocol(a["protocol"], b["protocol"])
     for name in common:
         require_same_protocol(of_a[name]["protocol"], of_b[name]["protocol"])
-        metric = "perplexity" if len(common) == 1 else f"perplexity ({name})"
-        yield from _perplexity(metric, of_a[name], of_b[name], left_out)
-        yield from _divergence(of_a[name], of_b[name], left_out)
+        convention = "" if len(common) == 1 else f" ({name})"
+        yield from _perplexity(f"perplexity{convention}", of_a[name], of_b[name], left_out)
+        yield from _divergence(convention, of_a[name], of_b[name], left_out)
 
 
 def _conventions(metrics: Record) -> dict[str, Record]:
@@ -78,33 +88,33 @@ def _perplexity(metric: str, a: Record, b: Record, left_out: list[str]) -> Itera
     yield Cell(metric, *values, "ratio", True, ratio, note=missing)
 
 
-def _divergence(a: Record, b: Record, left_out: list[str]) -> Iterator[Cell]:
+def _divergence(convention: str, a: Record, b: Record, left_out: list[str]) -> Iterator[Cell]:
     if not (a.get("kld") and b.get("kld")):
         return
-    for what, of_a, of_b in (("reference", a.get("reference"), b.get("reference")), ("kept", _kept(a), _kept(b))):
-        if of_a != of_b:
-            left_out.append(f"kld: measured from unlike references ({what}: {of_a} and {of_b})")
-            return
+    references = _reference(a), _reference(b)
+    if references[0] != references[1]:
+        left_out.append(f"kld{convention}: measured from unlike references ({' and '.join(references)})")
+        return
     missing = _without_blocks(a, b, "kld")
     for metric, values, lower, paired in (
         ("kld", (a["kld"]["mean"], b["kld"]["mean"]), True, kld_difference),
         ("same_top", (a["same_top"], b["same_top"]), False, same_top_difference),
     ):
         difference = Estimate(values[1] - values[0]) if missing else paired(a["blocks"], b["blocks"])
-        yield Cell(metric, *values, "difference", lower, difference, note=missing)
+        yield Cell(metric + convention, *values, "difference", lower, difference, note=missing)
 
 
-def _kept(metrics: Record) -> str:
-    """How the reference's logits were; what they take on disk, and how far off a model may be, compare with nothing."""
-    how = metrics.get("kld_reference") or {"mode": "exact"}
-    return "exact" if how["mode"] == "exact" else f"{how['mode']}, k = {how['k']}"
+def _reference(quality: Record) -> str:
+    """Whose logits, and how many of them were kept: a divergence from a few is a little smaller."""
+    kept = quality.get("kld_reference") or {}
+    return f"{quality.get('reference')}, top {kept['k']}" if kept.get("k") else str(quality.get("reference"))
 
 
 def _without_blocks(a: Record, b: Record, what: str) -> str | None:
     found = [bool((side.get("blocks") or {}).get(what)) for side in (a, b)]
     if all(found):
         return None
-    return NO_BLOCKS.format("neither" if not any(found) else "AB"[found.index(False)])
+    return NO_BLOCKS.format("either side" if not any(found) else "AB"[found.index(False)])
 
 
 def _side(values: tuple) -> str:
@@ -115,14 +125,20 @@ def _tasks(a: Record, b: Record, left_out: list[str]) -> Iterator[Cell]:
     of_a, of_b = a.get("tasks") or {}, b.get("tasks") or {}
     for name in (name for name in of_a if name in of_b):
         one, other = of_a[name], of_b[name]
-        if (one["metric"], one["items_sha256"]) != (other["metric"], other["items_sha256"]):
-            left_out.append(f"{name}: unlike items or metric ({one['metric']} and {other['metric']})")
+        if one["protocol_hash"] != other["protocol_hash"]:
+            left_out.append(f"{name}: unlike tasks ({differing(one['protocol'], other['protocol'])})")
         elif one.get("correct") and other.get("correct"):
             found = accuracy_difference(one["correct"], other["correct"])
             flips = found["right_to_wrong"], found["wrong_to_right"], len(one["correct"])
-            yield Cell(name, one["value"], other["value"], "difference", False, found["difference"], flips=flips)
+            values = (task["correct"].count("1") / len(task["correct"]) for task in (one, other))
+            yield Cell(name, *values, "difference", False, found["difference"], flips=flips)
+        elif one.get("values") and other.get("values") and one.get("higher_is_better") is not None:
+            items = [np.asarray(task["values"]) for task in (one, other)]
+            difference = block_mean(items[1] - items[0], np.ones(len(items[0])))
+            values = (float(item.mean()) for item in items)
+            yield Cell(name, *values, "difference", not one["higher_is_better"], difference, unit=one["metric"])
         else:
-            left_out.append(f"{name}: {one['metric']} is kept as one value, without its items")
+            left_out.append(f"{name}: {one['metric']} is kept without its items")
 
 
 def _speed(a: Record, b: Record, left_out: list[str]) -> Iterator[Cell]:

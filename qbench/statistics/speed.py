@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.ranks import MIN_PAIRS, MIN_SAMPLES, centre_of_pairs, centre_of_samples
-from qbench.statistics.student import student_mean, student_shift
+from qbench.statistics.trimmed import trimmed_mean, trimmed_shift
 from quant.errors import InputError
 
 
@@ -22,13 +21,7 @@ def speed_ratio(samples_a: Sequence[float], samples_b: Sequence[float], interlea
     a, b = (_logs(samples) for samples in (samples_a, samples_b))
     if interleaved and len(a) != len(b):
         raise InputError(f"{len(a)} and {len(b)} samples are not interleaved; every round has one of each")
-    if interleaved:
-        found = centre_of_pairs(b - a) if len(a) >= MIN_PAIRS else student_mean(b - a)
-    elif min(len(a), len(b)) >= MIN_SAMPLES:
-        found = centre_of_samples(a, b)
-    else:
-        found = student_shift(a, b)
-    return found.exp()
+    return (trimmed_mean(b - a) if interleaved else trimmed_shift(a, b)).exp()
 
 
 def _logs(samples: Sequence[float]) -> np.ndarray:

@@ -1,27 +1,9 @@
 import numpy as np
 import pytest
-from support.blocks import blocks
-from support.sample_records import make_record
+from support.paired_records import measured_record as measured
 
 from qbench.statistics import compare_records, require_same_protocol
 from quant.errors import InputError
-
-
-def measured(recipe: str, loss: float = 0.0, kld: float = 0.01, seed: int = 0, **metrics):
-    """A record with the blocks of a model that loses `loss` nats a token."""
-    rng = np.random.default_rng(seed)
-    tokens = np.full(24, 500)
-    text = np.random.default_rng(99).normal(1.8, 0.3, 24)
-    sums = {
-        "nll": tokens * (text + loss + rng.normal(0, 1e-4, 24)),
-        "kld": tokens * kld * rng.lognormal(0, 0.2, 24),
-        "same_top": tokens * np.clip(0.95 - 10 * loss + rng.normal(0, 0.003, 24), 0, 1),
-    }
-    row = blocks(tokens=tokens, **sums)
-    quality = {"perplexity": float(np.exp(sums["nll"].sum() / tokens.sum())), "reference": "ref:llama"}
-    quality |= {"kld": {"mean": sums["kld"].sum() / tokens.sum()}, "same_top": sums["same_top"].sum() / tokens.sum()}
-    samples = {"pp_tok_s": [], "tg_tok_s": list(400 * np.exp(rng.normal(0, 0.01, 8)))}
-    return make_record(recipe, **({"blocks": row, "samples": samples} | quality | metrics))
 
 
 def by_metric(comparison):
@@ -58,7 +40,7 @@ def test_rows_without_blocks_say_so_and_are_not_judged():
     old = measured("q8_0", blocks=None)
     cell = by_metric(compare_records(measured("bf16"), old))["perplexity"]
     assert cell.verdict is None and cell.estimate.low is None
-    assert cell.note.startswith("no interval: B has no per-block sums")
+    assert cell.note.startswith("no interval, for want of the sums by block that B lacks")
 
 
 def test_unlike_protocols_are_refused_with_what_differs():
@@ -83,7 +65,7 @@ def test_only_common_conventions_are_compared():
 def test_divergences_from_unlike_references_are_left_out():
     comparison = compare_records(measured("bf16"), measured("q8_0", reference="ref:other"))
     assert "kld" not in by_metric(comparison)
-    assert comparison.left_out == ["kld: measured from unlike references (reference: ref:llama and ref:other)"]
+    assert comparison.left_out == ["kld: measured from unlike references (ref:llama and ref:other)"]
 
 
 def test_speeds_of_unlike_machines_are_left_out():
@@ -98,18 +80,31 @@ def test_speeds_of_runs_apart_say_so():
     assert "runs of their own" in cell.note
 
 
-def task(correct: str, items: str = "i1"):
+def task(correct: str, **protocol):
     value = correct.count("1") / len(correct)
-    return {"metric": "acc", "value": value, "items_sha256": items, "correct": correct}
+    about = {"metric": "acc", "value": value, "higher_is_better": True, "correct": correct}
+    return about | {"protocol": {"num_fewshot": 0, **protocol}, "protocol_hash": str(protocol)}
 
 
 def test_tasks_are_compared_item_by_item():
     a = measured("bf16", tasks={"skill": task("1" * 80 + "0" * 20), "other": task("10")})
-    b = measured("q4_0", tasks={"skill": task("1" * 60 + "0" * 40), "other": task("10", items="i2")})
+    b = measured("q4_0", tasks={"skill": task("1" * 60 + "0" * 40), "other": task("10", num_fewshot=5)})
     comparison = compare_records(a, b)
     cell = by_metric(comparison)["skill"]
     assert (cell.verdict, cell.flips) == ("worse", (20, 0, 100))
-    assert comparison.left_out == ["other: unlike items or metric (acc and acc)"]
+    assert comparison.left_out == ["other: unlike tasks (num_fewshot (0 and 5))"]
+
+
+def test_a_task_of_values_is_compared_by_their_mean():
+    def valued(*values: float):
+        return {**task("1"), "correct": None, "metric": "loss", "values": list(values), "higher_is_better": False}
+
+    rng = np.random.default_rng(0)
+    values, loss = rng.normal(2.0, 1.0, 50), rng.normal(0.1, 0.01, 50)
+    a, b = measured("bf16", tasks={"t": valued(*values)}), measured("q4_0", tasks={"t": valued(*values + loss)})
+    cell = by_metric(compare_records(a, b))["t"]
+    assert (cell.verdict, cell.unit) == ("worse", "loss")
+    assert cell.estimate.value == pytest.approx(loss.mean())
 
 
 def test_p_values_are_corrected_for_the_whole_table():

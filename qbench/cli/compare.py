@@ -1,0 +1,74 @@
+"""`qbench compare A B`: what changed from A to B, and how sure that is."""
+
+import sys
+
+import click
+
+from qbench.cli.output import json_option, print_json, threads_option
+from qbench.cli.progress import progress_bar
+
+
+@click.command("compare")
+@click.argument("words", metavar="A [B]", nargs=-1, required=True)
+@click.option("--baseline", metavar="RECIPE", help="Compare every row of A with this recipe's, or with KEY=VALUE,...")
+@click.option("--long", is_flag=True, help="A line a metric, with p values, where several rows are compared.")
+@click.option("--reference", help="The unquantized model, of two models  [default: the ref: model among them]")
+@click.option("--text", type=click.Path(), help="UTF-8 text, of two models  [default: a reference model's own]")
+@click.option("--windows", type=click.IntRange(min=1), help="How many, spread over the text  [default: all]")
+@click.option("--noise-floor", is_flag=True, help="Measure how far the model A lies from itself.")
+@click.option("--keep", type=click.Path(), help="Append what was measured as records to this file or folder.")
+@threads_option
+@json_option
+def command(words, baseline, long, reference, text, windows, noise_floor, keep, threads, as_json) -> None:
+    """What changed from A to B: better, same or worse, each with its interval.
+
+    A and B are rows of records: a file or folder, alone or with conditions, as in results/quickstart:recipe=q4_k_m and
+    then, of the same place, :recipe=q4_0. Or they are two MODELs, measured now on the same text.
+    """
+    from qbench.compare.measured import Measuring
+    from qbench.compare.run import compare
+
+    how = Measuring(reference, text, windows, threads)
+    with progress_bar("compare") as update:
+        found = compare(words, how, baseline=baseline, noise_floor=noise_floor, keep=keep, progress=update)
+    (print_rows if as_json else print_tables)(found, long)
+
+
+def print_rows(found, long: bool) -> None:
+    """One object a comparison, and the noise floor's record if it was measured."""
+    from qbench.compare.json_row import json_row
+
+    for comparison in found.comparisons:
+        print_json(json_row(comparison))
+    if found.noise_floor is not None:
+        print_json(found.noise_floor)
+
+
+def print_tables(found, long: bool) -> None:
+    """Ruled on a terminal, Markdown elsewhere."""
+    from qbench.compare.floor_table import make_floor_grid
+    from qbench.compare.table import make_grid
+
+    grids = [make_grid(found.comparisons, long=long)] if found.comparisons else []
+    grids += [make_floor_grid(found.noise_floor)] if found.noise_floor is not None else []
+    for grid in grids:
+        if sys.stdout.isatty():
+            print_ruled(grid)
+        else:
+            click.echo(grid.markdown(), nl=False)
+
+
+def print_ruled(grid) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    for heading, numeric in zip(grid.headings, grid.numeric, strict=True):
+        table.add_column(heading, justify="right" if numeric else "left")
+    for row in grid.rows:
+        table.add_row(*map(Text, row))  # [0.9, 1.1] is an interval, not markup
+    console = Console()
+    console.print(table)
+    for note in grid.notes:
+        console.print(note, markup=False, highlight=False)

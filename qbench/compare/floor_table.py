@@ -1,0 +1,34 @@
+"""A noise floor as a table: how far the model lies from itself, by what was changed."""
+
+from qbench.compare.side import Record
+from qbench.compare.table import Grid
+
+
+def make_floor_grid(record: Record) -> Grid:
+    metrics = record["metrics"]
+    rows = [[name, variant["how"], *_figures(variant)] for name, variant in metrics["variants"].items()]
+    floor = metrics["floor"]
+    ends = f"{100 * floor['perplexity']:.2g} %", f"{floor['kld']:.2e}", f"{100 * floor['same_top']:.2g} points"
+    rows.append(["floor", "the farthest end", *ends])
+    protocol = metrics["protocol"]
+    note = (
+        f"{record['case']['model']}, protocol {protocol['name']} ({protocol['hash'][:12]}), isa {metrics['isa']}, "
+        f"machine {record['machine']['id']}: each line is the same model, computed otherwise, against itself [95 %]."
+    )
+    headings = ["changed", "how", "perplexity", "mean KLD from itself", "same top"]
+    return Grid(headings, rows, [False, False, True, True, True], [note])
+
+
+def _figures(variant: Record) -> list[str]:
+    ratio, kld, same_top = (variant[metric] for metric in ("perplexity", "kld", "same_top"))
+    return [
+        _with_interval(ratio, lambda value: f"{100 * (value - 1):+.4f}") + " %",
+        _with_interval(kld, lambda value: f"{value:.2e}"),
+        _with_interval(same_top, lambda value: f"{100 * value:.3f}") + " %",
+    ]
+
+
+def _with_interval(estimate: Record, write) -> str:
+    if estimate["low"] is None:
+        return f"{write(estimate['value'])} [n/a]"
+    return f"{write(estimate['value'])} [{write(estimate['low'])}, {write(estimate['high'])}]"

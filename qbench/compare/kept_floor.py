@@ -1,0 +1,19 @@
+"""Noise floors as records keep them."""
+
+from collections.abc import Mapping, Sequence
+
+from qbench.store import latest_records
+
+KIND = "noise-floor"
+
+
+def kept_floors(paths: Sequence[str]) -> dict[tuple[str, str], Mapping[str, float]]:
+    """(fingerprint of the model, protocol hash) -> metric -> floor; of several machines' the highest."""
+    floors: dict[tuple[str, str], dict[str, float]] = {}
+    for record in latest_records(paths, kinds=(KIND,)).values():
+        if record["status"] == "ok":
+            key = record["case"]["fingerprint"], record["metrics"]["protocol"]["hash"]
+            known = floors.setdefault(key, {})
+            for metric, floor in record["metrics"]["floor"].items():
+                known[metric] = max(floor, known.get(metric, 0.0))
+    return floors

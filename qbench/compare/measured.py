@@ -1,0 +1,68 @@
+"""Models measured now, on the same text under the same protocol, as the records that a comparison takes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from qbench.compare.side import Record
+from qbench.harness.quality import Progress
+from quant.errors import InputError
+
+REFERENCE_MODEL = "ref:"
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """How models are measured.
+
+    reference   the unquantized model; None takes the reference model among those compared, if there is one
+    text        a UTF-8 file; None takes the held-out text of a reference model
+    """
+
+    reference: str | None = None
+    text: str | None = None
+    windows: int | None = None  # None: all of the text's
+    threads: int | None = None  # None: every core
+
+    def require_nothing(self, what: str) -> None:
+        """raises InputError if anything is asked for, since `what` is measured already"""
+        given = [name for name in ("reference", "text", "windows", "threads") if getattr(self, name) is not None]
+        if given:
+            raise InputError(f"{what} is measured already: {', '.join('--' + name for name in given)} is for models")
+
+
+def measure_models(specs: Sequence[str], measuring: Measuring, progress: Progress | None = None) -> list[Record]:
+    """A record of each model's quality. raises InputError as `evaluate`"""
+    if measuring.reference is None:
+        beside = next((spec for spec in specs if spec.startswith(REFERENCE_MODEL)), None)
+        measuring = replace(measuring, reference=beside)
+    cases = [_case(spec, measuring) for spec in specs]  # a model that cannot be opened is told before any is measured
+    return [_record(case, measuring, progress) for case in cases]
+
+
+def _record(case: dict[str, Any], measuring: Measuring, progress: Progress | None) -> Record:
+    from qbench.harness.evaluate import evaluate
+    from qbench.harness.record import make_record
+
+    quality = evaluate(
+        case["model"],
+        reference=measuring.reference,
+        text=measuring.text,
+        max_windows=measuring.windows,
+        threads=measuring.threads,
+        progress=progress,
+    )
+    return make_record(case, quality)
+
+
+def _case(spec: str, measuring: Measuring) -> dict[str, Any]:
+    """As a sweep's, of a model that is measured as it is stored."""
+    from qbench.sources import open_source
+    from quant.artifacts.file_bytes import sha256_file
+
+    settings: dict[str, Any] = {"text": measuring.text, "max_windows": measuring.windows}
+    if measuring.text is not None:
+        settings["text_sha256"] = sha256_file(Path(measuring.text))
+    about = {"model": spec, "fingerprint": open_source(spec).fingerprint(), "recipe": None, "device": "cpu", "batch": 1}
+    return {**about, "reference": measuring.reference, "eval": settings, "bench": None}

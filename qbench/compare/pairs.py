@@ -1,0 +1,53 @@
+"""Which row of A stands against which of B: rows that differ in nothing but what was asked for."""
+
+import json
+from collections.abc import Sequence
+
+from qbench.compare.side import Record, identity, value_of
+from quant.errors import InputError
+
+# What follows from a recipe.
+WITH_RECIPE = ("recipe_sha256", "cache")
+
+Pairs = list[tuple[Record, Record]]
+
+
+def pair_rows(a: Sequence[Record], b: Sequence[Record], named: Sequence[str]) -> Pairs:
+    """Each row of B with the one of A that has the same case and machine, but for the named keys.
+
+    named    keys that tell the sides apart; one row on either side needs none
+    raises   InputError where no rows pair, naming what else differs, and where several of A fit one of B
+    """
+    if len(a) == len(b) == 1:
+        return [(a[0], b[0])]
+    of_a: dict[str, list[Record]] = {}
+    for record in a:
+        of_a.setdefault(_settings(record, named), []).append(record)
+    pairs = []
+    for record in b:
+        fitting = [other for other in of_a.get(_settings(record, named), ()) if identity(other) != identity(record)]
+        if "cache" not in named and len(fitting) > 1:
+            fitting = [other for other in fitting if value_of(other, "cache") == value_of(record, "cache")]
+        if len(fitting) > 1:
+            raise InputError(f"{len(fitting)} rows of A fit one of B; they differ in {_differing(*fitting[:2], named)}")
+        pairs += [(other, record) for other in fitting]
+    if not pairs:
+        raise InputError(f"no row of A has its like in B; they also differ in {_differing(a[0], b[0], named)}")
+    return pairs
+
+
+def _settings(record: Record, named: Sequence[str]) -> str:
+    left_out = {*named, *(WITH_RECIPE if "recipe" in named else ())}
+    case = {name: value for name, value in record["case"].items() if name not in left_out}
+    for key in (key for key in named if "." in key):
+        section, _, name = key.partition(".")
+        if isinstance(case.get(section), dict):
+            case[section] = {other: value for other, value in case[section].items() if other != name}
+    return json.dumps([case, None if "machine" in named else record["machine"]["id"]], sort_keys=True)
+
+
+def _differing(a: Record, b: Record, named: Sequence[str]) -> str:
+    """The keys, each with both values."""
+    keys = [*dict.fromkeys([*a["case"], *b["case"]]), "machine"]
+    unlike = [key for key in keys if key not in named and value_of(a, key) != value_of(b, key)]
+    return "; ".join(f"{key}: {value_of(a, key)} and {value_of(b, key)}" for key in unlike) or "time alone"

@@ -1,0 +1,43 @@
+"""Rows of records against rows of records: picked out, paired, each pair with its noise floor, judged together."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from qbench.compare.kept_floor import kept_floors
+from qbench.compare.pairs import Pairs, pair_rows
+from qbench.compare.side import Record, Rows, named_keys, parse_side, select
+from qbench.statistics import Comparison, judge_table
+from qbench.statistics.comparison import collect
+from quant.errors import InputError
+
+
+def compare_sides(a: Rows, b: Rows) -> list[Comparison]:
+    """Every row of B against its like of A. raises InputError as `select` and `pair_rows`, and for unlike protocols"""
+    pairs = pair_rows(select(a), select(b), named_keys((a, b)))
+    return compare_pairs(pairs, [a.path, b.path])
+
+
+def compare_with_baseline(rows: Rows, baseline: str) -> list[Comparison]:
+    """Every row against that of the baseline, a recipe's name or KEY=VALUE,KEY=VALUE. raises InputError as above"""
+    conditions = baseline if "=" in baseline else f"recipe={baseline}"
+    return compare_sides(with_conditions(rows, conditions), rows)
+
+
+def with_conditions(rows: Rows, conditions: str) -> Rows:
+    more = parse_side(f":{conditions}", rows.path)
+    return Rows(rows.path, {**rows.where, **more.where})
+
+
+def compare_pairs(pairs: Pairs, paths: Sequence[str]) -> list[Comparison]:
+    floors = kept_floors(paths)
+    return judge_table([_collected(a, b, floors) for a, b in pairs])
+
+
+def _collected(a: Record, b: Record, floors: Mapping[tuple, Mapping[str, float]]) -> Comparison:
+    try:
+        found = collect(a, b)
+    except InputError as error:
+        names = " and ".join(f"{row['case']['model']} {row['case'].get('recipe') or ''}".strip() for row in (a, b))
+        raise InputError(f"{names}: {error}") from error
+    floor = floors.get((a["case"].get("fingerprint"), (a["metrics"].get("protocol") or {}).get("hash"))) or {}
+    return replace(found, cells=[replace(cell, floor=floor.get(cell.kind_of_metric)) for cell in found.cells])

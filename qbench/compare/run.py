@@ -1,0 +1,80 @@
+"""`compare`: from the words of the command line to judged comparisons."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from qbench.compare.measured import Measuring, measure_models
+from qbench.compare.rows import compare_sides, compare_with_baseline
+from qbench.compare.side import Record, Rows, parse_side
+from qbench.harness.quality import Progress
+from qbench.statistics import Comparison, compare_records
+from quant.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What was asked for: comparisons, judged together, and the noise floor if it was measured."""
+
+    comparisons: list[Comparison]
+    noise_floor: Record | None = None
+
+
+def compare(
+    words: Sequence[str],
+    measuring: Measuring,
+    *,
+    baseline: str | None = None,
+    noise_floor: bool = False,
+    keep: str | None = None,
+    progress: Progress | None = None,
+) -> Compared:
+    """A and B, rows of records or two models; or one table of rows against its baseline.
+
+    noise_floor   measure that of the model A
+    keep          file or folder that what is measured now is appended to
+    raises        InputError for words that name no comparison, rows that do not pair, unlike protocols
+    """
+    if not 1 <= len(words) <= 2:
+        raise InputError(f"{len(words)} things to compare; give A and B, or one with --baseline")
+    a = parse_side(words[0])
+    b = parse_side(words[1], a and a.path) if len(words) == 2 else None
+    if len(words) == 2 and (a is None) != (b is None):
+        model, rows = words if a is None else reversed(words)
+        raise InputError(f"{model} is a model and {rows} names rows of records; compare two of one kind")
+    if a is None:
+        if baseline is not None:
+            raise InputError(f"{words[0]} is no file or folder of records, and a baseline is one of its rows")
+        return _models(words, measuring, noise_floor, keep, progress)
+    measuring.require_nothing(words[0])
+    if noise_floor or keep is not None:
+        raise InputError(f"{words[0]} is measured already: --noise-floor and --keep are for models")
+    return Compared(_rows(words[0], a, b, baseline))
+
+
+def _rows(word: str, a: Rows, b: Rows | None, baseline: str | None) -> list[Comparison]:
+    if b is not None and baseline is not None:
+        raise InputError(f"a baseline is one of A's own rows: give {word} alone, or no --baseline")
+    if b is not None:
+        return compare_sides(a, b)
+    if baseline is None:
+        raise InputError(f"{word}: compared with what? Give --baseline RECIPE, or a second side such as :recipe=q4_0")
+    return compare_with_baseline(a, baseline)
+
+
+def _models(
+    specs: Sequence[str], measuring: Measuring, noise_floor: bool, keep: str | None, progress: Progress | None
+) -> Compared:
+    from qbench.compare.noise_floor import measure_noise_floor
+    from qbench.harness.record import append_record
+    from qbench.harness.record_files import kept_file
+
+    if len(specs) == 1 and not noise_floor:
+        raise InputError(f"{specs[0]}: compared with what? Give a second model, or --noise-floor for itself")
+    floor = measure_noise_floor(specs[0], measuring, progress) if noise_floor else None
+    measured = measure_models(specs, measuring, progress) if len(specs) == 2 else []
+    for record in [floor, *measured] if keep is not None else ():
+        if record is not None:
+            append_record(kept_file(Path(keep), record["machine"]["id"]), record)
+    compared = [compare_records(*measured, floor=floor and floor["metrics"]["floor"])] if measured else []
+    return Compared(compared, floor)

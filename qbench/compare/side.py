@@ -1,0 +1,104 @@
+"""One side of a comparison: a model that is measured now, or the rows of records that a few words pick out."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from qbench.harness.nearest import nearest
+from qbench.harness.record import read_files
+from qbench.harness.record_files import SUFFIX
+from quant.errors import InputError
+
+Record = dict[str, Any]
+
+# Of the record beside its case; the beginning of a value is enough.
+OF_RECORD = {"machine": ("machine", "id"), "commit": ("commit",), "key": ("key",), "time": ("time",)}
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """`PATH:KEY=VALUE,KEY=VALUE`: measured rows of a file or folder of records, of each case the latest."""
+
+    path: str
+    where: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return self.path + (":" + ",".join(f"{key}={value}" for key, value in self.where.items()) if self.where else "")
+
+
+def parse_side(word: str, path: str | None = None) -> Rows | None:
+    """The rows that the word names; None where it is a model.
+
+    path     of the other side: taken where the word begins with ":"
+    raises   InputError for a condition that is none
+    """
+    head, colon, conditions = word.partition(":")
+    if not head and path is None:
+        raise InputError(f"{word}: names no records; begin with a file or folder, as in results/quickstart{word}")
+    if not (colon and "=" in conditions) and not _holds_records(word):
+        return None
+    pairs = [part.partition("=") for part in conditions.split(",")] if colon else []
+    for key, equals, value in pairs:
+        if not (key and equals and value):
+            raise InputError(f"{word}: {key + equals + value!r} is no condition; expected KEY=VALUE,KEY=VALUE")
+    return Rows(head or path, {key: value for key, _, value in pairs})
+
+
+def _holds_records(word: str) -> bool:
+    path = Path(word)
+    if path.is_dir():
+        return not (path / "config.json").exists() and next(path.rglob(f"*{SUFFIX}"), None) is not None
+    return word.endswith(SUFFIX)
+
+
+def select(rows: Rows) -> list[Record]:
+    """The latest row of each case and machine that was measured and meets the conditions.
+
+    raises   InputError for a key that no row has, and where no row is left
+    """
+    measured = [record for record in read_files(rows.path) if record["status"] == "ok" and "kind" not in record["case"]]
+    if not measured:
+        raise InputError(f"{rows.path}: no measured row; run `qbench sweep` first")
+    left = measured
+    for key, pattern in rows.where.items():
+        before, left = left, [record for record in left if matches(record, key, pattern)]
+        if not left:
+            raise InputError(f"{rows}: no row with {key}={pattern}; {_there_are(before, key, pattern)}")
+    return list({(record["key"], record["machine"]["id"]): record for record in left}.values())
+
+
+def identity(record: Record) -> tuple[str, str, str]:
+    return record["key"], record["machine"]["id"], record["time"]
+
+
+def matches(record: Record, key: str, pattern: str) -> bool:
+    value = value_of(record, key)
+    return fnmatchcase(_text(value), pattern + ("*" if key in OF_RECORD else ""))
+
+
+def value_of(record: Mapping[str, Any], key: str) -> Any:
+    """Of the record for OF_RECORD, else of its case, names joined by dots; None where it is not there."""
+    value: Any = record if key in OF_RECORD else record["case"]
+    for name in OF_RECORD.get(key) or key.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _there_are(records: Sequence[Record], key: str, pattern: str) -> str:
+    """What a message says of the values that rows have."""
+    known = [*OF_RECORD, *dict.fromkeys(name for record in records for name in record["case"])]
+    if key.split(".")[0] not in known:
+        return f"known keys: {', '.join(known)}{nearest(key, known)}"
+    values = list(dict.fromkeys(_text(value_of(record, key)) for record in records))
+    return f"there are {', '.join(values)}{nearest(pattern, values)}"
+
+
+def _text(value: Any) -> str:
+    return "none" if value is None else os.fspath(value) if isinstance(value, Path) else str(value)
+
+
+def named_keys(sides: Iterable[Rows]) -> list[str]:
+    return list(dict.fromkeys(key for rows in sides for key in rows.where))

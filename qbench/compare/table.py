@@ -1,0 +1,146 @@
+"""Judged comparisons as a table: one pair metric by metric, several side by side; and what a reader must know of it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from qbench.compare import text
+from qbench.compare.side import Record, identity, value_of
+from qbench.report.grid import markdown_grid
+from qbench.statistics import Cell, Comparison
+from qbench.statistics.power import POWER
+
+# Keys of a case that tell rows apart for a reader, in this order.
+LABELS = ("model", "recipe", "cache", "isa", "device", "threads", "context", "batch")
+OF_RUN = ("machine", "commit", "time")
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """headings [C]; rows of C cells; which columns are numbers; notes below, a line each"""
+
+    headings: list[str]
+    rows: list[list[str]]
+    numeric: list[bool]
+    notes: list[str]
+
+    def markdown(self) -> str:
+        return markdown_grid([self.headings, *self.rows], self.numeric) + "\n\n" + "\n".join(self.notes) + "\n"
+
+
+def make_grid(comparisons: Sequence[Comparison], *, long: bool = False) -> Grid:
+    """One pair or `long`: a row a metric. Else a row a pair, and each cell with its verdict and interval."""
+    if len(comparisons) == 1 or long:
+        return _long(comparisons)
+    return _wide(comparisons)
+
+
+def _long(comparisons: Sequence[Comparison]) -> Grid:
+    headings = ["metric", "A", "B", "change, B against A [95 %]", "verdict", "p (Holm)", "noise floor", "detectable"]
+    rows = [[label, *_metric_row(cell)] for label, cell in _labelled(comparisons)]
+    numeric = [False, False, True, True, True, False, True, True, True]
+    if len(comparisons) == 1:
+        rows, numeric = [row[1:] for row in rows], numeric[1:]
+    else:
+        headings = ["B", *headings]
+    return Grid(headings, rows, numeric, _notes(comparisons))
+
+
+def _labelled(comparisons: Sequence[Comparison]) -> Iterator[tuple[str, Cell]]:
+    for label, comparison in zip(labels(comparisons), comparisons, strict=True):
+        for cell in comparison.cells:
+            yield label, cell
+
+
+def _metric_row(cell: Cell) -> list[str]:
+    return [
+        text.heading(cell.metric),
+        text.value(cell, cell.a),
+        text.value(cell, cell.b),
+        text.change(cell) + text.flips(cell),
+        cell.verdict or text.MISSING,
+        "exact" if cell.exact else text.probability(cell.holm_p_value),
+        "exact" if cell.exact else text.distance(cell, cell.floor),
+        text.distance(cell, cell.detectable) if cell.verdict == "same" and not cell.exact else "",
+    ]
+
+
+def _wide(comparisons: Sequence[Comparison]) -> Grid:
+    cells = [cell for comparison in comparisons for cell in comparison.cells]
+    # A column of bytes that are the same throughout says nothing.
+    metrics = list(dict.fromkeys(cell.metric for cell in cells if not cell.exact or cell.verdict != "same"))
+    headings = ["B"] + [_heading_with_floor(metric, comparisons) for metric in metrics]
+    rows = []
+    for label, comparison in zip(labels(comparisons), comparisons, strict=True):
+        cells = {cell.metric: cell for cell in comparison.cells}
+        rows.append([label] + [_short(cells[metric]) if metric in cells else text.MISSING for metric in metrics])
+    return Grid(headings, rows, [False] * len(headings), _notes(comparisons))
+
+
+def _heading_with_floor(metric: str, comparisons: Sequence[Comparison]) -> str:
+    """The floor too where all rows have one: rows of several models have several."""
+    cells = [cell for comparison in comparisons for cell in comparison.cells if cell.metric == metric]
+    floors = {cell.floor for cell in cells}
+    if len(floors) > 1 or None in floors:
+        return text.heading(metric)
+    return f"{text.heading(metric)} (noise floor {text.distance(cells[0], cells[0].floor)})"
+
+
+def _short(cell: Cell) -> str:
+    """ "worse +1.23 % [+1.02, +1.44]", and of a "same" what would have been found."""
+    words = f"{cell.verdict or text.MISSING} {text.change(cell)}{text.flips(cell)}"
+    if cell.verdict == "same" and not cell.exact:
+        words += f"; would find {text.distance(cell, cell.detectable)}"
+    return words
+
+
+def labels(comparisons: Sequence[Comparison]) -> list[str]:
+    """What tells each B from the others, or, of one alone, from its A."""
+    others = [comparison.b for comparison in comparisons]
+    if len(others) == 1:
+        others.append(comparisons[0].a)
+    keys = [key for key in LABELS if len({str(value_of(row, key)) for row in others}) > 1] or ["recipe"]
+    return [", ".join(_told(comparison.b, key) for key in keys) for comparison in comparisons]
+
+
+def _told(record: Record, key: str) -> str:
+    value = value_of(record, key)
+    return f"{key} {value}" if key in ("threads", "context", "batch") else str(value or "as stored")
+
+
+def _notes(comparisons: Sequence[Comparison]) -> list[str]:
+    """Who A is, what the verdicts rest on, and each remark once."""
+    bases = list({identity(c.a): c.a for c in comparisons}.values())
+    notes = ["A: " + "; ".join(_origin(record) for record in bases) + "."]
+    if len(comparisons) == 1:
+        notes.append(f"B: {_origin(comparisons[0].b)}.")
+    cells = [cell for comparison in comparisons for cell in comparison.cells]
+    tested = sum(cell.holm_p_value is not None for cell in cells)
+    if tested:
+        notes.append(
+            f"Verdicts: p < 0.05 among all {tested} tests of this table (Holm), and beyond the noise floor; intervals "
+            f'are 95 % each. Beside "same" stands the difference that would be found in {100 * POWER:.0f} % of cases.'
+        )
+    remarks: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell.note:
+            remarks.setdefault(cell.note, []).append(text.heading(cell.metric))
+    notes += [f"{', '.join(dict.fromkeys(metrics))}: {note}." for note, metrics in remarks.items()]
+    names = labels(comparisons)
+    for left_out in dict.fromkeys(why for comparison in comparisons for why in comparison.left_out):
+        of = [name for name, comparison in zip(names, comparisons, strict=True) if left_out in comparison.left_out]
+        notes.append(f"Not compared{'' if len(comparisons) == 1 else ' (' + ', '.join(of) + ')'}: {left_out}.")
+    if any(cell.holm_p_value is not None and cell.floor is None for cell in cells):
+        notes.append("Noise floor: n/a where `qbench compare MODEL --noise-floor --keep RECORDS` did not measure it.")
+    return notes
+
+
+def _origin(record: Record) -> str:
+    """Model, recipe, protocol, machine and commit of a row."""
+    case, metrics = record["case"], record["metrics"]
+    protocol = metrics.get("protocol")
+    parts = [f"{case['model']} {case.get('recipe') or 'as stored'}"]
+    parts += [f"protocol {protocol['name']} ({protocol['hash'][:12]})"] if protocol else []
+    parts.append(f"machine {record['machine']['id']}")
+    commit = record.get("commit")
+    parts.append(f"commit {commit[:10]}{'+changes' if record.get('dirty') else ''}" if commit else "commit unknown")
+    return ", ".join(parts)

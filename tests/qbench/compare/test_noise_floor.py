@@ -1,0 +1,56 @@
+"""A model against itself: what must be nothing is nothing, and rounding is something."""
+
+import pytest
+from support.close import assert_close
+
+from qbench.compare.floor_table import make_floor_grid
+from qbench.compare.kept_floor import KIND, kept_floors
+from qbench.compare.measured import Measuring
+from qbench.compare.noise_floor import farthest, measure_noise_floor
+from qbench.harness.record import append_record
+from qbench.statistics import Estimate
+
+
+@pytest.fixture(scope="module")
+def record():
+    return measure_noise_floor("ref:llama", Measuring(windows=2, threads=2))
+
+
+@pytest.mark.parametrize("name", ["threads", "batch"])
+def test_threads_and_batch_change_no_digit(record, name):
+    assert record["metrics"]["variants"][name]["floor"] == {"perplexity": 0.0, "kld": 0.0, "same_top": 0.0}
+
+
+def test_rounding_to_bfloat16_is_the_floor(record):
+    rounded = record["metrics"]["variants"]["bf16"]
+    assert record["metrics"]["floor"] == rounded["floor"]
+    # Two windows: the largest divergence that a window's interval allows, and far below that of 4 bits a weight.
+    assert 0 < rounded["kld"]["value"] < 1e-3 and rounded["floor"]["kld"] == rounded["kld"]["high"]
+
+
+def test_it_is_kept_as_a_record_and_found_again(record, tmp_path):
+    path = tmp_path / "r.jsonl"
+    append_record(path, record)
+    assert record["case"]["kind"] == KIND and record["metrics"]["blocks"]["nll"]
+    key = record["case"]["fingerprint"], record["metrics"]["protocol"]["hash"]
+    assert kept_floors([str(path)]) == {key: record["metrics"]["floor"]}
+
+
+def test_of_several_machines_the_highest(record, tmp_path):
+    path = tmp_path / "r.jsonl"
+    other = record["metrics"] | {"floor": {"perplexity": 0.0, "kld": 9.0, "same_top": 0.0}}
+    append_record(path, record)
+    append_record(path, record | {"machine": record["machine"] | {"id": "other"}, "metrics": other})
+    (floor,) = kept_floors([str(path)]).values()
+    assert floor == record["metrics"]["floor"] | {"kld": 9.0}
+
+
+def test_the_table_tells_each_change(record):
+    rows = {row[0]: row for row in make_floor_grid(record).rows}
+    assert list(rows) == ["threads", "batch", "bf16", "floor"]
+    assert rows["threads"][1] == "1 instead of 2" and rows["threads"][3].startswith("0.00e+00")
+
+
+def test_a_distance_is_that_of_the_farther_end():
+    assert_close(farthest(Estimate(1.001, 1e-3, 0.998, 1.004), 1.0), 0.004, atol=1e-15)
+    assert_close(farthest(Estimate(0.97), 1.0), 0.03, atol=1e-15)

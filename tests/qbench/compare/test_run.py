@@ -1,0 +1,85 @@
+"""From words to verdicts, on records of three models of known quality."""
+
+import pytest
+from support.paired_records import measured_record
+from support.sample_records import write_records
+
+from qbench.compare.kept_floor import KIND
+from qbench.compare.measured import Measuring
+from qbench.compare.run import compare
+from quant.errors import InputError
+
+HERE = Measuring()
+
+
+@pytest.fixture
+def results(tmp_path):
+    rows = [
+        measured_record("bf16", kld=1e-4),
+        measured_record("q8_0", loss=1e-5, seed=1),
+        measured_record("q4_0", loss=0.004, kld=0.05, seed=2),
+    ]
+    return str(write_records(tmp_path / "a1b2c3.jsonl", rows))
+
+
+def verdicts(comparison, *metrics):
+    found = {cell.metric: cell.verdict for cell in comparison.cells}
+    return [found[metric] for metric in metrics]
+
+
+def test_a_table_against_its_baseline(results):
+    q8_0, q4_0 = compare([results], HERE, baseline="bf16").comparisons
+    assert [c.b["case"]["recipe"] for c in (q8_0, q4_0)] == ["q8_0", "q4_0"]
+    assert verdicts(q4_0, "perplexity", "kld", "size_bytes") == ["worse", "worse", "better"]
+    assert verdicts(q8_0, "perplexity") == ["same"]
+
+
+def test_p_values_are_corrected_for_the_whole_table(results):
+    table = compare([results], HERE, baseline="bf16").comparisons
+    (alone,) = compare([f"{results}:recipe=bf16", ":recipe=q4_0"], HERE).comparisons
+    tested = [cell for comparison in table for cell in comparison.cells if cell.holm_p_value is not None]
+    smallest = min(tested, key=lambda cell: cell.estimate.p_value)
+    assert len(tested) == 8 and smallest.holm_p_value == pytest.approx(8 * smallest.estimate.p_value)
+    assert alone.cells[0].holm_p_value == pytest.approx(4 * alone.cells[0].estimate.p_value)
+
+
+def test_a_floor_that_was_kept_is_used(results, tmp_path):
+    floor = measured_record("bf16")
+    floor["case"] = {"kind": KIND, "fingerprint": floor["case"]["fingerprint"]}
+    floor = floor | {"key": "floor", "metrics": floor["metrics"] | {"floor": {"perplexity": 0.5, "kld": 1e-6}}}
+    with open(results, "a") as file:
+        file.write(write_records(tmp_path / "floor", [floor]).read_text())
+    (comparison,) = compare([f"{results}:recipe=bf16", ":recipe=q4_0"], HERE).comparisons
+    assert verdicts(comparison, "perplexity", "kld") == ["same", "worse"]
+    assert [cell.floor for cell in comparison.cells[:3]] == [0.5, 1e-6, None]
+
+
+def test_rows_of_unlike_protocol_are_named(results, tmp_path):
+    other = measured_record("q6_k")
+    other["metrics"]["protocol"] = {"name": "windows-512", "hash": "beef"}
+    write_records(tmp_path / "other.jsonl", [other])
+    with pytest.raises(InputError, match=r"ref:llama bf16 and ref:llama q6_k: .*name \(windows-1024 and windows-512\)"):
+        compare([f"{results}:recipe=bf16", f"{tmp_path / 'other.jsonl'}:recipe=q6_k"], HERE)
+
+
+@pytest.mark.parametrize(
+    "words, options, message",
+    [
+        (["{}"], {}, "compared with what"),
+        (["{}", "ref:llama"], {}, "ref:llama is a model"),
+        (["{}", ":recipe=q4_0"], {"baseline": "bf16"}, "a baseline is one of A's own rows"),
+        (["{}"], {"baseline": "bf17"}, "did you mean 'bf16'"),
+        (["{}"], {"baseline": "bf16", "noise_floor": True}, "measured already"),
+        (["ref:llama"], {}, "--noise-floor for itself"),
+        (["ref:llama"], {"baseline": "bf16"}, "no file or folder of records"),
+        (["a", "b", "c"], {}, "3 things"),
+    ],
+)
+def test_words_that_name_no_comparison(results, words, options, message):
+    with pytest.raises(InputError, match=message):
+        compare([word.format(results) for word in words], HERE, **options)
+
+
+def test_what_is_measured_already_takes_no_text(results):
+    with pytest.raises(InputError, match="--text, --threads is for models"):
+        compare([results], Measuring(text="x.txt", threads=1), baseline="bf16")

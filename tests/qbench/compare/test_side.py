@@ -1,0 +1,72 @@
+import pytest
+from support.sample_records import failed_record, make_record, sweep_records, write_records
+
+from qbench.compare.side import Rows, parse_side, select
+from quant.errors import InputError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "results").mkdir()
+    write_records(tmp_path / "results" / "m.jsonl", sweep_records())
+    return tmp_path / "results"
+
+
+def test_a_folder_of_records_and_conditions(folder):
+    assert parse_side(str(folder)) == Rows(str(folder), {})
+    assert parse_side(f"{folder}:recipe=q4_0,threads=2") == Rows(str(folder), {"recipe": "q4_0", "threads": "2"})
+
+
+def test_the_second_side_may_lie_where_the_first_does(folder):
+    assert parse_side(":recipe=q4_0", str(folder)) == Rows(str(folder), {"recipe": "q4_0"})
+    with pytest.raises(InputError, match="names no records"):
+        parse_side(":recipe=q4_0")
+
+
+def test_a_value_may_hold_a_colon(folder):
+    assert parse_side(f"{folder}:model=ref:llama").where == {"model": "ref:llama"}
+
+
+@pytest.mark.parametrize("word", ["ref:llama", "hf:org/name", "model.gguf", "rand:llama-3.2-1b"])
+def test_models_are_no_rows(word):
+    assert parse_side(word) is None
+
+
+def test_a_model_directory_is_a_model(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "log.jsonl").write_text("")
+    assert parse_side(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("conditions", ["recipe=", "recipe=q4_0,threads", "=q4_0"])
+def test_half_a_condition(folder, conditions):
+    with pytest.raises(InputError, match="is no condition"):
+        parse_side(f"{folder}:{conditions}")
+
+
+def test_conditions_pick_rows_and_patterns_several(folder):
+    assert [row["case"]["recipe"] for row in select(Rows(str(folder), {"recipe": "q4_0"}))] == ["q4_0"]
+    assert [row["case"]["recipe"] for row in select(Rows(str(folder), {"recipe": "q4_*"}))] == ["q4_k_m", "q4_0"]
+    assert len(select(Rows(str(folder), {"bench.pp": "512", "machine": "a1"}))) == len(sweep_records())
+
+
+def test_of_each_case_the_latest(folder):
+    write_records(folder / "n.jsonl", [make_record("q4_0", perplexity=9.0)])
+    (row,) = select(Rows(str(folder), {"recipe": "q4_0"}))
+    assert row["metrics"]["perplexity"] == 9.0
+
+
+def test_what_failed_is_no_row(tmp_path):
+    path = write_records(tmp_path / "r.jsonl", [failed_record("q4_0", "out of memory")])
+    with pytest.raises(InputError, match="no measured row"):
+        select(Rows(str(path), {}))
+
+
+@pytest.mark.parametrize(
+    "where, message",
+    [({"recipe": "q4_1"}, "there are bf16, .*; did you mean 'q4_0'"), ({"recip": "q4_0"}, "did you mean 'recipe'")],
+    ids=["value", "key"],
+)
+def test_no_row_is_told_with_what_there_is(folder, where, message):
+    with pytest.raises(InputError, match=message):
+        select(Rows(str(folder), where))

@@ -133,5 +133,11 @@ def readable_comparison(row: dict[str, Any]) -> dict[str, str | None]:
         test, found = f"{phase}{row[phase]}@{row['depth']}", row["ratio"][phase]
         for side, name in (("ours", "qbench"), ("theirs", "llama.cpp")):
             lines[f"{test} {name}"] = throughput({**row[side], "roofline": shares[side]}, phase)
-        lines[f"{test} ratio"] = found and f"{found['median']:.2f} ({found['min']:.2f} to {found['max']:.2f})"
+        lines[f"{test} ratio"] = found and versus_ratio(found)
     return lines
+
+
+def versus_ratio(found: dict[str, Any]) -> str:
+    """ "1.31 (95 % 1.28 to 1.34)", of the rounds' range where they are too few for an interval"""
+    low, high = found["interval"] or (found["min"], found["max"])
+    return f"{found['median']:.2f} ({'95 % ' if found['interval'] else ''}{low:.2f} to {high:.2f})"

@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Sequence
+from math import ceil, inf
 
 import numpy as np
 
+from qbench.harness.autocorrelation import widening
 from qbench.harness.conditions import Watch
 from qbench.harness.energy import NO_METER, Meter
 from qbench.harness.median_interval import median_interval
@@ -17,6 +19,10 @@ SEED = 20240217
 # Threads of an OpenMP region wait for the next one at full speed, some milliseconds, and ours for less: neither may do
 # so while the other is measured.
 SETTLE_S = 0.03
+# Rounds after which the intervals are looked at: at first so many, then a fifth more each time. With these, intervals
+# of 2 % hold the true median of independent samples in 95 % of cases or more, and in 93 % where each sample is
+# correlated by half with the next; looking after every round from the fifth on, in 92 and 78 %.
+FIRST_LOOK, GROWTH = 10, 1.2
 IDLE_S = 1.0  # a thousand updates of RAPL's counters, ten of a graphics card's
 
 
@@ -88,9 +94,17 @@ def why_stop(rounds: Rounds, case: SpeedCase, elapsed_s: float) -> str:
         return ""
     if case.precision is None or done >= MOST_ROUNDS:
         return "repetitions"
-    if all(_half_width(rounds, phase) <= case.precision for phase in rounds.of):
+    if is_look(done) and all(_half_width(rounds, phase) <= case.precision for phase in rounds.of):
         return "narrow"
     return "budget" if case.budget_s is not None and elapsed_s >= case.budget_s else ""
+
+
+def is_look(done: int) -> bool:
+    """Whether the intervals are looked at after so many rounds: who looks each time stops at the luckiest moment."""
+    look = FIRST_LOOK
+    while look < done:
+        look = ceil(GROWTH * look)
+    return look == done
 
 
 def _half_width(rounds: Rounds, phase: str) -> float:
@@ -98,6 +112,11 @@ def _half_width(rounds: Rounds, phase: str) -> float:
     first, *others = (rounds.steady(phase, side) for side in range(len(rounds.of[phase])))
     if not others:
         interval = median_interval(first)
-        return float("inf") if interval is None else (interval[1] - interval[0]) / (2 * float(np.median(first)))
-    ratios = [speed_ratio(first, other) for other in others]
-    return max(float("inf") if ratio.low is None else (ratio.high - ratio.low) / (2 * ratio.value) for ratio in ratios)
+        return inf if interval is None else (interval[1] - interval[0]) / (2 * float(np.median(first)))
+    return max(_half_width_of_ratio(first, other) for other in others)
+
+
+def _half_width_of_ratio(first: list[float], other: list[float]) -> float:
+    ratio = speed_ratio(first, other)
+    alike = widening([a / b for a, b in zip(first, other, strict=True)])
+    return inf if ratio.low is None else alike * (ratio.high - ratio.low) / (2 * ratio.value)

@@ -15,7 +15,7 @@ from qbench.harness.speed import speed_statistics
 from qbench.harness.speed_case import SpeedCase
 from qbench.harness.speed_worker import TimedModel
 from qbench.harness.subject import Subject, open_subject
-from qbench.statistics import spread
+from qbench.statistics import speed_ratio, spread
 from qbench.versus.llama_cpp import LlamaCppProcess
 from quant.errors import InputError
 
@@ -107,12 +107,17 @@ def measure_both(ours: Side, theirs: Side, case: SpeedCase, threads: int, progre
     return {**figures, "ratio": {phase: ratio(rounds, phase) for phase in PHASES}}
 
 
-def ratio(rounds: Rounds, phase: str) -> dict[str, float] | None:
-    """How many times as fast as theirs, round by round: {median, min, max, mad}; None where not measured."""
+def ratio(rounds: Rounds, phase: str) -> dict[str, Any] | None:
+    """How many times as fast as theirs, round by round: {median, min, max, mad}; None where not measured.
+
+    interval  95 %, of speed_ratio
+    """
     if phase not in rounds.of:
         return None
-    both = zip(rounds.steady(phase, 0), rounds.steady(phase, 1), strict=True)
-    return spread([theirs / ours for ours, theirs in both])
+    ours, theirs = (rounds.steady(phase, side) for side in (0, 1))
+    pairs = [their / our for our, their in zip(ours, theirs, strict=True)]
+    interval = speed_ratio([1 / seconds for seconds in theirs], [1 / seconds for seconds in ours]).interval
+    return spread(pairs) | {"interval": interval}
 
 
 def shares(

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from support.close import assert_close
 
-from qbench.harness.median_interval import median_interval
+from qbench.harness.autocorrelation import widening
+from qbench.harness.median_interval import independent_rank, median_interval
 from qbench.harness.steady import outliers, warm_up_rounds
 
 
@@ -38,14 +40,25 @@ def test_outliers_are_told_by_their_index():
     assert outliers([]) == outliers([1.0, 9.0]) == []
 
 
-@pytest.mark.parametrize("count, rank", [(6, 1), (8, 1), (9, 2), (20, 6), (50, 18)])
-def test_median_interval_ranks_are_those_of_the_table(count, rank):
-    samples = [float(value) for value in range(count, 0, -1)]
-    assert median_interval(samples) == (rank, count + 1 - rank), "Conover 1999, table A3"
+@pytest.mark.parametrize("count, rank", [(5, 0), (6, 1), (8, 1), (9, 2), (20, 6), (50, 18)])
+def test_ranks_of_independent_samples_are_those_of_the_table(count, rank):
+    assert independent_rank(count) == rank, "of the binomial distribution"
+
+
+def test_samples_that_alternate_are_not_alike():
+    samples = [1.0, 20.0, 2.0, 19.0, 3.0, 18.0, 4.0, 17.0, 5.0, 16.0]
+    assert widening(samples) == widening([1.0] * 9) == 1.0 and widening([]) == widening([1.0, 2.0]) == 1.0
+    assert median_interval(samples) == (2.0, 19.0)
+
+
+def test_samples_that_drift_tell_less():
+    drift = [float(value) for value in range(20)]
+    assert widening(drift) > 3
+    assert median_interval(drift) is None, "twenty of a drift are one spell"
 
 
 def test_median_interval_needs_six():
-    assert median_interval([1.0] * 5) is None and median_interval([]) is None
+    assert median_interval([1.0, 3.0, 2.0, 5.0, 4.0]) is None and median_interval([]) is None
 
 
 def test_median_interval_covers_the_median_of_any_distribution():
@@ -53,7 +66,18 @@ def test_median_interval_covers_the_median_of_any_distribution():
     runs, count = 2000, 15
     covered = 0
     for samples in rng.lognormal(sigma=1.0, size=(runs, count)):
-        low, high = median_interval(samples.tolist())
-        covered += low <= 1.0 <= high
+        found = median_interval(samples.tolist())
+        covered += found is None or found[0] <= 1.0 <= found[1]
     three_sigma = 3 * np.sqrt(0.05 * 0.95 / runs)
     assert covered / runs >= 0.95 - three_sigma
+
+
+def test_widening_is_that_of_the_mean_of_a_process_that_forgets():
+    rng = np.random.default_rng(2)
+    correlation, count = 0.6, 4000
+    values = [rng.standard_normal()]
+    for step in rng.standard_normal(count - 1) * np.sqrt(1 - correlation**2):
+        values.append(correlation * values[-1] + step)
+    # the estimate of r errs by sqrt((1 - r^2) / n), 0.013; ranks of normal numbers are correlated 4 % less than they
+    r = correlation
+    assert_close(widening(values), np.sqrt((1 + r) / (1 - r)), rtol=(3 * 0.013 + 0.04 * r) / (1 - r * r))

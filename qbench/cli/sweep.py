@@ -1,11 +1,13 @@
 """`qbench sweep SUITE`: quantize, evaluate and bench every case of a suite, and print the table."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from qbench.cli.output import json_option, print_json
-from qbench.cli.progress import Update, progress_bar
+from qbench.cli.progress import progress_bar
+from qbench.cli.sweep_view import sweep_view
 
 KEPT = Path("results")  # rows of earlier sweeps, which tell how long cases take
 INTERRUPTED = 130  # 128 + SIGINT, as shells tell it
@@ -37,8 +39,8 @@ def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, p
     if plan:
         plan_sweep(loaded, folder, selection, as_json)
         return
-    with progress_bar(loaded.name) as update, gentle_interrupt(say_stopping) as stop:
-        result = run_sweep(loaded, folder, Narrator(update), selection=selection, stop=stop)
+    with sweep_view(loaded.name, time_left(folder / "records.jsonl")) as view, gentle_interrupt(say_stopping) as stop:
+        result = run_sweep(loaded, folder, view, selection=selection, stop=stop)
     print_result(result, folder, as_json)
     if result.left:
         click.echo(f"{result.left} cases are left: the same command goes on", err=True)
@@ -58,24 +60,17 @@ def say_stopping() -> None:
     click.echo("qbench: this case comes to its end, then the sweep stops; Ctrl-C again stops it now", err=True)
 
 
-class Narrator:
-    """Tells a sweep's events: a line on stderr as each case ends, the bar for the case that runs."""
+def time_left(records: Path) -> Callable:
+    """Makes of the cases that a run is going to measure how long they take, by what is known of such."""
 
-    def __init__(self, update: Update) -> None:
-        self.update = update
+    def of(cases):
+        from qbench.harness.forecast import read_past
+        from qbench.harness.machine import machine
+        from qbench.harness.time_left import TimeLeft
 
-    def __call__(self, event) -> None:
-        case = f"{event.point['model']} {event.point['recipe']}"
-        if event.kind == "progress" and event.progress:
-            done, total, what = event.progress
-            self.update(done, total, f"{event.index + 1}/{event.total} {case}: {event.stage}, {what}")
-        elif event.kind == "progress":
-            self.update(0, 0, f"{event.index + 1}/{event.total} {case}: {event.stage}")
-        elif event.kind == "failed":
-            click.echo(f"{event.index + 1}/{event.total} {case}: failed: {event.record['error']}", err=True)
-        elif event.kind in ("done", "skipped"):
-            ending = "measured" if event.kind == "done" else "already measured"
-            click.echo(f"{event.index + 1}/{event.total} {case}: {ending}", err=True)
+        return TimeLeft(cases, read_past({machine()["id"]}, records, KEPT))
+
+    return of
 
 
 def print_result(result, folder: Path, as_json: bool) -> None:

@@ -1,7 +1,7 @@
 """The axes of a suite: what each is called, what its values may be, and the points of its grid."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -75,6 +75,11 @@ def defaults(suite: "Suite") -> Point:
         "model": (),
         "recipe": (),
     }
+
+
+def varying(points: Sequence[Point]) -> tuple[str, ...]:
+    """The axes that have more than one value in these points."""
+    return tuple(name for name in NAMES if len({point[name] for point in points}) > 1)
 
 
 def own_cache(recipe: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qbench.harness.axes import Point
+from qbench.harness.axes import Point, varying
 from qbench.harness.cases import Case, Planned, make_cases, plan_points
 from qbench.harness.commit import code_version
 from qbench.harness.executor import Executor, LocalExecutor
@@ -44,13 +44,15 @@ class Selection:
 class SweepEvent:
     """What a sweep is doing, for whoever shows it."""
 
-    kind: str  # "start", "progress", "done", "skipped", "failed"
+    kind: str  # "begin" once, then of each case "skipped", or "start", "progress" and "done" or "failed"
     index: int  # of the case, from 0
     total: int  # cases
     point: Point
     stage: str = ""  # "reference", "quantize", "measure"
     progress: tuple[int, int, str] | None = None
     record: dict[str, Any] | None = None
+    cases: tuple[Case, ...] = ()  # of "begin": those that this run is going to measure
+    varying: tuple[str, ...] = ()  # of "begin": the axes that have more than one value
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,8 @@ class _Run:
 
     def all(self, selection: Selection, stop: Callable[[], bool]) -> SweepResult:
         held = set() if selection.fresh else measured_keys(self.records, self.executor.machines())
+        missing = [case for case in self.cases if case_key(case) not in held]
+        self.tell("begin", 0, cases=tuple(missing[: selection.limit]), varying=varying([p.point for p in self.planned]))
         waiting = self.waiting(held, selection.limit, stop)
         for index, outcome in self.executor.run(waiting, self.on_stage):
             record = make_record(self.cases[index], outcome["metrics"], outcome["error"])

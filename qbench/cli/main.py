@@ -25,6 +25,7 @@ COMMANDS = {
     "report": "Tables and the page of a sweep's records",
     "compare": "What changed from A to B, and how sure that is",
     "query": "SQL over all records",
+    "gate": "Whether a change made anything worse than a baseline",
     "generate": "Text from a model",
     "kernels": "Speed of each kernel beside the roofline and its peers",
     "selftest": "Whether the kernels compute what they should here",

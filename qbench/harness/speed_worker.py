@@ -58,12 +58,22 @@ class TimedSubject(TimedModel):
     """A model from its spec, in a process of its own."""
 
     def __init__(self, model: str, recipe: str | None, kv: str | None, threads: int, clock: str) -> None:
+        import qbench.harness.subject
+        import qbench.runtime  # noqa: F401 - what follows is of the model, not of what is imported for it
+
+        self.baseline_rss_bytes = current_rss_bytes()
+        self.threads, self.clock_name = threads, clock
+        self.open(model, recipe, kv)
+
+    def open(self, model: str, recipe: str | None, kv: str | None) -> dict[str, Any]:
+        """Take this model, in place of one that is held; returns as `describe`."""
         from qbench.harness.subject import open_subject
         from qbench.runtime import load_model
 
-        self.baseline_rss_bytes = current_rss_bytes()
-        self.subject = open_subject(model, recipe, threads, kv=kv)
-        super().__init__(load_model(self.subject.source, threads=threads), clock)
+        self.model = self.cache = None  # their memory is free before that of the next is taken
+        self.subject = open_subject(model, recipe, self.threads, kv=kv)
+        super().__init__(load_model(self.subject.source, threads=self.threads), self.clock_name)
+        return self.describe()
 
     def describe(self) -> dict[str, Any]:
         """vocab_size, and the facts that every result repeats"""

@@ -62,6 +62,10 @@ class TimedProcess:
         """As TimedModel.seconds."""
         return self.call("seconds", {"tokens": tokens, "step": step})
 
+    def open(self, model: str, recipe: str | None = None, kv: str | None = None) -> None:
+        """As TimedSubject.open."""
+        self.about = self.call("open", {"model": model, "recipe": recipe, "kv": kv})
+
     def call(self, method: str, arguments: dict[str, Any]) -> Any:
         """What the worker's method of this name returns."""
         return self._ask({"call": method, **arguments})

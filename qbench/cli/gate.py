@@ -1,0 +1,65 @@
+"""`qbench gate`: whether a change made anything worse, and how sure that is."""
+
+from pathlib import Path
+
+import click
+
+from qbench.cli.output import json_option, print_json
+from qbench.gate.options import GATES, GateOptions, suite_file
+
+
+def _gates(name: str, text: str):
+    return click.option(name, multiple=True, type=click.Choice(GATES), help=text)
+
+
+@click.command("gate")
+@click.option("--suite", required=True, help="A suite's file, or the name of one under suites/.")
+@click.option("--baseline", help="What to compare with: a file or folder of records, or a git commit.")
+@click.option("--save", type=click.Path(), help="Compare with nothing: append a baseline to this file or folder.")
+@_gates("--report", "Show this gate, and let it never be red.")
+@_gates("--skip", "Leave this gate out.")
+@click.option("--budget", type=click.FloatRange(min=0), default=300, show_default=True, help="Seconds for speed.")
+@click.option("--any-machine", is_flag=True, help="Take records of another machine for what depends on it little.")
+@click.option("--comment", type=click.Path(dir_okay=False), help="Write Markdown for a pull request into this file.")
+@click.option("--keep", type=click.Path(), help="Append what was found, with raw samples, to this file or folder.")
+@click.option("-o", "--output", type=click.Path(), default="runs/gate", show_default=True, help="Folder of the run.")
+@json_option
+def command(suite, baseline, save, report, skip, budget, any_machine, comment, keep, output, as_json) -> None:
+    """Measure SUITE and compare it with a baseline. Exit status 1 where anything is worse, with what moved.
+
+    Speed is a gate only against a commit, which is built beside and measured in turn; against records it is a report.
+    """
+    if (baseline is None) == (save is None):
+        raise click.UsageError("give --baseline to compare with one, or --save to write one")
+    path = suite_file(suite)
+    if save is not None:
+        save_baseline(path, Path(save), Path(output))
+    else:
+        how = {"report": frozenset(report), "skip": frozenset(skip), "budget_s": budget, "any_machine": any_machine}
+        compare(GateOptions(path, baseline, folder=Path(output), **how), comment, keep, as_json)
+
+
+def save_baseline(suite: Path, target: Path, folder: Path) -> None:
+    from qbench.gate.baseline import write_baseline
+
+    written = write_baseline(suite, target, folder, tell)
+    click.echo(f"{written.file}: {written.num_rows} rows")
+
+
+def compare(options: GateOptions, comment: str | None, keep: str | None, as_json: bool) -> None:
+    from qbench.gate.comment import markdown, plain
+    from qbench.gate.kept import keep_gate
+    from qbench.gate.run import run_gate
+
+    result = run_gate(options, tell)
+    if comment is not None:
+        Path(comment).write_text(markdown(result), encoding="utf-8")
+    if keep is not None:
+        keep_gate(Path(keep), result)
+    print_json(result.as_json()) if as_json else click.echo(plain(result), nl=False)
+    if result.is_red:
+        raise click.exceptions.Exit(1)
+
+
+def tell(line: str) -> None:
+    click.echo(line, err=True)

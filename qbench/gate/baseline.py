@@ -1,0 +1,38 @@
+"""A baseline as a file: the suite's rows, and beside each the launches that its peak of memory is judged by."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from qbench.gate.measure import failures, measure_suite, this_tree
+from qbench.gate.pairing import Pair, names_of
+from qbench.gate.timed import Say, launch_alone, subject_of
+from qbench.harness.machine import machine
+from qbench.harness.record import append_record
+from qbench.harness.record_files import kept_file
+from quant.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    file: Path
+    num_rows: int
+
+
+def write_baseline(suite: Path, target: Path, folder: Path, say: Say) -> Written:
+    """Measure the suite with this tree and append its rows to `target`, a file or a folder of one file a machine.
+
+    raises   InputError where a case fails, since a gate would compare nothing with it
+    """
+    tree = this_tree(folder)
+    rows = measure_suite(tree, suite)
+    for name, error in failures(rows).items():
+        raise InputError(f"{name} failed: {error}")
+    names = names_of([row["case"] for row in rows])
+    pairs = [Pair(name, row, row) for name, row in zip(names, rows, strict=True)]
+    subjects = [subject_of(pair, (tree,), suite) for pair in pairs if pair.now["case"]["bench"]]
+    launches = launch_alone(subjects, say)
+    file = kept_file(target, machine()["id"])
+    for pair in pairs:
+        own = {"launches": launches[pair.name]} if pair.name in launches else {}
+        append_record(file, pair.now | {"metrics": pair.now["metrics"] | own})
+    return Written(file, len(pairs))

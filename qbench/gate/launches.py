@@ -1,0 +1,117 @@
+"""Fresh processes of one tree, or of two in turn: the seconds of every round, and the memory that each took."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qbench.gate.base_commit import Tree
+from qbench.harness.interleaved import interleave
+from qbench.harness.rounds import PHASES
+from qbench.harness.speed_case import SpeedCase
+from qbench.harness.timed_process import WORKER_FILE, TimedProcess, speed_process
+
+# Of a launch, after the warm-up. Starting two processes takes seconds and a round a fraction of one, while the median
+# of 20 samples scatters by less than the launches do among themselves.
+ROUNDS = 20
+
+PEAK = "peak_rss_bytes"
+# {phase: [seconds of each round, for each side], PEAK: [of each side] where the processes ran nothing before}
+Launch = dict[str, Any]
+Launches = dict[str, list[Launch]]  # name of the case -> its launches
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is launched of one case: the artifact that each tree made itself, the base's first.
+
+    kv   keys and values in this format instead of the artifact's own
+    """
+
+    name: str
+    sides: tuple[tuple[Tree, Path], ...]
+    case: SpeedCase
+    threads: int
+    isa: str | None = None
+    kv: str | None = None
+
+    @property
+    def clock(self) -> str:
+        """Of one thread the processor's time, which others' work changes least."""
+        return "cpu" if self.threads == 1 else "wall"
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """phase -> how many a sample processes"""
+        return {phase: self.case.batch * getattr(self.case, phase) for phase in PHASES if getattr(self.case, phase)}
+
+
+def launch_all(
+    groups: Sequence[Sequence[Subject]],
+    enough: Callable[[Launches], bool],
+    *,
+    least: int,
+    budget_s: float,
+    say: Callable[[str], None],
+) -> Launches:
+    """Launches of every subject in turn, so that a slow hour of the machine is not one subject's.
+
+    groups     of subjects that share their processes, one after the other; which is first takes turns
+    enough     stops where it says so, asked after each turn from `least` on
+    budget_s   no further turn begins after it
+    """
+    found: Launches = {subject.name: [] for group in groups for subject in group}
+    start, turn = time.monotonic(), 0
+    while turn < least or (time.monotonic() - start < budget_s and not enough(found)):
+        say(f"launch {turn + 1} of {len(found)} cases")
+        for group in groups:
+            first = turn % len(group)
+            order = [*group[first:], *group[:first]]
+            for subject, launch in zip(order, launch_group(order), strict=True):
+                found[subject.name].append(launch)
+        turn += 1
+    return found
+
+
+def grouped(subjects: Iterable[Subject]) -> list[list[Subject]]:
+    """Those together that can share processes: to start one takes longer than to time all of them."""
+    groups: dict[tuple, list[Subject]] = {}
+    for subject in subjects:
+        groups.setdefault((subject.threads, subject.isa), []).append(subject)
+    return list(groups.values())
+
+
+def launch_group(subjects: Sequence[Subject]) -> list[Launch]:
+    """One process a side runs all subjects; phases are timed in turn, and rounds are those after the warm-up."""
+    launches = []
+    with ExitStack() as stack:
+        first = subjects[0]
+        sides = [stack.enter_context(_process(first, tree, artifact)) for tree, artifact in first.sides]
+        for subject in subjects:
+            if subject is not first:
+                for side, (_, artifact) in zip(sides, subject.sides, strict=True):
+                    side.open(str(artifact), kv=subject.kv)
+            rounds = interleave(sides, subject.case, threads=subject.threads)
+            launch = {phase: [rounds.steady(phase, side) for side in range(len(sides))] for phase in rounds.of}
+            if subject is first:
+                launch[PEAK] = [side.call("memory", {})[PEAK] for side in sides]
+            launches.append(launch)
+    return launches
+
+
+def peaks_of(launches: Iterable[Launch], side: int) -> list[int]:
+    return [launch[PEAK][side] for launch in launches if PEAK in launch]
+
+
+def _process(subject: Subject, tree: Tree, artifact: Path) -> TimedProcess:
+    return speed_process(
+        str(artifact),
+        threads=subject.threads,
+        kv=subject.kv,
+        clock=subject.clock,
+        # This tree's own worker times both sides: what times is the same, only what is timed differs.
+        command=(str(tree.python), "-P", WORKER_FILE),
+        env=tree.env | ({"QBENCH_ISA": subject.isa} if subject.isa else {}),
+    )

@@ -1,0 +1,47 @@
+"""The suite measured by one tree, with that tree's own code from quantizer to harness."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from qbench.gate.base_commit import Tree
+from qbench.gate.pairing import Record, by_case, names_of
+from qbench.harness.commit import code_version
+from qbench.harness.machine import machine
+from qbench.harness.record import read_records
+from quant.errors import InputError
+
+
+def this_tree(folder: Path) -> Tree:
+    return Tree("this tree", Path(sys.executable), folder, code_version()["code"])
+
+
+def measure_suite(tree: Tree, suite: Path) -> list[Record]:
+    """The last row of each case by `qbench sweep SUITE`; what its folder holds of the same code is not run again.
+
+    What the sweep tells goes to stderr as it comes.
+    raises   InputError where the tree cannot run the suite at all
+    """
+    folder = tree.folder / suite.stem
+    command = [str(tree.python), "-m", "qbench.cli.main", "sweep", str(suite.resolve()), "-o", str(folder), "--json"]
+    status = subprocess.run(command, stdout=subprocess.DEVNULL, env=tree.env).returncode
+    records = folder / "records.jsonl"
+    if status not in (0, 1) or not records.exists():
+        raise InputError(f"{tree.name} cannot sweep {suite}: it ended with status {status}, its own line is above")
+    here = machine()["id"]
+    rows = [row for row in read_records(records) if row["machine"]["id"] == here and tree.code in (None, row["code"])]
+    return [of_case[-1] for of_case in by_case(rows).values()]
+
+
+def artifact_of(tree: Tree, suite: Path, record: Record) -> Path:
+    return tree.folder / suite.stem / record["metrics"]["artifact"]
+
+
+def measured(rows: list[Record]) -> list[Record]:
+    return [row for row in rows if row["status"] == "ok"]
+
+
+def failures(rows: list[Record]) -> dict[str, str]:
+    """Name of the case -> why it has no figures."""
+    names = names_of([row["case"] for row in rows])
+    return {name: row["error"] for name, row in zip(names, rows, strict=True) if row["status"] != "ok"}

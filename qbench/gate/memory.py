@@ -1,0 +1,60 @@
+"""Memory: bytes of weights and of keys and values exactly, the peak of fresh processes by how much they scatter."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from qbench.gate.check import Check
+from qbench.gate.pairing import Pair
+from qbench.statistics import Estimate
+from qbench.statistics.student import student_estimate
+
+# How far the peaks of one code may lie apart in processes of other hours: how much of a library's file the system maps
+# around a fault (64 KiB of it at most) depends on what it has cached. torch's libraries have hundreds of such places.
+OTHER_HOURS = 2 << 20
+
+EXACT = {
+    "weights stored": lambda metrics: metrics["size_bytes"],
+    "weights held": lambda metrics: metrics["predicted_bytes"]["resident"],
+    "KV a token": lambda metrics: metrics["kv_bytes_per_token"],
+}
+
+
+def exact_checks(pair: Pair) -> list[Check]:
+    """What follows from formats and shapes alone: one byte more is a byte more."""
+    before, now = pair.baseline["metrics"], pair.now["metrics"]
+    figures = {metric: (float(of(before)), float(of(now))) for metric, of in EXACT.items()}
+    return [
+        Check("memory", pair.name, metric, "bytes", old, new, Estimate(_share(old, new)), is_exact=True)
+        for metric, (old, new) in figures.items()
+    ]
+
+
+def peak_checks(peaks: Mapping[str, tuple[Sequence[int], Sequence[int]]], floor_bytes: float = 0.0) -> list[Check]:
+    """The most memory that a process held, of several processes of each case and side.
+
+    The tolerance is theirs: processes of one case and side differ by pages that chance maps, which is the same for all
+    cases, so that all of them tell how far that reaches.
+
+    peaks         name of a case -> the baseline's, this tree's
+    floor_bytes   what lies between processes of other hours
+    """
+    sides = {case: [np.asarray(side, dtype=np.float64) for side in both] for case, both in peaks.items()}
+    freedom = sum(len(side) - 1 for both in sides.values() for side in both)
+    squares = sum(float(np.square(side - side.mean()).sum()) for both in sides.values() for side in both)
+    deviation = math.sqrt(squares / max(1, freedom))
+    checks = []
+    for case, (old, new) in sides.items():
+        baseline, now = float(old.mean()), float(new.mean())
+        loss = Estimate(now / baseline - 1)
+        if freedom:
+            loss = student_estimate(loss.value, deviation * math.sqrt(1 / len(old) + 1 / len(new)) / baseline, freedom)
+        figures = ("peak RSS", "bytes", baseline, now, loss)
+        checks.append(Check("memory", case, *figures, freedom=freedom, floor=floor_bytes / baseline))
+    return checks
+
+
+def _share(old: float, new: float) -> float:
+    """Of the old: how much more. Something where there was nothing is all of it."""
+    return (new - old) / old if old else float(new > 0)

@@ -1,0 +1,43 @@
+"""What a gate is told."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from qbench.harness.commit import ROOT
+from quant.errors import InputError
+
+GATES = ("quality", "memory", "speed")
+
+
+@dataclass(frozen=True, slots=True)
+class GateOptions:
+    """What is compared with what.
+
+    baseline      a file or folder of records, or a commit
+    report        gates that are shown and never red
+    skip          gates that are left out
+    budget_s      of the launches in turn with a base commit: none begins after it
+    any_machine   take records of another machine for what depends on it little
+    folder        where this tree's artifacts and records go
+    """
+
+    suite: Path
+    baseline: str
+    report: frozenset[str] = frozenset()
+    skip: frozenset[str] = frozenset()
+    budget_s: float = 300.0
+    any_machine: bool = False
+    folder: Path = Path("runs/gate")
+
+    def __post_init__(self) -> None:
+        if self.skip >= set(GATES):
+            raise InputError(f"{', '.join(GATES)} are all skipped: nothing would be checked")
+
+
+def suite_file(name: str) -> Path:
+    """The file of that name, else suites/NAME.yaml here or beside this code. raises InputError for none"""
+    tried = [Path(name), Path("suites") / f"{name}.yaml", ROOT / "suites" / f"{name}.yaml"]
+    for path in tried:
+        if path.is_file():
+            return path
+    raise InputError(f"no suite {name!r}: tried {', '.join(map(str, tried))}")

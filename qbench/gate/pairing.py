@@ -1,0 +1,104 @@
+"""Which record of the baseline each case is compared with, and what is no baseline at all."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qbench.harness.record import read_records
+from qbench.harness.record_files import record_files
+from quant.errors import InputError
+
+# What makes two cases the same test. What they are *of*, the model's bytes or a recipe's, may have changed: that is
+# then what is tested; and text and windows are told apart by the protocol.
+SAME = ("model", "recipe", "cache", "isa", "device", "threads", "batch")
+SAME_WORK = ("pp", "tg", "depth")
+# Of a machine: what its id is a hash of, so what tells two of them apart.
+HARDWARE = ("cpu", "flags", "features", "cores", "memory_gib", "architecture")
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One case: its row in the baseline and now."""
+
+    name: str
+    baseline: Record
+    now: Record
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the baseline's row is of another machine."""
+        return self.baseline["machine"]["id"] != self.now["machine"]["id"]
+
+    @property
+    def elsewhere(self) -> str:
+        return difference(self.baseline["machine"], self.now["machine"])
+
+
+def pair_cases(
+    now: Iterable[Record], baseline: Iterable[Record], where: str, *, any_machine: bool = False
+) -> list[Pair]:
+    """The cases of `now`, each with the baseline's latest row of this machine.
+
+    where         what the baseline is, for messages
+    any_machine   take a row of another machine where there is none of this one
+    raises        InputError for cases that the baseline lacks, or has of another machine only
+    """
+    past, pairs, missing = by_case(baseline), [], []
+    latest = [rows[-1] for rows in by_case(now).values()]
+    for record, name in zip(latest, names_of([record["case"] for record in latest]), strict=True):
+        candidates, ours = past.get(_key(record["case"]), []), record["machine"]
+        here = [row for row in candidates if row["machine"]["id"] == ours["id"]]
+        if not candidates:
+            missing.append(name)
+        elif here or any_machine:
+            pairs.append(Pair(name, (here or candidates)[-1], record))
+        else:
+            raise InputError(f"{where} is of another machine: {difference(candidates[-1]['machine'], ours)}")
+    if missing:
+        raise InputError(f"{where} lacks {', '.join(missing)}; measure it again with the suite as it is now")
+    return pairs
+
+
+def read_baseline(path: Path) -> list[Record]:
+    """The rows of a file, or of every .jsonl file of a folder. raises InputError for none"""
+    records = [row for file in record_files(path) for row in read_records(file) if row["status"] == "ok"]
+    if not records:
+        raise InputError(f"{path} holds no measured rows; `qbench sweep` and `qbench report --keep` write some")
+    return records
+
+
+def by_case(records: Iterable[Record]) -> dict[tuple, list[Record]]:
+    """The rows of each case, in order of time."""
+    found: dict[tuple, list[Record]] = {}
+    for record in sorted(records, key=lambda record: record["time"]):
+        found.setdefault(_key(record["case"]), []).append(record)
+    return found
+
+
+def names_of(cases: Sequence[dict[str, Any]]) -> list[str]:
+    """ "ref:llama q4_k_m", and what tells it from others of that model and recipe: "ref:llama q4_k_m, threads 2" """
+    keys, axes = list(map(_key, cases)), SAME + SAME_WORK
+    names = []
+    for key in keys:
+        alike = [other for other in keys if other[:2] == key[:2]]
+        varied = [i for i in range(2, len(axes)) if any(other[i] != key[i] for other in alike)]
+        names.append(", ".join([f"{key[0]} {key[1]}", *(f"{axes[i]} {key[i]}" for i in varied)]))
+    return names
+
+
+def _key(case: dict[str, Any]) -> tuple:
+    work = case.get("bench") or {}
+    return (*map(case.get, SAME), *map(work.get, SAME_WORK))
+
+
+def difference(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
+    """ "cores 4 there, 2 here; ..." """
+    unlike = [name for name in HARDWARE if theirs.get(name) != ours.get(name)]
+    return "; ".join(f"{name} {_shown(theirs.get(name))} there, {_shown(ours.get(name))} here" for name in unlike)
+
+
+def _shown(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,109 @@
+"""`run_gate`: a suite measured here and in the baseline, compared, and judged as a whole."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from qbench.gate.base_commit import base_tree, cache_folder
+from qbench.gate.check import Check, judge
+from qbench.gate.launches import Launches
+from qbench.gate.measure import failures, measure_suite, measured, this_tree
+from qbench.gate.memory import exact_checks
+from qbench.gate.options import GATES, GateOptions
+from qbench.gate.pairing import Pair, Record, pair_cases, read_baseline
+from qbench.gate.quality import quality_checks
+from qbench.gate.result import GateResult
+from qbench.gate.timed import Say, alone, in_turn
+from qbench.harness.cases import make_cases, plan_points
+from qbench.harness.commit import code_version
+from qbench.harness.machine import machine
+from qbench.harness.suite import load_suite
+
+
+def run_gate(options: GateOptions, say: Say = lambda line: None) -> GateResult:
+    """raises InputError for a baseline that this run cannot be compared with"""
+    return _Gate(options, say).run()
+
+
+class _Gate:
+    """One run: what is compared, and what is left out on the way."""
+
+    def __init__(self, options: GateOptions, say: Say) -> None:
+        self.options, self.say, self.start = options, say, time.monotonic()
+        self.this = this_tree(options.folder)
+        path = Path(options.baseline)
+        self.where = str(path) if path.exists() else f"commit {options.baseline}"
+        self.base = None if path.exists() else base_tree(options.baseline, cache_folder(), say)
+        self.not_checked = [f"{gate}, as asked" for gate in GATES if gate in options.skip]
+
+    def run(self) -> GateResult:
+        past = self.baseline_rows()
+        rows = measure_suite(self.this, self.options.suite)
+        pairs = self.pairs(measured(rows), past)
+        checks = self.still_checks(pairs)
+        timed, launches = self.timed_checks(pairs, checks)
+        judged = judge([*checks, *timed])
+        return GateResult(judged, failures(rows), self.not_checked, self.about(pairs), launches)
+
+    def baseline_rows(self) -> list[Record]:
+        """The baseline's, once it is sure that it holds every case of the suite, of this machine."""
+        if self.base is not None:
+            return measured(measure_suite(self.base, self.options.suite))
+        rows = read_baseline(Path(self.options.baseline))
+        suite = load_suite(self.options.suite)
+        planned = [{"case": case, "machine": machine(), "time": ""} for case in make_cases(suite, plan_points(suite))]
+        self.pairs(planned, rows)
+        return rows
+
+    def pairs(self, rows: Sequence[Record], past: Sequence[Record]) -> list[Pair]:
+        return pair_cases(rows, past, self.where, any_machine=self.options.any_machine)
+
+    def still_checks(self, pairs: Sequence[Pair]) -> list[Check]:
+        """Of what the sweeps measured: quality, and the bytes that follow from formats and shapes."""
+        quality = [check for pair in pairs for check in quality_checks(pair, {})]
+        memory = [check for pair in pairs if pair.now["case"]["bench"] for check in exact_checks(pair)]
+        return self.wanted([*quality, *memory])
+
+    def timed_checks(self, pairs: Sequence[Pair], others: Sequence[Check]) -> tuple[list[Check], Launches]:
+        """Of launches: the peak of memory, and speed."""
+        pairs = [pair for pair in pairs if pair.now["case"]["bench"]]
+        if not pairs or {"memory", "speed"} <= self.options.skip:
+            return [], {}
+        if self.base is not None:
+            is_gate = "speed" not in self.options.skip | self.options.report
+            budget = self.options.budget_s if is_gate else 0.0
+            checks, launches = in_turn(pairs, (self.base, self.this), self.options.suite, others, budget, self.say)
+            return self.wanted(checks), launches
+        if pairs[0].is_elsewhere:
+            self.not_checked.append(f"peak RSS and speed, {self.where} is of another machine: {pairs[0].elsewhere}")
+            return [], {}
+        if any("launches" not in pair.baseline["metrics"] for pair in pairs):
+            self.not_checked.append(
+                f"peak RSS and speed, {self.where} has no launches; `qbench gate --save` keeps some"
+            )
+            return [], {}
+        self.not_checked.append("speed is a report: only a base commit can be measured in turn with this tree")
+        checks, launches = alone(pairs, self.this, self.options.suite, self.say)
+        return self.wanted(checks), launches
+
+    def wanted(self, checks: Sequence[Check]) -> list[Check]:
+        report, skip = self.options.report, self.options.skip
+        return [
+            replace(check, is_gate=check.is_gate and check.gate not in report)
+            for check in checks
+            if check.gate not in skip
+        ]
+
+    def about(self, pairs: Sequence[Pair]) -> dict[str, Any]:
+        base = pairs[0].baseline if pairs else {}
+        code = code_version()
+        return {
+            "suite": str(self.options.suite),
+            "baseline": self.where,
+            "baseline_commit": (base.get("commit"), base.get("dirty")),
+            "commit": (code["commit"], code["dirty"]),
+            "machine": machine()["id"],
+            "seconds": time.monotonic() - self.start,
+        }

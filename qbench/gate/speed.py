@@ -1,0 +1,72 @@
+"""Speed: seconds of both sides taken in turn, in several pairs of fresh processes."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from qbench.gate.check import Check
+from qbench.statistics import Estimate
+from qbench.statistics.student import student_mean, student_shift
+
+# A slowdown up to this is never red: half of the 5 % that must be found, so that either end has as much room for noise.
+FLOOR = 0.025
+
+# One pair of processes: phase -> seconds of the base and of this tree, round by round
+Launch = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+
+
+def slowdown(launches: Sequence[Launch], phase: str) -> Estimate:
+    """How much more time than the base, 0.05 is 5 %, with an interval from what differs between launches.
+
+    Two processes of the same code differ for as long as they live (where their memory lies), so that more rounds do
+    not make them more alike: a launch counts as one sample.
+    source   Kalibera & Jones 2013, "Rigorous benchmarking in reasonable time", section 5 (levels of repetition)
+    """
+    return as_loss(student_mean(np.array([log_ratio(*launch[phase]) for launch in launches])))
+
+
+def as_loss(of_logs: Estimate) -> Estimate:
+    """Of the logarithm of a ratio of times: how much more."""
+    ratio = math.exp(of_logs.value)
+    if of_logs.low is None:
+        return Estimate(ratio - 1)
+    low, high = math.expm1(of_logs.low), math.expm1(of_logs.high)
+    return Estimate(ratio - 1, ratio * of_logs.error, low, high, of_logs.p_value)
+
+
+def log_ratio(base: Sequence[float], now: Sequence[float]) -> float:
+    """Of one launch, the median: a round's two samples follow one another, so that what slows a round slows both."""
+    return float(np.median(np.log(np.asarray(now) / np.asarray(base))))
+
+
+def in_turn_checks(case: str, launches: Sequence[Launch], tokens: Mapping[str, int]) -> list[Check]:
+    """One check a phase, of launches of both sides.
+
+    tokens   phase -> how many a sample processes, for the tokens a second that people read
+    """
+    checks = []
+    for phase, count in tokens.items():
+        rates = [count / typical([launch[phase][side] for launch in launches]) for side in (0, 1)]
+        figures = (f"{phase}{count}", "tok/s", *rates, slowdown(launches, phase))
+        checks.append(Check("speed", case, *figures, freedom=len(launches) - 1, floor=FLOOR))
+    return checks
+
+
+def apart_checks(
+    case: str, baseline: Sequence[Launch], now: Sequence[Launch], tokens: Mapping[str, int]
+) -> list[Check]:
+    """The same of launches that were not in turn, as a report: what changed on the machine between is in it too."""
+    checks = []
+    for phase, count in tokens.items():
+        sides = [[launch[phase][0] for launch in side] for side in (baseline, now)]
+        logs = (np.log([np.median(seconds) for seconds in side]) for side in sides)
+        rates = [count / typical(side) for side in sides]
+        figures = (f"{phase}{count}", "tok/s", *rates, as_loss(student_shift(*logs)))
+        checks.append(Check("speed", case, *figures, floor=FLOOR, is_gate=False))
+    return checks
+
+
+def typical(seconds: Sequence[Sequence[float]]) -> float:
+    """Of launches, each with its rounds."""
+    return float(np.median([np.median(rounds) for rounds in seconds]))

@@ -1,0 +1,79 @@
+"""The checks that come of launches: speed, and the peak of memory."""
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from pathlib import Path
+
+from qbench.gate.base_commit import Tree
+from qbench.gate.check import Check, is_tested, judge
+from qbench.gate.launches import ROUNDS, Launches, Subject, grouped, launch_all, peaks_of
+from qbench.gate.measure import artifact_of
+from qbench.gate.memory import OTHER_HOURS, peak_checks
+from qbench.gate.pairing import Pair
+from qbench.gate.speed import apart_checks, in_turn_checks
+from qbench.harness.axes import own_cache
+from qbench.harness.speed_case import SpeedCase
+from qbench.harness.suite_names import AUTO
+
+SEEN = 0.05  # a slowdown of this is to be found: launches go on until each check of speed would
+LEAST = 6  # launches before the first look at how far they scatter: from fewer that is a guess
+ALONE = 3  # launches of one tree, beside those that a baseline's records hold: peaks of memory scatter little
+
+Say = Callable[[str], None]
+
+
+def in_turn(
+    pairs: Sequence[Pair], trees: tuple[Tree, Tree], suite: Path, others: Sequence[Check], budget_s: float, say: Say
+) -> tuple[list[Check], Launches]:
+    """Both trees in turn, until a slowdown of SEEN would be found or the budget is over.
+
+    others   the gate's other checks, among which these have to hold
+    """
+
+    def enough(launches: Launches) -> bool:
+        judged = judge([*others, *_checks_in_turn(subjects, launches)])
+        return all(check.detectable <= SEEN for check in judged if check.gate == "speed" and is_tested(check))
+
+    subjects = [subject_of(pair, trees, suite) for pair in pairs]
+    groups = grouped(subjects)
+    # Each is first in a process at least twice: from then on its peak has something to be compared with.
+    least = max(LEAST, 2 * max(map(len, groups)))
+    launches = launch_all(groups, enough, least=least, budget_s=budget_s, say=say)
+    return _checks_in_turn(subjects, launches), launches
+
+
+def _checks_in_turn(subjects: Sequence[Subject], launches: Launches) -> list[Check]:
+    peaks = {name: (peaks_of(found, 0), peaks_of(found, 1)) for name, found in launches.items()}
+    speeds = (in_turn_checks(subject.name, launches[subject.name], subject.tokens) for subject in subjects)
+    return [*peak_checks(peaks), *chain.from_iterable(speeds)]
+
+
+def alone(pairs: Sequence[Pair], this: Tree, suite: Path, say: Say) -> tuple[list[Check], Launches]:
+    """This tree's launches, beside those that the baseline's rows hold: peaks of memory, and speed as a report."""
+    subjects = [subject_of(pair, (this,), suite) for pair in pairs]
+    launches = launch_alone(subjects, say)
+    peaks, speeds = {}, []
+    for pair, subject in zip(pairs, subjects, strict=True):
+        sides = pair.baseline["metrics"]["launches"], launches[pair.name]
+        peaks[pair.name] = tuple(peaks_of(side, 0) for side in sides)
+        speeds += apart_checks(pair.name, *sides, subject.tokens)
+    return [*peak_checks(peaks, OTHER_HOURS), *speeds], launches
+
+
+def launch_alone(subjects: Sequence[Subject], say: Say) -> Launches:
+    """Each in processes of its own, whose peak is then its own."""
+    return launch_all([[subject] for subject in subjects], lambda launches: True, least=ALONE, budget_s=0, say=say)
+
+
+def subject_of(pair: Pair, trees: Sequence[Tree], suite: Path) -> Subject:
+    """What to launch of a case: base and this tree with the artifact that each made, or this tree alone."""
+    case, rows = pair.now["case"], (pair.baseline, pair.now)[-len(trees) :]
+    work = {name: case["bench"][name] for name in ("pp", "tg", "depth")}
+    return Subject(
+        pair.name,
+        tuple((tree, artifact_of(tree, suite, row)) for tree, row in zip(trees, rows, strict=True)),
+        SpeedCase(**work, batch=case["batch"], repetitions=ROUNDS),
+        case["threads"],
+        isa=None if case["isa"] == AUTO else case["isa"],
+        kv=None if case["cache"] == own_cache(case["recipe"]) else case["cache"],
+    )

@@ -1,0 +1,60 @@
+import json
+
+import pytest
+from support.gate_rows import MACHINE, row
+
+from qbench.gate.pairing import names_of, pair_cases, read_baseline
+from quant.errors import InputError
+
+OTHER = MACHINE | {"id": "b" * 12, "cores": 4, "flags": ["avx2", "avx512f"]}
+
+
+def test_each_case_has_its_latest_row_of_this_machine():
+    old, new = row(commit="old") | {"commit": "old"}, row() | {"time": "2026-01-02T00:00:00+00:00"}
+    foreign = row(machine=OTHER) | {"time": "2026-01-03T00:00:00+00:00"}
+    (pair,) = pair_cases([row()], [new, old, foreign], "base.jsonl")
+    assert pair.baseline is new and pair.name == "ref:llama q4_k_m" and not pair.is_elsewhere
+
+
+def test_the_model_may_have_changed_and_the_work_may_not():
+    changed = row()
+    changed["case"] = changed["case"] | {"fingerprint": "another", "recipe_sha256": "another"}
+    assert pair_cases([changed], [row()], "base.jsonl")
+    changed["case"] = changed["case"] | {"bench": {"pp": 9, "tg": 4, "depth": 0}}
+    with pytest.raises(InputError, match=r"base.jsonl lacks ref:llama q4_k_m"):
+        pair_cases([changed], [row()], "base.jsonl")
+
+
+def test_missing_cases_are_named():
+    with pytest.raises(InputError, match="lacks ref:llama bf16, ref:llama q8_0"):
+        pair_cases([row("bf16"), row("q4_k_m"), row("q8_0")], [row("q4_k_m")], "base.jsonl")
+
+
+def test_another_machine_is_refused_with_what_differs():
+    with pytest.raises(InputError, match="flags avx2 there, avx2 avx512f here; cores 2 there, 4 here"):
+        pair_cases([row(machine=OTHER)], [row()], "base.jsonl")
+    (pair,) = pair_cases([row(machine=OTHER)], [row()], "base.jsonl", any_machine=True)
+    assert pair.is_elsewhere and "cores 2 there, 4 here" in pair.elsewhere
+
+
+def test_names_tell_what_varies():
+    cases = [row()["case"], row()["case"] | {"threads": 2}]
+    assert names_of(cases) == ["ref:llama q4_k_m, threads 1", "ref:llama q4_k_m, threads 2"]
+
+
+def test_a_baseline_is_a_file_or_a_folder_with_rows_that_were_measured(tmp_path):
+    file = tmp_path / "results" / "aaaa.jsonl"
+    file.parent.mkdir()
+    file.write_text("\n".join(json.dumps(found) for found in (row(), row("bf16") | {"status": "error"})) + "\n")
+    assert [found["key"] for found in read_baseline(file)] == ["q4_k_m"]
+    assert [found["key"] for found in read_baseline(file.parent)] == ["q4_k_m"]
+    file.write_text(json.dumps(row() | {"status": "error"}) + "\n")
+    with pytest.raises(InputError, match="no measured rows"):
+        read_baseline(file)
+
+
+def test_records_of_a_newer_schema_are_refused(tmp_path):
+    file = tmp_path / "base.jsonl"
+    file.write_text(json.dumps(row() | {"schema_version": 99}) + "\n")
+    with pytest.raises(InputError, match="schema 99"):
+        read_baseline(file)

@@ -1,0 +1,154 @@
+"""The gate as a whole, on rows and launches that are made up: what is compared with what, and what comes of it."""
+
+import json
+
+import pytest
+from support.gate_rows import MACHINE, blocks, launches, row
+
+from qbench.gate import baseline as baseline_module
+from qbench.gate import run as run_module
+from qbench.gate import timed
+from qbench.gate.base_commit import Tree
+from qbench.gate.options import GateOptions, suite_file
+from qbench.gate.run import run_gate
+from quant.errors import InputError
+
+SUITE = """\
+name: small
+models: [rand:tiny]
+recipes: [bf16, q8_0]
+threads: 1
+bench: {pp: 8, tg: 4}
+"""
+
+
+def rows(**changed) -> list[dict]:
+    """Of both cases; `changed` is the q8_0 one's."""
+    return [row("bf16", model="rand:tiny"), row("q8_0", model="rand:tiny", **changed)]
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """What the sweeps of base and this tree would measure, and how much slower this tree would be."""
+    found = {"base": rows(), "now": rows(), "slower": 0.0, "turns": None}
+
+    def measure_suite(tree, suite):
+        return found["base" if tree.name == "base" else "now"]
+
+    def launch_all(groups, enough, *, least, budget_s, say):
+        names, turns = [subject.name for group in groups for subject in group], least
+        one_sided = len(groups[0][0].sides) == 1
+
+        def of(turns):
+            made = {name: launches(turns, i, slower=found["slower"]) for i, name in enumerate(names)}
+            if one_sided:
+                made = {
+                    name: [{key: [sides[1]] for key, sides in one.items()} for one in of] for name, of in made.items()
+                }
+            return made
+
+        while budget_s and not enough(of(turns)):
+            turns += 1
+        found["turns"] = turns
+        return of(turns)
+
+    for module in (run_module, baseline_module):
+        monkeypatch.setattr(module, "measure_suite", measure_suite)
+        monkeypatch.setattr(module, "machine", lambda: MACHINE)
+    monkeypatch.setattr(timed, "launch_all", launch_all)
+    monkeypatch.setattr(run_module, "base_tree", lambda ref, cache, say: Tree("base", tmp_path / "python", tmp_path))
+    (tmp_path / "small.yaml").write_text(SUITE)
+    return found
+
+
+def gate(tmp_path, against: str = "HEAD", **options):
+    return run_gate(GateOptions(tmp_path / "small.yaml", against, folder=tmp_path / "runs", **options))
+
+
+def save(tmp_path, rows) -> str:
+    file = tmp_path / "base.jsonl"
+    file.write_text("".join(json.dumps(found) + "\n" for found in rows))
+    return str(file)
+
+
+def test_nothing_changed_is_green(tmp_path, world):
+    result = gate(tmp_path)
+    assert not result.is_red and not result.not_checked
+    gates = {(check.gate, check.metric) for check in result.checks}
+    assert gates >= {("quality", "kld"), ("memory", "weights held"), ("memory", "peak RSS"), ("speed", "tg4")}
+    speeds = [check for check in result.checks if check.gate == "speed"]
+    assert len(speeds) == 4 and all(check.detectable <= 0.05 for check in speeds)
+
+
+def test_a_slowdown_of_five_percent_is_red(tmp_path, world):
+    world["slower"] = 0.05
+    result = gate(tmp_path)
+    assert result.is_red and {check.gate for check in result.worse} == {"speed"}
+
+
+def test_a_loss_of_quality_is_red_and_names_the_case(tmp_path, world):
+    world["now"] = rows(of=blocks(1, kld=1e-3))
+    (worse,) = gate(tmp_path).worse
+    assert (worse.case, worse.metric) == ("rand:tiny q8_0", "kld")
+
+
+def test_what_is_reported_or_skipped_is_not_red(tmp_path, world):
+    world["slower"] = 0.1
+    reported = gate(tmp_path, report=frozenset({"speed"}))
+    assert not reported.is_red and "worse" in {check.verdict for check in reported.checks if check.gate == "speed"}
+    skipped = gate(tmp_path, skip=frozenset({"speed"}))
+    assert {check.gate for check in skipped.checks} == {"quality", "memory"}
+    assert skipped.not_checked == ["speed, as asked"]
+    with pytest.raises(InputError, match="nothing would be checked"):
+        gate(tmp_path, skip=frozenset({"quality", "memory", "speed"}))
+
+
+def test_a_case_that_fails_now_is_red(tmp_path, world):
+    world["now"] = [rows()[0], rows()[1] | {"status": "error", "error": "killed by SIGSEGV", "metrics": None}]
+    result = gate(tmp_path)
+    assert result.is_red and result.failed == {"rand:tiny q8_0": "killed by SIGSEGV"}
+
+
+def test_a_file_without_launches_gates_quality_and_weights(tmp_path, world):
+    result = gate(tmp_path, save(tmp_path, rows()))
+    assert {check.metric for check in result.checks} == {
+        "perplexity",
+        "kld",
+        "weights stored",
+        "weights held",
+        "KV a token",
+    }
+    assert "has no launches" in result.not_checked[0] and not result.is_red
+
+
+def test_a_saved_baseline_gates_the_peak_and_reports_speed(tmp_path, world):
+    file = baseline_module.write_baseline(tmp_path / "small.yaml", tmp_path / "kept", tmp_path / "runs", print).file
+    assert file == tmp_path / "kept" / f"{MACHINE['id']}.jsonl"
+    world["slower"] = 0.5
+    result = gate(tmp_path, str(file))
+    assert "peak RSS" in {check.metric for check in result.checks if check.is_gate}
+    assert {check.is_gate for check in result.checks if check.gate == "speed"} == {False} and not result.is_red
+
+
+def test_another_machine_is_refused_or_gives_what_does_not_depend_on_it(tmp_path, world):
+    other = MACHINE | {"id": "b" * 12, "cores": 64}
+    file = save(tmp_path, [found | {"machine": other} for found in rows(launches=launches(3))])
+    with pytest.raises(InputError, match="another machine: cores 64 there, 2 here"):
+        gate(tmp_path, file)
+    result = gate(tmp_path, file, any_machine=True)
+    assert {check.gate for check in result.checks} == {"quality", "memory"}
+    assert "cores 64 there" in result.not_checked[0]
+
+
+def test_a_case_that_the_baseline_lacks_is_told_before_anything_is_measured(tmp_path, world):
+    world["now"] = None
+    with pytest.raises(InputError, match="lacks rand:tiny q8_0"):
+        gate(tmp_path, save(tmp_path, rows()[:1]))
+
+
+def test_suites_have_names(tmp_path, monkeypatch):
+    assert suite_file("ci").name == "ci.yaml"
+    monkeypatch.chdir(tmp_path)
+    assert suite_file("ci").name == "ci.yaml"
+    with pytest.raises(InputError, match="no suite 'cy'"):
+        suite_file("cy")

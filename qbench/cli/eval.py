@@ -15,12 +15,12 @@ from qbench.cli.tasks import check_tasks, eval_tasks, task_options
 @kv_option
 @threads_option
 @json_option
-def command(model, recipe, quality, tasks, limit, num_fewshot, include_path, kv, threads, as_json) -> None:
+def command(model, recipe, quality, tasks, kv, threads, as_json) -> None:
     """Quality of MODEL: perplexity under named protocols, KLD and same-top share against a reference."""
-    check_tasks(tasks, quality.asked, limit or num_fewshot or include_path)
+    check_tasks(tasks, quality.asked)
     check_quality(quality, recipe or kv)
-    if tasks is not None:
-        eval_tasks(model, tasks, limit, num_fewshot, include_path, recipe, kv, threads, as_json)
+    if tasks.tasks is not None:
+        eval_tasks(model, tasks, recipe, kv, threads, as_json)
     elif quality.save_logits is not None:
         save_logits(model, quality, threads, as_json)
     else:

@@ -1,36 +1,76 @@
-"""`qbench eval MODEL --tasks ...`: lm-eval's tasks, in place of perplexity."""
+"""`qbench eval MODEL --tasks ...`: lm-eval's tasks, in place of perplexity; its options as one object."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
 
 import click
 
 from qbench.cli.output import print_json, print_pairs
 from qbench.cli.progress import progress_bar
 
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """What the options say; None or empty where nothing was given."""
+
+    tasks: str | None
+    limit: int | None
+    num_fewshot: int | None
+    include_path: tuple[str, ...]
+    answers: Path | None
+
+
 OPTIONS = (
     click.option("--tasks", help="lm-eval's tasks in place of perplexity, e.g. blimp,ref_sums; list: those offline"),
     click.option("--limit", type=click.IntRange(min=1), help="The first items of each task  [default: all]"),
     click.option("--num-fewshot", type=click.IntRange(min=0), help="Solved examples  [default: as a task says]"),
     click.option("--include-path", multiple=True, help="Folder of more task files; may be given several times."),
+    click.option(
+        "--answers",
+        type=click.Path(path_type=Path),
+        help="Folder that keeps each answer as it comes: tasks that were stopped go on.",
+    ),
 )
 
 
 def task_options(command: Callable) -> Callable:
+    """Adds the options; the command gets them as `tasks`, a TaskOptions."""
+
+    @wraps(command)
+    def wrapped(**values):
+        options = TaskOptions(**{name: values.pop(name) for name in TaskOptions.__slots__})
+        return command(tasks=options, **values)
+
     for option in reversed(OPTIONS):
-        command = option(command)
-    return command
+        wrapped = option(wrapped)
+    return wrapped
 
 
-def eval_tasks(model, names, limit, num_fewshot, include_path, recipe, kv, threads, as_json) -> None:
+def check_tasks(options: TaskOptions, others: bool) -> None:
+    """Tasks and perplexity are two runs, each with its own options."""
+    if options.tasks is not None and others:
+        raise click.UsageError("--tasks measures tasks alone; leave it out where perplexity and KLD are asked for")
+    named = (options.limit, options.num_fewshot, options.include_path, options.answers)
+    if options.tasks is None and any(value not in (None, ()) for value in named):
+        raise click.UsageError("--limit, --num-fewshot, --include-path and --answers are about --tasks; name some")
+
+
+def eval_tasks(
+    model: str, options: TaskOptions, recipe: str | None, kv: str | None, threads: int | None, as_json: bool
+) -> None:
     from qbench.tasks.catalogue import offline_names
     from qbench.tasks.evaluate import evaluate_tasks
     from qbench.tasks.settings import TaskSettings
 
-    if names == "list":
+    if options.tasks == "list":
         return click.echo("\n".join(offline_names()))
-    settings = TaskSettings([name.strip() for name in names.split(",")], limit, num_fewshot, include_path)
+    names = [name.strip() for name in options.tasks.split(",")]
+    settings = TaskSettings(names, options.limit, options.num_fewshot, options.include_path)
+    how = {"recipe": recipe, "kv": kv, "threads": threads, "cache": options.answers}
     with progress_bar(f"tasks of {model}") as update:
-        result = evaluate_tasks(model, settings, recipe=recipe, kv=kv, threads=threads, progress=update)
+        result = evaluate_tasks(model, settings, progress=update, **how)
     if as_json:
         print_json(result)
     else:
@@ -44,11 +84,3 @@ def readable(entry: dict) -> str | None:
         return None
     error = "" if entry["error"] is None else f" ± {entry['error']:.4f}"
     return f"{entry['metric']} {entry['value']:.4f}{error}  ({entry['num_items']:,} items)"
-
-
-def check_tasks(tasks, others, task_settings) -> None:
-    """Tasks and perplexity are two runs, each with its own options."""
-    if tasks is not None and others:
-        raise click.UsageError("--tasks measures tasks alone; leave it out where perplexity and KLD are asked for")
-    if tasks is None and task_settings:
-        raise click.UsageError("--limit, --num-fewshot and --include-path are about --tasks; name some")

@@ -24,7 +24,8 @@ def summarize_task(task: Any, samples: Sequence[dict[str, Any]], metrics: dict[s
     rows = [sample for sample in samples if sample["filter"] == filter_name]
     names = [name for name in rows[0]["metrics"] if f"{name},{filter_name}" in metrics]
     metric = next((name for name in MAIN_METRICS if name in names), names[0])
-    items = [row[metric] for row in rows]
+    items = [row.get(metric) for row in rows]
+    is_of_all = all(item is not None for item in items)  # else a task left the figure out for some of its items
     protocol = {
         "task": task.config.task,
         "version": task.VERSION,
@@ -40,7 +41,7 @@ def summarize_task(task: Any, samples: Sequence[dict[str, Any]], metrics: dict[s
     return {
         "metric": metric,
         "value": value,
-        "error": None if value is None else standard_error(items, task.aggregation()[metric]),
+        "error": standard_error(items, task.aggregation()[metric]) if is_of_all and value is not None else None,
         "num_items": len(rows),
         "items_sha256": protocol["items_sha256"],
         **item_values(items),
@@ -82,9 +83,9 @@ def item_values(items: Sequence[Any]) -> dict[str, Any]:
 
     {} where an item is neither a number nor a pair of them: such a metric means something of all items alone
     """
-    if all(isinstance(item, int | float) and item in (0, 1) for item in items):
+    if _are_numbers(items) and all(item in (0, 1) for item in items):
         return {"correct": "".join(str(int(item)) for item in items)}
-    if all(isinstance(item, int | float) for item in items):
+    if _are_numbers(items):
         return {"values": [finite(item) for item in items]}
     if all(isinstance(item, list | tuple) and len(item) == 2 and _are_numbers(item) for item in items):
         values, weights = zip(*items, strict=True)

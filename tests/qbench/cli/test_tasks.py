@@ -27,6 +27,12 @@ def test_list_names_those_without_network(qbench):
     ]
 
 
+def test_answers_are_kept(qbench, tmp_path):
+    argv = ("eval", "ref:llama", "--tasks", "ref_sums", "--limit", "3", "--answers", tmp_path / "kept")
+    first, second = qbench(*argv), qbench(*argv)
+    assert first.out == second.out and [path.suffix for path in (tmp_path / "kept").iterdir()] == [".db"]
+
+
 @pytest.mark.parametrize(
     "argv, parts",
     [
@@ -34,6 +40,8 @@ def test_list_names_those_without_network(qbench):
         pytest.param(["ref:llama", "--tasks", "ref_sums", "--include-path", "no/such"], ["no/such"], id="no folder"),
         pytest.param(["ref:llama", "--tasks", "ref_sums", "--windows", "2"], ["--tasks", "alone"], id="both"),
         pytest.param(["ref:llama", "--limit", "2"], ["--limit", "--tasks"], id="limit of nothing"),
+        pytest.param(["ref:llama", "--num-fewshot", "0"], ["--num-fewshot", "--tasks"], id="examples of nothing"),
+        pytest.param(["ref:llama", "--answers", "x"], ["--answers", "--tasks"], id="answers to nothing"),
         pytest.param(["rand:tiny", "--tasks", "ref_sums"], ["rand:tiny", "tokenizer"], id="no tokenizer"),
     ],
 )

@@ -73,6 +73,13 @@ def test_a_tasks_entry():
     assert entry["metrics"] == {"acc,none": 0.5, "acc_norm,none": None} and entry["num_items"] == 2
 
 
+def test_a_figure_that_some_items_lack_is_not_paired():
+    rows = samples(1.0, 0.0, 1.0)
+    del rows[1]["acc"]
+    entry = summarize_task(task(), rows, FIGURES)
+    assert (entry["num_items"], entry["error"], entry.keys() & {"correct", "values"}) == (3, None, set())
+
+
 @pytest.mark.parametrize("change", ["doc_hash", "target_hash", "arguments", "order"])
 def test_other_items_are_another_protocol(change):
     plain, changed = samples(1.0, 0.0), samples(1.0, 0.0)

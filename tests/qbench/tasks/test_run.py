@@ -104,6 +104,26 @@ def test_a_run_that_was_stopped_goes_on_with_what_it_had(sums, tmp_path, monkeyp
         evaluate_tasks("ref:llama", settings, recipe="q4_0", threads=1, cache=tmp_path / "answers")
 
 
+# Every container and arithmetic, keys and values of each width. Who cannot tell brackets apart is right in 0.25.
+KINDS = (
+    "q8_0",
+    "q4_k_m",
+    "rtn-w8a8",
+    "rtn-w4g128",
+    "llm-int8",
+    "bf16+kv-f16",
+    "bf16+kv-fp8",
+    "q8_0+kv-int8",
+    "bf16+kv-int4-kc",
+)
+
+
+@pytest.mark.parametrize("recipe", KINDS)
+def test_any_artifact_and_cache_keeps_what_the_model_can(recipe):
+    entry = evaluate_tasks("ref:llama", TaskSettings(("ref_brackets",), limit=40), recipe=recipe, threads=1)["tasks"]
+    assert entry["ref_brackets"]["value"] >= 0.9
+
+
 def test_a_case_of_a_sweep_measures_tasks(sums):
     settings = {"names": ["ref_sums"], "limit": 6, "num_fewshot": None, "include": []}
     metrics = measure("ref:llama", "ref:llama", None, None, None, 1, "", lambda *_: None, tasks=settings)

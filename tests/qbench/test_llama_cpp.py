@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
+from support.close import assert_close
 from support.data import STORIES260K, TINYSTORIES_VALID, needs_stories, needs_tinystories
 from support.perplexity import stacked
 
 from qbench.harness.evaluate import evaluate, prepare, read_text
+from qbench.harness.quality import measure_quality
 from qbench.sources import open_source
 from quant.artifacts import write_artifact
 from quant.recipes import RECIPES, get_recipe
@@ -18,6 +21,7 @@ GGUF_RECIPES = list({get_recipe(name).policy.default: name for name in MIXES}.va
 NUM_WINDOWS = 4
 # llama.cpp rounds activations of K-quant products to 8 bits in blocks of 256, where ours are fp32.
 AGREEMENT = 0.005
+FOUR_DIGITS = 5e-4  # half a unit of the last of four digits, where the first is 1
 
 
 def llama_cpp_perplexity(path, windows: np.ndarray) -> float:
@@ -33,6 +37,37 @@ def llama_cpp_perplexity(path, windows: np.ndarray) -> float:
         losses.append(log_sum - logits[np.arange(len(logits)), window[1:]])
     model.close()
     return float(np.exp(np.mean(losses)))
+
+
+def llama_perplexity(path, text: str, size: int) -> tuple[float, int]:
+    """What llama-perplexity -c SIZE makes of llama.cpp's logits. returns (perplexity, scored tokens)
+
+    source   llama.cpp, tools/perplexity/perplexity.cpp, perplexity()
+    """
+    model = llama_cpp.Llama(str(path), n_ctx=size, n_batch=size, logits_all=True, verbose=False, n_threads=1)
+    tokens = model.tokenize(text.encode(), add_bos=True, special=False)
+    assert len(tokens) >= 2 * size
+    total, count = 0.0, 0
+    for start in range(0, len(tokens) - size + 1, size):
+        chunk = tokens[start : start + size]
+        model.reset()
+        model.eval([model.token_bos(), *chunk[1:]] if model._model.add_bos_token() else chunk)
+        for position in range(size // 2, size - 1):
+            logits = model.scores[position].astype(np.float64)
+            top = logits.max()
+            total += top + np.log(np.exp(logits - top).sum()) - logits[chunk[position + 1]]
+            count += 1
+    model.close()
+    return float(np.exp(total / count)), count
+
+
+def check_llama_perplexity(tmp_path, spec: str, recipe: str, text: str, agreement: float) -> None:
+    path = write_artifact(open_source(spec), tmp_path / "model.gguf", recipe=get_recipe(recipe))
+    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+    ours = evaluate(str(path), text=tmp_path / "text.txt", protocols=["llama.cpp-512"])
+    theirs, count = llama_perplexity(path, text, 512)
+    assert ours["num_tokens"] == count >= 4 * 255
+    assert abs(ours["perplexity"] / theirs - 1) < agreement, f"ours {ours['perplexity']}, llama.cpp {theirs}"
 
 
 def check(tmp_path, spec: str, recipe: str, text) -> None:
@@ -61,3 +96,39 @@ def test_perplexity_of_the_reference_model(tmp_path, recipe):
 @pytest.mark.parametrize("recipe", ["q8_0", "q4_k_m", "iq4_xs"])
 def test_perplexity_of_stories260k(tmp_path, recipe):
     check(tmp_path, str(STORIES260K), recipe, TINYSTORIES_VALID)
+
+
+@pytest.mark.parametrize("recipe, agreement", [("bf16", FOUR_DIGITS), ("q8_0", AGREEMENT)])
+def test_llama_cpp_512_is_llama_perplexity_on_the_reference_model(tmp_path, recipe, agreement):
+    """The text names special tokens, which are text like any other to llama-perplexity."""
+    check_llama_perplexity(tmp_path, "ref:llama", recipe, read_text(None, "ref:llama")[:7000], agreement)
+
+
+@needs_stories
+@needs_tinystories
+@pytest.mark.parametrize("recipe, agreement", [("bf16", FOUR_DIGITS), ("q8_0", AGREEMENT)])
+def test_llama_cpp_512_is_llama_perplexity_on_stories260k(tmp_path, recipe, agreement):
+    text = TINYSTORIES_VALID.read_text(encoding="utf-8")[:4500]
+    check_llama_perplexity(tmp_path, str(STORIES260K), recipe, text, agreement)
+
+
+def test_of_the_same_logits_llama_cpp_512_is_llama_perplexity_to_the_last_digit(tmp_path):
+    """The protocol alone: its windows through llama.cpp itself."""
+    path = write_artifact(open_source("ref:llama"), tmp_path / "model.gguf", recipe=get_recipe("q4_k_m"))
+    text = read_text(None, "ref:llama")[:7000]
+    (plan,) = prepare(open_source(str(path)), text, None, ["llama.cpp-512"])
+    model = llama_cpp.Llama(str(path), n_ctx=512, n_batch=512, logits_all=True, verbose=False, n_threads=1)
+
+    def logits_of(tokens: torch.Tensor) -> torch.Tensor:
+        rows = []
+        for window in tokens.tolist():
+            model.reset()
+            model.eval(window)
+            rows.append(torch.from_numpy(np.array(model.scores[: len(window)])))
+        return torch.stack(rows)  # [B, T, V]
+
+    (ours,) = measure_quality(logits_of, [plan], model.n_vocab())
+    model.close()
+    theirs, count = llama_perplexity(path, text, 512)
+    assert ours["num_tokens"] == count
+    assert_close(ours["perplexity"], theirs, rtol=2.0**-52 * 1536 * 8)  # sums over the vocabulary in float64

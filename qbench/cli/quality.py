@@ -52,7 +52,9 @@ OPTIONS = (
     click.option("--protocol", "protocols", multiple=True, help=f"{PROTOCOLS}.  [default: gptq-2048]"),
     click.option("--text", type=click.Path(), help="UTF-8 text  [default: a reference model's held-out text]"),
     click.option("--documents", type=click.Choice(HOW), help="How lm-eval-* divide the text  [default: as it looks]"),
-    click.option("--windows", type=click.IntRange(min=1), help="How many, spread over the text  [default: all]"),
+    click.option(
+        "--windows", type=click.IntRange(min=1), help="How many (lm-eval-*: documents), spread over it  [default: all]"
+    ),
     click.option("--logits", type=_path, help="A file that --save-logits wrote, in place of --reference."),
     click.option("--save-logits", type=_path, help="Keep MODEL's logits in this file, as the reference of later runs."),
     click.option(

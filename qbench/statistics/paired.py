@@ -9,15 +9,18 @@ from qbench.statistics.estimate import Estimate
 from qbench.statistics.studentized import block_mean
 from quant.errors import InputError
 
-Blocks = Mapping[str, Any]  # {unit, tokens: [int], nll: [sums], kld: [sums], same_top: [sums]}, one entry a block
+# {unit, tokens: [int], nll: [sums], kld: [sums], same_top: [sums]}, one entry a block; also units: [words or bytes]
+# where the protocol tells perplexity by those
+Blocks = Mapping[str, Any]
 
 
 def perplexity_ratio(blocks_a: Blocks, blocks_b: Blocks) -> Estimate:
-    """Perplexity of B over that of A: exp of the mean difference of negative log-likelihood.
+    """Perplexity of B over that of A: exp of the mean difference of negative log-likelihood, by token, word or byte.
 
     raises   InputError for blocks that do not pair
     """
-    return block_mean(*_difference(blocks_a, blocks_b, "nll")).exp()
+    difference, tokens = _difference(blocks_a, blocks_b, "nll")
+    return block_mean(difference, blocks_a.get("units", tokens)).exp()
 
 
 def kld_difference(blocks_a: Blocks, blocks_b: Blocks) -> Estimate:

@@ -15,6 +15,12 @@ def test_ratio_by_hand():
     assert_close(perplexity_ratio(a, b).value, math.exp(8 / 40), rtol=1e-15)
 
 
+def test_a_perplexity_by_the_word_has_a_ratio_by_the_word():
+    a = blocks(tokens=[10, 30], nll=[20.0, 60.0], units=[4, 12])
+    b = blocks(tokens=[10, 30], nll=[24.0, 64.0], units=[4, 12])
+    assert_close(perplexity_ratio(a, b).value, math.exp(8 / 16), rtol=1e-15)
+
+
 def test_differences_by_hand():
     a = blocks(tokens=[10, 30], kld=[1.0, 2.0], same_top=[9.0, 27.0])
     b = blocks(tokens=[10, 30], kld=[1.5, 5.5], same_top=[8.0, 24.0])

@@ -8,7 +8,8 @@ other does not, so each end is the farther of theirs; `test_coverage.py` holds i
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -58,22 +59,37 @@ def _error(squares: float | np.ndarray, tokens: float | np.ndarray, num_blocks: 
 def _studentized(residuals: np.ndarray, tokens: np.ndarray) -> np.ndarray:
     """(mean of a resample - mean of all) / the resample's own standard error, [RESAMPLES]."""
     num_blocks = len(residuals)
-    rng = np.random.default_rng(SEED)
     of_block = np.stack([residuals, tokens, residuals**2, residuals * tokens, tokens**2], axis=1)  # [n, 5]
     parts = []
-    step = max(1, CHUNK // num_blocks)
-    for start in range(0, RESAMPLES, step):
-        size = min(step, RESAMPLES - start)
-        drawn = rng.integers(num_blocks, size=(size, num_blocks)) + num_blocks * np.arange(size)[:, None]
-        times = np.bincount(drawn.ravel(), minlength=size * num_blocks).reshape(size, num_blocks)  # [R, n] how often
-        # As floats: NumPy has no fast product of integers.
-        shift, total, squares, cross, square_tokens = (times.astype(np.float64) @ of_block).T  # each [R]
+    for times in _draws(num_blocks):
+        shift, total, squares, cross, square_tokens = (times @ of_block).T  # each [R]
         delta = shift / total
         # A resample's residuals are those about its own mean: s - (mean + delta) m. Rounding may leave a hair below 0.
         own = np.maximum(squares - 2 * delta * cross + delta**2 * square_tokens, 0)
         with np.errstate(divide="ignore", invalid="ignore"):  # one block drawn n times has no spread
             parts.append(np.nan_to_num(delta / _error(own, total, num_blocks), posinf=math.inf, neginf=-math.inf))
     return np.concatenate(parts)
+
+
+def _draws(num_blocks: int) -> Iterable[np.ndarray]:
+    """How often each block comes in each resample, [R, n] float64, in parts that make up RESAMPLES."""
+    return _few_draws(num_blocks) if RESAMPLES * num_blocks <= CHUNK else _draw(num_blocks)
+
+
+@lru_cache(maxsize=4)
+def _few_draws(num_blocks: int) -> list[np.ndarray]:
+    """They hang on nothing but the number of blocks, and are most of the work of a table's many cells."""
+    return list(_draw(num_blocks))
+
+
+def _draw(num_blocks: int) -> Iterator[np.ndarray]:
+    rng = np.random.default_rng(SEED)
+    step = max(1, CHUNK // num_blocks)
+    for start in range(0, RESAMPLES, step):
+        size = min(step, RESAMPLES - start)
+        drawn = rng.integers(num_blocks, size=(size, num_blocks)) + num_blocks * np.arange(size)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=size * num_blocks).reshape(size, num_blocks)
+        yield times.astype(np.float64)  # NumPy has no fast product of integers
 
 
 def _p_value(sorted_t: np.ndarray, observed: float) -> float:

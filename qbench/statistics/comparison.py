@@ -20,7 +20,10 @@ Record = Mapping[str, Any]
 BYTES = ("size_bytes", "kv_bytes_per_token")
 SPEEDS = ("pp_tok_s", "tg_tok_s")
 NO_BLOCKS = "no interval, for want of the sums by block that {} lacks (an older qbench measured it): measure it again"
-APART = "measured in runs of their own: what changed on the machine between them is not in the interval"
+APART = (
+    "measured in runs of their own, so that what changed on the machine between them is not in the interval; "
+    "`qbench bench A B` measures them in turn"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +160,10 @@ def _unlike_speeds(a: Record, b: Record) -> str | None:
     if a["machine"]["id"] != b["machine"]["id"]:
         return f"machines ({a['machine']['id']} and {b['machine']['id']})"
     bench = [record["case"].get("bench") or {} for record in (a, b)]
-    for name in ("pp", "tg", "depth"):
-        if bench[0].get(name) != bench[1].get(name):
-            return f"work ({name}: {bench[0].get(name)} and {bench[1].get(name)})"
+    sizes = [{"batch": record["case"].get("batch"), **work} for record, work in zip((a, b), bench, strict=True)]
+    for name in ("pp", "tg", "depth", "batch"):
+        if sizes[0].get(name) != sizes[1].get(name):
+            return f"work ({name}: {sizes[0].get(name)} and {sizes[1].get(name)})"
     return None
 
 

@@ -1,5 +1,6 @@
 """`qbench recommend MODEL --memory 6GiB`: which recipe and KV format to run within these limits."""
 
+from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import click
 
 from qbench.cli.memory_size import MEMORY_SIZE, enough
 from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes, threads_option
-from qbench.cli.progress import progress_bar
+from qbench.cli.progress import Update, progress_bar
 from qbench.harness.axes import DENSE
 
 FOLDER = "runs/recommend"
@@ -32,7 +33,6 @@ FOLDER = "runs/recommend"
 @json_option
 def command(model, memory, tps, ctx, batch, recipes, caches, text, windows, output, threads, as_json) -> None:
     """The point nearest to MODEL that fits, and why each other one does not; exit 1 where nothing does."""
-    from qbench.cli.sweep import Narrator
     from qbench.recommend import recommend
     from qbench.recommend.candidates import CACHES, RECIPES
 
@@ -40,7 +40,7 @@ def command(model, memory, tps, ctx, batch, recipes, caches, text, windows, outp
     among = {"recipes": names(recipes) or RECIPES, "caches": names(caches) or CACHES}
     with progress_bar(f"recommend for {model}") as update:
         result = recommend(
-            model, memory, text=text, windows=windows, folder=Path(output), on_event=Narrator(update), **limits, **among
+            model, memory, text=text, windows=windows, folder=Path(output), on_event=narrator(update), **limits, **among
         )
     if as_json:
         print_json(result)
@@ -48,6 +48,20 @@ def command(model, memory, tps, ctx, batch, recipes, caches, text, windows, outp
         print_answer(result)
     if result["answer"] is None:
         raise click.exceptions.Exit(1)
+
+
+def narrator(update: Update) -> Callable:
+    """Tells what is measured: the bar for what runs, a line on stderr as each point ends."""
+
+    def tell(event) -> None:
+        if event.kind == "progress":
+            done, total, what = event.progress or (0, 0, "")
+            update(done, total, f"{point(event.point)}: {event.stage} {what}".rstrip())
+        elif event.kind in ("done", "failed"):
+            ending = "measured" if event.kind == "done" else f"failed: {event.record['error']}"
+            click.echo(f"{point(event.point)}: {ending}", err=True)
+
+    return tell
 
 
 def names(text: str | None) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ PRECISION = 0.02  # half of what a 5 % regression is told apart by
 @click.option("--budget", type=click.FloatRange(min=0), default=30, show_default=True, help="Seconds; then no further.")
 @click.option("--threads", type=IntList(1, MAX_THREADS), help="Threads to use, or several such  [default: all cores]")
 @click.option("--vs", type=click.Choice(["llama.cpp"]), help="The same GGUF file through this in turn, with kv-f16.")
-@click.option("--cpu-time", is_flag=True, help="With --vs on a busy machine: count what each side gets, one thread.")
+@click.option("--cpu-time", is_flag=True, help="On a busy machine: count what each of several gets, of one thread.")
 @click.option("--keep", type=click.Path(dir_okay=False), help="Append what --vs measured as records to this file.")
 @kv_option
 @json_option
@@ -39,17 +39,17 @@ def command(models, recipes, pp, tg, depths, batches, threads, vs, cpu_time, kee
 
     effort = how_long(**until)
     cases = [SpeedCase(pp, tg, depth, batch=batch, **effort) for batch in batches for depth in depths]
-    how = {"kv": kv, "threads": threads or (None,)}
-    if vs is None and (keep is not None or cpu_time):
-        raise click.UsageError("--keep and --cpu-time are for what --vs measures")
+    how, clock = {"kv": kv, "threads": threads or (None,)}, {"clock": "cpu" if cpu_time else "wall"}
+    alone = vs is None and len(models) == 1 and len(recipes) <= 1
+    if (keep is not None and vs is None) or (cpu_time and alone):
+        raise click.UsageError("--keep is for what --vs measures, and --cpu-time for that and for several models")
     if vs is not None:
         check_comparison(vs, models, recipes, batches, how["threads"])
-        how = {"kv": kv, "threads": how["threads"][0], "clock": "cpu" if cpu_time else "wall"}
-        print_comparison(models[0], cases, how, keep, as_json)
-    elif len(models) == 1 and len(recipes) <= 1:
+        print_comparison(models[0], cases, how | clock | {"threads": how["threads"][0]}, keep, as_json)
+    elif alone:
         print_bench(models[0], recipes[0] if recipes else None, cases, how, as_json)
     else:
-        print_side_by_side(models, recipes, cases, how, as_json)
+        print_side_by_side(models, recipes, cases, how | clock, as_json)
 
 
 def how_long(repetitions: int | None, precision: float | None, budget: float) -> dict:

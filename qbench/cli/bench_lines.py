@@ -71,14 +71,24 @@ def ratio_text(ratio: dict[str, float]) -> str:
 
 
 def measured_line(result: dict[str, Any]) -> str:
-    """ "12 rounds after 2 of warm-up, stopped: the budget is spent; outliers: 1 of pp" """
+    """ "12 rounds after 2 of warm-up, stopped: the budget is spent; outliers: 1 of pp, 81.2 tok/s" """
     samples = result["samples"]
     measured = [phase for phase in PHASES if samples[f"{phase}_tok_s"]]
     rounds = min(len(samples[f"{phase}_tok_s"]) for phase in measured)
     warm_up = max(len(samples["warm_up"][f"{phase}_tok_s"]) for phase in measured)
-    counts = {phase: len(samples["outliers"][f"{phase}_tok_s"]) for phase in measured}
-    outliers = ", ".join(f"{count} of {phase}" for phase, count in counts.items() if count) or "none"
-    return f"{rounds} rounds after {warm_up} of warm-up, stopped: {STOPPED[samples['stopped']]}; outliers: {outliers}"
+    clock = "; processor time" if result.get("clock") == "cpu" else ""
+    outliers = "; ".join(text for phase in measured for text in outliers_of(samples, f"{phase}_tok_s", phase)) or "none"
+    why = STOPPED[samples["stopped"]]
+    return f"{rounds} rounds after {warm_up} of warm-up, stopped: {why}{clock}; outliers: {outliers}"
+
+
+def outliers_of(samples: dict[str, Any], key: str, phase: str) -> list[str]:
+    """ "3 of pp, 81.2 to 104.0 tok/s": those that lie far off still count in the median"""
+    values = [samples[key][index] for index in samples["outliers"][key]]
+    if not values:
+        return []
+    span = f"{values[0]:.1f}" if len(values) == 1 else f"{min(values):.1f} to {max(values):.1f}"
+    return [f"{len(values)} of {phase}, {span} tok/s"]
 
 
 def machine_line(result: dict[str, Any]) -> str | None:

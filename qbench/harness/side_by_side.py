@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from qbench.harness.bench import bench_row
+from qbench.harness.clocks import check_clock
 from qbench.harness.energy import find_meter
 from qbench.harness.interleaved import interleave
 from qbench.harness.machine import available_cores
@@ -57,29 +58,34 @@ def bench_side_by_side(
     *,
     threads: Sequence[int | None] = (None,),
     kv: str | None = None,
+    clock: str = "wall",
     progress: Progress | None = None,
 ) -> Iterator[list[dict[str, Any]]]:
     """For each number of threads and case a row a contender, as `bench` has them, and its ratio to the first.
 
+    clock    "wall", or "cpu": the time that each process gets, of one thread
     ratio    {"pp": Estimate's fields, "tg": ...}: how many times as fast as the first, of the same rounds
     raises   InputError as `bench` does, in the words of the contender's process
     """
-    check(contenders, cases, threads)
+    check(contenders, cases, threads, clock)
     for count in threads:
         used = count or available_cores()
         with ExitStack() as stack:
             sides = [
-                stack.enter_context(speed_process(one.spec, recipe=one.recipe, kv=kv, threads=used))
+                stack.enter_context(speed_process(one.spec, recipe=one.recipe, kv=kv, threads=used, clock=clock))
                 for one in contenders
             ]
             for case in cases:
-                yield rows_of_case(contenders, sides, case, used, progress)
+                yield [row | {"clock": clock} for row in rows_of_case(contenders, sides, case, used, progress)]
 
 
-def check(contenders: Sequence[Contender], cases: Sequence[SpeedCase], threads: Sequence[int | None]) -> None:
+def check(
+    contenders: Sequence[Contender], cases: Sequence[SpeedCase], threads: Sequence[int | None], clock: str
+) -> None:
     """raises InputError for what a process would refuse, before one is started"""
     for count in threads:
         check_threads(count)
+        check_clock(clock, count or available_cores())
     for one in contenders:
         limit = ModelConfig.of(open_source(one.spec)).max_positions
         for case in cases:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from qbench.cli.bench import how_long
-from qbench.cli.bench_lines import energy_line, readable
+from qbench.cli.bench_lines import energy_line, outliers_of, readable
 
 QUICK = ("-p", "8", "-n", "2", "-r", "1", "--threads", "1")
 
@@ -31,9 +31,9 @@ def test_batches_depths_and_threads_are_a_row_each(qbench):
 
 
 def test_several_models_take_turns(qbench):
-    first, second = rows(
-        qbench("bench", "rand:tiny", "rand:tiny", "--recipe", "bf16", "--recipe", "q8_0", *QUICK, "--json")
-    )
+    argv = ("bench", "rand:tiny", "rand:tiny", "--recipe", "bf16", "--recipe", "q8_0", *QUICK, "--cpu-time")
+    first, second = rows(qbench(*argv, "--json"))
+    assert first["clock"] == second["clock"] == "cpu"
     assert (first["recipe"], second["recipe"]) == ("bf16", "q8_0") and first["ratio"] is None
     assert second["ratio"]["pp"]["value"] > 0 and second["samples"]["interleaved_with"] == ["rand:tiny as bf16"]
     assert second["peak_rss_bytes"] > 0 and second["samples"]["stopped"] == "repetitions"
@@ -71,12 +71,21 @@ def test_the_budget_ends_it(qbench):
         pytest.param(["--recipe", "q8_0"] * 3 + ["rand:tiny"], ["2 models and 3 recipes"], id="too many recipes"),
         pytest.param(["rand:tiny", "--recipe", "q9_9"], ["q9_9"], id="unknown recipe of several"),
         pytest.param(["rand:tiny", "-p", "99999999"], ["context holds"], id="too long for several"),
+        pytest.param(["--cpu-time"], ["several models"], id="processor time of one model"),
+        pytest.param(["rand:tiny", "--cpu-time", "--threads", "2"], ["--threads 1"], id="two threads at that"),
         pytest.param(["--vs", "llama.cpp", "-b", "2"], ["batch of 1"], id="a batch beside llama.cpp"),
         pytest.param(["--vs", "llama.cpp", "rand:tiny"], ["one file"], id="two models beside llama.cpp"),
     ],
 )
 def test_what_cannot_be_measured(qbench, argv, parts):
     qbench("bench", "rand:tiny", *argv).fails_with(*parts)
+
+
+def test_outliers_are_shown():
+    samples = {"pp_tok_s": [100.0, 9.0, 101.0, 950.0], "outliers": {"pp_tok_s": [1, 3]}}
+    assert outliers_of(samples, "pp_tok_s", "pp") == ["2 of pp, 9.0 to 950.0 tok/s"]
+    assert outliers_of(samples | {"outliers": {"pp_tok_s": [1]}}, "pp_tok_s", "pp") == ["1 of pp, 9.0 tok/s"]
+    assert outliers_of(samples | {"outliers": {"pp_tok_s": []}}, "pp_tok_s", "pp") == []
 
 
 def test_energy_in_words():

@@ -4,14 +4,14 @@ import base64
 import functools
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from html import escape
 from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from qbench.report.columnar import pack
+from qbench.report.columnar import EXACT_ROWS, pack
 from qbench.report.columns import COLUMNS
 from qbench.report.family import recipe_family
 
@@ -26,12 +26,14 @@ SCRIPTS = (
 
 LEAD = "Quality is the divergence from the unquantized model's predictions; lower is better."
 
-# Columns that the page computes itself, or has no use for.
-OF_PAGE = {"pareto"}
-BESIDE_COLUMNS = ("group", "is_baseline", "status", "error", "pp", "tg", "depth", "protocol_hash", "key")
+BESIDE_COLUMNS = (
+    *("group", "is_baseline", "status", "error", "key"),
+    *("threads", "batch", "pp", "tg", "depth", "protocol_hash"),
+)
 
 # Mail and chat take a page of this size, and a phone opens it. Records stand in it as far as there is room.
-PAGE_BYTES = 5_900_000
+# The table has the larger part of what plotly leaves of it.
+PAGE_BYTES, TABLE_BYTES = 5_900_000, 3_600_000
 FLUSH_BYTES = 1 << 17  # deflate keeps a block to itself, at most 32 Ki symbols of at most 4 bytes
 KEY_DIGITS = 8
 
@@ -43,12 +45,13 @@ def render_page(frame: "pd.DataFrame", records: Iterable[tuple[int, bytes]] = ()
     records   (row of the frame, its record as one line of JSON), those to be kept first coming first
     """
     digits = _key_digits(frame["key"])
-    table = _base64(pack(page_table(frame, digits)))
+    packed, left_out = pack(page_table(frame, digits), TABLE_BYTES * 3 // 4)  # base64 makes 4 bytes of 3
+    table = base64.b64encode(packed).decode()
     plotly, parts = _plotly(), files("qbench.report").joinpath("assets")
     scripts = "\n".join(parts.joinpath(f"{name}.js").read_text() for name in SCRIPTS)
     css = parts.joinpath("page.css").read_text()
     room = PAGE_BYTES - len(table) - len(plotly) - len(scripts) - len(css)
-    rows, lines = _that_fit(records, room * 3 // 4)  # base64 makes 4 bytes of 3
+    rows, lines = _that_fit(records, room * 3 // 4)
     about = {
         "title": _title(frame),
         "lead": _lead(frame),
@@ -56,6 +59,7 @@ def render_page(frame: "pd.DataFrame", records: Iterable[tuple[int, bytes]] = ()
         "records": len(rows),
         "rows_of_records": rows,
         "key_digits": digits,
+        "left_out": [column.heading for column in COLUMNS if column.key in left_out],
     }
     glossary = [(column.heading, column.meaning) for column in COLUMNS if column.meaning]
     return Template(parts.joinpath("page.html").read_text()).substitute(
@@ -72,11 +76,28 @@ def render_page(frame: "pd.DataFrame", records: Iterable[tuple[int, bytes]] = ()
 
 
 def page_table(frame: "pd.DataFrame", key_digits: int) -> "pd.DataFrame":
-    """The columns that the page shows, sorts and filters by; keys to their first digits."""
-    wanted = {key for column in COLUMNS for key in (column.key, *(column.ends or ()))} - OF_PAGE | {*BESIDE_COLUMNS}
-    family = frame["recipe"].map(recipe_family)
-    table = frame.assign(family=family, commit=_commits(frame), key=frame["key"].str[:key_digits])
-    return table[[name for name in table if name in wanted]]
+    """The columns that the page shows, sorts and filters by, the least wanted last; keys to their first digits."""
+    time = frame["time"] if len(frame) <= EXACT_ROWS else frame["time"].str[:10]  # of many, the day is enough
+    table = frame.assign(
+        family=frame["recipe"].map(recipe_family),
+        commit=_commits(frame),
+        key=frame["key"].str[:key_digits],
+        time=time,
+    )
+    return table[list(IN_ORDER)]
+
+
+def _in_order() -> Iterator[str]:
+    """Columns of the packed table: what the page works by, texts, values shown at once, their ends, the rest."""
+    yield from BESIDE_COLUMNS
+    yield from (column.key for column in COLUMNS if not column.numeric)
+    at_once = [column for column in COLUMNS if column.on_page]
+    yield from (column.key for column in at_once)
+    yield from (end for column in at_once for end in column.ends or ())
+    yield from (column.key for column in sorted(COLUMNS, key=lambda column: not column.in_markdown))
+
+
+IN_ORDER = tuple(name for name in dict.fromkeys(_in_order()) if name != "pareto")  # the page finds the fronts itself
 
 
 def _commits(frame: "pd.DataFrame") -> "pd.Series":

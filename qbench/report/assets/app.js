@@ -68,7 +68,7 @@ function redraw() {
 }
 
 async function start() {
-  TABLE = new Table(await inflate("table"));
+  TABLE = await Table.unpack(unbase64("table"));
   RECORDS = new Records(ABOUT.rows_of_records);
   TRAY = new Tray(TABLE, document.getElementById("tray"));
   document.getElementById("theme").addEventListener("click", nextTheme);

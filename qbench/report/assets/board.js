@@ -64,7 +64,7 @@ class Board {
         } });
         box.checked = keys.includes(key);
         return h("label", null, box, " ", heading);
-      }));
+      }), ...(ABOUT.left_out.length ? [h("p", { class: "note" }, `For want of room this page has no ${ABOUT.left_out.join(", ")}.`)] : []));
   }
 
   clear() {

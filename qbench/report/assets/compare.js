@@ -22,9 +22,7 @@ async function comparePage(table, a, b) {
 // {cells: [{name, a, b, kind, change, lower, exact, note, verdict}], unlike: [sentence]}
 function compareRecords(a, b) {
   const ours = a.metrics || {}, theirs = b.metrics || {}, unlike = [], cells = [];
-  const protocols = differingFields(ours.protocol, theirs.protocol);
-  if (protocols) unlike.push(`Not comparable in quality: the protocols differ in ${protocols}.`);
-  else cells.push(...qualityCells(ours, theirs));
+  cells.push(...qualityCells(ours, theirs, unlike));
   cells.push(...taskCells(ours.tasks || {}, theirs.tasks || {}, unlike));
   const apart = unlikeSpeeds(a, b);
   if (apart) unlike.push(`Not comparable in speed and memory: ${apart}.`);
@@ -54,7 +52,7 @@ const both = (key, a, b) => Number.isFinite(a[key]) && Number.isFinite(b[key]);
 function exactCell(key, a, b) {
   if (!both(key, a, b) || !a[key]) return null;
   const ratio = b[key] / a[key];
-  return { column: COLUMN.get(key), a: a[key], b: b[key], kind: "ratio", lower: true, exact: true, change: estimate(ratio, ratio, ratio), note: "counted, not estimated" };
+  return { column: COLUMN.get(key), a: a[key], b: b[key], kind: "ratio", lower: true, exact: true, change: estimate(ratio), note: "counted, not estimated" };
 }
 
 function singleCell(key, a, b) {
@@ -69,23 +67,43 @@ function speedCell(key, a, b) {
     note: `${samples[0].length} and ${samples[1].length} samples, not interleaved` };
 }
 
-function qualityCells(a, b) {
+// Protocol name -> what was measured under it
+function conventions(metrics) {
+  if (metrics.protocols && Object.keys(metrics.protocols).length) return metrics.protocols;
+  return metrics.protocol ? { [metrics.protocol.name]: metrics } : {};
+}
+
+// Quality under every protocol that both have, KLD from one and the same reference.
+function qualityCells(a, b, unlike) {
+  const [ofA, ofB] = [conventions(a), conventions(b)], common = Object.keys(ofA).filter((name) => ofB[name]);
+  if (!common.length && a.protocol && b.protocol) unlike.push(`Not comparable in quality: the protocols differ in ${differingFields(a.protocol, b.protocol)}.`);
+  return common.flatMap((name) => {
+    const differ = differingFields(ofA[name].protocol, ofB[name].protocol);
+    if (differ) unlike.push(`Not comparable in quality: the protocols differ in ${differ}.`);
+    return differ ? [] : conventionCells(ofA[name], ofB[name], common.length > 1 ? ` (${name})` : "", unlike);
+  });
+}
+
+function conventionCells(a, b, convention, unlike) {
   const cells = [], blocks = (what) => pairedBlocks(a.blocks, b.blocks, what);
+  const named = (key) => ({ ...COLUMN.get(key), heading: COLUMN.get(key).heading + convention });
   if (both("perplexity", a, b)) {
-    const paired = blocks("nll");
-    const change = paired ? asRatio(paired) : asRatio(unpaired(Math.log(a.perplexity), Math.log(b.perplexity), a.perplexity_interval?.map(Math.log), b.perplexity_interval?.map(Math.log)));
-    cells.push({ column: COLUMN.get("perplexity"), a: a.perplexity, b: b.perplexity, kind: "ratio", lower: true, change, note: pairNote(paired, a) });
+    const paired = blocks("nll"), logs = [a, b].map((side) => side.perplexity_interval?.map(Math.log));
+    const change = asRatio(paired || unpaired(Math.log(a.perplexity), Math.log(b.perplexity), ...logs));
+    cells.push({ column: named("perplexity"), a: a.perplexity, b: b.perplexity, kind: "ratio", lower: true, change, note: pairNote(paired, a) });
   }
-  const reference = a.reference === b.reference && plain(a.kld_reference) === plain(b.kld_reference);
-  if (a.kld && b.kld && reference) {
-    const paired = blocks("kld");
-    cells.push({ column: COLUMN.get("kld_mean"), a: a.kld.mean, b: b.kld.mean, kind: "difference", lower: true,
-      change: paired || unpaired(a.kld.mean, b.kld.mean, a.kld_interval, b.kld_interval), note: pairNote(paired, a) });
+  if (!a.kld || !b.kld) return cells;
+  const references = [a, b].map((side) => `${side.reference}${side.kld_reference?.k ? `, top ${side.kld_reference.k}` : ""}`);
+  if (references[0] !== references[1]) {
+    unlike.push(`Not comparable in divergence${convention}: the references differ (${references.join(" and ")}).`);
+    return cells;
   }
-  if (both("same_top", a, b) && reference) {
-    const paired = blocks("same_top");
-    cells.push({ column: COLUMN.get("same_top"), a: a.same_top, b: b.same_top, kind: "difference", lower: false,
-      change: paired || estimate(b.same_top - a.same_top), note: paired ? pairNote(paired, a) : "no interval: these records have no sums by block" });
+  const paired = blocks("kld"), top = blocks("same_top");
+  cells.push({ column: named("kld_mean"), a: a.kld.mean, b: b.kld.mean, kind: "difference", lower: true,
+    change: paired || unpaired(a.kld.mean, b.kld.mean, a.kld_interval, b.kld_interval), note: pairNote(paired, a) });
+  if (both("same_top", a, b)) {
+    cells.push({ column: named("same_top"), a: a.same_top, b: b.same_top, kind: "difference", lower: false,
+      change: top || estimate(b.same_top - a.same_top), note: top ? pairNote(top, a) : "no interval: these records have no sums by block" });
   }
   return cells;
 }
@@ -104,16 +122,27 @@ const normalBeyond = (z) => studentBeyond(z, 1e6);
 
 function taskCells(a, b, unlike) {
   return Object.keys(a).filter((name) => b[name]).map((name) => {
-    const [one, other] = [a[name], b[name]], column = { key: name, heading: name, kind: "fixed", digits: 2, scale: 100 };
-    if (one.metric !== other.metric || one.items_sha256 !== other.items_sha256 || one.protocol_hash !== other.protocol_hash) {
-      unlike.push(`Not comparable in ${name}: ${differingFields(one.protocol && { ...one.protocol, hash: 1 }, other.protocol && { ...other.protocol, hash: 2 }) || "unlike items or metric"}.`);
+    const [one, other] = [a[name], b[name]];
+    if (one.protocol_hash !== other.protocol_hash) {
+      const [mine, its] = [one, other].map(({ protocol, protocol_hash: hash }) => ({ ...protocol, hash }));
+      unlike.push(`Not comparable in ${name}: the tasks differ in ${differingFields(mine, its)}.`);
       return null;
     }
-    const paired = one.correct && other.correct;
-    const change = paired ? accuracyChange(one.correct, other.correct) : estimate(other.value - one.value);
-    const note = paired ? `${one.correct.length} items: ${change.lost} right to wrong, ${change.gained} wrong to right` : "no interval: kept without its items";
-    return { column: paired ? column : { ...column, scale: 1, digits: 4 }, a: one.value, b: other.value, kind: "difference", lower: false, change, note };
+    return { ...taskChange(one, other, name), a: one.value, b: other.value, kind: "difference", lower: one.higher_is_better === false };
   });
+}
+
+function taskChange(one, other, name) {
+  const column = { key: name, heading: name, kind: "fixed", digits: 4, scale: 1 };
+  if (one.correct && other.correct) {
+    const change = accuracyChange(one.correct, other.correct), items = `${count(one.correct.length, "item")}: `;
+    return { column: { ...column, digits: 2, scale: 100 }, change, note: `${items}${change.lost} right to wrong, ${change.gained} wrong to right` };
+  }
+  if (one.values && other.values && !one.weights) {
+    const change = blockMean(other.values.map((value, i) => value - one.values[i]), one.values.map(() => 1));
+    return { column, change, note: `paired over ${count(one.values.length, "item")}` };
+  }
+  return { column, change: estimate(other.value - one.value), note: "no interval: kept without its items" };
 }
 
 // Verdicts after Holm's correction over the whole table.

@@ -2,41 +2,53 @@
 
 const ABOUT = JSON.parse(document.getElementById("about").textContent);
 
-async function inflate(id) {
-  const packed = atob(document.getElementById(id).textContent);
-  const bytes = new Uint8Array(packed.length);
-  for (let i = 0; i < packed.length; i++) bytes[i] = packed.charCodeAt(i);
+function unbase64(id) {
+  const text = atob(document.getElementById(id).textContent), bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  return bytes;
+}
+
+async function inflate(bytes) {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// The layout of columnar.py. A column is decoded when it is first asked for.
+// A JSON head with its length before it, and what follows.
+function withHead(bytes) {
+  const start = 4 + new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
+  return { head: JSON.parse(new TextDecoder().decode(bytes.subarray(4, start))), body: bytes.subarray(start) };
+}
+
+// The layout of columnar.py. A column is decoded when it is first asked for; one that the page has not is all missing.
 class Table {
-  constructor(bytes) {
-    const header = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
-    const { rows, columns } = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + header)));
-    this.rows = rows;
-    this.heads = new Map();
-    this.decoded = new Map();
-    let at = 4 + header;
-    for (const head of columns) {
-      this.heads.set(head.name, { ...head, bytes: bytes.subarray(at, at + head.size) });
-      at += head.size;
-    }
+  static async unpack(bytes) {
+    const { head, body } = withHead(bytes);
+    let at = 0;
+    const packed = head.columns.map(({ name, size }) => [name, body.subarray(at, at += size)]);
+    return new Table(head.rows, await Promise.all(packed.map(async ([name, column]) => [name, await inflate(column)])));
   }
 
-  has(name) { return this.heads.has(name); }
+  constructor(rows, columns) {
+    this.rows = rows;
+    this.packed = new Map(columns);
+    this.decoded = new Map();
+  }
+
+  has(name) { return this.packed.has(name); }
 
   // {codes, values} for texts and repeated numbers, {numbers} for the rest
   column(name) {
-    if (!this.decoded.has(name)) this.decoded.set(name, this.decode(this.heads.get(name)));
+    if (!this.decoded.has(name)) this.decoded.set(name, this.has(name) ? this.decode(this.packed.get(name)) : this.missing());
     return this.decoded.get(name);
   }
 
-  decode({ bytes, type, values }) {
+  missing() { return { codes: new Uint32Array(this.rows), values: [null] }; }
+
+  decode(bytes) {
+    const { head: { type, values }, body } = withHead(bytes);
     const n = this.rows, width = type === "float64" ? 8 : 4, joined = new Uint8Array(width * n);
     for (let plane = 0; plane < width; plane++) {
-      for (let i = 0; i < n; i++) joined[width * i + plane] = bytes[plane * n + i];
+      for (let i = 0; i < n; i++) joined[width * i + plane] = body[plane * n + i];
     }
     if (type === "codes") return { codes: new Uint32Array(joined.buffer), values };
     return { numbers: type === "float64" ? new Float64Array(joined.buffer) : new Float32Array(joined.buffer) };
@@ -74,14 +86,14 @@ class Records {
 
   async of(row) {
     if (!this.has(row)) return null;
-    this.lines ??= inflate("records").then((bytes) => new TextDecoder().decode(bytes).split("\n"));
+    this.lines ??= inflate(unbase64("records")).then((bytes) => new TextDecoder().decode(bytes).split("\n"));
     return JSON.parse((await this.lines)[this.place.get(row)]);
   }
 }
 
 let plotlyReady;
 function loadPlotly() {
-  plotlyReady ??= inflate("plotly").then((bytes) => {
+  plotlyReady ??= inflate(unbase64("plotly")).then((bytes) => {
     const script = document.createElement("script");
     script.textContent = new TextDecoder().decode(bytes);
     document.head.append(script);

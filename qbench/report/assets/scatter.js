@@ -2,7 +2,7 @@
 
 const FONT_SIZE = 12;
 // Beyond these a plot is a cloud: the largest groups are drawn, and the best points named.
-const MOST_GROUPS = 6, MOST_POINTS = 3000, ALL_NAMED = 12, MOST_NAMES = 40;
+const MOST_GROUPS = 6, MOST_POINTS = 3000, ALL_NAMED = 12, MOST_NAMES = 40, MOST_BARS = 80;
 const SYMBOLS = ["circle", "square", "triangle-up", "pentagon", "triangle-down", "hexagon"];
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
@@ -99,7 +99,7 @@ function traces(table, points, groups) {
     x: members.map((p) => p.x), y: members.map((p) => p.y), customdata: members.map((p) => p.row),
     text: members.map((p) => hoverText(table, p)), hovertemplate: "%{text}<extra></extra>", type: "scatter",
     mode: "markers", marker: { size: 10, ...marker }, cliponaxis: false,
-    error_x: bars(members, "x", "xRange"), error_y: bars(members, "y", "yRange"),
+    error_x: bars(members, "x", "xRange", points.length), error_y: bars(members, "y", "yRange", points.length),
   });
   return groups.flatMap((group) => {
     const members = points.filter((p) => p.group === group), solid = colour(group.colour);
@@ -116,9 +116,9 @@ function traces(table, points, groups) {
   });
 }
 
-function bars(members, axisName, rangeName) {
-  // A cloud of bars hides its points.
-  const shown = members.length <= 60;
+// Intervals as lines through the points, unless there are so many that they would hide them.
+function bars(members, axisName, rangeName, numPoints) {
+  const shown = numPoints <= MOST_BARS;
   const length = (p, end) => (p[rangeName] ? Math.max(0, end ? p[rangeName][1] - p[axisName] : p[axisName] - p[rangeName][0]) : 0);
   return {
     type: "data", symmetric: false, thickness: 1.1, width: 0, color: colour("beaten"), visible: shown,
@@ -158,12 +158,12 @@ async function drawScatter(element, table, groups, quality, cost, front) {
 // Names of all points where they are few, else of the best as far as there is room.
 async function writeNames(element, points, groups) {
   const few = points.length <= ALL_NAMED, best = points.filter((p) => p.onFront || p.baseline);
-  const named = few ? points : [...best.sort((a, b) => b.baseline - a.baseline), ...points.filter((p) => !best.includes(p))].slice(0, MOST_NAMES);
+  const named = few ? points : [...best.sort((a, b) => b.onFront - a.onFront), ...points.filter((p) => !best.includes(p))].slice(0, MOST_NAMES);
   const { xaxis, yaxis } = element._fullLayout;
   const place = (p, x = p.x) => ({ x: xaxis.l2p(x), y: yaxis.l2p(p.height), text: p.name });
   const lines = groups.map((group) => points.filter((p) => p.group === group && p.onFront).sort((a, b) => a.x - b.x).map((p) => place(p)));
   const ranges = named.map((p) => (p.xRange || []).map((x) => place(p, x)));
-  const others = points.length <= 400 ? points.filter((p) => !named.includes(p)).map((p) => place(p)) : [];
+  const others = points.filter((p) => !named.includes(p)).map((p) => place(p));
   const offsets = placeLabels(named.map((p) => place(p)), [...lines, ...ranges], others,
     { width: xaxis._length, height: yaxis._length }, textWidth, !few);
   const annotations = named.flatMap((p, i) => {

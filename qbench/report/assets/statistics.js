@@ -2,7 +2,7 @@
 // An estimate is {value, low, high, p}; the last three are null where the data cannot tell.
 
 const ALPHA = 0.05, Z = 1.959963984540054;  // 97.5 % of the normal law lies below
-const RESAMPLES = 9999;
+const RESAMPLES = 9999, MIN_BLOCKS = 8, TRIM = 0.2;
 
 const estimate = (value, low = null, high = null, p = null) => ({ value, low, high, p });
 const asRatio = ({ value, low, high, p }) => estimate(Math.exp(value), low === null ? null : Math.exp(low), high === null ? null : Math.exp(high), p);
@@ -18,32 +18,39 @@ function draws(seed) {
   };
 }
 
-// qbench/statistics/block_mean.py: mean of all tokens, its interval by the studentized bootstrap over blocks.
-// sums [n], tokens [n]
+// qbench/statistics/studentized.py: mean of all tokens; each end of its interval the farther of Student's and of the
+// studentized bootstrap over blocks. sums [n], tokens [n]
 function blockMean(sums, tokens) {
   const n = sums.length, value = total(sums) / total(tokens);
   if (n < 2 || !sums.every(Number.isFinite)) return estimate(value);
   const residuals = sums.map((sum, i) => sum - value * tokens[i]);
-  const errorOf = (squares, all) => Math.sqrt(squares * n / (n - 1)) / all;
-  const error = errorOf(total(residuals.map((r) => r * r)), total(tokens));
-  if (!error) return estimate(value, value, value, value === 0 ? 1 : 0);
-  const t = new Float64Array(RESAMPLES), next = draws(20240217);
+  const error = errorOf(total(residuals.map((r) => r * r)), total(tokens), n);
+  const student = studentEstimate(value, error, n - 1);
+  if (!error || n < MIN_BLOCKS) return student;
+  const t = studentized(residuals, tokens), observed = value / error;
+  const above = t.filter((x) => x >= observed).length, below = t.filter((x) => x <= observed).length;
+  return estimate(value, Math.min(student.low, value - error * quantile(t, 1 - ALPHA / 2)),
+    Math.max(student.high, value - error * quantile(t, ALPHA / 2)),
+    Math.max(student.p, Math.min(1, 2 * (1 + Math.min(above, below)) / (1 + RESAMPLES))));
+}
+
+// Standard error of the mean of n blocks from the sum of squared residuals and the number of tokens.
+const errorOf = (squares, tokens, n) => Math.sqrt(squares * n / (n - 1)) / tokens;
+
+// How many of its own standard errors the mean of each resample lies from the mean of all, sorted.
+function studentized(residuals, tokens) {
+  const n = residuals.length, t = new Float64Array(RESAMPLES), next = draws(20240217);
   for (let k = 0; k < RESAMPLES; k++) {
     let shift = 0, all = 0, squares = 0, cross = 0, squareTokens = 0;
     for (let i = 0; i < n; i++) {
       const j = next(n), r = residuals[j], m = tokens[j];
       shift += r; all += m; squares += r * r; cross += r * m; squareTokens += m * m;
     }
-    const delta = shift / all;
-    const own = Math.max(0, squares - 2 * delta * cross + delta * delta * squareTokens);
-    const studentized = delta / errorOf(own, all);
-    t[k] = Number.isNaN(studentized) ? 0 : studentized;
+    const delta = shift / all, own = Math.max(0, squares - 2 * delta * cross + delta * delta * squareTokens);
+    t[k] = delta / errorOf(own, all, n);
+    if (Number.isNaN(t[k])) t[k] = 0;
   }
-  t.sort();
-  const at = (share) => quantile(t, share), observed = value / error;
-  const above = t.filter((x) => x >= observed).length, below = t.filter((x) => x <= observed).length;
-  return estimate(value, value - error * at(1 - ALPHA / 2), value - error * at(ALPHA / 2),
-    Math.min(1, 2 * (1 + Math.min(above, below)) / (1 + RESAMPLES)));
+  return t.sort();
 }
 
 function quantile(sorted, share) {
@@ -71,65 +78,53 @@ function accuracyChange(a, b) {
 
 // qbench/statistics/speed.py, not interleaved: speed of B over that of A
 function speedRatio(a, b) {
-  const [logsA, logsB] = [a, b].map((samples) => samples.map(Math.log));
-  return asRatio(Math.min(a.length, b.length) >= 4 ? centreOfSamples(logsA, logsB) : studentShift(logsA, logsB));
+  return asRatio(trimmedShift(...[a, b].map((samples) => samples.map(Math.log).sort((x, y) => x - y))));
 }
 
-// qbench/statistics/ranks.py: median of all differences, interval and p by the exact rank-sum test
-function centreOfSamples(a, b) {
-  const differences = Float64Array.from(b.flatMap((y) => a.map((x) => y - x))).sort();
-  const counts = rankSumCounts(a.length, b.length), all = total(counts);
-  let running = 0;
-  const below = counts.map((number) => (running += number) / all);
-  const tail = (k) => below[Math.min(k, below.length - 1)];
-  let cut = 0;
-  while (cut + 1 < differences.length / 2 && tail(cut + 1) <= ALPHA / 2) cut++;
-  const beyond = Math.min(differences.filter((d) => d >= 0).length, differences.filter((d) => d <= 0).length);
-  return estimate(quantile(differences, 0.5), differences[cut], differences[differences.length - 1 - cut], Math.min(1, 2 * tail(beyond)));
+// qbench/statistics/trimmed.py: means without the outer fifth at either end (Yuen 1974); a and b are sorted
+function trimmedShift(a, b) {
+  if (Math.min(a.length, b.length) < 2) return estimate(quantile(b, 0.5) - quantile(a, 0.5));
+  const [one, other] = [a, b].map(middleOf), variance = one.variance + other.variance;
+  const freedom = variance ? variance ** 2 / (one.variance ** 2 / one.freedom + other.variance ** 2 / other.freedom) : 1;
+  return studentEstimate(other.mean - one.mean, Math.sqrt(variance), freedom);
 }
 
-// How many orders of n and m samples have each number of pairs with the second below, [n m + 1]: all orders by
-// whether the last is of the one or of the other.
-function rankSumCounts(n, m) {
-  let rows = Array.from({ length: m + 1 }, () => [1]);  // no sample of the first side yet
-  for (let i = 1; i <= n; i++) {
-    const next = [[1]];
-    for (let j = 1; j <= m; j++) {
-      const counts = new Array(i * j + 1).fill(0);
-      next[j - 1].forEach((number, k) => { counts[k + i] += number; });
-      rows[j].forEach((number, k) => { counts[k] += number; });
-      next.push(counts);
-    }
-    rows = next;
-  }
-  return rows[m];
+function middleOf(sorted) {
+  const n = sorted.length, cut = Math.floor(TRIM * n), left = n - 2 * cut;
+  const drawnIn = sorted.map((value) => Math.min(Math.max(value, sorted[cut]), sorted[n - cut - 1]));
+  const squares = total(drawnIn.map((value) => (value - mean(drawnIn)) ** 2));
+  return { mean: mean(sorted.slice(cut, n - cut)), variance: squares / (left * (left - 1)), freedom: left - 1 };
 }
 
-// qbench/statistics/student.py, Welch: for the few samples that ranks cannot judge
-function studentShift(a, b) {
-  const shift = mean(b) - mean(a);
-  if (Math.min(a.length, b.length) < 2) return estimate(shift);
-  const [ofA, ofB] = [a, b].map((values) => total(values.map((v) => (v - mean(values)) ** 2)) / (values.length - 1) / values.length);
-  const error = Math.sqrt(ofA + ofB);
-  if (!error) return estimate(shift, shift, shift, shift === 0 ? 1 : 0);
-  const freedom = (ofA + ofB) ** 2 / (ofA ** 2 / (a.length - 1) + ofB ** 2 / (b.length - 1));
-  let low = 0, high = 1e4;  // 97.5 % of Student's law lies below a point between
+// qbench/statistics/student.py
+function studentEstimate(value, error, freedom) {
+  if (!error) return estimate(value, value, value, value === 0 ? 1 : 0);
+  let low = 0, high = 1e3;  // 97.5 % of Student's law lies below a point between
   for (let k = 0; k < 60; k++) {
     const middle = (low + high) / 2;
     if (studentBeyond(middle, freedom) > ALPHA / 2) low = middle; else high = middle;
   }
-  return estimate(shift, shift - low * error, shift + low * error, 2 * studentBeyond(Math.abs(shift) / error, freedom));
+  return estimate(value, value - low * error, value + low * error, Math.min(1, 2 * studentBeyond(Math.abs(value) / error, freedom)));
 }
 
-// Share of Student's law above t >= 0: with t = sqrt(freedom) tan(a) the density is cos(a)**(freedom - 1), up to a factor
+// Share of Student's law above t >= 0. With t = sqrt(freedom) tan(a) the density is cos(a) ** (freedom - 1) but for a
+// factor: a range that ends, however long the tail. Of a high power all is near a = 0, as far as 12 errors reach.
 function studentBeyond(t, freedom) {
-  const area = (from, to) => {
-    const steps = 400, width = (to - from) / steps;  // Simpson's rule
-    let sum = 0;
-    for (let i = 0; i <= steps; i++) sum += (i === 0 || i === steps ? 1 : i % 2 ? 4 : 2) * Math.cos(from + i * width) ** (freedom - 1);
-    return sum * width / 3;
-  };
-  return area(Math.atan(t / Math.sqrt(freedom)), Math.PI / 2) / (2 * area(0, Math.PI / 2));
+  const end = freedom > 40 ? Math.atan(12 / Math.sqrt(freedom)) : Math.PI / 2, start = Math.atan(t / Math.sqrt(freedom));
+  // With few degrees of freedom the density ends in a root: steps that shrink towards the end follow it.
+  const area = (from) => simpson((u) => {
+    const left = (end - from) * (1 - u) ** 3;
+    return Math.max(0, Math.cos(end - left)) ** (freedom - 1) * 3 * (end - from) * (1 - u) ** 2;
+  });
+  return start >= end ? 0 : area(start) / (2 * area(0));
+}
+
+// Integral from 0 to 1.
+function simpson(density) {
+  const steps = 400;
+  let sum = 0;
+  for (let i = 0; i <= steps; i++) sum += (i === 0 || i === steps ? 1 : i % 2 ? 4 : 2) * density(i / steps);
+  return sum / (3 * steps);
 }
 
 // Holm 1979: p values corrected for one another; null where there is none

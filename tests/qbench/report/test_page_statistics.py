@@ -1,0 +1,159 @@
+"""What the page computes of two rows, beside qbench.statistics."""
+
+import json
+from math import sqrt
+
+import numpy as np
+import pytest
+import yaml
+from support.browser import WatchedPage, chromium
+from support.measured_records import blocks_of, measured_record
+from support.sample_records import SWEEP, write_records
+
+from qbench import statistics
+from qbench.harness.cases import make_cases, plan_points
+from qbench.harness.suite import build_suite
+from qbench.report import write_page
+from qbench.report.pareto import pareto_front
+from qbench.statistics.holm import holm
+from qbench.statistics.studentized import RESAMPLES
+
+# An end of an interval is a quantile at 2.5 %, in standard errors from the middle, of RESAMPLES draws. Its own standard
+# error is sqrt(p (1 - p) / R) over the density there, at least 0.03 for 24 blocks (normal: 0.058; Student's law with
+# fewer degrees is flatter). Two independent bootstraps differ by sqrt(2) of that; four times it is never exceeded.
+END_ERROR = 4 * sqrt(2) * sqrt(0.025 * 0.975 / RESAMPLES) / 0.03
+
+# Student's law is integrated by Simpson's rule, whose error is of the order of a step (1 / 400) to the power 4, 4e-11,
+# times a fourth derivative of about 1e3; a quantile far out takes it over a density of about 1e-2.
+INTEGRAL_ERROR = 1e-5
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    path = write_page(write_records(folder / "records.jsonl", [measured_record("q8_0")]), folder / "page.html")
+    with chromium() as browser:
+        watched = WatchedPage(browser, path, "#/nowhere")
+        yield watched.page
+        watched.close()
+
+
+def assert_same_estimate(found: dict, expected: statistics.Estimate, end: float = INTEGRAL_ERROR) -> None:
+    """end   how far the ends may lie apart, in standard errors"""
+    assert found["value"] == pytest.approx(expected.value, rel=1e-9)
+    if expected.low is None:
+        assert found["low"] is None and found["p"] is None
+        return
+    assert found["low"] == pytest.approx(expected.low, abs=end * expected.error + 1e-12)
+    assert found["high"] == pytest.approx(expected.high, abs=end * expected.error + 1e-12)
+    # A p value of the bootstrap is a share of RESAMPLES, twice: four standard errors of each.
+    shares = 4 * 2 * sqrt(2 * max(expected.p_value, 2 / RESAMPLES) / RESAMPLES)
+    slack = INTEGRAL_ERROR if end == INTEGRAL_ERROR else shares
+    assert found["p"] == pytest.approx(expected.p_value, abs=slack)
+
+
+@pytest.mark.parametrize(("a", "b"), [("bf16", "q4_0"), ("q8_0", "rtn-w8"), ("q6_k", "q5_k_m"), ("q8_0", "q8_0")])
+def test_paired_blocks(page, a, b):
+    blocks = [blocks_of(a), blocks_of(b)]
+    for what, paired in (
+        ("nll", statistics.perplexity_ratio),
+        ("kld", statistics.kld_difference),
+        ("same_top", statistics.same_top_difference),
+    ):
+        change = "asRatio(pairedBlocks(a, b, what))" if what == "nll" else "pairedBlocks(a, b, what)"
+        found = page.evaluate(f"([a, b, what]) => {change}", [*blocks, what])
+        assert_same_estimate(found, paired(*blocks), END_ERROR)
+
+
+def test_blocks_of_unlike_lengths_and_blocks_that_do_not_pair(page):
+    rng = np.random.default_rng(5)
+    tokens = rng.integers(20, 400, 40).tolist()
+    sides = [
+        {"unit": "document", "tokens": tokens, "kld": (rng.gamma(1, 0.01, 40) * tokens).tolist()} for _ in range(2)
+    ]
+    found = page.evaluate("([a, b]) => pairedBlocks(a, b, 'kld')", sides)
+    assert_same_estimate(found, statistics.kld_difference(*sides), END_ERROR)
+    assert page.evaluate("([a, b]) => pairedBlocks(a, b, 'nll')", sides) is None
+    sides[1]["tokens"] = tokens[::-1]
+    assert page.evaluate("([a, b]) => pairedBlocks(a, b, 'kld')", sides) is None
+    alone = {"unit": "window", "tokens": [100], "kld": [1.5]}
+    assert_same_estimate(
+        page.evaluate("a => pairedBlocks(a, a, 'kld')", alone), statistics.kld_difference(alone, alone)
+    )
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [("0110", "1110"), ("1" * 30, "0" * 12 + "1" * 18), ("01" * 700, "0111" * 350), ("0", "0"), ("10", "01")],
+)
+def test_accuracy(page, a, b):
+    found, expected = page.evaluate("([a, b]) => accuracyChange(a, b)", [a, b]), statistics.accuracy_difference(a, b)
+    assert_same_estimate(found, expected["difference"])
+    assert (found["lost"], found["gained"]) == (expected["right_to_wrong"], expected["wrong_to_right"])
+
+
+@pytest.mark.parametrize("sizes", [(1, 5), (2, 2), (3, 4), (5, 7), (20, 31), (150, 190)], ids=str)
+def test_speeds(page, sizes):
+    rng = np.random.default_rng(sizes)
+    for shift in (0, 0.05, -0.4):
+        samples = [rng.lognormal(7, 0.05, sizes[0]).tolist(), rng.lognormal(7 + shift, 0.05, sizes[1]).tolist()]
+        found = page.evaluate("([a, b]) => speedRatio(a, b)", samples)
+        assert_same_estimate(found, statistics.speed_ratio(*samples, interleaved=False))
+
+
+def test_holm(page):
+    ps = [0.01, 0.04, 0.03, 1.0, 0.0005]
+    assert page.evaluate("ps => holm(ps)", ps) == pytest.approx(holm(ps))
+    assert page.evaluate("ps => holm(ps)", [None, 0.02, None]) == [None, 0.02, None]
+
+
+def test_fronts(page):
+    rng = np.random.default_rng(11)
+    for costs in (rng.random((60, 2)), rng.integers(0, 6, (60, 2)).astype(float), np.zeros((4, 2)), np.zeros((0, 2))):
+        costs[costs[:, 0:1].repeat(2, 1) == 5] = np.nan
+        given = [[None if value != value else value for value in pair] for pair in costs.tolist()]
+        front = page.evaluate("pairs => paretoFront(pairs.map((pair) => pair.map((cost) => cost ?? NaN)))", given)
+        assert sorted(front) == np.flatnonzero(pareto_front(costs)).tolist()
+
+
+@pytest.mark.parametrize("recipe", SWEEP)
+def test_whole_comparisons_say_the_same(page, recipe):
+    """The verdict of every metric, through all of the page's own code."""
+    a, b = (json.loads(json.dumps(measured_record(name))) for name in ("q5_k_m", recipe))
+    found = page.evaluate(
+        "([a, b]) => compareRecords(a, b).cells.map((cell) => [cell.column.key, cell.verdict])", [a, b]
+    )
+    expected = {cell.metric: cell.verdict for cell in statistics.compare_records(a, b).cells}
+    names = {"kld_mean": "kld"}
+    found = {names.get(key, key): told for key, told in found if names.get(key, key) in expected}
+    assert found.keys() == expected.keys()
+    assert {key: told for key, told in found.items() if key != "size_bytes"} == {
+        key: told for key, told in expected.items() if key != "size_bytes"
+    }
+
+
+SUITE = """
+name: again
+models: [ref:llama]
+recipes: [q4_k_m]
+caches: [kv-fp8]
+threads: [2]
+batches: [2]
+contexts: [64]
+isa: [avx2]
+eval: {max_windows: 4}
+bench: {pp: 32, tg: 4, repetitions: 2}
+calibration: {samples: 8}
+"""
+
+
+@pytest.mark.parametrize(
+    "left_out", [(), ("caches", "isa", "batches", "contexts", "calibration"), ("bench", "batches", "contexts")]
+)
+def test_the_suite_of_one_case_gives_that_very_case(page, tmp_path, left_out):
+    given = {key: value for key, value in yaml.safe_load(SUITE).items() if key not in left_out}
+    suite = build_suite(given, "test", tmp_path)
+    (case,) = make_cases(suite, plan_points(suite))
+    text = page.evaluate("measured => suiteText({ case: measured })", json.loads(json.dumps(case)))
+    again = build_suite(yaml.safe_load(text), "again", tmp_path)
+    assert make_cases(again, plan_points(again)) == [case]

@@ -20,6 +20,8 @@ def make_floor_grid(record: Record) -> Grid:
 
 
 def _figures(variant: Record) -> list[str]:
+    if not any(variant["floor"].values()):
+        return ["identical"] * len(variant["floor"])
     ratio, kld, same_top = (variant[metric] for metric in ("perplexity", "kld", "same_top"))
     return [
         _with_interval(ratio, lambda value: f"{100 * (value - 1):+.4f}") + " %",

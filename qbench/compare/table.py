@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from qbench.compare import text
 from qbench.compare.side import Record, identity, value_of
 from qbench.report.grid import markdown_grid
+from qbench.report.table import count
 from qbench.statistics import Cell, Comparison
 from qbench.statistics.power import POWER
 
 # Keys of a case that tell rows apart for a reader, in this order.
 LABELS = ("model", "recipe", "cache", "isa", "device", "threads", "context", "batch")
-OF_RUN = ("machine", "commit", "time")
+FLOORED = ("perplexity", "kld", "same_top")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def _metric_row(cell: Cell) -> list[str]:
         text.value(cell, cell.a),
         text.value(cell, cell.b),
         text.change(cell) + text.flips(cell),
-        cell.verdict or text.MISSING,
+        text.verdict(cell),
         "exact" if cell.exact else text.probability(cell.holm_p_value),
         "exact" if cell.exact else text.distance(cell, cell.floor),
         text.distance(cell, cell.detectable) if cell.verdict == "same" and not cell.exact else "",
@@ -86,10 +87,12 @@ def _heading_with_floor(metric: str, comparisons: Sequence[Comparison]) -> str:
 
 
 def _short(cell: Cell) -> str:
-    """ "worse +1.23 % [+1.02, +1.44]", and of a "same" what would have been found."""
+    """ "worse +1.23 % [+1.02, +1.44]", and of a "same" why it is, or what would have been found."""
     words = f"{cell.verdict or text.MISSING} {text.change(cell)}{text.flips(cell)}"
+    if cell.is_within_floor:
+        return f"{words}; within the noise floor"
     if cell.verdict == "same" and not cell.exact:
-        words += f"; would find {text.distance(cell, cell.detectable)}"
+        return f"{words}; would find {text.distance(cell, cell.detectable)}"
     return words
 
 
@@ -129,7 +132,7 @@ def _notes(comparisons: Sequence[Comparison]) -> list[str]:
     for left_out in dict.fromkeys(why for comparison in comparisons for why in comparison.left_out):
         of = [name for name, comparison in zip(names, comparisons, strict=True) if left_out in comparison.left_out]
         notes.append(f"Not compared{'' if len(comparisons) == 1 else ' (' + ', '.join(of) + ')'}: {left_out}.")
-    if any(cell.holm_p_value is not None and cell.floor is None for cell in cells):
+    if any(cell.kind_of_metric in FLOORED and cell.floor is None for cell in cells):
         notes.append("Noise floor: n/a where `qbench compare MODEL --noise-floor --keep RECORDS` did not measure it.")
     return notes
 
@@ -140,7 +143,15 @@ def _origin(record: Record) -> str:
     protocol = metrics.get("protocol")
     parts = [f"{case['model']} {case.get('recipe') or 'as stored'}"]
     parts += [f"protocol {protocol['name']} ({protocol['hash'][:12]})"] if protocol else []
+    parts += [_work(case)] if case.get("bench") else []
     parts.append(f"machine {record['machine']['id']}")
     commit = record.get("commit")
     parts.append(f"commit {commit[:10]}{'+changes' if record.get('dirty') else ''}" if commit else "commit unknown")
     return ", ".join(parts)
+
+
+def _work(case: Record) -> str:
+    """ "pp512 and tg128 at depth 0, 2 threads": what the speeds are of."""
+    bench, threads = case["bench"], case["threads"]
+    phases = " and ".join(f"{phase}{bench[phase]}" for phase in ("pp", "tg") if bench.get(phase))
+    return f"{phases} at depth {bench.get('depth', 0)}, {count(threads, 'thread')}"

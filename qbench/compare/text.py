@@ -74,6 +74,12 @@ def _signed(write: Callable[[float], str]) -> Callable[[float], str]:
     return written
 
 
+def verdict(cell: Cell) -> str:
+    if cell.is_within_floor:
+        return "same, within the floor"
+    return cell.verdict or MISSING
+
+
 def distance(cell: Cell, size: float | None) -> str:
     """A floor or a smallest difference, in the unit of the change."""
     if size is None:

@@ -45,6 +45,11 @@ class Cell:
         """The metric without its convention."""
         return self.metric.partition(" (")[0]
 
+    @property
+    def is_within_floor(self) -> bool:
+        """Whether it is "same" for being too small to matter, sure as it is."""
+        return self.verdict == "same" and self.holm_p_value is not None and self.holm_p_value < ALPHA
+
     def as_dict(self) -> dict[str, Any]:
         names = ("right_to_wrong", "wrong_to_right", "num_items")
         flips = None if self.flips is None else dict(zip(names, self.flips, strict=True))
@@ -83,4 +88,5 @@ def _detectable(cell: Cell, alpha: float) -> float | None:
     if cell.flips is not None:
         lost, gained, num_items = cell.flips
         return detectable_flips(lost + gained, num_items, alpha=alpha)
-    return (detectable_ratio if cell.kind == "ratio" else detectable_difference)(cell.estimate, alpha=alpha)
+    find = detectable_ratio if cell.kind == "ratio" else detectable_difference
+    return find(cell.estimate, floor=cell.floor or 0.0, alpha=alpha)

@@ -7,23 +7,29 @@ from qbench.statistics.estimate import ALPHA, Estimate
 
 POWER = 0.8
 NORMAL = NormalDist()
+WIDTH = 2 * NORMAL.inv_cdf(1 - ALPHA / 2)  # of an interval, in standard errors
 
 
-def detectable_difference(estimate: Estimate, *, alpha: float = ALPHA, power: float = POWER) -> float | None:
-    """The true difference that a test at alpha finds with this power, where the spread is as here.
+def detectable_difference(
+    estimate: Estimate, *, floor: float = 0.0, alpha: float = ALPHA, power: float = POWER
+) -> float | None:
+    """The true difference that is found with this power by a test at alpha, where the spread is as here.
 
+    floor   a difference up to this is called none, however sure it is
     The spread is read from the interval, which is wider than 1.96 errors where the blocks are few.
     """
     if estimate.low is None:
         return None
-    return _errors(alpha, power) * (estimate.high - estimate.low) / (2 * NORMAL.inv_cdf(1 - ALPHA / 2))
+    return _detectable((estimate.high - estimate.low) / WIDTH, floor, alpha, power)
 
 
-def detectable_ratio(estimate: Estimate, *, alpha: float = ALPHA, power: float = POWER) -> float | None:
+def detectable_ratio(
+    estimate: Estimate, *, floor: float = 0.0, alpha: float = ALPHA, power: float = POWER
+) -> float | None:
     """The same for a ratio, as its distance from 1 on a logarithmic scale: 0.01 is 1 % (up or down)."""
     if estimate.low is None:
         return None
-    return _errors(alpha, power) * log(estimate.high / estimate.low) / (2 * NORMAL.inv_cdf(1 - ALPHA / 2))
+    return _detectable(log(estimate.high / estimate.low) / WIDTH, floor, alpha, power)
 
 
 def detectable_flips(flips: int, num_items: int, *, alpha: float = ALPHA, power: float = POWER) -> float:
@@ -32,9 +38,10 @@ def detectable_flips(flips: int, num_items: int, *, alpha: float = ALPHA, power:
     As few flips as can be significant, all one way, are the least that any test finds: 2 / 2**n <= alpha.
     """
     fewest = ceil(log2(2 / alpha))
-    return max(fewest, _errors(alpha, power) * sqrt(flips)) / num_items
+    return max(fewest, _detectable(sqrt(flips), 0.0, alpha, power)) / num_items
 
 
-def _errors(alpha: float, power: float) -> float:
-    """Standard errors from no difference to one that is found: to the threshold, and as far again as the power asks."""
-    return NORMAL.inv_cdf(1 - alpha / 2) + NORMAL.inv_cdf(power)
+def _detectable(error: float, floor: float, alpha: float, power: float) -> float:
+    """So far beyond the threshold, be it that of the test or the floor, that the power is reached."""
+    threshold = max(NORMAL.inv_cdf(1 - alpha / 2) * error, floor)
+    return threshold + NORMAL.inv_cdf(power) * error

@@ -29,6 +29,12 @@ def test_several_pairs_are_a_line_each():
     assert len(make_grid(table, long=True).rows) == sum(len(comparison.cells) for comparison in table)
 
 
+def test_a_sure_difference_within_the_floor_says_so():
+    comparisons = [compare_records(BASE, row, floor={"perplexity": 0.1}) for row in ROWS]
+    assert make_grid(comparisons).rows[1][1].endswith("; within the noise floor")
+    assert make_grid(comparisons[1:]).rows[0][4] == "same, within the floor"
+
+
 def test_a_common_floor_stands_in_the_heading():
     comparisons = [compare_records(BASE, row, floor={"kld": 1e-5}) for row in ROWS]
     assert "mean KLD (noise floor 1.0e-05)" in make_grid(comparisons).headings

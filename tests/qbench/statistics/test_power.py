@@ -15,6 +15,12 @@ def test_a_detectable_ratio_is_on_a_logarithmic_scale():
     assert_close(detectable_ratio(Estimate(1.2, 0.1, 1.1, 1.1 * np.e**0.2)), 0.2 * 2.801585 / (2 * 1.959964), rtol=1e-6)
 
 
+def test_a_floor_is_passed_before_anything_is_found():
+    estimate = Estimate(0.0, 0.01, -0.0196, 0.0196)
+    assert_close(detectable_difference(estimate, floor=0.05), 0.05 + 0.841621 * 0.01, rtol=1e-4)
+    assert detectable_difference(estimate, floor=1e-9) == detectable_difference(estimate)
+
+
 def test_no_interval_no_answer():
     assert detectable_difference(Estimate(1.0)) is None and detectable_ratio(Estimate(1.0)) is None
 

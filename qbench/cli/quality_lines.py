@@ -44,9 +44,8 @@ def _divergence(result: dict[str, Any]) -> dict[str, str]:
     spread = f"  (95 % {interval[0]:.3e} to {interval[1]:.3e})" if interval else ""
     lines = {"kld mean": f"{result['kld']['mean']:.3e} nats{spread}"}
     if how["mode"] == "top-k":
-        lines["kld error"] = (
-            f"at most {how['error_bound_nats']:.3e} nats above: the reference's top {how['k']} were kept"
-        )
+        off = f"± {how['error_nats']:.1e} nats expected, {how['error_bound_nats']:.1e} at most"
+        lines["kld error"] = f"{off}: of the reference the top {how['k']} were kept"
     lines["same_top"] = f"{100 * result['same_top']:.3f} %"
     lines |= {name: _row(name, **row) for name, row in (result["llama_perplexity"] or {}).items()}
     lines |= {f"kld at {_bin(part)} tokens": f"{part['mean']:.3e} nats" for part in result["kld_by_position"]}

@@ -20,6 +20,7 @@ class Divergence:
     base_nll: np.ndarray  # the reference's -log p of the true token
     confidence: np.ndarray  # the reference's probability of the token that it ranks first
     error: np.ndarray  # bound on |kld - exact|, nats: what was not kept of the reference
+    variance: np.ndarray  # of kld about the exact one, as estimated: below that bound, what to expect
 
 
 def divergence(logits: Tensor, reference: Tensor, targets: Tensor) -> Divergence:
@@ -43,6 +44,7 @@ def divergence(logits: Tensor, reference: Tensor, targets: Tensor) -> Divergence
             log_q_target.exp() - log_p_target.exp(),
             -log_p_target,
             log_p.amax(dim=-1).exp(),
+            torch.zeros_like(sums),
             torch.zeros_like(sums),
         )
         compared = torch.where(finite & p_rows.isfinite().all(dim=-1), torch.stack(columns), torch.nan)

@@ -95,11 +95,17 @@ def _without_reference(plan: Plan, nll: list[np.ndarray]) -> dict[str, Any]:
 def _with_reference(plan: Plan, compared: Divergence, kept: Kept | None) -> dict[str, Any]:
     columns = {"nll": compared.nll, "kld": compared.kld, "same_top": compared.same_top}
     how = kept.describe() if kept else {"mode": "exact", "k": None, "bytes": None}
-    bound = float(compared.error.mean())
     return {
         **perplexity_statistics(compared.nll, plan),
         **kld_statistics(compared, plan),
-        "kld_reference": {**how, "error_bound_nats": bound if np.isfinite(bound) else None},
+        "kld_reference": how | _errors(compared),
         "llama_perplexity": llama_statistics(compared.nll, compared),
         "blocks": blocks_of(plan, columns),
     }
+
+
+def _errors(compared: Divergence) -> dict[str, float | None]:
+    """How far the mean KLD may be from that of the whole reference logits, at most and by its standard error."""
+    bound, expected = float(compared.error.mean()), float(np.sqrt(compared.variance.sum()) / len(compared.kld))
+    finite = np.isfinite(bound)
+    return {"error_bound_nats": bound if finite else None, "error_nats": expected if finite else None}

@@ -110,7 +110,7 @@ def save_logits(
                     if mode == "exact":
                         part["logits"] = scored.numpy()
                     else:
-                        part[:] = keep(scored, targets, k)
+                        part[:] = keep(scored, targets, k, seed=int(start))
                     done += 1
             if progress:
                 progress(done, len(plan.windows), "reference")

@@ -25,8 +25,8 @@ def test_logits_are_saved_and_used(qbench, tmp_path):
     result = json.loads(qbench("eval", "ref:llama", "--recipe", "q4_0", "--logits", logits, "--json").out)
     live = json.loads(qbench("eval", "ref:llama", "--recipe", "q4_0", "--reference", "ref:llama", *text, "--json").out)
     assert result["kld_reference"]["mode"] == "top-k" and result["kld_reference"]["bytes"] == logits.stat().st_size
-    assert 0 < result["kld"]["mean"] <= live["kld"]["mean"]
-    assert live["kld"]["mean"] - result["kld"]["mean"] <= result["kld_reference"]["error_bound_nats"]
+    off = abs(live["kld"]["mean"] - result["kld"]["mean"])
+    assert off <= result["kld_reference"]["error_bound_nats"] and off <= 5 * result["kld_reference"]["error_nats"]
 
 
 def test_a_comparison_prints_what_llama_perplexity_prints(qbench):

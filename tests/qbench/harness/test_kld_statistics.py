@@ -28,13 +28,14 @@ def compared(num: int = 400) -> Divergence:
         "base_nll": base,
         "confidence": rng.random(num),
         "error": np.zeros(num),
+        "variance": np.zeros(num),
     }
     return Divergence(**columns)
 
 
 def test_quantiles_are_those_that_they_are_named_after():
     values = np.random.default_rng(0).permutation(np.linspace(0, 1, 400))
-    one = Divergence(*(values for _ in range(7)))
+    one = Divergence(*(values for _ in range(8)))
     told = kld_statistics(one, PLAN)
     for name, share in {
         "min": 0,
@@ -69,7 +70,7 @@ def test_bins_hold_every_token_once():
 
 
 def test_a_certain_reference_is_in_the_last_bin():
-    one = Divergence(*(np.ones(400) for _ in range(7)))
+    one = Divergence(*(np.ones(400) for _ in range(8)))
     assert [part["count"] for part in kld_statistics(one, PLAN)["kld_by_confidence"]] == [400]
 
 
@@ -132,9 +133,9 @@ def test_few_tokens_have_no_table(num, there):
 
 
 def test_a_model_that_is_its_reference():
-    one = Divergence(
-        np.ones(200), np.zeros(200), np.ones(200), np.zeros(200), np.ones(200), np.ones(200), np.zeros(200)
-    )
+    zeros, ones = np.zeros(200), np.ones(200)
+    columns = {"nll": ones, "kld": zeros, "same_top": ones, "delta_p": zeros, "base_nll": ones, "confidence": ones}
+    one = Divergence(**columns, error=zeros, variance=zeros)
     table = llama_statistics(one.nll, one)
     assert table["Cor(ln(PPL(Q)), ln(PPL(base)))"]["value"] is None, "of constants there is none"
     assert table["Mean PPL(Q)-PPL(base)"] == {"value": 0, "error": 0} and table["RMS \u0394p"] == {

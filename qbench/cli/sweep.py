@@ -1,6 +1,7 @@
 """`qbench sweep SUITE`: quantize, evaluate and bench every case of a suite, and print the table."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -21,9 +22,10 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells tell it
 @click.option("--limit", type=click.IntRange(min=1), help="Measure so many cases now at most.")
 @click.option("--resume/--fresh", default=True, show_default=True, help="Keep what is measured, or measure anew.")
 @click.option("--plan", is_flag=True, help="Print what would run and what it takes, and write nothing.")
+@click.option("--ray", metavar="ADDRESS", help="On the nodes of a Ray cluster: HOST:PORT of its head, or auto.")
 @json_option
 @click.pass_context
-def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, plan, as_json) -> None:
+def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, plan, ray, as_json) -> None:
     """Measure every case of SUITE that the folder does not hold yet; safe to stop and to start again.
 
     Ctrl-C ends it after the case that runs; a second one at once.
@@ -39,12 +41,25 @@ def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, p
     if plan:
         plan_sweep(loaded, folder, selection, as_json)
         return
-    with sweep_view(loaded.name, time_left(folder / "records.jsonl")) as view, gentle_interrupt(say_stopping) as stop:
-        result = run_sweep(loaded, folder, view, selection=selection, stop=stop)
+    where, left = executor(ray), time_left(folder / "records.jsonl")
+    with sweep_view(loaded.name, left) as view, gentle_interrupt(say_stopping) as stop:
+        result = run_sweep(loaded, folder, view, selection=selection, executor=where, stop=stop)
     print_result(result, folder, as_json)
     if result.left:
         click.echo(f"{result.left} cases are left: the same command goes on", err=True)
     ctx.exit(INTERRUPTED if stop() else int(result.failed > 0))
+
+
+def executor(ray: str | None) -> Callable:
+    """What makes of the run's folder what its cases run in: this machine, or the cluster at an address."""
+    if ray is None:
+        from qbench.harness.executor import LocalExecutor
+
+        return LocalExecutor
+    from qbench.harness.ray_cluster import Cluster
+    from qbench.harness.ray_executor import RayExecutor
+
+    return partial(RayExecutor, cluster=Cluster(ray))
 
 
 def plan_sweep(suite, folder: Path, selection, as_json: bool) -> None:

@@ -29,7 +29,7 @@ def reference(
     folder: str,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Run the unquantized model over the text once and keep its logits in `folder`, where they fit.
+    """Run the unquantized model over the text and keep its logits in `folder`, where they fit and are not yet.
 
     eval      as `measure` takes it
     returns   {kept: names of protocols}; under the others each case runs the reference beside its model
@@ -44,15 +44,14 @@ def reference(
     plans = prepare(source, read_text(eval["text"], model), eval["max_windows"], eval.get("protocols") or (DEFAULT,))
     vocab_size = ModelConfig.of(source).vocab_size
     named = {"model": model, "fingerprint": fingerprint}
-    loaded = load_model(source, impl="reference", threads=threads)
-    kept = []
-    for plan in plans:
+    paths = [cache_path(Path(folder), plan.protocol, fingerprint) for plan in plans]
+    absent = [(plan, path) for plan, path in zip(plans, paths, strict=True) if not path.exists()]
+    loaded = load_model(source, impl="reference", threads=threads) if absent else None
+    for plan, path in absent:
         mode = default_mode(plan, vocab_size)
         if kept_bytes(plan, vocab_size, mode) <= shutil.disk_usage(folder).free // 2:
-            path = cache_path(Path(folder), plan.protocol, fingerprint)
             save_logits(path, loaded, plan, vocab_size, mode=mode, named=named, progress=progress)
-            kept.append(plan.protocol.name)
-    return {"kept": kept}
+    return {"kept": [plan.protocol.name for plan, path in zip(plans, paths, strict=True) if path.exists()]}
 
 
 def quantize(

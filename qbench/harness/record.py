@@ -19,14 +19,16 @@ def case_key(case: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(case, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def make_record(case: dict[str, Any], metrics: dict[str, Any] | None, error: str | None = None) -> dict[str, Any]:
-    """A case with what was measured, or with the error that it ended in, and all that it takes to judge it."""
-    from qbench.harness.commit import code_version
-    from qbench.harness.machine import machine, versions
+def make_record(
+    case: dict[str, Any], metrics: dict[str, Any] | None, error: str | None = None, where: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """A case with what was measured, or with the error that it ended in, and all that it takes to judge it.
 
-    code = code_version()
+    where    `origin()` of the machine that measured, where that is another one
+    """
+    where = where or origin()
     # The worker's own: it loaded the code afresh, which may have been edited since the sweep began.
-    code |= {name: metrics[name] for name in code if metrics and name in metrics}
+    code = {name: metrics[name] for name in ("commit", "dirty", "code") if metrics and name in metrics}
     return {
         "schema_version": SCHEMA_VERSION,
         "key": case_key(case),
@@ -36,10 +38,16 @@ def make_record(case: dict[str, Any], metrics: dict[str, Any] | None, error: str
         "error": error,
         "case": case,
         "metrics": metrics,
-        "machine": machine(),
-        **code,
-        "versions": versions(),
+        **(where | code),
     }
+
+
+def origin() -> dict[str, Any]:
+    """{machine, commit, dirty, code, versions} of this process: who measures, and with what."""
+    from qbench.harness.commit import code_version
+    from qbench.harness.machine import machine, versions
+
+    return {"machine": machine(), **code_version(), "versions": versions()}
 
 
 def line_of(record: dict[str, Any]) -> bytes:

@@ -154,7 +154,7 @@ class _Run:
         self.tell("begin", 0, cases=tuple(missing[: selection.limit]), varying=varying([p.point for p in self.planned]))
         waiting = self.waiting(held, selection.limit, stop)
         for index, outcome in self.executor.run(waiting, self.on_stage):
-            record = make_record(self.cases[index], outcome["metrics"], outcome["error"])
+            record = make_record(self.cases[index], outcome["metrics"], outcome["error"], outcome.get("origin"))
             append_record(self.records, record)
             self.tell("failed" if record["error"] else "done", index, record=record)
         left = len(self.cases) - sum(self.counts.values())

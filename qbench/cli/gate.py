@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from qbench.cli.output import json_option, print_json
+from qbench.cli.percentage import Percentage
 from qbench.gate.options import GATES, GateOptions, suite_file
 
 
@@ -18,13 +19,14 @@ def _gates(name: str, text: str):
 @click.option("--save", type=click.Path(), help="Compare with nothing: append a baseline to this file or folder.")
 @_gates("--report", "Show this gate, and let it never be red.")
 @_gates("--skip", "Leave this gate out.")
-@click.option("--budget", type=click.FloatRange(min=0), default=300, show_default=True, help="Seconds for speed.")
+@click.option("--see", type=Percentage(), default="5%", show_default=True, help="Slowdown that is to be found.")
+@click.option("--budget", type=click.FloatRange(min=0), default=300, show_default=True, help="Seconds, to see it.")
 @click.option("--any-machine", is_flag=True, help="Take records of another machine for what depends on it little.")
 @click.option("--comment", type=click.Path(dir_okay=False), help="Write Markdown for a pull request into this file.")
 @click.option("--keep", type=click.Path(), help="Append what was found, with raw samples, to this file or folder.")
 @click.option("-o", "--output", type=click.Path(), default="runs/gate", show_default=True, help="Folder of the run.")
 @json_option
-def command(suite, baseline, save, report, skip, budget, any_machine, comment, keep, output, as_json) -> None:
+def command(suite, baseline, save, report, skip, see, budget, any_machine, comment, keep, output, as_json) -> None:
     """Measure SUITE and compare it with a baseline. Exit status 1 where anything is worse, with what moved.
 
     Speed is a gate only against a commit, which is built beside and measured in turn; against records it is a report.
@@ -35,14 +37,15 @@ def command(suite, baseline, save, report, skip, budget, any_machine, comment, k
     if save is not None:
         save_baseline(path, Path(save), Path(output))
     else:
-        how = {"report": frozenset(report), "skip": frozenset(skip), "budget_s": budget, "any_machine": any_machine}
-        compare(GateOptions(path, baseline, folder=Path(output), **how), comment, keep, as_json)
+        how = {"report": frozenset(report), "skip": frozenset(skip), "any_machine": any_machine}
+        options = GateOptions(path, baseline, see=see, budget_s=budget, folder=Path(output), **how)
+        compare(options, comment, keep, as_json)
 
 
 def save_baseline(suite: Path, target: Path, folder: Path) -> None:
     from qbench.gate.baseline import write_baseline
 
-    written = write_baseline(suite, target, folder, tell)
+    written = write_baseline(suite, target, folder)
     click.echo(f"{written.file}: {written.num_rows} rows")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from qbench.gate.measure import failures, measure_suite, this_tree
 from qbench.gate.pairing import Pair, names_of
-from qbench.gate.timed import Say, launch_alone, subject_of
+from qbench.gate.timed import launch_alone, subject_of
 from qbench.harness.machine import machine
 from qbench.harness.record import append_record
 from qbench.harness.record_files import kept_file
@@ -18,7 +18,7 @@ class Written:
     num_rows: int
 
 
-def write_baseline(suite: Path, target: Path, folder: Path, say: Say) -> Written:
+def write_baseline(suite: Path, target: Path, folder: Path) -> Written:
     """Measure the suite with this tree and append its rows to `target`, a file or a folder of one file a machine.
 
     raises   InputError where a case fails, since a gate would compare nothing with it
@@ -30,7 +30,7 @@ def write_baseline(suite: Path, target: Path, folder: Path, say: Say) -> Written
     names = names_of([row["case"] for row in rows])
     pairs = [Pair(name, row, row) for name, row in zip(names, rows, strict=True)]
     subjects = [subject_of(pair, (tree,), suite) for pair in pairs if pair.now["case"]["bench"]]
-    launches = launch_alone(subjects, say)
+    launches = launch_alone(subjects)
     file = kept_file(target, machine()["id"])
     for pair in pairs:
         own = {"launches": launches[pair.name]} if pair.name in launches else {}

@@ -54,7 +54,6 @@ def launch_all(
     *,
     least: int,
     budget_s: float,
-    say: Callable[[str], None],
 ) -> Launches:
     """Launches of every subject in turn, so that a slow hour of the machine is not one subject's.
 
@@ -65,7 +64,6 @@ def launch_all(
     found: Launches = {subject.name: [] for group in groups for subject in group}
     start, turn = time.monotonic(), 0
     while turn < least or (time.monotonic() - start < budget_s and not enough(found)):
-        say(f"launch {turn + 1} of {len(found)} cases")
         for group in groups:
             first = turn % len(group)
             order = [*group[first:], *group[:first]]

@@ -16,7 +16,8 @@ class GateOptions:
     baseline      a file or folder of records, or a commit
     report        gates that are shown and never red
     skip          gates that are left out
-    budget_s      of the launches in turn with a base commit: none begins after it
+    see           slowdown that is to be found: launches in turn with a base commit go on until each check would
+    budget_s      of the launches: none begins after it
     any_machine   take records of another machine for what depends on it little
     folder        where this tree's artifacts and records go
     """
@@ -25,6 +26,7 @@ class GateOptions:
     baseline: str
     report: frozenset[str] = frozenset()
     skip: frozenset[str] = frozenset()
+    see: float = 0.05
     budget_s: float = 300.0
     any_machine: bool = False
     folder: Path = Path("runs/gate")

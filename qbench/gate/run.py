@@ -73,8 +73,11 @@ class _Gate:
             return [], {}
         if self.base is not None:
             is_gate = "speed" not in self.options.skip | self.options.report
-            budget = self.options.budget_s if is_gate else 0.0
-            checks, launches = in_turn(pairs, (self.base, self.this), self.options.suite, others, budget, self.say)
+            options = self.options if is_gate else replace(self.options, budget_s=0.0)
+            checks, launches = in_turn(pairs, (self.base, self.this), options, others, self.say)
+            sees = max(check.detectable for check in judge([*others, *checks]) if check.gate == "speed")
+            if is_gate and sees > options.see:
+                self.not_checked.append(f"slowdowns below {100 * sees:.1f} %, for which the budget was too short")
             return self.wanted(checks), launches
         if pairs[0].is_elsewhere:
             self.not_checked.append(f"peak RSS and speed, {self.where} is of another machine: {pairs[0].elsewhere}")
@@ -85,7 +88,7 @@ class _Gate:
             )
             return [], {}
         self.not_checked.append("speed is a report: only a base commit can be measured in turn with this tree")
-        checks, launches = alone(pairs, self.this, self.options.suite, self.say)
+        checks, launches = alone(pairs, self.this, self.options.suite)
         return self.wanted(checks), launches
 
     def wanted(self, checks: Sequence[Check]) -> list[Check]:

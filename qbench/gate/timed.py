@@ -5,17 +5,17 @@ from itertools import chain
 from pathlib import Path
 
 from qbench.gate.base_commit import Tree
-from qbench.gate.check import Check, is_tested, judge
+from qbench.gate.check import Check, judge
 from qbench.gate.launches import ROUNDS, Launches, Subject, grouped, launch_all, peaks_of
 from qbench.gate.measure import artifact_of
 from qbench.gate.memory import OTHER_HOURS, peak_checks
+from qbench.gate.options import GateOptions
 from qbench.gate.pairing import Pair
 from qbench.gate.speed import apart_checks, in_turn_checks
 from qbench.harness.axes import own_cache
 from qbench.harness.speed_case import SpeedCase
 from qbench.harness.suite_names import AUTO
 
-SEEN = 0.05  # a slowdown of this is to be found: launches go on until each check of speed would
 LEAST = 6  # launches before the first look at how far they scatter: from fewer that is a guess
 ALONE = 3  # launches of one tree, beside those that a baseline's records hold: peaks of memory scatter little
 
@@ -23,22 +23,24 @@ Say = Callable[[str], None]
 
 
 def in_turn(
-    pairs: Sequence[Pair], trees: tuple[Tree, Tree], suite: Path, others: Sequence[Check], budget_s: float, say: Say
+    pairs: Sequence[Pair], trees: tuple[Tree, Tree], options: GateOptions, others: Sequence[Check], say: Say
 ) -> tuple[list[Check], Launches]:
-    """Both trees in turn, until a slowdown of SEEN would be found or the budget is over.
+    """Both trees in turn, until a slowdown of `options.see` would be found or the budget is over.
 
     others   the gate's other checks, among which these have to hold
     """
 
     def enough(launches: Launches) -> bool:
         judged = judge([*others, *_checks_in_turn(subjects, launches)])
-        return all(check.detectable <= SEEN for check in judged if check.gate == "speed" and is_tested(check))
+        sees = max(check.detectable for check in judged if check.gate == "speed")
+        say(f"{len(launches[subjects[0].name])} launches would find a slowdown of {100 * sees:.1f} %")
+        return sees <= options.see
 
-    subjects = [subject_of(pair, trees, suite) for pair in pairs]
+    subjects = [subject_of(pair, trees, options.suite) for pair in pairs]
     groups = grouped(subjects)
     # Each is first in a process at least twice: from then on its peak has something to be compared with.
     least = max(LEAST, 2 * max(map(len, groups)))
-    launches = launch_all(groups, enough, least=least, budget_s=budget_s, say=say)
+    launches = launch_all(groups, enough, least=least, budget_s=options.budget_s)
     return _checks_in_turn(subjects, launches), launches
 
 
@@ -48,10 +50,10 @@ def _checks_in_turn(subjects: Sequence[Subject], launches: Launches) -> list[Che
     return [*peak_checks(peaks), *chain.from_iterable(speeds)]
 
 
-def alone(pairs: Sequence[Pair], this: Tree, suite: Path, say: Say) -> tuple[list[Check], Launches]:
+def alone(pairs: Sequence[Pair], this: Tree, suite: Path) -> tuple[list[Check], Launches]:
     """This tree's launches, beside those that the baseline's rows hold: peaks of memory, and speed as a report."""
     subjects = [subject_of(pair, (this,), suite) for pair in pairs]
-    launches = launch_alone(subjects, say)
+    launches = launch_alone(subjects)
     peaks, speeds = {}, []
     for pair, subject in zip(pairs, subjects, strict=True):
         sides = pair.baseline["metrics"]["launches"], launches[pair.name]
@@ -60,9 +62,9 @@ def alone(pairs: Sequence[Pair], this: Tree, suite: Path, say: Say) -> tuple[lis
     return [*peak_checks(peaks, OTHER_HOURS), *speeds], launches
 
 
-def launch_alone(subjects: Sequence[Subject], say: Say) -> Launches:
+def launch_alone(subjects: Sequence[Subject]) -> Launches:
     """Each in processes of its own, whose peak is then its own."""
-    return launch_all([[subject] for subject in subjects], lambda launches: True, least=ALONE, budget_s=0, say=say)
+    return launch_all([[subject] for subject in subjects], lambda launches: True, least=ALONE, budget_s=0)
 
 
 def subject_of(pair: Pair, trees: Sequence[Tree], suite: Path) -> Subject:

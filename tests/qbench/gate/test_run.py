@@ -35,7 +35,7 @@ def world(tmp_path, monkeypatch):
     def measure_suite(tree, suite):
         return found["base" if tree.name == "base" else "now"]
 
-    def launch_all(groups, enough, *, least, budget_s, say):
+    def launch_all(groups, enough, *, least, budget_s):
         names, turns = [subject.name for group in groups for subject in group], least
         one_sided = len(groups[0][0].sides) == 1
 
@@ -122,7 +122,7 @@ def test_a_file_without_launches_gates_quality_and_weights(tmp_path, world):
 
 
 def test_a_saved_baseline_gates_the_peak_and_reports_speed(tmp_path, world):
-    file = baseline_module.write_baseline(tmp_path / "small.yaml", tmp_path / "kept", tmp_path / "runs", print).file
+    file = baseline_module.write_baseline(tmp_path / "small.yaml", tmp_path / "kept", tmp_path / "runs").file
     assert file == tmp_path / "kept" / f"{MACHINE['id']}.jsonl"
     world["slower"] = 0.5
     result = gate(tmp_path, str(file))

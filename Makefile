@@ -8,13 +8,17 @@ INTEROP := .venv-interop
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 NATIVE := CMakeLists.txt $(shell find cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
-.PHONY: demo test test-interop asan setup bench clean
+.PHONY: demo test gate test-interop asan setup bench clean
 
 demo: setup
 	$(VENV)/bin/qbench sweep suites/quickstart.yaml
 
 test: setup $(VENV)/.tested-with $(VENV)/.oracle
 	$(VENV)/bin/python -m pytest
+
+# Against the rows that were kept last. On another machine than theirs less is compared, and what is left out is told.
+gate: setup
+	$(VENV)/bin/qbench gate --suite ci --baseline results/ci --any-machine
 
 setup: $(VENV)/.installed
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from qbench.compare.kept_floor import kept_floors
+from qbench.gate.floors import key_of, measure
 from qbench.gate.measure import failures, measure_suite, this_tree
 from qbench.gate.pairing import Pair, names_of
 from qbench.gate.timed import launch_alone, subject_of
@@ -32,6 +34,10 @@ def write_baseline(suite: Path, target: Path, folder: Path) -> Written:
     subjects = [subject_of(pair, (tree,), suite) for pair in pairs if pair.now["case"]["bench"]]
     launches = launch_alone(subjects)
     file = kept_file(target, machine()["id"])
+    known = kept_floors([str(file)]) if file.exists() else {}
+    for key, row in {key_of(row): row for row in rows}.items():
+        if key is not None and key not in known:
+            append_record(file, measure(row))
     for pair in pairs:
         own = {"launches": launches[pair.name]} if pair.name in launches else {}
         append_record(file, pair.now | {"metrics": pair.now["metrics"] | own})

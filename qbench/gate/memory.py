@@ -14,21 +14,31 @@ from qbench.statistics.student import student_estimate
 # around a fault (64 KiB of it at most) depends on what it has cached. torch's libraries have hundreds of such places.
 OTHER_HOURS = 2 << 20
 
+HELD = "weights held"
 EXACT = {
     "weights stored": lambda metrics: metrics["size_bytes"],
-    "weights held": lambda metrics: metrics["predicted_bytes"]["resident"],
+    HELD: lambda metrics: metrics["predicted_bytes"]["resident"],
     "KV a token": lambda metrics: metrics["kv_bytes_per_token"],
 }
 
 
 def exact_checks(pair: Pair) -> list[Check]:
-    """What follows from formats and shapes alone: one byte more is a byte more."""
-    before, now = pair.baseline["metrics"], pair.now["metrics"]
-    figures = {metric: (float(of(before)), float(of(now))) for metric, of in EXACT.items()}
-    return [
-        Check("memory", pair.name, metric, "bytes", old, new, Estimate(_share(old, new)), is_exact=True)
-        for metric, (old, new) in figures.items()
-    ]
+    """What follows from formats and shapes alone: one byte more is a byte more.
+
+    What is held follows from the kernels that a machine has as well, so it is not compared with another machine's.
+    """
+    metrics = [metric for metric in EXACT if not (pair.is_elsewhere and metric == HELD)]
+    return [_exact_check(pair, metric) for metric in metrics]
+
+
+def stored_check(pair: Pair) -> Check:
+    """Of the bytes of weights alone."""
+    return _exact_check(pair, "weights stored")
+
+
+def _exact_check(pair: Pair, metric: str) -> Check:
+    old, new = (float(EXACT[metric](row["metrics"])) for row in (pair.baseline, pair.now))
+    return Check("memory", pair.name, metric, "bytes", old, new, Estimate(_share(old, new)), is_exact=True)
 
 
 def peak_checks(peaks: Mapping[str, tuple[Sequence[int], Sequence[int]]], floor_bytes: float = 0.0) -> list[Check]:

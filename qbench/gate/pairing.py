@@ -64,10 +64,15 @@ def pair_cases(
 
 def read_baseline(path: Path) -> list[Record]:
     """The rows of a file, or of every .jsonl file of a folder. raises InputError for none"""
-    records = [row for file in record_files(path) for row in read_records(file) if row["status"] == "ok"]
+    records = [row for file in record_files(path) for row in read_records(file) if is_measured(row)]
     if not records:
         raise InputError(f"{path} holds no measured rows; `qbench sweep` and `qbench report --keep` write some")
     return records
+
+
+def is_measured(record: Record) -> bool:
+    """A case of a sweep, and none that failed: records of other kinds may lie beside."""
+    return record["status"] == "ok" and record["case"].get("kind") is None
 
 
 def by_case(records: Iterable[Record]) -> dict[tuple, list[Record]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from qbench.gate.base_commit import base_tree, cache_folder
 from qbench.gate.check import Check, judge
+from qbench.gate.floors import floors_of, key_of
 from qbench.gate.launches import Launches
 from qbench.gate.measure import failures, measure_suite, measured, this_tree
 from qbench.gate.memory import exact_checks
@@ -62,7 +63,11 @@ class _Gate:
 
     def still_checks(self, pairs: Sequence[Pair]) -> list[Check]:
         """Of what the sweeps measured: quality, and the bytes that follow from formats and shapes."""
-        quality = [check for pair in pairs for check in quality_checks(pair, {})]
+        quality = []
+        if "quality" not in self.options.skip:
+            paths = [] if self.base is not None else [Path(self.options.baseline)]
+            floors = floors_of(pairs, paths, self.options.folder)
+            quality = [check for pair in pairs for check in quality_checks(pair, floors.get(key_of(pair.now), {}))]
         memory = [check for pair in pairs if pair.now["case"]["bench"] for check in exact_checks(pair)]
         return self.wanted([*quality, *memory])
 
@@ -80,7 +85,9 @@ class _Gate:
                 self.not_checked.append(f"slowdowns below {100 * sees:.1f} %, for which the budget was too short")
             return self.wanted(checks), launches
         if pairs[0].is_elsewhere:
-            self.not_checked.append(f"peak RSS and speed, {self.where} is of another machine: {pairs[0].elsewhere}")
+            self.not_checked.append(
+                f"weights held, peak RSS and speed, {self.where} is of another machine: {pairs[0].elsewhere}"
+            )
             return [], {}
         if any("launches" not in pair.baseline["metrics"] for pair in pairs):
             self.not_checked.append(

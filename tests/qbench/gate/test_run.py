@@ -3,9 +3,10 @@
 import json
 
 import pytest
-from support.gate_rows import MACHINE, blocks, launches, row
+from support.gate_rows import MACHINE, blocks, floor_row, launches, row
 
 from qbench.gate import baseline as baseline_module
+from qbench.gate import floors as floors_module
 from qbench.gate import run as run_module
 from qbench.gate import timed
 from qbench.gate.base_commit import Tree
@@ -55,6 +56,8 @@ def world(tmp_path, monkeypatch):
     for module in (run_module, baseline_module):
         monkeypatch.setattr(module, "measure_suite", measure_suite)
         monkeypatch.setattr(module, "machine", lambda: MACHINE)
+    monkeypatch.setattr(floors_module, "measure", lambda record: floor_row(1e-4))
+    monkeypatch.setattr(baseline_module, "measure", lambda record: floor_row(1e-4))
     monkeypatch.setattr(timed, "launch_all", launch_all)
     monkeypatch.setattr(run_module, "base_tree", lambda ref, cache, say: Tree("base", tmp_path / "python", tmp_path))
     (tmp_path / "small.yaml").write_text(SUITE)
@@ -90,6 +93,13 @@ def test_a_loss_of_quality_is_red_and_names_the_case(tmp_path, world):
     world["now"] = rows(of=blocks(1, kld=1e-3))
     (worse,) = gate(tmp_path).worse
     assert (worse.case, worse.metric) == ("rand:tiny q8_0", "kld")
+
+
+def test_a_loss_within_the_noise_floor_is_none(tmp_path, world):
+    world["now"] = rows(of=blocks(1, kld=5e-5, spread=1e-6))
+    assert not gate(tmp_path).is_red
+    (tmp_path / "runs" / floors_module.FILE).write_text(json.dumps(floor_row(1e-6)) + "\n")
+    assert gate(tmp_path).is_red
 
 
 def test_what_is_reported_or_skipped_is_not_red(tmp_path, world):
@@ -136,7 +146,7 @@ def test_another_machine_is_refused_or_gives_what_does_not_depend_on_it(tmp_path
     with pytest.raises(InputError, match="another machine: cores 64 there, 2 here"):
         gate(tmp_path, file)
     result = gate(tmp_path, file, any_machine=True)
-    assert {check.gate for check in result.checks} == {"quality", "memory"}
+    assert {check.metric for check in result.checks} == {"perplexity", "kld", "weights stored", "KV a token"}
     assert "cores 64 there" in result.not_checked[0]
 
 

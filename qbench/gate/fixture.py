@@ -1,0 +1,191 @@
+"""`qbench_gate`: the gates as calls from a test, with limits of its own, a baseline's rows, or both."""
+
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qbench.compare.kept_floor import kept_floors
+from qbench.gate.base_commit import Tree
+from qbench.gate.check import Check, judge
+from qbench.gate.comment import moved
+from qbench.gate.floors import key_of, measure
+from qbench.gate.launches import PEAK, ROUNDS, Launch, Subject, launch_all, peaks_of
+from qbench.gate.memory import OTHER_HOURS, peak_checks, stored_check
+from qbench.gate.pairing import Pair, Record, difference
+from qbench.gate.quality import quality_checks
+from qbench.gate.speed import typical
+from qbench.gate.timed import ALONE
+from qbench.harness.record import append_record, make_record, read_records
+from qbench.harness.record_files import kept_file, record_files
+from qbench.harness.speed_case import SpeedCase
+from quant.errors import InputError
+
+KIND = "gate-test"
+
+
+@dataclass(frozen=True, slots=True)
+class QbenchGate:
+    """One test's gates. Each call measures, keeps or compares, and raises AssertionError with what is surely worse.
+
+    A limit is passed unless the figure lies beyond it for sure; where that is open, the test goes on with a warning.
+
+    baseline   file or folder of rows that an earlier run saved; None: limits alone
+    save       append to it instead of comparing
+    """
+
+    baseline: Path | None = None
+    save: bool = False
+
+    def quality(
+        self,
+        model: str | Path,
+        *,
+        reference: str | None = None,
+        text: str | Path | None = None,
+        windows: int | None = None,
+        max_kld: float | None = None,
+        max_perplexity: float | None = None,
+        threads: int | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Perplexity, and with a reference the mean KLD (nats). returns what `qbench eval --json` prints
+
+        name   in the baseline, for a model whose path is another in each run [the file's name]
+        """
+        from qbench.harness.evaluate import evaluate
+
+        text = None if text is None else str(text)
+        how = {"reference": reference, "text": text, "max_windows": windows, "threads": threads}
+        found = evaluate(str(model), **how)
+        within("perplexity", found["perplexity"], found["perplexity_interval"], max_perplexity)
+        if max_kld is not None:
+            within("mean KLD", found["kld"]["mean"], found["kld_interval"], max_kld)
+        case = self._case("quality", model, name) | {"eval": {"text": text, "max_windows": windows}, "threads": threads}
+        self._compare(make_record(case, found), lambda pair: quality_checks(pair, self._floors(pair)))
+        return found
+
+    def memory(
+        self,
+        model: str | Path,
+        *,
+        max_weight_bytes: int | None = None,
+        max_peak_rss_bytes: int | None = None,
+        context: int = 512,
+        threads: int | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Bytes of the weights as stored, and the peaks of fresh processes that prefill `context` tokens."""
+        from qbench.sources import open_source
+        from quant.sizes import size_summary
+
+        size = size_summary(open_source(str(model)).tensors)["size_bytes"]
+        launches = alone(model, SpeedCase(pp=context, tg=0, repetitions=1), threads)
+        peaks = peaks_of(launches, 0)
+        require(max_weight_bytes is None or size <= max_weight_bytes, f"{size} bytes of weights, over the limit")
+        over = max_peak_rss_bytes is not None and min(peaks) > max_peak_rss_bytes
+        require(not over, f"peak RSS of {min(peaks)} bytes at least, over the limit of {max_peak_rss_bytes}")
+        found = {"size_bytes": size, "launches": launches}
+        case = self._case("memory", model, name) | {"context": context, "threads": threads}
+        self._compare(make_record(case, found), memory_checks)
+        return {"size_bytes": size, PEAK: peaks}
+
+    def speed(
+        self,
+        model: str | Path,
+        *,
+        pp: int = 512,
+        tg: int = 64,
+        min_pp_tok_s: float | None = None,
+        min_tg_tok_s: float | None = None,
+        threads: int = 1,
+    ) -> dict[str, float]:
+        """Tokens a second, median of fresh processes; below a limit for sure where each of them is.
+
+        No baseline is asked: what another hour measured says nothing of a few per cent. `qbench gate` against a commit
+        does.
+        """
+        launches = alone(model, SpeedCase(pp=pp, tg=tg, repetitions=ROUNDS), threads)
+        found = {}
+        for phase, count, limit in (("pp", pp, min_pp_tok_s), ("tg", tg, min_tg_tok_s)):
+            if count:
+                rates = [count / typical([launch[phase][0]]) for launch in launches]
+                require(limit is None or max(rates) >= limit, f"{phase}: {max(rates):.0f} tok/s at most, below {limit}")
+                found[f"{phase}_tok_s"] = sorted(rates)[len(rates) // 2]
+        return found
+
+    def _case(self, gate: str, model: str | Path, name: str | None) -> dict[str, Any]:
+        from qbench.sources import open_source
+
+        is_path = Path(model).exists()
+        shown = name or (Path(model).name if is_path else str(model))
+        return {"kind": KIND, "gate": gate, "name": shown, "model": str(model), **fingerprint(open_source(str(model)))}
+
+    def _compare(self, record: Record, checks_of) -> None:
+        if self.baseline is None:
+            return
+        if self.save:
+            file = kept_file(self.baseline, record["machine"]["id"])
+            append_record(file, record)
+            if record["case"]["gate"] == "quality":
+                append_record(file, measure(record))
+            return
+        judged = judge(checks_of(Pair(record["case"]["name"], self._row(record), record)))
+        worse = [check for check in judged if check.verdict == "worse"]
+        require(not worse, moved(worse))
+
+    def _row(self, record: Record) -> Record:
+        """The baseline's latest of the same test. raises InputError for none of this machine"""
+        rows = [row for file in record_files(self.baseline) for row in read_records(file)]
+        alike = [row for row in rows if same_test(row["case"]) == same_test(record["case"])]
+        here = [row for row in alike if row["machine"]["id"] == record["machine"]["id"]]
+        if not alike:
+            raise InputError(f"{self.baseline} lacks {record['case']['name']}; run once with --qbench-save")
+        if not here:
+            raise InputError(
+                f"{self.baseline} is of another machine: {difference(alike[-1]['machine'], record['machine'])}"
+            )
+        return here[-1]
+
+    def _floors(self, pair: Pair) -> Mapping[str, float]:
+        return kept_floors([str(self.baseline)]).get(key_of(pair.baseline), {})
+
+
+def alone(model: str | Path, case: SpeedCase, threads: int | None) -> list[Launch]:
+    """Fresh processes of this interpreter."""
+    tree = Tree("this tree", Path(sys.executable), Path())
+    subject = Subject("", ((tree, Path(model)),), case, threads or 1)
+    return launch_all([[subject]], lambda launches: True, least=ALONE, budget_s=0)[""]
+
+
+def memory_checks(pair: Pair) -> list[Check]:
+    sides = [row["metrics"]["launches"] for row in (pair.baseline, pair.now)]
+    peaks = {pair.name: (peaks_of(sides[0], 0), peaks_of(sides[1], 0))}
+    return [stored_check(pair), *peak_checks(peaks, OTHER_HOURS)]
+
+
+def fingerprint(source) -> dict[str, str]:
+    return {"fingerprint": source.fingerprint()}
+
+
+def same_test(case: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in case.items() if name not in ("model", "fingerprint")}
+
+
+def within(what: str, value: float | None, interval: Sequence[float] | None, limit: float | None) -> None:
+    """raises AssertionError for a value that is over its limit for sure: its 95 % interval is, or it is not finite"""
+    if limit is None:
+        return
+    low, high = interval or (value, value)
+    shown = f"{what} is {value:.6g} [{low:.6g}, {high:.6g}], the limit {limit:.6g}" if value is not None else ""
+    require(value is not None, f"{what} is not finite, the limit {limit:.6g}")
+    require(low <= limit, shown)
+    if value > limit:
+        warnings.warn(f"{shown}: over it, but within its interval", stacklevel=3)
+
+
+def require(passed: bool, message: str) -> None:
+    if not passed:
+        raise AssertionError(message)

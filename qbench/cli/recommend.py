@@ -113,7 +113,8 @@ def miss(one: dict) -> str:
     if one["outcome"] == "memory":
         return f"needs {readable_bytes(one['total_bytes'])}, {readable_bytes(one['short'])} too much"
     if one["outcome"] == "speed":
-        return f"{one['tps']:.2f} tok/s, {one['short']:.2f} too few (kld {one['kld']:.2e})"
+        kld = "" if one["kld"] is None else f"  (kld {one['kld']:.2e})"
+        return f"{one['tps']:.2f} tok/s, {one['short']:.2f} too few{kld}"
     return f"kld {one['kld']:.2e}"
 
 

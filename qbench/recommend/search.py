@@ -67,6 +67,7 @@ class _Search:
         self.verdicts: dict[Candidate, Verdict] = {}
         self.ladders: dict[str, list[Candidate]] = defaultdict(list)  # recipe -> KV formats still to try
         self.pool: list[tuple[float, int, Candidate]] = []  # KLD, bytes
+        self.tps: dict[Candidate, float] = {}
 
     def run(self, candidates: Sequence[Candidate]) -> list[Verdict]:
         for candidate in candidates:
@@ -75,9 +76,11 @@ class _Search:
         best: list[Verdict] = []
         while self.pool and len(best) <= RUNNERS_UP:
             kld, _, candidate = self.pool.pop(0)
-            tps = self.speed(candidate, kld)
-            if self.goal.tps is None or tps is not None:
+            if self.goal.tps is None or self.is_fast(candidate, kld):
+                tps = self.tps.get(candidate)
                 best.append(Verdict(candidate, "runner-up" if best else "answer", kld=kld, tps=tps))
+            else:
+                self.try_faster(candidate.recipe)
         self.leave_out()
         return best + [self.verdicts[candidate] for candidate in candidates if candidate in self.verdicts]
 
@@ -93,36 +96,38 @@ class _Search:
     def measure(self, candidates: Sequence[Candidate]) -> None:
         """Into the pool, the nearest to the unquantized model first, of equals the smaller."""
         for candidate, measured in zip(candidates, self.judge.kld(candidates), strict=True):
-            if measured.value is None:
-                self.verdicts[candidate] = Verdict(candidate, "failed", measured.error)
-                self.try_next(candidate)
-            else:
+            if measured.value is not None:
                 self.pool.append((measured.value, candidate.total_bytes, candidate))
+                continue
+            self.verdicts[candidate] = Verdict(candidate, "failed", measured.error)
+            if self.ladders[candidate.recipe]:
+                self.measure([self.ladders[candidate.recipe].pop(0)])
         self.pool.sort(key=lambda entry: entry[:2])
 
-    def try_next(self, candidate: Candidate) -> None:
-        """The next KV format of this one's recipe, if it has one left."""
-        if self.ladders[candidate.recipe]:
-            self.measure([self.ladders[candidate.recipe].pop(0)])
+    def is_fast(self, candidate: Candidate, kld: float | None = None) -> bool:
+        """Whether it is as fast as asked; where it is not, its verdict says so."""
+        if candidate not in self.tps:
+            measured = self.judge.tps(candidate)
+            if measured.value is None:
+                self.verdicts[candidate] = Verdict(candidate, "failed", measured.error, kld)
+                return False
+            self.tps[candidate] = measured.value
+        tps = self.tps[candidate]
+        if tps < self.goal.tps:
+            self.verdicts[candidate] = Verdict(candidate, "speed", None, kld, tps, self.goal.tps - tps)
+        return tps >= self.goal.tps
 
-    def speed(self, candidate: Candidate, kld: float) -> float | None:
-        """Its tokens a second where they are asked for and enough; else a verdict, and its next KV format's turn."""
-        if self.goal.tps is None:
-            return None
-        measured = self.judge.tps(candidate)
-        if measured.value is None:
-            self.verdicts[candidate] = Verdict(candidate, "failed", measured.error, kld)
-        elif measured.value < self.goal.tps:
-            short = self.goal.tps - measured.value
-            self.verdicts[candidate] = Verdict(candidate, "speed", None, kld, measured.value, short)
-        else:
-            return measured.value
-        self.try_next(candidate)
-        return None
+    def try_faster(self, recipe: str) -> None:
+        """The recipe's next KV format that is fast enough; its speed is the cheaper figure and so comes first."""
+        while self.ladders[recipe]:
+            candidate = self.ladders[recipe].pop(0)
+            if self.is_fast(candidate):
+                self.measure([candidate])
+                return
 
     def leave_out(self) -> None:
         for kld, _, candidate in self.pool:
-            self.verdicts[candidate] = Verdict(candidate, "worse", kld=kld)
+            self.verdicts[candidate] = Verdict(candidate, "worse", kld=kld, tps=self.tps.get(candidate))
         for recipe, ladder in self.ladders.items():
             for candidate in ladder:
                 why = f"{recipe} meets the memory with more precise keys and values"

@@ -78,7 +78,7 @@ def test_quickstart_grid(quickstart):
             assert {one.candidate for one in verdicts} == set(candidates) and len(verdicts) == len(candidates)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(100))
 def test_random_grids_with_caches_failures_and_misfits(seed):
     """Coarser caches are drawn to diverge no less, as the search assumes; speeds and sizes as they come."""
     rng = random.Random(seed)
@@ -109,7 +109,7 @@ def test_no_more_is_measured_than_the_answer_takes():
     assert outcomes == {"c": "answer", "b": "runner-up", "a": "runner-up", "d": "speed", "e": "memory"}
     assert (told["d"].short, told["e"].short) == (2, 49)
     assert told["d with kv-f16"].outcome == "speed" and told["c with kv-f16"].outcome == "not measured"
-    assert {str(one) for one in judge.judged} == {"a", "b", "c", "d", "d with kv-f16"}
+    assert {str(one) for one in judge.judged} == {"a", "b", "c", "d"}
     assert len(judge.timed) == 1 + RUNNERS_UP + 2
 
 

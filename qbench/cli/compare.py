@@ -15,11 +15,13 @@ from qbench.cli.progress import progress_bar
 @click.option("--reference", help="The unquantized model, of two models  [default: the ref: model among them]")
 @click.option("--text", type=click.Path(), help="UTF-8 text, of two models  [default: a reference model's own]")
 @click.option("--windows", type=click.IntRange(min=1), help="How many, spread over the text  [default: all]")
+@click.option("--tasks", help="lm-eval's tasks in place of a text, item by item, e.g. blimp,ref_sums")
+@click.option("--limit", type=click.IntRange(min=1), help="The first items of each task  [default: all]")
 @click.option("--noise-floor", is_flag=True, help="Measure how far the model A lies from itself.")
 @click.option("--keep", type=click.Path(), help="Append what was measured as records to this file or folder.")
 @threads_option
 @json_option
-def command(words, baseline, long, reference, text, windows, noise_floor, keep, threads, as_json) -> None:
+def command(words, baseline, long, noise_floor, keep, as_json, **how) -> None:
     """What changed from A to B: better, same or worse, each with its interval.
 
     A and B are rows of records: a file or folder, alone or with conditions, as in results/quickstart:recipe=q4_k_m and
@@ -28,9 +30,8 @@ def command(words, baseline, long, reference, text, windows, noise_floor, keep, 
     from qbench.compare.measured import Measuring
     from qbench.compare.run import compare
 
-    how = Measuring(reference, text, windows, threads)
     with progress_bar("compare") as update:
-        found = compare(words, how, baseline=baseline, noise_floor=noise_floor, keep=keep, progress=update)
+        found = compare(words, Measuring(**how), baseline=baseline, noise_floor=noise_floor, keep=keep, progress=update)
     (print_rows if as_json else print_tables)(found, long)
 
 

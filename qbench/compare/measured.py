@@ -1,12 +1,13 @@
-"""Models measured now, on the same text under the same protocol, as the records that a comparison takes."""
+"""Models measured now, on the same text or tasks, as the records that a comparison takes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from qbench.compare.side import Record
 from qbench.harness.quality import Progress
+from qbench.tasks.settings import TaskSettings
 from quant.errors import InputError
 
 REFERENCE_MODEL = "ref:"
@@ -23,18 +24,27 @@ class Measuring:
     reference: str | None = None
     text: str | None = None
     windows: int | None = None  # None: all of the text's
+    tasks: str | None = None  # lm-eval's, separated by commas, in place of a text
+    limit: int | None = None  # the first items of each task; None: all
     threads: int | None = None  # None: every core
+
+    def __post_init__(self) -> None:
+        of_text = [name for name in ("reference", "text", "windows") if getattr(self, name) is not None]
+        if self.tasks is not None and of_text:
+            raise InputError(f"--tasks stands in place of a text: leave out --{of_text[0]}, or --tasks")
+        if self.tasks is None and self.limit is not None:
+            raise InputError("--limit is of tasks' items: name some with --tasks")
 
     def require_nothing(self, what: str) -> None:
         """raises InputError if anything is asked for, since `what` is measured already"""
-        given = [name for name in ("reference", "text", "windows", "threads") if getattr(self, name) is not None]
+        given = [name for name in self.__slots__ if getattr(self, name) is not None]
         if given:
             raise InputError(f"{what} is measured already: {', '.join('--' + name for name in given)} is for models")
 
 
 def measure_models(specs: Sequence[str], measuring: Measuring, progress: Progress | None = None) -> list[Record]:
     """A record of each model's quality. raises InputError as `evaluate`"""
-    if measuring.reference is None:
+    if measuring.reference is None and measuring.tasks is None:
         beside = next((spec for spec in specs if spec.startswith(REFERENCE_MODEL)), None)
         measuring = replace(measuring, reference=beside)
     cases = [_case(spec, measuring) for spec in specs]  # a model that cannot be opened is told before any is measured
@@ -44,7 +54,12 @@ def measure_models(specs: Sequence[str], measuring: Measuring, progress: Progres
 def _record(case: dict[str, Any], measuring: Measuring, progress: Progress | None) -> Record:
     from qbench.harness.evaluate import evaluate
     from qbench.harness.record import make_record
+    from qbench.tasks.evaluate import evaluate_tasks
 
+    if case["tasks"] is not None:
+        settings = TaskSettings(**case["tasks"])
+        done = evaluate_tasks(case["model"], settings, threads=measuring.threads, progress=progress)
+        return make_record(case, done)
     quality = evaluate(
         case["model"],
         reference=measuring.reference,
@@ -61,8 +76,11 @@ def _case(spec: str, measuring: Measuring) -> dict[str, Any]:
     from qbench.sources import open_source
     from quant.artifacts.file_bytes import sha256_file
 
+    about = {"model": spec, "fingerprint": open_source(spec).fingerprint(), "recipe": None, "device": "cpu", "batch": 1}
+    if measuring.tasks is not None:
+        names = tuple(name.strip() for name in measuring.tasks.split(","))
+        return {**about, "eval": None, "tasks": asdict(TaskSettings(names, measuring.limit)), "bench": None}
     settings: dict[str, Any] = {"text": measuring.text, "max_windows": measuring.windows}
     if measuring.text is not None:
         settings["text_sha256"] = sha256_file(Path(measuring.text))
-    about = {"model": spec, "fingerprint": open_source(spec).fingerprint(), "recipe": None, "device": "cpu", "batch": 1}
-    return {**about, "reference": measuring.reference, "eval": settings, "bench": None}
+    return {**about, "reference": measuring.reference, "eval": settings, "tasks": None, "bench": None}

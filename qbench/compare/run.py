@@ -71,6 +71,8 @@ def _models(
 
     if len(specs) == 1 and not noise_floor:
         raise InputError(f"{specs[0]}: compared with what? Give a second model, or --noise-floor for itself")
+    if noise_floor and measuring.tasks is not None:
+        raise InputError("the noise floor is one of a text: leave out --tasks, or --noise-floor")
     floor = measure_noise_floor(specs[0], measuring, progress) if noise_floor else None
     measured = measure_models(specs, measuring, progress) if len(specs) == 2 else []
     for record in [floor, *measured] if keep is not None else ():

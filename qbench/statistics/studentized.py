@@ -73,20 +73,21 @@ def _studentized(residuals: np.ndarray, tokens: np.ndarray) -> np.ndarray:
 
 def _draws(num_blocks: int) -> Iterable[np.ndarray]:
     """How often each block comes in each resample, [R, n] float64, in parts that make up RESAMPLES."""
-    return _few_draws(num_blocks) if RESAMPLES * num_blocks <= CHUNK else _draw(num_blocks)
+    few = RESAMPLES * num_blocks <= CHUNK
+    return _few_draws(num_blocks, RESAMPLES) if few else _draw(num_blocks, RESAMPLES)
 
 
 @lru_cache(maxsize=4)
-def _few_draws(num_blocks: int) -> list[np.ndarray]:
-    """They hang on nothing but the number of blocks, and are most of the work of a table's many cells."""
-    return list(_draw(num_blocks))
+def _few_draws(num_blocks: int, resamples: int) -> list[np.ndarray]:
+    """They hang on nothing but these, and are most of the work of a table's many cells."""
+    return list(_draw(num_blocks, resamples))
 
 
-def _draw(num_blocks: int) -> Iterator[np.ndarray]:
+def _draw(num_blocks: int, resamples: int) -> Iterator[np.ndarray]:
     rng = np.random.default_rng(SEED)
     step = max(1, CHUNK // num_blocks)
-    for start in range(0, RESAMPLES, step):
-        size = min(step, RESAMPLES - start)
+    for start in range(0, resamples, step):
+        size = min(step, resamples - start)
         drawn = rng.integers(num_blocks, size=(size, num_blocks)) + num_blocks * np.arange(size)[:, None]
         times = np.bincount(drawn.ravel(), minlength=size * num_blocks).reshape(size, num_blocks)
         yield times.astype(np.float64)  # NumPy has no fast product of integers

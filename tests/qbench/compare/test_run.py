@@ -80,6 +80,14 @@ def test_words_that_name_no_comparison(results, words, options, message):
         compare([word.format(results) for word in words], HERE, **options)
 
 
+@pytest.mark.parametrize(
+    "how", [{"tasks": "ref_sums", "windows": 2}, {"limit": 5}], ids=["a text and tasks", "a limit of nothing"]
+)
+def test_a_text_or_tasks(how):
+    with pytest.raises(InputError, match="--tasks"):
+        Measuring(**how)
+
+
 def test_what_is_measured_already_takes_no_text(results):
     with pytest.raises(InputError, match="--text, --threads is for models"):
         compare([results], Measuring(text="x.txt", threads=1), baseline="bf16")

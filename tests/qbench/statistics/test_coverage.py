@@ -60,7 +60,8 @@ BLOCKS = {
 
 @pytest.mark.parametrize("num_blocks", [20, 60])
 @pytest.mark.parametrize("draw", BLOCKS.values(), ids=BLOCKS)
-def test_intervals_of_blocks(draw, num_blocks):
+def test_intervals_of_blocks(draw, num_blocks, monkeypatch):
+    monkeypatch.setattr("qbench.statistics.studentized.RESAMPLES", 999)  # ends a little less sharp, as often right
     rng = np.random.default_rng(20240217)
     held = 0
     for _ in range(RUNS):
@@ -131,9 +132,7 @@ def test_intervals_of_interleaved_speeds(noise, rounds):
         pairs[1::2] = pairs[1::2, ::-1]  # who is first takes turns
         found = speed_ratio(np.exp(pairs[:, 0]), 1.05 * np.exp(pairs[:, 1]))
         held += found.low <= 1.05 <= found.high
-    # Who is first is a little faster while the machine warms up: that is in the spread, though turns take it out.
-    most = 0.99 if noise is warming else PROMISED[1]
-    assert PROMISED[0] <= held / RUNS <= most, held / RUNS
+    assert PROMISED[0] <= held / RUNS <= PROMISED[1], held / RUNS
 
 
 @pytest.mark.parametrize("samples", [5, 8, 20])

@@ -177,7 +177,7 @@ def worker(job: dict) -> SimpleNamespace:
 
 
 def test_worker_quantizes_and_measures(tmp_path):
-    fingerprint = worker({"job": "describe", "model": "rand:tiny"}).messages[-1]["result"]["fingerprint"]
+    fingerprint = open_source("rand:tiny").fingerprint()
     job = {"job": "quantize", "model": "rand:tiny", "recipe": "q8_0", "folder": str(tmp_path)}
     job |= {"calibration": {}, "threads": 1}
     changed = worker({**job, "fingerprint": "0" * 64})
@@ -185,7 +185,8 @@ def test_worker_quantizes_and_measures(tmp_path):
     quantized = worker({**job, "fingerprint": fingerprint})
     assert quantized.status == 0 and quantized.messages[-1]["result"]["file"] == "model.gguf"
     assert quantized.messages[-1]["result"]["code"] == code_hash(QUANTIZING)
-    settings = {"eval": None, "bench": {"pp": 8, "tg": 2, "depth": 0, "repetitions": 1}, "threads": 1}
+    sizes = {"pp": 8, "tg": 2, "depth": 0, "repetitions": 1}
+    settings = {"eval": None, "bench": sizes, "kv": None, "threads": 1}
     artifact = str(tmp_path / "model.gguf")
     measured = worker({"job": "measure", "artifact": artifact, "model": "rand:tiny", "logits": "", **settings})
     assert {"progress": [1, 1, "repetitions"]} in measured.messages
@@ -193,5 +194,6 @@ def test_worker_quantizes_and_measures(tmp_path):
 
 
 def test_worker_tells_an_error_in_one_line():
-    done = worker({"job": "describe", "model": "no/such/model"})
+    job = {"job": "quantize", "model": "no/such/model", "fingerprint": "", "recipe": "q8_0", "folder": ""}
+    done = worker({**job, "calibration": {}, "threads": 1})
     assert done.status == 1 and "no/such/model" in done.messages[-1]["error"]

@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from qbench.report.extra_columns import PROTOCOL, SHARES, TASK, metric_of
 from qbench.report.table import Table
 from quant.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MISSING = "n/a"
 INTERVAL, RANGE = "95 %", "range"
@@ -72,6 +76,7 @@ def _text(key: str, heading: str, **shown: Any) -> Column:
     return Column(key, heading, "text", **shown)
 
 
+ENDS = (":low", ":high")  # after the key of a protocol
 HIDDEN = {"in_markdown": False, "on_page": False}
 NATS = "Kullback-Leibler divergence of the next-token distribution from the unquantized model's, in nats: "
 
@@ -174,21 +179,39 @@ COLUMNS = (
     ),
 )
 
-BY_KEY = {column.key: column for column in COLUMNS}
+
+def all_columns(frame: "pd.DataFrame") -> list[Column]:
+    """COLUMNS, and before the speeds those that `with_extra` gave this frame."""
+    extra = [_extra(frame, key) for key in frame if key.startswith((TASK, PROTOCOL)) and not key.endswith(ENDS)]
+    place = [column.key for column in COLUMNS].index("pp_tok_s")
+    return [*COLUMNS[:place], *extra, *COLUMNS[place:]]
 
 
-def pick_columns(names: Sequence[str]) -> list[Column]:
-    """The columns of these keys, in this order. raises InputError for one that is not known"""
+def _extra(frame: "pd.DataFrame", key: str) -> Column:
+    if key.startswith(PROTOCOL):
+        heading = f"perplexity {key.removeprefix(PROTOCOL)}"
+        return Column(key, heading, digits=3, ends=tuple(key + end for end in ENDS), ends_name=INTERVAL, **HIDDEN)
+    name = key.removeprefix(TASK)
+    metric = metric_of(frame, name)
+    meaning = f"lm-eval's task {name}: {metric}, under the protocol told in the row's passport."
+    if metric in SHARES:
+        return Column(key, f"{name} {metric} %", scale=100, meaning=meaning)
+    return Column(key, f"{name} {metric}", digits=4, meaning=meaning)
+
+
+def pick_columns(columns: Sequence[Column], names: Sequence[str]) -> list[Column]:
+    """Those of these keys, in the order of the keys. raises InputError for one that is not known"""
+    by_key = {column.key: column for column in columns}
     for name in names:
-        if name not in BY_KEY:
-            raise InputError(f"unknown column {name!r}; known: {', '.join(BY_KEY)}")
-    return [BY_KEY[name] for name in names]
+        if name not in by_key:
+            raise InputError(f"unknown column {name!r}; known: {', '.join(by_key)}")
+    return [by_key[name] for name in names]
 
 
 def columns_of(table: Table, names: Sequence[str] | None = None) -> list[Column]:
     """The columns of this table: those named, or else the usual ones that have anything to show."""
-    first = table.frame.iloc[0]
-    picked = pick_columns(names) if names else [column for column in COLUMNS if column.in_markdown]
+    first, columns = table.frame.iloc[0], all_columns(table.frame)
+    picked = pick_columns(columns, names) if names else [column for column in columns if column.in_markdown]
     shown = [column for column in picked if names or table.frame[column.key].notna().any()]
     return [replace(column, heading=_heading(column, first)) for column in shown]
 

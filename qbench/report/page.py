@@ -4,7 +4,7 @@ import base64
 import functools
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from html import escape
 from importlib.resources import files
@@ -12,7 +12,8 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from qbench.report.columnar import EXACT_ROWS, pack
-from qbench.report.columns import COLUMNS
+from qbench.report.columns import Column, all_columns
+from qbench.report.extra_columns import with_extra
 from qbench.report.family import recipe_family
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 # In this order: each uses those before it.
 SCRIPTS = (
-    *("data", "dom", "format", "links", "view", "fronts", "labels", "scatter", "table", "board", "tray"),
-    *("statistics", "strips", "reproduce", "passport", "compare", "app"),
+    *("data", "dom", "format", "links", "view", "fronts", "groups", "labels", "scatter", "table", "board", "tray"),
+    *("statistics", "strips", "reproduce", "panels", "passport", "comparison", "compare", "app"),
 )
 
 LEAD = "Quality is the divergence from the unquantized model's predictions; lower is better."
@@ -45,7 +46,9 @@ def render_page(frame: "pd.DataFrame", records: Iterable[tuple[int, bytes]] = ()
     records   (row of the frame, its record as one line of JSON), those to be kept first coming first
     """
     digits = _key_digits(frame["key"])
-    packed, left_out = pack(page_table(frame, digits), TABLE_BYTES * 3 // 4)  # base64 makes 4 bytes of 3
+    frame = with_extra(frame)
+    columns = all_columns(frame)
+    packed, left_out = pack(page_table(frame, columns, digits), TABLE_BYTES * 3 // 4)  # base64 makes 4 bytes of 3
     table = base64.b64encode(packed).decode()
     plotly, parts = _plotly(), files("qbench.report").joinpath("assets")
     scripts = "\n".join(parts.joinpath(f"{name}.js").read_text() for name in SCRIPTS)
@@ -55,13 +58,13 @@ def render_page(frame: "pd.DataFrame", records: Iterable[tuple[int, bytes]] = ()
     about = {
         "title": _title(frame),
         "lead": _lead(frame),
-        "columns": [asdict(column) for column in COLUMNS],
+        "columns": [asdict(column) for column in columns],
         "records": len(rows),
         "rows_of_records": rows,
         "key_digits": digits,
-        "left_out": [column.heading for column in COLUMNS if column.key in left_out],
+        "left_out": [column.heading for column in columns if column.key in left_out],
     }
-    glossary = [(column.heading, column.meaning) for column in COLUMNS if column.meaning]
+    glossary = [(column.heading, column.meaning) for column in columns if column.meaning]
     return Template(parts.joinpath("page.html").read_text()).substitute(
         title=escape(_title(frame)),
         css=css,
@@ -75,7 +78,7 @@ def render_page(frame: "pd.DataFrame", records: Iterable[tuple[int, bytes]] = ()
     )
 
 
-def page_table(frame: "pd.DataFrame", key_digits: int) -> "pd.DataFrame":
+def page_table(frame: "pd.DataFrame", columns: Sequence[Column], key_digits: int) -> "pd.DataFrame":
     """The columns that the page shows, sorts and filters by, the least wanted last; keys to their first digits."""
     time = frame["time"] if len(frame) <= EXACT_ROWS else frame["time"].str[:10]  # of many, the day is enough
     table = frame.assign(
@@ -84,20 +87,19 @@ def page_table(frame: "pd.DataFrame", key_digits: int) -> "pd.DataFrame":
         key=frame["key"].str[:key_digits],
         time=time,
     )
-    return table[list(IN_ORDER)]
+    # The page finds the fronts itself.
+    return table[[name for name in dict.fromkeys(_in_order(columns)) if name != "pareto"]]
 
 
-def _in_order() -> Iterator[str]:
+def _in_order(columns: Sequence[Column]) -> Iterator[str]:
     """Columns of the packed table: what the page works by, texts, values shown at once, their ends, the rest."""
     yield from BESIDE_COLUMNS
-    yield from (column.key for column in COLUMNS if not column.numeric)
-    at_once = [column for column in COLUMNS if column.on_page]
+    yield from (column.key for column in columns if not column.numeric)
+    at_once = [column for column in columns if column.on_page]
     yield from (column.key for column in at_once)
     yield from (end for column in at_once for end in column.ends or ())
-    yield from (column.key for column in sorted(COLUMNS, key=lambda column: not column.in_markdown))
-
-
-IN_ORDER = tuple(name for name in dict.fromkeys(_in_order()) if name != "pareto")  # the page finds the fronts itself
+    rest = sorted(columns, key=lambda column: not column.in_markdown)
+    yield from (key for column in rest for key in (column.key, *(column.ends or ())))
 
 
 def _commits(frame: "pd.DataFrame") -> "pd.Series":

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from qbench.report.extra_columns import with_extra
 from qbench.report.family import recipe_family
 from qbench.report.pareto import pareto_front
 
@@ -17,7 +18,7 @@ class Table:
     """Rows that compare with one another, the unquantized first, then by size."""
 
     group: str
-    frame: "pd.DataFrame"  # `load_records` columns, `pareto` and `family`
+    frame: "pd.DataFrame"  # `load_records` columns, those of `with_extra`, `pareto` and `family`
 
     @property
     def title(self) -> str:
@@ -59,7 +60,7 @@ def short_commit(commit: str | None, dirty: bool | None) -> str:
 def build_tables(frame: "pd.DataFrame") -> list[Table]:
     """One table a group, in the order of their first rows, Pareto points marked."""
     tables = []
-    for group, rows in frame.groupby("group", sort=False):
+    for group, rows in with_extra(frame).groupby("group", sort=False):
         rows = rows.reset_index(drop=True)
         rows["pareto"] = _pareto_marks(rows)
         rows["family"] = rows["recipe"].map(recipe_family)

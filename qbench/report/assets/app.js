@@ -22,12 +22,23 @@ async function pageOf(kind, names, query) {
   const rows = names.map((name) => findRow(TABLE, name));
   if (kind === "row" && rows.length === 1 && rows[0] !== null) return passport(TABLE, rows[0], TRAY);
   if (kind === "compare" && rows.length === 2 && !rows.includes(null)) return comparePage(TABLE, ...rows);
-  return h("article", null, h("h1", null, "Nothing here"), h("p", { class: "note" }, `This page has no ${[kind, ...names].join(" ")}. `, h("a", { href: "#/" }, "All rows")));
+  return h(
+    "article",
+    null,
+    h("h1", null, "Nothing here"),
+    h("p", { class: "note" }, `This page has no ${[kind, ...names].join(" ")}. `, h("a", { href: "#/" }, "All rows")),
+  );
 }
 
 function boardPage(query, fixed, head) {
   const board = new Board(TABLE, parseState(query), fixed, TRAY);
-  return { node: h("div", null, head, board.node), update: () => { BOARD = board; board.update(); } };
+  return {
+    node: h("div", null, head, board.node),
+    update: () => {
+      BOARD = board;
+      board.update();
+    },
+  };
 }
 
 let BOARD = null;
@@ -38,27 +49,58 @@ function boardHead() {
 
 // What a model's or a recipe's rows have in common, and where they were measured.
 function subjectHead(kind, name) {
-  const { codes, values } = TABLE.column(kind), code = values.findIndex((value) => String(value) === name), rows = [];
+  const { codes, values } = TABLE.column(kind),
+    code = values.findIndex((value) => String(value) === name),
+    rows = [];
   for (let row = 0; row < TABLE.rows; row++) if (codes[row] === code) rows.push(row);
   const told = (key, tell = String) => {
-    const found = [...new Set(rows.map((row) => TABLE.value(key, row)))].filter((value) => value !== null).sort(inOrder).map(tell);
+    const found = [...new Set(rows.map((row) => TABLE.value(key, row)))]
+      .filter((value) => value !== null)
+      .sort(inOrder)
+      .map(tell);
     return found.length > 6 ? `${found.slice(0, 6).join(", ")} and ${found.length - 6} more` : found.join(", ");
   };
   const failed = rows.filter((row) => TABLE.value("status", row) !== "ok").length;
-  return h("div", null, h("p", { class: "crumbs" }, h("a", { href: "#/" }, "All rows"), ` / ${kind}s`), h("h1", null, name),
-    h("p", { class: "lead" }, kind === "model" ? `Every recipe measured on this model.` : `This recipe on every model that it was measured on.`),
-    h("details", { class: "panel passport" }, h("summary", null, `Passport: ${count(rows.length, "row")}${failed ? `, ${failed} failed` : ""}`), definitions([
-      ["models", kind === "recipe" ? told("model") : null], ["recipes", kind === "model" ? told("recipe") : null], ["family", kind === "recipe" ? told("family") : null],
-      ["keys and values", told("cache")], ["protocols", told("protocol")], ["protocol hashes", told("protocol_hash")], ["processors", told("cpu")], ["machines", told("machine")],
-      ["threads", told("threads")], ["what ran", told("impls")], ["commits", told("commit", shortCommit)], ["measured", told("time", (time) => time.slice(0, 10))]])));
+  return h(
+    "div",
+    null,
+    h("p", { class: "crumbs" }, h("a", { href: "#/" }, "All rows"), ` / ${kind}s`),
+    h("h1", null, name),
+    h(
+      "p",
+      { class: "lead" },
+      kind === "model" ? `Every recipe measured on this model.` : `This recipe on every model that it was measured on.`,
+    ),
+    h(
+      "details",
+      { class: "panel passport" },
+      h("summary", null, `Passport: ${count(rows.length, "row")}${failed ? `, ${failed} failed` : ""}`),
+      definitions([
+        ["models", kind === "recipe" ? told("model") : null],
+        ["recipes", kind === "model" ? told("recipe") : null],
+        ["family", kind === "recipe" ? told("family") : null],
+        ["keys and values", told("cache")],
+        ["protocols", told("protocol")],
+        ["protocol hashes", told("protocol_hash")],
+        ["processors", told("cpu")],
+        ["machines", told("machine")],
+        ["threads", told("threads")],
+        ["what ran", told("impls")],
+        ["commits", told("commit", shortCommit)],
+        ["measured", told("time", (time) => time.slice(0, 10))],
+      ]),
+    ),
+  );
 }
 
 const THEMES = { "": "as the system", light: "light", dark: "dark" };
 
 function nextTheme() {
-  const names = Object.keys(THEMES), now = document.documentElement.dataset.theme || "";
+  const names = Object.keys(THEMES),
+    now = document.documentElement.dataset.theme || "";
   const next = names[(names.indexOf(now) + 1) % names.length];
-  if (next) document.documentElement.dataset.theme = next; else delete document.documentElement.dataset.theme;
+  if (next) document.documentElement.dataset.theme = next;
+  else delete document.documentElement.dataset.theme;
   document.getElementById("theme").textContent = `Theme: ${THEMES[next]}`;
   redraw();
 }
@@ -73,14 +115,19 @@ async function start() {
   TRAY = new Tray(TABLE, document.getElementById("tray"));
   document.getElementById("theme").addEventListener("click", nextTheme);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  let pending, width = innerWidth;
+  let pending,
+    width = innerWidth;
   addEventListener("resize", () => {
-    if (innerWidth === width) return;  // a phone's address bar comes and goes
+    if (innerWidth === width) return; // a phone's address bar comes and goes
     width = innerWidth;
     clearTimeout(pending);
     pending = setTimeout(redraw, 150);
   });
-  addEventListener("hashchange", async () => { await show(); scrollTo(0, 0); MAIN.focus({ preventScroll: true }); });
+  addEventListener("hashchange", async () => {
+    await show();
+    scrollTo(0, 0);
+    MAIN.focus({ preventScroll: true });
+  });
   await show();
 }
 

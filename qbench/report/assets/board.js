@@ -1,42 +1,97 @@
 // Filters, scatters and the table: the page itself, and what the pages of a model and of a recipe are made of.
 
-const FILTER_NAMES = { model: "Model", recipe: "Recipe", family: "Recipe family", cache: "KV", machine: "Machine",
-  protocol: "Protocol", commit: "Commit" };
+const FILTER_NAMES = {
+  model: "Model",
+  recipe: "Recipe",
+  family: "Recipe family",
+  cache: "KV",
+  machine: "Machine",
+  protocol: "Protocol",
+  commit: "Commit",
+};
 
 class Board {
   // fixed: {model: NAME} or {recipe: NAME} on their pages
   constructor(table, state, fixed, tray) {
     Object.assign(this, { table, fixed, tray, state: { ...state, ...fixed }, frontsOfAll: {} });
-    this.rowTable = new RowTable(table, { sort: (key) => this.sort(key), link: (row) => rowLink(table, row),
-      pick: (row) => tray.toggle(row), isPicked: (row) => tray.has(row) });
+    this.rowTable = new RowTable(table, {
+      sort: (key) => this.sort(key),
+      link: (row) => rowLink(table, row),
+      pick: (row) => tray.toggle(row),
+      isPicked: (row) => tray.has(row),
+    });
     this.told = h("p", { class: "told", role: "status" });
     this.legend = h("ul", { class: "key" });
-    this.plots = COSTS.map((cost) => h("figure", null,
-      h("figcaption", null, cost.caption, h("span")), h("div", { class: "plot", id: `plot-${cost.front}` })));
+    this.plots = COSTS.map((cost) =>
+      h(
+        "figure",
+        null,
+        h("figcaption", null, cost.caption, h("span")),
+        h("div", { class: "plot", id: `plot-${cost.front}` }),
+      ),
+    );
     this.columnBox = h("div", { class: "choices" });
-    this.node = h("div", null, this.filters(), h("div", { class: "over" }, this.legend, this.quality), h("div", { class: "plots" }, this.plots),
-      h("div", { class: "above" }, this.told, this.columnMenu()), this.rowTable.node.parentNode);
+    this.node = h(
+      "div",
+      null,
+      this.filters(),
+      h("div", { class: "over" }, this.legend, this.quality),
+      h("div", { class: "plots" }, this.plots),
+      h("div", { class: "above" }, this.told, this.columnMenu()),
+      this.rowTable.node.parentNode,
+    );
     tray.onchange = () => this.rowTable.markPicked();
   }
 
   filters() {
-    this.search = h("input", { type: "search", placeholder: "Search: q4 avx512 llama", "aria-label": "Search",
-      value: this.state.q, oninput: () => { this.state.q = this.search.value; this.later(); } });
-    this.selects = FILTERS.filter((name) => !this.fixed[name]).map((name) => [name, this.table.distinct(name)])
+    this.search = h("input", {
+      type: "search",
+      placeholder: "Search: q4 avx512 llama",
+      "aria-label": "Search",
+      value: this.state.q,
+      oninput: () => {
+        this.state.q = this.search.value;
+        this.later();
+      },
+    });
+    this.selects = FILTERS.filter((name) => !this.fixed[name])
+      .map((name) => [name, this.table.distinct(name)])
       .filter(([name, values]) => values.length > 1 || this.state[name])
-      .map(([name, values]) => this.select(FILTER_NAMES[name], name, [["", "all"], ...values.map((value) => [String(value), tellValue(name, value)])]));
+      .map(([name, values]) =>
+        this.select(FILTER_NAMES[name], name, [
+          ["", "all"],
+          ...values.map((value) => [String(value), tellValue(name, value)]),
+        ]),
+      );
     this.quality = this.select("Quality", "quality", []);
     this.reset = h("button", { type: "button", class: "plain", onclick: () => this.clear() }, "Clear");
     const narrow = matchMedia("(max-width: 700px)").matches;
     const active = FILTERS.some((name) => this.state[name] && !this.fixed[name]);
-    return h("div", { class: "filters" }, this.search,
-      h("details", { class: "more", open: !narrow || active }, h("summary", null, "Filters"),
-        h("div", { class: "selects" }, this.selects, this.reset)));
+    return h(
+      "div",
+      { class: "filters" },
+      this.search,
+      h(
+        "details",
+        { class: "more", open: !narrow || active },
+        h("summary", null, "Filters"),
+        h("div", { class: "selects" }, this.selects, this.reset),
+      ),
+    );
   }
 
   select(label, name, options) {
-    const box = h("select", { name, onchange: () => { this.state[name] = box.value || null; this.update(); } },
-      options.map(([value, text]) => h("option", { value }, text)));
+    const box = h(
+      "select",
+      {
+        name,
+        onchange: () => {
+          this.state[name] = box.value || null;
+          this.update();
+        },
+      },
+      options.map(([value, text]) => h("option", { value }, text)),
+    );
     box.value = this.state[name] || "";
     return h("label", null, h("span", null, label), box);
   }
@@ -56,15 +111,25 @@ class Board {
 
   drawColumnMenu(shown) {
     const keys = shown.map(({ key }) => key);
-    this.columnBox.replaceChildren(...ABOUT.columns.filter(({ key }) => key !== "recipe" && (key === "pareto" || this.table.anyKnown(key)))
-      .map(({ key, heading }) => {
-        const box = h("input", { type: "checkbox", name: key, onchange: () => {
-          this.state.columns = box.checked ? [...keys, key] : keys.filter((other) => other !== key);
-          this.update(true);
-        } });
-        box.checked = keys.includes(key);
-        return h("label", null, box, " ", heading);
-      }), ...(ABOUT.left_out.length ? [h("p", { class: "note" }, `For want of room this page has no ${ABOUT.left_out.join(", ")}.`)] : []));
+    this.columnBox.replaceChildren(
+      ...ABOUT.columns
+        .filter(({ key }) => key !== "recipe" && (key === "pareto" || this.table.anyKnown(key)))
+        .map(({ key, heading }) => {
+          const box = h("input", {
+            type: "checkbox",
+            name: key,
+            onchange: () => {
+              this.state.columns = box.checked ? [...keys, key] : keys.filter((other) => other !== key);
+              this.update(true);
+            },
+          });
+          box.checked = keys.includes(key);
+          return h("label", null, box, " ", heading);
+        }),
+      ...(ABOUT.left_out.length
+        ? [h("p", { class: "note" }, `For want of room this page has no ${ABOUT.left_out.join(", ")}.`)]
+        : []),
+    );
   }
 
   clear() {
@@ -92,14 +157,21 @@ class Board {
     const { table, state } = this;
     const rows = visibleRows(table, state);
     if (!keepPlots) this.measure(rows);
-    const marks = (row) => COSTS.map(({ front }) => front).filter((front) => this.fronts[front].has(row)).join(" ");
+    const marks = (row) =>
+      COSTS.map(({ front }) => front)
+        .filter((front) => this.fronts[front].has(row))
+        .join(" ");
     const rank = (row) => -marks(row).length || NaN;
     if (state.sort) sortRows(table, rows, state.sort, state.descending, { pareto: rank });
     const columns = this.columns(rows).map((column) => ({ ...column, heading: headingOf(table, column, rows) }));
-    const told = columns.some(({ key }) => key === "model") || this.fixed.model || this.table.distinct("model").length < 2;
+    const told =
+      columns.some(({ key }) => key === "model") || this.fixed.model || this.table.distinct("model").length < 2;
     this.rowTable.show(rows, columns, { ...state, below: told ? null : "model" }, { pareto: marks });
     this.drawColumnMenu(columns);
-    this.told.textContent = rows.length === table.rows ? count(rows.length, "row") : `${rows.length.toLocaleString("en")} of ${count(table.rows, "row")}`;
+    this.told.textContent =
+      rows.length === table.rows
+        ? count(rows.length, "row")
+        : `${rows.length.toLocaleString("en")} of ${count(table.rows, "row")}`;
     history.replaceState(null, "", this.address());
     if (!keepPlots) this.drawing = this.draw(rows);
   }
@@ -109,7 +181,11 @@ class Board {
     this.shownQuality = known.find(({ key }) => key === this.state.quality) || known[0] || QUALITIES[0];
     this.shownFronts = frontsOf(this.table, rows, this.shownQuality);
     // Of all rows, whatever is filtered away.
-    this.frontsOfAll[this.shownQuality.key] ??= frontsOf(this.table, Uint32Array.from({ length: this.table.rows }, (_, row) => row), this.shownQuality);
+    this.frontsOfAll[this.shownQuality.key] ??= frontsOf(
+      this.table,
+      Uint32Array.from({ length: this.table.rows }, (_, row) => row),
+      this.shownQuality,
+    );
     this.fronts = this.frontsOfAll[this.shownQuality.key];
     const box = this.quality.querySelector("select");
     box.replaceChildren(...known.map(({ key, name }) => h("option", { value: key }, name)));
@@ -132,17 +208,34 @@ class Board {
     for (const [i, cost] of COSTS.entries()) {
       const known = groups.some((group) => group.rows.some((row) => table_has(this.table, cost.key, row)));
       this.plots[i].hidden = !known;
-      if (known) await drawScatter(this.plots[i].lastChild, this.table, groups, this.shownQuality, cost, this.shownFronts[cost.front]);
+      if (known)
+        await drawScatter(
+          this.plots[i].lastChild,
+          this.table,
+          groups,
+          this.shownQuality,
+          cost,
+          this.shownFronts[cost.front],
+        );
     }
     document.body.dataset.drawn = Number(document.body.dataset.drawn || 0) + 1;
   }
 
   drawLegend(groups, left) {
     const one = groups.length === 1;
-    const shapes = one ? [h("li", null, h("i", { class: "dot" }), "on the Pareto front of what is shown"), h("li", null, h("i", { class: "dot beaten" }), "beaten by another")]
-      : [...groups.map((group) => h("li", null, symbolOf(group), group.name)), h("li", null, "filled: on its Pareto front of what is shown")];
-    this.legend.replaceChildren(...(groups.length ? [...shapes, h("li", null, h("i", { class: "dot baseline" }), "unquantized")] : []),
-      ...(left ? [h("li", { class: "left-out" }, left)] : []));
+    const shapes = one
+      ? [
+          h("li", null, h("i", { class: "dot" }), "on the Pareto front of what is shown"),
+          h("li", null, h("i", { class: "dot beaten" }), "beaten by another"),
+        ]
+      : [
+          ...groups.map((group) => h("li", null, symbolOf(group), group.name)),
+          h("li", null, "filled: on its Pareto front of what is shown"),
+        ];
+    this.legend.replaceChildren(
+      ...(groups.length ? [...shapes, h("li", null, h("i", { class: "dot baseline" }), "unquantized")] : []),
+      ...(left ? [h("li", { class: "left-out" }, left)] : []),
+    );
   }
 }
 
@@ -151,8 +244,18 @@ const tellValue = (name, value) => (name === "commit" ? shortCommit(String(value
 
 // The marker of a group, as the plots draw it.
 function symbolOf({ symbol, colour: name }) {
-  const shapes = { circle: "M8 3a5 5 0 1 0 .01 0z", square: "M3.5 3.5h9v9h-9z", "triangle-up": "M8 3l5.5 9.5h-11z",
-    pentagon: "M8 2.5l5.5 4-2.1 6.5H4.6L2.5 6.5z", "triangle-down": "M8 13L2.5 3.5h11z", hexagon: "M8 2.5l4.8 2.8v5.4L8 13.5l-4.8-2.8V5.3z" };
-  const node = svg("svg", { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" }, svg("path", { d: shapes[symbol], fill: `var(--${name})` }));
+  const shapes = {
+    circle: "M8 3a5 5 0 1 0 .01 0z",
+    square: "M3.5 3.5h9v9h-9z",
+    "triangle-up": "M8 3l5.5 9.5h-11z",
+    pentagon: "M8 2.5l5.5 4-2.1 6.5H4.6L2.5 6.5z",
+    "triangle-down": "M8 13L2.5 3.5h11z",
+    hexagon: "M8 2.5l4.8 2.8v5.4L8 13.5l-4.8-2.8V5.3z",
+  };
+  const node = svg(
+    "svg",
+    { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" },
+    svg("path", { d: shapes[symbol], fill: `var(--${name})` }),
+  );
   return node;
 }

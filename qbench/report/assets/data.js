@@ -3,7 +3,8 @@
 const ABOUT = JSON.parse(document.getElementById("about").textContent);
 
 function unbase64(id) {
-  const text = atob(document.getElementById(id).textContent), bytes = new Uint8Array(text.length);
+  const text = atob(document.getElementById(id).textContent),
+    bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
   return bytes;
 }
@@ -24,7 +25,7 @@ class Table {
   static async unpack(bytes) {
     const { head, body } = withHead(bytes);
     let at = 0;
-    const packed = head.columns.map(({ name, size }) => [name, body.subarray(at, at += size)]);
+    const packed = head.columns.map(({ name, size }) => [name, body.subarray(at, (at += size))]);
     return new Table(head.rows, await Promise.all(packed.map(async ([name, column]) => [name, await inflate(column)])));
   }
 
@@ -34,19 +35,29 @@ class Table {
     this.decoded = new Map();
   }
 
-  has(name) { return this.packed.has(name); }
+  has(name) {
+    return this.packed.has(name);
+  }
 
   // {codes, values} for texts and repeated numbers, {numbers} for the rest
   column(name) {
-    if (!this.decoded.has(name)) this.decoded.set(name, this.has(name) ? this.decode(this.packed.get(name)) : this.missing());
+    if (!this.decoded.has(name))
+      this.decoded.set(name, this.has(name) ? this.decode(this.packed.get(name)) : this.missing());
     return this.decoded.get(name);
   }
 
-  missing() { return { codes: new Uint32Array(this.rows), values: [null] }; }
+  missing() {
+    return { codes: new Uint32Array(this.rows), values: [null] };
+  }
 
   decode(bytes) {
-    const { head: { type, values }, body } = withHead(bytes);
-    const n = this.rows, width = type === "float64" ? 8 : 4, joined = new Uint8Array(width * n);
+    const {
+      head: { type, values },
+      body,
+    } = withHead(bytes);
+    const n = this.rows,
+      width = type === "float64" ? 8 : 4,
+      joined = new Uint8Array(width * n);
     for (let plane = 0; plane < width; plane++) {
       for (let i = 0; i < n; i++) joined[width * i + plane] = body[plane * n + i];
     }
@@ -82,7 +93,9 @@ class Records {
     this.place = new Map(rows.map((row, place) => [row, place]));
   }
 
-  has(row) { return this.place.has(row); }
+  has(row) {
+    return this.place.has(row);
+  }
 
   async of(row) {
     if (!this.has(row)) return null;

@@ -19,14 +19,22 @@ function svg(tag, properties, ...children) {
   return node;
 }
 
-const definitions = (pairs) => h("dl", { class: "facts" },
-  pairs.filter(([, value]) => value !== null && value !== undefined && value !== "")
-    .map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
+const definitions = (pairs) =>
+  h(
+    "dl",
+    { class: "facts" },
+    pairs
+      .filter(([, value]) => value !== null && value !== undefined && value !== "")
+      .map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))),
+  );
 
 // A value of a record as text: lists with commas.
 function plain(value) {
   if (value === null || value === undefined) return "none";
   if (Array.isArray(value)) return value.map(plain).join(", ");
-  if (typeof value === "object") return Object.entries(value).map(([name, inner]) => `${name} ${plain(inner)}`).join(", ");
+  if (typeof value === "object")
+    return Object.entries(value)
+      .map(([name, inner]) => `${name} ${plain(inner)}`)
+      .join(", ");
   return typeof value === "number" && !Number.isInteger(value) ? String(Number(value.toPrecision(6))) : String(value);
 }

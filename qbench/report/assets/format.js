@@ -29,13 +29,14 @@ function ends(column, table, row) {
 const count = (number, thing) => `${number.toLocaleString("en")} ${thing}${number === 1 ? "" : "s"}`;
 const shortCommit = (commit) => (/^[0-9a-f]{40}/.test(commit) ? commit.slice(0, 10) + commit.slice(40) : commit);
 
-// A speed is told with its number of tokens where all these rows have the same: "pp512 tok/s", at a depth "tg64@4096 tok/s"
+// A speed is told with its number of tokens where all these rows have the same: "pp512 tok/s", at a depth "tg64@4096"
 function headingOf(table, { key, heading }, rows) {
   const phase = key.replace("_tok_s", "");
   if (!["pp", "tg"].includes(phase)) return heading;
   const names = new Set();
   for (const row of rows) {
-    const tokens = table.value(phase, row), depth = table.value("depth", row);
+    const tokens = table.value(phase, row),
+      depth = table.value("depth", row);
     if (tokens !== null) names.add(`${phase}${tokens}${depth ? `@${depth}` : ""} tok/s`);
   }
   return names.size === 1 ? [...names][0] : heading;

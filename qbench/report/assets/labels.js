@@ -1,6 +1,6 @@
 // Where to write each point's name so that names cover neither points nor one another.
 
-// points: [{x, y, text}] in pixels; lines: lists of [{x, y}] that are joined; others: [{x, y}] of points without a name;
+// points: [{x, y, text}] in pixels; lines: lists of [{x, y}] that are joined; others: [{x, y}] without a name;
 // box: {width, height} of the plot area.
 // Returns [{dx, dy}], from each point to the centre of its name; null for a name that would cover another one, where
 // names may be left out. The first points are placed first then, else the most crowded: they have the fewest places.
@@ -17,24 +17,35 @@ function placeLabels(points, lines, others, box, measure, mayLeaveOut) {
     let best = null;
     for (const candidate of candidates(half)) {
       const area = around(points[i].x + candidate.dx, points[i].y + candidate.dy, half);
-      const cost = candidate.cost + 60 * outside(area, box)
-        + sum(placed, (other) => 40 * overlap(area, other)) + sum(markers, (m) => 40 * overlap(area, m))
-        + sum(steps, (step) => 2 * overlap(area, step));
+      const cost =
+        candidate.cost +
+        60 * outside(area, box) +
+        sum(placed, (other) => 40 * overlap(area, other)) +
+        sum(markers, (m) => 40 * overlap(area, m)) +
+        sum(steps, (step) => 2 * overlap(area, step));
       if (!best || cost < best.cost) best = { ...candidate, cost, area };
     }
     const covers = sum(placed, (other) => overlap(best.area, other)) + sum(markers, (m) => overlap(best.area, m));
-    if (mayLeaveOut && covers > LEAST_COVER) { offsets[i] = null; continue; }
+    if (mayLeaveOut && covers > LEAST_COVER) {
+      offsets[i] = null;
+      continue;
+    }
     placed.push(best.area);
     offsets[i] = { dx: best.dx, dy: best.dy };
   }
   return offsets;
 }
 
-const LEAST_COVER = 3;  // pixels of overlap that an eye does not mind
+const LEAST_COVER = 3; // pixels of overlap that an eye does not mind
 
 // Near before far; above and beside before below.
 function* candidates(half) {
-  for (const [ring, gap] of [[0, 15], [1, 28], [2, 44], [3, 62]]) {
+  for (const [ring, gap] of [
+    [0, 15],
+    [1, 28],
+    [2, 44],
+    [3, 62],
+  ]) {
     const beside = half + gap - 4;
     yield { dx: 0, dy: -gap, cost: 20 * ring };
     yield { dx: beside, dy: 0, cost: 20 * ring + 1 };
@@ -55,9 +66,12 @@ const square = (p, half) => ({ left: p.x - half, right: p.x + half, top: p.y - h
 // A point every 6 pixels of the line.
 function along(line) {
   return line.slice(1).flatMap((end, i) => {
-    const start = line[i], steps = Math.ceil(Math.hypot(end.x - start.x, end.y - start.y) / 6);
-    return Array.from({ length: steps }, (_, k) => (
-      { x: start.x + (end.x - start.x) * k / steps, y: start.y + (end.y - start.y) * k / steps }));
+    const start = line[i],
+      steps = Math.ceil(Math.hypot(end.x - start.x, end.y - start.y) / 6);
+    return Array.from({ length: steps }, (_, k) => ({
+      x: start.x + ((end.x - start.x) * k) / steps,
+      y: start.y + ((end.y - start.y) * k) / steps,
+    }));
   });
 }
 

@@ -10,7 +10,8 @@ function rowName(table, row) {
 }
 
 const rowLink = (table, row) => `#/row/${encodeURIComponent(rowName(table, row))}`;
-const compareLink = (table, a, b) => `#/compare/${[a, b].map((row) => encodeURIComponent(rowName(table, row))).join("/")}`;
+const compareLink = (table, a, b) =>
+  `#/compare/${[a, b].map((row) => encodeURIComponent(rowName(table, row))).join("/")}`;
 
 // "KEY", "KEY@MACHINE", the key or its first digits -> row, or null
 function findRow(table, name) {
@@ -23,8 +24,10 @@ function rowsOfKey(table, key) {
   if (!table.rowsByKey) {
     table.rowsByKey = new Map();
     for (let row = 0; row < table.rows; row++) {
-      const own = table.value("key", row), rows = table.rowsByKey.get(own);
-      if (rows) rows.push(row); else table.rowsByKey.set(own, [row]);
+      const own = table.value("key", row),
+        rows = table.rowsByKey.get(own);
+      if (rows) rows.push(row);
+      else table.rowsByKey.set(own, [row]);
     }
   }
   // The page may hold as many digits of a key as tell the rows apart.

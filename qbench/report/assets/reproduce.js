@@ -1,21 +1,39 @@
 // The commands that measure a row again: its commit, and a suite of this one case.
 
 // What a case says -> the suite's key for it, a list of one. What the sweep finds by itself is left out.
-const AXES = { model: "models", recipe: "recipes", cache: "caches", isa: "isa", device: "device", threads: "threads", batch: "batches" };
+const AXES = {
+  model: "models",
+  recipe: "recipes",
+  cache: "caches",
+  isa: "isa",
+  device: "device",
+  threads: "threads",
+  batch: "batches",
+};
 const SECTIONS = ["eval", "bench", "calibration"];
 
 // JSON is YAML, too: no text needs quoting of another kind.
 function suiteText({ case: measured }) {
-  const usual = { cache: measured.recipe.includes("+kv-") ? measured.cache : "dense-f32", isa: "auto", device: "cpu", batch: 1 };
-  const axes = Object.entries(AXES).filter(([name]) => measured[name] !== null && measured[name] !== undefined && measured[name] !== usual[name])
+  const usual = {
+    cache: measured.recipe.includes("+kv-") ? measured.cache : "dense-f32",
+    isa: "auto",
+    device: "cpu",
+    batch: 1,
+  };
+  const axes = Object.entries(AXES)
+    .filter(([name]) => measured[name] !== null && measured[name] !== undefined && measured[name] !== usual[name])
     .map(([name, key]) => `${key}: ${JSON.stringify([measured[name]])}`);
-  const sections = SECTIONS.filter((name) => measured[name]).map((name) => `${name}: ${JSON.stringify(asGiven(measured[name]))}`);
+  const sections = SECTIONS.filter((name) => measured[name]).map(
+    (name) => `${name}: ${JSON.stringify(asGiven(measured[name]))}`,
+  );
   return ["name: again", ...axes, ...sections].join("\n");
 }
 
 // Without what the sweep adds (which text lay at the path) and what was left to it.
 function asGiven(section) {
-  return Object.fromEntries(Object.entries(section).filter(([name, value]) => value !== null && !name.endsWith("_sha256")));
+  return Object.fromEntries(
+    Object.entries(section).filter(([name, value]) => value !== null && !name.endsWith("_sha256")),
+  );
 }
 
 function reproduceText(record) {

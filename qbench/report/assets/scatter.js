@@ -1,9 +1,10 @@
 // The three scatters: quality against size, speed and memory, of the rows that the table shows.
 
 const FONT_SIZE = 12;
-// Beyond these a plot is a cloud: the largest groups are drawn, and the best points named.
-const MOST_GROUPS = 6, MOST_POINTS = 3000, ALL_NAMED = 12, MOST_NAMES = 40, MOST_BARS = 80;
-const SYMBOLS = ["circle", "square", "triangle-up", "pentagon", "triangle-down", "hexagon"];
+// Of more points not all are named, then the best alone, then no intervals drawn.
+const ALL_NAMED = 12,
+  MOST_NAMES = 40,
+  MOST_BARS = 80;
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const family = () => getComputedStyle(document.body).fontFamily;
@@ -15,73 +16,68 @@ function textWidth(text, font = `500 ${FONT_SIZE}px ${family()}`) {
   return textWidth.context.measureText(text).width;
 }
 
-// The groups to draw, largest first: {name, rows, colour, symbol}, and a sentence on what is left out.
-function drawnGroups(table, rows, quality) {
-  const known = rows.filter((row) => table.value(quality.key, row) !== null);
-  const all = [...byGroup(table, known).values()].sort((a, b) => b.length - a.length);
-  const groups = all.slice(0, MOST_GROUPS);
-  const names = groupNames(table, groups.map((members) => members[0]));
-  const left = all.length - groups.length;
-  return {
-    left: left ? `The ${groups.length} largest of ${all.length} groups of comparable rows are drawn; filter to see the others.` : "",
-    groups: groups.map((members, i) => ({ rows: members.slice(0, MOST_POINTS), name: names[i], symbol: SYMBOLS[i],
-      colour: groups.length === 1 ? "accent" : `series-${i + 1}` })),
-  };
-}
-
-const GROUP_WORDS = [
-  ["model", String], ["machine", (id) => `machine ${id}`], ["protocol", String], ["protocol_hash", (hash) => `text ${hash.slice(0, 6)}`],
-  ["threads", (number) => count(number, "thread")], ["device", String], ["batch", (size) => `batch ${size}`],
-  ["pp", (tokens) => `pp${tokens}`], ["tg", (tokens) => `tg${tokens}`], ["depth", (tokens) => (tokens ? `depth ${tokens}` : null)],
-];
-
-// A name for each group out of what differs between them.
-function groupNames(table, firsts) {
-  const kinds = (...keys) => new Set(firsts.map((row) => JSON.stringify(keys.map((key) => table.value(key, row))))).size;
-  const differ = GROUP_WORDS.filter(([key]) => kinds(key) > 1
-    && !(key === "protocol_hash" && kinds("model", "protocol") === kinds("model", "protocol", "protocol_hash")));
-  return firsts.map((row) => {
-    const known = differ.map(([key, tell]) => [table.value(key, row), tell]).filter(([value]) => value !== null);
-    return known.map(([value, tell]) => tell(value)).filter(Boolean).join(" · ") || `group ${table.value("group", row)}`;
-  });
-}
-
 function axis(title, extra) {
   return {
     title: { text: title, standoff: 8, font: { size: 12.5, color: colour("quiet") } },
-    gridcolor: colour("grid"), linecolor: colour("rule"), zeroline: false, showline: true,
-    tickfont: { size: 11.5, color: colour("quiet") }, ticks: "outside", ticklen: 4, tickcolor: colour("rule"),
-    automargin: true, fixedrange: true, ...extra,
+    gridcolor: colour("grid"),
+    linecolor: colour("rule"),
+    zeroline: false,
+    showline: true,
+    tickfont: { size: 11.5, color: colour("quiet") },
+    ticks: "outside",
+    ticklen: 4,
+    tickcolor: colour("rule"),
+    automargin: true,
+    fixedrange: true,
+    ...extra,
   };
 }
 
 // Every power of ten; within one or two, digits between as well.
 function logTicks(points) {
-  const [low, high] = padded(points.map((p) => p.height), 0.12);
+  const [low, high] = padded(
+    points.map((p) => p.height),
+    0.12,
+  );
   if (high - low < 1.5) return { dtick: "D1" };
   return { dtick: 1, minor: { dtick: "D2", showgrid: false, ticks: "outside", ticklen: 2, tickcolor: colour("rule") } };
 }
 
 // Room around the points for their names: a share of the span on each side.
 function padded(values, share) {
-  let low = Infinity, high = -Infinity;
-  for (const value of values) { low = Math.min(low, value); high = Math.max(high, value); }
+  let low = Infinity,
+    high = -Infinity;
+  for (const value of values) {
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
   const pad = (high - low || Math.abs(high) || 1) * share;
   return [low - pad, high + pad];
 }
 
 // {row, x, y, height (y as the axis counts it), xRange, yRange, group, onFront, baseline} of all that has both figures
 function pointsOf(table, groups, quality, cost, front) {
-  const xColumn = COLUMN.get(cost.key), yColumn = COLUMN.get(quality.key);
+  const xColumn = COLUMN.get(cost.key),
+    yColumn = COLUMN.get(quality.key);
   const range = (column, row) => {
     const [low, high] = (column.ends || []).map((end) => table.value(end, row));
     return low === undefined || low === null || high === null ? null : [low * column.scale, high * column.scale];
   };
-  const points = groups.flatMap((group) => group.rows.map((row) => ({
-    row, group, x: number(table, cost.key, row) * xColumn.scale, y: number(table, quality.key, row) * yColumn.scale,
-    xRange: range(xColumn, row), yRange: range(yColumn, row), onFront: front.has(row),
-    name: table.value("recipe", row), baseline: table.value("is_baseline", row) === true,
-  }))).filter((p) => !Number.isNaN(p.x) && !Number.isNaN(p.y));
+  const points = groups
+    .flatMap((group) =>
+      group.rows.map((row) => ({
+        row,
+        group,
+        x: number(table, cost.key, row) * xColumn.scale,
+        y: number(table, quality.key, row) * yColumn.scale,
+        xRange: range(xColumn, row),
+        yRange: range(yColumn, row),
+        onFront: front.has(row),
+        name: table.value("recipe", row),
+        baseline: table.value("is_baseline", row) === true,
+      })),
+    )
+    .filter((p) => !Number.isNaN(p.x) && !Number.isNaN(p.y));
   const isLog = quality.log && points.some((p) => p.y > 0);
   // A divergence of 0 has no place on a log axis: it stands at the floor, below the rest.
   const floor = isLog ? points.reduce((least, p) => (p.y > 0 ? Math.min(least, p.y) : least), Infinity) / 2 : null;
@@ -90,28 +86,60 @@ function pointsOf(table, groups, quality, cost, front) {
     p.height = isLog ? Math.log10(p.y) : p.y;
   }
   // On the page of a recipe its name tells nothing.
-  if (new Set(points.map((p) => p.name)).size === 1 && points.length > 1) for (const p of points) p.name = table.value("model", p.row);
+  if (new Set(points.map((p) => p.name)).size === 1 && points.length > 1)
+    for (const p of points) p.name = table.value("model", p.row);
   return { points, isLog };
 }
 
 function traces(table, points, groups) {
   const markers = (members, marker) => ({
-    x: members.map((p) => p.x), y: members.map((p) => p.y), customdata: members.map((p) => p.row),
-    text: members.map((p) => hoverText(table, p)), hovertemplate: "%{text}<extra></extra>", type: "scatter",
-    mode: "markers", marker: { size: 10, ...marker }, cliponaxis: false,
-    error_x: bars(members, "x", "xRange", points.length), error_y: bars(members, "y", "yRange", points.length),
+    x: members.map((p) => p.x),
+    y: members.map((p) => p.y),
+    customdata: members.map((p) => p.row),
+    text: members.map((p) => hoverText(table, p)),
+    hovertemplate: "%{text}<extra></extra>",
+    type: "scatter",
+    mode: "markers",
+    marker: { size: 10, ...marker },
+    cliponaxis: false,
+    error_x: bars(members, "x", "xRange", points.length),
+    error_y: bars(members, "y", "yRange", points.length),
   });
   return groups.flatMap((group) => {
-    const members = points.filter((p) => p.group === group), solid = colour(group.colour);
+    const members = points.filter((p) => p.group === group),
+      solid = colour(group.colour);
     const front = members.filter((p) => p.onFront).sort((a, b) => a.x - b.x);
     return [
-      { x: front.map((p) => p.x), y: front.map((p) => p.y), mode: "lines", type: "scatter", hoverinfo: "skip",
-        line: { color: solid, width: 1.5, dash: "dot" } },
-      markers(members.filter((p) => !p.onFront && !p.baseline), { symbol: group.symbol, color: colour("panel"),
-        line: { color: groups.length === 1 ? colour("beaten") : solid, width: 1.6 }, opacity: members.length > 200 ? .5 : 1 }),
-      markers(members.filter((p) => p.onFront && !p.baseline), { symbol: group.symbol, color: solid }),
-      markers(members.filter((p) => p.baseline), { symbol: "diamond", size: 11, color: colour("ink"),
-        line: { color: solid, width: groups.length === 1 ? 0 : 2 } }),
+      {
+        x: front.map((p) => p.x),
+        y: front.map((p) => p.y),
+        mode: "lines",
+        type: "scatter",
+        hoverinfo: "skip",
+        line: { color: solid, width: 1.5, dash: "dot" },
+      },
+      markers(
+        members.filter((p) => !p.onFront && !p.baseline),
+        {
+          symbol: group.symbol,
+          color: colour("panel"),
+          line: { color: groups.length === 1 ? colour("beaten") : solid, width: 1.6 },
+          opacity: members.length > 200 ? 0.5 : 1,
+        },
+      ),
+      markers(
+        members.filter((p) => p.onFront && !p.baseline),
+        { symbol: group.symbol, color: solid },
+      ),
+      markers(
+        members.filter((p) => p.baseline),
+        {
+          symbol: "diamond",
+          size: 11,
+          color: colour("ink"),
+          line: { color: solid, width: groups.length === 1 ? 0 : 2 },
+        },
+      ),
     ];
   });
 }
@@ -119,17 +147,33 @@ function traces(table, points, groups) {
 // Intervals as lines through the points, unless there are so many that they would hide them.
 function bars(members, axisName, rangeName, numPoints) {
   const shown = numPoints <= MOST_BARS;
-  const length = (p, end) => (p[rangeName] ? Math.max(0, end ? p[rangeName][1] - p[axisName] : p[axisName] - p[rangeName][0]) : 0);
+  const length = (p, end) =>
+    p[rangeName] ? Math.max(0, end ? p[rangeName][1] - p[axisName] : p[axisName] - p[rangeName][0]) : 0;
   return {
-    type: "data", symmetric: false, thickness: 1.1, width: 0, color: colour("beaten"), visible: shown,
-    array: shown ? members.map((p) => length(p, 1)) : [], arrayminus: shown ? members.map((p) => length(p, 0)) : [],
+    type: "data",
+    symmetric: false,
+    thickness: 1.1,
+    width: 0,
+    color: colour("beaten"),
+    visible: shown,
+    array: shown ? members.map((p) => length(p, 1)) : [],
+    arrayminus: shown ? members.map((p) => length(p, 0)) : [],
   };
 }
 
 function hoverText(table, { row, name, group }) {
   const lines = [`<b>${asPlotText(name)}</b>`];
-  for (const key of ["bits_per_weight", "size_bytes", "kld_mean", "perplexity", "same_top", "tg_tok_s", "peak_rss_bytes"]) {
-    const value = table.value(key, row), column = COLUMN.get(key);
+  for (const key of [
+    "bits_per_weight",
+    "size_bytes",
+    "kld_mean",
+    "perplexity",
+    "same_top",
+    "tg_tok_s",
+    "peak_rss_bytes",
+  ]) {
+    const value = table.value(key, row),
+      column = COLUMN.get(key);
     if (value !== null) lines.push(`${column.heading} ${written(column, value)}`);
   }
   return [...lines, asPlotText(table.value("model", row))].join("<br>");
@@ -141,40 +185,87 @@ async function drawScatter(element, table, groups, quality, cost, front) {
   const better = quality.sign > 0 ? "down" : "up";
   element.previousSibling.lastChild.textContent = `better is ${better} and to the ${cost.sign > 0 ? "left" : "right"}`;
   const layout = {
-    margin: { l: 8, r: 12, t: 12, b: 8 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: family(), color: colour("ink") }, showlegend: false, hovermode: "closest", dragmode: false,
-    hoverlabel: { bgcolor: colour("panel"), bordercolor: colour("rule"), align: "left",
-      font: { family: family(), size: 12.5, color: colour("ink") } },
-    xaxis: axis(cost.title, { range: padded(points.flatMap((p) => [p.x, ...(p.xRange || [])]), 0.12), nticks: 6, separatethousands: true }),
-    yaxis: axis(quality.title, { range: padded(points.map((p) => p.height), 0.12),
-      ...(isLog ? { type: "log", exponentformat: "power", ...logTicks(points) } : {}) }),
+    margin: { l: 8, r: 12, t: 12, b: 8 },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: family(), color: colour("ink") },
+    showlegend: false,
+    hovermode: "closest",
+    dragmode: false,
+    hoverlabel: {
+      bgcolor: colour("panel"),
+      bordercolor: colour("rule"),
+      align: "left",
+      font: { family: family(), size: 12.5, color: colour("ink") },
+    },
+    xaxis: axis(cost.title, {
+      range: padded(
+        points.flatMap((p) => [p.x, ...(p.xRange || [])]),
+        0.12,
+      ),
+      nticks: 6,
+      separatethousands: true,
+    }),
+    yaxis: axis(quality.title, {
+      range: padded(
+        points.map((p) => p.height),
+        0.12,
+      ),
+      ...(isLog ? { type: "log", exponentformat: "power", ...logTicks(points) } : {}),
+    }),
   };
   await Plotly.react(element, traces(table, points, groups), layout, { displayModeBar: false, responsive: true });
   await writeNames(element, points, groups);
   element.removeAllListeners("plotly_click");
-  element.on("plotly_click", ({ points: [clicked] }) => { location.hash = rowLink(table, clicked.customdata); });
+  element.on("plotly_click", ({ points: [clicked] }) => {
+    location.hash = rowLink(table, clicked.customdata);
+  });
 }
 
 // Names of all points where they are few, else of the best as far as there is room.
 async function writeNames(element, points, groups) {
-  const few = points.length <= ALL_NAMED, best = points.filter((p) => p.onFront || p.baseline);
-  const named = few ? points : [...best.sort((a, b) => b.onFront - a.onFront), ...points.filter((p) => !best.includes(p))].slice(0, MOST_NAMES);
+  const few = points.length <= ALL_NAMED,
+    best = points.filter((p) => p.onFront || p.baseline);
+  const named = few
+    ? points
+    : [...best.sort((a, b) => b.onFront - a.onFront), ...points.filter((p) => !best.includes(p))].slice(0, MOST_NAMES);
   const { xaxis, yaxis } = element._fullLayout;
   const place = (p, x = p.x) => ({ x: xaxis.l2p(x), y: yaxis.l2p(p.height), text: p.name });
-  const lines = groups.map((group) => points.filter((p) => p.group === group && p.onFront).sort((a, b) => a.x - b.x).map((p) => place(p)));
+  const lines = groups.map((group) =>
+    points
+      .filter((p) => p.group === group && p.onFront)
+      .sort((a, b) => a.x - b.x)
+      .map((p) => place(p)),
+  );
   const ranges = named.map((p) => (p.xRange || []).map((x) => place(p, x)));
   const others = points.filter((p) => !named.includes(p)).map((p) => place(p));
-  const offsets = placeLabels(named.map((p) => place(p)), [...lines, ...ranges], others,
-    { width: xaxis._length, height: yaxis._length }, textWidth, !few);
+  const offsets = placeLabels(
+    named.map((p) => place(p)),
+    [...lines, ...ranges],
+    others,
+    { width: xaxis._length, height: yaxis._length },
+    textWidth,
+    !few,
+  );
   const annotations = named.flatMap((p, i) => {
     if (!offsets[i]) return [];
     const { dx, dy } = offsets[i];
-    return [{
-      x: p.x, y: p.height, ax: dx, ay: dy, text: asPlotText(p.name), showarrow: true, arrowhead: 0, standoff: 7,
-      // A thin leader only where the name stands apart from its point.
-      arrowwidth: 1, arrowcolor: Math.abs(dy) > 20 ? colour("beaten") : "rgba(0,0,0,0)",
-      font: { size: FONT_SIZE, color: p.baseline ? colour("ink") : colour("quiet") },
-    }];
+    return [
+      {
+        x: p.x,
+        y: p.height,
+        ax: dx,
+        ay: dy,
+        text: asPlotText(p.name),
+        showarrow: true,
+        arrowhead: 0,
+        standoff: 7,
+        // A thin leader only where the name stands apart from its point.
+        arrowwidth: 1,
+        arrowcolor: Math.abs(dy) > 20 ? colour("beaten") : "rgba(0,0,0,0)",
+        font: { size: FONT_SIZE, color: p.baseline ? colour("ink") : colour("quiet") },
+      },
+    ];
   });
   await Plotly.relayout(element, { annotations });
 }

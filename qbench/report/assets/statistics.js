@@ -1,11 +1,15 @@
 // Differences of two rows with their intervals: the methods of qbench/statistics, run where a reader picks the pair.
 // An estimate is {value, low, high, p}; the last three are null where the data cannot tell.
 
-const ALPHA = 0.05, Z = 1.959963984540054;  // 97.5 % of the normal law lies below
-const RESAMPLES = 9999, MIN_BLOCKS = 8, TRIM = 0.2;
+const ALPHA = 0.05,
+  Z = 1.959963984540054; // 97.5 % of the normal law lies below
+const RESAMPLES = 9999,
+  MIN_BLOCKS = 8,
+  TRIM = 0.2;
 
 const estimate = (value, low = null, high = null, p = null) => ({ value, low, high, p });
-const asRatio = ({ value, low, high, p }) => estimate(Math.exp(value), low === null ? null : Math.exp(low), high === null ? null : Math.exp(high), p);
+const asRatio = ({ value, low, high, p }) =>
+  estimate(Math.exp(value), low === null ? null : Math.exp(low), high === null ? null : Math.exp(high), p);
 const total = (values) => values.reduce((sum, value) => sum + value, 0);
 const mean = (values) => total(values) / values.length;
 
@@ -13,7 +17,9 @@ const mean = (values) => total(values) / values.length;
 function draws(seed) {
   let state = seed;
   return (below) => {
-    state ^= state << 13; state ^= state >>> 17; state ^= state << 5;
+    state ^= state << 13;
+    state ^= state >>> 17;
+    state ^= state << 5;
     return (state >>> 0) % below;
   };
 }
@@ -21,32 +27,51 @@ function draws(seed) {
 // qbench/statistics/studentized.py: mean of all tokens; each end of its interval the farther of Student's and of the
 // studentized bootstrap over blocks. sums [n], tokens [n]
 function blockMean(sums, tokens) {
-  const n = sums.length, value = total(sums) / total(tokens);
+  const n = sums.length,
+    value = total(sums) / total(tokens);
   if (n < 2 || !sums.every(Number.isFinite)) return estimate(value);
   const residuals = sums.map((sum, i) => sum - value * tokens[i]);
   const error = errorOf(total(residuals.map((r) => r * r)), total(tokens), n);
   const student = studentEstimate(value, error, n - 1);
   if (!error || n < MIN_BLOCKS) return student;
-  const t = studentized(residuals, tokens), observed = value / error;
-  const above = t.filter((x) => x >= observed).length, below = t.filter((x) => x <= observed).length;
-  return estimate(value, Math.min(student.low, value - error * quantile(t, 1 - ALPHA / 2)),
+  const t = studentized(residuals, tokens),
+    observed = value / error;
+  const above = t.filter((x) => x >= observed).length,
+    below = t.filter((x) => x <= observed).length;
+  return estimate(
+    value,
+    Math.min(student.low, value - error * quantile(t, 1 - ALPHA / 2)),
     Math.max(student.high, value - error * quantile(t, ALPHA / 2)),
-    Math.max(student.p, Math.min(1, 2 * (1 + Math.min(above, below)) / (1 + RESAMPLES))));
+    Math.max(student.p, Math.min(1, (2 * (1 + Math.min(above, below))) / (1 + RESAMPLES))),
+  );
 }
 
 // Standard error of the mean of n blocks from the sum of squared residuals and the number of tokens.
-const errorOf = (squares, tokens, n) => Math.sqrt(squares * n / (n - 1)) / tokens;
+const errorOf = (squares, tokens, n) => Math.sqrt((squares * n) / (n - 1)) / tokens;
 
 // How many of its own standard errors the mean of each resample lies from the mean of all, sorted.
 function studentized(residuals, tokens) {
-  const n = residuals.length, t = new Float64Array(RESAMPLES), next = draws(20240217);
+  const n = residuals.length,
+    t = new Float64Array(RESAMPLES),
+    next = draws(20240217);
   for (let k = 0; k < RESAMPLES; k++) {
-    let shift = 0, all = 0, squares = 0, cross = 0, squareTokens = 0;
+    let shift = 0,
+      all = 0,
+      squares = 0,
+      cross = 0,
+      squareTokens = 0;
     for (let i = 0; i < n; i++) {
-      const j = next(n), r = residuals[j], m = tokens[j];
-      shift += r; all += m; squares += r * r; cross += r * m; squareTokens += m * m;
+      const j = next(n),
+        r = residuals[j],
+        m = tokens[j];
+      shift += r;
+      all += m;
+      squares += r * r;
+      cross += r * m;
+      squareTokens += m * m;
     }
-    const delta = shift / all, own = Math.max(0, squares - 2 * delta * cross + delta * delta * squareTokens);
+    const delta = shift / all,
+      own = Math.max(0, squares - 2 * delta * cross + delta * delta * squareTokens);
     t[k] = delta / errorOf(own, all, n);
     if (Number.isNaN(t[k])) t[k] = 0;
   }
@@ -54,26 +79,51 @@ function studentized(residuals, tokens) {
 }
 
 function quantile(sorted, share) {
-  const place = share * (sorted.length - 1), below = Math.floor(place), above = Math.min(below + 1, sorted.length - 1);
+  const place = share * (sorted.length - 1),
+    below = Math.floor(place),
+    above = Math.min(below + 1, sorted.length - 1);
   return sorted[below] + (place - below) * (sorted[above] - sorted[below]);
 }
 
 // The difference B - A of a block sum, or null where the blocks do not pair.
 function pairedBlocks(a, b, what) {
   if (!a?.[what] || !b?.[what] || a.unit !== b.unit || String(a.tokens) !== String(b.tokens)) return null;
-  return blockMean(b[what].map((sum, i) => sum - a[what][i]), a.tokens);
+  // Some protocols tell perplexity by the word or the byte.
+  return blockMean(
+    b[what].map((sum, i) => sum - a[what][i]),
+    what === "nll" && a.units ? a.units : a.tokens,
+  );
 }
 
 // qbench/statistics/flips.py: "0110" and "0011" -> change of accuracy, exact McNemar, flips
 function accuracyChange(a, b) {
   const n = a.length;
-  let lost = 0, gained = 0;
-  for (let i = 0; i < n; i++) { lost += a[i] === "1" && b[i] === "0"; gained += a[i] === "0" && b[i] === "1"; }
-  const wider = n + 2, centre = (gained - lost) / wider, error = Math.sqrt(((gained + lost + 2) / wider - centre ** 2) / wider);
+  let lost = 0,
+    gained = 0;
+  for (let i = 0; i < n; i++) {
+    lost += a[i] === "1" && b[i] === "0";
+    gained += a[i] === "0" && b[i] === "1";
+  }
+  const wider = n + 2,
+    centre = (gained - lost) / wider,
+    error = Math.sqrt(((gained + lost + 2) / wider - centre ** 2) / wider);
   const flips = lost + gained;
-  let term = 0.5 ** flips, tail = 0;  // of a fair coin, up to the rarer kind of flip
-  for (let k = 0; k <= Math.min(lost, gained); k++) { tail += term; term *= (flips - k) / (k + 1); }
-  return { ...estimate((gained - lost) / n, Math.max(-1, centre - Z * error), Math.min(1, centre + Z * error), Math.min(1, 2 * tail)), lost, gained };
+  let term = 0.5 ** flips,
+    tail = 0; // of a fair coin, up to the rarer kind of flip
+  for (let k = 0; k <= Math.min(lost, gained); k++) {
+    tail += term;
+    term *= (flips - k) / (k + 1);
+  }
+  return {
+    ...estimate(
+      (gained - lost) / n,
+      Math.max(-1, centre - Z * error),
+      Math.min(1, centre + Z * error),
+      Math.min(1, 2 * tail),
+    ),
+    lost,
+    gained,
+  };
 }
 
 // qbench/statistics/speed.py, not interleaved: speed of B over that of A
@@ -84,13 +134,18 @@ function speedRatio(a, b) {
 // qbench/statistics/trimmed.py: means without the outer fifth at either end (Yuen 1974); a and b are sorted
 function trimmedShift(a, b) {
   if (Math.min(a.length, b.length) < 2) return estimate(quantile(b, 0.5) - quantile(a, 0.5));
-  const [one, other] = [a, b].map(middleOf), variance = one.variance + other.variance;
-  const freedom = variance ? variance ** 2 / (one.variance ** 2 / one.freedom + other.variance ** 2 / other.freedom) : 1;
+  const [one, other] = [a, b].map(middleOf),
+    variance = one.variance + other.variance;
+  const freedom = variance
+    ? variance ** 2 / (one.variance ** 2 / one.freedom + other.variance ** 2 / other.freedom)
+    : 1;
   return studentEstimate(other.mean - one.mean, Math.sqrt(variance), freedom);
 }
 
 function middleOf(sorted) {
-  const n = sorted.length, cut = Math.floor(TRIM * n), left = n - 2 * cut;
+  const n = sorted.length,
+    cut = Math.floor(TRIM * n),
+    left = n - 2 * cut;
   const drawnIn = sorted.map((value) => Math.min(Math.max(value, sorted[cut]), sorted[n - cut - 1]));
   const squares = total(drawnIn.map((value) => (value - mean(drawnIn)) ** 2));
   return { mean: mean(sorted.slice(cut, n - cut)), variance: squares / (left * (left - 1)), freedom: left - 1 };
@@ -99,23 +154,32 @@ function middleOf(sorted) {
 // qbench/statistics/student.py
 function studentEstimate(value, error, freedom) {
   if (!error) return estimate(value, value, value, value === 0 ? 1 : 0);
-  let low = 0, high = 1e3;  // 97.5 % of Student's law lies below a point between
+  let low = 0,
+    high = 1e3; // 97.5 % of Student's law lies below a point between
   for (let k = 0; k < 60; k++) {
     const middle = (low + high) / 2;
-    if (studentBeyond(middle, freedom) > ALPHA / 2) low = middle; else high = middle;
+    if (studentBeyond(middle, freedom) > ALPHA / 2) low = middle;
+    else high = middle;
   }
-  return estimate(value, value - low * error, value + low * error, Math.min(1, 2 * studentBeyond(Math.abs(value) / error, freedom)));
+  return estimate(
+    value,
+    value - low * error,
+    value + low * error,
+    Math.min(1, 2 * studentBeyond(Math.abs(value) / error, freedom)),
+  );
 }
 
 // Share of Student's law above t >= 0. With t = sqrt(freedom) tan(a) the density is cos(a) ** (freedom - 1) but for a
 // factor: a range that ends, however long the tail. Of a high power all is near a = 0, as far as 12 errors reach.
 function studentBeyond(t, freedom) {
-  const end = freedom > 40 ? Math.atan(12 / Math.sqrt(freedom)) : Math.PI / 2, start = Math.atan(t / Math.sqrt(freedom));
+  const end = freedom > 40 ? Math.atan(12 / Math.sqrt(freedom)) : Math.PI / 2,
+    start = Math.atan(t / Math.sqrt(freedom));
   // With few degrees of freedom the density ends in a root: steps that shrink towards the end follow it.
-  const area = (from) => simpson((u) => {
-    const left = (end - from) * (1 - u) ** 3;
-    return Math.max(0, Math.cos(end - left)) ** (freedom - 1) * 3 * (end - from) * (1 - u) ** 2;
-  });
+  const area = (from) =>
+    simpson((u) => {
+      const left = (end - from) * (1 - u) ** 3;
+      return Math.max(0, Math.cos(end - left)) ** (freedom - 1) * 3 * (end - from) * (1 - u) ** 2;
+    });
   return start >= end ? 0 : area(start) / (2 * area(0));
 }
 
@@ -129,9 +193,14 @@ function simpson(density) {
 
 // Holm 1979: p values corrected for one another; null where there is none
 function holm(ps) {
-  const order = ps.map((_, i) => i).filter((i) => ps[i] !== null).sort((i, j) => ps[i] - ps[j]);
+  const order = ps
+    .map((_, i) => i)
+    .filter((i) => ps[i] !== null)
+    .sort((i, j) => ps[i] - ps[j]);
   const adjusted = ps.map(() => null);
   let least = 0;
-  order.forEach((i, k) => { adjusted[i] = Math.min(1, least = Math.max(least, ps[i] * (order.length - k))); });
+  order.forEach((i, k) => {
+    adjusted[i] = Math.min(1, (least = Math.max(least, ps[i] * (order.length - k))));
+  });
   return adjusted;
 }

@@ -5,7 +5,9 @@ class Tray {
     Object.assign(this, { table, node, rows: [], onchange: () => {} });
   }
 
-  has(row) { return this.rows.includes(row); }
+  has(row) {
+    return this.rows.includes(row);
+  }
 
   // A third pick takes the place of the second.
   toggle(row) {
@@ -20,9 +22,31 @@ class Tray {
     const name = (row) => `${table.value("recipe", row)} · ${table.value("model", row)}`;
     this.node.classList.toggle("shown", rows.length > 0);
     if (!rows.length) return this.node.replaceChildren();
-    const clear = h("button", { type: "button", class: "plain", onclick: () => { this.rows = []; this.draw(); this.onchange(); } }, "Clear");
-    const next = rows.length === 2 ? h("a", { class: "button", href: compareLink(table, ...rows) }, "Compare")
-      : h("span", { class: "note" }, "pick another row to compare it with");
-    return this.node.replaceChildren(h("span", { class: "picked" }, rows.map((row, i) => h("span", null, h("b", null, "AB"[i]), " ", name(row)))), next, clear);
+    const clear = h(
+      "button",
+      {
+        type: "button",
+        class: "plain",
+        onclick: () => {
+          this.rows = [];
+          this.draw();
+          this.onchange();
+        },
+      },
+      "Clear",
+    );
+    const next =
+      rows.length === 2
+        ? h("a", { class: "button", href: compareLink(table, ...rows) }, "Compare")
+        : h("span", { class: "note" }, "pick another row to compare it with");
+    return this.node.replaceChildren(
+      h(
+        "span",
+        { class: "picked" },
+        rows.map((row, i) => h("span", null, h("b", null, "AB"[i]), " ", name(row))),
+      ),
+      next,
+      clear,
+    );
   }
 }

@@ -2,15 +2,35 @@
 
 const FILTERS = ["model", "recipe", "family", "cache", "machine", "protocol", "commit"];
 // What a search looks through.
-const SEARCHED = ["model", "recipe", "family", "cache", "impls", "isa", "device", "protocol", "machine", "cpu", "commit"];
+const SEARCHED = [
+  "model",
+  "recipe",
+  "family",
+  "cache",
+  "impls",
+  "isa",
+  "device",
+  "protocol",
+  "machine",
+  "cpu",
+  "commit",
+];
 
 function emptyState() {
-  return { q: "", sort: null, descending: false, columns: null, quality: null, ...Object.fromEntries(FILTERS.map((f) => [f, null])) };
+  return {
+    q: "",
+    sort: null,
+    descending: false,
+    columns: null,
+    quality: null,
+    ...Object.fromEntries(FILTERS.map((f) => [f, null])),
+  };
 }
 
 // "q=q4&model=ref%3Allama&sort=-kld_mean" <-> state
 function parseState(query) {
-  const given = new URLSearchParams(query), state = emptyState();
+  const given = new URLSearchParams(query),
+    state = emptyState();
   for (const name of ["q", "quality", ...FILTERS]) if (given.has(name)) state[name] = given.get(name);
   const sort = given.get("sort");
   if (sort) {
@@ -18,7 +38,11 @@ function parseState(query) {
     state.sort = sort.replace(/^-/, "");
     if (!COLUMN.has(state.sort)) state.sort = null;
   }
-  if (given.has("columns")) state.columns = given.get("columns").split(",").filter((key) => COLUMN.has(key));
+  if (given.has("columns"))
+    state.columns = given
+      .get("columns")
+      .split(",")
+      .filter((key) => COLUMN.has(key));
   return state;
 }
 
@@ -38,8 +62,10 @@ function visibleRows(table, state) {
     return (row) => codes[row] === code;
   });
   for (const word of state.q.toLowerCase().split(/\s+/).filter(Boolean)) {
-    const found = SEARCHED.map((name) => table.column(name)).map(({ codes, values }) => (
-      { codes, hit: values.map((value) => value !== null && String(value).toLowerCase().includes(word)) }));
+    const found = SEARCHED.map((name) => table.column(name)).map(({ codes, values }) => ({
+      codes,
+      hit: values.map((value) => value !== null && String(value).toLowerCase().includes(word)),
+    }));
     tests.push((row) => found.some(({ codes, hit }) => hit[codes[row]]));
   }
   const rows = new Uint32Array(table.rows);
@@ -53,7 +79,9 @@ function sortRows(table, rows, key, descending, derived = {}) {
   const rank = derived[key] || ranks(table, key);
   const sign = descending ? -1 : 1;
   return rows.sort((a, b) => {
-    const x = rank(a), y = rank(b), lacks = Number.isNaN(x) - Number.isNaN(y);
+    const x = rank(a),
+      y = rank(b),
+      lacks = Number.isNaN(x) - Number.isNaN(y);
     return lacks || (Number.isNaN(x) ? 0 : sign * (x - y)) || a - b;
   });
 }
@@ -62,9 +90,13 @@ function sortRows(table, rows, key, descending, derived = {}) {
 function ranks(table, key) {
   const { codes, values, numbers } = table.column(key);
   if (numbers) return (row) => numbers[row];
-  const order = values.map((_, code) => code).filter((code) => values[code] !== null)
+  const order = values
+    .map((_, code) => code)
+    .filter((code) => values[code] !== null)
     .sort((a, b) => inOrder(values[a], values[b]));
   const rank = new Float64Array(values.length).fill(NaN);
-  order.forEach((code, place) => { rank[code] = place; });
+  order.forEach((code, place) => {
+    rank[code] = place;
+  });
   return (row) => rank[codes[row]];
 }

@@ -7,6 +7,7 @@ from support.sample_records import SWEEP, failed_record, make_record, sweep_reco
 
 from qbench.report import load_records, write_page
 from qbench.report.columns import columns_of
+from qbench.report.page import render_page
 from qbench.report.table import build_tables
 
 DASH = "\u2009\u2013\u2009"  # between two ends, thin spaces around it
@@ -69,9 +70,19 @@ def cells(page, heading: str) -> list[str]:
     return [text.split("\n")[0] for text in below.all_inner_texts()]
 
 
-@pytest.mark.parametrize("width", [1360, 360], ids=["wide", "phone"])
-def test_three_scatters_with_names_apart_and_nothing_sideways(opened, width):
-    page = drawn(opened(sweep_records(), width=width).page)
+@pytest.fixture(scope="module")
+def phone(opened):
+    return opened(measured_sweep(), width=360, scheme="dark")
+
+
+@pytest.fixture(scope="module")
+def desk(opened):
+    return opened(sweep_records())
+
+
+@pytest.mark.parametrize(("window", "width"), [("desk", 1360), ("phone", 360)])
+def test_three_scatters_with_names_apart_and_nothing_sideways(request, window, width):
+    page = drawn(request.getfixturevalue(window).page)
     plots = page.locator(".plot").all()
     assert [plot.locator(".points path").count() for plot in plots] == [8, 8, 8]
     assert [plot.locator(".annotation-text").count() for plot in plots] == [8, 8, 8]
@@ -166,7 +177,7 @@ def test_links_lead_to_the_row_its_model_and_its_recipe(measured):
     page.go_back()
     page.locator("h1").get_by_role("link", name="q8_0").click()
     page.get_by_text("1 of 10 rows").wait_for()
-    page.get_by_text("Passport").click()
+    page.get_by_text("Passport: 1 row").click()
     assert "Some Processor" in page.locator(".passport").inner_text()
 
 
@@ -181,11 +192,11 @@ def test_two_picked_rows_are_compared(measured):
     page.get_by_label("compare bf16 on ref:llama").check()
     page.get_by_label("compare q6_k on ref:llama").check()
     page.get_by_role("link", name="Compare", exact=True).click()
-    page.locator("h1", has_text="bf16 against q6_k").wait_for()
+    page.locator("h1", has_text="A bf16 → B q6_k").wait_for()
     verdicts = dict(zip(names_of_metrics(page), page.locator(".verdict").all_inner_texts(), strict=True))
     assert "worse" in verdicts["mean KLD"] and "better" in verdicts["size MB"] and "worse" in verdicts["tg tok/s"]
     page.get_by_role("link", name="Swap A and B").click()
-    page.locator("h1", has_text="q6_k against bf16").wait_for()
+    page.locator("h1", has_text="A q6_k → B bf16").wait_for()
 
 
 def names_of_metrics(page) -> list[str]:
@@ -199,11 +210,23 @@ def test_unlike_protocols_machines_and_models_do_not_compare_and_say_in_what(mea
         "Not comparable in speed and memory: the machines differ (a1b2c3 and another).",
         "Not comparable in size: the models differ (ref:llama and ref:other).",
     ]
-    assert names_of_metrics(page) == ["arithmetic"]
+    assert names_of_metrics(page) == ["arithmetic acc %"]
 
 
-def test_every_page_fits_a_phone_in_the_dark(opened):
-    phone = opened(measured_sweep(), "#/", width=360, scheme="dark")
+def test_rows_without_their_records_are_told_and_compared_from_the_table(browser, tmp_path):
+    records = [measured_record("bf16"), measured_record("q4_0")]
+    frame = load_records(write_records(tmp_path / "records.jsonl", records))
+    (tmp_path / "page.html").write_text(render_page(frame, records=[]))
+    bare = WatchedPage(browser, tmp_path / "page.html", f"#/compare/{records[0]['key']}/{records[1]['key']}")
+    told = bare.page.locator("main").inner_text()
+    assert "no room for the record of A and B" in told and "not paired" in told and "no samples here" in told
+    assert "▼ worse" in bare.page.get_by_role("row", name="mean KLD").inner_text()
+    told = bare.at(f"#/row/{records[1]['key']}").locator("main").inner_text()
+    assert "windows-1024" in told and "0 of its 2 rows" in told
+    bare.close()
+
+
+def test_every_page_fits_a_phone_in_the_dark(phone):
     rows = [f"ref:llama-{recipe}-a1b2c3-f00d" for recipe in SWEEP]
     for address in ("#/", "#/model/ref%3Allama", f"#/row/{rows[0]}", f"#/compare/{rows[0]}/{rows[1]}", "#/nowhere"):
         page = phone.at(address)

@@ -9,7 +9,7 @@ from support.measured_records import measured_sweep
 from support.sample_records import write_records
 
 from qbench.report import write_page
-from qbench.report.columns import BY_KEY
+from qbench.report.columns import COLUMNS
 from qbench.report.page import render_page
 from qbench.store import load_records
 
@@ -60,4 +60,4 @@ def test_a_hundred_thousand_rows_of_noise_fit(records):
     told = about(html)
     assert 0 < told["records"] < 1000 and told["key_digits"] < 16
     # What the page shows before anybody picks columns is there.
-    assert not {column.heading for column in BY_KEY.values() if column.on_page} & set(told["left_out"])
+    assert not {column.heading for column in COLUMNS if column.on_page} & set(told["left_out"])

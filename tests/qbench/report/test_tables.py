@@ -114,6 +114,24 @@ def test_rows_of_other_kv_formats_stand_in_one_table(records):
     assert len(build_tables(load_records(records(rows)))) == 1
 
 
+def test_tasks_and_further_protocols_have_columns(records):
+    task = {"metric": "acc", "value": 0.625, "error": 0.1, "num_items": 8, "protocol_hash": "a"}
+    score = task | {"metric": "word_perplexity", "value": 12.5}
+    further = {"perplexity": 5.25, "perplexity_interval": [5.0, 5.5], "protocol": {"hash": "b"}}
+    own = {"perplexity": 6.0, "perplexity_interval": None, "protocol": {"hash": "f00d"}}
+    protocols = {"windows-1024": own, "llama.cpp-512": further}
+    rows = [make_record("bf16"), make_record("q8_0", tasks={"arc": task, "wikitext": score}, protocols=protocols)]
+    (table,) = build_tables(load_records(records(rows)))
+    names = ["recipe", "task:arc", "task:wikitext", "perplexity:llama.cpp-512"]
+    assert markdown_table(table, names).splitlines() == [
+        "| recipe | arc acc % | wikitext word_perplexity | perplexity llama.cpp-512 [95 %] |",
+        "| ------ | --------: | -----------------------: | ------------------------------: |",
+        "| bf16   |       n/a |                      n/a |                             n/a |",
+        "| q8_0   |     62.50 |                  12.5000 |            5.250 [5.000, 5.500] |",
+    ]
+    assert " arc acc % " in markdown_table(table) and "llama.cpp-512" not in markdown_table(table)
+
+
 def test_columns_are_picked_by_the_names_of_the_records(records):
     (table,) = build_tables(load_records(records(sweep_records())))
     heading, _, first, *_ = markdown_table(table, ["family", "size_bytes", "recipe"]).splitlines()

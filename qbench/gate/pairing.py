@@ -52,7 +52,7 @@ def pair_cases(
         candidates, ours = past.get(_key(record["case"]), []), record["machine"]
         here = [row for row in candidates if row["machine"]["id"] == ours["id"]]
         if not candidates:
-            missing.append(name)
+            missing.append(name + _nearest(record["case"], past))
         elif here or any_machine:
             pairs.append(Pair(name, (here or candidates)[-1], record))
         else:
@@ -60,6 +60,16 @@ def pair_cases(
     if missing:
         raise InputError(f"{where} lacks {', '.join(missing)}; measure it again with the suite as it is now")
     return pairs
+
+
+def _nearest(case: dict[str, Any], past: Iterable[tuple]) -> str:
+    """ " (has threads 2, not 1)": of the same model and recipe, what the last row there was measured with instead."""
+    key, axes = _key(case), SAME + SAME_WORK
+    alike = [other for other in past if other[:2] == key[:2]]
+    if not alike:
+        return ""
+    unlike = [i for i in range(2, len(axes)) if alike[-1][i] != key[i]]
+    return " (has " + ", ".join(f"{axes[i]} {alike[-1][i]}, not {key[i]}" for i in unlike) + ")"
 
 
 def read_baseline(path: Path) -> list[Record]:

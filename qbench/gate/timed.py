@@ -16,7 +16,7 @@ from qbench.harness.axes import own_cache
 from qbench.harness.speed_case import SpeedCase
 from qbench.harness.suite_names import AUTO
 
-LEAST = 6  # launches before the first look at how far they scatter: from fewer that is a guess
+LEAST = 8  # launches before the first look at how far they scatter: from fewer that is a guess
 ALONE = 3  # launches of one tree, beside those that a baseline's records hold: peaks of memory scatter little
 
 Say = Callable[[str], None]
@@ -31,7 +31,7 @@ def in_turn(
     """
 
     def enough(launches: Launches) -> bool:
-        judged = judge([*others, *_checks_in_turn(subjects, launches)])
+        judged = judge([*others, *checks_in_turn(subjects, launches)])
         sees = max(check.detectable for check in judged if check.gate == "speed")
         say(f"{len(launches[subjects[0].name])} launches would find a slowdown of {100 * sees:.1f} %")
         return sees <= options.see
@@ -41,10 +41,10 @@ def in_turn(
     # Each is first in a process at least twice: from then on its peak has something to be compared with.
     least = max(LEAST, 2 * max(map(len, groups)))
     launches = launch_all(groups, enough, least=least, budget_s=options.budget_s)
-    return _checks_in_turn(subjects, launches), launches
+    return checks_in_turn(subjects, launches), launches
 
 
-def _checks_in_turn(subjects: Sequence[Subject], launches: Launches) -> list[Check]:
+def checks_in_turn(subjects: Sequence[Subject], launches: Launches) -> list[Check]:
     peaks = {name: (peaks_of(found, 0), peaks_of(found, 1)) for name, found in launches.items()}
     speeds = (in_turn_checks(subject.name, launches[subject.name], subject.tokens) for subject in subjects)
     return [*peak_checks(peaks), *chain.from_iterable(speeds)]

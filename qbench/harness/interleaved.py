@@ -17,7 +17,7 @@ from qbench.statistics import speed_ratio
 
 SEED = 20240217
 # Threads of an OpenMP region wait for the next one at full speed, some milliseconds, and ours for less: neither may do
-# so while the other is measured.
+# so while the other is measured. A side of one thread has none that wait.
 SETTLE_S = 0.03
 # Rounds after which the intervals are looked at: at first so many, then a fifth more each time. With these, intervals
 # of 2 % hold the true median of independent samples in 95 % of cases or more, and in 93 % where each sample is
@@ -49,7 +49,7 @@ def interleave(
         order = range(len(sides)) if count % 2 == 0 else range(len(sides) - 1, -1, -1)
         for phase in rounds.of:
             for side in order:
-                if len(sides) > 1:
+                if len(sides) > 1 and threads > 1:
                     time.sleep(SETTLE_S)
                 watches[side].start()
                 rounds.of[phase][side].seconds.append(sides[side].seconds(*calls[side][phase]))

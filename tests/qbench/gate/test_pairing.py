@@ -21,7 +21,7 @@ def test_the_model_may_have_changed_and_the_work_may_not():
     changed["case"] = changed["case"] | {"fingerprint": "another", "recipe_sha256": "another"}
     assert pair_cases([changed], [row()], "base.jsonl")
     changed["case"] = changed["case"] | {"bench": {"pp": 9, "tg": 4, "depth": 0}}
-    with pytest.raises(InputError, match=r"base.jsonl lacks ref:llama q4_k_m"):
+    with pytest.raises(InputError, match=r"base.jsonl lacks ref:llama q4_k_m \(has pp 8, not 9\)"):
         pair_cases([changed], [row()], "base.jsonl")
 
 

@@ -1,0 +1,88 @@
+"""Launches of unchanged code in turn, as they were recorded, and gates made of them by drawing again."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from qbench.gate.launches import PEAK, Launch
+
+RECORDS = Path(__file__).parents[2] / "results" / "gate"
+BLOCK = 3  # turns that stay together, so that a slow spell stays one
+
+Turn = dict[str, Launch]  # name of a case -> its launch; all cases of a turn ran within seconds
+
+
+def recorded_turns(folder: Path = RECORDS) -> list[list[Turn]]:
+    """Of each kept gate of a commit against itself its turns, in order."""
+    rows = [json.loads(line) for file in sorted(folder.glob("*.jsonl")) for line in file.read_text().splitlines()]
+    found = []
+    for row in rows:
+        commit, dirty = row["case"]["baseline_commit"]
+        if commit == row["commit"] and not dirty and not row["dirty"]:
+            launches = row["metrics"]["launches"]
+            found.append([dict(zip(launches, turn, strict=True)) for turn in zip(*launches.values(), strict=True)])
+    return found
+
+
+def centred(recordings: Sequence[Sequence[Turn]]) -> list[list[Turn]]:
+    """The same, each case and phase of a recording with a median log ratio of 0: the sides were the same code."""
+    return [_centred(turns) for turns in recordings]
+
+
+def _centred(turns: Sequence[Turn]) -> list[Turn]:
+    means = {}
+    for case, launch in turns[0].items():
+        for phase in launch.keys() - {PEAK}:
+            means[case, phase] = np.mean([_log_ratio(turn[case][phase]) for turn in turns])
+    return [
+        {
+            case: {name: sides if name == PEAK else _faster(sides, means[case, name]) for name, sides in launch.items()}
+            for case, launch in turn.items()
+        }
+        for turn in turns
+    ]
+
+
+def _log_ratio(sides: Sequence[Sequence[float]]) -> float:
+    return float(np.median(np.log(np.divide(sides[1], sides[0]))))
+
+
+def _faster(sides: Sequence[Sequence[float]], log_ratio: float) -> list[list[float]]:
+    return [list(sides[0]), (np.asarray(sides[1]) * np.exp(-log_ratio)).tolist()]
+
+
+class DrawnGate:
+    """Turns of one simulated gate: blocks of recorded ones, the sides of a block exchanged or not, rounds drawn again.
+
+    slower   name of a case -> how much more time its second side takes, 0.05 is 5 %
+    """
+
+    def __init__(
+        self, recordings: Sequence[Sequence[Turn]], rng: np.random.Generator, slower: dict[str, float]
+    ) -> None:
+        self.recordings, self.rng, self.slower = recordings, rng, slower
+        self.block: list[Turn] = []
+
+    def turn(self) -> Turn:
+        if not self.block:
+            turns = self.recordings[self.rng.integers(len(self.recordings))]
+            start, order = self.rng.integers(len(turns)), self.rng.permutation(2)
+            picked = [turns[(start + i) % len(turns)] for i in range(BLOCK)]
+            self.block = [{case: self.drawn(case, of, order) for case, of in turn.items()} for turn in picked]
+        return self.block.pop(0)
+
+    def drawn(self, case: str, launch: Launch, order: np.ndarray) -> Launch:
+        found = {}
+        for name, sides in launch.items():
+            if name == PEAK:
+                found[name] = [sides[side] for side in order]
+                continue
+            # Rounds in runs of half their number: what slows one often slows the next.
+            count = len(sides[0])
+            starts = self.rng.integers(count, size=2)
+            rounds = np.concatenate([(start + np.arange((count + 1) // 2)) % count for start in starts])
+            base, now = (np.asarray(sides[side])[rounds] for side in order)
+            found[name] = [base.tolist(), (now * (1 + self.slower.get(case, 0.0))).tolist()]
+        return found

@@ -1,0 +1,74 @@
+"""A model made worse by noise on its weights, by as much KLD as is asked for: what a gate should find."""
+
+import numpy as np
+from support.array_source import ArraySource
+
+from qbench.harness.evaluate import prepare, read_text
+from qbench.harness.quality import Reference, measure_quality
+from qbench.harness.subject import open_subject
+from qbench.runtime import load_model
+from quant.formats import get_format
+
+MODEL = "ref:llama"
+CLOSE = 0.1  # of the loss that is asked for
+FIRST_SIGMA = 1e-3  # of a tensor's standard deviation
+MOST_STEPS = 6
+
+
+class NoisyModel:
+    """A recipe of the reference model, computed in float32 from its dequantized weights."""
+
+    def __init__(self, recipe: str, num_windows: int) -> None:
+        source = open_subject(MODEL, recipe, 1).source
+        self.source, self.weights = source, {name: dequantized(source.read(name)) for name in source.tensors}
+        (self.plan,) = prepare(source, read_text(None, MODEL), num_windows)
+        self.model = load_model(open_subject(MODEL, None, 1).source, impl="reference", threads=1)
+        self.vocab_size = self.model.config.vocab_size
+        self.baseline = self.measure(0.0, 0)
+
+    def measure(self, sigma: float, seed: int) -> dict:
+        """The statistics with noise of `sigma` standard deviations on each linear's weights, against MODEL."""
+        rng = np.random.default_rng(seed)
+        noisy = {name: moved(weight, sigma, rng) for name, weight in self.weights.items()}
+        source = ArraySource(self.source.config, noisy, tokenizer=self.source.tokenizer)
+        model = load_model(source, impl="reference", threads=1)
+        reference = Reference(self.vocab_size, model=self.model)
+        (found,) = measure_quality(model, [self.plan], self.vocab_size, reference=reference)
+        return found | {"protocol": self.plan.protocol.describe()}
+
+    def with_loss(self, kld: float, seed: int) -> dict:
+        """With so much noise that the mean KLD is higher by `kld` nats, a tenth more or less.
+
+        Noise adds to what the recipe lost: its square always, and a part that is linear and of either sign.
+        """
+        sigmas, losses = [0.0], [0.0]
+        sigma = FIRST_SIGMA
+        for _ in range(MOST_STEPS):
+            found = self.measure(sigma, seed)
+            loss = found["kld"]["mean"] - self.baseline["kld"]["mean"]
+            if abs(loss / kld - 1) <= CLOSE:
+                return found
+            sigmas.append(sigma)
+            losses.append(loss)
+            sigma = root(sigmas, losses, kld)
+        raise AssertionError(f"no loss of {kld} within {MOST_STEPS} steps: {losses}")
+
+
+def root(sigmas: list[float], losses: list[float], target: float) -> float:
+    """Where loss = a sigma**2 + b sigma reaches the target; from one point alone b is 0."""
+    if len(sigmas) == 2:
+        return sigmas[1] * float(np.sqrt(target / max(losses[1], target / 100)))
+    (x1, y1), (x2, y2) = zip(sigmas[-2:], losses[-2:], strict=True)
+    a = (y2 / x2 - y1 / x1) / (x2 - x1)
+    b = y1 / x1 - a * x1
+    return float((-b + np.sqrt(max(0.0, b**2 + 4 * a * target))) / (2 * a))
+
+
+def dequantized(qtensor) -> np.ndarray:
+    return get_format(qtensor.format).dequantize_ref(qtensor).astype(np.float32)
+
+
+def moved(weight: np.ndarray, sigma: float, rng: np.random.Generator) -> np.ndarray:
+    if weight.ndim < 2:
+        return weight
+    return weight + (sigma * weight.std() * rng.standard_normal(weight.shape)).astype(np.float32)

@@ -51,6 +51,7 @@ def evaluate(
     kept = kept_logits(logits, reference)
     if kept is not None and not protocols:
         protocols, max_windows = (kept.header["protocol"]["name"],), max_windows or kept.limit
+        documents = documents or kept.header["protocol"].get("documents")
     subject = open_subject(spec, recipe, threads, progress, kv=kv)
     reference = kept.header["model"] if kept else reference
     setting = setting_of(subject.source, read_text(text, spec, reference), max_windows, documents)
@@ -75,7 +76,7 @@ def evaluate(
 
 
 def prepare(source: Source, text: str, max_windows: int | None, protocols: Sequence[str] = (DEFAULT,)) -> list[Plan]:
-    """What the protocols score of this text, with the source's tokenizer and context. raises InputError for neither"""
+    """What the protocols score of this text, by the source's tokenizer and context; raises InputError as `evaluate`"""
     return make_plans(setting_of(source, text, max_windows), protocols)
 
 

@@ -122,6 +122,17 @@ def test_logits_saved_once_stand_for_the_reference(story, tmp_path, mode):
 
 @needs_stories
 @needs_tinystories
+def test_a_file_of_logits_tells_protocol_documents_and_how_many(story, tmp_path):
+    save_reference(
+        STORIES, tmp_path / "x", text=story, max_windows=1, documents="whole", protocols=["lm-eval-word"], mode="top-k"
+    )
+    result = evaluate(STORIES, text=story, logits=tmp_path / "x")
+    assert (result["protocol"]["name"], result["protocol"]["documents"]) == ("lm-eval-word", "whole")
+    assert result["kld"]["mean"] < 512 * 2.0**-24, "the model is its own reference, but for its kernels' rounding"
+
+
+@needs_stories
+@needs_tinystories
 def test_saved_logits_of_something_else_are_refused_and_it_is_named(story, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text(story.read_text()[1000:])

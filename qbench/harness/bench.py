@@ -72,7 +72,9 @@ def bench_cases(
     bandwidth = measure_bandwidth(subject.threads)  # before the memory is watched: it takes buffers of its own
     is_reset = reset_peak_rss()
     baseline = current_rss_bytes()
+    load_start = time.perf_counter()
     model = load_model(subject.source, threads=subject.threads)
+    load_seconds = time.perf_counter() - load_start
     loading_peak = peak_rss_bytes()
     for count in threads:
         set_threads(count or available_cores())
@@ -84,8 +86,8 @@ def bench_cases(
             row["peak_rss_bytes"] = max(loading_peak, row["peak_rss_bytes"], baseline)
             row |= {"peak_rss_since": "load" if is_reset else "start", "baseline_rss_bytes": baseline}
             bandwidth = row["roofline"]["bandwidths_bytes_per_s"][-1]
-            yield row | {"seconds": time.perf_counter() - start}
-            start = time.perf_counter()
+            yield row | {"load_seconds": load_seconds, "seconds": time.perf_counter() - start}
+            start, load_seconds = time.perf_counter(), 0.0  # the next case has the model loaded
 
 
 def bench_case(

@@ -7,7 +7,6 @@ artifact, once for each model, recipe and calibration; then the measurement.
 import json
 import os
 import re
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from qbench.harness.axes import own_cache
 from qbench.harness.cases import Case
 from qbench.harness.commit import QUANTIZING, code_hash
-from qbench.harness.job_runner import WORKER, JobFailed, run_job
+from qbench.harness.job_runner import WORKER, JobFailed, Worker
 from qbench.harness.suite_names import AUTO
 
 STAMP = "made.json"
@@ -29,21 +28,24 @@ class CaseRunner:
 
     artifacts   folder of what is kept, one folder an artifact
     temporary   folder on the same file system, of what may be lost at any moment
-    worker      command that runs one job, see `qbench.harness.worker`
+    worker      command that runs jobs, see `qbench.harness.worker`
     """
 
     def __init__(self, artifacts: Path, temporary: Path, worker: Sequence[str] = WORKER) -> None:
-        self.artifacts, self.temporary, self.worker = artifacts, temporary, worker
+        self.artifacts, self.temporary, self.worker = artifacts, temporary, Worker(worker)
         self.references: dict[str, JobFailed | None] = {}  # what has been run, and how it failed
+
+    def close(self) -> None:
+        self.worker.close()
 
     def run(self, case: Case, on_stage: OnStage) -> dict[str, Any]:
         """{metrics, error}: one of them is None. A case that fails says why in one line."""
         try:
             cost = self.require_reference(case, on_stage) if case["eval"] else {}
             made = self.artifact(case, on_stage)
-            start = time.perf_counter()
-            metrics = self.job("measure", self.measurement(case, made["artifact"]), on_stage, _environment(case["isa"]))
-            cost |= {"wall_seconds": time.perf_counter() - start}
+            forced = {ISA: None if case["isa"] == AUTO else case["isa"]}  # in the measurement alone
+            metrics = self.job("measure", self.measurement(case, made["artifact"]), on_stage, forced)
+            cost |= of_harness(self.worker.seconds, metrics)
         except JobFailed as failure:
             return {"metrics": None, "error": str(failure)}
         cost |= {key: value for key, value in made.items() if key.startswith("quantize_")}
@@ -76,11 +78,10 @@ class CaseRunner:
         key = json.dumps([case["model"], settings], sort_keys=True)
         if key not in self.references:
             about = {name: case[name] for name in ("model", "fingerprint", "threads")}
-            start = time.perf_counter()
             try:
                 self.job("reference", about | {"eval": settings, "folder": str(self.temporary)}, on_stage)
                 self.references[key] = None
-                cost = {"reference_seconds": time.perf_counter() - start}
+                cost = {"reference_seconds": self.worker.seconds}
             except JobFailed as failure:
                 self.references[key] = failure
         if failure := self.references[key]:
@@ -119,7 +120,7 @@ class CaseRunner:
         return made if is_same else None
 
     def job(
-        self, name: str, arguments: dict[str, Any], on_stage: OnStage, environment: dict[str, str] | None = None
+        self, name: str, arguments: dict[str, Any], on_stage: OnStage, environment: dict[str, str | None] | None = None
     ) -> dict[str, Any]:
         """raises JobFailed"""
         on_stage(name, None)
@@ -128,7 +129,7 @@ class CaseRunner:
         def progress(*state) -> None:
             on_stage(name, state)
 
-        return run_job({"job": name, **arguments}, log, command=self.worker, progress=progress, environment=environment)
+        return self.worker.run({"job": name, **arguments}, log, progress=progress, environment=environment)
 
 
 def _stamp(case: Case) -> dict[str, Any]:
@@ -138,15 +139,19 @@ def _stamp(case: Case) -> dict[str, Any]:
     return of_case | {"calibration": case.get("calibration"), "code": code_hash(QUANTIZING)}
 
 
+def of_harness(wall_seconds: float, metrics: dict[str, Any]) -> dict[str, float]:
+    """{wall_seconds, overhead_seconds} of a measurement, from the fork of its process to its end.
+
+    Overhead is what a script that loads the model and runs the same passes would not take: starting the process,
+    reading the text, measuring peaks and bandwidth, statistics, and sending the row.
+    """
+    own = sum(metrics.get(name, 0.0) for name in ("timed_seconds", "load_seconds"))
+    return {"wall_seconds": wall_seconds, "overhead_seconds": wall_seconds - own}
+
+
 def _settings(described: dict[str, Any] | None) -> dict[str, Any] | None:
     """A case's section as the job takes it: what lies at the path of its text is for telling cases apart."""
     return described and {name: value for name, value in described.items() if name != "text_sha256"}
-
-
-def _environment(isa: str) -> dict[str, str]:
-    """This process's own, with this instruction set forced; artifacts and references are made with the ambient one."""
-    others = {name: value for name, value in os.environ.items() if name != ISA}
-    return others if isa == AUTO else others | {ISA: isa}
 
 
 def _read_stamp(path: Path) -> dict[str, Any]:

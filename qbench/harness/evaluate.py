@@ -58,7 +58,9 @@ def evaluate(
     plans = make_plans(setting, protocols or (DEFAULT,))
     if kept is not None:
         kept.require(plans)
+    load_start = time.perf_counter()
     model = load_model(subject.source, threads=subject.threads)
+    load_seconds = time.perf_counter() - load_start
     beside = None
     if kept is not None:
         beside = Reference(kept.vocab_size, kept=[kept])
@@ -71,6 +73,7 @@ def evaluate(
         "reference": reference,
         **told[0],
         **({"protocols": {result["protocol"]["name"]: result for result in told}} if len(told) > 1 else {}),
+        "load_seconds": load_seconds,
         "seconds": time.perf_counter() - start,
     }
 

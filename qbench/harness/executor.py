@@ -43,5 +43,8 @@ class LocalExecutor:
         return {machine()["id"]}
 
     def run(self, cases: Iterator[Numbered], on_stage: OnStage) -> Iterator[tuple[int, dict[str, Any]]]:
-        for number, case in cases:
-            yield number, self.runner.run(case, lambda stage, state, number=number: on_stage(number, stage, state))
+        try:
+            for number, case in cases:
+                yield number, self.runner.run(case, lambda stage, state, number=number: on_stage(number, stage, state))
+        finally:
+            self.runner.close()

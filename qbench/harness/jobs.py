@@ -10,6 +10,9 @@ from qbench.harness.quality import Progress
 from quant.errors import InputError
 from quant.source import Source
 
+# Seconds of the whole, of them in passes that are timed, and in loading the model.
+SUMMED = ("seconds", "timed_seconds", "load_seconds")
+
 
 def open_unchanged(model: str, fingerprint: str) -> Source:
     """raises InputError if the model is no longer the one that the sweep's rows are about to name"""
@@ -111,25 +114,35 @@ def measure(
     from qbench.tasks.evaluate import evaluate_tasks
     from qbench.tasks.settings import TaskSettings
 
-    metrics: dict[str, Any] = {}
+    parts = []
     how = {"kv": kv, "threads": threads, "progress": progress}
     if bench is not None:
-        metrics |= run_bench(artifact, **bench, **how)
+        parts.append(run_bench(artifact, **bench, **how))
     if eval is not None:
-        seconds = metrics.get("seconds", 0.0)
-        metrics |= evaluate(artifact, reference=model, logits_cache=Path(logits), **eval, **how)
-        metrics["seconds"] += seconds
+        parts.append(evaluate(artifact, reference=model, logits_cache=Path(logits), **eval, **how))
     if tasks is not None:
-        seconds = metrics.get("seconds", 0.0)
-        metrics |= evaluate_tasks(artifact, TaskSettings(**tasks), **how)
-        metrics["seconds"] += seconds
-    return metrics
+        told = evaluate_tasks(artifact, TaskSettings(**tasks), **how)
+        parts.append(told | {"timed_seconds": told["seconds"]})  # lm-eval's own time is not told apart
+    sums = {name: sum(part.get(name, 0.0) for part in parts) for name in SUMMED}
+    return {name: value for part in parts for name, value in part.items()} | sums
 
 
 def probe(**arguments: Any) -> dict[str, Any]:
     from qbench.harness.probe import probe_model
 
     return probe_model(**arguments)
+
+
+def preload() -> None:
+    """Loads what the jobs import, and says which code that is: an edit made later is of the next worker."""
+    from qbench.calibration import write
+    from qbench.harness import bench, evaluate
+    from qbench.harness.commit import QUANTIZING, code_hash, code_version
+    from qbench.runtime import load_model
+
+    assert all((write, bench, evaluate, load_model))
+    code_version()
+    code_hash(QUANTIZING)
 
 
 JOBS = {"reference": reference, "quantize": quantize, "measure": measure, "probe": probe}

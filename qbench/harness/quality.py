@@ -1,5 +1,6 @@
 """One pass over a text: perplexity of a model under each protocol, and its divergence from a reference."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -53,6 +54,7 @@ def measure_quality(
 ) -> list[dict[str, Any]]:
     """For each plan its perplexity statistics, and with a reference also KLD statistics.
 
+    `timed_seconds` of the passes of all plans together, the comparison with the reference included.
     raises    InputError if the reference has another vocabulary
     """
     if reference is not None and reference.vocab_size != vocab_size:
@@ -62,7 +64,7 @@ def measure_quality(
         )
     kept = reference.kept if reference and reference.kept else [None] * len(plans)
     scores: list[list[Any]] = [[None] * len(plan.windows) for plan in plans]
-    done, total = 0, sum(len(plan.windows) for plan in plans)
+    done, total, start = 0, sum(len(plan.windows) for plan in plans), time.perf_counter()
     for batch in batches(plans, vocab_size):
         logits = model(batch.tokens)  # [B, T, V]
         beside = None
@@ -82,9 +84,11 @@ def measure_quality(
                 done += 1
         if progress:
             progress(done, total, "windows")
+    timed = {"timed_seconds": time.perf_counter() - start}
     if reference is None:
-        return [_without_reference(plan, part) for plan, part in zip(plans, scores, strict=True)]
-    return [_with_reference(plan, concatenate(part), of) for plan, part, of in zip(plans, scores, kept, strict=True)]
+        return [_without_reference(plan, part) | timed for plan, part in zip(plans, scores, strict=True)]
+    ways = zip(plans, scores, kept, strict=True)
+    return [_with_reference(plan, concatenate(part), of) | timed for plan, part, of in ways]
 
 
 def _without_reference(plan: Plan, nll: list[np.ndarray]) -> dict[str, Any]:

@@ -4,14 +4,14 @@ Its "artifact" is written in two halves with a pause between, and its logits as 
 kill finds something to leave behind.
 """
 
-import json
 import os
 import signal
 import sys
 import time
 from pathlib import Path
 
-from qbench.harness.worker import die_with_parent, send, take_stdout
+from qbench.harness.worker import die_with_parent, serve
+from quant.errors import InputError
 
 PAUSE_S = float(os.environ.get("QBENCH_STUB_PAUSE_S", "0.004"))
 
@@ -37,25 +37,23 @@ def measure(artifact: str, model: str, **settings) -> dict:
     if "crash" in content:
         os.kill(os.getpid(), signal.SIGSEGV)
     if "refuse" in content:
-        raise ValueError("this recipe cannot be measured")
+        raise InputError("this recipe cannot be measured")
     asked = {name: settings[name] for name in ("kv", "bench")} | {"isa": os.environ.get("QBENCH_ISA")}
     folder = Path(artifact).parents[2].name  # of the run, or of a node of a cluster
     return {"perplexity": 2.0, "content": content, "span": [start, time.time()], "folder": folder, "asked": asked}
 
 
-def main() -> None:
-    parent = os.getppid()
-    channel = take_stdout()
-    die_with_parent(parent)
-    job = json.load(sys.stdin)
-    send(channel, {"progress": [0, 1, "working"]})
-    print("a library's chatter on stdout")
-    try:
-        message = {"result": globals()[job.pop("job")](**job)}
-    except ValueError as error:
-        message = {"error": str(error)}
-    send(channel, message)
+def chatty(job):
+    """The job, which tells its progress and has a library that prints."""
+
+    def run(progress, **arguments) -> dict:
+        progress(0, 1, "working")
+        print("a library's chatter on stdout")
+        return job(**arguments)
+
+    return run
 
 
 if __name__ == "__main__":
-    main()
+    die_with_parent(os.getppid())
+    sys.exit(serve({job.__name__: chatty(job) for job in (reference, quantize, measure)}))

@@ -4,8 +4,10 @@ import sys
 
 import click
 
-from qbench.cli.output import json_option, print_json, threads_option
+from qbench.cli.output import json_option, print_json, print_warning, threads_option
 from qbench.cli.progress import progress_bar
+
+COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal, which the words tell too
 
 
 @click.command("compare")
@@ -32,6 +34,7 @@ def command(words, baseline, long, noise_floor, keep, as_json, **how) -> None:
 
     with progress_bar("compare") as update:
         found = compare(words, Measuring(**how), baseline=baseline, noise_floor=noise_floor, keep=keep, progress=update)
+    print_warning(found.warning)
     (print_rows if as_json else print_tables)(found, long)
 
 
@@ -68,7 +71,8 @@ def print_ruled(grid) -> None:
     for heading, numeric in zip(grid.headings, grid.numeric, strict=True):
         table.add_column(heading, justify="right" if numeric else "left")
     for row in grid.rows:
-        table.add_row(*map(Text, row))  # [0.9, 1.1] is an interval, not markup
+        # As Text: [0.9, 1.1] is an interval, not markup.
+        table.add_row(*(Text(cell, COLOURS.get(cell.partition(" ")[0], "")) for cell in row))
     console = Console()
     console.print(table)
     for note in grid.notes:

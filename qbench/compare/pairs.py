@@ -12,18 +12,20 @@ WITH_RECIPE = ("recipe_sha256", "cache")
 Pairs = list[tuple[Record, Record]]
 
 
-def pair_rows(a: Sequence[Record], b: Sequence[Record], named: Sequence[str]) -> Pairs:
+def pair_rows(a: Sequence[Record], b: Sequence[Record], named: Sequence[str]) -> tuple[Pairs, list[Record]]:
     """Each row of B with the one of A that has the same case and machine, but for the named keys.
 
     named    keys that tell the sides apart; one row on either side needs none
+    returns  the pairs, and the rows of B that have no like in A and are none of A's own
     raises   InputError where no rows pair, naming what else differs, and where several of A fit one of B
     """
     if len(a) == len(b) == 1:
-        return [(a[0], b[0])]
+        return [(a[0], b[0])], []
     of_a: dict[str, list[Record]] = {}
     for record in a:
         of_a.setdefault(_settings(record, named), []).append(record)
-    pairs = []
+    pairs, alone = [], []
+    of_a_alone = {identity(record) for record in a}
     for record in b:
         fitting = [other for other in of_a.get(_settings(record, named), ()) if identity(other) != identity(record)]
         if "cache" not in named and len(fitting) > 1:
@@ -31,9 +33,10 @@ def pair_rows(a: Sequence[Record], b: Sequence[Record], named: Sequence[str]) ->
         if len(fitting) > 1:
             raise InputError(f"{len(fitting)} rows of A fit one of B; they differ in {_differing(*fitting[:2], named)}")
         pairs += [(other, record) for other in fitting]
+        alone += [record] if not fitting and identity(record) not in of_a_alone else []
     if not pairs:
         raise InputError(f"no row of A has its like in B; they also differ in {_differing(a[0], b[0], named)}")
-    return pairs
+    return pairs, alone
 
 
 def _settings(record: Record, named: Sequence[str]) -> str:

@@ -11,13 +11,18 @@ from qbench.statistics.comparison import collect
 from quant.errors import InputError
 
 
-def compare_sides(a: Rows, b: Rows) -> list[Comparison]:
-    """Every row of B against its like of A. raises InputError as `select` and `pair_rows`, and for unlike protocols"""
-    pairs = pair_rows(select(a), select(b), named_keys((a, b)))
-    return compare_pairs(pairs, [a.path, b.path])
+def compare_sides(a: Rows, b: Rows) -> tuple[list[Comparison], str | None]:
+    """Every row of B against its like of A, and a line on those that have none.
+
+    raises   InputError as `select` and `pair_rows`, and for unlike protocols
+    """
+    pairs, alone = pair_rows(select(a), select(b), named_keys((a, b)))
+    names = ", ".join(f"{row['case']['model']} {row['case'].get('recipe')}" for row in alone)
+    warning = f"not compared, for want of their like in A: {names}" if alone else None
+    return compare_pairs(pairs, [a.path, b.path]), warning
 
 
-def compare_with_baseline(rows: Rows, baseline: str) -> list[Comparison]:
+def compare_with_baseline(rows: Rows, baseline: str) -> tuple[list[Comparison], str | None]:
     """Every row against that of the baseline, a recipe's name or KEY=VALUE,KEY=VALUE. raises InputError as above"""
     conditions = baseline if "=" in baseline else f"recipe={baseline}"
     return compare_sides(with_conditions(rows, conditions), rows)

@@ -18,6 +18,7 @@ class Compared:
 
     comparisons: list[Comparison]
     noise_floor: Record | None = None
+    warning: str | None = None  # of rows that have no like
 
 
 def compare(
@@ -49,10 +50,11 @@ def compare(
     measuring.require_nothing(words[0])
     if noise_floor or keep is not None:
         raise InputError(f"{words[0]} is measured already: --noise-floor and --keep are for models")
-    return Compared(_rows(words[0], a, b, baseline))
+    comparisons, warning = _rows(words[0], a, b, baseline)
+    return Compared(comparisons, warning=warning)
 
 
-def _rows(word: str, a: Rows, b: Rows | None, baseline: str | None) -> list[Comparison]:
+def _rows(word: str, a: Rows, b: Rows | None, baseline: str | None) -> tuple[list[Comparison], str | None]:
     if b is not None and baseline is not None:
         raise InputError(f"a baseline is one of A's own rows: give {word} alone, or no --baseline")
     if b is not None:

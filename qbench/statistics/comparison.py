@@ -92,7 +92,10 @@ def _perplexity(metric: str, a: Record, b: Record, left_out: list[str]) -> Itera
 
 
 def _divergence(convention: str, a: Record, b: Record, left_out: list[str]) -> Iterator[Cell]:
-    if not (a.get("kld") and b.get("kld")):
+    values = a.get("kld"), b.get("kld")
+    if None in values:
+        if values != (None, None):
+            left_out.append(f"kld{convention}: {_side(values)} has none (no reference, or logits that are not finite)")
         return
     references = _reference(a), _reference(b)
     if references[0] != references[1]:

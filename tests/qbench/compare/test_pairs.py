@@ -11,7 +11,8 @@ def row(recipe: str, **case):
 
 
 def paired(a, b, named):
-    return [(x["key"], y["key"]) for x, y in pair_rows(a, b, named)]
+    pairs, _ = pair_rows(a, b, named)
+    return [(x["key"], y["key"]) for x, y in pairs]
 
 
 def test_one_row_a_side_pairs_whatever_it_is():
@@ -28,6 +29,12 @@ def test_rows_pair_where_all_else_is_equal():
 def test_a_baseline_is_not_compared_with_itself():
     base, rest = row("bf16"), [row("bf16"), row("q4_0"), row("q8_0")]
     assert [y for _, y in paired([base], rest, ["recipe"])] == [rest[1]["key"], rest[2]["key"]]
+
+
+def test_rows_without_their_like_are_told():
+    b = [row("bf16"), row("q4_0"), row("q8_0", threads=1)]
+    pairs, alone = pair_rows([row("bf16")], b, ["recipe"])
+    assert ([y["key"] for _, y in pairs], alone) == ([b[1]["key"]], [b[2]])
 
 
 def test_of_several_caches_the_same():

@@ -43,6 +43,28 @@ def test_p_values_are_corrected_for_the_whole_table(results):
     assert alone.cells[0].holm_p_value == pytest.approx(4 * alone.cells[0].estimate.p_value)
 
 
+def test_one_file_against_another_pairs_equal_cases(results, tmp_path):
+    later = [measured_record(recipe, loss=loss, seed=9) for recipe, loss in (("q4_0", 0.009), ("bf16", 0.0))]
+    (tmp_path / "later").mkdir()
+    other = write_records(tmp_path / "later" / "r.jsonl", [row | {"time": "2026-02-01T00:00:00"} for row in later])
+    found = compare([results, str(other)], HERE)
+    assert [c.b["case"]["recipe"] for c in found.comparisons] == ["q4_0", "bf16"]
+    assert verdicts(found.comparisons[0], "perplexity", "size_bytes") == ["worse", "same"]
+
+
+def test_two_commits_of_one_file(results, tmp_path):
+    row = measured_record("q4_0", loss=0.009) | {"commit": "fedc" * 4, "time": "2026-02-01T00:00:00"}
+    write_records(tmp_path / "later.jsonl", [row])
+    (comparison,) = compare([f"{tmp_path}:commit=0123,recipe=q4_0", ":commit=fedc"], HERE).comparisons
+    assert comparison.b["commit"] == "fedc" * 4 and verdicts(comparison, "perplexity") == ["worse"]
+
+
+def test_a_row_without_its_like_is_a_warning(results, tmp_path):
+    row = measured_record("q6_k")
+    write_records(tmp_path / "more.jsonl", [row | {"case": row["case"] | {"threads": 1}}])
+    assert compare([str(tmp_path)], HERE, baseline="bf16").warning.endswith("like in A: ref:llama q6_k")
+
+
 def test_a_floor_that_was_kept_is_used(results, tmp_path):
     floor = measured_record("bf16")
     floor["case"] = {"kind": KIND, "fingerprint": floor["case"]["fingerprint"]}

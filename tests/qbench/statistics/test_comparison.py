@@ -62,6 +62,25 @@ def test_only_common_conventions_are_compared():
     assert "perplexity" in by_metric(compare_records(a, b))
 
 
+def test_each_common_convention_has_cells_of_its_own():
+    conventions = "gptq-2048", "stride-64"
+
+    def both(row):
+        return {name: row["metrics"] | {"protocol": {"name": name, "hash": name}} for name in conventions}
+
+    a, b = measured("bf16"), measured("q4_0", loss=0.004, seed=1)
+    cells = by_metric(compare_records(*(row | {"metrics": {"protocols": both(row)}} for row in (a, b))))
+    names = [f"{metric} ({name})" for name in conventions for metric in ("perplexity", "kld", "same_top")]
+    assert list(cells) == names and {cells[name].verdict for name in names[::3]} == {"worse"}
+
+
+def test_a_side_without_divergence_is_told():
+    without = measured("q8_0")
+    without["metrics"]["kld"] = None
+    comparison = compare_records(measured("bf16"), without)
+    assert comparison.left_out == ["kld: B has none (no reference, or logits that are not finite)"]
+
+
 def test_divergences_from_unlike_references_are_left_out():
     comparison = compare_records(measured("bf16"), measured("q8_0", reference="ref:other"))
     assert "kld" not in by_metric(comparison)

@@ -69,23 +69,32 @@ def names(text: str | None) -> tuple[str, ...]:
 
 
 def print_answer(result: dict) -> None:
-    if result["answer"] is not None:
+    if result["answer"] is None:
+        found = result["relaxations"]
+        click.echo("nothing meets this; what would do, the nearest first:" if found else "nothing of this can run")
+        print_pairs({f"  {flag(one)}": point(one) for one in found})
+    else:
         print_pairs({"recommended": point(result["answer"]), **about(result["answer"])})
     for runner_up in result["runners_up"]:
         click.echo()
         print_pairs({"runner-up": point(runner_up), **about(runner_up)})
-    for one in result["relaxations"]:
-        click.echo(f"nothing meets this; {flag(one)} would do, with {point(one)}")
     if result["others"]:
         click.echo("\nothers")
     for _, group in groupby(result["others"], key=lambda one: (one["recipe"], one["outcome"], one["why"])):
-        group = list(group)
-        if group[0]["why"] is None:
-            for one in group:
-                click.echo(f"  {point(one)}: {miss(one)}")
-        else:
-            caches = ", ".join(one["cache"] for one in group)
-            click.echo(f"  {group[0]['recipe']} with {caches}: {group[0]['outcome']}: {group[0]['why']}")
+        print_others(list(group))
+
+
+def print_others(group: list[dict]) -> None:
+    """Points of one recipe that have come to the same."""
+    first, last = group[0], group[-1]
+    if first["why"] is not None:
+        caches = ", ".join(one["cache"] for one in group)
+        click.echo(f"  {first['recipe']} with {caches}: {first['outcome']}: {first['why']}")
+    elif first["outcome"] == "memory" and len(group) > 1:
+        click.echo(f"  {point(first)}: {miss(first)}; even with {last['cache']} it {miss(last)}")
+    else:
+        for one in group:
+            click.echo(f"  {point(one)}: {miss(one)}")
 
 
 def about(one: dict) -> dict[str, str | None]:
@@ -99,7 +108,7 @@ def about(one: dict) -> dict[str, str | None]:
         lines["speed"] = f"{one['tps']:.2f} tok/s"
     more = one.get("kld_more")
     if more is not None and more["low"] is not None:
-        sure = "as surely as can be told" if more["low"] > 0 else "not told apart on this text"
+        sure = "surely more" if more["low"] > 0 else "not told apart on this text"
         lines["against it"] = f"kld {more['value']:+.2e} nats  (95 % {more['low']:+.2e} to {more['high']:+.2e}; {sure})"
     return lines | ({"file": one["artifact"]} if one["artifact"] else {})
 

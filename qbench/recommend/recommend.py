@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from qbench.harness.commit import code_version
+from qbench.harness.evaluate import read_text, setting_of
 from qbench.harness.machine import machine
 from qbench.harness.plan import GPTQ_WINDOW
 from qbench.harness.record_files import FOLDERS
@@ -52,6 +53,7 @@ def recommend(
     """
     check_names(model, recipes, caches)
     source = open_source(model)
+    check_text(source, text)
     goal = make_goal(source, memory_bytes, context, batch, tps)
     ordered = [cache for cache in CACHES if cache in caches] + [cache for cache in caches if cache not in CACHES]
     candidates = make_candidates(source, goal, recipes, ordered)
@@ -83,6 +85,11 @@ def check_names(model: str, recipes: Sequence[str], caches: Sequence[str]) -> No
         check_cache(cache)
     if model.startswith(RANDOM):
         raise InputError(f"{model} has random weights: they have no quality to choose by; name a trained model")
+
+
+def check_text(source: Source, text: str | None) -> None:
+    """raises InputError for a model or a text that quality cannot be measured with, before anything is measured"""
+    setting_of(source, read_text(text, source.spec), None)
 
 
 def make_goal(source: Source, memory_bytes: int, context: int | None, batch: int, tps: float | None) -> Goal:

@@ -10,7 +10,7 @@ const AXES = {
   threads: "threads",
   batch: "batches",
 };
-const SECTIONS = ["eval", "bench", "calibration"];
+const SECTIONS = ["eval", "tasks", "bench", "calibration"];
 
 // JSON is YAML, too: no text needs quoting of another kind.
 function suiteText({ case: measured }) {

@@ -1,6 +1,5 @@
 """One side of a comparison: a model that is measured now, or the rows of records that a few words pick out."""
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -97,7 +96,7 @@ def _there_are(records: Sequence[Record], key: str, pattern: str) -> str:
 
 
 def _text(value: Any) -> str:
-    return "none" if value is None else os.fspath(value) if isinstance(value, Path) else str(value)
+    return "none" if value is None else str(value)
 
 
 def named_keys(sides: Iterable[Rows]) -> list[str]:

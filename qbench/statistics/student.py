@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
 
 from qbench.statistics.estimate import ALPHA, Estimate
 
@@ -32,6 +31,8 @@ def student_shift(a: np.ndarray, b: np.ndarray) -> Estimate:
 
 def student_estimate(value: float, error: float, freedom: float) -> Estimate:
     """The value with t errors on either side, t of so many degrees of freedom."""
+    from scipy.special import stdtr, stdtrit  # here, since most of what imports this package asks for no interval
+
     if not error:
         return Estimate(value, 0.0, value, value, float(value == 0))
     half = float(stdtrit(freedom, 1 - ALPHA / 2)) * error

@@ -33,10 +33,13 @@ def block_mean(sums: Sequence[float] | np.ndarray, tokens: Sequence[int] | np.nd
     """Mean of all tokens, where the tokens[i] of block i have the sum sums[i]; p_value is that of mean 0.
 
     sums, tokens   [blocks]
+    raises         ValueError for no tokens
     source         Künsch 1989 (blocks); Efron & Tibshirani 1993, section 12.5 (studentized interval); Cochran 1977,
                    section 6.4 (standard error of a ratio of sums)
     """
     sums, tokens = np.asarray(sums, dtype=np.float64), np.asarray(tokens, dtype=np.float64)
+    if not tokens.sum() > 0:
+        raise ValueError(f"{len(tokens)} blocks of {tokens.sum():.0f} tokens have no mean, expected at least one token")
     mean = float(sums.sum() / tokens.sum())
     if len(sums) < 2 or not np.isfinite(sums).all():
         return Estimate(mean)

@@ -72,6 +72,18 @@ def test_no_interval_where_none_can_be_known(blocks):
     assert (estimate.error, estimate.low, estimate.high, estimate.p_value) == (None, None, None, None)
 
 
+@pytest.mark.parametrize("blocks", [[], [np.empty(0)]], ids=["no blocks", "an empty one"])
+def test_no_tokens_have_no_mean(blocks):
+    with pytest.raises(ValueError, match="no mean"):
+        token_mean(blocks)
+
+
+def test_an_empty_block_among_others_says_nothing():
+    sums, tokens = blocks_of(30)
+    found = block_mean(np.append(sums, 0.0), np.append(tokens, 0))
+    assert_close(found.value, block_mean(sums, tokens).value)
+
+
 def test_blocks_without_any_difference():
     found = block_mean(np.zeros(20), np.full(20, 7))
     assert (found.value, found.low, found.high, found.p_value) == (0.0, 0.0, 0.0, 1.0)

@@ -135,8 +135,8 @@ def _connected(address: str) -> Any:
     try:
         ray.init(address, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        hint = "start one with `ray start --head`"
-        raise InputError(f"--ray {address}: no cluster there ({_first_line(error)}); {hint}") from error
+        where = "this machine belongs to no cluster" if address == AUTO else f"no cluster there ({_first_line(error)})"
+        raise InputError(f"--ray {address}: {where}; `ray start --head` starts one") from error
     return ray
 
 

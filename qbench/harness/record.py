@@ -73,7 +73,7 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
     try:
         lines = read_lines(path)
     except OSError as error:
-        raise InputError(f"{path}: cannot read records: {error.strerror}; run `qbench sweep` first") from error
+        raise cannot_read(path, error) from error
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -99,6 +99,10 @@ def parse_record(line: bytes) -> dict[str, Any] | None:
         return None
     is_version = isinstance(schema, int) and not isinstance(schema, bool) and schema >= 1
     return record if is_version and all(part is not None for part in whole) else None
+
+
+def cannot_read(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path}: cannot read records: {error.strerror}; run `qbench sweep` first")
 
 
 def read_files(paths: str | Path | Iterable[str | Path]) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from qbench.harness.clocks import Clock
+from qbench.harness.record import case_key
 from qbench.kernels.benchmark import OURS, Absent, Benchmark, Contender
 from qbench.statistics import spread
 
@@ -17,6 +18,12 @@ TURN_S = 0.04  # of timed calls in a turn; a run is one call at least
 # Threads of OpenMP wait for work at full speed some milliseconds after their last region, and would take a core from
 # the next contender.
 SETTLE_S = 0.012
+
+
+def timing_protocol(clock: str) -> dict[str, Any]:
+    """How contenders are timed, and 16 hex digits of it: times compare where these are equal."""
+    about = {"name": "turns", "rounds": ROUNDS, "turn_s": TURN_S, "settle_s": SETTLE_S, "clock": clock}
+    return about | {"hash": case_key(about)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +104,7 @@ def summarize(benchmark: Benchmark, found: dict[str, Any], ceilings: Ceilings) -
         "arithmetic": benchmark.arithmetic,
         "least_ms": 1e3 * least,
         "bound_by": "bytes" if least == benchmark.moved_bytes / ceilings.bytes_per_s else "operations",
+        "impls": {found[OURS]["how"]: 1} if "how" in found[OURS] else {},
         "contenders": {},
     }
     for name, entry in found.items():

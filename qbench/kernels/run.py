@@ -12,7 +12,7 @@ from qbench.harness.peaks import measure_peak
 from qbench.harness.quality import Progress
 from qbench.harness.subject import running_isa
 from qbench.kernels.linear_benchmarks import COMPUTE_BOUND_TOKENS
-from qbench.kernels.measure import Ceilings, measure, summarize
+from qbench.kernels.measure import Ceilings, measure, summarize, timing_protocol
 from qbench.kernels.registry import benchmarks
 from quant.errors import InputError
 
@@ -53,6 +53,7 @@ def run_kernels(
         about = {
             "threads": threads,
             "clock": clock,
+            "protocol": timing_protocol(clock),
             "isa": running_isa(),
             "machine": machine()["id"],
             "bandwidth_bytes_per_s": [before.bytes_per_s, after.bytes_per_s],

@@ -106,6 +106,7 @@ KERNEL_COLUMNS: dict[str, Column] = {
     "impl": Column("metrics.contenders", CONTENDERS, OURS + "how"),
     **_metrics(TEXT, "bound_by", "arithmetic", "isa"),
     **_metrics(COUNT, "moved_bytes", "operations"),
+    "protocol_hash": COLUMNS["protocol_hash"],
     "contenders": Column("metrics.contenders", CONTENDERS, AS_JSON),
     **ORIGIN,
 }

@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import mmap
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbench.harness.record import read_records
+from qbench.harness.record import cannot_read, read_records
 from qbench.harness.record_files import record_files
 from qbench.store.columns import COLUMNS, ORIGIN, TEXT, Column
 from qbench.store.scan import scan
@@ -100,14 +102,21 @@ def measured_keys(path: Path, machines: Collection[str], code: str) -> set[str]:
 
 
 def files_with(paths: Paths, kinds: Collection[str | None]) -> list[Path]:
-    """Those of the files that hold a record of one of these kinds."""
-    import duckdb
+    """Those of the files that may hold a record of one of these kinds, by a look for its words: most hold none."""
+    words = [f'"kind":{gap}"{kind}"'.encode() for kind in kinds for gap in ("", " ")]
+    return [file for file in record_files(paths) if None in kinds or _holds_any(file, words)]
 
-    files = record_files(paths)
-    with duckdb.connect() as con:
-        scan(con, "rows", files, KIND)
-        found = set(con.execute("select distinct file, kind from rows").fetchall())
-    return [file for file in files if any((str(file), kind) in found for kind in kinds)]
+
+def _holds_any(file: Path, words: Sequence[bytes]) -> bool:
+    """raises InputError for a file that cannot be read"""
+    try:
+        with open(file, "rb") as opened:
+            if os.fstat(opened.fileno()).st_size == 0:
+                return False  # nothing to map
+            with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                return any(content.find(word) >= 0 for word in words)
+    except OSError as error:
+        raise cannot_read(file, error) from error
 
 
 def _plain(frame: "pd.DataFrame") -> "pd.DataFrame":

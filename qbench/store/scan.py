@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbench.harness.record import line_of, read_records
+from qbench.harness.record import cannot_read, line_of, read_records
 from qbench.harness.record_schema import SCHEMA_VERSION
 from qbench.store.columns import Column
-from quant.errors import InputError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -51,7 +50,7 @@ def _require_readable(file: Path) -> None:
     try:
         open(file, "rb").close()
     except OSError as error:
-        raise InputError(f"{file}: cannot read records: {error.strerror}; run `qbench sweep` first") from error
+        raise cannot_read(file, error) from error
 
 
 def _copy(file: Path, folder: Path) -> Path:

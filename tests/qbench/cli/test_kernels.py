@@ -31,7 +31,10 @@ def test_rows(qbench, small, tmp_path, monkeypatch):
         assert row["threads"] == 1 and row["machine"]
     kept = [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
     assert [record["case"]["tokens"] for record in kept] == [1, 4]
-    assert all("samples_ms" in record["metrics"]["contenders"][OURS] for record in kept)
+    for record in kept:
+        ours = record["metrics"]["contenders"][OURS]
+        assert ours["samples_ms"] and record["metrics"]["impls"] == {ours["how"]: 1}
+        assert record["metrics"]["protocol"] == measure.timing_protocol("wall") != measure.timing_protocol("cpu")
     assert f"linear_{name}" in qbench(*argv).out
     readme = tmp_path / "README.md"
     readme.write_text("<!-- qbench:kernels begin -->\n<!-- qbench:kernels end -->\n")
@@ -54,4 +57,4 @@ def test_bad_input(qbench):
     qbench("kernels", "--only", "gemm", "--m", "1,4").fails_with("timed at 1, 4 tokens has 'gemm' in its name")
     qbench("kernels", "--only", "attention", "--m", "4").fails_with("attention is timed at 1 and from 64 on")
     qbench("kernels", "--cpu-time", "--threads", "2").fails_with("count it with --threads 1")
-    qbench("kernels", "--m", "0").fails_with("0 is not in the range x>=1")
+    qbench("kernels", "--m", "0").fails_with("0 is not in the range")

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -47,11 +48,16 @@ def cluster():
     with pytest.MonkeyPatch.context() as patch:  # the nodes take the environment that they are started in
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("QBENCH_STUB_PAUSE_S", "0.1")
-        yield from two_nodes(LocalCluster)
+        folder = tempfile.mkdtemp(prefix="qb")  # short: the paths of sockets in it have at most 107 bytes
+        try:
+            yield from two_nodes(LocalCluster, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def two_nodes(LocalCluster):
-    nodes = LocalCluster(initialize_head=True, head_node_args=ROOM | {"_system_config": HEALTH})
+def two_nodes(LocalCluster, folder: str):
+    of_head = {"_system_config": HEALTH, "temp_dir": folder}
+    nodes = LocalCluster(initialize_head=True, head_node_args=ROOM | of_head)
     try:
         yield nodes, nodes.add_node(**ROOM)
     finally:

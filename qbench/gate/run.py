@@ -76,27 +76,28 @@ class _Gate:
         pairs = [pair for pair in pairs if pair.now["case"]["bench"]]
         if not pairs or {"memory", "speed"} <= self.options.skip:
             return [], {}
-        if self.base is not None:
-            is_gate = "speed" not in self.options.skip | self.options.report
-            options = self.options if is_gate else replace(self.options, budget_s=0.0)
-            checks, launches = in_turn(pairs, (self.base, self.this), options, others, self.say)
-            sees = max(check.detectable for check in judge([*others, *checks]) if check.gate == "speed")
-            if is_gate and sees > options.see:
-                self.not_checked.append(f"slowdowns below {100 * sees:.1f} %, for which the budget was too short")
-            return self.wanted(checks), launches
-        if pairs[0].is_elsewhere:
-            self.not_checked.append(
-                f"weights held, peak RSS and speed, {self.where} is of another machine: {pairs[0].elsewhere}"
-            )
-            return [], {}
-        if any("launches" not in pair.baseline["metrics"] for pair in pairs):
-            self.not_checked.append(
-                f"peak RSS and speed, {self.where} has no launches; `qbench gate --save` keeps some"
-            )
+        checks, launches = self.beside_records(pairs) if self.base is None else self.in_turn(pairs, others)
+        return self.wanted(checks), launches
+
+    def in_turn(self, pairs: Sequence[Pair], others: Sequence[Check]) -> tuple[list[Check], Launches]:
+        """With the base commit; where speed is no gate, no longer than the peaks need."""
+        is_gate = "speed" not in self.options.skip | self.options.report
+        options = self.options if is_gate else replace(self.options, budget_s=0.0)
+        checks, launches = in_turn(pairs, (self.base, self.this), options, others, self.say)
+        sees = max(check.detectable for check in judge([*others, *checks]) if check.gate == "speed")
+        if is_gate and sees > options.see:
+            self.not_checked.append(f"slowdowns below {100 * sees:.1f} %, for which the budget was too short")
+        return checks, launches
+
+    def beside_records(self, pairs: Sequence[Pair]) -> tuple[list[Check], Launches]:
+        """This tree alone: peaks are gated where the records have some of their own, and speed is a report."""
+        why_not = next(filter(None, map(why_not_beside, pairs)), None)
+        if why_not:
+            held = ", bytes of weights held" if any(pair.is_elsewhere for pair in pairs) else ""
+            self.not_checked.append(f"speed, peak RSS{held}: {self.where} {why_not}")
             return [], {}
         self.not_checked.append("speed is a report: only a base commit can be measured in turn with this tree")
-        checks, launches = alone(pairs, self.this, self.options.suite)
-        return self.wanted(checks), launches
+        return alone(pairs, self.this, self.options.suite)
 
     def wanted(self, checks: Sequence[Check]) -> list[Check]:
         report, skip = self.options.report, self.options.skip
@@ -117,3 +118,15 @@ class _Gate:
             "machine": machine()["id"],
             "seconds": time.monotonic() - self.start,
         }
+
+
+def why_not_beside(pair: Pair) -> str | None:
+    """Why processes of now say nothing beside the baseline's: None where they do."""
+    if pair.is_elsewhere:
+        return f"is of another machine: {pair.elsewhere}"
+    before, now = (row["versions"] for row in (pair.baseline, pair.now))
+    others = [name for name in now if name != "qbench"]  # its own version is what is under test
+    unlike = [f"{name} {before.get(name)}, not {now[name]}" for name in others if before.get(name) != now[name]]
+    if unlike:
+        return "ran with " + ", ".join(unlike)
+    return None if "launches" in pair.baseline["metrics"] else "has no launches; `qbench gate --save` keeps some"

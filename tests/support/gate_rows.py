@@ -69,6 +69,7 @@ def row(
         "commit": "c" * 40,
         "dirty": False,
         "code": "d" * 16,
+        "versions": {"qbench": "0.1.0", "torch": "2.13.0"},
     }
 
 

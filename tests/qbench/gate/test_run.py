@@ -150,6 +150,14 @@ def test_another_machine_is_refused_or_gives_what_does_not_depend_on_it(tmp_path
     assert "cores 64 there" in result.not_checked[0]
 
 
+def test_peaks_of_another_torch_are_not_compared(tmp_path, world):
+    versions = {"qbench": "0.0.9", "torch": "2.12.0"}
+    file = save(tmp_path, [found | {"versions": versions} for found in rows(launches=launches(3))])
+    result = gate(tmp_path, file)
+    assert "peak RSS" not in {check.metric for check in result.checks}
+    assert result.not_checked[0].endswith("ran with torch 2.12.0, not 2.13.0")
+
+
 def test_a_case_that_the_baseline_lacks_is_told_before_anything_is_measured(tmp_path, world):
     world["now"] = None
     with pytest.raises(InputError, match="lacks rand:tiny q8_0"):

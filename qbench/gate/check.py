@@ -58,10 +58,12 @@ def one_sided(loss: Estimate) -> float:
 
 def _judged(check: Check, adjusted_p: float | None, num_tested: int, alpha: float) -> Check:
     least = detectable_loss(check, alpha / num_tested)
-    return replace(check, adjusted_p=adjusted_p, detectable=least, verdict=_verdict(check, adjusted_p, alpha))
+    return replace(
+        check, adjusted_p=adjusted_p, detectable=least, verdict=_verdict(check, adjusted_p, num_tested, alpha)
+    )
 
 
-def _verdict(check: Check, adjusted_p: float | None, alpha: float) -> str:
+def _verdict(check: Check, adjusted_p: float | None, num_tested: int, alpha: float) -> str:
     loss = check.loss
     if check.is_exact:
         return "worse" if loss.value > check.floor else "better" if loss.value < -check.floor else "same"
@@ -70,7 +72,8 @@ def _verdict(check: Check, adjusted_p: float | None, alpha: float) -> str:
     sure = one_sided(loss) if adjusted_p is None else adjusted_p
     if sure < alpha and loss.low > 0 and loss.value > check.floor:
         return "worse"
-    return "better" if loss.high < 0 and loss.value < -check.floor else "same"
+    is_sure_gain = num_tested * (1 - one_sided(loss)) < alpha  # Bonferroni's: a gain is told, and decides nothing
+    return "better" if is_sure_gain and loss.high < 0 and loss.value < -check.floor else "same"
 
 
 def detectable_loss(check: Check, alpha: float) -> float | None:

@@ -13,6 +13,8 @@ from qbench.statistics.student import student_estimate
 # How far the peaks of one code may lie apart in processes of other hours: how much of a library's file the system maps
 # around a fault (64 KiB of it at most) depends on what it has cached. torch's libraries have hundreds of such places.
 OTHER_HOURS = 2 << 20
+# Of processes in turn: what some more lines of Python take is no matter, and can be told apart by 200 KB.
+IN_TURN = 1 << 20
 
 HELD = "weights held"
 EXACT = {
@@ -41,14 +43,14 @@ def _exact_check(pair: Pair, metric: str) -> Check:
     return Check("memory", pair.name, metric, "bytes", old, new, Estimate(_share(old, new)), is_exact=True)
 
 
-def peak_checks(peaks: Mapping[str, tuple[Sequence[int], Sequence[int]]], floor_bytes: float = 0.0) -> list[Check]:
+def peak_checks(peaks: Mapping[str, tuple[Sequence[int], Sequence[int]]], floor_bytes: float) -> list[Check]:
     """The most memory that a process held, of several processes of each case and side.
 
     The tolerance is theirs: processes of one case and side differ by pages that chance maps, which is the same for all
     cases, so that all of them tell how far that reaches.
 
     peaks         name of a case -> the baseline's, this tree's
-    floor_bytes   what lies between processes of other hours
+    floor_bytes   a difference up to this is none
     """
     sides = {case: [np.asarray(side, dtype=np.float64) for side in both] for case, both in peaks.items()}
     freedom = sum(len(side) - 1 for both in sides.values() for side in both)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 import numpy as np
 
@@ -37,7 +38,7 @@ def as_loss(of_logs: Estimate) -> Estimate:
 
 def log_ratio(base: Sequence[float], now: Sequence[float]) -> float:
     """Of one launch, the median: a round's two samples follow one another, so that what slows a round slows both."""
-    return float(np.median(np.log(np.asarray(now) / np.asarray(base))))
+    return median(math.log(second / first) for first, second in zip(base, now, strict=True))
 
 
 def in_turn_checks(case: str, launches: Sequence[Launch], tokens: Mapping[str, int]) -> list[Check]:
@@ -60,7 +61,7 @@ def apart_checks(
     checks = []
     for phase, count in tokens.items():
         sides = [[launch[phase][0] for launch in side] for side in (baseline, now)]
-        logs = (np.log([np.median(seconds) for seconds in side]) for side in sides)
+        logs = (np.log([median(seconds) for seconds in side]) for side in sides)
         rates = [count / typical(side) for side in sides]
         figures = (f"{phase}{count}", "tok/s", *rates, as_loss(student_shift(*logs)))
         checks.append(Check("speed", case, *figures, floor=FLOOR, is_gate=False))
@@ -69,4 +70,4 @@ def apart_checks(
 
 def typical(seconds: Sequence[Sequence[float]]) -> float:
     """Of launches, each with its rounds."""
-    return float(np.median([np.median(rounds) for rounds in seconds]))
+    return float(median(median(rounds) for rounds in seconds))

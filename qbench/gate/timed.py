@@ -8,7 +8,7 @@ from qbench.gate.base_commit import Tree
 from qbench.gate.check import Check, judge
 from qbench.gate.launches import ROUNDS, Launches, Subject, grouped, launch_all, peaks_of
 from qbench.gate.measure import artifact_of
-from qbench.gate.memory import OTHER_HOURS, peak_checks
+from qbench.gate.memory import IN_TURN, OTHER_HOURS, peak_checks
 from qbench.gate.options import GateOptions
 from qbench.gate.pairing import Pair
 from qbench.gate.speed import apart_checks, in_turn_checks
@@ -47,7 +47,7 @@ def in_turn(
 def checks_in_turn(subjects: Sequence[Subject], launches: Launches) -> list[Check]:
     peaks = {name: (peaks_of(found, 0), peaks_of(found, 1)) for name, found in launches.items()}
     speeds = (in_turn_checks(subject.name, launches[subject.name], subject.tokens) for subject in subjects)
-    return [*peak_checks(peaks), *chain.from_iterable(speeds)]
+    return [*peak_checks(peaks, IN_TURN), *chain.from_iterable(speeds)]
 
 
 def alone(pairs: Sequence[Pair], this: Tree, suite: Path) -> tuple[list[Check], Launches]:

@@ -64,6 +64,9 @@ class DrawnGate:
     ) -> None:
         self.recordings, self.rng, self.slower = recordings, rng, slower
         self.block: list[Turn] = []
+        self.count = 0
+        every = [turn for turns in recordings for turn in turns]
+        self.peaks = {case: [turn[case][PEAK] for turn in every if PEAK in turn[case]] for case in every[0]}
 
     def turn(self) -> Turn:
         if not self.block:
@@ -71,18 +74,22 @@ class DrawnGate:
             start, order = self.rng.integers(len(turns)), self.rng.permutation(2)
             picked = [turns[(start + i) % len(turns)] for i in range(BLOCK)]
             self.block = [{case: self.drawn(case, of, order) for case, of in turn.items()} for turn in picked]
-        return self.block.pop(0)
+        turn = self.block.pop(0)
+        first = list(turn)[self.count % len(turn)]  # whose peak is told, as in a real gate
+        pairs = self.peaks[first]
+        turn[first][PEAK] = [pairs[self.rng.integers(len(pairs))][side] for side in self.rng.permutation(2)]
+        self.count += 1
+        return turn
 
     def drawn(self, case: str, launch: Launch, order: np.ndarray) -> Launch:
         found = {}
         for name, sides in launch.items():
             if name == PEAK:
-                found[name] = [sides[side] for side in order]
                 continue
             # Rounds in runs of half their number: what slows one often slows the next.
             count = len(sides[0])
             starts = self.rng.integers(count, size=2)
             rounds = np.concatenate([(start + np.arange((count + 1) // 2)) % count for start in starts])
             base, now = (np.asarray(sides[side])[rounds] for side in order)
-            found[name] = [base.tolist(), (now * (1 + self.slower.get(case, 0.0))).tolist()]
+            found[name] = [base, now * (1 + self.slower.get(case, 0.0))]
         return found

@@ -26,7 +26,7 @@ def test_unchanged_peaks_are_seldom_worse(baseline, now):
     rng, runs = np.random.default_rng(5), 1000
     red = 0
     for _ in range(runs):
-        checks = judge(peak_checks({case: (peaks(rng, baseline), peaks(rng, now)) for case in "abcd"}))
+        checks = judge(peak_checks({case: (peaks(rng, baseline), peaks(rng, now)) for case in "abcd"}, 0))
         red += any(check.verdict == "worse" for check in checks)
     assert red / runs <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
 
@@ -34,12 +34,12 @@ def test_unchanged_peaks_are_seldom_worse(baseline, now):
 def test_a_megabyte_more_is_worse_where_it_is():
     rng = np.random.default_rng(6)
     found = {"a": (peaks(rng, 3), peaks(rng, 3)), "b": (peaks(rng, 3), peaks(rng, 3, more=1 << 20))}
-    same, more = judge(peak_checks(found))
+    same, more = judge(peak_checks(found, 0))
     assert (same.verdict, more.verdict) == ("same", "worse")
     assert more.detectable < (1 << 20) / 270e6
-    assert {check.verdict for check in judge(peak_checks(found, floor_bytes=2 << 20))} == {"same"}
+    assert {check.verdict for check in judge(peak_checks(found, 2 << 20))} == {"same"}
 
 
 def test_one_process_a_side_cannot_tell():
-    (check,) = judge(peak_checks({"a": ([270_000_000], [290_000_000])}))
+    (check,) = judge(peak_checks({"a": ([270_000_000], [290_000_000])}, 0))
     assert check.verdict == "untold"

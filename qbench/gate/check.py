@@ -7,6 +7,9 @@ from qbench.statistics import Estimate, holm
 
 ALPHA = 0.05  # of gates over unchanged code, the share that may be red
 POWER = 0.9  # with which a loss of `detectable` is found
+# Of alpha. A change of quality touches few checks, which would else have to hold among all of speed's, whose chance has
+# nothing to do with it: unchanged quality is the same bit by bit.
+SHARES = {"quality": 0.4, "memory": 0.1, "speed": 0.5}
 MANY = 10_000  # degrees of freedom at which t is normal to four digits
 
 
@@ -38,10 +41,17 @@ def judge(checks: Sequence[Check], alpha: float = ALPHA) -> list[Check]:
     """The checks with their verdicts: with nothing changed, any is "worse" in at most `alpha` of all gates.
 
     worse    the loss is above 0 by its p value among all the gate's checks and by its own interval, and above the floor
+    source   Holm 1979 within a gate; Bonferroni between them, by SHARES of alpha among those with something to test
     """
     tested = [check for check in checks if is_tested(check)]
-    adjusted = dict(zip(map(id, tested), holm([one_sided(check.loss) for check in tested]), strict=True))
-    return [_judged(check, adjusted.get(id(check)), max(1, len(tested)), alpha) for check in checks]
+    shares = {gate: SHARES[gate] for gate in {check.gate for check in tested}}
+    adjusted, steps = {}, {}
+    for gate, share in shares.items():
+        family, part = [check for check in tested if check.gate == gate], share / sum(shares.values())
+        p_values = holm([one_sided(check.loss) for check in family])
+        adjusted |= {id(check): min(1.0, p_value / part) for check, p_value in zip(family, p_values, strict=True)}
+        steps[gate] = alpha * part / len(family)
+    return [_judged(check, adjusted.get(id(check)), steps.get(check.gate, alpha), alpha) for check in checks]
 
 
 def is_tested(check: Check) -> bool:
@@ -56,14 +66,13 @@ def one_sided(loss: Estimate) -> float:
     return loss.p_value / 2 if loss.value > 0 else 1 - loss.p_value / 2
 
 
-def _judged(check: Check, adjusted_p: float | None, num_tested: int, alpha: float) -> Check:
-    least = detectable_loss(check, alpha / num_tested)
-    return replace(
-        check, adjusted_p=adjusted_p, detectable=least, verdict=_verdict(check, adjusted_p, num_tested, alpha)
-    )
+def _judged(check: Check, adjusted_p: float | None, step: float, alpha: float) -> Check:
+    """step: what Holm asks of the smallest p value of its gate, so of any"""
+    least = detectable_loss(check, step)
+    return replace(check, adjusted_p=adjusted_p, detectable=least, verdict=_verdict(check, adjusted_p, step, alpha))
 
 
-def _verdict(check: Check, adjusted_p: float | None, num_tested: int, alpha: float) -> str:
+def _verdict(check: Check, adjusted_p: float | None, step: float, alpha: float) -> str:
     loss = check.loss
     if check.is_exact:
         return "worse" if loss.value > check.floor else "better" if loss.value < -check.floor else "same"
@@ -72,14 +81,14 @@ def _verdict(check: Check, adjusted_p: float | None, num_tested: int, alpha: flo
     sure = one_sided(loss) if adjusted_p is None else adjusted_p
     if sure < alpha and loss.low > 0 and loss.value > check.floor:
         return "worse"
-    is_sure_gain = num_tested * (1 - one_sided(loss)) < alpha  # Bonferroni's: a gain is told, and decides nothing
+    is_sure_gain = 1 - one_sided(loss) < step  # a gain is told, and decides nothing
     return "better" if is_sure_gain and loss.high < 0 and loss.value < -check.floor else "same"
 
 
 def detectable_loss(check: Check, alpha: float) -> float | None:
     """The least true loss that ends as "worse" with POWER: its t must pass alpha's quantile, and its value the floor.
 
-    alpha    of this check alone: Holm's strictest step, the gate's over the number of its checks
+    alpha    of this check alone
     source   Cohen 1988, section 2.4 (the noncentral t distribution of a t that has something to find)
     """
     error = check.loss.error

@@ -37,7 +37,7 @@ class Past:
     def add(self, record: dict[str, Any]) -> None:
         """Rows that failed, of another machine, or of no sweep say nothing of a case."""
         case, metrics = record["case"], record["metrics"]
-        if record["status"] != "ok" or record["machine"]["id"] not in self.machines or "fingerprint" not in case:
+        if record["status"] != "ok" or record["machine"]["id"] not in self.machines or case.get("kind") is not None:
             return
         # Rows from before the whole was timed lack the start of their worker.
         seconds = metrics.get("wall_seconds", metrics.get("seconds"))

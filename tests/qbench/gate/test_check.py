@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,14 @@ def test_what_has_no_chance_in_it_costs_the_others_nothing():
     judged = judge([check(sure(0.05, p_value=0.02)), *[identical, exact, report] * 20])
     assert judged[0] == alone and judged[0].adjusted_p == 0.01
     assert {found.adjusted_p for found in judged[1:]} == {None}
+
+
+def test_each_gate_has_its_share_of_what_may_be_red():
+    speeds = [check(sure(0.05, p_value=0.5)) for _ in range(8)]
+    quality = replace(check(sure(0.05, p_value=0.01)), gate="quality")
+    judged = judge([*speeds, quality])
+    assert judged[-1].adjusted_p == pytest.approx(0.005 / (0.4 / 0.9)) and judged[-1].verdict == "worse"
+    assert judge([quality])[0].adjusted_p == 0.005  # where nothing else can be red
 
 
 def test_a_gain_is_no_sign_of_a_loss():

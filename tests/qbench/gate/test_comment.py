@@ -28,7 +28,7 @@ def test_red_says_what_moved_by_how_much_and_how_sure():
     text = markdown(result(WORSE, SLOW, BYTES))
     first, second, *_ = text.split("\n\n")
     assert first == "## qbench gate: RED"
-    assert second == "1 of 3 checks worse: kld of ref:llama q4_k_m by 4.0e-04 nats (p 0.0001 among all)."
+    assert second == "1 of 3 checks worse: kld of ref:llama q4_k_m by 4.0e-04 nats (p 0.00011 among all)."
     table = text.split("\n\n")[2]
     assert table.count("\n") == 2 and "**worse**" in table and "[+2.0e-04 nats, +6.0e-04 nats]" in table
 

@@ -1,22 +1,15 @@
 """The columns of tables for people, as data: the Markdown and the page write a value by the same row of this table."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qbench.report.extra_columns import PROTOCOL, SHARES, TASK, metric_of
-from qbench.report.table import Table
+from qbench.report.table import Table, is_missing
 from quant.errors import InputError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MISSING = "n/a"
 INTERVAL, RANGE = "95 %", "range"
-
-
-def is_missing(value: Any) -> bool:
-    return value is None or value != value
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,26 +43,32 @@ class Column:
 
     def write(self, value: Any) -> str:
         """One value as a reader sees it."""
-        if is_missing(value):
+        if value is None or value != value:
             return MISSING
         if self.kind == "text":
             return str(value)
         value = value * self.scale
+        if self.kind == "fixed":
+            return f"{value:.{self.digits}f}"
         if self.kind == "scientific":
             return "0" if value == 0 else f"{value:.2e}"
-        return f"{value:.{self.digits if self.kind == 'fixed' else int(value < 100)}f}"
+        return f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
-    def cell(self, row: dict[str, Any]) -> str:
-        """The value, its ends beside it where they are known."""
-        text = self.write(row[self.key])
-        if text == MISSING or not self.ends or any(is_missing(row[end]) for end in self.ends):
-            return text
+    def cells(self, columns: Mapping[str, list[Any]]) -> list[str]:
+        """A text a row: the value, its ends beside it where they are known."""
+        values = columns[self.key]
+        if not self.ends:
+            return list(map(self.write, values))
+        lows, highs = (columns[end] for end in self.ends)
+        return list(map(self._write_with_ends, values, lows, highs))
+
+    def _write_with_ends(self, value: Any, low: Any, high: Any) -> str:
+        if is_missing(value) or is_missing(low) or is_missing(high):
+            return self.write(value)
         if self.kind == "speed":  # the ends have as many digits as the value
-            digits = int(row[self.key] * self.scale < 100)
-            low, high = (f"{row[end] * self.scale:.{digits}f}" for end in self.ends)
-        else:
-            low, high = (self.write(row[end]) for end in self.ends)
-        return f"{text} [{low}, {high}]"
+            numbers = value * self.scale, low * self.scale, high * self.scale
+            return ("%.1f [%.1f, %.1f]" if numbers[0] < 100 else "%.0f [%.0f, %.0f]") % numbers
+        return f"{self.write(value)} [{self.write(low)}, {self.write(high)}]"
 
 
 def _text(key: str, heading: str, **shown: Any) -> Column:
@@ -180,19 +179,21 @@ COLUMNS = (
 )
 
 
-def all_columns(frame: "pd.DataFrame") -> list[Column]:
-    """COLUMNS, and before the speeds those that `with_extra` gave this frame."""
-    extra = [_extra(frame, key) for key in frame if key.startswith((TASK, PROTOCOL)) and not key.endswith(ENDS)]
+def all_columns(columns: Mapping[str, Iterable[Any]]) -> list[Column]:
+    """COLUMNS, and before the speeds those that `with_extra` gave these."""
+    extra = [_extra(columns, key) for key in columns if key.startswith((TASK, PROTOCOL)) and not key.endswith(ENDS)]
     place = [column.key for column in COLUMNS].index("pp_tok_s")
     return [*COLUMNS[:place], *extra, *COLUMNS[place:]]
 
 
-def _extra(frame: "pd.DataFrame", key: str) -> Column:
+def _extra(columns: Mapping[str, Iterable[Any]], key: str) -> Column:
     if key.startswith(PROTOCOL):
         heading = f"perplexity {key.removeprefix(PROTOCOL)}"
         return Column(key, heading, digits=3, ends=tuple(key + end for end in ENDS), ends_name=INTERVAL, **HIDDEN)
     name = key.removeprefix(TASK)
-    metric = metric_of(frame, name)
+    metric = metric_of(columns["tasks"], name)
+    if metric is None:  # of another table's rows
+        return Column(key, name)
     meaning = f"lm-eval's task {name}: {metric}, under the protocol told in the row's passport."
     if metric in SHARES:
         return Column(key, f"{name} {metric} %", scale=100, meaning=meaning)
@@ -210,16 +211,17 @@ def pick_columns(columns: Sequence[Column], names: Sequence[str]) -> list[Column
 
 def columns_of(table: Table, names: Sequence[str] | None = None) -> list[Column]:
     """The columns of this table: those named, or else the usual ones that have anything to show."""
-    first, columns = table.frame.iloc[0], all_columns(table.frame)
+    columns = all_columns(table.columns)
     picked = pick_columns(columns, names) if names else [column for column in columns if column.in_markdown]
-    shown = [column for column in picked if names or table.frame[column.key].notna().any()]
-    return [replace(column, heading=_heading(column, first)) for column in shown]
+    shown = [column for column in picked if names or not all(map(is_missing, table.columns[column.key]))]
+    return [replace(column, heading=_heading(column, table)) for column in shown]
 
 
-def _heading(column: Column, first: Any) -> str:
+def _heading(column: Column, table: Table) -> str:
     """A speed is told with its number of tokens: "pp512 tok/s", at a depth "tg64@4096 tok/s"."""
     phase = column.key.removesuffix("_tok_s")
-    if phase not in ("pp", "tg") or is_missing(first[phase]):
+    if phase not in ("pp", "tg") or is_missing(table.first(phase)):
         return column.heading
-    depth = f"@{first['depth']:.0f}" if not is_missing(first["depth"]) and first["depth"] else ""
-    return f"{phase}{first[phase]:.0f}{depth} tok/s"
+    depth = table.first("depth")
+    at = f"@{depth:.0f}" if depth and not is_missing(depth) else ""
+    return f"{phase}{table.first(phase):.0f}{at} tok/s"

@@ -1,7 +1,9 @@
 """Columns that not every table has: one a task, and the perplexity under each further protocol of a run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -13,15 +15,18 @@ TASK, PROTOCOL = "task:", "perplexity:"  # before their names, in keys
 
 def with_extra(frame: "pd.DataFrame") -> "pd.DataFrame":
     """`frame` with a column of numbers for each task and further protocol that any row has, as they first come."""
-    rows = [dict(_values(*both)) for both in zip(frame["tasks"], frame["protocols"], strict=True)]
-    keys = dict.fromkeys(key for row in rows for key in row)
-    columns = {key: [row.get(key, float("nan")) for row in rows] for key in keys}
-    return frame.assign(**columns).astype(dict.fromkeys(columns, float))
+    columns: dict[str, np.ndarray] = {}
+    for i, both in enumerate(zip(frame["tasks"], frame["protocols"], strict=True)):
+        for key, value in _values(*both):
+            if key not in columns:
+                columns[key] = np.full(len(frame), np.nan)
+            columns[key][i] = np.nan if value is None else value
+    return frame.assign(**columns)
 
 
-def metric_of(frame: "pd.DataFrame", task: str) -> str:
-    """The metric that a task is told by."""
-    return next(row[task]["metric"] for row in frame["tasks"].dropna() if task in row)
+def metric_of(rows: Iterable[dict[str, Any] | None], task: str) -> str | None:
+    """The metric that a task is told by; None where no row has the task."""
+    return next((row[task]["metric"] for row in rows if row and task in row), None)
 
 
 def _values(tasks: dict[str, Any] | None, protocols: dict[str, Any] | None) -> Iterator[tuple[str, float | None]]:

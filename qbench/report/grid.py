@@ -5,16 +5,15 @@ from collections.abc import Sequence
 
 def markdown_grid(rows: Sequence[Sequence[str]], numeric: Sequence[bool]) -> str:
     """The first row is the headings; columns are padded, numeric ones to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(numeric))]
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
     rules = [
         ("-" * (width - 1) + ":") if is_number else "-" * width
         for width, is_number in zip(widths, numeric, strict=True)
     ]
-    lines = [
-        [
-            text.rjust(width) if is_number else text.ljust(width)
-            for text, width, is_number in zip(row, widths, numeric, strict=True)
-        ]
-        for row in rows
+    padded = [
+        [text.rjust(width) if is_number else text.ljust(width) for text in column]
+        for column, width, is_number in zip(columns, widths, numeric, strict=True)
     ]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rules, *lines[1:]])
+    lines = ["| " + " | ".join(line) + " |" for line in zip(*padded, strict=True)]
+    return "\n".join([lines[0], "| " + " | ".join(rules) + " |", *lines[1:]])

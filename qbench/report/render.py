@@ -1,15 +1,14 @@
 """Tables as Markdown for people, CSV and JSON for machines: the same rows in each."""
 
+import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pandas as pd
-
-from qbench.report.columns import columns_of, is_missing
+from qbench.report.columns import columns_of
 from qbench.report.grid import markdown_grid
-from qbench.report.table import Table
+from qbench.report.table import Table, is_missing
 
 
 def to_markdown(tables: list[Table], columns: Sequence[str] | None = None) -> str:
@@ -25,7 +24,7 @@ def to_markdown(tables: list[Table], columns: Sequence[str] | None = None) -> st
 def markdown_table(table: Table, names: Sequence[str] | None = None) -> str:
     columns = columns_of(table, names)
     rows = [[column.full_heading for column in columns]]
-    rows += [[column.cell(row) for column in columns] for row in table.frame.to_dict("records")]
+    rows += zip(*(column.cells(table.columns) for column in columns), strict=True)
     return markdown_grid(rows, [column.numeric for column in columns])
 
 
@@ -36,12 +35,13 @@ def _footer(table: Table) -> str:
 
 def to_rows(tables: list[Table]) -> list[dict[str, Any]]:
     """One plain mapping a row, raw values under the records' names, None for what was not measured."""
-    frames = [row for table in tables for row in table.frame.to_dict("records")]
-    return [{name: None if is_missing(value) else _plain(value) for name, value in row.items()} for row in frames]
+    return [dict(zip(table.columns, row, strict=True)) for table in tables for row in _values(table, None)]
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value
+def _values(table: Table, missing: Any) -> Iterator[tuple[Any, ...]]:
+    """The rows, `missing` for what was not measured."""
+    filled = ([missing if is_missing(value) else value for value in values] for values in table.columns.values())
+    return zip(*filled, strict=True)
 
 
 def to_json(tables: list[Table]) -> str:
@@ -50,5 +50,10 @@ def to_json(tables: list[Table]) -> str:
 
 def to_csv(tables: list[Table]) -> str:
     text = io.StringIO()
-    pd.concat([table.frame for table in tables]).drop(columns="versions").to_csv(text, index=False)
+    writer = csv.writer(text, lineterminator="\n")
+    names = [name for name in tables[0].columns if name != "versions"]
+    writer.writerow(names)
+    for table in tables:
+        shown = Table(table.group, {name: table.columns[name] for name in names})
+        writer.writerows(_values(shown, ""))
     return text.getvalue()

@@ -1,7 +1,8 @@
 """The tables to decide from: one a group, Pareto points marked."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,37 +14,47 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+def is_missing(value: Any) -> bool:
+    return value is None or value != value
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows that compare with one another, the unquantized first, then by size."""
+    """Rows that compare with one another, the unquantized first, then by size.
+
+    columns  name -> a value a row: those of `load_records` and `with_extra`, `pareto` and `family`. Lists, since there
+             may be thousands of small tables, and a frame each takes longer than all else
+    """
 
     group: str
-    frame: "pd.DataFrame"  # `load_records` columns, those of `with_extra`, `pareto` and `family`
+    columns: dict[str, list[Any]]
+
+    def first(self, name: str) -> Any:
+        return self.columns[name][0]
 
     @property
     def title(self) -> str:
-        first = self.frame.iloc[0]
-        return f"{first['model']} on {first['cpu']}"
+        return f"{self.first('model')} on {self.first('cpu')}"
 
     @property
     def note(self) -> str:
         """One sentence a reader needs: what was measured, where, by which code."""
-        first = self.frame.iloc[0]
         parts = [
-            f"{count(first['threads'], 'thread')} of {count(first['cores'], 'core')}",
-            f"machine {first['machine']}",
+            f"{count(self.first('threads'), 'thread')} of {count(self.first('cores'), 'core')}",
+            f"machine {self.first('machine')}",
         ]
-        protocols = self.frame[["protocol", "protocol_hash"]].dropna()  # a row that failed has none
-        if len(protocols):
-            parts.insert(0, "protocol {} ({})".format(*protocols.iloc[0]))
-        commits = self.frame[["commit", "dirty"]].drop_duplicates().itertuples(index=False)
-        parts.append("commit " + ", ".join(short_commit(*pair) for pair in commits))
+        protocols = zip(self.columns["protocol"], self.columns["protocol_hash"], strict=True)
+        known = next((pair for pair in protocols if not any(map(is_missing, pair))), None)  # a row that failed has none
+        if known:
+            parts.insert(0, "protocol {} ({})".format(*known))
+        commits = dict.fromkeys(map(short_commit, self.columns["commit"], self.columns["dirty"]))
+        parts.append("commit " + ", ".join(commits))
         return "; ".join(parts)
 
     @property
     def failures(self) -> list[tuple[str, str]]:
-        failed = self.frame[self.frame["status"] != "ok"]
-        return list(zip(failed["recipe"], failed["error"], strict=True))
+        rows = zip(*(self.columns[name] for name in ("status", "recipe", "error")), strict=True)
+        return [(recipe, error) for status, recipe, error in rows if status != "ok"]
 
 
 def count(number: float, thing: str) -> str:
@@ -59,26 +70,38 @@ def short_commit(commit: str | None, dirty: bool | None) -> str:
 
 def build_tables(frame: "pd.DataFrame") -> list[Table]:
     """One table a group, in the order of their first rows, Pareto points marked."""
+    codes, groups = frame["group"].factorize()
+    frame = with_extra(frame).take(np.argsort(codes, kind="stable"))  # a group's rows side by side, in their order
+    columns = {name: column.tolist() for name, column in frame.items()}
+    columns["family"] = list(map(recipe_family, columns["recipe"]))
+    ends = np.bincount(codes, minlength=len(groups)).cumsum().tolist()
     tables = []
-    for group, rows in with_extra(frame).groupby("group", sort=False):
-        rows = rows.reset_index(drop=True)
-        rows["pareto"] = _pareto_marks(rows)
-        rows["family"] = rows["recipe"].map(recipe_family)
-        tables.append(Table(str(group), rows))
+    for group, start, end in zip(groups, [0, *ends], ends, strict=False):
+        part = {name: values[start:end] for name, values in columns.items()}
+        tables.append(Table(str(group), _with_marks(part)))
     return tables
 
 
-def quality_column(rows: "pd.DataFrame") -> str:
-    """What quality is read from: divergence where it was measured, else perplexity."""
-    return "kld_mean" if rows["kld_mean"].notna().any() else "perplexity"
+def _with_marks(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    family = columns.pop("family")
+    return {**columns, "pareto": _pareto_marks(columns), "family": family}
 
 
-def _pareto_marks(rows: "pd.DataFrame") -> list[str]:
+def _pareto_marks(columns: dict[str, list[Any]]) -> list[str]:
     """ "size", "speed", both or "": where no other row has better quality for as little."""
-    numbers = rows[[quality_column(rows), "size_bytes", "tg_tok_s"]].astype(float)
-    quality, size, speed = (numbers[column].to_numpy() for column in numbers)
+    quality, size, speed = (_numbers(columns[name]) for name in (_quality_column(columns), "size_bytes", "tg_tok_s"))
     fronts = {
-        "size": pareto_front(np.stack([quality, size], axis=1)),
-        "speed": pareto_front(np.stack([quality, -speed], axis=1)),
+        "size": pareto_front(np.stack([quality, size], axis=1)).tolist(),
+        "speed": pareto_front(np.stack([quality, -speed], axis=1)).tolist(),
     }
-    return [" ".join(name for name, front in fronts.items() if front[i]) for i in range(len(rows))]
+    return [" ".join(name for name, front in fronts.items() if front[i]) for i in range(len(quality))]
+
+
+def _quality_column(columns: dict[str, list[Any]]) -> str:
+    """What quality is read from: divergence where it was measured, else perplexity."""
+    return "perplexity" if all(map(is_missing, columns["kld_mean"])) else "kld_mean"
+
+
+def _numbers(values: Sequence[float | None]) -> np.ndarray:
+    """float64, NaN where missing"""
+    return np.array(values, dtype=np.float64)

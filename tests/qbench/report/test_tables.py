@@ -40,17 +40,17 @@ def test_the_latest_row_of_a_case_wins(records):
 def test_rows_that_do_not_compare_are_in_tables_of_their_own(records, other):
     rows = [make_record("bf16"), make_record("q8_0"), make_record("q8_0", **other)]
     tables = build_tables(load_records(records(rows)))
-    assert [table.frame["recipe"].tolist() for table in tables] == [["bf16", "q8_0"], ["q8_0"]]
+    assert [table.columns["recipe"] for table in tables] == [["bf16", "q8_0"], ["q8_0"]]
 
 
 def test_pareto_marks(records):
     (table,) = build_tables(load_records(records(sweep_records())))
-    marks = dict(zip(table.frame["recipe"], table.frame["pareto"], strict=True))
+    marks = dict(zip(table.columns["recipe"], table.columns["pareto"], strict=True))
     # bf16 has the least divergence, q8_0 is the fastest; each smaller file diverges more, so all are on the size front.
     assert {recipe for recipe, mark in marks.items() if "speed" in mark} == {"bf16", "q8_0"}
     assert all("size" in mark for mark in marks.values())
     (worse,) = build_tables(load_records(records([*sweep_records(), make_record("q6_k", size_bytes=5_000_000)])))
-    assert dict(zip(worse.frame["recipe"], worse.frame["pareto"], strict=True))["q6_k"] == ""
+    assert dict(zip(worse.columns["recipe"], worse.columns["pareto"], strict=True))["q6_k"] == ""
 
 
 def test_a_failed_case_stays_in_its_table_and_says_why(records):
@@ -64,7 +64,7 @@ def test_a_failed_case_stays_in_its_table_and_says_why(records):
 
 def test_the_protocol_is_told_although_the_first_row_failed(records):
     (table,) = build_tables(load_records(records([failed_record("bf16", "out of memory"), *sweep_records()[1:]])))
-    assert table.frame.iloc[0]["status"] == "error" and "protocol windows-1024 (" in table.note
+    assert table.first("status") == "error" and "protocol windows-1024 (" in table.note
 
 
 def test_every_form_tells_the_same(records):

@@ -32,14 +32,17 @@ def reference(
     folder: str,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Run the unquantized model over the text and keep its logits in `folder`, where they fit and are not yet.
+    """Run the unquantized model over the text and keep its logits in `folder`, where they are not yet.
+
+    Whole where they fit, else as top-k: then each row's `kld_reference` tells how far its divergence may be off.
 
     eval      as `measure` takes it
-    returns   {kept: names of protocols}; under the others each case runs the reference beside its model
+    returns   {kept: names of protocols}; under the others, which the disk has no room for, each case runs the reference
+              beside its model
     """
     from qbench.harness.conventions import DEFAULT
     from qbench.harness.evaluate import prepare, read_text
-    from qbench.harness.reference_logits import cache_path, default_mode, kept_bytes, save_logits
+    from qbench.harness.reference_logits import cache_path, mode_that_fits, save_logits
     from qbench.runtime import load_model
     from quant.models import ModelConfig
 
@@ -51,8 +54,8 @@ def reference(
     absent = [(plan, path) for plan, path in zip(plans, paths, strict=True) if not path.exists()]
     loaded = load_model(source, impl="reference", threads=threads) if absent else None
     for plan, path in absent:
-        mode = default_mode(plan, vocab_size)
-        if kept_bytes(plan, vocab_size, mode) <= shutil.disk_usage(folder).free // 2:
+        mode = mode_that_fits(plan, vocab_size, room=shutil.disk_usage(folder).free // 2)
+        if mode is not None:
             save_logits(path, loaded, plan, vocab_size, mode=mode, named=named, progress=progress)
     return {"kept": [plan.protocol.name for plan, path in zip(plans, paths, strict=True) if path.exists()]}
 

@@ -26,7 +26,7 @@ from qbench.statistics import require_same_protocol
 from quant.atomic import atomic_file
 from quant.errors import InputError
 
-CACHE_LIMIT_BYTES = 2 << 30  # beyond this the whole logits are not kept: the reference runs again, or top-k does
+CACHE_LIMIT_BYTES = 2 << 30  # beyond this the whole logits are not kept unless asked for
 MAGIC = b"qbLOGIT1"
 ALIGNMENT = 64
 
@@ -121,6 +121,12 @@ def save_logits(
 def default_mode(plan: Plan, vocab_size: int) -> str:
     """Whole logits as long as they fit, since they change no digit."""
     return "exact" if kept_bytes(plan, vocab_size, "exact") <= CACHE_LIMIT_BYTES else "top-k"
+
+
+def mode_that_fits(plan: Plan, vocab_size: int, room: int) -> str | None:
+    """The default mode where its rows fit into `room` bytes, else top-k, else none."""
+    modes = (default_mode(plan, vocab_size), "top-k")
+    return next((mode for mode in modes if kept_bytes(plan, vocab_size, mode) <= room), None)
 
 
 def kept_bytes(plan: Plan, vocab_size: int, mode: str) -> int:

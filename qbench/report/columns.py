@@ -1,6 +1,6 @@
 """The columns of tables for people, as data: the Markdown and the page write a value by the same row of this table."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,34 +41,38 @@ class Column:
     def full_heading(self) -> str:
         return f"{self.heading} [{self.ends_name}]" if self.ends else self.heading
 
-    def write(self, value: Any) -> str:
-        """One value as a reader sees it."""
-        if value is None or value != value:
-            return MISSING
-        if self.kind == "text":
-            return str(value)
-        value = value * self.scale
-        if self.kind == "fixed":
-            return f"{value:.{self.digits}f}"
-        if self.kind == "scientific":
-            return "0" if value == 0 else f"{value:.2e}"
-        return f"{value:.1f}" if value < 100 else f"{value:.0f}"
-
     def cells(self, columns: Mapping[str, list[Any]]) -> list[str]:
         """A text a row: the value, its ends beside it where they are known."""
-        values = columns[self.key]
+        values, write = columns[self.key], self._writer()
         if not self.ends:
-            return list(map(self.write, values))
-        lows, highs = (columns[end] for end in self.ends)
-        return list(map(self._write_with_ends, values, lows, highs))
+            return [MISSING if value is None or value != value else write(value) for value in values]
+        rows = zip(values, *(columns[end] for end in self.ends), strict=True)
+        return [self._with_ends(write, *row) for row in rows]
 
-    def _write_with_ends(self, value: Any, low: Any, high: Any) -> str:
-        if is_missing(value) or is_missing(low) or is_missing(high):
-            return self.write(value)
+    def _writer(self) -> Callable[[Any], str]:
+        """Writes one value: chosen once a column, as a long table has a million cells."""
+        scale, pattern = self.scale, f"%.{self.digits}f"
+        if self.kind == "text":
+            return str
+        if self.kind == "fixed":
+            return lambda value: pattern % (value * scale)
+        if self.kind == "scientific":
+            return lambda value: "%.2e" % (value * scale) if value else "0"
+        return lambda value: f"{value * scale:.{_speed_digits(value * scale)}f}"
+
+    def _with_ends(self, write: Callable[[Any], str], value: Any, low: Any, high: Any) -> str:
+        if is_missing(value):
+            return MISSING
+        if is_missing(low) or is_missing(high):
+            return write(value)
         if self.kind == "speed":  # the ends have as many digits as the value
             numbers = value * self.scale, low * self.scale, high * self.scale
-            return ("%.1f [%.1f, %.1f]" if numbers[0] < 100 else "%.0f [%.0f, %.0f]") % numbers
-        return f"{self.write(value)} [{self.write(low)}, {self.write(high)}]"
+            return ("%.1f [%.1f, %.1f]" if _speed_digits(numbers[0]) else "%.0f [%.0f, %.0f]") % numbers
+        return f"{write(value)} [{write(low)}, {write(high)}]"
+
+
+def _speed_digits(value: float) -> int:
+    return int(value < 100)
 
 
 def _text(key: str, heading: str, **shown: Any) -> Column:

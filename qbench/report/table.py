@@ -1,6 +1,6 @@
 """The tables to decide from: one a group, Pareto points marked."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -8,10 +8,13 @@ import numpy as np
 
 from qbench.report.extra_columns import with_extra
 from qbench.report.family import recipe_family
+from qbench.report.lists import Lists, Part
 from qbench.report.pareto import pareto_front
 
 if TYPE_CHECKING:
     import pandas as pd
+
+MARKS = ("", "size", "speed", "size speed")  # by the fronts that a row is on: 1 of size, 2 of speed
 
 
 def is_missing(value: Any) -> bool:
@@ -27,7 +30,7 @@ class Table:
     """
 
     group: str
-    columns: dict[str, list[Any]]
+    columns: Mapping[str, list[Any]]
 
     def first(self, name: str) -> Any:
         return self.columns[name][0]
@@ -72,32 +75,22 @@ def build_tables(frame: "pd.DataFrame") -> list[Table]:
     """One table a group, in the order of their first rows, Pareto points marked."""
     codes, groups = frame["group"].factorize()
     frame = with_extra(frame).take(np.argsort(codes, kind="stable"))  # a group's rows side by side, in their order
-    columns = {name: column.tolist() for name, column in frame.items()}
-    columns["family"] = list(map(recipe_family, columns["recipe"]))
     ends = np.bincount(codes, minlength=len(groups)).cumsum().tolist()
-    tables = []
-    for group, start, end in zip(groups, [0, *ends], ends, strict=False):
-        part = {name: values[start:end] for name, values in columns.items()}
-        tables.append(Table(str(group), _with_marks(part)))
-    return tables
+    places = list(zip([0, *ends], ends, strict=False))
+    measured = Lists(frame)
+    marks = [mark for place in places for mark in _pareto_marks(Part(measured, *place))]
+    whole = Lists(frame.assign(pareto=marks, family=frame["recipe"].map(recipe_family)))
+    return [Table(str(group), Part(whole, *place)) for group, place in zip(groups, places, strict=True)]
 
 
-def _with_marks(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    family = columns.pop("family")
-    return {**columns, "pareto": _pareto_marks(columns), "family": family}
-
-
-def _pareto_marks(columns: dict[str, list[Any]]) -> list[str]:
+def _pareto_marks(columns: Mapping[str, list[Any]]) -> list[str]:
     """ "size", "speed", both or "": where no other row has better quality for as little."""
     quality, size, speed = (_numbers(columns[name]) for name in (_quality_column(columns), "size_bytes", "tg_tok_s"))
-    fronts = {
-        "size": pareto_front(np.stack([quality, size], axis=1)).tolist(),
-        "speed": pareto_front(np.stack([quality, -speed], axis=1)).tolist(),
-    }
-    return [" ".join(name for name, front in fronts.items() if front[i]) for i in range(len(quality))]
+    by_size, by_speed = (pareto_front(np.stack([quality, cost], axis=1)) for cost in (size, -speed))
+    return [MARKS[i] for i in (by_size + 2 * by_speed).tolist()]
 
 
-def _quality_column(columns: dict[str, list[Any]]) -> str:
+def _quality_column(columns: Mapping[str, list[Any]]) -> str:
     """What quality is read from: divergence where it was measured, else perplexity."""
     return "perplexity" if all(map(is_missing, columns["kld_mean"])) else "kld_mean"
 

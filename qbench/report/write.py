@@ -41,9 +41,10 @@ def render_report(records: Records, form: str, columns: Sequence[str] | None = N
     if form != "md":
         return TABLE_FORMS[form](_tables(records))
     speeds = speeds_markdown(latest_records(records, kinds=(KERNEL, VERSUS)).values())
-    if speeds and load_records(records).empty:
+    frame = load_records(records) if speeds else _frame(records)
+    if frame.empty:
         return speeds
-    return to_markdown(_tables(records), columns) + (f"\n{speeds}" if speeds else "")
+    return to_markdown(build_tables(frame), columns) + (f"\n{speeds}" if speeds else "")
 
 
 def write_page(records: Records, path: str | Path) -> Path:
@@ -56,11 +57,12 @@ def write_report(records: Records, folder: str | Path) -> Report:
 
     raises   InputError if there are no records or the folder cannot be written
     """
-    tables = _tables(records)
+    frame = _frame(records)
+    tables = build_tables(frame)
     page = Path(folder) / "report.html"
     for form, render in TABLE_FORMS.items():
         _write(page.with_suffix(f".{form}"), render(tables))
-    _write(page, _page(records))
+    _write(page, render_page(frame, newest_records(frame, records)))
     return Report(rows=to_rows(tables), text=to_markdown(tables), page=page)
 
 

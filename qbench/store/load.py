@@ -21,6 +21,7 @@ Paths = str | Path | Iterable[str | Path]
 
 STATE = {name: Column(name, TEXT) for name in ("status", "code")}
 KIND = {"kind": Column("case.kind", TEXT)}  # of kernels and comparisons; a sweep's rows have none
+KIND_IS = b'"kind":'
 # Recipes that keep the weights as they are or only cast them: the row that others are read against.
 UNQUANTIZED = ("f32", "f16", "bf16")
 # A recipe says how keys and values are kept, so the cache is one of the things that it is compared in.
@@ -103,18 +104,25 @@ def measured_keys(path: Path, machines: Collection[str], code: str) -> set[str]:
 
 def files_with(paths: Paths, kinds: Collection[str | None]) -> list[Path]:
     """Those of the files that may hold a record of one of these kinds, by a look for its words: most hold none."""
-    words = [f'"kind":{gap}"{kind}"'.encode() for kind in kinds for gap in ("", " ")]
+    words = tuple(f'{gap}"{kind}"'.encode() for kind in kinds for gap in ("", " "))
     return [file for file in record_files(paths) if None in kinds or _holds_any(file, words)]
 
 
-def _holds_any(file: Path, words: Sequence[bytes]) -> bool:
-    """raises InputError for a file that cannot be read"""
+def _holds_any(file: Path, words: tuple[bytes, ...]) -> bool:
+    """Whether one of these follows a `"kind":`. raises InputError for a file that cannot be read"""
+    longest = max(map(len, words))
     try:
         with open(file, "rb") as opened:
             if os.fstat(opened.fileno()).st_size == 0:
                 return False  # nothing to map
             with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                return any(content.find(word) >= 0 for word in words)
+                place = content.find(KIND_IS)
+                while place >= 0:
+                    place += len(KIND_IS)
+                    if content[place : place + longest].startswith(words):
+                        return True
+                    place = content.find(KIND_IS, place)
+                return False
     except OSError as error:
         raise cannot_read(file, error) from error
 

@@ -5,6 +5,9 @@ that this machine cannot do is a RuntimeError. `isa=` of a call names one implem
 QBENCH_LINEAR_PATH=direct|tile: which of the two ways PackedLinear multiplies, where the measured crossover
 (csrc/linear/crossover.h) is not wanted; `path=` of a call overrides it.
 QBENCH_F16_PRODUCTS=float32: f16 weights are multiplied exactly for many tokens, too, instead of in bfloat16.
+QBENCH_K_QUANT_PRODUCTS=exact|int8x256: whether K-quants are multiplied as stored for 64 tokens and more, too, or are
+rounded to int8 with one scale for 256 inputs of a row (linear.reround_ref); by default all are rounded but Q6_K, to
+whose own error that adds too much. A prompt's products then differ from those of single tokens by that.
 """
 
 from cpu_kernels._ext import (

@@ -72,3 +72,30 @@ def rounding_bound(x: np.ndarray, weight: np.ndarray, minimum: np.ndarray | None
     parts = np.abs(weight.astype(np.float64)) if minimum is None else np.abs(weight - minimum) + np.abs(minimum)
     additions = num_blocks * (1 if minimum is None else 3)
     return (additions + 5) * 2.0**-24 * (np.abs(round_activations_ref(x)) @ parts.astype(np.float64).T)
+
+
+def reround_ref(codes: np.ndarray, scale: np.ndarray, minimum: np.ndarray | None, largest: int):
+    """K-quants as many tokens meet them: int8 codes with one scale for 256 inputs of a row, weight ~= scale * code.
+
+    codes    [N, K] int: 0 to `largest` with minima, within +-largest without
+    scale    [N, K] float32, each code's own: weight = scale * code + minimum
+    minimum  [N, K] float32; None: there is none
+    returns  codes [N, K] int64 in [-127, 127]; scale [N, K / 256] float32
+    """
+    blocks = [a.reshape(len(a), -1, 256) for a in (codes, scale, np.zeros_like(scale) if minimum is None else minimum)]
+    code, scale, first = blocks[0].astype(np.int64), *blocks[1:]  # [N, K / 256, 256]
+    # Of all the codes there could be.
+    absmax = np.maximum(np.abs(first + scale * np.float32(largest)), np.abs(first)).max(axis=-1)
+    inverse = np.float32(127 * 256) / np.maximum(absmax, np.float32(2.0**-24))[..., None]
+    factor, addend = (np.rint(a * inverse).astype(np.int64) for a in (scale, first))  # 8 bits of fraction
+    rounded = (factor * code + addend + 128) >> 8
+    return rounded.reshape(codes.shape), absmax * np.float32(1 / 127)
+
+
+def reround_bound(scale: np.ndarray, largest: int) -> np.ndarray:
+    """How far `reround_ref` moves a weight at most: scale [N, K / 256] of the new codes -> [N, K / 256]
+
+    Half a code, and 1/512 of one for each of the at most `largest` units of a code whose factor is rounded, and for
+    the addend; float32 rounds the scales of the sum by 3 * 2**-24 each, of at most 127.
+    """
+    return scale * np.float32(0.5 + (largest + 1) / 512 + 2**-14)

@@ -33,7 +33,11 @@ COMMANDS = {
 
 FORCED_OP = "linear_q8_0"  # any op: all obey QBENCH_ISA alike
 # What else the kernels read from the environment, and the values that they know.
-SWITCHES = {"QBENCH_LINEAR_PATH": ("direct", "tile"), "QBENCH_F16_PRODUCTS": ("bfloat16", "float32")}
+SWITCHES = {
+    "QBENCH_LINEAR_PATH": ("direct", "tile"),
+    "QBENCH_F16_PRODUCTS": ("bfloat16", "float32"),
+    "QBENCH_K_QUANT_PRODUCTS": ("int8x256", "exact"),
+}
 
 
 class LazyGroup(click.Group):

@@ -117,8 +117,12 @@ class PackedLinear:
         self.name = f"cpu-{qtensor.format}[{self._instruction_sets()}]"
 
     def _instruction_sets(self) -> str:
-        """Of one token and, where it is another, of many: there f16 rounds both sides to bfloat16."""
-        few, many = (self.packed.choice(num_tokens)[0] for num_tokens in (1, MANY_TOKENS))
+        """Of one token and, where it is another, of many: there f16 rounds both sides to bfloat16, and K-quants their
+        weights to int8 with a scale for 256.
+        """
+        (few, _), (many, path) = (self.packed.choice(num_tokens) for num_tokens in (1, MANY_TOKENS))
+        if path == "int8x256":
+            return f"{few}, int8x256" if few == many else f"{few}, {many}: int8x256"
         if few == many:
             return few
         return f"{few}, {many}: bf16 products" if self.packed.format == "f16" else f"{few}, {many}"

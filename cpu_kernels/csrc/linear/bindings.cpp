@@ -80,7 +80,9 @@ static Choice choose(const Weight& weight, int64_t num_tokens, const std::option
 nb::tuple PackedLinear::choice(int64_t num_tokens, const std::optional<std::string>& isa,
                                const std::optional<std::string>& path) const {
     const Choice chosen = choose(*weight_, num_tokens, isa, path);
-    return nb::make_tuple(name_of(chosen.isa), chosen.path == Path::direct ? "direct" : "tile");
+    return nb::make_tuple(name_of(chosen.isa), chosen.path == Path::direct     ? "direct"
+                                                : chosen.path == Path::int8x256 ? "int8x256"
+                                                                                : "tile");
 }
 
 nb::object PackedLinear::matmul(const Array& x, const std::optional<std::string>& isa,

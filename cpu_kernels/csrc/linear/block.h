@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "dispatch.h"
 #include "linear/input.h"
@@ -90,6 +91,14 @@ struct BlockKernels {
                 float* y);
 };
 
+// What Path::int8x256 takes in place of a format's own tile: its unpacked stretch becomes, in place, one of signed
+// codes of 8 bits with a scale for each row and 8 steps, which is multiplied as Sums::span.
+struct ReroundKernels {
+    void (*reround)(const Stretch& stretch, int bits);
+    Isa (*tile)(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens,
+                float* y);
+};
+
 inline constexpr int direct_tokens = 4;
 
 struct CodeFormat {
@@ -98,6 +107,16 @@ struct CodeFormat {
     Sums sums;
     std::span<const Impl<BlockKernels>> table;
 };
+
+// The K-quants, whose sub-blocks have scales and perhaps minima of few bits.
+struct Rerounding {
+    std::string format;
+    int bits;
+    std::span<const Impl<ReroundKernels>> table;
+};
+
+// That of a format; null for those without.
+const Rerounding* rerounding_of(std::string_view format);
 
 // A format of GGUF's.
 struct BlockFormat : CodeFormat {
@@ -141,6 +160,15 @@ std::span<const GroupFormat> group_formats();
     X(w4_asym, 4, 3, span)              \
     X(w8_asym, 8, 3, span_zero)
 
+// K-quants: name, bits, sums
+#define QK_REROUNDED_FORMATS(X)   \
+    X(q2_k, 2, step_half_minima)  \
+    X(q3_k, 3, half)              \
+    X(q4_k, 4, step_minimum)      \
+    X(q5_k, 5, step_minimum)      \
+    X(q6_k, 6, half)
+
+#define QK_REROUNDED_SUMS(X) X(step_minimum) X(step_half_minima) X(half)
 #define QK_SUMS(X) X(step) X(step_minimum) X(step_half_minima) X(half) X(span) X(span_zero)
 
 #define QK_DECLARE_FORMAT(name, size, bytes, sums)                                                        \
@@ -161,6 +189,11 @@ QK_DECLARE_ISA(avx2)
 QK_DECLARE_ISA(avx512)
 QK_DECLARE_ISA(avx512_vnni)
 namespace amx { QK_SUMS(QK_DECLARE_TILE) }
+#define QK_DECLARE_REROUND(sums) void reround_##sums(const Stretch& stretch, int bits);
+namespace scalar { QK_REROUNDED_SUMS(QK_DECLARE_REROUND) }
+namespace avx2 { QK_REROUNDED_SUMS(QK_DECLARE_REROUND) }
+namespace avx512 { QK_REROUNDED_SUMS(QK_DECLARE_REROUND) }
+#undef QK_DECLARE_REROUND
 #undef QK_DECLARE_FORMAT
 #undef QK_DECLARE_TILE
 #undef QK_DECLARE_ISA

@@ -20,6 +20,28 @@ namespace qk::linear {
 QK_BLOCK_FORMATS(QK_TABLE)
 QK_GROUP_FORMATS(QK_TABLE)
 
+#if QK_X86_KERNELS
+#define QK_X86_REROUND(sums)                                                                                         \
+    {Isa::amx, bit(Isa::amx) | bit(Isa::avx512_vnni), {avx512::reround_##sums, amx::tile_span}},                     \
+    {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni), {avx512::reround_##sums, avx512_vnni::tile_span}}, \
+    {Isa::avx512, bit(Isa::avx512), {avx512::reround_##sums, avx512::tile_span}},                                    \
+    {Isa::avx2, bit(Isa::avx2), {avx2::reround_##sums, avx2::tile_span}},
+#else
+#define QK_X86_REROUND(sums)
+#endif
+#define QK_REROUND_TABLE(sums)                                 \
+    static constexpr Impl<ReroundKernels> sums##_rerounding[] = { \
+        QK_X86_REROUND(sums){Isa::scalar, bit(Isa::scalar), {scalar::reround_##sums, scalar::tile_span}}};
+QK_REROUNDED_SUMS(QK_REROUND_TABLE)
+
+const Rerounding* rerounding_of(std::string_view format) {
+#define QK_REROUNDED(name, bits, sums) {#name, bits, sums##_rerounding},
+    static const Rerounding all[] = {QK_REROUNDED_FORMATS(QK_REROUNDED)};
+    for (const Rerounding& one : all)
+        if (one.format == format) return &one;
+    return nullptr;
+}
+
 // An underscore here is a hyphen there: w4_asym is "w4-asym".
 static std::string with_hyphen(std::string name) {
     std::replace(name.begin(), name.end(), '_', '-');

@@ -30,12 +30,13 @@ private:
     Isa multiply_direct(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
                         const BlockKernels& kernels) const;
     Isa multiply_tiles(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
-                       const BlockKernels& kernels) const;
+                       const Choice& choice) const;
     void fetch_after(Stretch& stretch, int64_t i, int64_t step, int64_t first, int64_t last) const;
     void store(int64_t panel, const float* values, float* y) const;
     void unpack_row(int64_t row, float* out) const;
 
     const CodeFormat& format_;
+    const Rerounding* rerounding_;  // null where the format has none
     int64_t most_direct_tokens_;
     std::string name_;
     int64_t num_rows_, row_size_;

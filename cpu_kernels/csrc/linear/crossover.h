@@ -12,6 +12,7 @@ namespace qk::linear {
 inline Path parse_path(std::string_view name, std::string_view asked_by) {
     if (name == "direct") return Path::direct;
     if (name == "tile") return Path::tile;
+    if (name == "int8x256") return Path::int8x256;
     throw std::invalid_argument(std::string(asked_by) + "=" + std::string(name) + ": expected direct or tile");
 }
 

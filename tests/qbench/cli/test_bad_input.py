@@ -168,7 +168,12 @@ def test_an_instruction_set_that_is_none(qbench, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name, expected", [("QBENCH_LINEAR_PATH", "direct or tile"), ("QBENCH_F16_PRODUCTS", "bfloat16 or float32")]
+    "name, expected",
+    [
+        ("QBENCH_LINEAR_PATH", "direct or tile"),
+        ("QBENCH_F16_PRODUCTS", "bfloat16 or float32"),
+        ("QBENCH_K_QUANT_PRODUCTS", "int8x256 or exact"),
+    ],
 )
 def test_a_switch_of_the_kernels_that_is_none(qbench, monkeypatch, name, expected):
     monkeypatch.setenv(name, "fast")

@@ -1,0 +1,18 @@
+#include "linear/block.h"
+// All includes before the region, so that no header code gets these instructions. The .inl files are no headers but
+// the algorithms themselves, compiled once an instruction set.
+#include <immintrin.h>
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+
+namespace qk::linear::avx2 {
+namespace {
+#include "linear/lanes_avx2.inl"
+#include "linear/reround/lanes_avx2.inl"
+#include "linear/reround.inl"
+}  // namespace
+#include "linear/reround/sums.inl"
+}  // namespace qk::linear::avx2
+
+#pragma GCC pop_options

@@ -1,0 +1,134 @@
+"""K-quants for many tokens: rounded to int8 with one scale for 256 inputs of a row, as the oracle rounds them."""
+
+import numpy as np
+import pytest
+from support.block_weights import AFFINE, gguf_values, random_blocks
+from support.close import assert_close
+
+import cpu_kernels
+from cpu_kernels.linear import linear_ref, reround_bound, reround_ref, rounding_bound
+from quant.formats import get_format
+
+# The largest code; those of q2_k times their sub-scale of 4 bits, as they are unpacked.
+LARGEST = {"q2_k": 3 * 15, "q3_k": 4, "q4_k": 15, "q5_k": 31, "q6_k": 32}
+FORMATS = list(LARGEST)
+
+
+def pack(format_name: str, blocks: np.ndarray) -> cpu_kernels.PackedLinear:
+    row_size = blocks.shape[1] // get_format(format_name).block_bytes * 256
+    return cpu_kernels.PackedLinear(format_name, {"blocks": blocks}, (len(blocks), row_size))
+
+
+def rerounded(format_name: str, blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """codes [N, K], scale [N, K / 256] by the oracle"""
+    fmt = get_format(format_name)
+    data = blocks.reshape(-1, fmt.block_bytes)
+    grid, codes = fmt.read_grid(data), fmt.read_codes(data)
+    scale = grid.scale
+    if format_name == "q2_k":
+        codes = codes * np.repeat(data[:, :16] & 15, 16, axis=1)
+        scale = np.repeat(data[:, 80:82].copy().view("<f2").astype(np.float32), 256, axis=1)
+    codes, scale, minimum = (part.reshape(len(blocks), -1) for part in (codes, scale, grid.offset))
+    return reround_ref(codes, scale, minimum if format_name in AFFINE else None, LARGEST[format_name])
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_a_weight_moves_by_half_a_code_and_its_fractions_at_most(format_name):
+    blocks = random_blocks(format_name, 35, 1024)
+    codes, scale = rerounded(format_name, blocks)
+    assert np.abs(codes).max() <= 127
+    spread = np.repeat(scale, 256, axis=1)
+    error = np.abs(codes * spread.astype(np.float64) - gguf_values(format_name, blocks))
+    assert (error <= reround_bound(spread, LARGEST[format_name])).all()
+    assert (error / spread).max() > 0.45, "the bound is near what happens"
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_codes_and_scales_are_the_oracles_bit_for_bit(isa, matmul, format_name):
+    """A token of one 127 has the scale 1 and reads a column: 127 * code, rounded once when the scale multiplies it."""
+    blocks = random_blocks(format_name, 35, 768)
+    codes, scale = rerounded(format_name, blocks)
+    y = matmul(pack(format_name, blocks), np.float32(127) * np.eye(768, dtype=np.float32), isa, path="int8x256")
+    assert_close(y, ((127 * codes).astype(np.float32) * np.repeat(scale, 256, axis=1)).T)
+
+
+@pytest.mark.parametrize("num_rows", [1, 15, 17, 63], ids="N={}".format)
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_matches_oracle(isa, matmul, format_name, num_rows):
+    for row_size in (256, 768):
+        blocks = random_blocks(format_name, num_rows, row_size)
+        codes, scale = rerounded(format_name, blocks)
+        values = codes * np.repeat(scale, 256, axis=1).astype(np.float64)
+        x = np.random.default_rng(1).standard_normal((27, row_size)).astype(np.float32)
+        expected, bound = linear_ref(x, values), rounding_bound(x, values)
+        for num_tokens in (1, 2, 5, 13, 27):
+            out = np.full((num_tokens, num_rows), np.nan, np.float32)
+            matmul(pack(format_name, blocks), x[:num_tokens], isa, path="int8x256", out=out)
+            assert_close(out, expected[:num_tokens], atol=bound[:num_tokens])
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_a_token_does_not_see_its_batch(isa, matmul, format_name):
+    packed = pack(format_name, random_blocks(format_name, 35, 768))
+    x = np.random.default_rng(2).standard_normal((131, 768)).astype(np.float32)
+    alone = np.concatenate([matmul(packed, x[m : m + 1], isa, path="int8x256") for m in range(len(x))])
+    assert_close(matmul(packed, x, isa, path="int8x256"), alone)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_extreme_scales_and_codes_do_not_wrap(isa, matmul, format_name):
+    """Rows of the largest codes and inner scales, rows of none, and rows of all bytes 1 under both signs."""
+    fill = np.array([255, 0, 1, 128], np.uint8)[np.arange(32) % 4]
+    blocks = np.ones_like(random_blocks(format_name, 32, 256)) * fill[:, None]
+    fmt = get_format(format_name)
+    for first in {"q2_k": (80, 82), "q3_k": (108,), "q6_k": (208,)}.get(format_name, (0, 2)):
+        for row in range(32):
+            size = 0 if row // 8 % 2 and first else 2.0**-24 * 7 ** (row % 8)
+            half = np.float16(-size if row // 4 % 2 else size)
+            blocks[row, first : first + 2] = np.frombuffer(half.tobytes(), np.uint8)
+    codes, scale = rerounded(format_name, blocks)
+    assert np.abs(codes).max() <= 127 and fmt.block_bytes == blocks.shape[1]
+    y = matmul(pack(format_name, blocks), np.float32(127) * np.eye(256, dtype=np.float32), isa, path="int8x256")
+    assert_close(y, ((127 * codes).astype(np.float32) * np.repeat(scale, 256, axis=1)).T)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf], ids=["nan", "inf"])
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_what_is_not_finite_stays_with_its_token_or_row(isa, matmul, format_name, bad):
+    blocks = random_blocks(format_name, 19, 256)
+    x = np.random.default_rng(3).standard_normal((7, 256)).astype(np.float32)
+    clean = matmul(pack(format_name, blocks), x, isa, path="int8x256")
+    x[2, 37] = bad
+    first = {"q2_k": 80, "q3_k": 108, "q6_k": 208}.get(format_name, 0)
+    blocks[5, first : first + 2] = np.frombuffer(np.float16(bad).tobytes(), np.uint8)
+    y = matmul(pack(format_name, blocks), x, isa, path="int8x256")
+    assert np.isnan(y[2]).all()
+    assert not np.isfinite(y[:, 5]).any()
+    keep = np.ix_(np.arange(7) != 2, np.arange(19) != 5)
+    assert_close(y[keep], clean[keep])
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_many_tokens_are_rounded_unless_asked_not_to(monkeypatch, format_name):
+    monkeypatch.delenv("QBENCH_LINEAR_PATH", raising=False)
+    monkeypatch.delenv("QBENCH_K_QUANT_PRODUCTS", raising=False)
+    packed = pack(format_name, random_blocks(format_name, 16, 256))
+    rounds = [packed.choice(num_tokens)[1] == "int8x256" for num_tokens in range(1, 513)]
+    assert not rounds[0] and rounds == sorted(rounds), "one crossover"
+    assert rounds[-1] == (format_name != "q6_k"), "whose own error is too small for it"
+    monkeypatch.setenv("QBENCH_K_QUANT_PRODUCTS", "exact")
+    assert packed.choice(512)[1] == "tile"
+    assert packed.choice(512, path="int8x256")[1] == "int8x256"
+    monkeypatch.setenv("QBENCH_K_QUANT_PRODUCTS", "int8x256")
+    assert packed.choice(512)[1] == "int8x256"
+    monkeypatch.setenv("QBENCH_LINEAR_PATH", "tile")
+    assert packed.choice(512)[1] == "tile"
+    monkeypatch.delenv("QBENCH_LINEAR_PATH")
+    monkeypatch.setenv("QBENCH_K_QUANT_PRODUCTS", "int4")
+    with pytest.raises(RuntimeError, match="QBENCH_K_QUANT_PRODUCTS=int4: expected int8x256 or exact"):
+        packed.choice(512)
+
+
+def test_a_format_without_such_products_takes_its_tiles():
+    packed = cpu_kernels.PackedLinear("q4_0", {"blocks": random_blocks("q4_0", 16, 256)}, (16, 256))
+    assert packed.choice(512)[1] == packed.choice(512, path="int8x256")[1] == "tile"

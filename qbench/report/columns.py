@@ -216,7 +216,10 @@ def pick_columns(columns: Sequence[Column], names: Sequence[str]) -> list[Column
 def columns_of(table: Table, names: Sequence[str] | None = None) -> list[Column]:
     """The columns of this table: those named, or else the usual ones that have anything to show."""
     columns = all_columns(table.columns)
-    picked = pick_columns(columns, names) if names else [column for column in columns if column.in_markdown]
+    usual = {column.key for column in columns if column.in_markdown}
+    if len(set(table.columns["recipe"])) < len(table.columns["recipe"]):
+        usual.add("cache")  # what else rows of one table may differ in
+    picked = pick_columns(columns, names) if names else [column for column in columns if column.key in usual]
     shown = [column for column in picked if names or not all(map(is_missing, table.columns[column.key]))]
     return [replace(column, heading=_heading(column, table)) for column in shown]
 

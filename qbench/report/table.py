@@ -46,6 +46,8 @@ class Table:
             f"{count(self.first('threads'), 'thread')} of {count(self.first('cores'), 'core')}",
             f"machine {self.first('machine')}",
         ]
+        if self.first("batch") > 1:
+            parts.insert(1, f"batch {self.first('batch'):.0f}")
         protocols = zip(self.columns["protocol"], self.columns["protocol_hash"], strict=True)
         known = next((pair for pair in protocols if not any(map(is_missing, pair))), None)  # a row that failed has none
         if known:

@@ -6,6 +6,7 @@ import pytest
 from support.sample_records import SWEEP, failed_record, make_record, sweep_records, write_records
 
 from qbench.report import load_records, write_report
+from qbench.report.columns import columns_of
 from qbench.report.render import markdown_table, to_csv, to_json, to_markdown, to_rows
 from qbench.report.table import build_tables
 from quant.errors import InputError
@@ -112,6 +113,24 @@ def test_rows_of_other_kv_formats_stand_in_one_table(records):
     rows = [make_record("q8_0"), make_record("q4_0")]
     rows[0]["case"]["cache"], rows[1]["case"]["cache"] = "dense-f32", "kv-fp8"
     assert len(build_tables(load_records(records(rows)))) == 1
+
+
+def test_the_kv_format_is_told_where_one_recipe_stands_twice(tmp_path):
+    dense, int8 = (make_record("q8_0"), make_record("q8_0"))
+    dense["case"]["cache"], int8["case"]["cache"] = "dense-f32", "kv-int8"
+    int8["key"] += "-int8"
+    alone = build_tables(load_records(write_records(tmp_path / "one.jsonl", [dense])))
+    both = build_tables(load_records(write_records(tmp_path / "two.jsonl", [dense, int8])))
+    assert "KV" not in [column.heading for column in columns_of(alone[0])]
+    assert "KV" in [column.heading for column in columns_of(both[0])]
+    assert sorted(both[0].columns["cache"]) == ["dense-f32", "kv-int8"]
+
+
+def test_a_batch_is_told_in_the_note(tmp_path):
+    one, four = make_record("q8_0"), make_record("q8_0")
+    four["case"]["batch"] = 4
+    notes = [build_tables(load_records(write_records(tmp_path / "r.jsonl", [row])))[0].note for row in (one, four)]
+    assert "batch" not in notes[0] and "batch 4" in notes[1]
 
 
 def test_tasks_and_further_protocols_have_columns(records):

@@ -9,7 +9,7 @@ from typing import Any
 from qbench.calibration.arithmetic import DECODER_IMPL, choose_arithmetic
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.windows import calibration_tokens
-from qbench.harness.commit import QUANTIZING, code_hash
+from qbench.harness.host.commit import QUANTIZING, code_hash
 from qbench.runtime.streamed import StreamedDecoder
 from quant.artifacts.file_bytes import sha256_file
 from quant.artifacts.imatrix import read_imatrix, write_imatrix

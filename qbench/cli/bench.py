@@ -35,7 +35,7 @@ def command(models, recipes, pp, tg, depths, batches, threads, vs, cpu_time, kee
     Several depths, batches or numbers of threads, as in 0,4096, are measured one after the other. Several models take
     turns, each in a process of its own, and the ratio of each to the first is told with its interval.
     """
-    from qbench.harness.speed_case import SpeedCase
+    from qbench.harness.speed.speed_case import SpeedCase
 
     effort = how_long(**until)
     cases = [SpeedCase(pp, tg, depth, batch=batch, **effort) for batch in batches for depth in depths]
@@ -74,7 +74,7 @@ def check_comparison(vs: str, models: tuple, recipes: tuple, batches: tuple, thr
 
 def print_bench(model: str, recipe: str | None, cases: list, how: dict, as_json: bool) -> None:
     """One object, or one block of lines, for each case."""
-    from qbench.harness.bench import bench_cases
+    from qbench.harness.speed.bench import bench_cases
 
     with progress_bar(f"bench {model}") as update:
         for number, row in enumerate(bench_cases(model, cases, recipe=recipe, **how, progress=update)):
@@ -83,7 +83,7 @@ def print_bench(model: str, recipe: str | None, cases: list, how: dict, as_json:
 
 def print_side_by_side(models: tuple, recipes: tuple, cases: list, how: dict, as_json: bool) -> None:
     """One object, or one block of lines, for each model of each case."""
-    from qbench.harness.side_by_side import bench_side_by_side, contenders
+    from qbench.harness.speed.side_by_side import bench_side_by_side, contenders
 
     with progress_bar(f"bench {' '.join(models)}") as update:
         sides = contenders(models, recipes)
@@ -93,7 +93,7 @@ def print_side_by_side(models: tuple, recipes: tuple, cases: list, how: dict, as
 
 
 def print_row(row: dict, as_json: bool, number: int) -> None:
-    from qbench.harness.busy import busy_warning
+    from qbench.harness.host.busy import busy_warning
 
     if as_json:
         print_json(row)
@@ -105,8 +105,8 @@ def print_row(row: dict, as_json: bool, number: int) -> None:
 
 
 def print_comparison(model: str, cases: list, how: dict, keep: str | None, as_json: bool) -> None:
-    from qbench.harness.busy import busy_share, busy_warning
-    from qbench.harness.kept_row import VERSUS_KEYS, keep_row
+    from qbench.harness.host.busy import busy_share, busy_warning
+    from qbench.harness.records.kept_row import VERSUS_KEYS, keep_row
     from qbench.versus.compare import compare
 
     busy = busy_share()

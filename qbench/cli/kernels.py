@@ -20,9 +20,9 @@ def command(ctx, only, tokens, cpu_time, keep, threads, as_json) -> None:
 
     Contenders take turns; bandwidth and peaks are measured in the same run. Exit status 1 if a kernel of ours is wrong.
     """
-    from qbench.harness.busy import busy_share, busy_warning
-    from qbench.harness.kept_row import KERNEL_KEYS, keep_row
-    from qbench.harness.machine import available_cores
+    from qbench.harness.host.busy import busy_share, busy_warning
+    from qbench.harness.host.machine import available_cores
+    from qbench.harness.records.kept_row import KERNEL_KEYS, keep_row
     from qbench.kernels.benchmark import OURS
     from qbench.kernels.run import run_kernels
     from qbench.runtime import set_threads

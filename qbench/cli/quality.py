@@ -10,7 +10,7 @@ import click
 from qbench.cli.output import print_json
 from qbench.cli.progress import progress_bar
 from qbench.cli.quality_lines import print_quality
-from qbench.harness.documents import HOW
+from qbench.harness.quality.documents import HOW
 
 KEPT = ("exact", "top-k")
 PROTOCOLS = (
@@ -89,7 +89,7 @@ def check_quality(quality: QualityOptions, as_another: str | None) -> None:
 
 
 def eval_quality(model, quality: QualityOptions, recipe, kv, threads, as_json) -> None:
-    from qbench.harness.evaluate import evaluate
+    from qbench.harness.quality.evaluate import evaluate
 
     compared = {"reference": quality.reference, "logits": quality.logits}
     with progress_bar(f"evaluate {model}") as update:
@@ -98,7 +98,7 @@ def eval_quality(model, quality: QualityOptions, recipe, kv, threads, as_json) -
 
 
 def save_logits(model, quality: QualityOptions, threads, as_json) -> None:
-    from qbench.harness.save_reference import save_reference
+    from qbench.harness.kld.save_reference import save_reference
 
     how = {"mode": quality.kld_reference, "threads": threads}
     with progress_bar(f"logits of {model}") as update:

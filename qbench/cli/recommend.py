@@ -9,7 +9,7 @@ import click
 from qbench.cli.memory_size import MEMORY_SIZE, enough
 from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes, threads_option
 from qbench.cli.progress import Update, progress_bar
-from qbench.harness.axes import DENSE
+from qbench.harness.suite.axes import DENSE
 
 FOLDER = "runs/recommend"
 

@@ -27,7 +27,7 @@ def command(records, form, output, page, into, marker: str, columns, keep, as_js
 
     The page of --html and -o is one file that needs no network: filters, scatters, passports, comparisons.
     """
-    from qbench.harness.record import keep_records
+    from qbench.harness.records.record import keep_records
     from qbench.report import render_report, replace_between_markers, write_page, write_report
 
     if output:

@@ -20,7 +20,7 @@ def command(ctx: click.Context, only: str, verbose: bool, as_json: bool) -> None
 
     Exit status 1 if one is wrong.
     """
-    from qbench.harness.machine import machine
+    from qbench.harness.host.machine import machine
     from qbench.kernels.registry import kernels
     from qbench.kernels.selftest import selftest, summary
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from qbench.compare.side import Record
-from qbench.harness.quality import Progress
+from qbench.harness.quality.quality import Progress
 from qbench.tasks.settings import TaskSettings
 from quant.errors import InputError
 
@@ -52,8 +52,8 @@ def measure_models(specs: Sequence[str], measuring: Measuring, progress: Progres
 
 
 def _record(case: dict[str, Any], measuring: Measuring, progress: Progress | None) -> Record:
-    from qbench.harness.evaluate import evaluate
-    from qbench.harness.record import make_record
+    from qbench.harness.quality.evaluate import evaluate
+    from qbench.harness.records.record import make_record
     from qbench.tasks.evaluate import evaluate_tasks
 
     if case["tasks"] is not None:

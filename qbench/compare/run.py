@@ -7,7 +7,7 @@ from pathlib import Path
 from qbench.compare.measured import Measuring, measure_models
 from qbench.compare.rows import compare_sides, compare_with_baseline
 from qbench.compare.side import Record, Rows, parse_side
-from qbench.harness.quality import Progress
+from qbench.harness.quality.quality import Progress
 from qbench.statistics import Comparison, compare_records
 from quant.errors import InputError
 
@@ -68,8 +68,8 @@ def _models(
     specs: Sequence[str], measuring: Measuring, noise_floor: bool, keep: str | None, progress: Progress | None
 ) -> Compared:
     from qbench.compare.noise_floor import measure_noise_floor
-    from qbench.harness.record import append_record
-    from qbench.harness.record_files import kept_file
+    from qbench.harness.records.record import append_record
+    from qbench.harness.records.record_files import kept_file
 
     if len(specs) == 1 and not noise_floor:
         raise InputError(f"{specs[0]}: compared with what? Give a second model, or --noise-floor for itself")

@@ -6,9 +6,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from qbench.harness.nearest import nearest
-from qbench.harness.record import read_files
-from qbench.harness.record_files import SUFFIX
+from qbench.harness.records.record import read_files
+from qbench.harness.records.record_files import SUFFIX
+from qbench.harness.suite.nearest import nearest
 from quant.errors import InputError
 
 Record = dict[str, Any]

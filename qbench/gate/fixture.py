@@ -18,9 +18,9 @@ from qbench.gate.pairing import Pair, Record, difference
 from qbench.gate.quality import quality_checks
 from qbench.gate.speed import typical
 from qbench.gate.timed import ALONE
-from qbench.harness.record import append_record, make_record, read_records
-from qbench.harness.record_files import kept_file, record_files
-from qbench.harness.speed_case import SpeedCase
+from qbench.harness.records.record import append_record, make_record, read_records
+from qbench.harness.records.record_files import kept_file, record_files
+from qbench.harness.speed.speed_case import SpeedCase
 from quant.errors import InputError
 
 KIND = "gate-test"
@@ -55,7 +55,7 @@ class QbenchGate:
 
         name   in the baseline, for a model whose path is another in each run [the file's name]
         """
-        from qbench.harness.evaluate import evaluate
+        from qbench.harness.quality.evaluate import evaluate
 
         text = None if text is None else str(text)
         how = {"reference": reference, "text": text, "max_windows": windows, "threads": threads}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from qbench.gate.base_commit import Tree
 from qbench.gate.pairing import Record, by_case, names_of
-from qbench.harness.commit import code_version
-from qbench.harness.machine import machine
-from qbench.harness.record import read_records
+from qbench.harness.host.commit import code_version
+from qbench.harness.host.machine import machine
+from qbench.harness.records.record import read_records
 from quant.errors import InputError
 
 

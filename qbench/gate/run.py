@@ -17,10 +17,10 @@ from qbench.gate.pairing import Pair, Record, pair_cases, read_baseline
 from qbench.gate.quality import quality_checks
 from qbench.gate.result import GateResult
 from qbench.gate.timed import Say, alone, in_turn
-from qbench.harness.cases import make_cases, plan_points
-from qbench.harness.commit import code_version
-from qbench.harness.machine import machine
-from qbench.harness.suite import load_suite
+from qbench.harness.host.commit import code_version
+from qbench.harness.host.machine import machine
+from qbench.harness.suite.cases import make_cases, plan_points
+from qbench.harness.suite.suite import load_suite
 
 
 def run_gate(options: GateOptions, say: Say = lambda line: None) -> GateResult:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qbench.harness.commit import code_version
-from qbench.harness.machine import available_cores, machine
-from qbench.harness.placement import placement
-from qbench.harness.quality import Progress
+from qbench.harness.host.commit import code_version
+from qbench.harness.host.machine import available_cores, machine
+from qbench.harness.host.placement import placement
+from qbench.harness.quality.quality import Progress
 from qbench.harness.watched_source import WatchedSource
 from qbench.threads import check_threads
 from quant.kv.scheme import CONFIG_KEY

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from qbench.harness.clocks import Clock
-from qbench.harness.record import case_key
+from qbench.harness.host.clocks import Clock
+from qbench.harness.records.record import case_key
 from qbench.kernels.benchmark import OURS, Absent, Benchmark, Contender
 from qbench.statistics import spread
 

@@ -6,10 +6,10 @@ from itertools import groupby
 from typing import Any
 
 import cpu_kernels
-from qbench.harness.clocks import CLOCKS, check_clock
-from qbench.harness.machine import machine
-from qbench.harness.peaks import measure_peak
-from qbench.harness.quality import Progress
+from qbench.harness.host.clocks import CLOCKS, check_clock
+from qbench.harness.host.machine import machine
+from qbench.harness.quality.quality import Progress
+from qbench.harness.speed.peaks import measure_peak
 from qbench.harness.subject import running_isa
 from qbench.kernels.linear_benchmarks import COMPUTE_BOUND_TOKENS
 from qbench.kernels.measure import Ceilings, measure, summarize, timing_protocol

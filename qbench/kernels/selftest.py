@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 import cpu_kernels
-from qbench.harness.machine import available_cores, machine
-from qbench.harness.quality import Progress
+from qbench.harness.host.machine import available_cores, machine
+from qbench.harness.quality.quality import Progress
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, worst
 from qbench.kernels.registry import MEASUREMENTS

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qbench.harness.axes import DENSE
-from qbench.harness.planned_source import PlannedSource
+from qbench.harness.forecast.planned_source import PlannedSource
+from qbench.harness.suite.axes import DENSE
 from qbench.recommend.goal import Goal
 from qbench.runtime import predict_memory
 from quant.errors import InputError

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from qbench.harness.cases import Case, make_cases, plan_points
-from qbench.harness.commit import code_version
-from qbench.harness.machine import machine
-from qbench.harness.record import read_records
-from qbench.harness.rules import Rule
-from qbench.harness.speed_case import SpeedCase
-from qbench.harness.suite import EvalSettings, Suite
-from qbench.harness.sweep import OnEvent, Selection, run_sweep
+from qbench.harness.host.commit import code_version
+from qbench.harness.host.machine import machine
+from qbench.harness.records.record import read_records
+from qbench.harness.speed.speed_case import SpeedCase
+from qbench.harness.suite.cases import Case, make_cases, plan_points
+from qbench.harness.suite.rules import Rule
+from qbench.harness.suite.suite import EvalSettings, Suite
+from qbench.harness.sweep.sweep import OnEvent, Selection, run_sweep
 from qbench.recommend.candidates import Candidate
 from qbench.recommend.goal import Goal
 from qbench.recommend.search import Measured

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from qbench.harness.commit import code_version
-from qbench.harness.evaluate import read_text, setting_of
-from qbench.harness.machine import machine
-from qbench.harness.plan import GPTQ_WINDOW
-from qbench.harness.record_files import FOLDERS
-from qbench.harness.suite import EvalSettings
-from qbench.harness.suite_names import check_cache, check_model, check_recipe
-from qbench.harness.sweep import OnEvent
+from qbench.harness.host.commit import code_version
+from qbench.harness.host.machine import machine
+from qbench.harness.quality.evaluate import read_text, setting_of
+from qbench.harness.quality.plan import GPTQ_WINDOW
+from qbench.harness.records.record_files import FOLDERS
+from qbench.harness.suite.suite import EvalSettings
+from qbench.harness.suite.suite_names import check_cache, check_model, check_recipe
+from qbench.harness.sweep.sweep import OnEvent
 from qbench.recommend.candidates import CACHES, RECIPES, make_candidates
 from qbench.recommend.goal import Goal
 from qbench.recommend.measure import Judge

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbench.harness.record import cannot_read, read_records
-from qbench.harness.record_files import record_files
+from qbench.harness.records.record import cannot_read, read_records
+from qbench.harness.records.record_files import record_files
 from qbench.store.columns import COLUMNS, ORIGIN, TEXT, Column
 from qbench.store.scan import scan
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbench.harness.record import cannot_read, line_of, read_records
-from qbench.harness.record_schema import SCHEMA_VERSION
+from qbench.harness.records.record import cannot_read, line_of, read_records
+from qbench.harness.records.record_schema import SCHEMA_VERSION
 from qbench.store.columns import Column
 
 if TYPE_CHECKING:

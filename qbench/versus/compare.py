@@ -5,15 +5,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from qbench.harness.clocks import check_clock
-from qbench.harness.interleaved import interleave
-from qbench.harness.peaks import measure_bandwidth, peaks_of
-from qbench.harness.quality import Progress
-from qbench.harness.roofline import Shape, least_work, roofline
-from qbench.harness.rounds import PHASES, Rounds, Side
-from qbench.harness.speed import speed_statistics
-from qbench.harness.speed_case import SpeedCase
-from qbench.harness.speed_worker import TimedModel
+from qbench.harness.host.clocks import check_clock
+from qbench.harness.quality.quality import Progress
+from qbench.harness.speed.interleaved import interleave
+from qbench.harness.speed.peaks import measure_bandwidth, peaks_of
+from qbench.harness.speed.roofline import Shape, least_work, roofline
+from qbench.harness.speed.rounds import PHASES, Rounds, Side
+from qbench.harness.speed.speed import speed_statistics
+from qbench.harness.speed.speed_case import SpeedCase
+from qbench.harness.speed.speed_worker import TimedModel
 from qbench.harness.subject import Subject, open_subject
 from qbench.statistics import speed_ratio, spread
 from qbench.versus.llama_cpp import LlamaCppProcess

@@ -5,8 +5,8 @@ from support.close import assert_close
 from support.data import SHARED, STORIES260K, TINYSTORIES_VALID, needs_stories, needs_tinystories
 from support.hf_task_model import hf_task_model
 
-from qbench.harness.documents import read_passage
-from qbench.harness.evaluate import evaluate
+from qbench.harness.quality.documents import read_passage
+from qbench.harness.quality.evaluate import evaluate
 
 PROTOCOLS = ["lm-eval-word", "lm-eval-byte"]
 WIKITEXT = SHARED / "corpora" / "wikitext-2-raw" / "wiki.valid.raw"

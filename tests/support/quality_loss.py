@@ -3,8 +3,8 @@
 import numpy as np
 from support.array_source import ArraySource
 
-from qbench.harness.evaluate import prepare, read_text
-from qbench.harness.quality import Reference, measure_quality
+from qbench.harness.quality.evaluate import prepare, read_text
+from qbench.harness.quality.quality import Reference, measure_quality
 from qbench.harness.subject import open_subject
 from qbench.runtime import load_model
 from quant.formats import get_format

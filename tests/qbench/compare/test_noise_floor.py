@@ -7,7 +7,7 @@ from qbench.compare.floor_table import make_floor_grid
 from qbench.compare.kept_floor import KIND, kept_floors
 from qbench.compare.measured import Measuring
 from qbench.compare.noise_floor import farthest, measure_noise_floor
-from qbench.harness.record import append_record
+from qbench.harness.records.record import append_record
 from qbench.statistics import Estimate
 
 

@@ -13,7 +13,7 @@ from support.gate_rows import floor_row
 
 from qbench.gate import fixture
 from qbench.gate.fixture import QbenchGate, within
-from qbench.harness.record import make_record
+from qbench.harness.records.record import make_record
 from qbench.pytest_plugin import qbench_gate
 from quant.errors import InputError
 

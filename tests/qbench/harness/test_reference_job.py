@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from qbench.harness import open_reference, reference_logits
-from qbench.harness.evaluate import prepare, read_text
-from qbench.harness.jobs import measure, reference
-from qbench.harness.reference_logits import KeptLogits, kept_bytes
+from qbench.harness.kld import open_reference, reference_logits
+from qbench.harness.kld.reference_logits import KeptLogits, kept_bytes
+from qbench.harness.quality.evaluate import prepare, read_text
+from qbench.harness.sweep.jobs import measure, reference
 from qbench.sources import open_source
 
 MODEL = "ref:llama"

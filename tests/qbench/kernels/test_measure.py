@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.close import assert_close
 
-from qbench.harness.clocks import CLOCKS
+from qbench.harness.host.clocks import CLOCKS
 from qbench.kernels import measure as module
 from qbench.kernels.benchmark import OURS, Absent, Benchmark
 from qbench.kernels.deviation import deviation

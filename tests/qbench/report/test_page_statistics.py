@@ -11,8 +11,8 @@ from support.measured_records import blocks_of, measured_record
 from support.sample_records import SWEEP, write_records
 
 from qbench import statistics
-from qbench.harness.cases import make_cases, plan_points
-from qbench.harness.suite import build_suite
+from qbench.harness.suite.cases import make_cases, plan_points
+from qbench.harness.suite.suite import build_suite
 from qbench.report import write_page
 from qbench.report.pareto import pareto_front
 from qbench.statistics.holm import holm

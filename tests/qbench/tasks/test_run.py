@@ -7,7 +7,7 @@ from support.close import assert_close
 from support.data import STORIES260K, TASK_FILES, needs_stories, needs_task_files
 from support.hf_task_model import hf_task_model
 
-from qbench.harness.jobs import measure
+from qbench.harness.sweep.jobs import measure
 from qbench.runtime import load_model
 from qbench.sources import open_source
 from qbench.tasks import TaskSettings, run_tasks

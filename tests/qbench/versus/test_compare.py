@@ -8,9 +8,9 @@ import pytest
 from support.memory_source import MemorySource
 
 import qbench
-from qbench.harness.rounds import Rounds, Samples
-from qbench.harness.speed_case import SpeedCase
-from qbench.harness.speed_worker import TimedModel
+from qbench.harness.speed.rounds import Rounds, Samples
+from qbench.harness.speed.speed_case import SpeedCase
+from qbench.harness.speed.speed_worker import TimedModel
 from qbench.versus.compare import compare, kv_type_of, measure_both, ratio
 from qbench.versus.llama_cpp import LlamaCppProcess
 from qbench.versus.llama_cpp_worker import leave_spinning_as_it_comes

@@ -1,0 +1,1 @@
+"""What a sweep will take: from past records, or from a probe."""

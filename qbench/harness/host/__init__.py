@@ -1,0 +1,1 @@
+"""The machine that measures: what it is, what else it does meanwhile, what it spends."""

@@ -1,0 +1,1 @@
+"""Divergence from a reference: its statistics, and the reference's logits kept on disk."""

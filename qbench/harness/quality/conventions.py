@@ -1,0 +1,37 @@
+"""The conventions of the field by name, such as `llama.cpp-512`: each makes a plan for a text."""
+
+import difflib
+import re
+from collections.abc import Sequence
+
+from qbench.harness.quality.document_plans import lm_eval
+from qbench.harness.quality.plan import Plan, Setting
+from qbench.harness.quality.stream_plans import CONVENTIONS
+from quant.errors import InputError
+
+DEFAULT = "gptq-2048"
+KNOWN = (DEFAULT, "windows-N", "llama.cpp-512", "llama.cpp-N", "lm-eval-word", "lm-eval-byte", "stride-N")
+
+
+def make_plans(setting: Setting, names: Sequence[str] = (DEFAULT,)) -> list[Plan]:
+    """One plan a name, in order; `all` stands for every convention with its usual numbers.
+
+    raises   InputError for an unknown name, a text too short for it, or a limit below 1
+    """
+    if setting.limit is not None and setting.limit < 1:
+        raise InputError(f"the number of windows must be 1 or more, got {setting.limit}")
+    every = (DEFAULT, "llama.cpp-512", "lm-eval-word", "lm-eval-byte", f"stride-{setting.longest // 2}")
+    wanted = [one for name in names for one in (every if name == "all" else (name,))]
+    plans = {plan.protocol.name: plan for plan in (_plan(setting, name) for name in wanted)}
+    return list(plans.values())
+
+
+def _plan(setting: Setting, name: str) -> Plan:
+    kind, _, number = name.rpartition("-")
+    if kind == "lm-eval" and number in ("word", "byte"):
+        return lm_eval(setting, number)
+    if kind in CONVENTIONS and re.fullmatch("[1-9][0-9]{0,8}", number):
+        return CONVENTIONS[kind](setting, int(number))
+    near = difflib.get_close_matches(name, KNOWN, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise InputError(f"unknown protocol {name!r}; known are {', '.join(KNOWN)} and all{hint}")

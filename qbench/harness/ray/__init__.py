@@ -1,0 +1,1 @@
+"""The same sweep on the nodes of a Ray cluster."""

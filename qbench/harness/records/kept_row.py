@@ -1,0 +1,23 @@
+"""A row that a command printed as a record, beside those of sweeps."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from qbench.harness.records.record import append_record, make_record
+from qbench.harness.records.record_files import kept_file
+
+KERNEL_KEYS = ("op", "shape", "tokens", "threads", "clock")
+VERSUS_KEYS = ("model", "pp", "tg", "depth", "threads", "kv", "clock")
+
+
+def keep_row(path: str, row: dict[str, Any], about: dict[str, str], case_keys: Sequence[str]) -> None:
+    """Append `row`: `about` and the columns of `case_keys` define its case, the rest was measured.
+
+    path     a file, or a folder, where this machine has a file of its own
+    raises   InputError if the file cannot be written
+    """
+    case = about | {key: row[key] for key in case_keys}
+    metrics = {key: value for key, value in row.items() if key not in case_keys}
+    record = make_record(case, metrics)
+    append_record(kept_file(Path(path), record["machine"]["id"]), record)

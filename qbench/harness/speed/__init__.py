@@ -1,0 +1,1 @@
+"""Prefill and decode timed in rounds, beside what the machine could do at most."""

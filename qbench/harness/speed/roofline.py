@@ -1,0 +1,156 @@
+"""The roofline: the least time that this machine could need, from bytes that must move and operations that must run."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from qbench.harness.speed.speed_case import SpeedCase
+from quant.models import EMBEDDING, HEAD, split_name
+from quant.source import TensorInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the formulas need to know of a decoder."""
+
+    num_layers: int
+    num_heads: int
+    head_dim: int
+    kv_bytes_per_token: int  # over all layers
+    expert_share: float = 1.0  # of a layer's routed experts that one token reads
+
+    @classmethod
+    def of(cls, model: Any) -> "Shape":
+        """That of a loaded model."""
+        return cls(
+            num_layers=model.config.num_layers,
+            num_heads=model.config.num_heads,
+            head_dim=model.config.head_dim,
+            kv_bytes_per_token=model.new_cache(batch=1, capacity=1).bytes_per_token,
+            expert_share=model.config.expert_share,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """Measured on this machine, with the threads of the run."""
+
+    bytes_per_s: float
+    ops_per_s: dict[str, float]  # by arithmetic: fp32, bf16, int8
+
+
+def arithmetic_of(impl: str) -> str:
+    """The arithmetic that an implementation multiplies a prefill in, as its name has it."""
+    if impl.startswith(("cpu-bf16[", "torch-bf16")) or "bf16 products" in impl:
+        return "bf16"
+    return "int8" if impl.startswith("cpu-") and not impl.startswith(("cpu-f16[", "cpu-f32[")) else "fp32"
+
+
+def read_share(name: str, shape: Shape, tokens: int = 1) -> float:
+    """How much of this tensor so many tokens read, on average: all of it, but of routed experts those that are chosen.
+
+    An expert is left alone by all of them with probability (1 - share)^tokens, as if each chose anew.
+    """
+    _, _, expert = split_name(name)
+    return 1.0 if expert is None else 1 - (1 - shape.expert_share) ** tokens
+
+
+def decode_bytes(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedCase) -> dict[str, float]:
+    """Bytes that one decode step must move, on average over the steps of a repetition, term by term.
+
+    Weights count as stored, once for the whole batch: an implementation that unpacks them into something larger moves
+    more, so its share drops. Of routed experts those count that the step's tokens choose.
+    """
+    linears = sum(
+        info.size_bytes * read_share(name, shape, case.batch)
+        for name, info in tensors.items()
+        if name != EMBEDDING and len(info.shape) == 2
+    )
+    norms = sum(info.size_bytes for info in tensors.values() if len(info.shape) == 1)
+    embedding = tensors[EMBEDDING]
+    return {
+        "linears": linears if HEAD in tensors else linears + embedding.size_bytes,  # a tied head reads the table
+        "embedding_row": case.batch * embedding.size_bytes / embedding.shape[0],
+        "norms_and_biases": norms,
+        "kv_read": case.batch * mean_length(case) * shape.kv_bytes_per_token,
+        "kv_written": case.batch * shape.kv_bytes_per_token,
+    }
+
+
+def mean_length(case: SpeedCase) -> float:
+    """Tokens of a sequence in the cache before a decode step: depth .. depth + tg - 1."""
+    return case.depth + (case.tg - 1) / 2
+
+
+def prefill_ops(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedCase) -> dict[str, dict[str, float]]:
+    """Operations of one prefill of all sequences, as `pass_ops`."""
+    return pass_ops(tensors, shape, case.batch, case.pp, case.depth)
+
+
+def decode_ops(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedCase) -> dict[str, dict[str, float]]:
+    """Operations of one decode step of all sequences, as `pass_ops`."""
+    return pass_ops(tensors, shape, case.batch, 1, mean_length(case))
+
+
+def pass_ops(
+    tensors: dict[str, TensorInfo], shape: Shape, batch: int, num_tokens: int, depth: float
+) -> dict[str, dict[str, float]]:
+    """Operations (a multiply and an add are two) of one pass: {"linears": {name: ops}, "attention": {...}}.
+
+    linear     2 N K a token; an expert's for the tokens that choose it; the head only for each sequence's last token
+    attention  each query sees depth + its own index + 1 keys: 2 D for q k^T and 2 D for the sum over v, a head
+    """
+    linears = {
+        name.removesuffix(".weight"): 2.0 * info.shape[0] * info.shape[1] * batch * num_tokens * read_share(name, shape)
+        for name, info in tensors.items()
+        if name not in (EMBEDDING, HEAD) and len(info.shape) == 2
+    }
+    head = tensors.get(HEAD, tensors[EMBEDDING])
+    linears[HEAD.removesuffix(".weight")] = 2.0 * head.shape[0] * head.shape[1] * batch
+    # (query, key) pairs that the causal mask leaves
+    pairs = batch * (num_tokens * depth + num_tokens * (num_tokens + 1) / 2)
+    per_product = 2.0 * shape.num_layers * shape.num_heads * shape.head_dim * pairs
+    return {"linears": linears, "attention": {"q_k": per_product, "p_v": per_product}}
+
+
+def least_work(
+    tensors: dict[str, TensorInfo], shape: Shape, impls: dict[str, str], case: SpeedCase
+) -> dict[str, dict[str, float]]:
+    """What any machine must do: tg_bytes of a step by term; tg_ops of a step and pp_ops of a prefill by arithmetic."""
+    return {
+        "tg_bytes": decode_bytes(tensors, shape, case),
+        "tg_ops": by_arithmetic(decode_ops(tensors, shape, case), impls),
+        "pp_ops": by_arithmetic(prefill_ops(tensors, shape, case), impls),
+    }
+
+
+def by_arithmetic(ops: dict[str, dict[str, float]], impls: dict[str, str]) -> dict[str, float]:
+    sums = {"fp32": sum(ops["attention"].values())}
+    for name, count in ops["linears"].items():
+        arithmetic = arithmetic_of(impls[name])
+        sums[arithmetic] = sums.get(arithmetic, 0.0) + count
+    return sums
+
+
+def roofline(work: dict[str, dict[str, float]], peaks: Peaks, speed: dict[str, Any]) -> dict[str, Any]:
+    """Share of the roofline reached by pp and tg (1 is the bound), with the terms that it comes from.
+
+    work    of `least_work`
+    speed   ttft_ms and tpot_ms
+
+    A share above 1 in tg means that the weights stay in a cache faster than the memory measured.
+    """
+    moved = work["tg_bytes"]
+    tg_ops_s, pp_ops_s = (
+        sum(count / peaks.ops_per_s[arithmetic] for arithmetic, count in work[ops].items())
+        for ops in ("tg_ops", "pp_ops")
+    )
+    tg_least_s = max(tg_ops_s, sum(moved.values()) / peaks.bytes_per_s)  # a large batch is bound by its operations
+    weights_s = (moved["linears"] + moved["norms_and_biases"]) / peaks.bytes_per_s
+    pp_least_s = max(pp_ops_s, weights_s)  # a short prompt is bound by reading the weights once
+    return {
+        "pp": None if speed["ttft_ms"] is None else 1e3 * pp_least_s / speed["ttft_ms"],
+        "tg": None if speed["tpot_ms"] is None else 1e3 * tg_least_s / speed["tpot_ms"],
+        **work,
+        "bandwidth_bytes_per_s": peaks.bytes_per_s,
+        "peak_ops_per_s": {name: peaks.ops_per_s[name] for name in work["pp_ops"]},
+    }

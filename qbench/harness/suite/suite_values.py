@@ -1,0 +1,60 @@
+"""The values of a suite's file, checked against the fields that they become."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import fields
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from qbench.harness.suite.nearest import nearest
+from quant.errors import InputError
+
+WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+
+
+def fields_of(
+    document: Any,
+    kind: type,
+    where: str,
+    lists: Mapping[str, tuple[type, tuple[str, ...]]] | None = None,
+    sections: Collection[str] = (),
+) -> dict[str, Any]:
+    """The mapping with its keys and value types checked against the fields of a dataclass.
+
+    lists      fields that are lists of one type or of these words, where a single value is a list of one
+    sections   fields that are taken as they are
+    raises     InputError for no mapping, an unknown key, or a value of another type
+    """
+    known = [field.name for field in fields(kind)]
+    if not isinstance(document, Mapping):
+        raise InputError(f"{where}: got {type(document).__name__}, expected a mapping of {', '.join(known)}")
+    for key in document:
+        if key not in known:
+            raise InputError(f"{where}: unknown key {key!r}; known: {', '.join(known)}{nearest(key, known)}")
+    types, checked = get_type_hints(kind), {}
+    for key, value in document.items():
+        if value is None or key in sections:
+            checked[key] = value
+        elif lists and key in lists:
+            checked[key] = _list(key, value, *lists[key], where)
+        else:
+            checked[key] = _one(key, value, types[key], where)
+    return checked
+
+
+def _list(key: str, value: Any, kind: type, words: tuple[str, ...], where: str) -> tuple:
+    items = value if isinstance(value, list) else [value]
+    if not all(item in words or (isinstance(item, kind) and not isinstance(item, bool)) for item in items):
+        expected = " or ".join(["names" if kind is str else "numbers", *words])
+        raise InputError(f"{where}: {key} is {value!r}, expected a list of {expected}")
+    return tuple(items)
+
+
+def _one(key: str, value: Any, hint: Any, where: str) -> Any:
+    """A value of the field's type; of `T | None`, of T; a list becomes the tuple that a field of many names is."""
+    kind = next(one for one in get_args(hint) if one is not type(None)) if isinstance(hint, UnionType) else hint
+    if get_origin(kind) is tuple:  # tuple[str, ...]
+        return _list(key, value, get_args(kind)[0], (), where)
+    is_number = kind is float and isinstance(value, int) and not isinstance(value, bool)
+    if not is_number and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)):
+        raise InputError(f"{where}: {key} is {value!r}, expected {WORDS[kind]}")
+    return value

@@ -10,7 +10,7 @@ from qbench.report.page import render_page
 from qbench.report.render import to_csv, to_json, to_markdown, to_rows
 from qbench.report.speeds import KERNEL, VERSUS, speeds_markdown
 from qbench.report.table import Table, build_tables
-from qbench.store import latest_records, load_records
+from qbench.store import latest_records, load_records, load_with_others
 from quant.atomic import atomic_file
 from quant.errors import InputError
 
@@ -40,10 +40,12 @@ def render_report(records: Records, form: str, columns: Sequence[str] | None = N
         return _page(records)
     if form != "md":
         return TABLE_FORMS[form](_tables(records))
-    speeds = speeds_markdown(latest_records(records, kinds=(KERNEL, VERSUS)).values())
-    frame = load_records(records) if speeds else _frame(records)
-    if frame.empty:
+    frame, others = load_with_others(records)
+    found = latest_records(others, kinds=(KERNEL, VERSUS)) if others else {}
+    speeds = speeds_markdown(found.values())
+    if frame.empty and speeds:
         return speeds
+    _require_rows(frame, records)
     return to_markdown(build_tables(frame), columns) + (f"\n{speeds}" if speeds else "")
 
 
@@ -74,9 +76,13 @@ def _write(path: Path, text: str) -> Path:
 
 def _frame(records: Records) -> "pd.DataFrame":
     frame = load_records(records)
+    _require_rows(frame, records)
+    return frame
+
+
+def _require_rows(frame: "pd.DataFrame", records: Records) -> None:
     if frame.empty:
         raise InputError(f"{records}: no records; run `qbench sweep` first")
-    return frame
 
 
 def _tables(records: Records) -> list[Table]:

@@ -35,21 +35,31 @@ def load_records(paths: Paths) -> "pd.DataFrame":
     Rows of one `group` have the same model, protocol, machine, settings and threads; no others compare.
     raises   InputError for a file that cannot be read
     """
+    return load_with_others(paths)[0]
+
+
+def load_with_others(paths: Paths) -> tuple["pd.DataFrame", list[Path]]:
+    """`load_records`, and those of the files that hold records of other kinds too."""
     import duckdb
 
+    files = record_files(paths)
     with duckdb.connect() as con:
-        create_results(con, "results", record_files(paths))
-        return _plain(con.execute("from results").df())
+        frame = _plain(_results(con, files, "").df())
+        others = {name for (name,) in con.execute("select distinct file from rows where kind is not null").fetchall()}
+    return frame, [file for file in files if str(file) in others]
 
 
 def create_results(con: "DuckDBPyConnection", table: str, files: Sequence[Path]) -> None:
     """Make `table` of the latest row of each case of a sweep: unquantized ones first, then by bits a weight."""
+    _results(con, files, f"create or replace temp table {table} as")
+
+
+def _results(con: "DuckDBPyConnection", files: Sequence[Path], into: str) -> "DuckDBPyConnection":
     create_latest(con, "latest", files, COLUMNS, None)
     rows = con.execute("select settings, machine, protocol_hash from latest order by place").fetchall()
-    con.execute(
+    return con.execute(
         f"""
-        create or replace temp table {table} as
-        select "group", suite, recipe in {UNQUANTIZED} as is_baseline, latest.* exclude (suite, place, settings)
+        {into} select "group", suite, recipe in {UNQUANTIZED} as is_baseline, latest.* exclude (suite, place, settings)
         from latest join (select unnest(?) as "group", unnest(range(1, ? + 1)) as place) using (place)
         order by is_baseline desc, bits_per_weight desc nulls last, place
         """,

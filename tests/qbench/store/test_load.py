@@ -8,7 +8,7 @@ from support.flatten_ref import latest_rows
 from support.sample_records import failed_record, make_record, sweep_records, write_records
 
 from qbench.harness.records.record import append_record, read_files
-from qbench.store import latest_records, load_records, measured_keys
+from qbench.store import latest_records, load_records, load_with_others, measured_keys
 from qbench.store.columns import COLUMNS
 from quant.errors import InputError
 
@@ -133,3 +133,12 @@ def test_measured_are_the_cases_of_these_machines_by_this_code(tmp_path):
     assert measured_keys(path, {"m1"}, "c0de") == {rows[4]["key"]}
     assert measured_keys(path, {"m1", "m2"}, "c0de") == {rows[i]["key"] for i in (1, 3, 4, 5)}
     assert measured_keys(path, set(), "c0de") == measured_keys(path, {"m1"}, "other") == set()
+
+
+def test_files_with_records_of_other_kinds_are_named_in_their_order(tmp_path):
+    rows = [json.loads(line) for line in SCHEMA_1.read_text().splitlines()]
+    kinds = {kind: list(group) for kind, group in groupby(rows, key=lambda row: row["case"].get("kind"))}
+    paths = [write_records(tmp_path / f"{name}.jsonl", part) for name, part in zip("cab", kinds.values(), strict=True)]
+    frame, others = load_with_others(paths)
+    pd.testing.assert_frame_equal(frame, load_records(paths))
+    assert others == [path for path, kind in zip(paths, kinds, strict=True) if kind is not None] and len(others) == 2

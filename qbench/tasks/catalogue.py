@@ -12,7 +12,9 @@ from quant.errors import InputError
 if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager
 
-OFFLINE = Path(__file__).resolve().parents[2] / "suites" / "tasks"  # absent where only the package is installed
+HERE = Path(__file__).resolve()
+# Of the checkout, or in an installed package where the wheel puts them (pyproject.toml).
+OFFLINE = next(filter(Path.is_dir, (HERE.parents[i] / "suites" / "tasks" for i in (2, 1))))
 FEWSHOT_SEED = 1234  # lm-eval's own
 
 

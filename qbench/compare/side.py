@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from qbench.harness.records.record import read_files
+from qbench.harness.records.record import latest, read_files
 from qbench.harness.records.record_files import SUFFIX
 from qbench.harness.suite.nearest import nearest
 from quant.errors import InputError
@@ -66,7 +66,7 @@ def select(rows: Rows) -> list[Record]:
         before, left = left, [record for record in left if matches(record, key, pattern)]
         if not left:
             raise InputError(f"{rows}: no row with {key}={pattern}; {_there_are(before, key, pattern)}")
-    return list({(record["key"], record["machine"]["id"]): record for record in left}.values())
+    return list(latest(left).values())
 
 
 def identity(record: Record) -> tuple[str, str, str]:

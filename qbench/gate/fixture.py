@@ -147,7 +147,7 @@ class QbenchGate:
             raise InputError(
                 f"{self.baseline} is of another machine: {difference(alike[-1]['machine'], record['machine'])}"
             )
-        return here[-1]
+        return sorted(here, key=lambda row: row["time"])[-1]
 
     def _floors(self, pair: Pair) -> Mapping[str, float]:
         return kept_floors([str(self.baseline)]).get(key_of(pair.baseline), {})

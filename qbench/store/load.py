@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbench.harness.records.record import cannot_read, read_records
+from qbench.harness.records.record import cannot_read, latest, read_records
 from qbench.harness.records.record_files import record_files
 from qbench.store.columns import COLUMNS, ORIGIN, TEXT, Column
 from qbench.store.scan import scan
@@ -70,9 +70,9 @@ def _results(con: "DuckDBPyConnection", files: Sequence[Path], into: str) -> "Du
 def create_latest(
     con: "DuckDBPyConnection", table: str, files: Sequence[Path], columns: Mapping[str, Column], kind: str | None
 ) -> None:
-    """Make `table` of the last row of each case and machine that is of this kind.
+    """Make `table` of the row of each case and machine that was measured last, those of this kind.
 
-    columns   `key` and `machine` are among them
+    columns   `key`, `machine` and `time` are among them
     The table has `suite`, `place` (from 1, in the order in which the cases first came) and `settings`, the case without
     what is compared in it, too.
     """
@@ -82,8 +82,9 @@ def create_latest(
         create or replace temp table {table} as
         select row_number() over (order by first) as place, rows.* exclude (whole_case, file, is_record, kind),
             json_merge_patch(whole_case, '{OF_RECIPE}')::varchar as settings
-        from rows join (select min(rowid) as first, max(rowid) as last from rows group by key, machine)
-            on rows.rowid = last
+        from rows join (
+            select min(rowid) as first, arg_max(rowid, (time, rowid)) as last from rows group by key, machine
+        ) on rows.rowid = last
         where kind is not distinct from ?
         """,
         [kind],
@@ -91,7 +92,7 @@ def create_latest(
 
 
 def latest_records(paths: Paths, kinds: Collection[str | None] | None = None) -> dict[tuple[str, str], dict[str, Any]]:
-    """The last record of each case and machine, whole: a later row replaces an earlier one.
+    """The record of each case and machine that was measured last, whole, as `latest` finds it.
 
     kinds    of these kinds alone (None: a sweep's); by default of all
     raises   InputError for a file that cannot be read
@@ -99,7 +100,7 @@ def latest_records(paths: Paths, kinds: Collection[str | None] | None = None) ->
     files = record_files(paths) if kinds is None else files_with(paths, kinds)
     records = (record for file in files for record in read_records(file))
     wanted = (record for record in records if kinds is None or record["case"].get("kind") in kinds)
-    return {(record["key"], record["machine"]["id"]): record for record in wanted}
+    return latest(wanted)
 
 
 def measured_keys(path: Path, machines: Collection[str], code: str) -> set[str]:

@@ -14,8 +14,10 @@ OF_RECORD = ("status", "error", "commit", "dirty", "code", "versions", "time", "
 
 
 def latest_rows(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A flat row for the last record of each case and machine, in the order in which they first came."""
-    latest = {(record["key"], record["machine"]["id"]): record for record in records}
+    """A flat row for the latest record of each case and machine, in the order in which they first came."""
+    cases = list(dict.fromkeys((record["key"], record["machine"]["id"]) for record in records))
+    by_time = sorted(records, key=lambda record: record["time"])
+    latest = {case: None for case in cases} | {(record["key"], record["machine"]["id"]): record for record in by_time}
     return [flatten(record) for record in latest.values() if "kind" not in record["case"]]
 
 

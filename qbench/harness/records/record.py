@@ -111,6 +111,20 @@ def read_files(paths: str | Path | Iterable[str | Path]) -> Iterator[dict[str, A
         yield from read_records(path)
 
 
+def latest(records: Iterable[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Of each (key, machine id) the row that was measured last, in the order in which the cases first came.
+
+    Of rows with one time the later in `records`: files may be read in any order, so their place says little.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for record in records:
+        case = record["key"], record["machine"]["id"]
+        # All times are of UTC and in one form, so that their texts are in the order of time.
+        if case not in found or record["time"] >= found[case]["time"]:
+            found[case] = record
+    return found
+
+
 def keep_records(path: Path, kept: Path) -> int:
     """Append to `kept` the rows of `path` that were measured and are not in it yet. returns how many were added
 

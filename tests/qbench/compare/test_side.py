@@ -56,6 +56,12 @@ def test_of_each_case_the_latest(folder):
     assert row["metrics"]["perplexity"] == 9.0
 
 
+def test_the_latest_is_by_time_and_not_by_the_name_of_its_file(folder):
+    write_records(folder / "z.jsonl", [make_record("q4_0", perplexity=9.0) | {"time": "2025-12-31T00:00:00"}])
+    (row,) = select(Rows(str(folder), {"recipe": "q4_0"}))
+    assert row["metrics"]["perplexity"] != 9.0
+
+
 def test_what_failed_is_no_row(tmp_path):
     path = write_records(tmp_path / "r.jsonl", [failed_record("q4_0", "out of memory")])
     with pytest.raises(InputError, match="no measured row"):

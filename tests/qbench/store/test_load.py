@@ -8,7 +8,7 @@ from support.flatten_ref import latest_rows
 from support.sample_records import failed_record, make_record, sweep_records, write_records
 
 from qbench.harness.records.record import append_record, read_files
-from qbench.store import latest_records, load_records, load_with_others, measured_keys
+from qbench.store import latest_records, load_records, load_with_others, measured_keys, query
 from qbench.store.columns import COLUMNS
 from quant.errors import InputError
 
@@ -65,6 +65,22 @@ def test_a_later_row_replaces_and_keeps_its_place(tmp_path):
     assert load_records([b, a])["perplexity"].tolist() == [first["metrics"]["perplexity"], 6.132]
     found = latest_records([a, b])
     assert [row["metrics"]["perplexity"] for row in found.values()] == [9.0, 6.132]
+
+
+def test_an_older_row_replaces_none_whatever_the_order_of_the_files(tmp_path):
+    old, new = (make_record("q8_0", perplexity=9.0 - day) | {"time": f"2026-01-0{day}T00:00:00"} for day in (1, 2))
+    a, b = write_records(tmp_path / "a.jsonl", [new]), write_records(tmp_path / "b.jsonl", [old])
+    for files in ([a, b], [b, a], tmp_path):
+        assert load_records(files)["perplexity"].tolist() == [7.0]
+        assert [row["metrics"]["perplexity"] for row in latest_records(files).values()] == [7.0]
+        assert query("select perplexity from results", files).rows == [(7.0,)]
+
+
+def test_of_kernels_the_latest_too(tmp_path):
+    (row,) = (row for row in map(json.loads, SCHEMA_1.read_text().splitlines()) if row["case"].get("kind") == "kernel")
+    later = row | {"time": "2099" + row["time"][4:], "machine": row["machine"] | {"cpu": "later"}}
+    write_records(tmp_path / "r.jsonl", [later, row])
+    assert query("select cpu from kernels", tmp_path).rows == [("later",)]
 
 
 BAD_LINES = (b"null", b"[1]", b'{"a": 1}', b"\xff\xfe", b'{"schema_version": 2, "key": "torn', b"\n \n")

@@ -47,9 +47,10 @@ def test_artifacts_and_references():
         row(case(), machine="elsewhere", wall_seconds=1.0),
         row(case(), status="error"),
         row({"kind": "kernel", "op": "linear_q8_0"}, wall_seconds=1.0),
+        row({"kind": "noise-floor", "model": "ref:llama", "fingerprint": "f"}, wall_seconds=1.0),
         row(case(), perplexity=2.0),
     ],
-    ids=["another machine", "failed", "of another kind", "never timed"],
+    ids=["another machine", "failed", "of a kernel", "of a noise floor", "never timed"],
 )
 def test_rows_that_tell_nothing(silent):
     assert past(silent).measuring(case()) is None

@@ -83,11 +83,11 @@ def _named(con: "DuckDBPyConnection", sql: str) -> list[str]:
 
     try:
         statements = con.extract_statements(sql)
+        if len(statements) != 1 or statements[0].type.name not in READING:
+            raise InputError("expected one SELECT: a query reads the records and changes nothing")
+        named = con.get_table_names(sql) if statements[0].type.name == "SELECT" else set()
     except duckdb.Error as error:
         raise InputError(f"SQL: {_message(error)}") from error
-    if len(statements) != 1 or statements[0].type.name not in READING:
-        raise InputError("expected one SELECT: a query reads the records and changes nothing")
-    named = con.get_table_names(sql) if statements[0].type.name == "SELECT" else set()
     return [table for table in TABLES if table in named] or list(TABLES)
 
 

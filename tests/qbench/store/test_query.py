@@ -54,6 +54,9 @@ def test_kernels_and_files_beside_llama_cpp_have_tables_of_their_own():
     [
         ("select nothing from results", r'^SQL: Binder Error: Referenced column "nothing" not found'),
         ("select * from result", 'Did you mean "results"'),
+        ("select avgg(perplexity) from results", 'Function with name avgg does not exist! Did you mean "avg"'),
+        ("with x as (insert into results select * from results) select 1", "^SQL: "),
+        ("with x as (insert into results values (1) returning 1) from x", "^SQL: "),
         ("selec 1", "syntax error at or near"),
         ("", "expected one SELECT"),
         ("select 1 from results; select 2", "expected one SELECT"),

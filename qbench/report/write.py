@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qbench.harness.records.record_files import record_files
 from qbench.report.newest import newest_records
 from qbench.report.page import render_page
 from qbench.report.render import to_csv, to_json, to_markdown, to_rows
@@ -82,7 +83,8 @@ def _frame(records: Records) -> "pd.DataFrame":
 
 def _require_rows(frame: "pd.DataFrame", records: Records) -> None:
     if frame.empty:
-        raise InputError(f"{records}: no records; run `qbench sweep` first")
+        read = ", ".join(map(str, record_files(records)))
+        raise InputError(f"{read}: no records of a sweep; run `qbench sweep` first")
 
 
 def _tables(records: Records) -> list[Table]:

@@ -40,7 +40,7 @@ def test_rows(qbench, small, tmp_path, monkeypatch):
     readme.write_text("<!-- qbench:kernels begin -->\n<!-- qbench:kernels end -->\n")
     assert qbench("report", tmp_path / "kept.jsonl", "--into", readme, "--marker", "kernels").status == 0
     assert f"| linear_{name} | 64x256 | 4 |" in readme.read_text()
-    qbench("report", tmp_path / "kept.jsonl", "--format", "csv").fails_with("no records")
+    qbench("report", tmp_path / "kept.jsonl", "--format", "csv").fails_with("kept.jsonl: no records of a sweep")
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["lines", "json"])

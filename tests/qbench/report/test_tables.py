@@ -98,8 +98,10 @@ def test_report_files_are_all_there_and_no_others(records, tmp_path):
 
 
 def test_no_records(records, tmp_path):
-    with pytest.raises(InputError, match="no records"):
-        write_report(records([]), tmp_path)
+    files = [records([]), tmp_path / "more.jsonl"]
+    files[1].write_text('{"torn": ')
+    with pytest.raises(InputError, match=f"^{files[0]}, {files[1]}: no records of a sweep; run `qbench sweep` first$"):
+        write_report(tuple(files), tmp_path)
 
 
 def test_the_cost_of_making_an_artifact_stands_in_its_row(records):

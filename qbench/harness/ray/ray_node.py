@@ -33,7 +33,10 @@ def run_case(case: Case, slot: str, folder: str, worker: Sequence[str]) -> dict[
         os.chdir(folder)
     with own_folder(slot) as own:
         runner = CaseRunner(own / "artifacts", own / "tmp", worker)
-        return runner.run(case, lambda stage, state: None)
+        try:
+            return runner.run(case, lambda stage, state: None)
+        finally:
+            runner.close()
 
 
 @contextmanager

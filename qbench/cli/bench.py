@@ -3,6 +3,7 @@
 import click
 
 from qbench.cli.bench_lines import others_share, readable, readable_comparison
+from qbench.cli.finite_range import FiniteRange
 from qbench.cli.int_list import IntList
 from qbench.cli.output import json_option, kv_option, print_json, print_pairs, print_warning
 from qbench.cli.percentage import Percentage
@@ -22,7 +23,7 @@ PRECISION = 0.02  # half of what a 5 % regression is told apart by
 @click.option("-b", "--batch", "batches", type=IntList(1), default="1", show_default=True, help="Sequences at once.")
 @click.option("-r", "--repetitions", type=click.IntRange(min=1), help="So many; with a precision, at least so many.")
 @click.option("--precision", type=Percentage(), help="Go on until every 95 % interval is so narrow  [2%, without -r]")
-@click.option("--budget", type=click.FloatRange(min=0), default=30, show_default=True, help="Seconds; then no further.")
+@click.option("--budget", type=FiniteRange(min=0), default=30, show_default=True, help="Seconds; then no further.")
 @click.option("--threads", type=IntList(1, MAX_THREADS), help="Threads to use, or several such  [default: all cores]")
 @click.option("--vs", type=click.Choice(["llama.cpp"]), help="The same GGUF file through this in turn, with kv-f16.")
 @click.option("--cpu-time", is_flag=True, help="On a busy machine: count what each of several gets, of one thread.")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from qbench.cli.finite_range import FiniteRange
 from qbench.cli.output import json_option, print_json
 from qbench.cli.percentage import Percentage
 from qbench.gate.options import GATES, GateOptions, suite_file
@@ -20,7 +21,7 @@ def _gates(name: str, text: str):
 @_gates("--report", "Show this gate, and let it never be red.")
 @_gates("--skip", "Leave this gate out.")
 @click.option("--see", type=Percentage(), default="5%", show_default=True, help="Slowdown that is to be found.")
-@click.option("--budget", type=click.FloatRange(min=0), default=300, show_default=True, help="Seconds, to see it.")
+@click.option("--budget", type=FiniteRange(min=0), default=300, show_default=True, help="Seconds, to see it.")
 @click.option("--any-machine", is_flag=True, help="Take records of another machine for what depends on it little.")
 @click.option("--comment", type=click.Path(dir_okay=False), help="Write Markdown for a pull request into this file.")
 @click.option("--keep", type=click.Path(), help="Append what was found, with raw samples, to this file or folder.")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import click
 
+from qbench.cli.finite_range import FiniteRange
 from qbench.cli.output import json_option, kv_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
 
@@ -13,8 +14,8 @@ from qbench.cli.progress import progress_bar
 @click.option("--prompt", default="", help="Text to continue; without one the model starts from its BOS token.")
 @click.option("--recipe", help="Run MODEL as this recipe would make it, quantized while it loads.")
 @click.option("-n", "--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True)
-@click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True, help="0 is greedy.")
-@click.option("--top-p", type=click.FloatRange(min=0, max=1, min_open=True), default=1.0, show_default=True)
+@click.option("--temperature", type=FiniteRange(min=0), default=0.0, show_default=True, help="0 is greedy.")
+@click.option("--top-p", type=FiniteRange(min=0, max=1, min_open=True), default=1.0, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
 @kv_option
 @threads_option

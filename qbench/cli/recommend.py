@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from qbench.cli.finite_range import FiniteRange
 from qbench.cli.memory_size import MEMORY_SIZE, enough
 from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes, threads_option
 from qbench.cli.progress import Update, progress_bar
@@ -19,7 +20,7 @@ FOLDER = "runs/recommend"
 @click.option(
     "--memory", type=MEMORY_SIZE, required=True, help="For weights, keys and values, and workspace, e.g. 6GiB"
 )
-@click.option("--tps", type=click.FloatRange(min=0, min_open=True), help="Tokens a second at least, all sequences.")
+@click.option("--tps", type=FiniteRange(min=0, min_open=True), help="Tokens a second at least, all sequences.")
 @click.option("--ctx", type=click.IntRange(min=1), help="Tokens a sequence  [default: the model's own, 8192 at most]")
 @click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences side by side.")
 @click.option("--recipes", help="Among these alone, e.g. q8_0,gptq-w4g128  [default: ten that need no calibration]")

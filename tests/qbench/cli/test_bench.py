@@ -66,6 +66,9 @@ def test_the_budget_ends_it(qbench):
     [
         pytest.param(["--precision", "2 percent"], ["--precision", "2%"], id="no share"),
         pytest.param(["--precision", "150%"], ["--precision", "between 0 and 100"], id="more than all"),
+        pytest.param(["--precision", "nan"], ["--precision", "between 0 and 100"], id="a precision that is no number"),
+        pytest.param(["--budget", "nan"], ["--budget", "nan is not a finite number"], id="a budget that is no number"),
+        pytest.param(["--budget", "inf"], ["--budget", "inf is not a finite number"], id="a budget without an end"),
         pytest.param(["-b", "0"], ["--batch", "0 is not in the range"], id="no batch"),
         pytest.param(["rand:huge"], ["'huge'", "llama-3.2-1b"], id="unknown second model"),
         pytest.param(["--recipe", "q8_0"] * 3 + ["rand:tiny"], ["2 models and 3 recipes"], id="too many recipes"),

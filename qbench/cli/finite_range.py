@@ -1,0 +1,15 @@
+"""A number on the command line that is one: no NaN, which lies in every range, and no infinity."""
+
+import math
+
+import click
+
+
+class FiniteRange(click.FloatRange):
+    """`click.FloatRange` without what `float` reads beside numbers."""
+
+    def convert(self, value, param, ctx) -> float:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number

@@ -21,7 +21,7 @@ from qbench.harness.quality.plan import GPTQ_WINDOW, Plan
 from qbench.harness.records.record import case_key, read_records
 from qbench.harness.records.record_files import record_files
 from qbench.harness.suite.axes import own_cache
-from qbench.harness.suite.cases import Case, Planned, make_cases, plan_points
+from qbench.harness.suite.cases import Case, Planned, make_cases
 from qbench.harness.suite.suite import Suite
 from qbench.harness.sweep.case_runner import CaseRunner
 from qbench.harness.sweep.job_runner import JobFailed, run_job
@@ -96,7 +96,7 @@ def forecast_sweep(
     on_probe   hears of the short runs of models that no record tells of
     raises     as `run_sweep` before it makes its folder
     """
-    planned = select(plan_points(suite), selection)
+    planned = select(suite, selection)
     cases = make_cases(suite, planned)
     here, records = {machine()["id"]}, out_dir / "records.jsonl"
     past = read_past(here, records, kept)

@@ -1,8 +1,8 @@
 """The cases of a suite: each point of its grid that is left, with what is measured there, as plain JSON values.
 
 A point's speed is measured there. Quality is the same for any number of threads, batch and depth, so it is measured
-once for each (model, recipe, cache, instruction set, device): in the case of its first point. One point a recipe
-therefore gives one row with both.
+once for each (model, recipe, cache, instruction set, device): in the case of its first point that is selected. One
+point a recipe therefore gives one row with both.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from typing import Any
 from qbench.calibration.options import is_file_spec
 from qbench.harness.speed.speed_case import SpeedCase
 from qbench.harness.suite.axes import OF_SPEED, Point, grid
+from qbench.harness.suite.rules import Rule
 from qbench.harness.suite.suite import MEASURED, Suite
 from qbench.harness.suite.suite_names import check_here, check_tasks, open_model
 from qbench.sources.rand import PREFIX as RANDOM
@@ -33,29 +34,47 @@ class Planned:
     sections: tuple[str, ...]  # of MEASURED
 
 
-def plan_points(suite: Suite) -> list[Planned]:
+def plan_points(suite: Suite, only: Sequence[Rule] = ()) -> list[Planned]:
     """What is left of the grid after the suite's rules, in order.
 
-    raises   InputError if nothing is, or for a rule that excludes nothing
+    only     points that one of these rules matches; none: all
+    raises   InputError if nothing is left, or for a rule that matches nothing
     """
+    left = _points_left(suite)
+    for rule in only:
+        if not any(rule.matches(one.point) for one in left):
+            raise InputError(f"--only {rule} matches none of the {len(left)} points; --plan lists them")
+    return _quality_once([one for one in left if not only or any(rule.matches(one.point) for rule in only)])
+
+
+def _points_left(suite: Suite) -> list[Planned]:
     points = list(grid(suite))
     for rule in suite.exclude:
         if not any(rule.matches(point) for point in points):
             raise InputError(f"suite {suite.name}: exclude {rule} matches no point of the grid; leave it out")
-    planned, judged = [], set()
+    left = []
     for point in points:
         struck = [rule.sections for rule in suite.exclude if rule.matches(point)]
         if () in struck:
             continue
         measured = [name for name in sections(suite, point) if not any(name in rule for rule in struck)]
-        subject = tuple(value for name, value in point.items() if name not in OF_SPEED)
-        measured = [name for name in measured if name == "bench" or (subject, name) not in judged]
-        judged |= {(subject, name) for name in measured}
         if measured:
-            planned.append(Planned(point, tuple(measured)))
-    if not planned:
+            left.append(Planned(point, tuple(measured)))
+    if not left:
         why = "its rules exclude all" if suite.exclude else "random weights have no quality, and bench is absent"
         raise InputError(f"suite {suite.name}: nothing is left to measure: {why}")
+    return left
+
+
+def _quality_once(points: Sequence[Planned]) -> list[Planned]:
+    """The points that measure anything when each subject's quality is measured at its first one alone."""
+    planned, judged = [], set()
+    for one in points:
+        subject = tuple(value for name, value in one.point.items() if name not in OF_SPEED)
+        measured = [name for name in one.sections if name == "bench" or (subject, name) not in judged]
+        judged |= {(subject, name) for name in measured}
+        if measured:
+            planned.append(Planned(one.point, tuple(measured)))
     return planned
 
 

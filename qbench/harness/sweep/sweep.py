@@ -8,7 +8,7 @@ import fcntl
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +87,7 @@ def run_sweep(
                runs there; only the last two leave the folder behind
     """
     selection = selection or Selection()
-    planned = select(plan_points(suite), selection)
+    planned = select(suite, selection)
     cases = make_cases(suite, planned)
     out_dir = Path(out_dir).resolve()
     with exclusive(out_dir):
@@ -95,12 +95,9 @@ def run_sweep(
         return run.all(selection, stop)
 
 
-def select(planned: Sequence[Planned], selection: Selection) -> list[Planned]:
-    """raises InputError where nothing is left, or a rule matches nothing"""
-    for rule in selection.only:
-        if not any(rule.matches(one.point) for one in planned):
-            raise InputError(f"--only {rule} matches none of the {len(planned)} cases; --plan lists them")
-    chosen = [one for one in planned if not selection.only or any(rule.matches(one.point) for rule in selection.only)]
+def select(suite: Suite, selection: Selection) -> list[Planned]:
+    """The points to measure, in the order of the selection. raises InputError as `plan_points`"""
+    chosen = plan_points(suite, selection.only)
     if selection.shuffle is not None:
         random.Random(selection.shuffle).shuffle(chosen)
     return chosen

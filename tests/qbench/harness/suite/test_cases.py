@@ -143,10 +143,10 @@ def test_tasks_protocols_and_batches_are_part_of_a_case(monkeypatch):
 
 
 def test_selection_by_axis():
-    planned = plan_points(suite(["ref:llama", "ref:llama-outliers"], ["bf16", "q8_0", "q4_0"]))
+    grid = suite(["ref:llama", "ref:llama-outliers"], ["bf16", "q8_0", "q4_0"])
 
     def chosen(*only: str) -> list[str]:
-        picked = select(planned, Selection(only=tuple(map(parse_only, only))))
+        picked = select(grid, Selection(only=tuple(map(parse_only, only))))
         return [f"{one.point['model']} {one.point['recipe']}" for one in picked]
 
     assert chosen("recipe=q4_0|q8_0,model=ref:llama") == ["ref:llama q8_0", "ref:llama q4_0"]
@@ -155,8 +155,15 @@ def test_selection_by_axis():
         "ref:llama-outliers bf16",
         "ref:llama-outliers q4_0",
     ]
-    with pytest.raises(InputError, match="--only recipe=q2_k matches none of the 6 cases"):
+    with pytest.raises(InputError, match="--only recipe=q2_k matches none of the 6 points"):
         chosen("recipe=q2_k")
+
+
+@pytest.mark.parametrize("threads", (1, 2))
+def test_quality_is_measured_at_the_first_point_that_is_selected(threads):
+    grid = suite(recipes=["bf16"], threads=(2, 1))
+    picked = select(grid, Selection(only=(parse_only(f"threads={threads}"),)))
+    assert [(one.point["threads"], one.sections) for one in picked] == [(threads, ("eval", "bench"))]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +181,8 @@ def test_selections_that_cannot_be_read(text, told):
 
 
 def test_a_shuffle_is_the_same_for_the_same_seed_and_loses_nothing():
-    planned = plan_points(suite(recipes=["bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"]))
-    first, again, other = (select(planned, Selection(shuffle=seed)) for seed in (1, 1, 2))
+    grid = suite(recipes=["bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"])
+    planned = plan_points(grid)
+    first, again, other = (select(grid, Selection(shuffle=seed)) for seed in (1, 1, 2))
     assert first == again != other and first != planned
     assert sorted(one.point["recipe"] for one in first) == sorted(one.point["recipe"] for one in planned)

@@ -8,7 +8,7 @@ from typing import Any
 
 from qbench.harness.records.record import latest, read_files
 from qbench.harness.records.record_files import SUFFIX
-from qbench.harness.suite.nearest import nearest
+from qbench.nearest import nearest
 from quant.errors import InputError
 
 Record = dict[str, Any]

@@ -1,9 +1,9 @@
 """Which models are embedded, as data."""
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
+from qbench.nearest import nearest
 from quant.errors import InputError
 
 
@@ -34,9 +34,8 @@ def weights_dir(name: str) -> Path:
     raises   InputError for an unknown name, and where the weights were not installed
     """
     if name not in MODELS:
-        near = get_close_matches(name, MODELS, n=1)
-        hint = f"; did you mean ref:{near[0]}?" if near else ""
-        raise InputError(f"got ref:{name}, expected one of {', '.join(f'ref:{known}' for known in MODELS)}{hint}")
+        specs = [f"ref:{known}" for known in MODELS]
+        raise InputError(f"got ref:{name}, expected one of {', '.join(specs)}{nearest(f'ref:{name}', specs)}")
     folder = Path(__file__).parent / "weights" / MODELS[name].weights
     if not (folder / "model.safetensors").exists():
         raise InputError(

@@ -1,11 +1,11 @@
 """Finding tasks by name: this project's offline ones, those of folders that are named, lm-eval's own."""
 
-import difflib
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qbench.nearest import nearest
 from qbench.tasks.settings import TaskSettings
 from quant.errors import InputError
 
@@ -59,9 +59,8 @@ def _find(names: Sequence[str], folders: list[Path]) -> tuple["TaskManager", lis
         if all(matches.values()):
             return manager, list(dict.fromkeys(match for found in matches.values() for match in found))
     missing = next(name for name, found in matches.items() if not found)
-    near = difflib.get_close_matches(missing, known, n=3)
-    hint = f"did you mean {', '.join(near)}?" if near else f"without a network there are {', '.join(offline_names())}"
-    raise InputError(f"no task {missing!r}; {hint}")
+    hint = nearest(missing, known, most=3) or f"; without a network there are {', '.join(offline_names())}"
+    raise InputError(f"no task {missing!r}{hint}")
 
 
 def _load(manager: "TaskManager", name: str) -> dict[str, dict[str, Any]]:

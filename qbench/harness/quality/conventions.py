@@ -1,16 +1,27 @@
 """The conventions of the field by name, such as `llama.cpp-512`: each makes a plan for a text."""
 
-import difflib
 import re
 from collections.abc import Sequence
 
 from qbench.harness.quality.document_plans import lm_eval
 from qbench.harness.quality.plan import Plan, Setting
 from qbench.harness.quality.stream_plans import CONVENTIONS
+from qbench.nearest import nearest
 from quant.errors import InputError
 
 DEFAULT = "gptq-2048"
 KNOWN = (DEFAULT, "windows-N", "llama.cpp-512", "llama.cpp-N", "lm-eval-word", "lm-eval-byte", "stride-N")
+
+
+LEAST = {"windows": 2, "llama.cpp": 4, "stride": 1}  # kind of protocol -> its smallest N
+
+
+def check_protocol(name: str) -> None:
+    """raises InputError for a name that is none; whether its N fits text and model is known when they meet"""
+    kind, _, number = name.rpartition("-")
+    is_sized = kind in LEAST and re.fullmatch("[1-9][0-9]{0,8}", number) and int(number) >= LEAST[kind]
+    if not is_sized and (name.endswith("-N") or name not in (*KNOWN, "all")):
+        raise _unknown(name)
 
 
 def make_plans(setting: Setting, names: Sequence[str] = (DEFAULT,)) -> list[Plan]:
@@ -32,6 +43,8 @@ def _plan(setting: Setting, name: str) -> Plan:
         return lm_eval(setting, number)
     if kind in CONVENTIONS and re.fullmatch("[1-9][0-9]{0,8}", number):
         return CONVENTIONS[kind](setting, int(number))
-    near = difflib.get_close_matches(name, KNOWN, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise InputError(f"unknown protocol {name!r}; known are {', '.join(KNOWN)} and all{hint}")
+    raise _unknown(name)
+
+
+def _unknown(name: str) -> InputError:
+    return InputError(f"unknown protocol {name!r}; known: {', '.join(KNOWN)}, all{nearest(name, KNOWN)}")

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from qbench.harness.suite.axes import NAMES, Point
-from qbench.harness.suite.nearest import nearest
+from qbench.nearest import nearest
 from quant.errors import InputError
 
 

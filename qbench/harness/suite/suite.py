@@ -10,7 +10,7 @@ from qbench.calibration.options import SAMPLES, is_file_spec
 from qbench.harness.speed.speed_case import SpeedCase
 from qbench.harness.suite.axes import ALL, AXES, Axis
 from qbench.harness.suite.rules import Rule
-from qbench.harness.suite.suite_names import check_names, check_protocol
+from qbench.harness.suite.suite_names import check_names
 from qbench.harness.suite.suite_values import fields_of
 from qbench.tasks.settings import TaskSettings
 from qbench.threads import check_threads
@@ -31,8 +31,11 @@ class EvalSettings:
     def __post_init__(self) -> None:
         if self.max_windows is not None and self.max_windows < 1:
             raise InputError(f"max_windows is {self.max_windows}, expected at least 1")
-        for name in self.protocols or ():
-            check_protocol(name)
+        if self.protocols:
+            from qbench.harness.quality.conventions import check_protocol
+
+            for name in self.protocols:
+                check_protocol(name)
 
     def describe(self) -> dict[str, Any]:
         """What a case says of them; protocols where they are named."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from qbench.harness.suite.axes import DENSE, Point, own_cache
-from qbench.harness.suite.nearest import nearest
+from qbench.nearest import nearest
 from quant.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,16 +54,6 @@ def check_recipe(recipe: str, caches: tuple[str, ...] | None) -> None:
     own = own_cache(recipe)
     if caches and own != DENSE:
         raise InputError(f"recipe {recipe} keeps keys and values in {own} itself; say so there or in caches, not both")
-
-
-def check_protocol(protocol: str) -> None:
-    """Its kind; whether its number fits the text and the model is known when they meet."""
-    from qbench.harness.quality.conventions import KNOWN
-
-    kinds = {name.rpartition("-")[0] for name in KNOWN} - {"lm-eval"}
-    kind, _, number = protocol.rpartition("-")
-    if protocol not in (*KNOWN, "all") and not (kind in kinds and number.isdigit()):
-        raise InputError(f"unknown protocol {protocol!r}; known: {', '.join(KNOWN)}, all{nearest(protocol, KNOWN)}")
 
 
 def check_cache(cache: str) -> None:

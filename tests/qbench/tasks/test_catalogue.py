@@ -65,7 +65,7 @@ def test_solved_examples_are_set_unless_the_task_has_none(folder):
 @pytest.mark.parametrize(
     "names, parts",
     [
-        pytest.param(("yes_or_not",), ["'yes_or_not'", "did you mean yes_or_no"], id="near"),
+        pytest.param(("yes_or_not",), ["'yes_or_not'", "did you mean 'yes_or_no'"], id="near"),
         pytest.param(("yes_or_no", "ref_sum"), ["'ref_sum'", "ref_sums"], id="one of several"),
         pytest.param(("0123456789",), ["'0123456789'", "ref_recall"], id="near to none"),
         pytest.param(("nothing_*",), ["'nothing_*'"], id="pattern"),

@@ -102,7 +102,7 @@ def test_the_protocol_of_earlier_records_keeps_its_hash(setting):
 @pytest.mark.parametrize(
     "name, message",
     [
-        pytest.param("llama-cpp-512", "unknown protocol.*did you mean llama.cpp-512", id="misspelt"),
+        pytest.param("llama-cpp-512", "unknown protocol.*did you mean 'llama.cpp-512'", id="misspelt"),
         pytest.param("windows-0", "unknown protocol", id="no window"),
         pytest.param("stride", "unknown protocol", id="no number"),
         pytest.param("gptq-1024", "windows-1024", id="another size"),

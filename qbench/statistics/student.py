@@ -12,7 +12,7 @@ def student_mean(values: np.ndarray) -> Estimate:
     n = len(values)
     if n < 2:
         return Estimate(float(values.mean()))
-    return student_estimate(float(values.mean()), math.sqrt(values.var(ddof=1) / n), n - 1)
+    return student_estimate(float(values.mean()), math.sqrt(variance(values) / n), n - 1)
 
 
 def student_shift(a: np.ndarray, b: np.ndarray) -> Estimate:
@@ -23,17 +23,26 @@ def student_shift(a: np.ndarray, b: np.ndarray) -> Estimate:
     shift = float(b.mean() - a.mean())
     if min(len(a), len(b)) < 2:
         return Estimate(shift)
-    of_a, of_b = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
+    of_a, of_b = variance(a) / len(a), variance(b) / len(b)
     total = of_a + of_b
     freedom = total**2 / (of_a**2 / (len(a) - 1) + of_b**2 / (len(b) - 1)) if total else 1
     return student_estimate(shift, math.sqrt(total), freedom)
 
 
+def variance(values: np.ndarray) -> float:
+    """Of a sample; exactly 0 of equal values, whose mean may round to another."""
+    return float((values - values[0]).var(ddof=1))
+
+
 def student_estimate(value: float, error: float, freedom: float) -> Estimate:
-    """The value with t errors on either side, t of so many degrees of freedom."""
+    """The value with t errors on either side, t of so many degrees of freedom.
+
+    No error tells nothing of how far the value lies from the true one: samples that happen to be equal are no
+    certainty. It has neither interval nor p value then; where all samples are 0 nothing changed, which is p = 1.
+    """
     from scipy.special import stdtr, stdtrit  # here, since most of what imports this package asks for no interval
 
     if not error:
-        return Estimate(value, 0.0, value, value, float(value == 0))
+        return Estimate(value) if value else Estimate(0.0, 0.0, 0.0, 0.0, 1.0)
     half = float(stdtrit(freedom, 1 - ALPHA / 2)) * error
     return Estimate(value, error, value - half, value + half, float(2 * stdtr(freedom, -abs(value) / error)))

@@ -20,6 +20,7 @@ from qbench.statistics.student import student_estimate
 RESAMPLES = 9999
 SEED = 20240217
 CHUNK = 1 << 20  # draws at a time, 8 MiB
+EPS = 2.0**-52  # of float64
 # Of fewer blocks too many resamples draw one of them alone, which has no spread; Student's law then stands in.
 MIN_BLOCKS = 8
 
@@ -32,7 +33,7 @@ def token_mean(blocks: Sequence[np.ndarray]) -> Estimate:
 def block_mean(sums: Sequence[float] | np.ndarray, tokens: Sequence[int] | np.ndarray) -> Estimate:
     """Mean of all tokens, where the tokens[i] of block i have the sum sums[i]; p_value is that of mean 0.
 
-    sums, tokens   [blocks]
+    sums, tokens   [blocks]; it takes two that differ in their rate to have an interval and a p value
     raises         ValueError for no tokens
     source         Künsch 1989 (blocks); Efron & Tibshirani 1993, section 12.5 (studentized interval); Cochran 1977,
                    section 6.4 (standard error of a ratio of sums)
@@ -44,6 +45,8 @@ def block_mean(sums: Sequence[float] | np.ndarray, tokens: Sequence[int] | np.nd
     if len(sums) < 2 or not np.isfinite(sums).all():
         return Estimate(mean)
     residuals = sums - mean * tokens  # [n]
+    if (np.abs(residuals) <= _rounding(mean, len(sums)) * tokens).all():
+        residuals = np.zeros(len(sums))
     error = float(_error(np.square(residuals).sum(), tokens.sum(), len(sums)))
     students = student_estimate(mean, error, len(sums) - 1)
     if not error or len(sums) < MIN_BLOCKS:
@@ -52,6 +55,15 @@ def block_mean(sums: Sequence[float] | np.ndarray, tokens: Sequence[int] | np.nd
     low, high = (mean - error * float(np.quantile(t, end)) for end in (1 - ALPHA / 2, ALPHA / 2))
     p_value = max(students.p_value, _p_value(t, mean / error))
     return Estimate(mean, error, min(low, students.low), max(high, students.high), p_value)
+
+
+def _rounding(mean: float, num_blocks: int) -> float:
+    """How far blocks of one and the same rate may seem to lie from their mean.
+
+    Adding n sums of one sign errs by (n - 1) eps / 2 of the total at most, adding the tokens by nothing (whole numbers),
+    and the quotient, the product with a block's tokens and the block's own sum by eps / 2 each.
+    """
+    return (num_blocks + 2) * EPS / 2 * abs(mean)
 
 
 def _error(squares: float | np.ndarray, tokens: float | np.ndarray, num_blocks: int):

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.student import student_estimate
+from qbench.statistics.student import student_estimate, variance
 
 # Of samples left out at either end: bears bursts in up to a fifth, and costs a tenth of the width where there are none.
 TRIM = 0.2
@@ -22,8 +22,8 @@ def trimmed_mean(values: np.ndarray) -> Estimate:
     """
     if len(values) < 2:
         return Estimate(float(values.mean()))
-    mean, variance, freedom = _middle(values)
-    return student_estimate(mean, math.sqrt(variance), freedom)
+    mean, squared_error, freedom = _middle(values)
+    return student_estimate(mean, math.sqrt(squared_error), freedom)
 
 
 def trimmed_shift(a: np.ndarray, b: np.ndarray) -> Estimate:
@@ -34,9 +34,9 @@ def trimmed_shift(a: np.ndarray, b: np.ndarray) -> Estimate:
     if min(len(a), len(b)) < 2:
         return Estimate(float(np.median(b) - np.median(a)))
     (of_a, variance_a, freedom_a), (of_b, variance_b, freedom_b) = _middle(a), _middle(b)
-    variance = variance_a + variance_b
-    freedom = variance**2 / (variance_a**2 / freedom_a + variance_b**2 / freedom_b) if variance else 1.0
-    return student_estimate(of_b - of_a, math.sqrt(variance), freedom)
+    total = variance_a + variance_b
+    freedom = total**2 / (variance_a**2 / freedom_a + variance_b**2 / freedom_b) if total else 1.0
+    return student_estimate(of_b - of_a, math.sqrt(total), freedom)
 
 
 def _middle(values: np.ndarray) -> tuple[float, float, int]:
@@ -49,5 +49,5 @@ def _middle(values: np.ndarray) -> tuple[float, float, int]:
     ordered = np.sort(values)
     drawn_in = np.clip(ordered, ordered[cut], ordered[n - cut - 1])
     left = n - 2 * cut
-    squares = float(np.square(drawn_in - drawn_in.mean()).sum())
+    squares = variance(drawn_in) * (n - 1)
     return float(ordered[cut : n - cut].mean()), squares / (left * (left - 1)), left - 1

@@ -30,7 +30,10 @@ function blockMean(sums, tokens) {
   const n = sums.length,
     value = total(sums) / total(tokens);
   if (n < 2 || !sums.every(Number.isFinite)) return estimate(value);
-  const residuals = sums.map((sum, i) => sum - value * tokens[i]);
+  let residuals = sums.map((sum, i) => sum - value * tokens[i]);
+  // Of blocks of one rate, nothing but rounding is left.
+  const rounding = ((n + 2) * Number.EPSILON * Math.abs(value)) / 2;
+  if (residuals.every((r, i) => Math.abs(r) <= rounding * tokens[i])) residuals = residuals.map(() => 0);
   const error = errorOf(total(residuals.map((r) => r * r)), total(tokens), n);
   const student = studentEstimate(value, error, n - 1);
   if (!error || n < MIN_BLOCKS) return student;
@@ -147,13 +150,14 @@ function middleOf(sorted) {
     cut = Math.floor(TRIM * n),
     left = n - 2 * cut;
   const drawnIn = sorted.map((value) => Math.min(Math.max(value, sorted[cut]), sorted[n - cut - 1]));
-  const squares = total(drawnIn.map((value) => (value - mean(drawnIn)) ** 2));
+  const shifted = drawnIn.map((value) => value - drawnIn[0]); // equal values are exactly 0, their mean may round
+  const squares = total(shifted.map((value) => (value - mean(shifted)) ** 2));
   return { mean: mean(sorted.slice(cut, n - cut)), variance: squares / (left * (left - 1)), freedom: left - 1 };
 }
 
 // qbench/statistics/student.py
 function studentEstimate(value, error, freedom) {
-  if (!error) return estimate(value, value, value, value === 0 ? 1 : 0);
+  if (!error) return value ? estimate(value) : estimate(0, 0, 0, 1); // equal samples are no certainty
   let low = 0,
     high = 1e3; // 97.5 % of Student's law lies below a point between
   for (let k = 0; k < 60; k++) {

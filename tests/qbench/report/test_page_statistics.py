@@ -101,6 +101,18 @@ def test_speeds(page, sizes):
         assert_same_estimate(found, statistics.speed_ratio(*samples, interleaved=False))
 
 
+@pytest.mark.parametrize("size", [2, 7, 20])
+def test_equal_samples_are_no_certainty(page, size):
+    for value in (0.1, 3.0, 0.0):
+        sums, tokens = (value * np.arange(1, size + 1)).tolist(), list(range(1, size + 1))
+        found = page.evaluate("([sums, tokens]) => blockMean(sums, tokens)", [sums, tokens])
+        assert_same_estimate(found, statistics.block_mean(sums, tokens))
+        samples = [[1000 * (1 + value)] * size, [1000.0] * size]
+        found = page.evaluate("([a, b]) => speedRatio(a, b)", samples)
+        assert_same_estimate(found, statistics.speed_ratio(*samples, interleaved=False))
+        assert (found["low"] is None) == (value != 0)
+
+
 def test_holm(page):
     ps = [0.01, 0.04, 0.03, 1.0, 0.0005]
     assert page.evaluate("ps => holm(ps)", ps) == pytest.approx(holm(ps))

@@ -1,7 +1,9 @@
 """Noise floors as records keep them."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from qbench.statistics import Floors
 from qbench.store import latest_records
 
 KIND = "noise-floor"
@@ -17,3 +19,9 @@ def kept_floors(paths: Sequence[str]) -> dict[tuple[str, str], Mapping[str, floa
             for metric, floor in record["metrics"]["floor"].items():
                 known[metric] = max(floor, known.get(metric, 0.0))
     return floors
+
+
+def of_model(floors: Mapping[tuple[str, str], Mapping[str, float]], row: Mapping[str, Any]) -> Floors:
+    """Those of `kept_floors` that are of a row's model: protocol hash -> metric -> floor."""
+    model = row["case"].get("fingerprint")
+    return {protocol: floor for (fingerprint, protocol), floor in floors.items() if fingerprint == model}

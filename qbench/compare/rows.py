@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from qbench.compare.kept_floor import kept_floors
+from qbench.compare.kept_floor import kept_floors, of_model
 from qbench.compare.pairs import Pairs, pair_rows
 from qbench.compare.side import Record, Rows, named_keys, parse_side, select
-from qbench.statistics import Comparison, judge_table
+from qbench.statistics import Comparison, judge_table, with_floors
 from qbench.statistics.comparison import collect
 from quant.errors import InputError
 
@@ -44,5 +44,4 @@ def _collected(a: Record, b: Record, floors: Mapping[tuple, Mapping[str, float]]
     except InputError as error:
         names = " and ".join(f"{row['case']['model']} {row['case'].get('recipe') or ''}".strip() for row in (a, b))
         raise InputError(f"{names}: {error}") from error
-    floor = floors.get((a["case"].get("fingerprint"), (a["metrics"].get("protocol") or {}).get("hash"))) or {}
-    return replace(found, cells=[replace(cell, floor=floor.get(cell.kind_of_metric)) for cell in found.cells])
+    return replace(found, cells=with_floors(found.cells, of_model(floors, a)))

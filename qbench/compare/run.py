@@ -80,5 +80,6 @@ def _models(
     for record in [floor, *measured] if keep is not None else ():
         if record is not None:
             append_record(kept_file(Path(keep), record["machine"]["id"]), record)
-    compared = [compare_records(*measured, floor=floor and floor["metrics"]["floor"])] if measured else []
+    floors = {floor["metrics"]["protocol"]["hash"]: floor["metrics"]["floor"]} if floor else {}
+    compared = [compare_records(*measured, floors)] if measured else []
     return Compared(compared, floor)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qbench.compare.kept_floor import kept_floors
+from qbench.compare.kept_floor import kept_floors, of_model
 from qbench.gate.base_commit import Tree
 from qbench.gate.check import Check, judge
 from qbench.gate.comment import moved
-from qbench.gate.floors import key_of, measure
+from qbench.gate.floors import measure
 from qbench.gate.launches import PEAK, ROUNDS, Launch, Subject, launch_all, peaks_of
 from qbench.gate.memory import OTHER_HOURS, peak_checks, stored_check
 from qbench.gate.pairing import Pair, Record, difference
@@ -21,6 +21,7 @@ from qbench.gate.timed import ALONE
 from qbench.harness.records.record import append_record, make_record, read_records
 from qbench.harness.records.record_files import kept_file, record_files
 from qbench.harness.speed.speed_case import SpeedCase
+from qbench.statistics import Floors
 from quant.errors import InputError
 
 KIND = "gate-test"
@@ -149,8 +150,8 @@ class QbenchGate:
             )
         return sorted(here, key=lambda row: row["time"])[-1]
 
-    def _floors(self, pair: Pair) -> Mapping[str, float]:
-        return kept_floors([str(self.baseline)]).get(key_of(pair.baseline), {})
+    def _floors(self, pair: Pair) -> Floors:
+        return of_model(kept_floors([str(self.baseline)]), pair.baseline)
 
 
 def alone(model: str | Path, case: SpeedCase, threads: int | None) -> list[Launch]:

@@ -6,19 +6,19 @@ from typing import Any
 
 from qbench.gate.check import Check
 from qbench.gate.pairing import Pair
-from qbench.statistics import Cell, Estimate, require_same_protocol
+from qbench.statistics import Cell, Estimate, Floors, require_same_protocol, with_floors
 from qbench.statistics.comparison import collect
 from quant.errors import InputError
 
 # Of a comparison's metrics, what speaks for others too: same_top follows the KLD, with more noise.
 LEFT = ("same_top", "size_bytes", "kv_bytes_per_token", "pp_tok_s", "tg_tok_s")
-UNITS = {"perplexity": "", "kld": "nats"}  # by the first word; a task's is "share"
+UNITS = {"perplexity": "", "kld": "nats"}  # by the kind of metric; a task's is "share"
 
 
-def quality_checks(pair: Pair, floors: Mapping[str, float]) -> list[Check]:
+def quality_checks(pair: Pair, floors: Floors) -> list[Check]:
     """Perplexity, KLD and tasks of one case; [] where it evaluates none.
 
-    floors   "perplexity" or "kld" -> the loss that the same model shows against itself
+    floors   protocol hash -> "perplexity" or "kld" -> the loss that the same model shows against itself
     raises   InputError for rows of unlike protocols or items, and where the baseline lacks what pairs with this run
     """
     before, now = pair.baseline["metrics"], pair.now["metrics"]
@@ -32,7 +32,8 @@ def quality_checks(pair: Pair, floors: Mapping[str, float]) -> list[Check]:
     left_out = [why for why in compared.left_out if not why.startswith("speed")]
     if left_out:
         raise InputError(f"{pair.name}: {left_out[0]}")
-    return [_check(pair.name, cell, now, floors) for cell in compared.cells if cell.metric not in LEFT]
+    cells = [cell for cell in with_floors(compared.cells, floors) if cell.kind_of_metric not in LEFT and cell.is_tested]
+    return [_check(pair.name, cell) for cell in cells]
 
 
 def _require_alike(case: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -50,20 +51,18 @@ def _require_alike(case: str, before: Mapping[str, Any], now: Mapping[str, Any])
             raise InputError(f"{case}: the baseline was not measured on {', '.join(missing)}")
 
 
-def _check(case: str, cell: Cell, now: Mapping[str, Any], floors: Mapping[str, float]) -> Check:
-    kind = cell.metric.split()[0]  # "perplexity (gptq-2048)" where there are several conventions
-    is_task = kind not in UNITS
+def _check(case: str, cell: Cell) -> Check:
     return Check(
         "quality",
         case,
         cell.metric,
-        UNITS.get(kind, "share"),
+        UNITS.get(cell.kind_of_metric, "share"),
         cell.a,
         cell.b,
         loss_of(cell),
         # A block's sums are a sample each; a task's error is that of a share of many items.
-        freedom=None if is_task else len(now["blocks"]["tokens"]) - 1,
-        floor=floors.get(kind, 0.0),
+        freedom=None if cell.num_blocks is None else cell.num_blocks - 1,
+        floor=cell.floor or 0.0,
     )
 
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from qbench.compare.kept_floor import of_model
 from qbench.gate.base_commit import base_tree, cache_folder
 from qbench.gate.check import Check, judge
-from qbench.gate.floors import floors_of, key_of
+from qbench.gate.floors import floors_of
 from qbench.gate.launches import Launches
 from qbench.gate.measure import failures, measure_suite, measured, this_tree
 from qbench.gate.memory import exact_checks
@@ -67,7 +68,7 @@ class _Gate:
         if "quality" not in self.options.skip:
             paths = [] if self.base is not None else [Path(self.options.baseline)]
             floors = floors_of(pairs, paths, self.options.folder)
-            quality = [check for pair in pairs for check in quality_checks(pair, floors.get(key_of(pair.now), {}))]
+            quality = [check for pair in pairs for check in quality_checks(pair, of_model(floors, pair.now))]
         memory = [check for pair in pairs if pair.now["case"]["bench"] for check in exact_checks(pair)]
         return self.wanted([*quality, *memory])
 

@@ -1,6 +1,6 @@
 """Differences with their intervals: paired wherever both sides saw the same text, items or moments."""
 
-from qbench.statistics.cell import Cell, judge
+from qbench.statistics.cell import Cell, Floors, judge, with_floors
 from qbench.statistics.comparison import Comparison, compare_records, judge_table
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.flips import accuracy_difference
@@ -17,6 +17,7 @@ __all__ = [
     "Cell",
     "Comparison",
     "Estimate",
+    "Floors",
     "accuracy_difference",
     "block_mean",
     "compare_records",
@@ -34,4 +35,5 @@ __all__ = [
     "spread",
     "token_mean",
     "verdict",
+    "with_floors",
 ]

@@ -11,17 +11,22 @@ from qbench.statistics.verdict import Verdict, verdict
 
 Kind = Literal["ratio", "difference"]
 NEUTRAL = {"ratio": 1.0, "difference": 0.0}
+# Protocol hash -> metric -> how far a model lies from itself.
+Floors = Mapping[str | None, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
     """A metric of A and B, with `estimate` = B over A or B minus A.
 
-    unit         of a task that is not scored right or wrong: the name of its metric
-    exact        bytes: counted, so that any change is one
-    flips        of a task's items: (right to wrong, wrong to right, items)
-    note         why there is no interval, or what it leaves out
-    floor        how far the same model lies from itself, as a distance from the neutral value; None: not measured
+    unit            of a task that is not scored right or wrong: the name of its metric
+    exact           bytes: counted, so that any change is one
+    flips           of a task's items: (right to wrong, wrong to right, items)
+    note            why there is no interval, or what it leaves out
+    is_tested       False: another cell tells of the same, so that it has no verdict and no part in the correction
+    num_blocks      that the estimate is paired over, where it is of a text
+    protocol_hash   of the convention that a text was measured under
+    floor           how far the same model lies from itself, as a distance from the neutral value; None: not measured
     holm_p_value, verdict, detectable   given by `judge`, which sees the whole table
     """
 
@@ -35,6 +40,9 @@ class Cell:
     exact: bool = False
     flips: tuple[int, int, int] | None = None
     note: str | None = None
+    is_tested: bool = True
+    num_blocks: int | None = None
+    protocol_hash: str | None = None
     floor: float | None = None
     holm_p_value: float | None = None
     verdict: Verdict | None = None
@@ -56,25 +64,27 @@ class Cell:
         return {**asdict(self), "flips": flips}
 
 
-def judge(cells: Sequence[Cell], floor: Mapping[str, float] | None = None) -> list[Cell]:
-    """The cells of a table, each with its verdict: p values are corrected for all of them together.
-
-    floor   metric -> how far the same model lies from itself; where absent, what the cells have already
-    """
-    tested = [cell for cell in cells if cell.estimate.p_value is not None]
-    adjusted = iter(holm([cell.estimate.p_value for cell in tested]))
-    alpha = ALPHA / max(1, len(tested))  # of the first step, which every difference passes if no other one is there
+def judge(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells of a table, each with its verdict: p values are corrected for all of them together."""
+    p_values = [cell.estimate.p_value if cell.is_tested else None for cell in cells]
+    num_tested = sum(p_value is not None for p_value in p_values)
+    alpha = ALPHA / max(1, num_tested)  # of the first step, which every difference passes if no other one is there
     judged = []
-    for cell in cells:
-        if floor is not None:
-            cell = replace(cell, floor=floor.get(cell.kind_of_metric))
-        if cell.estimate.p_value is not None:
-            cell = replace(cell, holm_p_value=next(adjusted), detectable=_detectable(cell, alpha))
+    for cell, adjusted in zip(cells, holm(p_values), strict=True):
+        if adjusted is not None:
+            cell = replace(cell, holm_p_value=adjusted, detectable=_detectable(cell, alpha))
         judged.append(replace(cell, verdict=_verdict(cell)))
     return judged
 
 
+def with_floors(cells: Sequence[Cell], floors: Floors) -> list[Cell]:
+    """Each cell with the floor of its own protocol: that of another text or window says nothing of it."""
+    return [replace(cell, floor=floors.get(cell.protocol_hash, {}).get(cell.kind_of_metric)) for cell in cells]
+
+
 def _verdict(cell: Cell) -> Verdict | None:
+    if not cell.is_tested:
+        return None
     return verdict(
         cell.estimate,
         neutral=NEUTRAL[cell.kind],

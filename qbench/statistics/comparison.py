@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from qbench.statistics.cell import Cell, judge
+from qbench.statistics.cell import Cell, Floors, judge, with_floors
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.flips import accuracy_difference
 from qbench.statistics.paired import kld_difference, perplexity_ratio, same_top_difference
@@ -20,6 +20,7 @@ Record = Mapping[str, Any]
 BYTES = ("size_bytes", "kv_bytes_per_token")
 SPEEDS = ("pp_tok_s", "tg_tok_s")
 NO_BLOCKS = "no interval, for want of the sums by block that {} lacks (an older qbench measured it): measure it again"
+TOO_FEW = "no interval from {}, so no verdict: at least two that differ by unlike amounts are needed"
 APART = (
     "measured in runs of their own, so that what changed on the machine between them is not in the interval; "
     "`qbench bench A B` measures them in turn"
@@ -36,14 +37,14 @@ class Comparison:
     left_out: list[str]
 
 
-def compare_records(a: Record, b: Record, floor: Mapping[str, float] | None = None) -> Comparison:
+def compare_records(a: Record, b: Record, floors: Floors | None = None) -> Comparison:
     """Every metric of two records, paired, with p values corrected for all of them.
 
-    floor    metric -> how far the same model lies from itself
+    floors   protocol hash -> metric -> how far the same model lies from itself
     raises   InputError for unlike protocols, naming what differs
     """
     compared = collect(a, b)
-    return Comparison(a, b, judge(compared.cells, floor), compared.left_out)
+    return Comparison(a, b, judge(with_floors(compared.cells, floors or {})), compared.left_out)
 
 
 def judge_table(comparisons: Sequence[Comparison]) -> list[Comparison]:
@@ -88,7 +89,7 @@ def _perplexity(metric: str, a: Record, b: Record, left_out: list[str]) -> Itera
         return
     missing = _without_blocks(a, b, "nll")
     ratio = Estimate(values[1] / values[0]) if missing else perplexity_ratio(a["blocks"], b["blocks"])
-    yield Cell(metric, *values, "ratio", True, ratio, note=missing)
+    yield Cell(metric, *values, "ratio", True, ratio, **_of_text(a, ratio, missing))
 
 
 def _divergence(convention: str, a: Record, b: Record, left_out: list[str]) -> Iterator[Cell]:
@@ -107,7 +108,15 @@ def _divergence(convention: str, a: Record, b: Record, left_out: list[str]) -> I
         ("same_top", (a["same_top"], b["same_top"]), False, same_top_difference),
     ):
         difference = Estimate(values[1] - values[0]) if missing else paired(a["blocks"], b["blocks"])
-        yield Cell(metric + convention, *values, "difference", lower, difference, note=missing)
+        yield Cell(metric + convention, *values, "difference", lower, difference, **_of_text(a, difference, missing))
+
+
+def _of_text(side: Record, estimate: Estimate, missing: str | None) -> dict[str, Any]:
+    """What a cell keeps of the text that it is of."""
+    num_blocks = None if missing else len(side["blocks"]["tokens"])
+    is_untold = num_blocks is not None and estimate.low is None
+    note = TOO_FEW.format(f"{num_blocks} {side['blocks']['unit']}(s)") if is_untold else missing
+    return {"note": note, "num_blocks": num_blocks, "protocol_hash": (side.get("protocol") or {}).get("hash")}
 
 
 def _reference(quality: Record) -> str:

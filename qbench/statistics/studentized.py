@@ -60,7 +60,7 @@ def block_mean(sums: Sequence[float] | np.ndarray, tokens: Sequence[int] | np.nd
 def _rounding(mean: float, num_blocks: int) -> float:
     """How far blocks of one and the same rate may seem to lie from their mean.
 
-    Adding n sums of one sign errs by (n - 1) eps / 2 of the total at most, adding the tokens by nothing (whole numbers),
+    Adding n sums of one sign errs by (n - 1) eps / 2 of the total at most, adding tokens, whole numbers, by nothing,
     and the quotient, the product with a block's tokens and the block's own sum by eps / 2 each.
     """
     return (num_blocks + 2) * EPS / 2 * abs(mean)

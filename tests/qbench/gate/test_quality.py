@@ -12,7 +12,29 @@ FLOORS = {"perplexity": 3e-4, "kld": 1e-4}
 
 
 def gate(baseline: dict, now: dict, floors: dict = FLOORS) -> dict:
-    return {check.metric: check for check in judge(quality_checks(Pair("a case", baseline, now), floors))}
+    by_protocol = {PROTOCOL["hash"]: floors}
+    return {check.metric: check for check in judge(quality_checks(Pair("a case", baseline, now), by_protocol))}
+
+
+def test_each_protocol_has_its_own_floor_and_freedom():
+    def both(of: dict) -> dict:
+        other = {name: of[name][:12] for name in ("tokens", "nll", "kld", "same_top")}
+        quality = row(of=of)["metrics"]
+        return row(
+            of=of,
+            protocols={
+                "windows-8": quality,
+                "documents": quality | {"blocks": of | other, "protocol": PROTOCOL | {"hash": "0"}},
+            },
+        )
+
+    checks = gate(both(blocks()), both(blocks(1, nll=2e-4, kld=5e-5, spread=1e-6)))
+    assert {name: (check.floor, check.freedom, check.unit, check.verdict) for name, check in checks.items()} == {
+        "perplexity (windows-8)": (3e-4, 23, "", "same"),
+        "kld (windows-8)": (1e-4, 23, "nats", "same"),
+        "perplexity (documents)": (0.0, 11, "", "worse"),
+        "kld (documents)": (0.0, 11, "nats", "worse"),
+    }
 
 
 def test_the_same_bits_are_the_same():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.gate_rows import row
+from support.gate_rows import PROTOCOL, row
 from support.quality_loss import NoisyModel
 
 from qbench.gate.check import POWER, Check, judge
@@ -19,7 +19,7 @@ OTHERS = [Check("speed", "other", "pp512", "tok/s", 1.0, 1.0, Estimate(1e-3, 1e-
 
 def finds(noisy: NoisyModel, seed: int) -> bool:
     now = noisy.with_loss(2 * FLOORS["kld"], seed)
-    checks = quality_checks(Pair("noisy", row(**noisy.baseline), row(**now)), FLOORS)
+    checks = quality_checks(Pair("noisy", row(**noisy.baseline), row(**now)), {PROTOCOL["hash"]: FLOORS})
     return any(check.verdict == "worse" for check in judge([*checks, *OTHERS]))
 
 

@@ -5,6 +5,8 @@ from support.paired_records import measured_record as measured
 from qbench.statistics import compare_records, require_same_protocol
 from quant.errors import InputError
 
+PROTOCOL = "f00d"  # hash of that of measured_record
+
 
 def by_metric(comparison):
     return {cell.metric: cell for cell in comparison.cells}
@@ -32,8 +34,26 @@ def test_the_same_row_is_the_same_everywhere():
 def test_floor_makes_a_sure_difference_the_same():
     a, b = measured("bf16"), measured("q8_0", loss=0.004, seed=1)
     assert by_metric(compare_records(a, b))["perplexity"].verdict == "worse"
-    cell = by_metric(compare_records(a, b, floor={"perplexity": 0.01}))["perplexity"]
+    cell = by_metric(compare_records(a, b, {PROTOCOL: {"perplexity": 0.01}}))["perplexity"]
     assert (cell.verdict, cell.floor) == ("same", 0.01)
+
+
+def test_the_floor_of_another_protocol_is_none():
+    a, b = measured("bf16"), measured("q8_0", loss=0.004, seed=1)
+    cell = by_metric(compare_records(a, b, {"beef": {"perplexity": 0.01}}))["perplexity"]
+    assert (cell.verdict, cell.floor) == ("worse", None)
+
+
+@pytest.mark.parametrize("num_blocks", [1, 2])
+def test_too_few_blocks_for_a_verdict_say_so(num_blocks):
+    def short(recipe: str, loss: float):
+        sums = {"nll": [200.0 + loss] * num_blocks, "kld": [loss] * num_blocks, "same_top": [90.0] * num_blocks}
+        return measured(recipe, blocks={"unit": "window", "tokens": [100] * num_blocks, **sums})
+
+    cells = by_metric(compare_records(short("bf16", 0.0), short("q8_0", 1.0)))
+    for metric in ("perplexity", "kld"):
+        assert cells[metric].verdict is None and cells[metric].num_blocks == num_blocks
+        assert cells[metric].note.startswith(f"no interval from {num_blocks} window(s), so no verdict: at least two")
 
 
 def test_rows_without_blocks_say_so_and_are_not_judged():

@@ -13,3 +13,8 @@ def test_never_above_one_nor_below_its_own():
 
 def test_none():
     assert holm([]) == []
+
+
+def test_what_is_not_tested_counts_for_nothing():
+    assert holm([None, 0.02, None, 0.03]) == [None, 0.04, None, 0.04]
+    assert holm([None]) == [None]

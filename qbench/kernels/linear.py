@@ -9,6 +9,7 @@ import cpu_kernels
 from cpu_kernels.linear import linear_ref, rounding_bound
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, deviation
+from qbench.kernels.reround import LARGEST, PATH, rerounded_weight
 from quant.formats import Format, IntGroupFormat, dequantize, get_format
 from quant.formats.grid import GridFormat
 from quant.qtensor import QTensor
@@ -87,6 +88,13 @@ def of_paths(qtensor: QTensor, x: np.ndarray, label: str) -> Iterator[Problem]:
 
     for path, not_for in PATHS.items():
         yield Problem(f"{path} {label}", partial(multiply, packed, x, path), check, not_for)
+    if qtensor.format in LARGEST:
+
+        def check_rerounded(y: np.ndarray) -> Deviation:
+            weight = rerounded_weight(qtensor)
+            return deviation(y, linear_ref(x, weight), rounding_bound(x, weight))
+
+        yield Problem(f"{PATH} {label}", partial(multiply, packed, x, PATH), check_rerounded, PATHS["tile"])
 
 
 def multiply(packed: cpu_kernels.PackedLinear, x: np.ndarray, path: str, isa: str) -> tuple[np.ndarray, str]:

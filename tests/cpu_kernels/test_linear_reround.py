@@ -2,34 +2,20 @@
 
 import numpy as np
 import pytest
-from support.block_weights import AFFINE, gguf_values, random_blocks
+from support.block_weights import gguf_values, random_blocks
 from support.close import assert_close
 
 import cpu_kernels
-from cpu_kernels.linear import linear_ref, reround_bound, reround_ref, rounding_bound
+from cpu_kernels.linear import linear_ref, reround_bound, rounding_bound
+from qbench.kernels.reround import LARGEST, rerounded
 from quant.formats import get_format
 
-# The largest code; those of q2_k times their sub-scale of 4 bits, as they are unpacked.
-LARGEST = {"q2_k": 3 * 15, "q3_k": 4, "q4_k": 15, "q5_k": 31, "q6_k": 32}
 FORMATS = list(LARGEST)
 
 
 def pack(format_name: str, blocks: np.ndarray) -> cpu_kernels.PackedLinear:
     row_size = blocks.shape[1] // get_format(format_name).block_bytes * 256
     return cpu_kernels.PackedLinear(format_name, {"blocks": blocks}, (len(blocks), row_size))
-
-
-def rerounded(format_name: str, blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """codes [N, K], scale [N, K / 256] by the oracle"""
-    fmt = get_format(format_name)
-    data = blocks.reshape(-1, fmt.block_bytes)
-    grid, codes = fmt.read_grid(data), fmt.read_codes(data)
-    scale = grid.scale
-    if format_name == "q2_k":
-        codes = codes * np.repeat(data[:, :16] & 15, 16, axis=1)
-        scale = np.repeat(data[:, 80:82].copy().view("<f2").astype(np.float32), 256, axis=1)
-    codes, scale, minimum = (part.reshape(len(blocks), -1) for part in (codes, scale, grid.offset))
-    return reround_ref(codes, scale, minimum if format_name in AFFINE else None, LARGEST[format_name])
 
 
 @pytest.mark.parametrize("format_name", FORMATS)

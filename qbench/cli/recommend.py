@@ -18,7 +18,10 @@ FOLDER = "runs/recommend"
 @click.command("recommend")
 @click.argument("model")
 @click.option(
-    "--memory", type=MEMORY_SIZE, required=True, help="For weights, keys and values, and workspace, e.g. 6GiB"
+    "--memory",
+    type=MEMORY_SIZE,
+    required=True,
+    help="Of the whole process: its runtime (Python, torch), weights, keys and values, workspace; e.g. 6GiB.",
 )
 @click.option("--tps", type=FiniteRange(min=0, min_open=True), help="Tokens a second at least, all sequences.")
 @click.option("--ctx", type=click.IntRange(min=1), help="Tokens a sequence  [default: the model's own, 8192 at most]")
@@ -27,21 +30,25 @@ FOLDER = "runs/recommend"
 @click.option("--caches", help="Among these KV formats alone, e.g. dense-f32,kv-fp8  [default: five]")
 @click.option("--text", type=click.Path(), help="What KLD is measured on  [default: a reference model's held-out text]")
 @click.option("--windows", type=click.IntRange(min=1), default=24, show_default=True, help="Of the text.")
+@click.option("--exhaustive", is_flag=True, help="Measure every point that fits, not only those likely to matter.")
 @click.option(
     "-o", "--output", type=click.Path(), default=FOLDER, show_default=True, help="Folder of what is measured."
 )
 @threads_option
 @json_option
-def command(model, memory, tps, ctx, batch, recipes, caches, text, windows, output, threads, as_json) -> None:
+def command(
+    model, memory, tps, ctx, batch, recipes, caches, text, windows, exhaustive, output, threads, as_json
+) -> None:
     """The point nearest to MODEL that fits, and why each other one does not; exit 1 where nothing does."""
     from qbench.recommend import recommend
     from qbench.recommend.candidates import CACHES, RECIPES
 
     limits = {"context": ctx, "batch": batch, "tps": tps, "threads": threads}
+    quality = {"text": text, "windows": windows, "exhaustive": exhaustive}
     among = {"recipes": names(recipes) or RECIPES, "caches": names(caches) or CACHES}
     with progress_bar(f"recommend for {model}") as update:
         result = recommend(
-            model, memory, text=text, windows=windows, folder=Path(output), on_event=narrator(update), **limits, **among
+            model, memory, folder=Path(output), on_event=narrator(model, update), **limits, **quality, **among
         )
     if as_json:
         print_json(result)
@@ -51,7 +58,7 @@ def command(model, memory, tps, ctx, batch, recipes, caches, text, windows, outp
         raise click.exceptions.Exit(1)
 
 
-def narrator(update: Update) -> Callable:
+def narrator(model: str, update: Update) -> Callable:
     """Tells what is measured: the bar for what runs, a line on stderr as each point ends."""
 
     def tell(event) -> None:
@@ -59,10 +66,17 @@ def narrator(update: Update) -> Callable:
             done, total, what = event.progress or (0, 0, "")
             update(done, total, f"{point(event.point)}: {event.stage} {what}".rstrip())
         elif event.kind in ("done", "failed"):
-            ending = "measured" if event.kind == "done" else f"failed: {event.record['error']}"
-            click.echo(f"{point(event.point)}: {ending}", err=True)
+            ending = figure(event.record["metrics"]) if event.kind == "done" else f"failed: {event.record['error']}"
+            name = point(event.point) if event.record["case"]["model"] == model else "the runtime alone"
+            click.echo(f"{name}: {ending}  ({event.index + 1}/{event.total})", err=True)
 
     return tell
+
+
+def figure(metrics: dict) -> str:
+    if "kld" in metrics:
+        return f"kld {metrics['kld']['mean']:.2e} nats"
+    return f"{metrics['tg_tok_s']:.2f} tok/s, peak {readable_bytes(metrics['peak_rss_bytes'])}"
 
 
 def names(text: str | None) -> tuple[str, ...]:
@@ -102,9 +116,12 @@ def about(one: dict) -> dict[str, str | None]:
     """What is known of a point that fits."""
     low, high = one["kld_interval"] or (None, None)
     kld = f"{one['kld']:.2e} nats" + ("" if low is None else f"  (95 % {low:.2e} to {high:.2e})")
-    parts = {"weights": "resident_bytes", "keys and values": "kv_bytes", "workspace": "workspace_bytes"}
+    parts = {"runtime": "runtime_bytes", "weights": "resident_bytes", "keys and values": "kv_bytes"}
+    parts |= {"workspace": "workspace_bytes"}
     memory = ", ".join(f"{name} {readable_bytes(one[key])}" for name, key in parts.items())
-    lines = {"kld": kld, "memory": f"{readable_bytes(one['total_bytes'])}  ({memory})"}
+    peak = one["peak_rss_bytes"]
+    lines = {"kld": kld, "memory": f"{readable_bytes(one['total_bytes'])} predicted  ({memory})"}
+    lines["peak"] = "not measured (--tps does)" if peak is None else f"{readable_bytes(peak)} measured, of the process"
     if one["tps"] is not None:
         lines["speed"] = f"{one['tps']:.2f} tok/s"
     more = one.get("kld_more")
@@ -122,6 +139,8 @@ def miss(one: dict) -> str:
     """Why a point is not the answer, in figures."""
     if one["outcome"] == "memory":
         return f"needs {readable_bytes(one['total_bytes'])}, {readable_bytes(one['short'])} too much"
+    if one["outcome"] == "peak":
+        return f"its process took {readable_bytes(one['short'])} too much when it was timed"
     if one["outcome"] == "speed":
         kld = "" if one["kld"] is None else f"  (kld {one['kld']:.2e})"
         return f"{one['tps']:.2f} tok/s, {one['short']:.2f} too few{kld}"

@@ -9,10 +9,11 @@ from quant.errors import InputError
 class Goal:
     """Limits; raises InputError for what cannot be meant."""
 
-    memory_bytes: int  # of the model: weights, keys and values, workspace
+    memory_bytes: int  # of the whole process: its runtime, weights, keys and values, workspace
     context: int  # tokens that each sequence may reach
     batch: int = 1  # sequences side by side
     tps: float | None = None  # tokens a second of all sequences together, decoding at the end of the context
+    runtime_bytes: int = 0  # of the process, what is there whichever model it runs: Python, torch, kernels
 
     def __post_init__(self) -> None:
         for name in ("memory_bytes", "context", "batch"):
@@ -20,3 +21,8 @@ class Goal:
                 raise InputError(f"{name} is {getattr(self, name)}, expected at least 1")
         if self.tps is not None and not 0 < self.tps < float("inf"):
             raise InputError(f"tps is {self.tps}, expected more than 0 tokens a second")
+
+    @property
+    def model_bytes(self) -> int:
+        """What the runtime leaves to the model; below 0 where it does not even fit itself."""
+        return self.memory_bytes - self.runtime_bytes

@@ -1,6 +1,7 @@
 """Judging candidates by measurement: what this machine's records tell already, the rest through a sweep of its own."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,11 @@ from qbench.harness.host.commit import code_version
 from qbench.harness.host.machine import machine
 from qbench.harness.records.record import read_records
 from qbench.harness.speed.speed_case import SpeedCase
+from qbench.harness.suite.axes import DENSE
 from qbench.harness.suite.cases import Case, make_cases, plan_points
 from qbench.harness.suite.rules import Rule
 from qbench.harness.suite.suite import EvalSettings, Suite
+from qbench.harness.sweep.executor import LocalExecutor, Numbered, OnStage
 from qbench.harness.sweep.sweep import OnEvent, Selection, run_sweep
 from qbench.recommend.candidates import Candidate
 from qbench.recommend.goal import Goal
@@ -19,6 +22,8 @@ from qbench.store import latest_records
 
 STEPS = 32  # decoded and timed at the end of the context; the fill before them takes longer
 REPETITIONS = 3
+RUNTIME, ANY = "rand:tiny", Candidate("bf16", DENSE)  # what the process of a small model takes beyond the model
+RUNTIME_BENCH = SpeedCase(pp=128, tg=8, repetitions=1)  # every kind of pass once
 # What a figure depends on, besides the section that measures it.
 OF_QUALITY = ("fingerprint", "recipe", "recipe_sha256", "cache", "isa", "device", "calibration", "eval")
 OF_SPEED = ("fingerprint", "recipe", "recipe_sha256", "cache", "isa", "device", "calibration", "threads", "batch")
@@ -26,10 +31,18 @@ OF_SPEED = ("fingerprint", "recipe", "recipe_sha256", "cache", "isa", "device", 
 Record = dict[str, Any]
 
 
-class Judge:
-    """Candidates of one model.
+class OpenExecutor(LocalExecutor):
+    """Keeps its worker and the reference's logits from one sweep to the next, until its runner is closed."""
 
-    folder    of the sweeps that measure what is missing; they resume there
+    def run(self, cases: Iterator[Numbered], on_stage: OnStage) -> Iterator[tuple[int, Record]]:
+        for number, case in cases:
+            yield number, self.runner.run(case, lambda stage, state, number=number: on_stage(number, stage, state))
+
+
+class Judge:
+    """Candidates of one model; `close` it at the end.
+
+    folder    of the sweeps that measure what is missing; they resume there. The caller holds it, see `exclusive`
     known     folders whose records of this machine and code count
     """
 
@@ -46,11 +59,26 @@ class Judge:
     ) -> None:
         self.model, self.quality, self.folder, self.on_event = model, quality, folder, on_event
         self.threads, self.batch = threads, goal.batch
+        self.executor = OpenExecutor(folder.resolve())
         steps = min(STEPS, goal.context)
         self.bench = SpeedCase(pp=0, tg=steps, depth=goal.context - steps, repetitions=REPETITIONS)
         folders = [path for path in (*known, folder) if path.is_dir() and any(path.rglob("*.jsonl"))]
         rows = latest_records(folders, [None]).values() if folders else ()
         self.records = [row for row in rows if _counts(row)]
+
+    def close(self) -> None:
+        self.executor.runner.close()
+
+    def runtime_bytes(self) -> int:
+        """What a process takes beyond the model that it runs: Python, torch, kernels and their threads.
+
+        raises   RuntimeError where that cannot be measured
+        """
+        suite = replace(self.suite([ANY], bench=RUNTIME_BENCH), models=(RUNTIME,))
+        (measured,) = self.measured(suite, [ANY], is_same_speed, beyond_model)
+        if measured.value is None:
+            raise RuntimeError(f"what a process takes without a model cannot be measured: {measured.error}")
+        return int(measured.value)
 
     def kld(self, candidates: Sequence[Candidate]) -> list[Measured]:
         if not candidates:
@@ -59,14 +87,23 @@ class Judge:
         return self.measured(suite, candidates, is_same_quality, lambda row: row["metrics"].get("kld", {}).get("mean"))
 
     def tps(self, candidate: Candidate) -> Measured:
-        suite = self.suite([candidate], bench=self.bench, batches=(self.batch,))
+        suite = self.speed_suite(candidate)
         (measured,) = self.measured(suite, [candidate], is_same_speed, lambda row: row["metrics"].get("tg_tok_s"))
-        return measured
+        return replace(measured, peak_bytes=self.peak_bytes(candidate))
+
+    def peak_bytes(self, candidate: Candidate) -> int | None:
+        """Of the process that timed the candidate at the goal's context, and nothing longer; None: not timed."""
+        suite = self.speed_suite(candidate)
+        metrics = (self.row(make_cases(suite, plan_points(suite))[0], is_same_speed) or {}).get("metrics", {})
+        return metrics.get("peak_rss_bytes") if metrics.get("context") == self.bench.longest else None
 
     def record(self, candidate: Candidate) -> Record | None:
         """The row that tells the candidate's quality, once it is measured."""
         suite = self.suite([candidate], eval=self.quality)
         return self.row(make_cases(suite, plan_points(suite))[0], is_same_quality)
+
+    def speed_suite(self, candidate: Candidate) -> Suite:
+        return self.suite([candidate], bench=self.bench, batches=(self.batch,))
 
     def suite(self, candidates: Sequence[Candidate], **sections: Any) -> Suite:
         return Suite(
@@ -92,8 +129,9 @@ class Judge:
         failed: dict[tuple[str, str], str] = {}
         if missing:
             only = tuple(Rule.of({"recipe": recipe, "cache": cache}, "recommend") for recipe, cache in missing)
-            result = run_sweep(suite, self.folder, self.on_event, selection=Selection(only=only))
-            rows = list(read_records(result.records))
+            how = {"selection": Selection(only=only), "executor": lambda folder: self.executor, "is_held": True}
+            result = run_sweep(suite, self.folder, self.on_event, **how)
+            rows = [row for row in read_records(result.records) if row["case"]["model"] in suite.models]
             self.records += [row for row in rows if _counts(row)]
             failed = {(row["case"]["recipe"], row["case"]["cache"]): row["error"] for row in rows}
         return [self.told(self.row(cases[point], is_same), figure, failed.get(point)) for point in wanted]
@@ -118,6 +156,12 @@ def is_same_speed(case: Case, wanted: Case) -> bool:
     bench = case.get("bench")
     same_bench = bench and all(bench.get(name, 0) == wanted["bench"].get(name, 0) for name in ("tg", "depth"))
     return bool(same_bench) and all(case.get(name) == wanted.get(name) for name in OF_SPEED)
+
+
+def beyond_model(row: Record) -> float:
+    """Bytes of the process at its peak that no prediction for the model counts."""
+    metrics = row["metrics"]
+    return metrics["peak_rss_bytes"] - metrics["predicted_bytes"]["total"]
 
 
 def _counts(row: Record) -> bool:

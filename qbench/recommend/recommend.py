@@ -1,6 +1,8 @@
 """`recommend`: the answer to which recipe and KV format to run within given memory and speed, as a dictionary."""
 
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,12 @@ from qbench.harness.quality.plan import GPTQ_WINDOW
 from qbench.harness.records.record_files import FOLDERS
 from qbench.harness.suite.suite import EvalSettings
 from qbench.harness.suite.suite_names import check_cache, check_model, check_recipe
-from qbench.harness.sweep.sweep import OnEvent
+from qbench.harness.sweep.sweep import OnEvent, exclusive
 from qbench.recommend.candidates import CACHES, RECIPES, make_candidates
 from qbench.recommend.goal import Goal
 from qbench.recommend.measure import Judge
 from qbench.recommend.relax import Relaxation, relaxations
-from qbench.recommend.search import Verdict, search
+from qbench.recommend.search import GAIN, Verdict, search
 from qbench.sources import open_source
 from qbench.sources.rand import PREFIX as RANDOM
 from qbench.statistics import kld_difference
@@ -40,16 +42,19 @@ def recommend(
     text: str | None = None,
     windows: int | None = None,
     threads: int | None = None,
+    exhaustive: bool = False,
     folder: Path = Path("runs/recommend"),
     on_event: OnEvent | None = None,
 ) -> dict[str, Any]:
     """{answer, runners_up, others, relaxations}: the point of least KLD that meets the goal, and what became of all.
 
-    context   tokens a sequence; None: the model's own, LONGEST at most
-    text      that KLD is measured on; None: a reference model's held-out text
-    windows   of it; None: as many as make JUDGED_TOKENS
-    folder    where what is not known yet is measured and kept
-    raises    InputError for unknown names and limits that cannot be meant
+    memory_bytes   of the whole process, what it takes without any model included
+    context        tokens a sequence; None: the model's own, LONGEST at most
+    text           that KLD is measured on; None: a reference model's held-out text
+    windows        of it; None: as many as make JUDGED_TOKENS
+    exhaustive     measure every point that fits, instead of those that `search` takes to matter
+    folder         where what is not known yet is measured and kept
+    raises         InputError for unknown names and limits that cannot be meant
     """
     check_names(model, recipes, caches)
     source = open_source(model)
@@ -59,18 +64,21 @@ def recommend(
     candidates = make_candidates(source, goal, recipes, ordered)
     window = min(GPTQ_WINDOW, ModelConfig.of(source).max_positions)
     quality = EvalSettings(text, windows or max(1, JUDGED_TOKENS // window))
-    judge = Judge(model, goal, quality, folder, map(Path, FOLDERS), threads=threads, on_event=on_event)
-    verdicts = search(candidates, goal, judge)
+    how = {"threads": threads, "on_event": on_event}
+    with exclusive(folder.resolve()), closing(Judge(model, goal, quality, folder, map(Path, FOLDERS), **how)) as judge:
+        goal = replace(goal, runtime_bytes=judge.runtime_bytes())
+        verdicts = search(candidates, goal, judge, 1.0 if exhaustive else GAIN)
     chosen = [verdict for verdict in verdicts if verdict.outcome in ("answer", "runner-up")]
     return {
         "model": model,
         "memory_bytes": goal.memory_bytes,
+        "runtime_bytes": goal.runtime_bytes,
         "context": goal.context,
         "batch": goal.batch,
         "tps": goal.tps,
-        "answer": described(chosen[0], judge) if chosen else None,
-        "runners_up": [described(verdict, judge, chosen[0]) for verdict in chosen[1:]],
-        "others": [plain(verdict) for verdict in verdicts if verdict not in chosen],
+        "answer": described(chosen[0], goal, judge) if chosen else None,
+        "runners_up": [described(verdict, goal, judge, chosen[0]) for verdict in chosen[1:]],
+        "others": [plain(verdict, goal) for verdict in verdicts if verdict not in chosen],
         "relaxations": [] if chosen else [relaxed(one) for one in relaxations(source, goal, verdicts)],
         "machine": machine()["id"],
         **code_version(),
@@ -99,13 +107,13 @@ def make_goal(source: Source, memory_bytes: int, context: int | None, batch: int
     return Goal(memory_bytes, context or min(limit, LONGEST), batch, tps)
 
 
-def plain(verdict: Verdict) -> dict[str, Any]:
+def plain(verdict: Verdict, goal: Goal) -> dict[str, Any]:
     candidate = verdict.candidate
     return {
         "recipe": candidate.recipe,
         "cache": candidate.cache,
         "outcome": verdict.outcome,
-        "total_bytes": candidate.memory and candidate.total_bytes,
+        "total_bytes": candidate.memory and goal.runtime_bytes + candidate.total_bytes,
         "kld": verdict.kld,
         "tps": verdict.tps,
         "short": verdict.short,
@@ -113,10 +121,11 @@ def plain(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def described(verdict: Verdict, judge: Judge, answer: Verdict | None = None) -> dict[str, Any]:
+def described(verdict: Verdict, goal: Goal, judge: Judge, answer: Verdict | None = None) -> dict[str, Any]:
     """With what the row tells besides; for a runner-up how much more it diverges than the answer, and how surely."""
     row, memory = judge.record(verdict.candidate), verdict.candidate.memory
     parts = {name: memory[name] for name in ("resident_bytes", "kv_bytes", "workspace_bytes")}
+    parts |= {"runtime_bytes": goal.runtime_bytes, "peak_rss_bytes": judge.peak_bytes(verdict.candidate)}
     metrics = row["metrics"]
     about = {name: metrics.get(name) for name in ("kld_interval", "same_top", "perplexity", "bits_per_weight")}
     artifact = judge.folder / metrics["artifact"] if metrics.get("artifact") else None
@@ -127,7 +136,7 @@ def described(verdict: Verdict, judge: Judge, answer: Verdict | None = None) -> 
         if all(blocks):
             more = kld_difference(*blocks)
             about["kld_more"] = {"value": more.value, "low": more.low, "high": more.high}
-    return plain(verdict) | parts | about
+    return plain(verdict, goal) | parts | about
 
 
 def relaxed(one: Relaxation) -> dict[str, Any]:

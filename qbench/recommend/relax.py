@@ -27,18 +27,19 @@ class Relaxation:
 def relaxations(source: Source, goal: Goal, verdicts: Sequence[Verdict]) -> list[Relaxation]:
     """The limits that would do, each alone, the nearest first; none where the model cannot be run at all."""
     slow = [verdict for verdict in verdicts if verdict.outcome == "speed"]
-    large = [verdict.candidate for verdict in verdicts if verdict.outcome == "memory"]
+    large = [verdict for verdict in verdicts if verdict.outcome in ("memory", "peak")]
     found = []
     if slow:
         fastest = max(slow, key=lambda verdict: verdict.tps)
         found.append(Relaxation("tps", goal.tps, fastest.tps, fastest.candidate))
     elif large:
-        least = min(large, key=lambda candidate: candidate.total_bytes)
-        found.append(Relaxation("memory_bytes", goal.memory_bytes, least.total_bytes, least))
+        least = min(large, key=lambda verdict: verdict.short)
+        found.append(Relaxation("memory_bytes", goal.memory_bytes, goal.memory_bytes + least.short, least.candidate))
+        predicted_large = [verdict.candidate for verdict in large if verdict.outcome == "memory"]
         for limit in ("context", "batch"):
-            most = {candidate: _most(source, goal, limit, candidate) for candidate in large}
-            best = max(most, key=most.get)
-            if most[best]:
+            most = {candidate: _most(source, goal, limit, candidate) for candidate in predicted_large}
+            best = max(most, key=most.get, default=None)
+            if best is not None and most[best]:
                 found.append(Relaxation(limit, getattr(goal, limit), most[best], best))
     return sorted(found, key=lambda relaxation: relaxation.change)
 
@@ -49,5 +50,5 @@ def _most(source: Source, goal: Goal, limit: str, candidate: Candidate) -> int:
     while high - low > 1:
         middle = (low + high) // 2
         smaller = predicted(source, replace(goal, **{limit: middle}), candidate.recipe, candidate.cache)
-        low, high = (middle, high) if smaller.total_bytes <= goal.memory_bytes else (low, middle)
+        low, high = (middle, high) if smaller.total_bytes <= goal.model_bytes else (low, middle)
     return low

@@ -9,7 +9,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,7 @@ def run_sweep(
     selection: Selection | None = None,
     executor: Callable[[Path], Executor] = LocalExecutor,
     stop: Callable[[], bool] = lambda: False,
+    is_held: bool = False,
 ) -> SweepResult:
     """Measure what `out_dir/records.jsonl` does not hold yet.
 
@@ -83,6 +84,7 @@ def run_sweep(
 
     executor   makes of the folder what the cases run in
     stop       asked before each case; True ends the run once what runs has ended
+    is_held    the caller has made the folder its own by `exclusive`, for several sweeps with one executor
     raises     InputError if a model cannot be opened, nothing is selected, out_dir cannot be written, or another sweep
                runs there; only the last two leave the folder behind
     """
@@ -90,7 +92,7 @@ def run_sweep(
     planned = select(suite, selection)
     cases = make_cases(suite, planned)
     out_dir = Path(out_dir).resolve()
-    with exclusive(out_dir):
+    with nullcontext() if is_held else exclusive(out_dir):
         run = _Run(planned, cases, out_dir / "records.jsonl", executor(out_dir), on_event or (lambda event: None))
         return run.all(selection, stop)
 

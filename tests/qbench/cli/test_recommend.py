@@ -42,7 +42,14 @@ def test_what_was_measured_once_answers_again(qbench, tmp_path, monkeypatch):
     (runner_up,) = result["runners_up"]
     assert runner_up["recipe"] == "q4_0" and runner_up["kld"] > result["answer"]["kld"]
     records = (tmp_path / "runs" / "recommend" / "records.jsonl").read_bytes()
-    assert records.count(b"\n") == 2 and (tmp_path / result["answer"]["artifact"]).exists()
+    runtime, *points = [json.loads(line) for line in records.splitlines()]
+    assert runtime["case"]["model"] == "rand:tiny" and len(points) == 2
+    beyond = runtime["metrics"]["peak_rss_bytes"] - runtime["metrics"]["predicted_bytes"]["total"]
+    assert result["runtime_bytes"] == result["answer"]["runtime_bytes"] == beyond > 50_000_000  # torch alone is more
+    parts = ("runtime_bytes", "resident_bytes", "kv_bytes", "workspace_bytes")
+    assert result["answer"]["total_bytes"] == sum(result["answer"][name] for name in parts)
+    assert result["answer"]["peak_rss_bytes"] is None
+    assert (tmp_path / result["answer"]["artifact"]).exists()
 
     tight = result["answer"]["total_bytes"] - 1  # out by one byte
     second = qbench("recommend", "ref:llama", "--memory", str(tight), *SMALL)

@@ -1,56 +1,19 @@
 """The search agrees with brute force: every candidate measured, the best of those that meet the goal taken."""
 
 import random
-from collections.abc import Sequence
 
 import pytest
 from support.data import REPO
+from support.table_judge import TableJudge, brute_force, chosen_of
 
 from qbench.recommend.candidates import CACHES, Candidate, make_candidates
 from qbench.recommend.goal import Goal
 from qbench.recommend.relax import relaxations
-from qbench.recommend.search import RUNNERS_UP, Measured, search
+from qbench.recommend.search import GAIN, RUNNERS_UP, search
 from qbench.sources import open_source
 from qbench.store import load_records
 
 QUICKSTART = ("bf16", "rtn-w8", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "rtn-w4g128", "q4_0")
-
-
-class TableJudge:
-    """Tells figures from a table and remembers what it was asked for."""
-
-    def __init__(self, klds: dict[Candidate, float | None], speeds: dict[Candidate, float | None]) -> None:
-        self.klds, self.speeds = klds, speeds
-        self.judged: list[Candidate] = []
-        self.timed: list[Candidate] = []
-
-    def kld(self, candidates: Sequence[Candidate]) -> list[Measured]:
-        self.judged += candidates
-        return [_told(self.klds[candidate]) for candidate in candidates]
-
-    def tps(self, candidate: Candidate) -> Measured:
-        self.timed.append(candidate)
-        return _told(self.speeds[candidate])
-
-
-def _told(value: float | None) -> Measured:
-    return Measured(value, None if value is not None else "the worker was killed")
-
-
-def brute_force(candidates, goal, judge) -> Candidate | None:
-    fit = [
-        candidate
-        for candidate in candidates
-        if candidate.unfit is None
-        and candidate.total_bytes <= goal.memory_bytes
-        and judge.klds[candidate] is not None
-        and (goal.tps is None or (judge.speeds[candidate] or 0) >= goal.tps)
-    ]
-    return min(fit, key=lambda candidate: (judge.klds[candidate], candidate.total_bytes), default=None)
-
-
-def answer_of(verdicts) -> Candidate | None:
-    return next((one.candidate for one in verdicts if one.outcome == "answer"), None)
 
 
 def candidate(recipe: str, size: int, cache: str = "dense-f32") -> Candidate:
@@ -74,29 +37,41 @@ def test_quickstart_grid(quickstart):
         for tps in [None, *speeds, speeds[-1] + 1]:
             goal = Goal(memory, 512, tps=tps)
             verdicts = search(candidates, goal, judge)
-            assert answer_of(verdicts) == brute_force(candidates, goal, judge)
+            assert chosen_of(verdicts) == brute_force(candidates, goal, judge)
             assert {one.candidate for one in verdicts} == set(candidates) and len(verdicts) == len(candidates)
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_random_grids_with_caches_failures_and_misfits(seed):
-    """Coarser caches are drawn to diverge no less, as the search assumes; speeds and sizes as they come."""
-    rng = random.Random(seed)
-    candidates, klds, speeds = [], {}, {}
+def random_grid(rng, least: float):
+    """Sizes, speeds and peaks as they come; KLD with other caches from `least` of that with the first that works."""
+    candidates, klds, speeds, peaks = [], {}, {}, {}
     for recipe in QUICKSTART:
-        kld = rng.random()
+        first = rng.random()
         for cache in CACHES:
             unfit = "no such heads" if rng.random() < 0.1 else None
             one = Candidate(recipe, cache, {"total_bytes": rng.randrange(1, 100)}, unfit)
-            kld += rng.random() / 4
-            klds[one], speeds[one] = (None if rng.random() < 0.1 else kld), rng.choice((None, *range(1, 20)))
+            klds[one] = None if rng.random() < 0.1 else first * rng.uniform(least, 1.5)
+            speeds[one], peaks[one] = rng.choice((None, *range(1, 20))), one.total_bytes + rng.randrange(20)
             candidates.append(one)
-    goal = Goal(rng.randrange(1, 100), 1, tps=rng.choice((None, *range(1, 20))))
-    judge = TableJudge(klds, speeds)
-    verdicts = search(candidates, goal, judge)
-    assert answer_of(verdicts) == brute_force(candidates, goal, judge)
+    goal = Goal(rng.randrange(10, 110), 1, tps=rng.choice((None, *range(1, 20))), runtime_bytes=10)
+    return candidates, goal, TableJudge(klds, speeds, peaks)
+
+
+def check(candidates, goal, judge, **how):
+    verdicts = search(candidates, goal, judge, **how)
+    assert chosen_of(verdicts) == brute_force(candidates, goal, judge)
     assert {one.candidate for one in verdicts} == set(candidates) and len(verdicts) == len(candidates)
     assert len(set(judge.judged)) == len(judge.judged) and len(set(judge.timed)) == len(judge.timed)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_random_grids_where_any_cache_may_be_the_nearest(seed):
+    check(*random_grid(random.Random(seed), 0.0), gain=1.0)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_random_grids_with_caches_that_gain_no_more_than_is_allowed_for(seed):
+    """Any two caches of a recipe within GAIN of each other downwards: 1.5 * least is the most that a first one has."""
+    check(*random_grid(random.Random(seed), 1.5 * (1 - GAIN)))
 
 
 def test_no_more_is_measured_than_the_answer_takes():
@@ -108,9 +83,36 @@ def test_no_more_is_measured_than_the_answer_takes():
     outcomes = {name: one.outcome for name, one in told.items() if len(name) == 1}
     assert outcomes == {"c": "answer", "b": "runner-up", "a": "runner-up", "d": "speed", "e": "memory"}
     assert (told["d"].short, told["e"].short) == (2, 49)
-    assert told["d with kv-f16"].outcome == "speed" and told["c with kv-f16"].outcome == "not measured"
-    assert {str(one) for one in judge.judged} == {"a", "b", "c", "d"}
+    assert told["d with kv-f16"].outcome == "speed" and told["c with kv-f16"].outcome == "worse"
+    # d is too slow, and so is its other cache: that is not judged; of the three chosen each has its caches judged
+    assert {str(one) for one in judge.judged} == {*"abcd", *(f"{name} with kv-f16" for name in "abc")}
     assert len(judge.timed) == 1 + RUNNERS_UP + 2
+
+
+def test_caches_of_what_is_too_far_are_not_measured():
+    candidates = [candidate(name, 10, cache) for name in "abcde" for cache in ("dense-f32", "kv-f16")]
+    klds = {one: 0.1 * 2 ** "abcde".index(one.recipe) for one in candidates}
+    judge = TableJudge(klds, {})
+    left = [one for one in search(candidates, Goal(50, 1), judge) if one.outcome == "not measured"]
+    assert [str(one.candidate) for one in left] == ["d with kv-f16", "e with kv-f16"]
+    assert "25% nearer than with dense-f32" in left[0].why
+
+
+def test_the_runtime_counts():
+    one = candidate("a", 10)
+    judge = TableJudge({one: 0.1}, {})
+    assert search([one], Goal(20, 1, runtime_bytes=10), judge)[0].outcome == "answer"
+    (verdict,) = search([one], Goal(19, 1, runtime_bytes=10), judge)
+    assert (verdict.outcome, verdict.short) == ("memory", 1)
+
+
+def test_a_process_that_took_more_than_predicted_does_not_fit():
+    large, small = candidate("a", 10), candidate("b", 5)
+    judge = TableJudge({large: 0.1, small: 0.2}, {large: 9.0, small: 9.0}, {large: 51, small: 50})
+    answer, left = search([large, small], Goal(50, 1, tps=1), judge)
+    assert (answer.candidate, left.outcome, left.short) == (small, "peak", 1)
+    (found,) = relaxations(open_source("ref:llama"), Goal(50, 1, tps=1), [left])
+    assert (found.limit, found.enough, found.candidate) == ("memory_bytes", 51, large)
 
 
 def test_a_failure_is_told_and_the_next_cache_tried():
@@ -121,7 +123,7 @@ def test_a_failure_is_told_and_the_next_cache_tried():
     assert (failed.outcome, failed.why) == ("failed", "the worker was killed")
 
 
-RECIPES, CACHE_PAIR = ("q8_0", "q4_0"), ("dense-f32", "kv-int4")
+RECIPES, CACHE_PAIR, RUNTIME = ("q8_0", "q4_0"), ("dense-f32", "kv-int4"), 100_000_000
 
 
 def relaxed(goal: Goal, speed: float = 10.0):
@@ -132,18 +134,18 @@ def relaxed(goal: Goal, speed: float = 10.0):
 
 
 def test_each_relaxation_is_just_enough():
-    goal = Goal(20_000_000, 512, batch=4)
+    goal = Goal(120_000_000, 512, batch=4, runtime_bytes=RUNTIME)
     candidates, found = relaxed(goal)
     least = min(candidates, key=lambda one: one.total_bytes)
     assert {one.limit for one in found} == {"memory_bytes", "context", "batch"}
     assert [one.change for one in found] == sorted(one.change for one in found)
     for one in found:
         if one.limit == "memory_bytes":
-            assert (one.enough, one.candidate) == (least.total_bytes, least)
+            assert (one.enough, one.candidate) == (RUNTIME + least.total_bytes, least)
             continue
         for step, fits in ((0, True), (1, False)):
             limits = {"context": 512, "batch": 4} | {one.limit: one.enough + step}
-            moved = make_candidates(open_source("ref:llama"), Goal(20_000_000, **limits), RECIPES, CACHE_PAIR)
+            moved = make_candidates(open_source("ref:llama"), Goal(1, **limits), RECIPES, CACHE_PAIR)
             assert any(other.total_bytes <= 20_000_000 for other in moved) == fits
 
 

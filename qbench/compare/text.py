@@ -86,7 +86,7 @@ def distance(cell: Cell, size: float | None) -> str:
         return MISSING
     if cell.kind_of_metric == "kld":
         return f"{size:.1e}"
-    if cell.unit is not None:
+    if cell.unit is not None and cell.kind == "difference":
         return f"{size:.2g}"
     return f"{100 * size:{'.0f' if size > 1 else '.2g'}} {'%' if cell.kind == 'ratio' else 'points'}"
 

@@ -12,7 +12,7 @@ from quant.errors import InputError
 
 # Of a comparison's metrics, what speaks for others too: same_top follows the KLD, with more noise.
 LEFT = ("same_top", "size_bytes", "kv_bytes_per_token", "pp_tok_s", "tg_tok_s")
-UNITS = {"perplexity": "", "kld": "nats"}  # by the kind of metric; a task's is "share"
+UNITS = {"perplexity": "", "kld": "nats"}  # by the kind of metric; of a task's items right or wrong it is "share"
 
 
 def quality_checks(pair: Pair, floors: Floors) -> list[Check]:
@@ -56,7 +56,7 @@ def _check(case: str, cell: Cell) -> Check:
         "quality",
         case,
         cell.metric,
-        UNITS.get(cell.kind_of_metric, "share"),
+        UNITS.get(cell.kind_of_metric, "share" if cell.unit is None else ""),
         cell.a,
         cell.b,
         loss_of(cell),

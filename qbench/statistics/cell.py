@@ -11,6 +11,7 @@ from qbench.statistics.verdict import Verdict, verdict
 
 Kind = Literal["ratio", "difference"]
 NEUTRAL = {"ratio": 1.0, "difference": 0.0}
+TOO_FEW = "no interval from {}, so no verdict: it takes at least two that do not change by the very same amount"
 # Protocol hash -> metric -> how far a model lies from itself.
 Floors = Mapping[str | None, Mapping[str, float]]
 
@@ -24,7 +25,7 @@ class Cell:
     flips           of a task's items: (right to wrong, wrong to right, items)
     note            why there is no interval, or what it leaves out
     is_tested       False: another cell tells of the same, so that it has no verdict and no part in the correction
-    num_blocks      that the estimate is paired over, where it is of a text
+    num_blocks      or items of a task that the estimate is paired over; None: right or wrong ones, or no pairs
     protocol_hash   of the convention that a text was measured under
     floor           how far the same model lies from itself, as a distance from the neutral value; None: not measured
     holm_p_value, verdict, detectable   given by `judge`, which sees the whole table
@@ -75,6 +76,11 @@ def judge(cells: Sequence[Cell]) -> list[Cell]:
             cell = replace(cell, holm_p_value=adjusted, detectable=_detectable(cell, alpha))
         judged.append(replace(cell, verdict=_verdict(cell)))
     return judged
+
+
+def why_untold(estimate: Estimate, num_blocks: int, unit: str) -> str | None:
+    """What a note says of an estimate of so many blocks that has no interval; None where it has one."""
+    return TOO_FEW.format(f"{num_blocks} {unit}{'s' if num_blocks > 1 else ''}") if estimate.low is None else None
 
 
 def with_floors(cells: Sequence[Cell], floors: Floors) -> list[Cell]:

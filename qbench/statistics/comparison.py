@@ -5,22 +5,18 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
-from qbench.statistics.cell import Cell, Floors, judge, with_floors
+from qbench.statistics.cell import Cell, Floors, judge, why_untold, with_floors
 from qbench.statistics.estimate import Estimate
-from qbench.statistics.flips import accuracy_difference
 from qbench.statistics.paired import kld_difference, perplexity_ratio, same_top_difference
-from qbench.statistics.protocols import differing, require_same_protocol
+from qbench.statistics.protocols import require_same_protocol
 from qbench.statistics.speed import speed_ratio
-from qbench.statistics.studentized import block_mean
+from qbench.statistics.task_cells import task_cells
 
 Record = Mapping[str, Any]
 
 BYTES = ("size_bytes", "kv_bytes_per_token")
 SPEEDS = ("pp_tok_s", "tg_tok_s")
 NO_BLOCKS = "no interval, for want of the sums by block that {} lacks (an older qbench measured it): measure it again"
-TOO_FEW = "no interval from {}, so no verdict: at least two that differ by unlike amounts are needed"
 APART = (
     "measured in runs of their own, so that what changed on the machine between them is not in the interval; "
     "`qbench bench A B` measures them in turn"
@@ -57,7 +53,8 @@ def collect(a: Record, b: Record) -> Comparison:
     """As compare_records, not judged yet: a table's p values are corrected together."""
     left_out: list[str] = []
     mine, others = a["metrics"] or {}, b["metrics"] or {}
-    cells = [*_quality(mine, others, left_out), *_tasks(mine, others, left_out)]
+    tasks = task_cells(mine.get("tasks") or {}, others.get("tasks") or {}, left_out)
+    cells = [*_quality(mine, others, left_out), *tasks]
     cells += [*_speed(a, b, left_out), *_bytes(mine, others)]
     return Comparison(a, b, cells, left_out)
 
@@ -114,8 +111,7 @@ def _divergence(convention: str, a: Record, b: Record, left_out: list[str]) -> I
 def _of_text(side: Record, estimate: Estimate, missing: str | None) -> dict[str, Any]:
     """What a cell keeps of the text that it is of."""
     num_blocks = None if missing else len(side["blocks"]["tokens"])
-    is_untold = num_blocks is not None and estimate.low is None
-    note = TOO_FEW.format(f"{num_blocks} {side['blocks']['unit']}(s)") if is_untold else missing
+    note = missing or why_untold(estimate, num_blocks, side["blocks"]["unit"])
     return {"note": note, "num_blocks": num_blocks, "protocol_hash": (side.get("protocol") or {}).get("hash")}
 
 
@@ -134,26 +130,6 @@ def _without_blocks(a: Record, b: Record, what: str) -> str | None:
 
 def _side(values: tuple) -> str:
     return "neither" if values == (None, None) else "AB"[values.index(None)]
-
-
-def _tasks(a: Record, b: Record, left_out: list[str]) -> Iterator[Cell]:
-    of_a, of_b = a.get("tasks") or {}, b.get("tasks") or {}
-    for name in (name for name in of_a if name in of_b):
-        one, other = of_a[name], of_b[name]
-        if one["protocol_hash"] != other["protocol_hash"]:
-            left_out.append(f"{name}: unlike tasks ({differing(one['protocol'], other['protocol'])})")
-        elif one.get("correct") and other.get("correct"):
-            found = accuracy_difference(one["correct"], other["correct"])
-            flips = found["right_to_wrong"], found["wrong_to_right"], len(one["correct"])
-            values = (task["correct"].count("1") / len(task["correct"]) for task in (one, other))
-            yield Cell(name, *values, "difference", False, found["difference"], flips=flips)
-        elif one.get("values") and other.get("values") and one.get("higher_is_better") is not None:
-            items = [np.asarray(task["values"]) for task in (one, other)]
-            difference = block_mean(items[1] - items[0], np.ones(len(items[0])))
-            values = (float(item.mean()) for item in items)
-            yield Cell(name, *values, "difference", not one["higher_is_better"], difference, unit=one["metric"])
-        else:
-            left_out.append(f"{name}: {one['metric']} is kept without its items")
 
 
 def _speed(a: Record, b: Record, left_out: list[str]) -> Iterator[Cell]:

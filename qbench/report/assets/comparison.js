@@ -175,7 +175,18 @@ function unpaired(a, b, ofA, ofB) {
 // Student's law of so much freedom is the normal one to six digits.
 const normalBeyond = (z) => studentBeyond(z, 1e6);
 
+// A group's items are those of its tasks, which are judged one by one.
 function taskCells(a, b, unlike) {
+  const cells = commonTasks(a, b, unlike).filter(Boolean);
+  const names = new Set(cells.map(({ column }) => column.key));
+  return cells.map((cell) =>
+    Object.keys(a[cell.column.key].protocol?.tasks || {}).some((name) => names.has(name))
+      ? { ...cell, untested: true, note: "no verdict of a group: its tasks are judged one by one" }
+      : cell,
+  );
+}
+
+function commonTasks(a, b, unlike) {
   return Object.keys(a)
     .filter((name) => b[name])
     .map((name) => {
@@ -185,16 +196,14 @@ function taskCells(a, b, unlike) {
         unlike.push(`Not comparable in ${name}: the tasks differ in ${differingFields(mine, its)}.`);
         return null;
       }
-      return {
-        ...taskChange(one, other, name),
-        a: one.value,
-        b: other.value,
-        kind: "difference",
-        lower: one.higher_is_better === false,
-      };
+      const cell = taskChange(one, other, name);
+      if (typeof cell !== "string") return { a: one.value, b: other.value, ...cell };
+      unlike.push(`Not comparable in ${name}: ${cell}.`);
+      return null;
     });
 }
 
+// A cell, or a sentence on why there is none.
 function taskChange(one, other, name) {
   const column = { key: name, heading: `${name} ${one.metric}`, kind: "fixed", digits: 4, scale: 1 };
   if (one.correct && other.correct) {
@@ -203,22 +212,19 @@ function taskChange(one, other, name) {
     return {
       column: { ...column, heading: `${column.heading} %`, digits: 2, scale: 100 },
       change,
+      kind: "difference",
+      lower: false,
       note: `${items}${change.lost} right to wrong, ${change.gained} wrong to right`,
     };
   }
-  if (one.values && other.values && !one.weights) {
-    const change = blockMean(
-      other.values.map((value, i) => value - one.values[i]),
-      one.values.map(() => 1),
-    );
-    return { column, change, note: `paired over ${count(one.values.length, "item")}` };
-  }
-  return { column, change: estimate(other.value - one.value), note: "no interval: kept without its items" };
+  const found = itemsChange(one, other);
+  if (typeof found === "string") return found;
+  return { column, ...found, note: `paired over ${count(itemsOf(one).length, "item")}` };
 }
 
 // Verdicts after Holm's correction over the whole table.
 function judge(cells) {
-  const corrected = holm(cells.map(({ change }) => change.p ?? null));
+  const corrected = holm(cells.map(({ change, untested }) => (untested ? null : (change.p ?? null))));
   return cells.map((cell, i) => ({
     ...cell,
     p: corrected[i],

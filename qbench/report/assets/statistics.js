@@ -98,6 +98,49 @@ function pairedBlocks(a, b, what) {
   );
 }
 
+// qbench/statistics/task_figures.py: what a task's items make up together, of the sum of values over that of weights;
+// lower: null is as the task says
+const scaled = ({ value, low, high, p }, factor) =>
+  estimate(factor * value, ...(low === null ? [null, null] : [factor * low, factor * high].sort((x, y) => x - y)), p);
+const MEAN_FIGURE = { of: (mean) => mean, change: (mean) => mean, kind: "difference", lower: null };
+const PERPLEXITY_FIGURE = {
+  of: (mean) => Math.exp(-mean),
+  change: (mean) => asRatio(scaled(mean, -1)),
+  kind: "ratio",
+  lower: true,
+};
+const BITS_FIGURE = {
+  of: (mean) => -mean / Math.LN2,
+  change: (mean) => scaled(mean, -1 / Math.LN2),
+  kind: "difference",
+  lower: true,
+};
+
+// Items that were all right or wrong are kept as digits.
+const itemsOf = (task) => (task.correct ? [...task.correct].map(Number) : task.values?.length ? task.values : null);
+
+// {change, kind, lower} of two tasks of values, or a sentence on why there is none
+function itemsChange(one, other) {
+  const [a, b] = [one, other].map(itemsOf);
+  if (!a || !b) return "kept without its items";
+  if ([...a, ...b].some((value) => value === null)) return "some items are not finite";
+  if (a.length !== b.length || String(one.weights) !== String(other.weights)) return "items of unlike number or weight";
+  const weights = one.weights || a.map(() => 1);
+  const fits = (figure) =>
+    [[a, one.value], [b, other.value]].every(
+      ([values, value]) =>
+        value !== null && Math.abs(figure.of(total(values) / total(weights)) - value) <= 1e-9 * Math.abs(value),
+    );
+  const figure = (one.weights ? [PERPLEXITY_FIGURE, BITS_FIGURE] : [MEAN_FIGURE, PERPLEXITY_FIGURE]).find(fits);
+  const lower = figure?.lower ?? (typeof one.higher_is_better === "boolean" ? !one.higher_is_better : null);
+  if (!figure || lower === null) return "how it follows from its items, or which way is better, is not known";
+  const mean = blockMean(
+    b.map((value, i) => value - a[i]),
+    weights,
+  );
+  return { change: figure.change(mean), kind: figure.kind, lower };
+}
+
 // qbench/statistics/flips.py: "0110" and "0011" -> change of accuracy, exact McNemar, flips
 function accuracyChange(a, b) {
   const n = a.length;

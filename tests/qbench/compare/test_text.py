@@ -36,6 +36,7 @@ def test_values_and_distances_in_their_units():
     assert text.distance(cell(), 0.00123) == "0.12 %" and text.distance(cell(), 1.2) == "120 %"
     assert text.distance(cell("kld", "difference"), 1.23e-5) == "1.2e-05"
     assert text.distance(cell("acc", "difference"), 0.06) == "6 points"
+    assert text.distance(cell("wikitext", unit="word_perplexity"), 0.0123) == "1.2 %"
     assert text.distance(cell(), None) == "n/a"
 
 

@@ -101,6 +101,47 @@ def test_speeds(page, sizes):
         assert_same_estimate(found, statistics.speed_ratio(*samples, interleaved=False))
 
 
+def test_tasks_of_every_kind_say_the_same(page):
+    rng = np.random.default_rng(3)
+    words, likelihoods = rng.integers(5, 60, 30).tolist(), rng.normal(-40.0, 8.0, 30)
+    about = {"metric": "m", "higher_is_better": False, "protocol_hash": "h", "protocol": {}}
+
+    def side(loss: float) -> dict:
+        values = (likelihoods - loss * np.array(words) * rng.uniform(0.9, 1.1, 30)).tolist()
+        weighted = about | {"values": values, "weights": words}
+        plain = about | {"values": [value / 10 for value in values]}
+        mean, rate = np.mean(plain["values"]), np.sum(values) / np.sum(words)
+        correct = "1" * 30 if not loss else "10" * 15
+        skill = about | {"metric": "acc", "correct": correct, "value": correct.count("1") / 30}
+        return {
+            "words": weighted | {"value": np.exp(-rate)},
+            "bits": weighted | {"value": -rate / np.log(2)},
+            "mean": plain | {"value": mean},
+            "items": plain | {"value": np.exp(-mean)},
+            "median": plain | {"value": np.median(plain["values"])},
+            "broken": plain | {"values": [None, 1.0], "value": None},
+            "skill": skill,
+            "group": skill | {"protocol": {"tasks": {"skill": "h"}}},
+        }
+
+    a, b = (json.loads(json.dumps(measured_record("q8_0", tasks=side(loss)))) for loss in (0.0, 0.02))
+    found = page.evaluate(
+        "([a, b]) => compareRecords(a, b).cells.map((cell) => [cell.column.key, cell.verdict, cell.change])", [a, b]
+    )
+    told = {key: (verdict, change) for key, verdict, change in found}
+    cells = {cell.metric: cell for cell in statistics.compare_records(a, b).cells}
+    assert cells.keys() & {"median", "broken"} == told.keys() & {"median", "broken"} == set()
+    for name in ("words", "bits", "mean", "items", "skill", "group"):
+        assert told[name][0] == cells[name].verdict
+        assert told[name][1]["value"] == pytest.approx(cells[name].estimate.value, rel=1e-9)
+    assert {name: told[name][0] for name in ("words", "mean", "items", "group")} == {
+        "words": "worse",
+        "mean": "better",
+        "items": "worse",
+        "group": None,
+    }
+
+
 @pytest.mark.parametrize("size", [2, 7, 20])
 def test_equal_samples_are_no_certainty(page, size):
     for value in (0.1, 3.0, 0.0):

@@ -1,0 +1,87 @@
+"""The tasks that two rows have in common: item by item, and each item counted once."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from qbench.statistics.cell import Cell, why_untold
+from qbench.statistics.flips import accuracy_difference
+from qbench.statistics.protocols import differing
+from qbench.statistics.task_figures import change_of, figure_of
+
+Task = Mapping[str, Any]
+IN_ITS_TASKS = "no verdict of a group: its tasks, which have the same items, are judged one by one"
+
+
+def task_cells(a: Mapping[str, Task], b: Mapping[str, Task], left_out: list[str]) -> list[Cell]:
+    """A cell of each task; `left_out` is told why one has none.
+
+    A group's items are those of its tasks: where both are there, the tasks alone have verdicts and count among the
+    p values, since a loss in one of them is thinned out in the group.
+    """
+    found = [_cell(name, a[name], b[name], left_out) for name in a if name in b]
+    cells = {cell.metric: cell for cell in found if cell is not None}
+    return [_counted_once(cell, cells, a[name]) for name, cell in cells.items()]
+
+
+def _counted_once(cell: Cell, cells: Mapping[str, Cell], task: Task) -> Cell:
+    members = (task.get("protocol") or {}).get("tasks") or {}
+    return replace(cell, is_tested=False, note=IN_ITS_TASKS) if any(name in cells for name in members) else cell
+
+
+def _cell(name: str, one: Task, other: Task, left_out: list[str]) -> Cell | None:
+    if one["protocol_hash"] != other["protocol_hash"]:
+        left_out.append(f"{name}: unlike tasks ({differing(one['protocol'], other['protocol'])})")
+        return None
+    if one.get("correct") and other.get("correct"):
+        return _right_or_wrong(name, one["correct"], other["correct"])
+    why_not = _why_not(one, other)
+    if why_not is None:
+        cell = _of_values(name, one, other)
+        if cell is not None:
+            return cell
+        why_not = f"how {one['metric']} follows from its items, or which way is better, is not known"
+    left_out.append(f"{name}: {why_not}")
+    return None
+
+
+def _right_or_wrong(name: str, one: str, other: str) -> Cell:
+    found = accuracy_difference(one, other)
+    flips = found["right_to_wrong"], found["wrong_to_right"], len(one)
+    values = (correct.count("1") / len(correct) for correct in (one, other))
+    return Cell(name, *values, "difference", False, found["difference"], flips=flips)
+
+
+def _why_not(one: Task, other: Task) -> str | None:
+    sides = [_values(task) for task in (one, other)]
+    if not all(sides):
+        return f"{one['metric']} is kept without its items"
+    for side, values in zip("AB", sides, strict=True):
+        if None in values:
+            return f"{one['metric']} of {values.count(None)} of {len(values)} items of {side} is not finite"
+    if len(sides[0]) != len(sides[1]) or one.get("weights") != other.get("weights"):
+        return "items of unlike number or weight"
+    return None
+
+
+def _of_values(name: str, one: Task, other: Task) -> Cell | None:
+    """None where the figure, or which way is better, is not known."""
+    weights = one.get("weights")
+    figure = figure_of([(_values(task), weights, task["value"]) for task in (one, other)])
+    if figure is None:
+        return None
+    lower_is_better = figure.lower_is_better
+    if lower_is_better is None:
+        if one.get("higher_is_better") is None:
+            return None
+        lower_is_better = not one["higher_is_better"]
+    a, b = _values(one), _values(other)
+    change = change_of(figure, a, b, weights)
+    note = why_untold(change, len(a), "item")
+    about = {"unit": one["metric"], "note": note, "num_blocks": len(a)}
+    return Cell(name, one["value"], other["value"], figure.kind, lower_is_better, change, **about)
+
+
+def _values(task: Task) -> list[float | None] | None:
+    """[items]; items that were all right or wrong are kept as digits, though the other side's may lie between."""
+    return [float(digit) for digit in task["correct"]] if task.get("correct") else task.get("values")

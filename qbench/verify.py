@@ -1,6 +1,6 @@
 """An artifact made again from its manifest, calibration included, and compared with the one that is there."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,14 +8,13 @@ from typing import Any
 
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.run import choose_basis, quantized_model
+from qbench.progress import Progress
 from qbench.sources import open_source
 from quant.artifacts.manifest import versions
 from quant.errors import InputError
 from quant.recipes import Recipe
 from quant.source import Source
 from quant.verify import check_source, differences, manifest_of, recipe_of
-
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """From a source, a recipe and what a user says of calibration to a quantized model."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from qbench.calibration.arithmetic import DECODER_IMPL, choose_arithmetic
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.windows import calibration_tokens
 from qbench.harness.host.commit import QUANTIZING, code_hash
+from qbench.progress import Progress
 from qbench.runtime.streamed import StreamedDecoder
 from quant.artifacts.file_bytes import sha256_file
 from quant.artifacts.imatrix import read_imatrix, write_imatrix
@@ -27,8 +28,6 @@ from quant.recipes import Recipe
 from quant.source import Source
 from quant.stage import open_stage, steps_done
 from quant.streaming import Statistics, quantize_layers
-
-Progress = Callable[[int, int, str], None]
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from qbench.compare.side import Record
-from qbench.harness.quality.quality import Progress
+from qbench.progress import Progress
 from qbench.tasks.settings import TaskSettings
 from quant.errors import InputError
 

@@ -20,9 +20,10 @@ from qbench.compare.side import Record
 from qbench.harness.host.machine import available_cores
 from qbench.harness.quality.evaluate import prepare, read_text
 from qbench.harness.quality.plan import Plan
-from qbench.harness.quality.quality import Model, Progress, Reference, measure_quality
+from qbench.harness.quality.quality import Model, Reference, measure_quality
 from qbench.harness.records.record import make_record
 from qbench.harness.subject import Subject, open_subject
+from qbench.progress import Progress
 from qbench.runtime.load import load_model, set_threads
 from qbench.statistics import Estimate, block_mean, perplexity_ratio
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from qbench.compare.measured import Measuring, measure_models
 from qbench.compare.rows import compare_sides, compare_with_baseline
 from qbench.compare.side import Record, Rows, parse_side
-from qbench.harness.quality.quality import Progress
+from qbench.progress import Progress
 from qbench.statistics import Comparison, compare_records
 from quant.errors import InputError
 

@@ -8,8 +8,8 @@ from typing import Any
 from qbench.harness.host.commit import code_version
 from qbench.harness.host.machine import available_cores, machine
 from qbench.harness.host.placement import placement
-from qbench.harness.quality.quality import Progress
 from qbench.harness.watched_source import WatchedSource
+from qbench.progress import Progress
 from qbench.threads import check_threads
 from quant.kv.scheme import CONFIG_KEY
 from quant.sizes import size_summary

@@ -1,6 +1,6 @@
 """A source that tells how much of it has been read, so that loading a large model shows a bar."""
 
-from qbench.harness.quality.quality import Progress
+from qbench.progress import Progress
 from quant.qtensor import QTensor
 from quant.source import Source, SourceView
 

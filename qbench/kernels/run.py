@@ -8,12 +8,12 @@ from typing import Any
 import cpu_kernels
 from qbench.harness.host.clocks import CLOCKS, check_clock
 from qbench.harness.host.machine import machine
-from qbench.harness.quality.quality import Progress
 from qbench.harness.speed.peaks import measure_peak
 from qbench.harness.subject import running_isa
 from qbench.kernels.linear_benchmarks import COMPUTE_BOUND_TOKENS
 from qbench.kernels.measure import Ceilings, measure, summarize, timing_protocol
 from qbench.kernels.registry import benchmarks
+from qbench.progress import Progress
 from quant.errors import InputError
 
 

@@ -11,10 +11,10 @@ import numpy as np
 
 import cpu_kernels
 from qbench.harness.host.machine import available_cores, machine
-from qbench.harness.quality.quality import Progress
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, worst
 from qbench.kernels.registry import MEASUREMENTS
+from qbench.progress import Progress
 from quant.errors import InputError
 
 

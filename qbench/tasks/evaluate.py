@@ -4,8 +4,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from qbench.harness.quality.quality import Progress
 from qbench.harness.subject import open_subject
+from qbench.progress import Progress
 from qbench.tasks.run import run_tasks
 from qbench.tasks.settings import TaskSettings
 

@@ -9,7 +9,7 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
-from qbench.harness.quality.quality import Progress
+from qbench.progress import Progress
 from qbench.runtime import Model, Sampling, Tokenizer
 from qbench.tasks.generation import Prompt, count_occurrences, generate_batch, plan_batches
 from qbench.tasks.scoring import Request, plan_passes, run_pass

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qbench.harness.host.commit import code_version
-from qbench.harness.quality.quality import Progress
+from qbench.progress import Progress
 from qbench.tasks.settings import TaskSettings
 from quant.kv.scheme import CONFIG_KEY
 from quant.source import Source

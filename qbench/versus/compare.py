@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from qbench.harness.host.clocks import check_clock
-from qbench.harness.quality.quality import Progress
 from qbench.harness.speed.interleaved import interleave
 from qbench.harness.speed.peaks import measure_bandwidth, peaks_of
 from qbench.harness.speed.roofline import Shape, least_work, roofline
@@ -15,6 +14,7 @@ from qbench.harness.speed.speed import speed_statistics
 from qbench.harness.speed.speed_case import SpeedCase
 from qbench.harness.speed.speed_worker import TimedModel
 from qbench.harness.subject import Subject, open_subject
+from qbench.progress import Progress
 from qbench.statistics import speed_ratio, spread
 from qbench.versus.llama_cpp import LlamaCppProcess
 from quant.errors import InputError

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from qbench.harness.quality.quality import Progress
+from qbench.progress import Progress
 
 TOKENS = 128  # a prompt long enough to keep two cores at work, short enough for a model of billions of weights
 STEPS = 4

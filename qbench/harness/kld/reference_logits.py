@@ -21,7 +21,8 @@ from qbench.harness.quality.passes import batches
 from qbench.harness.quality.perplexity import token_nll
 from qbench.harness.quality.plan import Plan
 from qbench.harness.quality.protocol import Protocol
-from qbench.harness.quality.quality import Model, Progress
+from qbench.harness.quality.quality import Model
+from qbench.progress import Progress
 from qbench.statistics import require_same_protocol
 from quant.atomic import atomic_file
 from quant.errors import InputError

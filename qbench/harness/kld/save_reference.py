@@ -10,8 +10,8 @@ from qbench.harness.kld.reference_logits import KeptLogits, default_mode, kept_b
 from qbench.harness.quality.conventions import DEFAULT, make_plans
 from qbench.harness.quality.evaluate import read_text, setting_of
 from qbench.harness.quality.perplexity import perplexity_statistics
-from qbench.harness.quality.quality import Progress
 from qbench.harness.subject import open_subject
+from qbench.progress import Progress
 from quant.errors import InputError
 
 

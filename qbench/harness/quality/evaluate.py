@@ -9,8 +9,9 @@ from qbench.harness.kld.open_reference import kept_logits, open_reference
 from qbench.harness.quality.conventions import DEFAULT, make_plans
 from qbench.harness.quality.documents import read_passage
 from qbench.harness.quality.plan import Plan, Setting
-from qbench.harness.quality.quality import Progress, Reference, measure_quality
+from qbench.harness.quality.quality import Reference, measure_quality
 from qbench.harness.subject import open_subject
+from qbench.progress import Progress
 from quant.errors import InputError
 from quant.source import Source
 

@@ -16,10 +16,10 @@ from qbench.harness.quality.blocks import blocks_of
 from qbench.harness.quality.passes import batches
 from qbench.harness.quality.perplexity import perplexity_statistics, token_nll
 from qbench.harness.quality.plan import Plan
+from qbench.progress import Progress
 from quant.errors import InputError
 
 Model = Callable[[Tensor], Tensor]  # tokens [B, T] int64 -> logits [B, T, V] float32
-Progress = Callable[[int, int, str], None]  # (done, total, what is being done)
 
 
 class Kept(Protocol):

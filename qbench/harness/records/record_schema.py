@@ -16,7 +16,7 @@ def add_blocks_and_tasks(record: Record) -> Record:
     return record
 
 
-# schema -> what makes a record of the next one of it
+# schema -> what makes a record of the next one of it; 2 only adds, so that it leaves a row as it is
 MIGRATIONS: dict[int, Callable[[Record], Record]] = {1: add_blocks_and_tasks}
 
 

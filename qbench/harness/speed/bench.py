@@ -9,12 +9,12 @@ from typing import Any
 from qbench.harness.host.energy import find_meter
 from qbench.harness.host.machine import available_cores
 from qbench.harness.host.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
-from qbench.harness.quality.quality import Progress
 from qbench.harness.speed.peaks import measure_bandwidth, peaks_of
 from qbench.harness.speed.roofline import Shape, least_work, roofline
 from qbench.harness.speed.speed import measure_speed
 from qbench.harness.speed.speed_case import SpeedCase
 from qbench.harness.subject import Subject, open_subject
+from qbench.progress import Progress
 
 # of `predict_memory`: weights as stored and as held, keys and values, activations, and the sum of what is held
 PARTS = ("weights", "resident", "kv", "workspace", "total")

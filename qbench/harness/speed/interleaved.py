@@ -8,11 +8,11 @@ import numpy as np
 
 from qbench.harness.host.conditions import Watch
 from qbench.harness.host.energy import NO_METER, Meter
-from qbench.harness.quality.quality import Progress
 from qbench.harness.speed.autocorrelation import widening
 from qbench.harness.speed.median_interval import median_interval
 from qbench.harness.speed.rounds import PHASES, Rounds, Samples, Side
 from qbench.harness.speed.speed_case import MOST_ROUNDS, SpeedCase
+from qbench.progress import Progress
 from qbench.statistics import speed_ratio
 
 SEED = 20240217

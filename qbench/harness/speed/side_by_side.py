@@ -10,7 +10,6 @@ from typing import Any
 from qbench.harness.host.clocks import check_clock
 from qbench.harness.host.energy import find_meter
 from qbench.harness.host.machine import available_cores
-from qbench.harness.quality.quality import Progress
 from qbench.harness.speed.bench import bench_row
 from qbench.harness.speed.interleaved import interleave
 from qbench.harness.speed.peaks import measure_bandwidth
@@ -18,6 +17,7 @@ from qbench.harness.speed.rounds import PHASES, Rounds
 from qbench.harness.speed.speed import speed_statistics
 from qbench.harness.speed.speed_case import SpeedCase
 from qbench.harness.speed.timed_process import TimedProcess, speed_process
+from qbench.progress import Progress
 from qbench.sources import open_source
 from qbench.statistics import speed_ratio
 from qbench.threads import check_threads

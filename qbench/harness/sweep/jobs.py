@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from qbench.harness.host.memory import peak_rss_bytes
-from qbench.harness.quality.quality import Progress
+from qbench.progress import Progress
 from quant.errors import InputError
 from quant.source import Source
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from qbench.harness.records.record import cannot_read, line_of, read_records
 from qbench.harness.records.record_schema import SCHEMA_VERSION
+from qbench.harness.records.shape import FIGURES, OF_SWEEP, STATES, TIME
 from qbench.store.columns import Column
 
 if TYPE_CHECKING:
@@ -15,9 +16,17 @@ if TYPE_CHECKING:
 
 # The oldest schema whose columns lie where today's do: rows of an older one are migrated before they are read.
 READ_AS_IS = 1
-# What every record has: a line without it is none.
-IDENTITY = {"schema_version": "BIGINT", "key": "VARCHAR", "status": "VARCHAR", "machine.id": "VARCHAR"}
-IS_RECORD = f"""key is not null and status is not null and machine.id is not null
+# Of what every record has, in whatever columns are asked for.
+IDENTITY = {"schema_version": "BIGINT", "machine.id": "VARCHAR"} | dict.fromkeys(("key", "status", "time"), "VARCHAR")
+CHECKED = {f"metrics.{name}": "JSON" for name in FIGURES}  # as they are written: a text is no number
+IS_OF_SWEEP = " and ".join(f"json_type(whole_case, '$.{name}') = 'VARCHAR'" for name in OF_SWEEP)
+NUMBERS = ("DOUBLE", "BIGINT", "UBIGINT", "NULL")  # types of JSON, as DuckDB names them
+ARE_NUMBERS = " and ".join(f"coalesce(json_type({path}) in {NUMBERS}, true)" for path in CHECKED)
+# As `is_record` has it. What is a number where a text belongs, or the other way round, is read as NULL or as text.
+IS_RECORD = f"""key is not null and machine.id is not null and status in {STATES} and regexp_full_match(time, '{TIME}')
+    and (json_type(whole_case, '$.kind') = 'VARCHAR' or ({IS_OF_SWEEP}))
+    and (metrics is not null or status <> 'ok')
+    and {ARE_NUMBERS}
     and json_type(whole_case) = 'OBJECT' and schema_version between {READ_AS_IS} and {SCHEMA_VERSION}"""
 OBJECTS = {"case", "metrics", "machine"}  # with columns of their own parts
 # Bytes of one line: the sums of a long text's windows and of a task's items can take some megabytes.
@@ -67,7 +76,7 @@ def _create(
     copies: Mapping[Path, Path],
     columns: Mapping[str, Column],
 ) -> None:
-    stored = IDENTITY | {column.path: column.stored for column in columns.values()}
+    stored = IDENTITY | {column.path: column.stored for column in columns.values()} | CHECKED
     # The keys of a case are the suites' own, so it is always kept whole too.
     whole = sorted({"case", *stored} & OBJECTS)
     fields = _nested({path: kind for path, kind in stored.items() if path not in whole})
@@ -97,6 +106,7 @@ def _create(
 
 def _shown(name: str, column: Column, whole: Sequence[str]) -> str:
     value = f"whole_{column.path}" if column.path in whole else _quoted(column.path)
+    value = f"try_cast({value} as {column.stored})" if column.path in CHECKED else value
     return f"{column.expression.format(value)} as {_quoted(name)}"
 
 

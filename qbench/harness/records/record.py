@@ -11,6 +11,7 @@ from typing import Any
 from qbench.harness.records.line_file import append, content, own_turn, read_lines
 from qbench.harness.records.record_files import kept_file, record_files
 from qbench.harness.records.record_schema import SCHEMA_VERSION, migrate
+from qbench.harness.records.shape import is_record
 from quant.errors import InputError
 
 
@@ -79,7 +80,10 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
             continue
         record = parse_record(line)
         if record is None:
-            print(f"qbench: {path}:{number}: skipped a line that is no record (torn by a crash?)", file=sys.stderr)
+            print(
+                f"qbench: {path}:{number}: skipped a line that is no record (torn by a crash?)",
+                file=sys.stderr,
+            )
             continue
         if record["schema_version"] > SCHEMA_VERSION:
             raise InputError(
@@ -93,12 +97,9 @@ def parse_record(line: bytes) -> dict[str, Any] | None:
     """The record that the line holds, of whichever schema; None where it is none."""
     try:
         record = json.loads(line)
-        schema = record["schema_version"]
-        whole = record["key"], record["status"], record["machine"]["id"], record["case"].keys()
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except ValueError:
         return None
-    is_version = isinstance(schema, int) and not isinstance(schema, bool) and schema >= 1
-    return record if is_version and all(part is not None for part in whole) else None
+    return record if is_record(record) else None
 
 
 def cannot_read(path: Path, error: OSError) -> InputError:

@@ -98,11 +98,36 @@ def test_a_line_that_is_no_record_is_named_and_costs_no_row(tmp_path, capsys, li
     assert ("r.jsonl:4: skipped" in capsys.readouterr().err) == bool(line.strip())
 
 
-@pytest.mark.parametrize("change", [{"key": None}, {"status": None}, {"case": 7}, {"machine": {}}], ids=repr)
+NO_RECORDS = (
+    *({"key": None}, {"status": None}, {"status": "fine"}, {"case": 7}, {"machine": {}}, {"time": None}, {"time": 5}),
+    *({"time": "yesterday"}, {"metrics": None}, {"metrics": {"perplexity": "abc"}}),
+    *({"metrics": {"perplexity": "7.5"}}, {"metrics": {"tg_tok_s": True}}, {"metrics": {"size_bytes": [1]}}),
+    *({"case": {"recipe": "q8_0"}}, {"case": {"model": "m"}}, {"case": {"model": 3, "recipe": "q8_0"}}),
+)
+
+
+@pytest.mark.parametrize("change", NO_RECORDS, ids=repr)
 def test_both_ways_of_reading_agree_on_what_is_a_record(tmp_path, capsys, change):
     path = write_records(tmp_path / "r.jsonl", [make_record("q8_0") | change, make_record("bf16")])
     assert load_records(path)["recipe"].tolist() == ["bf16"] and len(list(read_files(path))) == 1
     assert capsys.readouterr().err.count("r.jsonl:1: skipped") == 2
+
+
+@pytest.mark.parametrize("name", ["key", "status", "time", "case", "metrics", "machine", "schema_version"])
+def test_a_line_that_lacks_a_part_is_no_record(tmp_path, capsys, name):
+    row = make_record("q8_0")
+    del row[name]
+    path = write_records(tmp_path / "r.jsonl", [row, make_record("bf16")])
+    assert load_records(path)["recipe"].tolist() == ["bf16"] and len(list(read_files(path))) == 1
+    assert query("select recipe from records", path).rows == [("bf16",)]
+    assert measured_keys(path, {"a1b2c3"}, "c0de") == {make_record("bf16")["key"]}
+
+
+def test_numbers_are_what_they_were_whichever_way_they_were_written(tmp_path):
+    row = make_record("q8_0", perplexity=7, size_bytes=2**40, same_top=1e-3, tg_tok_s=None)
+    (read,) = load_records(write_records(tmp_path / "r.jsonl", [row])).to_dict("records")
+    assert (read["perplexity"], read["size_bytes"], read["same_top"]) == (7.0, 2**40, 1e-3)
+    assert pd.isna(read["tg_tok_s"])
 
 
 def test_a_newer_schema_is_refused(tmp_path):

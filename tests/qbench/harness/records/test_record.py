@@ -8,7 +8,7 @@ from quant.errors import InputError
 
 
 def record(number: int) -> dict:
-    return make_record({"model": "rand:tiny", "number": number}, {"perplexity": 1.5})
+    return make_record({"model": "rand:tiny", "recipe": "q8_0", "number": number}, {"perplexity": 1.5})
 
 
 def numbers(path) -> list[int]:
@@ -64,6 +64,12 @@ def test_junk_between_rows_costs_no_row(tmp_path, junk):
         file.write(junk)
     append_record(path, record(2))
     assert numbers(path) == [1, 2]
+
+
+@pytest.mark.parametrize("metrics", [[1], "x", 7], ids=repr)
+def test_metrics_that_are_no_mapping_make_no_record(tmp_path, capsys, metrics):
+    write_line(tmp_path / "r.jsonl", metrics=metrics)
+    assert numbers(tmp_path / "r.jsonl") == [] and "r.jsonl:1: skipped" in capsys.readouterr().err
 
 
 def write_line(path, **changes) -> None:

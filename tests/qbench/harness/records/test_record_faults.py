@@ -22,7 +22,7 @@ LONG = "x" * 100_000  # a row longer than a page and a pipe's buffer, so that a 
 
 
 def record(number: int, padding: str = "") -> dict:
-    return make_record({"number": number}, {"padding": padding})
+    return make_record({"kind": "number", "number": number}, {"padding": padding})
 
 
 def numbers(path: Path) -> list[int]:

@@ -8,7 +8,7 @@ from quant.errors import InputError
 
 
 def record(number: int, machine: str = "m1") -> dict:
-    row = make_record({"number": number}, {"perplexity": 1.5})
+    row = make_record({"kind": "number", "number": number}, {"perplexity": 1.5})
     return row | {"machine": row["machine"] | {"id": machine}}
 
 

@@ -1,0 +1,44 @@
+"""What every record has, so that whoever reads one may take it for granted: another line is no record."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+STATES = ("ok", "error")
+TIME = r"\d{4}-\d\d-\d\dT.*"  # of UTC and in one form, so that the texts are in the order of time
+# What a row of a sweep says of its case; rows of other kinds say their `kind`.
+OF_SWEEP = ("model", "recipe")
+# Of metrics, what is a number wherever it was measured.
+FIGURES = ("bits_per_weight", "size_bytes", "perplexity", "same_top", "pp_tok_s", "tg_tok_s")
+
+
+def is_record(record: Any) -> bool:
+    """Whether what a line holds is a record, of whichever schema."""
+    try:
+        schema, case, metrics, status = (record[name] for name in ("schema_version", "case", "metrics", "status"))
+        identity = record["key"], record["machine"]["id"]
+        time = record["time"]
+    except (TypeError, KeyError):
+        return False
+    return (
+        _is_version(schema)
+        and None not in identity
+        and status in STATES
+        and isinstance(time, str)
+        and re.fullmatch(TIME, time) is not None
+        and isinstance(case, dict)
+        and (isinstance(case.get("kind"), str) or all(isinstance(case.get(name), str) for name in OF_SWEEP))
+        and (_are_metrics(metrics) if status == "ok" else metrics is None or _are_metrics(metrics))
+    )
+
+
+def _is_version(schema: Any) -> bool:
+    return isinstance(schema, int) and not isinstance(schema, bool) and schema >= 1
+
+
+def _are_metrics(metrics: Any) -> bool:
+    return isinstance(metrics, Mapping) and all(_is_number(metrics.get(name)) for name in FIGURES)
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))

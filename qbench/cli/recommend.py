@@ -47,9 +47,7 @@ def command(
     quality = {"text": text, "windows": windows, "exhaustive": exhaustive}
     among = {"recipes": names(recipes) or RECIPES, "caches": names(caches) or CACHES}
     with progress_bar(f"recommend for {model}") as update:
-        result = recommend(
-            model, memory, folder=Path(output), on_event=narrator(model, update), **limits, **quality, **among
-        )
+        result = recommend(model, memory, folder=Path(output), on_event=narrator(update), **limits, **quality, **among)
     if as_json:
         print_json(result)
     else:
@@ -58,7 +56,7 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-def narrator(model: str, update: Update) -> Callable:
+def narrator(update: Update) -> Callable:
     """Tells what is measured: the bar for what runs, a line on stderr as each point ends."""
 
     def tell(event) -> None:
@@ -67,8 +65,7 @@ def narrator(model: str, update: Update) -> Callable:
             update(done, total, f"{point(event.point)}: {event.stage} {what}".rstrip())
         elif event.kind in ("done", "failed"):
             ending = figure(event.record["metrics"]) if event.kind == "done" else f"failed: {event.record['error']}"
-            name = point(event.point) if event.record["case"]["model"] == model else "the runtime alone"
-            click.echo(f"{name}: {ending}  ({event.index + 1}/{event.total})", err=True)
+            click.echo(f"{point(event.point)}: {ending}  ({event.index + 1}/{event.total})", err=True)
 
     return tell
 
@@ -121,7 +118,11 @@ def about(one: dict) -> dict[str, str | None]:
     memory = ", ".join(f"{name} {readable_bytes(one[key])}" for name, key in parts.items())
     peak = one["peak_rss_bytes"]
     lines = {"kld": kld, "memory": f"{readable_bytes(one['total_bytes'])} predicted  ({memory})"}
-    lines["peak"] = "not measured (--tps does)" if peak is None else f"{readable_bytes(peak)} measured, of the process"
+    lines["peak"] = (
+        "not measured (--tps does)"
+        if peak is None
+        else f"{readable_bytes(peak)} measured, libraries' shared pages left out"
+    )
     if one["tps"] is not None:
         lines["speed"] = f"{one['tps']:.2f} tok/s"
     more = one.get("kld_more")

@@ -9,7 +9,6 @@ from qbench.harness.host.commit import code_version
 from qbench.harness.host.machine import machine
 from qbench.harness.records.record import read_records
 from qbench.harness.speed.speed_case import SpeedCase
-from qbench.harness.suite.axes import DENSE
 from qbench.harness.suite.cases import Case, make_cases, plan_points
 from qbench.harness.suite.rules import Rule
 from qbench.harness.suite.suite import EvalSettings, Suite
@@ -22,8 +21,6 @@ from qbench.store import latest_records
 
 STEPS = 32  # decoded and timed at the end of the context; the fill before them takes longer
 REPETITIONS = 3
-RUNTIME, ANY = "rand:tiny", Candidate("bf16", DENSE)  # what the process of a small model takes beyond the model
-RUNTIME_BENCH = SpeedCase(pp=128, tg=8, repetitions=1)  # every kind of pass once
 # What a figure depends on, besides the section that measures it.
 OF_QUALITY = ("fingerprint", "recipe", "recipe_sha256", "cache", "isa", "device", "calibration", "eval")
 OF_SPEED = ("fingerprint", "recipe", "recipe_sha256", "cache", "isa", "device", "calibration", "threads", "batch")
@@ -69,17 +66,6 @@ class Judge:
     def close(self) -> None:
         self.executor.runner.close()
 
-    def runtime_bytes(self) -> int:
-        """What a process takes beyond the model that it runs: Python, torch, kernels and their threads.
-
-        raises   RuntimeError where that cannot be measured
-        """
-        suite = replace(self.suite([ANY], bench=RUNTIME_BENCH), models=(RUNTIME,))
-        (measured,) = self.measured(suite, [ANY], is_same_speed, beyond_model)
-        if measured.value is None:
-            raise RuntimeError(f"what a process takes without a model cannot be measured: {measured.error}")
-        return int(measured.value)
-
     def kld(self, candidates: Sequence[Candidate]) -> list[Measured]:
         if not candidates:
             return []
@@ -92,7 +78,10 @@ class Judge:
         return replace(measured, peak_bytes=self.peak_bytes(candidate))
 
     def peak_bytes(self, candidate: Candidate) -> int | None:
-        """Of the process that timed the candidate at the goal's context, and nothing longer; None: not timed."""
+        """Of the process that timed the candidate at the goal's context, and nothing longer; None: not timed.
+
+        A process of one's own takes more: a sweep's is forked, and what it shares untouched does not count as its own.
+        """
         suite = self.speed_suite(candidate)
         metrics = (self.row(make_cases(suite, plan_points(suite))[0], is_same_speed) or {}).get("metrics", {})
         return metrics.get("peak_rss_bytes") if metrics.get("context") == self.bench.longest else None
@@ -156,12 +145,6 @@ def is_same_speed(case: Case, wanted: Case) -> bool:
     bench = case.get("bench")
     same_bench = bench and all(bench.get(name, 0) == wanted["bench"].get(name, 0) for name in ("tg", "depth"))
     return bool(same_bench) and all(case.get(name) == wanted.get(name) for name in OF_SPEED)
-
-
-def beyond_model(row: Record) -> float:
-    """Bytes of the process at its peak that no prediction for the model counts."""
-    metrics = row["metrics"]
-    return metrics["peak_rss_bytes"] - metrics["predicted_bytes"]["total"]
 
 
 def _counts(row: Record) -> bool:

@@ -18,6 +18,7 @@ from qbench.recommend.candidates import CACHES, RECIPES, make_candidates
 from qbench.recommend.goal import Goal
 from qbench.recommend.measure import Judge
 from qbench.recommend.relax import Relaxation, relaxations
+from qbench.recommend.runtime import runtime_bytes
 from qbench.recommend.search import GAIN, Verdict, search
 from qbench.sources import open_source
 from qbench.sources.rand import PREFIX as RANDOM
@@ -66,7 +67,7 @@ def recommend(
     quality = EvalSettings(text, windows or max(1, JUDGED_TOKENS // window))
     how = {"threads": threads, "on_event": on_event}
     with exclusive(folder.resolve()), closing(Judge(model, goal, quality, folder, map(Path, FOLDERS), **how)) as judge:
-        goal = replace(goal, runtime_bytes=judge.runtime_bytes())
+        goal = replace(goal, runtime_bytes=runtime_bytes(threads))
         verdicts = search(candidates, goal, judge, 1.0 if exhaustive else GAIN)
     chosen = [verdict for verdict in verdicts if verdict.outcome in ("answer", "runner-up")]
     return {

@@ -22,7 +22,7 @@ CHECKED = {f"metrics.{name}": "JSON" for name in FIGURES}  # as they are written
 IS_OF_SWEEP = " and ".join(f"json_type(whole_case, '$.{name}') = 'VARCHAR'" for name in OF_SWEEP)
 NUMBERS = ("DOUBLE", "BIGINT", "UBIGINT", "NULL")  # types of JSON, as DuckDB names them
 ARE_NUMBERS = " and ".join(f"coalesce(json_type({path}) in {NUMBERS}, true)" for path in CHECKED)
-# As `is_record` has it. What is a number where a text belongs, or the other way round, is read as NULL or as text.
+# As `is_record` has it, but that what should be a mapping within the metrics and is none is read as an empty one.
 IS_RECORD = f"""key is not null and machine.id is not null and status in {STATES} and regexp_full_match(time, '{TIME}')
     and (json_type(whole_case, '$.kind') = 'VARCHAR' or ({IS_OF_SWEEP}))
     and (metrics is not null or status <> 'ok')

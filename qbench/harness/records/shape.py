@@ -8,6 +8,7 @@ STATES = ("ok", "error")
 TIME = r"\d{4}-\d\d-\d\dT.*"  # of UTC and in one form, so that the texts are in the order of time
 # What a row of a sweep says of its case; rows of other kinds say their `kind`.
 OF_SWEEP = ("model", "recipe")
+PARTS = ("kld", "blocks", "protocol", "protocols", "tasks", "samples")  # of metrics, what has figures of its own
 # Of metrics, what is a number wherever it was measured.
 FIGURES = ("bits_per_weight", "size_bytes", "perplexity", "same_top", "pp_tok_s", "tg_tok_s")
 
@@ -37,7 +38,11 @@ def _is_version(schema: Any) -> bool:
 
 
 def _are_metrics(metrics: Any) -> bool:
-    return isinstance(metrics, Mapping) and all(_is_number(metrics.get(name)) for name in FIGURES)
+    return (
+        isinstance(metrics, Mapping)
+        and all(_is_number(metrics.get(name)) for name in FIGURES)
+        and all(isinstance(metrics.get(name), (Mapping, type(None))) for name in PARTS)
+    )
 
 
 def _is_number(value: Any) -> bool:

@@ -66,8 +66,8 @@ def test_junk_between_rows_costs_no_row(tmp_path, junk):
     assert numbers(path) == [1, 2]
 
 
-@pytest.mark.parametrize("metrics", [[1], "x", 7], ids=repr)
-def test_metrics_that_are_no_mapping_make_no_record(tmp_path, capsys, metrics):
+@pytest.mark.parametrize("metrics", [[1], "x", 7, {"kld": "x"}, {"tasks": [1]}], ids=repr)
+def test_what_is_no_mapping_where_one_belongs_makes_no_record(tmp_path, capsys, metrics):
     write_line(tmp_path / "r.jsonl", metrics=metrics)
     assert numbers(tmp_path / "r.jsonl") == [] and "r.jsonl:1: skipped" in capsys.readouterr().err
 

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from qbench.harness.host.energy import NO_METER, Meter
-from qbench.harness.host.spent import energy
 from qbench.harness.speed.interleaved import interleave
 from qbench.harness.speed.median_interval import median_interval
 from qbench.harness.speed.rounds import PHASES, Rounds
 from qbench.harness.speed.speed_case import SpeedCase
 from qbench.harness.speed.speed_worker import TimedModel
+from qbench.harness.speed.spent import energy
 from qbench.harness.speed.steady import outliers
 from qbench.progress import Progress
 from qbench.statistics import spread

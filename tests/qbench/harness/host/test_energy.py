@@ -9,10 +9,10 @@ from support.close import assert_close
 
 from qbench.harness.host.conditions import Conditions
 from qbench.harness.host.energy import Counter, Meter, find_meter, nvml_counters, rapl_counters
-from qbench.harness.host.spent import energy
 from qbench.harness.speed import interleaved
 from qbench.harness.speed.interleaved import idle_watts
 from qbench.harness.speed.rounds import Rounds, Samples
+from qbench.harness.speed.spent import energy
 
 NO_NVML = "no-such-library.so"
 RANGE_UJ = 1_000_000_000

@@ -157,7 +157,8 @@ COLUMNS = (
         "peak RSS MB",
         digits=0,
         scale=1e-6,
-        meaning="The most memory that the measuring process held, Python and libraries included.",
+        meaning="The most memory that the measuring process held, Python and libraries included, but for pages "
+        "of theirs that a sweep's process shares with the one it was forked from and does not touch.",
     ),
     Column("predicted_bytes", "predicted MB", scale=1e-6, **HIDDEN, meaning="Weights, keys and values, workspace."),
     Column("kv_bytes_per_token", "KV bytes/token", digits=0, **HIDDEN),

@@ -138,13 +138,15 @@ def probe(**arguments: Any) -> dict[str, Any]:
 
 def preload() -> None:
     """Loads what the jobs import, and says which code that is: an edit made later is of the next worker."""
+    import scipy.special
+
     from qbench.calibration import write
     from qbench.harness.host.commit import QUANTIZING, code_hash, code_version
     from qbench.harness.quality import evaluate
     from qbench.harness.speed import bench
     from qbench.runtime import load_model
 
-    assert all((write, bench, evaluate, load_model))
+    assert all((write, bench, evaluate, load_model, scipy.special))
     code_version()
     code_hash(QUANTIZING)
 

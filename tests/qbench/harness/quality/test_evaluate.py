@@ -1,6 +1,7 @@
 """`evaluate`, `bench` and the worker on real models: from a spec to the keys that the command line prints."""
 
 import json
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -182,9 +183,12 @@ def test_threads_below_one(threads):
 
 
 def worker(job: dict) -> SimpleNamespace:
+    """One job in a worker of its own: what it told, and the status of the job's process."""
     command = [sys.executable, "-m", "qbench.harness.sweep.worker"]
-    done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, cwd=REPO, timeout=300)
-    return SimpleNamespace(status=done.returncode, messages=[json.loads(line) for line in done.stdout.splitlines()])
+    request = json.dumps({"job": job, "log": os.devnull, "environment": {}}) + "\n"
+    done = subprocess.run(command, input=request, capture_output=True, text=True, cwd=REPO, timeout=300)
+    *messages, last = (json.loads(line) for line in done.stdout.splitlines())
+    return SimpleNamespace(status=last["ended"], messages=messages)
 
 
 def test_worker_quantizes_and_measures(tmp_path):

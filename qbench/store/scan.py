@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from qbench.harness.records.record import cannot_read, line_of, read_records
 from qbench.harness.records.record_schema import SCHEMA_VERSION
-from qbench.harness.records.shape import FIGURES, OF_SWEEP, STATES, TIME
+from qbench.harness.records.shape import FIGURES, OF_MODEL, STATES, TIME
 from qbench.store.columns import Column
 
 if TYPE_CHECKING:
@@ -19,12 +19,16 @@ READ_AS_IS = 1
 # Of what every record has, in whatever columns are asked for.
 IDENTITY = {"schema_version": "BIGINT", "machine.id": "VARCHAR"} | dict.fromkeys(("key", "status", "time"), "VARCHAR")
 CHECKED = {f"metrics.{name}": "JSON" for name in FIGURES}  # as they are written: a text is no number
-IS_OF_SWEEP = " and ".join(f"json_type(whole_case, '$.{name}') = 'VARCHAR'" for name in OF_SWEEP)
+TEXT, TEXT_OR_NULL = "('VARCHAR')", "('VARCHAR', 'NULL')"
+IS_OF_MODEL = " and ".join(
+    f"json_type(whole_case, '$.{name}') in {TEXT_OR_NULL if may_be_null else TEXT}"
+    for name, may_be_null in OF_MODEL.items()
+)
 NUMBERS = ("DOUBLE", "BIGINT", "UBIGINT", "NULL")  # types of JSON, as DuckDB names them
 ARE_NUMBERS = " and ".join(f"coalesce(json_type({path}) in {NUMBERS}, true)" for path in CHECKED)
 # As `is_record` has it, but that what should be a mapping within the metrics and is none is read as an empty one.
 IS_RECORD = f"""key is not null and machine.id is not null and status in {STATES} and regexp_full_match(time, '{TIME}')
-    and (json_type(whole_case, '$.kind') = 'VARCHAR' or ({IS_OF_SWEEP}))
+    and (json_type(whole_case, '$.kind') = 'VARCHAR' or ({IS_OF_MODEL}))
     and (metrics is not null or status <> 'ok')
     and {ARE_NUMBERS}
     and json_type(whole_case) = 'OBJECT' and schema_version between {READ_AS_IS} and {SCHEMA_VERSION}"""

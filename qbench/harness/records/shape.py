@@ -6,8 +6,9 @@ from typing import Any
 
 STATES = ("ok", "error")
 TIME = r"\d{4}-\d\d-\d\dT.*"  # of UTC and in one form, so that the texts are in the order of time
-# What a row of a sweep says of its case; rows of other kinds say their `kind`.
-OF_SWEEP = ("model", "recipe")
+# What a measured model's row says of its case, and whether it may be null: no recipe is a model as it is stored.
+# Rows of other kinds say their `kind`.
+OF_MODEL = {"model": False, "recipe": True}
 PARTS = ("kld", "blocks", "protocol", "protocols", "tasks", "samples")  # of metrics, what has figures of its own
 # Of metrics, what is a number wherever it was measured.
 FIGURES = ("bits_per_weight", "size_bytes", "perplexity", "same_top", "pp_tok_s", "tg_tok_s")
@@ -28,8 +29,15 @@ def is_record(record: Any) -> bool:
         and isinstance(time, str)
         and re.fullmatch(TIME, time) is not None
         and isinstance(case, dict)
-        and (isinstance(case.get("kind"), str) or all(isinstance(case.get(name), str) for name in OF_SWEEP))
+        and (isinstance(case.get("kind"), str) or _is_of_model(case))
         and (_are_metrics(metrics) if status == "ok" else metrics is None or _are_metrics(metrics))
+    )
+
+
+def _is_of_model(case: Mapping[str, Any]) -> bool:
+    return all(
+        isinstance(case.get(name), str) or (may_be_null and name in case and case[name] is None)
+        for name, may_be_null in OF_MODEL.items()
     )
 
 

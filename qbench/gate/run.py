@@ -91,13 +91,15 @@ class _Gate:
         return checks, launches
 
     def beside_records(self, pairs: Sequence[Pair]) -> tuple[list[Check], Launches]:
-        """This tree alone: peaks are gated where the records have some of their own, and speed is a report."""
+        """This tree alone: peaks, where the records have some of their own, and speed are a report."""
         why_not = next(filter(None, map(why_not_beside, pairs)), None)
         if why_not:
             held = ", bytes of weights held" if any(pair.is_elsewhere for pair in pairs) else ""
             self.not_checked.append(f"speed, peak RSS{held}: {self.where} {why_not}")
             return [], {}
-        self.not_checked.append("speed is a report: only a base commit can be measured in turn with this tree")
+        self.not_checked.append(
+            "speed and peak RSS are a report: only a base commit is measured in turn with this tree"
+        )
         return alone(pairs, self.this, self.options.suite)
 
     def wanted(self, checks: Sequence[Check]) -> list[Check]:

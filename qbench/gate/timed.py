@@ -1,6 +1,7 @@
 """The checks that come of launches: speed, and the peak of memory."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -51,7 +52,11 @@ def checks_in_turn(subjects: Sequence[Subject], launches: Launches) -> list[Chec
 
 
 def alone(pairs: Sequence[Pair], this: Tree, suite: Path) -> tuple[list[Check], Launches]:
-    """This tree's launches, beside those that the baseline's rows hold: peaks of memory, and speed as a report."""
+    """This tree's launches, beside those that the baseline's rows hold, as a report.
+
+    Speed, because the machine does other things now than then. Peaks, because they are of Python's packages as well:
+    another environment of the same code lies 60 MB apart.
+    """
     subjects = [subject_of(pair, (this,), suite) for pair in pairs]
     launches = launch_alone(subjects)
     peaks, speeds = {}, []
@@ -59,7 +64,8 @@ def alone(pairs: Sequence[Pair], this: Tree, suite: Path) -> tuple[list[Check], 
         sides = pair.baseline["metrics"]["launches"], launches[pair.name]
         peaks[pair.name] = tuple(peaks_of(side, 0) for side in sides)
         speeds += apart_checks(pair.name, *sides, subject.tokens)
-    return [*peak_checks(peaks, OTHER_HOURS), *speeds], launches
+    reported = [replace(check, is_gate=False) for check in peak_checks(peaks, OTHER_HOURS)]
+    return [*reported, *speeds], launches
 
 
 def launch_alone(subjects: Sequence[Subject]) -> Launches:

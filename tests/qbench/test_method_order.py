@@ -21,7 +21,7 @@ from qbench.statistics import token_mean
 from quant.recipes import Recipe, get_recipe
 from quant.recipes.yaml_recipe import recipe_from
 
-WINDOWS = 24
+WINDOWS = 48
 CALIBRATION = CalibrationOptions(samples=24)
 
 

@@ -25,7 +25,7 @@ PYTEST = (sys.executable, "-m", "pytest", "-p", "qbench.pytest_plugin", "-p", "n
 def run_pytest(folder: Path, test: str, *options: str) -> subprocess.CompletedProcess:
     (folder / "test_gate.py").write_text(test)
     (folder / "pytest.ini").write_text("[pytest]\n")
-    env = os.environ | {"PYTHONPATH": str(REPO)}
+    env = os.environ | {"PYTHONPATH": str(REPO), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # or it would be there twice
     return subprocess.run([*PYTEST, *options], cwd=folder, env=env, capture_output=True, text=True)
 
 

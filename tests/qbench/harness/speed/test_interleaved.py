@@ -142,6 +142,9 @@ def test_what_cannot_end(settings, told):
         SpeedCase(**settings)
 
 
+@pytest.mark.skipif(
+    not list((REPO / "cpu_kernels").glob("_ext*.so")), reason="the extension is not built inside this checkout"
+)
 def test_two_real_processes_and_another_checkout():
     case = SpeedCase(pp=8, tg=2, depth=3, batch=2, repetitions=2)
     command, env = of_checkout(REPO)

@@ -8,13 +8,18 @@ INTEROP := .venv-interop
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 NATIVE := CMakeLists.txt $(shell find cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
-.PHONY: demo test gate test-interop asan setup bench clean
+.PHONY: demo test gate test-gpu test-interop asan setup bench clean
 
 demo: setup
 	$(VENV)/bin/qbench sweep suites/quickstart.yaml
 
 test: setup $(VENV)/.tested-with $(VENV)/.oracle
 	$(VENV)/bin/python -m pytest
+
+# On a machine with a CUDA GPU: every kernel test runs there too, then all kernels are timed; ten minutes and the tests'.
+test-gpu: setup $(VENV)/.tested-with
+	$(VENV)/bin/python -m pytest tests/gpu_kernels
+	$(VENV)/bin/python -m gpu_kernels.measure --choose
 
 # Against the rows that were kept last. On another machine than theirs less is compared, and what is left out is told.
 gate: setup
@@ -63,13 +68,15 @@ $(INTEROP)/.installed: $(VENV)/.tested-with pyproject.toml
 
 # AddressSanitizer holds freed memory back for a while: how much is given back is not to be seen there.
 KEEPS_MEMORY := tests/cpu_kernels/test_buffer.py::test_memory_is_what_the_weights_take_and_given_back
+# What instructions a kernel is made of is asked of the ordinary extension; this one takes minutes to disassemble.
+OTHER_CODE := tests/cpu_kernels/test_instructions.py
 
 # The kernel tests with AddressSanitizer and UndefinedBehaviorSanitizer in the extension. -S, and the packages by path:
 # an editable install would put the ordinary extension first.
 asan: $(VENV)/.tested-with build/asan/.installed
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	    ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=build/asan:$$(cat build/asan/.packages) \
-	    $(VENV)/bin/python -S -P -m pytest tests/cpu_kernels tests/amx --deselect $(KEEPS_MEMORY)
+	    $(VENV)/bin/python -S -P -m pytest tests/cpu_kernels tests/amx --deselect $(KEEPS_MEMORY) --ignore $(OTHER_CODE)
 
 build/asan/.installed: $(VENV)/.created pyproject.toml $(NATIVE) $(shell find qbench quant cpu_kernels gpu_kernels -name '*.py')
 	rm -rf build/asan

@@ -8,15 +8,20 @@ QBENCH_F16_PRODUCTS=float32: f16 weights are multiplied exactly for many tokens,
 QBENCH_K_QUANT_PRODUCTS=exact|int8x256: whether K-quants are multiplied as stored for 64 tokens and more, too, or are
 rounded to int8 with one scale for 256 inputs of a row (linear.reround_ref); by default all are rounded but Q6_K, to
 whose own error that adds too much. A prompt's products then differ from those of single tokens by that.
+Weights packed with exact=True are multiplied as stored where neither of the two variables is set.
 """
 
 from cpu_kernels._ext import (
     DecoderLayer,
     KVStore,
+    LatentHeads,
+    LatentLayer,
     LinearGroup,
     PackedExperts,
     PackedLinear,
     PackedLlmInt8,
+    Router,
+    attend_latents,
     attention_step,
     chosen_isa,
     emulated_features,
@@ -30,6 +35,7 @@ from cpu_kernels._ext import (
     measure_read_bandwidth,
     op_table,
     packed_linear_bytes,
+    run_latent_layers,
     run_layers,
     set_num_threads,
 )
@@ -43,10 +49,14 @@ __all__ = [
     "ENCODED_FORMATS",
     "DecoderLayer",
     "KVStore",
+    "LatentHeads",
+    "LatentLayer",
     "LinearGroup",
     "PackedExperts",
     "PackedLinear",
     "PackedLlmInt8",
+    "Router",
+    "attend_latents",
     "attention_step",
     "chosen_isa",
     "decode",
@@ -65,6 +75,7 @@ __all__ = [
     "packed_linear_bytes",
     "rms_norm",
     "rms_norm_ref",
+    "run_latent_layers",
     "run_layers",
     "set_num_threads",
     "silu_mul",

@@ -11,12 +11,13 @@ from cpu_kernels._ext import decode_blocks, decoded_formats
 DECODED_FORMATS: dict[str, tuple[int, int]] = decoded_formats()  # name -> (block_size, block_bytes)
 
 
-def decode(format_name: str, blocks: np.ndarray, isa: str | None = None) -> np.ndarray:
+def decode(format_name: str, blocks: np.ndarray, isa: str | None = None, out: np.ndarray | None = None) -> np.ndarray:
     """Weights of a format's blocks, as its NumPy codec reads them.
 
     blocks       [B, block_bytes] uint8, contiguous
     isa          implementation by name; None: the best, at most QBENCH_ISA
+    out          [B, block_size] float32, contiguous, written and returned; None: a new array
     returns      [B, block_size] float32
     raises       ValueError (format, shape, strides), TypeError (dtype), RuntimeError (isa)
     """
-    return decode_blocks(format_name, blocks, isa)[0]
+    return decode_blocks(format_name, blocks, isa, out)[0]

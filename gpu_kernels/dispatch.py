@@ -3,26 +3,22 @@
 from collections.abc import Callable
 from importlib import import_module
 
+from gpu_kernels.attention import table as attention
+from gpu_kernels.fused import table as fused
+from gpu_kernels.products import table as products
+
+# Each family of kernels is a package; its table.py holds its rows, and <op>_problems.py what an op is proven on.
+FAMILIES: dict[str, dict[tuple[str, str], dict[str, str]]] = {
+    "products": products.IMPLEMENTATIONS,
+    "fused": fused.IMPLEMENTATIONS,
+    "attention": attention.IMPLEMENTATIONS,
+}
+
 # (op, device type) -> {implementation: "module:function"}. The first of a row is the default; the others run when
 # they are asked for by name. Every function writes its result into buffers that the public function has allocated.
 # On a CPU "triton" is the interpreter (TRITON_INTERPRET=1): it proves a kernel right and is slow beyond use.
 IMPLEMENTATIONS: dict[tuple[str, str], dict[str, str]] = {
-    ("w8a8_gemm", "cuda"): {
-        "triton": "gpu_kernels.w8a8_gemm_triton:w8a8_gemm_triton",
-        "reference": "gpu_kernels.w8a8_gemm:w8a8_gemm_reference",
-    },
-    ("w8a8_gemm", "cpu"): {
-        "reference": "gpu_kernels.w8a8_gemm:w8a8_gemm_reference",
-        "triton": "gpu_kernels.w8a8_gemm_triton:w8a8_gemm_triton",
-    },
-    ("quantize_per_token", "cuda"): {
-        "triton": "gpu_kernels.quantize_per_token_triton:quantize_per_token_triton",
-        "reference": "gpu_kernels.quantize_per_token:quantize_per_token_reference",
-    },
-    ("quantize_per_token", "cpu"): {
-        "reference": "gpu_kernels.quantize_per_token:quantize_per_token_reference",
-        "triton": "gpu_kernels.quantize_per_token_triton:quantize_per_token_triton",
-    },
+    key: row for rows in FAMILIES.values() for key, row in rows.items()
 }
 
 

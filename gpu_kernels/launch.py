@@ -38,9 +38,14 @@ def architecture(op: str, tensor: Tensor, kernel: object) -> int:
     """
     interpreted = not isinstance(kernel, triton.JITFunction)
     if tensor.is_cuda and not interpreted:
-        major, minor = torch.cuda.get_device_capability(tensor.device)
-        return 10 * major + minor
+        return compute_capability(tensor.device)
     if interpreted and not tensor.is_cuda:
         return INTERPRETED_AS
     got = f"{tensor.device.type} tensors with TRITON_INTERPRET {'set' if interpreted else 'not set'}"
     raise RuntimeError(f"{op}: got {got}, expected GPU tensors without it, or CPU tensors and TRITON_INTERPRET=1")
+
+
+def compute_capability(device: torch.device | str) -> int:
+    """Compute capability times ten of a CUDA device: 80, 90, 100."""
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor

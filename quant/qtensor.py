@@ -1,5 +1,6 @@
 """QTensor: a weight as its format stores it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,3 +39,19 @@ class QTensor:
         """The rows of `index` in that order, bytes untouched: RoPE permutations, fused QKV splits."""
         parts = {part: np.ascontiguousarray(array[index]) for part, array in self.parts.items()}
         return QTensor(self.format, (len(index), *self.shape[1:]), parts, self.shared)
+
+
+def concat_rows(qtensors: Sequence[QTensor]) -> QTensor:
+    """The rows of all, one below the other; formats and row sizes are equal.
+
+    raises   ValueError where shared arrays differ: the rows would be read with those of the first
+    """
+    first = qtensors[0]
+    if len(qtensors) == 1:
+        return first
+    for other in qtensors[1:]:
+        if not all(np.array_equal(array, other.shared[name]) for name, array in first.shared.items()):
+            raise ValueError(f"rows of {first.format} are put together, but {', '.join(first.shared)} are not equal")
+    parts = {part: np.concatenate([qtensor.parts[part] for qtensor in qtensors]) for part in first.parts}
+    num_rows = sum(qtensor.shape[0] for qtensor in qtensors)
+    return QTensor(first.format, (num_rows, *first.shape[1:]), parts, first.shared)

@@ -95,10 +95,10 @@ class QuantizedSource:
 
 def foreseen_tensors(source: Source, recipe: Recipe) -> dict[str, TensorInfo]:
     """What the recipe will make of each tensor, as far as that is known without calibrating."""
-    infos = {}
+    infos, default = {}, recipe.make_method()
     for name, planned in recipe.plan(source).items():
         info, fmt = source.tensors[name], get_format(planned.format)
-        method = planned.method or recipe.make_method()
+        method = planned.method or default
         shared = () if len(info.shape) == 1 else method.shared(fmt, info.shape[-1])
         passes_through = info.format == fmt.name and not method.needs
         infos[name] = info if passes_through else TensorInfo(info.shape, fmt.name, fmt.size_bytes(info.shape), shared)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from math import prod
 from typing import Any
 
-from quant.models import EMBEDDING, HEAD
+from quant.models import EMBEDDING, HEAD, POSITIONS
 from quant.source import TensorInfo
 
 PARTS = ("embedding", "head", "linears", "vectors")
@@ -33,7 +33,8 @@ def num_weights(tensors: Mapping[str, TensorInfo]) -> int:
 
 def _part(name: str, info: TensorInfo) -> str:
     """vectors: norms and biases."""
-    return {EMBEDDING: "embedding", HEAD: "head"}.get(name, "linears" if len(info.shape) > 1 else "vectors")
+    parts = {EMBEDDING: "embedding", POSITIONS: "embedding", HEAD: "head"}
+    return parts.get(name, "linears" if len(info.shape) > 1 else "vectors")
 
 
 def _bits_per_weight(infos: Collection[TensorInfo]) -> float | None:

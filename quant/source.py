@@ -36,12 +36,16 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class TokenizerInfo:
-    """A tokenizer in the `tokenizers` JSON form, with what the model expects around the text."""
+    """A tokenizer in the `tokenizers` JSON form, with what the model expects around the text.
+
+    chat_template  Jinja source that lays out the messages of a conversation; None: the model was not made for any
+    """
 
     json: str
     bos_token_id: int | None
     eos_token_id: int | None
     add_bos: bool
+    chat_template: str | None = None
 
 
 class Source(Protocol):

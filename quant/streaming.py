@@ -13,7 +13,7 @@ from quant.errors import InputError
 from quant.formats import dequantize
 from quant.methods import Layer, Method
 from quant.methods.remarks import remark_lines
-from quant.models import EMBEDDING, FINAL_NORM, HEAD, ModelConfig, names_by_layer
+from quant.models import EMBEDDING, EMBEDDING_NORM, FINAL_NORM, HEAD, POSITIONS, ModelConfig, names_by_layer
 from quant.qtensor import QTensor
 from quant.quantize import FLOATS, QuantizedSource, chunk_rows
 from quant.recipes import Recipe
@@ -24,13 +24,14 @@ Progress = Callable[[int, int, str], None]  # layers done, layers in all, what i
 
 # Rows of a head in float32 at a time, in weights: 256 MiB. A vocabulary may be larger than any decoder layer.
 HEAD_CHUNK_WEIGHTS = 1 << 26
+EMBEDDING_MODULES = (EMBEDDING, POSITIONS, EMBEDDING_NORM)
 
 
 class Statistics(Protocol):
     """Where the statistics of a layer's inputs come from: a run of the model, or a file."""
 
     def begin(self, tensors: Mapping[str, QTensor]) -> None:
-        """Before layer 0. tensors: the embedding"""
+        """Before layer 0. tensors: what embeds tokens"""
         ...
 
     def through(
@@ -47,8 +48,8 @@ class Statistics(Protocol):
         """The layer counts as done."""
         ...
 
-    def head(self, norm: QTensor, names: Names, needs: Needs) -> LayerStats:
-        """Of what the head reads. norm: the final norm's weight"""
+    def head(self, norm: Mapping[str, QTensor], names: Names, needs: Needs) -> LayerStats:
+        """Of what the head reads. norm: the final norm's tensors"""
         ...
 
 
@@ -63,7 +64,7 @@ def quantize_layers(
     run = _Run(source, recipe, statistics, stage)
     total = run.config.num_layers + 1
     if stage.num_done == 0:
-        statistics.begin({EMBEDDING: source.read(EMBEDDING)})
+        statistics.begin(run.read_outside(EMBEDDING_MODULES))
     while stage.num_done < total:
         index = stage.num_done
         if progress is not None:
@@ -128,7 +129,7 @@ class _Run:
         made: dict[str, QTensor] = {}
         remarks: dict[str, str] = {}
         if self._asks(name) or self.statistics.keep:
-            stats = self.statistics.head(self.source.read(FINAL_NORM), (name,), self.needs)
+            stats = self.statistics.head(self.read_outside((FINAL_NORM,)), (name,), self.needs)
             if self._asks(name) and name in stats.inputs:
                 self._check({name: self.method_of(name)}, stats.inputs)
                 made[name] = self._quantize_rows(name, stats.inputs, remarks)
@@ -137,6 +138,11 @@ class _Run:
 
     def method_of(self, name: str) -> Method:
         return self.plan[name].method or self.recipe.make_method()
+
+    def read_outside(self, modules: tuple[str, ...]) -> dict[str, QTensor]:
+        """The tensors of these modules, so far as the model has them. modules: names of their weights"""
+        prefixes = tuple(name.removesuffix("weight") for name in modules)
+        return {name: self.source.read(name) for name in self.names[None] if name.startswith(prefixes)}
 
     def needs(self, names: Names) -> frozenset[str]:
         return frozenset().union(*(self.method_of(name).needs for name in names))

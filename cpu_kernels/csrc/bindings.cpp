@@ -17,6 +17,8 @@
 #include "integers/bindings.h"
 #include "integers/integers.h"
 #include "isa.h"
+#include "latent/bindings.h"
+#include "latent/kernels.h"
 #include "linear/bindings.h"
 #include "linear_float/linear_float.h"
 #include "linear_int8/linear_int8.h"
@@ -53,6 +55,7 @@ std::vector<qk::OpRow> op_rows() {
     qk::append_rows(rows, "gptq", qk::gptq::table());
     qk::append_rows(rows, "gram", qk::gram::table());
     qk::append_rows(rows, "attention", qk::attention::table());
+    qk::append_rows(rows, "latent_heads", qk::latent::table());
     qk::append_rows(rows, "read_bandwidth", qk::roofline::read_table());
     qk::append_rows(rows, "int8_peak", qk::roofline::int8_table());
     qk::append_rows(rows, "fp32_peak", qk::roofline::fp32_table());
@@ -105,6 +108,7 @@ NB_MODULE(_ext, m) {
     qk::fused::bind(m);
     qk::gptq::bind(m);
     qk::attention::bind(m);
+    qk::latent::bind(m);
     qk::gram::bind(m);
 
     m.def("measure_read_bandwidth", qk::roofline::read_bandwidth, "threads"_a,

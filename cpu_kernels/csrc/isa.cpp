@@ -85,8 +85,9 @@ Found probe() {
     const bool avx512vnni = has(leaf7.ecx, 11);
     if (avx512vnni) found.features |= bit(Isa::avx512_vnni);
 
-    const bool avx512bf16 = has(leaf7_1.eax, 5);
-    if (avx512bf16) found.features |= bit(Isa::avx512_bf16);
+    // VBMI (permutations of bytes) came before it in all processors but Cooper Lake, which goes without both here.
+    const bool avx512bf16 = has(leaf7_1.eax, 5), avx512vbmi = has(leaf7.ecx, 1);
+    if (avx512bf16 && avx512vbmi) found.features |= bit(Isa::avx512_bf16);
 
     const bool amx_bf16 = has(leaf7.edx, 22), amx_tile = has(leaf7.edx, 24), amx_int8 = has(leaf7.edx, 25);
     const bool amx = amx_tile && amx_int8 && amx_bf16 && saved(xcr0_amx) && request_amx();

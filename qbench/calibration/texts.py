@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from qbench.calibration.options import GENERATED, HUB, RANDOM
-from qbench.runtime.tokenizer import Tokenizer
+from qbench.runtime.text.tokenizer import Tokenizer
 from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.source import Source

@@ -2,6 +2,7 @@
 
 import click
 
+from qbench.cli.bench_kinds import KindList, print_kinds
 from qbench.cli.bench_lines import others_share, readable, readable_comparison
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.int_list import IntList
@@ -10,7 +11,7 @@ from qbench.cli.percentage import Percentage
 from qbench.cli.progress import progress_bar
 from qbench.threads import MAX_THREADS
 
-LEAST_REPETITIONS = 5
+LEAST_REPETITIONS = 6  # the fewest that tell an interval of a median
 PRECISION = 0.02  # half of what a 5 % regression is told apart by
 
 
@@ -27,14 +28,16 @@ PRECISION = 0.02  # half of what a 5 % regression is told apart by
 @click.option("--threads", type=IntList(1, MAX_THREADS), help="Threads to use, or several such  [default: all cores]")
 @click.option("--vs", type=click.Choice(["llama.cpp"]), help="The same GGUF file through this in turn, with kv-f16.")
 @click.option("--cpu-time", is_flag=True, help="On a busy machine: count what each of several gets, of one thread.")
-@click.option("--keep", type=click.Path(dir_okay=False), help="Append what --vs measured as records to this file.")
+@click.option("--keep", type=click.Path(), help="Append what --vs measured as records to this file or folder.")
+@click.option("--cache", "kinds", type=KindList(), help="Kinds of caches: none, dynamic, static, window:N[+S], paged.")
 @kv_option
 @json_option
-def command(models, recipes, pp, tg, depths, batches, threads, vs, cpu_time, keep, kv, as_json, **until) -> None:
+def command(models, recipes, pp, tg, depths, batches, threads, vs, cpu_time, keep, kinds, kv, as_json, **until) -> None:
     """Speed and memory of MODEL: prefill (pp) and decode (tg) as llama-bench defines them.
 
     Several depths, batches or numbers of threads, as in 0,4096, are measured one after the other. Several models take
-    turns, each in a process of its own, and the ratio of each to the first is told with its interval.
+    turns, each in a process of its own, and the ratio of each to the first is told with its interval. With --cache, a
+    table of kinds of caches, as in none,dynamic.
     """
     from qbench.harness.speed.speed_case import SpeedCase
 
@@ -44,9 +47,13 @@ def command(models, recipes, pp, tg, depths, batches, threads, vs, cpu_time, kee
     alone = vs is None and len(models) == 1 and len(recipes) <= 1
     if (keep is not None and vs is None) or (cpu_time and alone):
         raise click.UsageError("--keep is for what --vs measures, and --cpu-time for that and for several models")
+    if kinds and not alone:
+        raise click.UsageError("--cache is for one model, and not for --vs")
     if vs is not None:
         check_comparison(vs, models, recipes, batches, how["threads"])
         print_comparison(models[0], cases, how | clock | {"threads": how["threads"][0]}, keep, as_json)
+    elif kinds:
+        print_kinds(models[0], recipes[0] if recipes else None, cases, how, kinds, as_json)
     elif alone:
         print_bench(models[0], recipes[0] if recipes else None, cases, how, as_json)
     else:
@@ -107,8 +114,8 @@ def print_row(row: dict, as_json: bool, number: int) -> None:
 
 def print_comparison(model: str, cases: list, how: dict, keep: str | None, as_json: bool) -> None:
     from qbench.harness.host.busy import busy_share, busy_warning
-    from qbench.harness.records.kept_row import VERSUS_KEYS, keep_row
-    from qbench.versus.compare import compare
+    from qbench.harness.records.kept_row import keep_row
+    from qbench.versus.compare import CASE_KEYS, compare
 
     busy = busy_share()
     with progress_bar(f"bench {model} --vs llama.cpp") as update:
@@ -116,7 +123,7 @@ def print_comparison(model: str, cases: list, how: dict, keep: str | None, as_js
     print_warning(busy_warning(busy))
     for row in rows:
         if keep is not None:
-            keep_row(keep, row, {"kind": "versus", "peer": "llama.cpp"}, VERSUS_KEYS)
+            keep_row(keep, row, {"kind": "versus", "peer": "llama.cpp"}, CASE_KEYS)
         if as_json:
             print_json(row)
         else:

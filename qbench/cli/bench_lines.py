@@ -36,7 +36,7 @@ def test_name(result: dict[str, Any], phase: str) -> str:
 
 
 def kernels_line(result: dict[str, Any]) -> str:
-    impls = ", ".join(f"{name} ({count} linears)" for name, count in result["impls"].items())
+    impls = ", ".join(f"{name} x {count}" for name, count in result["impls"].items())
     return f"{impls}; isa {result['isa']}, {result['threads']} thread(s)"
 
 

@@ -6,6 +6,7 @@ import click
 
 from qbench.cli.output import json_option, print_json, print_warning, threads_option
 from qbench.cli.progress import progress_bar
+from qbench.products import PRODUCTS
 
 COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal, which the words tell too
 
@@ -17,10 +18,17 @@ COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal, whic
 @click.option("--reference", help="The unquantized model, of two models  [default: the ref: model among them]")
 @click.option("--text", type=click.Path(), help="UTF-8 text, of two models  [default: a reference model's own]")
 @click.option("--windows", type=click.IntRange(min=1), help="How many, spread over the text  [default: all]")
+@click.option(
+    "--protocol",
+    "protocols",
+    multiple=True,
+    help="Of a text, for models; may be given several times  [default: gptq-2048]",
+)
 @click.option("--tasks", help="lm-eval's tasks in place of a text, item by item, e.g. blimp,ref_sums")
 @click.option("--limit", type=click.IntRange(min=1), help="The first items of each task  [default: all]")
 @click.option("--noise-floor", is_flag=True, help="Measure how far the model A lies from itself.")
 @click.option("--keep", type=click.Path(), help="Append what was measured as records to this file or folder.")
+@click.option("--products", type=click.Choice(PRODUCTS), help="How two models multiply  [default: auto]")
 @threads_option
 @json_option
 def command(words, baseline, long, noise_floor, keep, as_json, **how) -> None:
@@ -44,8 +52,8 @@ def print_rows(found, long: bool) -> None:
 
     for comparison in found.comparisons:
         print_json(json_row(comparison))
-    if found.noise_floor is not None:
-        print_json(found.noise_floor)
+    for floor in found.noise_floors:
+        print_json(floor)
 
 
 def print_tables(found, long: bool) -> None:
@@ -54,7 +62,7 @@ def print_tables(found, long: bool) -> None:
     from qbench.compare.table import make_grid
 
     grids = [make_grid(found.comparisons, long=long)] if found.comparisons else []
-    grids += [make_floor_grid(found.noise_floor)] if found.noise_floor is not None else []
+    grids += map(make_floor_grid, found.noise_floors)
     for grid in grids:
         if sys.stdout.isatty():
             print_ruled(grid)

@@ -2,9 +2,10 @@
 
 import click
 
-from qbench.cli.output import json_option, kv_option, threads_option
+from qbench.cli.output import json_option, kv_option, products_option, threads_option
 from qbench.cli.quality import check_quality, eval_quality, quality_options, save_logits
 from qbench.cli.tasks import check_tasks, eval_tasks, task_options
+from qbench.products import AUTO
 
 
 @click.command("eval")
@@ -13,15 +14,16 @@ from qbench.cli.tasks import check_tasks, eval_tasks, task_options
 @quality_options
 @task_options
 @kv_option
+@products_option
 @threads_option
 @json_option
-def command(model, recipe, quality, tasks, kv, threads, as_json) -> None:
+def command(model, recipe, quality, tasks, kv, products, threads, as_json) -> None:
     """Quality of MODEL: perplexity under named protocols, KLD and same-top share against a reference."""
     check_tasks(tasks, quality.asked)
-    check_quality(quality, recipe or kv)
+    check_quality(quality, recipe or kv or products != AUTO)
     if tasks.tasks is not None:
-        eval_tasks(model, tasks, recipe, kv, threads, as_json)
+        eval_tasks(model, tasks, recipe, kv, products, threads, as_json)
     elif quality.save_logits is not None:
         save_logits(model, quality, threads, as_json)
     else:
-        eval_quality(model, quality, recipe, kv, threads, as_json)
+        eval_quality(model, quality, recipe, kv, products, threads, as_json)

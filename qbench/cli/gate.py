@@ -35,12 +35,26 @@ def command(suite, baseline, save, report, skip, see, budget, any_machine, comme
     if (baseline is None) == (save is None):
         raise click.UsageError("give --baseline to compare with one, or --save to write one")
     path = suite_file(suite)
+    check_targets(comment, [target for target in (save, keep) if target is not None])
     if save is not None:
         save_baseline(path, Path(save), Path(output))
     else:
         how = {"report": frozenset(report), "skip": frozenset(skip), "any_machine": any_machine}
         options = GateOptions(path, baseline, see=see, budget_s=budget, folder=Path(output), **how)
         compare(options, comment, keep, as_json)
+
+
+def check_targets(comment: str | None, records: list[str]) -> None:
+    """Measuring takes minutes: what could not be written is told before. raises InputError"""
+    from qbench.harness.records.record_files import check_writable
+    from quant.errors import InputError
+
+    for target in records:
+        check_writable(Path(target))
+    if comment is not None:
+        check_writable(Path(comment))
+        if not Path(comment).absolute().parent.is_dir():
+            raise InputError(f"{comment}: there is no folder {Path(comment).parent}; make it first")
 
 
 def save_baseline(suite: Path, target: Path, folder: Path) -> None:

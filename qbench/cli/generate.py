@@ -1,6 +1,7 @@
 """`qbench generate MODEL --prompt TEXT`: text from a model, streamed as it comes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 import click
 
@@ -16,18 +17,27 @@ from qbench.cli.progress import progress_bar
 @click.option("-n", "--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True)
 @click.option("--temperature", type=FiniteRange(min=0), default=0.0, show_default=True, help="0 is greedy.")
 @click.option("--top-p", type=FiniteRange(min=0, max=1, min_open=True), default=1.0, show_default=True)
+@click.option("--top-k", type=click.IntRange(min=0), default=0, show_default=True, help="0 keeps all tokens.")
+@click.option("--min-p", type=FiniteRange(min=0, max=1), default=0.0, show_default=True, help="0 keeps all tokens.")
+@click.option("--repetition-penalty", type=FiniteRange(min=0, min_open=True), default=1.0, show_default=True)
+@click.option("--stop", multiple=True, help="Text to end before; may be given more than once.")
+@click.option("--logprobs", type=click.IntRange(min=0), help="With --json: of each token, and of so many others.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @kv_option
 @threads_option
 @json_option
-def command(model, prompt, recipe, max_new_tokens, temperature, top_p, seed, kv, threads, as_json) -> None:
+def command(
+    model, prompt, recipe, max_new_tokens, temperature, top_p, top_k, min_p, repetition_penalty, stop, logprobs, seed,
+    kv, threads, as_json,
+) -> None:  # fmt: skip
     """Continue a prompt, one token at a time on stdout."""
     from qbench.harness.subject import open_subject
     from qbench.runtime import Sampling
 
+    sampling = Sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
     subject = open_subject(model, recipe, threads, kv=kv)
-    sampling = Sampling(temperature=temperature, top_p=top_p, seed=seed)
-    result = continue_text(subject, prompt, sampling, max_new_tokens, print_nothing if as_json else print_piece)
+    on_text = print_nothing if as_json else print_piece
+    result = continue_text(subject, prompt, sampling, max_new_tokens, stop, logprobs, on_text)
     if as_json:
         print_json(result)
         return
@@ -43,30 +53,42 @@ def print_nothing(piece: str) -> None:
     pass
 
 
-def continue_text(subject, prompt: str, sampling, max_new_tokens: int, on_text: Callable[[str], None]) -> dict:
+def continue_text(
+    subject,
+    prompt: str,
+    sampling,
+    max_new_tokens: int,
+    stop: Sequence[str],
+    logprobs: int | None,
+    on_text: Callable[[str], None],
+) -> dict:
     """What was generated and how fast; `on_text` gets each piece of text as soon as it is certain."""
-    from qbench.runtime import Tokenizer, generate, load_model
+    from qbench.runtime import StoppingStream, Tokenizer, generate, open_text
     from quant.errors import InputError
 
     if subject.source.tokenizer is None:
         raise InputError(f"{subject.spec} has no tokenizer, so it has no text to generate; choose a model with one")
-    try:
-        prompt.encode()
-    except UnicodeEncodeError:  # bytes of the command line that are no text arrive as lone surrogates
-        raise InputError("the prompt is not UTF-8; convert it") from None
     tokenizer = Tokenizer(subject.source.tokenizer)
-    tokens = tokenizer.encode(prompt, add_bos=None if prompt else True)
     with progress_bar(f"load {subject.spec}"):
-        model = load_model(subject.source, threads=subject.threads)
-    stream = tokenizer.stream(tokens)
-    done = generate(model, tokens, sampling, max_new_tokens, lambda token: on_text(stream.push(token)))
-    on_text(stream.flush())
+        opening = open_text(subject.source, tokenizer, prompt, subject.threads)
+    model, tokens = opening.model, opening.tokens
+    stream = StoppingStream(tokenizer.stream(opening.shown), stop)
+    pieces: list[str] = []
+
+    def tell(piece: str) -> bool:
+        pieces.append(piece)
+        on_text(piece)
+        return stream.stopped
+
+    done = generate(model, tokens, sampling, max_new_tokens, lambda token: tell(stream.push(token)), logprobs=logprobs)
+    tell(stream.flush())
     return {
         **subject.facts(model.impls),
         "prompt": prompt,
-        "text": tokenizer.decode(done.tokens),
+        "text": "".join(pieces),
         "tokens": list(done.tokens),
         "stop_reason": done.stop_reason,
         "ttft_ms": done.ttft_ms,
         "tpot_ms": done.tpot_ms,
+        "logprobs": None if logprobs is None else [asdict(each) for each in done.log_probabilities],
     }

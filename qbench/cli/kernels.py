@@ -1,5 +1,7 @@
 """`qbench kernels`: each kernel's speed at the shapes of real models, beside others'."""
 
+from pathlib import Path
+
 import click
 
 from qbench.cli.int_list import IntList
@@ -8,41 +10,88 @@ from qbench.cli.progress import progress_bar
 
 
 @click.command("kernels")
+@click.option(
+    "--suite", help="What a suite of kernels says, a file or a name under suites/, in place of the four below."
+)
 @click.option("--only", default="", help="Kernels whose name contains this, e.g. q4_k.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Whose kernels.")
 @click.option("--m", "tokens", type=IntList(1), default="1,4,16,64,512", show_default=True, help="Tokens a call.")
 @click.option("--cpu-time", is_flag=True, help="Count the time this process gets: for a busy machine, one thread.")
-@click.option("--keep", type=click.Path(), help="Append the rows as records to this file or folder.")
 @threads_option
+@click.option("--keep", type=click.Path(), help="Append the rows as records to this file or folder.")
 @json_option
 @click.pass_context
-def command(ctx, only, tokens, cpu_time, keep, threads, as_json) -> None:
+def command(ctx, suite, only, device, tokens, cpu_time, threads, keep, as_json) -> None:
     """Time, bandwidth, operations and share of the roofline of every kernel, beside the peers that are installed.
 
     Contenders take turns; bandwidth and peaks are measured in the same run. Exit status 1 if a kernel of ours is wrong.
+    On cuda every kernel is checked before any is timed, all inside ten minutes; --keep is then a folder.
     """
+    if device == "cuda":
+        return on_gpu(ctx, only, keep, as_json)
     from qbench.harness.host.busy import busy_share, busy_warning
     from qbench.harness.host.machine import available_cores
-    from qbench.harness.records.kept_row import KERNEL_KEYS, keep_row
+    from qbench.harness.records.kept_row import keep_row
     from qbench.kernels.benchmark import OURS
-    from qbench.kernels.run import run_kernels
-    from qbench.runtime import set_threads
+    from qbench.kernels.measure import CASE_KEYS
 
-    threads = threads or available_cores()
-    set_threads(threads)
+    asked = (only, tokens, (threads or available_cores(),), "cpu" if cpu_time else "wall")
+    kernels, tokens, counts, clock = asked if suite is None else of_suite(ctx, suite)
     busy, any_wrong = busy_share(), False
     with progress_bar("kernels") as update:
-        for number, row in enumerate(run_kernels(only, tokens, threads, busy, "cpu" if cpu_time else "wall", update)):
+        for number, row in enumerate(rows_of(kernels, tokens, counts, busy, clock, update)):
             if number == 0:
                 print_warning(busy_warning(busy))
             any_wrong |= "wrong" in row["contenders"][OURS]
             if keep is not None:
-                keep_row(keep, row, {"kind": "kernel"}, KERNEL_KEYS)
-            if as_json:
-                print_json(row)
-            else:
-                click.echo(line(row))
+                keep_row(keep, row, {"kind": "kernel"}, CASE_KEYS)
+            print_json(row) if as_json else click.echo(line(row))
     if any_wrong:
         ctx.exit(1)
+
+
+def on_gpu(ctx, only: str, keep: str | None, as_json: bool) -> None:
+    """What `python -m gpu_kernels.measure` does. raises UsageError for options that say how the CPU is timed"""
+    from gpu_kernels.proof.measure import append, line
+    from qbench.kernels.gpu import WrongResults, gpu_rows
+
+    refuse(ctx, ("suite", "tokens", "cpu_time", "threads"), "--device cuda times each kernel at its own sizes")
+    try:
+        for rows in gpu_rows(only, print_warning):
+            if keep is not None:
+                append(Path(keep), rows)
+            for row in rows:
+                print_json(row) if as_json else click.echo(line(row))
+    except WrongResults as error:
+        print_warning(str(error))
+        ctx.exit(1)
+
+
+def refuse(ctx, names: tuple[str, ...], why: str) -> None:
+    """raises UsageError if any of these options was given"""
+    options = {parameter.name: parameter.opts[0] for parameter in ctx.command.params}
+    given = [options[name] for name in names if ctx.get_parameter_source(name).name == "COMMANDLINE"]
+    if given:
+        raise click.UsageError(f"{why}; leave out {', '.join(given)}")
+
+
+def of_suite(ctx, suite: str) -> tuple:
+    """(kernels, tokens, numbers of threads, clock). raises UsageError for options that the suite stands for"""
+    from qbench.gate.options import suite_file
+    from qbench.kernels.suite import load_kernel_suite
+
+    refuse(ctx, ("only", "tokens", "cpu_time", "threads"), "--suite says what is timed")
+    loaded = load_kernel_suite(suite_file(suite))
+    return loaded.kernels, loaded.tokens, loaded.counts, loaded.clock
+
+
+def rows_of(kernels, tokens, counts, busy: float, clock: str, update):
+    from qbench.kernels.run import run_kernels
+    from qbench.runtime import set_threads
+
+    for threads in counts:
+        set_threads(threads)
+        yield from run_kernels(kernels, tokens, threads, busy, clock, update)
 
 
 def line(row: dict) -> str:

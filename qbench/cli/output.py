@@ -1,11 +1,12 @@
 """What commands print: one JSON object on stdout for machines, aligned pairs for people."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 
+from qbench.products import AUTO, PRODUCTS
 from qbench.threads import MAX_THREADS
 
 UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -25,6 +26,12 @@ def kv_option(command: Callable) -> Callable:
     return click.option("--kv", help=text)(command)
 
 
+def products_option(command: Callable) -> Callable:
+    text = "auto: rounds further for many tokens; exact: weights as stored; float32: inputs, too"
+    option = click.option("--products", type=click.Choice(PRODUCTS), default=AUTO, help=text, show_default=True)
+    return option(command)
+
+
 def print_json(value: Any) -> None:
     click.echo(json.dumps(value, allow_nan=False, ensure_ascii=False))
 
@@ -40,6 +47,18 @@ def print_pairs(pairs: Mapping[str, Any]) -> None:
     width = max((len(name) for name in pairs), default=0)
     for name, value in pairs.items():
         click.echo(f"{name:<{width}}  {'n/a' if value is None else value}")
+
+
+def aligned(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A table's lines, the headings' first; the first column to the left, all others to the right."""
+    cells = [headings, *rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in cells
+    ]
 
 
 def readable_bytes(num_bytes: float) -> str:

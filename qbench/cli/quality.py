@@ -10,7 +10,7 @@ import click
 from qbench.cli.output import print_json
 from qbench.cli.progress import progress_bar
 from qbench.cli.quality_lines import print_quality
-from qbench.harness.quality.documents import HOW
+from qbench.harness.protocols.documents import HOW
 
 KEPT = ("exact", "top-k")
 PROTOCOLS = (
@@ -76,29 +76,32 @@ def quality_options(command: Callable) -> Callable:
     return wrapped
 
 
-def check_quality(quality: QualityOptions, as_another: str | None) -> None:
+def check_quality(quality: QualityOptions, as_another: str | bool | None) -> None:
     """as_another   what else would be measured than MODEL as it is"""
     if quality.kld_reference and quality.save_logits is None:
         raise click.UsageError("--kld-reference says how --save-logits keeps logits; give both")
     if quality.save_logits is None:
         return
     if as_another or quality.reference or quality.logits:
-        raise click.UsageError("--save-logits keeps MODEL as it is: no --recipe, --kv, --reference or --logits with it")
+        raise click.UsageError(
+            "--save-logits keeps MODEL as it is: no --recipe, --kv, --products, --reference or --logits with it"
+        )
     if len(quality.protocols) > 1 or "all" in quality.protocols:
         raise click.UsageError("--save-logits keeps one protocol; give one --protocol")
 
 
-def eval_quality(model, quality: QualityOptions, recipe, kv, threads, as_json) -> None:
+def eval_quality(model, quality: QualityOptions, recipe, kv, products, threads, as_json) -> None:
     from qbench.harness.quality.evaluate import evaluate
 
+    how = {"recipe": recipe, "kv": kv, "products": products, "threads": threads}
     compared = {"reference": quality.reference, "logits": quality.logits}
     with progress_bar(f"evaluate {model}") as update:
-        result = evaluate(model, recipe=recipe, kv=kv, threads=threads, progress=update, **compared, **quality.passage)
+        result = evaluate(model, progress=update, **how, **compared, **quality.passage)
     (print_json if as_json else print_quality)(result)
 
 
 def save_logits(model, quality: QualityOptions, threads, as_json) -> None:
-    from qbench.harness.kld.save_reference import save_reference
+    from qbench.harness.quality.save_reference import save_reference
 
     how = {"mode": quality.kld_reference, "threads": threads}
     with progress_bar(f"logits of {model}") as update:

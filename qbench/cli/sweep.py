@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from qbench.cli.case_limit import CaseLimit
 from qbench.cli.output import json_option, print_json
 from qbench.cli.progress import progress_bar
 from qbench.cli.sweep_view import sweep_view
@@ -19,13 +20,14 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells tell it
 @click.option("-o", "--output", type=click.Path(), help="Folder of the run  [default: runs/<name of the suite>]")
 @click.option("--only", multiple=True, metavar="AXIS=VALUE,...", help="Such cases, as recipe=q4_k_m|q4_0,model=ref:*")
 @click.option("--shuffle", type=int, metavar="SEED", help="Measure in a random order, the same for the same seed.")
-@click.option("--limit", type=click.IntRange(min=1), help="Measure so many cases now at most.")
+@click.option("--limit", type=CaseLimit(), help="So many cases at most now, or none begun after a time such as 50min.")
 @click.option("--resume/--fresh", default=True, show_default=True, help="Keep what is measured, or measure anew.")
+@click.option("--again", is_flag=True, help="Then every speed a second time: the noise floor that `compare` uses.")
 @click.option("--plan", is_flag=True, help="Print what would run and what it takes, and write nothing.")
 @click.option("--ray", metavar="ADDRESS", help="On the nodes of a Ray cluster: HOST:PORT of its head, or auto.")
 @json_option
 @click.pass_context
-def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, plan, ray, as_json) -> None:
+def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, again, plan, ray, as_json) -> None:
     """Measure every case of SUITE that the folder does not hold yet; safe to stop and to start again.
 
     Ctrl-C ends it after the case that runs; a second one at once.
@@ -35,7 +37,7 @@ def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, p
     from qbench.harness.sweep.interrupt import gentle_interrupt
     from qbench.harness.sweep.sweep import Selection, run_sweep
 
-    selection = Selection(tuple(map(parse_only, only)), shuffle, not resume, limit)
+    selection = Selection(tuple(map(parse_only, only)), shuffle, not resume, *(limit or (None, None)), again)
     loaded = load_suite(suite)
     folder = Path(output) if output else Path("runs") / loaded.name
     if plan:

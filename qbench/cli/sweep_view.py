@@ -139,10 +139,10 @@ def _line(name: Text, done: int, total: int, about: str) -> Table:
 
 
 def case_text(event: Any, varying: tuple[str, ...]) -> str:
-    """Model and recipe, and of the other axes those that have more than one value here."""
+    """Model and recipe, of the other axes those that have more than one value here, and whether it is a second time."""
     words = [event.point["model"], event.point["recipe"]]
     words += [f"{name}={event.point[name]}" for name in varying if name not in ("model", "recipe")]
-    return " ".join(words)
+    return " ".join([*words, *([event.of_kind] if event.of_kind else [])])
 
 
 def result_text(record: dict[str, Any]) -> str:

@@ -58,7 +58,13 @@ def check_tasks(options: TaskOptions, others: bool) -> None:
 
 
 def eval_tasks(
-    model: str, options: TaskOptions, recipe: str | None, kv: str | None, threads: int | None, as_json: bool
+    model: str,
+    options: TaskOptions,
+    recipe: str | None,
+    kv: str | None,
+    products: str,
+    threads: int | None,
+    as_json: bool,
 ) -> None:
     from qbench.tasks.catalogue import offline_names
     from qbench.tasks.evaluate import evaluate_tasks
@@ -68,7 +74,7 @@ def eval_tasks(
         return click.echo("\n".join(offline_names()))
     names = [name.strip() for name in options.tasks.split(",")]
     settings = TaskSettings(names, options.limit, options.num_fewshot, options.include_path)
-    how = {"recipe": recipe, "kv": kv, "threads": threads, "cache": options.answers}
+    how = {"recipe": recipe, "kv": kv, "products": products, "threads": threads, "cache": options.answers}
     with progress_bar(f"tasks of {model}") as update:
         result = evaluate_tasks(model, settings, progress=update, **how)
     if as_json:

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from qbench.compare.side import Record
+from qbench.products import AUTO
 from qbench.progress import Progress
 from qbench.tasks.settings import TaskSettings
 from quant.errors import InputError
 
 REFERENCE_MODEL = "ref:"
+OPTION = {"protocols": "--protocol"}  # field -> the option that gives it, where that has another name
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,22 +26,32 @@ class Measuring:
     reference: str | None = None
     text: str | None = None
     windows: int | None = None  # None: all of the text's
+    protocols: tuple[str, ...] = ()  # names as `conventions.make_plans` knows them; none: gptq-2048
     tasks: str | None = None  # lm-eval's, separated by commas, in place of a text
     limit: int | None = None  # the first items of each task; None: all
+    products: str | None = None  # how models multiply; None: auto
     threads: int | None = None  # None: every core
 
     def __post_init__(self) -> None:
-        of_text = [name for name in ("reference", "text", "windows") if getattr(self, name) is not None]
+        of_text = [name for name in ("reference", "text", "windows", "protocols") if getattr(self, name)]
         if self.tasks is not None and of_text:
-            raise InputError(f"--tasks stands in place of a text: leave out --{of_text[0]}, or --tasks")
+            raise InputError(f"--tasks stands in place of a text: leave out {_option(of_text[0])}, or --tasks")
         if self.tasks is None and self.limit is not None:
             raise InputError("--limit is of tasks' items: name some with --tasks")
 
+    @property
+    def task_settings(self) -> TaskSettings:
+        return TaskSettings(tuple(name.strip() for name in self.tasks.split(",")), self.limit)
+
     def require_nothing(self, what: str) -> None:
         """raises InputError if anything is asked for, since `what` is measured already"""
-        given = [name for name in self.__slots__ if getattr(self, name) is not None]
+        given = [name for name in self.__slots__ if getattr(self, name) not in (None, ())]
         if given:
-            raise InputError(f"{what} is measured already: {', '.join('--' + name for name in given)} is for models")
+            raise InputError(f"{what} is measured already: {', '.join(map(_option, given))} is for models")
+
+
+def _option(field: str) -> str:
+    return OPTION.get(field, f"--{field}")
 
 
 def measure_models(specs: Sequence[str], measuring: Measuring, progress: Progress | None = None) -> list[Record]:
@@ -56,17 +68,19 @@ def _record(case: dict[str, Any], measuring: Measuring, progress: Progress | Non
     from qbench.harness.records.record import make_record
     from qbench.tasks.evaluate import evaluate_tasks
 
+    how = {"threads": measuring.threads, "products": measuring.products or AUTO}
     if case["tasks"] is not None:
         settings = TaskSettings(**case["tasks"])
-        done = evaluate_tasks(case["model"], settings, threads=measuring.threads, progress=progress)
+        done = evaluate_tasks(case["model"], settings, progress=progress, **how)
         return make_record(case, done)
     quality = evaluate(
         case["model"],
         reference=measuring.reference,
         text=measuring.text,
         max_windows=measuring.windows,
-        threads=measuring.threads,
+        protocols=measuring.protocols,
         progress=progress,
+        **how,
     )
     return make_record(case, quality)
 
@@ -77,10 +91,12 @@ def _case(spec: str, measuring: Measuring) -> dict[str, Any]:
     from quant.artifacts.file_bytes import sha256_file
 
     about = {"model": spec, "fingerprint": open_source(spec).fingerprint(), "recipe": None, "device": "cpu", "batch": 1}
+    about |= {"products": measuring.products} if measuring.products not in (None, AUTO) else {}
     if measuring.tasks is not None:
-        names = tuple(name.strip() for name in measuring.tasks.split(","))
-        return {**about, "eval": None, "tasks": asdict(TaskSettings(names, measuring.limit)), "bench": None}
+        return {**about, "eval": None, "tasks": asdict(measuring.task_settings), "bench": None}
     settings: dict[str, Any] = {"text": measuring.text, "max_windows": measuring.windows}
+    if measuring.protocols:
+        settings["protocols"] = list(measuring.protocols)
     if measuring.text is not None:
         settings["text_sha256"] = sha256_file(Path(measuring.text))
     return {**about, "reference": measuring.reference, "eval": settings, "tasks": None, "bench": None}

@@ -18,11 +18,13 @@ from qbench.compare.kept_floor import KIND
 from qbench.compare.measured import Measuring
 from qbench.compare.side import Record
 from qbench.harness.host.machine import available_cores
+from qbench.harness.protocols.conventions import DEFAULT
+from qbench.harness.protocols.passes import Model
 from qbench.harness.quality.evaluate import prepare, read_text
-from qbench.harness.quality.plan import Plan
-from qbench.harness.quality.quality import Model, Reference, measure_quality
+from qbench.harness.quality.quality import Reference, measure_quality
 from qbench.harness.records.record import make_record
-from qbench.harness.subject import Subject, open_subject
+from qbench.harness.subject import Subject, open_subject, running_isa
+from qbench.products import AUTO
 from qbench.progress import Progress
 from qbench.runtime.load import load_model, set_threads
 from qbench.statistics import Estimate, block_mean, perplexity_ratio
@@ -39,47 +41,56 @@ class Variant:
     model: Model
 
 
-def measure_noise_floor(spec: str, measuring: Measuring, progress: Progress | None = None) -> Record:
-    """A record of kind "noise-floor".
+def measure_noise_floors(spec: str, measuring: Measuring, progress: Progress | None = None) -> list[Record]:
+    """Records of kind "noise-floor", one a protocol.
 
-    Its metrics hold the perplexity and blocks of the model as it runs; for each of `variants` the ratio of its
+    The metrics of each hold the perplexity and blocks of the model as it runs; for each of `variants` the ratio of its
     perplexity to that, its divergence from it and the share of tokens that both rank first; and `floor`: metric -> the
     largest distance that the 95 % intervals of the variants allow.
     raises   InputError as `evaluate`
     """
     start = time.perf_counter()
-    subject = open_subject(spec, None, measuring.threads, progress)
+    products = measuring.products or AUTO
+    subject = open_subject(spec, None, measuring.threads, progress, products=products)
     passage = read_text(measuring.text, spec, measuring.reference)
-    (plan,) = prepare(subject.source, passage, measuring.windows)
-    model = load_model(subject.source, threads=subject.threads)
+    plans = prepare(subject.source, passage, measuring.windows, measuring.protocols or (DEFAULT,))
+    model = load_model(subject.source, products=products, threads=subject.threads)
     as_is = _with_threads(model, subject.threads)
-    (base,) = measure_quality(as_is, [plan], model.config.vocab_size, progress=progress)
+    bases = measure_quality(as_is, plans, model.config.vocab_size, progress=progress)
     reference = Reference(model.config.vocab_size, model=as_is)
-    found = {}
+    found: list[dict[str, Any]] = [{} for _ in plans]
     for variant in _variants(subject, model):
-        found[variant.name] = {"how": variant.how, **_distance(variant, plan, reference, base, progress)}
-    metrics = {
-        **subject.facts(model.impls),
-        "protocol": plan.protocol.describe(),
-        **base,
-        "variants": found,
-        "floor": {metric: max(variant["floor"][metric] for variant in found.values()) for metric in METRICS},
-        "seconds": time.perf_counter() - start,
-    }
-    case = {"kind": KIND, "model": spec, "fingerprint": subject.source.fingerprint(), "threads": subject.threads}
-    case |= {"isa": subject.facts({})["isa"], "device": "cpu", "protocol_hash": plan.protocol.hash}
-    return make_record(case, metrics)
+        theirs = measure_quality(variant.model, plans, reference.vocab_size, reference=reference, progress=progress)
+        for of_plan, base, its in zip(found, bases, theirs, strict=True):
+            of_plan[variant.name] = {"how": variant.how, **_distance(base, its)}
+    facts, seconds = subject.facts(model.impls), time.perf_counter() - start
+    records = []
+    for plan, base, variants in zip(plans, bases, found, strict=True):
+        protocol = plan.protocol.of(products)
+        floor = {metric: max(variant["floor"][metric] for variant in variants.values()) for metric in METRICS}
+        told = {"protocol": protocol.describe(), **base, "variants": variants, "floor": floor, "seconds": seconds}
+        records.append(make_record(case_of_floor(subject, protocol.hash), facts | told))
+    return records
+
+
+def case_of_floor(subject: Subject, protocol_hash: str) -> dict[str, Any]:
+    case = {"kind": KIND, "model": subject.spec, "fingerprint": subject.source.fingerprint()}
+    case |= {"threads": subject.threads, "isa": running_isa(), "device": "cpu", "protocol_hash": protocol_hash}
+    return case
 
 
 def _variants(subject: Subject, model: Model) -> list[Variant]:
-    own = subject.threads
-    other = 1 if own > 1 else max(2, available_cores())
+    own, other = subject.threads, other_threads(subject.threads)
     rounded = load_model(subject.source, impl="bf16", threads=own)
     return [
         Variant("threads", f"{other} instead of {own}", _with_threads(model, other)),
         Variant("batch", "each window computed alone, or twice where it was alone", _other_batch(model, own)),
         Variant("bf16", "linears rounded to bfloat16", _with_threads(rounded, own)),
     ]
+
+
+def other_threads(own: int) -> int:
+    return 1 if own > 1 else max(2, available_cores())
 
 
 def _with_threads(model: Model, threads: int) -> Model:
@@ -100,11 +111,8 @@ def _other_batch(model: Model, threads: int) -> Model:
     return run
 
 
-def _distance(
-    variant: Variant, plan: Plan, reference: Reference, base: dict[str, Any], progress: Progress | None
-) -> dict[str, Any]:
+def _distance(base: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
     """From the model as it runs: {perplexity, kld, same_top: estimates, floor: metric -> distance, blocks}."""
-    (found,) = measure_quality(variant.model, [plan], reference.vocab_size, reference=reference, progress=progress)
     blocks = found["blocks"]
     estimates = {
         "perplexity": perplexity_ratio(base["blocks"], blocks),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from qbench.compare.kept_floor import kept_floors, of_model
 from qbench.compare.pairs import Pairs, pair_rows
 from qbench.compare.side import Record, Rows, named_keys, parse_side, select
+from qbench.compare.speed_floor import SpeedFloors, kept_speed_floors, with_speed_floors, work_of
 from qbench.statistics import Comparison, judge_table, with_floors
 from qbench.statistics.comparison import collect
 from quant.errors import InputError
@@ -34,14 +35,15 @@ def with_conditions(rows: Rows, conditions: str) -> Rows:
 
 
 def compare_pairs(pairs: Pairs, paths: Sequence[str]) -> list[Comparison]:
-    floors = kept_floors(paths)
-    return judge_table([_collected(a, b, floors) for a, b in pairs])
+    floors, of_speed = kept_floors(paths), kept_speed_floors(paths)
+    return judge_table([_collected(a, b, floors, of_speed) for a, b in pairs])
 
 
-def _collected(a: Record, b: Record, floors: Mapping[tuple, Mapping[str, float]]) -> Comparison:
+def _collected(a: Record, b: Record, floors: Mapping[tuple, Mapping[str, float]], of_speed: SpeedFloors) -> Comparison:
     try:
         found = collect(a, b)
     except InputError as error:
         names = " and ".join(f"{row['case']['model']} {row['case'].get('recipe') or ''}".strip() for row in (a, b))
         raise InputError(f"{names}: {error}") from error
-    return replace(found, cells=with_floors(found.cells, of_model(floors, a)))
+    cells = with_floors(found.cells, of_model(floors, a))
+    return replace(found, cells=with_speed_floors(cells, of_speed.get(work_of(a), {})))

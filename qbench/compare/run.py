@@ -14,10 +14,10 @@ from quant.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What was asked for: comparisons, judged together, and the noise floor if it was measured."""
+    """What was asked for: comparisons, judged together, and the noise floors if they were measured."""
 
     comparisons: list[Comparison]
-    noise_floor: Record | None = None
+    noise_floors: Sequence[Record] = ()
     warning: str | None = None  # of rows that have no like
 
 
@@ -32,7 +32,7 @@ def compare(
 ) -> Compared:
     """A and B, rows of records or two models; or one table of rows against its baseline.
 
-    noise_floor   measure that of the model A
+    noise_floor   measure those of the model A, on the text under each protocol or on the tasks
     keep          file or folder that what is measured now is appended to
     raises        InputError for words that name no comparison, rows that do not pair, unlike protocols
     """
@@ -67,19 +67,18 @@ def _rows(word: str, a: Rows, b: Rows | None, baseline: str | None) -> tuple[lis
 def _models(
     specs: Sequence[str], measuring: Measuring, noise_floor: bool, keep: str | None, progress: Progress | None
 ) -> Compared:
-    from qbench.compare.noise_floor import measure_noise_floor
+    from qbench.compare.noise_floor import measure_noise_floors
+    from qbench.compare.task_floor import measure_task_floors
     from qbench.harness.records.record import append_record
     from qbench.harness.records.record_files import kept_file
 
     if len(specs) == 1 and not noise_floor:
         raise InputError(f"{specs[0]}: compared with what? Give a second model, or --noise-floor for itself")
-    if noise_floor and measuring.tasks is not None:
-        raise InputError("the noise floor is one of a text: leave out --tasks, or --noise-floor")
-    floor = measure_noise_floor(specs[0], measuring, progress) if noise_floor else None
+    measure_floors = measure_noise_floors if measuring.tasks is None else measure_task_floors
+    floors = measure_floors(specs[0], measuring, progress) if noise_floor else []
     measured = measure_models(specs, measuring, progress) if len(specs) == 2 else []
-    for record in [floor, *measured] if keep is not None else ():
-        if record is not None:
-            append_record(kept_file(Path(keep), record["machine"]["id"]), record)
-    floors = {floor["metrics"]["protocol"]["hash"]: floor["metrics"]["floor"]} if floor else {}
-    compared = [compare_records(*measured, floors)] if measured else []
-    return Compared(compared, floor)
+    for record in [*floors, *measured] if keep is not None else ():
+        append_record(kept_file(Path(keep), record["machine"]["id"]), record)
+    by_protocol = {floor["metrics"]["protocol"]["hash"]: floor["metrics"]["floor"] for floor in floors}
+    compared = [compare_records(*measured, by_protocol)] if measured else []
+    return Compared(compared, floors)

@@ -6,15 +6,21 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from qbench.cache_kinds import DYNAMIC
 from qbench.harness.records.record import latest, read_files
 from qbench.harness.records.record_files import SUFFIX
 from qbench.nearest import nearest
+from qbench.products import AUTO
 from quant.errors import InputError
 
 Record = dict[str, Any]
 
 # Of the record beside its case; the beginning of a value is enough.
 OF_RECORD = {"machine": ("machine", "id"), "commit": ("commit",), "key": ("key",), "time": ("time",)}
+
+
+# What a case does not name.
+DEFAULTS = {"products": AUTO, "cache_kind": DYNAMIC}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +89,12 @@ def value_of(record: Mapping[str, Any], key: str) -> Any:
     value: Any = record if key in OF_RECORD else record["case"]
     for name in OF_RECORD.get(key) or key.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
-    return value
+    return DEFAULTS.get(key) if value is None else value
 
 
 def _there_are(records: Sequence[Record], key: str, pattern: str) -> str:
     """What a message says of the values that rows have."""
-    known = [*OF_RECORD, *dict.fromkeys(name for record in records for name in record["case"])]
+    known = [*OF_RECORD, *dict.fromkeys([*DEFAULTS, *(name for record in records for name in record["case"])])]
     if key.split(".")[0] not in known:
         return f"known keys: {', '.join(known)}{nearest(key, known)}"
     values = list(dict.fromkeys(_text(value_of(record, key)) for record in records))

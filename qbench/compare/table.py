@@ -11,7 +11,7 @@ from qbench.statistics import Cell, Comparison
 from qbench.statistics.power import POWER
 
 # Keys of a case that tell rows apart for a reader, in this order.
-LABELS = ("model", "recipe", "cache", "isa", "device", "threads", "context", "batch")
+LABELS = ("model", "recipe", "cache", "cache_kind", "products", "isa", "device", "threads", "context", "batch")
 FLOORED = ("perplexity", "kld", "same_top")
 
 

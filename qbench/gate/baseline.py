@@ -37,7 +37,8 @@ def write_baseline(suite: Path, target: Path, folder: Path) -> Written:
     known = kept_floors([str(file)]) if file.exists() else {}
     for key, row in {key_of(row): row for row in rows}.items():
         if key is not None and key not in known:
-            append_record(file, measure(row))
+            for floor in measure(row):
+                append_record(file, floor)
     for pair in pairs:
         own = {"launches": launches[pair.name]} if pair.name in launches else {}
         append_record(file, pair.now | {"metrics": pair.now["metrics"] | own})

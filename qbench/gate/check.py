@@ -1,5 +1,6 @@
 """One thing that the gate compares, and the verdict over all of them together."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -52,6 +53,12 @@ def judge(checks: Sequence[Check], alpha: float = ALPHA) -> list[Check]:
         adjusted |= {id(check): min(1.0, p_value / part) for check, p_value in zip(family, p_values, strict=True)}
         steps[gate] = alpha * part / len(family)
     return [_judged(check, adjusted.get(id(check)), steps.get(check.gate, alpha), alpha) for check in checks]
+
+
+def sees_slowdown(judged: Sequence[Check]) -> float:
+    """The slowdown that every check of speed would find; infinite where one has too few samples to tell of any."""
+    found = [check.detectable for check in judged if check.gate == "speed"]
+    return max((math.inf if least is None else least for least in found), default=math.inf)
 
 
 def is_tested(check: Check) -> bool:

@@ -1,30 +1,24 @@
 """`qbench_gate`: the gates as calls from a test, with limits of its own, a baseline's rows, or both."""
 
 import sys
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qbench.compare.kept_floor import kept_floors, of_model
 from qbench.gate.base_commit import Tree
 from qbench.gate.check import Check, judge
 from qbench.gate.comment import moved
-from qbench.gate.floors import measure
+from qbench.gate.fixture_rows import FixtureRows, case_of_test
 from qbench.gate.launches import PEAK, ROUNDS, Launch, Subject, launch_all, peaks_of
+from qbench.gate.limits import require, within
 from qbench.gate.memory import OTHER_HOURS, peak_checks, stored_check
-from qbench.gate.pairing import Pair, Record, difference
+from qbench.gate.pairing import Pair, Record
 from qbench.gate.quality import quality_checks
 from qbench.gate.speed import typical
 from qbench.gate.timed import ALONE
-from qbench.harness.records.record import append_record, make_record, read_records
-from qbench.harness.records.record_files import kept_file, record_files
+from qbench.harness.records.record import make_record
 from qbench.harness.speed.speed_case import SpeedCase
-from qbench.statistics import Floors
-from quant.errors import InputError
-
-KIND = "gate-test"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +58,9 @@ class QbenchGate:
         within("perplexity", found["perplexity"], found["perplexity_interval"], max_perplexity)
         if max_kld is not None:
             within("mean KLD", found["kld"]["mean"], found["kld_interval"], max_kld)
-        case = self._case("quality", model, name) | {"eval": {"text": text, "max_windows": windows}, "threads": threads}
-        self._compare(make_record(case, found), lambda pair: quality_checks(pair, self._floors(pair)))
+        settings = {"eval": {"text": text, "max_windows": windows}, "threads": threads}
+        record = make_record(case_of_test("quality", model, name, **settings), found)
+        self._compare(record, lambda pair: quality_checks(pair, FixtureRows(self.baseline).floors(pair)))
         return found
 
     def memory(
@@ -89,7 +84,7 @@ class QbenchGate:
         over = max_peak_rss_bytes is not None and min(peaks) > max_peak_rss_bytes
         require(not over, f"peak RSS of {min(peaks)} bytes at least, over the limit of {max_peak_rss_bytes}")
         found = {"size_bytes": size, "launches": launches}
-        case = self._case("memory", model, name) | {"context": context, "threads": threads}
+        case = case_of_test("memory", model, name, context=context, threads=threads)
         self._compare(make_record(case, found), memory_checks)
         return {"size_bytes": size, PEAK: peaks}
 
@@ -117,41 +112,15 @@ class QbenchGate:
                 found[f"{phase}_tok_s"] = sorted(rates)[len(rates) // 2]
         return found
 
-    def _case(self, gate: str, model: str | Path, name: str | None) -> dict[str, Any]:
-        from qbench.sources import open_source
-
-        is_path = Path(model).exists()
-        shown = name or (Path(model).name if is_path else str(model))
-        return {"kind": KIND, "gate": gate, "name": shown, "model": str(model), **fingerprint(open_source(str(model)))}
-
-    def _compare(self, record: Record, checks_of) -> None:
+    def _compare(self, record: Record, checks_of: Callable[[Pair], list[Check]]) -> None:
         if self.baseline is None:
             return
+        rows = FixtureRows(self.baseline)
         if self.save:
-            file = kept_file(self.baseline, record["machine"]["id"])
-            append_record(file, record)
-            if record["case"]["gate"] == "quality":
-                append_record(file, measure(record))
-            return
-        judged = judge(checks_of(Pair(record["case"]["name"], self._row(record), record)))
+            return rows.save(record)
+        judged = judge(checks_of(Pair(record["case"]["name"], rows.like(record), record)))
         worse = [check for check in judged if check.verdict == "worse"]
         require(not worse, moved(worse))
-
-    def _row(self, record: Record) -> Record:
-        """The baseline's latest of the same test. raises InputError for none of this machine"""
-        rows = [row for file in record_files(self.baseline) for row in read_records(file)]
-        alike = [row for row in rows if same_test(row["case"]) == same_test(record["case"])]
-        here = [row for row in alike if row["machine"]["id"] == record["machine"]["id"]]
-        if not alike:
-            raise InputError(f"{self.baseline} lacks {record['case']['name']}; run once with --qbench-save")
-        if not here:
-            raise InputError(
-                f"{self.baseline} is of another machine: {difference(alike[-1]['machine'], record['machine'])}"
-            )
-        return sorted(here, key=lambda row: row["time"])[-1]
-
-    def _floors(self, pair: Pair) -> Floors:
-        return of_model(kept_floors([str(self.baseline)]), pair.baseline)
 
 
 def alone(model: str | Path, case: SpeedCase, threads: int | None) -> list[Launch]:
@@ -165,28 +134,3 @@ def memory_checks(pair: Pair) -> list[Check]:
     sides = [row["metrics"]["launches"] for row in (pair.baseline, pair.now)]
     peaks = {pair.name: (peaks_of(sides[0], 0), peaks_of(sides[1], 0))}
     return [stored_check(pair), *peak_checks(peaks, OTHER_HOURS)]
-
-
-def fingerprint(source) -> dict[str, str]:
-    return {"fingerprint": source.fingerprint()}
-
-
-def same_test(case: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in case.items() if name not in ("model", "fingerprint")}
-
-
-def within(what: str, value: float | None, interval: Sequence[float] | None, limit: float | None) -> None:
-    """raises AssertionError for a value that is over its limit for sure: its 95 % interval is, or it is not finite"""
-    if limit is None:
-        return
-    low, high = interval or (value, value)
-    shown = f"{what} is {value:.6g} [{low:.6g}, {high:.6g}], the limit {limit:.6g}" if value is not None else ""
-    require(value is not None, f"{what} is not finite, the limit {limit:.6g}")
-    require(low <= limit, shown)
-    if value > limit:
-        warnings.warn(f"{shown}: over it, but within its interval", stacklevel=3)
-
-
-def require(passed: bool, message: str) -> None:
-    if not passed:
-        raise AssertionError(message)

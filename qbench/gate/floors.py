@@ -10,12 +10,12 @@ from qbench.harness.records.record import append_record
 from qbench.harness.records.record_files import make_folder
 
 Key = tuple[str, str]  # (fingerprint of the unquantized model, protocol hash)
-Floors = Mapping[Key, Mapping[str, float]]
+FloorsOfModels = Mapping[Key, Mapping[str, float]]
 FILE = "noise-floors.jsonl"
 
 
-def floors_of(pairs: Iterable[Pair], paths: Iterable[Path], folder: Path) -> Floors:
-    """Each model's under its protocol; a model whose protocol is measured in another way than the default has none.
+def floors_of(pairs: Iterable[Pair], paths: Iterable[Path], folder: Path) -> FloorsOfModels:
+    """Each model's under each of its protocols.
 
     paths    records that may hold some
     folder   of the run, where those that are missing are kept
@@ -26,7 +26,8 @@ def floors_of(pairs: Iterable[Pair], paths: Iterable[Path], folder: Path) -> Flo
         key = key_of(pair.now)
         if key is not None and key not in known:
             make_folder(folder)
-            append_record(kept, measure(pair.now))
+            for record in measure(pair.now):
+                append_record(kept, record)
             known = _known(paths, kept)
             known.setdefault(key, {})
     return known
@@ -38,15 +39,15 @@ def key_of(record: Record) -> Key | None:
     return protocol and (record["case"]["fingerprint"], protocol["hash"])
 
 
-def measure(record: Record) -> Record:
-    """The model of a row against itself, on the row's own text."""
-    from qbench.compare.noise_floor import measure_noise_floor
+def measure(record: Record) -> list[Record]:
+    """The model of a row against itself, on the row's own text and under its protocols."""
+    from qbench.compare.noise_floor import measure_noise_floors
 
     case = record["case"]
     settings = case["eval"]
-    return measure_noise_floor(
-        case["model"], Measuring(text=settings["text"], windows=settings["max_windows"], threads=case["threads"])
-    )
+    how = {"text": settings["text"], "windows": settings["max_windows"], "threads": case["threads"]}
+    how |= {"protocols": tuple(settings.get("protocols") or ()), "products": case.get("products")}
+    return measure_noise_floors(case["model"], Measuring(**how))
 
 
 def _known(paths: Iterable[Path], kept: Path) -> dict[Key, Mapping[str, float]]:

@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 from qbench.gate.base_commit import Tree
-from qbench.gate.pairing import Record, by_case, names_of
+from qbench.gate.pairing import Record, names_of
+from qbench.gate.suite_rows import rows_of, suite_cases
 from qbench.harness.host.commit import code_version
 from qbench.harness.host.machine import machine
 from qbench.harness.records.record import read_records
@@ -17,7 +18,7 @@ def this_tree(folder: Path) -> Tree:
 
 
 def measure_suite(tree: Tree, suite: Path) -> list[Record]:
-    """The last row of each case by `qbench sweep SUITE`; what its folder holds of the same code is not run again.
+    """The row of each case by `qbench sweep SUITE`; what its folder holds of the same code is not run again.
 
     What the sweep tells goes to stderr as it comes.
     raises   InputError where the tree cannot run the suite at all
@@ -30,7 +31,7 @@ def measure_suite(tree: Tree, suite: Path) -> list[Record]:
         raise InputError(f"{tree.name} cannot sweep {suite}: it ended with status {status}, its own line is above")
     here = machine()["id"]
     rows = [row for row in read_records(records) if row["machine"]["id"] == here and tree.code in (None, row["code"])]
-    return [of_case[-1] for of_case in by_case(rows).values()]
+    return rows_of(suite_cases(suite), rows)
 
 
 def artifact_of(tree: Tree, suite: Path, record: Record) -> Path:

@@ -11,7 +11,7 @@ from quant.errors import InputError
 
 # What makes two cases the same test. What they are *of*, the model's bytes or a recipe's, may have changed: that is
 # then what is tested; and text and windows are told apart by the protocol.
-SAME = ("model", "recipe", "cache", "isa", "device", "threads", "batch")
+SAME = ("model", "recipe", "cache", "cache_kind", "products", "isa", "device", "threads", "batch")
 SAME_WORK = ("pp", "tg", "depth")
 # Of a machine: what its id is a hash of, so what tells two of them apart.
 HARDWARE = ("cpu", "flags", "features", "cores", "memory_gib", "architecture")
@@ -38,12 +38,18 @@ class Pair:
 
 
 def pair_cases(
-    now: Iterable[Record], baseline: Iterable[Record], where: str, *, any_machine: bool = False
+    now: Iterable[Record],
+    baseline: Iterable[Record],
+    where: str,
+    *,
+    any_machine: bool = False,
+    may_lack: bool = False,
 ) -> list[Pair]:
     """The cases of `now`, each with the baseline's latest row of this machine.
 
     where         what the baseline is, for messages
     any_machine   take a row of another machine where there is none of this one
+    may_lack      leave out cases that the baseline has no row of, see `lacking`
     raises        InputError for cases that the baseline lacks, or has of another machine only
     """
     past, pairs, missing = by_case(baseline), [], []
@@ -57,9 +63,15 @@ def pair_cases(
             pairs.append(Pair(name, (here or candidates)[-1], record))
         else:
             raise InputError(f"{where} is of another machine: {difference(candidates[-1]['machine'], ours)}")
-    if missing:
+    if missing and not may_lack:
         raise InputError(f"{where} lacks {', '.join(missing)}; measure it again with the suite as it is now")
     return pairs
+
+
+def lacking(now: Iterable[Record], baseline: Iterable[Record]) -> list[str]:
+    """Names of the cases that the baseline has no row of."""
+    past, cases = by_case(baseline), [record["case"] for record in now]
+    return [name for case, name in zip(cases, names_of(cases), strict=True) if _key(case) not in past]
 
 
 def _nearest(case: dict[str, Any], past: Iterable[tuple]) -> str:

@@ -8,20 +8,20 @@ from typing import Any
 
 from qbench.compare.kept_floor import of_model
 from qbench.gate.base_commit import base_tree, cache_folder
-from qbench.gate.check import Check, judge
+from qbench.gate.base_suite import known_suite
+from qbench.gate.check import Check, judge, sees_slowdown
 from qbench.gate.floors import floors_of
 from qbench.gate.launches import Launches
 from qbench.gate.measure import failures, measure_suite, measured, this_tree
 from qbench.gate.memory import exact_checks
 from qbench.gate.options import GATES, GateOptions
-from qbench.gate.pairing import Pair, Record, pair_cases, read_baseline
+from qbench.gate.pairing import Pair, Record, lacking, pair_cases, read_baseline
 from qbench.gate.quality import quality_checks
 from qbench.gate.result import GateResult
+from qbench.gate.suite_rows import suite_cases
 from qbench.gate.timed import Say, alone, in_turn
 from qbench.harness.host.commit import code_version
 from qbench.harness.host.machine import machine
-from qbench.harness.suite.cases import make_cases, plan_points
-from qbench.harness.suite.suite import load_suite
 
 
 def run_gate(options: GateOptions, say: Say = lambda line: None) -> GateResult:
@@ -39,28 +39,36 @@ class _Gate:
         self.where = str(path) if path.exists() else f"commit {options.baseline}"
         self.base = None if path.exists() else base_tree(options.baseline, cache_folder(), say)
         self.not_checked = [f"{gate}, as asked" for gate in GATES if gate in options.skip]
+        self.failed_before: dict[str, str] = {}  # in the base commit: name of a case -> why
 
     def run(self) -> GateResult:
         past = self.baseline_rows()
         rows = measure_suite(self.this, self.options.suite)
         pairs = self.pairs(measured(rows), past)
+        self.not_checked += list(map(self.why_unpaired, lacking(measured(rows), past)))
         checks = self.still_checks(pairs)
         timed, launches = self.timed_checks(pairs, checks)
         judged = judge([*checks, *timed])
-        return GateResult(judged, failures(rows), self.not_checked, self.about(pairs), launches)
+        failed = {name: error for name, error in failures(rows).items() if name not in self.failed_before}
+        return GateResult(judged, failed, self.not_checked, self.about(pairs), launches)
 
     def baseline_rows(self) -> list[Record]:
         """The baseline's, once it is sure that it holds every case of the suite, of this machine."""
         if self.base is not None:
-            return measured(measure_suite(self.base, self.options.suite))
+            rows = measure_suite(self.base, known_suite(self.base, self.options.suite))
+            self.failed_before = failures(rows)
+            return measured(rows)
         rows = read_baseline(Path(self.options.baseline))
-        suite = load_suite(self.options.suite)
-        planned = [{"case": case, "machine": machine(), "time": ""} for case in make_cases(suite, plan_points(suite))]
-        self.pairs(planned, rows)
+        self.pairs([{"case": case, "machine": machine(), "time": ""} for case in suite_cases(self.options.suite)], rows)
         return rows
 
     def pairs(self, rows: Sequence[Record], past: Sequence[Record]) -> list[Pair]:
-        return pair_cases(rows, past, self.where, any_machine=self.options.any_machine)
+        any_machine, may_lack = self.options.any_machine, self.base is not None
+        return pair_cases(rows, past, self.where, any_machine=any_machine, may_lack=may_lack)
+
+    def why_unpaired(self, name: str) -> str:
+        error = self.failed_before.get(name)
+        return f"{name}: new, {self.where} has none" if error is None else f"{name}: it failed in {self.where}: {error}"
 
     def still_checks(self, pairs: Sequence[Pair]) -> list[Check]:
         """Of what the sweeps measured: quality, and the bytes that follow from formats and shapes."""
@@ -85,7 +93,7 @@ class _Gate:
         is_gate = "speed" not in self.options.skip | self.options.report
         options = self.options if is_gate else replace(self.options, budget_s=0.0)
         checks, launches = in_turn(pairs, (self.base, self.this), options, others, self.say)
-        sees = max(check.detectable for check in judge([*others, *checks]) if check.gate == "speed")
+        sees = sees_slowdown(judge([*others, *checks]))
         if is_gate and sees > options.see:
             self.not_checked.append(f"slowdowns below {100 * sees:.1f} %, for which the budget was too short")
         return checks, launches

@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 
 from qbench.gate.base_commit import Tree
-from qbench.gate.check import Check, judge
+from qbench.gate.check import Check, judge, sees_slowdown
 from qbench.gate.launches import ROUNDS, Launches, Subject, grouped, launch_all, peaks_of
 from qbench.gate.measure import artifact_of
 from qbench.gate.memory import IN_TURN, OTHER_HOURS, peak_checks
@@ -32,8 +32,7 @@ def in_turn(
     """
 
     def enough(launches: Launches) -> bool:
-        judged = judge([*others, *checks_in_turn(subjects, launches)])
-        sees = max(check.detectable for check in judged if check.gate == "speed")
+        sees = sees_slowdown(judge([*others, *checks_in_turn(subjects, launches)]))
         say(f"{len(launches[subjects[0].name])} launches would find a slowdown of {100 * sees:.1f} %")
         return sees <= options.see
 

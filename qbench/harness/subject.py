@@ -9,6 +9,7 @@ from qbench.harness.host.commit import code_version
 from qbench.harness.host.machine import available_cores, machine
 from qbench.harness.host.placement import placement
 from qbench.harness.watched_source import WatchedSource
+from qbench.products import AUTO, check_products
 from qbench.progress import Progress
 from qbench.threads import check_threads
 from quant.kv.scheme import CONFIG_KEY
@@ -24,6 +25,7 @@ class Subject:
     recipe: str | None
     source: Source
     threads: int
+    products: str = AUTO  # of qbench.products
 
     def facts(self, impls: dict[str, str]) -> dict[str, Any]:
         """The keys that results of every kind begin with."""
@@ -33,6 +35,7 @@ class Subject:
             "artifact": self.spec if self.recipe is None and Path(self.spec).exists() else None,
             **size_summary(self.source.tensors),
             "kv": kv_name(self.source),
+            "products": self.products,
             "impls": summarize_impls(impls),
             "isa": running_isa(),
             "device": "cpu",
@@ -50,15 +53,19 @@ def open_subject(
     progress: Progress | None = None,
     *,
     kv: str | None = None,
+    products: str = AUTO,
 ) -> Subject:
     """The model, and where a recipe is given quantized by it now, calibrated by default where its method needs that.
 
     kv       KV format to run with instead of the model's own
-    raises   InputError for a spec, recipe or KV format that is unknown, and for a number of threads that cannot run
+    products how its weights are to be multiplied, one of qbench.products
+    raises   InputError for a spec, recipe, KV format or products that are unknown, and for a number of threads that
+             cannot run
     """
     from qbench.sources import open_source
 
     check_threads(threads)
+    check_products(products)
     threads = threads or available_cores()
     source = open_source(spec)
     if recipe is not None:
@@ -74,7 +81,7 @@ def open_subject(
         source = KVSource(source, get_kv_format(kv))
     if progress is not None:
         source = WatchedSource(source, progress)
-    return Subject(spec, recipe, source, threads)
+    return Subject(spec, recipe, source, threads, products)
 
 
 def kv_name(source: Source) -> str | None:

@@ -1,17 +1,26 @@
 """Attention over stored keys and values in every format, in decode and prefill, and over latents that heads share."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 import cpu_kernels
-from cpu_kernels.attention import attend_latents, attention_ref, latent_attention_ref, round_queries_ref
+from cpu_kernels.attention import (
+    attend_latents,
+    attention_ref,
+    bf16_queries_ref,
+    latent_attention_ref,
+    round_queries_ref,
+    rounded_weights_bound,
+)
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, deviation
 
 # format -> where the scales of float8 come from
 FORMATS = {"f32": "given", "f16": "given", "bf16": "given", "e4m3": "per_head", "e5m2": "per_head"}
 INTEGER_FORMATS = {"int8": "given", "int4": "given"}
+FLOAT8 = ("e4m3", "e5m2")
+NOT_BF16 = frozenset({"scalar", "avx2", "avx512", "avx512_vnni", "amx"})  # read float8 as floats
 SHAPES = ((3, 1, 1, 1), (6, 2, 1, 1100), (6, 2, 67, 131))  # query heads, kv heads, queries, tokens
 HEAD_DIM = 64
 LATENT_SIZE, ROPE_SIZE = 512, 64
@@ -30,7 +39,11 @@ def problems() -> Iterator[Problem]:
         q = rng.standard_normal((1, num_heads, queries, HEAD_DIM)).astype(np.float32)
         k, v = rng.standard_normal((2, 1, num_kv_heads, tokens, HEAD_DIM)).astype(np.float32)
         for name, scales in (FORMATS | INTEGER_FORMATS).items():
-            yield attend_problem(name, scales, q, k, v)
+            if name in FLOAT8:
+                yield attend_problem(name, scales, q, k, v, bf16_queries_ref, NOT_BF16)
+                yield attend_problem(name, scales, q, k, v, None, frozenset({"avx512_bf16"}))
+            else:
+                yield attend_problem(name, scales, q, k, v, round_queries_ref if name in INTEGER_FORMATS else None)
     for num_heads, tokens in LATENT_SHAPES:
         q = rng.standard_normal((1, num_heads, LATENT_SIZE + ROPE_SIZE)).astype(np.float32)
         latents = rng.standard_normal((tokens, LATENT_SIZE + ROPE_SIZE)).astype(np.float32)
@@ -73,7 +86,16 @@ def kept_latents(name: str, latents: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return codes.numpy(), kept.float().numpy()
 
 
-def attend_problem(name: str, scales: str, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Problem:
+def attend_problem(
+    name: str,
+    scales: str,
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    rounded: Callable[[np.ndarray, float], np.ndarray] | None,
+    not_for: frozenset[str] = frozenset(),
+) -> Problem:
+    """rounded: what the kernel makes of q before it multiplies, and of weights likewise; None: nothing"""
     num_kv_heads, tokens = k.shape[1:3]
     pages = -(-tokens // 32)
     table, lengths = np.arange(pages, dtype=np.int32)[None, ::-1].copy(), np.array([tokens])
@@ -90,14 +112,35 @@ def attend_problem(name: str, scales: str, q: np.ndarray, k: np.ndarray, v: np.n
         return out, store.last_isa
 
     def check(out: np.ndarray) -> Deviation:
-        """float32 sums: of a score's HEAD_DIM terms, and of `tokens` values times weights off by twice that."""
         kept_k, kept_v = np.empty_like(k), np.empty_like(v)
         stored("scalar").read(table, lengths, kept_k, kept_v)
-        queries = round_queries_ref(q, np.float32(softmax_scale) * LOG2_E) if name in INTEGER_FORMATS else q
+        queries = rounded(q, np.float32(softmax_scale) * LOG2_E) if rounded else q
         expected = attention_ref(queries, kept_k, kept_v, softmax_scale)
-        products = 3 * np.abs(q).sum(-1).max() * np.abs(kept_k).max() * softmax_scale  # 3: minima apart from codes
-        relative = 2 * (HEAD_DIM + 4) * 2.0**-24 * products + 2.0**-21 + (tokens + 4) * 2.0**-24
-        return deviation(out, expected, np.full_like(expected, 3 * np.abs(kept_v).max() * relative))
+        bound = attention_bound(name, queries, kept_k, kept_v, softmax_scale, rounded is not None)
+        return deviation(out, expected, bound + np.zeros_like(expected))
 
     heads = f"{q.shape[1]} heads on {num_kv_heads}"
-    return Problem(f"{name} {heads}, {q.shape[2]} queries of {tokens} tokens", run, check)
+    return Problem(f"{name} {heads}, {q.shape[2]} queries of {tokens} tokens", run, check, not_for)
+
+
+def attention_bound(
+    name: str, q: np.ndarray, k: np.ndarray, v: np.ndarray, softmax_scale: float, is_rounded: bool
+) -> np.ndarray:
+    """How far a kernel may be from `attention_ref` of the same: [B, H, T, 1]
+
+    float32 sums: of a score's D terms, and of S values times weights off by twice that. Rounded weights: 2**-9 of a
+    value as bfloat16; of integers a bound of their span, twice the largest value.
+
+    q            [B, H, T, D] float, as the kernel rounds them
+    k, v         [B, G, S, D] float, as they are kept in the format `name`
+    is_rounded   whether weights are rounded, too
+    """
+    products = 3 * np.abs(q).sum(-1).max() * np.abs(k).max() * softmax_scale  # 3: minima apart from codes
+    relative = 2 * (q.shape[-1] + 4) * 2.0**-24 * products + 2.0**-21 + (k.shape[2] + 4) * 2.0**-24
+    largest = np.abs(v).max()
+    bound = np.full((*q.shape[:3], 1), 3 * largest * relative)
+    if name in INTEGER_FORMATS:
+        bound += 2.01 * largest * rounded_weights_bound(q, k, softmax_scale)[..., None]
+    elif is_rounded:
+        bound += 2.0**-9 * largest
+    return bound

@@ -8,7 +8,9 @@ import torch
 
 from qbench.kernels.benchmark import OURS, Benchmark, Contender
 from qbench.kernels.linear_benchmarks import SHAPES, Weight
-from qbench.runtime.linear_int8 import LlmInt8Linear, PackedLlmInt8Linear, packed_llm_int8_bytes
+from qbench.kernels.peers.torch_llm_int8 import TorchLlmInt8Linears
+from qbench.runtime.layers.linear_int8 import PackedLlmInt8Linear, packed_llm_int8_bytes
+from quant.qtensor import QTensor
 
 OP = "linear_llm_int8"
 OUTLIER_FEATURES = 6  # arXiv:2208.07339, section 4.1: as many at 6.7B parameters
@@ -24,10 +26,10 @@ class OutlierWeight(Weight):
 
 
 class LlmInt8Linears:
-    """Every call with its own copy of the weight, by one of the runtime's implementations."""
+    """Every call with its own copy of the weight, as the runtime multiplies it."""
 
-    def __init__(self, build: Callable, weight: Weight, x: np.ndarray, copies: int) -> None:
-        self.linears = [build(weight.qtensor) for _ in range(copies)]
+    def __init__(self, qtensor: QTensor, x: np.ndarray, copies: int) -> None:
+        self.linears = [PackedLlmInt8Linear(qtensor) for _ in range(copies)]
         self.how = self.linears[0].name.split("[")[1].removesuffix("]")
         self.x = torch.from_numpy(x)
         self.y = torch.empty(0)
@@ -60,12 +62,5 @@ def llm_int8_benchmarks(tokens: tuple[int, ...]) -> Iterator[Benchmark]:
 
 
 def contenders(weight: Weight, x: np.ndarray, copies: int) -> dict[str, Callable[[], Contender]]:
-    builds = {OURS: PackedLlmInt8Linear, "torch-llm-int8": as_stored}
-    return {name: partial(LlmInt8Linears, build, weight, x, copies) for name, build in builds.items()}
-
-
-def as_stored(qtensor) -> LlmInt8Linear:
-    """With a copy of the arrays, which torch would take as they are."""
-    linear = LlmInt8Linear(qtensor)
-    linear.weight = linear.weight.clone()
-    return linear
+    builds = {OURS: LlmInt8Linears, "torch-llm-int8": TorchLlmInt8Linears}
+    return {name: partial(build, weight.qtensor, x, copies) for name, build in builds.items()}

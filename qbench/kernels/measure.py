@@ -13,6 +13,7 @@ from qbench.harness.records.record import case_key
 from qbench.kernels.benchmark import OURS, Absent, Benchmark, Contender
 from qbench.statistics import spread
 
+CASE_KEYS = ("op", "shape", "tokens", "threads", "clock")
 ROUNDS = 5  # turns of each contender: A B C, C B A, ...
 TURN_S = 0.04  # of timed calls in a turn; a run is one call at least
 # Threads of OpenMP wait for work at full speed some milliseconds after their last region, and would take a core from

@@ -1,7 +1,7 @@
 """Every kernel at the shapes of real models, as rows: `qbench kernels`."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -18,7 +18,7 @@ from quant.errors import InputError
 
 
 def run_kernels(
-    only: str,
+    only: str | Sequence[str],
     tokens: tuple[int, ...],
     threads: int,
     busy: float,
@@ -30,6 +30,7 @@ def run_kernels(
     Bandwidth and peak are measured before and after each shape, and the larger counts, so that a slow spell of the
     machine flatters no kernel.
 
+    only     as `benchmarks` takes it
     busy     share of the machine that others took when this began
     clock    "wall", or "cpu" for the time that this process gets, which others hardly change: of one thread alone
     raises   InputError where no kernel has `only` in its name, or more than one thread is asked for with "cpu"
@@ -65,9 +66,13 @@ def run_kernels(
             yield summarize(benchmark, found, most) | about
     if not found_any:
         raise InputError(
-            f"no kernel that is timed at {', '.join(map(str, tokens))} tokens has {only!r} in its name; attention is "
-            f"timed at 1 and from {COMPUTE_BOUND_TOKENS} on; `qbench selftest` lists the ops"
+            f"no kernel that is timed at {', '.join(map(str, tokens))} tokens has {_told(only)} in its name; attention "
+            f"is timed at 1 and from {COMPUTE_BOUND_TOKENS} on; `qbench selftest` lists the ops"
         )
+
+
+def _told(only: str | Sequence[str]) -> str:
+    return repr(only) if isinstance(only, str) else " or ".join(map(repr, only))
 
 
 def ceilings(arithmetic: str, threads: int) -> Ceilings:

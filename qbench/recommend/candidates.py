@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qbench.harness.forecast.planned_source import PlannedSource
+from qbench.harness.forecast.planned_source import PlannedSource, foreseen_scheme
 from qbench.harness.suite.axes import DENSE
 from qbench.recommend.goal import Goal
-from qbench.runtime import predict_memory
+from qbench.runtime.memory import MemoryPredictor
 from quant.errors import InputError
 from quant.recipes import get_recipe
 from quant.source import Source
@@ -22,14 +22,17 @@ CACHES = (DENSE, "kv-f16", "kv-int8", "kv-fp8", "kv-int4")
 class Candidate:
     """One point.
 
-    memory   `predict_memory` of it; None where recipe or KV format do not fit the model
-    unfit    why they do not
+    memory      what `predictor` says of the goal's context and batch; None where the recipe or the KV format does not
+                fit the model
+    unfit       why it does not
+    predictor   of other contexts and batches
     """
 
     recipe: str
     cache: str
     memory: dict[str, Any] | None = field(default=None, compare=False)
     unfit: str | None = field(default=None, compare=False)
+    predictor: MemoryPredictor | None = field(default=None, compare=False, repr=False)
 
     @property
     def total_bytes(self) -> int:
@@ -41,12 +44,23 @@ class Candidate:
 
 def make_candidates(source: Source, goal: Goal, recipes: Sequence[str], caches: Sequence[str]) -> list[Candidate]:
     """Every combination, recipe by recipe, caches in the given order."""
-    return [predicted(source, goal, recipe, cache) for recipe in recipes for cache in caches]
+    return [candidate for recipe in recipes for candidate in candidates_of(source, goal, recipe, caches)]
 
 
-def predicted(source: Source, goal: Goal, recipe: str, cache: str) -> Candidate:
+def candidates_of(source: Source, goal: Goal, recipe: str, caches: Sequence[str]) -> list[Candidate]:
+    """One recipe's: no KV format changes a weight, so that the tensors are planned and looked at once."""
     try:
-        planned = PlannedSource(source, get_recipe(recipe), None if cache == DENSE else cache)
-        return Candidate(recipe, cache, predict_memory(planned, goal.context, goal.batch))
+        planned = MemoryPredictor(PlannedSource(source, get_recipe(recipe)))
+    except (InputError, NotImplementedError) as error:
+        return [Candidate(recipe, cache, unfit=str(error)) for cache in caches]
+    return [predicted(source, goal, recipe, cache, planned) for cache in caches]
+
+
+def predicted(source: Source, goal: Goal, recipe: str, cache: str, planned: MemoryPredictor) -> Candidate:
+    """planned: of the recipe, with its own KV format"""
+    try:
+        predictor = planned if cache == DENSE else planned.with_scheme(foreseen_scheme(source, cache))
+        memory = predictor.at(goal.context, goal.batch)
     except (InputError, NotImplementedError) as error:
         return Candidate(recipe, cache, unfit=str(error))
+    return Candidate(recipe, cache, memory, predictor=predictor)

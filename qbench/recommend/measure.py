@@ -22,8 +22,19 @@ from qbench.store import latest_records
 STEPS = 32  # decoded and timed at the end of the context; the fill before them takes longer
 REPETITIONS = 3
 # What a figure depends on, besides the section that measures it.
-OF_QUALITY = ("fingerprint", "recipe", "recipe_sha256", "cache", "isa", "device", "calibration", "eval")
-OF_SPEED = ("fingerprint", "recipe", "recipe_sha256", "cache", "isa", "device", "calibration", "threads", "batch")
+OF_BOTH = (
+    "fingerprint",
+    "recipe",
+    "recipe_sha256",
+    "cache",
+    "cache_kind",
+    "products",
+    "isa",
+    "device",
+    "calibration",
+)
+OF_QUALITY = (*OF_BOTH, "eval")
+OF_SPEED = (*OF_BOTH, "threads", "batch")
 
 Record = dict[str, Any]
 

@@ -8,17 +8,17 @@ from typing import Any
 
 from qbench.harness.host.commit import code_version
 from qbench.harness.host.machine import machine
+from qbench.harness.protocols.plan import GPTQ_WINDOW
 from qbench.harness.quality.evaluate import read_text, setting_of
-from qbench.harness.quality.plan import GPTQ_WINDOW
 from qbench.harness.records.record_files import FOLDERS
 from qbench.harness.suite.suite import EvalSettings
 from qbench.harness.suite.suite_names import check_cache, check_model, check_recipe
 from qbench.harness.sweep.sweep import OnEvent, exclusive
+from qbench.plan.runtime import runtime_bytes
 from qbench.recommend.candidates import CACHES, RECIPES, make_candidates
 from qbench.recommend.goal import Goal
 from qbench.recommend.measure import Judge
 from qbench.recommend.relax import Relaxation, relaxations
-from qbench.recommend.runtime import runtime_bytes
 from qbench.recommend.search import GAIN, Verdict, search
 from qbench.sources import open_source
 from qbench.sources.rand import PREFIX as RANDOM
@@ -80,7 +80,7 @@ def recommend(
         "answer": described(chosen[0], goal, judge) if chosen else None,
         "runners_up": [described(verdict, goal, judge, chosen[0]) for verdict in chosen[1:]],
         "others": [plain(verdict, goal) for verdict in verdicts if verdict not in chosen],
-        "relaxations": [] if chosen else [relaxed(one) for one in relaxations(source, goal, verdicts)],
+        "relaxations": [] if chosen else [relaxed(one) for one in relaxations(goal, verdicts)],
         "machine": machine()["id"],
         **code_version(),
     }

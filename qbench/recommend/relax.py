@@ -1,12 +1,12 @@
 """What is nearest to a goal that nothing meets."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from qbench.recommend.candidates import Candidate, predicted
+from qbench.plan.fits import largest
+from qbench.recommend.candidates import Candidate
 from qbench.recommend.goal import Goal
 from qbench.recommend.search import Verdict
-from quant.source import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Relaxation:
         return max(self.asked / self.enough, self.enough / self.asked) - 1
 
 
-def relaxations(source: Source, goal: Goal, verdicts: Sequence[Verdict]) -> list[Relaxation]:
+def relaxations(goal: Goal, verdicts: Sequence[Verdict]) -> list[Relaxation]:
     """The limits that would do, each alone, the nearest first; none where the model cannot be run at all."""
     slow = [verdict for verdict in verdicts if verdict.outcome == "speed"]
     large = [verdict for verdict in verdicts if verdict.outcome in ("memory", "peak")]
@@ -37,18 +37,18 @@ def relaxations(source: Source, goal: Goal, verdicts: Sequence[Verdict]) -> list
         found.append(Relaxation("memory_bytes", goal.memory_bytes, goal.memory_bytes + least.short, least.candidate))
         predicted_large = [verdict.candidate for verdict in large if verdict.outcome == "memory"]
         for limit in ("context", "batch"):
-            most = {candidate: _most(source, goal, limit, candidate) for candidate in predicted_large}
+            most = {candidate: _most(goal, limit, candidate) for candidate in predicted_large}
             best = max(most, key=most.get, default=None)
             if best is not None and most[best]:
                 found.append(Relaxation(limit, getattr(goal, limit), most[best], best))
     return sorted(found, key=lambda relaxation: relaxation.change)
 
 
-def _most(source: Source, goal: Goal, limit: str, candidate: Candidate) -> int:
+def _most(goal: Goal, limit: str, candidate: Candidate) -> int:
     """The largest context or batch with which the candidate keeps to the memory; 0: not even 1 does."""
-    low, high = 0, getattr(goal, limit)  # low fits, high does not
-    while high - low > 1:
-        middle = (low + high) // 2
-        smaller = predicted(source, replace(goal, **{limit: middle}), candidate.recipe, candidate.cache)
-        low, high = (middle, high) if smaller.total_bytes <= goal.model_bytes else (low, middle)
-    return low
+    asked = {"context": goal.context, "batch": goal.batch}
+
+    def fits(number: int) -> bool:
+        return candidate.predictor.at(**(asked | {limit: number}))["total_bytes"] <= goal.model_bytes
+
+    return largest(fits, asked[limit] - 1)

@@ -8,13 +8,18 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
+from torch import nn
 
 from qbench.reference.corpus import EOS
+from qbench.reference.mla_moe import MlaMoe, MlaMoeShape
 from qbench.reference.model import Llama, Shape
 from qbench.reference.tokenizer import save_tokenizer
 
+# The trained networks by the name that their config.json gives them.
+NETWORKS = {"LlamaForCausalLM": (Llama, Shape), "DeepseekV2ForCausalLM": (MlaMoe, MlaMoeShape)}
 
-def export(model: Llama, shape: Shape, tokenizer: Tokenizer, record: dict, out: Path) -> Path:
+
+def export(model: nn.Module, shape: Shape | MlaMoeShape, tokenizer: Tokenizer, record: dict, out: Path) -> Path:
     """config.json, model.safetensors (bfloat16), tokenizer.json, tokenizer_config.json and training.json in `out`."""
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
@@ -35,12 +40,13 @@ def export(model: Llama, shape: Shape, tokenizer: Tokenizer, record: dict, out: 
     return out
 
 
-def load(folder: Path) -> Llama:
+def load(folder: Path) -> nn.Module:
     """The network of `folder` in float32, for training code and its tests."""
     from safetensors.torch import load_file
 
     config = json.loads((folder / "config.json").read_text())
-    model = Llama(Shape(**{key: config[key] for key in Shape.__dataclass_fields__}))
+    network, shape = NETWORKS[config["architectures"][0]]
+    model = network(shape(**{key: config[key] for key in shape.__dataclass_fields__}))
     model.load_state_dict({name: weight.float() for name, weight in load_file(folder / "model.safetensors").items()})
     return model.eval()
 

@@ -7,6 +7,8 @@ from torch import Tensor
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 # RMS of an AdamW update in practice; scaling Muon's to it lets both share one learning rate (arXiv:2502.16982, eq. 4).
 ADAMW_UPDATE_RMS = 0.2
+# A row of these belongs to one token or one expert: evening out singular values across rows has no meaning there.
+TABLES = ("embed_tokens.", "lm_head.", "mlp.gate.")
 
 
 def orthogonalize(matrix: Tensor, steps: int = 5) -> Tensor:
@@ -40,6 +42,8 @@ class Muon(torch.optim.Optimizer):
     def step(self) -> None:
         for group in self.param_groups:
             for weight in group["params"]:
+                if weight.grad is None:  # an expert that no token chose
+                    continue
                 state = self.state[weight]
                 velocity = state.setdefault("velocity", torch.zeros_like(weight))
                 velocity.lerp_(weight.grad, 1 - group["momentum"])
@@ -49,12 +53,13 @@ class Muon(torch.optim.Optimizer):
 
 
 def make_optimizers(model: torch.nn.Module, lr: float, weight_decay: float) -> list[torch.optim.Optimizer]:
-    """Muon over the layers' matrices, AdamW over the tied embedding (decayed) and the norms (not)."""
-    matrices, embedding, vectors = [], [], []
+    """Muon over the layers' matrices, AdamW over tables of tokens or experts (decayed) and the norms (not)."""
+    matrices, tables, vectors = [], [], []
     for name, weight in model.named_parameters():
-        kind = vectors if weight.ndim == 1 else embedding if "embed_tokens" in name else matrices
+        is_table = any(part in name for part in TABLES)
+        kind = vectors if weight.ndim == 1 else tables if is_table else matrices
         kind.append(weight)
-    adamw_groups = [{"params": embedding, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    adamw_groups = [{"params": tables, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     return [
         Muon(matrices, lr=lr, weight_decay=weight_decay),
         torch.optim.AdamW(adamw_groups, lr=lr, betas=(0.9, 0.95), fused=True),

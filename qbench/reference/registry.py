@@ -15,6 +15,7 @@ class ReferenceModel:
     description: str
     weights: str  # folder under weights/
     outliers: bool = False  # made on the fly by outliers.scale_channels
+    made_by: str = "qbench.reference.train"  # the module that trains the weights
 
 
 MODELS: dict[str, ReferenceModel] = {
@@ -24,6 +25,12 @@ MODELS: dict[str, ReferenceModel] = {
             "llama", "4-layer Llama trained on a generated language: prose, recall, sums, brackets", "llama"
         ),
         ReferenceModel("llama-outliers", "the same function with 128-fold activation outliers", "llama", outliers=True),
+        ReferenceModel(
+            "mla-moe",
+            "4-layer DeepSeek-V2 (latent attention, 8 experts of which 2, 1 shared) made of ref:llama and trained on",
+            "mla-moe",
+            made_by="qbench.reference.distil",
+        ),
     )
 }
 
@@ -40,6 +47,6 @@ def weights_dir(name: str) -> Path:
     if not (folder / "model.safetensors").exists():
         raise InputError(
             f"got ref:{name}, expected its weights in {folder}; "
-            f"make them: python -m qbench.reference.train --out {folder}"
+            f"make them: python -m {MODELS[name].made_by} --out {folder}"
         )
     return folder

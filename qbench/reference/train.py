@@ -16,11 +16,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 
 from qbench.reference.curriculum import STAGES, Stage, answers, batches, loss_weights
 from qbench.reference.export import export
 from qbench.reference.measure import measure
+from qbench.reference.mla_moe import MlaMoeShape
 from qbench.reference.model import Llama, Shape
 from qbench.reference.optim import make_optimizers
 from qbench.reference.skills import Sizes, render
@@ -51,7 +52,7 @@ class Trainer:
         self,
         settings: Settings,
         tokenizer: Tokenizer,
-        shape: Shape | None = None,
+        shape: Shape | MlaMoeShape | None = None,
         stages: tuple[Stage, ...] = STAGES,
     ):
         torch.manual_seed(settings.seed)
@@ -59,12 +60,15 @@ class Trainer:
         self.settings, self.stages = settings, stages
         self.tokenizer = tokenizer
         self.shape = shape or Shape(vocab_size=tokenizer.get_vocab_size())
-        self.model = Llama(self.shape).to(settings.device)
+        self.model = self.first_model().to(settings.device)
         self.optimizers = make_optimizers(self.model, settings.lr, settings.weight_decay)
         self.steps = self.tokens = 0
         self.recall = 0.0  # smoothed share of right answers in the batches
         self.log: list[dict] = []
         self.started = time.perf_counter()
+
+    def first_model(self) -> nn.Module:
+        return Llama(self.shape)
 
     @property
     def seconds(self) -> float:
@@ -95,9 +99,7 @@ class Trainer:
         weights = torch.from_numpy(loss_weights(rows.numpy(), self.tokenizer))[:, 1:].to(self.settings.device)
         rows = rows.to(self.settings.device)
         with torch.autocast(self.settings.device, torch.bfloat16):
-            logits = self.model(rows[:, :-1])  # [B, T, V]
-        losses = F.cross_entropy(logits.float().flatten(0, 1), rows[:, 1:].flatten(), reduction="none")
-        loss = (losses * weights.flatten()).sum() / weights.sum()
+            loss, logits = self.loss(rows, weights / weights.sum())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in self.optimizers:
@@ -108,6 +110,12 @@ class Trainer:
         self.observe(logits, rows, stage, loss.item())
         return loss.item()
 
+    def loss(self, rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What training lowers, and the logits [B, T, V] if there are any; weights [B, T] sum to 1"""
+        logits = self.model(rows[:, :-1])
+        losses = F.cross_entropy(logits.float().flatten(0, 1), rows[:, 1:].flatten(), reduction="none")
+        return (losses * weights.flatten()).sum(), logits
+
     def set_learning_rate(self) -> None:
         decay_from = self.settings.decay_from
         warm = min(1.0, (self.steps + 1) / self.settings.warmup_steps)
@@ -116,9 +124,9 @@ class Trainer:
             for group in optimizer.param_groups:
                 group["lr"] = self.settings.lr * warm * decay
 
-    def observe(self, logits: Tensor, rows: Tensor, stage: Stage, loss: float) -> None:
+    def observe(self, logits: Tensor | None, rows: Tensor, stage: Stage, loss: float) -> None:
         asked = torch.from_numpy(answers(rows.cpu().numpy(), self.tokenizer))[:, 1:]
-        if asked.any():
+        if logits is not None and asked.any():
             right = (logits.argmax(-1) == rows[:, 1:]).cpu()[asked].float().mean().item()
             self.recall += 0.05 * (right - self.recall)
         if self.steps % 50 == 0:

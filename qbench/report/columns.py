@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from qbench.report.extra_columns import PROTOCOL, SHARES, TASK, metric_of
+from qbench.report.extra_columns import OVERHEAD, PROTOCOL, SHARES, TASK, metric_of
 from qbench.report.table import Table, is_missing
 from quant.errors import InputError
 
@@ -141,7 +141,8 @@ COLUMNS = (
         digits=0,
         scale=100,
         on_page=False,
-        meaning="Share of the operations a second that this machine reached at best in the same run.",
+        meaning="Share of the operations a second that this machine reached at best, in this run or minutes before; "
+        "`ceilings` of the record tells when.",
     ),
     Column(
         "roofline_tg",
@@ -149,7 +150,7 @@ COLUMNS = (
         digits=0,
         scale=100,
         on_page=False,
-        meaning="Share of the bandwidth that this machine reached at best in the same run, for the bytes that must "
+        meaning="Share of the bandwidth that this machine reached at best, measured as that, for the bytes that must "
         "move. Above 100 % the weights stay in a processor cache.",
     ),
     Column(
@@ -164,7 +165,20 @@ COLUMNS = (
     Column("kv_bytes_per_token", "KV bytes/token", digits=0, **HIDDEN),
     Column("quantize_seconds", "quantize s", digits=1, on_page=False, meaning="Making the file, calibration included."),
     Column("quantize_peak_rss_bytes", "quantize MB", digits=0, scale=1e-6, on_page=False),
+    Column("wall_seconds", "case s", digits=1, **HIDDEN, meaning="From the start of the measuring process to its end."),
+    Column(
+        OVERHEAD,
+        "overhead %",
+        digits=1,
+        scale=100,
+        **HIDDEN,
+        meaning="Of that, what a script that loads the model and runs the same passes would not take: starting the "
+        "process, reading the text, measuring peaks and bandwidth, statistics.",
+    ),
     _text("impls", "kernels", on_page=False, meaning="What ran."),
+    _text("cache_kind", "cache", **HIDDEN, meaning="What is kept of the tokens, as in window:256."),
+    Column("cache_bytes", "cache MB", scale=1e-6, **HIDDEN, meaning="What the cache takes after the last pass."),
+    _text("products", "products", **HIDDEN, meaning="How weights are multiplied where that was asked for."),
     _text("isa", "ISA", **HIDDEN),
     _text("device", "device", **HIDDEN),
     Column("threads", "threads", digits=0, **HIDDEN),
@@ -220,9 +234,15 @@ def columns_of(table: Table, names: Sequence[str] | None = None) -> list[Column]
     usual = {column.key for column in columns if column.in_markdown}
     if len(set(table.columns["recipe"])) < len(table.columns["recipe"]):
         usual.add("cache")  # what else rows of one table may differ in
+    if len(set(table.columns["cache_kind"])) > 1:
+        usual |= {"cache_kind", "cache_bytes"}
     picked = pick_columns(columns, names) if names else [column for column in columns if column.key in usual]
     shown = [column for column in picked if names or not all(map(is_missing, table.columns[column.key]))]
-    return [replace(column, heading=_heading(column, table)) for column in shown]
+    headings = [_heading(column, table) for column in shown]
+    return [
+        column if heading == column.heading else replace(column, heading=heading)
+        for column, heading in zip(shown, headings, strict=True)
+    ]
 
 
 def _heading(column: Column, table: Table) -> str:

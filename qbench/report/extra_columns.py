@@ -1,4 +1,4 @@
-"""Columns that not every table has: one a task, and the perplexity under each further protocol of a run."""
+"""Columns that are made of others, or that not every table has: one a task, and one a further protocol of a run."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,15 @@ if TYPE_CHECKING:
 # Metrics that are a share of the items, 0 to 1, and are told in percent.
 SHARES = ("acc", "acc_norm", "exact_match", "em", "f1")
 TASK, PROTOCOL = "task:", "perplexity:"  # before their names, in keys
+OVERHEAD = "overhead_share"  # of a case's time, what was no measurement
 
 
 def with_extra(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """`frame` with a column of numbers for each task and further protocol that any row has, as they first come."""
-    columns: dict[str, np.ndarray] = {}
-    for i, both in enumerate(zip(frame["tasks"], frame["protocols"], strict=True)):
-        for key, value in _values(*both):
+    """`frame` with OVERHEAD, and a column of numbers for each task and further protocol that any row has."""
+    columns: dict[str, np.ndarray] = {OVERHEAD: (frame["overhead_seconds"] / frame["wall_seconds"]).to_numpy(float)}
+    tasks, protocols = frame["tasks"].tolist(), frame["protocols"].tolist()
+    for i in np.flatnonzero(frame["tasks"].notna() | frame["protocols"].notna()):
+        for key, value in _values(tasks[i], protocols[i]):
             if key not in columns:
                 columns[key] = np.full(len(frame), np.nan)
             columns[key][i] = np.nan if value is None else value

@@ -20,7 +20,8 @@ def newest_records(frame: "pd.DataFrame", paths: Paths) -> Iterator[tuple[int, b
 
     frame    of `load_records(paths)`
     """
-    identity = zip(frame["key"], frame["machine"], frame["time"], strict=True)
+    # As lists: pandas gives its texts one by one at a tenth of the speed.
+    identity = zip(*(frame[name].tolist() for name in ("key", "machine", "time")), strict=True)
     rows = {found: row for row, found in enumerate(identity)}
     # Rows are appended as they are measured, so each file is in the order of time.
     files = [_records_from_the_end(path) for path in record_files(paths)]

@@ -129,7 +129,7 @@ def _that_fit(records: Iterable[tuple[int, bytes]], room: int) -> tuple[list[int
 
 
 def _title(frame: "pd.DataFrame") -> str:
-    models = list(dict.fromkeys(frame["model"]))
+    models = frame["model"].unique().tolist()
     if not models:
         return "No measurements yet"
     return f"What quantization costs {' and '.join(models)}" if len(models) <= 2 else "What quantization costs"

@@ -1,42 +1,12 @@
 """Tables of what `qbench kernels` and `qbench bench --vs` kept: kernels beside their peers, models beside llama.cpp."""
 
-from collections.abc import Iterable
-from itertools import groupby
 from typing import Any
 
-from qbench.report.grid import markdown_grid
-from qbench.report.table import count, short_commit
-
 OURS = "qbench"
-KERNEL, VERSUS = "kernel", "versus"  # `kind` of a record's case; that of a sweep has none
+Cells = tuple[list[str], list[list[str]], list[bool]]  # the heading, rows of as many texts, which columns are numbers
 
 
-def kind_of(record: dict[str, Any]) -> str | None:
-    return record["case"].get("kind")
-
-
-def speeds_markdown(records: Iterable[dict[str, Any]]) -> str:
-    """A table for each kind, machine and number of threads; "" where there are none.
-
-    records   the latest of each case, of the kinds KERNEL and VERSUS
-    """
-
-    def key(record: dict[str, Any]) -> tuple:
-        return kind_of(record), record["machine"]["id"], record["case"]["threads"], record["case"].get("clock", "wall")
-
-    tables = []
-    for (kind, *_), group in groupby(sorted(records, key=key), key=key):
-        rows = list(group)
-        heading, cells, numeric = (kernel_cells if kind == KERNEL else versus_cells)(rows)
-        grid = markdown_grid([heading, *cells], numeric)
-        tables.append(f"**{TITLES[kind]} on {rows[0]['machine']['cpu']}**\n\n{grid}\n\n{footer(rows)}.")
-    return "\n\n".join(tables) + "\n" if tables else ""
-
-
-TITLES = {KERNEL: "Kernels", VERSUS: "The same files through llama.cpp"}
-
-
-def kernel_cells(records: list[dict[str, Any]]) -> tuple[list[str], list[list[str]], list[bool]]:
+def kernel_cells(records: list[dict[str, Any]]) -> Cells:
     """One row a kernel, shape and number of tokens; a column for every peer that any of them had."""
     peers = list(dict.fromkeys(name for record in records for name in record["metrics"]["contenders"] if name != OURS))
     heading = ["kernel", "shape", "M", "ms", "GB/s", "TOPS", "of the roofline", "ran", *peers]
@@ -62,7 +32,7 @@ def peer_cell(entry: dict[str, Any] | None) -> str:
     return f"{entry['ms']:.3f} ms" + (f" ({entry['ratio']['median']:.2f}x)" if "ratio" in entry else "")
 
 
-def versus_cells(records: list[dict[str, Any]]) -> tuple[list[str], list[list[str]], list[bool]]:
+def versus_cells(records: list[dict[str, Any]]) -> Cells:
     """One row a file and test: tokens a second of both, ranges of the repetitions, and the ratio."""
     heading = ["model", "test", "keys and values", "qbench tok/s", "llama.cpp tok/s", "ratio", "of the roofline"]
     cells = []
@@ -82,19 +52,3 @@ def versus_cells(records: list[dict[str, Any]]) -> tuple[list[str], list[list[st
 
 def with_range(spread: dict[str, float], digits: int) -> str:
     return f"{spread['median']:.{digits}f} [{spread['min']:.{digits}f}, {spread['max']:.{digits}f}]"
-
-
-def footer(records: list[dict[str, Any]]) -> str:
-    """Threads, bandwidth while it was measured, machine and commits."""
-    machine = records[0]["machine"]
-    bandwidths = [
-        value / 1e9
-        for record in records
-        for value in record["metrics"].get("bandwidth_bytes_per_s")
-        or record["metrics"]["roofline"]["bandwidth_bytes_per_s"]
-    ]
-    commits = dict.fromkeys(short_commit(record["commit"], record["dirty"]) for record in records)
-    threads = f"{count(records[0]['case']['threads'], 'thread')} of {count(machine['cores'], 'core')}"
-    read = f"read bandwidth {min(bandwidths):.0f} to {max(bandwidths):.0f} GB/s in the same run"
-    clock = ["processor time of the process"] if records[0]["case"].get("clock") == "cpu" else []
-    return "; ".join([threads, *clock, read, f"machine {machine['id']}", "commit " + ", ".join(commits)])

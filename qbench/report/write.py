@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qbench.harness.records.record_files import record_files
+from qbench.report.caches import caches_markdown
+from qbench.report.kinds import KINDS, kinds_markdown
 from qbench.report.newest import newest_records
 from qbench.report.page import render_page
 from qbench.report.render import to_csv, to_json, to_markdown, to_rows
-from qbench.report.speeds import KERNEL, VERSUS, speeds_markdown
 from qbench.report.table import Table, build_tables
 from qbench.store import latest_records, load_records, load_with_others
 from quant.atomic import atomic_file
@@ -32,7 +33,7 @@ class Report:
 
 
 def render_report(records: Records, form: str, columns: Sequence[str] | None = None) -> str:
-    """The tables of `records` as md, csv, json or html; those of kernels and comparisons are Markdown alone.
+    """The tables of `records` as md, csv, json or html; those of KINDS are Markdown alone.
 
     columns  of the Markdown tables; None: the usual ones
     raises   InputError if there are no records for this form, or no such column
@@ -42,12 +43,20 @@ def render_report(records: Records, form: str, columns: Sequence[str] | None = N
     if form != "md":
         return TABLE_FORMS[form](_tables(records))
     frame, others = load_with_others(records)
-    found = latest_records(others, kinds=(KERNEL, VERSUS)) if others else {}
-    speeds = speeds_markdown(found.values())
-    if frame.empty and speeds:
-        return speeds
+    found = latest_records(others, kinds=KINDS.keys()) if others else {}
+    of_kinds = kinds_markdown(record for record in found.values() if record["status"] == "ok")
+    if frame.empty and of_kinds:
+        return of_kinds
     _require_rows(frame, records)
-    return to_markdown(build_tables(frame), columns) + (f"\n{speeds}" if speeds else "")
+    return to_markdown(build_tables(frame), columns) + (f"\n{of_kinds}" if of_kinds else "")
+
+
+def render_caches(records: Records) -> str:
+    """One table of kinds of caches, models below each other. raises InputError if there are no rows of a sweep"""
+    found = [row for row in latest_records(records, kinds=(None,)).values() if row["status"] == "ok"]
+    if not found:
+        raise InputError(f"{', '.join(map(str, record_files(records)))}: no measured case of a sweep")
+    return caches_markdown(found)
 
 
 def write_page(records: Records, path: str | Path) -> Path:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from qbench.runtime.moe import ExpertFeedForward
+from qbench.runtime.layers.moe import ExpertFeedForward
 
 
 def extra_tokens(experts: ExpertFeedForward, batches: Iterable[Tensor], wanted: Mapping[int, int]) -> dict[int, Tensor]:
@@ -18,7 +18,7 @@ def extra_tokens(experts: ExpertFeedForward, batches: Iterable[Tensor], wanted: 
     found: dict[int, tuple[Tensor, Tensor]] = {}
     for rows in batches:
         scores = experts.scores(rows)  # [n, E]
-        _, chosen = experts.choose(scores)
+        chosen, _ = experts.choose(rows)
         others = scores.scatter(1, chosen, -1.0)  # below every probability: the expert's own tokens
         for expert, number in wanted.items():
             best = _best(others[:, expert], rows, number)

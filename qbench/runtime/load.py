@@ -4,31 +4,50 @@ import importlib
 
 import torch
 
-from qbench.runtime.blocks import BlockBuilder
+from qbench.cache_kinds import DYNAMIC
+from qbench.products import AUTO, EXACT, FLOAT32, check_products
+from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
-from qbench.runtime.embedding import Embedding, StoredTable
-from qbench.runtime.fused import FusedLinears
-from qbench.runtime.linear import choose_linear, has_cpu_kernels
+from qbench.runtime.layers.blocks import BlockBuilder
+from qbench.runtime.layers.embedding import Embedding
+from qbench.runtime.layers.fused import FusedLinears
+from qbench.runtime.layers.linear import choose_linear, has_cpu_kernels
 from qbench.runtime.model import Model
 from qbench.threads import check_threads
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 from quant.source import Source
 
+IMPL_OF = {AUTO: "auto", EXACT: "exact", FLOAT32: "reference"}  # products -> the implementation of linears
 
-def load_model(source: Source, *, impl: str = "auto", threads: int | None = None) -> Model:
+
+def load_model(
+    source: Source,
+    *,
+    impl: str = "auto",
+    products: str = AUTO,
+    kind: str = DYNAMIC,
+    threads: int | None = None,
+) -> Model:
     """The source's model, ready to run.
 
-    impl     "auto": the best implementation for each format; "reference": float32 throughout
-    threads  of torch and the kernels, for the whole process; None leaves them as they are
-    raises   InputError for a config or tensors that do not fit
+    impl      "auto": the best implementation for each format; "reference": float32 throughout
+    products  of impl "auto", one of qbench.products. "exact": a token's logits do not depend on how many run with it,
+              but for LLM.int8() and W8A8 with one scale a tensor, which look at all tokens of a call by definition;
+              "float32": as impl "reference"
+    kind      of its caches, as qbench.cache_kinds has it
+    threads   of torch and the kernels, for the whole process; None leaves them as they are
+    raises    InputError for a config or tensors that do not fit
     """
+    check_products(products)
+    if impl == "auto":
+        impl = IMPL_OF[products]
     set_threads(threads)
     choose_linear("f32", impl)
     config = ModelConfig.of(source)
     check_tensors(config, source.tensors)
     kv = KVScheme.of(source.config, config, source.spec)
-    return _Loader(source, config, impl).model(kv)
+    return _Loader(source, config, impl).model(kv, kind)
 
 
 def set_threads(threads: int | None) -> None:
@@ -49,21 +68,20 @@ class _Loader:
         self.impl = impl
         self.builder = BlockBuilder(config, source.read, impl)
 
-    def model(self, kv: KVScheme | None) -> Model:
+    def model(self, kv: KVScheme | None, kind: str) -> Model:
         # The largest tensors first: what reading and packing them takes is free again before the layers need memory.
         embedding, head = self.tied() if self.config.tie_word_embeddings else self.untied()
         blocks = [self.builder.block(layer) for layer in range(self.config.num_layers)]
-        model = Model(self.config, embedding, blocks, self.builder.norm(FINAL_NORM), head, kv, self.impl)
+        model = Model(self.config, embedding, blocks, self.builder.norm(FINAL_NORM), head, kv, self.impl, kind)
         model.impls, model.weight_bytes = self.builder.impls, self.builder.weight_bytes
+        if chosen_latents(self.config, kv)[1] is not None:
+            model.weight_bytes += sum(block.attention.pack() for block in blocks)
         return model
 
     def tied(self) -> tuple[Embedding, FusedLinears]:
-        """The table is held once, as the head packs it."""
-        head = self.builder.fused_tensors((HEAD,), [self.source.read(f"{EMBEDDING}.weight")], [None])
-        ((linear, _),) = head.linears
-        return Embedding(linear, self.config.vocab_size), head
+        table, head = self.builder.tied_table(EMBEDDING, HEAD)
+        return self.builder.embedding(table), head
 
     def untied(self) -> tuple[Embedding, FusedLinears]:
-        table = StoredTable(self.source.read(f"{EMBEDDING}.weight"))
-        self.builder.weight_bytes += table.size_bytes
-        return Embedding(table, self.config.vocab_size), self.builder.linears(HEAD)
+        table = self.builder.stored_table(EMBEDDING)
+        return self.builder.embedding(table), self.builder.linears(HEAD)

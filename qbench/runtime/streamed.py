@@ -7,19 +7,19 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from qbench.runtime.attention import Attention
-from qbench.runtime.attention_bf16 import causal_attention_bf16
-from qbench.runtime.blocks import BlockBuilder
-from qbench.runtime.cache import NoCache
-from qbench.runtime.embedding import Embedding, StoredTable
+from qbench.runtime.caches.cache import NoCache
 from qbench.runtime.extra_tokens import extra_tokens
-from qbench.runtime.feed_forward import FeedForward
-from qbench.runtime.fused import FusedLinears
-from qbench.runtime.norm import RMSNorm
-from qbench.runtime.rope import inverse_frequencies, rotation
+from qbench.runtime.layers.attention import Attention
+from qbench.runtime.layers.attention_bf16 import causal_attention_bf16
+from qbench.runtime.layers.blocks import BlockBuilder
+from qbench.runtime.layers.embedding import StoredTable
+from qbench.runtime.layers.feed_forward import FeedForward
+from qbench.runtime.layers.fused import FusedLinears
+from qbench.runtime.layers.norm import Norm
+from qbench.runtime.layers.rotations import Rotation, Rotations
 from quant.calibration.decoder import Observer, Step, SteppedLayer
 from quant.errors import InputError
-from quant.models import EMBEDDING, ModelConfig
+from quant.models import EMBEDDING, FINAL_NORM, ModelConfig
 from quant.qtensor import QTensor
 from quant.recipes.roles import Role, place_of
 
@@ -37,7 +37,11 @@ class StreamedDecoder:
         self.num_layers = config.num_layers
 
     def embed(self, tensors: Mapping[str, QTensor], tokens: Tensor) -> Tensor:
-        return Embedding(StoredTable(tensors[EMBEDDING]), self.config.vocab_size)(tokens)
+        builder = BlockBuilder(self.config, tensors.__getitem__, self.impl)
+        return builder.embedding(StoredTable(tensors[EMBEDDING]))(tokens, torch.arange(tokens.shape[1]))
+
+    def norm(self, tensors: Mapping[str, QTensor], x: Tensor) -> Tensor:
+        return BlockBuilder(self.config, tensors.__getitem__, "reference").norm(FINAL_NORM.removesuffix(".weight"))(x)
 
     def layer(self, index: int, tensors: Mapping[str, QTensor]) -> "StreamedLayer":
         return StreamedLayer(self.config, index, tensors, self.impl)
@@ -51,7 +55,7 @@ class StreamedLayer:
         self._impl = impl
         self._tap = Tap()
         self._block = _ObservedBuilder(config, tensors, impl, self._tap).block(index)
-        self._inverse_frequencies = inverse_frequencies(config.rope, config.rope_dim)
+        self._rotations = Rotations(config)
 
     @torch.no_grad()
     def __call__(self, x: Tensor, observer: Observer | None = None) -> Tensor:
@@ -93,27 +97,26 @@ class StreamedLayer:
     def _attend(self, x: Tensor, observer: Observer) -> Tensor:
         last = _LastInput(observer)
         with self._tap.watched_by(last, skipped=Role.ATTN_OUTPUT):
-            self._block.attention(x, self._block.attention_norm, *self._past(x, last))
+            self._block.attend(x, *self._past(x, last))
         observer.inputs(self._block.attention.output.names, last.x)
         return last.x
 
     @torch.no_grad()
     def _add_attention(self, x: Tensor, attended: Tensor, observer: Observer) -> Tensor:
-        (between,) = self._block.attention.output(attended, residual=x)
+        between = self._block.attention.add_output(attended, x)
         observer.inputs(self._block.feed_forward.gate_up.names, self._block.feed_forward_norm(between))
         return between
 
     @torch.no_grad()
     def _gate(self, between: Tensor, observer: Observer) -> Tensor:
         net = self._block.feed_forward
-        gated = net.silu_mul(*net.gate_up(between, self._block.feed_forward_norm))
+        gated = net.inner(between, self._block.feed_forward_norm)
         observer.inputs(net.down.names, gated)
         return gated
 
     @torch.no_grad()
     def _add_feed_forward(self, between: Tensor, gated: Tensor, observer: Observer) -> Tensor:
-        (after,) = self._block.feed_forward.down(gated, residual=between)
-        return after
+        return self._block.feed_forward.add_output(gated, between)
 
     @torch.no_grad()
     def show_extra_tokens(self, batches: Iterable[Tensor], wanted: Mapping[int, int], observer: Observer) -> None:
@@ -131,15 +134,14 @@ class StreamedLayer:
         """[B, T, H] -> [B * T, H]"""
         return self._block.feed_forward_norm(self._block.attend(x, *self._past(x, None))).flatten(0, 1)
 
-    def _past(self, x: Tensor, observer: Observer | None) -> tuple[tuple[Tensor, Tensor], Tensor, "ObservedCache"]:
-        """rope, positions and cache of a call on x"""
+    def _past(self, x: Tensor, observer: Observer | None) -> tuple[list[Rotation], Tensor, "ObservedCache"]:
+        """rotations, positions and cache of a call on x"""
         if x.shape[1] > self.config.max_positions:
             raise InputError(
                 f"{x.shape[1]} tokens, but the model's context holds {self.config.max_positions}; shorten the windows"
             )
         positions = torch.arange(x.shape[1])
-        rope = rotation(self._inverse_frequencies, positions, self.config.rope.rotation_scale)
-        return rope, positions, ObservedCache(observer, self._impl)
+        return self._rotations(0, x.shape[1]), positions, ObservedCache(self.config, observer, self._impl)
 
 
 class _LastInput:
@@ -188,7 +190,7 @@ class ObservedLinears:
         self.hidden_size = hidden_size
         self.row_size = row_size
 
-    def __call__(self, x: Tensor, norm: RMSNorm | None = None, residual: Tensor | None = None) -> tuple[Tensor, ...]:
+    def __call__(self, x: Tensor, norm: Norm | None = None, residual: Tensor | None = None) -> tuple[Tensor, ...]:
         if self.tap.observer is None:
             return self.linears(x, norm, residual)
         if norm is not None:
@@ -202,14 +204,15 @@ class ObservedLinears:
 class ObservedCache(NoCache):
     """Keeps nothing, and shows the keys and values that a cache would keep."""
 
-    def __init__(self, observer: Observer | None, impl: str) -> None:
+    def __init__(self, config: ModelConfig, observer: Observer | None, impl: str) -> None:
+        super().__init__(config)
         self.observer = observer
         self.impl = impl
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
         if self.observer is not None:
             self.observer.keys_values(layer, k, v)
-        if self.impl == "bf16":
+        if self.impl == "bf16" and self.rules[layer].is_plain and not self.rules[layer].window:
             return causal_attention_bf16(q, k, v)
         return super().attend(layer, q, k, v, positions)
 

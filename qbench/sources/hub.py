@@ -5,7 +5,15 @@ from pathlib import Path
 from quant.errors import InputError
 
 PREFIX = "hf:"
-FILES = ["config.json", "*.safetensors", "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"]
+FILES = [
+    "config.json",
+    "generation_config.json",
+    "*.safetensors",
+    "model.safetensors.index.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+]
 
 
 def download(spec: str) -> Path:

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from qbench.sources import hub, rand, reference
+from qbench.sources import hub, rand, reference, shape
 from quant.errors import InputError
 from quant.source import Source
 
-FORMS = "a directory, a .gguf file, ref:NAME, rand:SHAPE or hf:ORG/NAME"
+FORMS = "a directory, a .gguf file, ref:NAME, rand:SHAPE, shape:SHAPE (for plans) or hf:ORG/NAME"
 
 
 def open_source(spec: str) -> Source:
@@ -35,11 +35,16 @@ def _open_gguf(spec: str, path: Path) -> Source:
 
 
 def _open_dir(spec: str, path: Path) -> Source:
+    from quant.artifacts.hf_encoder_decoder import EncoderDecoderSource
     from quant.artifacts.hf_reader import CONFIG, HFSource
+    from quant.artifacts.json_file import read_json
+    from quant.models.encoder_decoder import is_encoder_decoder
 
     ggufs = sorted(path.glob("*.gguf"))
     if ggufs and not (path / CONFIG).exists():
         raise InputError(f"{spec}: a directory of GGUF files; name one of them, e.g. {ggufs[0]}")
+    if (path / CONFIG).exists() and is_encoder_decoder(read_json(path / CONFIG)):
+        return EncoderDecoderSource(path, spec)
     return HFSource(path, spec)
 
 
@@ -50,5 +55,6 @@ def _open_hub(spec: str) -> Source:
 OPENERS: dict[str, Callable[[str], Source]] = {
     reference.PREFIX: reference.open_reference,
     rand.PREFIX: rand.RandomSource,
+    shape.PREFIX: shape.ShapeSource,
     hub.PREFIX: _open_hub,
 }

@@ -6,44 +6,31 @@ from statistics import NormalDist
 
 import numpy as np
 
+from qbench.sources.shape import FORMAT, ShapeSource
 from qbench.sources.shapes import SHAPES
-from quant.errors import InputError
 from quant.formats import get_format
-from quant.models import ModelConfig, expected_tensors
 from quant.qtensor import QTensor
-from quant.source import TensorInfo
 
 PREFIX = "rand:"
-FORMAT = "bf16"
 STD = 0.02  # the usual initializer_range of Llama models
 LEVELS = 1 << 16  # one normal quantile for each uint16
 # Random words made at a time: 128 KiB, and 512 KiB as the 64-bit indices NumPy looks up with; both stay in the L2.
 CHUNK_WORDS = 1 << 14
 
 
-class RandomSource:
+class RandomSource(ShapeSource):
     """Source whose tensors depend on shape and tensor name alone: the same on every machine, in any order.
 
     raises   InputError for an unknown shape
     """
 
-    tokenizer = None
-
     def __init__(self, spec: str) -> None:
-        shape = spec.removeprefix(PREFIX)
-        if shape not in SHAPES:
-            raise InputError(f"random model {shape!r} is unknown; known: {', '.join(SHAPES)}")
-        self.spec = spec
-        self.config = SHAPES[shape]
-        self.tensors = {
-            name: TensorInfo(want.shape, FORMAT, get_format(FORMAT).size_bytes(want.shape))
-            for name, want in expected_tensors(ModelConfig.of(self)).items()
-        }
+        super().__init__(spec, PREFIX, SHAPES)
 
     def read(self, name: str) -> QTensor:
         shape = self.tensors[name].shape
         if len(shape) == 1:  # a norm's weight: ones, or the signal would die within a few layers; a bias: none
-            value = 0 if name.endswith(".bias") else 1
+            value = 0 if name.endswith("bias") else 1
             return get_format(FORMAT).quantize_ref(np.full(shape, value, dtype=np.float32))
         seed = int.from_bytes(hashlib.sha256(f"{self.spec}/{name}".encode()).digest()[:8], "little")
         weights = random_bf16(int(np.prod(shape, dtype=np.int64)), seed)

@@ -6,7 +6,9 @@ from typing import Any
 _LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"}
 _QWEN2 = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu"}
 _QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_act": "silu"}
+_DEEPSEEK_V3 = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "hidden_act": "silu"}
 _DEEPSEEK_V2 = {"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "hidden_act": "silu"}
+_MIXTRAL = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_act": "silu"}
 _QWEN3_MOE = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_act": "silu"}
 
 
@@ -64,17 +66,32 @@ _QWEN3_MOES: dict[str, tuple] = {
     "tiny-moe": (512, 256, 512, 2, 4, 2, 64, 1024, 1e-6, 10000.0, None, False, 8, 2, 256, True),
     "qwen3-30b-a3b": (151936, 2048, 6144, 48, 32, 4, 128, 40960, 1e-6, 1000000.0, None, False, 128, 8, 768, True),
 }
+_MIXTRALS: dict[str, tuple] = {
+    "mixtral-8x7b": (32000, 4096, 14336, 32, 32, 8, 128, 32768, 1e-5, 1000000.0, None, False, 8, 2),
+}
 # The same without a head_dim of its own and with YaRN, then the experts and the latent.
 _DEEPSEEK_V2S: dict[str, tuple] = {
+    "tiny-mla-moe": (
+        512, 256, 512, 2, 4, 4, None, 1024, 1e-6, 10000.0, None, False, 8, 2, 256, 1, 1, None, 64, 32, 16, 32,
+    ),
     "deepseek-v2-lite": (
         102400, 2048, 10944, 27, 16, 16, None, 163840, 1e-6, 10000.0, _yarn(40.0, 4096, 0.707), False,
         64, 6, 1408, 2, 1, None, 512, 128, 64, 128,
+    ),
+}
+# The same, then how experts are chosen.
+_DEEPSEEK_V3S: dict[str, tuple] = {
+    "deepseek-v3": (
+        129280, 7168, 18432, 61, 128, 128, None, 163840, 1e-6, 10000.0, _yarn(40.0, 4096, 1.0), False,
+        256, 8, 2048, 1, 3, 1536, 512, 128, 64, 128,
+        "noaux_tc", "sigmoid", 8, 4, True, 2.5,
     ),
 }
 _LATENT_KEYS = (
     "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts", "first_k_dense_replace",
     "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
 )
+_CHOICE_KEYS = ("topk_method", "scoring_func", "n_group", "topk_group", "norm_topk_prob", "routed_scaling_factor")
 # fmt: on
 
 
@@ -87,5 +104,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     **_configs(_QWEN2, _QWEN2S),
     **_configs(_QWEN3, _QWEN3S),
     **_configs(_QWEN3_MOE, _QWEN3_MOES, _KEYS + _EXPERT_KEYS),
+    **_configs(_MIXTRAL, _MIXTRALS, (*_KEYS, "num_local_experts", "num_experts_per_tok")),
     **_configs(_DEEPSEEK_V2, _DEEPSEEK_V2S, _KEYS + _LATENT_KEYS),
+    **_configs(_DEEPSEEK_V3, _DEEPSEEK_V3S, _KEYS + _LATENT_KEYS + _CHOICE_KEYS),
 }

@@ -26,7 +26,7 @@ class Cell:
     note            why there is no interval, or what it leaves out
     is_tested       False: another cell tells of the same, so that it has no verdict and no part in the correction
     num_blocks      or items of a task that the estimate is paired over; None: right or wrong ones, or no pairs
-    protocol_hash   of the convention that a text was measured under
+    protocol_hash   of the convention that a text was measured under, or of the task
     floor           how far the same model lies from itself, as a distance from the neutral value; None: not measured
     holm_p_value, verdict, detectable   given by `judge`, which sees the whole table
     """

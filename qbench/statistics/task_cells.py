@@ -34,12 +34,12 @@ def _cell(name: str, one: Task, other: Task, left_out: list[str]) -> Cell | None
         left_out.append(f"{name}: unlike tasks ({differing(one['protocol'], other['protocol'])})")
         return None
     if one.get("correct") and other.get("correct"):
-        return _right_or_wrong(name, one["correct"], other["correct"])
+        return replace(_right_or_wrong(name, one["correct"], other["correct"]), protocol_hash=one["protocol_hash"])
     why_not = _why_not(one, other)
     if why_not is None:
         cell = _of_values(name, one, other)
         if cell is not None:
-            return cell
+            return replace(cell, protocol_hash=one["protocol_hash"])
         why_not = f"how {one['metric']} follows from its items, or which way is better, is not known"
     left_out.append(f"{name}: {why_not}")
     return None

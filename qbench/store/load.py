@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from qbench.harness.records.record import cannot_read, latest, read_records
 from qbench.harness.records.record_files import record_files
 from qbench.store.columns import COLUMNS, ORIGIN, TEXT, Column
+from qbench.store.kept_rows import keep, place_of, read_kept
 from qbench.store.scan import scan
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ KIND = {"kind": Column("case.kind", TEXT)}  # of kernels and comparisons; a swee
 KIND_IS = b'"kind":'
 # Recipes that keep the weights as they are or only cast them: the row that others are read against.
 UNQUANTIZED = ("f32", "f16", "bf16")
-# A recipe says how keys and values are kept, so the cache is one of the things that it is compared in.
-OF_RECIPE = json.dumps(dict.fromkeys(("recipe", "recipe_sha256", "cache")))
+# A recipe says how keys and values are kept, so the cache is one of the things that it is compared in, and its kind.
+OF_RECIPE = json.dumps(dict.fromkeys(("recipe", "recipe_sha256", "cache", "cache_kind")))
 
 
 def load_records(paths: Paths) -> "pd.DataFrame":
@@ -39,27 +40,33 @@ def load_records(paths: Paths) -> "pd.DataFrame":
 
 
 def load_with_others(paths: Paths) -> tuple["pd.DataFrame", list[Path]]:
-    """`load_records`, and those of the files that hold records of other kinds too."""
+    """`load_records`, and those of the files that may hold records of other kinds too.
+
+    What is made of large files is kept for the next time, see `kept_rows`; the files are as then, or they are read.
+    """
     import duckdb
 
     files = record_files(paths)
+    place = place_of(files, COLUMNS)
     with duckdb.connect() as con:
-        frame = _plain(_results(con, files, "").df())
+        if place is not None and read_kept(con, "results", place):
+            return _plain(con.table("results").df()), files
+        create_results(con, "results", files)
+        frame = _plain(con.table("results").df())
         others = {name for (name,) in con.execute("select distinct file from rows where kind is not null").fetchall()}
+        if place is not None and place == place_of(files, COLUMNS):  # nothing was written while they were read
+            keep(con, "results", place)
     return frame, [file for file in files if str(file) in others]
 
 
 def create_results(con: "DuckDBPyConnection", table: str, files: Sequence[Path]) -> None:
     """Make `table` of the latest row of each case of a sweep: unquantized ones first, then by bits a weight."""
-    _results(con, files, f"create or replace temp table {table} as")
-
-
-def _results(con: "DuckDBPyConnection", files: Sequence[Path], into: str) -> "DuckDBPyConnection":
     create_latest(con, "latest", files, COLUMNS, None)
     rows = con.execute("select settings, machine, protocol_hash from latest order by place").fetchall()
-    return con.execute(
+    con.execute(
         f"""
-        {into} select "group", suite, recipe in {UNQUANTIZED} as is_baseline, latest.* exclude (suite, place, settings)
+        create or replace temp table {table} as
+        select "group", suite, recipe in {UNQUANTIZED} as is_baseline, latest.* exclude (suite, place, settings)
         from latest join (select unnest(?) as "group", unnest(range(1, ? + 1)) as place) using (place)
         order by is_baseline desc, bits_per_weight desc nulls last, place
         """,

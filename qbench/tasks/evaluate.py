@@ -4,7 +4,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from qbench.cache_kinds import DYNAMIC
 from qbench.harness.subject import open_subject
+from qbench.products import AUTO
 from qbench.progress import Progress
 from qbench.tasks.run import run_tasks
 from qbench.tasks.settings import TaskSettings
@@ -18,6 +20,8 @@ def evaluate_tasks(
     kv: str | None = None,
     threads: int | None = None,
     cache: Path | None = None,
+    cache_kind: str = DYNAMIC,
+    products: str = AUTO,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """The keys that every result begins with, `tasks` as `run_tasks` returns them, and seconds.
@@ -25,12 +29,14 @@ def evaluate_tasks(
     recipe   run the model as this recipe would make it, quantized tensor by tensor while loading
     kv       keep keys and values in this format instead of the model's own
     cache    folder that keeps each answer as it comes, so that a run that was stopped goes on
+    cache_kind  of its caches, as qbench.cache_kinds has it
+    products how the model multiplies, one of qbench.products
     raises   InputError for a model or tasks that cannot be run
     """
     from qbench.runtime import load_model
 
     start = time.perf_counter()
-    subject = open_subject(spec, recipe, threads, progress, kv=kv)
-    model = load_model(subject.source, threads=subject.threads)
-    tasks = run_tasks(model, subject.source, settings, cache=cache, progress=progress)
+    subject = open_subject(spec, recipe, threads, progress, kv=kv, products=products)
+    model = load_model(subject.source, products=products, kind=cache_kind, threads=subject.threads)
+    tasks = run_tasks(model, subject.source, settings, cache=cache, products=products, progress=progress)
     return {**subject.facts(model.impls), "tasks": tasks, "seconds": time.perf_counter() - start}

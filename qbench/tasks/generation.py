@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from qbench.runtime import Model, Sampling, Tokenizer
-from qbench.runtime.sampling import Sampler
+from qbench.runtime.text.sampling import Sampler
 
 BATCH = 16  # a step of so many sequences still waits for the weights, so each but the first is nearly free
 

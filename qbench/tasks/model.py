@@ -134,7 +134,7 @@ class TaskModel(TemplateLM):
         tokens = self.tok_encode(context)
         self.truncated += len(tokens) > room
         temperature = float(options.get("temperature") or 0.0) if options["do_sample"] else 0.0
-        sampling = Sampling(temperature, options.get("top_p") or 1.0, options.get("top_k") or 0, seed)
+        sampling = Sampling(temperature, options.get("top_p") or 1.0, options.get("top_k") or 0, seed=seed)
         return Prompt(tuple(tokens[-room:]), tuple(options["until"]), new_tokens, sampling)
 
     def _can_go_back(self) -> bool:

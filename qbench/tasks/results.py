@@ -8,17 +8,22 @@ from typing import Any
 
 import numpy as np
 
+from qbench.products import AUTO
+
 # The figure that a task is known by, where it has several: the first of these, else the first that it lists.
 MAIN_METRICS = ("acc", "exact_match", "word_perplexity")
 RESAMPLES = 200  # an error's own error is then 5 %
 SEED = 20250211
 
 
-def summarize_task(task: Any, samples: Sequence[dict[str, Any]], metrics: dict[str, Any]) -> dict[str, Any]:
+def summarize_task(
+    task: Any, samples: Sequence[dict[str, Any]], metrics: dict[str, Any], products: str = AUTO
+) -> dict[str, Any]:
     """A task's entry under `metrics.tasks`.
 
     samples   lm-eval's, one an item and filter
     metrics   lm-eval's results of the task
+    products  that the model was loaded with; part of the protocol where they are not auto
     """
     filter_name = samples[0]["filter"]
     rows = [sample for sample in samples if sample["filter"] == filter_name]
@@ -36,6 +41,7 @@ def summarize_task(task: Any, samples: Sequence[dict[str, Any]], metrics: dict[s
         "num_items": len(rows),
         "items_sha256": _sha256([[row["doc_hash"], row["target_hash"]] for row in rows]),
         "requests_sha256": _sha256([row["arguments"] for row in rows]),
+        **({} if products == AUTO else {"products": products}),
     }
     value = finite(metrics[f"{metric},{filter_name}"])
     return {

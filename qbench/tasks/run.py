@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qbench.harness.host.commit import code_version
+from qbench.products import AUTO
 from qbench.progress import Progress
 from qbench.tasks.settings import TaskSettings
 from quant.kv.scheme import CONFIG_KEY
@@ -22,11 +23,12 @@ def run_tasks(
     settings: TaskSettings,
     *,
     cache: Path | None = None,
+    products: str = AUTO,
     progress: Progress | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Task or group -> {metric, value, error, num_items, items_sha256, correct or values, metrics, protocol, ...}.
 
-    model     loaded from `source`
+    model     loaded from `source` with `products`
     cache     folder that keeps each answer as it comes, so that a run that was stopped goes on
     raises    InputError for tasks that are unknown, cannot be had, or ask what this model cannot
     """
@@ -39,15 +41,15 @@ def run_tasks(
     with quiet():
         lm = TaskModel(model, source, progress)
         loaded = load_tasks(settings)
-        results = evaluate(_cached(lm, source, cache), loaded, limit=settings.limit, bootstrap_iters=0)
-    return _entries(loaded, results)
+        results = evaluate(_cached(lm, source, products, cache), loaded, limit=settings.limit, bootstrap_iters=0)
+    return _entries(loaded, results, products)
 
 
-def _entries(loaded: dict[str, Any], results: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _entries(loaded: dict[str, Any], results: dict[str, Any], products: str) -> dict[str, dict[str, Any]]:
     from qbench.tasks.results import summarize_group, summarize_task
 
     entries = {
-        name: summarize_task(task, results["samples"][name], results["results"][name])
+        name: summarize_task(task, results["samples"][name], results["results"][name], products)
         for name, task in loaded["tasks"].items()
     }
     groups = {}
@@ -57,12 +59,13 @@ def _entries(loaded: dict[str, Any], results: dict[str, Any]) -> dict[str, dict[
     return {name: entry for name, entry in groups.items() if entry is not None} | entries
 
 
-def _cached(lm: "LM", source: Source, folder: Path | None) -> "LM":
-    """The model behind lm-eval's store of answers: one file for each model, KV format and state of the code."""
+def _cached(lm: "LM", source: Source, products: str, folder: Path | None) -> "LM":
+    """The model behind lm-eval's store of answers: a file for each model, cache, arithmetic and state of the code."""
     if folder is None:
         return lm
     from lm_eval.api.model import CachingLM
 
-    identity = [source.fingerprint(), source.config.get(CONFIG_KEY), code_version(), sorted(lm.model.impls.items())]
+    how = (source.config.get(CONFIG_KEY), lm.model.cache_kind, products, sorted(lm.model.impls.items()))
+    identity = [source.fingerprint(), code_version(), *how]
     folder.mkdir(parents=True, exist_ok=True)
     return CachingLM(lm, str(folder / f"{hashlib.sha256(repr(identity).encode()).hexdigest()[:16]}.db"))

@@ -19,6 +19,7 @@ from qbench.statistics import speed_ratio, spread
 from qbench.versus.llama_cpp import LlamaCppProcess
 from quant.errors import InputError
 
+CASE_KEYS = ("model", "pp", "tg", "depth", "threads", "kv", "clock")
 # llama.cpp's types of keys and values, by the bits that one number takes there (scales included).
 KV_BITS = {"f32": 32.0, "f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
 DEFAULT_KV = "kv-f16"  # as llama.cpp keeps them unless it is told otherwise
@@ -89,9 +90,12 @@ def check_file(spec: str) -> None:
 
 def kv_bits(model: Any) -> float:
     """Bits of one number of the cache, its share of the scales included."""
-    config = model.config
-    numbers = 2 * config.num_layers * config.num_kv_heads * config.head_dim
-    return 8 * model.new_cache(batch=1, capacity=1).bytes_per_token / numbers
+    from qbench.runtime.caches.latent_cache import HeldLatents
+
+    config, cache = model.config, model.new_cache(batch=1, capacity=1)
+    keeps_latents = isinstance(cache, HeldLatents)
+    numbers = config.mla.latent_size if keeps_latents else 2 * config.num_kv_heads * config.head_dim
+    return 8 * cache.bytes_per_token / (config.num_layers * numbers)
 
 
 def kv_type_of(model: Any) -> str:

@@ -23,10 +23,11 @@ BATCH = 2048  # tokens a call at most, llama.cpp's own default
 class LlamaCpp:
     """A model and a context of llama.cpp.
 
-    raises   RuntimeError where llama.cpp refuses the model or the context
+    context, sequences   tokens that it holds in all, in so many equal parts
+    raises               RuntimeError where llama.cpp refuses the model or the context
     """
 
-    def __init__(self, model: str, threads: int, context: int, kv: str, clock: str) -> None:
+    def __init__(self, model: str, threads: int, context: int, kv: str, clock: str, sequences: int = 1) -> None:
         leave_spinning_as_it_comes()
         import llama_cpp
 
@@ -41,6 +42,7 @@ class LlamaCpp:
             raise RuntimeError(f"llama.cpp cannot load {model}")
         params = self.lib.llama_context_default_params()
         params.n_ctx, params.n_batch = context, BATCH
+        params.n_seq_max = sequences
         params.n_threads = params.n_threads_batch = threads
         params.type_k = params.type_v = KV_TYPES[kv]
         self.context = self.lib.llama_init_from_model(self.model, params)

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from quant.artifacts.gguf_families import LAYER_EPS, PARTLY_ROTATED, RMS_EPS, family_config, family_metadata
 from quant.artifacts.gguf_rope import llama3_scaling
 from quant.artifacts.gguf_yarn import YARN, yarn_metadata, yarn_scaling
+from quant.artifacts.stop_tokens import gguf_stop_tokens
 from quant.errors import InputError
-from quant.models import ARCHITECTURES, ModelConfig
-from quant.models.rope import DEFAULT_THETA
+from quant.models import ARCHITECTURES, Architecture, ModelConfig
+from quant.models.rope import DEFAULT_THETA, LONGROPE
 
 # config.json key, field of ModelConfig, GGUF key after "ARCH.", type
 Rows = tuple[tuple[str, str, str, type], ...]
@@ -21,30 +23,37 @@ CONFIG_KEYS: Rows = (
     ("intermediate_size", "ffn_size", "feed_forward_length", int),
     ("num_attention_heads", "num_heads", "attention.head_count", int),
     ("num_key_value_heads", "num_kv_heads", "attention.head_count_kv", int),
-    ("rms_norm_eps", "rms_norm_eps", "attention.layer_norm_rms_epsilon", float),
+    ("rms_norm_eps", "norm_eps", RMS_EPS, float),
 )
 _EXPERT_KEYS: Rows = (
     ("num_experts_per_tok", "moe.num_experts_per_token", "expert_used_count", int),
     ("moe_intermediate_size", "moe.expert_ffn_size", "expert_feed_forward_length", int),
 )
-# GGUF architecture -> what it has beyond those
+_DEEPSEEK_KEYS: Rows = (
+    ("n_routed_experts", "moe.num_experts", "expert_count", int),
+    *_EXPERT_KEYS,
+    ("n_shared_experts", "moe.num_shared_experts", "expert_shared_count", int),
+    ("first_k_dense_replace", "moe.num_dense_layers", "leading_dense_block_count", int),
+    ("routed_scaling_factor", "moe.routed_scaling_factor", "expert_weights_scale", float),
+    ("norm_topk_prob", "moe.norm_topk_prob", "expert_weights_norm", bool),
+    ("q_lora_rank", "mla.q_lora_rank", "attention.q_lora_rank", int),
+    ("kv_lora_rank", "mla.kv_lora_rank", "attention.kv_lora_rank", int),
+    ("v_head_dim", "mla.v_head_dim", "attention.value_length", int),
+    ("qk_rope_head_dim", "mla.qk_rope_head_dim", "rope.dimension_count", int),
+)
+_GROUP_KEYS: Rows = (
+    ("n_group", "moe.num_groups", "expert_group_count", int),
+    ("topk_group", "moe.groups_per_token", "expert_group_used_count", int),
+)
+# architecture -> what it has beyond those
 OWN_KEYS: dict[str, Rows] = {
-    "qwen3moe": (("num_experts", "moe.num_experts", "expert_count", int), *_EXPERT_KEYS),
-    "deepseek2": (
-        ("n_routed_experts", "moe.num_experts", "expert_count", int),
-        *_EXPERT_KEYS,
-        ("n_shared_experts", "moe.num_shared_experts", "expert_shared_count", int),
-        ("first_k_dense_replace", "moe.num_dense_layers", "leading_dense_block_count", int),
-        ("routed_scaling_factor", "moe.routed_scaling_factor", "expert_weights_scale", float),
-        ("norm_topk_prob", "moe.norm_topk_prob", "expert_weights_norm", bool),
-        ("q_lora_rank", "mla.q_lora_rank", "attention.q_lora_rank", int),
-        ("kv_lora_rank", "mla.kv_lora_rank", "attention.kv_lora_rank", int),
-        ("v_head_dim", "mla.v_head_dim", "attention.value_length", int),
-        ("qk_rope_head_dim", "mla.qk_rope_head_dim", "rope.dimension_count", int),
-    ),
+    "MixtralForCausalLM": (("num_local_experts", "moe.num_experts", "expert_count", int), _EXPERT_KEYS[0]),
+    "Qwen3MoeForCausalLM": (("num_experts", "moe.num_experts", "expert_count", int), *_EXPERT_KEYS),
+    "DeepseekV2ForCausalLM": _DEEPSEEK_KEYS,
+    "DeepseekV3ForCausalLM": _DEEPSEEK_KEYS + _GROUP_KEYS,
 }
 # GGUF has no key for it, because llama.cpp computes in this one way
-FIXED = {"qwen3moe": {"norm_topk_prob": True}}
+FIXED = {name: {"norm_topk_prob": True} for name in ("MixtralForCausalLM", "Qwen3MoeForCausalLM")}
 OPTIONAL = {
     "num_key_value_heads",
     "q_lora_rank",
@@ -52,11 +61,15 @@ OPTIONAL = {
     "first_k_dense_replace",
     "routed_scaling_factor",
     "norm_topk_prob",
+    "n_group",
+    "topk_group",
 }
 # flag -> one of the tensors that are there where it is set
 BIASES = {"attention_bias": "blk.0.attn_q.bias", "mlp_bias": "blk.0.ffn_gate.bias"}
 HEAD_DIM_KEYS = ("attention.key_length", "attention.value_length", "rope.dimension_count")
-GATING, SOFTMAX = "expert_gating_func", 1  # llama.cpp's number
+GATING = "expert_gating_func"
+GATINGS = {"softmax": 1, "sigmoid": 2}  # llama.cpp's numbers; a file that names none means softmax
+LLAMA_BEST_OF_GROUP = 2  # scores that llama.cpp sums to a group's own
 # llama.cpp reads it for another kind of scaling and ignores it for this one; here it completes rope_freqs.weight.
 ORIGINAL_CONTEXT = "rope.scaling.original_context_length"
 
@@ -64,37 +77,54 @@ ORIGINAL_CONTEXT = "rope.scaling.original_context_length"
 def metadata_from_config(config: ModelConfig) -> dict[str, int | float | str]:
     """GGUF key -> value; everything llama.cpp needs beyond the tokenizer and general.*
 
-    raises   InputError for experts that llama.cpp chooses in another way
+    raises   InputError for what llama.cpp does not know, or does in another way
     """
     arch = config.architecture.gguf_arch
+    if arch is None:
+        raise InputError(f"GGUF has no place for {config.architecture.name}; write a Hugging Face directory")
     if config.moe:
-        _check_experts(config, arch)
-    dims = (config.head_dim, config.mla.v_head_dim if config.mla else config.head_dim, config.rope_dim)
-    metadata: dict[str, int | float | str] = dict(zip(HEAD_DIM_KEYS, dims, strict=True))
-    metadata |= {key: attrgetter(field)(config) for _, field, key, _ in _rows(arch)}
-    metadata |= {"vocab_size": config.vocab_size, "rope.freq_base": config.rope.theta}
+        _check_experts(config)
+    metadata: dict[str, int | float | str] = {
+        key: attrgetter(field)(config) for _, field, key, _ in _rows(config.architecture)
+    }
+    metadata |= {"vocab_size": config.vocab_size, **family_metadata(config)}
+    if config.has_rope:
+        metadata |= _rope_metadata(config)
     if config.mla:
-        metadata[GATING] = SOFTMAX
-    if config.rope.rope_type == "linear":
-        metadata |= {"rope.scaling.type": "linear", "rope.scaling.factor": config.rope.factor}
-    if config.rope.rope_type == "llama3":
-        metadata[ORIGINAL_CONTEXT] = config.rope.original_max_position_embeddings
-    if config.rope.rope_type == YARN:
-        metadata |= yarn_metadata(config)
+        metadata[GATING] = GATINGS[config.moe.scoring]
     return {f"{arch}.{key}": value for key, value in metadata.items()}
 
 
-def _rows(arch: str) -> Rows:
-    return CONFIG_KEYS + OWN_KEYS.get(arch, ())
+def _rope_metadata(config: ModelConfig) -> dict[str, int | float | str]:
+    rope = config.rope
+    dims = (config.head_dim, config.mla.v_head_dim if config.mla else config.head_dim, config.rope_dim)
+    metadata = {**dict(zip(HEAD_DIM_KEYS, dims, strict=True)), "rope.freq_base": rope.theta}
+    if rope.rope_type == "linear":
+        metadata |= {"rope.scaling.type": "linear", "rope.scaling.factor": rope.factor}
+    if rope.rope_type == "llama3":
+        metadata[ORIGINAL_CONTEXT] = rope.original_max_position_embeddings
+    if rope.rope_type == YARN:
+        metadata |= yarn_metadata(config)
+    if rope.rope_type == LONGROPE:
+        raise InputError("a rotation of type longrope is not written to GGUF; write a Hugging Face directory")
+    return metadata
 
 
-def _check_experts(config: ModelConfig, arch: str) -> None:
-    if config.moe.num_groups > 1:
+def _rows(architecture: Architecture) -> Rows:
+    rows = CONFIG_KEYS + OWN_KEYS.get(architecture.name, ())
+    if architecture.norm == "rms":
+        return rows
+    return tuple((name, field, LAYER_EPS if key == RMS_EPS else key, kind) for name, field, key, kind in rows)
+
+
+def _check_experts(config: ModelConfig) -> None:
+    name, arch = config.architecture.name, config.architecture.gguf_arch
+    if config.moe.num_groups > 1 and config.moe.best_of_group != LLAMA_BEST_OF_GROUP:
         raise InputError(
             f"experts are chosen within {config.moe.groups_per_token} of {config.moe.num_groups} groups, which "
             f"llama.cpp does otherwise for {arch}; write a Hugging Face directory"
         )
-    if config.moe.norm_topk_prob != FIXED.get(arch, {}).get("norm_topk_prob", config.moe.norm_topk_prob):
+    if config.moe.norm_topk_prob != FIXED.get(name, {}).get("norm_topk_prob", config.moe.norm_topk_prob):
         raise InputError(
             f"norm_topk_prob is {config.moe.norm_topk_prob}, and llama.cpp knows {arch} with "
             f"{not config.moe.norm_topk_prob} alone; write a Hugging Face directory"
@@ -111,54 +141,79 @@ def config_from_metadata(
     raises         InputError naming the key that is missing or of the wrong type
     """
     arch = metadata.get("general.architecture")
-    architecture = next((row for row in ARCHITECTURES.values() if row.gguf_arch == arch), None)
-    if architecture is None:
-        known = ", ".join(row.gguf_arch for row in ARCHITECTURES.values())
-        raise InputError(f"{where}: general.architecture is {arch!r}; known: {known}")
+    architecture = _architecture(metadata, where)
     reader = _Reader(metadata, arch, where)
-    config: dict[str, Any] = {"architectures": [architecture.name], "model_type": architecture.model_type}
-    for name, _, key, kind in _rows(arch):
+    config: dict[str, Any] = {}
+    for name, _, key, kind in _rows(architecture):
         value = reader.get(key, kind, required=name not in OPTIONAL)
         if value is not None:
             config[name] = value
-    config |= FIXED.get(arch, {})
-    config |= _mla_dims(reader) if architecture.has_mla else _head_dim(reader)
-    theta = reader.get("rope.freq_base", float) or DEFAULT_THETA
-    config |= {"vocab_size": tensors["token_embd.weight"][0], "hidden_act": "silu", "rope_theta": theta}
-    config["tie_word_embeddings"] = "output.weight" not in tensors
+    config |= FIXED.get(architecture.name, {})
+    if architecture.positions == "rope":
+        config |= _mla_dims(reader, config) if architecture.has_mla else _head_dim(reader)
+        theta = reader.get("rope.freq_base", float) or DEFAULT_THETA
+        config |= {
+            "rope_theta": theta,
+            "rope_scaling": _rope_scaling(reader, theta, rope_factors, architecture.has_mla),
+        }
+    config |= family_config(architecture, config, reader)
+    config |= {"vocab_size": tensors["token_embd.weight"][0], "tie_word_embeddings": "output.weight" not in tensors}
+    config["hidden_act"] = architecture.canonical({}).get("hidden_act", "silu")
     flags = {row.only_if for row in architecture.tensors}
     config |= {flag: name in tensors for flag, name in BIASES.items() if flag in flags}
-    config["rope_scaling"] = _rope_scaling(reader, theta, rope_factors, architecture.has_mla)
-    for name in ("bos_token_id", "eos_token_id"):
-        token = metadata.get(f"tokenizer.ggml.{name}")
-        if token is not None:
-            config[name] = token
-    return config
+    if (token := metadata.get("tokenizer.ggml.bos_token_id")) is not None:
+        config["bos_token_id"] = token
+    config |= gguf_stop_tokens(metadata)
+    named = {architecture.keys.get(name, name): value for name, value in config.items()}
+    return {"architectures": [architecture.name], "model_type": architecture.model_type, **named}
 
 
-def _head_dim(reader: "_Reader") -> dict[str, int]:
+def _architecture(metadata: Mapping[str, Any], where: str) -> Architecture:
+    """The architecture that the file names; of several that share the name, the one whose mark is among the keys."""
+    arch = metadata.get("general.architecture")
+    rows = [row for row in ARCHITECTURES.values() if row.gguf_arch == arch]
+    if not rows:
+        known = ", ".join(dict.fromkeys(row.gguf_arch for row in ARCHITECTURES.values() if row.gguf_arch))
+        raise InputError(f"{where}: general.architecture is {arch!r}; known: {known}")
+    marked = (row for row in rows if row.gguf_mark and _is_marked(metadata, row.gguf_mark, arch))
+    return next(marked, None) or next(row for row in rows if row.gguf_mark is None)
+
+
+def _is_marked(metadata: Mapping[str, Any], mark: tuple[str, int | None], arch: str) -> bool:
+    key, wanted = mark
+    value = metadata.get(f"{arch}.{key}")
+    return bool(value) if wanted is None else value == wanted
+
+
+def _head_dim(reader: "_Reader") -> dict[str, Any]:
+    if reader.arch in PARTLY_ROTATED and reader.get(HEAD_DIM_KEYS[0], int):
+        head_dim, rotated = (reader.get(key, int) for key in (HEAD_DIM_KEYS[0], HEAD_DIM_KEYS[2]))
+        return {"head_dim": head_dim, "partial_rotary_factor": (rotated or head_dim) / head_dim}
     head_dims = {value for key in HEAD_DIM_KEYS if (value := reader.get(key, int)) is not None}
     if len(head_dims) > 1:
         raise InputError(f"{reader.where}: {', '.join(HEAD_DIM_KEYS)} differ ({sorted(head_dims)}): not supported")
     return {"head_dim": head_dims.pop()} if head_dims else {}
 
 
-def _mla_dims(reader: "_Reader") -> dict[str, Any]:
-    """What GGUF says of multi-head latent attention in other words than a config.json."""
-    if reader.get("attention.key_length_mla", int) is not None:
+def _mla_dims(reader: "_Reader", config: Mapping[str, Any]) -> dict[str, Any]:
+    """What GGUF says of multi-head latent attention in other words than a config.json.
+
+    Newer files speak of keys and values as the cache has them, and of the heads' own under names with "mla".
+    """
+    gating = reader.get(GATING, int) or GATINGS["softmax"]
+    groups = reader.get("expert_group_count", int) or 1
+    if gating not in GATINGS.values() or (gating == GATINGS["softmax"] and groups > 1):
         raise InputError(
-            f"{reader.where}: keys and values of the latent are split (attn_k_b, attn_v_b), which is not read here; "
-            "known is the layout with attn_kv_b"
+            f"{reader.where}: experts are chosen by function {gating} in {groups} groups, known: {GATINGS} "
+            "(expert_gating_func), and groups with sigmoid alone"
         )
-    gating, groups = reader.get(GATING, int) or SOFTMAX, reader.get("expert_group_count", int) or 1
-    if gating != SOFTMAX or groups > 1:
-        raise InputError(
-            f"{reader.where}: experts are chosen by function {gating} in {groups} groups, known: {SOFTMAX} (softmax), 1"
-        )
-    unrotated = reader.get("attention.key_length", int, required=True) - reader.get(
-        "rope.dimension_count", int, required=True
-    )
-    return {"qk_nope_head_dim": unrotated, "q_lora_rank": reader.get("attention.q_lora_rank", int) or None}
+    key_size = reader.get("attention.key_length_mla", int) or reader.get("attention.key_length", int, required=True)
+    return {
+        "num_key_value_heads": config["num_attention_heads"],
+        "qk_nope_head_dim": key_size - config["qk_rope_head_dim"],
+        "v_head_dim": reader.get("attention.value_length_mla", int) or config["v_head_dim"],
+        "q_lora_rank": reader.get("attention.q_lora_rank", int) or None,
+    }
 
 
 def _rope_scaling(

@@ -37,9 +37,9 @@ def rope_factors(config: ModelConfig) -> np.ndarray | None:
 
 
 def layout(source: Source, config: ModelConfig) -> list[Entry]:
-    """RoPE's factors first, then the source's order; a stack stands where its first expert does.
+    """RoPE's factors first, then the source's order; a stack stands where its first member does.
 
-    raises   InputError where experts of one stack have unlike formats
+    raises   InputError where members of one stack have unlike formats
     """
     factors = rope_factors(config)
     entries = [] if factors is None else [Entry(ROPE_FREQS, (), factors.shape, 0, factors.nbytes)]
@@ -47,20 +47,20 @@ def layout(source: Source, config: ModelConfig) -> list[Entry]:
     stacks = _stacks(expected)
     for name, info in source.tensors.items():
         want = expected[name]
-        if want.expert is None:
-            entries.append(_entry(source, want.gguf_name, (name,), info.shape))
-        elif want.expert == 0:
-            names = stacks[want.gguf_name]
-            entries.append(_entry(source, want.gguf_name, names, (len(names), *info.shape)))
+        names = stacks[want.gguf_name]
+        if name == names[0]:
+            shape = info.shape if want.expert is None else (len(names), *info.shape)
+            if want.gguf_rows:
+                shape = (sum(source.tensors[member].shape[0] for member in names), *info.shape[1:])
+            entries.append(_entry(source, want.gguf_name, names, shape))
     return entries
 
 
 def _stacks(expected: dict[str, ExpectedTensor]) -> dict[str, tuple[str, ...]]:
-    """GGUF name of each stack -> its experts' canonical names in order"""
+    """GGUF name -> the canonical names of what the tensor holds, in order"""
     stacks: dict[str, tuple[str, ...]] = {}
     for name, want in expected.items():
-        if want.expert is not None:
-            stacks[want.gguf_name] = (*stacks.get(want.gguf_name, ()), name)
+        stacks[want.gguf_name] = (*stacks.get(want.gguf_name, ()), name)
     return stacks
 
 
@@ -69,7 +69,7 @@ def _entry(source: Source, gguf_name: str, names: tuple[str, ...], shape: tuple[
     formats = sorted({info.format for info in infos})
     if len(formats) > 1:
         raise InputError(
-            f"{gguf_name} stacks experts of {', '.join(formats)}, and GGUF gives a stack one type; "
+            f"{gguf_name} stacks tensors of {', '.join(formats)}, and GGUF gives a stack one type; "
             f"give all of them one format (first: {names[0]})"
         )
     return Entry(gguf_name, names, shape, get_format(formats[0]).gguf_type, sum(info.size_bytes for info in infos))

@@ -1,13 +1,13 @@
 """A GGUF model as a Source: Hugging Face names, row order and config, bytes as they lie in the file."""
 
-from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 from quant.artifacts.file_bytes import combine, read_span, sha256_file
 from quant.artifacts.gguf_config import config_from_metadata
 from quant.artifacts.gguf_header import GGUFTensor
 from quant.artifacts.gguf_kv import kv_from_metadata
+from quant.artifacts.gguf_latent import SplitUp, join_split
+from quant.artifacts.gguf_places import find, stack_sizes
 from quant.artifacts.gguf_rope import rows_to_halves
 from quant.artifacts.gguf_shards import read_shards, shard_paths
 from quant.artifacts.gguf_tokenizer import tokenizer_from_metadata
@@ -33,16 +33,18 @@ class GGUFSource:
         self.paths = shard_paths(path)  # every file of the model
         header = read_shards(path)
         self.metadata = header.metadata
-        self.config = _config(header.metadata, header.tensors, str(path))
+        tensors = join_split(header.tensors, str(path))
+        self.config = _config(header.metadata, tensors, str(path))
         self._expected = expected_tensors(ModelConfig.from_hf(self.config, str(path)))
-        self._stored = _match(self._expected, header.tensors, str(path))
+        self._stored = _match(self._expected, tensors, str(path))
         self.tensors = {
             name: TensorInfo(tensor.shape, tensor.format, tensor.size_bytes) for name, tensor in self._stored.items()
         }
         self.tokenizer = tokenizer_from_metadata(header.metadata, self.config["vocab_size"], str(path))
 
     def read(self, name: str) -> QTensor:
-        qtensor = read_tensor(self._stored[name])
+        stored = self._stored[name]
+        qtensor = stored.read(read_tensor) if isinstance(stored, SplitUp) else read_tensor(stored)
         heads = self._expected[name].heads
         return qtensor.take_rows(rows_to_halves(qtensor.shape[0], heads)) if heads else qtensor
 
@@ -57,7 +59,7 @@ def read_tensor(tensor: GGUFTensor) -> QTensor:
     return QTensor(tensor.format, tensor.shape, {"blocks": data.reshape(*rows, -1)})
 
 
-def _config(metadata: dict, tensors: dict[str, GGUFTensor], where: str) -> dict:
+def _config(metadata: dict, tensors: dict[str, GGUFTensor | SplitUp], where: str) -> dict:
     if "token_embd.weight" not in tensors:
         raise InputError(f"{where}: tensor 'token_embd.weight' is missing; this is no language model")
     factors = None
@@ -73,24 +75,16 @@ def _config(metadata: dict, tensors: dict[str, GGUFTensor], where: str) -> dict:
     return config | kv_from_metadata(metadata, where)
 
 
-def _match(expected: dict[str, ExpectedTensor], tensors: dict[str, GGUFTensor], where: str) -> dict[str, GGUFTensor]:
+def _match(
+    expected: dict[str, ExpectedTensor], tensors: dict[str, GGUFTensor | SplitUp], where: str
+) -> dict[str, GGUFTensor | SplitUp]:
     """Canonical name -> stored tensor. raises InputError where one is missing, unknown or of another shape."""
-    stored = {}
-    num_experts = Counter(want.gguf_name for want in expected.values())
+    stored, found = {}, {ROPE_FREQS}
+    sizes = stack_sizes(expected)
     for name, want in expected.items():
-        tensor = tensors.get(want.gguf_name)
-        if tensor is None:
-            raise InputError(f"{where}: tensor {want.gguf_name!r} is missing; the file is incomplete")
-        shape = want.shape if want.expert is None else (num_experts[want.gguf_name], *want.shape)
-        if tensor.shape != shape:
-            raise InputError(f"{where}: tensor {want.gguf_name!r} has shape {tensor.shape}, its metadata says {shape}")
-        stored[name] = tensor if want.expert is None else _one_expert(tensor, want.expert)
-    unknown = set(tensors) - {want.gguf_name for want in expected.values()} - {ROPE_FREQS}
+        gguf_name, stored[name] = find(tensors, want, sizes[want.gguf_name], where)
+        found.add(gguf_name)
+    unknown = set(tensors) - found
     if unknown:
         raise InputError(f"{where}: tensor {min(unknown)!r} is none of this architecture's; it would be lost")
     return stored
-
-
-def _one_expert(stack: GGUFTensor, expert: int) -> GGUFTensor:
-    size_bytes = stack.size_bytes // stack.shape[0]
-    return replace(stack, shape=stack.shape[1:], start=stack.start + expert * size_bytes, size_bytes=size_bytes)

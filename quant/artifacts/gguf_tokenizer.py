@@ -17,6 +17,7 @@ from quant.errors import InputError
 from quant.source import TokenizerInfo
 
 KINDS = {sentencepiece.MODEL: sentencepiece, byte_level.MODEL: byte_level}
+CHAT_TEMPLATE = "tokenizer.chat_template"
 NONE = ("no_vocab", "none")  # what llama.cpp calls a model without a tokenizer
 
 
@@ -41,7 +42,8 @@ def metadata_from_tokenizer(tokenizer: TokenizerInfo | None, vocab_size: int, wh
         "add_bos_token": tokenizer.add_bos,
         "add_eos_token": False,
     }
-    return {f"tokenizer.ggml.{key}": value for key, value in metadata.items() if value is not None}
+    keys = {f"tokenizer.ggml.{key}": value for key, value in metadata.items() if value is not None}
+    return keys if tokenizer.chat_template is None else keys | {CHAT_TEMPLATE: tokenizer.chat_template}
 
 
 def tokenizer_from_metadata(metadata: Mapping[str, Any], vocab_size: int, where: str) -> TokenizerInfo | None:
@@ -67,7 +69,12 @@ def tokenizer_from_metadata(metadata: Mapping[str, Any], vocab_size: int, where:
     }
     if add_bos:
         document["post_processor"] = _prepend(vocabulary.tokens[ids["bos_token_id"]], ids["bos_token_id"])
-    return TokenizerInfo(json.dumps(document, ensure_ascii=False), ids["bos_token_id"], ids["eos_token_id"], add_bos)
+    template = metadata.get(CHAT_TEMPLATE)
+    if template is not None and not isinstance(template, str):
+        raise InputError(f"{where}: {CHAT_TEMPLATE} is {template!r}, expected the text of a template")
+    return TokenizerInfo(
+        json.dumps(document, ensure_ascii=False), ids["bos_token_id"], ids["eos_token_id"], add_bos, template
+    )
 
 
 def _token_id(metadata: Mapping[str, Any], key: str, vocabulary: Vocabulary, where: str) -> int | None:

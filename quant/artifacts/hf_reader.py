@@ -1,18 +1,22 @@
 """A Hugging Face directory as a Source, quantized linears of every known layout included."""
 
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 from quant.artifacts.file_bytes import combine, read_span, sha256_file
 from quant.artifacts.hf_kv_scales import is_kv_scale, read_kv_cache
-from quant.artifacts.hf_tokenizer import TOKENIZER, TOKENIZER_CONFIG, read_tokenizer
+from quant.artifacts.hf_stored import from_file, info_from_file, transposed, without_prefix
+from quant.artifacts.hf_tokenizer import CHAT_TEMPLATE, TOKENIZER, TOKENIZER_CONFIG, read_tokenizer
 from quant.artifacts.json_file import read_json
+from quant.artifacts.kept_stacks import KeptStacks
 from quant.artifacts.layouts import FORMAT_OF_DTYPE, StoredModule, module_of, read_layout
 from quant.artifacts.safetensors_dir import read_tensors, weight_files
 from quant.artifacts.safetensors_header import StoredTensor
+from quant.artifacts.stop_tokens import GENERATION_CONFIG, hf_stop_tokens
 from quant.errors import InputError
 from quant.formats.base import rows_of
-from quant.models import ModelConfig, expected_tensors, is_leftover
+from quant.models import ExpectedTensor, ModelConfig, expected_tensors, is_leftover
 from quant.qtensor import QTensor
 from quant.source import TensorInfo
 
@@ -34,50 +38,87 @@ class HFSource:
         self._layout = read_layout(self.config, str(config_path))
         self._stored = read_tensors(path)
         self._modules = _modules(path, self._stored)
-        self._quantized: set[str] = set()  # canonical names of what the layout holds
-        self.tensors = {name: self._info(name, want.shape) for name, want in expected_tensors(model).items()}
-        self._check_nothing_else()
+        self._expected = expected_tensors(model)
+        self._prefix = model.architecture.prefix
+        self._stacks = KeptStacks()
+        self._has_no_prefix = without_prefix(self._stored, self._prefix)
+        self._whole: dict[str, TensorInfo] = {}  # canonical name -> of what the file's tensor holds, where quantized
+        self.tensors = {name: self._info(name, want) for name, want in self._expected.items()}
+        self._check_nothing_else(model)
         self.config |= read_kv_cache(self.config, model, self._modules, str(config_path))
+        self._stop_tokens = hf_stop_tokens(path, self.config)
+        self.config |= self._stop_tokens
         self.tokenizer = read_tokenizer(path, self.config)
 
     def read(self, name: str) -> QTensor:
-        info = self.tensors[name]
-        if name in self._quantized:
-            return self._layout.unpack(self._modules[module_of(name)], info)
-        rows, _ = rows_of(info.shape)
-        stored = self._stored[name]
-        data = read_span(stored.path, stored.start, stored.size_bytes)
-        return QTensor(info.format, info.shape, {"blocks": data.reshape(*rows, -1)})
+        at = self._expected[name].stored
+        if at.place is None:
+            return from_file(at, self._read_whole(name))
+        return from_file(at, self._stacks.get(self._file_name(name), at, lambda: self._read_whole(name)))
+
+    def _read_whole(self, name: str) -> QTensor:
+        """What the file's tensor holds, rows out x in: this one's rows, and those of others in its stack."""
+        at, file_name = self._expected[name].stored, self._file_name(name)
+        if name in self._whole:
+            return self._layout.unpack(self._modules[module_of(file_name)], self._whole[name])
+        qtensor = read_stored(self._stored[file_name])
+        return transposed(qtensor) if at.transposed else qtensor
 
     def fingerprint(self) -> str:
-        files = [self.path / name for name in (CONFIG, TOKENIZER, TOKENIZER_CONFIG)]
+        names = [
+            CONFIG,
+            TOKENIZER,
+            TOKENIZER_CONFIG,
+            CHAT_TEMPLATE,
+            *([GENERATION_CONFIG] if self._stop_tokens else []),
+        ]
+        files = [self.path / name for name in names]
         files = [file for file in files if file.exists()] + weight_files(self.path)
         return combine([f"{file.name} {sha256_file(file)}" for file in files])
 
-    def _info(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
-        module = self._modules.get(module_of(name)) if name.endswith(".weight") else None
+    def _file_name(self, name: str) -> str:
+        stored = self._expected[name].stored.name
+        return stored.removeprefix(self._prefix) if self._has_no_prefix else stored
+
+    def _info(self, name: str, want: ExpectedTensor) -> TensorInfo:
+        at, file_name = want.stored, self._file_name(name)
+        shape = at.shape(want.shape)
+        module = self._modules.get(module_of(file_name)) if file_name.endswith(".weight") else None
         info = self._layout.info(module, shape) if self._layout and module else None
         if info is not None:
-            self._quantized.add(name)
-            return info
-        stored = self._stored.get(name)
-        if stored is None:
-            raise InputError(f"{self.path}: tensor {name!r} is missing; the files are not those of {CONFIG}")
-        if stored.shape != shape:
-            raise InputError(f"{stored.path}: tensor {name!r} has shape {stored.shape}, {CONFIG} says {shape}")
-        if stored.dtype not in FORMAT_OF_DTYPE:
-            known = ", ".join(FORMAT_OF_DTYPE)
-            raise InputError(f"{stored.path}: tensor {name!r} has dtype {stored.dtype}, expected one of {known}")
-        return TensorInfo(shape, FORMAT_OF_DTYPE[stored.dtype], stored.size_bytes)
+            self._whole[name] = info
+        else:
+            in_file = shape[::-1] if at.transposed else shape
+            info = replace(stored_info(self._stored.get(file_name), file_name, in_file, self.path), shape=shape)
+        return info_from_file(at, info, want.shape)
 
-    def _check_nothing_else(self) -> None:
-        known = set(self.tensors)
-        for name in self._quantized:
-            module = self._modules[module_of(name)]
-            known |= {f"{module.name}.{part}" for part in self._layout.claims(module, self.tensors[name])}
+    def _check_nothing_else(self, model: ModelConfig) -> None:
+        known = {self._file_name(name) for name in self.tensors}
+        for name, info in self._whole.items():
+            module = self._modules[module_of(self._file_name(name))]
+            known |= {f"{module.name}.{part}" for part in self._layout.claims(module, info)}
         for name, stored in self._stored.items():
-            if name not in known and not is_leftover(name) and not is_kv_scale(name):
+            if name not in known and not is_leftover(name, model) and not is_kv_scale(name):
                 raise InputError(f"{stored.path}: tensor {name!r} is none of this architecture's; it would be lost")
+
+
+def stored_info(stored: StoredTensor | None, name: str, shape: tuple[int, ...], folder: Path) -> TensorInfo:
+    """A tensor of floats as the config wants it. raises InputError where it is missing or another"""
+    if stored is None:
+        raise InputError(f"{folder}: tensor {name!r} is missing; the files are not those of {CONFIG}")
+    if stored.shape != shape:
+        raise InputError(f"{stored.path}: tensor {name!r} has shape {stored.shape}, {CONFIG} says {shape}")
+    if stored.dtype not in FORMAT_OF_DTYPE:
+        known = ", ".join(FORMAT_OF_DTYPE)
+        raise InputError(f"{stored.path}: tensor {name!r} has dtype {stored.dtype}, expected one of {known}")
+    return TensorInfo(shape, FORMAT_OF_DTYPE[stored.dtype], stored.size_bytes)
+
+
+def read_stored(stored: StoredTensor) -> QTensor:
+    """The floats of a tensor, as they lie in its file."""
+    rows, _ = rows_of(stored.shape)
+    data = read_span(stored.path, stored.start, stored.size_bytes)
+    return QTensor(FORMAT_OF_DTYPE[stored.dtype], stored.shape, {"blocks": data.reshape(*rows, -1)})
 
 
 def _modules(path: Path, stored: dict[str, StoredTensor]) -> dict[str, StoredModule]:

@@ -11,6 +11,7 @@ from quant.errors import InputError
 from quant.source import TokenizerInfo
 
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+CHAT_TEMPLATE = "chat_template.jinja"  # newer files keep it here, older ones as a key of tokenizer_config.json
 
 
 def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> TokenizerInfo | None:
@@ -31,7 +32,21 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> TokenizerInfo | N
     add_bos = settings.get("add_bos_token")
     if add_bos is None:  # newer files leave it to the post-processor
         add_bos = tokenizer.encode("").ids[:1] == [ids["bos"]]
-    return TokenizerInfo(text, ids["bos"], ids["eos"], bool(add_bos) and ids["bos"] is not None)
+    add_bos = bool(add_bos) and ids["bos"] is not None
+    return TokenizerInfo(text, ids["bos"], ids["eos"], add_bos, _chat_template(folder, settings))
+
+
+def _chat_template(folder: Path, settings: Mapping[str, Any]) -> str | None:
+    """Of several named templates the default one. raises InputError where the key holds neither"""
+    if (folder / CHAT_TEMPLATE).exists():
+        return (folder / CHAT_TEMPLATE).read_text(encoding="utf-8")
+    template = settings.get("chat_template")
+    if isinstance(template, list):
+        named = {each.get("name"): each.get("template") for each in template if isinstance(each, Mapping)}
+        template = named.get("default")
+    if template is not None and not isinstance(template, str):
+        raise InputError(f"{folder / TOKENIZER_CONFIG}: chat_template is {template!r}, expected the text of a template")
+    return template
 
 
 def config_token_id(config: Mapping[str, Any], key: str, where: str) -> int | None:
@@ -54,5 +69,6 @@ def write_tokenizer(folder: Path, tokenizer: TokenizerInfo, context: int) -> Non
         "add_bos_token": tokenizer.add_bos,
         "clean_up_tokenization_spaces": False,
         "model_max_length": context,
+        **({} if tokenizer.chat_template is None else {"chat_template": tokenizer.chat_template}),
     }
     (folder / TOKENIZER_CONFIG).write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n")

@@ -1,6 +1,7 @@
 """Writes a Source as a Hugging Face directory that transformers and the libraries of its layouts load."""
 
 import json
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from quant.artifacts.hf_kv_scales import kv_cache_scheme, kv_scale_tensors
 from quant.artifacts.hf_reader import CONFIG
+from quant.artifacts.hf_stored import StoredTensor, stored_tensors, to_file, transposed
 from quant.artifacts.hf_tokenizer import write_tokenizer
 from quant.artifacts.layouts import FORMAT_OF_DTYPE, LAYOUTS, CompressedTensorsLayout, Layout, choose_packing, module_of
 from quant.artifacts.progress import Progress, each_tensor
@@ -15,9 +17,9 @@ from quant.artifacts.safetensors_writer import SHARD_BYTES, Entry, SafetensorsWr
 from quant.artifacts.tensor_hash import TensorHashes, hash_tensor
 from quant.errors import InputError
 from quant.kv.scheme import CONFIG_KEY as KV_KEY
-from quant.models import EMBEDDING, ModelConfig
+from quant.models import EMBEDDING, POSITIONS, ModelConfig
 from quant.qtensor import QTensor
-from quant.source import Source, TensorInfo
+from quant.source import Source
 
 DTYPE_OF_FORMAT = {fmt: dtype for dtype, fmt in FORMAT_OF_DTYPE.items()}
 TORCH_DTYPE = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
@@ -40,15 +42,19 @@ def write_hf(
     config, kv_scales = _config_and_kv_scales(source, layout)
     (folder / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if source.tokenizer is not None:
-        write_tokenizer(folder, source.tokenizer, source.config["max_position_embeddings"])
+        write_tokenizer(folder, source.tokenizer, ModelConfig.of(source).max_positions)
     hashes: TensorHashes = {}
-    groups = [_entries(name, info, layout) for name, info in source.tensors.items()]
+    stored = stored_tensors(source)
+    groups = [_entries(name, tensor, layout) for name, tensor in stored.items()]
     groups += [[entry] for entry in kv_scales]
+    names = [name for tensor in stored.values() for name in tensor.members]
     with safetensors_writer(folder, groups, shard_bytes) as writer:
-        for name in each_tensor(source, progress):
-            qtensor = source.read(name)
-            _write(writer, name, qtensor, layout)
-            hashes[name] = hash_tensor(qtensor)
+        told = each_tensor(source, progress, names)
+        for name, tensor in stored.items():
+            members = {member: source.read(member) for member in islice(told, len(tensor.members))}
+            _write(writer, name, tensor, to_file(tensor, list(members.values())), layout)
+            hashes |= {member: hash_tensor(qtensor) for member, qtensor in members.items()}
+        next(told, None)  # the last tensor's progress is told when another is asked for
         for entry, scale in kv_scales.items():
             writer.write(entry.name, scale)
     return hashes
@@ -61,16 +67,18 @@ def layout_for(source: Source, packing: str | None = None) -> Layout:
     """
     layout = LAYOUTS[packing or choose_packing(source)]
     linears = {}
-    for name, info in source.tensors.items():
-        if _is_linear(name, info):
-            linears[name] = info
-        elif info.format not in DTYPE_OF_FORMAT:
-            raise InputError(f"a Hugging Face directory holds {info.format} in linears alone, and {name} is none")
+    for name, tensor in stored_tensors(source).items():
+        if _is_linear(tensor):
+            linears[name] = tensor.info
+        elif tensor.info.format not in DTYPE_OF_FORMAT:
+            raise InputError(
+                f"a Hugging Face directory holds {tensor.info.format} in linears alone, and {name} is none"
+            )
     return layout.of_tensors(linears)
 
 
-def _is_linear(name: str, info: TensorInfo) -> bool:
-    return len(info.shape) == 2 and name != EMBEDDING
+def _is_linear(tensor: StoredTensor) -> bool:
+    return len(tensor.info.shape) == 2 and tensor.members[0] not in (EMBEDDING, POSITIONS)
 
 
 def _config_and_kv_scales(source: Source, layout: Layout) -> tuple[dict[str, Any], dict[Entry, np.ndarray]]:
@@ -86,15 +94,16 @@ def _config_and_kv_scales(source: Source, layout: Layout) -> tuple[dict[str, Any
     return config, scales
 
 
-def _entries(name: str, info: TensorInfo, layout: Layout) -> list[Entry]:
+def _entries(name: str, tensor: StoredTensor, layout: Layout) -> list[Entry]:
+    info = tensor.info
     if info.format in DTYPE_OF_FORMAT:
-        return [Entry(name, DTYPE_OF_FORMAT[info.format], info.shape)]
+        return [Entry(name, DTYPE_OF_FORMAT[info.format], tensor.file_shape)]
     return [Entry(f"{module_of(name)}.{part.name}", part.dtype, part.shape) for part in layout.parts(info)]
 
 
-def _write(writer: SafetensorsWriter, name: str, qtensor: QTensor, layout: Layout) -> None:
+def _write(writer: SafetensorsWriter, name: str, tensor: StoredTensor, qtensor: QTensor, layout: Layout) -> None:
     if qtensor.format in DTYPE_OF_FORMAT:
-        writer.write(name, qtensor.parts["blocks"])
+        writer.write(name, (transposed(qtensor) if tensor.is_transposed else qtensor).parts["blocks"])
         return
     for part, array in layout.pack(qtensor).items():
         writer.write(f"{module_of(name)}.{part}", array)

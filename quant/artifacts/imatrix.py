@@ -18,7 +18,7 @@ from quant.artifacts.imatrix_file import (
 )
 from quant.atomic import atomic_file
 from quant.errors import InputError
-from quant.models import ModelConfig, expected_tensors
+from quant.models import ExpectedTensor, ModelConfig, expected_tensors
 from quant.recipes.roles import is_decoder_linear
 from quant.source import Source
 
@@ -33,10 +33,12 @@ def read_imatrix(path: Path, source: Source) -> dict[str, np.ndarray]:
     raises   InputError for a file that is none, of another model, or without one of the decoder's linears
     """
     file = read_imatrix_file(path)
-    members, found = _members(source), {}
+    expected = expected_tensors(ModelConfig.of(source))
+    members, found = _members(expected), {}
     for gguf_name, names in members.items():
         if gguf_name in file.entries:
-            found |= _split(file.entries[gguf_name], names, source, f"{path}: {gguf_name}")
+            num_matrices = _num_matrices(names, expected)
+            found |= _split(file.entries[gguf_name], names, num_matrices, source, f"{path}: {gguf_name}")
     strange = next((name for name in file.entries if name not in members and name not in OUTSIDE), None)
     if strange is not None:
         raise InputError(f"{path}: {strange} is no tensor of {source.spec}; the matrix is of another model")
@@ -64,7 +66,9 @@ def write_imatrix(
     raises       InputError where a stack lacks an expert, or `path` cannot be written
     """
     entries = {}
-    for gguf_name, names in _members(source).items():
+    expected = expected_tensors(ModelConfig.of(source))
+    for gguf_name, names in _members(expected).items():
+        names = names[: _num_matrices(names, expected)]  # stacked rows have one input
         there = [name for name in names if name in importance]
         if not there:
             continue
@@ -87,20 +91,28 @@ def _is_imatrix(path: Path) -> bool:
         return False
 
 
-def _members(source: Source) -> dict[str, tuple[str, ...]]:
-    """GGUF name of a matrix -> its canonical name, or its experts' in order"""
+def _num_matrices(names: Sequence[str], expected: Mapping[str, ExpectedTensor]) -> int:
+    """Inputs of what a GGUF tensor stacks: one for each expert, and one alone for rows."""
+    return 1 if expected[names[0]].gguf_rows else len(names)
+
+
+def _members(expected: Mapping[str, ExpectedTensor]) -> dict[str, tuple[str, ...]]:
+    """GGUF name of a matrix -> its canonical name, or in order those of experts or rows that it stacks"""
     members: dict[str, tuple[str, ...]] = {}
-    for name, want in expected_tensors(ModelConfig.of(source)).items():
+    for name, want in expected.items():
         if len(want.shape) > 1:
             members[want.gguf_name] = (*members.get(want.gguf_name, ()), name)
     return members
 
 
-def _split(entry: ImatrixEntry, names: tuple[str, ...], source: Source, where: str) -> dict[str, np.ndarray]:
+def _split(
+    entry: ImatrixEntry, names: tuple[str, ...], num_matrices: int, source: Source, where: str
+) -> dict[str, np.ndarray]:
     row_size = source.tensors[names[0]].shape[-1]
-    if entry.means.size != len(names) * row_size:
+    if entry.means.size != num_matrices * row_size:
         raise InputError(
-            f"{where} has {entry.means.size} values, {source.spec} needs {len(names)} x {row_size}; the matrix is of "
+            f"{where} has {entry.means.size} values, {source.spec} needs {num_matrices} x {row_size}; the matrix is of "
             "another model"
         )
-    return dict(zip(names, entry.means.reshape(len(names), row_size), strict=True))
+    means = entry.means.reshape(num_matrices, row_size)
+    return dict.fromkeys(names, means[0]) if num_matrices == 1 else dict(zip(names, means, strict=True))

@@ -69,6 +69,10 @@ class Decoder(Protocol):
         """tensors: what embeds tokens, others are not looked at; tokens [B, T] int64 -> [B, T, H] float32"""
         ...
 
+    def norm(self, tensors: Mapping[str, QTensor], x: Tensor) -> Tensor:
+        """tensors: of the final norm; x [..., H] float32, normed by it as the head reads it"""
+        ...
+
     def layer(self, index: int, tensors: Mapping[str, QTensor]) -> DecoderLayer:
         """The decoder layer of these tensors (all that it has), in whatever formats they are."""
         ...

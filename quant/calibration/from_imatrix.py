@@ -33,7 +33,7 @@ class ImatrixStatistics:
     def done(self, index: int) -> None:
         pass
 
-    def head(self, norm: QTensor, names: Names, needs: Needs) -> LayerStats:
+    def head(self, norm: Mapping[str, QTensor], names: Names, needs: Needs) -> LayerStats:
         return self._of(names)
 
     def _of(self, names: Names) -> LayerStats:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from quant.calibration.coverage import expert_tokens
 from quant.calibration.decoder import Decoder, DecoderLayer, Step
@@ -15,7 +14,6 @@ from quant.calibration.stats import LayerStats, Names, Needs, Quantize
 from quant.calibration.tokens import CalibrationTokens
 from quant.calibration.workers import workers
 from quant.errors import InputError
-from quant.formats import dequantize
 from quant.models import ModelConfig
 from quant.qtensor import QTensor
 
@@ -122,18 +120,17 @@ class LiveStatistics:
         """What the layer read is needed no more."""
         self._hidden(index).path.unlink(missing_ok=True)
 
-    def head(self, norm: QTensor, names: Names, needs: Needs) -> LayerStats:
+    def head(self, norm: Mapping[str, QTensor], names: Names, needs: Needs) -> LayerStats:
         """Statistics of what the head reads: the last layer's output after the final norm.
 
-        norm   the final norm's weight
+        norm   the final norm's tensors
         names  of the weights that read it
         """
-        weight = torch.from_numpy(dequantize(norm))
         hidden, collector = self._hidden(self.config.num_layers), self._collector(needs)
 
         def one(windows: slice) -> Recorder:
             recorder = Recorder()
-            recorder.inputs(names, _rms_norm(hidden.read(windows), weight, self.config.rms_norm_eps))
+            recorder.inputs(names, self.decoder.norm(norm, hidden.read(windows)))
             return recorder
 
         self._collect(one, collector)
@@ -222,8 +219,3 @@ def _check_tokens(calibration: CalibrationTokens, config: ModelConfig) -> None:
             f"calibration: windows of {tokens.shape[1]} tokens, but the model's context holds "
             f"{config.max_positions}; give --length {config.max_positions} or less"
         )
-
-
-def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """[..., H] float32"""
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight

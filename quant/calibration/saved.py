@@ -38,7 +38,7 @@ class SavedStatistics:
     def done(self, index: int) -> None:
         self.live.done(index)
 
-    def head(self, norm: QTensor, names: Names, needs: Needs) -> LayerStats:
+    def head(self, norm: Mapping[str, QTensor], names: Names, needs: Needs) -> LayerStats:
         stats = self.live.head(norm, names, lambda names: needs(names) | self.keep)
         return self._saved(self.live.config.num_layers, stats)
 

@@ -122,7 +122,7 @@ class StatsFile:
     def done(self, index: int) -> None:
         pass
 
-    def head(self, norm: QTensor, names: Names, needs: Needs) -> LayerStats:
+    def head(self, norm: Mapping[str, QTensor], names: Names, needs: Needs) -> LayerStats:
         return self._read(len(self._layers) - 1, needs)
 
     def _read(self, index: int, needs: Needs) -> LayerStats:

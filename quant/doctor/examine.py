@@ -17,6 +17,7 @@ from quant.doctor.report import Report
 from quant.doctor.tensor_checks import TENSOR_CHECKS
 from quant.errors import InputError
 from quant.models import HEAD, ModelConfig, expected_tensors
+from quant.models.encoder_decoder import is_encoder_decoder
 from quant.qtensor import QTensor
 from quant.source import Source
 
@@ -83,7 +84,10 @@ def _examine_tensor(
 
 
 def _examine_model(report: Report, artifact: Source, manifest: Mapping[str, Any] | None) -> None:
-    report.findings += [*tied_weights(artifact), *kv_scales(artifact)]
+    if is_encoder_decoder(artifact.config):
+        report.skipped["KV scales"] = "an encoder-decoder has none"
+    else:
+        report.findings += [*tied_weights(artifact), *kv_scales(artifact)]
     if manifest is None:
         report.skipped |= dict.fromkeys(("hash", "manifest", "expert coverage"), "there is no manifest")
         return

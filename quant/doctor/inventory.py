@@ -9,6 +9,7 @@ from quant.artifacts.gguf_config import config_from_metadata
 from quant.artifacts.gguf_header import read_names
 from quant.artifacts.gguf_shards import shard_paths
 from quant.artifacts.hf_reader import CONFIG
+from quant.artifacts.hf_stored import without_prefix
 from quant.artifacts.json_file import read_json
 from quant.artifacts.layouts import module_of, read_layout
 from quant.artifacts.safetensors_dir import weight_files
@@ -60,7 +61,9 @@ def _explain_hf(path: Path, error: InputError) -> list[Finding]:
     names = [name for file in weight_files(path) for name in _names(file, error)]
     found = _doubled(names)
     modules = {module for name in names for module in (name, name.rpartition(".")[0])}
-    for name in expected_tensors(model):
+    prefix = model.architecture.prefix
+    left_away = prefix if without_prefix(names, prefix) else ""
+    for name in dict.fromkeys(want.stored.name.removeprefix(left_away) for want in expected_tensors(model).values()):
         if name not in modules and (not name.endswith(".weight") or module_of(name) not in modules):
             found.append(Finding(CHECK, name, "the tensor is missing"))
     return found or [Finding(CHECK, path.name, str(error))]

@@ -25,9 +25,10 @@ class KVFormat:
         """Whether a model needs scales found beforehand to use it."""
         return self.keys.calibrated or self.values.calibrated
 
-    def bytes_per_token(self, num_heads: int, head_dim: int) -> float:
-        """Of one token in one layer, scales included."""
-        return sum(side.bytes_per_token(num_heads, head_dim) for side in (self.keys, self.values))
+    def bytes_per_token(self, num_heads: int, head_dim: int, value_dim: int | None = None) -> float:
+        """Of one token in one layer, scales included. value_dim: None where values are as wide as keys"""
+        keys = self.keys.bytes_per_token(num_heads, head_dim)
+        return keys + self.values.bytes_per_token(num_heads, head_dim if value_dim is None else value_dim)
 
     def check(self, head_dim: int) -> None:
         """raises InputError for heads of a size that it cannot hold"""

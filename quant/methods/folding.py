@@ -79,9 +79,9 @@ class FoldedLayer:
             scale = self._divide_norm(fold.source, scale)
         else:
             self.weights[fold.source] = self.weights[fold.source] / scale[:, None]
-            bias = fold.source.removesuffix(".weight") + ".bias"
-            if bias in self.layer.vectors:
-                self.vectors[bias] = self._stored(bias, self.layer.vectors[bias] / scale)
+        bias = fold.source.removesuffix(".weight") + ".bias"
+        if bias in self.layer.vectors:
+            self.vectors[bias] = self._stored(bias, self.layer.vectors[bias] / scale)
         of_feature = scale[fold.channel_of]
         for reader in fold.readers:
             self.weights[reader] = self.weights[reader] * of_feature

@@ -37,13 +37,15 @@ FOLDS = (
     _row("self_attn.kv_b_proj", "self_attn.o_proj", through="latent heads"),
     _row("mlp.up_proj", "mlp.down_proj"),
     _row("mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj"),
+    _row("block_sparse_moe.experts.{}.w3", "block_sparse_moe.experts.{}.w2"),
     _row("mlp.shared_experts.up_proj", "mlp.shared_experts.down_proj"),
     _row("input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
          "self_attn.q_a_proj", "self_attn.kv_a_proj_with_mqa"),
     _row("self_attn.q_a_layernorm", "self_attn.q_b_proj"),
     _row("self_attn.kv_a_layernorm", "self_attn.kv_b_proj"),
-    _row("post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj",
+    _row("post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.fc1",
          "mlp.gate", "mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj",
-         "mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj"),
+         "mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj",
+         "block_sparse_moe.gate", "block_sparse_moe.experts.{}.w1", "block_sparse_moe.experts.{}.w3"),
 )
 # fmt: on

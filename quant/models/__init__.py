@@ -1,6 +1,8 @@
 """What a model is, before any of its bytes: config, RoPE, and the tensors that follow from them."""
 
-from quant.models.architectures import ARCHITECTURES, EMBEDDING, FINAL_NORM, HEAD, Architecture
+from quant.models.architecture import EMBEDDING, EMBEDDING_NORM, FINAL_NORM, HEAD, POSITIONS, Architecture
+from quant.models.architectures import ARCHITECTURES
+from quant.models.attention import AttentionRule
 from quant.models.config import ModelConfig
 from quant.models.mla import MlaConfig
 from quant.models.moe import MoeConfig
@@ -10,9 +12,12 @@ from quant.models.tensors import ExpectedTensor, expected_tensors, is_leftover, 
 __all__ = [
     "ARCHITECTURES",
     "EMBEDDING",
+    "EMBEDDING_NORM",
     "FINAL_NORM",
     "HEAD",
+    "POSITIONS",
     "Architecture",
+    "AttentionRule",
     "ExpectedTensor",
     "MlaConfig",
     "ModelConfig",

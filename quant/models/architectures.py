@@ -1,60 +1,59 @@
 """What a model of each known architecture consists of: one table row a tensor, in both naming schemes."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 
+from quant.models.architecture import Architecture, decoder
+from quant.models.gemma import GEMMA2, GEMMA3
+from quant.models.moe import ExpertKeys
+from quant.models.older import BLOOM, GPT2, OPT
+from quant.models.phi import PHI3
 from quant.models.rows import TensorRow, biased, experts, linear, norm, some, swiglu
-
-
-@dataclass(frozen=True, slots=True)
-class Architecture:
-    """name is the class in a config's `architectures`; tensors stand in file order, the layer's rows together.
-
-    num_experts_key  the key of a config that counts routed experts, or None where every layer is dense
-    has_mla          keys and values come from a latent, as DeepSeek's multi-head latent attention makes them
-    """
-
-    name: str
-    model_type: str
-    gguf_arch: str
-    tensors: tuple[TensorRow, ...]
-    num_experts_key: str | None = None
-    has_mla: bool = False
-
-
-EMBEDDING = "model.embed_tokens.weight"
-FINAL_NORM = "model.norm.weight"
-HEAD = "lm_head.weight"
-
-
-def _decoder(*rows: TensorRow) -> tuple[TensorRow, ...]:
-    """The rows of a layer between those of embedding, final norm and head."""
-    return (
-        TensorRow(EMBEDDING, "token_embd.weight", ("vocab_size", "hidden_size")),
-        *rows,
-        TensorRow(FINAL_NORM, "output_norm.weight", ("hidden_size",)),
-        TensorRow(HEAD, "output.weight", ("vocab_size", "hidden_size"), only_if="has_head"),
-    )
-
 
 ATTENTION_NORM = norm("input_layernorm", "attn_norm")
 FEED_FORWARD_NORM = norm("post_attention_layernorm", "ffn_norm")
 
 # fmt: off
+_LLAMA_ATTENTION = (
+    ATTENTION_NORM,
+    *biased("self_attn.q_proj", "attn_q", ("q_size", "hidden_size"), bias="attention_bias", heads="num_heads"),
+    *biased("self_attn.k_proj", "attn_k", ("kv_size", "hidden_size"), bias="attention_bias", heads="num_kv_heads"),
+    *biased("self_attn.v_proj", "attn_v", ("kv_size", "hidden_size"), bias="attention_bias"),
+    *biased("self_attn.o_proj", "attn_output", ("hidden_size", "q_size"), bias="attention_bias"),
+    FEED_FORWARD_NORM,
+)
+
 LLAMA = Architecture(
     name="LlamaForCausalLM",
     model_type="llama",
     gguf_arch="llama",
-    tensors=_decoder(
-        ATTENTION_NORM,
-        *biased("self_attn.q_proj", "attn_q", ("q_size", "hidden_size"), bias="attention_bias", heads="num_heads"),
-        *biased("self_attn.k_proj", "attn_k", ("kv_size", "hidden_size"), bias="attention_bias", heads="num_kv_heads"),
-        *biased("self_attn.v_proj", "attn_v", ("kv_size", "hidden_size"), bias="attention_bias"),
-        *biased("self_attn.o_proj", "attn_output", ("hidden_size", "q_size"), bias="attention_bias"),
-        FEED_FORWARD_NORM,
+    tensors=decoder(
+        *_LLAMA_ATTENTION,
         *biased("mlp.gate_proj", "ffn_gate", ("ffn_size", "hidden_size"), bias="mlp_bias"),
         *biased("mlp.up_proj", "ffn_up", ("ffn_size", "hidden_size"), bias="mlp_bias"),
         *biased("mlp.down_proj", "ffn_down", ("hidden_size", "ffn_size"), bias="mlp_bias"),
     ),
+)
+
+MISTRAL = replace(
+    LLAMA,
+    name="MistralForCausalLM",
+    model_type="mistral",
+    windows="every",
+    gguf_mark=("attention.sliding_window", None),
+    defaults={"sliding_window": 4096},
+)
+
+_MIXTRAL_EXPERTS = ExpertKeys("num_local_experts", "intermediate_size", "block_sparse_moe", ("w1", "w3", "w2"))
+
+MIXTRAL = Architecture(
+    name="MixtralForCausalLM",
+    model_type="mixtral",
+    gguf_arch="llama",
+    tensors=decoder(*_LLAMA_ATTENTION, *experts(_MIXTRAL_EXPERTS)),
+    experts=_MIXTRAL_EXPERTS,
+    windows="every",
+    gguf_mark=("expert_count", None),
+    defaults={"norm_topk_prob": True},
 )
 
 # llama.cpp turns the halves of a head for every Qwen, as Hugging Face does: no row changes its place.
@@ -62,7 +61,9 @@ QWEN2 = Architecture(
     name="Qwen2ForCausalLM",
     model_type="qwen2",
     gguf_arch="qwen2",
-    tensors=_decoder(
+    windows="from a layer",
+    defaults={"max_window_layers": 28},
+    tensors=decoder(
         ATTENTION_NORM,
         *biased("self_attn.q_proj", "attn_q", ("q_size", "hidden_size")),
         *biased("self_attn.k_proj", "attn_k", ("kv_size", "hidden_size")),
@@ -88,22 +89,24 @@ QWEN3 = Architecture(
     name="Qwen3ForCausalLM",
     model_type="qwen3",
     gguf_arch="qwen3",
-    tensors=_decoder(*_QWEN3_ATTENTION, *swiglu("mlp", "ffn_size")),
+    windows="from a layer",
+    defaults={"max_window_layers": 28},
+    tensors=decoder(*_QWEN3_ATTENTION, *swiglu("mlp", "ffn_size")),
 )
+
+_QWEN3_EXPERTS = ExpertKeys("num_experts")
 
 QWEN3_MOE = Architecture(
     name="Qwen3MoeForCausalLM",
     model_type="qwen3_moe",
     gguf_arch="qwen3moe",
-    tensors=_decoder(*_QWEN3_ATTENTION, *experts()),
-    num_experts_key="num_experts",
+    tensors=decoder(*_QWEN3_ATTENTION, *experts(_QWEN3_EXPERTS)),
+    experts=_QWEN3_EXPERTS,
 )
 
-DEEPSEEK_V2 = Architecture(
-    name="DeepseekV2ForCausalLM",
-    model_type="deepseek_v2",
-    gguf_arch="deepseek2",
-    tensors=_decoder(
+
+def _deepseek(experts_of: ExpertKeys) -> tuple[TensorRow, ...]:
+    return decoder(
         ATTENTION_NORM,
         *some(linear("self_attn.q_proj", "attn_q", ("q_size", "hidden_size")), only_if="mla.has_plain_q"),
         *some(
@@ -118,16 +121,53 @@ DEEPSEEK_V2 = Architecture(
         linear("self_attn.o_proj", "attn_output", ("hidden_size", "attention_out_size")),
         FEED_FORWARD_NORM,
         *some(*swiglu("mlp", "ffn_size"), layers="dense"),
-        *some(*experts(), layers="moe"),
+        *some(*experts(experts_of), layers="moe"),
         *some(
             *swiglu("mlp.shared_experts", "moe.shared_ffn_size", "_shexp"), layers="moe", only_if="moe.shared_ffn_size"
         ),
-    ),
-    num_experts_key="n_routed_experts",
+    )
+
+
+_DEEPSEEK_V2_EXPERTS = ExpertKeys("n_routed_experts", methods=("greedy", "group_limited_greedy"))
+_DEEPSEEK_V3_EXPERTS = ExpertKeys("n_routed_experts", scoring="sigmoid", methods=("noaux_tc",))
+
+DEEPSEEK_V2 = Architecture(
+    name="DeepseekV2ForCausalLM",
+    model_type="deepseek_v2",
+    gguf_arch="deepseek2",
+    tensors=_deepseek(_DEEPSEEK_V2_EXPERTS),
+    experts=_DEEPSEEK_V2_EXPERTS,
     has_mla=True,
+)
+
+DEEPSEEK_V3 = Architecture(
+    name="DeepseekV3ForCausalLM",
+    model_type="deepseek_v3",
+    gguf_arch="deepseek2",
+    tensors=_deepseek(_DEEPSEEK_V3_EXPERTS),
+    experts=_DEEPSEEK_V3_EXPERTS,
+    has_mla=True,
+    has_draft_layers=True,
+    gguf_mark=("expert_gating_func", 2),  # llama.cpp's number of the sigmoid
 )
 # fmt: on
 
 ARCHITECTURES: dict[str, Architecture] = {
-    architecture.name: architecture for architecture in (LLAMA, QWEN2, QWEN3, QWEN3_MOE, DEEPSEEK_V2)
+    architecture.name: architecture
+    for architecture in (
+        LLAMA,
+        MIXTRAL,
+        MISTRAL,
+        QWEN2,
+        QWEN3,
+        QWEN3_MOE,
+        DEEPSEEK_V2,
+        DEEPSEEK_V3,
+        GEMMA2,
+        GEMMA3,
+        PHI3,
+        GPT2,
+        OPT,
+        BLOOM,
+    )
 }

@@ -5,15 +5,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from quant.errors import InputError
-from quant.models.architectures import ARCHITECTURES, Architecture
+from quant.models.activations import activation_of
+from quant.models.architecture import Architecture
+from quant.models.architectures import ARCHITECTURES
+from quant.models.attention import AttentionRule
+from quant.models.encoder_decoder import ENCODER_DECODERS
 from quant.models.mla import MlaConfig
 from quant.models.moe import MoeConfig
 from quant.models.rope import RopeConfig
 from quant.models.values import count, flag, number, token_ids
+from quant.models.windows import window_of_layers
 from quant.source import Source
 
 MAX_LAYERS = 4096  # the deepest published decoder has below 300; this bounds the table of tensors
-ACTIVATIONS = ("silu", "swish")  # two names of one function
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class ModelConfig:
     ffn_size: int
     vocab_size: int
     max_positions: int
-    rms_norm_eps: float
+    norm_eps: float
     rope: RopeConfig
     tie_word_embeddings: bool
     attention_bias: bool
@@ -37,6 +41,12 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...]
     moe: MoeConfig | None = None
     mla: MlaConfig | None = None
+    activation: str = "silu"  # of the feed-forward nets, a value of activations.ACTIVATIONS
+    windows: tuple[int, ...] = ()  # of each layer, the keys that a query sees, 0 for all; none given: all
+    local_rope: RopeConfig | None = None  # of the layers with a window, where they have one of their own
+    softmax_scale: float | None = None  # None: 1 / sqrt(head_dim)
+    attention_softcap: float = 0.0  # 0: none
+    logit_softcap: float = 0.0
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -53,12 +63,15 @@ class ModelConfig:
             raise InputError(
                 f"v_head_dim is {self.mla.v_head_dim}, expected at most the width of a key, {self.head_dim}"
             )
-        if self.head_dim % 2:
+        if self.has_rope and (self.rope_dim < 2 or self.rope_dim % 2):
             raise InputError(f"head_dim is {self.head_dim}, expected an even number (rotary pairs)")
+        for factors in (self.rope.short_factor, self.rope.long_factor):
+            if factors and len(factors) != self.rope_dim // 2:
+                raise InputError(f"rope has {len(factors)} factors, expected {self.rope_dim // 2}, one a rotary pair")
         if self.num_layers > MAX_LAYERS:
             raise InputError(f"num_hidden_layers is {self.num_layers}, expected at most {MAX_LAYERS}")
-        if not self.rms_norm_eps < 1:
-            raise InputError(f"rms_norm_eps is {self.rms_norm_eps}, expected a number between 0 and 1")
+        if not self.norm_eps < 1:
+            raise InputError(f"rms_norm_eps is {self.norm_eps}, expected a number between 0 and 1")
 
     @property
     def q_size(self) -> int:
@@ -69,9 +82,14 @@ class ModelConfig:
         return self.num_kv_heads * self.head_dim
 
     @property
+    def value_dim(self) -> int:
+        """Width of a head's value."""
+        return self.mla.v_head_dim if self.mla else self.head_dim
+
+    @property
     def attention_out_size(self) -> int:
         """Width of what the attention's heads give the output projection."""
-        return self.num_heads * self.mla.v_head_dim if self.mla else self.q_size
+        return self.num_heads * self.value_dim
 
     @property
     def kv_b_size(self) -> int:
@@ -80,8 +98,21 @@ class ModelConfig:
 
     @property
     def rope_dim(self) -> int:
-        """Entries of a head that are rotated."""
-        return self.mla.qk_rope_head_dim if self.mla else self.head_dim
+        """Entries of a head that are rotated, the first ones."""
+        return self.mla.qk_rope_head_dim if self.mla else int(self.head_dim * self.rope.rotated_share)
+
+    @property
+    def has_rope(self) -> bool:
+        return self.architecture.positions == "rope"
+
+    @property
+    def num_position_rows(self) -> int:
+        """Of the table of learned positions."""
+        return self.max_positions + self.architecture.position_offset
+
+    @property
+    def embedding_scale(self) -> float:
+        return self.hidden_size**0.5 if self.architecture.scaled_embedding else 1.0
 
     @property
     def has_head(self) -> bool:
@@ -96,6 +127,18 @@ class ModelConfig:
     def layer_kind(self, layer: int) -> str:
         """ "moe" for a layer of routed experts, "dense" for one of a plain feed-forward net"""
         return "moe" if self.moe and layer >= self.moe.num_dense_layers else "dense"
+
+    def attention_rule(self, layer: int) -> AttentionRule:
+        return AttentionRule(
+            scale=self.head_dim**-0.5 if self.softmax_scale is None else self.softmax_scale,
+            window=self.windows[layer] if self.windows else 0,
+            softcap=self.attention_softcap,
+            has_alibi=self.architecture.positions == "alibi",
+        )
+
+    def rope_of(self, layer: int) -> RopeConfig:
+        is_local = self.local_rope is not None and self.windows and self.windows[layer] > 0
+        return self.local_rope if is_local else self.rope
 
     @classmethod
     def of(cls, source: Source) -> "ModelConfig":
@@ -116,40 +159,51 @@ class ModelConfig:
     @classmethod
     def _from_hf(cls, config: Mapping[str, Any]) -> "ModelConfig":
         architecture = _architecture(config)
-        _refuse_windows(config)
-        activation = ACTIVATIONS[0] if config.get("hidden_act") is None else config["hidden_act"]
-        if activation not in ACTIVATIONS:
-            raise InputError(f"hidden_act {activation!r} is not supported; known: {', '.join(ACTIVATIONS)}")
+        config = architecture.canonical(config)
         hidden_size = count(config, "hidden_size")
+        if config.get("word_embed_proj_dim") not in (None, hidden_size):
+            raise InputError(
+                f"word_embed_proj_dim is {config['word_embed_proj_dim']!r}, expected hidden_size, {hidden_size}: "
+                "projections between the embedding and the layers are not supported"
+            )
+        num_layers = count(config, "num_hidden_layers")
         num_heads = count(config, "num_attention_heads")
         mla = MlaConfig.from_hf(config) if architecture.has_mla else None
-        experts_key = architecture.num_experts_key
+        experts = architecture.experts
         return cls(
             architecture=architecture,
             hidden_size=hidden_size,
-            num_layers=count(config, "num_hidden_layers"),
+            num_layers=num_layers,
             num_heads=num_heads,
             num_kv_heads=count(config, "num_key_value_heads", num_heads),
             head_dim=mla.qk_head_dim if mla else _head_dim(config, hidden_size, num_heads),
-            ffn_size=count(config, "intermediate_size"),
+            ffn_size=count(config, "intermediate_size", (architecture.ffn_ratio or 0) * hidden_size or None),
             vocab_size=count(config, "vocab_size"),
             max_positions=count(config, "max_position_embeddings"),
-            rms_norm_eps=number(config, "rms_norm_eps"),
+            norm_eps=number(config, "rms_norm_eps"),
             rope=RopeConfig.from_hf(config),
+            local_rope=RopeConfig.local_from_hf(config, architecture.local_theta),
             tie_word_embeddings=flag(config, "tie_word_embeddings"),
             attention_bias=flag(config, "attention_bias"),
             mlp_bias=flag(config, "mlp_bias"),
             eos_token_ids=token_ids(config, "eos_token_id"),
-            moe=MoeConfig.from_hf(config, experts_key) if experts_key else None,
+            moe=MoeConfig.from_hf(config, experts) if experts else None,
             mla=mla,
+            activation=activation_of(config),
+            softmax_scale=_softmax_scale(config),
+            attention_softcap=_number_or_0(config, "attn_logit_softcapping"),
+            logit_softcap=_number_or_0(config, "final_logit_softcapping"),
+            windows=window_of_layers(config, architecture.windows, num_layers),
         )
 
 
 def _architecture(config: Mapping[str, Any]) -> Architecture:
-    known = ", ".join(ARCHITECTURES)
+    known = ", ".join((*ARCHITECTURES, *ENCODER_DECODERS))
     names = config.get("architectures")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise InputError(f"key 'architectures' is missing or no list of names; known: {known}")
+    if names[0] in ENCODER_DECODERS:
+        raise InputError(f"{names[0]} is an encoder-decoder, which `qbench generate` alone runs")
     if names[0] not in ARCHITECTURES:
         raise InputError(f"architecture {names[0]!r} is unknown; known: {known}")
     architecture = ARCHITECTURES[names[0]]
@@ -159,11 +213,14 @@ def _architecture(config: Mapping[str, Any]) -> Architecture:
     return architecture
 
 
-def _refuse_windows(config: Mapping[str, Any]) -> None:
-    """raises InputError where some layers see a window of the past alone"""
-    layer_types = config.get("layer_types") or []
-    if config.get("use_sliding_window") or any(kind != "full_attention" for kind in layer_types):
-        raise InputError("use_sliding_window is set, and attention over a window is not supported")
+def _softmax_scale(config: Mapping[str, Any]) -> float | None:
+    """Gemma's, which names the width that stands in for head_dim."""
+    width = _number_or_0(config, "query_pre_attn_scalar")
+    return width**-0.5 if width else None
+
+
+def _number_or_0(config: Mapping[str, Any], key: str) -> float:
+    return 0.0 if config.get(key) is None else number(config, key)
 
 
 def _head_dim(config: Mapping[str, Any], hidden_size: int, num_heads: int) -> int:

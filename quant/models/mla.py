@@ -39,7 +39,9 @@ class MlaConfig:
 
     @classmethod
     def from_hf(cls, config: Config) -> "MlaConfig":
-        """raises InputError for a missing or impossible size"""
+        """raises InputError for a missing or impossible size, or rotary pairs that are no neighbours"""
+        if config.get("rope_interleave") is False:
+            raise InputError("rope_interleave false is not supported; known: true")
         return cls(
             q_lora_rank=count(config, "q_lora_rank", 0, least=0),
             kv_lora_rank=count(config, "kv_lora_rank"),

@@ -5,14 +5,31 @@ from dataclasses import dataclass
 from quant.errors import InputError
 from quant.models.values import Config, count, flag, number
 
-# Keys that say how experts are chosen or placed, with the only values that are supported (absent is one, too).
-SUPPORTED = {
-    "scoring_func": ("softmax",),
-    "topk_method": ("greedy", "group_limited_greedy"),
-    "moe_layer_freq": (1,),
-    "decoder_sparse_step": (1,),
-    "mlp_only_layers": ([],),
-}
+# Keys that say in which layers experts stand, with the only value that is supported (absent is one, too).
+PLACES = {"moe_layer_freq": (1,), "decoder_sparse_step": (1,), "mlp_only_layers": ([],)}
+# Ways of choosing -> how many of a group's best scores count for the group; None: all experts are one group
+TOPK_METHODS = {"greedy": None, "group_limited_greedy": 1, "noaux_tc": 2}
+BIASED_METHOD = "noaux_tc"  # the one that adds a learned bias to the scores before it chooses
+LEAST_SUM = 1e-20  # of chosen scores: what a sum of sigmoids that all vanish is divided by, as published
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertKeys:
+    """How a family's configs and tensors speak of experts.
+
+    num_experts, ffn_size  keys of their number and of their width
+    module                 the layer's module that holds router and experts
+    projections            names of gate, up and down in one expert
+    scoring                function that makes scores of the router's logits: "softmax" over all, or "sigmoid" of each
+    methods                the values of topk_method that there are; the first is meant where none is named
+    """
+
+    num_experts: str
+    ffn_size: str = "moe_intermediate_size"
+    module: str = "mlp"
+    projections: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    scoring: str = "softmax"
+    methods: tuple[str, ...] = ("greedy",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +40,9 @@ class MoeConfig:
     shared_ffn_size    width of what every token passes through beside its experts, 0 for none
     norm_topk_prob     whether the chosen experts' probabilities are scaled to sum to 1
     num_groups         experts stand in this many groups; a token chooses within its best `groups_per_token`
+    best_of_group      how many of a group's highest scores sum to the group's own
+    scoring            "softmax" over all experts, or "sigmoid" of each by itself
+    has_choice_bias    whether a bias is added to the scores to choose, though not to what the experts' outputs count
     """
 
     num_experts: int
@@ -34,6 +54,9 @@ class MoeConfig:
     routed_scaling_factor: float = 1.0
     num_groups: int = 1
     groups_per_token: int = 1
+    best_of_group: int = 1
+    scoring: str = "softmax"
+    has_choice_bias: bool = False
 
     def __post_init__(self) -> None:
         if self.num_experts_per_token > self.num_experts:
@@ -46,6 +69,16 @@ class MoeConfig:
                 f"n_group is {self.num_groups} and topk_group {self.groups_per_token}, "
                 f"expected groups of equal size out of {self.num_experts} experts"
             )
+        in_reach = self.groups_per_token * (self.num_experts // self.num_groups)
+        if self.num_experts_per_token > in_reach:
+            raise InputError(
+                f"num_experts_per_tok is {self.num_experts_per_token}, expected at most the experts of topk_group "
+                f"{self.groups_per_token} groups, {in_reach}"
+            )
+        if self.best_of_group > self.num_experts // self.num_groups:
+            raise InputError(
+                f"n_group is {self.num_groups}, expected at least {self.best_of_group} experts in each group"
+            )
 
     @property
     def num_shared_experts(self) -> int:
@@ -53,22 +86,34 @@ class MoeConfig:
         return self.shared_ffn_size // self.expert_ffn_size
 
     @classmethod
-    def from_hf(cls, config: Config, num_experts_key: str) -> "MoeConfig":
+    def from_hf(cls, config: Config, keys: ExpertKeys) -> "MoeConfig":
         """raises InputError for a missing or impossible number, or a way of choosing that is not supported"""
-        for key, values in SUPPORTED.items():
-            value = config.get(key)
-            if value is not None and value not in values:
-                raise InputError(f"{key} {value!r} is not supported; known: {', '.join(map(str, values))}")
-        expert_ffn_size = count(config, "moe_intermediate_size")
-        grouped = config.get("topk_method") == "group_limited_greedy"
+        _check_values(config, PLACES | {"scoring_func": (keys.scoring,), "topk_method": keys.methods})
+        method = config.get("topk_method") or keys.methods[0]
+        best_of_group = TOPK_METHODS[method]
+        num_groups = 1 if best_of_group is None else count(config, "n_group", 1)
+        groups_per_token = count(config, "topk_group", 1) if num_groups > 1 else 1
+        if groups_per_token == num_groups:  # every expert is in reach
+            num_groups = groups_per_token = 1
+        expert_ffn_size = count(config, keys.ffn_size)
         return cls(
-            num_experts=count(config, num_experts_key),
+            num_experts=count(config, keys.num_experts),
             num_experts_per_token=count(config, "num_experts_per_tok"),
             expert_ffn_size=expert_ffn_size,
             shared_ffn_size=expert_ffn_size * count(config, "n_shared_experts", 0, least=0),
             num_dense_layers=count(config, "first_k_dense_replace", 0, least=0),
             norm_topk_prob=flag(config, "norm_topk_prob"),
             routed_scaling_factor=number(config, "routed_scaling_factor", 1.0),
-            num_groups=count(config, "n_group", 1) if grouped else 1,
-            groups_per_token=count(config, "topk_group", 1) if grouped else 1,
+            num_groups=num_groups,
+            groups_per_token=groups_per_token,
+            best_of_group=best_of_group if num_groups > 1 else 1,
+            scoring=keys.scoring,
+            has_choice_bias=method == BIASED_METHOD,
         )
+
+
+def _check_values(config: Config, supported: dict[str, tuple]) -> None:
+    for key, values in supported.items():
+        value = config.get(key)
+        if value is not None and value not in values:
+            raise InputError(f"{key} {value!r} is not supported; known: {', '.join(map(str, values))}")

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from quant.errors import InputError
-from quant.models import yarn
+from quant.models import longrope, yarn
 from quant.models.values import count, number
 
 DEFAULT_THETA = 10000.0  # of the RoPE paper, where a config names none
 ORIGINAL_CONTEXT = "original_max_position_embeddings"
+LONGROPE = "longrope"
+LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,9 @@ class RopeConfig:
     mscale: float | None = None
     mscale_all_dim: float | None = None
     attention_factor: float | None = None
+    rotated_share: float = 1.0  # of each head's entries, the first ones
+    short_factor: tuple[float, ...] = ()  # of each pair, longrope's divisor up to the original context
+    long_factor: tuple[float, ...] = ()  # and past it
 
     def __post_init__(self) -> None:
         for name in ("theta", "factor", "low_freq_factor", ORIGINAL_CONTEXT):
@@ -54,22 +59,43 @@ class RopeConfig:
 
         raises   InputError for an unknown rope_type, or a missing or impossible number
         """
-        given = config.get("rope_parameters") or config.get("rope_scaling") or {}
-        if not isinstance(given, Mapping):
-            raise InputError(f"rope_parameters or rope_scaling is {given!r}, expected an object with rope_type")
-        theta_holder = given if given.get("rope_theta") is not None else config
-        theta = number(theta_holder, "rope_theta", DEFAULT_THETA)
+        return cls._from_given(_given(config, "full_attention"), config, "rope_theta", DEFAULT_THETA)
+
+    @classmethod
+    def local_from_hf(cls, config: Mapping[str, Any], theta: float | None) -> "RopeConfig | None":
+        """Of the layers with a window, where they have one of their own; theta: its base where the config names none.
+
+        Older configs have a key for its base alone, and their scaling is not for these layers.
+        """
+        if theta is None:
+            return None
+        given = _given(config, "sliding_attention") if _by_layer_type(config) else {}
+        return cls._from_given(given, config, "rope_local_base_freq", theta)
+
+    @classmethod
+    def _from_given(
+        cls, given: Mapping[str, Any], config: Mapping[str, Any], theta_key: str, default_theta: float
+    ) -> "RopeConfig":
+        if given.get("rope_theta") is not None:
+            theta = number(given, "rope_theta")
+        else:
+            theta = number(config, theta_key, default_theta)
         rope_type = given.get("rope_type", given.get("type", "default"))
         if not isinstance(rope_type, str) or rope_type not in ROPE_TYPES:
             raise InputError(f"rope_type {rope_type!r} is not supported; known: {', '.join(ROPE_TYPES)}")
-        if number(given, "partial_rotary_factor", 1.0) != 1.0:
-            raise InputError("partial_rotary_factor other than 1 is not supported")
+        share = number(given if "partial_rotary_factor" in given else config, "partial_rotary_factor", 1.0)
+        if share > 1:
+            raise InputError(f"partial_rotary_factor is {share}, expected at most 1")
         if given.get("truncate", True) is not True:
             raise InputError("rope truncate other than true is not supported")
         known = ROPE_TYPES[rope_type]
+        if config.get(ORIGINAL_CONTEXT) is not None:  # beside the other parameters, as Phi-3 has it
+            given = {**given, ORIGINAL_CONTEXT: config[ORIGINAL_CONTEXT]}
         names = [*known.parameters, *(name for name in known.optional if given.get(name) is not None)]
-        read = {name: count if name == ORIGINAL_CONTEXT else number for name in names}
-        return cls(rope_type, theta, **{name: get(given, name) for name, get in read.items()})
+        values = {name: _READ.get(name, number)(given, name) for name in names}
+        if known.canonical == LONGROPE:
+            values.setdefault("factor", count(config, "max_position_embeddings") / values[ORIGINAL_CONTEXT])
+        return cls(known.canonical or rope_type, theta, rotated_share=share, **values)
 
     def hf_scaling(self) -> dict[str, Any] | None:
         """The `rope_scaling` of a config.json; theta stands beside it."""
@@ -77,7 +103,8 @@ class RopeConfig:
             return None
         known = ROPE_TYPES[self.rope_type]
         values = {name: getattr(self, name) for name in known.parameters + known.optional}
-        return {"rope_type": self.rope_type} | {name: value for name, value in values.items() if value is not None}
+        given = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {"rope_type": self.rope_type} | {name: value for name, value in given.items() if value is not None}
 
     @property
     def rotation_scale(self) -> float:
@@ -91,12 +118,46 @@ class RopeConfig:
             return 1.0
         return yarn.magnitude(self.factor, self.mscale_all_dim) ** 2
 
-    def frequency_divisors(self, head_dim: int) -> np.ndarray:
+    @property
+    def changes_at(self) -> int | None:
+        """The number of tokens past which a text has other frequencies; None: the same for all."""
+        return self.original_max_position_embeddings if self.rope_type == LONGROPE else None
+
+    def frequency_divisors(self, head_dim: int, *, is_long: bool = False) -> np.ndarray:
         """What each rotary pair's frequency, theta ** (-2 i / head_dim), is divided by.
 
+        is_long  in a text of more than `changes_at` tokens
         returns  [head_dim // 2] float32
         """
+        if is_long and self.rope_type == LONGROPE:
+            return np.array(self.long_factor, dtype=np.float32)
         return ROPE_TYPES[self.rope_type].divisors(self, head_dim).astype(np.float32)
+
+
+def _given(config: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """The object with rope_type, that of layers of this kind where each kind has its own."""
+    given = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if _by_layer_type(config):
+        given = given.get(kind) or {}
+    if not isinstance(given, Mapping):
+        raise InputError(f"rope_parameters or rope_scaling is {given!r}, expected an object with rope_type")
+    return given
+
+
+def _by_layer_type(config: Mapping[str, Any]) -> bool:
+    given = config.get("rope_parameters") or config.get("rope_scaling")
+    return isinstance(given, Mapping) and any(kind in given for kind in LAYER_TYPES)
+
+
+def _factors(config: Mapping[str, Any], key: str) -> tuple[float, ...]:
+    """raises InputError unless there is a list of numbers above 0"""
+    values = config.get(key)
+    if not isinstance(values, list) or not values:
+        raise InputError(f"{key} is {values!r:.80}, expected a list with a number for each rotary pair")
+    return tuple(number({key: value}, key) for value in values)
+
+
+_READ = {ORIGINAL_CONTEXT: count, "short_factor": _factors, "long_factor": _factors}
 
 
 def _unscaled(rope: RopeConfig, head_dim: int) -> np.ndarray:
@@ -127,6 +188,16 @@ def _yarn(rope: RopeConfig, head_dim: int) -> np.ndarray:
     )
 
 
+def _short(rope: RopeConfig, head_dim: int) -> np.ndarray:
+    return np.array(rope.short_factor)
+
+
+def _longrope_scale(rope: RopeConfig) -> float:
+    if rope.attention_factor is not None:
+        return rope.attention_factor
+    return longrope.magnitude(rope.factor, rope.original_max_position_embeddings)
+
+
 def _one(rope: RopeConfig) -> float:
     return 1.0
 
@@ -145,14 +216,23 @@ class RopeType:
     """parameters: the fields of RopeConfig that a config must give; optional: those that it may give.
 
     divisors, scale: see `frequency_divisors` and `rotation_scale`
+    canonical: another type that this is an older name of
     """
 
     parameters: tuple[str, ...]
     divisors: Callable[[RopeConfig, int], np.ndarray]
     optional: tuple[str, ...] = ()
     scale: Callable[[RopeConfig], float] = _one
+    canonical: str | None = None
 
 
+_LONGROPE = RopeType(
+    ("short_factor", "long_factor", ORIGINAL_CONTEXT),
+    _short,
+    optional=("factor", "attention_factor"),
+    scale=_longrope_scale,
+    canonical=LONGROPE,
+)
 ROPE_TYPES: dict[str, RopeType] = {
     "default": RopeType((), _unscaled),
     "linear": RopeType(("factor",), _linear),
@@ -163,4 +243,6 @@ ROPE_TYPES: dict[str, RopeType] = {
         optional=("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor"),
         scale=_yarn_scale,
     ),
+    LONGROPE: _LONGROPE,
+    "su": _LONGROPE,
 }

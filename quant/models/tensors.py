@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
-from quant.models.architectures import HEAD
+from quant.models.architecture import HEAD
 from quant.models.config import ModelConfig
 from quant.models.rows import TensorRow
+from quant.models.stored import Stored, StoredAt
 
 # Buffers that old checkpoints keep beside the weights; they follow from the config.
 DERIVED_SUFFIXES = (".rotary_emb.inv_freq",)
@@ -19,13 +20,18 @@ NUMBER_IN_NAME = re.compile(r"\.(layers|experts)\.(\d+)(?=\.)")
 class ExpectedTensor:
     """One tensor of one model. heads: number of heads whose rows GGUF orders differently, 0 for none.
 
-    expert  its place in the GGUF tensor `gguf_name`, which stacks all experts, or None where it has one of its own
+    gguf_name   the tensor of a GGUF file that holds it, alone or with others
+    expert      its place in the GGUF tensor `gguf_name`, which stacks all experts, or None where it has one of its own
+    gguf_rows   its rows in the GGUF tensor `gguf_name`, where that holds those of others too
+    stored      where a Hugging Face checkpoint keeps it
     """
 
     gguf_name: str
     shape: tuple[int, ...]
     heads: int
+    stored: StoredAt
     expert: int | None = None
+    gguf_rows: slice | None = None
 
 
 def expected_tensors(config: ModelConfig) -> dict[str, ExpectedTensor]:
@@ -34,9 +40,12 @@ def expected_tensors(config: ModelConfig) -> dict[str, ExpectedTensor]:
     for row, layer in _rows(config):
         shape = tuple(_field(config, size) for size in row.shape)
         heads = _field(config, row.heads) if row.heads else 0
-        gguf_name = row.gguf_name.format(layer)
+        stack = row.gguf_stack and _stored_at(config, row.gguf_stack, layer)
+        gguf_name, gguf_rows = (stack.name, _rows_in(stack)) if stack else (row.gguf_name.format(layer), None)
         for expert in range(_field(config, row.experts)) if row.experts else (None,):
-            expected[row.name.format(layer, expert)] = ExpectedTensor(gguf_name, shape, heads, expert)
+            name = row.name.format(layer, expert)
+            stored = _stored_at(config, row.stored, layer) if row.stored else StoredAt(name)
+            expected[name] = ExpectedTensor(gguf_name, shape, heads, stored, expert, gguf_rows)
     return expected
 
 
@@ -62,9 +71,11 @@ def split_name(name: str) -> tuple[str, int | None, int | None]:
     return NUMBER_IN_NAME.sub(r".\1.{}", name), numbers.get("layers"), numbers.get("experts")
 
 
-def is_leftover(name: str) -> bool:
+def is_leftover(name: str, config: ModelConfig) -> bool:
     """Whether a checkpoint may hold this tensor although its model has no place for it: a tied head is one."""
-    return name == HEAD or name.endswith(DERIVED_SUFFIXES)
+    layer = split_name(name)[1]
+    is_draft = config.architecture.has_draft_layers and layer is not None and layer >= config.num_layers
+    return name == HEAD or name.endswith((*DERIVED_SUFFIXES, *config.architecture.leftovers)) or is_draft
 
 
 def _rows(config: ModelConfig) -> Iterator[tuple[TensorRow, int]]:
@@ -77,6 +88,22 @@ def _rows(config: ModelConfig) -> Iterator[tuple[TensorRow, int]]:
 
 def _rows_of(config: ModelConfig) -> list[TensorRow]:
     return [row for row in config.architecture.tensors if row.only_if is None or _field(config, row.only_if)]
+
+
+def _stored_at(config: ModelConfig, stored: Stored, layer: int) -> StoredAt:
+    return StoredAt(
+        stored.name.format(layer),
+        tuple(_field(config, size) for size in stored.stack),
+        stored.place if stored.stack else None,
+        _field(config, stored.heads) if stored.heads else 1,
+        stored.transposed,
+        stored.offset,
+    )
+
+
+def _rows_in(stack: StoredAt) -> slice:
+    start = sum(stack.sizes[: stack.place])
+    return slice(start, start + stack.sizes[stack.place])
 
 
 def _field(config: ModelConfig, path: str):

@@ -9,25 +9,38 @@ from quant.errors import InputError
 Config = Mapping[str, Any]
 
 
+class RenamedConfig(dict[str, Any]):
+    """A config in the usual keys. own: the key that each of them has in the file, where that is another"""
+
+    def __init__(self, values: Config, own: Mapping[str, str]) -> None:
+        super().__init__(values)
+        self.own = own
+
+
+def spelled(config: Config, key: str) -> str:
+    """The key as the file has it, for messages."""
+    return config.own.get(key, key) if isinstance(config, RenamedConfig) else key
+
+
 def count(config: Config, key: str, default: int | None = None, *, least: int = 1) -> int:
     value = _value(config, key, default)
     # No dimension of a real model comes near 2**31; past it, products stop fitting in 64 bits.
     if type(value) is not int or not least <= value < 2**31:
-        raise InputError(f"{key} is {value!r}, expected a whole number from {least} to 2**31 - 1")
+        raise InputError(f"{spelled(config, key)} is {value!r}, expected a whole number from {least} to 2**31 - 1")
     return value
 
 
 def number(config: Config, key: str, default: float | None = None) -> float:
     value = _value(config, key, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
-        raise InputError(f"{key} is {value!r}, expected a number above 0")
+        raise InputError(f"{spelled(config, key)} is {value!r}, expected a number above 0")
     return float(value)
 
 
 def flag(config: Config, key: str) -> bool:
     value = _value(config, key, False)
     if not isinstance(value, bool):
-        raise InputError(f"{key} is {value!r}, expected true or false")
+        raise InputError(f"{spelled(config, key)} is {value!r}, expected true or false")
     return value
 
 
@@ -36,7 +49,7 @@ def token_ids(config: Config, key: str) -> tuple[int, ...]:
     value = config.get(key)
     ids = [] if value is None else value if isinstance(value, list | tuple) else [value]
     if not all(type(token) is int for token in ids):
-        raise InputError(f"{key} is {value!r}, expected a token id or a list of them")
+        raise InputError(f"{spelled(config, key)} is {value!r}, expected a token id or a list of them")
     return tuple(ids)
 
 
@@ -44,5 +57,5 @@ def _value(config: Config, key: str, default: Any) -> Any:
     value = config.get(key)
     value = default if value is None else value
     if value is None:
-        raise InputError(f"key {key!r} is missing; a model of this kind needs it")
+        raise InputError(f"key {spelled(config, key)!r} is missing; a model of this kind needs it")
     return value

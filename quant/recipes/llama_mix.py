@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from quant.formats import get_format
 from quant.models import ModelConfig
 from quant.recipes.recipe import TensorPlan
-from quant.recipes.roles import Role, place_of
+from quant.recipes.roles import Role, gguf_place
 
 HEAD_FORMAT = "q6_k"  # of every mix but Q8_0
 ODD_HEAD_FORMAT = "q8_0"  # for heads whose rows the mix's default cannot hold
@@ -80,7 +80,7 @@ class LlamaMix:
         return frozenset(own | {BIG_VALUES[name] for name in own & set(BIG_VALUES)})
 
     def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorPlan:
-        place = place_of(name)
+        place = gguf_place(name, model)
         role = place.role
         if role is Role.ROUTER:
             return TensorPlan(ROUTER_FORMAT, f"preset: {self.label} router of experts")

@@ -10,7 +10,8 @@ from quant.formats import get_format
 from quant.formats.base import rows_of
 from quant.kv import get_kv_format
 from quant.methods import Method, make_method
-from quant.models import ModelConfig
+from quant.models import POSITIONS, ModelConfig, expected_tensors
+from quant.models.stored import SHIFTED
 from quant.recipes.containers import CONTAINERS, PACKINGS, fit_row
 from quant.source import Source
 
@@ -97,7 +98,13 @@ class Recipe:
         if self.kv is not None:
             get_kv_format(self.kv).check(model.head_dim)
         self._check_patterns(source)
-        return {name: self._plan_one(name, info.shape, model) for name, info in source.tensors.items()}
+        expected = expected_tensors(model)
+        return {
+            name: self._plan_one(name, info.shape, model)
+            if not expected[name].stored.offset
+            else TensorPlan(SHIFTED, f"vector: a difference in the checkpoint, exact in {SHIFTED}")
+            for name, info in source.tensors.items()
+        }
 
     def _check_patterns(self, source: Source) -> None:
         matrices = [name for name, info in source.tensors.items() if len(info.shape) > 1]
@@ -109,7 +116,7 @@ class Recipe:
                 )
 
     def _plan_one(self, name: str, shape: tuple[int, ...], model: ModelConfig) -> TensorPlan:
-        if len(shape) == 1:
+        if len(shape) == 1 or name == POSITIONS:  # which llama.cpp leaves alone, too
             vectors = CONTAINERS[self.container].vectors
             return TensorPlan(vectors, f"vector: {vectors} in {self.container}")
         row_size = rows_of(shape)[1]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from quant.models import ARCHITECTURES, split_name
+from quant.models import ARCHITECTURES, ModelConfig, split_name
 
 
 class Role(Enum):
@@ -22,8 +22,8 @@ class Role(Enum):
     OTHER = "other"
 
 
-# Words of other shapes of the same thing: MLA's projection to keys and values counts among the values, as in llama.cpp.
-SAME_ROLE = {"attn_kv_b": Role.ATTN_V} | {
+# Words of other shapes of the same thing: what makes values with others counts among the values, as in llama.cpp.
+SAME_ROLE = {"attn_kv_b": Role.ATTN_V, "attn_qkv": Role.ATTN_V} | {
     f"ffn_{part}_{kind}": Role(f"ffn_{part}") for part in ("gate", "up", "down") for kind in ("exps", "shexp")
 }
 
@@ -54,6 +54,14 @@ def place_of(name: str) -> Place:
     """e.g. "model.layers.3.self_attn.v_proj.weight" -> ATTN_V in layer 3"""
     row, layer, _ = split_name(name)
     return Place(ROLE_OF_NAME.get(row, Role.OTHER), layer)
+
+
+def gguf_place(name: str, model: ModelConfig) -> Place:
+    """As `place_of`, but for a tensor that GGUF stacks with others: what the stack does."""
+    pattern, layer, _ = split_name(name)
+    row = next((row for row in model.architecture.tensors if row.name == pattern), None)
+    is_alone = row is None or row.gguf_stack is None
+    return Place(ROLE_OF_NAME.get(pattern, Role.OTHER) if is_alone else _role(row.gguf_stack.name), layer)
 
 
 def is_decoder_linear(name: str) -> bool:

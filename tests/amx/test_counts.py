@@ -7,6 +7,7 @@ import pytest
 from support import amx
 
 import cpu_kernels
+from qbench.kernels.reround import LARGEST, PATH
 
 SCRIPT = Path(__file__).with_name("count_products.py")
 FORMATS = sorted(
@@ -14,9 +15,10 @@ FORMATS = sorted(
     for row in cpu_kernels.op_table()
     if row["impl"] == "amx" and row["op"].startswith("linear_") and row["op"] != "linear_llm_int8"  # w8a8's products
 )
+PRODUCTS = [f"{name} tile" for name in FORMATS] + [f"{name} {PATH}" for name in LARGEST]
 # Input features that one tile instruction sums: those that share a scale of the weight and of the activations, else
 # as many as a tile has room for.
-FEATURES = {"q3_k": 16, "q6_k": 16, "w8a8": 64}
+FEATURES = {"q3_k tile": 16, "q6_k tile": 16, "w8a8 tile": 64}
 OTHERS = 32
 
 
@@ -28,12 +30,12 @@ def counts(emulator) -> dict[str, list[dict[str, int]]]:
 
 
 @pytest.mark.skipif("amx" in cpu_kernels.features(), reason="nothing is counted where AMX is real")
-@pytest.mark.parametrize("format_name", FORMATS)
-def test_products_are_those_of_the_shape(counts, amx_bounds, format_name):
-    whole, ragged = counts[format_name]
-    steps = 512 // FEATURES.get(format_name, OTHERS)
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_products_are_those_of_the_shape(counts, amx_bounds, product):
+    whole, ragged = counts[product]
+    steps = 512 // FEATURES.get(product, OTHERS)
     num_products = [sum(count[op] for op in amx.PRODUCTS) for count in (whole, ragged)]
     assert num_products == [3 * 4 * steps, 3 * 3 * steps]  # tiles of tokens x panels x steps
     assert whole["ldtilecfg"] == whole["tilerelease"] > 0
     cycles = amx.least_cycles(whole)
-    amx_bounds[format_name] = 48 * 64 * 512 / cycles
+    amx_bounds[product] = 48 * 64 * 512 / cycles

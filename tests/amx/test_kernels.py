@@ -10,8 +10,8 @@ from support import amx
 import cpu_kernels
 
 # Each has tests whose id names the instruction set. Few tokens have no tiles: on a machine with AMX they take AVX-512.
-KERNELS = ("linear", "linear_formats", "linear_groups", "linear_int8", "linear_float", "llm_int8", "moe", "dispatch")
-KERNEL_TESTS = [f"tests/cpu_kernels/test_{name}.py" for name in KERNELS]
+LINEARS = ("linear", "linear_formats", "linear_groups", "linear_reround", "linear_int8", "linear_float")
+KERNEL_TESTS = [f"tests/cpu_kernels/test_{name}.py" for name in (*LINEARS, "llm_int8", "moe", "dispatch")]
 OF_AMX = "([amx or -amx or few_tokens_take) and not -direct and not 4096"
 
 SELF_TEST = """

@@ -58,10 +58,10 @@ def decode_as(request):
     """A decoder under one implementation, which must say itself that it was the one that ran."""
     ran = request.config.stash.setdefault(_ran, defaultdict(set))
 
-    def run(isa: str, name: str, blocks: np.ndarray) -> np.ndarray:
+    def run(isa: str, name: str, blocks: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         if isa not in cpu_kernels.features():
             pytest.skip(f"this machine has no {isa}")
-        weights, who = decode_blocks(name, blocks, isa)
+        weights, who = decode_blocks(name, blocks, isa, out)
         assert who == isa
         ran["decode"].add(isa)
         return weights

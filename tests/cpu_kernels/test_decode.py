@@ -9,7 +9,8 @@ from quant.formats import get_format
 from quant.qtensor import QTensor
 
 ISAS = ["scalar", "avx2", "avx512"]
-WEIGHTS_PER_TASK = 1 << 14  # of decode.cpp
+WEIGHTS_PER_TASK = 1 << 14  # of block_codecs.h
+GUARD = 32  # floats before and after an output
 HALF_AT = {
     "q2_k": (80, 82),
     "q3_k": (108,),
@@ -86,6 +87,18 @@ def test_dequantize_takes_the_decoder(monkeypatch, name):
     assert_same_bits(fmt.dequantize(qtensor), expected)
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("name", DECODED_FORMATS)
+def test_output_given(decode_as, name, isa):
+    """All of it is written, and nothing around it."""
+    blocks, block_size = random_blocks(name, 19), DECODED_FORMATS[name][0]
+    memory = np.full(19 * block_size + 2 * GUARD, np.nan, np.float32)
+    out = memory[GUARD:-GUARD].reshape(19, block_size)
+    assert decode_as(isa, name, blocks, out) is out
+    assert_same_bits(out, get_format(name).dequantize_blocks(blocks))
+    assert np.isnan(memory[:GUARD]).all() and np.isnan(memory[-GUARD:]).all()
+
+
 @pytest.mark.parametrize("name", DECODED_FORMATS)
 def test_no_blocks(name):
     block_size, block_bytes = DECODED_FORMATS[name]
@@ -93,6 +106,8 @@ def test_no_blocks(name):
 
 
 BLOCKS = np.zeros((4, 144), np.uint8)
+READ_ONLY = np.zeros((4, 256), np.float32)
+READ_ONLY.flags.writeable = False
 
 
 @pytest.mark.parametrize(
@@ -103,6 +118,11 @@ BLOCKS = np.zeros((4, 144), np.uint8)
         pytest.param(lambda: decode("q8_0", BLOCKS), ValueError, "expected 34 columns", id="columns"),
         pytest.param(lambda: decode("q4_k", BLOCKS[0]), ValueError, r"expected uint8 \[B, 144\]", id="1D"),
         pytest.param(lambda: decode("q4_k", BLOCKS.view(np.int8)), TypeError, "got int8", id="dtype"),
+        pytest.param(lambda: decode("q4_k", BLOCKS, out=np.zeros((4, 256))), TypeError, "got float64", id="double"),
+        pytest.param(lambda: decode("q4_k", BLOCKS, out=READ_ONLY), TypeError, "a writable", id="read-only"),
+        pytest.param(
+            lambda: decode("q4_k", BLOCKS, out=np.zeros((3, 256), np.float32)), ValueError, r"\[4, 256\]", id="shape"
+        ),
         pytest.param(lambda: decode("q4_k", BLOCKS, isa="sse9"), RuntimeError, "unknown instruction set", id="isa"),
     ],
 )

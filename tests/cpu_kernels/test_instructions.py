@@ -35,6 +35,8 @@ EXPECTED = [
     pytest.param("linear_int8::amx::", "tdpbsud", id="int8-amx"),
     pytest.param("linear_float::avx512_bf16::", "vdpbf16ps", id="float-bf16"),
     pytest.param("linear_float::amx::", "tdpbf16ps", id="float-amx"),
+    pytest.param("attention::avx512_vnni::", "vpdpwssd", id="attention-vnni"),
+    pytest.param("attention::avx512_bf16::", "vdpbf16ps", id="attention-bf16"),
 ]
 
 

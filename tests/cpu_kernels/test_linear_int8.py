@@ -159,6 +159,18 @@ def test_both_paths_are_one():
     assert_close(packed.matmul(x, path="tile"), packed.matmul(x, path="direct"))
 
 
+def test_the_one_path_bears_the_name_that_was_asked_for(monkeypatch):
+    packed = pack(random_weight(16, 64))
+    monkeypatch.delenv("QBENCH_LINEAR_PATH", raising=False)
+    assert [packed.choice(num_tokens)[1] for num_tokens in (1, 512)] == ["direct", "direct"]
+    monkeypatch.setenv("QBENCH_LINEAR_PATH", "tile")
+    assert packed.choice(1)[1] == "tile"
+    assert packed.choice(1, path="direct")[1] == "direct"
+    monkeypatch.setenv("QBENCH_LINEAR_PATH", "fast")
+    with pytest.raises(ValueError, match="QBENCH_LINEAR_PATH=fast: expected direct or tile"):
+        packed.choice(1)
+
+
 # ---- bytes, rows, errors
 
 

@@ -1,6 +1,7 @@
 """Routed experts: the fused kernels equal a loop of single products bit for bit, and that loop is right in float64."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import numpy as np
 import pytest
@@ -46,6 +47,12 @@ def random_routing(num_tokens: int, num_chosen: int, num_experts: int = NUM_EXPE
     return x, chosen, rng.random((num_tokens, num_chosen), dtype=np.float32)
 
 
+@cache  # quantizing takes a hundred times as long as the kernels of any instruction set
+def layer_of(formats: tuple[str, str]) -> Layer:
+    """formats: an item of FORMATS"""
+    return Layer(formats[0].split(" + ")[0], formats[1], [256] * NUM_EXPERTS)
+
+
 @pytest.fixture(scope="module")
 def layer() -> Layer:
     return Layer("q8_0", "q8_0", [96] * NUM_EXPERTS)
@@ -89,8 +96,7 @@ def test_the_oracle_equals_the_formula_in_float64():
 def test_equals_the_loop_bit_for_bit(isa, formats, path):
     if (isa, path) == ("amx", "direct"):
         pytest.skip("a product of few tokens fills no tile of AMX")
-    gate_up, down = formats[0].split(" + ")[0], formats[1]
-    layer = Layer(gate_up, down, [256] * NUM_EXPERTS)
+    layer = layer_of(formats)
     x, chosen, weights = random_routing(23, 3)
     out = np.full_like(x, np.nan)
     assert layer.experts.forward(x, chosen, weights, isa=isa, path=path, out=out) is out
@@ -154,7 +160,7 @@ def expert_and_variance(three: list[np.ndarray], row: np.ndarray) -> tuple[np.nd
 @pytest.mark.parametrize("formats", FORMATS.items(), ids=FORMATS)
 def test_near_the_products_of_unrounded_activations(formats):
     """Within 6 deviations: of 2048 values that are sums of hundreds of errors none is beyond."""
-    layer = Layer(formats[0].split(" + ")[0], formats[1], [256] * NUM_EXPERTS)
+    layer = layer_of(formats)
     x, chosen, weights = random_routing(8, 3)
     y = layer.experts.forward(x, chosen, weights)
     dense = [[dequantize(qtensor).astype(np.float64) for qtensor in three] for three in layer.qtensors]

@@ -69,7 +69,7 @@ def pytest_terminal_summary(terminalreporter):
     for report in terminalreporter.getreports("passed"):
         if report.when == "call" and "gpu_kernels/" in report.nodeid:
             done["interpreted"] += "interpreter" in report.nodeid
-            done["compiled"] += "test_compile.py" in report.nodeid
+            done["compiled"] += "compile.py" in report.nodeid
             done["run on a GPU"] += "cuda" in report.keywords
     if not done:
         return

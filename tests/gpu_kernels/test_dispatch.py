@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from gpu_kernels import dispatch
-from gpu_kernels.dispatch import IMPLEMENTATIONS, implementation, implementation_name
+from gpu_kernels.dispatch import FAMILIES, IMPLEMENTATIONS, implementation, implementation_name
 
 ROWS = [(op, device, impl) for (op, device), row in IMPLEMENTATIONS.items() for impl in row]
 
@@ -18,6 +18,10 @@ def test_every_entry_loads(op, device, impl):
 def test_defaults(op):
     assert implementation_name(op, "cuda") == "triton"
     assert implementation_name(op, "cpu") == "reference"
+
+
+def test_families_share_no_row():
+    assert sum(map(len, FAMILIES.values())) == len(IMPLEMENTATIONS)
 
 
 def test_the_named_entry_runs(monkeypatch):
@@ -34,12 +38,15 @@ def test_the_named_entry_runs(monkeypatch):
 def test_missing_triton_is_told(monkeypatch):
     """None in sys.modules is how Python spells a module that is not there."""
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "gpu_kernels.w8a8_gemm_triton", raising=False)
+    monkeypatch.delitem(sys.modules, "gpu_kernels.products.w8a8_gemm_triton", raising=False)
     with pytest.raises(RuntimeError, match="triton is not installed; pip install triton, or ask for impl='reference'"):
         implementation("w8a8_gemm", "cuda")
 
 
 def test_import_of_the_public_modules_is_light():
-    """Neither loads Triton until a kernel is asked for, so a machine without it has the oracles."""
-    code = "import sys, gpu_kernels.w8a8_gemm, gpu_kernels.quantize_per_token; sys.exit('triton' in sys.modules)"
+    """None loads Triton until a kernel is asked for, so a machine without it has the oracles."""
+    modules = {
+        where.split(":")[0] for row in IMPLEMENTATIONS.values() for name, where in row.items() if name != "triton"
+    }
+    code = f"import sys, {', '.join(sorted(modules))}; sys.exit('triton' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

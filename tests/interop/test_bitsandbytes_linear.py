@@ -6,7 +6,7 @@ import torch
 from support.close import assert_close
 from support.random_linear import random_x
 
-from qbench.runtime.linear import choose_linear
+from qbench.runtime.layers.linear import choose_linear
 from quant.formats import get_format
 from quant.formats.llm_int8 import OUTLIER_THRESHOLD
 from quant.qtensor import QTensor

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.architectures import KINDS, random_weights, small_config
+from support.architectures import EVERY_EXPERT, GGUF_KINDS, KINDS, random_weights, small_config
 from support.array_source import ArraySource
 from support.close import assert_close
 
@@ -20,8 +20,13 @@ def small_source(kind: str, **changes) -> ArraySource:
     return ArraySource(config, random_weights(config))
 
 
-@pytest.mark.parametrize("name", ["model", "model.gguf"], ids=["directory", "GGUF"])
-@pytest.mark.parametrize("kind", KINDS)
+FILES = [pytest.param(kind, "model", id=f"{kind}, directory") for kind in KINDS]
+FILES += [pytest.param(kind, "model.gguf", id=f"{kind}, GGUF") for kind in GGUF_KINDS]
+EIGHT_BITS = [pytest.param(kind, "rtn-w8", "model", id=f"{kind}, w8") for kind in KINDS]
+EIGHT_BITS += [pytest.param(kind, "q8_0", "model.gguf", id=f"{kind}, q8_0") for kind in GGUF_KINDS]
+
+
+@pytest.mark.parametrize("kind, name", FILES)
 def test_files_give_the_logits_of_their_weights(tmp_path, kind, name):
     source = small_source(kind)
     written = open_source(str(write_artifact(source, tmp_path / name)))
@@ -29,11 +34,9 @@ def test_files_give_the_logits_of_their_weights(tmp_path, kind, name):
     assert torch.equal(load_model(written)(TOKENS), load_model(source)(TOKENS))
 
 
-@pytest.mark.parametrize("recipe, name", [("q8_0", "model.gguf"), ("rtn-w8", "model")])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind, recipe, name", EIGHT_BITS)
 def test_quantized_to_eight_bits_they_stay_near(tmp_path, kind, recipe, name):
-    # all experts are chosen, so that no rounding flips a choice
-    source = small_source(kind, num_experts_per_tok=6 if kind == "deepseek2" else 8)
+    source = small_source(kind, **EVERY_EXPERT.get(kind, {}))
     written = open_source(str(write_artifact(source, tmp_path / name, recipe=get_recipe(recipe))))
     exact = load_model(source)(TOKENS)
     error = (load_model(written, impl="reference")(TOKENS) - exact).pow(2).mean().sqrt() / exact.std()

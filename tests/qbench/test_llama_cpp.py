@@ -18,7 +18,7 @@ llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not ins
 # Every mix that needs no calibration, once for each format that it is named after.
 MIXES = [name for name, recipe in RECIPES.items() if recipe.container == "gguf" and recipe.method == "rtn"]
 GGUF_RECIPES = list({get_recipe(name).policy.default: name for name in MIXES}.values())
-NUM_WINDOWS = 4
+NUM_WINDOWS = 2
 # llama.cpp rounds activations of K-quant products to 8 bits in blocks of 256, where ours are fp32.
 AGREEMENT = 0.005
 FOUR_DIGITS = 5e-4  # half a unit of the last of four digits, where the first is 1
@@ -93,7 +93,7 @@ def test_perplexity_of_the_reference_model(tmp_path, recipe):
 
 @needs_stories
 @needs_tinystories
-@pytest.mark.parametrize("recipe", ["q8_0", "q4_k_m", "iq4_xs"])
+@pytest.mark.parametrize("recipe", ["q4_k_m", "iq4_xs"])
 def test_perplexity_of_stories260k(tmp_path, recipe):
     check(tmp_path, str(STORIES260K), recipe, TINYSTORIES_VALID)
 

@@ -1,11 +1,12 @@
 """Stores of keys and values for tests: filled through a shuffled block table, poisoned where nothing was stored."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 import cpu_kernels
-from cpu_kernels.attention import attention_ref, round_queries_ref
+from cpu_kernels.attention import attention_ref, bf16_queries_ref, round_queries_ref, rounded_weights_bound
 
 FLOATS = ("f32", "f16", "bf16")
 FLOAT8 = ("e4m3", "e5m2")
@@ -37,6 +38,11 @@ def softmax_scale(q: np.ndarray) -> float:
 
 
 def normal(seed: int, *shape: int) -> np.ndarray:
+    return drawn(seed, shape).copy()
+
+
+@lru_cache(64)  # each instruction set asks for the same in turn
+def drawn(seed: int, shape: tuple[int, ...]) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
@@ -64,18 +70,29 @@ def filled(
     return Filled(store, table, lengths, kept_k, kept_v)
 
 
-def expected_attention(held: Filled, q: np.ndarray, window: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """The oracle's result and how far float32 may be from it: both [B, H, T, D].
+def expected_attention(
+    held: Filled, q: np.ndarray, window: int = 0, isa: str | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The oracle's result and how far float32 may be from it: both [B, H, T, D]. isa None: the chosen one.
 
     A score is a sum of D terms, rounded once each in float32 (integers: once a group, and the scales), so it is off by
     at most (D + 4) * 2**-24 of the sum of its terms' magnitudes, which 3 * sum(|q|) * max(|k|) bounds where the minima
     of integer keys are taken apart from their codes. Twice that (numerator and denominator), and 2**-22 of each 2**x
     and its argument, is the relative error of a weight. The sum over S values adds (S + 4) * 2**-24 of its terms'
-    magnitudes.
+    magnitudes. What rounded weights add: integers' by `rounded_weights_bound` of their span, at most twice the largest
+    (and 2**-9 of that, as its scale is a float16); bfloat16 ones' 2**-9 of the largest.
     """
-    scale = softmax_scale(q)
-    rounded = round_queries_ref(q, np.float32(scale) * LOG2_E) if held.store.format in INTEGERS else q
+    scale, name = softmax_scale(q), held.store.format
+    factor, as_bf16 = np.float32(scale) * LOG2_E, multiplies_bf16(name, isa)
+    rounded = round_queries_ref(q, factor) if name in INTEGERS else bf16_queries_ref(q, factor) if as_bf16 else q
     expected = attention_ref(rounded, held.k, held.v, scale, window)
     score = (q.shape[-1] + 4) * 2.0**-24 * 3 * np.abs(q).sum(-1).max() * np.abs(held.k).max() * scale
     relative = 2 * score + 2.0**-21 + (held.k.shape[2] + 4) * 2.0**-24
-    return expected, np.full_like(expected, 3 * np.abs(held.v).max() * relative)
+    bound = np.full_like(expected, 3 * np.abs(held.v).max() * relative)
+    if name in INTEGERS:
+        bound += 2.01 * np.abs(held.v).max() * rounded_weights_bound(rounded, held.k, scale, window)[..., None]
+    return expected, bound + as_bf16 * 2.0**-9 * np.abs(held.v).max()
+
+
+def multiplies_bf16(name: str, isa: str | None) -> bool:
+    return name in FLOAT8 and (isa or cpu_kernels.chosen_isa("attention")) == "avx512_bf16"

@@ -117,6 +117,15 @@ def of_runs_apart(noise, samples, rng) -> tuple[Estimate, float]:
     return speed_ratio(np.exp(a), SPEEDUP * np.exp(b), interleaved=False), SPEEDUP
 
 
+def of_own_spells(correlation, rounds, rng) -> tuple[Estimate, float]:
+    """Each side has slow spells of its own, so that the ratio of a round resembles that of the next."""
+    states = [rng.standard_normal(2)]
+    for step in rng.standard_normal((rounds - 1, 2)) * np.sqrt(1 - correlation**2):
+        states.append(correlation * states[-1] + step)
+    a, b = np.exp(0.02 * np.array(states)).T
+    return speed_ratio(a, SPEEDUP * b), SPEEDUP
+
+
 NOISES = {"quiet": quiet, "drifting": drifting, "warming": warming, "bursting": bursting, "all at once": all_at_once}
 SIMULATIONS = {
     **{f"{name}, {n} blocks": partial(of_blocks, draw, n) for name, draw in BLOCKS.items() for n in (20, 60)},
@@ -125,7 +134,11 @@ SIMULATIONS = {
         for lost, gained in ((0.05, 0.05), (0.2, 0.1), (0.1, 0.02))
         for n in (100, 400)
     },
-    **{f"{name}, {n} rounds": partial(of_rounds, noise, n) for name, noise in NOISES.items() for n in (6, 10, 25)},
+    **{f"{name}, {n} rounds": partial(of_rounds, noise, n) for name, noise in NOISES.items() for n in (5, 8, 25)},
+    **{
+        f"own spells, correlated by {correlation}, {n} rounds": partial(of_own_spells, correlation, n)
+        for correlation, n in ((0.3, 8), (0.3, 25), (0.5, 25))
+    },
     **{
         f"{name}, {n} samples apart": partial(of_runs_apart, NOISES[name], n)
         for name in ("quiet", "bursting")

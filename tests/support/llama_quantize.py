@@ -18,7 +18,7 @@ LINE = re.compile(r"\[ *\d+/ *\d+\] +(?P<name>\S+) +- \[.*?\], type = +(?P<type>
 
 
 class ConfigSource:
-    """The tensors of a model of any config, f16 with vectors and routers in f32, none readable."""
+    """The tensors of a model of any config, f16 with vectors, routers and positions in f32, none readable."""
 
     tokenizer = None
 
@@ -27,7 +27,7 @@ class ConfigSource:
         self.model = ModelConfig.from_hf(config)
         self.tensors = {}
         for name, want in expected_tensors(self.model).items():
-            plain = len(want.shape) == 1 or "ffn_gate_inp" in want.gguf_name
+            plain = len(want.shape) == 1 or any(word in want.gguf_name for word in ("ffn_gate_inp", "position_embd"))
             fmt = get_format("f32" if plain else "f16")
             self.tensors[name] = TensorInfo(want.shape, fmt.name, fmt.size_bytes(want.shape))
 

@@ -1,8 +1,13 @@
 """A model made worse by noise on its weights, by as much KLD as is asked for: what a gate should find."""
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
 from support.array_source import ArraySource
 
+from qbench.harness.host.machine import available_cores
+from qbench.harness.kld.reference_logits import KeptLogits, save_logits
 from qbench.harness.quality.evaluate import prepare, read_text
 from qbench.harness.quality.quality import Reference, measure_quality
 from qbench.harness.subject import open_subject
@@ -16,24 +21,33 @@ MOST_STEPS = 6
 
 
 class NoisyModel:
-    """A recipe of the reference model, computed in float32 from its dequantized weights."""
+    """A recipe of the reference model, computed in float32 from its dequantized weights; num_windows None: all.
 
-    def __init__(self, recipe: str, num_windows: int) -> None:
+    The reference runs once, its logits are kept whole; and a seed is first tried at the noise that the last one took.
+    """
+
+    def __init__(self, recipe: str, num_windows: int | None) -> None:
         source = open_subject(MODEL, recipe, 1).source
         self.source, self.weights = source, {name: dequantized(source.read(name)) for name in source.tensors}
         (self.plan,) = prepare(source, read_text(None, MODEL), num_windows)
-        self.model = load_model(open_subject(MODEL, None, 1).source, impl="reference", threads=1)
-        self.vocab_size = self.model.config.vocab_size
+        self.vocab_size, self.sigma = source.config["vocab_size"], FIRST_SIGMA
+        self.reference = self.kept_reference()
         self.baseline = self.measure(0.0, 0)
+
+    def kept_reference(self) -> Reference:
+        self.folder = tempfile.TemporaryDirectory(prefix="qbench-noisy-")
+        path = Path(self.folder.name) / "reference.logits"
+        model = load_model(open_subject(MODEL, None, available_cores()).source, impl="reference")
+        save_logits(path, model, self.plan, self.vocab_size, mode="exact", named={"model": MODEL, "fingerprint": ""})
+        return Reference(self.vocab_size, kept=[KeptLogits(path)])
 
     def measure(self, sigma: float, seed: int) -> dict:
         """The statistics with noise of `sigma` standard deviations on each linear's weights, against MODEL."""
         rng = np.random.default_rng(seed)
         noisy = {name: moved(weight, sigma, rng) for name, weight in self.weights.items()}
         source = ArraySource(self.source.config, noisy, tokenizer=self.source.tokenizer)
-        model = load_model(source, impl="reference", threads=1)
-        reference = Reference(self.vocab_size, model=self.model)
-        (found,) = measure_quality(model, [self.plan], self.vocab_size, reference=reference)
+        model = load_model(source, impl="reference", threads=available_cores())
+        (found,) = measure_quality(model, [self.plan], self.vocab_size, reference=self.reference)
         return found | {"protocol": self.plan.protocol.describe()}
 
     def with_loss(self, kld: float, seed: int) -> dict:
@@ -42,11 +56,12 @@ class NoisyModel:
         Noise adds to what the recipe lost: its square always, and a part that is linear and of either sign.
         """
         sigmas, losses = [0.0], [0.0]
-        sigma = FIRST_SIGMA
+        sigma = self.sigma
         for _ in range(MOST_STEPS):
             found = self.measure(sigma, seed)
             loss = found["kld"]["mean"] - self.baseline["kld"]["mean"]
             if abs(loss / kld - 1) <= CLOSE:
+                self.sigma = sigma
                 return found
             sigmas.append(sigma)
             losses.append(loss)

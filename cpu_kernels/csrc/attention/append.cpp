@@ -24,48 +24,50 @@ struct Encoded {
 };
 
 template <class Code>
-void scatter(const std::byte* from, int64_t size, int64_t run, int64_t token, std::byte* block) {
+void scatter(const std::byte* from, int64_t size, int64_t token, std::byte* block) {
     const auto* codes = reinterpret_cast<const Code*>(from);
-    auto* to = reinterpret_cast<Code*>(block) + token * run;
-    for (int64_t d = 0; d < size; d += run, to += run * block_tokens)
-        for (int64_t i = 0; i < run; i++) to[i] = codes[d + i];
+    auto* to = reinterpret_cast<Code*>(block) + token;
+    for (int64_t d = 0; d < size; d++, to += block_tokens) *to = codes[d];
 }
 
 void put_key(const Layout& layout, const Encoded& encoded, int64_t token, std::byte* block) {
-    const auto* codes = reinterpret_cast<const uint8_t*>(encoded.codes.data());
-    switch (layout.format) {
-        case Format::f32: scatter<uint32_t>(encoded.codes.data(), layout.head_dim, 1, token, block); break;
-        case Format::f16:
-        case Format::bf16: scatter<uint16_t>(encoded.codes.data(), layout.head_dim, 1, token, block); break;
-        case Format::e4m3:
-        case Format::e5m2: scatter<uint8_t>(encoded.codes.data(), layout.head_dim, 1, token, block); break;
-        case Format::int8: scatter<uint8_t>(encoded.codes.data(), layout.head_dim, 2, token, block); break;
-        case Format::int4: {
-            auto* to = reinterpret_cast<uint8_t*>(block) + token * 2;
-            for (int64_t d = 0; d < layout.head_dim; d += 4, to += 2 * block_tokens)
-                for (int64_t j = 0; j < 2; j++) to[j] = static_cast<uint8_t>(codes[d + j] | codes[d + 2 + j] << 4);
-            break;
-        }
-    }
-}
-
-void put_value(const Layout& layout, const Encoded& encoded, int64_t token, std::byte* block) {
-    if (layout.format != Format::int4) {
-        std::memcpy(block + token * layout.row_bytes(), encoded.codes.data(), static_cast<size_t>(layout.row_bytes()));
+    const int elements = lane_elements(layout.format);
+    if (elements == 1) {
+        if (layout.format == Format::f32)
+            scatter<uint32_t>(encoded.codes.data(), layout.head_dim, token, block);
+        else
+            scatter<uint16_t>(encoded.codes.data(), layout.head_dim, token, block);
         return;
     }
     const auto* codes = reinterpret_cast<const uint8_t*>(encoded.codes.data());
-    auto* to = reinterpret_cast<uint8_t*>(block) + token * layout.row_bytes();
-    for (int64_t d = 0; d < layout.head_dim; d += int4_group, to += int4_group / 2)
-        for (int64_t j = 0; j < int4_group / 2; j++)
-            to[j] = static_cast<uint8_t>(codes[d + j] | codes[d + int4_group / 2 + j] << 4);
+    auto* to = reinterpret_cast<uint8_t*>(block);
+    for (int64_t d = 0; d < layout.head_dim; d += elements, to += lane_bytes * block_tokens)
+        for (int64_t e = 0; e < 4; e++)
+            to[element_byte(layout.format, token, e)] =
+                static_cast<uint8_t>(elements == 4 ? codes[d + e] : codes[d + e] | codes[d + 4 + e] << 4);
+}
+
+void put_value(const Layout& layout, const Encoded& encoded, int64_t token, std::byte* block) {
+    const int elements = lane_elements(layout.format);
+    if (elements == 1) {
+        std::memcpy(block + token * layout.row_bytes(), encoded.codes.data(), static_cast<size_t>(layout.row_bytes()));
+        return;
+    }
+    const int64_t element = token % elements, size = layout.head_dim;
+    const auto* codes = reinterpret_cast<const uint8_t*>(encoded.codes.data());
+    auto* to = reinterpret_cast<uint8_t*>(block) + token / elements * size * lane_bytes;
+    const int shift = element < 4 ? 0 : 4, other = elements == 4 ? 0 : 0xf0 >> shift;  // another token's nibble
+    for (int64_t d = 0; d < size; d++) {
+        uint8_t& byte = to[element_byte(layout.format, d, element)];
+        byte = static_cast<uint8_t>((byte & other) | codes[d] << shift);
+    }
 }
 
 void put_scales(const Layout& layout, const Encoded& encoded, int64_t token, std::byte* block) {
     if (is_float8(layout.format) && layout.has_token_scales())
         std::memcpy(block + 4 * token, encoded.scales.data(), 4);
     else
-        scatter<uint16_t>(encoded.scales.data(), 2 * layout.groups(), 1, token, block);
+        scatter<uint16_t>(encoded.scales.data(), 2 * layout.groups(), token, block);
 }
 
 class Appender {
@@ -76,10 +78,12 @@ public:
     // Token t of the new ones into the side it belongs to; `turned`: keys.
     void put(Side& side, bool is_key, const Heads<const float>& x, int64_t b, int64_t t) {
         const int64_t size = layout_.head_dim, num_heads = store_.num_heads();
-        const auto [page, block] = sequences_.locate(b, position(b, t, x.tokens));
-        const int64_t token = position(b, t, x.tokens) % block_tokens;
+        const int64_t place = sequences_.lengths[b] - sequences_.new_tokens(b, x.tokens) + t;
+        const auto [page, block] = sequences_.locate(b, place);
+        const int64_t token = place % block_tokens;
         std::vector<float>& rows = scratch_rows(num_heads * size);
-        for (int64_t g = 0; g < num_heads; g++) turn(x.at(b, g, t), is_key, t, rows.data() + g * size);
+        for (int64_t g = 0; g < num_heads; g++)
+            turn(x.at(sequences_, b, g, t), is_key, b, t, rows.data() + g * size);
         Encoded encoded(layout_);
         const float shared = store_.per_tensor() ? scale_of(rows.data(), num_heads * size) : 0;
         for (int64_t g = 0; g < num_heads; g++) {
@@ -96,17 +100,15 @@ public:
         }
     }
 
-    void turn(const float* x, bool turns, int64_t t, float* out) const {
-        const int64_t size = layout_.head_dim;
+    void turn(const float* x, bool turns, int64_t b, int64_t t, float* out) const {
+        const int64_t size = layout_.head_dim, angles = sequences_.row(b, t).second * size;
         if (turns && rotation_.cos)
-            kernels_.rotate(x, rotation_.cos + t * size, rotation_.sin + t * size, size, out);
+            kernels_.rotate(x, rotation_.cos + angles, rotation_.sin + angles, size, out);
         else
             std::copy_n(x, size, out);
     }
 
 private:
-    int64_t position(int64_t b, int64_t t, int64_t tokens) const { return sequences_.lengths[b] - tokens + t; }
-
     static std::vector<float>& scratch_rows(int64_t size) {
         thread_local std::vector<float> rows;
         rows.resize(static_cast<size_t>(size));
@@ -135,20 +137,21 @@ void append(Store& store, const Sequences& sequences, const Heads<const float>& 
     const auto append_token = [&](int64_t b, int64_t t) {
         appender.put(store.keys(), true, k, b, t);
         appender.put(store.values(), false, v, b, t);
-        for (int64_t h = 0; h < q.heads; h++) appender.turn(q.at(b, h, t), true, t, q_out.at(b, h, t));
+        for (int64_t h = 0; h < q.heads; h++)
+            appender.turn(q.at(sequences, b, h, t), true, b, t, q_out.at(sequences, b, h, t));
     };
     // A task is what falls into one block, so that no two threads write to the same cache line.
-    const int64_t runs = k.tokens / block_tokens + 2;
+    const int64_t runs = sequences.most_new_tokens(k.tokens) / block_tokens + 2;
     const auto append_run = [&](int64_t i) {
-        const int64_t b = i / runs, first = sequences.lengths[b] - k.tokens;
+        const int64_t b = i / runs, end = sequences.lengths[b], first = end - sequences.new_tokens(b, k.tokens);
         const int64_t begin = (first / block_tokens + i % runs) * block_tokens;
-        for (int64_t t = std::max(begin, first); t < std::min(begin + block_tokens, first + k.tokens); t++)
+        for (int64_t t = std::max(begin, first); t < std::min(begin + block_tokens, end); t++)
             append_token(b, t - first);
     };
     if (k.batch * k.tokens * (q.heads + k.heads + v.heads) * k.head_dim >= parallel_size)
-        thread_pool()->run(k.batch * runs, append_run);
+        thread_pool()->run(sequences.count * runs, append_run);
     else
-        for (int64_t i = 0; i < k.batch * runs; i++) append_run(i);
+        for (int64_t i = 0; i < sequences.count * runs; i++) append_run(i);
 }
 
 }  // namespace qk::attention

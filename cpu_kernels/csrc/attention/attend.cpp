@@ -16,9 +16,11 @@ namespace qk::attention {
 #define QK_IMPL(isa, required)                                                                                   \
     {Isa::isa,                                                                                                   \
      required,                                                                                                   \
-     {isa::prepare, isa::attend, isa::attend_latents, isa::combine, isa::absmax, isa::encode, isa::rotate}}
+     {isa::code_unit, isa::prepare, isa::attend, isa::attend_latents, isa::combine, isa::absmax, isa::encode,    \
+      isa::rotate}}
 static constexpr Impl<Kernels> impls[] = {
 #if QK_X86_KERNELS
+    QK_IMPL(avx512_bf16, bit(Isa::avx512) | bit(Isa::avx512_vnni) | bit(Isa::avx512_bf16)),
     QK_IMPL(avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni)),
     QK_IMPL(avx512, bit(Isa::avx512)),
     QK_IMPL(avx2, bit(Isa::avx2)),
@@ -31,9 +33,10 @@ std::span<const Impl<Kernels>> table() { return impls; }
 
 namespace {
 
-// Tokens of one task in decoding: 1024 x 2 x 128 bytes (float16, D = 64) take 15 us at 18 GB/s a core. Half as many
-// would cost a tenth more, as a task's first keys are waited for; twice as many would leave the threads too few: 4096
-// tokens of 8 kv heads are 32 tasks. Fixed, and counted from the first token, so that a result depends on length alone.
+// Tokens that are summed by themselves, and in decoding a task: 1024 x 2 x 128 bytes (float16, D = 64) take 15 us at
+// 18 GB/s a core. Half as many would cost a tenth more, as a task's first keys are waited for; twice as many would leave
+// the threads too few: 4096 tokens of 8 kv heads are 32 tasks. Fixed, counted from the first token, and the same for many
+// queries as for one, so that a query's result depends on the tokens that it sees alone.
 constexpr int64_t split_tokens = 1024;
 static_assert(split_tokens % chunk_tokens == 0);
 
@@ -50,13 +53,14 @@ struct Task {
     int64_t counter;      // of parts yet to come
 };
 
-// What is per row, with room for a whole number of tiles; zeros in rows that are not there.
+// What is per row, with room for a whole number of tiles; zeros in rows that are not there. Maxima, sums and outputs
+// of `stretches` of tokens lie one stretch after the other.
 class Workspace {
 public:
-    Rows rows(const Layout& layout, int64_t count) {
+    Rows rows(const Layout& layout, int64_t count, int64_t stretches) {
         const int64_t padded = ceil_div(count, max_tile) * max_tile, size = padded * layout.head_dim;
         const int64_t groups = layout.groups();
-        floats_.assign(static_cast<size_t>(2 * size + padded * (3 + groups)), 0.0f);
+        floats_.assign(static_cast<size_t>(size + padded * (1 + groups) + stretches * (2 * padded + size)), 0.0f);
         codes_.assign(static_cast<size_t>(size), 0);
         bounds_.assign(static_cast<size_t>(2 * padded), 0);
         float* next = floats_.data();
@@ -66,12 +70,13 @@ public:
         rows.queries = {take(size), codes_.data(), take(padded), take(padded * groups)};
         rows.begin = bounds_.data();
         rows.end = bounds_.data() + padded;
-        rows.max = take(padded);
-        rows.sum = take(padded);
-        rows.out = take(size);
-        std::fill_n(rows.max, padded, -std::numeric_limits<float>::infinity());
+        rows.max = take(stretches * padded);
+        rows.sum = take(stretches * padded);
+        rows.out = take(stretches * size);
+        std::fill_n(rows.max, stretches * padded, -std::numeric_limits<float>::infinity());
         return rows;
     }
+    int64_t padded() const { return static_cast<int64_t>(bounds_.size()) / 2; }
     int64_t* begin() { return bounds_.data(); }
     int64_t* end() { return bounds_.data() + bounds_.size() / 2; }
 
@@ -96,7 +101,9 @@ public:
           impl_(impl) {}
 
     Isa run() {
-        q_.tokens == 1 ? add_decode_tasks() : add_prefill_tasks();
+        left_ = std::vector<std::atomic<int64_t>>(static_cast<size_t>(sequences_.count * store_.num_heads()));
+        add_prefill_tasks();
+        add_decode_tasks();
         const auto floats = static_cast<size_t>(num_partials_ * heads_per_kv_);
         partial_out_.resize(floats * static_cast<size_t>(layout_.head_dim));
         partial_max_.resize(floats);
@@ -106,13 +113,16 @@ public:
     }
 
 private:
+    int64_t num_queries(int64_t sequence) const { return sequences_.new_tokens(sequence, q_.tokens); }
     int64_t position(int64_t sequence, int64_t query) const {
-        return sequences_.lengths[sequence] - q_.tokens + query;
+        return sequences_.lengths[sequence] - num_queries(sequence) + query;
     }
     int64_t first_seen(int64_t position) const { return std::max<int64_t>(0, position + 1 - window_); }
 
+    // Of sequences with one query. A query's result is that of its sequence alone, whatever others do in the call.
     void add_decode_tasks() {
-        for (int64_t b = 0; b < q_.batch; b++) {
+        for (int64_t b = 0; b < sequences_.count; b++) {
+            if (num_queries(b) != 1) continue;
             const int64_t end = sequences_.lengths[b], begin = first_seen(end - 1);
             const int64_t first_split = begin / split_tokens, parts = ceil_div(end, split_tokens) - first_split;
             for (int64_t g = 0; g < store_.num_heads(); g++) {
@@ -122,43 +132,53 @@ private:
                                       parts, num_partials_, b * store_.num_heads() + g});
                 }
                 if (parts > 1) num_partials_ += parts;
+                left_[b * store_.num_heads() + g].store(parts, std::memory_order_relaxed);
             }
         }
-        left_ = std::vector<std::atomic<int64_t>>(static_cast<size_t>(q_.batch * store_.num_heads()));
-        for (const Task& task : tasks_) left_[task.counter].store(task.parts, std::memory_order_relaxed);
     }
 
     // The longest first: a causal mask leaves the last queries twice the average to do.
     void add_prefill_tasks() {
         const int64_t queries = std::max<int64_t>(1, prefill_rows / heads_per_kv_);
-        for (int64_t last = q_.tokens; last > 0; last -= queries) {
-            const int64_t first = std::max<int64_t>(0, last - queries);
-            for (int64_t b = 0; b < q_.batch; b++)
+        const int64_t most = sequences_.most_new_tokens(q_.tokens);
+        for (int64_t later = 0; most > 1 && later < most; later += queries)
+            for (int64_t b = 0; b < sequences_.count; b++) {
+                const int64_t last = num_queries(b) - later, first = std::max<int64_t>(0, last - queries);
+                if (last < 1 || num_queries(b) == 1) continue;
                 for (int64_t g = 0; g < store_.num_heads(); g++)
                     tasks_.push_back({b, g, first, last - first, first_seen(position(b, first)),
                                       position(b, last - 1) + 1, 0, 1, 0, 0});
-        }
+            }
     }
 
     void work(const Task& task) {
         thread_local Workspace workspace;
-        const Rows rows = workspace.rows(layout_, task.count * heads_per_kv_);
+        const int64_t first = task.begin / split_tokens, stretches = ceil_div(task.end, split_tokens) - first;
+        const Rows rows = workspace.rows(layout_, task.count * heads_per_kv_, stretches);
         // Weights are powers of 2 where softmax has powers of e.
         const float factor = softmax_scale_ * std::numbers::log2e_v<float> * store_.keys().given[task.head] *
-                             layout_.code_unit();
+                             impl_.kernels.code_unit(layout_.format);
         for (int64_t i = 0; i < task.count; i++) {
             const int64_t token = position(task.sequence, task.first + i);
             for (int64_t h = 0; h < heads_per_kv_; h++) {
                 const int64_t row = i * heads_per_kv_ + h;
-                impl_.kernels.prepare(layout_, q_.at(task.sequence, task.head * heads_per_kv_ + h, task.first + i),
-                                      factor, rows.queries, static_cast<int>(row));
+                const float* query =
+                    q_.at(sequences_, task.sequence, task.head * heads_per_kv_ + h, task.first + i);
+                impl_.kernels.prepare(layout_, query, factor, rows.queries, static_cast<int>(row));
                 workspace.begin()[row] = std::max(task.begin, first_seen(token));
                 workspace.end()[row] = std::min(task.end, token + 1);
             }
         }
-        for (int64_t start = task.begin / split_tokens * split_tokens; start < task.end; start += split_tokens)
-            attend_stretch(task, start, std::min(task.end, start + split_tokens), rows);
-        task.parts > 1 ? keep_part(task, rows) : finish(task, rows);
+        const int64_t padded = workspace.padded();
+        for (int64_t i = 0; i < stretches; i++) {
+            const int64_t start = (first + i) * split_tokens;
+            Rows part = rows;
+            part.max += i * padded;
+            part.sum += i * padded;
+            part.out += i * padded * layout_.head_dim;
+            attend_stretch(task, start, std::min(task.end, start + split_tokens), part);
+        }
+        task.parts > 1 ? keep_part(task, rows) : finish(task, rows, stretches, padded);
     }
 
     void attend_stretch(const Task& task, int64_t start, int64_t end, const Rows& rows) {
@@ -173,13 +193,16 @@ private:
         ran_.store(impl_.kernels.attend(layout_, {keys, values, start, end - start}, rows), std::memory_order_relaxed);
     }
 
-    float out_factor(int64_t head) const { return store_.values().given[head] * layout_.code_unit(); }
+    float out_factor(int64_t head) const {
+        return store_.values().given[head] * impl_.kernels.code_unit(layout_.format);
+    }
 
-    void finish(const Task& task, const Rows& rows) {
+    void finish(const Task& task, const Rows& rows, int64_t stretches, int64_t padded) {
+        const int64_t size = layout_.head_dim;
         for (int64_t row = 0; row < rows.count; row++)
-            impl_.kernels.combine(rows.max + row, rows.sum + row, 0, rows.out + row * layout_.head_dim, 0, 1,
-                                  out_factor(task.head), layout_.head_dim,
-                                  out_.at(task.sequence, task.head * heads_per_kv_ + row % heads_per_kv_,
+            impl_.kernels.combine(rows.max + row, rows.sum + row, padded, rows.out + row * size, padded * size,
+                                  stretches, out_factor(task.head), size,
+                                  out_.at(sequences_, task.sequence, task.head * heads_per_kv_ + row % heads_per_kv_,
                                           task.first + row / heads_per_kv_));
     }
 
@@ -195,7 +218,7 @@ private:
             impl_.kernels.combine(partial_max_.data() + first + h, partial_sum_.data() + first + h, heads_per_kv_,
                                   partial_out_.data() + (first + h) * size, heads_per_kv_ * size, task.parts,
                                   out_factor(task.head), size,
-                                  out_.at(task.sequence, task.head * heads_per_kv_ + h, task.first));
+                                  out_.at(sequences_, task.sequence, task.head * heads_per_kv_ + h, task.first));
     }
 
     const Store& store_;

@@ -8,7 +8,8 @@
 
 namespace qk::attention {
 
-// [B, heads, T, D] float32 with any strides but the last, which is 1; strides in floats.
+// [B, heads, T, D] float32 with any strides but the last, which is 1; strides in floats. Of a ragged call (see
+// Sequences) B is 1 and T all its tokens.
 template <class Value>
 struct Heads {
     Value* data;
@@ -18,20 +19,25 @@ struct Heads {
     Value* at(int64_t b, int64_t h, int64_t t) const {
         return data + b * batch_stride + h * head_stride + t * token_stride;
     }
+    // New token t of a sequence.
+    Value* at(const Sequences& sequences, int64_t sequence, int64_t h, int64_t t) const {
+        const auto [b, token] = sequences.row(sequence, t);
+        return at(b, h, token);
+    }
 };
 
-// out = softmax(q k^T * softmax_scale) v. Queries are the last T tokens of each sequence and see none after themselves,
+// out = softmax(q k^T * softmax_scale) v. Queries are the new tokens of each sequence and see none after themselves,
 // and of those before only window - 1, if window is above 0. Returns what ran.
 Isa attend(const Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<float>& out,
            float softmax_scale, int64_t window, const Impl<Kernels>& impl);
 
-// Angles of T tokens: cos, sin [T, D], sin with the sign of the swap; null: nothing is turned.
+// Angles of T tokens, or of all of a ragged call: cos, sin [T, D], sin with the sign of the swap; null: none turns.
 struct Rotation {
     const float* cos;
     const float* sin;
 };
 
-// Stores k (turned) and v as the last T tokens of each sequence, and turns q into q_out, if it has any heads.
+// Stores k (turned) and v as the last tokens of each sequence, and turns q into q_out, if it has any heads.
 void append(Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<const float>& k,
             const Heads<const float>& v, const Rotation& rotation, const Heads<float>& q_out,
             const Impl<Kernels>& impl);

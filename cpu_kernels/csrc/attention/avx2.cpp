@@ -20,6 +20,8 @@ constexpr Isa this_isa = Isa::avx2;
 
 #include "attention/lanes_avx2.inl"
 
+#include "attention/codes.inl"
+#include "attention/float8_floats.inl"
 #include "attention/rounding.inl"
 #include "attention/encode.inl"
 #include "attention/attend.inl"

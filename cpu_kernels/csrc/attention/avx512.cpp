@@ -20,8 +20,12 @@ constexpr Isa this_isa = Isa::avx512;
 
 #include "attention/lanes_avx512.inl"
 
-inline Int dot(Int sum, Int pairs, Int q) { return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs.v, q.v))}; }
+inline Int dot_words(Int sum, Int words, Int pair) {
+    return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(words.v, pair.v))};
+}
 
+#include "attention/codes.inl"
+#include "attention/float8_floats.inl"
 #include "attention/rounding.inl"
 #include "attention/encode.inl"
 #include "attention/attend.inl"

@@ -20,8 +20,10 @@ constexpr Isa this_isa = Isa::avx512_vnni;
 
 #include "attention/lanes_avx512.inl"
 
-inline Int dot(Int sum, Int pairs, Int q) { return {_mm512_dpwssd_epi32(sum.v, pairs.v, q.v)}; }
+inline Int dot_words(Int sum, Int words, Int pair) { return {_mm512_dpwssd_epi32(sum.v, words.v, pair.v)}; }
 
+#include "attention/codes.inl"
+#include "attention/float8_floats.inl"
 #include "attention/rounding.inl"
 #include "attention/encode.inl"
 #include "attention/attend.inl"

@@ -91,20 +91,45 @@ void check_sequence(const Sequences& sequences, int64_t b, int64_t tokens, int64
     }
 }
 
+// [count + 1] int64: where each sequence's rows begin among all `tokens` of [1, tokens].
+const int64_t* checked_starts(const Array& starts, int64_t count, int64_t batch, int64_t tokens) {
+    const std::string expected = "int64 [" + std::to_string(count + 1) + "]";
+    require_vector(starts, "starts", nb::dtype<int64_t>(), expected);
+    const auto* rows = static_cast<const int64_t*>(starts.data());
+    bool rises = static_cast<int64_t>(starts.shape(0)) == count + 1 && rows[0] == 0 && rows[count] == tokens;
+    for (int64_t b = 0; rises && b < count; b++) rises = rows[b] < rows[b + 1];
+    if (!rises || batch != 1)
+        throw std::invalid_argument("starts: got " + describe(starts) + " for a batch of " + std::to_string(batch) +
+                                    ", expected " + expected + " that rises from 0 to " + std::to_string(tokens) +
+                                    ", and a batch of 1");
+    return rows;
+}
+
+}  // namespace
+
 // Every page that a call reads or writes is looked up here once, so that the kernels need not.
 Sequences checked_sequences(const Array& table, const Array& lengths, int64_t batch, int64_t tokens, int64_t window,
-                            int64_t num_pages, int64_t page_size) {
+                            int64_t num_pages, int64_t page_size, const OptionalArray& starts) {
     require_matrix(table, "block_table", nb::dtype<int32_t>(), "int32 [B, pages]");
     require_vector(lengths, "lengths", nb::dtype<int64_t>(), "int64 [B]");
+    const int64_t* rows = nullptr;
+    if (starts) {
+        const auto count = static_cast<int64_t>(lengths.shape(0));
+        rows = checked_starts(*starts, count, batch, tokens);
+        batch = count;
+    }
     if (static_cast<int64_t>(table.shape(0)) != batch || static_cast<int64_t>(lengths.shape(0)) != batch)
         throw std::invalid_argument("block_table, lengths: got " + describe(table) + " and " + describe(lengths) +
                                     ", expected a row and a length for each of " + std::to_string(batch) +
                                     " sequences");
     const Sequences sequences{static_cast<const int32_t*>(table.data()), static_cast<const int64_t*>(lengths.data()),
-                              batch, static_cast<int64_t>(table.shape(1)), page_size};
-    for (int64_t b = 0; b < batch && tokens > 0; b++) check_sequence(sequences, b, tokens, window, num_pages);
+                              batch, static_cast<int64_t>(table.shape(1)), page_size, rows};
+    for (int64_t b = 0; b < batch && tokens > 0; b++)
+        check_sequence(sequences, b, sequences.new_tokens(b, tokens), window, num_pages);
     return sequences;
 }
+
+namespace {
 
 class BoundStore {
 public:
@@ -118,15 +143,17 @@ public:
             throw std::invalid_argument("k_scale, v_scale: expected both for float8 with given scales, else none");
     }
 
-    void append(const Array& k, const Array& v, const Array& table, const Array& lengths, const OptionalName& isa) {
+    void append(const Array& k, const Array& v, const Array& table, const Array& lengths, const OptionalArray& starts,
+                const OptionalName& isa) {
         const auto k_heads = heads_of<const float>(k, "k", head_dim());
         const Heads<const float> no_queries{nullptr, k_heads.batch, 0, k_heads.tokens, head_dim(), 0, 0, 0};
         const Heads<float> no_output{nullptr, k_heads.batch, 0, k_heads.tokens, head_dim(), 0, 0, 0};
-        run_append(no_queries, k_heads, v, {nullptr, nullptr}, table, lengths, no_output, isa);
+        run_append(no_queries, k_heads, v, {nullptr, nullptr}, table, lengths, starts, no_output, isa);
     }
 
     void rope_append(const Array& q, const Array& k, const Array& v, const Array& cos, const Array& sin,
-                     const Array& table, const Array& lengths, nb::handle q_out, const OptionalName& isa) {
+                     const Array& table, const Array& lengths, nb::handle q_out, const OptionalArray& starts,
+                     const OptionalName& isa) {
         const auto q_heads = heads_of<const float>(q, "q", head_dim());
         const auto k_heads = heads_of<const float>(k, "k", head_dim());
         if (q_heads.batch != k_heads.batch || q_heads.tokens != k_heads.tokens)
@@ -140,17 +167,17 @@ public:
                                             std::to_string(k_heads.tokens) + " rows");
         }
         run_append(q_heads, k_heads, v, {static_cast<const float*>(cos.data()), static_cast<const float*>(sin.data())},
-                   table, lengths, output_of(q_out, "q_out", q_heads), isa);
+                   table, lengths, starts, output_of(q_out, "q_out", q_heads), isa);
     }
 
     void attend(const Array& q, const Array& table, const Array& lengths, nb::handle out, float softmax_scale,
-                int64_t window, const OptionalName& isa) {
+                int64_t window, const OptionalArray& starts, const OptionalName& isa) {
         const auto q_heads = heads_of<const float>(q, "q", head_dim());
         if (q_heads.heads < 1 || q_heads.heads % store_.num_heads())
             throw std::invalid_argument("q: got " + describe(q) + ", expected a multiple of " +
                                         std::to_string(store_.num_heads()) + " heads");
         if (window < 0) throw std::invalid_argument("window: got " + std::to_string(window) + ", expected 0 or more");
-        const Sequences sequences = sequences_of(table, lengths, q_heads.batch, q_heads.tokens, window);
+        const Sequences sequences = sequences_of(table, lengths, q_heads.batch, q_heads.tokens, window, starts);
         const Heads<float> output = output_of(out, "out", q_heads);
         const auto& impl = chosen(isa);
         nb::gil_scoped_release release;
@@ -164,7 +191,7 @@ public:
         const auto k_heads = heads_of<float>(k_array, "k", head_dim());
         const auto v_heads = heads_of<float>(v_array, "v", head_dim());
         require_same(describe(k_array), k_heads, describe(v_array), v_heads);
-        const Sequences sequences = sequences_of(table, lengths, k_heads.batch, k_heads.tokens, 0);
+        const Sequences sequences = sequences_of(table, lengths, k_heads.batch, k_heads.tokens, 0, std::nullopt);
         qk::attention::read(store_, sequences, k_heads, v_heads);
     }
 
@@ -175,15 +202,43 @@ public:
         store_.grow(page_size);
     }
 
-    Sequences sequences_of(const Array& table, const Array& lengths, int64_t batch, int64_t tokens,
-                           int64_t window) const {
-        return checked_sequences(table, lengths, batch, tokens, window, store_.num_pages(), store_.page_size());
+    void add_pages(int64_t num_pages) {
+        if (num_pages < store_.num_pages())
+            throw std::invalid_argument("num_pages: got " + std::to_string(num_pages) + ", expected at least " +
+                                        std::to_string(store_.num_pages()));
+        store_.add_pages(num_pages);
+    }
+
+    void copy_page(int64_t from, int64_t to) {
+        for (const int64_t page : {from, to}) require_page(page);
+        store_.copy_page(from, to);
+    }
+
+    void read_page(int64_t page, nb::handle out) const {
+        Output array;
+        if (!nb::try_cast(out, array)) throw nb::type_error("out: expected a writable uint8 array");
+        require_page_bytes(array, "out");
+        require_page(page);
+        store_.read_page(page, static_cast<std::byte*>(array.data()));
+    }
+
+    void write_page(int64_t page, const Array& data) {
+        require_page_bytes(data, "data");
+        require_page(page);
+        store_.write_page(page, static_cast<const std::byte*>(data.data()));
+    }
+
+    Sequences sequences_of(const Array& table, const Array& lengths, int64_t batch, int64_t tokens, int64_t window,
+                           const OptionalArray& starts) const {
+        return checked_sequences(table, lengths, batch, tokens, window, store_.num_pages(), store_.page_size(),
+                                 starts);
     }
 
     Store& store() { return store_; }
     int64_t head_dim() const { return store_.layout().head_dim; }
     int64_t page_size() const { return store_.page_size(); }
     size_t nbytes() const { return store_.nbytes(); }
+    size_t page_bytes() const { return store_.page_bytes(); }
     std::string format() const { return format_names[static_cast<int>(store_.layout().format)]; }
     OptionalName last_isa() const {
         const auto isa = store_.last_isa.load();
@@ -191,6 +246,20 @@ public:
     }
 
 private:
+    void require_page(int64_t page) const {
+        if (page < 0 || page >= store_.num_pages())
+            throw std::invalid_argument("page: got " + std::to_string(page) + ", expected 0 to " +
+                                        std::to_string(store_.num_pages() - 1));
+    }
+
+    template <class AnyArray>
+    void require_page_bytes(const AnyArray& array, const char* name) const {
+        const std::string expected = "uint8 [" + std::to_string(store_.page_bytes()) + "]";
+        require_vector(array, name, nb::dtype<uint8_t>(), expected);
+        if (array.shape(0) != store_.page_bytes())
+            throw std::invalid_argument(std::string(name) + ": got " + describe(array) + ", expected " + expected);
+    }
+
     static int64_t require_positive(int64_t value, const char* name) {
         if (value < 1)
             throw std::invalid_argument(std::string(name) + ": got " + std::to_string(value) + ", expected 1 or more");
@@ -214,10 +283,11 @@ private:
     }
 
     void run_append(const Heads<const float>& q, const Heads<const float>& k, const Array& v, const Rotation& rotation,
-                    const Array& table, const Array& lengths, const Heads<float>& q_out, const OptionalName& isa) {
+                    const Array& table, const Array& lengths, const OptionalArray& starts, const Heads<float>& q_out,
+                    const OptionalName& isa) {
         const auto v_heads = heads_of<const float>(v, "v", head_dim());
         require_same("k", k, describe(v), v_heads);
-        const Sequences sequences = sequences_of(table, lengths, k.batch, k.tokens, k.tokens > 0 ? 1 : 0);
+        const Sequences sequences = sequences_of(table, lengths, k.batch, k.tokens, k.tokens > 0 ? 1 : 0, starts);
         const auto& impl = chosen(isa);
         nb::gil_scoped_release release;
         qk::attention::append(store_, sequences, q, k, v_heads, rotation, q_out, impl);
@@ -250,7 +320,8 @@ bool is_contiguous(const Array& array) {
     return true;
 }
 
-// [pages, page_size, row] of a format, contiguous; value_dim channels of a row are values.
+}  // namespace
+
 Latents latents_of(const std::string& format, const Array& array, int64_t head_dim, int64_t value_dim) {
     for (const LatentRow& row : latent_rows) {
         if (format != row.name) continue;
@@ -272,6 +343,8 @@ Latents latents_of(const std::string& format, const Array& array, int64_t head_d
     }
     throw std::invalid_argument("format: got " + format + ", expected one of f32, f16, bf16, fp8");
 }
+
+namespace {
 
 const float* floats_of(const Array& array, const char* name, int64_t batch, int64_t heads) {
     const std::string got = std::string(name) + ": got " + describe(array);
@@ -295,7 +368,7 @@ std::string attend_latents_bound(const Array& q, const std::string& format, cons
                                     static_cast<int64_t>(out_array.shape(2)));
     const Sequences sequences = checked_sequences(table, lengths, batch, 1, 0,
                                                   static_cast<int64_t>(latents.shape(0)),
-                                                  static_cast<int64_t>(latents.shape(1)));
+                                                  static_cast<int64_t>(latents.shape(1)), std::nullopt);
     const auto& impl = chosen(isa);
     nb::gil_scoped_release release;
     return name_of(qk::attention::attend_latents(rows, sequences, queries, heads, output, softmax_scale, impl));
@@ -311,8 +384,8 @@ static BoundStore& bound(nb::handle kv_store) {
 Store& store_of(nb::handle kv_store) { return bound(kv_store).store(); }
 
 Sequences sequences_of(nb::handle kv_store, const Array& table, const Array& lengths, int64_t batch, int64_t tokens,
-                       int64_t window) {
-    return bound(kv_store).sequences_of(table, lengths, batch, tokens, window);
+                       int64_t window, const OptionalArray& starts) {
+    return bound(kv_store).sequences_of(table, lengths, batch, tokens, window, starts);
 }
 
 const Impl<Kernels>& choose_attention() { return chosen(std::nullopt); }
@@ -344,27 +417,40 @@ void bind(nb::module_& m) {
                       const std::optional<Array>&, const std::optional<Array>&>(),
              "format"_a, "num_pages"_a, "page_size"_a, "num_heads"_a, "head_dim"_a, "scales"_a = "given",
              "k_scale"_a.none() = nb::none(), "v_scale"_a.none() = nb::none())
-        .def("append", &BoundStore::append, "k"_a, "v"_a, "block_table"_a, "lengths"_a, "isa"_a.none() = nb::none(),
+        .def("append", &BoundStore::append, "k"_a, "v"_a, "block_table"_a, "lengths"_a,
+             "starts"_a.none() = nb::none(), "isa"_a.none() = nb::none(),
              "Stores k and v as the last T tokens of each sequence.\n\n"
              "k, v         [B, G, T, D] float32, last axis contiguous\n"
              "block_table  [B, pages] int32: the page of each page_size tokens; of pages not needed anything\n"
-             "lengths      [B] int64: tokens of each sequence, the T new ones included\n"
+             "lengths      [B] int64: tokens of each sequence, the new ones included\n"
+             "starts       [B + 1] int64: a ragged call, k and v [1, G, N, D], of which rows starts[b] up to\n"
+             "             starts[b + 1] are sequence b's, one or more; None: T new tokens for each\n"
              "isa          implementation by name; None: the best, at most QBENCH_ISA\n"
              "raises       ValueError (shape, strides, lengths, pages), TypeError (dtype), RuntimeError (isa)")
         .def("rope_append", &BoundStore::rope_append, "q"_a, "k"_a, "v"_a, "cos"_a, "sin"_a, "block_table"_a,
-             "lengths"_a, "q_out"_a, "isa"_a.none() = nb::none(),
+             "lengths"_a, "q_out"_a, "starts"_a.none() = nb::none(), "isa"_a.none() = nb::none(),
              "append of k turned, and q turned into q_out: pair (i, i + D / 2) by its angle.\n\n"
              "q, q_out     [B, H, T, D] float32, last axis contiguous; q_out may be q\n"
-             "cos, sin     [T, D] float32; sin with the sign of the swap, negative in the first half")
+             "cos, sin     [T, D] float32, of a ragged call [N, D]; sin with the sign of the swap, negative in the first half")
         .def("attend", &BoundStore::attend, "q"_a, "block_table"_a, "lengths"_a, "out"_a, "softmax_scale"_a,
-             "window"_a = 0, "isa"_a.none() = nb::none(),
+             "window"_a = 0, "starts"_a.none() = nb::none(), "isa"_a.none() = nb::none(),
              "out = softmax(q k^T * softmax_scale) v, as attention_ref defines it.\n\n"
-             "q, out       [B, H, T, D] float32, last axis contiguous; the last T tokens of each sequence\n"
+             "q, out       [B, H, T, D] float32, last axis contiguous; the last T tokens of each sequence, or of a\n"
+             "             ragged call (see append) [1, H, N, D]: a query's result is that of its sequence alone\n"
              "window       tokens that a query sees, itself included; 0: all before it")
         .def("read", &BoundStore::read, "block_table"_a, "lengths"_a, "k"_a, "v"_a,
              "The first S tokens of each sequence as they are kept, into k and v [B, G, S, D] float32.")
         .def("grow", &BoundStore::grow, "page_size"_a, "Makes every page larger; what it holds stays.")
+        .def("add_pages", &BoundStore::add_pages, "num_pages"_a,
+             "So many pages from now on; what those hold that there are stays.\n\nraises  ValueError for fewer")
+        .def("copy_page", &BoundStore::copy_page, "source"_a, "target"_a,
+             "All that one page holds into another.\n\nraises  ValueError for a page that is not there")
+        .def("read_page", &BoundStore::read_page, "page"_a, "out"_a,
+             "All that a page holds, into uint8 [page_bytes].\n\nraises  ValueError, TypeError")
+        .def("write_page", &BoundStore::write_page, "page"_a, "data"_a,
+             "What read_page read, of any page of any store of the same sizes.\n\nraises  ValueError, TypeError")
         .def_prop_ro("page_size", &BoundStore::page_size)
+        .def_prop_ro("page_bytes", &BoundStore::page_bytes, "Bytes of a page, scales included.")
         .def_prop_ro("format", &BoundStore::format)
         .def_prop_ro("nbytes", &BoundStore::nbytes, "Bytes of all pages, scales included.")
         .def_prop_ro("last_isa", &BoundStore::last_isa, "What the kernel of the last attend said it is.");

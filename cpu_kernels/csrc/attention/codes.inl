@@ -1,82 +1,86 @@
-// The formats as registers of floats: value i of a block's codes and those after it (Layout::code_unit).
+// The formats in registers. Some are read as floats: the `raw` bits of a lane, then `unpack`, as many values as it has
+// elements. Others (is_dot) are multiplied as they are: `words` are a lane's elements as pairs of 16 bits, for a
+// multiply-add of pairs, `dot`.
 
 struct F32 {
     static constexpr Format format = Format::f32;
+    static constexpr int64_t lane_size = 4;
+    static constexpr bool is_dot = false;
+    static constexpr int elements = 1;
+    // Value i of a block's codes and those after it
     static Float at(const std::byte* codes, int64_t i) { return load(reinterpret_cast<const float*>(codes) + i); }
+    static Float raw(const std::byte* codes, int64_t lane) { return at(codes, lane); }
+    static void unpack(Float raw, Float* values) { values[0] = raw; }
 };
 
 struct F16 {
     static constexpr Format format = Format::f16;
+    static constexpr int64_t lane_size = 2;
+    static constexpr bool is_dot = false;
+    static constexpr int elements = 1;
     static Float at(const std::byte* codes, int64_t i) {
         return load_f16(reinterpret_cast<const uint16_t*>(codes) + i);
     }
+    static Float raw(const std::byte* codes, int64_t lane) { return at(codes, lane); }
+    static void unpack(Float raw, Float* values) { values[0] = raw; }
 };
 
 struct Bf16 {
     static constexpr Format format = Format::bf16;
+    static constexpr int64_t lane_size = 2;
+    static constexpr bool is_dot = false;
+    static constexpr int elements = 1;
     static Float at(const std::byte* codes, int64_t i) {
         return load_bf16(reinterpret_cast<const uint16_t*>(codes) + i);
     }
+    static Float raw(const std::byte* codes, int64_t lane) { return at(codes, lane); }
+    static void unpack(Float raw, Float* values) { values[0] = raw; }
 };
 
-// Where each token has its scale, a token with a NaN has the scale NaN, and its codes need not be looked at.
-struct E4m3 {
-    static constexpr Format format = Format::e4m3;
-    static Float at(const std::byte* codes, int64_t i) {
-        return load_e4m3(reinterpret_cast<const uint8_t*>(codes) + i);
-    }
-};
+// Float8 whose bits are the top ones of a lane, as a float: sign, exponent and mantissa move to their places in float32,
+// whose bias is 120 (e4m3) or 112 (e5m2) more. What is subnormal in the one is in the other.
+template <Format format, bool has_nan>
+inline Float float8_of_top(Int top) {
+    constexpr bool is_e4m3 = format == Format::e4m3;
+    const Int moved = shift_right_signed<is_e4m3 ? 4 : 3>(top) & (is_e4m3 ? 0x87f00000u : 0x8fe00000u);
+    if constexpr (!has_nan) return as_float(moved);
+    return nan_from(moved, is_e4m3 ? 0x07f00000u : 0x0f800000u);
+}
 
+// Codes that lie side by side, each a byte, as latents have them
 struct E4m3OrNan {
-    static constexpr Format format = Format::e4m3;
     static Float at(const std::byte* codes, int64_t i) {
-        return load_e4m3_or_nan(reinterpret_cast<const uint8_t*>(codes) + i);
-    }
-};
-
-struct E5m2 {
-    static constexpr Format format = Format::e5m2;
-    static Float at(const std::byte* codes, int64_t i) {
-        return load_e5m2(reinterpret_cast<const uint8_t*>(codes) + i);
+        const Int bytes = load_bytes(reinterpret_cast<const uint8_t*>(codes) + i);
+        return float8_of_top<Format::e4m3, true>(shift_left<24>(bytes));
     }
 };
 
 struct Int8 {
     static constexpr Format format = Format::int8;
-    static constexpr int channels = 2;  // of a token that lie side by side in a block of keys
-    static Float at(const std::byte* codes, int64_t i) {
-        return to_float(load_bytes(reinterpret_cast<const uint8_t*>(codes) + i));
-    }
-    // sum += q . keys over `channels` channels, the first of them d, for `width` tokens
-    static Int dot_keys(Int sum, const std::byte* codes, int64_t d, int lane, const int16_t* q) {
-        const auto* bytes = reinterpret_cast<const uint8_t*>(codes) + d * block_tokens + lane * 2;
-        return dot(sum, load_pairs(bytes), splat_pair(q + d));
+    static constexpr int64_t lane_size = lane_bytes;
+    static constexpr bool is_dot = true, has_nan = false;
+    static constexpr int elements = 4;
+    using Sum = Int;
+    static Sum zero() { return zero_int(); }
+    static Sum dot(Sum sum, Int words, Int pair) { return dot_words(sum, words, pair); }
+    static void words(Int lane, Int* words) {
+        words[0] = lane & 0x00ff00ffu;
+        words[1] = high_bytes(lane);
     }
 };
 
 struct Int4 {
     static constexpr Format format = Format::int4;
-    static constexpr int channels = 4;
-    static Int dot_keys(Int sum, const std::byte* codes, int64_t d, int lane, const int16_t* q) {
-        const auto* bytes = reinterpret_cast<const uint8_t*>(codes) + d / 2 * block_tokens + lane * 2;
-        const Int pairs = load_pairs(bytes);
-        sum = dot(sum, low_nibble_pairs(pairs), splat_pair(q + d));
-        return dot(sum, high_nibble_pairs(pairs), splat_pair(q + d + 2));
+    static constexpr int64_t lane_size = lane_bytes;
+    static constexpr bool is_dot = true, has_nan = false;
+    static constexpr int elements = 8;
+    using Sum = Int;
+    static Sum zero() { return zero_int(); }
+    static Sum dot(Sum sum, Int words, Int pair) { return dot_words(sum, words, pair); }
+    static void words(Int lane, Int* words) {
+        words[0] = lane & 0x000f000fu;
+        words[1] = high_bytes(lane) & 0x000f000fu;
+        words[2] = shift_right<4>(lane) & 0x000f000fu;
+        words[3] = shift_right<12>(lane) & 0x000f000fu;
     }
 };
-
-// out[i] = value i and those after it, i a multiple of width; int4 takes a group at a time, of which a byte holds one
-// channel of either half.
-template <class Code, int vecs>
-inline void load_values(const std::byte* codes, int64_t i, Float* out) {
-    if constexpr (Code::format == Format::int4) {
-        static_assert(vecs * width == int4_group);
-        for (int v = 0; v < vecs / 2; v++) {
-            const Int bytes = load_bytes(reinterpret_cast<const uint8_t*>(codes) + i / 2 + v * width);
-            out[v] = to_float(low_nibbles(bytes));
-            out[v + vecs / 2] = to_float(high_nibbles(bytes));
-        }
-    } else {
-        for (int v = 0; v < vecs; v++) out[v] = Code::at(codes, i + v * width);
-    }
-}

@@ -29,7 +29,8 @@ struct Stretch {
 };
 
 // What `prepare` makes of queries. Floats are times softmax_scale / ln 2, as weights are powers of 2. Integer keys are
-// multiplied with integers: q ~= scale * codes, codes in -32767 .. 32767, scale NaN where q has NaN or infinity.
+// multiplied with integers: q ~= scale * codes, codes in -32767 .. 32767, scale NaN where q has NaN or infinity. Where float8 keys are
+// multiplied as bfloat16, codes are bfloat16 too.
 struct Queries {
     float* values;   // [rows, D]
     int16_t* codes;  // [rows, D]
@@ -81,6 +82,9 @@ struct LatentRows {
 };
 
 struct Kernels {
+    // Codes of float8 are read 1 / code_unit^2 times what they mean. Half of that is made up for in what queries and
+    // sums are multiplied with, so that neither leaves the range of float32.
+    float (*code_unit)(Format format);
     // q [D] times `factor` becomes row `row` of `queries`.
     void (*prepare)(const Layout& layout, const float* q, float factor, const Queries& queries, int row);
     // Takes the stretch's tokens into max, sum and out. Returns who it is: the proof of what ran.
@@ -103,6 +107,7 @@ std::span<const Impl<Kernels>> table();
 
 #define QK_DECLARE(isa)                                                                                               \
     namespace isa {                                                                                                   \
+    float code_unit(Format format);                                                                                   \
     void prepare(const Layout& layout, const float* q, float factor, const Queries& queries, int row);                \
     Isa attend(const Layout& layout, const Stretch& stretch, const Rows& rows);                                       \
     Isa attend_latents(const LatentRows& work);                                                                       \
@@ -116,6 +121,7 @@ QK_DECLARE(scalar)
 QK_DECLARE(avx2)
 QK_DECLARE(avx512)
 QK_DECLARE(avx512_vnni)
+QK_DECLARE(avx512_bf16)
 #undef QK_DECLARE
 
 }  // namespace qk::attention

@@ -38,10 +38,11 @@ inline Float choose_lanes(int begin, int end, Float inside, Float outside) {
 inline Int zero_int() { return {_mm256_setzero_si256()}; }
 inline Float to_float(Int a) { return {_mm256_cvtepi32_ps(a.v)}; }
 
-// 2^n for whole n in -127 .. 127; 0 at -127
-inline Float power_of_2(Float n) {
+// a * 2^n for whole n in lowest_power .. 127; 0 at lowest_power
+constexpr float lowest_power = -127.0f;
+inline Float scale_by_power(Float a, Float n) {
     const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127));
-    return {_mm256_castsi256_ps(_mm256_slli_epi32(biased, 23))};
+    return a * Float{_mm256_castsi256_ps(_mm256_slli_epi32(biased, 23))};
 }
 
 inline __m128i load_8_bytes(const void* from) { return _mm_loadl_epi64(static_cast<const __m128i*>(from)); }
@@ -51,35 +52,40 @@ inline Float load_f16(const uint16_t* from) { return {_mm256_cvtph_ps(load_16_by
 inline Float load_bf16(const uint16_t* from) {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_16_bytes(from)), 16))};
 }
-inline Float load_e5m2(const uint8_t* from) {
-    return {_mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(load_8_bytes(from)), 8))};
-}
-// 2^-120 times the value: sign, exponent and mantissa moved to their places in a float, whose bias is 120 more; what is
-// subnormal in the one is in the other.
-inline Float load_e4m3(const uint8_t* from) {
-    const __m256i moved = _mm256_slli_epi32(_mm256_cvtepi8_epi32(load_8_bytes(from)), 20);
-    return {_mm256_castsi256_ps(_mm256_and_si256(moved, _mm256_set1_epi32(static_cast<int>(0x87f00000u))))};
-}
-inline Float load_e4m3_or_nan(const uint8_t* from) {
-    const __m256i value = _mm256_castps_si256(load_e4m3(from).v);
-    const __m256i magnitude = _mm256_and_si256(value, _mm256_set1_epi32(0x7fffffff));
-    const __m256i is_nan = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(0x07f00000));
-    const __m256 nan = _mm256_set1_ps(std::numeric_limits<float>::quiet_NaN());
-    return {_mm256_blendv_ps(_mm256_castsi256_ps(value), nan, _mm256_castsi256_ps(is_nan))};
+
+inline Int load_lanes(const std::byte* from) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))}; }
+// The first two and the last two elements of float8 lanes (layout.h), each in the upper half of a lane of 4 bytes.
+struct Pairs { Int first, second; };
+inline Pairs load_pairs(const std::byte* codes, int64_t lane) {
+    const __m256i lanes = load_lanes(codes + 4 * lane).v;
+    return {{_mm256_unpacklo_epi16(lanes, lanes)}, {_mm256_unpackhi_epi16(lanes, lanes)}};
 }
 inline Int load_bytes(const uint8_t* from) { return {_mm256_cvtepu8_epi32(load_8_bytes(from))}; }
-inline Int low_nibbles(Int bytes) { return {_mm256_and_si256(bytes.v, _mm256_set1_epi32(15))}; }
-inline Int high_nibbles(Int bytes) { return {_mm256_srli_epi32(bytes.v, 4)}; }
+inline Int operator&(Int a, uint32_t mask) { return {_mm256_and_si256(a.v, _mm256_set1_epi32(static_cast<int>(mask)))}; }
+template <int n> inline Int shift_left(Int a) { return {_mm256_slli_epi32(a.v, n)}; }
+template <int n> inline Int shift_right(Int a) { return {_mm256_srli_epi32(a.v, n)}; }
+template <int n> inline Int shift_right_signed(Int a) { return {_mm256_srai_epi32(a.v, n)}; }
+inline Int high_bytes(Int words) { return {_mm256_srli_epi16(words.v, 8)}; }
+inline Float as_float(Int bits) { return {_mm256_castsi256_ps(bits.v)}; }
+// Bits as a float, NaN where the magnitude's are `first` or more
+inline Float nan_from(Int bits, uint32_t first) {
+    const __m256i magnitude = (bits & 0x7fffffffu).v;
+    const __m256i is_nan = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(static_cast<int>(first - 1)));
+    const __m256 nan = _mm256_set1_ps(std::numeric_limits<float>::quiet_NaN());
+    return {_mm256_blendv_ps(as_float(bits).v, nan, _mm256_castsi256_ps(is_nan))};
+}
 
-// 2 bytes a lane, widened to 16 bits each
-inline Int load_pairs(const uint8_t* from) { return {_mm256_cvtepu8_epi16(load_16_bytes(from))}; }
-inline Int low_nibble_pairs(Int pairs) { return {_mm256_and_si256(pairs.v, _mm256_set1_epi16(15))}; }
-inline Int high_nibble_pairs(Int pairs) { return {_mm256_srli_epi16(pairs.v, 4)}; }
+// The nearest integers, of 16 bits
+inline void store_words(int16_t* to, Float a) {
+    const __m256i wide = _mm256_cvtps_epi32(a.v);
+    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), words);
+}
 inline Int splat_pair(const int16_t* pair) {
     int32_t both;
     __builtin_memcpy(&both, pair, 4);
     return {_mm256_set1_epi32(both)};
 }
-inline Int dot(Int sum, Int pairs, Int q) {
-    return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(pairs.v, q.v))};
+inline Int dot_words(Int sum, Int words, Int pair) {
+    return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(words.v, pair.v))};
 }

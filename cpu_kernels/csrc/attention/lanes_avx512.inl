@@ -29,11 +29,9 @@ inline Float choose_lanes(int begin, int end, Float inside, Float outside) {
 inline Int zero_int() { return {_mm512_setzero_si512()}; }
 inline Float to_float(Int a) { return {_mm512_cvtepi32_ps(a.v)}; }
 
-// 2^n for whole n in -127 .. 127; 0 at -127
-inline Float power_of_2(Float n) {
-    const __m512i biased = _mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127));
-    return {_mm512_castsi512_ps(_mm512_slli_epi32(biased, 23))};
-}
+// a * 2^n for whole n in lowest_power .. 127; 0 at lowest_power
+constexpr float lowest_power = -152.0f;
+inline Float scale_by_power(Float a, Float n) { return {_mm512_scalef_ps(a.v, n.v)}; }
 
 inline __m128i load_16_bytes(const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); }
 inline __m256i load_32_bytes(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
@@ -42,28 +40,32 @@ inline Float load_f16(const uint16_t* from) { return {_mm512_cvtph_ps(load_32_by
 inline Float load_bf16(const uint16_t* from) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_32_bytes(from)), 16))};
 }
-inline Float load_e5m2(const uint8_t* from) {
-    return {_mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(load_16_bytes(from)), 8))};
-}
-// 2^-120 times the value: sign, exponent and mantissa moved to their places in a float, whose bias is 120 more; what is
-// subnormal in the one is in the other.
-inline Float load_e4m3(const uint8_t* from) {
-    const __m512i moved = _mm512_slli_epi32(_mm512_cvtepi8_epi32(load_16_bytes(from)), 20);
-    return {_mm512_castsi512_ps(_mm512_and_si512(moved, _mm512_set1_epi32(static_cast<int>(0x87f00000u))))};
-}
-inline Float load_e4m3_or_nan(const uint8_t* from) {
-    const __m128i codes = load_16_bytes(from);
-    const __mmask16 is_nan = _mm_cmpeq_epi8_mask(_mm_and_si128(codes, _mm_set1_epi8(0x7f)), _mm_set1_epi8(0x7f));
-    return {_mm512_mask_blend_ps(is_nan, load_e4m3(from).v, _mm512_set1_ps(std::numeric_limits<float>::quiet_NaN()))};
+
+inline Int load_lanes(const std::byte* from) { return {_mm512_loadu_si512(from)}; }
+// The first two and the last two elements of float8 lanes (layout.h), each in the upper half of a lane of 4 bytes.
+struct Pairs { Int first, second; };
+inline Pairs load_pairs(const std::byte* codes, int64_t lane) {
+    const __m512i lanes = load_lanes(codes + 4 * lane).v;
+    return {{_mm512_unpacklo_epi16(lanes, lanes)}, {_mm512_unpackhi_epi16(lanes, lanes)}};
 }
 inline Int load_bytes(const uint8_t* from) { return {_mm512_cvtepu8_epi32(load_16_bytes(from))}; }
-inline Int low_nibbles(Int bytes) { return {_mm512_and_si512(bytes.v, _mm512_set1_epi32(15))}; }
-inline Int high_nibbles(Int bytes) { return {_mm512_srli_epi32(bytes.v, 4)}; }
+inline Int operator&(Int a, uint32_t mask) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(static_cast<int>(mask)))}; }
+template <int n> inline Int shift_left(Int a) { return {_mm512_slli_epi32(a.v, n)}; }
+template <int n> inline Int shift_right(Int a) { return {_mm512_srli_epi32(a.v, n)}; }
+template <int n> inline Int shift_right_signed(Int a) { return {_mm512_srai_epi32(a.v, n)}; }
+inline Int high_bytes(Int words) { return {_mm512_srli_epi16(words.v, 8)}; }
+inline Float as_float(Int bits) { return {_mm512_castsi512_ps(bits.v)}; }
+// Bits as a float, NaN where the magnitude's are `first` or more
+inline Float nan_from(Int bits, uint32_t first) {
+    const __m512i magnitude = (bits & 0x7fffffffu).v;
+    const __mmask16 is_nan = _mm512_cmpge_epu32_mask(magnitude, _mm512_set1_epi32(static_cast<int>(first)));
+    return {_mm512_mask_blend_ps(is_nan, as_float(bits).v, _mm512_set1_ps(std::numeric_limits<float>::quiet_NaN()))};
+}
 
-// 2 bytes a lane, widened to 16 bits each
-inline Int load_pairs(const uint8_t* from) { return {_mm512_cvtepu8_epi16(load_32_bytes(from))}; }
-inline Int low_nibble_pairs(Int pairs) { return {_mm512_and_si512(pairs.v, _mm512_set1_epi16(15))}; }
-inline Int high_nibble_pairs(Int pairs) { return {_mm512_srli_epi16(pairs.v, 4)}; }
+// The nearest integers, of 16 bits
+inline void store_words(int16_t* to, Float a) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(a.v)));
+}
 inline Int splat_pair(const int16_t* pair) {
     int32_t both;
     __builtin_memcpy(&both, pair, 4);

@@ -10,6 +10,7 @@ namespace qk::attention {
 
 // Tokens side by side in a block: the 32-bit lanes of a 512-bit register.
 inline constexpr int block_tokens = 16;
+inline constexpr int lane_bytes = 4;
 
 // e4m3, e5m2  float8 as torch's casts have it, times a scale
 // int8, int4  scale * code + minimum, float16 both, codes unsigned; int4 for each 32 channels, int8 for all of a head
@@ -23,6 +24,7 @@ Format parse_format(std::string_view name);
 
 constexpr bool is_float8(Format format) { return format == Format::e4m3 || format == Format::e5m2; }
 constexpr bool is_integer(Format format) { return format == Format::int8 || format == Format::int4; }
+constexpr bool is_byte(Format format) { return is_float8(format) || format == Format::int8; }
 
 // Where the scales of float8 come from.
 enum class Scales : uint8_t { given, per_head, per_tensor };
@@ -36,13 +38,25 @@ inline constexpr int64_t max_head = 1024;
 inline constexpr int64_t max_integer_head = 256;
 inline constexpr int64_t max_groups = max_integer_head / int4_group;
 
-// Codes of a block, D channels of 16 tokens:
+// Codes of a block, D channels of 16 tokens. A register holds 16 tokens of keys, or 16 channels of values, so that no
+// sum runs across its lanes.
 //
-//     keys     f32 .. e5m2    [D][16]                 a register holds 16 tokens, so that no sum runs across lanes
-//              int8           [D / 2][16][2]          two channels of a token are one lane of a multiply-add of pairs
-//              int4           [D / 4][16][2] bytes    byte j of quad i: channel 4 i + j | channel 4 i + 2 + j << 4
-//     values   f32 .. int8    [16][D]                 a register holds 16 channels of a token
-//              int4           [16][D / 2] bytes       byte 16 g + j: channel 32 g + j | channel 32 g + 16 + j << 4
+//     keys     f32, f16, bf16       [D][16]
+//              e4m3, e5m2, int8     [D / 4][16] lanes of 4 channels
+//              int4                 [D / 8][16] lanes of 8 channels
+//     values   f32, f16, bf16       [16][D]
+//              e4m3, e5m2, int8     [4][D] lanes of 4 tokens
+//              int4                 [2][D] lanes of 8 tokens
+//
+// A lane has 4 elements of a byte, or 8 of a nibble. A multiply-add of pairs wants two that follow each other as the
+// 16-bit halves of the lane. Those of integers lie in bytes of the same parity, where a mask, or a shift by 8, leaves
+// them so. Those of float8 lie four lanes at a time, so that it takes a byte each of two tables, the lower and the upper
+// one of a bfloat16, and instructions that interleave the first 8 of 16 bytes, or the last.
+//
+//     byte      0     1     2     3
+//     int8      e0    e2    e1    e3                                                    of a lane
+//     int4      e0    e2    e1    e3        low nibbles; high ones: e4, e6, e5, e7
+//     float8    e0 e1 of lanes 0, 1, 2, 3, then e2 e3 of lanes 0, 1, 2, 3               16 bytes of four lanes
 //
 // Scales of a block, in memory of their own (those per tensor are the same for all heads, and stored once):
 //
@@ -58,15 +72,20 @@ struct Layout {
     int64_t scale_bytes() const;   // scales of a block
     // One or more scales for each token, as opposed to one for all or none.
     bool has_token_scales() const { return scale_bytes() > 0; }
-    // Codes are read as floats 1 / code_unit^2 times what they mean. Half of that is made up for in what they are
-    // multiplied with, half in the sum, so that neither leaves the range of float32.
-    float code_unit() const { return format == Format::e4m3 ? 0x1p60f : 1.0f; }
     int64_t block_bytes() const { return block_tokens * row_bytes(); }
 };
 
 // Whether heads of this size can be held, and which can.
 bool holds(Format format, int64_t head_dim);
 std::string held_heads(Format format);
+
+// Elements in a lane of four bytes: channels of keys, tokens of values. 1 where codes are wider than a byte.
+constexpr int lane_elements(Format format) { return format == Format::int4 ? 8 : is_byte(format) ? 4 : 1; }
+// The byte that holds an element of a lane; those from 4 on are in its high nibble.
+constexpr int64_t element_byte(Format format, int64_t lane, int64_t element) {
+    if (is_float8(format)) return lane / 4 * 16 + element / 2 * 8 + lane % 4 * 2 + element % 2;
+    return lane * lane_bytes + element % 2 * 2 + element / 2 % 2;
+}
 
 struct Block {
     const std::byte* codes;

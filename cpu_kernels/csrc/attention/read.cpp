@@ -14,31 +14,30 @@ namespace {
 
 #include "attention/codes.inl"
 
-template <class Code>
-float key_code(const std::byte* codes, int64_t token, int64_t d) {
-    const auto* bytes = reinterpret_cast<const uint8_t*>(codes);
-    if constexpr (Code::format == Format::int8) return bytes[(d / 2 * block_tokens + token) * 2 + d % 2];
-    if constexpr (Code::format == Format::int4) {
-        const uint8_t both = bytes[(d / 4 * block_tokens + token) * 2 + d % 2];
-        return static_cast<float>(d % 4 < 2 ? both & 15 : both >> 4);
-    }
-    if constexpr (!is_integer(Code::format)) return Code::at(codes, d * block_tokens + token);
+// Element e of lane `lane` of a block, a byte of it or a nibble
+uint32_t lane_code(Format format, const std::byte* codes, int64_t lane, int64_t e) {
+    const auto byte = static_cast<uint32_t>(codes[element_byte(format, lane, e)]);
+    return lane_elements(format) == 8 ? byte >> (e < 4 ? 0 : 4) & 15 : byte;
 }
 
-template <class Code>
-float value_code(const std::byte* codes, int64_t token, int64_t d, int64_t head_dim) {
-    if constexpr (Code::format == Format::int4) {
-        float group[int4_group];
-        load_values<Code, int4_group>(codes, token * head_dim + d / int4_group * int4_group, group);
-        return group[d % int4_group];
-    } else {
-        return Code::at(codes, token * head_dim + d);
+// Element i of those that lie in lanes i / elements * stride + offset, before any scale
+float code_at(Format format, const std::byte* codes, int64_t i, int64_t stride, int64_t offset) {
+    const int elements = lane_elements(format);
+    const int64_t lane = i / elements * stride + offset;
+    switch (format) {
+        case Format::f32: return F32::at(codes, lane);
+        case Format::f16: return F16::at(codes, lane);
+        case Format::bf16: return Bf16::at(codes, lane);
+        default: break;
     }
+    const uint32_t code = lane_code(format, codes, lane, i % elements);
+    if (format == Format::e4m3) return float8_of_top<Format::e4m3, true>({code << 24}) * 0x1p120f;
+    if (format == Format::e5m2) return float8_of_top<Format::e5m2, true>({code << 24}) * 0x1p112f;
+    return static_cast<float>(code);
 }
 
 // A code's value: of float8 times the scale, of integers times the group's scale and plus its minimum.
 float value_of(const Layout& layout, float code, const std::byte* scales, int64_t token, int64_t d, float given) {
-    code = code * layout.code_unit() * layout.code_unit();
     if (is_integer(layout.format)) {
         const int64_t group = layout.format == Format::int4 ? d / int4_group : 0;
         const auto* halves = reinterpret_cast<const uint16_t*>(scales) + group * 2 * block_tokens + token;
@@ -47,8 +46,9 @@ float value_of(const Layout& layout, float code, const std::byte* scales, int64_
     return code * (layout.has_token_scales() ? reinterpret_cast<const float*>(scales)[token] : given);
 }
 
-template <class Code>
-void read_as(const Store& store, const Sequences& sequences, const Heads<float>& k, const Heads<float>& v) {
+}  // namespace
+
+void read(const Store& store, const Sequences& sequences, const Heads<float>& k, const Heads<float>& v) {
     const Layout& layout = store.layout();
     for (int64_t b = 0; b < k.batch; b++)
         for (int64_t g = 0; g < k.heads; g++)
@@ -58,26 +58,12 @@ void read_as(const Store& store, const Sequences& sequences, const Heads<float>&
                 const Block key = store.keys().block(page, g, index, store.per_tensor());
                 const Block value = store.values().block(page, g, index, store.per_tensor());
                 for (int64_t d = 0; d < layout.head_dim; d++) {
-                    const float key_value = key_code<Code>(key.codes, token, d);
-                    const float value_value = value_code<Code>(value.codes, token, d, layout.head_dim);
-                    k.at(b, g, t)[d] = value_of(layout, key_value, key.scales, token, d, store.keys().given[g]);
-                    v.at(b, g, t)[d] = value_of(layout, value_value, value.scales, token, d, store.values().given[g]);
+                    const float key_code = code_at(layout.format, key.codes, d, block_tokens, token);
+                    const float value_code = code_at(layout.format, value.codes, token, layout.head_dim, d);
+                    k.at(b, g, t)[d] = value_of(layout, key_code, key.scales, token, d, store.keys().given[g]);
+                    v.at(b, g, t)[d] = value_of(layout, value_code, value.scales, token, d, store.values().given[g]);
                 }
             }
-}
-
-}  // namespace
-
-void read(const Store& store, const Sequences& sequences, const Heads<float>& k, const Heads<float>& v) {
-    switch (store.layout().format) {
-        case Format::f32: read_as<F32>(store, sequences, k, v); break;
-        case Format::f16: read_as<F16>(store, sequences, k, v); break;
-        case Format::bf16: read_as<Bf16>(store, sequences, k, v); break;
-        case Format::e4m3: read_as<E4m3OrNan>(store, sequences, k, v); break;
-        case Format::e5m2: read_as<E5m2>(store, sequences, k, v); break;
-        case Format::int8: read_as<Int8>(store, sequences, k, v); break;
-        case Format::int4: read_as<Int4>(store, sequences, k, v); break;
-    }
 }
 
 }  // namespace qk::attention

@@ -14,6 +14,8 @@ namespace qk::attention::scalar {
 constexpr Isa this_isa = Isa::scalar;
 
 #include "attention/lanes_scalar.inl"
+#include "attention/codes.inl"
+#include "attention/float8_floats.inl"
 #include "attention/rounding.inl"
 #include "attention/encode.inl"
 #include "attention/attend.inl"

@@ -23,6 +23,16 @@ Blocks::Blocks(int64_t num_pages, int64_t heads, int64_t blocks_per_page, int64_
       block_bytes_(block_bytes),
       buffer_(bytes_of(num_pages, heads, blocks_per_page, block_bytes)) {}
 
+void Blocks::copy_page(int64_t from, int64_t to) {
+    if (block_bytes_) std::memmove(at(to, 0, 0), at(from, 0, 0), page_bytes());
+}
+
+void Blocks::add_pages(int64_t num_pages) {
+    Blocks grown(num_pages, heads_, blocks_per_page_, block_bytes_);
+    if (size()) std::memcpy(grown.data(), data(), size());
+    *this = std::move(grown);
+}
+
 void Blocks::grow(int64_t num_pages, int64_t blocks_per_page) {
     Blocks grown(num_pages, heads_, blocks_per_page, block_bytes_);
     for (int64_t page = 0; page < num_pages; page++)
@@ -56,6 +66,40 @@ void Store::grow(int64_t page_size) {
     for (auto* side : {&keys_, &values_})
         for (auto* blocks : {&side->codes, &side->scales}) blocks->grow(num_pages_, page_size / block_tokens);
     page_size_ = page_size;
+}
+
+void Store::add_pages(int64_t num_pages) {
+    for (auto* side : {&keys_, &values_})
+        for (auto* blocks : {&side->codes, &side->scales}) blocks->add_pages(num_pages);
+    num_pages_ = num_pages;
+}
+
+void Store::copy_page(int64_t from, int64_t to) {
+    for (auto* side : {&keys_, &values_})
+        for (auto* blocks : {&side->codes, &side->scales}) blocks->copy_page(from, to);
+}
+
+size_t Store::page_bytes() const {
+    return keys_.codes.page_bytes() + keys_.scales.page_bytes() + values_.codes.page_bytes() +
+           values_.scales.page_bytes();
+}
+
+void Store::read_page(int64_t page, std::byte* to) const {
+    for (const auto* side : {&keys_, &values_})
+        for (const auto* blocks : {&side->codes, &side->scales})
+            if (const size_t bytes = blocks->page_bytes()) {
+                std::memcpy(to, blocks->at(page, 0, 0), bytes);
+                to += bytes;
+            }
+}
+
+void Store::write_page(int64_t page, const std::byte* from) {
+    for (auto* side : {&keys_, &values_})
+        for (auto* blocks : {&side->codes, &side->scales})
+            if (const size_t bytes = blocks->page_bytes()) {
+                std::memcpy(blocks->at(page, 0, 0), from, bytes);
+                from += bytes;
+            }
 }
 
 }  // namespace qk::attention

@@ -1,6 +1,7 @@
 // Pages of keys and values, and which pages hold which sequence.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +28,12 @@ public:
         return const_cast<Blocks*>(this)->at(page, head, block);
     }
     size_t size() const { return buffer_.size(); }
+    size_t page_bytes() const { return static_cast<size_t>(heads_ * blocks_per_page_ * block_bytes_); }
+
+    void copy_page(int64_t from, int64_t to);
+
+    // The same pages, and more.
+    void add_pages(int64_t num_pages);
 
     // The same blocks in larger pages.
     void grow(int64_t num_pages, int64_t blocks_per_page);
@@ -69,6 +76,17 @@ public:
 
     void grow(int64_t page_size);
 
+    // So many pages from now on, those that there are among them.
+    void add_pages(int64_t num_pages);
+
+    // All that one page holds into another.
+    void copy_page(int64_t from, int64_t to);
+
+    // All that a page holds, to memory of page_bytes() and from there.
+    size_t page_bytes() const;
+    void read_page(int64_t page, std::byte* to) const;
+    void write_page(int64_t page, const std::byte* from);
+
     std::atomic<std::optional<Isa>> last_isa{};  // what the last attend over it ran
 
 private:
@@ -78,11 +96,28 @@ private:
 };
 
 // Sequence b has its tokens [i * page_size, (i + 1) * page_size) in page table[b][i].
+//
+// A call brings T new tokens to each sequence, [count, T] of them; or, where `starts` is not null, to each its own
+// number: rows starts[b] up to starts[b + 1] of [1, N] are those of sequence b.
 struct Sequences {
     const int32_t* table;  // [count, pages]
     const int64_t* lengths;  // [count]: tokens held, those of the call included
     int64_t count, pages;
     int64_t page_size;
+    const int64_t* starts = nullptr;  // [count + 1], each larger than the one before
+
+    int64_t new_tokens(int64_t sequence, int64_t tokens) const {
+        return starts ? starts[sequence + 1] - starts[sequence] : tokens;
+    }
+    // Where a sequence's new token lies among the call's: batch and token.
+    std::pair<int64_t, int64_t> row(int64_t sequence, int64_t token) const {
+        return starts ? std::pair{int64_t{0}, starts[sequence] + token} : std::pair{sequence, token};
+    }
+    int64_t most_new_tokens(int64_t tokens) const {
+        int64_t most = starts ? 0 : tokens;
+        for (int64_t b = 0; starts && b < count; b++) most = std::max(most, new_tokens(b, tokens));
+        return most;
+    }
 
     // Page and block in it of the block that holds a token.
     std::pair<int64_t, int64_t> locate(int64_t sequence, int64_t token) const {

@@ -22,28 +22,30 @@ nb::dict decoded_formats() {
     return formats;
 }
 
-nb::tuple decode_blocks(const std::string& format, const Array& blocks, const std::optional<std::string>& isa) {
-    const Decoder& decoder = find_decoder(format);
+nb::tuple decode_blocks(const std::string& format, const Array& blocks, const std::optional<std::string>& isa,
+                        std::optional<nb::object> out) {
+    const Decoder& decoder = find_codec(decoders(), format);
     require_matrix(blocks, "blocks", nb::dtype<uint8_t>(), "uint8 [B, " + std::to_string(decoder.block_bytes) + "]");
     require_columns(blocks, "blocks", decoder.block_bytes);
     const auto num_blocks = static_cast<int64_t>(blocks.shape(0));
     const auto& impl =
         choose(decoder.op, decoder.table, isa ? std::optional<std::string_view>(*isa) : std::nullopt);
-    Job job{static_cast<const uint8_t*>(blocks.data()), nullptr};
-    nb::object out = empty_float32(num_blocks, decoder.block_size, &job.out);
+    if (!out) out = empty_float32(num_blocks, decoder.block_size);
+    const Job job{static_cast<const uint8_t*>(blocks.data()),
+                  require_output(*out, "out", num_blocks, decoder.block_size)};
     Isa ran;
     {
         nb::gil_scoped_release release;
         ran = run(decoder, job, num_blocks, impl);
     }
-    return nb::make_tuple(out, name_of(ran));
+    return nb::make_tuple(*out, name_of(ran));
 }
 
 }  // namespace
 
 void bind(nb::module_& m) {
     m.def("decoded_formats", decoded_formats, "format name -> (block_size, block_bytes) of every decoder.");
-    m.def("decode_blocks", decode_blocks, "format"_a, "blocks"_a, "isa"_a.none(),
+    m.def("decode_blocks", decode_blocks, "format"_a, "blocks"_a, "isa"_a.none(), "out"_a = nb::none(),
           "(weights [B, block_size] float32, the instruction set that ran); cpu_kernels.decode says what they mean.");
 }
 

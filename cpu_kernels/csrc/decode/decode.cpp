@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <stdexcept>
-#include <string>
 
 #include "thread_pool.h"
 
@@ -18,25 +16,12 @@ namespace qk::decode {
 #endif
 #define QK_TABLE(name, block_size, block_bytes) \
     static constexpr Impl<Kernel> name##_table[] = {QK_X86_ROWS(name){Isa::scalar, bit(Isa::scalar), scalar::name}};
-QK_DECODED_FORMATS(QK_TABLE)
+QK_BLOCK_CODECS(QK_TABLE)
 
 #define QK_DECODER(name, block_size, block_bytes) {#name, "decode_" #name, block_size, block_bytes, name##_table},
-static constexpr Decoder all_decoders[] = {QK_DECODED_FORMATS(QK_DECODER)};
+static constexpr Decoder all_decoders[] = {QK_BLOCK_CODECS(QK_DECODER)};
 
 std::span<const Decoder> decoders() { return all_decoders; }
-
-const Decoder& find_decoder(std::string_view format) {
-    std::string known;
-    for (const auto& decoder : all_decoders) {
-        if (format == decoder.format) return decoder;
-        known += (known.empty() ? "" : ", ") + std::string(decoder.format);
-    }
-    throw std::invalid_argument("format: got " + std::string(format) + ", expected one of " + known);
-}
-
-// Weights a task: 64 KiB of float32, some microseconds; a multiple of every block size times the widest vector's
-// 16 lanes.
-static constexpr int64_t weights_per_task = 1 << 14;
 
 Isa run(const Decoder& decoder, const Job& job, int64_t num_blocks, const Impl<Kernel>& impl) {
     const int64_t blocks_per_task = weights_per_task / decoder.block_size;

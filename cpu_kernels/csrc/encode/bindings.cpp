@@ -31,7 +31,7 @@ nb::object bytes_array(std::unique_ptr<uint8_t[]> owned, size_t rows, size_t col
 
 nb::tuple encode_blocks(const std::string& format, const Array& blocks, const std::optional<Array>& importance,
                         bool best, const std::optional<std::string>& isa) {
-    const Encoder& encoder = find_encoder(format);
+    const Encoder& encoder = find_codec(encoders(), format);
     const std::string expected = "float32 [B, " + std::to_string(encoder.block_size) + "]";
     require_matrix(blocks, "blocks", nb::dtype<float>(), expected);
     require_columns(blocks, "blocks", encoder.block_size);

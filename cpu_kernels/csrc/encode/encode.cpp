@@ -19,25 +19,12 @@ namespace qk::encode {
 #endif
 #define QK_TABLE(name, block_size, block_bytes) \
     static constexpr Impl<Kernel> name##_table[] = {QK_X86_ROWS(name){Isa::scalar, bit(Isa::scalar), scalar::name}};
-QK_ENCODED_FORMATS(QK_TABLE)
+QK_BLOCK_CODECS(QK_TABLE)
 
 #define QK_ENCODER(name, block_size, block_bytes) {#name, "encode_" #name, block_size, block_bytes, name##_table},
-static constexpr Encoder all_encoders[] = {QK_ENCODED_FORMATS(QK_ENCODER)};
+static constexpr Encoder all_encoders[] = {QK_BLOCK_CODECS(QK_ENCODER)};
 
 std::span<const Encoder> encoders() { return all_encoders; }
-
-const Encoder& find_encoder(std::string_view format) {
-    std::string known;
-    for (const auto& encoder : all_encoders) {
-        if (format == encoder.format) return encoder;
-        known += (known.empty() ? "" : ", ") + std::string(encoder.format);
-    }
-    throw std::invalid_argument("format: got " + std::string(format) + ", expected one of " + known);
-}
-
-// Weights a task: 64 KiB of float32, which stay in the L2 between the check and the kernel, and some hundred tasks
-// for a weight of usual size. A multiple of every block size times the widest vector's 16 lanes.
-static constexpr int64_t weights_per_task = 1 << 14;
 
 static bool all_finite(const float* x, int64_t size) {
     uint32_t carries = 0;  // one more than an exponent of all ones, that of infinity and NaN, carries into the sign

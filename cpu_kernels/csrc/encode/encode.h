@@ -8,9 +8,8 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 
-#include "dispatch.h"
+#include "block_codecs.h"
 
 namespace qk::encode {
 
@@ -25,42 +24,18 @@ struct Job {
 // Blocks [begin, end) of the job. Returns who it is: the proof of what ran.
 using Kernel = Isa (*)(const Job& job, int64_t begin, int64_t end);
 
-struct Encoder {
-    const char* format;
-    const char* op;  // its name in the op table
-    int block_size;
-    int block_bytes;
-    std::span<const Impl<Kernel>> table;
-};
+using Encoder = BlockCodec<Kernel>;
 
 std::span<const Encoder> encoders();
-
-// The encoder of this format. Throws std::invalid_argument that lists what there is.
-const Encoder& find_encoder(std::string_view format);
 
 // All blocks of the job on the thread pool; the bytes do not depend on the number of threads.
 // Throws std::invalid_argument for NaN or infinity in the weights.
 Isa run(const Encoder& encoder, const Job& job, int64_t num_blocks, const Impl<Kernel>& impl);
 
-// name, block_size, block_bytes
-#define QK_ENCODED_FORMATS(X) \
-    X(q4_0, 32, 18)           \
-    X(q4_1, 32, 20)           \
-    X(q5_0, 32, 22)           \
-    X(q5_1, 32, 24)           \
-    X(q8_0, 32, 34)           \
-    X(q2_k, 256, 84)          \
-    X(q3_k, 256, 110)         \
-    X(q4_k, 256, 144)         \
-    X(q5_k, 256, 176)         \
-    X(q6_k, 256, 210)         \
-    X(iq4_nl, 32, 18)         \
-    X(iq4_xs, 256, 136)
-
 #define QK_DECLARE_FORMAT(name, block_size, block_bytes) Isa name(const Job& job, int64_t begin, int64_t end);
-namespace scalar { QK_ENCODED_FORMATS(QK_DECLARE_FORMAT) }
-namespace avx2 { QK_ENCODED_FORMATS(QK_DECLARE_FORMAT) }
-namespace avx512 { QK_ENCODED_FORMATS(QK_DECLARE_FORMAT) }
+namespace scalar { QK_BLOCK_CODECS(QK_DECLARE_FORMAT) }
+namespace avx2 { QK_BLOCK_CODECS(QK_DECLARE_FORMAT) }
+namespace avx512 { QK_BLOCK_CODECS(QK_DECLARE_FORMAT) }
 #undef QK_DECLARE_FORMAT
 
 }  // namespace qk::encode

@@ -60,6 +60,19 @@ inline void store_bytes(int8_t* to, Int a, int count) {
     std::memcpy(to, &bytes, static_cast<size_t>(count));
 }
 
+// A byte a lane.
+inline Int load_codes(const uint8_t* from) {
+    return {_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)))};
+}
+
+// value in the lanes whose bit is set, 0 in the others; bit 0 is of lane 0
+inline Int where_set(uint32_t bits, int value) {
+    const __m256i of_lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i all = _mm256_set1_epi32(static_cast<int>(bits));
+    const __m256i set = _mm256_cmpeq_epi32(_mm256_and_si256(all, of_lane), of_lane);
+    return {_mm256_and_si256(set, _mm256_set1_epi32(value))};
+}
+
 // table[index], index below 16
 inline Float look_up(const float* table, Int index) {
     const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), index.v);  // reads the low 3 bits

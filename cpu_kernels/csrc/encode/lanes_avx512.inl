@@ -55,6 +55,16 @@ inline void store_bytes(int8_t* to, Int a, int count) {
     _mm_mask_storeu_epi8(to, static_cast<__mmask16>(0xffff >> (width - count)), _mm512_cvtepi32_epi8(a.v));
 }
 
+// A byte a lane.
+inline Int load_codes(const uint8_t* from) {
+    return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
+}
+
+// value in the lanes whose bit is set, 0 in the others; bit 0 is of lane 0
+inline Int where_set(uint32_t bits, int value) {
+    return {_mm512_maskz_set1_epi32(static_cast<__mmask16>(bits), value)};
+}
+
 // table[index], index below 16
 inline Float look_up(const float* table, Int index) {
     return {_mm512_permutexvar_ps(index.v, _mm512_loadu_ps(table))};

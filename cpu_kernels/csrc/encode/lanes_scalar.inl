@@ -55,5 +55,11 @@ inline Float half_value(Int a) { return {half_to_float(static_cast<uint16_t>(a.v
 inline Float load_bytes(const int8_t* from) { return {static_cast<float>(*from)}; }
 inline void store_bytes(int8_t* to, Int a, int) { *to = static_cast<int8_t>(a.v); }
 
+// A byte a lane.
+inline Int load_codes(const uint8_t* from) { return {*from}; }
+
+// value in the lanes whose bit is set, 0 in the others; bit 0 is of lane 0
+inline Int where_set(uint32_t bits, int value) { return {bits & 1 ? static_cast<uint32_t>(value) : 0u}; }
+
 // table[index], index below 16
 inline Float look_up(const float* table, Int index) { return {table[index.v]}; }

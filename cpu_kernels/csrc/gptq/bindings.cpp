@@ -142,11 +142,13 @@ public:
         auto q = std::make_unique_for_overwrite<int8_t[]>(size);
         const auto* scales = static_cast<const float*>(scale.data());
         const auto* offsets = static_cast<const float*>(offset.data());
+        Isa ran;
         {
             nb::gil_scoped_release release;
-            last_isa_ = feedback_->round(end, scales, offsets, num_scales, static_cast<float>(qmin),
-                                         static_cast<float>(qmax), q.get());
+            ran = feedback_->round(end, scales, offsets, num_scales, static_cast<float>(qmin),
+                                   static_cast<float>(qmax), q.get());
         }
+        last_isa_ = ran;  // with the GIL, as it is read
         return owned_array(std::move(q), num_rows, num_columns);
     }
 

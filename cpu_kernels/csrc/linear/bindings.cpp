@@ -61,12 +61,14 @@ std::span<const Maker* const> makers() { return all_makers; }
 
 // ---- PackedLinear
 
-PackedLinear::PackedLinear(const std::string& format, nb::dict parts, std::pair<int64_t, int64_t> shape) {
+PackedLinear::PackedLinear(const std::string& format, nb::dict parts, std::pair<int64_t, int64_t> shape, bool exact) {
     const auto [num_rows, row_size] = shape;
     if (num_rows < 0 || row_size < 1)
         throw std::invalid_argument("shape: got (" + std::to_string(num_rows) + ", " + std::to_string(row_size) +
                                     "), expected (N, K) with N of 0 and K of 1 or more");
-    weight_ = find_maker(format).make(format, parts_of(parts), num_rows, row_size);
+    const auto weight = find_maker(format).make(format, parts_of(parts), num_rows, row_size);
+    if (exact) weight->require_exact();
+    weight_ = weight;
 }
 
 // isa and path as Python names them -> what runs. Throws std::runtime_error, std::invalid_argument; reads the
@@ -156,9 +158,13 @@ void bind(nb::module_& m) {
                              "format   as the library above names it: \"q4_k\", \"w4g128-asym\"\n"
                              "parts    its arrays by name, contiguous; copied, not kept\n"
                              "shape    (N, K)\n"
+                             "exact    weights are multiplied as stored whatever the number of tokens, so that no\n"
+                             "         token's result depends on it; QBENCH_K_QUANT_PRODUCTS and\n"
+                             "         QBENCH_F16_PRODUCTS go before\n"
                              "raises   ValueError (shape, strides, a part that is not there), TypeError (dtype),\n"
                              "         NotImplementedError (a format without kernels)")
-        .def(nb::init<const std::string&, nb::dict, std::pair<int64_t, int64_t>>(), "format"_a, "parts"_a, "shape"_a)
+        .def(nb::init<const std::string&, nb::dict, std::pair<int64_t, int64_t>, bool>(), "format"_a, "parts"_a,
+             "shape"_a, "exact"_a = false)
         .def("matmul", &PackedLinear::matmul, "x"_a, "isa"_a = nb::none(), "path"_a = nb::none(),
              "out"_a = nb::none(),
              "y = x @ weight.T as cpu_kernels.linear defines it.\n\n"

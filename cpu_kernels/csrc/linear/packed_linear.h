@@ -13,7 +13,7 @@ namespace qk::linear {
 
 class PackedLinear {
 public:
-    PackedLinear(const std::string& format, nb::dict parts, std::pair<int64_t, int64_t> shape);
+    PackedLinear(const std::string& format, nb::dict parts, std::pair<int64_t, int64_t> shape, bool exact);
 
     std::shared_ptr<const Weight> shared_weight() const { return weight_; }
 

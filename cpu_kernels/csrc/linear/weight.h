@@ -39,6 +39,10 @@ public:
 
     virtual const InputFormat& input() const = 0;
 
+    // From now on multiplied as stored whatever the number of tokens, so that a token's result does not depend on it;
+    // only the environment says otherwise. Called before anyone else has the weight.
+    void require_exact() { is_exact_ = true; }
+
     // The implementation for this many tokens: the one that isa names exactly, or the best at or below QBENCH_ISA;
     // the path as asked, or by the measured crossover. Throws std::runtime_error where the name is not there.
     virtual Choice choose(int64_t num_tokens, std::optional<std::string_view> isa, Path path) const = 0;
@@ -50,6 +54,12 @@ public:
 
     // Row index[i] as float32 in out[i], as its stored bytes say. index [n] in [0, N); out [n, K]
     virtual void rows(const int64_t* index, int64_t num_indices, float* out) const = 0;
+
+protected:
+    bool is_exact() const { return is_exact_; }
+
+private:
+    bool is_exact_ = false;
 };
 
 }  // namespace qk::linear

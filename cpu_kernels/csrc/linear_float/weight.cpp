@@ -18,10 +18,12 @@ constexpr std::string_view names[] = {"bf16", "f16", "f32"};
 // BF16 machine, K = 2048, N = 8192, one thread: 8 tokens take 3.1 ms either way.
 constexpr int64_t most_direct_f16_tokens = 7;
 
-// QBENCH_F16_PRODUCTS=float32: f16 weights are multiplied as stored whatever the number of tokens.
-bool may_round_f16() {
+// QBENCH_F16_PRODUCTS=float32: f16 weights are multiplied as stored whatever the number of tokens; bfloat16: rounded for
+// many, those too that were asked to be exact.
+bool may_round_f16(bool is_exact) {
     const char* asked = std::getenv("QBENCH_F16_PRODUCTS");
-    if (!asked || !*asked || std::string_view(asked) == "bfloat16") return true;
+    if (!asked || !*asked) return !is_exact;
+    if (std::string_view(asked) == "bfloat16") return true;
     if (std::string_view(asked) == "float32") return false;
     throw std::runtime_error("QBENCH_F16_PRODUCTS=" + std::string(asked) + ": expected bfloat16 or float32");
 }
@@ -79,7 +81,7 @@ linear::Choice FloatWeight::choose(int64_t num_tokens, std::optional<std::string
         return {best, linear::Path::tile};
     }
     const bool many = path == linear::Path::tile || num_tokens > most_direct_f16_tokens;
-    if (path != linear::Path::direct && many && may_round_f16()) return {best, linear::Path::tile};
+    if (path != linear::Path::direct && many && may_round_f16(is_exact())) return {best, linear::Path::tile};
     return {Isa::avx512, path == linear::Path::tile ? path : linear::Path::direct};
 }
 

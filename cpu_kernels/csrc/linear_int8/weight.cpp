@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "linear/crossover.h"
 #include "thread_pool.h"
 
 namespace qk::linear_int8 {
@@ -38,8 +39,9 @@ bool Int8Input::equals(const linear::InputFormat& other) const {
            (inputs_ != Inputs::fixed || same->scale_ == scale_);
 }
 
-// Nothing is unpacked: both paths are one.
+// Nothing is unpacked: both paths are one, which bears the name that was asked for.
 linear::Choice W8A8::choose(int64_t, std::optional<std::string_view> isa, linear::Path path) const {
+    if (path == linear::Path::automatic) path = linear::forced_path();
     return {qk::choose("linear_w8a8", table(), isa).isa, path == linear::Path::tile ? path : linear::Path::direct};
 }
 

@@ -6,21 +6,33 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <atomic>
-#include <optional>
-#include <string>
+#include <memory>
+#include <utility>
 
-#include "checks.h"
+#include "fused/arguments.h"
 #include "linear/crossover.h"
-#include "linear/packed_linear.h"
-#include "moe/call.h"
-#include "moe/experts.h"
+#include "moe/net.h"
+#include "moe/packed_experts.h"
 
 namespace qk::moe {
 namespace {
 
-using linear::PackedLinear;
-using Linears = std::vector<const PackedLinear*>;
+using Linears = PackedExperts::Linears;
+
+Scoring parse_scoring(const std::string& name) {
+    if (name == "softmax") return Scoring::softmax;
+    if (name == "sigmoid") return Scoring::sigmoid;
+    throw std::invalid_argument("scoring: got " + name + ", expected softmax or sigmoid");
+}
+
+// A new NumPy array [rows, columns], not initialised.
+nb::object empty_int64(int64_t rows, int64_t columns, int64_t** data) {
+    auto owned = std::make_unique_for_overwrite<int64_t[]>(static_cast<size_t>(rows * columns));
+    const nb::capsule owner(owned.get(), [](void* p) noexcept { delete[] static_cast<int64_t*>(p); });
+    *data = owned.release();
+    const size_t shape[] = {static_cast<size_t>(rows), static_cast<size_t>(columns)};
+    return nb::cast(nb::ndarray<nb::numpy, int64_t>(*data, 2, shape, owner));
+}
 
 std::vector<Expert> join(const Linears& gate, const Linears& up, const Linears& down) {
     if (gate.size() != up.size() || gate.size() != down.size())
@@ -36,78 +48,154 @@ std::vector<Expert> join(const Linears& gate, const Linears& up, const Linears& 
     return experts;
 }
 
-class PackedExperts {
-public:
-    PackedExperts(const Linears& gate, const Linears& up, const Linears& down, int64_t num_shared)
-        : experts_(join(gate, up, down), num_shared) {}
-
-    nb::object forward(const Array& x, const Array& chosen, const Array& weights, const std::optional<std::string>& isa,
-                       const std::optional<std::string>& path, std::optional<nb::object> out) {
-        const Choices all = choices_of(x, chosen, weights);
-        const int64_t hidden_size = experts_.hidden_size();
-        if (!out) out = empty_float32(all.num_tokens, hidden_size);
-        float* y = require_output(*out, "out", all.num_tokens, hidden_size);
-        const auto* x_data = static_cast<const float*>(x.data());
-        const auto forced = isa ? std::optional<std::string_view>(*isa) : std::nullopt;
-        const linear::Path forced_path = path ? linear::parse_path(*path, "path") : linear::Path::automatic;
-        for (int64_t token = 0; token < all.num_tokens; token += call_tokens) {
-            const int64_t first = token * all.num_chosen;
-            const Choices some{all.experts + first, all.weights + first, std::min(call_tokens, all.num_tokens - token),
-                               all.num_chosen};
-            Call call(experts_, x_data + token * hidden_size, some, y + token * hidden_size, forced, forced_path);
-            nb::gil_scoped_release release;
-            ran_ = call.run();
-        }
-        return *out;
-    }
-
-    int64_t num_experts() const { return experts_.num_routed(); }
-    int64_t num_shared() const { return experts_.num_shared(); }
-    size_t nbytes() const { return experts_.nbytes(); }
-    std::optional<nb::tuple> last_isa() const {
-        const auto ran = ran_.load();
-        if (!ran) return std::nullopt;
-        return nb::make_tuple(name_of(ran->gate), name_of(ran->up), name_of(ran->down));
-    }
-
-private:
-    // Tokens at a time. 1024 of them, at 8 experts each, 2048 and 768 wide, are 8192 * (5 + 3 KB) and 1024 * 5 KB, that
-    // is 72 MB, between the products. More tokens an expert, 64 of 128 experts, would save little.
-    static constexpr int64_t call_tokens = 1024;
-
-    Choices choices_of(const Array& x, const Array& chosen, const Array& weights) const {
-        const int64_t hidden_size = experts_.hidden_size();
-        require_matrix(x, "x", nb::dtype<float>(), "float32 [M, " + std::to_string(hidden_size) + "]");
-        require_columns(x, "x", hidden_size);
-        require_matrix(chosen, "chosen", nb::dtype<int64_t>(), "int64 [M, k]");
-        require_matrix(weights, "weights", nb::dtype<float>(), "float32 [M, k]");
-        const auto num_tokens = static_cast<int64_t>(x.shape(0)), num_chosen = static_cast<int64_t>(chosen.shape(1));
-        require_rows(chosen, "chosen", num_tokens);
-        require_rows(weights, "weights", num_tokens);
-        require_columns(weights, "weights", num_chosen);
-        const auto* experts = static_cast<const int64_t*>(chosen.data());
-        for (int64_t i = 0; i < num_tokens * num_chosen; i++)
-            if (experts[i] < 0 || experts[i] >= experts_.num_routed())
-                throw std::invalid_argument("chosen: got expert " + std::to_string(experts[i]) + ", expected 0 to " +
-                                            std::to_string(experts_.num_routed() - 1));
-        return {experts, static_cast<const float*>(weights.data()), num_tokens, num_chosen};
-    }
-
-    static void require_rows(const Array& array, const char* name, int64_t rows) {
-        if (static_cast<int64_t>(array.shape(0)) != rows)
-            throw std::invalid_argument(std::string(name) + ": got " + describe(array) + ", expected " +
-                                        std::to_string(rows) + " rows, one for each token of x");
-    }
-
-    Experts experts_;
-    std::atomic<std::optional<Ran>> ran_{};
-};
+void require_rows(const Array& array, const char* name, int64_t rows) {
+    if (static_cast<int64_t>(array.shape(0)) != rows)
+        throw std::invalid_argument(std::string(name) + ": got " + describe(array) + ", expected " +
+                                    std::to_string(rows) + " rows, one for each token of x");
+}
 
 }  // namespace
+
+void with_environment(const std::function<void()>& step) {
+    nb::gil_scoped_acquire acquire;
+    step();
+}
+
+// ---- Router
+
+Router::Router(const fused::LinearGroup& linear, int64_t num_chosen, const std::string& scoring, int64_t num_groups,
+               int64_t groups_per_token, int64_t best_of_group, const std::optional<Array>& choice_bias, bool is_normed,
+               float factor)
+    : linear_(&linear) {
+    if (group().size() != 1)
+        throw std::invalid_argument("linear: got a group of " + std::to_string(group().size()) +
+                                    " linears, expected one");
+    const int64_t num_experts = group().num_rows(0);
+    routing_ = {num_experts, num_chosen,   parse_scoring(scoring), num_groups, groups_per_token, best_of_group,
+                is_normed,   factor, {}};
+    if (choice_bias) {
+        const float* bias = fused::vector_of(*choice_bias, "choice_bias", num_experts);
+        routing_.choice_bias.assign(bias, bias + num_experts);
+    }
+    require_routing(routing_);
+}
+
+nb::tuple Router::choose(const Array& logits) const {
+    require_matrix(logits, "logits", nb::dtype<float>(), "float32 [M, E]");
+    require_columns(logits, "logits", routing_.num_experts);
+    const auto count = static_cast<int64_t>(logits.shape(0));
+    int64_t* experts = nullptr;
+    float* weights = nullptr;
+    nb::object chosen = empty_int64(count, routing_.num_chosen, &experts);
+    nb::object counts = empty_float32(count, routing_.num_chosen, &weights);
+    const auto* from = static_cast<const float*>(logits.data());
+    for (int64_t m = 0; m < count; m++)
+        moe::choose(routing_, from + m * routing_.num_experts, experts + m * routing_.num_chosen,
+                    weights + m * routing_.num_chosen);
+    return nb::make_tuple(chosen, counts);
+}
+
+void require_router(const Router& router, const Experts& experts) {
+    if (router.routing().num_experts != experts.num_routed() || router.group().row_size() != experts.hidden_size())
+        throw std::invalid_argument("router: got one of " + std::to_string(router.routing().num_experts) +
+                                    " experts that reads " + std::to_string(router.group().row_size()) +
+                                    ", expected " + std::to_string(experts.num_routed()) + " that read " +
+                                    std::to_string(experts.hidden_size()));
+}
+
+// ---- PackedExperts
+
+PackedExperts::PackedExperts(const Linears& gate, const Linears& up, const Linears& down, int64_t num_shared)
+    : experts_(join(gate, up, down), num_shared) {}
+
+nb::object PackedExperts::forward(const Array& x, const Array& chosen, const Array& weights,
+                                  const std::optional<std::string>& isa, const std::optional<std::string>& path,
+                                  std::optional<nb::object> out) {
+    const Choices all = choices_of(x, chosen, weights);
+    const int64_t hidden_size = experts_.hidden_size();
+    if (!out) out = empty_float32(all.num_tokens, hidden_size);
+    float* y = require_output(*out, "out", all.num_tokens, hidden_size);
+    const auto* x_data = static_cast<const float*>(x.data());
+    const auto forced = isa ? std::optional<std::string_view>(*isa) : std::nullopt;
+    const linear::Path forced_path = path ? linear::parse_path(*path, "path") : linear::Path::automatic;
+    for (int64_t token = 0; token < all.num_tokens; token += call_tokens) {
+        const int64_t first = token * all.num_chosen;
+        const Choices some{all.experts + first, all.weights + first, std::min(call_tokens, all.num_tokens - token),
+                           all.num_chosen};
+        Call call(experts_, x_data + token * hidden_size, some, y + token * hidden_size, forced, forced_path);
+        nb::gil_scoped_release release;
+        ran_ = call.run();
+    }
+    return *out;
+}
+
+nb::object PackedExperts::feed_forward(const Router& router, const Array& x, const std::optional<Array>& norm_weight,
+                                       float eps, const std::optional<Array>& residual) {
+    require_router(router, experts_);
+    const fused::Source source(x, experts_.hidden_size(), norm_weight, eps);
+    const int64_t count = source.x.count;
+    const fused::Rows added = fused::residual_of(residual, count, experts_.hidden_size());
+    const NetChoices choices{router.group().choose(count), fused::choose_steps(std::nullopt).kernels,
+                             with_environment};
+    float* out = nullptr;
+    nb::object result = empty_float32(count, experts_.hidden_size(), &out);
+    {
+        nb::gil_scoped_release release;
+        ran_ = moe::feed_forward({&router.group(), &router.routing(), &experts_}, source.x, source.norm, added, out,
+                                 choices);
+    }
+    return result;
+}
+
+std::optional<std::string> PackedExperts::obstacle(const Linears& gate, const Linears& up, const Linears& down,
+                                                   int64_t num_shared) {
+    return Experts::obstacle(join(gate, up, down), num_shared);
+}
+
+std::optional<nb::tuple> PackedExperts::last_isa() const {
+    const auto ran = ran_.load();
+    if (!ran) return std::nullopt;
+    return nb::make_tuple(name_of(ran->gate), name_of(ran->up), name_of(ran->down));
+}
+
+Choices PackedExperts::choices_of(const Array& x, const Array& chosen, const Array& weights) const {
+    const int64_t hidden_size = experts_.hidden_size();
+    require_matrix(x, "x", nb::dtype<float>(), "float32 [M, " + std::to_string(hidden_size) + "]");
+    require_columns(x, "x", hidden_size);
+    require_matrix(chosen, "chosen", nb::dtype<int64_t>(), "int64 [M, k]");
+    require_matrix(weights, "weights", nb::dtype<float>(), "float32 [M, k]");
+    const auto num_tokens = static_cast<int64_t>(x.shape(0)), num_chosen = static_cast<int64_t>(chosen.shape(1));
+    require_rows(chosen, "chosen", num_tokens);
+    require_rows(weights, "weights", num_tokens);
+    require_columns(weights, "weights", num_chosen);
+    const auto* experts = static_cast<const int64_t*>(chosen.data());
+    for (int64_t i = 0; i < num_tokens * num_chosen; i++)
+        if (experts[i] < 0 || experts[i] >= experts_.num_routed())
+            throw std::invalid_argument("chosen: got expert " + std::to_string(experts[i]) + ", expected 0 to " +
+                                        std::to_string(experts_.num_routed() - 1));
+    return {experts, static_cast<const float*>(weights.data()), num_tokens, num_chosen};
+}
 
 void bind(nb::module_& m) {
     using namespace nb::literals;
 
+    nb::class_<Router>(m, "Router",
+                       "Chooses each token's experts, as cpu_kernels.moe.route_ref defines it.\n\n"
+                       "linear            LinearGroup of one [E, K]: the logits\n"
+                       "num_chosen        experts a token\n"
+                       "scoring           softmax over all, or sigmoid of each\n"
+                       "num_groups        of equal size; a token chooses within its best groups_per_token\n"
+                       "best_of_group     so many of a group's highest scores sum to its own\n"
+                       "choice_bias       [E] float32, added to scores to choose alone; copied; or None\n"
+                       "is_normed         whether what the chosen count is made to sum to 1, before the factor\n"
+                       "raises            ValueError (shape, numbers), TypeError (dtype)")
+        .def(nb::init<const fused::LinearGroup&, int64_t, const std::string&, int64_t, int64_t, int64_t,
+                      const std::optional<Array>&, bool, float>(),
+             nb::keep_alive<1, 2>(), "linear"_a, "num_chosen"_a, "scoring"_a = "softmax", "num_groups"_a = 1,
+             "groups_per_token"_a = 1, "best_of_group"_a = 1, "choice_bias"_a = nb::none(), "is_normed"_a = false,
+             "factor"_a = 1.0f)
+        .def("choose", &Router::choose, "logits"_a,
+             "logits [M, E] float32, contiguous -> experts [M, k] int64, the best first; weights [M, k] float32.");
     nb::class_<PackedExperts>(
         m, "PackedExperts",
         "The experts of a layer, each down @ (silu(gate @ x) * (up @ x)), run as two fused tasks.\n\n"
@@ -128,12 +216,22 @@ void bind(nb::module_& m) {
              "out      [M, K] float32, contiguous, written and returned; None: a new array\n"
              "raises   ValueError (shape, strides, path, an expert that is not there), TypeError (dtype),\n"
              "         RuntimeError (isa not on this machine)")
-        .def_static("obstacle", [](const Linears& gate, const Linears& up, const Linears& down, int64_t num_shared) {
-            return Experts::obstacle(join(gate, up, down), num_shared);
-        }, "gate"_a, "up"_a, "down"_a, "num_shared"_a = 0, "Why these cannot run as one, or None.")
-        .def_prop_ro("num_experts", &PackedExperts::num_experts, "Those that are chosen among.")
-        .def_prop_ro("num_shared", &PackedExperts::num_shared, "Those that every token passes through.")
-        .def_prop_ro("nbytes", &PackedExperts::nbytes, "Bytes of the packed layout.")
+        .def("feed_forward", &PackedExperts::feed_forward, "router"_a, "x"_a, "norm_weight"_a = nb::none(),
+             "eps"_a = 0.0f, "residual"_a = nb::none(),
+             "forward of norm(x) with what the router chooses for it (+ residual).\n\n"
+             "x            [M, K] float32, each row contiguous\n"
+             "norm_weight  [K] float32: x is normed with it and eps where it is read; None: it is not\n"
+             "residual     [M, K] float32\n"
+             "returns      [M, K] float32\n"
+             "raises       ValueError (shape, strides, a router of others), TypeError (dtype)")
+        .def_static("obstacle", &PackedExperts::obstacle, "gate"_a, "up"_a, "down"_a, "num_shared"_a = 0,
+                    "Why these cannot run as one, or None.")
+        .def_prop_ro("num_experts", [](const PackedExperts& self) { return self.experts().num_routed(); },
+                     "Those that are chosen among.")
+        .def_prop_ro("num_shared", [](const PackedExperts& self) { return self.experts().num_shared(); },
+                     "Those that every token passes through.")
+        .def_prop_ro("nbytes", [](const PackedExperts& self) { return self.experts().nbytes(); },
+                     "Bytes of the packed layout.")
         .def_prop_ro("last_isa", &PackedExperts::last_isa,
                      "What the kernels of the last call said they are: (gate, up, down).");
 }

@@ -53,7 +53,7 @@ public:
 private:
     void add_pieces(const Expert& expert, int64_t begin, int64_t end, std::optional<std::string_view> isa,
                     linear::Path path);
-    void add_gate_up_tasks(Piece& piece);
+    void add_gate_up_tasks(Piece& piece, int64_t stage_bytes);
     void place_buffers();
     void round_token(int64_t token);
     void gather(const Piece& piece);

@@ -10,22 +10,22 @@ from pathlib import Path
 import psutil
 
 from qbench.harness.forecast.past import Past
-from qbench.harness.forecast.probe import ModelProbe
 from qbench.harness.host.machine import machine
 from qbench.harness.host.memory import current_rss_bytes
 from qbench.harness.kld.reference_logits import default_mode, kept_bytes
-from qbench.harness.quality.conventions import DEFAULT
+from qbench.harness.protocols.conventions import DEFAULT
+from qbench.harness.protocols.passes import batch_size
+from qbench.harness.protocols.plan import GPTQ_WINDOW, Plan
 from qbench.harness.quality.evaluate import prepare, read_text
-from qbench.harness.quality.passes import batch_size
-from qbench.harness.quality.plan import GPTQ_WINDOW, Plan
 from qbench.harness.records.record import case_key, read_records
 from qbench.harness.records.record_files import record_files
 from qbench.harness.suite.axes import own_cache
-from qbench.harness.suite.cases import Case, Planned, make_cases
+from qbench.harness.suite.cases import Case, Planned
 from qbench.harness.suite.suite import Suite
 from qbench.harness.sweep.case_runner import CaseRunner
 from qbench.harness.sweep.job_runner import JobFailed, run_job
-from qbench.harness.sweep.sweep import Selection, measured_keys, select
+from qbench.harness.sweep.probe import ModelProbe
+from qbench.harness.sweep.sweep import Selection, measured_keys, selected_cases
 from qbench.sources import open_source
 from quant.errors import InputError
 from quant.models import ModelConfig
@@ -96,8 +96,7 @@ def forecast_sweep(
     on_probe   hears of the short runs of models that no record tells of
     raises     as `run_sweep` before it makes its folder
     """
-    planned = select(suite, selection)
-    cases = make_cases(suite, planned)
+    planned, cases = selected_cases(suite, selection)
     here, records = {machine()["id"]}, out_dir / "records.jsonl"
     past = read_past(here, records, kept)
     keys = set() if selection.fresh else measured_keys(records, here)

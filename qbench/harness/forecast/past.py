@@ -75,5 +75,5 @@ def _artifact(case: Case) -> str:
 def _likenesses(case: Case) -> tuple[str, str]:
     """Names of what rows share that take about as long, the nearer first: all but threads and instruction set."""
     bench = case["bench"]
-    work = json.dumps([case["eval"], bench, case["batch"]], sort_keys=True)
+    work = json.dumps([case["eval"], bench, case["batch"], case.get("products")], sort_keys=True)
     return f"{case['model']} {case['recipe']} {case['cache']} {work}", f"{case['model']} {work}"

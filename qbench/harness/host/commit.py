@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[3]
 QUANTIZING = ("quant", "cpu_kernels", "qbench/calibration", "qbench/runtime", "qbench/sources", "qbench/reference")
 # What a measurement depends on; the command line and the reports only show it.
 MEASURING = (*QUANTIZING, "gpu_kernels", "qbench/harness", "qbench/kernels", "qbench/versus")
-CODE_SUFFIXES = (".py", ".cpp", ".h")
+CODE_SUFFIXES = (".py", ".cpp", ".h", ".inl")
 
 
 @cache

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.harness.quality.perplexity import ROWS
+from qbench.harness.protocols.perplexity import ROWS
 
 
 @dataclass(frozen=True, slots=True)

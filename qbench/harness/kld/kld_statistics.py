@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from qbench.harness.kld.kld import Divergence
-from qbench.harness.quality.plan import Plan
+from qbench.harness.protocols.plan import Plan
 from qbench.statistics import block_mean
 
 QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0, "p95": 0.95} | {

@@ -17,11 +17,10 @@ from torch import Tensor
 
 from qbench.harness.kld.kld import Divergence, divergence
 from qbench.harness.kld.top_k import entries, keep, row_type, top_k_divergence
-from qbench.harness.quality.passes import batches
-from qbench.harness.quality.perplexity import token_nll
-from qbench.harness.quality.plan import Plan
-from qbench.harness.quality.protocol import Protocol
-from qbench.harness.quality.quality import Model
+from qbench.harness.protocols.passes import Model, batches
+from qbench.harness.protocols.perplexity import token_nll
+from qbench.harness.protocols.plan import Plan
+from qbench.harness.protocols.protocol import Protocol
 from qbench.progress import Progress
 from qbench.statistics import require_same_protocol
 from quant.atomic import atomic_file

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from qbench.harness.kld.kld import Divergence
-from qbench.harness.quality.perplexity import ROWS
+from qbench.harness.protocols.perplexity import ROWS
 
 SMALLER = 20  # times than fp16 logits, 2 bytes a token of the vocabulary
 SAMPLES = 8  # drawn of the tail: 48 bytes of a row

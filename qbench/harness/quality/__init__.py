@@ -1,1 +1,1 @@
-"""Perplexity under the conventions of the field, from a text to the numbers."""
+"""A model's perplexity and divergence on a text, from a spec to the numbers."""

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from qbench.harness.kld.open_reference import kept_logits, open_reference
-from qbench.harness.quality.conventions import DEFAULT, make_plans
-from qbench.harness.quality.documents import read_passage
-from qbench.harness.quality.plan import Plan, Setting
+from qbench.cache_kinds import DYNAMIC
+from qbench.harness.protocols.conventions import DEFAULT, make_plans
+from qbench.harness.protocols.documents import read_passage
+from qbench.harness.protocols.plan import Plan, Setting
+from qbench.harness.quality.open_reference import kept_logits, open_reference
 from qbench.harness.quality.quality import Reference, measure_quality
 from qbench.harness.subject import open_subject
+from qbench.products import AUTO
 from qbench.progress import Progress
 from quant.errors import InputError
 from quant.source import Source
@@ -30,6 +32,8 @@ def evaluate(
     protocols: Sequence[str] = (),
     documents: str | None = None,
     logits: Path | None = None,
+    cache_kind: str = DYNAMIC,
+    products: str = AUTO,
 ) -> dict[str, Any]:
     """Perplexity under named protocols, and with a reference the divergence from its logits.
 
@@ -37,10 +41,12 @@ def evaluate(
     recipe        measure the model as this recipe would make it, quantized tensor by tensor while loading
     max_windows   how many, spread over the text; documents for protocols that score those
     kv            keep keys and values in this format instead of the model's own
-    logits_cache  folder where a sweep keeps the reference's logits; used where they are there
+    logits_cache  folder where a sweep keeps the reference's logits and the text's tokens; used where they are there
     protocols     names as `conventions.make_plans` knows them; none: what the file of logits has, else gptq-2048
     documents     how the text is divided, one of documents.HOW; None: as it looks
     logits        a file of the reference's logits, instead of the reference
+    cache_kind    of its caches, as qbench.cache_kinds has it: what a query sees
+    products      how the model multiplies, one of qbench.products; the reference is float32 always
     returns       the row's keys, with interval and counts beside each statistic: those of the first protocol, and all
                   by name in `protocols` where there are more
     raises        InputError for a missing text or tokenizer, a reference of another vocabulary, or a file of logits
@@ -53,22 +59,25 @@ def evaluate(
     if kept is not None and not protocols:
         protocols, max_windows = (kept.header["protocol"]["name"],), max_windows or kept.limit
         documents = documents or kept.header["protocol"].get("documents")
-    subject = open_subject(spec, recipe, threads, progress, kv=kv)
+    open_start = time.perf_counter()
+    subject = open_subject(spec, recipe, threads, progress, kv=kv, products=products)
+    open_seconds = time.perf_counter() - open_start
     reference = kept.header["model"] if kept else reference
-    setting = setting_of(subject.source, read_text(text, spec, reference), max_windows, documents)
+    setting = setting_of(subject.source, read_text(text, spec, reference), max_windows, documents, logits_cache)
     plans = make_plans(setting, protocols or (DEFAULT,))
     if kept is not None:
         kept.require(plans)
     load_start = time.perf_counter()
-    model = load_model(subject.source, threads=subject.threads)
-    load_seconds = time.perf_counter() - load_start
+    model = load_model(subject.source, products=products, kind=cache_kind, threads=subject.threads)
+    load_seconds = open_seconds + time.perf_counter() - load_start
     beside = None
     if kept is not None:
         beside = Reference(kept.vocab_size, kept=[kept])
     elif reference is not None:
         beside = open_reference(reference, subject, setting, plans, logits_cache)
     results = measure_quality(model, plans, model.config.vocab_size, reference=beside, progress=progress)
-    told = [{"protocol": plan.protocol.describe(), **result} for plan, result in zip(plans, results, strict=True)]
+    pairs = zip(plans, results, strict=True)
+    told = [{"protocol": plan.protocol.of(products).describe(), **result} for plan, result in pairs]
     return {
         **subject.facts(model.impls),
         "reference": reference,
@@ -84,13 +93,16 @@ def prepare(source: Source, text: str, max_windows: int | None, protocols: Seque
     return make_plans(setting_of(source, text, max_windows), protocols)
 
 
-def setting_of(source: Source, text: str, max_windows: int | None, documents: str | None = None) -> Setting:
+def setting_of(
+    source: Source, text: str, max_windows: int | None, documents: str | None = None, kept: Path | None = None
+) -> Setting:
     """raises InputError for a model without tokenizer"""
     from quant.models import ModelConfig
 
     if source.tokenizer is None:
         raise InputError(f"{source.spec} has no tokenizer, so no text can be evaluated; choose a model with one")
-    return Setting(read_passage(text, documents), source.tokenizer, ModelConfig.of(source).max_positions, max_windows)
+    context = ModelConfig.of(source).max_positions
+    return Setting(read_passage(text, documents), source.tokenizer, context, max_windows, kept)
 
 
 def read_text(path: str | Path | None, *specs: str | None) -> str:

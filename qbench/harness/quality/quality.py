@@ -1,7 +1,7 @@
 """One pass over a text: perplexity of a model under each protocol, and its divergence from a reference."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,14 +12,12 @@ from torch import Tensor
 from qbench.harness.kld.kld import Divergence, concatenate, divergence
 from qbench.harness.kld.kld_statistics import kld_statistics
 from qbench.harness.kld.llama_statistics import llama_statistics
-from qbench.harness.quality.blocks import blocks_of
-from qbench.harness.quality.passes import batches
-from qbench.harness.quality.perplexity import perplexity_statistics, token_nll
-from qbench.harness.quality.plan import Plan
+from qbench.harness.protocols.blocks import blocks_of
+from qbench.harness.protocols.passes import Model, batches
+from qbench.harness.protocols.perplexity import perplexity_statistics, token_nll
+from qbench.harness.protocols.plan import Plan
 from qbench.progress import Progress
 from quant.errors import InputError
-
-Model = Callable[[Tensor], Tensor]  # tokens [B, T] int64 -> logits [B, T, V] float32
 
 
 class Kept(Protocol):

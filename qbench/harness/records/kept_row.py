@@ -7,9 +7,6 @@ from typing import Any
 from qbench.harness.records.record import append_record, make_record
 from qbench.harness.records.record_files import kept_file
 
-KERNEL_KEYS = ("op", "shape", "tokens", "threads", "clock")
-VERSUS_KEYS = ("model", "pp", "tg", "depth", "threads", "kv", "clock")
-
 
 def keep_row(path: str, row: dict[str, Any], about: dict[str, str], case_keys: Sequence[str]) -> None:
     """Append `row`: `about` and the columns of `case_keys` define its case, the rest was measured.

@@ -1,5 +1,6 @@
 """Where records lie: `results/<suite>/<machine id>.jsonl`, or whatever file or folder is named."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -46,6 +47,19 @@ def kept_file(target: Path, machine_id: str) -> Path:
     except OSError as error:
         raise InputError(f"{target}: cannot make the folder: {error.strerror}; choose another") from error
     return target / f"{machine_id}{SUFFIX}"
+
+
+def check_writable(target: Path) -> None:
+    """raises InputError unless the file, or a new one at its place, could be written now; leaves nothing behind"""
+    if target.exists():
+        if not os.access(target, os.W_OK):
+            raise InputError(f"{target}: cannot write there: it is read-only; choose another")
+        return
+    above = next(folder for folder in target.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise InputError(f"{target}: cannot write there: {above} is no folder; choose another")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise InputError(f"{target}: cannot write there: {above} is read-only; choose another")
 
 
 def make_folder(folder: Path) -> None:

@@ -2,22 +2,23 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from qbench.cache_kinds import DYNAMIC
 from qbench.harness.host.energy import find_meter
 from qbench.harness.host.machine import available_cores
 from qbench.harness.host.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
-from qbench.harness.speed.peaks import measure_bandwidth, peaks_of
-from qbench.harness.speed.roofline import Shape, least_work, roofline
+from qbench.harness.speed.case_facts import case_facts
+from qbench.harness.speed.ceilings import Ceilings, busy_during, measure_ceilings
+from qbench.harness.speed.peaks import measure_bandwidth
+from qbench.harness.speed.roofline import roofline
 from qbench.harness.speed.speed import measure_speed
 from qbench.harness.speed.speed_case import SpeedCase
 from qbench.harness.subject import Subject, open_subject
+from qbench.products import AUTO
 from qbench.progress import Progress
-
-# of `predict_memory`: weights as stored and as held, keys and values, activations, and the sum of what is held
-PARTS = ("weights", "resident", "kv", "workspace", "total")
 
 
 def bench(
@@ -33,11 +34,15 @@ def bench(
     budget_s: float | None = None,
     threads: int | None = None,
     kv: str | None = None,
+    cache_kind: str = DYNAMIC,
+    products: str = AUTO,
+    ceilings: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """One case of `bench_cases`."""
     case = SpeedCase(pp, tg, depth, repetitions, batch, precision, budget_s)
-    (row,) = bench_cases(spec, [case], recipe=recipe, threads=[threads], kv=kv, progress=progress)
+    how = {"recipe": recipe, "threads": [threads], "kv": kv, "cache_kind": cache_kind, "products": products}
+    (row,) = bench_cases(spec, [case], ceilings=ceilings, progress=progress, **how)
     return row
 
 
@@ -48,6 +53,9 @@ def bench_cases(
     recipe: str | None = None,
     threads: Sequence[int | None] = (None,),
     kv: str | None = None,
+    cache_kind: str = DYNAMIC,
+    products: str = AUTO,
+    ceilings: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Throughput of prefill and decode, share of the roofline, and memory predicted and measured; a row a case.
@@ -57,6 +65,10 @@ def bench_cases(
 
     threads   of each, one after the other; None: every core
     kv        keep keys and values in this format instead of the model's own
+    cache_kind  of the cache, as qbench.cache_kinds has it; named in the row where it is another than dynamic
+    products  how the model multiplies, one of qbench.products
+    ceilings  of the machine, from another row's `ceilings`: taken while they are young, and others leave as much of
+              the machine as then; None: measured before and after each case
     returns   rows with spread and raw samples
     raises    InputError for impossible sizes, or more tokens than the model's context holds
     """
@@ -66,67 +78,65 @@ def bench_cases(
 
     start = time.perf_counter()
     first, *_ = threads
-    subject = open_subject(spec, recipe, first, progress, kv=kv)
+    subject = open_subject(spec, recipe, first, progress, kv=kv, products=products)
+    open_seconds = time.perf_counter() - start
     for case in cases:
         case.check_context(ModelConfig.of(subject.source).max_positions)
-    bandwidth = measure_bandwidth(subject.threads)  # before the memory is watched: it takes buffers of its own
+    known = None if ceilings is None else Ceilings.of(ceilings)
+    # Before the memory is watched: it takes buffers of its own.
+    before = () if known and known.holds(subject.threads) else (measure_bandwidth(subject.threads),)
     is_reset = reset_peak_rss()
     baseline = current_rss_bytes()
     load_start = time.perf_counter()
-    model = load_model(subject.source, threads=subject.threads)
-    load_seconds = time.perf_counter() - load_start
+    model = load_model(subject.source, products=products, kind=cache_kind, threads=subject.threads)
+    load_seconds = open_seconds + time.perf_counter() - load_start
     loading_peak = peak_rss_bytes()
-    for count in threads:
-        set_threads(count or available_cores())
+    for count in (each or available_cores() for each in threads):
+        set_threads(count)
+        if count != subject.threads:  # a bandwidth is that of so many threads
+            subject = replace(subject, threads=count)
+            before = (measure_bandwidth(count),)
         for case in cases:
             reset_peak_rss()
-            row = bench_case(replace(subject, threads=count or available_cores()), model, case, bandwidth, progress)
+            row = bench_case(subject, model, case, known, before, progress)
             # The kernel's high-water mark is taken from counters that lag some pages behind, so that a small model's
             # may lie below what was held before it.
             row["peak_rss_bytes"] = max(loading_peak, row["peak_rss_bytes"], baseline)
             row |= {"peak_rss_since": "load" if is_reset else "start", "baseline_rss_bytes": baseline}
-            bandwidth = row["roofline"]["bandwidths_bytes_per_s"][-1]
+            row |= {"cache_kind": cache_kind} if cache_kind != DYNAMIC else {}
+            before = row["ceilings"]["bandwidths"][-1:]
             yield row | {"load_seconds": load_seconds, "seconds": time.perf_counter() - start}
             start, load_seconds = time.perf_counter(), 0.0  # the next case has the model loaded
 
 
 def bench_case(
-    subject: Subject, model: Any, case: SpeedCase, bandwidth: float, progress: Progress | None = None
+    subject: Subject,
+    model: Any,
+    case: SpeedCase,
+    known: Ceilings | None,
+    before: Sequence[float],
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """A row, of a model that is loaded; bandwidth: bytes a second measured right before."""
+    """A row, of a model that is loaded.
+
+    known    the ceilings of an earlier case, measured again where they no longer hold
+    before   bytes a second measured right before, if any
+    """
     load_before = os.getloadavg()
     speed = measure_speed(model, case, threads=subject.threads, meter=find_meter(), progress=progress)
     peak = peak_rss_bytes()  # before the bandwidth is measured again
-    bandwidths = bandwidth, measure_bandwidth(subject.threads)
-    row = bench_row(case_facts(subject, model, case), case, speed, bandwidths)
+    if known is None or not known.holds(subject.threads) or not known.is_like(busy_during(speed)):
+        known = measure_ceilings(subject.threads, speed, *before)
+    row = bench_row(case_facts(subject, model, case), case, speed, known)
     return row | {
         "peak_rss_bytes": peak,
         "load_average": {"before": list(load_before), "after": list(os.getloadavg())},
     }
 
 
-def case_facts(subject: Subject, model: Any, case: SpeedCase) -> dict[str, Any]:
-    """What can be said of a model and a case without timing it, as plain JSON values.
-
-    returns   facts: of the subject; kv_bytes_per_token; predicted_bytes by part; work: as `least_work`
-    """
-    from qbench.runtime.memory import predict_memory
-
-    predicted = predict_memory(subject.source, context=case.longest, batch=case.batch)
-    shape = Shape.of(model)
-    return {
-        "facts": subject.facts(model.impls),
-        "kv_bytes_per_token": shape.kv_bytes_per_token,
-        "predicted_bytes": {part: predicted[f"{part}_bytes"] for part in PARTS},
-        "work": least_work(dict(subject.source.tensors), shape, model.impls, case),
-    }
-
-
-def bench_row(
-    about: dict[str, Any], case: SpeedCase, speed: dict[str, Any], bandwidths: Sequence[float]
-) -> dict[str, Any]:
-    """`about` of case_facts, `speed` of speed_statistics, and the bandwidths before and after, as one row."""
-    share = roofline(about["work"], peaks_of(bandwidths, about["facts"]["threads"]), speed)
+def bench_row(about: dict[str, Any], case: SpeedCase, speed: dict[str, Any], ceilings: Ceilings) -> dict[str, Any]:
+    """`about` of case_facts and `speed` of speed_statistics as one row."""
+    share = roofline(about["work"], ceilings.peaks, speed)
     return {
         **about["facts"],
         "context": case.longest,
@@ -135,7 +145,8 @@ def bench_row(
         "tg": case.tg,
         "depth": case.depth,
         **speed,
-        "roofline": share | {"bandwidths_bytes_per_s": list(bandwidths)},
+        "roofline": share | {"bandwidths_bytes_per_s": list(ceilings.bandwidths)},
+        "ceilings": ceilings.told(),
         "kv_bytes_per_token": about["kv_bytes_per_token"],
         "predicted_bytes": about["predicted_bytes"],
     }

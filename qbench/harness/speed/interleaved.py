@@ -8,7 +8,6 @@ import numpy as np
 
 from qbench.harness.host.conditions import Watch
 from qbench.harness.host.energy import NO_METER, Meter
-from qbench.harness.speed.autocorrelation import widening
 from qbench.harness.speed.median_interval import median_interval
 from qbench.harness.speed.rounds import PHASES, Rounds, Samples, Side
 from qbench.harness.speed.speed_case import MOST_ROUNDS, SpeedCase
@@ -118,5 +117,4 @@ def _half_width(rounds: Rounds, phase: str) -> float:
 
 def _half_width_of_ratio(first: list[float], other: list[float]) -> float:
     ratio = speed_ratio(first, other)
-    alike = widening([a / b for a, b in zip(first, other, strict=True)])
-    return inf if ratio.low is None else alike * (ratio.high - ratio.low) / (2 * ratio.value)
+    return inf if ratio.low is None else (ratio.high - ratio.low) / (2 * ratio.value)

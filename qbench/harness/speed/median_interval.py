@@ -2,7 +2,7 @@
 
 from math import comb, floor
 
-from qbench.harness.speed.autocorrelation import widening
+from qbench.statistics.autocorrelation import widening
 
 CONFIDENCE = 0.95
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from qbench.harness.speed.speed_case import SpeedCase
 from quant.models import EMBEDDING, HEAD, split_name
 from quant.source import TensorInfo
@@ -17,17 +19,24 @@ class Shape:
     head_dim: int
     kv_bytes_per_token: int  # over all layers
     expert_share: float = 1.0  # of a layer's routed experts that one token reads
+    windows: tuple[int, ...] = (0,)  # of each layer: keys that a query sees; 0: all
 
     @classmethod
     def of(cls, model: Any) -> "Shape":
         """That of a loaded model."""
+        cache = model.new_cache(batch=1, capacity=1)
         return cls(
             num_layers=model.config.num_layers,
             num_heads=model.config.num_heads,
             head_dim=model.config.head_dim,
-            kv_bytes_per_token=model.new_cache(batch=1, capacity=1).bytes_per_token,
+            kv_bytes_per_token=cache.bytes_per_token,
             expert_share=model.config.expert_share,
+            windows=tuple(rule.window for rule in cache.rules),
         )
+
+    def seen(self, keys: np.ndarray) -> np.ndarray:
+        """Keys that a query sees of so many, on average over the layers."""
+        return np.mean([np.minimum(keys, window) if window else keys for window in self.windows], axis=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +76,12 @@ def decode_bytes(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedCase) 
     )
     norms = sum(info.size_bytes for info in tensors.values() if len(info.shape) == 1)
     embedding = tensors[EMBEDDING]
+    mean_seen = float(shape.seen(case.depth + np.arange(max(case.tg, 1))).mean())
     return {
         "linears": linears if HEAD in tensors else linears + embedding.size_bytes,  # a tied head reads the table
         "embedding_row": case.batch * embedding.size_bytes / embedding.shape[0],
         "norms_and_biases": norms,
-        "kv_read": case.batch * mean_length(case) * shape.kv_bytes_per_token,
+        "kv_read": case.batch * mean_seen * shape.kv_bytes_per_token,
         "kv_written": case.batch * shape.kv_bytes_per_token,
     }
 
@@ -97,7 +107,8 @@ def pass_ops(
     """Operations (a multiply and an add are two) of one pass: {"linears": {name: ops}, "attention": {...}}.
 
     linear     2 N K a token; an expert's for the tokens that choose it; the head only for each sequence's last token
-    attention  each query sees depth + its own index + 1 keys: 2 D for q k^T and 2 D for the sum over v, a head
+    attention  each query sees depth + its own index + 1 keys, or its window: 2 D for q k^T, 2 D for the sum over v,
+               a head
     """
     linears = {
         name.removesuffix(".weight"): 2.0 * info.shape[0] * info.shape[1] * batch * num_tokens * read_share(name, shape)
@@ -107,7 +118,7 @@ def pass_ops(
     head = tensors.get(HEAD, tensors[EMBEDDING])
     linears[HEAD.removesuffix(".weight")] = 2.0 * head.shape[0] * head.shape[1] * batch
     # (query, key) pairs that the causal mask leaves
-    pairs = batch * (num_tokens * depth + num_tokens * (num_tokens + 1) / 2)
+    pairs = batch * float(shape.seen(depth + 1 + np.arange(num_tokens)).sum())
     per_product = 2.0 * shape.num_layers * shape.num_heads * shape.head_dim * pairs
     return {"linears": linears, "attention": {"q_k": per_product, "p_v": per_product}}
 

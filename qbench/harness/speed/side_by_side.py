@@ -11,6 +11,7 @@ from qbench.harness.host.clocks import check_clock
 from qbench.harness.host.energy import find_meter
 from qbench.harness.host.machine import available_cores
 from qbench.harness.speed.bench import bench_row
+from qbench.harness.speed.ceilings import measure_ceilings
 from qbench.harness.speed.interleaved import interleave
 from qbench.harness.speed.peaks import measure_bandwidth
 from qbench.harness.speed.rounds import PHASES, Rounds
@@ -104,12 +105,13 @@ def rows_of_case(
     start, load_before = time.perf_counter(), os.getloadavg()
     before = measure_bandwidth(threads)
     rounds = interleave(sides, case, threads=threads, meter=find_meter(), progress=progress)
-    bandwidths = before, measure_bandwidth(threads)
+    speeds = [speed_statistics(case, rounds, index) for index in range(len(sides))]
+    ceilings = measure_ceilings(threads, speeds[0], before)
     load = {"before": list(load_before), "after": list(os.getloadavg())}
     names, rows = [one.name for one in contenders], []
     for index, side in enumerate(sides):
         about = side.call("facts", {"case": asdict(case)})
-        row = bench_row(about, case, speed_statistics(case, rounds, index), bandwidths)
+        row = bench_row(about, case, speeds[index], ceilings)
         row["samples"]["interleaved_with"] = names[:index] + names[index + 1 :]
         rows.append(row | side.call("memory", {}) | {"load_average": load, "ratio": ratios(rounds, index)})
     seconds = time.perf_counter() - start

@@ -26,11 +26,13 @@ def measure_speed(
 ) -> dict[str, Any]:
     """Prefill and decode in turn, so that a slow spell of the machine hits both alike.
 
+    returns  `speed_statistics`, and cache_bytes: what the cache of all sequences takes after the last pass
     raises   InputError for more tokens than the model's context holds
     """
     case.check_context(model.config.max_positions)
-    rounds = interleave([TimedModel(model)], case, threads=threads, meter=meter, progress=progress)
-    return speed_statistics(case, rounds, 0)
+    timed = TimedModel(model)
+    rounds = interleave([timed], case, threads=threads, meter=meter, progress=progress)
+    return speed_statistics(case, rounds, 0) | {"cache_bytes": timed.cache.size_bytes}
 
 
 def speed_statistics(case: SpeedCase, rounds: Rounds, side: int) -> dict[str, Any]:

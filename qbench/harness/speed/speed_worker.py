@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
+from qbench.harness.child import die_with_parent, send, take_stdout
 from qbench.harness.host.clocks import CLOCKS
 from qbench.harness.host.memory import current_rss_bytes, peak_rss_bytes
-from qbench.harness.sweep.worker import die_with_parent, send, take_stdout
 
 
 class TimedModel:
@@ -81,7 +81,7 @@ class TimedSubject(TimedModel):
 
     def facts(self, case: dict[str, Any]) -> dict[str, Any]:
         """`case_facts` of a case, given by its fields."""
-        from qbench.harness.speed.bench import case_facts
+        from qbench.harness.speed.case_facts import case_facts
         from qbench.harness.speed.speed_case import SpeedCase
 
         return case_facts(self.subject, self.model, SpeedCase(**case))

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from qbench.cache_kinds import DYNAMIC
 from qbench.harness.host.machine import available_cores
+from qbench.products import AUTO
 from quant.recipes import get_recipe
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ AXES = (
     Axis("model", "models", str),
     Axis("recipe", "recipes", str),
     Axis("cache", "caches", str),
+    Axis("cache_kind", "cache_kinds", str),
+    Axis("products", "products", str),
     Axis("isa", "isa", str),
     Axis("device", "device", str),
     Axis("threads", "threads", int, words=(ALL,)),
@@ -67,6 +71,8 @@ def grid(suite: "Suite") -> Iterator[Point]:
 def defaults(suite: "Suite") -> Point:
     return {
         "cache": (None,),  # as the recipe says
+        "cache_kind": (DYNAMIC,),
+        "products": (AUTO,),
         "isa": (os.environ.get("QBENCH_ISA") or "auto",),
         "device": ("cpu",),
         "threads": (ALL,),

@@ -1,8 +1,8 @@
 """The cases of a suite: each point of its grid that is left, with what is measured there, as plain JSON values.
 
 A point's speed is measured there. Quality is the same for any number of threads, batch and depth, so it is measured
-once for each (model, recipe, cache, instruction set, device): in the case of its first point that is selected. One
-point a recipe therefore gives one row with both.
+once for each (model, recipe, cache, its kind, products, instruction set, device): in the case of its first point that
+is selected. One point a recipe therefore gives one row with both.
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from qbench.cache_kinds import DYNAMIC
 from qbench.calibration.options import is_file_spec
 from qbench.harness.speed.speed_case import SpeedCase
 from qbench.harness.suite.axes import OF_SPEED, Point, grid
 from qbench.harness.suite.rules import Rule
 from qbench.harness.suite.suite import MEASURED, Suite
 from qbench.harness.suite.suite_names import check_here, check_tasks, open_model
+from qbench.products import AUTO
 from qbench.sources.rand import PREFIX as RANDOM
 from qbench.tasks.settings import TaskSettings
 from quant.artifacts.file_bytes import sha256_file
@@ -119,6 +121,9 @@ class _Describe:
             "recipe": recipe,
             **({"recipe_sha256": self.hash(recipe)} if recipe.endswith((".yaml", ".yml")) else {}),
             **{name: point[name] for name in ("cache", "isa", "device", "threads")},
+            # Left out where nothing was asked for, so that rows from before it could be keep their keys.
+            **({"cache_kind": point["cache_kind"]} if point["cache_kind"] != DYNAMIC else {}),
+            **({"products": point["products"]} if point["products"] != AUTO else {}),
             "context": bench.longest if bench else None,
             "batch": point["batch"],
             "eval": self.with_text(suite.eval.describe()) if "eval" in planned.sections else None,

@@ -32,7 +32,7 @@ class EvalSettings:
         if self.max_windows is not None and self.max_windows < 1:
             raise InputError(f"max_windows is {self.max_windows}, expected at least 1")
         if self.protocols:
-            from qbench.harness.quality.conventions import check_protocol
+            from qbench.harness.protocols.conventions import check_protocol
 
             for name in self.protocols:
                 check_protocol(name)
@@ -64,9 +64,11 @@ class Suite:
     schema: int = SCHEMA
     version: int = 1  # raised when it measures something else, so that readers tell its results apart
     caches: tuple[str, ...] | None = None  # None: as each recipe says
+    cache_kinds: tuple[str, ...] | None = None  # as in qbench.cache_kinds; None: dynamic
     contexts: tuple[int, ...] | None = None  # tokens held before bench's phases; None: bench.depth
     batches: tuple[int, ...] | None = None  # None: 1
     threads: tuple[int | str, ...] | None = None  # None: every core that this process may use
+    products: tuple[str, ...] | None = None  # how models multiply; None: auto
     isa: tuple[str, ...] | None = None  # None: as QBENCH_ISA says, else the best that this machine has
     device: tuple[str, ...] | None = None  # None: cpu
     exclude: tuple[Rule, ...] = ()
@@ -126,6 +128,8 @@ def load_suite(path: str | Path) -> Suite:
 
 def build_suite(document: Any, where: str, folder: Path) -> Suite:
     """A suite from parsed YAML; texts and recipe files are looked up from `folder`."""
+    if isinstance(document, Mapping) and "kernels" in document:
+        raise InputError(f"{where}: a suite of kernels, without models; `qbench kernels --suite {where}` times them")
     lists = {axis.key: (axis.kind, axis.words) for axis in AXES}
     values = fields_of(document, Suite, where, lists, sections=(*SECTIONS, "exclude"))
     missing = [name for name in ("name", "models", "recipes") if name not in document]

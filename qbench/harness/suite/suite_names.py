@@ -4,8 +4,10 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from qbench.cache_kinds import parse_kind
 from qbench.harness.suite.axes import DENSE, Point, own_cache
 from qbench.nearest import nearest
+from qbench.products import check_products
 from quant.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,6 +28,10 @@ def check_names(suite: "Suite") -> None:
         check_recipe(recipe, suite.caches)
     for cache in suite.caches or ():
         check_cache(cache)
+    for kind in suite.cache_kinds or ():
+        parse_kind(kind)
+    for products in suite.products or ():
+        check_products(products)
     for isa in suite.isa or ():
         check_known("isa", isa, (AUTO, *ISAS))
     for device in suite.device or ():

@@ -34,6 +34,7 @@ class CaseRunner:
     def __init__(self, artifacts: Path, temporary: Path, worker: Sequence[str] = WORKER) -> None:
         self.artifacts, self.temporary, self.worker = artifacts, temporary, Worker(worker)
         self.references: dict[str, JobFailed | None] = {}  # what has been run, and how it failed
+        self.ceilings: dict[str, dict[str, Any]] = {}  # instruction set -> what the machine can do, as a row told it
 
     def close(self) -> None:
         self.worker.close()
@@ -46,6 +47,7 @@ class CaseRunner:
             forced = {ISA: None if case["isa"] == AUTO else case["isa"]}  # in the measurement alone
             metrics = self.job("measure", self.measurement(case, made["artifact"]), on_stage, forced)
             cost |= of_harness(self.worker.seconds, metrics)
+            self.ceilings |= {case["isa"]: metrics["ceilings"]} if "ceilings" in metrics else {}
         except JobFailed as failure:
             return {"metrics": None, "error": str(failure)}
         cost |= {key: value for key, value in made.items() if key.startswith("quantize_")}
@@ -63,6 +65,8 @@ class CaseRunner:
             "tasks": case.get("tasks"),
             "bench": case["bench"] and case["bench"] | {"batch": case["batch"]},
             "kv": kv,
+            **{name: case[name] for name in ("cache_kind", "products") if name in case},
+            **({"ceilings": self.ceilings[case["isa"]]} if case["bench"] and case["isa"] in self.ceilings else {}),
             "threads": case["threads"],
             "logits": str(self.temporary),
         }

@@ -5,7 +5,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from qbench.cache_kinds import DYNAMIC
 from qbench.harness.host.memory import peak_rss_bytes
+from qbench.products import AUTO
 from qbench.progress import Progress
 from quant.errors import InputError
 from quant.source import Source
@@ -41,13 +43,14 @@ def reference(
               beside its model
     """
     from qbench.harness.kld.reference_logits import cache_path, mode_that_fits, save_logits
-    from qbench.harness.quality.conventions import DEFAULT
-    from qbench.harness.quality.evaluate import prepare, read_text
+    from qbench.harness.protocols.conventions import DEFAULT, make_plans
+    from qbench.harness.quality.evaluate import read_text, setting_of
     from qbench.runtime import load_model
     from quant.models import ModelConfig
 
     source = open_unchanged(model, fingerprint)
-    plans = prepare(source, read_text(eval["text"], model), eval["max_windows"], eval.get("protocols") or (DEFAULT,))
+    setting = setting_of(source, read_text(eval["text"], model), eval["max_windows"], kept=Path(folder))
+    plans = make_plans(setting, eval.get("protocols") or (DEFAULT,))
     vocab_size = ModelConfig.of(source).vocab_size
     named = {"model": model, "fingerprint": fingerprint}
     paths = [cache_path(Path(folder), plan.protocol, fingerprint) for plan in plans]
@@ -104,6 +107,9 @@ def measure(
     logits: str,
     progress: Progress,
     tasks: dict[str, Any] | None = None,
+    products: str = AUTO,
+    ceilings: dict[str, Any] | None = None,
+    cache_kind: str = DYNAMIC,
 ) -> dict[str, Any]:
     """Speed and memory first, while the process holds nothing else, then quality against the unquantized model.
 
@@ -111,6 +117,9 @@ def measure(
     bench     fields of SpeedCase; None: not measured
     kv        format of keys and values; None: the artifact's own
     tasks     fields of TaskSettings; None: not measured
+    products  how the model multiplies, one of qbench.products
+    ceilings  of the machine, as `bench` takes them
+    cache_kind  of its caches, as qbench.cache_kinds has it
     """
     from qbench.harness.quality.evaluate import evaluate
     from qbench.harness.speed.bench import bench as run_bench
@@ -118,9 +127,9 @@ def measure(
     from qbench.tasks.settings import TaskSettings
 
     parts = []
-    how = {"kv": kv, "threads": threads, "progress": progress}
+    how = {"kv": kv, "cache_kind": cache_kind, "products": products, "threads": threads, "progress": progress}
     if bench is not None:
-        parts.append(run_bench(artifact, **bench, **how))
+        parts.append(run_bench(artifact, ceilings=ceilings, **bench, **how))
     if eval is not None:
         parts.append(evaluate(artifact, reference=model, logits_cache=Path(logits), **eval, **how))
     if tasks is not None:
@@ -131,7 +140,7 @@ def measure(
 
 
 def probe(**arguments: Any) -> dict[str, Any]:
-    from qbench.harness.forecast.probe import probe_model
+    from qbench.harness.sweep.probe import probe_model
 
     return probe_model(**arguments)
 

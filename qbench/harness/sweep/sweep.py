@@ -5,9 +5,11 @@ rows to `records.jsonl` in one write. So a sweep may be killed at any moment and
 """
 
 import fcntl
+import math
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from qbench.harness.suite.axes import Point, varying
 from qbench.harness.suite.cases import Case, Planned, make_cases, plan_points
 from qbench.harness.suite.rules import Rule
 from qbench.harness.suite.suite import Suite
+from qbench.harness.sweep.again import again
 from qbench.harness.sweep.executor import Executor, LocalExecutor
 from quant.errors import InputError
 
@@ -32,12 +35,16 @@ class Selection:
     shuffle   seed of their order; None: as the suite lists them
     fresh     measure again what the folder holds already
     limit     measure so many cases at most; None: all
+    budget_s  begin no case after so many seconds of this run; None: however long it takes
+    again     then measure the speed of each a second time, see `qbench.harness.sweep.again`
     """
 
     only: tuple[Rule, ...] = ()
     shuffle: int | None = None
     fresh: bool = False
     limit: int | None = None
+    budget_s: float | None = None
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,7 @@ class SweepEvent:
     record: dict[str, Any] | None = None
     cases: tuple[Case, ...] = ()  # of "begin": those that this run is going to measure
     varying: tuple[str, ...] = ()  # of "begin": the axes that have more than one value
+    of_kind: str = ""  # of the case: "again" where its speed is measured a second time
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +97,21 @@ def run_sweep(
                runs there; only the last two leave the folder behind
     """
     selection = selection or Selection()
-    planned = select(suite, selection)
-    cases = make_cases(suite, planned)
+    planned, cases = selected_cases(suite, selection)
     out_dir = Path(out_dir).resolve()
     with nullcontext() if is_held else exclusive(out_dir):
         run = _Run(planned, cases, out_dir / "records.jsonl", executor(out_dir), on_event or (lambda event: None))
         return run.all(selection, stop)
+
+
+def selected_cases(suite: Suite, selection: Selection) -> tuple[list[Planned], list[Case]]:
+    """The points to measure and their cases, side by side. raises InputError as `run_sweep`"""
+    planned = select(suite, selection)
+    cases = make_cases(suite, planned)
+    more = again(planned, cases) if selection.again else []
+    if selection.again and not more:
+        raise InputError(f"suite {suite.name}: no speed is measured, so that nothing is to be measured again")
+    return [*planned, *(one for one, _ in more)], [*cases, *(case for _, case in more)]
 
 
 def select(suite: Suite, selection: Selection) -> list[Planned]:
@@ -151,7 +168,8 @@ class _Run:
         held = set() if selection.fresh else measured_keys(self.records, self.executor.machines())
         missing = [case for case in self.cases if case_key(case) not in held]
         self.tell("begin", 0, cases=tuple(missing[: selection.limit]), varying=varying([p.point for p in self.planned]))
-        waiting = self.waiting(held, selection.limit, stop)
+        end = math.inf if selection.budget_s is None else time.monotonic() + selection.budget_s
+        waiting = self.waiting(held, selection.limit, lambda: stop() or time.monotonic() > end)
         for index, outcome in self.executor.run(waiting, self.on_stage):
             record = make_record(self.cases[index], outcome["metrics"], outcome["error"], outcome.get("origin"))
             append_record(self.records, record)
@@ -176,4 +194,5 @@ class _Run:
     def tell(self, kind: str, index: int, **details: Any) -> None:
         if kind in self.counts:
             self.counts[kind] += 1
-        self.on_event(SweepEvent(kind, index, len(self.cases), self.planned[index].point, **details))
+        of_kind, point = self.cases[index].get("kind", ""), self.planned[index].point
+        self.on_event(SweepEvent(kind, index, len(self.cases), point, of_kind=of_kind, **details))

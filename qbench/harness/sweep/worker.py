@@ -9,19 +9,17 @@ out   {"progress": [done, total, what]}*, then {"result": {...}} or {"error": "o
 """
 
 import atexit
-import ctypes
 import gc
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+from qbench.harness.child import die_with_parent, send, take_stdout
 from quant.errors import InputError
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 Job = Callable[..., dict[str, Any]]
 
 
@@ -71,13 +69,6 @@ def leave(status: int) -> NoReturn:
     os._exit(status)
 
 
-def take_stdout() -> int:
-    """The pipe to the parent under a number of its own; whatever libraries print goes to stderr instead."""
-    channel = os.dup(1)
-    os.dup2(2, 1)
-    return channel
-
-
 def redirect(log: str) -> None:
     """What this process prints goes into a file that begins anew; it reads nothing."""
     sys.stdout.flush()
@@ -94,20 +85,6 @@ def change_environment(changes: Mapping[str, str | None]) -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-
-
-def die_with_parent(parent: int) -> None:
-    """A sweep that is killed takes its workers along, so that none writes into the next sweep's files."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the request
-            os._exit(1)
-
-
-def send(channel: int, message: dict[str, Any]) -> None:
-    data = json.dumps(message, allow_nan=False).encode() + b"\n"
-    while data:
-        data = data[os.write(channel, data) :]
 
 
 if __name__ == "__main__":

@@ -44,32 +44,18 @@ function unlikeSpeeds(a, b) {
 
 const both = (key, a, b) => Number.isFinite(a[key]) && Number.isFinite(b[key]);
 
-function exactCell(key, a, b) {
+function ratioCell(key, a, b, told) {
   if (!both(key, a, b) || !a[key]) return null;
-  const ratio = b[key] / a[key];
-  return {
-    column: COLUMN.get(key),
-    a: a[key],
-    b: b[key],
-    kind: "ratio",
-    lower: true,
-    exact: true,
-    change: estimate(ratio),
-    note: "counted, not estimated",
-  };
+  const change = estimate(b[key] / a[key]);
+  return { column: COLUMN.get(key), a: a[key], b: b[key], kind: "ratio", lower: true, change, ...told };
+}
+
+function exactCell(key, a, b) {
+  return ratioCell(key, a, b, { exact: true, note: "counted, not estimated" });
 }
 
 function singleCell(key, a, b) {
-  if (!both(key, a, b) || !a[key]) return null;
-  return {
-    column: COLUMN.get(key),
-    a: a[key],
-    b: b[key],
-    kind: "ratio",
-    lower: true,
-    change: estimate(b[key] / a[key]),
-    note: "measured once a row: no interval",
-  };
+  return ratioCell(key, a, b, { note: "measured once a row: no interval" });
 }
 
 function speedCell(key, a, b) {

@@ -41,3 +41,10 @@ function headingOf(table, { key, heading }, rows) {
   }
   return names.size === 1 ? [...names][0] : heading;
 }
+
+// How a row keeps keys and values, where that is not what all do and its recipe does not say it: "kv-int8 window:64".
+function keptAs(table, row) {
+  const [recipe, format, kind] = ["recipe", "cache", "cache_kind"].map((key) => table.value(key, row) ?? "");
+  const isUsual = format === "dense-f32" || recipe.endsWith(`+${format}`);
+  return [isUsual ? "" : format, kind === "dynamic" ? "" : kind].filter(Boolean).join(" ");
+}

@@ -73,7 +73,7 @@ function pointsOf(table, groups, quality, cost, front) {
         xRange: range(xColumn, row),
         yRange: range(yColumn, row),
         onFront: front.has(row),
-        name: table.value("recipe", row),
+        name: [table.value("recipe", row), keptAs(table, row)].filter(Boolean).join(" "),
         baseline: table.value("is_baseline", row) === true,
       })),
     )

@@ -5,7 +5,10 @@ const ALPHA = 0.05,
   Z = 1.959963984540054; // 97.5 % of the normal law lies below
 const RESAMPLES = 9999,
   MIN_BLOCKS = 8,
-  TRIM = 0.2;
+  TRIM = 0.2,
+  LEAST_TRIMMED = 6,
+  LEAST_FREEDOM = 3,
+  MOST_ALIKE = 0.95; // correlation of neighbours beyond which a run of samples is one spell
 
 const estimate = (value, low = null, high = null, p = null) => ({ value, low, high, p });
 const asRatio = ({ value, low, high, p }) =>
@@ -174,13 +177,31 @@ function accuracyChange(a, b) {
 
 // qbench/statistics/speed.py, not interleaved: speed of B over that of A
 function speedRatio(a, b) {
-  return asRatio(trimmedShift(...[a, b].map((samples) => samples.map(Math.log).sort((x, y) => x - y))));
+  const logs = [a, b].map((samples) => samples.map(Math.log));
+  const widenings = logs.map(wideningOf);
+  return asRatio(trimmedShift(...logs.map((values) => values.sort((x, y) => x - y)), widenings));
+}
+
+// qbench/statistics/autocorrelation.py: samples in the order in which they were taken
+function wideningOf(samples) {
+  const n = samples.length,
+    order = [...samples.keys()].sort((i, j) => samples[i] - samples[j]),
+    ranks = new Array(n);
+  for (let first = 0, end; first < n; first = end) {
+    for (end = first; end < n && samples[order[end]] === samples[order[first]]; ) end++;
+    for (let k = first; k < end; k++) ranks[order[k]] = (first + end - n) / 2; // equal ones share a rank
+  }
+  const squares = total(ranks.map((rank) => rank ** 2));
+  if (n < 3 || !squares) return 1;
+  const found = total(ranks.slice(1).map((rank, i) => rank * ranks[i])) / squares;
+  const r = Math.min(Math.max(found + (1 + 3 * found) / n, 0), MOST_ALIKE);
+  return Math.sqrt((1 + r) / (1 - r));
 }
 
 // qbench/statistics/trimmed.py: means without the outer fifth at either end (Yuen 1974); a and b are sorted
-function trimmedShift(a, b) {
+function trimmedShift(a, b, widenings) {
   if (Math.min(a.length, b.length) < 2) return estimate(quantile(b, 0.5) - quantile(a, 0.5));
-  const [one, other] = [a, b].map(middleOf),
+  const [one, other] = [a, b].map((side, i) => middleOf(side, widenings[i])),
     variance = one.variance + other.variance;
   const freedom = variance
     ? variance ** 2 / (one.variance ** 2 / one.freedom + other.variance ** 2 / other.freedom)
@@ -188,14 +209,18 @@ function trimmedShift(a, b) {
   return studentEstimate(other.mean - one.mean, Math.sqrt(variance), freedom);
 }
 
-function middleOf(sorted) {
+function middleOf(sorted, widening) {
   const n = sorted.length,
-    cut = Math.floor(TRIM * n),
+    cut = n < LEAST_TRIMMED ? 0 : Math.floor(TRIM * n),
     left = n - 2 * cut;
   const drawnIn = sorted.map((value) => Math.min(Math.max(value, sorted[cut]), sorted[n - cut - 1]));
   const shifted = drawnIn.map((value) => value - drawnIn[0]); // equal values are exactly 0, their mean may round
   const squares = total(shifted.map((value) => (value - mean(shifted)) ** 2));
-  return { mean: mean(sorted.slice(cut, n - cut)), variance: squares / (left * (left - 1)), freedom: left - 1 };
+  return {
+    mean: mean(sorted.slice(cut, n - cut)),
+    variance: (squares / (left * (left - 1))) * widening ** 2,
+    freedom: Math.max(left / widening ** 2 - 1, Math.min(LEAST_FREEDOM, left - 1)),
+  };
 }
 
 // qbench/statistics/student.py

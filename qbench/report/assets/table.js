@@ -73,7 +73,7 @@ class RowTable {
     const below = both
       ? both.join("\u2009–\u2009")
       : column.key === "recipe" && this.below
-        ? this.table.value("model", row)
+        ? [this.table.value("model", row), keptAs(this.table, row)].filter(Boolean).join(" · ")
         : "";
     return Math.max(
       textWidth(text, column.key === "recipe" ? "600 13px monospace" : `13.5px ${family()}`),
@@ -114,7 +114,8 @@ class RowTable {
   row(row, index) {
     const failed = this.table.value("status", row) !== "ok";
     const kind = failed ? "failed" : this.table.value("is_baseline", row) ? "baseline" : "";
-    const name = `${this.table.value("recipe", row)} on ${this.table.value("model", row)}`;
+    const recipe = [this.table.value("recipe", row), keptAs(this.table, row)].filter(Boolean).join(" ");
+    const name = `${recipe} on ${this.table.value("model", row)}`;
     const box = h("input", {
       type: "checkbox",
       "aria-label": `compare ${name}`,
@@ -141,6 +142,7 @@ class RowTable {
               null,
               failed && h("b", { class: "error" }, "failed "),
               model && h("a", { href: modelLink(model) }, model),
+              model && keptAs(this.table, row) && ` · ${keptAs(this.table, row)}`,
             )
           : null;
       return h(

@@ -1,6 +1,7 @@
 """Peak memory is that of one decoder layer, whatever the number of layers."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -32,14 +33,21 @@ print(json.dumps(peak_rss_bytes() - before))
 """
 
 
+# Every block that counts is mapped by itself, and given back when it is freed. In glibc's heap freed blocks leave gaps
+# that differ by 7 % from process to process.
+EXACT = {"MALLOC_MMAP_THRESHOLD_": "65536"}
+
+
 def growth(layers: int, recipe: str, folder) -> int:
     command = [sys.executable, "-c", SCRIPT, str(layers), recipe, str(folder)]
-    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True, timeout=300)
+    environment = {**os.environ, **EXACT}
+    done = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, check=True, timeout=300)
     return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("recipe", ["imatrix-q4_0"])
 def test_peak_memory_is_flat(tmp_path, recipe):
-    four = growth(4, recipe, tmp_path)
+    four, sixteen, sixty_four = (growth(layers, recipe, tmp_path) for layers in (4, 16, 64))
     assert four > 4 * 768 * 2048 * 3, "less than one layer's weights in float32: nothing was measured"
-    assert growth(16, recipe, tmp_path) <= 1.1 * four
+    assert sixteen <= 1.03 * four
+    assert sixty_four <= 1.1 * four

@@ -9,7 +9,7 @@ from support.calibration import small_source
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.windows import calibration_tokens
 from qbench.reference.corpus import EOS, HELDOUT_SEED, heldout_text
-from qbench.runtime.tokenizer import Tokenizer
+from qbench.runtime.text.tokenizer import Tokenizer
 from qbench.sources import open_source
 from quant.errors import InputError
 

@@ -39,8 +39,28 @@ from quant.recipes import RECIPES
         pytest.param(["bench", "ref:llama", "-p", "99999"], ["99999", "context"], id="prompt past the context"),
         pytest.param(["eval", "rand:tiny", "--text", "x.txt"], ["x.txt"], id="text that is not there"),
         pytest.param(["sweep", "no-such-suite.yaml"], ["no-such-suite.yaml"], id="no such suite"),
+        pytest.param(["sweep", "x.yaml", "--limit", "1.5"], ["--limit", "1.5", "50min"], id="half a case"),
+        pytest.param(["sweep", "x.yaml", "--limit", "0min"], ["--limit", "0min"], id="no time at all"),
         pytest.param(["report", "no-such-records.jsonl"], ["no-such-records.jsonl"], id="no such records"),
         pytest.param(["models", "ref:llama"], ["--skills"], id="model without a question"),
+        pytest.param(
+            ["eval", "ref:llama", "--products", "fp32"], ["--products", "exact", "float32"], id="unknown products"
+        ),
+        pytest.param(
+            ["gate", "--suite", "ci", "--baseline", "HEAD", "--comment", "no/c.md"],
+            ["no/c.md", "no folder no"],
+            id="gate's comment without its folder",
+        ),
+        pytest.param(
+            ["gate", "--suite", "ci", "--baseline", "HEAD", "--keep", "/dev/null/x.jsonl"],
+            ["/dev/null/x.jsonl", "no folder"],
+            id="gate's records below a file",
+        ),
+        pytest.param(
+            ["gate", "--suite", "ci", "--save", "/dev/null/x.jsonl"],
+            ["/dev/null/x.jsonl", "no folder"],
+            id="a baseline below a file",
+        ),
     ],
 )
 def test_one_line(qbench, tmp_path, monkeypatch, argv, parts):

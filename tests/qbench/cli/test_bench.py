@@ -30,6 +30,32 @@ def test_batches_depths_and_threads_are_a_row_each(qbench):
         assert "pp8" in " ".join(readable(row))
 
 
+def test_kinds_of_caches_are_a_row_each(qbench):
+    argv = ("bench", "rand:tiny", *QUICK, "-d", "0,40", "--cache", "none,dynamic,window:16")
+    found = rows(qbench(*argv, "--json"))
+    kinds = ("none", "dynamic", "window:16")
+    assert [(row["cache_kind"], row["depth"]) for row in found] == [(kind, d) for kind in kinds for d in (0, 40)]
+    none, dynamic, window = (found[i]["roofline"]["tg_bytes"]["kv_read"] for i in (1, 3, 5))
+    assert none == 0 and abs(window / dynamic - 16 / 40.5) < 1e-9
+    assert found[1]["cache_bytes"] == 0 < found[3]["cache_bytes"] == found[3]["predicted_bytes"]["kv"]
+    table = qbench(*argv).out.splitlines()
+    assert [line.split()[0] for line in table] == ["cache", *(kind for kind in kinds for _ in (0, 40))]
+
+
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        (("rand:tiny", "--cache", "most"), "unknown kind of cache 'most'; known: none, dynamic"),
+        (("rand:tiny", "rand:tiny", "--cache", "none"), "--cache is for one model"),
+        (("rand:tiny", "--cache", "window"), "all layers of this model attend to all tokens"),
+    ],
+    ids=["unknown", "several models", "no window"],
+)
+def test_bad_kinds_of_caches(qbench, argv, message):
+    outcome = qbench("bench", *argv, *QUICK)
+    assert outcome.status == 2 and message in outcome.err and not outcome.out
+
+
 def test_several_models_take_turns(qbench):
     argv = ("bench", "rand:tiny", "rand:tiny", "--recipe", "bf16", "--recipe", "q8_0", *QUICK, "--cpu-time")
     first, second = rows(qbench(*argv, "--json"))
@@ -43,9 +69,9 @@ def test_several_models_take_turns(qbench):
 @pytest.mark.parametrize(
     "given, repetitions, precision",
     [
-        pytest.param({}, 5, 0.02, id="by default until it is precise"),
+        pytest.param({}, 6, 0.02, id="by default until it is precise"),
         pytest.param({"repetitions": 3}, 3, None, id="so many"),
-        pytest.param({"precision": 0.1}, 5, 0.1, id="so precise"),
+        pytest.param({"precision": 0.1}, 6, 0.1, id="so precise"),
         pytest.param({"repetitions": 9, "precision": 0.1}, 9, 0.1, id="at least so many"),
     ],
 )

@@ -81,6 +81,15 @@ def test_generate_streams_what_json_says(qbench):
     assert len(result["tokens"]) <= 12 and qbench(*argv).out.rstrip("\n") == result["text"].rstrip("\n")
 
 
+def test_generate_ends_before_a_stop_string(qbench):
+    argv = ("generate", "ref:llama", "--prompt", "the", "-n", "24", "--json")
+    free = json.loads(qbench(*argv).out)["text"]
+    stop = free[9:12]
+    result = json.loads(qbench(*argv, "--stop", stop, "--stop", "\u2603", "--logprobs", "1").out)
+    assert (result["text"], result["stop_reason"]) == (free[: free.index(stop)], "stop")
+    assert [scores["top"][0][0] for scores in result["logprobs"]] == result["tokens"], "greedy takes the likeliest"
+
+
 def test_sweep_then_report(qbench, tmp_path):
     suite = tmp_path / "s.yaml"
     suite.write_text(

@@ -43,6 +43,18 @@ def test_rows(qbench, small, tmp_path, monkeypatch):
     qbench("report", tmp_path / "kept.jsonl", "--format", "csv").fails_with("kept.jsonl: no records of a sweep")
 
 
+def test_a_suite_says_what_is_timed(qbench, small, tmp_path):
+    name = packed_formats()[0]
+    (tmp_path / "s.yaml").write_text(f"name: s\nkernels: linear_{name}\ntokens: [1, 4]\nthreads: 1\nclock: cpu\n")
+    rows = [json.loads(line) for line in qbench("kernels", "--suite", tmp_path / "s.yaml", "--json").out.splitlines()]
+    assert [(row["op"], row["tokens"], row["threads"], row["clock"]) for row in rows] == [
+        (f"linear_{name}", 1, 1, "cpu"),
+        (f"linear_{name}", 4, 1, "cpu"),
+    ]
+    qbench("kernels", "--suite", tmp_path / "s.yaml", "--m", "8").fails_with("--suite says what is timed", "--m")
+    qbench("kernels", "--suite", "kernel").fails_with("no suite 'kernel'")
+
+
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["lines", "json"])
 def test_a_wrong_kernel_ends_in_1_and_has_no_speed(qbench, small, monkeypatch, form):
     off = Deviation(0.5, 0.25)
@@ -58,3 +70,40 @@ def test_bad_input(qbench):
     qbench("kernels", "--only", "attention", "--m", "4").fails_with("attention is timed at 1 and from 64 on")
     qbench("kernels", "--cpu-time", "--threads", "2").fails_with("count it with --threads 1")
     qbench("kernels", "--m", "0").fails_with("0 is not in the range")
+
+
+def test_the_gpu_is_asked_for_in_one_line(qbench, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    qbench("kernels", "--device", "cuda", "--json").fails_with("got no CUDA GPU, expected one")
+    qbench("kernels", "--device", "cuda", "--only", "fft").fails_with("got --only 'fft', expected part of one of")
+    qbench("kernels", "--device", "cuda", "--m", "8").fails_with("at its own sizes; leave out --m")
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """A GPU whose measurement gives one row."""
+    from gpu_kernels.proof.measure import Measurement
+
+    row = {"op": "silu_mul", "label": "M=1 K=1", "impl": "triton", "us": 2.0, "tops": 0.5, "gb_s": 9.0}
+    row |= {"share": 0.25, "ceiling": "bandwidth"}
+    monkeypatch.setattr(Measurement, "rows", lambda self: iter([[row]]))
+    return row
+
+
+def test_rows_of_the_gpu(qbench, measured, tmp_path):
+    outcome = qbench("kernels", "--device", "cuda", "--only", "silu", "--json", "--keep", tmp_path)
+    assert outcome.status == 0 and json.loads(outcome.out) == measured
+    assert json.loads((tmp_path / "fused.jsonl").read_text()) == {"schema": 2} | measured
+    assert "25% of bandwidth" in qbench("kernels", "--device", "cuda").out
+
+
+def test_a_wrong_kernel_of_the_gpu_ends_in_1(qbench, monkeypatch):
+    from gpu_kernels.proof.measure import Measurement, WrongResults
+
+    def rows(self):
+        raise WrongResults("wrong, so nothing was timed:\n  silu_mul M=1 K=1")
+        yield
+
+    monkeypatch.setattr(Measurement, "rows", rows)
+    outcome = qbench("kernels", "--device", "cuda")
+    assert outcome.status == 1 and outcome.out == "" and "silu_mul M=1 K=1" in outcome.err

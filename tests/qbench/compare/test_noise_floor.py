@@ -6,14 +6,16 @@ from support.close import assert_close
 from qbench.compare.floor_table import make_floor_grid
 from qbench.compare.kept_floor import KIND, kept_floors
 from qbench.compare.measured import Measuring
-from qbench.compare.noise_floor import farthest, measure_noise_floor
+from qbench.compare.noise_floor import farthest, measure_noise_floors
+from qbench.compare.task_floor import measure_task_floors
 from qbench.harness.records.record import append_record
 from qbench.statistics import Estimate
 
 
 @pytest.fixture(scope="module")
 def record():
-    return measure_noise_floor("ref:llama", Measuring(windows=2, threads=2))
+    (found,) = measure_noise_floors("ref:llama", Measuring(windows=2, threads=2))
+    return found
 
 
 @pytest.mark.parametrize("name", ["threads", "batch"])
@@ -54,3 +56,29 @@ def test_the_table_tells_each_change(record):
 def test_a_distance_is_that_of_the_farther_end():
     assert_close(farthest(Estimate(1.001, 1e-3, 0.998, 1.004), 1.0), 0.004, atol=1e-15)
     assert_close(farthest(Estimate(0.97), 1.0), 0.03, atol=1e-15)
+
+
+def test_each_protocol_has_a_floor_of_its_own(tmp_path):
+    names = ("windows-512", "stride-512")
+    floors = measure_noise_floors("ref:llama", Measuring(windows=2, threads=1, protocols=names))
+    assert [floor["metrics"]["protocol"]["name"] for floor in floors] == list(names)
+    assert len({floor["key"] for floor in floors}) == 2
+    for floor in floors:
+        append_record(tmp_path / "r.jsonl", floor)
+        assert floor["metrics"]["variants"]["threads"]["floor"]["kld"] == 0 < floor["metrics"]["floor"]["kld"]
+    assert len(kept_floors([str(tmp_path / "r.jsonl")])) == 2
+
+
+def test_a_task_has_one_too(tmp_path):
+    (floor,) = measure_task_floors("ref:llama", Measuring(tasks="ref_minimal_pairs", limit=20, threads=1))
+    variants, floors = floor["metrics"]["variants"], floor["metrics"]["floor"]
+    same = {"lost": 0, "gained": 0, "num_items": 20}
+    assert variants["threads"]["floor"] == 0 and variants["threads"]["flips"] == same
+    flips = variants["bf16"]["flips"]
+    assert floors == {"ref_minimal_pairs": (flips["lost"] + flips["gained"]) / 20}
+    append_record(tmp_path / "r.jsonl", floor)
+    ((key, kept),) = kept_floors([str(tmp_path / "r.jsonl")]).items()
+    assert key[1] == floor["metrics"]["tasks"]["ref_minimal_pairs"]["protocol_hash"] and kept == floors
+    rows = make_floor_grid(floor).rows
+    assert [row[0] for row in rows] == ["threads", "bf16", "floor"]
+    assert rows[0][2:] == ["identical", "0 lost, 0 gained of 20"]

@@ -76,3 +76,21 @@ def test_what_failed_is_no_row(tmp_path):
 def test_no_row_is_told_with_what_there_is(folder, where, message):
     with pytest.raises(InputError, match=message):
         select(Rows(str(folder), where))
+
+
+def test_rows_without_a_kind_of_cache_are_those_of_a_dynamic_one(folder):
+    rows = sweep_records()
+    window = rows[0] | {"key": "window", "case": rows[0]["case"] | {"cache_kind": "window:64"}}
+    write_records(folder / "m.jsonl", [*rows, window])
+    assert len(select(Rows(str(folder), {"cache_kind": "dynamic"}))) == len(rows)
+    assert [row["key"] for row in select(Rows(str(folder), {"cache_kind": "window:64"}))] == ["window"]
+
+
+def test_rows_without_products_are_those_of_auto(folder):
+    rows = sweep_records()
+    exact = rows[0] | {"key": "exact", "case": rows[0]["case"] | {"products": "exact"}}
+    write_records(folder / "m.jsonl", [*rows, exact])
+    assert len(select(Rows(str(folder), {"products": "auto"}))) == len(rows)
+    assert [row["key"] for row in select(Rows(str(folder), {"products": "exact"}))] == ["exact"]
+    with pytest.raises(InputError, match="no row with products=fp32; there are auto, exact"):
+        select(Rows(str(folder), {"products": "fp32"}))

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qbench.gate.check import ALPHA, POWER, Check, judge
+from qbench.gate.check import ALPHA, POWER, Check, judge, sees_slowdown
 from qbench.statistics import Estimate
 from qbench.statistics.student import student_mean
 
@@ -34,6 +34,13 @@ def sure(value: float, p_value: float = 1e-6, half: float = 0.01) -> Estimate:
 def test_verdict_of_one(loss, details, verdict):
     (judged,) = judge([check(loss, **details)])
     assert judged.verdict == verdict
+
+
+def test_what_a_gate_would_find_is_the_least_of_its_checks_and_nothing_where_one_has_one_sample():
+    several = judge([check(sure(0.0, 0.5, half)) for half in (0.01, 0.03)])
+    assert sees_slowdown(several) == max(one.detectable for one in several) < 1
+    assert sees_slowdown(judge([check(sure(0.0, 0.5)), check(Estimate(0.05))])) == np.inf
+    assert sees_slowdown([]) == np.inf
 
 
 def test_among_many_a_p_value_is_worth_less():

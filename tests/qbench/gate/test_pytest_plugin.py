@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from support.gate_rows import floor_row
 
-from qbench.gate import fixture
-from qbench.gate.fixture import QbenchGate, within
+from qbench.gate import fixture, fixture_rows
+from qbench.gate.fixture import QbenchGate
+from qbench.gate.fixture_rows import FixtureRows
+from qbench.gate.limits import within
 from qbench.harness.records.record import make_record
 from qbench.pytest_plugin import qbench_gate
 from quant.errors import InputError
@@ -51,13 +53,13 @@ def test_saving_needs_a_place():
 
 
 def test_quality_is_saved_and_then_compared_with(tmp_path, monkeypatch):
-    monkeypatch.setattr(fixture, "measure", lambda record: floor_row(1e-4))
+    monkeypatch.setattr(fixture_rows, "measure", lambda record: [floor_row(1e-4)])
     file, how = tmp_path / "base.jsonl", {"reference": "ref:llama", "windows": 3, "threads": 1}
     QbenchGate(file, save=True).quality("ref:llama", **how)
     gate = QbenchGate(file)
     gate.quality("ref:llama", **how)
     with pytest.raises(InputError, match="lacks rand:tiny"):
-        gate._row(make_record({"kind": "gate-test", "gate": "memory", "name": "rand:tiny"}, {}))
+        FixtureRows(file).like(make_record({"kind": "gate-test", "gate": "memory", "name": "rand:tiny"}, {}))
     other = json.loads(file.read_text().splitlines()[0])
     other["machine"] |= {"id": "another", "cores": 99}
     file.write_text(json.dumps(other) + "\n")

@@ -29,8 +29,8 @@ def test_on_few_windows():
 
 @pytest.mark.parametrize("recipe", ["bf16", "q4_k_m"])
 def test_power(benchmark, recipe):
-    """As many windows as the ci suite evaluates; minutes."""
-    noisy = NoisyModel(recipe, 24)
-    found = benchmark.pedantic(lambda: [finds(noisy, seed) for seed in range(10)], rounds=1)
+    """The whole text, as the ci suite evaluates it, and noise that no choice of the gate was made on; minutes."""
+    noisy = NoisyModel(recipe, None)
+    found = benchmark.pedantic(lambda: [finds(noisy, seed) for seed in range(100, 110)], rounds=1)
     benchmark.extra_info["found"] = f"{sum(found)} of {len(found)}"
     assert np.mean(found) >= POWER

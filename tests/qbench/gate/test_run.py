@@ -56,9 +56,10 @@ def world(tmp_path, monkeypatch):
     for module in (run_module, baseline_module):
         monkeypatch.setattr(module, "measure_suite", measure_suite)
         monkeypatch.setattr(module, "machine", lambda: MACHINE)
-    monkeypatch.setattr(floors_module, "measure", lambda record: floor_row(1e-4))
-    monkeypatch.setattr(baseline_module, "measure", lambda record: floor_row(1e-4))
+    monkeypatch.setattr(floors_module, "measure", lambda record: [floor_row(1e-4)])
+    monkeypatch.setattr(baseline_module, "measure", lambda record: [floor_row(1e-4)])
     monkeypatch.setattr(timed, "launch_all", launch_all)
+    monkeypatch.setattr(run_module, "known_suite", lambda tree, suite: suite)
     monkeypatch.setattr(run_module, "base_tree", lambda ref, cache, say: Tree("base", tmp_path / "python", tmp_path))
     (tmp_path / "small.yaml").write_text(SUITE)
     return found
@@ -117,6 +118,22 @@ def test_a_case_that_fails_now_is_red(tmp_path, world):
     world["now"] = [rows()[0], rows()[1] | {"status": "error", "error": "killed by SIGSEGV", "metrics": None}]
     result = gate(tmp_path)
     assert result.is_red and result.failed == {"rand:tiny q8_0": "killed by SIGSEGV"}
+
+
+def test_a_case_that_the_base_commit_lacks_is_new_and_no_alarm(tmp_path, world):
+    world["base"] = rows()[:1]
+    result = gate(tmp_path)
+    assert not result.is_red and result.not_checked == ["rand:tiny q8_0: new, commit HEAD has none"]
+    assert {check.case for check in result.checks} == {"rand:tiny bf16"}
+
+
+def test_a_case_that_failed_in_the_base_commit_is_told(tmp_path, world):
+    broken = rows()[1] | {"status": "error", "error": "no room", "metrics": None}
+    world["base"] = [rows()[0], broken]
+    mended = gate(tmp_path)
+    assert mended.not_checked == ["rand:tiny q8_0: it failed in commit HEAD: no room"] and not mended.is_red
+    world["now"] = [rows()[0], broken]
+    assert not gate(tmp_path).is_red, "it did not run before either"
 
 
 def test_a_file_without_launches_gates_quality_and_weights(tmp_path, world):

@@ -111,7 +111,7 @@ def test_a_process_that_took_more_than_predicted_does_not_fit():
     judge = TableJudge({large: 0.1, small: 0.2}, {large: 9.0, small: 9.0}, {large: 51, small: 50})
     answer, left = search([large, small], Goal(50, 1, tps=1), judge)
     assert (answer.candidate, left.outcome, left.short) == (small, "peak", 1)
-    (found,) = relaxations(open_source("ref:llama"), Goal(50, 1, tps=1), [left])
+    (found,) = relaxations(Goal(50, 1, tps=1), [left])
     assert (found.limit, found.enough, found.candidate) == ("memory_bytes", 51, large)
 
 
@@ -130,11 +130,11 @@ def relaxed(goal: Goal, speed: float = 10.0):
     source = open_source("ref:llama")
     candidates = make_candidates(source, goal, RECIPES, CACHE_PAIR)
     judge = TableJudge(dict.fromkeys(candidates, 0.1), dict.fromkeys(candidates, speed))
-    return candidates, relaxations(source, goal, search(candidates, goal, judge))
+    return candidates, relaxations(goal, search(candidates, goal, judge))
 
 
 def test_each_relaxation_is_just_enough():
-    goal = Goal(120_000_000, 512, batch=4, runtime_bytes=RUNTIME)
+    goal = Goal(115_000_000, 512, batch=4, runtime_bytes=RUNTIME)
     candidates, found = relaxed(goal)
     least = min(candidates, key=lambda one: one.total_bytes)
     assert {one.limit for one in found} == {"memory_bytes", "context", "batch"}
@@ -146,7 +146,7 @@ def test_each_relaxation_is_just_enough():
         for step, fits in ((0, True), (1, False)):
             limits = {"context": 512, "batch": 4} | {one.limit: one.enough + step}
             moved = make_candidates(open_source("ref:llama"), Goal(1, **limits), RECIPES, CACHE_PAIR)
-            assert any(other.total_bytes <= 20_000_000 for other in moved) == fits
+            assert any(other.total_bytes <= 15_000_000 for other in moved) == fits
 
 
 def test_relaxation_of_speed():

@@ -66,13 +66,13 @@ def test_indifference_scores_the_vocabulary(tokenizer):
 def test_unknown_model_suggests_the_nearest():
     with pytest.raises(InputError, match="ref:llama"):
         weights_dir("lama")
-    assert set(MODELS) == {"llama", "llama-outliers"}
+    assert set(MODELS) == {"llama", "llama-outliers", "mla-moe"}
 
 
-@pytest.fixture(scope="module")
-def embedded():
+@pytest.fixture(scope="module", params=["llama", "mla-moe"])
+def embedded(request):
     try:
-        folder = weights_dir("llama")
+        folder = weights_dir(request.param)
     except InputError as reason:
         pytest.skip(str(reason))
     return load(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))

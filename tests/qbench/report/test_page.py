@@ -260,3 +260,16 @@ def test_thousands_of_rows_scroll_with_few_in_the_document(opened):
     page.locator("tbody tr[data-row='2999']").wait_for()
     assert page.locator("tbody tr[data-row]").count() < 80
     assert page.get_by_text("6 largest of 3000 groups").count() == 1
+
+
+@pytest.mark.parametrize(
+    "row, expected",
+    [
+        ({"recipe": "bf16", "cache": "dense-f32", "cache_kind": "dynamic"}, ""),
+        ({"recipe": "bf16", "cache": "kv-int8", "cache_kind": "window:64"}, "kv-int8 window:64"),
+        ({"recipe": "q4_k_m+kv-fp8", "cache": "kv-fp8", "cache_kind": None}, ""),
+        ({"recipe": "bf16", "cache": None, "cache_kind": "paged"}, "paged"),
+    ],
+)
+def test_rows_of_other_caches_bear_their_names(desk, row, expected):
+    assert desk.page.evaluate("row => keptAs({ value: (key) => row[key] }, 0)", row) == expected

@@ -5,7 +5,7 @@ import json
 import pytest
 from support.sample_records import SWEEP, failed_record, make_record, sweep_records, write_records
 
-from qbench.report import load_records, write_report
+from qbench.report import load_records, render_report, write_report
 from qbench.report.columns import columns_of
 from qbench.report.render import markdown_table, to_csv, to_json, to_markdown, to_rows
 from qbench.report.table import build_tables
@@ -160,3 +160,10 @@ def test_columns_are_picked_by_the_names_of_the_records(records):
     assert [cell.strip() for cell in first.strip("|").split("|")] == ["unquantized", "9.70", "bf16"]
     with pytest.raises(InputError, match="unknown column 'size'; known: recipe, model"):
         markdown_table(table, ["size"])
+
+
+def test_what_share_of_a_case_was_no_measurement(tmp_path):
+    rows = [make_record("bf16", wall_seconds=40.0, overhead_seconds=1.0), make_record("q8_0")]
+    text = render_report(write_records(tmp_path / "records.jsonl", rows), "md", ["recipe", "overhead_share"])
+    lines = [line for line in text.splitlines() if line.startswith(("| bf16", "| q8_0"))]
+    assert [line.split("|")[2].strip() for line in lines] == ["2.5", "n/a"]

@@ -11,7 +11,7 @@ from support.calibration import layer_tensors
 
 from qbench.runtime import ModelConfig
 from qbench.runtime.extra_tokens import extra_tokens
-from qbench.runtime.moe import ExpertFeedForward
+from qbench.runtime.layers.moe import ExpertFeedForward
 from qbench.runtime.streamed import StreamedDecoder
 from quant.models import MoeConfig
 

@@ -4,15 +4,15 @@ import weakref
 
 import pytest
 import torch
-from support.architectures import random_weights, small_config
+from support.architectures import KINDS, random_weights, small_config
 from support.array_source import ArraySource
 from support.close import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from qbench.runtime import ModelConfig, load_model, predict_memory
-from qbench.runtime.linear import has_cpu_kernels
-from qbench.runtime.memory import workspace_bytes
+from qbench.runtime.layers.linear import has_cpu_kernels
+from qbench.runtime.workspace import in_one_call, workspace_bytes
 
 needs_cpu_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 
@@ -154,20 +154,37 @@ def test_workspace_bounds_what_a_router_does():
     assert peak.peak <= workspace_bytes(ModelConfig.of(source), 120, batch=2)
 
 
-@pytest.mark.parametrize("q_lora_rank", [None, 48], ids=["plain queries", "low-rank queries"])
-def test_workspace_of_latent_attention_is_near_the_measured_peak(q_lora_rank):
-    config = small_config("deepseek2", q_lora_rank=q_lora_rank, intermediate_size=32, moe_intermediate_size=8)
+@pytest.mark.parametrize("batch, num_tokens", [(2, 120), (5, 250)], ids=["all at once", "in turns"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"q_lora_rank": 48}, {"v_head_dim": 8}], ids=["plain", "low-rank queries", "narrow values"]
+)
+def test_workspace_of_latent_attention_is_near_the_measured_peak(changes, batch, num_tokens):
+    config = small_config("deepseek2", intermediate_size=32, moe_intermediate_size=8, **changes)
     source = ArraySource(config, random_weights(config))
     model = load_model(source, impl="reference")
-    tokens, cache = torch.zeros(2, 120, dtype=torch.int64), model.new_cache(batch=2, capacity=120)
+    tokens = torch.zeros(batch, num_tokens, dtype=torch.int64)
+    cache = model.new_cache(batch=batch, capacity=num_tokens)
     with PeakBytes() as peak:
         model(tokens, cache, last_only=True)
-    assert_close(workspace_bytes(ModelConfig.of(source), 120, batch=2) / peak.peak, 1.0, atol=2**-4)
+    assert_close(workspace_bytes(ModelConfig.of(source), num_tokens, batch) / peak.peak, 1.0, atol=2**-4)
 
 
-def test_a_latent_model_is_held_and_cached_as_predicted():
-    config = small_config("deepseek2")
-    source = ArraySource(config, random_weights(config))
+@pytest.mark.parametrize("sizes", [{}, {"kv_lora_rank": 64, "qk_rope_head_dim": 16}], ids=["torch", "kernels"])
+@pytest.mark.parametrize("name", ["f32", "bf16", "q8_0"])
+def test_a_latent_model_is_held_and_cached_as_predicted(sizes, name):
+    config = small_config("deepseek2", **sizes)
+    weights = random_weights(config)
+    formats = {key: name for key, weight in weights.items() if weight.ndim == 2 and weight.shape[1] % 32 == 0}
+    source = ArraySource(config, weights, formats)
     model, predicted = load_model(source), predict_memory(source, context=40)
     assert predicted["resident_bytes"] == model.weight_bytes
     assert predicted["kv_bytes"] == model.new_cache(capacity=40).size_bytes
+
+
+@needs_cpu_kernels
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_in_one_call_are_foreseen(kind):
+    config = small_config(kind)
+    weights = random_weights(config)
+    model_source = ArraySource(config, weights, {name: "bf16" for name, weight in weights.items() if weight.ndim == 2})
+    assert in_one_call(ModelConfig.of(model_source)) == (load_model(model_source).one_call is not None)

@@ -10,7 +10,8 @@ from support.close import assert_close
 from support.data import STORIES260K, needs_stories
 from support.transformers_llama import transformers_llama
 
-from qbench.runtime import Sampling, Tokenizer, generate, load_model
+from qbench.runtime import Sampling, Tokenizer, load_model
+from qbench.runtime.text.generate import generate
 from quant.source import TokenizerInfo
 
 pytestmark = needs_stories

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from support.architectures import KINDS, random_weights, small_config
+from support.architectures import EVERY_EXPERT, KINDS, random_weights, small_config
 from support.array_source import ArraySource
 from support.calibration import layer_tensors
 from support.close import assert_close
@@ -50,8 +50,7 @@ def hidden_states(source, decoder, observers=None) -> torch.Tensor:
 def test_streamed_layers_are_the_models_own(kind):
     source, decoder = decoder_of(kind)
     model = load_model(source, impl="reference")
-    (logits,) = model.head(model.norm(hidden_states(source, decoder)))
-    assert torch.equal(logits, model(TOKENS))
+    assert torch.equal(model.logits(hidden_states(source, decoder)), model(TOKENS))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -71,7 +70,7 @@ def test_showing_shows_what_a_call_would(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_bf16_layers_are_close_to_the_models_own(kind):
-    source, decoder = decoder_of(kind)
+    source, decoder = decoder_of(kind, **EVERY_EXPERT.get(kind, {}))
     rounding = StreamedDecoder(decoder.config, impl="bf16")
     x = decoder.embed(layer_tensors(source, None), TOKENS)
     for index in range(decoder.num_layers):
@@ -79,14 +78,16 @@ def test_bf16_layers_are_close_to_the_models_own(kind):
         recorder = Recorder()
         exact, got = decoder.layer(index, tensors)(x), rounding.layer(index, tensors)(x, recorder)
         # Seven products on the longest way, each rounding three times by 2**-9, and each carrying on what came before.
+        # Gemma norms attention's outputs up to the size of the net's, with what the softmax made of rounded scores.
         change = (exact - x).norm()
-        assert 0 < (got - exact).norm() <= 7 * 3 * 2**-9 * change
+        ways = 2 if kind.startswith("gemma") else 1
+        assert 0 < (got - exact).norm() <= ways * 7 * 3 * 2**-9 * change
         x = exact
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_observer_changes_nothing_and_sees_every_linear_once(kind):
-    source, decoder = decoder_of(kind)
+    source, decoder = decoder_of(kind, **EVERY_EXPERT.get(kind, {}))
     observers = [Recorder() for _ in range(decoder.num_layers)]
     observed = hidden_states(source, decoder, observers)
     assert torch.equal(observed, hidden_states(source, decoder))

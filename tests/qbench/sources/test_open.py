@@ -121,4 +121,4 @@ def test_every_listed_model_opens():
         if row["params"] is not None:
             source = open_source(row["spec"])
             assert row["params"] == sum(int(np.prod(info.shape)) for info in source.tensors.values())
-    assert {row["kind"] for row in list_models()} == {"ref", "rand"}
+    assert {row["kind"] for row in list_models()} == {"ref", "rand", "shape"}

@@ -4,7 +4,19 @@ from functools import partial
 
 import numpy as np
 import pytest
-from support.coverage import BLOCKS, SIMULATIONS, bounds, normal, of_blocks, share_held
+from scipy import stats
+from support.coverage import (
+    BLOCKS,
+    SEED,
+    SIMULATIONS,
+    bounds,
+    normal,
+    of_blocks,
+    of_own_spells,
+    of_rounds,
+    quiet,
+    share_held,
+)
 
 from qbench.statistics import Estimate
 
@@ -18,12 +30,28 @@ def test_intervals_hold_what_they_promise(simulate, monkeypatch):
     assert least <= share_held(simulate, RUNS) <= most
 
 
+@pytest.mark.parametrize("rounds", [5, 8])
+def test_few_rounds_have_no_absurd_intervals(rounds):
+    """Of two speeds that scatter by 1 %, so their ratio by 1.4: nine in ten intervals reach no further than three
+    times what Student's law asks of so many independent ratios."""
+    rng = np.random.default_rng(SEED)
+    found = [of_rounds(quiet, rounds, rng)[0] for _ in range(RUNS)]
+    halves = [(one.high - one.low) / (2 * one.value) for one in found]
+    independent = stats.t.ppf(0.975, rounds - 1) * 0.01 * np.sqrt(2 / rounds)
+    assert np.quantile(halves, 0.9) < 3 * independent
+
+
 def test_a_percentile_interval_would_fail():
     def simulate(rng):
         rates, _, truth = BLOCKS["divergence of q4_0"](rng, 20)
         return Estimate(0.0, 0.0, *np.quantile(rng.choice(rates, (1000, 20)).mean(axis=1), [0.025, 0.975])), truth
 
     assert share_held(simulate, RUNS) < bounds(RUNS)[0]
+
+
+def test_rounds_taken_as_independent_would_fail(monkeypatch):
+    monkeypatch.setattr("qbench.statistics.speed.widening", lambda samples: 1.0)
+    assert share_held(partial(of_own_spells, 0.5, 25), RUNS) < bounds(RUNS)[0] - 0.1
 
 
 @pytest.mark.parametrize("factor", [0.75, 1.5])

@@ -92,6 +92,12 @@ def test_other_items_are_another_protocol(change):
     assert (first["items_sha256"] == second["items_sha256"]) == (change == "arguments")
 
 
+def test_products_are_of_the_protocol_where_they_were_asked_for():
+    plain, auto, exact = (summarize_task(task(), samples(1.0), FIGURES, *told) for told in ((), ("auto",), ("exact",)))
+    assert plain == auto and exact["protocol_hash"] != auto["protocol_hash"]
+    assert exact["protocol"] == auto["protocol"] | {"products": "exact"}
+
+
 def test_a_group_has_the_items_of_its_tasks():
     entries = {
         "a": summarize_task(task("a"), samples(1, 0), FIGURES),

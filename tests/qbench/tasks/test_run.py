@@ -100,8 +100,9 @@ def test_a_run_that_was_stopped_goes_on_with_what_it_had(sums, tmp_path, monkeyp
     monkeypatch.setattr(task_model, "generate_batch", lambda *_: pytest.fail("asked again"))
     second = evaluate_tasks("ref:llama", settings, threads=1, cache=tmp_path / "answers")
     assert second["tasks"] == sums["tasks"]
-    with pytest.raises(pytest.fail.Exception):  # another model has answers of its own
-        evaluate_tasks("ref:llama", settings, recipe="q4_0", threads=1, cache=tmp_path / "answers")
+    for other in ({"recipe": "q4_0"}, {"cache_kind": "window:64"}, {"products": "exact"}):  # has answers of its own
+        with pytest.raises(pytest.fail.Exception):
+            evaluate_tasks("ref:llama", settings, threads=1, cache=tmp_path / "answers", **other)
 
 
 # Every container and arithmetic, keys and values of each width. Who cannot tell brackets apart is right in 0.25.

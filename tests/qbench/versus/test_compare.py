@@ -5,13 +5,16 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
 from support.memory_source import MemorySource
 
 import qbench
 from qbench.harness.speed.rounds import Rounds, Samples
 from qbench.harness.speed.speed_case import SpeedCase
 from qbench.harness.speed.speed_worker import TimedModel
-from qbench.versus.compare import compare, kv_type_of, measure_both, ratio
+from qbench.runtime import load_model
+from qbench.versus.compare import compare, kv_bits, kv_type_of, measure_both, ratio
 from qbench.versus.llama_cpp import LlamaCppProcess
 from qbench.versus.llama_cpp_worker import leave_spinning_as_it_comes
 from quant.artifacts import write_artifact
@@ -136,3 +139,9 @@ def test_llama_cpp_waits_as_it_does_elsewhere(monkeypatch, given, left):
         monkeypatch.setenv("GOMP_SPINCOUNT", given)
     leave_spinning_as_it_comes()
     assert os.environ.get("GOMP_SPINCOUNT") == left
+
+
+@pytest.mark.parametrize("kv, bits", [(None, 32), ("kv-bf16", 16)])
+def test_bits_of_a_latent_are_those_of_one_of_its_numbers(kv, bits):
+    config = small_config("deepseek2") | ({} if kv is None else {"kv_cache": {"format": kv}})
+    assert kv_bits(load_model(ArraySource(config, random_weights(config)))) == bits

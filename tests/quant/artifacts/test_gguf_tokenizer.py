@@ -1,6 +1,7 @@
 """Tokenizers through GGUF and back: the same ids for every text, and the ids of llama.cpp."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from support.data import SHARED, STORIES260K, needs_stories
@@ -60,6 +61,11 @@ def test_every_named_pre_tokenizer_comes_back(tmp_path, byte_level_tokenizer, te
     assert metadata["tokenizer.ggml.pre"] == pre
     after, _ = through_file(tmp_path, before)
     assert_same_ids(before, after, texts)
+
+
+def test_a_chat_template_comes_back(tmp_path, byte_level_tokenizer):
+    after, _ = through_file(tmp_path, replace(byte_level_tokenizer, chat_template="{{ messages }}"))
+    assert after.chat_template == "{{ messages }}"
 
 
 def llama_ids(path, text, add_bos):

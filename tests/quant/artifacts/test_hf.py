@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
 from support.data import STORIES260K, needs_stories
 from support.memory_source import MemorySource
 
@@ -52,6 +54,22 @@ def test_quantized_model_comes_back(tmp_path, recipe, tied):
         assert got.parts.keys() == expected.parts.keys()
         for part, array in expected.parts.items():
             assert got.parts[part].dtype == array.dtype and np.array_equal(got.parts[part], array)
+
+
+@pytest.mark.parametrize("recipe", ["bf16", "rtn-w8"])
+@pytest.mark.parametrize("family", ["phi3", "gpt2", "bloom"])
+def test_a_stack_is_read_once_for_all_that_lie_in_it(tmp_path, monkeypatch, family, recipe):
+    config = small_config(family)
+    write_hf(QuantizedSource(ArraySource(config, random_weights(config)), get_recipe(recipe)), tmp_path)
+    wholes, read_whole = [], HFSource._read_whole
+    monkeypatch.setattr(HFSource, "_read_whole", lambda self, name: wholes.append(name) or read_whole(self, name))
+    source = HFSource(tmp_path)
+    first = {name: dequantize(source.read(name)) for name in source.tensors}
+    in_file = {source._expected[name].stored.name for name in source.tensors}
+    assert len(wholes) == len(in_file) < len(source.tensors)
+    assert not source._stacks._kept, "nothing is held behind the last member"
+    for name in reversed(source.tensors):  # in any other order the same bytes
+        assert np.array_equal(dequantize(source.read(name)), first[name]), name
 
 
 @pytest.mark.parametrize("recipe", ["rtn-w8", "rtn-w4g128"])
@@ -100,6 +118,29 @@ def test_stories_are_what_the_library_reads():
     assert (source.tokenizer.bos_token_id, source.tokenizer.eos_token_id, source.tokenizer.add_bos) == (1, 2, True)
 
 
+@pytest.mark.parametrize("kept", ["key", "named", "file"])
+def test_a_chat_template_comes_from_wherever_it_is_kept(model_dir, kept):
+    path = model_dir / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    if kept == "file":
+        (model_dir / "chat_template.jinja").write_text("{{ messages }}")
+    else:
+        named = [{"name": "tools", "template": "no"}, {"name": "default", "template": "{{ messages }}"}]
+        path.write_text(json.dumps(settings | {"chat_template": named if kept == "named" else "{{ messages }}"}))
+    source = HFSource(model_dir)
+    assert source.tokenizer.chat_template == "{{ messages }}"
+    again = model_dir / "again"
+    again.mkdir()
+    write_hf(source, again)
+    assert HFSource(again).tokenizer.chat_template == "{{ messages }}"
+
+
+def test_a_chat_template_is_a_part_of_the_fingerprint(model_dir):
+    before = HFSource(model_dir).fingerprint()
+    (model_dir / "chat_template.jinja").write_text("{{ messages }}")
+    assert HFSource(model_dir).fingerprint() != before
+
+
 def test_tokenizer_settings_without_a_word_on_bos(model_dir, byte_level_tokenizer):
     (model_dir / "tokenizer_config.json").unlink()
     tokenizer = HFSource(model_dir).tokenizer
@@ -141,6 +182,9 @@ def edit_tensors(folder, change):
         pytest.param(lambda d: (d / "model.safetensors").unlink(), "neither model.safetensors", id="no weights"),
         pytest.param(lambda d: (d / "tokenizer.json").write_text("{}"), "not a tokenizer", id="tokenizer"),
         pytest.param(lambda d: (d / "tokenizer_config.json").write_text("[]"), "expected a JSON object", id="settings"),
+        pytest.param(
+            lambda d: (d / "tokenizer_config.json").write_text('{"chat_template": 3}'), "text of a template", id="chat"
+        ),
     ],
 )
 def test_broken_directories(model_dir, damage, words):

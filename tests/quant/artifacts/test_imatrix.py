@@ -11,13 +11,14 @@ from support.array_source import ArraySource
 from quant.artifacts.imatrix import read_imatrix, write_imatrix
 from quant.artifacts.imatrix_file import read_imatrix_file
 from quant.errors import InputError
+from quant.models import ModelConfig, expected_tensors
 from quant.recipes.roles import Role, place_of
 
 LAYOUTS = ("x.gguf", "x.dat")
 DOWN = "model.layers.0.mlp.down_proj.weight"
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen3moe", "deepseek2"])
+@pytest.fixture(scope="module", params=["llama", "qwen3moe", "deepseek2", "phi3", "gpt2"])
 def source(request):
     config = small_config(request.param)
     return ArraySource(config, random_weights(config))
@@ -35,7 +36,13 @@ def importance_of(source, seed: int = 0) -> dict[str, np.ndarray]:
     linears = [name for name, info in source.tensors.items() if len(info.shape) > 1]
     places = {name: place_of(name) for name in linears}
     linears = [name for name in linears if places[name].layer is not None and places[name].role is not Role.ROUTER]
-    return {name: rng.lognormal(size=source.tensors[name].shape[-1]).astype(np.float32) for name in linears}
+    made = {name: rng.lognormal(size=source.tensors[name].shape[-1]).astype(np.float32) for name in linears}
+    expected = expected_tensors(ModelConfig.of(source))
+    first = {expected[name].gguf_name: name for name in reversed(linears)}  # what GGUF keeps as one reads one input
+    return {
+        name: made[first[expected[name].gguf_name]] if expected[name].gguf_rows else means
+        for name, means in made.items()
+    }
 
 
 def legacy(entries: dict[str, tuple[int, list[float]]], tail: bytes = b"") -> bytes:
@@ -83,7 +90,8 @@ def test_keys_and_tensors_of_the_gguf_layout(tmp_path, source):
         num_experts = sum("layers.1.mlp.experts" in name for name in importance) // 3
         assert shapes["blk.1.ffn_down_exps.weight.in_sum2"] == [32, num_experts]
         assert shapes["blk.1.ffn_down_exps.weight.counts"] == [1, num_experts]
-    assert shapes["blk.0.attn_q.weight.in_sum2"] == [64] and shapes["blk.0.attn_q.weight.counts"] == [1]
+    q = expected_tensors(ModelConfig.of(source))["model.layers.0.self_attn.q_proj.weight"].gguf_name
+    assert shapes[f"{q}.in_sum2"] == [64] and shapes[f"{q}.counts"] == [1]
 
 
 def test_experts_have_counts_of_their_own(tmp_path):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.architectures import KINDS
+from support.architectures import GGUF_KINDS, KINDS
 from support.damage import edit_gguf, edit_hf, rewrite_tensors
 
 from quant.formats.int_packing import pack_int32, unpack_int32
@@ -35,8 +35,7 @@ def test_the_layout_of_gptq_is_healthy(made, findings, fmt):
     assert findings(made(fmt, "memory", "gptq")) == set()
 
 
-@pytest.mark.parametrize("fmt", ["q8_0", "w8"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind, fmt", [(kind, "w8") for kind in KINDS] + [(kind, "q8_0") for kind in GGUF_KINDS])
 def test_every_architecture_is_healthy(made, report, kind, fmt):
     examined = report(made(fmt, kind))
     assert examined.findings == [] and "sqnr" not in examined.skipped and "hash" not in examined.skipped

@@ -40,7 +40,7 @@ def fold_at_random(layer: Layer, seed: int) -> FoldedLayer:
 
 def all_folded(config: dict, weights: dict[str, np.ndarray], vectors: str = "f32") -> dict[str, np.ndarray]:
     made = dict(weights)
-    for number in range(config["num_hidden_layers"]):
+    for number in range(ModelConfig.from_hf(config).num_layers):
         folded = fold_at_random(layer_of(config, weights, number, vectors), seed=number)
         made |= folded.weights | {name: dequantize(vector) for name, vector in folded.vectors.items()}
     return made
@@ -63,6 +63,11 @@ VARIANTS = [
     pytest.param("llama", {"num_key_value_heads": 4}, "f32", id="llama, a kv head a query head"),
     pytest.param("llama", {"num_key_value_heads": 1}, "bf16", id="llama, one kv head"),
     pytest.param("llama", {"attention_bias": True, "mlp_bias": True}, "f32", id="llama, biases"),
+    pytest.param("gemma2", {}, "f32", id="gemma2"),
+    pytest.param("gemma3", {}, "f32", id="gemma3"),
+    pytest.param("phi3", {}, "bf16", id="phi3"),
+    pytest.param("gpt2", {}, "f32", id="gpt2, norms with biases"),
+    pytest.param("bloom", {}, "f32", id="bloom"),
     pytest.param("qwen2", {}, "f32", id="qwen2"),
     pytest.param("qwen3", {}, "bf16", id="qwen3"),
     pytest.param("qwen3moe", {}, "bf16", id="qwen3moe"),
@@ -82,6 +87,7 @@ def test_the_function_is_unchanged(kind, changes, vectors, tmp_path):
     # Every product of the model is rounded anew, relative 2**-24; the deepest path has a few dozen of them.
     assert_close(logits_of(config, folded, tmp_path / "after"), expected, atol=64 * 2**-24 * 64 * spread)
     layers = [name for name in weights if split_name(name)[1] is not None and weights[name].ndim == 2]
+    layers = [name for name in layers if not name.endswith("mlp.fc2.weight")]
     assert not any(np.array_equal(folded[name], weights[name]) for name in layers)
 
 
@@ -91,7 +97,8 @@ def test_every_linear_of_a_layer_is_reached(kind):
     layer = layer_of(config, random_weights(config), 1)
     folds = find_folds(layer)
     readers = {reader for fold in folds for reader in fold.readers}
-    assert readers == set(layer.weights)
+    # Behind a function that is not linear nothing can be folded.
+    assert readers == {name for name in layer.weights if not name.endswith("mlp.fc2.weight")}
     norms_only = find_folds(layer, pairs=False)
     assert all(fold.source in layer.vectors for fold in norms_only) and len(norms_only) < len(folds)
 

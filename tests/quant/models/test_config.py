@@ -136,16 +136,18 @@ def test_an_impossible_value_is_an_input_error(changes, message):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        pytest.param({"architectures": ["OPTForCausalLM"]}, "'OPTForCausalLM' is unknown; known: Llama", id="unknown"),
+        pytest.param({"architectures": ["XLNetModel"]}, "'XLNetModel' is unknown; known: Llama", id="unknown"),
         pytest.param({"architectures": None}, "'architectures' is missing", id="no architecture"),
         pytest.param({"architectures": "Llama"}, "no list", id="no list"),
         pytest.param({"model_type": "gpt2"}, "model_type is 'gpt2', expected 'llama'", id="two minds"),
         pytest.param(
-            {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "known: default, linear, llama3, yarn", id="rope"
+            {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
+            "known: default, linear, llama3, yarn, longrope",
+            id="rope",
         ),
         pytest.param({"rope_scaling": {"rope_type": ["linear"]}}, "known: default", id="rope_type as a list"),
-        pytest.param({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor", id="partial rope"),
-        pytest.param({"hidden_act": "gelu"}, "hidden_act 'gelu' is not supported", id="activation"),
+        pytest.param({"rope_parameters": {"partial_rotary_factor": 1.5}}, "expected at most 1", id="partial rope"),
+        pytest.param({"hidden_act": "quick_gelu"}, "hidden_act 'quick_gelu' is not supported", id="activation"),
     ],
 )
 def test_the_unsupported_lists_the_supported(changes, message):

@@ -22,6 +22,20 @@ def test_deepseek_experts():
     assert [config.layer_kind(layer) for layer in range(3)] == ["dense", "moe", "moe"]
 
 
+def test_mixtral_experts():
+    config = ModelConfig.from_hf(small_config("mixtral"))
+    assert config.moe == MoeConfig(6, 2, 96, norm_topk_prob=True)
+
+
+def test_deepseek_v3_chooses_by_biased_sigmoids_in_groups():
+    config = ModelConfig.from_hf(small_config("deepseek3"))
+    assert config.moe == MoeConfig(8, 2, 32, 32, 1, True, 1.5, 4, 2, 2, "sigmoid", has_choice_bias=True)
+    bare = {
+        name: value for name, value in small_config("deepseek3").items() if name not in ("scoring_func", "topk_method")
+    }
+    assert ModelConfig.from_hf(bare).moe == config.moe
+
+
 def test_groups_say_nothing_where_the_choice_is_greedy():
     config = ModelConfig.from_hf(small_config("deepseek2", n_group=3, topk_group=1))
     assert (config.moe.num_groups, config.moe.groups_per_token) == (1, 1)
@@ -61,6 +75,13 @@ def test_a_dense_model_has_neither():
             "deepseek2", {"scoring_func": "sigmoid"}, "'sigmoid' is not supported; known: softmax", id="sigmoid"
         ),
         pytest.param("deepseek2", {"topk_method": "noaux_tc"}, "'noaux_tc' is not supported", id="choice by bias"),
+        pytest.param("deepseek3", {"topk_method": "greedy"}, "'greedy' is not supported", id="choice without bias"),
+        pytest.param(
+            "deepseek3", {"topk_group": 1, "num_experts_per_tok": 3}, "topk_group 1 groups, 2", id="few groups"
+        ),
+        pytest.param("deepseek3", {"n_group": 8}, "at least 2 experts in each group", id="groups of one"),
+        pytest.param("deepseek3", {"rope_interleave": False}, "rope_interleave false", id="rotary halves"),
+        pytest.param("mixtral", {"num_local_experts": None}, "'num_local_experts' is missing", id="mixtral's experts"),
         pytest.param("deepseek2", {"kv_lora_rank": None}, "'kv_lora_rank' is missing", id="no latent"),
         pytest.param(
             "deepseek2", {"qk_rope_head_dim": 7}, "qk_rope_head_dim is 7, expected an even", id="odd rotation"
@@ -76,8 +97,6 @@ def test_a_dense_model_has_neither():
             "n_group is 4 .* expected groups of equal size out of 6",
             id="uneven groups",
         ),
-        pytest.param("qwen2", {"use_sliding_window": True}, "use_sliding_window is set", id="a window"),
-        pytest.param("qwen3", {"layer_types": ["sliding_attention"] * 2}, "over a window", id="a window by layer"),
     ],
 )
 def test_what_is_refused_is_named(kind, changes, message):

@@ -85,6 +85,14 @@ SHAPES = {
     "qwen3moe, 8 experts": ("qwen3moe", moe(9, 8)),
     "qwen3moe, 8 experts, rows of 96": ("qwen3moe", moe(16, 8, moe_intermediate_size=96)),
     "qwen3moe, 80 layers of 8 experts": ("qwen3moe", moe(80, 8, heads=(8, 1), moe_intermediate_size=32)),
+    "gpt2, 12 layers": ("gpt2", {"n_layer": 12, "n_embd": 768, "n_head": 12, "n_inner": 3072}),
+    "gpt2, 5 layers of 96": ("gpt2", {"n_layer": 5, "n_embd": 96, "n_head": 6, "n_inner": 512}),
+    "mixtral, 32 layers of 8 experts (8x7B)": (
+        "mixtral",
+        shape(32, (32, 8), 4096, 14336, head_dim=128, num_local_experts=8),
+    ),
+    "mixtral, 9 layers of 3 experts": ("mixtral", shape(9, num_local_experts=3)),
+    "deepseek3, 9 layers": ("deepseek3", mla(9, n_shared_experts=1, n_routed_experts=4, n_group=1)),
     "deepseek2, 27 layers (V2-Lite)": ("deepseek2", mla(27)),
     "deepseek2, 60 layers (V2)": (
         "deepseek2",

@@ -24,13 +24,22 @@ inline void require_attention(const Group& qkv, const Group& output, const atten
                                     ", expected one multiple of " + std::to_string(kv_size) + " for both");
 }
 
-// B of lengths [B], of which x [count, K] holds as many tokens each.
-inline int64_t batch_of(const Array& lengths, const Array& x, int64_t count) {
+// Batch and tokens of [B, T], as which x [count, K] is read: as many tokens for each of lengths [B]; of a ragged call
+// one row of all of them.
+struct Shape {
+    int64_t batch, tokens;
+};
+
+inline Shape shape_of(const Array& lengths, const Array& x, int64_t count, bool ragged) {
+    if (ragged) {
+        require_vector(lengths, "lengths", nb::dtype<int64_t>(), "int64 [B]");
+        return {1, count};
+    }
     const auto batch = lengths.ndim() == 1 ? static_cast<int64_t>(lengths.shape(0)) : 0;
     if (batch == 0 || count % batch != 0)
         throw std::invalid_argument("x: got " + describe(x) + ", expected tokens for each of " +
                                     std::to_string(batch) + " sequences");
-    return batch;
+    return {batch, count / batch};
 }
 
 inline int64_t require_window(int64_t window) {

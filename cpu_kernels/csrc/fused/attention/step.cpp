@@ -1,6 +1,6 @@
 #include "fused/attention/step.h"
 
-#include "fused/scratch.h"
+#include "scratch.h"
 #include "thread_pool.h"
 
 namespace qk::fused {
@@ -29,7 +29,8 @@ attention::Heads<Value> heads_of(Value* data, int64_t batch, int64_t tokens, int
 }  // namespace
 
 void attention_step(const AttentionStep& step, const Rows& residual, float* out, const AttentionChoices& choices) {
-    const int64_t count = step.x.count, batch = step.sequences.count, tokens = count / batch;
+    const int64_t count = step.x.count, batch = step.sequences.starts ? 1 : step.sequences.count;
+    const int64_t tokens = count / batch;
     const int64_t head_dim = step.store->layout().head_dim;
     const int64_t q_size = step.qkv->num_rows(0), kv_size = step.qkv->num_rows(1);
 

@@ -20,11 +20,11 @@ struct HeadNorms {
 struct AttentionStep {
     const Group* qkv;     // q, k and v
     const Group* output;  // one
-    Rows x;               // [B * T, K]
+    Rows x;               // [B * T, K], of a ragged call [N, K]
     std::optional<Norm> norm;
     HeadNorms head_norms;
     attention::Store* store;
-    attention::Sequences sequences;  // of B; T new tokens each, which their lengths include
+    attention::Sequences sequences;  // whose lengths include the new tokens
     attention::Rotation rotation;
     float softmax_scale;
     int64_t window;
@@ -37,7 +37,7 @@ struct AttentionChoices {
     const Impl<attention::Kernels>* attention;
 };
 
-// out [B * T, N] = residual + attention(norm(x)) @ output^T (+ bias); residual may have no data.
+// out [rows of x, N] = residual + attention(norm(x)) @ output^T (+ bias); residual may have no data.
 void attention_step(const AttentionStep& step, const Rows& residual, float* out, const AttentionChoices& choices);
 
 }  // namespace qk::fused

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "fused/scratch.h"
+#include "scratch.h"
 
 namespace qk::fused {
 

@@ -82,7 +82,7 @@ private:
 
 nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector<nb::object>& stores, const Array& x,
                const Array& cos, const Array& sin, const Array& table, const Array& lengths, float softmax_scale,
-               int64_t window, bool last_only) {
+               int64_t window, bool last_only, const std::optional<Array>& starts) {
     if (layers.empty() || layers.size() != stores.size())
         throw std::invalid_argument("layers, stores: got " + std::to_string(layers.size()) + " and " +
                                     std::to_string(stores.size()) + ", expected as many of both, 1 or more");
@@ -90,15 +90,17 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
         if (!layers[i])
             throw nb::type_error(("layer " + std::to_string(i) + ": got None, expected DecoderLayer").c_str());
     const Source source(x, layers[0]->row_size(), std::nullopt, 0);
-    const int64_t count = source.x.count, batch = batch_of(lengths, x, count), tokens = count / batch;
+    const int64_t count = source.x.count;
+    const auto [batch, tokens] = shape_of(lengths, x, count, starts.has_value());
+    const auto num_sequences = static_cast<int64_t>(lengths.shape(0));
     std::vector<Layer> chain;
     Past past{};
     for (size_t i = 0; i < layers.size(); i++) {
         if (layers[i]->row_size() != layers[0]->row_size())
             throw std::invalid_argument("layers: got widths of " + std::to_string(layers[0]->row_size()) + " and " +
                                         std::to_string(layers[i]->row_size()) + ", expected one");
-        chain.push_back(layers[i]->layer(stores[i], count, batch));
-        const auto sequences = attention::sequences_of(stores[i], table, lengths, batch, tokens, window);
+        chain.push_back(layers[i]->layer(stores[i], count, num_sequences));
+        const auto sequences = attention::sequences_of(stores[i], table, lengths, batch, tokens, window, starts);
         if (i > 0 && sequences.page_size != past.sequences.page_size)
             throw std::invalid_argument("stores: got pages of " + std::to_string(past.sequences.page_size) +
                                         " tokens and of " + std::to_string(sequences.page_size) +
@@ -109,7 +111,7 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
     past.softmax_scale = softmax_scale;
     past.window = require_window(window);
     float* out = nullptr;
-    nb::object result = empty_float32(last_only && count > 0 ? batch : count, source.x.size, &out);
+    nb::object result = empty_float32(last_only && count > 0 ? num_sequences : count, source.x.size, &out);
     {
         nb::gil_scoped_release release;
         if (count > 0) run_layers(chain, source.x, past, last_only, out);
@@ -135,10 +137,10 @@ void bind_layers(nb::module_& m) {
              "qkv"_a, "output"_a, "gate_up"_a, "down"_a, "attention_norm"_a, "feed_forward_norm"_a, "eps"_a,
              "head_dim"_a, "q_norm"_a = nb::none(), "k_norm"_a = nb::none(), "head_eps"_a = 0.0f);
     m.def("run_layers", run, "layers"_a, "stores"_a, "x"_a, "cos"_a, "sin"_a, "block_table"_a, "lengths"_a,
-          "softmax_scale"_a, "window"_a = 0, "last_only"_a = false,
+          "softmax_scale"_a, "window"_a = 0, "last_only"_a = false, "starts"_a = nb::none(),
           "x through every DecoderLayer, each with its KVStore; all stores are of one page size.\n\n"
           "x        [B * T, K] float32, each row contiguous; the other arguments as for attention_step\n"
-          "returns  [B * T, K] float32; with last_only [B, K], of each sequence's last token\n"
+          "returns  float32, as many rows as x; with last_only [B, K], of each sequence's last token\n"
           "raises   ValueError (shape, strides, lengths, pages), TypeError (dtype)");
 }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "fused/scratch.h"
+#include "scratch.h"
 
 namespace qk::fused {
 namespace {
@@ -18,9 +18,15 @@ void feed_forward(const Layer& layer, const Rows& x, float* out, const FeedForwa
     feed_forward(*layer.gate_up, *layer.down, x, layer.feed_forward_norm, x, out, choices);
 }
 
-// Of each sequence the last of its `tokens` rows.
-Rows last_of(const Rows& rows, int64_t tokens) {
-    return {rows[tokens - 1], rows.count / tokens, rows.size, tokens * rows.stride};
+// The last row of each sequence; copied to `out` where each has its own number of rows.
+Rows last_of(const Rows& rows, const attention::Sequences& sequences, float* out) {
+    if (!sequences.starts) {
+        const int64_t tokens = rows.count / sequences.count;
+        return {rows[tokens - 1], sequences.count, rows.size, tokens * rows.stride};
+    }
+    for (int64_t b = 0; b < sequences.count; b++)
+        std::copy_n(rows[sequences.starts[b + 1] - 1], rows.size, out + b * rows.size);
+    return {out, sequences.count, rows.size, rows.size};
 }
 
 }  // namespace
@@ -32,7 +38,6 @@ void run_layers(std::span<const Layer> layers, const Rows& x, const Past& past, 
     float* const attended = scratch.floats(2 * half);
     float* const stream = attended + half;
     const Rows attended_rows{attended, x.count, x.size, x.size}, stream_rows{stream, x.count, x.size, x.size};
-    const int64_t tokens = x.count / past.sequences.count;
 
     for (size_t i = 0; i + 1 < layers.size(); i++) {
         attend(layers[i], i == 0 ? x : stream_rows, past, attended);
@@ -43,10 +48,10 @@ void run_layers(std::span<const Layer> layers, const Rows& x, const Past& past, 
     if (!last_only) {
         feed_forward(last, attended_rows, out, last.feed_forward_choices);
     } else if (!last.gate_up->shares() && !last.down->shares()) {
-        feed_forward(last, last_of(attended_rows, tokens), out, last.last_token_choices);
+        feed_forward(last, last_of(attended_rows, past.sequences, stream), out, last.last_token_choices);
     } else {  // the scale of its input is that of all tokens
         feed_forward(last, attended_rows, stream, last.feed_forward_choices);
-        const Rows wanted = last_of(stream_rows, tokens);
+        const Rows wanted = last_of(stream_rows, past.sequences, attended);
         for (int64_t b = 0; b < wanted.count; b++) std::copy_n(wanted[b], x.size, out + b * x.size);
     }
     scratch.trim();

@@ -4,7 +4,6 @@ import pytest
 
 from qbench.harness.forecast import forecast as forecast_module
 from qbench.harness.forecast.forecast import forecast_sweep
-from qbench.harness.forecast.probe import ModelProbe
 from qbench.harness.host.machine import machine
 from qbench.harness.records.record import append_record, make_record
 from qbench.harness.speed.speed_case import SpeedCase
@@ -12,6 +11,7 @@ from qbench.harness.suite.cases import make_cases, plan_points
 from qbench.harness.suite.rules import parse_only
 from qbench.harness.suite.suite import EvalSettings, Suite
 from qbench.harness.sweep.jobs import probe
+from qbench.harness.sweep.probe import ModelProbe
 from qbench.harness.sweep.sweep import Selection
 
 SUITE = Suite("test", ("ref:llama",), ("bf16", "q8_0"), eval=EvalSettings(max_windows=2), bench=SpeedCase(pp=8, tg=4))
@@ -78,7 +78,8 @@ def test_a_recipe_that_does_not_fit_the_model_is_told(tmp_path):
 def test_a_real_probe():
     told = probe(model="rand:tiny", recipes=["q8_0", "q4_0"], calibration={}, threads=1, budget_s=60.0, progress=print)
     assert set(told["quantize_s"]) == {"q8_0", "q4_0"} and all(seconds > 0 for seconds in told["quantize_s"].values())
-    assert min(told["load_s"], told["token_s"], told["step_s"]) > 0 and told["judged_token_s"] > told["token_s"]
+    # How they compare is left open: each is timed once, and others may be at work during any of them.
+    assert min(told[name] for name in ("load_s", "token_s", "judged_token_s", "step_s")) > 0
     hurried = probe(model="rand:tiny", recipes=["q8_0"], calibration={}, threads=1, budget_s=0.0, progress=print)
     assert hurried["quantize_s"] == {}
 

@@ -4,7 +4,7 @@ import torch
 from support.perplexity import plan_of
 
 from qbench.harness.kld.reference_logits import KeptLogits, kept_bytes, save_logits
-from qbench.harness.quality.perplexity import token_nll
+from qbench.harness.protocols.perplexity import token_nll
 from quant.errors import InputError
 
 VOCAB = 131

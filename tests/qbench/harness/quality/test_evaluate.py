@@ -15,15 +15,18 @@ from support.perplexity import stacked
 
 from qbench.harness.host.commit import QUANTIZING, code_hash
 from qbench.harness.kld.reference_logits import cache_path, kept_bytes, save_logits
-from qbench.harness.kld.save_reference import save_reference
 from qbench.harness.quality.evaluate import evaluate, prepare, read_text
+from qbench.harness.quality.save_reference import save_reference
 from qbench.harness.speed.bench import bench
+from qbench.products import PRODUCTS
 from qbench.runtime import load_model
 from qbench.sources import open_source
+from qbench.statistics.protocols import require_same_protocol
 from quant.errors import InputError
 
 STORIES = str(STORIES260K)
 FACTS = {"model", "recipe", "artifact", "bits_per_weight", "size_bytes", "isa", "device", "threads", "machine"} | {
+    "products",
     "affinity",
     "numa_nodes",
 }
@@ -66,6 +69,24 @@ def test_divergence_grows_as_bits_shrink(story):
     assert 0 < means[0] < means[1] < means[2] / 5
     assert results["bf16"]["bits_per_weight"] > results["q8_0"]["bits_per_weight"] > results["q4_0"]["bits_per_weight"]
     json.dumps(results, allow_nan=False)
+
+
+@needs_stories
+@needs_tinystories
+def test_products_are_of_the_protocol_so_that_unlike_rows_never_join(story):
+    """In float32 the file's own loss is all there is; by default activations are rounded to int8 as well."""
+    settings = {"reference": STORIES, "text": story, "recipe": "q4_0", "max_windows": 2}
+    rows = {products: evaluate(STORIES, **settings, products=products) for products in PRODUCTS}
+    auto, exact, float32 = (rows[products]["protocol"] for products in PRODUCTS)
+    assert len({auto["hash"], exact["hash"], float32["hash"]}) == 3
+    (plan,) = prepare(open_source(STORIES), read_text(story), 2)
+    assert auto == plan.protocol.describe(), "what rows from before have"
+    for other, name in ((exact, "exact"), (float32, "float32")):
+        with pytest.raises(InputError, match=rf"unlike protocol .* products \(None and {name}\)"):
+            require_same_protocol(auto, other)
+    assert [row["products"] for row in rows.values()] == list(PRODUCTS)
+    assert set(rows["float32"]["impls"]) == {"reference"} and rows["exact"]["impls"] != rows["float32"]["impls"]
+    assert rows["float32"]["perplexity"] != rows["exact"]["perplexity"]
 
 
 @needs_stories

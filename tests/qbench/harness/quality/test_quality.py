@@ -10,7 +10,7 @@ from support.close import assert_close
 from support.perplexity import plan_of
 
 from qbench.harness.kld.kld import divergence
-from qbench.harness.quality.perplexity import perplexity_statistics, token_nll
+from qbench.harness.protocols.perplexity import perplexity_statistics, token_nll
 from qbench.harness.quality.quality import Reference, measure_quality
 from quant.errors import InputError
 

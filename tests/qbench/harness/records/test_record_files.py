@@ -3,7 +3,7 @@ import os
 import pytest
 
 from qbench.harness.records.record import append_record, keep_records, make_record, read_files
-from qbench.harness.records.record_files import kept_file, record_files
+from qbench.harness.records.record_files import check_writable, kept_file, record_files
 from quant.errors import InputError
 
 
@@ -49,3 +49,19 @@ def test_a_name_of_a_file_is_that_file(tmp_path):
     assert kept_file(tmp_path / "rows", "m1") == tmp_path / "rows"
     with pytest.raises(InputError, match="cannot make the folder"):
         kept_file(tmp_path / "rows" / "suite", "m1")
+
+
+def test_a_target_is_checked_without_leaving_anything(tmp_path):
+    (tmp_path / "file").write_text("")
+    for good in ("file", "new.jsonl", "new/folder", ".", "new/deep/file.jsonl"):
+        check_writable(tmp_path / good)
+    with pytest.raises(InputError, match=r"below.jsonl: cannot write there: .*file is no folder"):
+        check_writable(tmp_path / "file" / "below.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_is_read_only_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    for target in (tmp_path, tmp_path / "new.jsonl"):
+        with pytest.raises(InputError, match=r"cannot write there: .*read-only; choose another"):
+            check_writable(target)

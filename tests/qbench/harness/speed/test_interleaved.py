@@ -4,11 +4,13 @@ import itertools
 import os
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from support.data import REPO
 
+import cpu_kernels
 from qbench.harness.speed import interleaved
 from qbench.harness.speed.interleaved import interleave, is_look, random_tokens
 from qbench.harness.speed.median_interval import median_interval
@@ -142,12 +144,21 @@ def test_what_cannot_end(settings, told):
         SpeedCase(**settings)
 
 
-@pytest.mark.skipif(
-    not list((REPO / "cpu_kernels").glob("_ext*.so")), reason="the extension is not built inside this checkout"
-)
-def test_two_real_processes_and_another_checkout():
+def checkout(folder: Path) -> Path:
+    """This one, with the extension in place wherever that was built."""
+    kernels = folder / "cpu_kernels"
+    kernels.mkdir()
+    inside = {path.name: path for path in (*(REPO / "cpu_kernels").iterdir(), Path(cpu_kernels._ext.__file__))}
+    for name, path in inside.items():
+        (kernels / name).symlink_to(path)
+    for package in ("qbench", "quant"):
+        (folder / package).symlink_to(REPO / package)
+    return folder
+
+
+def test_two_real_processes_and_another_checkout(tmp_path):
     case = SpeedCase(pp=8, tg=2, depth=3, batch=2, repetitions=2)
-    command, env = of_checkout(REPO)
+    command, env = of_checkout(checkout(tmp_path))
     scalar = env | {"QBENCH_ISA": "scalar"}
     with (
         speed_process("rand:tiny", threads=1) as ours,

@@ -49,6 +49,13 @@ def test_prefill_counts_a_multiply_and_an_add_for_each_weight_and_key():
     assert ops["attention"] == dict.fromkeys(("q_k", "p_v"), 2 * 2 * 2 * 4 * keys_seen) == {"q_k": 864, "p_v": 864}
 
 
+def test_a_query_sees_its_layers_window_and_no_more():
+    shape = replace(SHAPE, windows=(0, 9))
+    assert decode_bytes(TENSORS, shape, CASE)["kv_read"] == (np.mean([7, 8, 9, 10, 11]) + np.mean([7, 8, 9, 9, 9])) * 32
+    keys_seen = (8 + 9 + 10) + (8 + 9 + 9)  # of the two layers
+    assert prefill_ops(TENSORS, shape, CASE)["attention"]["q_k"] == 2 * 2 * 4 * keys_seen
+
+
 def test_of_routed_experts_those_count_that_a_token_chooses():
     experts = {
         f"model.layers.0.mlp.experts.{expert}.up_proj.weight": TensorInfo((4, 8), "q8_0", 34) for expert in range(8)
@@ -119,7 +126,7 @@ def test_a_phase_that_was_not_measured_has_no_share():
         ("cpu-f16[avx512, avx512_bf16: bf16 products]", "bf16"),
         ("cpu-f16[avx2]", "fp32"),
         ("cpu-f32[avx512]", "fp32"),
-        ("torch-bf16", "bf16"),
+        ("torch-bf16-rounded", "bf16"),
         ("reference", "fp32"),
     ],
 )

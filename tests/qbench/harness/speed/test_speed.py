@@ -15,7 +15,7 @@ VOCAB = 11
 
 
 class RecordingCache:
-    length = 0
+    length, size_bytes = 0, 48
 
     def truncate(self, length: int) -> None:
         assert length <= self.length

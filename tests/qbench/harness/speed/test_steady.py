@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from support.close import assert_close
 
-from qbench.harness.speed.autocorrelation import widening
 from qbench.harness.speed.median_interval import independent_rank, median_interval
 from qbench.harness.speed.steady import outliers, warm_up_rounds
+from qbench.statistics.autocorrelation import widening
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,34 @@ def test_another_instruction_set_may_round_otherwise_so_it_is_evaluated_too():
     assert [bool(case["eval"]) for case in make_cases(grid, plan_points(grid))] == [True, True]
 
 
+def test_kinds_of_caches_are_part_of_a_case_but_for_the_usual_one():
+    """Rows from before there were others keep their keys."""
+    grid = suite(recipes=["bf16"], cache_kinds=("dynamic", "window:128"), contexts=(0, 64))
+    cases = make_cases(grid, plan_points(grid))
+    assert [(case.get("cache_kind"), bool(case["eval"])) for case in cases] == [
+        (None, True),
+        (None, False),
+        ("window:128", True),
+        ("window:128", False),
+    ]
+    assert cases[:2] == make_cases(suite(recipes=["bf16"], contexts=(0, 64)), plan_points(grid)[:2])
+
+
+def test_products_are_part_of_a_case_where_they_were_asked_for():
+    """Rows from before they could be keep their keys."""
+    grid = suite(recipes=["bf16"], products=("auto", "exact", "float32"), contexts=(0, 64))
+    cases = make_cases(grid, plan_points(grid))
+    assert [(case.get("products"), bool(case["eval"])) for case in cases] == [
+        (None, True),
+        (None, False),
+        ("exact", True),
+        ("exact", False),
+        ("float32", True),
+        ("float32", False),
+    ]
+    assert cases[:2] == make_cases(suite(recipes=["bf16"], contexts=(0, 64)), plan_points(grid)[:2])
+
+
 def test_all_threads_are_those_of_the_machine_and_no_point_comes_twice():
     grid = suite(recipes=["bf16"], threads=(available_cores(), "all", 1))
     assert points(grid, "threads") == [(count,) for count in dict.fromkeys((available_cores(), 1))]

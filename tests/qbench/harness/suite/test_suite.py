@@ -24,8 +24,15 @@ def test_a_suite_in_full(tmp_path):
 
 
 def test_suites_of_the_project_load():
-    suites = sorted((REPO / "suites").glob("*.yaml"))
+    suites = [path for path in sorted((REPO / "suites").glob("*.yaml")) if path.stem != "kernels"]
     assert suites and all(load_suite(path).name == path.stem for path in suites)
+
+
+def test_a_suite_of_kernels_is_none_of_models():
+    with pytest.raises(
+        InputError, match=r"a suite of kernels, without models; `qbench kernels --suite .*kernels.yaml`"
+    ):
+        load_suite(REPO / "suites" / "kernels.yaml")
 
 
 @pytest.mark.parametrize(
@@ -54,6 +61,14 @@ def test_suites_of_the_project_load():
         pytest.param(GOOD + "bench: {}\ncaches: kv-int9", "unknown cache 'kv-int9'.*mean 'kv-int8'", id="cache"),
         pytest.param(GOOD + "bench: {}\ncaches: kv-fp8-cal", "needs scales from calibration", id="calibrated cache"),
         pytest.param(GOOD + "bench: {}\nisa: avx513", "unknown isa 'avx513'.*did you mean 'avx512'", id="isa"),
+        pytest.param(
+            GOOD + "eval: {}\ncache_kinds: window:0",
+            "'window:0': only window takes a number",
+            id="cache kind",
+        ),
+        pytest.param(
+            GOOD + "eval: {}\nproducts: [exact, fp32]", "products 'fp32' are unknown; known: auto", id="products"
+        ),
         pytest.param(GOOD + "bench: {}\ndevice: gpu", "unknown device 'gpu'; known: cpu, cuda", id="device"),
         pytest.param("name: x\nmodels: rand:tinny\nrecipes: bf16\nbench: {}", "did you mean 'tiny'", id="model"),
         pytest.param("name: x\nmodels: ref:lama\nrecipes: bf16\nbench: {}", "did you mean 'ref:llama'", id="ref model"),

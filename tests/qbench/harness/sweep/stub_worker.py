@@ -10,7 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from qbench.harness.sweep.worker import die_with_parent, serve
+from qbench.harness.child import die_with_parent
+from qbench.harness.sweep.worker import serve
 from quant.errors import InputError
 
 PAUSE_S = float(os.environ.get("QBENCH_STUB_PAUSE_S", "0.004"))

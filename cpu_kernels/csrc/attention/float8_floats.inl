@@ -1,0 +1,25 @@
+// Float8 as floats, for instruction sets that multiply no pairs of it.
+
+// NaN codes are read as NaN where `has_nan`. Where each token has its scale, a token with a NaN has the scale NaN, and
+// its codes need not be looked at.
+template <Format format_, bool has_nan>
+struct Float8 {
+    static constexpr Format format = format_;
+    static constexpr int64_t lane_size = lane_bytes;
+    static constexpr bool is_dot = false;
+    static constexpr int elements = 4;
+    static Pairs raw(const std::byte* codes, int64_t lane) { return load_pairs(codes, lane); }
+    static void unpack(Pairs raw, Float* values) {
+        values[0] = float8_of_top<format, has_nan>(shift_left<8>(raw.first));
+        values[1] = float8_of_top<format, has_nan>(raw.first);
+        values[2] = float8_of_top<format, has_nan>(shift_left<8>(raw.second));
+        values[3] = float8_of_top<format, has_nan>(raw.second);
+    }
+};
+
+
+// Floats are read 1 / code_unit^2 times what the codes mean. Half of that is made up for in what they are multiplied
+// with, half in the sum, so that neither leaves the range of float32.
+float code_unit(Format format) {
+    return format == Format::e4m3 ? 0x1p60f : format == Format::e5m2 ? 0x1p56f : 1.0f;
+}

@@ -1,0 +1,59 @@
+// A chunk of a stretch, and what a tile of rows keeps of it.
+
+constexpr float lowest = -std::numeric_limits<float>::infinity();
+
+// Registers of tokens, or of channels, side by side in a tile: 8 chains hide the latency of a multiply-add (4 cycles,
+// two a cycle) for a single row.
+constexpr int max_vecs = 8;
+
+constexpr int64_t cache_line = 64;
+
+// What is multiplied as pairs has two multipliers a row beside the sums, so half as many sums are kept.
+template <class Code, int rows>
+constexpr int tile_vecs = std::clamp(tile_registers / (Code::is_dot ? 2 : 1) / rows, 1, max_vecs);
+
+// At most chunk_tokens of a stretch; tokens are offsets into it.
+struct Chunk {
+    const Block* keys;
+    const Block* values;
+    const Block* next_keys;  // null: a whole chunk does not follow
+};
+
+// Codes that are needed soon are fetched while others are multiplied: of values the same part of the block whose keys
+// are, and of the next keys that of the block whose values are. So the memory is busy all the time, never with more than
+// a core can have underway. Into the L2, as two chunks fill an L1.
+template <class Code>
+inline void fetch(const Block& block, int64_t lane) {
+    if (width * Code::lane_size >= cache_line || lane * Code::lane_size % cache_line == 0)
+        __builtin_prefetch(block.codes + lane * Code::lane_size, 0, 2);
+}
+
+inline void fetch_blocks(const Layout& layout, const Block* blocks, int count) {
+    const int64_t size = layout.block_bytes();
+    for (int i = 0; i < count; i++)
+        for (int64_t offset = 0; offset < size; offset += cache_line)
+            __builtin_prefetch(blocks[i].codes + offset, 0, 2);
+}
+
+// Tokens of a chunk that a row sees, begin <= t < end.
+struct Seen {
+    int begin, end;
+    bool any() const { return begin < end; }
+};
+
+// What a tile keeps of a chunk.
+struct Tile {
+    alignas(64) float scores[max_tile][chunk_tokens];  // then weights
+    // Of what is multiplied as pairs: weights times the values' scales, rounded, for each group that has scales of its
+    // own; of integers whole multiples of `step`, and the sum of weights times minima.
+    alignas(64) int16_t codes[max_groups][max_tile][chunk_tokens];
+    float step[max_groups][max_tile], base[max_groups][max_tile];
+    float correction[max_tile];  // what the rise of the maximum scales earlier sums by
+    Seen seen[max_tile];
+};
+
+// What codes of float8 are still to be multiplied with, for the tokens from `lane` on.
+inline Float float8_scale(const Layout& layout, const Block& block, int lane) {
+    const Float unit = splat(code_unit(layout.format));
+    return layout.has_token_scales() ? load(reinterpret_cast<const float*>(block.scales) + lane) * unit : unit;
+}

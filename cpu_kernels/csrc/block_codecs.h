@@ -1,0 +1,53 @@
+// The GGUF formats that have encoders and decoders, and how one is found by its name.
+#pragma once
+
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "dispatch.h"
+
+namespace qk {
+
+// name, block_size, block_bytes
+#define QK_BLOCK_CODECS(X) \
+    X(q4_0, 32, 18)        \
+    X(q4_1, 32, 20)        \
+    X(q5_0, 32, 22)        \
+    X(q5_1, 32, 24)        \
+    X(q8_0, 32, 34)        \
+    X(q2_k, 256, 84)       \
+    X(q3_k, 256, 110)      \
+    X(q4_k, 256, 144)      \
+    X(q5_k, 256, 176)      \
+    X(q6_k, 256, 210)      \
+    X(iq4_nl, 32, 18)      \
+    X(iq4_xs, 256, 136)
+
+// The encoder or the decoder of a format.
+template <class Kernel>
+struct BlockCodec {
+    const char* format;
+    const char* op;  // its name in the op table
+    int block_size;
+    int block_bytes;
+    std::span<const Impl<Kernel>> table;
+};
+
+// The codec of this format. Throws std::invalid_argument that lists what there is.
+template <class Kernel>
+const BlockCodec<Kernel>& find_codec(std::span<const BlockCodec<Kernel>> codecs, std::string_view format) {
+    std::string known;
+    for (const auto& codec : codecs) {
+        if (format == codec.format) return codec;
+        known += (known.empty() ? "" : ", ") + std::string(codec.format);
+    }
+    throw std::invalid_argument("format: got " + std::string(format) + ", expected one of " + known);
+}
+
+// Weights a task: 64 KiB of float32, some microseconds, which stay in the L2 between an encoder's check and its kernel;
+// some hundred tasks for a weight of usual size. A multiple of every block size times the widest vector's 16 lanes.
+inline constexpr int64_t weights_per_task = 1 << 14;
+
+}  // namespace qk

@@ -1,0 +1,107 @@
+"""The launches of flash_triton.py's kernel, for each op that runs it."""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+from torch import Tensor
+
+from gpu_kernels.attention.configs import Config
+from gpu_kernels.attention.flash_triton import flash_kernel
+from gpu_kernels.attention.paged import CODES, PagedCache
+from gpu_kernels.attention.parts_triton import LOG2_E, combine_launch
+from gpu_kernels.launch import Launch
+
+# From this architecture on a GPU converts FP8; before it the kernel does, through integers: slower, and as exact.
+CONVERTS_FP8 = 89
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one call computes; out [tokens, H, Dv] and lse [tokens, H] are dense.
+
+    query           [tokens, H, Dk]
+    keys, values    [num_pages, page_size, Hkv, D] with `cache`, or dense rows [key tokens, Hkv, D] with `cu_keys`
+    most_queries    of a sequence; without `cu_queries` [B + 1] each has as many
+    """
+
+    query: Tensor
+    keys: Tensor
+    values: Tensor
+    out: Tensor
+    lse: Tensor
+    batch: int
+    most_queries: int
+    softmax_scale: float
+    cache: PagedCache | None = None
+    cu_queries: Tensor | None = None
+    cu_keys: Tensor | None = None
+    sinks: Tensor | None = None
+    window: int | None = None
+
+    @property
+    def num_kv_heads(self) -> int:
+        return self.keys.shape[-2]
+
+    @property
+    def most_rows(self) -> int:
+        """Of a sequence and a key-value head."""
+        return self.most_queries * (self.query.shape[1] // self.num_kv_heads)
+
+
+def flash_launches(work: Work, config: Config, num_splits: int, arch: int) -> list[Launch]:
+    """One program a (block of rows, key-value head, sequence and part); if there are parts to join, then one a row."""
+    query, out, lse, cache = work.query, work.out, work.lse, work.cache
+    part, part_lse = out, lse
+    if num_splits > 1:
+        part = out.new_empty(*lse.shape, num_splits, out.shape[-1], dtype=torch.float32)  # [tokens, H, S, Dv]
+        part_lse = lse.new_empty(*lse.shape, num_splits)  # [tokens, H, S]
+    key_size, value_size = query.shape[-1], out.shape[-1]
+    block_d = triton.next_power_of_2(value_size)
+    arguments = {
+        "query_ptr": query,
+        "key_ptr": _readable(work.keys, arch),
+        "value_ptr": _readable(work.values, arch),
+        "cu_queries_ptr": work.cu_queries,
+        "cu_keys_ptr": work.cu_keys,
+        "block_table_ptr": cache and cache.block_table,
+        "lengths_ptr": cache and cache.lengths,
+        "key_scale_ptr": cache and cache.key_scale,
+        "value_scale_ptr": cache and cache.value_scale,
+        "sinks_ptr": work.sinks,
+        "out_ptr": part,
+        "lse_ptr": part_lse,
+        "num_queries": work.most_queries,
+        "num_heads": query.shape[1],
+        "num_splits": num_splits,
+        "window": work.window,
+        "softmax_scale": work.softmax_scale * LOG2_E.value,
+        "stride_qt": query.stride(0),
+        "stride_qh": query.stride(1),
+        "stride_kp": work.keys.stride(0),
+        "stride_kt": work.keys.stride(-3),
+        "stride_kh": work.keys.stride(-2),
+        "stride_vp": work.values.stride(0),
+        "stride_vt": work.values.stride(-3),
+        "stride_vh": work.values.stride(-2),
+        "stride_tb": cache.block_table.stride(0) if cache else 0,
+        "stride_tp": cache.block_table.stride(1) if cache else 0,
+        "stride_scale": int(cache is not None and cache.is_codes and cache.key_scale.shape[0] > 1),
+        "GROUP": query.shape[1] // work.num_kv_heads,
+        "KEY_SIZE": min(key_size, block_d),
+        "KEY_REST": max(key_size - block_d, 0),
+        "VALUE_SIZE": value_size,
+        "PAGE_SIZE": cache.page_size if cache else 0,
+        "FORMAT": CODES.get(work.keys.dtype, ""),
+        "BLOCK_R": config.block_r,
+        "BLOCK_N": config.block_n,
+        "BLOCK_D": block_d,
+    }
+    grid = (triton.cdiv(work.most_rows, config.block_r), work.num_kv_heads, work.batch * num_splits)
+    first = Launch(flash_kernel, grid, arguments, config.num_warps, config.num_stages)
+    return [first] if num_splits == 1 else [first, combine_launch(part, part_lse, out, lse)]
+
+
+def _readable(tensor: Tensor, arch: int) -> Tensor:
+    is_fp8 = tensor.dtype in CODES and tensor.dtype != torch.int8
+    return tensor.view(torch.uint8) if is_fp8 and arch < CONVERTS_FP8 else tensor

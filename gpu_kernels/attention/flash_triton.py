@@ -1,0 +1,206 @@
+"""Attention of grouped heads in Triton, over pages or dense rows; the maths is in textbook.py.
+
+Rows     the queries of a sequence times the heads of a group, which read the same keys and values.
+Split    one program a (block of rows, key-value head, sequence and part of its tokens). A block of rows is 16 to 64
+         in decode and 128 in prefill, where a sequence is one part; the last blocks see the most tokens and go first.
+Program  walks the tokens that any of its rows may see in steps of BLOCK_N, with an online softmax in units of log 2.
+8 bit    codes are exact in 16 bits, so no scale meets them: the keys' goes with the softmax's, the values' comes last.
+         The kernel holds the next tile's codes in registers, for Triton fetches ahead only what is multiplied as it is.
+Edges    tokens that no row may see are not read, and neither are their pages' numbers.
+"""
+
+import triton
+import triton.language as tl
+
+from gpu_kernels.attention.parts_triton import LOG2_E, finish, softmax_step, widen
+
+
+@triton.jit
+def _load_tile(p_token, m_n, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+    """[BLOCK_N, BLOCK] of rows of SIZE numbers, zeros past them and where m_n is not set."""
+    o_d = tl.arange(0, BLOCK)
+    m = m_n[:, None] if SIZE == BLOCK else m_n[:, None] & (o_d < SIZE)[None, :]
+    return tl.load(p_token[:, None] + o_d[None, :], mask=m, other=0.0)
+
+
+@triton.jit
+def _pages(p_table, first_key, o_n, end, stride_tp, PAGE_SIZE: tl.constexpr):
+    """The page of each token [BLOCK_N]; of dense rows, the first row of the sequence."""
+    if PAGE_SIZE == 0:
+        return first_key + o_n.to(tl.int64) * 0
+    else:
+        return tl.load(p_table + o_n // PAGE_SIZE * stride_tp, mask=o_n < end, other=0).to(tl.int64)
+
+
+@triton.jit
+def _offsets(b_page, o_n, stride_p, stride_t, PAGE_SIZE: tl.constexpr):
+    """Where each token's row begins [BLOCK_N]."""
+    if PAGE_SIZE == 0:
+        return (b_page + o_n) * stride_t
+    else:
+        return b_page * stride_p + o_n % PAGE_SIZE * stride_t
+
+
+@triton.jit
+def _step(b_q, b_q_rest, b_k, b_k_rest, b_v, b_visible, scale, b_acc, b_max, b_sum, KEY_REST: tl.constexpr):
+    """(acc [BLOCK_R, BLOCK_D], maximum [BLOCK_R], sum [BLOCK_R]) after one more tile."""
+    b_s = tl.dot(b_q, tl.trans(b_k))  # [BLOCK_R, BLOCK_N]
+    if KEY_REST:
+        b_s = tl.dot(b_q_rest, tl.trans(b_k_rest), b_s)
+    b_s = tl.where(b_visible, b_s * scale, -float("inf"))
+    b_p, b_factor, b_max, b_sum = softmax_step(b_s, b_max, b_sum)
+    b_acc = tl.dot(b_p.to(b_v.dtype), b_v, b_acc * b_factor[:, None])
+    return b_acc, b_max, b_sum
+
+
+@triton.jit
+def flash_kernel(
+    # pointers; None is what an op does not have
+    query_ptr,
+    key_ptr,
+    value_ptr,
+    cu_queries_ptr,  # else num_queries a sequence
+    cu_keys_ptr,  # of dense rows; else lengths, and pages by the block table
+    block_table_ptr,
+    lengths_ptr,
+    key_scale_ptr,
+    value_scale_ptr,
+    sinks_ptr,
+    out_ptr,
+    lse_ptr,
+    # sizes
+    num_queries,
+    num_heads,
+    num_splits,
+    window,
+    softmax_scale,  # times log2(e)
+    # strides, in elements; out and lse are dense
+    stride_qt,
+    stride_qh,
+    stride_kp,
+    stride_kt,
+    stride_kh,
+    stride_vp,
+    stride_vt,
+    stride_vh,
+    stride_tb,
+    stride_tp,
+    stride_scale,  # 0: one scale for all heads
+    # what is computed
+    GROUP: tl.constexpr,
+    KEY_SIZE: tl.constexpr,  # without KEY_REST
+    KEY_REST: tl.constexpr,  # channels of a key past BLOCK_D
+    VALUE_SIZE: tl.constexpr,
+    PAGE_SIZE: tl.constexpr,  # 0: dense rows
+    FORMAT: tl.constexpr,
+    # tile shape
+    BLOCK_R: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    i_block = tl.num_programs(0) - 1 - tl.program_id(0)
+    i_kv = tl.program_id(1)
+    i_b = (tl.program_id(2) // num_splits).to(tl.int64)
+    i_split = tl.program_id(2) % num_splits
+    if cu_queries_ptr is None:
+        first_query = i_b * num_queries
+    else:
+        first_query = tl.load(cu_queries_ptr + i_b).to(tl.int64)
+        num_queries = (tl.load(cu_queries_ptr + i_b + 1) - first_query).to(tl.int32)
+    if i_block * BLOCK_R >= num_queries * GROUP:
+        return
+    if cu_keys_ptr is None:
+        first_key = i_b * 0
+        length = tl.load(lengths_ptr + i_b)
+        p_table = block_table_ptr + i_b * stride_tb
+    else:
+        first_key = tl.load(cu_keys_ptr + i_b).to(tl.int64)
+        length = (tl.load(cu_keys_ptr + i_b + 1) - first_key).to(tl.int32)
+        p_table = key_ptr
+
+    o_row = i_block * BLOCK_R + tl.arange(0, BLOCK_R)
+    i_query = o_row // GROUP
+    m_row = i_query < num_queries
+    i_head = i_kv * GROUP + o_row % GROUP
+    # A row sees tokens [o_begin, o_end); the block's together are [begin, end), of which this part takes its share.
+    o_end = length - num_queries + i_query + 1
+    o_begin = o_end * 0
+    last_query = tl.minimum((i_block * BLOCK_R + BLOCK_R - 1) // GROUP, num_queries - 1)
+    end = tl.maximum(length - num_queries + last_query + 1, 0)
+    start = 0
+    if window is not None:
+        o_begin = o_end - window
+        first_end = length - num_queries + i_block * BLOCK_R // GROUP + 1
+        start = tl.maximum(first_end - window, 0) // BLOCK_N * BLOCK_N
+    part = tl.cdiv(tl.cdiv(tl.maximum(end - start, 0), BLOCK_N), num_splits) * BLOCK_N
+    start += i_split * part
+    end = tl.minimum(start + part, end)
+    o_end = tl.minimum(o_end, end)
+
+    dtype: tl.constexpr = query_ptr.dtype.element_ty
+    p_q = query_ptr + (first_query + i_query) * stride_qt + i_head * stride_qh
+    b_q = _load_tile(p_q, m_row, KEY_SIZE, BLOCK_D)  # [BLOCK_R, BLOCK_D]
+    b_q_rest = b_q
+    if KEY_REST:
+        b_q_rest = _load_tile(p_q + BLOCK_D, m_row, KEY_REST, KEY_REST)  # [BLOCK_R, KEY_REST]
+    scale = softmax_scale
+    if key_scale_ptr is not None:
+        scale = softmax_scale * tl.load(key_scale_ptr + i_kv * stride_scale)
+
+    b_max = tl.full((BLOCK_R,), -float("inf"), dtype=tl.float32)
+    b_sum = tl.zeros((BLOCK_R,), dtype=tl.float32)
+    if sinks_ptr is not None:
+        # The sink is a token that was seen before all others and has no value; one part alone has seen it.
+        if i_split == 0:
+            b_max = tl.load(sinks_ptr + i_head, mask=m_row, other=0.0).to(tl.float32) * LOG2_E
+            b_sum = tl.full((BLOCK_R,), 1.0, dtype=tl.float32)
+    b_acc = tl.zeros((BLOCK_R, BLOCK_D), dtype=tl.float32)
+    key_ptr += i_kv.to(tl.int64) * stride_kh
+    value_ptr += i_kv.to(tl.int64) * stride_vh
+    if FORMAT == "":
+        for i_n in range(start, end, BLOCK_N):
+            o_n = i_n + tl.arange(0, BLOCK_N)
+            b_page = _pages(p_table, first_key, o_n, end, stride_tp, PAGE_SIZE)
+            p_k = key_ptr + _offsets(b_page, o_n, stride_kp, stride_kt, PAGE_SIZE)
+            p_v = value_ptr + _offsets(b_page, o_n, stride_vp, stride_vt, PAGE_SIZE)
+            b_k = _load_tile(p_k, o_n < end, KEY_SIZE, BLOCK_D)  # [BLOCK_N, BLOCK_D]
+            b_k_rest = b_k
+            if KEY_REST:
+                b_k_rest = _load_tile(p_k + BLOCK_D, o_n < end, KEY_REST, KEY_REST)  # [BLOCK_N, KEY_REST]
+            b_v = _load_tile(p_v, o_n < end, VALUE_SIZE, BLOCK_D)  # [BLOCK_N, BLOCK_D]
+            b_visible = (o_n[None, :] < o_end[:, None]) & (o_n[None, :] >= o_begin[:, None])
+            b_acc, b_max, b_sum = _step(
+                b_q, b_q_rest, b_k, b_k_rest, b_v, b_visible, scale, b_acc, b_max, b_sum, KEY_REST
+            )
+    else:
+        o_n = start + tl.arange(0, BLOCK_N)
+        b_page = _pages(p_table, first_key, o_n, end, stride_tp, PAGE_SIZE)
+        p_k = key_ptr + _offsets(b_page, o_n, stride_kp, stride_kt, PAGE_SIZE)
+        p_v = value_ptr + _offsets(b_page, o_n, stride_vp, stride_vt, PAGE_SIZE)
+        b_k = _load_tile(p_k, o_n < end, KEY_SIZE, BLOCK_D)
+        b_v = _load_tile(p_v, o_n < end, VALUE_SIZE, BLOCK_D)
+        b_page = _pages(p_table, first_key, o_n + BLOCK_N, end, stride_tp, PAGE_SIZE)
+        for i_n in range(start, end, BLOCK_N):
+            o_n = i_n + tl.arange(0, BLOCK_N)
+            o_next = o_n + BLOCK_N
+            p_k = key_ptr + _offsets(b_page, o_next, stride_kp, stride_kt, PAGE_SIZE)
+            p_v = value_ptr + _offsets(b_page, o_next, stride_vp, stride_vt, PAGE_SIZE)
+            b_next_k = _load_tile(p_k, o_next < end, KEY_SIZE, BLOCK_D)
+            b_next_v = _load_tile(p_v, o_next < end, VALUE_SIZE, BLOCK_D)
+            b_page = _pages(p_table, first_key, o_next + BLOCK_N, end, stride_tp, PAGE_SIZE)
+            b_wide_k, b_wide_v = widen(b_k, FORMAT, dtype), widen(b_v, FORMAT, dtype)
+            b_visible = (o_n[None, :] < o_end[:, None]) & (o_n[None, :] >= o_begin[:, None])
+            b_acc, b_max, b_sum = _step(
+                b_q, b_q, b_wide_k, b_wide_k, b_wide_v, b_visible, scale, b_acc, b_max, b_sum, KEY_REST
+            )
+            b_k, b_v = b_next_k, b_next_v
+
+    b_inverse, b_lse = finish(b_max, b_sum)
+    if value_scale_ptr is not None:
+        b_inverse *= tl.load(value_scale_ptr + i_kv * stride_scale)
+    o_out = ((first_query + i_query) * num_heads + i_head) * num_splits + i_split  # [BLOCK_R] in [tokens, H, S]
+    tl.store(lse_ptr + o_out, b_lse, mask=m_row)
+    o_d = tl.arange(0, BLOCK_D)
+    p_out = out_ptr + o_out[:, None] * VALUE_SIZE + o_d[None, :]
+    m_out = m_row[:, None] & (o_d < VALUE_SIZE)[None, :]
+    tl.store(p_out, (b_acc * b_inverse[:, None]).to(out_ptr.dtype.element_ty), mask=m_out)

@@ -1,0 +1,49 @@
+"""Tile shapes of MLA decode, as data: by architecture, form of the cache and rows (queries times heads).
+
+    shared bytes  = [block_r, 576] queries + buffers of [block_n, 576] tokens, 2 bytes a number (and, in FP8, the codes)
+    accumulators  = block_r * 512 float32 over num_warps * 32 threads: 64 a thread at 16 rows and 4 warps,
+                    128 at 64 rows and 8 warps, which is what 255 registers can hold beside the scores
+
+A tile's tokens are fetched through the block table, so of num_stages Triton uses one for the page numbers for each
+that it uses for tokens: (num_stages - 1) / 2 tiles are under way while one is multiplied. Latency times bandwidth of
+an H200 is about 0.7 us * 4.3 TB/s = 3 MB, or 23 KB a multiprocessor; a tile of 32 tokens is 36 KB.
+
+In FP8 the kernel fetches one tile ahead itself, into registers, and num_stages is 1.
+
+Few heads read memory and compute little: two programs a multiprocessor, so that one fetches while the other waits.
+128 heads compute: 64 rows, the least that a warpgroup's product takes, and one program a multiprocessor. There the
+compiler keeps some addresses in local memory (200 bytes a thread), which the loop reads and never writes.
+`python -m gpu_kernels.measure` times every candidate of a row; MEASURED.md says which rows have been measured.
+"""
+
+from gpu_kernels.attention.configs import Config, Rows, find
+
+CONFIGS: dict[tuple[int, str], Rows] = {
+    (80, "16 bit"): [
+        (16, [Config(16, 32, 8, 5, 1), Config(16, 32, 4, 3, 2)]),
+        (None, [Config(32, 32, 8, 5, 1), Config(64, 32, 8, 3, 1)]),
+    ],
+    (80, "8 bit"): [
+        (16, [Config(16, 32, 8, 1, 1)]),
+        (None, [Config(32, 32, 8, 1, 1)]),
+    ],
+    (90, "16 bit"): [
+        (16, [Config(16, 32, 8, 5, 2), Config(16, 64, 8, 5, 1), Config(16, 32, 4, 7, 1)]),
+        (32, [Config(32, 32, 8, 7, 1), Config(32, 64, 8, 5, 1)]),
+        (None, [Config(64, 64, 8, 3, 1), Config(64, 32, 8, 5, 1)]),
+    ],
+    (90, "8 bit"): [
+        (16, [Config(16, 32, 8, 1, 1)]),
+        (None, [Config(32, 32, 8, 1, 1)]),
+    ],
+}
+# Not tuned for its tensor memory: Hopper's shapes, which fit.
+CONFIGS |= {(100, form): CONFIGS[90, form] for form in ("16 bit", "8 bit")}
+
+
+def row(arch: int, is_fp8: bool, num_rows: int) -> tuple[str, list[Config]]:
+    """(name, candidates) of the row of CONFIGS for so many queries times heads.
+
+    raises  NotImplementedError if the architecture has no rows
+    """
+    return find("mla_decode", CONFIGS, arch, "8 bit" if is_fp8 else "16 bit", num_rows)

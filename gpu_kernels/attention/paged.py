@@ -1,0 +1,103 @@
+"""What the ops over paged keys and values share: forms of the cache, checks, and pages as the oracle reads them."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gpu_kernels.attention.checks import check_dtype, check_one_device, check_rows, check_shape, check_supported
+from gpu_kernels.attention.textbook import gather_pages
+
+QUERY_DTYPES = (torch.bfloat16, torch.float16)
+# 8-bit codes -> the kernel's word for them; real = scale * code.
+CODES = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2", torch.int8: "int8"}
+HEAD_SIZES = (64, 80, 96, 128, 256)
+PAGE_SIZES = (16, 32, 64, 128)
+
+
+@dataclass(frozen=True, slots=True)
+class PagedCache:
+    """The keys and values of all sequences.
+
+    keys, values             [num_pages, page_size, Hkv, D], any order of axes but the last
+                             of the query's dtype, or of codes: float8_e4m3fn, float8_e5m2, int8
+    block_table              [B, P] int32; of a sequence of length n the first ceil(n / page_size) entries are read
+    lengths                  [B] int32, the new tokens counted, from 0 to P * page_size
+    key_scale, value_scale   [1] or [Hkv] float32, for codes alone
+    """
+
+    keys: Tensor
+    values: Tensor
+    block_table: Tensor
+    lengths: Tensor
+    key_scale: Tensor | None = None
+    value_scale: Tensor | None = None
+
+    @property
+    def page_size(self) -> int:
+        return self.keys.shape[1]
+
+    @property
+    def max_length(self) -> int:
+        return self.block_table.shape[1] * self.page_size
+
+    @property
+    def is_codes(self) -> bool:
+        return self.keys.dtype in CODES
+
+    def sequence(self, index: int) -> tuple[Tensor, Tensor]:
+        """(keys, values) [length, Hkv, D] float64 of one sequence, scaled."""
+        length, pages = int(self.lengths[index]), self.block_table[index]
+        found = []
+        for codes, scale in ((self.keys, self.key_scale), (self.values, self.value_scale)):
+            rows = gather_pages(codes.view(torch.uint8) if self.is_codes else codes, pages, length)
+            rows = rows.view(codes.dtype).double()
+            found.append(rows if scale is None else rows * scale.double()[:, None])
+        return found[0], found[1]
+
+
+def check_cache(op: str, query: Tensor, cache: PagedCache) -> None:
+    """query [..., H, D] and cache fit each other.
+
+    raises  TypeError (dtypes), ValueError (shapes, strides, devices), NotImplementedError (head and page sizes)
+    """
+    check_dtype(op, "query", query, QUERY_DTYPES)
+    check_dtype(op, "keys", cache.keys, (query.dtype, *CODES))
+    check_dtype(op, "values", cache.values, (cache.keys.dtype,))
+    check_dtype(op, "block_table", cache.block_table, (torch.int32,))
+    check_dtype(op, "lengths", cache.lengths, (torch.int32,))
+    head_size = query.shape[-1]
+    check_shape(op, "keys", cache.keys, [None, None, None, head_size], f"num_pages page_size Hkv {head_size}")
+    check_shape(op, "values", cache.values, list(cache.keys.shape), "num_pages page_size Hkv D")
+    check_shape(op, "block_table", cache.block_table, [None, None], "B P")
+    check_shape(op, "lengths", cache.lengths, [cache.block_table.shape[0]], "B")
+    num_kv_heads = cache.keys.shape[2]
+    if num_kv_heads == 0 or query.shape[-2] % num_kv_heads:
+        raise ValueError(f"{op}: got {query.shape[-2]} heads over {num_kv_heads} of keys, expected a multiple")
+    scales = {"key_scale": cache.key_scale, "value_scale": cache.value_scale}
+    for name, scale in scales.items():
+        if (scale is not None) != cache.is_codes:
+            raise ValueError(f"{op}: got {cache.keys.dtype} and {name} {scale}, expected scales with 8-bit codes alone")
+        if scale is not None:
+            check_dtype(op, name, scale, (torch.float32,))
+            if scale.dim() != 1 or scale.shape[0] not in (1, num_kv_heads) or not scale.is_contiguous():
+                raise ValueError(f"{op}: got {name} {list(scale.shape)}, expected dense [1] or [{num_kv_heads}]")
+    if cache.is_codes and cache.key_scale.shape != cache.value_scale.shape:
+        shapes = f"{list(cache.key_scale.shape)} and {list(cache.value_scale.shape)}"
+        raise ValueError(f"{op}: got scales {shapes}, expected both alike")
+    tensors = {"query": query, "keys": cache.keys, "values": cache.values}
+    check_one_device(op, tensors | {"block_table": cache.block_table, "lengths": cache.lengths} | scales)
+    check_rows(op, tensors)
+    check_supported(op, "head size", head_size, HEAD_SIZES)
+    check_supported(op, "page size", cache.page_size, PAGE_SIZES)
+
+
+def check_sinks(op: str, query: Tensor, sinks: Tensor | None, window: int | None) -> None:
+    if sinks is not None:
+        check_dtype(op, "sinks", sinks, (torch.float32, *QUERY_DTYPES))
+        check_shape(op, "sinks", sinks, [query.shape[-2]], "H")
+        check_one_device(op, {"query": query, "sinks": sinks})
+        if not sinks.is_contiguous():
+            raise ValueError(f"{op}: got sinks with strides {list(sinks.stride())}, expected them dense")
+    if window is not None and window < 1:
+        raise ValueError(f"{op}: got window {window}, expected at least 1 token, the query's own")

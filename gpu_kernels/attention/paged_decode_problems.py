@@ -1,0 +1,202 @@
+"""What paged decode is checked, compiled and timed on."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from gpu_kernels.attention.agreement import agrees
+from gpu_kernels.attention.configs import Config
+from gpu_kernels.attention.paged import CODES, PagedCache
+from gpu_kernels.attention.paged_decode import paged_decode, paged_decode_ref
+from gpu_kernels.attention.paged_decode_configs import row
+from gpu_kernels.attention.paged_decode_triton import launches, paged_decode_triton
+from gpu_kernels.attention.paged_operands import dense, paged_cache
+from gpu_kernels.attention.textbook import Attended
+from gpu_kernels.launch import Launch
+from gpu_kernels.proof.draw import Draw
+from gpu_kernels.proof.problems import Peer, Problem
+
+# Operations a byte that an H200 does: 790e12 a second in bf16 over 4.3e12 bytes.
+BF16_OPS_PER_BYTE = 184
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    lengths: tuple[int, ...]
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    cache_dtype: torch.dtype
+    num_queries: int = 1
+    page_size: int = 16
+    query_dtype: torch.dtype = torch.float16
+    num_scales: int = 1
+    window: int | None = None
+    has_sinks: bool = False
+    num_kv_splits: int | None = None
+    is_timed: bool = False
+
+    @property
+    def num_rows(self) -> int:
+        return self.num_queries * self.num_heads // self.num_kv_heads
+
+    @property
+    def label(self) -> str:
+        said = f"B={len(self.lengths)} Q={self.num_queries} H={self.num_heads}/{self.num_kv_heads} D={self.head_size}"
+        said += f" T={max(self.lengths)} page={self.page_size} {_name(self.query_dtype)} {_name(self.cache_dtype)}"
+        said += f" window={self.window}" if self.window else ""
+        return said + (" sinks" if self.has_sinks else "")
+
+
+def problems() -> list[Problem]:
+    return [_problem(case) for case in (*_timed(), *_ragged())]
+
+
+def _timed() -> list[Case]:
+    """Llama 8B's heads at length, in each form; one sequence; multi-query; a window with sinks."""
+    common = {"query_dtype": torch.bfloat16, "page_size": 64, "is_timed": True}
+    long, forms = (8192,) * 64, (torch.bfloat16, torch.float8_e4m3fn, torch.int8)
+    return [
+        *(Case(long, 32, 8, 128, dtype, **common) for dtype in forms),
+        Case((32768,), 32, 8, 128, torch.bfloat16, **common),
+        Case((4096,) * 64, 32, 32, 128, torch.bfloat16, **common),
+        Case((8192,) * 64, 64, 1, 128, torch.bfloat16, **common),
+        Case((8192,) * 64, 64, 8, 64, torch.bfloat16, window=128, has_sinks=True, **common),
+        Case(long, 32, 8, 128, torch.bfloat16, num_queries=4, **common),
+    ]
+
+
+def _ragged() -> list[Case]:
+    # Few combinations, since each is a kernel to compile; one part alone is in test_paged_decode.py.
+    f16, e4m3, e5m2, int8 = torch.float16, torch.float8_e4m3fn, torch.float8_e5m2, torch.int8
+    cases = [
+        Case((1, 0, 131), 8, 2, 64, f16, num_kv_splits=4),
+        Case((63, 2), 3, 3, 80, f16, 3, 32, window=7, has_sinks=True, num_kv_splits=2),
+        Case((97,), 22, 1, 96, f16, page_size=128, num_kv_splits=3),
+        Case((40,), 4, 2, 256, f16, num_kv_splits=2),
+        Case((1, 0, 131), 8, 2, 128, e4m3, num_scales=2, num_kv_splits=2),
+        Case((63,), 6, 3, 64, e5m2, 2, 64, num_kv_splits=1),
+        Case((70, 3), 4, 4, 64, int8, num_scales=4, num_kv_splits=2),
+    ]
+    wide = [(cases[1], torch.bfloat16), (cases[4], e4m3)]
+    return cases + [_in_bfloat16(case, dtype) for case, dtype in wide]
+
+
+def _in_bfloat16(case: Case, cache_dtype: torch.dtype) -> Case:
+    values = {name: getattr(case, name) for name in Case.__slots__}
+    return Case(**values | {"query_dtype": torch.bfloat16, "cache_dtype": cache_dtype})
+
+
+def _problem(case: Case) -> Problem:
+    longest, batch = max(case.lengths), len(case.lengths)
+    is_codes, head_size = case.cache_dtype in CODES, case.head_size
+    # Tokens that the queries of a sequence see together, and that each of them sees (counted as the last does).
+    read = [min(n, (case.window or n) + case.num_queries - 1) for n in case.lengths]
+    seen = [min(n, case.window or n) for n in case.lengths]
+    num_bytes = (
+        2 * sum(read) * case.num_kv_heads * head_size * case.cache_dtype.itemsize  # keys and values
+        + batch * case.num_queries * case.num_heads * (2 * 2 * head_size + 4)  # query and out, lse
+        + 4 * sum(-(-n // case.page_size) for n in read)  # the block table
+        + 4 * batch  # lengths
+    )
+    ops = 2 * sum(seen) * case.num_queries * case.num_heads * 2 * head_size
+    candidates = partial(row, is_codes=is_codes, head_size=head_size, num_rows=case.num_rows)
+    is_peer = case.is_timed and case.window is None and case.num_queries == 1
+    return Problem(
+        op="paged_decode",
+        label=case.label,
+        sizes={
+            "B": batch,
+            "Q": case.num_queries,
+            "H": case.num_heads,
+            "Hkv": case.num_kv_heads,
+            "D": head_size,
+            "T": longest,
+            "window": case.window or 0,
+            "dtype": _name(case.query_dtype),
+            "cache": _name(case.cache_dtype),
+        },
+        operands=partial(_operands, case),
+        call=partial(paged_decode, impl="triton"),
+        reference=_reference,
+        agrees=partial(agrees, head_size=head_size, num_tokens=longest),
+        launches=_launches,
+        num_bytes=num_bytes,
+        ops=ops,
+        ceiling="bandwidth" if ops < BF16_OPS_PER_BYTE * num_bytes else "bf16",
+        peers={"torch sdpa bf16": Peer(partial(_dense_operands, longest), _sdpa)} if is_peer else {},
+        variants=lambda arch: {str(config): partial(_with_config, config) for config in candidates(arch)[1]},
+        row=lambda arch: candidates(arch)[0],
+        is_timed=case.is_timed,
+        is_interpreted=case.query_dtype != torch.bfloat16,  # the interpreter's bfloat16 products are wrong
+    )
+
+
+def _operands(case: Case, device: str) -> dict[str, Any]:
+    draw = Draw(device)
+    sizes = case.num_kv_heads, case.head_size, case.page_size, case.cache_dtype, case.num_scales
+    query = draw.normal(len(case.lengths), case.num_queries, case.num_heads, case.head_size, dtype=case.query_dtype)
+    return {
+        "query": query,
+        "cache": paged_cache(draw, list(case.lengths), *sizes),
+        "softmax_scale": case.head_size**-0.5,
+        "window": case.window,
+        "sinks": draw.normal(case.num_heads) if case.has_sinks else None,
+        "num_kv_splits": case.num_kv_splits,
+    }
+
+
+def _reference(num_kv_splits: int | None, **operands: Any) -> Attended:
+    return paged_decode_ref(**operands)
+
+
+def _launches(operands: dict[str, Any], arch: int) -> list[Launch]:
+    """Those of each candidate, the default first."""
+    query, cache, scale, window, sinks, splits = operands.values()
+    given = (query, cache, scale, window, sinks, cache.max_length, splits, *_results(query))
+    num_rows = query.shape[1] * query.shape[2] // cache.keys.shape[2]
+    configs = row(arch, cache.is_codes, query.shape[3], num_rows)[1]
+    return [launch for config in configs for launch in launches(*given, arch=arch, config=config)]
+
+
+def _results(query: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(query), query.new_empty(query.shape[:3], dtype=torch.float32)
+
+
+def _with_config(
+    config: Config,
+    query: Tensor,
+    cache: PagedCache,
+    softmax_scale: float,
+    window: int | None,
+    sinks: Tensor | None,
+    num_kv_splits: int | None,
+) -> tuple[Tensor, Tensor]:
+    out, lse = _results(query)
+    given = (query, cache, softmax_scale, window, sinks, cache.max_length, num_kv_splits)
+    paged_decode_triton(*given, out, lse, config)
+    return out, lse
+
+
+def _dense_operands(length: int, operands: dict[str, Any]) -> dict[str, Tensor]:
+    """[B, H, T, D] in bfloat16, without pages and scales."""
+    query, cache = operands["query"], operands["cache"]
+    table, like = cache.block_table, torch.uint8 if cache.is_codes else cache.keys.dtype
+    rows = [dense(tensor.view(like), table, length).view(tensor.dtype) for tensor in (cache.keys, cache.values)]
+    return {
+        "query": query.transpose(1, 2),
+        "keys": rows[0].to(query.dtype).transpose(1, 2).contiguous(),
+        "values": rows[1].to(query.dtype).transpose(1, 2).contiguous(),
+    }
+
+
+def _sdpa(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    return scaled_dot_product_attention(query, keys, values, enable_gqa=True)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

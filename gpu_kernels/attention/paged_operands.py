@@ -1,0 +1,81 @@
+"""Caches of pages for problems and tests: pages in any order, and poison wherever a kernel must not read."""
+
+from collections.abc import Iterable
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from gpu_kernels.attention.paged import CODES, PagedCache
+from gpu_kernels.proof.draw import Draw
+
+# What the block table holds for pages that a sequence does not have: read, they would be far outside of any cache.
+ABSURD_PAGE = 2**30
+
+
+def page_tables(lengths: list[int], page_size: int, device: str, seed: int = 0) -> tuple[Tensor, Tensor, int]:
+    """(block_table [B, P] int32, lengths [B] int32, num_pages): one page more a sequence than its tokens need.
+
+    P also has one more, absurd, at least.
+    """
+    needed = [-(-length // page_size) for length in lengths]
+    num_pages = sum(needed) + len(lengths)
+    width = max(needed, default=0) + 1
+    if device == "meta":
+        like = {"dtype": torch.int32, "device": device}
+        return torch.empty(len(lengths), width, **like), torch.empty(len(lengths), **like), num_pages
+    pages = torch.randperm(num_pages, generator=torch.Generator().manual_seed(seed)).int().tolist()
+    table = torch.full((len(lengths), width), ABSURD_PAGE, dtype=torch.int32)
+    for row, count in zip(table, needed, strict=True):
+        row[:count] = torch.tensor([pages.pop() for _ in range(count)], dtype=torch.int32)
+    return table.to(device), torch.tensor(lengths, dtype=torch.int32, device=device), num_pages
+
+
+def poison(cache: Tensor, block_table: Tensor, lengths: list[int], value: float) -> Tensor:
+    """cache [num_pages, page_size, ...] with `value` in every token that belongs to no sequence; in place."""
+    if cache.device.type == "meta":
+        return cache
+    page_size = cache.shape[1]
+    is_free = torch.ones(cache.shape[:2], dtype=torch.bool, device=cache.device)
+    for pages, length in zip(block_table, lengths, strict=True):
+        full, rest = divmod(length, page_size)
+        is_free[pages[:full].long()] = False
+        if rest:
+            is_free[pages[full].long(), :rest] = False
+    # Pages at a time: a mask of the whole would copy the cache.
+    for page in is_free.any(1).nonzero().flatten().tolist():
+        cache[page, is_free[page]] = value
+    return cache
+
+
+def dense(cache: Tensor, block_table: Tensor, length: int) -> Tensor:
+    """Sequences of one length, page by page in their order: [B, length, ...]; for peers that know no pages."""
+    needed = block_table[:, : -(-length // cache.shape[1])].long()
+    return cache[needed].flatten(1, 2)[:, :length]
+
+
+def paged_cache(
+    draw: Draw,
+    lengths: list[int],
+    num_kv_heads: int,
+    head_size: int,
+    page_size: int,
+    dtype: torch.dtype,
+    num_scales: int = 1,
+) -> PagedCache:
+    """Normal keys and values; codes of about 40 and scales of about 1 / 40, `num_scales` of them."""
+    table, lengths_tensor, num_pages = page_tables(lengths, page_size, draw.device)
+    is_codes, found = dtype in CODES, []
+    for _ in ("keys", "values"):
+        rows = draw.normal(num_pages, page_size, num_kv_heads, head_size, dtype=torch.float16)
+        rows = (rows * 40).clamp_(-127, 127).to(dtype) if is_codes else rows.to(dtype)
+        # NaN, or the largest integer: as a byte 127 is either.
+        poison(rows.view(torch.uint8) if is_codes else rows, table, lengths, 127 if is_codes else torch.nan)
+        found.append(rows)
+    scales = [draw.uniform(num_scales, low=0.5, high=1.5) / 40 if is_codes else None for _ in found]
+    return PagedCache(*found, table, lengths_tensor, *scales)
+
+
+def sequence_bounds(sizes: Iterable[int], device: str) -> Tensor:
+    """[B + 1] int32: where each of B sequences that stand one after the other begins, and the last one's end."""
+    return torch.tensor([0, *accumulate(sizes)], dtype=torch.int32, device=device)

@@ -1,0 +1,182 @@
+"""What paged prefill is checked, compiled and timed on."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from gpu_kernels.attention.agreement import agrees
+from gpu_kernels.attention.configs import Config
+from gpu_kernels.attention.paged import CODES, PagedCache
+from gpu_kernels.attention.paged_operands import dense, paged_cache, sequence_bounds
+from gpu_kernels.attention.paged_prefill import paged_prefill, paged_prefill_ref
+from gpu_kernels.attention.paged_prefill_triton import launches, paged_prefill_triton
+from gpu_kernels.attention.prefill_configs import paged_form, row
+from gpu_kernels.attention.textbook import Attended
+from gpu_kernels.launch import Launch
+from gpu_kernels.proof.draw import Draw
+from gpu_kernels.proof.problems import Peer, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    new: tuple[int, ...]  # tokens of each sequence that are queries
+    lengths: tuple[int, ...]
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    cache_dtype: torch.dtype
+    page_size: int = 16
+    query_dtype: torch.dtype = torch.float16
+    window: int | None = None
+    has_sinks: bool = False
+    is_timed: bool = False
+
+    @property
+    def label(self) -> str:
+        said = f"B={len(self.new)} Q={max(self.new)} T={max(self.lengths)} H={self.num_heads}/{self.num_kv_heads}"
+        said += f" D={self.head_size} page={self.page_size} {_name(self.query_dtype)} {_name(self.cache_dtype)}"
+        said += f" window={self.window}" if self.window else ""
+        return said + (" sinks" if self.has_sinks else "")
+
+    @property
+    def num_pairs(self) -> int:
+        """Of a query and a token that it sees."""
+        pairs = zip(self.new, self.lengths, strict=True)
+        return sum(min(n - q + i + 1, self.window or n) for q, n in pairs for i in range(q))
+
+
+def problems() -> list[Problem]:
+    return [_problem(case) for case in (*_timed(), *_ragged())]
+
+
+def _timed() -> list[Case]:
+    """Llama 8B's heads: a long prompt, in FP8, several, a window with sinks, and the next piece of a long one."""
+    common = {"query_dtype": torch.bfloat16, "page_size": 64, "is_timed": True}
+    return [
+        Case((8192,), (8192,), 32, 8, 128, torch.bfloat16, **common),
+        Case((8192,), (8192,), 32, 8, 128, torch.float8_e4m3fn, **common),
+        Case((1024,) * 8, (1024,) * 8, 32, 8, 128, torch.bfloat16, **common),
+        Case((8192,), (8192,), 64, 8, 64, torch.bfloat16, window=128, has_sinks=True, **common),
+        Case((512,), (16384,), 32, 8, 128, torch.bfloat16, **common),
+    ]
+
+
+def _ragged() -> list[Case]:
+    f16 = torch.float16
+    return [
+        Case((37, 0, 1), (37, 0, 70), 4, 2, 64, f16),
+        Case((63, 5), (63, 7), 3, 3, 80, f16, 32, window=7, has_sinks=True),
+        Case((20, 2), (33, 2), 4, 1, 256, f16),
+        Case((37, 3), (40, 3), 4, 2, 128, torch.float8_e4m3fn),
+        Case((17,), (70,), 2, 1, 96, torch.int8, 64, has_sinks=True),
+        Case((63, 5), (63, 7), 3, 3, 80, torch.bfloat16, 32, torch.bfloat16, window=7, has_sinks=True),
+    ]
+
+
+def _problem(case: Case) -> Problem:
+    head_size, is_codes = case.head_size, case.cache_dtype in CODES
+    num_bytes = (
+        2 * sum(case.lengths) * case.num_kv_heads * head_size * case.cache_dtype.itemsize  # keys and values
+        + sum(case.new) * case.num_heads * (2 * 2 * head_size + 4)  # query and out, lse
+    )
+    is_peer = case.is_timed and case.window is None and case.new == case.lengths
+    form = paged_form(is_codes, head_size)
+    return Problem(
+        op="paged_prefill",
+        label=case.label,
+        sizes={
+            "B": len(case.new),
+            "Q": max(case.new),
+            "T": max(case.lengths),
+            "H": case.num_heads,
+            "Hkv": case.num_kv_heads,
+            "D": head_size,
+            "window": case.window or 0,
+            "dtype": _name(case.query_dtype),
+            "cache": _name(case.cache_dtype),
+        },
+        operands=partial(_operands, case),
+        call=partial(paged_prefill, impl="triton"),
+        reference=_reference,
+        agrees=partial(agrees, head_size=head_size, num_tokens=max(case.lengths)),
+        launches=_launches,
+        num_bytes=num_bytes,
+        ops=2 * case.num_pairs * case.num_heads * 2 * head_size,
+        ceiling="bf16",
+        peers={"torch sdpa bf16": Peer(partial(_dense_operands, case.new[0]), _sdpa)} if is_peer else {},
+        variants=lambda arch: {
+            str(config): partial(_with_config, config) for config in row("paged_prefill", arch, form)[1]
+        },
+        row=lambda arch: row("paged_prefill", arch, form)[0],
+        is_timed=case.is_timed,
+        is_interpreted=case.query_dtype != torch.bfloat16,  # the interpreter's bfloat16 products are wrong
+    )
+
+
+def _operands(case: Case, device: str) -> dict[str, Any]:
+    draw = Draw(device)
+    query = draw.normal(sum(case.new), case.num_heads, case.head_size, dtype=case.query_dtype)
+    sizes = case.num_kv_heads, case.head_size, case.page_size, case.cache_dtype
+    return {
+        "query": query,
+        "cu_queries": sequence_bounds(case.new, device),
+        "cache": paged_cache(draw, list(case.lengths), *sizes),
+        "softmax_scale": case.head_size**-0.5,
+        "window": case.window,
+        "sinks": draw.normal(case.num_heads) if case.has_sinks else None,
+        "most_queries": max(case.new),
+    }
+
+
+def _reference(most_queries: int, **operands: Any) -> Attended:
+    return paged_prefill_ref(**operands)
+
+
+def _launches(operands: dict[str, Any], arch: int) -> list[Launch]:
+    """One for each candidate, the default first."""
+    query, cache = operands["query"], operands["cache"]
+    configs = row("paged_prefill", arch, paged_form(cache.is_codes, query.shape[-1]))[1]
+    given = (*operands.values(), *_results(query))
+    return [launch for config in configs for launch in launches(*given, arch=arch, config=config)]
+
+
+def _results(query: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(query), query.new_empty(query.shape[:2], dtype=torch.float32)
+
+
+def _with_config(
+    config: Config,
+    query: Tensor,
+    cu_queries: Tensor,
+    cache: PagedCache,
+    softmax_scale: float,
+    window: int | None,
+    sinks: Tensor | None,
+    most_queries: int,
+) -> tuple[Tensor, Tensor]:
+    out, lse = _results(query)
+    paged_prefill_triton(query, cu_queries, cache, softmax_scale, window, sinks, most_queries, out, lse, config)
+    return out, lse
+
+
+def _dense_operands(length: int, operands: dict[str, Any]) -> dict[str, Tensor]:
+    """Sequences of one length, all of it new: [B, H, T, D] in bfloat16, without pages and scales."""
+    query, cache = operands["query"], operands["cache"]
+    like = torch.uint8 if cache.is_codes else cache.keys.dtype
+    pages = [
+        dense(tensor.view(like), cache.block_table, length).view(tensor.dtype) for tensor in (cache.keys, cache.values)
+    ]
+    keys, values = (rows.to(query.dtype).transpose(1, 2).contiguous() for rows in pages)
+    return {"query": query.unflatten(0, (-1, length)).transpose(1, 2).contiguous(), "keys": keys, "values": values}
+
+
+def _sdpa(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    return scaled_dot_product_attention(query, keys, values, is_causal=True, enable_gqa=True)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,51 @@
+"""What per-token quantization is checked, compiled and timed on."""
+
+from functools import partial
+from typing import Any
+
+import torch
+
+from gpu_kernels.fused.quantize_per_token import IN_DTYPES, quantize_per_token, quantize_per_token_ref
+from gpu_kernels.fused.quantize_per_token_triton import quantize_per_token_launch
+from gpu_kernels.launch import Launch
+from gpu_kernels.proof.draw import Draw
+from gpu_kernels.proof.problems import Problem
+
+TIMED = ((4096, 4096), (4096, 14336))  # rows of a prefill: Llama 8B's hidden and intermediate size
+RAGGED = ((1, 1), (3, 131), (63, 63))
+
+
+def problems() -> list[Problem]:
+    timed = [_problem(M, K, torch.bfloat16, is_timed=True) for M, K in TIMED]
+    return timed + [_problem(M, K, dtype, is_timed=False) for M, K in RAGGED for dtype in IN_DTYPES]
+
+
+def _problem(M: int, K: int, dtype: torch.dtype, is_timed: bool) -> Problem:
+    name = str(dtype).removeprefix("torch.")
+    return Problem(
+        op="quantize_per_token",
+        label=f"M={M} K={K} {name}",
+        sizes={"M": M, "K": K, "dtype": name},
+        operands=lambda device: {"x": Draw(device).normal(M, K, dtype=dtype)},
+        call=partial(quantize_per_token, impl="triton"),
+        reference=quantize_per_token_ref,
+        agrees=_agrees,
+        launches=_launches,
+        num_bytes=dtype.itemsize * M * K + M * K + 4 * M,  # x, codes, scales
+        ops=4 * M * K,  # abs, max, divide, round
+        ceiling="bandwidth",
+        peers={"torch": quantize_per_token_ref},
+        is_timed=is_timed,
+        is_interpreted=not is_timed,
+    )
+
+
+def _agrees(result: tuple, expected: tuple) -> bool:
+    """Bit by bit: both divide and round in float32, to nearest."""
+    return all(torch.equal(got, right) for got, right in zip(result, expected, strict=True))
+
+
+def _launches(operands: dict[str, Any], arch: int) -> list[Launch]:
+    x = operands["x"]
+    x_q, x_scale = torch.empty_like(x, dtype=torch.int8), torch.empty(x.shape[0], device=x.device)
+    return [quantize_per_token_launch(x, x_q, x_scale)]

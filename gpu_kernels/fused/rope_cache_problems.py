@@ -1,0 +1,166 @@
+"""What the rotation with its cache write is checked, compiled and timed on."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gpu_kernels.fused.rope import rotation_error
+from gpu_kernels.fused.rope_cache import FP8, FP8_MAX, rope_cache, rope_cache_ref
+from gpu_kernels.fused.rope_cache_triton import launches
+from gpu_kernels.launch import Launch
+from gpu_kernels.proof.draw import Draw
+from gpu_kernels.proof.problems import Problem
+
+PAGE_SIZE = 16
+SENTINEL = 80.0  # what the cache holds where nothing is written: a number of every type
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    T: int
+    H: int
+    G: int
+    D: int
+    E: int
+    R: int  # rotated features
+    dtype: torch.dtype = torch.float16
+    fp8: bool = False
+    interleaved: bool = False
+    scales: int = 1  # 1: per tensor, G: per head
+
+    def __str__(self) -> str:
+        heads = f"T={self.T} H={self.H} G={self.G} D={self.D} E={self.E} R={self.R}"
+        forms = {"fp8 cache": self.fp8, "per head": self.fp8 and self.scales > 1, "interleaved": self.interleaved}
+        return " ".join(
+            [heads, str(self.dtype).removeprefix("torch."), *(form for form, holds in forms.items() if holds)]
+        )
+
+
+LLAMA = dict(H=32, G=8, D=128, E=128, R=128, dtype=torch.bfloat16)
+TIMED = [Sizes(T, fp8=fp8, **LLAMA) for T in (4096, 128) for fp8 in (False, True)]
+RAGGED = [
+    Sizes(1, 1, 1, 2, 1, 2),
+    Sizes(5, 3, 1, 63, 31, 62, dtype=torch.float32),
+    Sizes(5, 18, 17, 16, 16, 16, fp8=True, scales=17),
+    Sizes(3, 4, 2, 24, 8, 6, interleaved=True),
+    Sizes(3, 4, 2, 24, 8, 24, interleaved=True, fp8=True),
+]
+
+
+def problems() -> list[Problem]:
+    return [_problem(sizes, is_timed=True) for sizes in TIMED] + [_problem(sizes) for sizes in RAGGED]
+
+
+def _problem(sizes: Sizes, is_timed: bool = False) -> Problem:
+    item, cached = sizes.dtype.itemsize, 1 if sizes.fp8 else sizes.dtype.itemsize
+    num_bytes = 2 * item * sizes.H * sizes.D  # query, rotated
+    num_bytes += (item + cached) * sizes.G * (sizes.D + sizes.E)  # key, value, and in their caches
+    num_bytes += 2 * 4 * sizes.R // 2 + 2 * 8  # a row of cos and of sin, position, slot
+    return Problem(
+        op="rope_cache",
+        label=str(sizes),
+        sizes={name: getattr(sizes, name) for name in "THGDER"} | {"form": str(sizes)},
+        operands=partial(_operands, sizes),
+        call=partial(_call, sizes.interleaved),
+        reference=partial(_reference, sizes.interleaved),
+        agrees=agrees,
+        launches=partial(_launches, sizes.interleaved),
+        num_bytes=num_bytes * sizes.T,
+        ops=3 * sizes.T * (sizes.H + sizes.G) * sizes.R,  # two products and a sum a feature
+        ceiling="bandwidth",
+        peers={"torch chain": partial(_chain, sizes.interleaved)},
+        is_timed=is_timed,
+        is_interpreted=not is_timed,
+    )
+
+
+def _operands(sizes: Sizes, device: str) -> dict[str, Any]:
+    """Slots in no order, one token without, pages that no token names full of the sentinel; angles of Llama."""
+    draw = Draw(device)
+    T, G, last = sizes.T, sizes.G, sizes.D + sizes.E
+    both = draw.normal(T, G, last, dtype=sizes.dtype)
+    num_pages = T // PAGE_SIZE + 2
+    slots = torch.randperm(num_pages * PAGE_SIZE, generator=torch.Generator().manual_seed(0))[:T].to(device)
+    if T > 1 and device != "meta":
+        slots[T // 2] = -1
+    cache_dtype = FP8 if sizes.fp8 else sizes.dtype
+    pages = [torch.full((num_pages, PAGE_SIZE, G, size), SENTINEL, device=device) for size in (sizes.D, sizes.E)]
+    frequencies = 10000.0 ** -(torch.arange(0, sizes.R, 2, device=device) / sizes.R)
+    angles = torch.outer(torch.arange(2 * T, device=device), frequencies)  # [P, R / 2]
+    scale = (lambda: draw.uniform(sizes.scales, low=2**-8, high=2**-6)) if sizes.fp8 else (lambda: None)
+    return {
+        "query": draw.normal(T, sizes.H, sizes.D, dtype=sizes.dtype),
+        "key": both[..., : sizes.D],
+        "value": both[..., sizes.D :],
+        "key_cache": pages[0].to(cache_dtype),
+        "value_cache": pages[1].to(cache_dtype),
+        "positions": draw.integers(0, 2 * T, T, dtype=torch.int64),
+        "slots": slots,
+        "cos": angles.cos(),
+        "sin": angles.sin(),
+        "key_scale": scale(),
+        "value_scale": scale(),
+    }
+
+
+def _call(interleaved: bool, **operands: Any) -> tuple[Tensor, Tensor, Tensor]:
+    rotated = rope_cache(**operands, interleaved=interleaved, impl="triton")
+    return rotated, operands["key_cache"], operands["value_cache"]
+
+
+def _reference(interleaved: bool, **o: Any) -> list[tuple[Tensor, Tensor]]:
+    """(expected, how far a kernel may be before it rounds) float64: of rotated, and of each cache as it is stored."""
+    angles = o["positions"], o["cos"], o["sin"]
+    query, key, value = rope_cache_ref(o["query"], o["key"], o["value"], *angles, interleaved=interleaved)
+    found = [(query, rotation_error(o["query"], *angles, interleaved))]
+    key_error = rotation_error(o["key"], *angles, interleaved)
+    for name, new, error in (("key", key, key_error), ("value", value, torch.zeros_like(value))):
+        cache, scale, taken = o[f"{name}_cache"], o[f"{name}_scale"], o["slots"] >= 0
+        if scale is not None:
+            # The quotient rounds once more.
+            scale = scale.double()[:, None]
+            new, error = (new / scale).clamp(-FP8_MAX, FP8_MAX), error / scale + 2**-24 * (new / scale).abs()
+        where = o["slots"][taken] // PAGE_SIZE, o["slots"][taken] % PAGE_SIZE
+        expected, bound = cache.double(), torch.zeros(cache.shape, dtype=torch.float64, device=cache.device)
+        expected[where], bound[where] = new[taken], error[taken]
+        found.append((expected, bound))
+    return found
+
+
+def agrees(result: tuple, expected: list[tuple[Tensor, Tensor]]) -> bool:
+    """Within the rotation's error and half a step of the type: eps / 2 of a value, or of the smallest normal one."""
+    for got, (exact, error) in zip(result, expected, strict=True):
+        about = torch.finfo(got.dtype)
+        half_step = about.eps / 2 * exact.abs().clamp(min=about.smallest_normal)
+        if not bool(((got.double() - exact).abs() <= error + half_step).all()):
+            return False
+    return True
+
+
+def _launches(interleaved: bool, operands: dict[str, Any], arch: int) -> list[Launch]:
+    rotated = torch.empty(operands["query"].shape, dtype=operands["query"].dtype, device=operands["query"].device)
+    return launches(*operands.values(), interleaved, rotated, arch=arch)
+
+
+def _chain(interleaved: bool, **o: Any) -> Tensor:
+    """As models do it: halves swapped, products of whole heads, then the caches by index."""
+    cos, sin = o["cos"][o["positions"]][:, None], o["sin"][o["positions"]][:, None]  # [T, 1, R / 2]
+    rotated = [_rotate(x, cos, sin, interleaved) for x in (o["query"], o["key"])]
+    where = o["slots"].clamp(min=0) // PAGE_SIZE, o["slots"].clamp(min=0) % PAGE_SIZE
+    for name, new in (("key", rotated[1]), ("value", o["value"])):
+        cache, scale = o[f"{name}_cache"], o[f"{name}_scale"]
+        if scale is not None:
+            new = (new.float() / scale[:, None]).clamp(-FP8_MAX, FP8_MAX)
+        cache[where] = new.to(cache.dtype)
+    return rotated[0]
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
+    size = 2 * cos.shape[-1]
+    pairs = x[..., :size].unflatten(-1, (-1, 2) if interleaved else (2, -1))
+    first, second = pairs.unbind(-1 if interleaved else -2)
+    turned = torch.stack([first * cos - second * sin, second * cos + first * sin], dim=-1 if interleaved else -2)
+    return torch.cat([turned.flatten(-2).to(x.dtype), x[..., size:]], dim=-1)

@@ -1,0 +1,237 @@
+"""Rotation and cache write in Triton; the maths is in rope.py and rope_cache.py.
+
+Split    one program a token and a block of heads, first those of the query, then those of key and value together.
+Program  reads its heads once, and the token's row of cos and sin, which all of its programs find in the L1 or L2.
+Edges    a token without a slot is rotated and not written.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from gpu_kernels.fused.fp8_triton import e4m3_codes, has_conversion
+from gpu_kernels.launch import Launch, architecture
+
+# Of 128 features each: 2048 a program of 4 warps, so 16 a thread, 32 bytes of bfloat16 in flight.
+HEADS = 16
+NUM_WARPS = 4
+
+
+def rope_cache_triton(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    positions: Tensor,
+    slots: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    key_scale: Tensor | None,
+    value_scale: Tensor | None,
+    interleaved: bool,
+    rotated: Tensor,
+) -> None:
+    """Writes rotated and the caches (shapes and dtypes as checked in rope_cache).
+
+    raises  RuntimeError on CPU tensors outside the interpreter
+    """
+    arch = architecture("rope_cache", query, rope_cache_kernel)
+    caches, angles, scales = (key_cache, value_cache), (positions, slots, cos, sin), (key_scale, value_scale)
+    for launch in launches(query, key, value, *caches, *angles, *scales, interleaved, rotated, arch=arch):
+        launch.run(query.device)
+
+
+def launches(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    positions: Tensor,
+    slots: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    key_scale: Tensor | None,
+    value_scale: Tensor | None,
+    interleaved: bool,
+    rotated: Tensor,
+    *,
+    arch: int,
+) -> list[Launch]:
+    T, H, D = query.shape
+    G, E, half = key.shape[1], value.shape[2], cos.shape[1]
+    heads = min(HEADS, triton.next_power_of_2(max(H, G)))
+    arguments = {
+        "query_ptr": query,
+        "key_ptr": key,
+        "value_ptr": value,
+        "rotated_ptr": rotated,
+        "key_cache_ptr": _bytes(key_cache),
+        "value_cache_ptr": _bytes(value_cache),
+        "positions_ptr": positions,
+        "slots_ptr": slots,
+        "cos_ptr": cos,
+        "sin_ptr": sin,
+        "key_scale_ptr": key_scale,
+        "value_scale_ptr": value_scale,
+        "num_query_heads": H,
+        "num_heads": G,
+        "page_size": key_cache.shape[1],
+        "stride_qt": query.stride(0),
+        "stride_qh": query.stride(1),
+        "stride_kt": key.stride(0),
+        "stride_kh": key.stride(1),
+        "stride_vt": value.stride(0),
+        "stride_vh": value.stride(1),
+        "stride_kcp": key_cache.stride(0),
+        "stride_kct": key_cache.stride(1),
+        "stride_kch": key_cache.stride(2),
+        "stride_vcp": value_cache.stride(0),
+        "stride_vct": value_cache.stride(1),
+        "stride_vch": value_cache.stride(2),
+        "stride_ks": 0 if key_scale is None or len(key_scale) == 1 else key_scale.stride(0),
+        "stride_vs": 0 if value_scale is None or len(value_scale) == 1 else value_scale.stride(0),
+        "stride_p": positions.stride(0),
+        "stride_s": slots.stride(0),
+        "D": D,
+        "E": E,
+        "HALF": half,
+        "BLOCK_HALF": triton.next_power_of_2(max(1, half)),
+        "BLOCK_REST": triton.next_power_of_2(max(1, D - 2 * half)),
+        "BLOCK_E": triton.next_power_of_2(max(1, E)),
+        "HEADS": heads,
+        "INTERLEAVED": interleaved,
+        "HAS_CONVERSION": has_conversion(arch, rope_cache_kernel),
+    }
+    grid = (T, triton.cdiv(H, heads) + triton.cdiv(G, heads))
+    return [Launch(rope_cache_kernel, grid, arguments, NUM_WARPS)]
+
+
+def _bytes(cache: Tensor) -> Tensor:
+    return cache.view(torch.uint8) if cache.dtype == torch.float8_e4m3fn else cache
+
+
+@triton.jit
+def rotate_pairs(p_x, p_cos, p_sin, m_h, HALF: tl.constexpr, BLOCK_HALF: tl.constexpr, INTERLEAVED: tl.constexpr):
+    """(first', second' [HEADS, BLOCK_HALF] float32, their places in a head [BLOCK_HALF] each).
+
+    p_x  [HEADS] of each head's first feature; p_cos, p_sin of the token's row
+    """
+    o_i = tl.arange(0, BLOCK_HALF)
+    m_i = o_i < HALF
+    o_first = o_i * 2 if INTERLEAVED else o_i
+    o_second = o_first + (1 if INTERLEAVED else HALF)
+    mask = m_h[:, None] & m_i[None, :]
+    b_first = tl.load(p_x[:, None] + o_first[None, :], mask=mask, other=0.0).to(tl.float32)
+    b_second = tl.load(p_x[:, None] + o_second[None, :], mask=mask, other=0.0).to(tl.float32)
+    b_cos = tl.load(p_cos + o_i, mask=m_i, other=0.0)[None, :]
+    b_sin = tl.load(p_sin + o_i, mask=m_i, other=0.0)[None, :]
+    return b_first * b_cos - b_second * b_sin, b_second * b_cos + b_first * b_sin, o_first, o_second
+
+
+@triton.jit
+def store_cached(p_cache, b_x, b_scale, mask, HAS_CONVERSION: tl.constexpr):
+    """b_x [HEADS, BLOCK] float32 in the cache's type; as e4m3 codes of b_x / b_scale [HEADS, 1] where that is bytes."""
+    if p_cache.dtype.element_ty == tl.uint8:
+        tl.store(p_cache, e4m3_codes(tl.div_rn(b_x, b_scale + tl.zeros_like(b_x)), HAS_CONVERSION), mask=mask)
+    else:
+        tl.store(p_cache, b_x.to(p_cache.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def rope_cache_kernel(
+    # pointers
+    query_ptr,
+    key_ptr,
+    value_ptr,
+    rotated_ptr,
+    key_cache_ptr,
+    value_cache_ptr,
+    positions_ptr,
+    slots_ptr,
+    cos_ptr,
+    sin_ptr,
+    key_scale_ptr,
+    value_scale_ptr,
+    # sizes
+    num_query_heads,
+    num_heads,
+    page_size,
+    # strides, in elements; features, rotated, cos and sin are dense
+    stride_qt,
+    stride_qh,
+    stride_kt,
+    stride_kh,
+    stride_vt,
+    stride_vh,
+    stride_kcp,
+    stride_kct,
+    stride_kch,
+    stride_vcp,
+    stride_vct,
+    stride_vch,
+    stride_ks,
+    stride_vs,
+    stride_p,
+    stride_s,
+    # tile shape
+    D: tl.constexpr,
+    E: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK_HALF: tl.constexpr,
+    BLOCK_REST: tl.constexpr,
+    BLOCK_E: tl.constexpr,
+    HEADS: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
+    HAS_CONVERSION: tl.constexpr,
+):
+    i_t, i_block = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    num_query_blocks = tl.cdiv(num_query_heads, HEADS)
+    position = tl.load(positions_ptr + i_t * stride_p).to(tl.int64)
+    p_cos, p_sin = cos_ptr + position * HALF, sin_ptr + position * HALF
+    o_rest = 2 * HALF + tl.arange(0, BLOCK_REST)
+    m_rest = (o_rest < D)[None, :]
+
+    m_pair = (tl.arange(0, BLOCK_HALF) < HALF)[None, :]
+    if i_block < num_query_blocks:
+        o_h = i_block * HEADS + tl.arange(0, HEADS)
+        m_h = o_h < num_query_heads
+        p_x = query_ptr + i_t * stride_qt + o_h.to(tl.int64) * stride_qh
+        p_y = rotated_ptr + (i_t * num_query_heads + o_h) * D
+        b_first, b_second, o_first, o_second = rotate_pairs(p_x, p_cos, p_sin, m_h, HALF, BLOCK_HALF, INTERLEAVED)
+        m_pairs = m_h[:, None] & m_pair
+        tl.store(p_y[:, None] + o_first[None, :], b_first.to(rotated_ptr.dtype.element_ty), mask=m_pairs)
+        tl.store(p_y[:, None] + o_second[None, :], b_second.to(rotated_ptr.dtype.element_ty), mask=m_pairs)
+        if 2 * HALF < D:
+            b_rest = tl.load(p_x[:, None] + o_rest[None, :], mask=m_h[:, None] & m_rest, other=0.0)
+            tl.store(p_y[:, None] + o_rest[None, :], b_rest, mask=m_h[:, None] & m_rest)  # [HEADS, BLOCK_REST]
+    else:
+        slot = tl.load(slots_ptr + i_t * stride_s).to(tl.int64)
+        i_page, i_place = slot // page_size, slot % page_size
+        o_g = (i_block - num_query_blocks) * HEADS + tl.arange(0, HEADS)
+        m_g = o_g < tl.where(slot >= 0, num_heads, 0)
+        o_g = o_g.to(tl.int64)
+        b_key_scale, b_value_scale = tl.zeros((HEADS, 1), dtype=tl.float32), tl.zeros((HEADS, 1), dtype=tl.float32)
+        if key_scale_ptr is not None:
+            b_key_scale = tl.load(key_scale_ptr + o_g * stride_ks, mask=m_g, other=1.0)[:, None]
+        if value_scale_ptr is not None:
+            b_value_scale = tl.load(value_scale_ptr + o_g * stride_vs, mask=m_g, other=1.0)[:, None]
+
+        p_k = key_ptr + i_t * stride_kt + o_g * stride_kh
+        p_kc = key_cache_ptr + i_page * stride_kcp + i_place * stride_kct + o_g * stride_kch
+        b_first, b_second, o_first, o_second = rotate_pairs(p_k, p_cos, p_sin, m_g, HALF, BLOCK_HALF, INTERLEAVED)
+        m_pairs = m_g[:, None] & m_pair
+        store_cached(p_kc[:, None] + o_first[None, :], b_first, b_key_scale, m_pairs, HAS_CONVERSION)
+        store_cached(p_kc[:, None] + o_second[None, :], b_second, b_key_scale, m_pairs, HAS_CONVERSION)
+        if 2 * HALF < D:
+            b_rest_k = tl.load(p_k[:, None] + o_rest[None, :], mask=m_g[:, None] & m_rest, other=0.0).to(tl.float32)
+            store_cached(p_kc[:, None] + o_rest[None, :], b_rest_k, b_key_scale, m_g[:, None] & m_rest, HAS_CONVERSION)
+
+        o_e = tl.arange(0, BLOCK_E)
+        m_e = m_g[:, None] & (o_e < E)[None, :]
+        p_v = value_ptr + i_t * stride_vt + o_g * stride_vh
+        p_vc = value_cache_ptr + i_page * stride_vcp + i_place * stride_vct + o_g * stride_vch
+        b_value = tl.load(p_v[:, None] + o_e[None, :], mask=m_e, other=0.0).to(tl.float32)  # [HEADS, BLOCK_E]
+        store_cached(p_vc[:, None] + o_e[None, :], b_value, b_value_scale, m_e, HAS_CONVERSION)

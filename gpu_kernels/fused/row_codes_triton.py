@@ -1,0 +1,25 @@
+"""Codes of whole rows in registers, one scale a row: the end of a fused step; the maths is in row_codes.py."""
+
+import triton
+import triton.language as tl
+
+from gpu_kernels.fused.fp8_triton import e4m3_codes
+
+
+@triton.jit
+def row_codes(b_y, QUANTIZE: tl.constexpr, HAS_CONVERSION: tl.constexpr):
+    """(codes int8 or uint8 [ROWS, BLOCK_K], scale float32 [ROWS]) of b_y [ROWS, BLOCK_K] float32, 0 past the row."""
+    inf = float("inf")
+    # A maximum may drop NaN; inf survives it and marks the row just as well.
+    b_absmax = tl.max(tl.where(b_y == b_y, tl.abs(b_y), inf), axis=1)  # [ROWS]
+    m_finite = b_absmax < inf
+    largest: tl.constexpr = 127.0 if QUANTIZE == "int8" else 448.0
+    b_scale = tl.maximum(tl.div_rn(b_absmax, largest), 1.1754943508222875e-38)  # 2**-126
+    b_q = tl.where(m_finite[:, None], tl.div_rn(b_y, b_scale[:, None]), 0.0)
+    b_scale = tl.where(m_finite, b_scale, float("nan"))
+    if QUANTIZE == "int8":
+        # At 1.5 * 2**23 a float32 step is 1: adding it rounds to an integer, halves to even.
+        b_codes = (b_q + 12582912.0 - 12582912.0).to(tl.int8)
+    else:
+        b_codes = e4m3_codes(b_q, HAS_CONVERSION)
+    return b_codes, b_scale

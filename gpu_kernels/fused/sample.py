@@ -1,0 +1,114 @@
+"""Tokens drawn from tempered logits cut by top-k and top-p, without a sort.
+
+    p[v]  = exp((logits[v] - max logits) / temperature), up to a factor
+    cut_k = the least number of which fewer than top_k logits are greater
+    cut_p = the least number such that the mass p of what is greater is less than top_p of the mass from cut_k up
+    token = the first v, in the order of ids, at which the mass of kept tokens up to it exceeds uniform * their mass
+
+Kept is what is not below either cut: as a sorted list would keep, but tokens that equal the last kept one are all
+kept. A cut is found by halving the range of floats, ordered as integers; the sums of mass are float32, so a token
+whose mass reaches top_p to within their rounding may be kept or not. Temperature 0 is greedy: the likeliest token,
+the first of equals. A row that has no likeliest finite logit (NaN, +inf, or nothing but -inf) gives token -1.
+
+source  Holtzman et al. 2019, arXiv:1904.09751, section 3.1 (top-p); Fan et al. 2018, arXiv:1805.04833, section 4.2
+        (top-k)
+"""
+
+import torch
+from torch import Tensor
+
+from gpu_kernels.dispatch import implementation
+
+IN_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+NO_TOKEN = -1
+
+
+def sample_ref(
+    logits: Tensor, uniform: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(token [B] int64, cut [B] float64: the least logit that is kept), in float64 and with a sort: the oracle."""
+    tokens, cuts = [], []
+    for row, u, t, k, p in zip(logits.double(), uniform.double(), temperature, top_k, top_p, strict=True):
+        token, cut = _sample_row(row, u, float(t), int(k), float(p))
+        tokens.append(token)
+        cuts.append(cut)
+    return torch.tensor(tokens, device=logits.device), torch.tensor(cuts, dtype=torch.float64, device=logits.device)
+
+
+def _sample_row(row: Tensor, u: Tensor, temperature: float, top_k: int, top_p: float) -> tuple[int, float]:
+    best = row.argmax()  # NaN is above all
+    if not row[best].isfinite():
+        return NO_TOKEN, float("nan")
+    if temperature == 0:
+        return int(best), float(row[best])
+    cut = kept_from(row, temperature, top_k, top_p)
+    mass = torch.where(row >= cut, ((row - row[best]) / temperature).exp(), 0)
+    cumulative = mass.cumsum(0)
+    return int((cumulative > u * cumulative[-1]).int().argmax()), cut
+
+
+def kept_from(row: Tensor, temperature: float, top_k: int, top_p: float) -> float:
+    """The least logit that is kept. row [V] float64 with a finite largest"""
+    ordered = row.sort(descending=True).values
+    cut = ordered[min(top_k or len(row), len(row)) - 1]
+    kept = ordered[ordered >= cut]
+    mass = ((kept - kept[0]) / temperature).exp()
+    above = torch.cat([mass.new_zeros(1), mass.cumsum(0)])[: len(kept)]  # of what comes before, equals too
+    # The last value whose greater values have less than top_p of the mass.
+    firsts = torch.searchsorted(-kept, -kept)  # the place of the first that equals each
+    return float(kept[above[firsts] < top_p * mass.sum()][-1])
+
+
+def sample(
+    logits: Tensor,
+    uniform: Tensor,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    *,
+    impl: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(token [B] int64, cut [B] float32: no logit below it could be drawn), by the table's first entry for the device.
+
+    logits       [B, V] float16, bfloat16 or float32, the last axis dense; V >= 1
+    uniform      [B] float32 in [0, 1)
+    temperature  [B] float32, 0 or more; 0 is greedy, and the cut then the largest logit
+    top_k        [B] int32, 0: off
+    top_p        [B] float32 in (0, 1], 1: off
+    raises       TypeError (dtypes), ValueError (shapes, strides, devices), NotImplementedError (device, impl)
+    """
+    _check(logits, uniform, temperature, top_k, top_p)
+    run = implementation("sample", logits.device.type, impl)
+    token = torch.empty(logits.shape[0], dtype=torch.int64, device=logits.device)
+    cut = torch.empty(logits.shape[0], dtype=torch.float32, device=logits.device)
+    if logits.shape[0]:
+        run(logits, uniform, temperature, top_k, top_p, token, cut)
+    return token, cut
+
+
+def sample_reference(
+    logits: Tensor, uniform: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, token: Tensor, cut: Tensor
+) -> None:
+    """Writes the oracle's result into token and cut: the table's entry "reference"."""
+    exact_token, exact_cut = sample_ref(logits, uniform, temperature, top_k, top_p)
+    token.copy_(exact_token)
+    cut.copy_(exact_cut)
+
+
+def _check(logits: Tensor, uniform: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor) -> None:
+    if logits.dtype not in IN_DTYPES:
+        raise TypeError(f"sample: got logits {logits.dtype}, expected {' or '.join(map(str, IN_DTYPES))}")
+    if logits.dim() != 2 or not logits.shape[1] or logits.stride(1) != 1:
+        got = f"logits {list(logits.shape)} with strides {list(logits.stride())}"
+        raise ValueError(f"sample: got {got}, expected [B, V], V of 1 or more, dense rows")
+    given = {"uniform": uniform, "temperature": temperature, "top_k": top_k, "top_p": top_p}
+    for name, tensor in given.items():
+        expected = torch.int32 if name == "top_k" else torch.float32
+        if tensor.dtype != expected:
+            raise TypeError(f"sample: got {name} {tensor.dtype}, expected {expected}")
+        if list(tensor.shape) != [len(logits)] or not tensor.is_contiguous():
+            raise ValueError(f"sample: got {name} {list(tensor.shape)}, expected [{len(logits)}], dense")
+        if tensor.device != logits.device:
+            raise ValueError(
+                f"sample: got {name} on {tensor.device} and logits on {logits.device}, expected one device"
+            )

@@ -1,0 +1,124 @@
+"""What sampling is checked, compiled and timed on."""
+
+import math
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gpu_kernels.fused.sample import NO_TOKEN, kept_from, sample
+from gpu_kernels.fused.sample_triton import MAX_BLOCK_V, launches
+from gpu_kernels.launch import Launch
+from gpu_kernels.proof.draw import Draw
+from gpu_kernels.proof.problems import Problem
+
+LLAMA_VOCABULARY = 128256
+TIMED = [(64, LLAMA_VOCABULARY, torch.float32), (1, LLAMA_VOCABULARY, torch.float32)]
+RAGGED = [(1, 1, torch.float32), (9, 3, torch.float16), (9, 131, torch.float32), (2, MAX_BLOCK_V + 63, torch.float32)]
+# (temperature, top_k, top_p) of the rows, in turn; the first is what is timed most.
+ROWS = [
+    (0.8, 0, 0.95),
+    (1.0, 40, 0.9),
+    (1.0, 0, 1.0),
+    (0.0, 0, 1.0),
+    (2.0, 7, 1.0),
+    (0.5, 1, 0.5),
+    (1.0, 10**6, 1e-6),
+]
+
+
+def problems() -> list[Problem]:
+    return [_problem(*each, is_timed=True) for each in TIMED] + [_problem(*each) for each in RAGGED]
+
+
+def _problem(B: int, V: int, dtype: torch.dtype, is_timed: bool = False) -> Problem:
+    name = str(dtype).removeprefix("torch.")
+    return Problem(
+        op="sample",
+        label=f"B={B} V={V} {name}",
+        sizes={"B": B, "V": V, "dtype": name},
+        operands=partial(_operands, B, V, dtype),
+        call=partial(sample, impl="triton"),
+        reference=lambda **operands: operands,
+        agrees=agrees,
+        launches=_launches,
+        num_bytes=B * (dtype.itemsize * V + 4 * 4 + 8 + 4),  # logits; four settings; token, cut
+        ops=4 * B * V,  # of one walk: subtract, multiply, exp, add
+        ceiling="bandwidth",
+        peers={"torch sort": _chain},
+        is_timed=is_timed,
+        is_interpreted=not is_timed,
+    )
+
+
+def _operands(B: int, V: int, dtype: torch.dtype, device: str) -> dict[str, Any]:
+    """Logits of a model's spread, with equals among them; rows of a wider buffer full of NaN."""
+    draw = Draw(device)
+    buffer = torch.full((B, V + 5), torch.nan, dtype=dtype, device=device)
+    logits = buffer[:, :V]
+    logits.copy_((draw.normal(B, V) * 24).round() / 8)
+    columns = zip(*[ROWS[b % len(ROWS)] for b in range(B)], strict=True)
+    dtypes = torch.float32, torch.int32, torch.float32
+    temperature, top_k, top_p = (
+        torch.tensor(column, dtype=kind, device=device) for column, kind in zip(columns, dtypes, strict=True)
+    )
+    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    return {"logits": logits, "uniform": draw.uniform(B)} | settings
+
+
+def agrees(result: tuple[Tensor, Tensor], operands: dict[str, Any]) -> bool:
+    """Every row's cut and token are right, within the rounding of sums of mass.
+
+    A mass is exp of an argument that two roundings reach, of 104 at most before exp is 0: 104 * 2**-23, and 2**-22
+    for exp. A sum adds the masses block after block in as many roundings as blocks, then in a tree over a block. The
+    draw compares two of those sums, and so does top-p: twice that, of all the mass.
+    """
+    logits = operands["logits"]
+    V = logits.shape[1]
+    block = min(MAX_BLOCK_V, 2 ** math.ceil(math.log2(V)))
+    error = 2 * (104 * 2**-23 + 2**-22 + (math.ceil(V / block) + math.log2(block) + 1) * 2**-24)
+    settings = zip(operands["uniform"], operands["temperature"], operands["top_k"], operands["top_p"], strict=True)
+    rows = zip(logits.double(), *result, settings, strict=True)
+    return all(_row_agrees(row, int(t), float(cut), *map(float, s), error) for row, t, cut, s in rows)
+
+
+def _row_agrees(row, token, cut, uniform, temperature, top_k, top_p, error) -> bool:
+    best = int(row.argmax())
+    if not row[best].isfinite():
+        return token == NO_TOKEN and math.isnan(cut)
+    if temperature == 0:
+        return token == best and cut == row[best]
+    cut_k = kept_from(row, temperature, int(top_k), 1.0 + 2 * error)
+    mass = ((row - row[best]) / temperature).exp()
+    all_mass, kept = float(mass[row >= cut_k].sum()), row >= cut
+    if top_p == 1:
+        is_cut_right = torch.equal(kept, row >= cut_k)
+    else:
+        # Less than top_p is above the cut, and with what equals the cut at least that.
+        is_cut_right = float(mass[row > cut].sum()) < (top_p + error) * all_mass
+        is_cut_right &= cut >= cut_k and float(mass[kept].sum()) >= (top_p - error) * all_mass
+    if not is_cut_right or not 0 <= token < len(row) or not kept[token]:
+        return False
+    cumulative = torch.where(kept, mass, 0).cumsum(0)
+    target, slack = uniform * cumulative[-1], error * cumulative[-1]
+    return bool(cumulative[token] - mass[token] <= target + slack and cumulative[token] >= target - slack)
+
+
+def _launches(operands: dict[str, Any], arch: int) -> list[Launch]:
+    logits = operands["logits"]
+    token = torch.empty(len(logits), dtype=torch.int64, device=logits.device)
+    return launches(*operands.values(), token, torch.empty(len(logits), device=logits.device))
+
+
+def _chain(logits: Tensor, uniform: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
+    """Sort, cut, softmax, cut, draw: all rows alike, on the GPU alone."""
+    ordered, ids = logits.sort(dim=1, descending=True)
+    place = torch.arange(logits.shape[1], device=logits.device)
+    limit = torch.where(top_k == 0, logits.shape[1], top_k)
+    ordered = ordered.masked_fill(place >= limit[:, None], -torch.inf)
+    p = (ordered / temperature.clamp(min=1e-5)[:, None]).softmax(dim=1)
+    p = p.masked_fill(p.cumsum(dim=1) - p >= top_p[:, None], 0)
+    cumulative = p.cumsum(dim=1)
+    drawn = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True)
+    return ids.gather(1, drawn.clamp(max=logits.shape[1] - 1))

@@ -1,0 +1,113 @@
+"""The product of FP8 activations and FP8 weights (e4m3).
+
+    y[m, n] = x_scale[m] * weight_scale[n] * sum_k x_q[m, k] * weight_q[n, k] + bias[n]
+
+with one scale a token and a channel, or one a tensor; or, with one scale for 128 features of a token and for a block of
+128 channels by 128 features of the weights,
+
+    y[m, n] = sum_b x_scale[m, b] * weight_scale[n // 128, b] * (sum_{k in b} x_q[m, k] * weight_q[n, k]) + bias[n]
+
+The tensor cores of sm_90 keep about 14 bits of a sum of FP8 products, so every 128 features' sum is added to another in
+float32 registers, whatever the scales.
+
+source  DeepSeek-AI 2024, DeepSeek-V3, arXiv:2412.19437, section 3.3: blocks of scales, and the 14 bits
+"""
+
+import torch
+from torch import Tensor
+
+from gpu_kernels.dispatch import implementation
+from gpu_kernels.products.checks import FLOATS, check_matrix, check_operands
+
+BLOCK = 128
+FP8 = torch.float8_e4m3fn
+
+
+def fp8_gemm_ref(
+    x_q: Tensor, x_scale: Tensor, weight_q: Tensor, weight_scale: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """y [M, N] float64: the oracle.
+
+    x_q      [M, K] e4m3   x_scale       [M], [1] or [M, ceil(K / 128)] float32
+    weight_q [N, K] e4m3   weight_scale  [N], [1] or [ceil(N / 128), ceil(K / 128)] float32   bias [N] float
+    """
+    y = dequantize_x_ref(x_q, x_scale) @ dequantize_weight_ref(weight_q, weight_scale).T
+    return y if bias is None else y + bias.double()
+
+
+def dequantize_x_ref(x_q: Tensor, x_scale: Tensor) -> Tensor:
+    """x [M, K] float64"""
+    if x_scale.dim() == 1:
+        return x_q.double() * x_scale.double()[:, None]
+    return x_q.double() * x_scale.double().repeat_interleave(BLOCK, dim=1)[:, : x_q.shape[1]]
+
+
+def dequantize_weight_ref(weight_q: Tensor, weight_scale: Tensor) -> Tensor:
+    """weight [N, K] float64"""
+    if weight_scale.dim() == 2:
+        weight_scale = weight_scale.repeat_interleave(BLOCK, dim=0)[: weight_q.shape[0]]
+    return dequantize_x_ref(weight_q, weight_scale)
+
+
+def fp8_gemm(
+    x_q: Tensor,
+    x_scale: Tensor,
+    weight_q: Tensor,
+    weight_scale: Tensor,
+    *,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype = torch.bfloat16,
+    impl: str | None = None,
+) -> Tensor:
+    """y [M, N] in out_dtype, by the implementation that `dispatch.IMPLEMENTATIONS` lists first for the device.
+
+    x_q           [M, K] float8_e4m3fn, any strides
+    x_scale       [M] per token or [1] per tensor; with blocks [M, ceil(K / 128)]; float32
+    weight_q      [N, K] float8_e4m3fn, any strides
+    weight_scale  [N] per channel or [1] per tensor; with blocks [ceil(N / 128), ceil(K / 128)]; float32
+    bias          [N] float16, bfloat16 or float32
+    impl          the name of another entry of the table
+    raises        TypeError (dtypes), ValueError (shapes, devices),
+                  NotImplementedError (out_dtype, device, impl, an architecture without FP8: sm_80)
+    """
+    if out_dtype not in FLOATS:
+        raise NotImplementedError(f"fp8_gemm: got out_dtype {out_dtype}, expected one of {FLOATS}")
+    _check(x_q, x_scale, weight_q, weight_scale, bias)
+    run = implementation("fp8_gemm", x_q.device.type, impl)
+    M, N = x_q.shape[0], weight_q.shape[0]
+    if weight_scale.dim() == 1:
+        x_scale, weight_scale = x_scale.expand(M), weight_scale.expand(N)
+    y = torch.empty(M, N, dtype=out_dtype, device=x_q.device)  # [M, N]
+    if y.numel():
+        run(x_q, x_scale, weight_q, weight_scale, bias, y)
+    return y
+
+
+def fp8_gemm_reference(
+    x_q: Tensor, x_scale: Tensor, weight_q: Tensor, weight_scale: Tensor, bias: Tensor | None, y: Tensor
+) -> None:
+    """Writes the oracle's result into y [M, N]: the table's entry "reference"."""
+    y.copy_(fp8_gemm_ref(x_q, x_scale, weight_q, weight_scale, bias))
+
+
+def _check(x_q: Tensor, x_scale: Tensor, weight_q: Tensor, weight_scale: Tensor, bias: Tensor | None) -> None:
+    check_matrix("fp8_gemm", "x_q", x_q, weight_q.shape[-1])
+    (M, K), N = x_q.shape, weight_q.shape[0]
+    if weight_scale.dim() == 2:
+        num_blocks = -(-K // BLOCK)
+        scale_shapes = [M, num_blocks], [-(-N // BLOCK), num_blocks]
+    else:
+        scale_shapes = tuple(
+            [1] if list(scale.shape) == [1] else [rows] for scale, rows in ((x_scale, M), (weight_scale, N))
+        )
+    check_operands(
+        "fp8_gemm",
+        x_q.device,
+        [
+            ("x_q", x_q, [M, K], (FP8,)),
+            ("x_scale", x_scale, scale_shapes[0], (torch.float32,)),
+            ("weight_q", weight_q, [N, K], (FP8,)),
+            ("weight_scale", weight_scale, scale_shapes[1], (torch.float32,)),
+            ("bias", bias, [N], FLOATS),
+        ],
+    )

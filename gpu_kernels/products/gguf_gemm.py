@@ -1,0 +1,87 @@
+"""The product of 16-bit activations and GGUF weights, dequantized in the kernel.
+
+    q8_0   y[m, n] = sum_b d[b, n] * (sum_{k in b} x[m, k] * q[n, k])                       blocks of 32
+    q4_k   y[m, n] = sum_g d * scales[g, n] * (sum_{k in g} x[m, k] * q[n, k])              groups of 32
+                   - sum_s dmin[s, n] * (sum_{g in s} minima[g, n] * sum_{k in g} x[m, k])  super-blocks of 256
+    q6_k   y[m, n] = sum_g d * scales[g, n] * (sum_{k in g} x[m, k] * (q[n, k] - 32))       groups of 16
+
+and bias[n]. Codes and minima are whole and exact in float16 and bfloat16, and so are their products in float32:
+nothing is rounded but float32 sums, and the product d * scales.
+"""
+
+import torch
+from torch import Tensor
+
+from gpu_kernels.dispatch import implementation
+from gpu_kernels.products.checks import FLOATS, HALVES, check_matrix, check_operands
+from gpu_kernels.products.gguf_layout import SUPER_BLOCK, KQuantWeight, dequantize_k_ref
+from gpu_kernels.products.split_k import Workspace
+from gpu_kernels.products.words_layout import WordsWeight, unpack_words_ref
+
+
+def dequantize_ref(weight: WordsWeight | KQuantWeight) -> Tensor:
+    """weight [N, K] float64"""
+    return unpack_words_ref(weight) if isinstance(weight, WordsWeight) else dequantize_k_ref(weight)
+
+
+def gguf_gemm_ref(x: Tensor, weight: WordsWeight | KQuantWeight, bias: Tensor | None = None) -> Tensor:
+    """y [M, N] float64: the oracle.
+
+    x  [M, K] float    bias  [N] float
+    """
+    y = x.double() @ dequantize_ref(weight).T
+    return y if bias is None else y + bias.double()
+
+
+def gguf_gemm(
+    x: Tensor,
+    weight: WordsWeight | KQuantWeight,
+    *,
+    bias: Tensor | None = None,
+    workspace: Workspace | None = None,
+    impl: str | None = None,
+) -> Tensor:
+    """y [M, N] in x's dtype, by the implementation that `dispatch.IMPLEMENTATIONS` lists first for the device.
+
+    x          [M, K] float16 or bfloat16, any strides
+    weight     as gguf_layout.pack_gguf makes it
+    bias       [N] float16, bfloat16 or float32
+    workspace  None: allocated, and zeroed by one launch more, where the product is split over K
+    impl       the name of another entry of the table
+    raises     TypeError (dtypes), ValueError (shapes, devices), NotImplementedError (device, architecture, impl)
+    """
+    check_matrix("gguf_gemm", "x", x, weight.num_features)
+    N = weight.num_rows
+    operands = [("x", x, list(x.shape), HALVES), ("bias", bias, [N], FLOATS)]
+    check_operands("gguf_gemm", x.device, operands + _parts(weight))
+    run = implementation("gguf_gemm", x.device.type, impl)
+    y = torch.empty(x.shape[0], N, dtype=x.dtype, device=x.device)  # [M, N]
+    if y.numel():
+        run(x, weight, bias, y, workspace)
+    return y
+
+
+def gguf_gemm_reference(
+    x: Tensor, weight: WordsWeight | KQuantWeight, bias: Tensor | None, y: Tensor, workspace: Workspace | None
+) -> None:
+    """Writes the oracle's result into y [M, N]: the table's entry "reference"."""
+    y.copy_(gguf_gemm_ref(x, weight, bias))
+
+
+def _parts(weight: WordsWeight | KQuantWeight) -> list:
+    K, N = weight.num_features, weight.num_rows
+    if isinstance(weight, WordsWeight):
+        return [
+            ("codes", weight.codes, [-(-K // 64), N, 32], (torch.int16,)),
+            ("scale", weight.scale, [K // 32, N], (torch.float16,)),
+        ]
+    words = list(weight.codes.shape)
+    groups, supers = [K // weight.plane_k, N], [K // SUPER_BLOCK, N]
+    return [
+        ("codes", weight.codes, words, (torch.int16,)),
+        ("high", weight.high, words, (torch.uint8,)),
+        ("scales", weight.scales, groups, (torch.uint8, torch.int8)),
+        ("minima", weight.minima, groups, (torch.uint8,)),
+        ("d", weight.d, supers, (torch.float16,)),
+        ("dmin", weight.dmin, supers, (torch.float16,)),
+    ]

@@ -1,0 +1,153 @@
+"""What the routed experts are checked, compiled and timed on."""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gpu_kernels.launch import Launch
+from gpu_kernels.products.grouped_moe_gemm import grouped_moe_gemm
+from gpu_kernels.products.grouped_moe_gemm_triton import (
+    candidates,
+    grouped_moe_gemm_launches,
+    grouped_moe_gemm_triton,
+    row_name,
+)
+from gpu_kernels.products.moe_tiles import max_tiles
+from gpu_kernels.products.proof import dtype_name
+from gpu_kernels.products.w8a8_gemm_configs import Config
+from gpu_kernels.proof.draw import Draw
+from gpu_kernels.proof.problems import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """M tokens that each go to `top` of E experts of K -> I -> K features."""
+
+    M: int
+    E: int
+    top: int
+    I: int
+    K: int
+
+
+MIXTRAL = partial(Layer, E=8, top=2, I=14336, K=4096)
+DEEPSEEK_V2_LITE = partial(Layer, E=64, top=6, I=1408, K=2048)
+TIMED = (DEEPSEEK_V2_LITE(16), DEEPSEEK_V2_LITE(4096), MIXTRAL(1), MIXTRAL(4096), DEEPSEEK_V2_LITE(1))
+RAGGED = (Layer(1, 4, 2, 35, 64), Layer(7, 20, 3, 64, 40), Layer(70, 2, 1, 67, 131))
+
+
+def problems() -> list[Problem]:
+    timed = [_problem(layer, torch.bfloat16, is_timed=True) for layer in TIMED]
+    return timed + [_problem(layer, torch.float16, is_timed=False) for layer in RAGGED]
+
+
+def _problem(layer: Layer, dtype: torch.dtype, is_timed: bool) -> Problem:
+    M, E, top, I, K = layer.M, layer.E, layer.top, layer.I, layer.K
+    met = min(E, M * top)  # experts whose weights are read: of few tokens about so many, of many all
+    mean = M * top / E
+    return Problem(
+        op="grouped_moe_gemm",
+        label=f"M={M} E={E} top={top} I={I} K={K} {dtype_name(dtype)}",
+        sizes={"M": M, "E": E, "top": top, "I": I, "K": K, "dtype": dtype_name(dtype)},
+        operands=partial(_operands, layer, dtype),
+        call=partial(grouped_moe_gemm, impl="triton"),
+        reference=_reference,
+        agrees=_agrees,
+        launches=partial(_launches, layer),
+        # gate, up and down of those experts; x, y; hidden, written and read; shares in float32, written and read
+        num_bytes=2 * met * 3 * I * K + 2 * 2 * M * K + 2 * 2 * M * top * I + 2 * 4 * M * top * K,
+        ops=2 * M * top * 3 * I * K,
+        ceiling="bandwidth" if mean <= 64 else "bf16",
+        peers={"torch, expert by expert": _expert_by_expert},
+        variants=partial(_variants, mean),
+        row=partial(row_name, tokens_per_expert=mean),
+        is_timed=is_timed,
+        is_interpreted=not is_timed,
+    )
+
+
+def _operands(layer: Layer, dtype: torch.dtype, device: str) -> dict[str, Any]:
+    """Normal activations; weights of variance 1 / features, so that hidden and y stay near 1."""
+    draw = Draw(device)
+    chosen = draw.uniform(layer.M, layer.E).argsort(dim=1)[:, : layer.top]
+    return {
+        "x": draw.normal(layer.M, layer.K, dtype=dtype),
+        "chosen": chosen.int(),
+        "routing_weight": draw.uniform(layer.M, layer.top, low=0.1, high=0.5),
+        "gate_up": draw.normal(layer.E, 2 * layer.I, layer.K, dtype=dtype) / math.sqrt(layer.K),
+        "down": draw.normal(layer.E, layer.K, layer.I, dtype=dtype) / math.sqrt(layer.I),
+    }
+
+
+def _reference(x, chosen, routing_weight, gate_up, down) -> tuple[Tensor, Tensor]:
+    """(y, what may be lost on the way to it), float64 [M, K] each.
+
+    A sum over n features in float32 loses up to 4 * sqrt(n) * 2**-23 of its magnitude (as proof.within_sums derives).
+    gate's and up's losses reach hidden through silu, whose slope is below 1.1; hidden is rounded to x's type, half a
+    step, and has two roundings in float32 more; all that passes through |down|, and down's own sum loses its part.
+    """
+    half_step, K, I = torch.finfo(x.dtype).eps / 2, x.shape[1], down.shape[2]
+    y = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
+    lost = torch.zeros_like(y)
+    for expert in range(len(gate_up)):
+        token, place = torch.nonzero(chosen == expert, as_tuple=True)
+        of_x, weights, back = x[token].double(), gate_up[expert].double(), down[expert].double().T
+        gate, up = (of_x @ weights.T).chunk(2, dim=1)
+        gate_lost, up_lost = (4 * math.sqrt(K) * 2**-23 * (of_x.abs() @ weights.abs().T)).chunk(2, dim=1)
+        silu = torch.nn.functional.silu(gate)
+        hidden = silu * up
+        hidden_lost = 1.1 * up.abs() * gate_lost + silu.abs() * up_lost + (half_step + 2**-22) * hidden.abs()
+        share = routing_weight[token, place].double()[:, None]
+        y.index_add_(0, token, share * (hidden @ back))
+        down_lost = (hidden_lost + 4 * math.sqrt(I) * 2**-23 * hidden.abs()) @ back.abs()
+        lost.index_add_(0, token, share * down_lost)
+    return y, lost
+
+
+def _agrees(y: Tensor, expected_and_lost: tuple[Tensor, Tensor]) -> bool:
+    """y is the expected one within what _reference says may be lost, twice over for what the losses lose, and rounded.
+
+    Subnormal hidden values may come to nothing: a smallest step each is far below either.
+    """
+    expected, lost = expected_and_lost
+    about = torch.finfo(y.dtype)
+    bound = about.eps / 2 * expected.abs() + 2 * lost + about.smallest_normal * about.eps
+    return bool(((y.double() - expected).abs() <= bound).all())
+
+
+def _launches(layer: Layer, operands: dict[str, Any], arch: int) -> list[Launch]:
+    """Those of each candidate, the default's first; tiles are only counted, since meta tensors cannot be sorted."""
+    x = operands["x"]
+    found = []
+    for config in candidates(arch, layer.M * layer.top / layer.E):
+        tiles = max_tiles(layer.M * layer.top, layer.E, config.block_m)
+        pairs = torch.empty(tiles * config.block_m, dtype=torch.int32, device=x.device)
+        experts = torch.empty(tiles, dtype=torch.int32, device=x.device)
+        shares = torch.empty(layer.M, layer.top, layer.K, dtype=torch.float32, device=x.device)
+        weights = operands["routing_weight"], operands["gate_up"], operands["down"]
+        found += grouped_moe_gemm_launches(x, pairs, experts, *weights, shares, config)
+    return found
+
+
+def _variants(mean: float, arch: int) -> dict[str, Any]:
+    return {str(config): partial(_with_config, config) for config in candidates(arch, mean)}
+
+
+def _with_config(config: Config, x, chosen, routing_weight, gate_up, down) -> Tensor:
+    y = torch.empty_like(x)
+    grouped_moe_gemm_triton(x, chosen, routing_weight, gate_up, down, y, config)
+    return y
+
+
+def _expert_by_expert(x, chosen, routing_weight, gate_up, down) -> Tensor:
+    """All tokens through every expert, of which the chosen are kept: what a graph can capture without sorting."""
+    y = torch.zeros_like(x)
+    for expert in range(len(gate_up)):
+        gate, up = (x @ gate_up[expert].T).chunk(2, dim=1)
+        share = (routing_weight * (chosen == expert)).sum(dim=1, keepdim=True).to(x.dtype)
+        y += (torch.nn.functional.silu(gate) * up @ down[expert].T) * share
+    return y

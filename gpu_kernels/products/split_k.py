@@ -1,0 +1,65 @@
+"""How many programs share one tile of a product, and where they leave their parts of its sum.
+
+A product of few tokens has too few tiles to keep a GPU's memory busy, so each tile's input features are dealt to
+several programs. Each leaves its partial sum in a workspace; the one that arrives last adds them in the order of the
+features, so that the result does not depend on who arrived when.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# Multiprocessors of the GPU that an architecture's tile shapes are made for: A100, H100 and H200 SXM, B200.
+MULTIPROCESSORS = {80: 108, 90: 132, 100: 148}
+# 8 programs on each of 148 multiprocessors, each with a tile of at most 256 channels by 16 tokens.
+MAX_PROGRAMS = 8 * 148
+MAX_TILE = 256 * 16
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """One for each stream that runs products; kept between calls, since it has to start zeroed only once.
+
+    partial  [any] float32   sums of single programs
+    arrived  [any] int32     programs that have come to each tile; zeros between launches
+    """
+
+    partial: Tensor
+    arrived: Tensor
+
+
+def make_workspace(device: torch.device | str) -> Workspace:
+    """Enough for every product (19 MB)."""
+    partial = torch.empty(MAX_PROGRAMS * MAX_TILE, dtype=torch.float32, device=device)
+    return Workspace(partial, torch.zeros(MAX_PROGRAMS, dtype=torch.int32, device=device))
+
+
+def num_splits(arch: int, programs_per_sm: int, num_tiles: int, num_blocks: int) -> int:
+    """Programs a tile, so that about programs_per_sm of them come to each multiprocessor.
+
+    num_blocks  steps over the input features, of which each program does at least one
+    """
+    wanted = max(1, min(programs_per_sm * MULTIPROCESSORS[arch] // num_tiles, num_blocks))
+    return -(-num_blocks // -(-num_blocks // wanted)) if num_blocks else 1  # as many as equal shares leave busy
+
+
+def workspace_for(
+    workspace: Workspace | None, splits: int, num_tiles: int, tile_size: int, like: Tensor
+) -> tuple[Tensor | None, Tensor | None]:
+    """(partial, arrived): the caller's, or fresh ones of just the size where there are none; None if nothing is split.
+
+    raises  ValueError if the caller's are too small or on another device
+    """
+    if splits == 1:
+        return None, None
+    num_floats = splits * num_tiles * tile_size
+    if workspace is None:
+        partial = torch.empty(num_floats, dtype=torch.float32, device=like.device)
+        return partial, torch.zeros(num_tiles, dtype=torch.int32, device=like.device)
+    if workspace.partial.numel() < num_floats or workspace.arrived.numel() < num_tiles:
+        got = f"a workspace of {workspace.partial.numel()} sums and {workspace.arrived.numel()} tiles"
+        raise ValueError(f"got {got}, expected {num_floats} and {num_tiles}; make_workspace() has enough")
+    if workspace.partial.device != like.device:
+        raise ValueError(f"got a workspace on {workspace.partial.device} and x on {like.device}, expected one device")
+    return workspace.partial, workspace.arrived

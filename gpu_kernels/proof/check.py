@@ -1,0 +1,50 @@
+"""Whether the kernels are right on a device, before any of them is timed."""
+
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from gpu_kernels.proof.problems import Problem, problems_of
+
+
+def wrong_results(problems: Iterable[Problem], device: str, arch: int) -> list[str]:
+    """One line for each problem and configuration whose result is not its oracle's, or that raises; none if all agree.
+
+    arch  whose configurations are checked: compute capability times ten
+    """
+    wrong = []
+    for problem in problems:
+        expected = problem.reference(**problem.operands(device))
+        for name, call in {"": problem.call, **problem.variants(arch)}.items():
+            if told := _what_is_wrong(problem, call, expected, device):
+                wrong.append(" ".join(filter(None, [str(problem), name, told])))
+    return wrong
+
+
+def wrong_when_interpreted(op: str, arch: int) -> list[str]:
+    """`wrong_results` of the op's problems that the interpreter can run; to be called where TRITON_INTERPRET is set."""
+    return wrong_results([problem for problem in problems_of(op) if problem.is_interpreted], "cpu", arch)
+
+
+def _what_is_wrong(problem: Problem, call: Callable[..., Any], expected: Any, device: str) -> str:
+    """On operands of its own, since a kernel may write into them."""
+    operands = problem.operands(device)
+    try:
+        with poisoned_memory():
+            result = call(**operands)
+        return "" if problem.agrees(result, expected) else "differs from its oracle"
+    except Exception as error:  # a compiler's, a launch's: all are told with the problem's name, and the rest goes on
+        return f"raises {type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+
+
+@contextmanager
+def poisoned_memory():
+    """torch.empty gives NaN and largest integers: an element that a kernel leaves unwritten cannot look right."""
+    was = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(was)

@@ -1,0 +1,49 @@
+"""Compiling a kernel for a GPU that is not there: to a cubin, with what the assembler says of it."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, CompiledKernel
+from triton.compiler.compiler import make_backend
+from triton.runtime.jit import create_function_from_signature
+
+from gpu_kernels.launch import Launch
+
+ARCHITECTURES = (80, 90, 100)
+
+
+def compile_launch(launch: Launch, arch: int) -> CompiledKernel:
+    """The kernel as this launch would compile it; `.asm["cubin"]` holds the machine code.
+
+    launch  may hold meta tensors, which count as 16-byte aligned
+    arch    compute capability times ten
+    """
+    return triton.compile(source(launch, arch), target=GPUTarget("cuda", arch, 32), options=launch.options)
+
+
+def source(launch: Launch, arch: int) -> ASTSource:
+    """What Triton's launcher would compile on that architecture, to the last attribute that its cache's key depends on.
+
+    How it specializes arguments by type, value and alignment differs between its versions. So this is its own binder,
+    which is no public interface; a test holds the result against a launch.
+    """
+    kernel, backend = launch.kernel, make_backend(GPUTarget("cuda", arch, 32))
+    given = launch.arguments | launch.options
+    bound = create_function_from_signature(kernel.signature, kernel.params, backend)(**given)
+    _, signature, constants, attributes = kernel._pack_args(backend, given, *bound)
+    return ASTSource(kernel, signature, constants, attributes)
+
+
+def resource_usage(cubin: bytes, folder: Path) -> dict[str, int]:
+    """What one thread or program of the cubin takes, e.g. {"REG": 168, "STACK": 0, "LOCAL": 0, ...}.
+
+    STACK and LOCAL are bytes a thread spills. Reads with the cuobjdump that comes with Triton.
+    """
+    path = folder / "kernel.cubin"
+    path.write_bytes(cubin)
+    cuobjdump = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    told = subprocess.run([cuobjdump, "--dump-resource-usage", path], capture_output=True, text=True, check=True)
+    return {name: int(value) for name, value in re.findall(r"\b([A-Z]+):(\d+)", told.stdout)}

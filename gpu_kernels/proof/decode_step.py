@@ -1,0 +1,82 @@
+"""A decode step of a whole model from a CUDA graph, beside the same step launched kernel by kernel."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+import torch
+from torch import Tensor
+
+from gpu_kernels.decode.llama import LLAMA_3_2_1B, Llama, LlamaShape, llama_step, random_llama, step_inputs
+from gpu_kernels.graphs import Capture, DecodeGraphs, eagerly
+from gpu_kernels.proof import timing
+
+OP = "llama_decode"
+BATCHES = (1, 16)
+CONTEXT, PAGE_SIZE = 1024, 16
+REPETITIONS, STEPS = 20, 10  # samples, and steps a sample: some 20 ms, which the host's start is lost in
+NAME = "llama-3.2-1b"
+
+
+def decode_rows(device: str, *, shape: LlamaShape = LLAMA_3_2_1B, captured: Capture | None = None) -> list[dict]:
+    """Records of every batch size, captured and eager; weights are random, so it is their speed alone.
+
+    captured  how the faster of the two is captured; default a CUDA graph
+    raises    RuntimeError if the two give unlike tokens
+    """
+    pages = CONTEXT // PAGE_SIZE
+    sizes = {"dtype": torch.bfloat16, "device": device, "num_pages": max(BATCHES) * pages, "page_size": PAGE_SIZE}
+    model = random_llama(shape, **sizes)
+    found = []
+    for batch in BATCHES:
+        given = _inputs(batch, pages, device)
+        ways = {
+            how: DecodeGraphs(llama_step(model), step_inputs(pages), [batch], device=device, capture=capture)
+            for how, capture in (("graph", captured), ("eager", eagerly))
+        }
+        first, second = (ways[how](given).clone() for how in ways)
+        if not torch.equal(first, second):
+            raise RuntimeError(f"{OP}: got other tokens from the graph than from the eager step at a batch of {batch}")
+        found += _rows(
+            model, batch, {how: lambda way=way, given=given: _steps(way, given) for how, way in ways.items()}
+        )
+    return found
+
+
+def _inputs(batch: int, pages: int, device: str) -> dict[str, Tensor]:
+    """The last token of CONTEXT in pages of its own, in no order."""
+    order = torch.randperm(batch * pages, generator=torch.Generator().manual_seed(0)).reshape(batch, pages)
+    given = {
+        "token": torch.arange(batch),
+        "position": torch.full((batch,), CONTEXT - 1),
+        "slot": order[:, -1] * PAGE_SIZE + PAGE_SIZE - 1,
+        "block_table": order.int(),
+        "length": torch.full((batch,), CONTEXT, dtype=torch.int32),
+    }
+    return {name: value.to(device) for name, value in given.items()}
+
+
+def _steps(graphs: DecodeGraphs, given: dict[str, Tensor]) -> None:
+    for _ in range(STEPS):
+        graphs(given)
+
+
+def _rows(model: Llama, batch: int, ways: dict[str, Callable[[], None]]) -> list[dict]:
+    samples: dict[str, list[float]] = {how: [] for how in ways}
+    for repetition in range(-1, REPETITIONS):  # one to warm up
+        for how, run in ways.items():
+            us = timing.event_time(run) / STEPS
+            if repetition >= 0:
+                samples[how].append(us)
+    shape = model.shape
+    # Weights, and the keys and values of the context; both in 16 bits.
+    num_bytes = model.weight_bytes + 2 * 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * CONTEXT * batch
+    about = {
+        "op": OP,
+        "label": f"{NAME} B={batch} context={CONTEXT} bfloat16",
+        "sizes": asdict(shape) | {"B": batch, "context": CONTEXT},
+        "row": "",
+        "num_bytes": num_bytes,
+        "ops": model.weight_bytes * batch,  # a multiply-add for each weight of 2 bytes
+        "ceiling": "bandwidth",
+    }
+    return [about | {"impl": how, "us": timing.median(taken), "samples_us": taken} for how, taken in samples.items()]

@@ -1,0 +1,154 @@
+"""Checks every kernel on this machine's GPU, then times it beside its peers, inside a budget of time.
+
+A captured decode step of a whole model comes first: it is no op of the table, and its peer is the same step, eager.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from gpu_kernels.launch import compute_capability
+from gpu_kernels.proof import ceilings, compile_ahead, decode_step, record, timing
+from gpu_kernels.proof.check import wrong_results
+from gpu_kernels.proof.contenders import OURS, contenders, operand_sets
+from gpu_kernels.proof.problems import Problem, all_ops, family, in_turn, problems_of, refusal
+
+
+class WrongResults(RuntimeError):
+    """Kernels that are wrong, one line each: nothing was timed."""
+
+
+@dataclass(slots=True)
+class Measurement:
+    """A run on one GPU: rows come one problem at a time, and what was refused or left out is listed when they end."""
+
+    ops: list[str]
+    budget_s: float
+    commit: str | None = None
+    device: str = "cuda"
+    tell: Callable[[str], None] = lambda line: None
+    about: dict = field(default_factory=dict)
+    ceilings: dict[str, float] = field(default_factory=dict)
+    refused: list[Problem] = field(default_factory=list)
+    left_out: list[Problem] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+
+    def rows(self) -> Iterator[list[dict]]:
+        """Each timed problem's records, the most important problems first.
+
+        raises  RuntimeError without a CUDA GPU or a commit to name; WrongResults where a kernel is wrong
+        """
+        if not torch.cuda.is_available():
+            raise RuntimeError("got no CUDA GPU, expected one; run it where torch.cuda.is_available()")
+        self.about = record.provenance(self.commit)
+        arch = compute_capability(self.device)
+        self.tell(f"compiling {', '.join(self.ops)} for sm_{arch}")
+        ops = [op for op in self.ops if op != decode_step.OP]
+        compile_ahead.compile_problems(ops, arch)
+        self.tell(f"checking, {self.elapsed():.0f} s")
+        known = [problem for op in ops for problem in problems_of(op)]
+        checked = [problem for problem in known if not refusal(problem, arch)]
+        self.refused = [problem for problem in known if refusal(problem, arch)]
+        if wrong := wrong_results(checked, self.device, arch):
+            raise WrongResults("\n  ".join(["wrong, so nothing was timed:", *wrong]))
+        self.tell(f"{len(checked)} problems right, timing, {self.elapsed():.0f} s")
+        self.ceilings = ceilings.measure_ceilings(self.device)
+        if decode_step.OP in self.ops:
+            yield self._decode()
+        timed = in_turn(checked)
+        for index, problem in enumerate(timed):
+            if self.elapsed() > self.budget_s:
+                self.left_out = timed[index:]
+                return
+            yield self._time(problem, arch)
+
+    def epilogue(self) -> list[str]:
+        """The ceilings, and what was refused or left out: one line each."""
+        told = ["ceilings: " + ", ".join(f"{name} {value:.4g}" for name, value in self.ceilings.items())]
+        if self.refused:
+            told.append("not for this GPU: " + "; ".join(map(str, self.refused)))
+        if self.left_out:
+            told.append(f"left out after {self.budget_s:.0f} s: " + "; ".join(map(str, self.left_out)))
+        return told
+
+    def elapsed(self) -> float:
+        return time.monotonic() - self.started
+
+    def _decode(self) -> list[dict]:
+        """The eager step counts as the graph's peer."""
+        rows = decode_step.decode_rows(self.device)
+        graphs = {row["label"]: row for row in rows if row["impl"] == "graph"}
+        found = []
+        for row in rows:
+            graph = graphs[row["label"]]
+            is_graph = row is graph
+            rated = _rates(row, self.ceilings) if is_graph else _ratio(row["samples_us"], graph["samples_us"])
+            found.append(row | rated | {"ceilings": self.ceilings} | self.about)
+        return found
+
+    def _time(self, problem: Problem, arch: int) -> list[dict]:
+        sets = timing.num_sets(problem.num_bytes, self.about["l2_bytes"])
+        ways = contenders(problem, arch, operand_sets(problem, self.device, sets))
+        samples, absent = timing.time_interleaved({way.impl: way.call for way in ways}, sets)
+        about = {
+            "op": problem.op,
+            "label": problem.label,
+            "sizes": problem.sizes,
+            "row": problem.row(arch),
+            "sets": sets,
+            "ceilings": self.ceilings,
+        } | self.about
+        found = [_result(problem, way.impl, way.is_ours, samples, self.ceilings) for way in ways if way.impl in samples]
+        missing = [{"impl": impl, "absent": why} for impl, why in absent.items()]
+        return [row | about for row in found + missing]
+
+
+def _result(problem: Problem, impl: str, is_ours: bool, samples: dict, peaks: dict[str, float]) -> dict:
+    """Raw samples, their median, and of ours the rates and shares; of a peer how many times as fast ours is."""
+    result = {"impl": impl, "us": timing.median(samples[impl]), "samples_us": samples[impl]}
+    if not is_ours:
+        return result | _ratio(samples[impl], samples.get(OURS, []))
+    costs = {"ops": problem.ops, "num_bytes": problem.num_bytes, "ceiling": problem.ceiling}
+    return result | costs | _rates(result | costs, peaks)
+
+
+def _rates(row: dict, peaks: dict[str, float]) -> dict:
+    ops_s, bytes_s = row["ops"] / row["us"] * 1e6, row["num_bytes"] / row["us"] * 1e6
+    peak = peaks.get(ceilings.CEILING_OF[row["ceiling"]])
+    share = (bytes_s if row["ceiling"] == "bandwidth" else ops_s) / peak if peak else None
+    return {"tops": ops_s / 1e12, "gb_s": bytes_s / 1e9, "share": share}
+
+
+def _ratio(theirs: list[float], ours: list[float]) -> dict:
+    """Of samples that were taken in turn."""
+    ratios = [one / other for one, other in zip(theirs, ours, strict=False)]
+    return {"ours_times_as_fast": timing.median(ratios)} if ratios else {}
+
+
+def line(row: dict) -> str:
+    """What a row says, for people."""
+    label = f"{row['op']:20} {row['label']:32} {row['impl']:34}"
+    if "absent" in row:
+        return f"{label} n/a ({row['absent']})"
+    if "tops" not in row:
+        ratio = row.get("ours_times_as_fast")
+        return f"{label} {row['us']:9.2f} us" + (f"  ours {ratio:.2f}x as fast" if ratio else "")
+    share = "" if row["share"] is None else f" ({row['share']:.0%} of {row['ceiling']})"
+    return f"{label} {row['us']:9.2f} us {row['tops']:8.1f} TOPS {row['gb_s']:7.0f} GB/s{share}"
+
+
+def append(folder: Path, rows: list[dict]) -> None:
+    """To <folder>/<family>.jsonl."""
+    record.append(folder / f"{family(rows[0]['op'])}.jsonl", rows)
+
+
+def known_ops(only: str) -> list[str]:
+    """The ops whose name contains `only`. raises ValueError if none does"""
+    known = [*all_ops(), decode_step.OP]
+    found = [op for op in known if only in op]
+    if not found:
+        raise ValueError(f"got --only {only!r}, expected part of one of {', '.join(known)}")
+    return found

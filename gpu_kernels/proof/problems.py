@@ -1,0 +1,101 @@
+"""What a kernel is proven on: one problem is one op at one size, with its oracle, its bound, its cost and its peers."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from gpu_kernels.dispatch import FAMILIES
+from gpu_kernels.launch import Launch
+
+
+def no_variants(arch: int) -> dict[str, Callable[..., Any]]:
+    return {}
+
+
+def no_row(arch: int) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Others' code on operands of another form: `prepare` makes them of the problem's, untimed; call(**prepared)."""
+
+    prepare: Callable[[dict[str, Any]], dict[str, Any]]
+    call: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One op at one size.
+
+    op         as in the dispatch table
+    label      "M=16 N=4096 K=4096 g128": for people; unique within the op
+    sizes      what a record holds
+    operands   device ("cpu", "cuda", "meta") -> keyword arguments: seeded, and poison in what must not be read
+    call       call(**operands): the public function with impl="triton"; returns all that it writes, in-place ones too
+    reference  the oracle on the same keywords, float64 or float32
+    agrees     (result, reference's) -> bool; the bound is a formula of dtype and K, which its docstring derives
+    launches   (meta operands, architecture) -> what `call` launches there; NotImplementedError where it refuses
+    num_bytes  read and written once by the kernel, term by term where it is computed
+    ops        multiply-adds x 2
+    ceiling    what bounds it: "bf16", "fp8", "int8" or "bandwidth"
+    peers      name -> call(**operands), or a Peer: others' code for the job, or the chain that a fused step replaces
+    variants   architecture -> {configuration: call(**operands) with it}: the candidates of its row of configurations
+    row        architecture -> the name of that row
+    is_timed        False: a small ragged size, which is checked alone
+    is_interpreted  False: too large for the interpreter, or of a dtype that it gets wrong
+    """
+
+    op: str
+    label: str
+    sizes: dict[str, int | str]
+    operands: Callable[[str], dict[str, Any]]
+    call: Callable[..., Any]
+    reference: Callable[..., Any]
+    agrees: Callable[[Any, Any], bool]
+    launches: Callable[[dict[str, Any], int], list[Launch]]
+    num_bytes: int
+    ops: int
+    ceiling: str
+    peers: dict[str, Callable[..., Any] | Peer]
+    variants: Callable[[int], dict[str, Callable[..., Any]]] = no_variants
+    row: Callable[[int], str] = no_row
+    is_timed: bool = True
+    is_interpreted: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.label}"
+
+
+def family(op: str) -> str:
+    """The op's family; "decode" for a whole model's step, which is no op of the table."""
+    return next((name for name, rows in FAMILIES.items() if (op, "cuda") in rows), "decode")
+
+
+def all_ops() -> list[str]:
+    return list(dict.fromkeys(op for rows in FAMILIES.values() for op, _ in rows))
+
+
+def problems_of(op: str) -> list[Problem]:
+    """What gpu_kernels/<family>/<op>_problems.py lists, the most important first."""
+    return import_module(f"gpu_kernels.{family(op)}.{op}_problems").problems()
+
+
+def refusal(problem: Problem, arch: int) -> str | None:
+    """Why the op does not run on this architecture, in its own words; None where it runs."""
+    try:
+        problem.launches(problem.operands("meta"), arch)
+    except NotImplementedError as error:
+        return str(error)
+    return None
+
+
+def in_turn(problems: Iterable[Problem]) -> list[Problem]:
+    """Those that are timed, each op's first before any op's second: a run cut short has the most important."""
+    by_op: dict[str, list[Problem]] = {}
+    for problem in problems:
+        if problem.is_timed:
+            by_op.setdefault(problem.op, []).append(problem)
+    rows = list(by_op.values())
+    return [row[i] for i in range(max(map(len, rows), default=0)) for row in rows if i < len(row)]

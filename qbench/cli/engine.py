@@ -1,0 +1,70 @@
+"""`qbench engine MODEL`: throughput of many requests at once, beside other ways to run them."""
+
+import click
+
+from qbench.cli.int_list import IntList
+from qbench.cli.output import (
+    aligned,
+    json_option,
+    kv_option,
+    print_json,
+    print_warning,
+    products_option,
+    threads_option,
+)
+from qbench.cli.progress import progress_bar
+
+LENGTHS = {"type": IntList(1), "show_default": True}
+
+
+@click.command("engine")
+@click.argument("model")
+@click.option("--recipe", help="Quantize MODEL while it loads.")
+@click.option("--requests", type=click.IntRange(min=1), default=64, show_default=True, help="All there at the start.")
+@click.option("--prompt", **LENGTHS, default="32,256", help="Least and most tokens of a prompt.")
+@click.option("--new", **LENGTHS, default="8,512", help="Least and most tokens to follow it.")
+@click.option("--document", type=click.IntRange(min=0), default=0, help="Tokens that all prompts begin with.")
+@click.option("--batch", type=click.IntRange(min=1), default=16, show_default=True, help="Sequences at once.")
+@click.option("--chunk", type=click.IntRange(min=2), default=256, show_default=True, help="Prompt tokens a step.")
+@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Of all contenders in turn.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--vs", type=click.Choice(["llama.cpp"]), help="The same GGUF file through this, too, with kv-f16.")
+@click.option("--cpu-time", is_flag=True, help="Count the time each process gets: for a busy machine, one thread.")
+@click.option("--keep", type=click.Path(), help="Append the row as a record to this file or folder.")
+@kv_option
+@products_option
+@threads_option
+@json_option
+def command(model, requests, prompt, new, document, seed, cpu_time, keep, as_json, **how) -> None:
+    """Throughput of the serving engine on requests of mixed lengths, beside static batches of the same size.
+
+    With --document, beside an engine that computes the document for each request again. Contenders take turns.
+    """
+    from qbench.harness.host.busy import busy_warning
+    from qbench.harness.records.kept_row import keep_row
+    from qbench.throughput.run import CASE_KEYS, measure_throughput
+    from qbench.throughput.workload import Workload
+
+    if len(prompt) != 2 or len(new) != 2:
+        raise click.UsageError("--prompt and --new take two numbers, as in 32,256")
+    workload = Workload(requests, prompt, new, document, seed)
+    with progress_bar(f"engine {model}") as update:
+        row = measure_throughput(model, workload, **how, clock="cpu" if cpu_time else "wall", progress=update)
+    print_warning(busy_warning(row["busy_before"]))
+    if keep is not None:
+        keep_row(keep, row, {"kind": "throughput"}, CASE_KEYS)
+    print_json(row) if as_json else click.echo("\n".join(lines(row)))
+
+
+def lines(row: dict) -> list[str]:
+    """What was run, then one line a contender; ratios are how many times as fast the engine is."""
+    head = f"{row['workload']} tokens, {row['batch']} at once: {row['new_tokens']} new tokens"
+    headings = ("", "new tok/s", "computed", "first token", "engine is", "same text")
+    return [head, *aligned(headings, [cells(name, figures) for name, figures in row["contenders"].items()])]
+
+
+def cells(name: str, figures: dict) -> list[str]:
+    first = f"{figures['ttft_ms'] / 1e3:.2f} s"
+    ratio = f"{figures['ratio']['median']:.2f}x"
+    same = f"{100 * figures['same_text']:.0f} %"
+    return [name, f"{figures['tok_s']:.1f}", str(figures["computed"]), first, ratio, same]

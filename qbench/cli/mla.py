@@ -1,0 +1,65 @@
+"""`qbench mla`: what each way to attend by multi-head latent attention costs, and which the runtime takes."""
+
+from itertools import groupby
+from operator import itemgetter
+
+import click
+
+from qbench.cli.int_list import IntList
+from qbench.cli.output import aligned, json_option, kv_option, print_json, print_warning, readable_bytes, threads_option
+from qbench.cli.progress import progress_bar
+
+HEADINGS = ("plan", "cache", "operations", "time", "memory")
+
+
+@click.command("mla")
+@click.argument("model", default="rand:deepseek-v2-lite")
+@click.option("--ctx", "contexts", type=IntList(0), default="512,4096", show_default=True, help="Tokens held.")
+@click.option("--batch", "batches", type=IntList(1), default="1,4", show_default=True, help="Sequences at once.")
+@click.option("--tokens", type=IntList(1), default="1,512", show_default=True, help="New ones of a sequence.")
+@click.option("--plan", "plans", multiple=True, help="Only this one; once, or for each of several.")
+@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Turns of each plan.")
+@click.option("--cpu-time", is_flag=True, help="On a busy machine: count what the process gets, of one thread.")
+@click.option("--device", default="cpu", show_default=True, help="cpu: as the runtime runs it; cuda: torch, float32.")
+@click.option("--keep", type=click.Path(), help="Append the rows as records to this file or folder.")
+@kv_option
+@threads_option
+@json_option
+def command(model, contexts, batches, tokens, plans, rounds, cpu_time, device, keep, kv, threads, as_json) -> None:
+    """Bytes, operations, time and memory of one layer's latent attention by every plan.
+
+    Plans take turns; * marks what the runtime takes, and --tokens 64,128,256,512 shows where that should change.
+    """
+    from qbench.harness.records.kept_row import keep_row
+    from qbench.mla.measure import Grid
+    from qbench.mla.run import CASE_KEYS, run_mla
+
+    grid = Grid(contexts, batches, tokens, rounds, plans, "cpu" if cpu_time else "wall")
+    with progress_bar(f"mla {model}") as update:
+        found = run_mla(model, grid, device=device, kv=kv, threads=threads, progress=update)
+    for row in found.rows if keep is not None else ():
+        keep_row(keep, row, {"kind": "mla"}, CASE_KEYS)
+    print_warning(found.warning)
+    for row in (*found.rows, *found.crossovers) if as_json else ():
+        print_json(row)
+    if not as_json:
+        print_tables(found.rows, found.crossovers)
+
+
+def print_tables(rows: list[dict], crossovers: list[dict]) -> None:
+    """A block for each case, then where the plans cross, if the rows can tell."""
+    for (tokens, context, batch), of_case in groupby(rows, itemgetter("tokens", "context", "batch")):
+        click.echo(f"\n{tokens} new, {context} held, batch {batch}, one layer")
+        click.echo("\n".join(aligned(HEADINGS, map(cells, of_case))))
+    for found in crossovers:
+        if found["tokens"] is not None:
+            times = "" if found["factor"] is None else f", {found['factor']:.2f} times as many as operations alone say"
+            where = f"{found['context']} held, batch {found['batch']}"
+            click.echo(f"\n{where}: compressed is faster from {found['tokens']:.0f} new tokens on{times}")
+
+
+def cells(row: dict) -> list[str]:
+    name = row["plan"] + (" *" if row["picked"] else "")
+    flop = f"{row['flop_per_token'] / 1e6:.1f} M/token"
+    cache = f"{row['cache_bytes_per_token']:.0f} B"
+    return [name, cache, flop, f"{row['ms']:.3f} ms", readable_bytes(row["peak_bytes"])]

@@ -1,0 +1,99 @@
+"""`qbench plan MODEL --recipe R --ctx N --memory 24GiB`: memory by part, before anything is made."""
+
+import click
+
+from qbench.cli.memory_size import MEMORY_SIZE
+from qbench.cli.output import aligned, json_option, kv_option, print_json, print_pairs, readable_bytes
+
+
+@click.command("plan")
+@click.argument("model")
+@click.option("--recipe", help="The model as this recipe would make it  [default: as it is stored]")
+@kv_option
+@click.option("--ctx", type=click.IntRange(min=1), help="Tokens a sequence  [default: the model's own, 8192 at most]")
+@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences side by side.")
+@click.option("--prefill", type=click.IntRange(min=1), help="Tokens of a prompt that pass at once  [default: all]")
+@click.option(
+    "--cache",
+    default="dynamic",
+    show_default=True,
+    help="Kind: none, dynamic, static, paged, window (the model's own) or window:N.",
+)
+@click.option("--memory", type=MEMORY_SIZE, help="What fits into so much, e.g. 24GiB.")
+@click.option("--measure", is_flag=True, help="Run it, too, in a process of its own, and compare the peaks.")
+@click.option("--keep", type=click.Path(), help="Append the plan as a record to this file or folder.")
+@json_option
+def command(model, recipe, kv, ctx, batch, prefill, cache, memory, measure, keep, as_json) -> None:
+    """Weights, keys and values and workspace of MODEL, from its config alone; shape:NAME needs no weights at all."""
+    from qbench.harness.records.kept_row import keep_row
+    from qbench.plan import CASE_KEYS, PlanCase, compared, measured, plan
+
+    if measure and (recipe or cache != "dynamic"):
+        raise click.UsageError(
+            "--measure runs a model as it is stored, with a dynamic cache: quantize it, plan the file"
+        )
+    result = plan(model, PlanCase(recipe, kv, ctx, batch, prefill, memory, cache))
+    if measure:
+        result |= compared(result, measured(model, result["context"], batch, prefill=prefill, kv=kv))
+    if keep is not None:
+        keep_row(keep, result, {"kind": "plan"}, CASE_KEYS)
+    print_json(result) if as_json else print_plan(result)
+
+
+def print_plan(result: dict) -> None:
+    stored = readable_bytes(result["weights_bytes"])
+    sequences = f"{result['batch']} x {result['context']} tokens"
+    kept = result["kv"] or "float32"
+    print_pairs(
+        {
+            "model": " as ".join(filter(None, (result["model"], result["recipe"]))),
+            "weights": f"{readable_bytes(result['resident_bytes'])}  ({stored} stored, "
+            f"{result['bits_per_weight']:.3f} bits a weight)",
+            "keys and values": f"{readable_bytes(result['kv_bytes'])}  ({sequences}, "
+            f"{readable_bytes(result['kv_bytes_per_token'])} each in {kept}, {result['cache']} cache)",
+            "workspace": f"{readable_bytes(result['workspace_bytes'])}  ({result['pass_tokens']} tokens a pass)",
+            "total": readable_bytes(result["total_bytes"]),
+            "a token in 16 bits": forms_line(result),
+            **window_line(result),
+            **measured_lines(result),
+        }
+    )
+    if "fits" in result:
+        print_fitting(result)
+
+
+def forms_line(result: dict) -> str:
+    """Each form of attention, the model's own marked."""
+    own = result["attention"]
+    forms = result["kv_forms_bytes_per_token"].items()
+    return ", ".join(f"{form}{'*' if form == own else ''} {readable_bytes(size)}" for form, size in forms)
+
+
+def window_line(result: dict) -> dict[str, str]:
+    share = result["windowed_kv_share"]
+    return {"windows": f"see {share:.0%} of these keys and values"} if share < 1 else {}
+
+
+def measured_lines(result: dict) -> dict[str, str]:
+    if "peak_rss_bytes" not in result:
+        return {}
+    runtime = readable_bytes(result["runtime_bytes"])
+    return {
+        "with its runtime": f"{readable_bytes(result['predicted_peak_bytes'])}  ({runtime} of Python, torch, kernels)",
+        "measured peak": f"{readable_bytes(result['peak_rss_bytes'])}  (predicted / measured {result['ratio']:.3f})",
+    }
+
+
+def print_fitting(result: dict) -> None:
+    memory = readable_bytes(result["memory_bytes"])
+    over = result["total_bytes"] - result["memory_bytes"]
+    click.echo(f"\nof {memory}: {'fits' if result['fits'] else f'{readable_bytes(over)} too much'}")
+    if result["kv_tokens"] is not None:
+        click.echo(f"beside the weights {result['kv_tokens']:,} tokens of keys and values")
+    click.echo(f"at {result['context']} tokens each at most {result['largest_batch']:,} sequences")
+    rows = [
+        (*(f"{row[name]:,}" for name in ("batch", "context", "tokens")), readable_bytes(row["total_bytes"]))
+        for row in result["largest_contexts"]
+    ]
+    if rows:
+        click.echo("\n".join(["", *aligned(("batch", "context", "tokens", "total"), rows)]))

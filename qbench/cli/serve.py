@@ -1,0 +1,49 @@
+"""`qbench serve MODEL`: the OpenAI-compatible HTTP API."""
+
+import click
+
+from qbench.cli.memory_size import MEMORY_SIZE
+from qbench.cli.output import kv_option, products_option, threads_option
+from qbench.cli.progress import progress_bar
+
+
+@click.command("serve")
+@click.argument("model")
+@click.option("--recipe", help="Serve MODEL as this recipe would make it, quantized while it loads.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 is every one.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any that is free.")
+@click.option("--memory", type=MEMORY_SIZE, default="1GiB", show_default=True, help="Of keys and values.")
+@click.option("--max-batch", type=click.IntRange(min=1), default=32, show_default=True, help="Requests that run.")
+@click.option("--max-queue", type=click.IntRange(min=1), default=1024, show_default=True, help="Requests that wait.")
+@click.option("--no-prefix-caching", is_flag=True, help="Compute every prompt whole.")
+@click.option("--preempt", type=click.Choice(["recompute", "swap"]), default="recompute", show_default=True,
+              help="How requests that had to make room for others get their keys and values back.")  # fmt: skip
+@click.option("--swap-memory", type=MEMORY_SIZE, default="1GiB", show_default=True, help="For --preempt swap.")
+@click.option("--api-key", envvar="QBENCH_API_KEY", help="What clients must bring  [env QBENCH_API_KEY]")
+@kv_option
+@products_option
+@threads_option
+def command(
+    model, recipe, host, port, memory, no_prefix_caching, swap_memory, api_key, kv, products, threads, **limits
+) -> None:
+    """Completions and chat at /v1, streamed or whole, until Ctrl-C; Prometheus reads /metrics."""
+    from qbench.harness.subject import open_subject
+    from qbench.runtime.engine import EngineOptions
+    from quant.errors import InputError
+
+    try:
+        from qbench.serve.server import listen, open_served, run
+    except ModuleNotFoundError as error:
+        raise InputError(f"serve needs {error.name}: pip install 'qbench-llm[serve]'") from None
+    caching = not no_prefix_caching
+    options = EngineOptions(memory_bytes=memory, prefix_caching=caching, swap_bytes=swap_memory, **limits)
+    with listen(host, port) as listening:
+        subject = open_subject(model, recipe, threads, kv=kv, products=products)
+        with progress_bar(f"load {model}"):
+            served = open_served(subject, options)
+        try:
+            run(
+                served, listening, api_key, lambda url: click.echo(f"{served.name} at {url}/v1 (Ctrl-C ends)", err=True)
+            )
+        except KeyboardInterrupt:
+            click.echo("ended", err=True)

@@ -1,0 +1,62 @@
+"""The noise floor of speeds: how far the same case lies from itself, measured twice in one sweep."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from scipy.special import stdtrit
+
+from qbench.harness.sweep.again import KIND
+from qbench.statistics import Cell
+from qbench.statistics.comparison import SPEEDS
+from qbench.statistics.estimate import ALPHA
+from qbench.store import latest_records
+from qbench.store.load import files_with
+
+LEAST = 4  # pairs: Student's t of fewer degrees asks for more than three times their spread
+WORK = ("pp", "tg", "depth")
+
+Record = Mapping[str, Any]
+Work = tuple[Any, ...]  # machine, threads, batch and WORK
+SpeedFloors = Mapping[Work, Mapping[str, float]]
+
+
+def work_of(record: Record) -> Work:
+    """None for what a row does not say: one of two models that `compare` measured has neither threads nor speeds."""
+    case = record["case"]
+    of_case = map(case.get, ("threads", "batch"))
+    return record["machine"]["id"], *of_case, *map((case.get("bench") or {}).get, WORK)
+
+
+def kept_speed_floors(paths: Sequence[str]) -> SpeedFloors:
+    """work -> phase -> floor, a share of the speed; of work that enough cases were measured at twice by one code.
+
+    Logarithms of the ratios of two times are taken to lie around 0 with one spread, estimated from n of them: one more
+    would lie within t spreads in 95 % of cases, t of n degrees.
+    """
+    logs: dict[Work, dict[str, list[float]]] = {}
+    if not files_with(paths, (KIND,)):
+        return {}  # most records hold none, and need not be read for it
+    found = latest_records(paths, kinds=(None, KIND))
+    for (_, machine), record in found.items():
+        first = found.get((record["case"].get("of"), machine))
+        if record["case"].get("kind") != KIND or first is None or first["code"] != record["code"]:
+            continue
+        rates = [row["metrics"] or {} for row in (first, record)]
+        for phase in SPEEDS:
+            if all(side.get(phase) for side in rates):
+                ratio = rates[1][phase] / rates[0][phase]
+                logs.setdefault(work_of(record), {}).setdefault(phase, []).append(math.log(ratio))
+    floors = {work: {phase: _floor(of) for phase, of in by.items() if len(of) >= LEAST} for work, by in logs.items()}
+    return {work: by for work, by in floors.items() if by}
+
+
+def _floor(logs: Sequence[float]) -> float:
+    spread = math.sqrt(sum(value**2 for value in logs) / len(logs))
+    return math.expm1(float(stdtrit(len(logs), 1 - ALPHA / 2)) * spread)
+
+
+def with_speed_floors(cells: Sequence[Cell], floors: Mapping[str, float]) -> list[Cell]:
+    """The cells of speeds with what is known of their work; others as they are."""
+    return [replace(cell, floor=floors[cell.metric]) if cell.metric in floors else cell for cell in cells]

@@ -1,0 +1,89 @@
+"""The suite as a base commit can run it: without the recipes that came after it."""
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from qbench.gate.base_commit import Tree
+from qbench.harness.suite.axes import grid
+from qbench.harness.suite.rules import Rule
+from qbench.harness.suite.suite import SECTIONS, Suite, load_suite
+from quant.errors import InputError
+
+# Run by the tree's own interpreter; names on stdin, those it does not know on stdout.
+ASK = """\
+import json, sys
+from quant.errors import InputError
+from quant.recipes import get_recipe
+
+def is_unknown(name):
+    try:
+        get_recipe(name)
+    except InputError:
+        return True
+
+print(json.dumps([name for name in json.load(sys.stdin) if is_unknown(name)]))
+"""
+
+
+def known_suite(tree: Tree, suite: Path) -> Path:
+    """The suite itself, or a file in the tree's folder without the recipes that the tree does not know.
+
+    raises   InputError where it knows none of them
+    """
+    loaded = load_suite(suite.resolve())
+    unknown = unknown_recipes(tree, loaded.recipes)
+    if not unknown:
+        return suite
+    left = tuple(recipe for recipe in loaded.recipes if recipe not in unknown)
+    if not left:
+        raise InputError(f"{tree.name} knows none of the suite's recipes: {', '.join(unknown)}")
+    tree.folder.mkdir(parents=True, exist_ok=True)
+    path = tree.folder / suite.name
+    path.write_text(yaml.safe_dump(document_of(with_recipes(loaded, left)), sort_keys=False), encoding="utf-8")
+    return path
+
+
+def unknown_recipes(tree: Tree, recipes: Sequence[str]) -> list[str]:
+    """Those that the tree's own code refuses; none where it cannot be asked, as its sweep then tells what is wrong."""
+    command = [str(tree.python), "-c", ASK]
+    done = subprocess.run(command, input=json.dumps(recipes), env=tree.env, capture_output=True, text=True)
+    return json.loads(done.stdout) if done.returncode == 0 else []
+
+
+def with_recipes(suite: Suite, recipes: tuple[str, ...]) -> Suite:
+    """Of those recipes alone, without the rules that then match nothing."""
+    fewer = replace(suite, recipes=recipes)
+    points = list(grid(fewer))
+    return replace(fewer, exclude=tuple(rule for rule in suite.exclude if any(map(rule.matches, points))))
+
+
+def document_of(suite: Suite) -> dict[str, Any]:
+    """What `build_suite` makes the suite of; in any folder, where its files were found from the root."""
+    given = {field.name: getattr(suite, field.name) for field in fields(suite)}
+    return {
+        field.name: _plain(field.name, given[field.name])
+        for field in fields(suite)
+        if given[field.name] != field.default
+    }
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name in SECTIONS:
+        return {key: _listed(one) for key, one in asdict(value).items() if one not in (None, ())}
+    if name == "exclude":
+        return [_rule(rule) for rule in value]
+    return _listed(value)
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    return {axis: list(patterns) for axis, patterns in rule.axes} | dict.fromkeys(rule.sections, True)
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,40 @@
+"""Which rows of a folder are the suite's as it is now: it may hold others, of the suite as it was."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from qbench.harness.records.record import case_key
+from qbench.harness.suite.cases import Case, make_cases, plan_points
+from qbench.harness.suite.suite import load_suite
+
+Record = dict[str, Any]
+
+OF_WHAT = ("fingerprint", "recipe_sha256")  # in a case, what it is of: another commit may have another
+
+
+def suite_cases(suite: Path) -> list[Case]:
+    """raises InputError as `load_suite` and `make_cases`"""
+    loaded = load_suite(suite)
+    return make_cases(loaded, plan_points(loaded))
+
+
+def rows_of(cases: Sequence[Case], rows: Sequence[Record]) -> list[Record]:
+    """Of each case its last row, in the order of the cases; cases without any are left out.
+
+    A row has the case's own key or, where another commit tells a case in other words, agrees in all that both tell.
+    """
+    found = [_last([row for row in rows if row["key"] == case_key(case)]) or _last_alike(case, rows) for case in cases]
+    return [row for row in found if row is not None]
+
+
+def _last_alike(case: Case, rows: Sequence[Record]) -> Record | None:
+    return _last([row for row in rows if is_alike(row["case"], case)])
+
+
+def is_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one[name] == other[name] for name in one.keys() & other.keys() if name not in OF_WHAT)
+
+
+def _last(rows: Sequence[Record]) -> Record | None:
+    return max(rows, key=lambda row: row["time"], default=None)

@@ -1,0 +1,27 @@
+"""What can be said of a model and a speed case without timing it: sizes, and the least work that it takes."""
+
+from typing import Any
+
+from qbench.harness.speed.roofline import Shape, least_work
+from qbench.harness.speed.speed_case import SpeedCase
+from qbench.harness.subject import Subject
+
+# of `predict_memory`: weights as stored and as held, keys and values, activations, and the sum of what is held
+PARTS = ("weights", "resident", "kv", "workspace", "total")
+
+
+def case_facts(subject: Subject, model: Any, case: SpeedCase) -> dict[str, Any]:
+    """What can be said of a model and a case without timing it, as plain JSON values.
+
+    returns   facts: of the subject; kv_bytes_per_token; predicted_bytes by part; work: as `least_work`
+    """
+    from qbench.runtime.memory import predict_memory
+
+    predicted = predict_memory(subject.source, case.longest, case.batch, impl=model.impl, kind=model.cache_kind)
+    shape = Shape.of(model)
+    return {
+        "facts": subject.facts(model.impls),
+        "kv_bytes_per_token": shape.kv_bytes_per_token,
+        "predicted_bytes": {part: predicted[f"{part}_bytes"] for part in PARTS},
+        "work": least_work(dict(subject.source.tensors), shape, model.impls, case),
+    }

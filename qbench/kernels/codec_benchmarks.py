@@ -1,0 +1,102 @@
+"""Encoders and decoders of block formats, beside libggml's: what quantizing a model and opening one to floats take."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from cpu_kernels.decode import DECODED_FORMATS, decode_blocks
+from cpu_kernels.encode import ENCODED_FORMATS, encode_blocks
+from qbench.kernels.benchmark import OURS, Benchmark
+from qbench.kernels.deviation import Deviation, deviation
+from qbench.kernels.peers.ggml_codec import GgmlDecoder, GgmlEncoder
+from quant.formats import get_format
+
+ENCODE, DECODE = "encode_", "decode_"  # before the format, in the names of ops
+ROW_SIZE, NUM_ROWS = 2048, 2048  # of a linear of a 1B Llama: 16 MB of float32, more than the inner caches hold
+DISTINCT_ROWS = 64  # the rest repeats them, which no kernel can tell
+CHECKED_BLOCKS = 64  # that the codec in NumPy, some hundred times as slow, encodes too
+SEED = 17
+
+
+class Encoder:
+    """blocks [B, block size] float32 -> bytes; ours, in the fast effort and without importance"""
+
+    def __init__(self, name: str, blocks: np.ndarray) -> None:
+        self.name, self.blocks = name, blocks
+        self.how = ""
+
+    def run(self) -> None:
+        self.data, self.how = encode_blocks(self.name, self.blocks, None, False, None)
+
+    def output(self) -> np.ndarray:
+        return self.data
+
+
+class Decoder:
+    """blocks [B, block bytes] uint8 -> float32; ours, into memory that is kept, as the other side's is"""
+
+    def __init__(self, name: str, blocks: np.ndarray) -> None:
+        self.name, self.blocks = name, blocks
+        self.weights = np.zeros((len(blocks), DECODED_FORMATS[name][0]), np.float32)
+        self.how = ""
+
+    def run(self) -> None:
+        _, self.how = decode_blocks(self.name, self.blocks, None, self.weights)
+
+    def output(self) -> np.ndarray:
+        return self.weights
+
+
+def timed_codecs() -> list[str]:
+    """Names of the ops that `codec_benchmarks` may give."""
+    return [*(ENCODE + name for name in ENCODED_FORMATS), *(DECODE + name for name in DECODED_FORMATS)]
+
+
+def codec_benchmarks(op: str, threads: int) -> Iterator[Benchmark]:
+    """M is the rows of a weight. Both sides' bytes count: floats and blocks, once each."""
+    name = op.removeprefix(ENCODE).removeprefix(DECODE)
+    fmt = get_format(name)
+    some = np.random.default_rng(SEED).standard_normal((DISTINCT_ROWS, ROW_SIZE)).astype(np.float32)
+    weights = np.ascontiguousarray(some[np.arange(NUM_ROWS) % DISTINCT_ROWS]).reshape(-1, fmt.block_size)
+    data = encode_blocks(name, weights, None, False, None)[0]
+    if op.startswith(ENCODE):
+        contenders = {OURS: partial(Encoder, name, weights)}
+        peer, check = partial(GgmlEncoder, fmt.gguf_type, weights.reshape(NUM_ROWS, ROW_SIZE), threads), check_encoded
+    else:
+        contenders = {OURS: partial(Decoder, name, data)}
+        peer, check = partial(GgmlDecoder, fmt.gguf_type, data, fmt.block_size, threads), check_decoded
+    yield Benchmark(
+        op=op,
+        shape=str(ROW_SIZE),
+        tokens=NUM_ROWS,
+        contenders=contenders | {"llama.cpp": peer},
+        calls=1,
+        moved_bytes=weights.nbytes + data.nbytes,
+        operations=0,
+        arithmetic="fp32",
+        check=partial(check, name, weights if op.startswith(ENCODE) else data),
+    )
+
+
+def check_encoded(name: str, weights: np.ndarray, data: np.ndarray) -> Deviation:
+    """The squared error of the first blocks beside that of the NumPy codec's, and the last rows as the first ones.
+
+    Other searches may lose half as much again (libggml's Q2_K: a third); what is wrong loses the weights themselves.
+    """
+    fmt = get_format(name)
+    if data.shape != (len(weights), fmt.block_bytes):
+        return Deviation(float("inf"), 0.0)
+    blocks = weights[:CHECKED_BLOCKS]
+
+    def lost(encoded: np.ndarray) -> float:
+        return float(np.square(fmt.dequantize_blocks(encoded) - blocks).sum())
+
+    repeats = DISTINCT_ROWS * ROW_SIZE // fmt.block_size  # the last rows are encoded as the first ones are
+    same = np.array_equal(data[-repeats:], data[:repeats])
+    best = lost(fmt.quantize_blocks(blocks))
+    return Deviation(lost(data[:CHECKED_BLOCKS]) - best if same else float("inf"), 0.5 * best)
+
+
+def check_decoded(name: str, data: np.ndarray, weights: np.ndarray) -> Deviation:
+    return deviation(weights, get_format(name).dequantize_blocks(data), 0.0)

@@ -1,0 +1,198 @@
+"""GPTQ's costly steps on a linear of a 1B Llama, beside torch's: the Hessian, its factor, the feedback of errors."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+
+import numpy as np
+
+import cpu_kernels
+from cpu_kernels.gptq import GptqFeedback, coefficients_ref, gptq_factorize
+from cpu_kernels.gram import add_gram
+from cpu_kernels.linear_float import BF16_PRODUCT_ISAS
+from qbench.kernels.benchmark import OURS, Benchmark, Contender
+from qbench.kernels.deviation import Deviation, deviation
+
+SIZE = 2048  # N and K
+TOKENS = 4096  # that the Hessian is of
+BLOCK, SCALES = 256, 8  # of Q4_K, whose grids are rounded to: a super-block has 8 scales
+STEP, LOWEST, QMAX = np.float32(0.25), np.float32(-2), 15
+CHECKED = 64  # rows that float64 is asked about
+SEED = 18
+UNIT = 2.0**-24  # of float32
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """x [M, K] that was seen, hessian [K, K] = x^T x and some damping, weight [N, K], the scales of Q4_K's grids"""
+
+    x: np.ndarray
+    hessian: np.ndarray
+    weight: np.ndarray
+    scale: np.ndarray  # [N, SCALES] of every super-block
+    offset: np.ndarray
+
+
+@cache
+def inputs(size: int, num_tokens: int) -> Inputs:
+    rng = np.random.default_rng(SEED)
+    x = rng.standard_normal((num_tokens, size)).astype(np.float32)
+    hessian = x.T @ x + np.float32(0.01 * num_tokens) * np.eye(size, dtype=np.float32)
+    weight = rng.standard_normal((size, size)).astype(np.float32)
+    grids = np.ones((size, SCALES), np.float32)
+    return Inputs(x, hessian, weight, STEP * grids, LOWEST * grids)
+
+
+class Gram:
+    """gram += x^T x, x rounded to bfloat16, on and above the diagonal; ours"""
+
+    def __init__(self, given: Inputs) -> None:
+        self.x, self.gram, self.how = given.x, np.zeros_like(given.hessian), ""
+
+    def run(self) -> None:
+        self.gram[...] = 0
+        self.how = add_gram(self.x, self.gram)
+
+    def output(self) -> np.ndarray:
+        return np.triu(self.gram)
+
+
+class Factor:
+    """R of the Hessian = R R^T; ours"""
+
+    def __init__(self, given: Inputs) -> None:
+        self.hessian, self.how = given.hessian, cpu_kernels.chosen_isa("gptq")
+
+    def run(self) -> None:
+        self.factor = factor_of(self.hessian)
+
+    def output(self) -> np.ndarray:
+        """[K], the diagonal"""
+        return self.factor.diagonal
+
+
+class Feedback:
+    """All columns rounded to Q4_K's grids, a super-block at a time; ours"""
+
+    def __init__(self, given: Inputs) -> None:
+        self.given, self.factor, self.how = given, factor_of(given.hessian), ""
+
+    def run(self) -> None:
+        given, size = self.given, self.given.weight.shape[1]
+        feedback = GptqFeedback(self.factor, given.weight, np.arange(size))
+        self.codes = [feedback.round(end, given.scale, given.offset, 0, QMAX) for end in range(BLOCK, size + 1, BLOCK)]
+        self.how = feedback.last_isa
+
+    def output(self) -> np.ndarray:
+        """[N, K] int8"""
+        return np.concatenate(self.codes, axis=1)
+
+
+def factor_of(hessian: np.ndarray):
+    return gptq_factorize(hessian, hessian.diagonal().copy(), np.arange(len(hessian)))
+
+
+def torch_contender(kind: str, given: Inputs) -> Contender:
+    from qbench.kernels.peers import torch_gptq
+
+    return getattr(torch_gptq, kind)(given)
+
+
+def gram_benchmark(given: Inputs) -> Benchmark:
+    num_tokens, size = given.x.shape
+    return Benchmark(
+        op="gram",
+        shape=f"{size}x{size}",
+        tokens=num_tokens,
+        contenders={
+            OURS: partial(Gram, given),
+            "torch-float32": partial(torch_contender, "Gram", given),
+            "torch-bfloat16": partial(torch_contender, "RoundedGram", given),
+        },
+        calls=1,
+        moved_bytes=given.x.nbytes + given.hessian.nbytes // 2,
+        operations=num_tokens * size * (size + 1),
+        arithmetic="bf16" if cpu_kernels.chosen_isa("gram") in BF16_PRODUCT_ISAS else "fp32",
+        check=partial(check_gram, given),
+    )
+
+
+def factor_benchmark(given: Inputs) -> Benchmark:
+    """torch's chain is the paper's: a factor, an inverse and the factor of that, for four times the operations."""
+    size = len(given.hessian)
+    return Benchmark(
+        op="gptq_factor",
+        shape=f"{size}x{size}",
+        tokens=1,
+        contenders={OURS: partial(Factor, given), "torch-chain": partial(torch_contender, "Chain", given)},
+        calls=1,
+        moved_bytes=given.hessian.nbytes + given.hessian.nbytes // 2,
+        operations=size**3 // 3,
+        arithmetic="fp32",
+        check=partial(check_factor, given),
+    )
+
+
+def feedback_benchmark(given: Inputs) -> Benchmark:
+    """A column's errors reach all later ones, K / 2 of them as a rule, and those of its super-block once more."""
+    num_rows, size = given.weight.shape
+    return Benchmark(
+        op="gptq_feedback",
+        shape=f"{num_rows}x{size}",
+        tokens=1,
+        contenders={OURS: partial(Feedback, given), "torch-blocks": partial(torch_contender, "Blocks", given)},
+        calls=1,
+        moved_bytes=given.weight.nbytes + given.hessian.nbytes // 2 + given.weight.size,
+        operations=num_rows * size * (size + BLOCK),
+        arithmetic="fp32",
+        check=partial(check_feedback, given),
+    )
+
+
+STEPS: dict[str, Callable[[Inputs], Benchmark]] = {
+    "gram": gram_benchmark,
+    "gptq_factor": factor_benchmark,
+    "gptq_feedback": feedback_benchmark,
+}
+
+
+def gptq_benchmark(op: str) -> Benchmark:
+    """That of one of STEPS."""
+    return STEPS[op](inputs(SIZE, TOKENS))
+
+
+def check_gram(given: Inputs, gram: np.ndarray) -> Deviation:
+    """The first rows above the diagonal. Both factors may be rounded to bfloat16, by 2**-9 each; the sum of M terms is
+    in float32, and may be rounded to bfloat16 itself.
+    """
+    x = given.x.astype(np.float64)
+    some = x[:, :CHECKED]
+    expected, magnitudes = np.triu(some.T @ x), np.triu(np.abs(some).T @ np.abs(x))
+    bound = (2.0**-8 + len(x) * UNIT) * magnitudes + 2.0**-9 * np.abs(expected)
+    return deviation(gram[:CHECKED], expected, bound)
+
+
+def check_factor(given: Inputs, diagonal: np.ndarray) -> Deviation:
+    """A factor of K columns is that of a matrix off by K roundings, which its condition makes larger: Higham, Accuracy
+    and Stability of Numerical Algorithms, theorems 10.3 and 10.8.
+    """
+    hessian = given.hessian.astype(np.float64)
+    expected = np.linalg.cholesky(hessian[::-1, ::-1]).diagonal()[::-1]
+    least, *_, largest = np.linalg.eigvalsh(hessian)
+    return deviation(diagonal, expected, len(hessian) * UNIT * largest / least * expected)
+
+
+def check_feedback(given: Inputs, codes: np.ndarray) -> Deviation:
+    """How much further than half a step a code is from what float64 would round there, after the codes before it.
+
+    K products of errors and coefficients are summed in float32; the grid's end clips what lies beyond it.
+    """
+    coefficients = coefficients_ref(given.hessian)
+    feedback = np.triu(coefficients, 1)
+    weight = given.weight[:CHECKED].astype(np.float64)
+    values = STEP * codes[:CHECKED].astype(np.float64) + LOWEST
+    errors = values - weight
+    targets = np.clip(weight - errors @ feedback, LOWEST, LOWEST + STEP * QMAX)
+    beyond = np.maximum(np.abs(values - targets) - STEP / 2, 0.0)
+    bound = len(feedback) * UNIT * (np.abs(weight) + np.abs(errors) @ np.abs(feedback))
+    return deviation(beyond, np.zeros_like(beyond), bound)

@@ -1,0 +1,145 @@
+"""Time and memory of every plan over contexts and batches, in turn, and which of them the runtime picks."""
+
+import ctypes
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from qbench.harness.host.clocks import CLOCKS, Clock
+from qbench.harness.host.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
+from qbench.mla.layer import Layer
+from qbench.mla.work import pass_flop
+from qbench.progress import Progress
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.latent_choice import chosen_latents
+from qbench.runtime.kv_memory import kv_bytes_per_token
+from qbench.runtime.layers.latent_plans import PLANS, choose_plan
+from quant.errors import InputError
+from quant.source import Source
+
+TURN_S = 0.02  # of calls between which nobody else's are timed: a call of microseconds is timed many times
+BUDGET_S = 3.0  # of all turns of one plan: passes of seconds take fewer turns, one at least
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """contexts: tokens held; tokens: new ones of each sequence, 1 for a decode step; rounds: turns of each plan
+
+    plans  names; none: all that the model's KV format can keep
+    clock  "wall", or "cpu": the time that the process gets, of one thread
+    """
+
+    contexts: tuple[int, ...]
+    batches: tuple[int, ...]
+    tokens: tuple[int, ...] = (1, 512)
+    rounds: int = 5
+    plans: tuple[str, ...] = ()
+    clock: str = "wall"
+
+
+def measure_plans(
+    source: Source, grid: Grid, device: str = "cpu", progress: Progress | None = None
+) -> Iterator[dict[str, Any]]:
+    """One row for each context, batch, number of new tokens and plan, of one layer's attention.
+
+    cache_bytes_per_token  of one layer
+    flop_per_token         operations of a new token, on average
+    ms, samples_ms         median and all of the time of a pass
+    peak_bytes             of the cache and all that the pass takes beside the weights
+    picked                 whether the runtime takes this plan here
+    raises                 InputError for a model without latent attention or too small a context
+    """
+    layer = Layer(source, device)
+    names = checked_plans(layer, grid.plans)
+    longest = max(grid.contexts) + max(grid.tokens)
+    if longest > layer.config.max_positions:
+        raise InputError(f"{longest} tokens, but the model's context holds {layer.config.max_positions}")
+    cases = [(held, batch, new) for new in grid.tokens for held in grid.contexts for batch in grid.batches]
+    for done, case in enumerate(cases):
+        if progress is not None:
+            progress(done, len(cases), f"{case[2]} new, {case[0]} held, batch {case[1]}")
+        yield from _rows(source, layer, case, names, grid)
+
+
+def checked_plans(layer: Layer, asked: tuple[str, ...]) -> list[str]:
+    """Those that are asked for, or all that the model's KV format can keep; InputError for one that it cannot."""
+    keeps_latents = chosen_latents(layer.config, layer.scheme)[1] is not None
+    for name in asked:
+        chosen_latents(layer.config, layer.scheme, name)
+    names = [plan.name for plan in PLANS.values() if keeps_latents or not plan.keeps_latents]
+    return [name for name in names if not asked or name in asked]
+
+
+def _picked(layer: Layer, num_tokens: int) -> str:
+    """The plan that the runtime takes for so many new tokens."""
+    if chosen_latents(layer.config, layer.scheme)[1] is None:
+        return "decompressed"
+    return choose_plan(layer.config.mla, num_tokens).name
+
+
+def _rows(
+    source: Source, layer: Layer, case: tuple[int, int, int], names: list[str], grid: Grid
+) -> Iterator[dict[str, Any]]:
+    held, batch, new = case
+    x, clock = layer.inputs(batch, new), CLOCKS[grid.clock]
+    caches, peaks, samples = {}, {}, {name: [] for name in names}
+    for name in names:
+        caches[name] = layer.cache(name, batch, held, new)
+        peaks[name] = _peak_bytes(layer, lambda cache=caches[name]: layer.run(x, cache), caches[name])
+    for turn in range(grid.rounds):
+        for name in names if turn % 2 == 0 else reversed(names):
+            if sum(samples[name]) < 1e3 * BUDGET_S:
+                samples[name].append(1e3 * _seconds(layer, lambda cache=caches[name]: layer.run(x, cache), clock))
+    for name in names:
+        flop = pass_flop(layer.config, PLANS[name], held, new)
+        yield {
+            "model": source.spec,
+            "device": str(layer.device),
+            "kv": None if layer.scheme is None else layer.scheme.format.name,
+            "threads": torch.get_num_threads(),
+            "clock": grid.clock,
+            "context": held,
+            "batch": batch,
+            "tokens": new,
+            "plan": name,
+            "cache_bytes_per_token": kv_bytes_per_token(layer.config, layer.scheme, name),
+            "flop_per_token": sum(flop.values()) / new,
+            "flop": flop,
+            "ms": statistics.median(samples[name]),
+            "samples_ms": samples[name],
+            "peak_bytes": peaks[name],
+            "picked": name == _picked(layer, new),
+        }
+
+
+def _peak_bytes(layer: Layer, run: Callable[[], Any], cache: Cache) -> int:
+    """What the cache holds, and what a pass takes at most, the weights aside."""
+    run()  # the first packs what the plan needs
+    if layer.device.type == "cuda":
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        run()
+        torch.cuda.synchronize()
+        return cache.size_bytes + torch.cuda.max_memory_allocated() - before
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed counts as the pass's own when it is taken again
+    reset_peak_rss()
+    before = current_rss_bytes()
+    run()
+    return cache.size_bytes + max(peak_rss_bytes() - before, 0)
+
+
+def _seconds(layer: Layer, run: Callable[[], Any], clock: Clock) -> float:
+    """Of one call, the fastest of a turn."""
+    best, end = float("inf"), time.perf_counter() + TURN_S
+    while True:
+        start = clock()
+        run()
+        if layer.device.type == "cuda":
+            torch.cuda.synchronize()
+        best = min(best, clock() - start)
+        if time.perf_counter() >= end:
+            return best

@@ -1,0 +1,50 @@
+"""From what the command line says to the rows."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from qbench.harness.host.busy import busy_share, busy_warning
+from qbench.harness.host.clocks import check_clock
+from qbench.harness.host.machine import available_cores
+from qbench.mla.crossover import measured_crossovers
+from qbench.mla.measure import Grid, measure_plans
+from qbench.progress import Progress
+from qbench.runtime import ModelConfig, set_threads
+from qbench.sources import open_source
+from quant.errors import InputError
+from quant.kv import KV_FORMATS
+from quant.kv.source import KVSource
+
+CASE_KEYS = ("model", "device", "kv", "threads", "clock", "context", "batch", "tokens", "plan")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """rows of `measure_plans`, where the plans cross, and a warning of other programs, if there are any"""
+
+    rows: list[dict[str, Any]]
+    crossovers: list[dict[str, Any]]
+    warning: str | None
+
+
+def run_mla(
+    spec: str,
+    grid: Grid,
+    *,
+    device: str = "cpu",
+    kv: str | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Found:
+    """raises InputError for a model without latent attention, an unknown KV format, or a device that is not there"""
+    if kv is not None and kv not in KV_FORMATS:
+        raise InputError(f"KV format {kv!r} is unknown; known: {', '.join(KV_FORMATS)}")
+    source = open_source(spec)
+    source = source if kv is None else KVSource(source, KV_FORMATS[kv])
+    threads = threads or available_cores()
+    check_clock(grid.clock, threads)
+    set_threads(threads)
+    busy = busy_share()
+    rows = [row | {"busy_before": busy} for row in measure_plans(source, grid, device, progress)]
+    crossovers = measured_crossovers(rows, ModelConfig.of(source).mla)
+    return Found(rows, crossovers, busy_warning(busy))

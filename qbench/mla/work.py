@@ -1,0 +1,32 @@
+"""Bytes and operations of latent attention by each plan, counted from the sizes of a model."""
+
+from qbench.runtime.layers.latent_plans import LatentPlan
+from quant.models import ModelConfig
+
+
+def pass_flop(config: ModelConfig, plan: LatentPlan, held: int, new: int) -> dict[str, int]:
+    """Operations (a multiply and an add are two) of one layer's attention for `new` tokens of a sequence that holds
+    `held`, term by term.
+
+    projections  of queries, of the latent and of the output; where W_UK and W_UV are parts of them, the larger ones
+    up           keys and values out of latents, or queries and sums to meet them
+    pairs        scores and weighted sums: each new token sees held tokens, those of its own pass before it, and itself
+    source       DeepSeek-V2, arXiv:2405.04434, section 2.1
+    """
+    mla, heads, hidden = config.mla, config.num_heads, config.hidden_size
+    nope, rope, value, rank = mla.qk_nope_head_dim, mla.qk_rope_head_dim, mla.v_head_dim, mla.kv_lora_rank
+    query_input = mla.q_lora_rank or hidden
+    kept, out = (rank, rank) if plan.materialises else (nope, value)  # of a head, as projections make and take them
+    projected = query_input * heads * (kept + rope) + hidden * mla.latent_size + heads * out * hidden
+    if mla.q_lora_rank:
+        projected += hidden * mla.q_lora_rank
+    made = heads * rank * (nope + value)
+    if not plan.absorbs:
+        made *= (held + new if plan.keeps_latents else new) / new  # a new token's share
+    a_pair = heads * (2 * rank + rope if plan.absorbs else nope + rope + value)
+    pairs = new * held + new * (new + 1) // 2
+    return {
+        "projections": 2 * new * projected,
+        "up": 0 if plan.materialises else round(2 * new * made),
+        "pairs": 2 * pairs * a_pair,
+    }

@@ -1,0 +1,6 @@
+"""Memory before anything is made: weights, keys and values, workspace, and what fits into how much."""
+
+from qbench.plan.measured import compared, measured
+from qbench.plan.plan import CASE_KEYS, PlanCase, plan
+
+__all__ = ["CASE_KEYS", "PlanCase", "compared", "measured", "plan"]

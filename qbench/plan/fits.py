@@ -1,0 +1,41 @@
+"""The largest batch and context that stay within some memory."""
+
+from collections.abc import Callable
+
+Total = Callable[[int, int], int]  # context, batch -> bytes
+MOST_SEQUENCES = 1 << 20  # where a batch is no longer searched for
+MOST_LISTED = 128
+
+
+def largest(fits: Callable[[int], bool], limit: int) -> int:
+    """The largest number from 1 to `limit` that fits, 0 if none does; where one fits, so do all smaller."""
+    low, high = 0, 1
+    while high <= limit and fits(high):
+        low, high = high, 2 * high
+    high = min(high, limit + 1)  # low fits and high does not, or is past the limit
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def largest_contexts(total: Total, memory_bytes: int, limit: int) -> list[dict[str, int]]:
+    """For 1, 2, 4, ... MOST_LISTED sequences the longest context of all of them, as long as one token fits.
+
+    limit    the model's own context
+    returns  rows of batch, context, tokens (of all sequences) and total_bytes
+    """
+    rows, batch = [], 1
+    while batch <= MOST_LISTED:
+        context = largest(lambda tokens, batch=batch: total(tokens, batch) <= memory_bytes, limit)
+        if not context:
+            break
+        row = {"batch": batch, "context": context, "tokens": batch * context, "total_bytes": total(context, batch)}
+        rows.append(row)
+        batch *= 2
+    return rows
+
+
+def largest_batch(total: Total, memory_bytes: int, context: int) -> int:
+    """Sequences of `context` tokens each, 0 where not one fits."""
+    return largest(lambda batch: total(context, batch) <= memory_bytes, MOST_SEQUENCES)

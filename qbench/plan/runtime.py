@@ -1,0 +1,29 @@
+"""What a process takes beyond the model that it runs: Python, torch, kernels and their threads."""
+
+from qbench.harness.host.machine import available_cores
+from qbench.harness.speed.timed_process import speed_process
+from qbench.runtime import predict_memory
+from qbench.sources import open_source
+from quant.models import ModelConfig
+
+SMALL = "rand:tiny"  # what its process takes beyond the 5 MB that are predicted for it is there for every model
+SMALL_LATENT = "rand:tiny-mla-moe"  # latent attention and experts call on more of torch
+PROMPT, STEPS = 120, 8
+
+
+def small_like(config: ModelConfig) -> str:
+    """The small model whose layers are of the same kind."""
+    return SMALL_LATENT if config.mla else SMALL
+
+
+def runtime_bytes(threads: int | None = None, small: str = SMALL) -> int:
+    """Of a process of its own, at its peak: a sweep's are forked and do not count the libraries' pages they share.
+
+    small    the model that it runs
+    raises   InputError with the process's last words where it dies
+    """
+    with speed_process(small, threads=threads or available_cores()) as process:
+        process.hold([[1] * PROMPT], PROMPT + STEPS)
+        process.seconds([[1] * STEPS], 1)
+        peak = process.call("memory", {})["peak_rss_bytes"]
+    return peak - predict_memory(open_source(small), PROMPT + STEPS)["total_bytes"]

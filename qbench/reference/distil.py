@@ -1,0 +1,135 @@
+"""Trains ref:mla-moe from ref:llama: `python -m qbench.reference.distil --minutes 45 --out DIR`.
+
+First by layer: each attention and each net of experts learns the update that ref:llama's makes from ref:llama's own
+input, so that all layers learn at once and none waits for the layers below it. Then end to end: the text, and what
+ref:llama expects of it. From nothing, recall takes ref:llama's training more tokens than the whole of this run.
+"""
+
+import json
+from pathlib import Path
+
+import click
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from qbench.reference.corpus import MIX
+from qbench.reference.curriculum import Stage
+from qbench.reference.export import load
+from qbench.reference.measure import measure
+from qbench.reference.mla_moe import MlaMoe, MlaMoeShape
+from qbench.reference.registry import weights_dir
+from qbench.reference.skills import Sizes, render
+from qbench.reference.train import Settings, Trainer
+from qbench.reference.upcycle import upcycle
+
+BY_LAYER = "by layer"  # what the names of the stages begin with in which layers learn apart
+RECALL = {"dense": 0.1, "echo": 0.1, "sparse": 0.2}  # beside the mix: attention that looks things up is learnt last
+STAGES = (
+    Stage(f"{BY_LAYER}, 256", 0.2, 256, 1024, MIX | RECALL),
+    Stage(f"{BY_LAYER}, whole context", 0.4, 1024, 2048, MIX | RECALL),
+    Stage("end to end", 1.0, 1024, 4096),
+)
+# Of the peak learning rate. By layer, 6e-3 comes to 4 % of error in 100 steps, 2e-2 stays above 10 %; end to end the
+# layers need but be joined.
+END_TO_END_RATE = 0.4
+BALANCE_WEIGHT = 0.01  # of the experts' load: enough to keep all in use, and far below what a wrong expert costs
+
+
+class Distiller(Trainer):
+    """A run of the student; the teacher stays as it is.
+
+    shape   of the student; width, depth and vocabulary as the teacher's
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        teacher: nn.Module,
+        tokenizer: Tokenizer,
+        shape: MlaMoeShape | None = None,
+        stages: tuple[Stage, ...] = STAGES,
+    ):
+        self.teacher = teacher.requires_grad_(False)
+        self.by_layer = False
+        super().__init__(settings, tokenizer, shape or MlaMoeShape(tokenizer.get_vocab_size()), stages)
+
+    def first_model(self) -> nn.Module:
+        student = MlaMoe(self.shape)
+        upcycle(student, self.teacher, self.settings.seed)
+        return student
+
+    def step(self, rows: Tensor, stage: Stage) -> float:
+        self.by_layer = stage.name.startswith(BY_LAYER)
+        return super().step(rows, stage)
+
+    def set_learning_rate(self) -> None:
+        super().set_learning_rate()
+        for group in () if self.by_layer else (group for one in self.optimizers for group in one.param_groups):
+            group["lr"] *= END_TO_END_RATE
+
+    def loss(self, rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor | None]:
+        if self.by_layer:
+            loss, logits = layer_losses(self.model, self.teacher, rows[:, :-1]), None
+        else:
+            text, logits = super().loss(rows, weights)
+            with torch.no_grad():
+                expected = self.teacher(rows[:, :-1]).float().log_softmax(-1)
+            divergence = F.kl_div(logits.float().log_softmax(-1), expected, reduction="none", log_target=True).sum(-1)
+            loss = text + (divergence * weights).sum()
+        balance = sum(experts.balance for experts in self.model.routed)
+        return loss + BALANCE_WEIGHT * balance, logits
+
+    def record(self) -> dict:
+        shares = [experts.counts / max(1, int(experts.counts.sum())) for experts in self.model.routed]
+        for experts in self.model.routed:
+            experts.counts.zero_()
+        return super().record() | {
+            "teacher": "ref:llama",
+            "expert_shares": [[round(share, 4) for share in layer.tolist()] for layer in shares],  # since the last save
+        }
+
+
+def layer_losses(student: nn.Module, teacher: nn.Module, tokens: Tensor) -> Tensor:
+    """The sum over attentions and experts of |update - teacher's update|^2 / |teacher's update|^2.
+
+    The teacher's input goes into both. Nets of the same kind began equal, and are left alone.
+    """
+    T = tokens.shape[1]
+    cos, sin = student.cos[:T], student.sin[:T]
+    x = teacher.model.embed_tokens(tokens)  # [B, T, C]
+    total = torch.zeros(())
+    for mine, its in zip(student.model.layers, teacher.model.layers, strict=True):
+        update = its.self_attn(its.input_layernorm(x), teacher.cos[:T], teacher.sin[:T])
+        total = total + relative_error(mine.self_attn(mine.input_layernorm(x), cos, sin), update)
+        x = x + update
+        update = its.mlp(its.post_attention_layernorm(x))
+        if type(mine.mlp) is not type(its.mlp):
+            total = total + relative_error(mine.mlp(mine.post_attention_layernorm(x)), update)
+        x = x + update
+    return total
+
+
+def relative_error(got: Tensor, expected: Tensor) -> Tensor:
+    return (got.float() - expected.float()).square().mean() / expected.float().square().mean()
+
+
+@click.command()
+@click.option("--minutes", default=45.0, show_default=True, help="Wall time at which training ends.")
+@click.option("--tokens", type=int, help="Pace the schedule by this many tokens instead of by the clock.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("ref-mla-moe"), show_default=True)
+@click.option("--seed", default=0, show_default=True)
+@click.option("--threads", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--lr", default=6e-3, show_default=True, help="Peak learning rate.")
+def main(minutes: float, tokens: int | None, out: Path, seed: int, threads: int, lr: float) -> None:
+    """Train ref:mla-moe and write it in the Hugging Face layout."""
+    settings = Settings(out, minutes=minutes, tokens=tokens, seed=seed, threads=threads, lr=lr, decay_from=0.1)
+    folder = weights_dir("llama")
+    record = Distiller(settings, load(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))).run()
+    click.echo(json.dumps({key: record[key] for key in ("seconds", "steps", "tokens", "expert_shares")}))
+    click.echo(render(measure(out, Sizes())))
+
+
+if __name__ == "__main__":
+    main()

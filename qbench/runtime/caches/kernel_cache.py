@@ -1,0 +1,178 @@
+"""KernelCache: keys and values in cpu_kernels' stores, which append to them and attend over them."""
+
+import importlib
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qbench.runtime.caches.cache import Cache, check_room
+from qbench.runtime.caches.step import Step
+from qbench.runtime.layers.linear import has_cpu_kernels
+from quant.errors import InputError
+from quant.kv import KVScheme
+from quant.models import ModelConfig
+
+BLOCK_TOKENS = 16  # a store holds whole blocks of so many
+
+# KV format -> the store's format, and where the scales of float8 come from; None: floats as they come
+STORES: dict[str | None, tuple[str, str]] = {
+    None: ("f32", "given"),
+    "kv-f16": ("f16", "given"),
+    "kv-bf16": ("bf16", "given"),
+    "kv-fp8": ("e4m3", "per_head"),
+    "kv-fp8-tensor": ("e4m3", "per_tensor"),
+    "kv-fp8-cal": ("e4m3", "given"),
+    "kv-fp8-cal-head": ("e4m3", "given"),
+    "kv-fp8-e5m2": ("e5m2", "per_head"),
+    "kv-fp8-e5m2-cal": ("e5m2", "given"),
+    "kv-int8": ("int8", "given"),
+    "kv-int4": ("int4", "given"),
+}
+
+
+def has_store(config: ModelConfig, scheme: KVScheme | None) -> bool:
+    """Whether the kernels hold keys and values of this model in this format, and attend to them by its rules."""
+    name = None if scheme is None else scheme.format.name
+    is_plain = all(config.attention_rule(layer).is_plain for layer in range(config.num_layers))
+    if name not in STORES or not is_plain or not has_cpu_kernels():
+        return False
+    return importlib.import_module("cpu_kernels").has_kv_store(STORES[name][0], config.head_dim)
+
+
+def held_tokens(num_tokens: int) -> int:
+    """Tokens that a store of room for num_tokens holds."""
+    return -(-num_tokens // BLOCK_TOKENS) * BLOCK_TOKENS
+
+
+class StoreCache(Cache):
+    """A cache whose keys and values lie in cpu_kernels' stores: KernelAttention and KernelLayers call those themselves.
+
+    stores       one a layer
+    block_table  [B, pages] int32: where each sequence lies in them, in a pass
+    """
+
+    stores: list[Any]
+    block_table: np.ndarray
+
+    def __init__(self, config: ModelConfig, batch: int) -> None:
+        super().__init__(config, batch)
+        # Lengths after the pass that runs, the same for every layer.
+        self._alike_ends = np.zeros(batch, dtype=np.int64)
+        self._ragged_ends = self._alike_ends
+
+    def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
+        step = super().begin(tokens, num_valid)
+        if step.counts is not None:
+            self._ragged_ends = self.lengths + step.counts
+        return step
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
+        store, ends = self.reserve(layer, k.shape[2])
+        store.append(k.numpy(), v.numpy(), self.block_table, ends, self.starts)
+        return self._attend(layer, q, ends)
+
+    def rope_attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
+    ) -> Tensor:
+        if rope[0].shape[-1] < q.shape[-1]:  # a part of each head is rotated
+            return super().rope_attend(layer, q, k, v, rope, positions)
+        store, ends = self.reserve(layer, k.shape[2])
+        rotated = torch.empty_like(q)
+        cos, sin = (angles.numpy() for angles in rope)
+        new = (q.numpy(), k.numpy(), v.numpy(), cos, sin)
+        store.rope_append(*new, self.block_table, ends, rotated.numpy(), self.starts)
+        return self._attend(layer, rotated, ends)
+
+    def _attend(self, layer: int, q: Tensor, ends: np.ndarray) -> Tensor:
+        """-> [B, H, T, D], in memory [B, T, H, D] as the product that follows reads it"""
+        batch, num_heads, num_tokens, head_dim = q.shape
+        out = q.new_empty(batch, num_tokens, num_heads, head_dim).transpose(1, 2)
+        rule, past = self.rules[layer], (self.block_table, ends)
+        self.stores[layer].attend(q.numpy(), *past, out.numpy(), rule.scale, rule.window, self.starts)
+        return out
+
+    def reserve_all(self, num_tokens: int) -> tuple[list[Any], np.ndarray]:
+        """`reserve` of every layer."""
+        for layer in range(1, len(self.stores)):
+            self.reserve(layer, num_tokens)
+        return self.stores, self.reserve(0, num_tokens)[1]
+
+    def reserve(self, layer: int, num_tokens: int) -> tuple[Any, np.ndarray]:
+        """The layer's store, and the sequences' lengths after the pass; the store has room for them.
+
+        num_tokens  new ones of each sequence, of a ragged pass all together
+        """
+        ends = self._ends(num_tokens)
+        longest = int(ends.max())
+        check_room(longest, self.limit)
+        self._make_room(layer, longest)
+        return self.stores[layer], ends
+
+    @abstractmethod
+    def _make_room(self, layer: int, length: int) -> None:
+        """Room in the layer's store for sequences of up to so many tokens."""
+
+    def _ends(self, num_tokens: int) -> np.ndarray:
+        if self.starts is not None:
+            return self._ragged_ends
+        length = self.length + num_tokens
+        if self._alike_ends[0] != length:
+            self._alike_ends = np.full(self.batch, length)
+        return self._alike_ends
+
+
+class KernelCache(StoreCache):
+    """One store a layer, one page of it a sequence; pages grow as needed, up to the model's context.
+
+    scheme   format of keys and values; None: float32
+    raises   InputError for impossible sizes
+    """
+
+    def __init__(
+        self, config: ModelConfig, scheme: KVScheme | None = None, batch: int = 1, capacity: int = 256
+    ) -> None:
+        if batch < 1 or capacity < 1:
+            raise InputError(f"cache of batch {batch} and capacity {capacity}, expected at least 1 of each")
+        super().__init__(config, batch)
+        self._room = 0  # tokens that every store has room for, at least
+        self.block_table = np.arange(batch, dtype=np.int32)[:, None]
+        page_size = held_tokens(min(capacity, self.limit))
+        self.stores = [make_store(config, scheme, layer, batch, page_size) for layer in range(config.num_layers)]
+
+    @property
+    def capacity(self) -> int:
+        return self.stores[0].page_size
+
+    @property
+    def bytes_per_token(self) -> float:
+        return self.size_bytes / (self.batch * self.capacity)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(store.nbytes for store in self.stores)
+
+    def reserve_all(self, num_tokens: int) -> tuple[list[Any], np.ndarray]:
+        # A ragged pass brings no sequence more tokens than all together.
+        if self.length + num_tokens <= self._room:
+            return self.stores, self._ends(num_tokens)
+        stores, ends = super().reserve_all(num_tokens)
+        self._room = self.stores[-1].page_size
+        return stores, ends
+
+    def _make_room(self, layer: int, length: int) -> None:
+        store = self.stores[layer]
+        if length > store.page_size:
+            # doubling: each token is copied once on average
+            store.grow(held_tokens(min(max(length, 2 * store.page_size), self.limit)))
+
+
+def make_store(config: ModelConfig, scheme: KVScheme | None, layer: int, num_pages: int, page_size: int) -> Any:
+    """The layer's KVStore."""
+    name, scales = STORES[None if scheme is None else scheme.format.name]
+    given = () if scheme is None or scheme.k_scale is None else (scheme.k_scale[layer], scheme.v_scale[layer])
+    kernels = importlib.import_module("cpu_kernels")
+    return kernels.KVStore(name, num_pages, page_size, config.num_kv_heads, config.head_dim, scales, *given)

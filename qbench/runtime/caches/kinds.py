@@ -1,0 +1,162 @@
+"""CacheMaker: a cache of any kind for one model, in the format that it keeps keys and values in."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from qbench.cache_kinds import DYNAMIC, NONE, PAGED, STATIC, WINDOW, CacheKind, parse_kind
+from qbench.runtime.caches.cache import Cache, DenseCache, NoCache
+from qbench.runtime.caches.kernel_cache import BLOCK_TOKENS, KernelCache, has_store
+from qbench.runtime.caches.latent_cache import LatentRows
+from qbench.runtime.caches.latent_choice import chosen_latents
+from qbench.runtime.caches.latent_kernel_cache import new_latent_cache
+from qbench.runtime.caches.layered_cache import LayeredCache, config_of, scheme_of
+from qbench.runtime.caches.over_pages import paged_cache
+from qbench.runtime.caches.owned_pages import GrowingSequence, WindowSequence, window_pages
+from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.caches.quantized_cache import QuantizedCache, RoundTripCache
+from qbench.runtime.caches.recompute import RecomputeCache
+from qbench.runtime.caches.sink_cache import SinkCache, check_sinks
+from qbench.runtime.layers.latent_plans import DECOMPRESSED
+from quant.errors import InputError
+from quant.kv import KVScheme
+from quant.models import AttentionRule, ModelConfig
+
+PLANNED = (DYNAMIC, STATIC, PAGED)  # kinds that attend to latents by a plan
+
+# Tokens that a window cache takes at once: enough to fill the tiles of any product many times over, and little memory
+# beside a usual window of 4096.
+LONGEST_PASS = 256
+
+
+class CacheMaker:
+    """Caches of one model.
+
+    scheme   format of keys and values; None: float32
+    impl     "reference": on torch; others: on the kernels where those have the format
+    kind     of caches that are not told theirs, as `parse_kind` reads it
+    """
+
+    def __init__(self, config: ModelConfig, scheme: KVScheme | None, impl: str, kind: str = DYNAMIC) -> None:
+        self.config, self.scheme, self.impl = config, scheme, impl
+        self.kind = kind
+        parse_kind(kind)
+
+    def new(self, kind: str | None, batch: int, capacity: int, plan: str | None = None) -> Cache:
+        """An empty cache.
+
+        plan     of latent attention, kinds dynamic, static and paged
+        raises   InputError for an unknown kind, impossible sizes, or what the kind does not go with
+        """
+        kind = parse_kind(self.kind if kind is None else kind)
+        if batch < 1 or capacity < 1:
+            raise InputError(f"cache of batch {batch} and capacity {capacity}, expected at least 1 of each")
+        if plan is not None and kind.name in (NONE, WINDOW):
+            raise InputError(f"a cache of kind {kind.name} attends as it can; a plan goes with {', '.join(PLANNED)}")
+        if kind.name == NONE:
+            return RecomputeCache(self.config, self._of_one_pass(batch))
+        if kind.name == WINDOW:
+            return self._window(batch, capacity, kind)
+        if kind.name == PAGED:
+            return self._paged(batch, capacity, plan)
+        cache = self._dynamic(batch, capacity, plan)
+        cache.room = min(capacity, self.config.max_positions) if kind.name == STATIC else None
+        return cache
+
+    def of_one_pass(self, batch: int) -> Cache:
+        """Keeps nothing; keys and values pass through the format, and a query sees what it would in the cache."""
+        kind = parse_kind(self.kind)
+        if kind.sinks:
+            return self._sinks(batch, kind, one_pass=True)
+        if kind.name == WINDOW:
+            cache = self._of_one_pass(batch)
+            cache.rules = window_rules(self.config, kind.window)
+            return cache
+        _, rows = (None, None) if self.scheme is None else chosen_latents(self.config, self.scheme)
+        return self._of_one_pass(batch) if rows is None else LatentRows(self.config, rows, batch)
+
+    def _of_one_pass(self, batch: int) -> NoCache:
+        """Of every head's own keys and values."""
+        if self.scheme is None:
+            return NoCache(self.config, batch)
+        return RoundTripCache(self.config, self.scheme, batch)
+
+    def _dynamic(self, batch: int, capacity: int, plan: str | None) -> Cache:
+        config, scheme = self.config, self.scheme
+        plan, rows = chosen_latents(config, scheme, plan, impl=self.impl)
+        if rows is not None:
+            return new_latent_cache(config, rows, plan, batch, capacity, in_kernels=self.impl != "reference")
+        if self.impl != "reference" and plan is None and has_store(config, scheme):
+            return KernelCache(config, scheme, batch, capacity)
+        if scheme is not None:
+            return QuantizedCache(config, scheme, batch, capacity)
+        return DenseCache(config, batch, capacity)
+
+    def _paged(self, batch: int, capacity: int, plan: str | None) -> Cache:
+        num_pages = batch * -(-min(capacity, self.config.max_positions) // BLOCK_TOKENS)
+        pool = PagePool(self.config, self.scheme, num_pages, impl=self.impl, plan=plan)
+        return paged_cache(pool, [GrowingSequence(pool) for _ in range(batch)])
+
+    def _window(self, batch: int, capacity: int, kind: CacheKind) -> Cache:
+        rules = window_rules(self.config, kind.window)
+        if kind.sinks:
+            return self._sinks(batch, kind, one_pass=False)
+        if all(rule.window for rule in rules):
+            return self._windows_alone(batch, rules)
+        near = [layer for layer, rule in enumerate(rules) if rule.window]
+        far = [layer for layer, rule in enumerate(rules) if not rule.window]
+        near_part = self._of_layers(near)._windows_alone(batch, [rules[layer] for layer in near])
+        far_part = self._of_layers(far)._paged(batch, capacity, self._heads_plan)
+        cache = LayeredCache(self.config, (near_part, far_part), (near, far))
+        cache.longest_pass = LONGEST_PASS
+        return cache
+
+    def _of_layers(self, layers: Sequence[int]) -> "CacheMaker":
+        return CacheMaker(config_of(self.config, layers), scheme_of(self.scheme, layers), self.impl)
+
+    def _windows_alone(self, batch: int, rules: list[AttentionRule]) -> Cache:
+        """Of layers that have a window, all of them."""
+        longest = max(rule.window for rule in rules)
+        most_pages = window_pages(longest, LONGEST_PASS, BLOCK_TOKENS)
+        pool = PagePool(self.config, self.scheme, batch * most_pages, impl=self.impl, plan=self._heads_plan)
+        cache = paged_cache(pool, [WindowSequence(pool, longest, most_pages) for _ in range(batch)])
+        cache.rules, cache.longest_pass = rules, LONGEST_PASS
+        return cache
+
+    def _sinks(self, batch: int, kind: CacheKind, *, one_pass: bool) -> Cache:
+        """one_pass: of a whole text at once"""
+        check_sinks(self.config, kind.window, kind.sinks)
+        longest_pass = longest_pass_of(self.config, kind.window, kind.sinks)
+        most_pages = window_pages(kind.window, longest_pass, BLOCK_TOKENS)
+        num_pages = batch * (most_pages + -(-kind.sinks // BLOCK_TOKENS))
+        pool = PagePool(self.config, self.scheme, num_pages, impl="reference")
+        if one_pass:
+            sequences = [GrowingSequence(pool) for _ in range(batch)]
+        else:
+            sequences = [WindowSequence(pool, kind.window, most_pages, kind.sinks) for _ in range(batch)]
+        cache = SinkCache(pool, sequences, kind.window, kind.sinks)
+        cache.rules = window_rules(self.config, kind.window)
+        cache.longest_pass = None if one_pass else longest_pass
+        return cache
+
+    @property
+    def _heads_plan(self) -> str | None:
+        """Of latent attention, of whose latents no window is attended to."""
+        return DECOMPRESSED if self.config.mla else None
+
+
+def window_rules(config: ModelConfig, window: int | None) -> list[AttentionRule]:
+    """Of each layer, where none sees more than `window` tokens; None: as the model has it.
+
+    raises   InputError where no layer has a window
+    """
+    rules = [config.attention_rule(layer) for layer in range(config.num_layers)]
+    if window is not None:
+        return [replace(rule, window=min(rule.window or window, window)) for rule in rules]
+    if not any(rule.window for rule in rules):
+        raise InputError("all layers of this model attend to all tokens; give them a window, as in window:256")
+    return rules
+
+
+def longest_pass_of(config: ModelConfig, window: int, num_sinks: int) -> int:
+    """Tokens at once of a window with sinks: no more than have positions behind those that are kept."""
+    return min(LONGEST_PASS, config.max_positions - (num_sinks + window - 1))

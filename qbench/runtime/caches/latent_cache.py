@@ -1,0 +1,205 @@
+"""LatentCache: of each token one row that all heads share, the latent of keys and values and the rotated key."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from qbench.runtime.caches.cache import Cache, causal_attention, check_room, sees
+from quant.errors import InputError
+from quant.kv import KVScheme
+from quant.kv.mla_latent import BYTES, LATENT_SIZE, ROPE_SIZE, decode_latent, encode_latent
+from quant.models import MlaConfig, ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class LatentFormat:
+    """How rows are kept.
+
+    name   cpu_kernels' word for it
+    dtype  of what is stored
+    """
+
+    name: str
+    dtype: torch.dtype
+
+    def width(self, mla: MlaConfig) -> int:
+        """Elements of a stored row."""
+        return BYTES if self.dtype == torch.uint8 else mla.latent_size
+
+    def row_bytes(self, mla: MlaConfig) -> int:
+        return self.width(mla) * self.dtype.itemsize
+
+    def encode(self, rows: Tensor) -> Tensor:
+        """[..., latent_size] float32 -> [..., width]"""
+        return encode_latent(*_parts(rows)) if self.dtype == torch.uint8 else rows.to(self.dtype)
+
+    def decode(self, held: Tensor) -> Tensor:
+        """[..., width] -> [..., latent_size] float32"""
+        return torch.cat(decode_latent(held), -1) if self.dtype == torch.uint8 else held.float()
+
+
+# KV format -> rows; other formats are kept as every head's own keys and values. None: floats as they come
+LATENT_FORMATS: dict[str | None, LatentFormat] = {
+    None: LatentFormat("f32", torch.float32),
+    "kv-f16": LatentFormat("f16", torch.float16),
+    "kv-bf16": LatentFormat("bf16", torch.bfloat16),
+    "kv-fp8": LatentFormat("fp8", torch.uint8),
+}
+
+
+def latent_format(config: ModelConfig, scheme: KVScheme | None) -> LatentFormat | None:
+    """The format of this model's rows, or None where it keeps no rows or the format holds none of their size."""
+    fmt = LATENT_FORMATS.get(None if scheme is None else scheme.format.name)
+    if config.mla is None or fmt is None:
+        return None
+    sizes = (config.mla.kv_lora_rank, config.mla.qk_rope_head_dim)
+    return None if fmt.dtype == torch.uint8 and sizes != (LATENT_SIZE, ROPE_SIZE) else fmt
+
+
+def _parts(rows: Tensor) -> tuple[Tensor, Tensor]:
+    return rows.split((LATENT_SIZE, ROPE_SIZE), -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Sequences of a pass that hold as many tokens, and get as many.
+
+    which   their places in the batch
+    new     the columns of the pass that are theirs
+    length  tokens that each holds
+    count   tokens that each gets
+    """
+
+    which: slice
+    new: slice
+    length: int
+    count: int
+
+
+class LatentRows(Cache):
+    """Nothing kept: the new tokens are the whole sequence, each row as its format would give it back."""
+
+    bytes_per_token = 0
+
+    def __init__(self, config: ModelConfig, fmt: LatentFormat, batch: int = 1) -> None:
+        super().__init__(config, batch)
+        self.format = fmt
+        self.rank = config.mla.kv_lora_rank
+
+    def spans(self, num_tokens: int) -> list[Span]:
+        """The pass over [B, num_tokens] tokens; of a ragged one, [1, num_tokens], a span for each sequence."""
+        if self.starts is None:
+            return [Span(slice(None), slice(None), self.length, num_tokens)]
+        return [
+            Span(slice(b, b + 1), slice(start, end), int(self.lengths[b]), end - start)
+            for b, (start, end) in enumerate(pairwise(self.starts.tolist()))
+        ]
+
+    def extend(self, layer: int, rows: Tensor, span: Span) -> Tensor:
+        """Store the rows of the span's new tokens.
+
+        rows     [B, T, latent_size] float32: the latent after its norm, and the rotated key
+        returns  [B, S, latent_size] float32: all its tokens as they are read
+        """
+        return self.format.decode(self.format.encode(rows))
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor | None, positions: Tensor) -> Tensor:
+        """Latent attention as one kv head whose values are the first channels of its keys.
+
+        q        [B, H, T, latent_size] float32, with the up-projection of keys absorbed
+        k        [B, 1, T, latent_size] float32: the new rows; v is not looked at
+        returns  [B, H, T, kv_lora_rank] float32
+        """
+        spans = self.spans(k.shape[2])
+        parts = [self.attend_joined(layer, q[:, :, span.new], k[:, 0, span.new], span) for span in spans]
+        return torch.cat(parts, 2)
+
+    def attend_joined(self, layer: int, q: Tensor, rows: Tensor, span: Span) -> Tensor:
+        """`attend` of the span: q [B, H, T, latent_size], rows [B, T, latent_size] -> [B, H, T, kv_lora_rank]"""
+        rows = self.extend(layer, rows, span)[:, None]  # [B, 1, S, K]
+        return causal_attention(q, rows, rows[..., : self.rank], self.rules[layer])
+
+    def attend_parts(self, layer: int, kept: Tensor, turned: Tensor, rows: Tensor, span: Span) -> Tensor:
+        """`attend_joined` of queries in two parts, their scores added.
+
+        kept     [B, H, T, kv_lora_rank], turned [B, H, T, qk_rope_head_dim]
+        """
+        rows = self.extend(layer, rows, span)[:, None]  # [B, 1, S, K]
+        latents = rows[..., : self.rank]
+        scores = kept @ latents.transpose(2, 3) + turned @ rows[..., self.rank :].transpose(2, 3)  # [B, H, T, S]
+        unseen = ~sees(*scores.shape[2:], 0, scores.device)
+        return (scores * self.rules[layer].scale).masked_fill(unseen, -torch.inf).softmax(-1) @ latents
+
+
+class HeldLatents(LatentRows):
+    """Rows that are kept: where, says the class.
+
+    plan     the name of a way to attend that is always taken, or None: whichever is measured to be fastest
+    """
+
+    def __init__(self, config: ModelConfig, fmt: LatentFormat, batch: int = 1, plan: str | None = None) -> None:
+        super().__init__(config, fmt, batch)
+        self.plan = plan
+
+    def extend(self, layer: int, rows: Tensor, span: Span) -> Tensor:
+        self.store(layer, rows, span)
+        return self.format.decode(self.read(layer, span))
+
+    @abstractmethod
+    def store(self, layer: int, rows: Tensor, span: Span) -> None:
+        """Keep the rows [B, T, latent_size] float32 of the span's new tokens."""
+
+    @abstractmethod
+    def read(self, layer: int, span: Span) -> Tensor:
+        """All tokens of the span as they are stored, the new ones among them: [B, S, width]"""
+
+
+class LatentCache(HeldLatents):
+    """Rows of every token, in order; capacity grows as needed, up to the model's context.
+
+    raises   InputError for impossible sizes
+    """
+
+    def __init__(
+        self, config: ModelConfig, fmt: LatentFormat, batch: int = 1, capacity: int = 256, plan: str | None = None
+    ) -> None:
+        if batch < 1 or capacity < 1:
+            raise InputError(f"cache of batch {batch} and capacity {capacity}, expected at least 1 of each")
+        super().__init__(config, fmt, batch, plan)
+        self.row_bytes = fmt.row_bytes(config.mla)
+        shape = (batch, min(capacity, self.limit), fmt.width(config.mla))
+        self.held = [torch.empty(shape, dtype=fmt.dtype) for _ in range(config.num_layers)]  # [B, C, width] each
+
+    @property
+    def capacity(self) -> int:
+        return self.held[0].shape[1]
+
+    @property
+    def bytes_per_token(self) -> int:
+        return len(self.held) * self.row_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(held.nbytes for held in self.held)
+
+    def store(self, layer: int, rows: Tensor, span: Span) -> None:
+        end = span.length + span.count
+        self.reserve(layer, end)
+        self.held[layer][span.which, span.length : end] = self.format.encode(rows)
+
+    def read(self, layer: int, span: Span) -> Tensor:
+        return self.held[layer][span.which, : span.length + span.count]
+
+    def reserve(self, layer: int, length: int) -> None:
+        """Room for sequences of so many tokens."""
+        held = self.held[layer]
+        if length <= held.shape[1]:
+            return
+        check_room(length, self.limit)
+        capacity = min(max(length, 2 * held.shape[1]), self.limit)  # doubling: each token is copied once on average
+        grown = held.new_empty(held.shape[0], capacity, held.shape[2])
+        grown[:, : held.shape[1]] = held  # of a ragged pass some have their new tokens already
+        self.held[layer] = grown

@@ -1,0 +1,196 @@
+"""What pages are made of: cpu_kernels' stores, tensors, or rows of latents."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qbench.runtime.caches.kernel_cache import make_store
+from qbench.runtime.caches.latent_cache import LatentFormat
+from qbench.runtime.caches.quantized_cache import layer_scales
+from quant.errors import InputError
+from quant.kv import KVScheme
+from quant.kv.codec import Codec
+from quant.kv.floats import Floats
+from quant.models import ModelConfig
+
+GONE = -1  # in the place of a page that its sequence has given back
+
+PageBytes = list[np.ndarray] | list[Tensor]  # all that a page holds, as `save` of its memory gives it to `load`
+
+
+def pages_there(pages: list[list[int]], num_pages: int) -> list[int]:
+    """Of the first pages of some sequences, those that any of them holds."""
+    return [i for i in range(num_pages) if any(row[i] != GONE for row in pages)]
+
+
+def tokens_there(pages: list[list[int]], num_tokens: int, page_tokens: int) -> Tensor:
+    """[S] int64: the tokens in `pages_there` of the first num_tokens, in order"""
+    firsts = page_tokens * torch.tensor(pages_there(pages, -(-num_tokens // page_tokens)))
+    tokens = (firsts[:, None] + torch.arange(page_tokens)).flatten()
+    return tokens[tokens < num_tokens]
+
+
+class StorePages:
+    """One store a layer, a page of it a page."""
+
+    def __init__(self, config: ModelConfig, scheme: KVScheme | None, num_pages: int, page_tokens: int) -> None:
+        layers = range(config.num_layers)
+        self.stores: list[Any] = [make_store(config, scheme, layer, num_pages, page_tokens) for layer in layers]
+        self.page_bytes = sum(store.nbytes for store in self.stores) // num_pages
+
+    def copy(self, source: int, target: int) -> None:
+        for store in self.stores:
+            store.copy_page(source, target)
+
+    def add_pages(self, num_pages: int) -> None:
+        """num_pages: all from now on"""
+        for store in self.stores:
+            store.add_pages(num_pages)
+
+    def save(self, page: int) -> PageBytes:
+        saved = [np.empty(store.page_bytes, dtype=np.uint8) for store in self.stores]
+        for store, data in zip(self.stores, saved, strict=True):
+            store.read_page(page, data)
+        return saved
+
+    def load(self, page: int, saved: PageBytes) -> None:
+        for store, data in zip(self.stores, saved, strict=True):
+            store.write_page(page, data)
+
+
+class TorchPages:
+    """One tensor a layer for each part of what the format keeps; raises InputError where it keeps groups of tokens."""
+
+    def __init__(self, config: ModelConfig, scheme: KVScheme | None, num_pages: int, page_tokens: int) -> None:
+        codecs = (Floats(torch.float32),) * 2 if scheme is None else (scheme.format.keys, scheme.format.values)
+        if any(codec.token_group > 1 for codec in codecs):
+            raise InputError(
+                f"{scheme.format.name} encodes several tokens together, which no pages hold: what a token reads would "
+                "depend on where passes end, and so on who else runs; take a format that encodes each token by itself"
+            )
+        self.sides = [
+            tuple(_Side(codec, scale, num_pages, page_tokens) for codec, scale in zip(codecs, scales, strict=True))
+            for scales in (
+                (None, None) if scheme is None else layer_scales(scheme, layer) for layer in range(config.num_layers)
+            )
+        ]
+        widths = zip(codecs, (config.head_dim, config.value_dim), strict=True)
+        token_bytes = sum(codec.bytes_per_token(config.num_kv_heads, width) for codec, width in widths)
+        self.page_bytes = round(config.num_layers * page_tokens * token_bytes)
+
+    @torch.inference_mode()  # as what is held was made in a pass of a model
+    def copy(self, source: int, target: int) -> None:
+        for sides in self.sides:
+            for side in sides:
+                side.copy(source, target)
+
+    def add_pages(self, num_pages: int) -> None:
+        for sides in self.sides:
+            for side in sides:
+                side.add_pages(num_pages)
+
+    def save(self, page: int) -> PageBytes:
+        return [part[page].clone() for part in self._parts()]
+
+    @torch.inference_mode()
+    def load(self, page: int, saved: PageBytes) -> None:
+        for part, data in zip(self._parts(), saved, strict=True):
+            part[page] = data
+
+    def _parts(self) -> Iterator[Tensor]:
+        """[pages, ...] each; of a page that holds tokens they are there"""
+        return (part for sides in self.sides for side in sides for part in side.parts.values())
+
+    def extend(self, layer: int, pages: list[list[int]], length: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Store k and v [B, G, T, D] behind `length` tokens of sequences in these pages; returns all, [B, G, S, D].
+
+        Where pages are GONE for all, S counts only tokens of those that are there, as `tokens_there` says.
+        """
+        keys, values = self.sides[layer]
+        return keys.extend(pages, length, k), values.extend(pages, length, v)
+
+
+class LatentPages:
+    """One tensor a layer of the rows that all heads share."""
+
+    def __init__(self, config: ModelConfig, fmt: LatentFormat, num_pages: int, page_tokens: int) -> None:
+        self.format, self.page_tokens = fmt, page_tokens
+        shape = (num_pages, page_tokens, fmt.width(config.mla))
+        self.held = [torch.empty(shape, dtype=fmt.dtype) for _ in range(config.num_layers)]
+        self.page_bytes = config.num_layers * page_tokens * fmt.row_bytes(config.mla)
+
+    def copy(self, source: int, target: int) -> None:
+        for held in self.held:
+            held[target] = held[source]
+
+    def add_pages(self, num_pages: int) -> None:
+        for layer, held in enumerate(self.held):
+            self.held[layer] = held.new_empty(num_pages, *held.shape[1:])
+            self.held[layer][: len(held)] = held
+
+    def save(self, page: int) -> PageBytes:
+        return [held[page].clone() for held in self.held]
+
+    def load(self, page: int, saved: PageBytes) -> None:
+        for held, data in zip(self.held, saved, strict=True):
+            held[page] = data
+
+    def store(self, layer: int, pages: list[list[int]], length: int, rows: Tensor) -> None:
+        """Keep rows [B, T, latent_size] float32 behind `length` tokens of sequences in these pages."""
+        places = torch.arange(length, length + rows.shape[1])
+        number, within = places // self.page_tokens, places % self.page_tokens
+        first = length // self.page_tokens
+        used = torch.tensor([row[first : int(number[-1]) + 1] for row in pages])  # [B, pages]
+        self.held[layer][used[:, number - first], within] = self.format.encode(rows)
+
+    def read(self, layer: int, pages: list[list[int]], length: int) -> Tensor:
+        """The first tokens as they are stored: [B, length, width]"""
+        used = torch.tensor([row[: -(-length // self.page_tokens)] for row in pages])
+        return self.held[layer][used].flatten(1, 2)[:, :length]
+
+
+class _Side:
+    """Keys or values of one layer."""
+
+    def __init__(self, codec: Codec, scale: Tensor | None, num_pages: int, page_tokens: int) -> None:
+        self.codec, self.scale = codec, scale
+        self.num_pages, self.page_tokens = num_pages, page_tokens
+        self.parts: dict[str, Tensor] = {}  # [pages, G or 1, page_tokens, P] each, made when the first token comes
+
+    def copy(self, source: int, target: int) -> None:
+        for part in self.parts.values():
+            part[target] = part[source]
+
+    def add_pages(self, num_pages: int) -> None:
+        self.num_pages = num_pages
+        for name, part in self.parts.items():
+            self.parts[name] = part.new_zeros(num_pages, *part.shape[1:])
+            self.parts[name][: len(part)] = part
+
+    def extend(self, pages: list[list[int]], length: int, x: Tensor) -> Tensor:
+        """Store x [B, G, T, D] behind `length` tokens of each sequence; returns all, [B, G, S, D]."""
+        size, num_tokens = self.page_tokens, length + x.shape[2]
+        there = pages_there(pages, -(-num_tokens // size))
+        # What one has given back and another has not is hidden from its queries: it reads its last page instead.
+        used = torch.tensor([[row[i] if row[i] != GONE else row[there[-1]] for i in there] for row in pages])
+        end = num_tokens - (there[-1] + 1 - len(there)) * size
+        start = end - x.shape[2]
+        number, within = torch.arange(start, end) // size, torch.arange(start, end) % size
+        for name, part in self.codec.encode(x, self.scale).items():
+            held = self._part(name, part)
+            held[used[:, number], :, within] = part.transpose(1, 2)  # [B, T, G, P]
+        read = {name: self._gather(part, used)[:, :, :end] for name, part in self.parts.items()}
+        return self.codec.decode(read, self.scale)
+
+    def _part(self, name: str, like: Tensor) -> Tensor:
+        if name not in self.parts:
+            # Zeros: what is hidden weighs 0, and 0 times a NaN that memory happens to hold is NaN.
+            self.parts[name] = like.new_zeros(self.num_pages, like.shape[1], self.page_tokens, like.shape[3])
+        return self.parts[name]
+
+    def _gather(self, part: Tensor, used: Tensor) -> Tensor:
+        """-> [B, G, pages * page_tokens, P]"""
+        return part[used].transpose(1, 2).flatten(2, 3)  # [B, pages, G, tokens, P] before

@@ -1,0 +1,57 @@
+"""RecomputeCache: no keys and values at all, every pass computes them anew for all tokens."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qbench.runtime.caches.cache import Cache, TorchCache
+from qbench.runtime.caches.step import Step, ragged_step
+from quant.models import ModelConfig
+
+
+class RecomputeCache(Cache):
+    """Keeps the tokens themselves, so that a step costs what a prompt of all of them does: what caches save.
+
+    how   the cache of one pass over whole sequences: NoCache, RoundTripCache
+    """
+
+    one_width = False
+    bytes_per_token = 0  # of keys and values
+    size_bytes = 0
+
+    def __init__(self, config: ModelConfig, how: TorchCache) -> None:
+        super().__init__(config, how.batch)
+        self.how = how
+        self._held = [torch.empty(0, dtype=torch.int64)] * how.batch  # [length] tokens of each sequence
+        self._read = self._held  # and those of the pass that runs
+
+    def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
+        step = super().begin(tokens, num_valid)
+        if step.counts is None:
+            self._read = [torch.cat(both) for both in zip(self._held, tokens, strict=True)]
+            return replace(step, tokens=torch.stack(self._read), length=0, num_asked=tokens.shape[1])
+        new = step.tokens[0].split(step.counts.tolist())
+        self._read = [torch.cat(both) for both in zip(self._held, new, strict=True)]
+        ends = self.lengths + step.counts
+        padded = torch.nn.utils.rnn.pad_sequence(self._read, batch_first=True)  # [B, longest]
+        whole = ragged_step(padded, np.zeros_like(ends), ends)
+        self.starts = whole.starts
+        given = zip(step.counts.tolist(), np.cumsum(ends).tolist(), strict=True)
+        asked = torch.cat([torch.arange(end - count, end) for count, end in given])
+        return replace(whole, added=step.counts, places=step.places, asked=asked)
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
+        self.how.starts = self.starts
+        self.how.lengths = np.zeros_like(self.lengths)
+        return self.how.attend(layer, q, k, v, positions)
+
+    def advance(self, num_tokens: int | np.ndarray) -> None:
+        super().advance(num_tokens)
+        self._held = self._read
+
+    def truncate(self, length: int | np.ndarray) -> None:
+        super().truncate(length)
+        self._held = [tokens[:kept] for tokens, kept in zip(self._held, self.lengths.tolist(), strict=True)]

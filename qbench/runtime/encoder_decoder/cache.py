@@ -1,0 +1,67 @@
+"""EncoderDecoderCache: the decoder's own keys and values, which grow, and those of the encoded input, made once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qbench.runtime.caches.cache import DenseCache
+from qbench.runtime.encoder_decoder.relative_bias import RelativeBias
+from quant.errors import InputError
+from quant.models.encoder_decoder import EncoderDecoderConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """What each decoder layer reads of one input: keys and values [1, H, S, D] a layer."""
+
+    keys: list[Tensor]
+    values: list[Tensor]
+
+
+class EncoderDecoderCache(DenseCache):
+    """One sequence for each input. A pass calls `attend` and then `attend_encoded` in every layer.
+
+    bias     of the decoder's relative positions
+    encoded  of each sequence's input; the inputs may have unlike lengths, and no sequence sees another's
+    raises   InputError for no input, or an impossible capacity
+    """
+
+    def __init__(
+        self, config: EncoderDecoderConfig, bias: RelativeBias, encoded: Sequence[Encoded], capacity: int = 256
+    ) -> None:
+        super().__init__(config, len(encoded), capacity)
+        self.bias = bias
+        self.encoded = encoded
+        self._bias_of_pass: tuple[tuple[int, int], Tensor] | None = None  # every layer wants the same
+
+    def attend_encoded(self, layer: int, q: Tensor) -> Tensor:
+        """q [B, H, T, D], of a ragged pass [1, H, N, D] -> what each query reads of its sequence's input, as q"""
+        if self.starts is None:
+            ends = range(len(self.encoded) + 1)
+            return torch.cat([self._read(layer, b, q[b : b + 1]) for b, _ in pairwise(ends)])
+        spans = enumerate(pairwise(self.starts.tolist()))
+        return torch.cat([self._read(layer, b, q[:, :, start:end]) for b, (start, end) in spans], dim=2)
+
+    def _read(self, layer: int, b: int, q: Tensor) -> Tensor:
+        encoded = self.encoded[b]
+        return F.scaled_dot_product_attention(q, encoded.keys[layer], encoded.values[layer], scale=1.0)
+
+    def _attend(self, layer: int, which: slice, length: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values = self._store(layer, which, length, k, v)
+        bias = self._bias(q.shape[2], keys.shape[2])
+        return F.scaled_dot_product_attention(q, keys, values, attn_mask=bias, scale=1.0)
+
+    def _bias(self, num_queries: int, num_keys: int) -> Tensor:
+        size = (num_queries, num_keys)
+        if self._bias_of_pass is None or self._bias_of_pass[0] != size:
+            self._bias_of_pass = (size, self.bias(num_queries, num_keys))
+        return self._bias_of_pass[1]
+
+
+def check_inputs(sequences: Sequence[Sequence[int]]) -> None:
+    if not sequences or not all(sequences):
+        raise InputError("an input is empty, expected at least 1 token in each (an end token will do)")

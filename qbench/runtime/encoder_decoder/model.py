@@ -1,0 +1,121 @@
+"""EncoderDecoder: inputs in, and out comes their decoder, which is used as any model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qbench.runtime.encoder_decoder.cache import Encoded, EncoderDecoderCache, check_inputs
+from qbench.runtime.encoder_decoder.layers import Attention, heads
+from qbench.runtime.encoder_decoder.relative_bias import RelativeBias
+from qbench.runtime.layers.embedding import Embedding
+from qbench.runtime.layers.feed_forward import FeedForward
+from qbench.runtime.layers.fused import FusedLinears
+from qbench.runtime.layers.norm import RMSNorm
+from quant.models.encoder_decoder import EncoderDecoderConfig
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderLayer:
+    attention: Attention
+    net_norm: RMSNorm
+    net: FeedForward
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderLayer:
+    """keys_values: of the encoded input, for `cross`"""
+
+    attention: Attention
+    cross: Attention
+    keys_values: FusedLinears
+    net_norm: RMSNorm
+    net: FeedForward
+
+
+@dataclass(slots=True)
+class EncoderDecoder:
+    """Built by `load_encoder_decoder`.
+
+    impls         linear name -> the implementation that runs
+    weight_bytes  memory that the weights hold
+    """
+
+    config: EncoderDecoderConfig
+    embedding: Embedding
+    encoder: list[EncoderLayer]
+    encoder_bias: RelativeBias
+    encoder_norm: RMSNorm
+    decoder: list[DecoderLayer]
+    decoder_bias: RelativeBias
+    decoder_norm: RMSNorm
+    head: FusedLinears
+    impls: dict[str, str]
+    weight_bytes: int
+
+    def condition(self, sequences: Sequence[Sequence[int]]) -> "Conditioned":
+        """The decoder on these inputs, each encoded by itself.
+
+        raises   InputError for no input, an empty one, or an id outside the vocabulary
+        """
+        check_inputs(sequences)
+        return Conditioned(self, [self._keys_values(self.encode(tokens)) for tokens in sequences])
+
+    @torch.inference_mode()
+    def encode(self, tokens: Sequence[int]) -> Tensor:
+        """[S] token ids -> [1, S, K] float32"""
+        x = self.embedding(torch.tensor([tokens]))
+        bias = self.encoder_bias(len(tokens), len(tokens))
+        for layer in self.encoder:
+            x = layer.attention(x, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0))
+            x = layer.net(x, layer.net_norm, x)
+        return self.encoder_norm(x)
+
+    @torch.inference_mode()
+    def _keys_values(self, encoded: Tensor) -> Encoded:
+        pairs = [layer.keys_values(encoded) for layer in self.decoder]
+        keys, values = ([heads(pair[side], self.config.head_dim).contiguous() for pair in pairs] for side in range(2))
+        return Encoded(keys, values)
+
+
+class Conditioned:
+    """The decoder of a model on inputs that are encoded; `generate` takes it for a model.
+
+    call     tokens [B, T] int64 of the B inputs' sequences -> the logits of the token after each
+    """
+
+    def __init__(self, model: EncoderDecoder, encoded: list[Encoded]) -> None:
+        self.model = model
+        self.config = model.config
+        self.encoded = encoded
+        self.impls = model.impls
+
+    def new_cache(self, capacity: int = 256) -> EncoderDecoderCache:
+        """An empty cache for one sequence of each input; it holds the inputs' keys and values already."""
+        return EncoderDecoderCache(self.config, self.model.decoder_bias, self.encoded, capacity)
+
+    @torch.inference_mode()
+    def __call__(
+        self,
+        tokens: Tensor,
+        cache: EncoderDecoderCache | None = None,
+        *,
+        last_only: bool = False,
+        num_valid: Sequence[int] | None = None,
+    ) -> Tensor:
+        """As `Model.__call__`: returns [B, T, V] float32, or [B, 1, V] with last_only."""
+        cache = cache or self.new_cache(tokens.shape[1])
+        step = cache.begin(tokens, num_valid)
+        x = self.model.embedding(step.tokens)
+        for index, layer in enumerate(self.model.decoder):
+            x = layer.attention(x, lambda q, k, v, i=index: cache.attend(i, q, k, v, step.positions))
+            x = layer.cross(x, lambda q, i=index: cache.attend_encoded(i, q))
+            x = layer.net(x, layer.net_norm, x)
+        cache.advance(step.num_new)
+        x = step.wanted(x, last_only)
+        (logits,) = self.model.head(x, self.model.decoder_norm)
+        if self.config.logit_scale != 1:
+            logits = logits * self.config.logit_scale
+        return step.as_given(logits, *tokens.shape, last_only)

@@ -1,0 +1,215 @@
+"""Engine: many requests through one model, a step at a time."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qbench.runtime.caches.over_pages import paged_cache
+from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.engine.errors import NeverFits, QueueFull
+from qbench.runtime.engine.options import EngineOptions
+from qbench.runtime.engine.prefix_tree import PrefixTree
+from qbench.runtime.engine.request import Event, Request
+from qbench.runtime.engine.scheduler import Scheduler
+from qbench.runtime.engine.state import RequestState
+from qbench.runtime.model import Model
+from qbench.runtime.text.log_probabilities import log_probabilities
+from qbench.runtime.text.stop_strings import StoppingStream
+from qbench.runtime.text.tokenizer import Tokenizer
+from quant.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Requests and pages now; the rest since the engine was made.
+
+    free_pages       that a request can have at once: those that are only kept for prefixes to come are among them
+    computed_tokens  that went through the model
+    swap_pages       that are out of the pool now; swapped_out, swapped_in: that were copied there and back
+    """
+
+    queued: int
+    running: int
+    free_pages: int
+    num_pages: int
+    prefix_pages: int
+    prefix_hit_tokens: int
+    prefix_lookup_tokens: int
+    preemptions: int
+    steps: int
+    computed_tokens: int
+    generated_tokens: int
+    swap_pages: int
+    swapped_out: int
+    swapped_in: int
+
+
+class Engine:
+    """Continuous batching: at every step the requests that run are chosen anew, and each gets on by a token or a chunk.
+
+    With weights that are multiplied as stored (`products="exact"`) the text of a greedy request is the same whatever
+    else runs, has run, or is aborted. One thread calls all methods.
+
+    tokenizer   for the texts of events and for stop strings; None: token ids only
+    """
+
+    def __init__(self, model: Model, options: EngineOptions, tokenizer: Tokenizer | None = None) -> None:
+        self.model = model
+        self.options = options
+        self.tokenizer = tokenizer
+        self.pool = _pool(model, options)
+        tree = None
+        if options.prefix_caching:
+            tree = PrefixTree(self.pool, max_age_s=options.prefix_max_age_s)
+        self.scheduler = Scheduler(self.pool, options, tree)
+        self._states: dict[int, RequestState] = {}
+        self._news: list[Event] = []  # told at the next step
+        self._num_submitted = self._num_steps = self._num_computed = self._num_generated = 0
+
+    def submit(self, request: Request) -> int:
+        """The id of the request, which waits for its turn.
+
+        raises   InputError for one that the model cannot be asked, NeverFits, QueueFull
+        """
+        request.check(self.model.config)
+        if request.stop_strings and self.tokenizer is None:
+            raise InputError("stop strings need an engine with a tokenizer")
+        needed = self.scheduler.pages_of(len(request.tokens) + request.max_new_tokens)
+        if needed > self.pool.num_pages:
+            raise NeverFits(
+                f"a prompt of {len(request.tokens)} tokens and {request.max_new_tokens} new ones take {needed} pages "
+                f"of {self.pool.page_tokens}, but there are {self.pool.num_pages}; ask for less"
+            )
+        if len(self.scheduler.waiting) >= self.options.max_queue:
+            raise QueueFull(f"{len(self.scheduler.waiting)} requests wait already; try again later")
+        stream = None
+        if self.tokenizer is not None:
+            stream = StoppingStream(self.tokenizer.stream(request.tokens), request.stop_strings)
+        state = RequestState(self._num_submitted, request, self.options.page_tokens, stream)
+        self._num_submitted += 1
+        self._states[state.id] = state
+        self.scheduler.submit(state)
+        return state.id
+
+    def abort(self, request_id: int) -> None:
+        """End a request; its pages are free when this returns. One that is over already stays as it is."""
+        if (state := self._states.get(request_id)) is not None:
+            self._news.append(self._ended(state, "abort"))
+
+    def forget(self, version: str | None) -> None:
+        """Share no page of this version that was computed before now: what it was made from has changed."""
+        self.scheduler.forget(version)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._states or self._news)
+
+    def stats(self) -> EngineStats:
+        scheduler = self.scheduler
+        return EngineStats(
+            queued=len(scheduler.waiting),
+            running=len(scheduler.running),
+            free_pages=scheduler.num_available,
+            num_pages=self.pool.num_pages,
+            prefix_pages=0 if scheduler.tree is None else len(scheduler.tree),
+            prefix_hit_tokens=scheduler.num_hit_tokens,
+            prefix_lookup_tokens=scheduler.num_lookup_tokens,
+            preemptions=scheduler.num_preemptions,
+            steps=self._num_steps,
+            computed_tokens=self._num_computed,
+            generated_tokens=self._num_generated,
+            swap_pages=scheduler.swap.num_pages,
+            swapped_out=scheduler.swap.num_out,
+            swapped_in=scheduler.swap.num_in,
+        )
+
+    @torch.inference_mode()
+    def step(self) -> list[Event]:
+        """Compute once for all that run, and tell what came of it; nothing where there is no work."""
+        events, self._news = self._news, []
+        if not self._states:
+            return events
+        self._num_steps += 1
+        step = self.scheduler.plan()
+        for state, reason in step.failed:
+            del self._states[state.id]
+            events.append(Event(state.id, "failed", error=reason))
+        work = [*((state, 1) for state in step.decode), *step.prefill]
+        for state, logits in self._forward(work) if work else ():
+            events += self._news_of(state, logits)
+        return events
+
+    def _forward(self, work: Sequence[tuple[RequestState, int]]) -> list[tuple[RequestState, Tensor]]:
+        """One pass over so many tokens of each; those of which all tokens are computed, with logits [V] of the next."""
+        states, counts = [state for state, _ in work], np.array([count for _, count in work])
+        tokens = np.zeros((len(states), counts.max()), dtype=np.int64)  # [B, T], padding is not computed
+        for row, (state, count) in zip(tokens, work, strict=True):
+            start = state.num_computed
+            row[:count] = state.tokens[start : start + count]
+        cache = paged_cache(self.pool, [state.sequence for state in states])
+        padded = counts if counts.min() < tokens.shape[1] else None
+        logits = self.model(torch.from_numpy(tokens), cache, last_only=True, num_valid=padded)[:, -1]  # [B, V]
+        self._num_computed += int(counts.sum())
+        for state in states:
+            self.scheduler.keep_pages(state)
+        return [(state, row) for state, row in zip(states, logits, strict=True) if not state.pending]
+
+    def _news_of(self, state: RequestState, logits: Tensor) -> list[Event]:
+        """Of the state's next token. What fails in its own sampling and text ends this request alone."""
+        try:
+            return self._next_token(state, logits)
+        except InputError as error:
+            reason = str(error)
+        except Exception as error:
+            logging.getLogger(__name__).exception("request %d failed", state.id)
+            reason = f"{type(error).__name__}: {error}"
+        if state.id in self._states:
+            self._over(state)
+        return [Event(state.id, "failed", error=reason)]
+
+    def _next_token(self, state: RequestState, logits: Tensor) -> list[Event]:
+        """Draw the state's next token from logits [V]."""
+        request = state.request
+        token = state.sampler(logits, state.tokens)
+        stop_ids = self.model.config.eos_token_ids if request.stop_ids is None else request.stop_ids
+        if token in stop_ids:
+            return [self._ended(state, "stop")]
+        state.tokens.append(token)
+        self._num_generated += 1
+        text = None if state.stream is None else state.stream.push(token)
+        events = [Event(state.id, "token", token, text)]
+        if request.logprobs is not None:
+            scores = log_probabilities(logits, token, request.logprobs)
+            events = [Event(state.id, "token", token, text, scores.chosen, scores.top)]
+        if state.stream is not None and state.stream.stopped:
+            events.append(self._ended(state, "stop"))
+        elif state.num_generated == request.max_new_tokens:
+            events.append(self._ended(state, "length"))
+        return events
+
+    def _ended(self, state: RequestState, reason: str) -> Event:
+        self._over(state)
+        return Event(
+            state.id, "finished", text=None if state.stream is None else state.stream.flush(), finish_reason=reason
+        )
+
+    def _over(self, state: RequestState) -> None:
+        del self._states[state.id]
+        self.scheduler.end(state)
+
+
+def _pool(model: Model, options: EngineOptions) -> PagePool:
+    """raises InputError where memory_bytes hold no page"""
+    num_pages = options.num_pages
+    if num_pages is None:
+        page_bytes = PagePool(model.config, model.kv, 1, options.page_tokens, impl=model.impl).page_bytes
+        num_pages = options.memory_bytes // page_bytes
+        if num_pages < 1:
+            raise InputError(f"memory_bytes is {options.memory_bytes}, but a page takes {page_bytes}")
+        if not options.prefix_caching:  # nothing is kept of those that are over, so more would stand empty
+            num_pages = min(num_pages, options.max_batch * -(-model.config.max_positions // options.page_tokens))
+    return PagePool(model.config, model.kv, num_pages, options.page_tokens, impl=model.impl)

@@ -1,0 +1,46 @@
+"""EngineOptions: how much memory, how many at once, in which order."""
+
+from dataclasses import dataclass
+
+from quant.errors import InputError
+
+RECOMPUTE, SWAP = PREEMPT = ("recompute", "swap")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Limits of an engine.
+
+    page_tokens       tokens of a page
+    num_pages         pages of the pool; None: as many as memory_bytes hold
+    max_batch         sequences that run at once
+    prefill_chunk     tokens of prompts computed in a step, beside one of each sequence that is past its prompt
+    max_queue         requests that wait, at most
+    prefix_caching    whether computed pages are kept and shared by requests that begin alike
+    prefix_max_age_s  how long a page may be shared after it was computed; None: until its memory is needed
+    max_overtakes     later requests that may be started before one that waits, because their prefix is there
+    preempt           what a request that had to give its pages back does later: "recompute" them, or "swap" them in
+    swap_bytes        of pages that are swapped out, at most; whoever finds no room there computes again
+    """
+
+    page_tokens: int = 16
+    num_pages: int | None = None
+    memory_bytes: int = 1 << 30
+    max_batch: int = 32
+    prefill_chunk: int = 256
+    max_queue: int = 1024
+    prefix_caching: bool = True
+    prefix_max_age_s: float | None = None
+    max_overtakes: int = 16
+    preempt: str = RECOMPUTE
+    swap_bytes: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        least = {"page_tokens": 1, "memory_bytes": 1, "max_batch": 1, "prefill_chunk": 2, "max_queue": 1}
+        least |= {"max_overtakes": 0, "num_pages": 1, "prefix_max_age_s": 0, "swap_bytes": 1}
+        for name, minimum in least.items():
+            value = getattr(self, name)
+            if value is not None and not value >= minimum:
+                raise InputError(f"{name} is {value}, expected at least {minimum}")
+        if self.preempt not in PREEMPT:
+            raise InputError(f"preempt is {self.preempt!r}, expected one of {', '.join(PREEMPT)}")

@@ -1,0 +1,65 @@
+"""What an engine is asked, and what it tells."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from qbench.runtime.text.generate import check_lengths
+from qbench.runtime.text.sampling import Sampling
+from quant.errors import InputError
+from quant.models import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A prompt to continue.
+
+    stop_ids      tokens that end the text, themselves left out; None: the model's own
+    stop_strings  texts that end it, themselves left out; they need an engine with a tokenizer
+    logprobs      log-probabilities of each token, and of so many of the likeliest; None: none
+    version       of what the prompt is made from: pages are shared only by requests of one version
+    """
+
+    tokens: tuple[int, ...]
+    sampling: Sampling = field(default_factory=Sampling)
+    max_new_tokens: int = 128
+    stop_ids: Collection[int] | None = None
+    stop_strings: tuple[str, ...] = ()
+    logprobs: int | None = None
+    version: str | None = None
+
+    def check(self, config: ModelConfig) -> None:
+        """raises InputError for what the model cannot be asked"""
+        check_lengths(len(self.tokens), self.max_new_tokens, most_tokens(config))
+        vocab_size = config.vocab_size
+        if not 0 <= min(self.tokens) <= max(self.tokens) < vocab_size:
+            wrong = next(token for token in self.tokens if not 0 <= token < vocab_size)
+            raise InputError(f"token id {wrong} is outside the vocabulary, expected 0 to {vocab_size - 1}")
+        if self.logprobs is not None and not 0 <= self.logprobs <= vocab_size:
+            raise InputError(f"logprobs is {self.logprobs}, expected 0 to {vocab_size}")
+
+
+def most_tokens(config: ModelConfig) -> int:
+    """Of a prompt and its answer: the context, but no further than to where a rotation changes, since what is cached
+    was rotated as a shorter text's
+    """
+    changes_at = config.rope.changes_at if config.has_rope else None
+    return config.max_positions if changes_at is None else min(config.max_positions, changes_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """News of one request.
+
+    kind           "token"; "finished", its last; or "failed", its last, too, with the reason in `error`
+    text           what became certain of it; None in an engine without a tokenizer
+    finish_reason  "stop": a stop token or string; "length": max_new_tokens; "abort"
+    """
+
+    request_id: int
+    kind: str
+    token: int | None = None
+    text: str | None = None
+    logprob: float | None = None
+    top_logprobs: tuple[tuple[int, float], ...] = ()
+    finish_reason: str | None = None
+    error: str | None = None

@@ -1,0 +1,242 @@
+"""What runs in the next step: who goes on, who starts, who has to give its pages back."""
+
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from qbench.runtime.caches.pages import OutOfPages, PagePool
+from qbench.runtime.engine.options import SWAP, EngineOptions
+from qbench.runtime.engine.prefix_tree import Prefix, PrefixTree
+from qbench.runtime.engine.state import RequestState
+from qbench.runtime.engine.swap_space import SwapSpace
+
+# Waiting requests whose prefix is looked up when one may start: several batches of the default size.
+LOOK_AHEAD = 128
+
+
+@dataclass(slots=True)
+class Step:
+    """decode: one token each; prefill: so many tokens each; failed: those that can never go on, and why."""
+
+    decode: list[RequestState] = field(default_factory=list)
+    prefill: list[tuple[RequestState, int]] = field(default_factory=list)
+    failed: list[tuple[RequestState, str]] = field(default_factory=list)
+
+
+class Scheduler:
+    """Decides anew at every step. Pages are given to whom it names before it answers.
+
+    Every sequence past its prompt decodes in every step. Where pages run out, first those that only the prefix tree
+    holds are evicted, then the newest request is preempted: it gives all its pages back, and later computes what was
+    in them again or has it copied back. So the oldest always ends.
+
+    Two bounds hold off starvation. A request waits for at most max_overtakes later ones that are started before it,
+    and in each step the oldest unfinished prompt gets at least half of the tokens: it takes at most twice the steps
+    that it would take alone, while a prompt of less than the other half never waits for a longer one to end.
+
+    tree   None: no page is shared
+    """
+
+    def __init__(self, pool: PagePool, options: EngineOptions, tree: PrefixTree | None) -> None:
+        self.pool = pool
+        self.options = options
+        self.tree = tree
+        self.swap = SwapSpace(pool, options.swap_bytes if options.preempt == SWAP else 0)
+        self.waiting: list[RequestState] = []  # both in order of arrival
+        self.running: list[RequestState] = []
+        self.num_preemptions = 0
+        self.num_lookup_tokens = 0
+        self.num_hit_tokens = 0
+
+    def submit(self, state: RequestState) -> None:
+        insort(self.waiting, state, key=_arrival)
+
+    def end(self, state: RequestState) -> None:
+        """The request is over: its pages are free, but for those that are kept for others."""
+        (self.running if state.sequence is not None else self.waiting).remove(state)
+        self._stop(state)
+        self._drop_swapped(state)
+
+    def keep_pages(self, state: RequestState) -> None:
+        """Let others share the pages that became full."""
+        num_full = state.num_computed // self.pool.page_tokens
+        if self.tree is None or not state.keeps or num_full == state.num_shared:
+            return
+        tokens = state.tokens[: num_full * self.pool.page_tokens]
+        state.since = self.tree.insert(tokens, state.chain, state.sequence.pages, state.since, state.num_shared)
+        state.num_shared = num_full
+
+    def forget(self, version: str | None) -> None:
+        """Share no page of this version that was computed before now."""
+        if self.tree is not None:
+            self.tree.forget(version)
+        for state in (*self.running, *self.waiting):
+            state.keeps &= state.request.version != version
+
+    def plan(self) -> Step:
+        step = Step()
+        for state in list(self.running):
+            if state.sequence is not None and state.pending == 1:
+                self._reserve_one(state, step)
+        self._admit(step)
+        step.decode = [state for state in self.running if state.pending == 1]
+        step.prefill = self._chunks([state for state in self.running if state.pending > 1])
+        return step
+
+    def _reserve_one(self, state: RequestState, step: Step) -> None:
+        """A page for the state's next token, or the state is preempted itself."""
+        while state.sequence is not None:
+            try:
+                state.sequence.reserve(1)
+                return
+            except OutOfPages:
+                if self.tree is not None and self.tree.evict():
+                    continue
+            if len(self.running) == 1:
+                step.failed.append((state, self._no_pages()))
+                self.end(state)
+            else:
+                self._preempt(self.running[-1])
+
+    def _stop(self, state: RequestState) -> None:
+        """Its pages are the tree's alone from here on; the last one need not be full, as nobody goes on writing it."""
+        if self.tree is not None and state.keeps and state.num_computed:
+            self.tree.insert(state.tokens[: state.num_computed], state.chain, state.sequence.pages, state.since)
+        state.stop()
+
+    def _preempt(self, state: RequestState) -> None:
+        self.running.remove(state)
+        state.swapped = self.swap.save(state.sequence)
+        self._stop(state)
+        self.submit(state)
+        self.num_preemptions += 1
+
+    def _drop_swapped(self, state: RequestState) -> None:
+        if state.swapped is not None:
+            self.swap.drop(state.swapped)
+            state.swapped = None
+
+    def _admit(self, step: Step) -> None:
+        """Start those that wait, as far as slots and pages allow."""
+        if not self.waiting or len(self.running) >= self.options.max_batch:
+            return
+        coming = self._coming_pages()
+        while self.waiting and len(self.running) < self.options.max_batch:
+            state = self._next(coming)
+            if state is None:
+                return
+            if not self._start(state):
+                if not self.running:
+                    step.failed.append((state, self._no_pages()))
+                    self.end(state)
+                return
+            for older in self.waiting[: self.waiting.index(state)]:
+                older.overtaken += 1
+            self.waiting.remove(state)
+            insort(self.running, state, key=_arrival)
+            if self.tree is not None and state.pending > 1:
+                coming.update(state.chain.digests(state.tokens)[state.num_shared :])
+
+    def _coming_pages(self) -> set[bytes]:
+        """Digests of the pages that running prompts are about to compute."""
+        if self.tree is None:
+            return set()
+        prompts = [state for state in self.running if state.pending > 1 and state.keeps]
+        return {digest for state in prompts for digest in state.chain.digests(state.tokens)[state.num_shared :]}
+
+    def _next(self, coming: set[bytes]) -> RequestState | None:
+        """Of those that may start, the one of which most is computed already; of equals, the oldest.
+
+        One whose next page another computes now waits for it, unless it has waited long.
+        """
+        candidates = self._may_start()
+        if self.tree is None:
+            return candidates[0]
+        best, most = None, -1
+        for state in candidates:
+            num_matched = self.tree.num_matched(state.tokens, state.chain)
+            digests = state.chain.digests(state.tokens)
+            waits = num_matched < len(digests) and digests[num_matched] in coming
+            if state.swapped is not None:
+                num_matched, waits = max(num_matched, state.swapped.length // self.pool.page_tokens), False
+            if waits and state.overtaken < self.options.max_overtakes:
+                continue
+            if num_matched > most:
+                best, most = state, num_matched
+        return best
+
+    def _may_start(self) -> Sequence[RequestState]:
+        """The oldest, up to and with the first that may not be overtaken any more."""
+        for index, state in enumerate(self.waiting[:LOOK_AHEAD]):
+            if state.overtaken >= self.options.max_overtakes:
+                return self.waiting[: index + 1]
+        return self.waiting[:LOOK_AHEAD]
+
+    def _start(self, state: RequestState) -> bool:
+        """Pages for all tokens of the state, those that are computed already among them; False where there are not."""
+        # While a page is copied both are held, which may be one more than there are.
+        return self._start_after(state, self._matched(state)) or self._start_after(state, self._matched(state, False))
+
+    def _matched(self, state: RequestState, partial: bool = True) -> Prefix:
+        """What is held of the beginning of its tokens, with a reference to each page"""
+        return Prefix([], 0, 0.0) if self.tree is None else self.tree.match(state.tokens, state.chain, partial)
+
+    def _start_after(self, state: RequestState, prefix: Prefix) -> bool:
+        state.start(self.pool, prefix)
+        # One page for each of those that run: else a step later the newest would have to give its own back.
+        needed = self.pages_of(len(state.tokens)) - state.num_shared + len(self.running)
+        try:
+            if not self._make_room(needed):
+                raise OutOfPages
+            state.sequence.reserve(state.pending)
+        except OutOfPages:
+            state.stop()
+            return False
+        if state.swapped is not None and state.swapped.length > prefix.num_tokens:
+            self.swap.restore(state.sequence, state.swapped)
+        self._drop_swapped(state)
+        self.num_lookup_tokens += len(state.tokens)
+        self.num_hit_tokens += prefix.num_tokens
+        return True
+
+    def _make_room(self, num_pages: int) -> bool:
+        """Evict until so many pages are free; nothing where that cannot be."""
+        missing = num_pages - self.pool.num_free
+        if missing <= 0:
+            return True
+        if self.tree is None or missing > self.tree.num_evictable():
+            return False
+        return all(self.tree.evict() for _ in range(missing))
+
+    def _chunks(self, prompts: list[RequestState]) -> list[tuple[RequestState, int]]:
+        """How many tokens of each prompt: the oldest gets half of all or more, of the rest the shortest come first."""
+        if not prompts:
+            return []
+        left = self.options.prefill_chunk
+        oldest = prompts[0]
+        half = min(oldest.pending, -(-left // 2))
+        left -= half
+        chunks = []
+        for state in sorted(prompts[1:], key=lambda state: (state.pending, state.id)):
+            if left:
+                chunks.append((state, min(state.pending, left)))
+                left -= chunks[-1][1]
+        return [(oldest, min(oldest.pending, half + left)), *chunks]
+
+    @property
+    def num_available(self) -> int:
+        """Pages that requests can have: free ones, and those that only the prefix tree holds."""
+        return self.pool.num_free + (0 if self.tree is None else self.tree.num_evictable())
+
+    def pages_of(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.pool.page_tokens)
+
+    def _no_pages(self) -> str:
+        return (
+            f"out of pages: {self.num_available} of {self.pool.num_pages} are free, and no other request runs that "
+            "could be preempted"
+        )
+
+
+def _arrival(state: RequestState) -> int:
+    return state.id

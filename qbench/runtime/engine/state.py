@@ -1,0 +1,79 @@
+"""RequestState: one request on its way through the engine."""
+
+from qbench.runtime.caches.pages import PagedSequence, PagePool
+from qbench.runtime.engine.hash_chain import HashChain
+from qbench.runtime.engine.prefix_tree import Prefix
+from qbench.runtime.engine.request import Request
+from qbench.runtime.engine.swap_space import Swapped
+from qbench.runtime.text.sampling import Sampler
+from qbench.runtime.text.stop_strings import StoppingStream
+
+
+class RequestState:
+    """What is known of a request: it waits without a sequence, and runs with one.
+
+    id         in order of arrival
+    tokens     prompt and text so far; those before `sequence.length` are computed
+    keeps      whether its pages may be kept for others: not where they were computed before its version was forgotten
+    since      when the oldest of its pages was computed, be it by another request
+    overtaken  later requests that were started before it
+    swapped    what it had computed when it was preempted, None where that is to be computed again
+    """
+
+    __slots__ = (
+        "chain",
+        "id",
+        "keeps",
+        "num_shared",
+        "overtaken",
+        "request",
+        "sampler",
+        "sequence",
+        "since",
+        "stream",
+        "swapped",
+        "tokens",
+    )
+
+    def __init__(self, id: int, request: Request, page_tokens: int, stream: StoppingStream | None) -> None:
+        self.id = id
+        self.request = request
+        self.tokens = list(request.tokens)
+        self.chain = HashChain(page_tokens, request.version)
+        self.sampler = Sampler(request.sampling)
+        self.stream = stream
+        self.sequence: PagedSequence | None = None
+        self.num_shared = 0  # pages of the sequence that the prefix tree holds, too
+        self.since = 0.0
+        self.keeps = True
+        self.overtaken = 0
+        self.swapped: Swapped | None = None
+
+    @property
+    def num_computed(self) -> int:
+        return 0 if self.sequence is None else self.sequence.length
+
+    @property
+    def pending(self) -> int:
+        """Tokens still to compute: 1 in decoding, more in the prompt or after a preemption."""
+        return len(self.tokens) - self.num_computed
+
+    @property
+    def num_generated(self) -> int:
+        return len(self.tokens) - len(self.request.tokens)
+
+    def start(self, pool: PagePool, prefix: Prefix) -> None:
+        """Run behind what is computed already, whose pages are the state's from here on."""
+        self.sequence = PagedSequence(pool)
+        self.sequence.pages = prefix.pages
+        self.sequence.length = prefix.num_tokens
+        self.num_shared = prefix.num_tokens // pool.page_tokens
+        self.since = prefix.stored_at if self.swapped is None else min(self.since, prefix.stored_at)
+        self.keeps |= self.swapped is None
+
+    def stop(self) -> None:
+        """Give all pages back."""
+        if self.sequence is not None:
+            self.sequence.release()
+            self.sequence = None
+        self.num_shared = 0

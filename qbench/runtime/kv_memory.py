@@ -1,0 +1,74 @@
+"""Bytes of keys and values: of a token, and of a cache of each kind."""
+
+from qbench.cache_kinds import DYNAMIC, parse_kind
+from qbench.runtime.caches.kernel_cache import BLOCK_TOKENS, has_store, held_tokens
+from qbench.runtime.caches.kinds import LONGEST_PASS, longest_pass_of, window_rules
+from qbench.runtime.caches.latent_choice import chosen_latents
+from qbench.runtime.caches.owned_pages import window_pages
+from qbench.runtime.caches.sink_cache import check_sinks
+from qbench.runtime.workspace import FLOAT_BYTES
+from quant.kv import KVScheme
+from quant.models import ModelConfig
+
+
+def kv_bytes_per_token(config: ModelConfig, scheme: KVScheme | None = None, plan: str | None = None) -> float:
+    """Keys and values of one token over all layers.
+
+    scheme   their format, None: float32
+    plan     of latent attention, None: as a cache would choose
+    """
+    plan, latents = chosen_latents(config, scheme, plan)
+    if latents is not None:
+        return config.num_layers * latents.row_bytes(config.mla)
+    return _heads_bytes(config, scheme, in_stores=plan is None and scheme is not None and has_store(config, scheme))
+
+
+class CacheMemory:
+    """What a model's cache takes.
+
+    kind      as qbench.cache_kinds has it
+    raises    InputError for an unknown kind, and a window that the model cannot have
+    """
+
+    def __init__(self, config: ModelConfig, scheme: KVScheme | None, impl: str = "auto", kind: str = DYNAMIC) -> None:
+        named = parse_kind(kind)
+        self.kind = kind = named.name
+        self.window, self.far_share, self.sinks = None, 0.0, named.sinks  # far: layers that attend to all tokens
+        self.tokens_at_once = LONGEST_PASS
+        if kind == "window":
+            windows = [rule.window for rule in window_rules(config, named.window)]
+            self.window, self.far_share = max(windows), windows.count(0) / len(windows)
+        if named.sinks:
+            check_sinks(config, named.window, named.sinks)
+            self.tokens_at_once = longest_pass_of(config, named.window, named.sinks)
+        self.keeps_latents = kind in (DYNAMIC, "static", "paged") and chosen_latents(config, scheme)[1] is not None
+        in_torch = impl == "reference" or kind == "none" or self.keeps_latents or self.sinks
+        self.in_stores = not in_torch and has_store(config, scheme)
+        if kind == "window" or (kind == "paged" and not self.keeps_latents):
+            self.bytes_per_token = _heads_bytes(config, scheme, in_stores=self.in_stores)
+        else:
+            self.bytes_per_token = 0 if kind == "none" else kv_bytes_per_token(config, scheme)
+
+    def tokens_a_pass(self, context: int, prefill: int | None) -> int:
+        """Of a sequence, at most, where a prompt is given in parts of `prefill` tokens; None: all at once."""
+        if self.kind == "none":
+            return context
+        return min(context, prefill or context, self.tokens_at_once if self.kind == "window" else context)
+
+    def size_bytes(self, context: int, batch: int) -> int:
+        """For `batch` sequences of `context` tokens."""
+        if self.window is not None:
+            num_pages = window_pages(self.window, self.tokens_at_once, BLOCK_TOKENS) + -(-self.sinks // BLOCK_TOKENS)
+            near = num_pages * BLOCK_TOKENS
+            held = near + self.far_share * (held_tokens(context) - near)
+        else:
+            held = held_tokens(context) if self.in_stores or self.kind == "paged" else context
+        return round(batch * held * self.bytes_per_token)
+
+
+def _heads_bytes(config: ModelConfig, scheme: KVScheme | None, *, in_stores: bool) -> float:
+    """Of every kv head's own key and value; in_stores: of cpu_kernels, that want values as wide as keys"""
+    value_dim = config.head_dim if in_stores else config.value_dim
+    if scheme is None:
+        return config.num_layers * config.num_kv_heads * (config.head_dim + value_dim) * FLOAT_BYTES
+    return config.num_layers * scheme.format.bytes_per_token(config.num_kv_heads, config.head_dim, value_dim)

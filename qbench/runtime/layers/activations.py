@@ -1,0 +1,41 @@
+"""The functions inside feed-forward nets, by `ModelConfig.activation`.
+
+Not torch's own silu and gelu: those take another path for the last numbers of each thread's share, so that a token's
+result would depend on how many tokens and threads there are. exp, tanh and erf, of which these are made, do not.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+SQRT_HALF, SQRT_2_OVER_PI = math.sqrt(1 / 2), math.sqrt(2 / math.pi)
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    """1 / (1 + e^-x)"""
+    return torch.neg(x).exp_().add_(1).reciprocal_()
+
+
+def silu(x: Tensor) -> Tensor:
+    """x / (1 + e^-x). source  Elfwing et al. 2017, arXiv:1702.03118"""
+    return x / torch.neg(x).exp_().add_(1)
+
+
+def gelu(x: Tensor) -> Tensor:
+    """x times the share of a normal distribution below x. source  Hendrycks & Gimpel 2016, arXiv:1606.08415"""
+    return (x * SQRT_HALF).erf_().add_(1).mul_(x).mul_(0.5)
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """The same source's approximation: x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))"""
+    return (x * x).mul_(0.044715).add_(1).mul_(x).mul_(SQRT_2_OVER_PI).tanh_().add_(1).mul_(x).mul_(0.5)
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": silu,
+    "relu": torch.relu,
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+}

@@ -1,0 +1,90 @@
+"""Attention with keys and values of its own for every group of heads: what stands before and behind the cache."""
+
+import importlib
+
+from torch import Tensor
+
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.kernel_cache import StoreCache
+from qbench.runtime.layers.fused import FusedLinears, add_output, as_outputs, kernel_arguments
+from qbench.runtime.layers.norm import Norm
+from qbench.runtime.layers.rotations import Rotation
+from quant.models import ModelConfig
+
+
+class Attention:
+    """q_norm, k_norm: of each head before its rotation, in architectures that have them.
+
+    output_norm      of what attention adds to the stream, in architectures that have one
+    call             x [B, T, K] -> x and what attention to norm(x) adds to it; rope None: nothing is rotated
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        layer: int,
+        qkv: FusedLinears,
+        output: FusedLinears,
+        q_norm: Norm | None = None,
+        k_norm: Norm | None = None,
+        output_norm: Norm | None = None,
+    ) -> None:
+        self.head_dim = config.head_dim
+        self.layer = layer
+        self.qkv = qkv
+        self.output = output
+        self.q_norm = q_norm
+        self.k_norm = k_norm
+        self.output_norm = output_norm
+
+    def __call__(self, x: Tensor, norm: Norm, rope: Rotation, positions: Tensor, cache: Cache) -> Tensor:
+        num_tokens = len(positions)
+        q, k, v = [self._heads(projected, num_tokens) for projected in self.qkv(x, norm)]
+        if self.q_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        if rope is None:
+            out = cache.attend(self.layer, q, k, v, positions)  # [B, H, T, D]
+        else:
+            out = cache.rope_attend(self.layer, q, k, v, rope, positions)
+        return self.add_output(out.transpose(1, 2).reshape(*x.shape[:-1], -1), x)  # [B T, H D] -> [B T, K]
+
+    def add_output(self, attended: Tensor, residual: Tensor) -> Tensor:
+        """attended [..., H D] -> what it adds to the residual, and the residual, [..., K]"""
+        return add_output(self.output, attended, residual, self.output_norm)
+
+    def _heads(self, x: Tensor, num_tokens: int) -> Tensor:
+        return x.reshape(-1, num_tokens, x.shape[-1] // self.head_dim, self.head_dim).transpose(1, 2)  # [B, H, T, D]
+
+
+class KernelAttention(Attention):
+    """The same by cpu_kernels: one call where they have packed its weights and hold the cache, else a chain of theirs.
+
+    Both give the same bits.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        layer: int,
+        qkv: FusedLinears,
+        output: FusedLinears,
+        q_norm: Norm | None = None,
+        k_norm: Norm | None = None,
+    ) -> None:
+        super().__init__(config, layer, qkv, output, q_norm, k_norm)
+        self._attention_step = importlib.import_module("cpu_kernels").attention_step
+        self.groups = (qkv.group, output.group)
+        self.head_norms = (None, None, 0.0) if q_norm is None else (q_norm.array, k_norm.array, q_norm.eps)
+        self.is_one_call = None not in self.groups
+
+    def __call__(self, x: Tensor, norm: Norm, rope: Rotation, positions: Tensor, cache: Cache) -> Tensor:
+        if not self.is_one_call or not isinstance(cache, StoreCache):
+            return super().__call__(x, norm, rope, positions, cache)
+        rows, norm_weight, eps, residual = kernel_arguments(x, norm, x)
+        store, ends = cache.reserve(self.layer, len(positions))
+        rule = cache.rules[self.layer]
+        past = (cache.block_table, ends, rule.scale)
+        steps = (norm_weight, eps, residual, *self.head_norms, rule.window, cache.starts)
+        cos, sin = rope[0].numpy(), rope[1].numpy()
+        y = self._attention_step(*self.groups, store, rows, cos, sin, *past, *steps)
+        return as_outputs(y, x)

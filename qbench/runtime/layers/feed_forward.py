@@ -1,0 +1,65 @@
+"""The feed-forward net of a layer: into a wider space, a function there, and back."""
+
+import importlib
+
+import torch
+from torch import Tensor
+
+from qbench.runtime.layers.activations import ACTIVATIONS
+from qbench.runtime.layers.fused import FusedLinears, add_output, as_outputs, kernel_arguments
+from qbench.runtime.layers.norm import Norm
+
+
+class FeedForward:
+    """down(f(gate(x)) * up(x)), or down(f(up(x))) where there is no gate; a call after the other, f in torch.
+
+    gate_up      both, or the only one
+    activation   name of f in ACTIVATIONS
+    output_norm  of the result, in architectures that have one
+    call         x [..., K] -> [..., K]; norm: of x, before it is read; residual: added to the result
+    source       Shazeer 2020, arXiv:2002.05202, eq. 6
+    """
+
+    def __init__(
+        self, gate_up: FusedLinears, down: FusedLinears, activation: str = "silu", output_norm: Norm | None = None
+    ) -> None:
+        self.gate_up = gate_up
+        self.down = down
+        self.activation = ACTIVATIONS[activation]
+        self.output_norm = output_norm
+
+    def __call__(self, x: Tensor, norm: Norm | None = None, residual: Tensor | None = None) -> Tensor:
+        return self.add_output(self.inner(x, norm), residual)
+
+    def inner(self, x: Tensor, norm: Norm | None = None) -> Tensor:
+        """What `down` reads."""
+        first, *up = self.gate_up(x, norm)
+        return self.gated(first, *up) if up else self.activation(first)
+
+    def gated(self, gate: Tensor, up: Tensor) -> Tensor:
+        return self.activation(gate) * up
+
+    def add_output(self, inner: Tensor, residual: Tensor | None) -> Tensor:
+        return add_output(self.down, inner, residual, self.output_norm)
+
+
+class KernelFeedForward(FeedForward):
+    """With SiLU, by cpu_kernels: one call where they have packed all its weights, else a chain with the same bits."""
+
+    def __init__(self, gate_up: FusedLinears, down: FusedLinears) -> None:
+        super().__init__(gate_up, down)
+        kernels = importlib.import_module("cpu_kernels")
+        self._silu_mul, self._feed_forward = kernels.silu_mul, kernels.feed_forward
+        self.groups = (gate_up.group, down.group)
+        self.is_one_call = None not in self.groups
+
+    def __call__(self, x: Tensor, norm: Norm | None = None, residual: Tensor | None = None) -> Tensor:
+        if not self.is_one_call:
+            return super().__call__(x, norm, residual)
+        return as_outputs(self._feed_forward(*self.groups, *kernel_arguments(x, norm, residual)), x)
+
+    def gated(self, gate: Tensor, up: Tensor) -> Tensor:
+        gates, ups = (x.reshape(-1, x.shape[-1]) for x in (gate, up))  # [M, K]
+        out = torch.empty(gates.shape)
+        self._silu_mul(gates.numpy(), ups.numpy(), out=out.numpy())
+        return out.view(gate.shape)

@@ -1,0 +1,224 @@
+"""Multi-head latent attention: keys and values of all heads out of one low-rank latent a token."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qbench.runtime.caches.cache import Cache, causal_attention
+from qbench.runtime.caches.latent_cache import HeldLatents, LatentRows, Span
+from qbench.runtime.layers.fused import FusedLinears
+from qbench.runtime.layers.latent_heads import LatentHeads, MaterialisedHeads, full_weight
+from qbench.runtime.layers.latent_plans import PLANS, LatentPlan, choose_plan
+from qbench.runtime.layers.norm import RMSNorm
+from qbench.runtime.layers.rope import rotate
+from quant.models import ModelConfig
+
+LATENT_EPS = 1e-6  # of the norms inside the attention, whatever the config says of the others
+# Tokens whose keys and values are made at once, unless one sequence has more. As many as a product reads its weights
+# once for; queries, keys, values, their padding and what is attended are 97 KB a token of DeepSeek-V2-Lite: 50 MB.
+LATENT_TOKENS = 512
+
+
+class LatentAttention:
+    """What stands before and behind the cache, by any of PLANS; the cache says which.
+
+    down            x -> queries (or their latent, where they have one), and the latent of keys and values
+    q_norm, q_up    from the latent of the queries, or None
+    kv_norm, kv_up  from the latent of keys and values
+    impl            of the linears
+    source          DeepSeek-V2, arXiv:2405.04434, section 2.1
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        layer: int,
+        down: FusedLinears,
+        kv_norm: RMSNorm,
+        kv_up: FusedLinears,
+        output: FusedLinears,
+        q_norm: RMSNorm | None = None,
+        q_up: FusedLinears | None = None,
+        impl: str = "auto",
+    ) -> None:
+        self.sizes = config.mla
+        self.num_heads = config.num_heads
+        self.softmax_scale = config.rope.softmax_scale
+        self.layer = layer
+        self.down, self.output = down, output
+        self.q_norm, self.q_up = q_norm, q_up
+        self.kv_norm, self.kv_up = kv_norm, kv_up
+        self.impl = impl
+
+    def __call__(
+        self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache
+    ) -> Tensor:
+        if isinstance(cache, LatentRows):
+            return self._over_latents(x, norm, rope, cache)
+        q, latent = self._project(x, norm)
+        k, v = self._keys_values(self._rows(latent, rope))
+        if cache.one_width:
+            v = F.pad(v, (0, self.sizes.qk_head_dim - self.sizes.v_head_dim))
+        out = cache.attend(self.layer, self._joined(q, rope), k, v, positions)[..., : self.sizes.v_head_dim]
+        del k, v  # free before the last product
+        return self._output(out, x)
+
+    def plan(self, cache: LatentRows, num_tokens: int) -> LatentPlan:
+        """How a sequence that gets so many tokens attends over this cache."""
+        if not isinstance(cache, HeldLatents):
+            return PLANS["compressed"]
+        return choose_plan(self.sizes, num_tokens) if cache.plan is None else PLANS[cache.plan]
+
+    def pack(self) -> int:
+        """Makes what plans over latents need, ahead of the first token. returns its bytes"""
+        return self.heads.size_bytes
+
+    def _project(self, x: Tensor, norm: RMSNorm) -> tuple[Tensor, Tensor]:
+        """-> q [B, T, H D], and the latent with the key that all heads share [B, T, latent_size]"""
+        q, latent = self.down(x, norm)
+        if self.q_up is not None:
+            (q,) = self.q_up(q, self.q_norm)
+        return q, latent
+
+    def _output(self, out: Tensor, x: Tensor) -> Tensor:
+        """out [B, H, T, V] -> x and what it adds"""
+        (y,) = self.output(out.transpose(1, 2).flatten(2), residual=x)
+        return y
+
+    def _over_latents(self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], cache: LatentRows) -> Tensor:
+        spans = cache.spans(x.shape[1])
+        if any(self.plan(cache, span.count).materialises for span in spans):
+            return self._materialised(x, norm, rope, cache, spans)
+        if len(x) > 1 and not self.plan(cache, spans[0].count).absorbs:
+            return self._in_turns(x, norm, rope, cache, spans[0])
+        q, latent = self._project(x, norm)
+        parts = [self._of_span(q[:, s.new], latent[:, s.new], _columns(rope, s), cache, s) for s in spans]
+        (y,) = self.output(parts[0] if len(parts) == 1 else torch.cat(parts, 1), residual=x)
+        return y
+
+    def _of_span(self, q: Tensor, latent: Tensor, rope: tuple[Tensor, Tensor], cache: LatentRows, span: Span) -> Tensor:
+        """Attention of the span's new tokens over all that it holds: -> [B, T, H V]"""
+        plan = self.plan(cache, span.count)
+        if plan.absorbs:
+            return _joined_heads(self._absorbed(q, latent, rope, cache, span, plan))
+        return _joined_heads(self._compressed(q, latent, rope, cache, span))
+
+    def _in_turns(self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], cache: LatentRows, span: Span) -> Tensor:
+        """A few sequences after the other from their x to what attention adds to it: the bits are those of all at once
+        where a product's do not depend on the number of its tokens.
+        """
+        y = torch.empty_like(x)
+        for some in _turns(len(x), span):
+            y[some] = self._of_few(x[some], norm, rope, cache, replace(span, which=some))
+        return y
+
+    def _of_few(self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], cache: LatentRows, span: Span) -> Tensor:
+        q, latent = self._project(x, norm)
+        (y,) = self.output(_joined_heads(self._compressed(q, latent, rope, cache, span)), residual=x)
+        return y
+
+    def _compressed(
+        self, q: Tensor, latent: Tensor, rope: tuple[Tensor, Tensor], cache: LatentRows, span: Span
+    ) -> Tensor:
+        """[B, H, T, V] by the keys and values of all tokens, made anew."""
+        k, v = self._keys_values(cache.extend(self.layer, self._rows(latent, rope), span))
+        return causal_attention(self._joined(q, rope), k, v, cache.rules[self.layer])
+
+    def _absorbed(
+        self,
+        q: Tensor,
+        latent: Tensor,
+        rope: tuple[Tensor, Tensor],
+        cache: LatentRows,
+        span: Span,
+        plan: LatentPlan,
+    ) -> Tensor:
+        """[B, H, T, V]"""
+        rows = self._rows(latent, rope)
+        kept, turned = self._parts(q, rope)
+        kept, turned = self._scaled(self.heads.absorb(kept)), self._scaled(turned)
+        if plan.joins:
+            sums = cache.attend_joined(self.layer, torch.cat((kept, turned), -1), rows, span)
+        else:
+            sums = cache.attend_parts(self.layer, kept, turned, rows, span)
+        return self.heads.values_of(sums)
+
+    def _materialised(
+        self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], cache: LatentRows, spans: list[Span]
+    ) -> Tensor:
+        q, latent = self.down(x, norm)
+        hidden = norm(x) if self.q_up is None else self.q_norm(q)  # what the queries are a product of
+        products, rows = self.materialised, self._rows(latent, rope)
+        kept = self._scaled(self._heads(F.linear(hidden, products.queries)))  # [B, H, T, R]
+        turned = self._scaled(rotate(halves(self._heads(F.linear(hidden, products.rotated))), *rope))
+        parts = [
+            cache.attend_parts(self.layer, kept[:, :, s.new], turned[:, :, s.new], rows[:, s.new], s) for s in spans
+        ]
+        return x + F.linear(torch.cat(parts, 2).transpose(1, 2).flatten(2), products.outputs)
+
+    @cached_property
+    def heads(self) -> LatentHeads:
+        return LatentHeads(self.kv_up, self.sizes, self.num_heads)
+
+    def _rows(self, latent: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
+        """[B, T, latent_size] as projected -> the same as a cache keeps it: normed, and rotated"""
+        latent, turned = latent.split((self.sizes.kv_lora_rank, self.sizes.qk_rope_head_dim), -1)
+        return torch.cat((self.kv_norm(latent), rotate(halves(turned), *rope)), -1)
+
+    def _parts(self, q: Tensor, rope: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """q [B, T, H D] -> its unrotated and its rotated part, [B, H, T, ...]"""
+        kept, turned = self._heads(q).split((self.sizes.qk_nope_head_dim, self.sizes.qk_rope_head_dim), -1)
+        return kept, rotate(halves(turned), *rope)
+
+    def _joined(self, q: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
+        """q [B, T, H D] -> [B, H, T, D], the last qk_rope_head_dim of D rotated"""
+        return self._scaled(torch.cat(self._parts(q, rope), -1))
+
+    @cached_property
+    def materialised(self) -> MaterialisedHeads:
+        queries = full_weight(self.down) if self.q_up is None else full_weight(self.q_up)
+        return MaterialisedHeads(self.heads, queries, full_weight(self.output))
+
+    def _scaled(self, q: Tensor) -> Tensor:
+        return q if self.softmax_scale == 1 else q * self.softmax_scale
+
+    def _keys_values(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, S, latent_size] -> k [B, H, S, D], v [B, H, S, V]"""
+        sizes = self.sizes
+        latent, turned = rows.split((sizes.kv_lora_rank, sizes.qk_rope_head_dim), -1)
+        (up,) = self.kv_up(latent)
+        kept, v = self._heads(up).split((sizes.qk_nope_head_dim, sizes.v_head_dim), -1)  # [B, H, S, ...]
+        k = torch.cat((kept, turned[:, None].expand(-1, self.num_heads, -1, -1)), -1)  # one rotated key for all heads
+        return k, v
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # [B, T, H D] -> [B, H, T, D]
+
+
+def _turns(batch: int, span: Span) -> Iterator[slice]:
+    """Sequences that pass together, by their places: of up to LATENT_TOKENS tokens, or one; nearly as many a turn."""
+    turns = -(-batch // max(1, LATENT_TOKENS // (span.length + span.count)))
+    return (slice(batch * turn // turns, batch * (turn + 1) // turns) for turn in range(turns))
+
+
+def _joined_heads(out: Tensor) -> Tensor:
+    """[B, H, T, V] -> [B, T, H V]"""
+    return out.transpose(1, 2).flatten(2)
+
+
+def _columns(rope: tuple[Tensor, Tensor], span: Span) -> tuple[Tensor, Tensor]:
+    """cos and sin of the span's new tokens"""
+    cos, sin = rope
+    return cos[span.new], sin[span.new]
+
+
+def halves(x: Tensor) -> Tensor:
+    """Rotary pairs from neighbours, as DeepSeek stores them, to entries half a width apart, as `rotate` turns them.
+
+    Queries and keys change alike, so no product of the two changes.
+    """
+    return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)

@@ -1,0 +1,87 @@
+"""All layers of a model with latent attention as one call of cpu_kernels, for passes of few tokens a sequence."""
+
+import importlib
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.latent_kernel_cache import KernelLatents
+from qbench.runtime.layers.block import Block
+from qbench.runtime.layers.feed_forward import KernelFeedForward
+from qbench.runtime.layers.fused import as_rows
+from qbench.runtime.layers.latent_kernel import KernelLatentAttention
+from qbench.runtime.layers.latent_plans import PLANS
+from qbench.runtime.layers.moe import ExpertFeedForward
+from quant.models import ModelConfig
+
+
+class LatentLayers:
+    """The blocks of a model, each an attention and a net; the bits are those of one block after another.
+
+    call     x [B, T, K], cos and sin [T, D] -> [B, T, K], or with last_only [B, 1, K] of the last token; of a ragged
+             pass [1, N, K] -> [1, N, K] or, the last of each, [1, B, K]; the cache then holds the new tokens
+    """
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        self.blocks = blocks
+        self.attention = blocks[0].attention
+
+    def takes(self, cache: Cache, num_tokens: int) -> bool:
+        """Whether absorbed attention is the plan for all sequences of the pass over this cache."""
+        if not isinstance(cache, KernelLatents):
+            return False
+        return all(self.attention.plan(cache, span.count) is PLANS["elided"] for span in cache.spans(num_tokens))
+
+    def __call__(
+        self, x: Tensor, rope: tuple[Tensor, Tensor], num_tokens: int, cache: KernelLatents, last_only: bool
+    ) -> Tensor:
+        rows = [cache.rows(layer) for layer in range(len(self.blocks))]
+        new = (as_rows(x), *self.attention.angles(rope, len(x)))
+        past = (cache.block_table, cache.ends, self.attention.score_scale(cache))
+        y = torch.from_numpy(self._run(self._layers, rows, cache.format.name, *new, *past)).view(x.shape)
+        if not last_only:
+            return y
+        return y[:, -1:] if cache.starts is None else y[:, cache.starts[1:] - 1]
+
+    @cached_property
+    def _run(self) -> Any:
+        return importlib.import_module("cpu_kernels").run_latent_layers
+
+    @cached_property
+    def _layers(self) -> list[Any]:
+        """cpu_kernels' LatentLayers; heads are packed when the first token wants them."""
+        make = importlib.import_module("cpu_kernels").LatentLayer
+        return [make(*_parts(block), **_queries(block.attention)) for block in self.blocks]
+
+
+def latent_layers(blocks: Sequence[Block], config: ModelConfig) -> LatentLayers | None:
+    """The blocks as one call, or None unless cpu_kernels have packed all of each, and all attend alike."""
+    rules = {config.attention_rule(layer) for layer in range(config.num_layers)}
+    is_whole = all(_is_packed(block) for block in blocks)
+    return LatentLayers(blocks) if is_whole and len(rules) == 1 and config.local_rope is None else None
+
+
+def _is_packed(block: Block) -> bool:
+    attention, net = block.attention, block.feed_forward
+    if not isinstance(attention, KernelLatentAttention):
+        return False
+    linears = [linears for linears in (attention.down, attention.q_up, attention.output) if linears is not None]
+    is_net = isinstance(net, KernelFeedForward | ExpertFeedForward) and net.is_one_call
+    return is_net and all(its.group is not None for its in linears)
+
+
+def _parts(block: Block) -> tuple[Any, ...]:
+    attention, net = block.attention, block.feed_forward
+    is_routed = isinstance(net, ExpertFeedForward)
+    groups = (net.kernel_router, net.packed) if is_routed else net.groups
+    norms = (block.attention_norm.array, attention.kv_norm.array, block.feed_forward_norm.array)
+    eps = (block.attention_norm.eps, attention.kv_norm.eps)
+    return attention.down.group, attention.packed, attention.output.group, *groups, *norms, *eps
+
+
+def _queries(attention: KernelLatentAttention) -> dict[str, Any]:
+    return {} if attention.q_up is None else {"q_norm": attention.q_norm.array, "q_up": attention.q_up.group}

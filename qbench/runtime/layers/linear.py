@@ -1,0 +1,212 @@
+"""Linears: one table from (format, device) to an implementation, best first, the reference last.
+
+Every implementation is called with x [..., K] float32 and returns [..., N] float32. It also gives rows of its weight,
+so that a tied embedding needs no table of its own.
+"""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qbench.runtime.layers.arrays import as_tensor
+from qbench.runtime.layers.linear_int8 import PackedLlmInt8Linear, packed_llm_int8_bytes
+from quant.errors import InputError
+from quant.extension import import_kernels
+from quant.formats import ActivationFormat, dequantize, get_format
+from quant.formats.int8 import Int8Format
+from quant.qtensor import QTensor
+
+ANY = "any"
+IMPLS = ("auto", "exact", "reference", "bf16")
+MANY_TOKENS = 512  # a prefill
+
+
+class Linear(Protocol):
+    name: str  # the implementation that runs, with its instruction set where it has several
+    size_bytes: int  # memory it holds
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+    def rows(self, index: np.ndarray) -> Tensor:
+        """Rows of the weight as its format says, unrounded: index [n] int64 -> [n, K] float32"""
+        ...
+
+
+class ReferenceLinear:
+    """The oracle: weights dequantized to float32 once, then x @ weight.T in float32.
+
+    Where the format rounds activations, they are rounded here too, by the format's own NumPy code: that is part of the
+    function, and only how it is computed differs.
+    """
+
+    name = "reference"
+
+    def __init__(self, qtensor: QTensor) -> None:
+        fmt = get_format(qtensor.format)
+        self.input_format = fmt if isinstance(fmt, ActivationFormat) else None
+        self.shared = qtensor.shared
+        self.weight = as_tensor(dequantize(qtensor))  # [N, K]
+        self.size_bytes = self.weight.nbytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.input_format is not None:
+            tokens = x.reshape(-1, x.shape[-1]).numpy()  # [M, K]
+            x = torch.from_numpy(self.input_format.fake_quantize_input(tokens, self.shared)).view(x.shape)
+        return F.linear(x, self.weight)
+
+    def rows(self, index: np.ndarray) -> Tensor:
+        return self.weight[torch.from_numpy(index)]
+
+
+class RoundedLinear:
+    """Weights of any format and activations rounded to bfloat16, products summed in float32, the sum rounded, too: at
+    twice the rate of the reference and more where a CPU has such products. It runs where impl is "bf16".
+    """
+
+    name = "torch-bf16-rounded"
+
+    def __init__(self, qtensor: QTensor) -> None:
+        self.weight = as_tensor(dequantize(qtensor)).bfloat16()  # [N, K]
+        self.size_bytes = self.weight.nbytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x.bfloat16(), self.weight).float()
+
+    def rows(self, index: np.ndarray) -> Tensor:
+        return self.weight[torch.from_numpy(index)].float()
+
+
+class PackedLinear:
+    """cpu_kernels' product on the stored codes, for whichever instruction set it chose.
+
+    exact    weights are multiplied as stored for many tokens, too
+    raises   InputError for static activations without their scale
+    """
+
+    def __init__(self, qtensor: QTensor, exact: bool = False) -> None:
+        kernels = importlib.import_module("cpu_kernels")
+        if isinstance(fmt := get_format(qtensor.format), Int8Format):
+            fmt.input_scale(np.empty((0, qtensor.shape[1]), dtype=np.float32), qtensor.shared)
+        parts = {name: np.ascontiguousarray(part) for name, part in (*qtensor.parts.items(), *qtensor.shared.items())}
+        self.packed = kernels.PackedLinear(qtensor.format, parts, qtensor.shape, exact)
+        self.num_rows = qtensor.shape[0]
+        self.size_bytes = self.packed.nbytes
+        self.name = f"cpu-{qtensor.format}[{self._instruction_sets()}]"
+
+    def _instruction_sets(self) -> str:
+        """Of one token and, where it is another, of many: there f16 rounds both sides to bfloat16, and K-quants their
+        weights to int8 with a scale for 256, unless they are exact.
+        """
+        (few, _), (many, path) = (self.packed.choice(num_tokens) for num_tokens in (1, MANY_TOKENS))
+        if path == "int8x256":
+            return f"{few}, int8x256" if few == many else f"{few}, {many}: int8x256"
+        if few == many:
+            return few
+        return f"{few}, {many}: bf16 products" if self.packed.format == "f16" else f"{few}, {many}"
+
+    def __call__(self, x: Tensor) -> Tensor:
+        rows = x.reshape(-1, x.shape[-1]).contiguous()  # [M, K]
+        y = torch.from_numpy(self.packed.matmul(rows.numpy()))  # [M, N]
+        return y.view(*x.shape[:-1], self.num_rows)
+
+    def rows(self, index: np.ndarray) -> Tensor:
+        return torch.from_numpy(self.packed.rows(np.ascontiguousarray(index)))
+
+
+def build_packed(qtensor: QTensor, exact: bool = False) -> Linear:
+    """PackedLinear, or the reference for the rare weight that its kernels do not cover, as its name then says."""
+    try:
+        return PackedLinear(qtensor, exact)
+    except NotImplementedError:
+        return ReferenceLinear(qtensor)
+
+
+def has_cpu_kernels() -> bool:
+    """Whether the C++ extension is built; without it, all formats run, and are reported, as the reference."""
+    return import_kernels("cpu_kernels") is not None
+
+
+def _has_packed_linear(format_name: str) -> bool:
+    return has_cpu_kernels() and importlib.import_module("cpu_kernels").has_packed_linear(format_name)
+
+
+def _has_cpu_kernels_for(format_name: str) -> bool:
+    return has_cpu_kernels()
+
+
+def _always(format_name: str) -> bool:
+    return True
+
+
+def _as_stored(format_name: str, shape: tuple[int, ...], stored_bytes: int) -> int:
+    return stored_bytes
+
+
+def _as_float32(format_name: str, shape: tuple[int, ...], stored_bytes: int) -> int:
+    return 4 * prod(shape)
+
+
+def _as_bf16(format_name: str, shape: tuple[int, ...], stored_bytes: int) -> int:
+    return 2 * prod(shape)
+
+
+def _as_packed(format_name: str, shape: tuple[int, ...], stored_bytes: int) -> int:
+    """cpu_kernels packs 16 output rows side by side; the last panel is padded."""
+    return importlib.import_module("cpu_kernels").packed_linear_bytes(format_name, shape)
+
+
+@dataclass(frozen=True, slots=True)
+class LinearImpl:
+    """One row of the table: the implementation for weights of `format` on `device`, if `ready(format name)`.
+
+    held_bytes  memory that it holds, from the weight's format, [N, K] and stored bytes
+    is_packed   the product is cpu_kernels', which takes several such weights in one call
+    """
+
+    format: str
+    device: str
+    build: Callable[[QTensor], Linear]
+    ready: Callable[[str], bool] = _always
+    held_bytes: Callable[[str, tuple[int, ...], int], int] = _as_stored
+    is_packed: bool = False
+
+
+REFERENCE = LinearImpl(ANY, ANY, ReferenceLinear, held_bytes=_as_float32)
+ROUNDED = LinearImpl(ANY, ANY, RoundedLinear, held_bytes=_as_bf16)
+
+PACKED = LinearImpl(ANY, "cpu", build_packed, _has_packed_linear, _as_packed, is_packed=True)
+EXACT = replace(PACKED, build=partial(build_packed, exact=True))
+
+# Best first; the first row that matches and is ready is built. The reference runs what the kernels do not cover, and
+# everything where the extension is not built.
+LINEARS = (
+    PACKED,
+    LinearImpl("llm-int8", "cpu", PackedLlmInt8Linear, _has_cpu_kernels_for, packed_llm_int8_bytes),
+    REFERENCE,
+)
+
+
+def choose_linear(format_name: str, impl: str = "auto", device: str = "cpu") -> LinearImpl:
+    """The row of the table that runs weights of this format.
+
+    impl   "auto": the best there is; "exact": the same, but that a token's result does not depend on how many others
+           there are; "reference"; "bf16": float weights and codes of floats rounded to bfloat16, while
+           formats that round their inputs have a function of their own, and run as they do by "auto"
+    """
+    if impl not in IMPLS:
+        raise InputError(f"impl {impl!r} is unknown; known: {', '.join(IMPLS)}")
+    if impl == "reference":
+        return REFERENCE
+    if impl == "bf16" and not isinstance(get_format(format_name), ActivationFormat):
+        return ROUNDED
+    matches = (row for row in LINEARS if row.format in (format_name, ANY) and row.device in (device, ANY))
+    row = next(row for row in matches if row.ready(format_name))
+    return EXACT if impl == "exact" and row is PACKED else row

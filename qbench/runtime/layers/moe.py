@@ -1,0 +1,109 @@
+"""Mixture of experts: each token passes through the few feed-forward nets that its router scores highest."""
+
+import importlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qbench.runtime.layers.feed_forward import FeedForward, KernelFeedForward
+from qbench.runtime.layers.fused import FusedLinears, as_outputs, kernel_arguments
+from qbench.runtime.layers.norm import RMSNorm
+from qbench.runtime.layers.routing import Routing
+from quant.models import MoeConfig
+
+
+class ExpertFeedForward:
+    """sum over the chosen experts of probability * expert(x); experts add in ascending order, so sums repeat exactly.
+
+    One call of cpu_kernels where they have packed all experts and the router, else an expert after the other, with the
+    same bits; but for f16, whose products are exact for few tokens of an expert and in bfloat16 for many, where such a
+    call, which takes its tokens in pieces, and an expert by itself meet different numbers of them.
+
+    shared       a net that every token passes through as well, or None
+    choice_bias  [E] added to the scores to choose, or None
+    source       Shazeer et al. 2017, arXiv:1701.06538, section 2; softmax before the choice, as Qwen3-MoE does it
+    """
+
+    def __init__(
+        self,
+        config: MoeConfig,
+        router: FusedLinears,
+        experts: Sequence[FeedForward],
+        shared: FeedForward | None = None,
+        choice_bias: Tensor | None = None,
+    ) -> None:
+        self.config = config
+        self.router = router
+        self.routing = Routing(config, choice_bias)
+        self.kernel_router = kernel_router(config, router, choice_bias)
+        self.experts = experts
+        self.shared = shared
+        self.packed = pack_experts(experts, shared)
+
+    def __call__(self, x: Tensor, norm: RMSNorm | None = None, residual: Tensor | None = None) -> Tensor:
+        if self.is_one_call:
+            arguments = kernel_arguments(x, norm, residual)
+            return as_outputs(self.packed.feed_forward(self.kernel_router, *arguments), x)
+        rows = (x if norm is None else norm(x)).flatten(0, -2)  # [M, K]
+        y = self._one_by_one(rows).view_as(x)
+        return y if residual is None else y.add_(residual)
+
+    @property
+    def is_one_call(self) -> bool:
+        return self.packed is not None and self.kernel_router is not None
+
+    def _one_by_one(self, rows: Tensor) -> Tensor:
+        y = torch.zeros_like(rows)
+        for expert, tokens, weights in self.routes(rows):
+            y.index_add_(0, tokens, self.experts[expert](rows[tokens]) * weights[:, None])
+        if self.shared is not None:
+            y += self.shared(rows)
+        return y
+
+    def scores(self, rows: Tensor) -> Tensor:
+        """What the router gives every expert for every token, from 0 to 1: [M, K] -> [M, E] float32"""
+        (logits,) = self.router(rows)
+        return self.routing.scores(logits)
+
+    def choose(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Each token's experts, the best first, and what their outputs count: [M, K] -> [M, k] int64, [M, k]"""
+        (logits,) = self.router(rows)
+        if self.kernel_router is None:
+            return self.routing.choose(logits)
+        chosen, weights = self.kernel_router.choose(logits.numpy())
+        return torch.from_numpy(chosen), torch.from_numpy(weights)
+
+    def routes(self, rows: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """(expert, its tokens [n] int64 ascending, what its output counts [n]) for every expert that has tokens."""
+        chosen, weights = self.choose(rows)  # [M, k]
+        by_expert = chosen.flatten().argsort(stable=True)  # places in [M * k], those of one expert together
+        tokens, weights = by_expert // chosen.shape[1], weights.flatten()[by_expert]
+        counts = chosen.flatten().bincount(minlength=self.config.num_experts).tolist()
+        each = zip(counts, tokens.split(counts), weights.split(counts), strict=True)
+        return ((expert, its, weight) for expert, (count, its, weight) in enumerate(each) if count)
+
+
+def pack_experts(experts: Sequence[FeedForward], shared: FeedForward | None) -> Any:
+    """cpu_kernels' PackedExperts on the weights that the nets hold, or None where it does not run them."""
+    nets = [*experts, *(() if shared is None else (shared,))]
+    if not nets or not all(isinstance(net, KernelFeedForward) and net.is_one_call for net in nets):
+        return None
+    linears = [[linear for group in (net.gate_up, net.down) for linear, _ in group.linears] for net in nets]
+    if any(group.has_bias for net in nets for group in (net.gate_up, net.down)):
+        return None
+    kernels = importlib.import_module("cpu_kernels").PackedExperts
+    gate, up, down = ([linear.packed for linear in its] for its in zip(*linears, strict=True))
+    num_shared = len(nets) - len(experts)
+    return None if kernels.obstacle(gate, up, down, num_shared) else kernels(gate, up, down, num_shared)
+
+
+def kernel_router(config: MoeConfig, router: FusedLinears, choice_bias: Tensor | None) -> Any:
+    """cpu_kernels' Router, or None where it has not packed the router's weight."""
+    if not isinstance(router, FusedLinears) or router.group is None:
+        return None
+    rules = (config.num_experts_per_token, config.scoring, config.num_groups, config.groups_per_token)
+    bias = None if choice_bias is None else choice_bias.numpy()
+    what_counts = (config.best_of_group, bias, config.norm_topk_prob, config.routed_scaling_factor)
+    return importlib.import_module("cpu_kernels").Router(router.group, *rules, *what_counts)

@@ -1,0 +1,49 @@
+"""Causal attention by rules that torch's own has no words for: capped scores, and scores that fall with the distance.
+
+In float32, some queries at a time: the scores of all queries never stand in memory together.
+"""
+
+import torch
+from torch import Tensor
+
+from quant.models import AttentionRule
+
+QUERIES = 128  # scores of 32 heads over 4096 keys take 64 MB
+
+
+def ruled_attention(q: Tensor, k: Tensor, v: Tensor, rule: AttentionRule) -> Tensor:
+    """Softmax of the rule's scores, times v, where the queries are the last T of S tokens.
+
+    q        [B, H, T, D] float32
+    k, v     [B, G, S, D] float32, S >= T, H a multiple of G
+    returns  [B, H, T, D] float32
+    """
+    num_heads, num_queries, num_keys = q.shape[1], q.shape[2], k.shape[2]
+    slopes = alibi_slopes(num_heads) if rule.has_alibi else None
+    k, v = (x.repeat_interleave(num_heads // k.shape[1], dim=1) for x in (k, v))  # [B, H, S, D]
+    out = q.new_empty(*q.shape[:3], v.shape[3])
+    for start in range(0, num_queries, QUERIES):
+        end = min(start + QUERIES, num_queries)
+        seen = num_keys - num_queries + end
+        scores = rule.scale * q[:, :, start:end] @ k[:, :, :seen].transpose(2, 3)  # [B, H, t, S]
+        if rule.softcap:
+            scores = rule.softcap * torch.tanh(scores / rule.softcap)
+        distance = torch.arange(seen - (end - start), seen)[:, None] - torch.arange(seen)  # [t, S]
+        if slopes is not None:
+            scores -= slopes[:, None, None] * distance
+        hidden = (distance < 0) | (distance >= rule.window) if rule.window else distance < 0
+        out[:, :, start:end] = scores.masked_fill_(hidden, -torch.inf).softmax(-1) @ v[:, :, :seen]
+    return out
+
+
+def alibi_slopes(num_heads: int) -> Tensor:
+    """What each head's scores lose a token of distance: [H] float32.
+
+    A geometric series from 2**(-8 / n) for n heads, a power of two; those beyond it take every other term of the
+    series for 2 n.
+    source   Press et al. 2022, arXiv:2108.12409, section 3, and the authors' code for other numbers of heads
+    """
+    power = 1 << (num_heads.bit_length() - 1)
+    slopes = [2.0 ** (-8 * (i + 1) / power) for i in range(power)]
+    slopes += [2.0 ** (-4 * (2 * i + 1) / power) for i in range(num_heads - power)]
+    return torch.tensor(slopes)

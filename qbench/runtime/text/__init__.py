@@ -1,0 +1,1 @@
+"""Between text and logits: tokenizer, sampling, generation."""

@@ -1,0 +1,80 @@
+"""Text generation: one prefill, then a token a step, streamed as they come."""
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from qbench.runtime.model import Model
+from qbench.runtime.text.log_probabilities import LogProbabilities, log_probabilities
+from qbench.runtime.text.sampling import Sampler, Sampling
+from quant.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What came out and how fast."""
+
+    tokens: tuple[int, ...]  # without the token that ended it
+    stop_reason: str  # "eos", "stop" where on_token said so, or "length"
+    ttft_ms: float  # prompt in to first token out
+    tpot_ms: float | None  # a token after the first; None where there was none
+    log_probabilities: tuple[LogProbabilities, ...] = ()  # one a token, where they were asked for
+
+
+def generate(
+    model: Model,
+    tokens: Sequence[int],
+    sampling: Sampling,
+    max_new_tokens: int,
+    on_token: Callable[[int], bool | None] | None = None,
+    *,
+    stop_ids: Collection[int] | None = None,
+    logprobs: int | None = None,
+) -> Generation:
+    """Continue `tokens` until a stop token, a word from `on_token` or max_new_tokens.
+
+    on_token  called with each token as soon as it is known; a true answer ends the text with it
+    stop_ids  tokens that end the text, themselves left out; None: the model's own, none: ()
+    logprobs  log-probabilities of each token, and of so many of the likeliest
+    raises    InputError for an empty prompt, or one that with max_new_tokens exceeds the context
+    """
+    check_lengths(len(tokens), max_new_tokens, model.config.max_positions)
+    stop_ids = model.config.eos_token_ids if stop_ids is None else stop_ids
+    sampler = Sampler(sampling)
+    cache = model.new_cache(capacity=len(tokens) + max_new_tokens)
+    text, fed, generated, scores, times = list(tokens), list(tokens), [], [], [time.perf_counter()]
+    while len(generated) < max_new_tokens:
+        logits = model(torch.tensor([fed]), cache, last_only=True)[0, -1]  # [V]
+        token = sampler(logits, text)
+        times.append(time.perf_counter())
+        if token in stop_ids:
+            return _generation(generated, "eos", times, scores)
+        generated.append(token)
+        text.append(token)
+        if logprobs is not None:
+            scores.append(log_probabilities(logits, token, logprobs))
+        if on_token is not None and on_token(token):
+            return _generation(generated, "stop", times, scores)
+        fed = [token]
+    return _generation(generated, "length", times, scores)
+
+
+def check_lengths(num_prompt: int, max_new_tokens: int, max_positions: int) -> None:
+    if num_prompt < 1:
+        raise InputError("the prompt is empty, expected at least 1 token (a BOS token will do)")
+    if max_new_tokens < 1:
+        raise InputError(f"max_new_tokens is {max_new_tokens}, expected at least 1")
+    room = max_positions - num_prompt
+    if max_new_tokens > room:
+        raise InputError(
+            f"a prompt of {num_prompt} tokens and {max_new_tokens} new ones exceed the model's context of "
+            f"{max_positions}; " + (f"ask for at most {room}" if room > 0 else "shorten the prompt")
+        )
+
+
+def _generation(tokens: list[int], stop_reason: str, times: list[float], scores: list[LogProbabilities]) -> Generation:
+    num_later = len(times) - 2
+    tpot_ms = (times[-1] - times[1]) / num_later * 1e3 if num_later else None
+    return Generation(tuple(tokens), stop_reason, (times[1] - times[0]) * 1e3, tpot_ms, tuple(scores))

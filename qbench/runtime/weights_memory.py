@@ -1,0 +1,57 @@
+"""Bytes of weights as the runtime holds them, whatever the format of keys and values beside them."""
+
+import math
+from collections import Counter
+
+from qbench.runtime.checkpoint import check_tensors
+from qbench.runtime.layers.latent_heads import heads_format, packed_heads_bytes
+from qbench.runtime.layers.linear import choose_linear
+from qbench.runtime.workspace import FLOAT_BYTES
+from quant.models import EMBEDDING, HEAD, POSITIONS, ModelConfig
+from quant.source import Source
+
+
+class WeightsMemory:
+    """What a model's weights take; its tensors are looked at once.
+
+    by_format      format -> bytes as stored
+    held_bytes     after load: an untied embedding as stored, linears as their implementation holds them
+    is_packed      whether cpu_kernels run every linear of the layers, so that they take steps together
+    raises         InputError for tensors that do not fit the config
+    """
+
+    def __init__(self, source: Source, config: ModelConfig, impl: str = "auto") -> None:
+        self.config, self.impl = config, impl
+        self.by_format: dict[str, int] = {}
+        for info in source.tensors.values():
+            self.by_format[info.format] = self.by_format.get(info.format, 0) + info.size_bytes
+        expected = check_tensors(config, source.tensors)
+        self.held_bytes = 0
+        linears, in_layers = Counter(), set()  # thousands of experts are a handful of formats and shapes
+        for name in expected:
+            info = source.tensors[name]
+            if name == EMBEDDING and not config.tie_word_embeddings:  # a tied one is the head's weight
+                self.held_bytes += info.size_bytes
+            elif len(info.shape) == 1 or name == POSITIONS:
+                self.held_bytes += FLOAT_BYTES * math.prod(info.shape)
+            else:
+                linears[info.format, info.shape, info.size_bytes] += 1
+                if name not in (EMBEDDING, HEAD):
+                    in_layers.add(info.format)
+        for (name, shape, stored_bytes), count in linears.items():
+            self.held_bytes += count * choose_linear(name, impl).held_bytes(name, shape, stored_bytes)
+        self.is_packed = all(choose_linear(name, impl).is_packed for name in in_layers)
+        self._latent_formats = _latent_formats(source) if config.mla else None
+
+    def latent_heads_bytes(self, *, in_kernels: bool) -> int:
+        """The up-projections of latent attention as they meet queries and outputs of a cache that keeps latents,
+        beside those that make keys and values
+        """
+        name = heads_format(*self._latent_formats, self.impl) if in_kernels else None
+        return self.config.num_layers * packed_heads_bytes(self.config.mla, self.config.num_heads, name)
+
+
+def _latent_formats(source: Source) -> tuple[str, str]:
+    """Of the projection up from latents, and of the one that follows its values"""
+    up, beside = (source.tensors[f"model.layers.0.self_attn.{name}_proj.weight"].format for name in ("kv_b", "o"))
+    return up, beside

@@ -1,0 +1,125 @@
+"""From requests to an HTTP answer: whole or streamed, and given up when its client is gone."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, TypeVar
+
+from fastapi import Request as HttpRequest
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from qbench.runtime.engine import Event, Request
+from qbench.serve.answers import Answer, Choice
+from qbench.serve.bodies import SamplingFields
+from qbench.serve.engine_thread import EngineThread, RequestStream
+from qbench.serve.errors import Unavailable, error_body, status_of
+
+Result = TypeVar("Result")
+DONE = "data: [DONE]\n\n"
+CLIENT_GONE = Response(status_code=499)  # which nobody reads: as nginx logs it
+
+
+async def answer(
+    http: HttpRequest, engine: EngineThread, requests: Sequence[Request], shape: Answer, body: SamplingFields
+) -> Response:
+    """raises what submitting raises, Unavailable where a request could not be ended"""
+    num_prompt_tokens = sum(len(request.tokens) for request in requests[:: body.n])
+    async with AsyncExitStack() as stack:
+        streams = []
+        for request in requests:
+            streams.append(await engine.submit(request))
+            stack.callback(streams[-1].close)
+        if not body.stream:
+            choices = await unless_gone(http, collect(streams))
+            return CLIENT_GONE if choices is None else JSONResponse(shape.whole(choices, num_prompt_tokens))
+        # The first event decides the status: after it there is no other way to tell that something is wrong.
+        events = together(streams)
+        first = await unless_gone(http, anext(events))
+        if first is None:
+            return CLIENT_GONE
+        with_usage = body.stream_options is not None and body.stream_options.include_usage
+        num_usage = num_prompt_tokens if with_usage else None
+        chunks = server_sent(first, events, shape, len(streams), num_usage, stack.pop_all())
+        return StreamingResponse(chunks, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+
+
+async def collect(streams: Sequence[RequestStream]) -> list[Choice]:
+    choices = [Choice() for _ in streams]
+    async for index, event in together(streams):
+        choices[index].add(event)
+    return choices
+
+
+async def together(streams: Sequence[RequestStream]) -> AsyncIterator[tuple[int, Event]]:
+    """The events of all, as they come, each with its stream's place. raises Unavailable for one that failed"""
+    waiting = {asyncio.ensure_future(anext(stream)): index for index, stream in enumerate(streams)}
+    try:
+        while waiting:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in sorted(done, key=waiting.__getitem__):
+                index, event = waiting.pop(task), task.result()
+                if event.kind == "failed" or event.finish_reason == "abort":
+                    raise Unavailable(event.error or "the server is ending")
+                if event.kind == "token":
+                    waiting[asyncio.ensure_future(anext(streams[index]))] = index
+                yield index, event
+    finally:
+        for task in waiting:
+            task.cancel()
+
+
+async def unless_gone(http: HttpRequest, work: Coroutine[Any, Any, Result]) -> Result | None:
+    """What the work gives; None where the client hangs up before, and the work is cancelled."""
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(hung_up(http))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        task.cancel()
+        gone.cancel()
+
+
+async def hung_up(http: HttpRequest) -> None:
+    while (await http.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def server_sent(
+    first: tuple[int, Event],
+    events: AsyncIterator[tuple[int, Event]],
+    shape: Answer,
+    num_choices: int,
+    num_prompt_tokens: int | None,
+    stack: AsyncExitStack,
+) -> AsyncIterator[str]:
+    """Lines of server-sent events; num_prompt_tokens: tell the usage at the end. The stack is closed always."""
+    choices = [Choice() for _ in range(num_choices)]
+    async with stack:
+        for index in range(num_choices):
+            if (opening := shape.opening(index)) is not None:
+                yield line(opening)
+        try:
+            async for index, event in preceded(first, events):
+                choices[index].add(event)
+                if event.text or event.logprob is not None or event.finish_reason is not None:
+                    yield line(shape.chunk(index, event))
+        except Unavailable as error:
+            _, kind, code = status_of(error)
+            yield line(error_body(str(error), kind, code))
+            return
+        if num_prompt_tokens is not None:
+            yield line(shape.usage_chunk(choices, num_prompt_tokens))
+        yield DONE
+
+
+async def preceded(
+    first: tuple[int, Event], rest: AsyncIterator[tuple[int, Event]]
+) -> AsyncIterator[tuple[int, Event]]:
+    yield first
+    async for each in rest:
+        yield each
+
+
+def line(value: dict[str, Any]) -> str:
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"

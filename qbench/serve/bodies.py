@@ -1,0 +1,79 @@
+"""What clients may ask, field by field, as OpenAI's API names it; what is not known is refused, never ignored."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+MAX_CHOICES = 128  # of one request: OpenAI's limit
+TOP_LOGPROBS = 20  # the most that the chat API grants
+
+Stop = str | Annotated[list[str], Field(max_length=16)] | None
+
+
+class StreamOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    include_usage: bool = False
+
+
+class SamplingFields(BaseModel):
+    """Of both APIs. top_k, min_p and repetition_penalty are not OpenAI's, but of most servers that speak its API."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    model: str
+    temperature: float = Field(1.0, ge=0, le=100, allow_inf_nan=False)
+    top_p: float = Field(1.0, gt=0, le=1, allow_inf_nan=False)
+    top_k: int = Field(0, ge=0, le=1 << 31)
+    min_p: float = Field(0.0, ge=0, le=1, allow_inf_nan=False)
+    repetition_penalty: float = Field(1.0, gt=0, le=100, allow_inf_nan=False)
+    presence_penalty: float = Field(0.0, ge=0, le=0)  # only what changes nothing is known
+    frequency_penalty: float = Field(0.0, ge=0, le=0)
+    seed: int | None = Field(None, ge=0, lt=1 << 62)
+    n: int = Field(1, ge=1, le=MAX_CHOICES)
+    stop: Stop = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    user: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, fields: Any) -> Any:
+        return {name: value for name, value in fields.items() if value is not None} if type(fields) is dict else fields
+
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+
+class CompletionBody(SamplingFields):
+    prompt: str | list[int] | list[str] | list[list[int]]
+    max_tokens: int = Field(16, ge=1, le=1 << 31)
+    logprobs: int | None = Field(None, ge=0, le=TOP_LOGPROBS)
+    echo: Literal[False] = False
+    best_of: int | None = None
+    suffix: None = None
+
+
+class TextPart(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    type: Literal["text"]
+    text: str
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    role: str
+    content: str | list[TextPart]
+    name: str | None = None
+
+    def as_template_sees_it(self) -> dict[str, str]:
+        content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        return {"role": self.role, "content": content} | ({} if self.name is None else {"name": self.name})
+
+
+class ChatBody(SamplingFields):
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_tokens: int | None = Field(None, ge=1, le=1 << 31)
+    max_completion_tokens: int | None = Field(None, ge=1, le=1 << 31)
+    logprobs: bool = False
+    top_logprobs: int | None = Field(None, ge=0, le=TOP_LOGPROBS)

@@ -1,0 +1,155 @@
+"""EngineThread: an engine in a thread of its own, and its events where coroutines wait for them."""
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+
+from qbench.runtime.engine import Engine, Event, Request
+from qbench.serve.errors import EngineFailed
+from qbench.serve.metrics import Metrics
+from quant.errors import InputError
+
+COUNT_EVERY_S = 0.1  # the engine looks at every page to count those that are free: too long for every step
+
+
+class RequestStream(AsyncIterator[Event]):
+    """The events of one request, in order, up to and with its last; closed before that, the request is aborted."""
+
+    def __init__(self, request: Request, abort: Callable[["RequestStream"], None]) -> None:
+        self.request = request
+        self.request_id: int | None = None  # once the engine has it; the engine's thread alone reads it
+        self.told_at = time.perf_counter()  # when its last token came, at first when it was asked
+        self.num_tokens = 0
+        self._abort = abort
+        self._loop = asyncio.get_running_loop()
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._is_over = False
+
+    def tell(self, event: Event) -> None:
+        """From the engine's thread."""
+        self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+
+    async def __anext__(self) -> Event:
+        if self._is_over:
+            raise StopAsyncIteration
+        event = await self._events.get()
+        self._is_over = event.kind != "token"
+        return event
+
+    def close(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._abort(self)
+
+
+class EngineThread:
+    """All methods but `start` and `stop` are called from coroutines; what they want is done between two steps."""
+
+    def __init__(self, engine: Engine, metrics: Metrics) -> None:
+        self._engine = engine
+        self._metrics = metrics
+        self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._streams: dict[int, RequestStream] = {}
+        self._is_stopping = False
+        self._counted_at = -COUNT_EVERY_S
+        self.failure: str | None = None  # why the thread has ended by itself
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when the step that runs is over; requests that are not are aborted."""
+        self._commands.put(self._stop)
+        self._thread.join()
+
+    async def submit(self, request: Request) -> RequestStream:
+        """raises what Engine.submit raises, EngineFailed where the engine has ended"""
+        stream = RequestStream(request, self._abort_later)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[None] = loop.create_future()
+        self._commands.put(lambda: self._submit(stream, lambda error: loop.call_soon_threadsafe(settle, answer, error)))
+        try:
+            await answer
+        except asyncio.CancelledError:
+            stream.close()  # behind the submission in the queue, so it finds the request there
+            raise
+        return stream
+
+    def _submit(self, stream: RequestStream, settle: Callable[[Exception | None], None]) -> None:
+        try:
+            if self.failure is not None:
+                raise EngineFailed(self.failure)
+            stream.request_id = self._engine.submit(stream.request)
+        except (InputError, EngineFailed) as error:
+            settle(error)
+            return
+        self._streams[stream.request_id] = stream
+        settle(None)
+
+    def _abort_later(self, stream: RequestStream) -> None:
+        self._commands.put(lambda: self._abort(stream))
+
+    def _abort(self, stream: RequestStream) -> None:
+        if stream.request_id is not None:
+            self._engine.abort(stream.request_id)
+
+    def _stop(self) -> None:
+        self._is_stopping = True
+        for request_id in self._streams:
+            self._engine.abort(request_id)
+
+    def _run(self) -> None:
+        try:
+            while not self._is_stopping:
+                self._obey(wait=not self._engine.has_work)
+                for event in self._engine.step():
+                    self._tell(event)
+                self._count()
+        except Exception as error:  # whatever it is, those who wait must hear of it
+            logging.getLogger(__name__).exception("the engine failed")
+            self.failure = f"the engine failed: {type(error).__name__}: {error}"
+            for request_id in list(self._streams):
+                self._tell(Event(request_id, "failed", error=self.failure))
+            while not self._is_stopping:
+                self._obey(wait=True)
+
+    def _count(self) -> None:
+        """For whoever reads the metrics; at the end of work always."""
+        now = time.perf_counter()
+        if now - self._counted_at >= COUNT_EVERY_S or not self._engine.has_work:
+            self._metrics.stats, self._counted_at = self._engine.stats(), now
+
+    def _obey(self, wait: bool) -> None:
+        """Do what is asked; where there is nothing else to do, wait until something is."""
+        while True:
+            try:
+                command = self._commands.get(block=wait)
+            except queue.Empty:
+                return
+            command()
+            wait = False
+
+    def _tell(self, event: Event) -> None:
+        stream = self._streams[event.request_id]
+        now = time.perf_counter()
+        if event.kind == "token":
+            self._metrics.token(now - stream.told_at, is_first=stream.num_tokens == 0)
+            stream.told_at, stream.num_tokens = now, stream.num_tokens + 1
+        else:
+            del self._streams[event.request_id]
+            self._metrics.ended(event.finish_reason or event.kind)
+        stream.tell(event)
+
+
+def settle(answer: asyncio.Future, error: Exception | None) -> None:
+    """Whoever asked may be gone."""
+    if answer.done():
+        return
+    if error is None:
+        answer.set_result(None)
+    else:
+        answer.set_exception(error)

@@ -1,0 +1,50 @@
+"""What a client is told when it cannot be served: a status, and OpenAI's object with one line."""
+
+from typing import Any
+
+from qbench.runtime.engine import NeverFits, QueueFull
+from quant.errors import InputError
+
+
+class EngineFailed(Exception):
+    """The engine has ended by itself: a bug of ours or a machine that is out of memory."""
+
+
+class Unavailable(Exception):
+    """The request was taken and cannot go on; asked again later it may."""
+
+
+class Refused(Exception):
+    """A request that is refused with a status of its own."""
+
+    def __init__(self, status: int, message: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+# The first that an error is an instance of: its status, and OpenAI's type.
+STATUSES: tuple[tuple[type[Exception], int, str], ...] = (
+    (QueueFull, 429, "rate_limit_error"),
+    (NeverFits, 503, "unavailable_error"),
+    (Unavailable, 503, "unavailable_error"),
+    (EngineFailed, 500, "server_error"),
+    (InputError, 400, "invalid_request_error"),
+)
+TYPES = {
+    401: "authentication_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "invalid_request_error",
+}
+
+
+def status_of(error: Exception) -> tuple[int, str, str | None]:
+    """HTTP status, OpenAI's error type and code."""
+    if isinstance(error, Refused):
+        return error.status, TYPES.get(error.status, "invalid_request_error"), error.code
+    return next((status, name, None) for kind, status, name in STATUSES if isinstance(error, kind))
+
+
+def error_body(message: str, kind: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}

@@ -1,0 +1,68 @@
+"""What Prometheus reads: times as clients feel them, and what the engine holds."""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from qbench.runtime.engine import EngineStats
+
+TTFT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)  # seconds
+TPOT_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+
+# EngineStats field -> metric, what it is
+GAUGES = {
+    "queued": ("qbench_requests_queued", "Requests that wait"),
+    "running": ("qbench_requests_running", "Requests that run"),
+    "free_pages": ("qbench_pages_free", "Pages of keys and values that a request can have at once"),
+    "num_pages": ("qbench_pages", "Pages of keys and values"),
+    "prefix_pages": ("qbench_prefix_pages", "Pages that are kept for prompts that begin alike"),
+    "swap_pages": ("qbench_swap_pages", "Pages of preempted requests that are out of the pool"),
+}
+COUNTERS = {
+    "prefix_hit_tokens": ("qbench_prefix_hit_tokens", "Tokens of prompts that were found computed"),
+    "prefix_lookup_tokens": ("qbench_prefix_lookup_tokens", "Tokens of prompts that were looked up"),
+    "preemptions": ("qbench_preemptions", "Times that a request had to give its pages back"),
+    "swapped_out": ("qbench_swapped_out_pages", "Pages of preempted requests that were copied out of the pool"),
+    "swapped_in": ("qbench_swapped_in_pages", "Pages of preempted requests that were copied back"),
+    "steps": ("qbench_steps", "Passes through the model"),
+    "computed_tokens": ("qbench_computed_tokens", "Tokens that went through the model"),
+    "generated_tokens": ("qbench_generated_tokens", "Tokens that were drawn"),
+}
+
+
+class Metrics:
+    """stats: the engine's latest; written by its thread, read by whoever asks"""
+
+    def __init__(self, stats: EngineStats) -> None:
+        self.stats = stats
+        self._registry = CollectorRegistry()
+        self._ttft = Histogram(
+            "qbench_time_to_first_token_seconds", "From a request to its first token",
+            registry=self._registry, buckets=TTFT_BUCKETS,
+        )  # fmt: skip
+        self._tpot = Histogram(
+            "qbench_time_per_output_token_seconds", "From a token to the next",
+            registry=self._registry, buckets=TPOT_BUCKETS,
+        )  # fmt: skip
+        self._requests = Counter("qbench_requests", "Requests that are over", ["ended_by"], registry=self._registry)
+        self._registry.register(self)
+
+    def token(self, seconds: float, *, is_first: bool) -> None:
+        (self._ttft if is_first else self._tpot).observe(seconds)
+
+    def ended(self, by: str) -> None:
+        """by: stop, length, abort or failed; refused: by what the server was asked, or for want of room"""
+        self._requests.labels(by).inc()
+
+    def text(self) -> bytes:
+        """In Prometheus' exposition format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Of the engine, as prometheus_client asks a collector."""
+        stats = self.stats
+        for field, (name, text) in GAUGES.items():
+            yield GaugeMetricFamily(name, text, value=getattr(stats, field))
+        for field, (name, text) in COUNTERS.items():
+            yield CounterMetricFamily(name, text, value=getattr(stats, field))

@@ -1,0 +1,97 @@
+"""What is served: one model under one name, and how its texts become requests."""
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from qbench.runtime import ModelConfig, Sampling, Tokenizer
+from qbench.runtime.engine import EngineOptions, Request, most_tokens
+from qbench.serve.bodies import ChatBody, CompletionBody, SamplingFields
+from qbench.serve.chat_template import ChatTemplate
+from qbench.serve.conversation import conversation_tokens
+from qbench.serve.engine_thread import EngineThread
+from qbench.serve.errors import Refused
+from qbench.serve.metrics import Metrics
+from quant.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """template      or why there is none
+    room          the most tokens of a prompt and its answer together: the context, or all pages if they hold less
+    most_choices  that one request may ask for: as many as can wait
+    """
+
+    name: str
+    config: ModelConfig
+    tokenizer: Tokenizer
+    template: ChatTemplate | str
+    engine: EngineThread
+    metrics: Metrics
+    room: int
+    most_choices: int
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def check_name(self, name: str) -> None:
+        """raises Refused"""
+        if name != self.name:
+            raise Refused(404, f"no model {name!r} is served here; there is {self.name!r}", "model_not_found")
+
+    def completion_requests(self, body: CompletionBody) -> list[Request]:
+        """n a prompt, in order. raises InputError"""
+        if body.best_of not in (None, body.n):
+            raise InputError(f"best_of is {body.best_of}, expected n, {body.n}: choices are not ranked here")
+        prompts = _listed(body.prompt)
+        if len(prompts) * body.n > self.most_choices:
+            raise InputError(
+                f"{len(prompts)} prompts with n {body.n} ask for {len(prompts) * body.n} answers, expected at most "
+                f"{self.most_choices} in one request"
+            )
+        prompts = [tuple(self.tokenizer.encode(one) if isinstance(one, str) else one) for one in prompts]
+        asked = _request(body, body.max_tokens, body.logprobs)
+        return [request for prompt in prompts for request in choices(replace(asked, tokens=prompt), body.n)]
+
+    def chat_requests(self, body: ChatBody) -> list[Request]:
+        """n of the conversation. raises InputError"""
+        if isinstance(self.template, str):
+            raise InputError(f"{self.name} answers /v1/completions alone: {self.template}")
+        if body.top_logprobs is not None and not body.logprobs:
+            raise InputError("top_logprobs needs logprobs true")
+        messages = [message.as_template_sees_it() for message in body.messages]
+        tokens = tuple(conversation_tokens(self.template, self.tokenizer, messages))
+        max_tokens = body.max_completion_tokens or body.max_tokens or max(self.room - len(tokens), 1)
+        asked = _request(body, max_tokens, (body.top_logprobs or 0) if body.logprobs else None)
+        return choices(replace(asked, tokens=tokens), body.n)
+
+
+def served_room(config: ModelConfig, options: EngineOptions, num_pages: int) -> int:
+    return min(most_tokens(config), num_pages * options.page_tokens)
+
+
+def choices(request: Request, n: int) -> list[Request]:
+    """The request n times, each with a seed of its own."""
+    sampling = request.sampling
+    return [replace(request, sampling=replace(sampling, seed=sampling.seed + index)) for index in range(n)]
+
+
+def _listed(prompt: str | list[int] | list[str] | list[list[int]]) -> list[str] | list[list[int]]:
+    """raises InputError for one that is empty"""
+    prompts = [prompt] if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)) else prompt
+    if not prompts or not all(len(one) for one in prompts):
+        raise InputError("the prompt is empty, expected a text or token ids")
+    return prompts
+
+
+def _request(body: SamplingFields, max_tokens: int, logprobs: int | None) -> Request:
+    """All but the prompt. Without a seed every request draws anew."""
+    seed = secrets.randbits(61) if body.seed is None else body.seed
+    sampling = Sampling(body.temperature, body.top_p, body.top_k, body.min_p, body.repetition_penalty, seed)
+    if not all(body.stop_strings):
+        raise InputError("a stop string is empty, expected at least one character")
+    return Request((), sampling, max_tokens, stop_strings=body.stop_strings, logprobs=logprobs)
+
+
+def names_of(models: Sequence[Served]) -> list[dict]:
+    """As /v1/models lists them."""
+    return [{"id": each.name, "object": "model", "created": each.created, "owned_by": "qbench"} for each in models]

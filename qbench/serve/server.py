@@ -1,0 +1,67 @@
+"""From a model's name to a socket that answers."""
+
+import os
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from qbench.harness.subject import Subject
+from qbench.runtime import Tokenizer, load_model
+from qbench.runtime.engine import Engine, EngineOptions
+from qbench.serve.app import create_app
+from qbench.serve.chat_template import ChatTemplate
+from qbench.serve.engine_thread import EngineThread
+from qbench.serve.metrics import Metrics
+from qbench.serve.served import Served, served_room
+from quant.errors import InputError
+
+GRACE_S = 5  # that connections have to end when the server does
+BACKLOG = 2048  # connections that wait to be accepted: uvicorn's own
+
+
+def open_served(subject: Subject, options: EngineOptions) -> Served:
+    """The model, loaded, and its engine, which waits to be started.
+
+    raises   InputError for a model without a tokenizer, or one that the engine cannot run
+    """
+    if subject.source.tokenizer is None:
+        raise InputError(f"{subject.spec} has no tokenizer, so it has no text to serve; choose a model with one")
+    tokenizer = Tokenizer(subject.source.tokenizer)
+    model = load_model(subject.source, products=subject.products, threads=subject.threads)
+    engine = Engine(model, options, tokenizer)
+    metrics = Metrics(engine.stats())
+    name = subject.spec if subject.recipe is None else f"{subject.spec}:{subject.recipe}"
+    room = served_room(model.config, options, engine.pool.num_pages)
+    thread = EngineThread(engine, metrics)
+    return Served(name, model.config, tokenizer, template_of(tokenizer), thread, metrics, room, options.max_queue)
+
+
+def template_of(tokenizer: Tokenizer) -> ChatTemplate | str:
+    """The model's own, or why it has none that can be used."""
+    if tokenizer.info.chat_template is None:
+        return "it has no chat template"
+    try:
+        return ChatTemplate(tokenizer)
+    except InputError as error:
+        return str(error)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """raises OSError for an address that cannot be had"""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise OSError(
+            f"cannot listen on {host} port {port}: {os.strerror(error.errno) if error.errno else error}"
+        ) from error
+
+
+def run(served: Served, listening: socket.socket, api_key: str | None, on_ready: Callable[[str], None]) -> None:
+    """Answer until SIGINT or SIGTERM; on_ready is told the address first."""
+    host, port = listening.getsockname()[:2]
+    on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+    app = create_app(served, api_key)
+    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE_S)
+    uvicorn.Server(config).run(sockets=[listening])

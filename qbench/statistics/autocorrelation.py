@@ -1,0 +1,25 @@
+"""How much less samples tell that resemble their neighbours: a slow spell lasts longer than one of them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+MOST = 0.95  # beyond, a run of samples is one spell
+
+
+def widening(samples: Sequence[float]) -> float:
+    """By how much an interval that takes the samples as independent must be widened, at least 1.
+
+    sqrt((1 + r) / (1 - r)) for a correlation r of each sample with the next that fades as r, r**2, r**3, ... with those
+    after it: the sum of all of them, to both sides. r of the ranks, so that an outlier is one rank, and raised by what
+    so few samples bring it down by.
+    source   Marriott and Pope 1954, Biometrika 41: (1 + 3 r) / n
+    """
+    _, place, ties = np.unique(samples, return_inverse=True, return_counts=True)
+    count = len(samples)
+    ranks = (np.cumsum(ties) - (ties - 1) / 2)[place] - (count + 1) / 2  # equal samples share a rank; the mean is 0
+    if count < 3 or len(ties) == 1:
+        return 1.0
+    found = float((ranks[1:] * ranks[:-1]).sum() / (ranks**2).sum())
+    r = min(max(found + (1 + 3 * found) / count, 0.0), MOST)
+    return float(np.sqrt((1 + r) / (1 - r)))

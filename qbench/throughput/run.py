@@ -1,0 +1,154 @@
+"""All contenders through the same jobs in turn, and how many times as fast as each the engine is."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from qbench.harness.host.busy import busy_share
+from qbench.harness.host.clocks import CLOCKS, check_clock
+from qbench.harness.speed.timed_process import TimedProcess
+from qbench.harness.subject import open_subject
+from qbench.progress import Progress
+from qbench.runtime import Model
+from qbench.runtime.engine import EngineOptions
+from qbench.statistics import spread
+from qbench.throughput.sides import EngineSide, Outcome, StaticSide
+from qbench.throughput.workload import Job, Workload
+from qbench.versus.compare import DEFAULT_KV, check_file, kv_type_of
+from quant.errors import InputError
+
+CASE_KEYS = ("model", "recipe", "kv", "products", "workload", "seed", "batch", "chunk", "threads", "clock")
+OURS, STATIC, ALONE = "engine", "static batches", "engine without reuse"
+WARM_UP_TOKENS = 2  # of each of the first batch's jobs: all code has run, and memory was touched
+
+Run = Callable[[Sequence[Job]], Outcome]
+
+
+def measure_throughput(
+    spec: str,
+    workload: Workload,
+    *,
+    recipe: str | None = None,
+    kv: str | None = None,
+    products: str = "auto",
+    batch: int = 16,
+    chunk: int = 256,
+    rounds: int = 3,
+    vs: str | None = None,
+    threads: int | None = None,
+    clock: str = "wall",
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """One row: each contender's figures, and of every other one the ratio of its time to the engine's.
+
+    batch   sequences at once, of every contender
+    chunk   tokens of prompts that the engine computes in a step
+    clock   "wall", or "cpu": the time that each contender's process gets, of one thread
+    vs      "llama.cpp": that, too, with as many sequences at once, and with one; spec is then a GGUF file
+    raises  InputError for a model or workload that cannot run
+    """
+    from qbench.runtime import load_model
+
+    busy = busy_share()
+    if vs is not None:
+        check_file(spec)
+        kv = kv or DEFAULT_KV
+    subject = open_subject(spec, recipe, threads, progress=progress, kv=kv)
+    check_clock(clock, subject.threads)
+    model = load_model(subject.source, products=products, threads=subject.threads)
+    if workload.longest > model.config.max_positions:
+        raise InputError(
+            f"requests of up to {workload.longest} tokens, but the model's context holds {model.config.max_positions}"
+        )
+    jobs = workload.jobs(model.config.vocab_size)
+    with _contenders(model, workload, batch, chunk, spec if vs else None, subject.threads, clock) as runs:
+        outcomes = _interleaved(runs, jobs, batch, rounds, progress)
+    return {
+        **subject.facts(model.impls),
+        "products": products,
+        "workload": workload.name,
+        "seed": workload.seed,
+        "batch": batch,
+        "chunk": chunk,
+        "clock": clock,
+        "new_tokens": sum(job.num_new for job in jobs),
+        "busy_before": busy,
+        "contenders": {name: _figures(mine, outcomes[OURS]) for name, mine in outcomes.items()},
+    }
+
+
+@contextmanager
+def _contenders(
+    model: Model, workload: Workload, batch: int, chunk: int, file: str | None, threads: int, clock: str
+) -> Iterator[dict[str, Run]]:
+    page_tokens = EngineOptions().page_tokens
+    # Room for a whole batch of the longest, and for the document beside them: nobody is preempted.
+    num_pages = (batch + 1) * (-(-workload.longest // page_tokens) + 1)
+    limits = {"num_pages": num_pages, "max_batch": batch, "prefill_chunk": chunk}
+    runs: dict[str, Run] = {OURS: EngineSide(model, EngineOptions(**limits), CLOCKS[clock]).run}
+    if workload.document:
+        runs[ALONE] = EngineSide(model, EngineOptions(**limits, prefix_caching=False), CLOCKS[clock]).run
+    else:
+        runs[STATIC] = StaticSide(model, batch, CLOCKS[clock]).run
+    if file is None:
+        yield runs
+        return
+    settings = {"model": str(Path(file).expanduser()), "threads": threads, "slots": batch}
+    settings |= {"context": workload.longest, "kv": kv_type_of(model), "clock": clock}
+    command = (sys.executable, "-m", "qbench.throughput.llama_cpp_worker")
+    with TimedProcess("llama.cpp", command, settings) as process:
+        for slots in sorted({batch, 1}, reverse=True):
+            runs[f"llama.cpp, {slots} at once"] = llama_cpp_run(process, slots)
+        yield runs
+
+
+def llama_cpp_run(process: TimedProcess, slots: int) -> Run:
+    """llama.cpp in a worker of this package, with so many sequences at once."""
+
+    def run(jobs: Sequence[Job]) -> Outcome:
+        given = [(job.tokens, job.num_new) for job in jobs]
+        answer = process.call("generate", {"jobs": given, "slots": slots})
+        return Outcome(**answer | {"tokens": [tuple(tokens) for tokens in answer["tokens"]]})
+
+    return run
+
+
+def _interleaved(
+    runs: dict[str, Run], jobs: list[Job], batch: int, rounds: int, progress: Progress | None
+) -> dict[str, list[Outcome]]:
+    """Each contender's outcomes, a round each; who is first changes from round to round."""
+    for run in runs.values():
+        run([Job(job.tokens, min(job.num_new, WARM_UP_TOKENS)) for job in jobs[:batch]])
+    outcomes: dict[str, list[Outcome]] = {name: [] for name in runs}
+    start = time.perf_counter()
+    for number in range(rounds):
+        for name in list(runs) if number % 2 == 0 else list(runs)[::-1]:
+            outcomes[name].append(runs[name](jobs))
+            if progress:
+                done = sum(map(len, outcomes.values()))
+                progress(done, rounds * len(runs), f"{time.perf_counter() - start:.0f} s")
+    return outcomes
+
+
+def _figures(mine: list[Outcome], ours: list[Outcome]) -> dict[str, Any]:
+    """Medians over the rounds.
+
+    tok_s      new tokens a second
+    computed   tokens that went through the model, of prompts and new ones
+    ttft_ms    of the median request, all of which are there from the start
+    ratio      this one's time over the engine's, round by round
+    same_text  share of requests with the same tokens as the engine's first round
+    """
+    count = sum(map(len, mine[0].tokens))
+    return {
+        "tok_s": median(count / outcome.seconds for outcome in mine),
+        "computed": mine[0].computed,
+        "ttft_ms": median(1e3 * median(outcome.first_s) for outcome in mine),
+        "ratio": spread([outcome.seconds / our.seconds for outcome, our in zip(mine, ours, strict=True)]),
+        "same_text": sum(map(tuple.__eq__, mine[0].tokens, ours[0].tokens)) / len(mine[0].tokens),
+        "samples": [outcome.seconds for outcome in mine],
+    }

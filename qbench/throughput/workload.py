@@ -1,0 +1,58 @@
+"""Seeded requests: prompts of unlike lengths with unlike amounts of text to come."""
+
+import math
+import random
+from dataclasses import dataclass
+
+from quant.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A prompt, and how many tokens are to follow it: all of them, whatever they are."""
+
+    tokens: tuple[int, ...]
+    num_new: int
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """prompt, new: the least and the most tokens; document: tokens that every prompt begins with, before its own."""
+
+    requests: int
+    prompt: tuple[int, int]
+    new: tuple[int, int]
+    document: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("prompt", "new"):
+            least, most = getattr(self, name)
+            if not 1 <= least <= most:
+                raise InputError(f"{name} is {least},{most}; expected the least tokens, at least 1, then the most")
+
+    @property
+    def name(self) -> str:
+        parts = [f"{self.requests} x {self.prompt[0]}-{self.prompt[1]}+{self.new[0]}-{self.new[1]}"]
+        return "".join([*parts, f" after {self.document}"] if self.document else parts)
+
+    @property
+    def longest(self) -> int:
+        return self.document + self.prompt[1] + self.new[1]
+
+    def jobs(self, vocab_size: int) -> list[Job]:
+        """Lengths are drawn evenly on a logarithmic scale, as those of real requests: most short, a few long."""
+        draw = random.Random(self.seed)
+        document = _tokens(draw, self.document, vocab_size)
+        return [
+            Job((*document, *_tokens(draw, _length(draw, *self.prompt), vocab_size)), _length(draw, *self.new))
+            for _ in range(self.requests)
+        ]
+
+
+def _length(draw: random.Random, least: int, most: int) -> int:
+    return min(most, int(math.exp(draw.uniform(math.log(least), math.log(most + 1)))))
+
+
+def _tokens(draw: random.Random, count: int, vocab_size: int) -> tuple[int, ...]:
+    return tuple(draw.randrange(vocab_size) for _ in range(count))

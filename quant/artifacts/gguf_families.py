@@ -1,0 +1,100 @@
+"""What GGUF says of families beside Llama's, and what llama.cpp knows of them without being told."""
+
+from typing import Any, Protocol
+
+from quant.errors import InputError
+from quant.models import Architecture, ModelConfig
+from quant.models.activations import activation_of
+from quant.models.windows import window_of_layers
+
+RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
+# One width for all layers that have a window, which architectures differ in. llama.cpp reads it for Gemma; a "llama"
+# with one, as Mistral's first models are, and a Phi-3 with one it takes for models without.
+WINDOW = "attention.sliding_window"
+WITH_WINDOWS = ("llama", "phi3", "gemma2", "gemma3")
+LOCAL_THETA = "rope.freq_base_swa"
+PARTLY_ROTATED = ("phi3",)
+SOFTCAPS = {  # config.json key -> GGUF key, both needed by these
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+}
+WITH_SOFTCAPS = ("gemma2",)
+ALWAYS_TIED = ("gemma2",)
+# Gemma's largest models, which llama.cpp knows by their layers, scale scores by what a head would have of the stream.
+SCALED_BY_STREAM = {"gemma2": 46, "gemma3": 62}
+
+
+class Reader(Protocol):
+    def get(self, key: str, kind: type, *, required: bool = False) -> Any: ...
+
+
+def family_metadata(config: ModelConfig) -> dict[str, Any]:
+    """Keys after "ARCH." beyond those of every model. raises  InputError for what llama.cpp does in another way"""
+    architecture, arch = config.architecture, config.architecture.gguf_arch
+    usual = activation_of(architecture.canonical({}))
+    _refuse(config.activation != usual, f"the activation is {config.activation}", arch, usual)
+    scale = _scale(arch, config.num_layers, config.hidden_size, config.num_heads, config.head_dim)
+    own_scale = config.attention_rule(0).scale
+    _refuse(abs(own_scale / scale - 1) > 1e-6, f"scores are scaled by {own_scale:.6g}", arch, f"{scale:.6g}")
+    _refuse(config.has_head and arch in ALWAYS_TIED, "the head has a weight of its own", arch, "the embedding's")
+    _refuse(
+        config.rope.rotated_share < 1 and arch not in PARTLY_ROTATED,
+        "a part of each head is rotated",
+        arch,
+        "all of it",
+    )
+    metadata: dict[str, Any] = {}
+    softcaps = (config.attention_softcap, config.logit_softcap)
+    if arch in WITH_SOFTCAPS:
+        _refuse(not all(softcaps), "scores or logits are not capped", arch, "caps on both")
+        metadata |= dict(zip(SOFTCAPS.values(), softcaps, strict=True))
+    else:
+        _refuse(any(softcaps), "scores or logits are capped", arch, "no caps")
+    if config.windows:
+        metadata[WINDOW] = _window(config)
+    if config.local_rope is not None:
+        _refuse(config.local_rope.rope_type != "default", "the local rotation is scaled", arch, "it unscaled")
+        metadata[LOCAL_THETA] = config.local_rope.theta
+    return metadata
+
+
+def family_config(architecture: Architecture, config: dict[str, Any], reader: Reader) -> dict[str, Any]:
+    """The usual keys of a config.json for what `family_metadata` wrote. config: those read so far, head_dim included"""
+    arch = architecture.gguf_arch
+    found: dict[str, Any] = {}
+    if arch in WITH_WINDOWS and reader.get(WINDOW, int):
+        found["sliding_window"] = reader.get(WINDOW, int)
+    if arch in WITH_SOFTCAPS:
+        found |= {name: reader.get(key, float) for name, key in SOFTCAPS.items() if reader.get(key, float)}
+    if architecture.local_theta is not None:
+        found["rope_local_base_freq"] = reader.get(LOCAL_THETA, float) or architecture.local_theta
+    if arch in SCALED_BY_STREAM:
+        sizes = (config[name] for name in ("num_hidden_layers", "hidden_size", "num_attention_heads", "head_dim"))
+        found["query_pre_attn_scalar"] = round(_scale(arch, *sizes) ** -2)
+    return found
+
+
+def _scale(arch: str, num_layers: int, hidden_size: int, num_heads: int, head_dim: int) -> float:
+    """What llama.cpp multiplies scores by."""
+    by_stream = SCALED_BY_STREAM.get(arch) == num_layers
+    return (hidden_size // num_heads if by_stream else head_dim) ** -0.5
+
+
+def _window(config: ModelConfig) -> int:
+    """raises InputError where GGUF has no word for which layers have a window"""
+    architecture, window = config.architecture, max(config.windows)
+    named = architecture.canonical({"sliding_window": window})
+    if (
+        architecture.gguf_arch not in WITH_WINDOWS
+        or window_of_layers(named, architecture.windows, config.num_layers) != config.windows
+    ):
+        raise InputError(
+            f"some layers attend to a window of {window} tokens, which GGUF cannot say of {architecture.gguf_arch} and "
+            "these layers; write a Hugging Face directory"
+        )
+    return window
+
+
+def _refuse(differs: bool, what: str, arch: str, known: str) -> None:
+    if differs:
+        raise InputError(f"{what}, and llama.cpp knows {arch} with {known} alone; write a Hugging Face directory")

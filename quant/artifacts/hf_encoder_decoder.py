@@ -1,0 +1,41 @@
+"""A Hugging Face directory of an encoder-decoder as a Source: float weights alone."""
+
+from pathlib import Path
+
+from quant.artifacts.file_bytes import combine, sha256_file
+from quant.artifacts.hf_reader import CONFIG, read_stored, stored_info
+from quant.artifacts.hf_tokenizer import TOKENIZER, TOKENIZER_CONFIG, read_tokenizer
+from quant.artifacts.json_file import read_json
+from quant.artifacts.safetensors_dir import read_tensors, weight_files
+from quant.errors import InputError
+from quant.models.encoder_decoder import HEAD, LEFTOVERS, EncoderDecoderConfig, encoder_decoder_tensors
+from quant.qtensor import QTensor
+
+
+class EncoderDecoderSource:
+    """Source over a directory; config, tokenizer and all headers are checked when it opens.
+
+    raises   InputError, naming the file, for all that is not a whole encoder-decoder
+    """
+
+    def __init__(self, path: Path, spec: str | None = None) -> None:
+        self.spec = spec or str(path)
+        self.path = path
+        self.config = read_json(path / CONFIG)
+        expected = encoder_decoder_tensors(EncoderDecoderConfig.from_hf(self.config, str(path / CONFIG)))
+        self._stored = read_tensors(path)
+        self.tensors = {
+            name: stored_info(self._stored.get(name), name, shape, path) for name, shape in expected.items()
+        }
+        unknown = set(self._stored) - set(expected) - {*LEFTOVERS, f"{HEAD}.weight"}
+        if unknown:
+            raise InputError(f"{path}: tensor {min(unknown)!r} is none of this architecture's; it would be lost")
+        self.tokenizer = read_tokenizer(path, self.config)
+
+    def read(self, name: str) -> QTensor:
+        return read_stored(self._stored[name])
+
+    def fingerprint(self) -> str:
+        files = [self.path / name for name in (CONFIG, TOKENIZER, TOKENIZER_CONFIG)]
+        files = [file for file in files if file.exists()] + weight_files(self.path)
+        return combine([f"{file.name} {sha256_file(file)}" for file in files])

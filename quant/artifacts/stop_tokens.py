@@ -1,0 +1,53 @@
+"""The tokens that end a text: those of a config, and those that a model's other files add, for turns of a chat most.
+
+A base model's config often names the end of a document alone, and the model that was tuned from it ends its turns in
+another token, which stands in generation_config.json, or in keys of a GGUF file, or nowhere but in the vocabulary.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from quant.artifacts.gguf_vocabulary import CONTROL
+from quant.artifacts.json_file import read_json
+from quant.errors import InputError
+from quant.models.values import token_ids
+
+EOS = "eos_token_id"
+GENERATION_CONFIG = "generation_config.json"
+GGUF_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
+# Control tokens that close a turn wherever they are in a vocabulary; llama.cpp takes them for that, too.
+TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|END_OF_TURN_TOKEN|>")
+
+
+def hf_stop_tokens(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """eos_token_id as the folder's files name it together, the config's own first; nothing where they add nothing.
+
+    raises   InputError naming the file
+    """
+    path = folder / GENERATION_CONFIG
+    if not path.exists():
+        return {}
+    try:
+        own, others = token_ids(config, EOS), token_ids(read_json(path), EOS)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return {} if set(others) <= set(own) else {EOS: _joined((*own, *others))}
+
+
+def gguf_stop_tokens(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """eos_token_id as the keys and the vocabulary's control tokens name it; the tokenizer checks their types."""
+    named = (metadata.get(f"tokenizer.ggml.{key}") for key in GGUF_KEYS)
+    ids = _joined([token for token in named if token is not None] + _turn_ends(metadata))
+    return {} if not ids else {EOS: ids if len(ids) > 1 else ids[0]}
+
+
+def _turn_ends(metadata: Mapping[str, Any]) -> list[int]:
+    tokens, types = (metadata.get(f"tokenizer.ggml.{key}") for key in ("tokens", "token_type"))
+    if tokens is None or types is None or len(tokens) != len(types):
+        return []
+    return [index for index, kind in enumerate(types) if kind == CONTROL and tokens[index] in TURN_ENDS]
+
+
+def _joined(ids: Iterable[int]) -> list[int]:
+    return list(dict.fromkeys(ids))

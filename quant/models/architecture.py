@@ -1,0 +1,88 @@
+"""Architecture: what tells one kind of model from another, as data; and the rows that every decoder has."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from quant.errors import InputError
+from quant.models.moe import ExpertKeys
+from quant.models.rows import TensorRow
+from quant.models.values import RenamedConfig
+
+EMBEDDING = "model.embed_tokens.weight"
+POSITIONS = "model.embed_positions.weight"
+EMBEDDING_NORM = "model.embed_layernorm.weight"
+FINAL_NORM = "model.norm.weight"
+HEAD = "lm_head.weight"
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """name is the class in a config's `architectures`; tensors stand in file order, the layer's rows together.
+
+    gguf_arch        None: llama.cpp does not know it
+    experts          how its configs and tensors speak of routed experts, or None where every layer is dense
+    has_mla          keys and values come from a latent, as DeepSeek's multi-head latent attention makes them
+    has_draft_layers checkpoints end in layers that draft tokens ahead, which decoding one at a time has no use for
+    norm             "rms", or "layer": mean taken away, and a bias
+    positions        "rope", "learned" (a table, added to the embedding) or "alibi" (a slope over the distance)
+    position_offset  rows of the table of positions before that of position 0
+    windows          a key of `windows.PATTERNS`: which layers attend to a window, where the config does not list them
+    local_theta      the layers with a window have a RoPE of their own, of this base where the config names none
+    scaled_embedding whether embeddings are multiplied by sqrt(hidden_size)
+    ffn_ratio        width of the feed-forward net over that of the model, where the config does not say
+    gguf_mark        of the GGUF files of this one among several that share `gguf_arch`: a key, after "ARCH.", and its
+                     value there, or None for any but 0; of marks that a file has, the first in ARCHITECTURES counts
+    prefix           of the checkpoint's names, which some files leave away
+    leftovers        ends of the names of tensors that checkpoints hold beside the weights
+    keys             of a config.json, where this architecture has other words: the usual key -> its own
+    defaults         what a config.json that lacks a key means, by the usual key
+    only             keys with the one value that is supported, which is also what a config means that lacks them
+    """
+
+    name: str
+    model_type: str
+    gguf_arch: str | None
+    tensors: tuple[TensorRow, ...]
+    experts: ExpertKeys | None = None
+    has_mla: bool = False
+    has_draft_layers: bool = False
+    norm: str = "rms"
+    positions: str = "rope"
+    position_offset: int = 0
+    windows: str | None = None
+    local_theta: float | None = None
+    scaled_embedding: bool = False
+    ffn_ratio: int | None = None
+    gguf_mark: tuple[str, int | None] | None = None
+    prefix: str = ""
+    leftovers: tuple[str, ...] = ()
+    keys: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    only: Mapping[str, Any] = field(default_factory=dict)
+
+    def canonical(self, config: Mapping[str, Any]) -> RenamedConfig:
+        """A config.json of this architecture in the keys that most others have.
+
+        raises   InputError for a value that is not supported
+        """
+        for key, supported in self.only.items():
+            if config.get(key) not in (None, supported):
+                raise InputError(f"{key} {config[key]!r} is not supported; known: {supported}")
+        named = {key: config[own] for key, own in self.keys.items() if config.get(own) is not None}
+        return RenamedConfig({**self.defaults, **config, **named}, self.keys)
+
+
+def decoder(*layer: TensorRow, final_norm: tuple[TensorRow, ...] = (), begin: tuple[TensorRow, ...] = ()):
+    """The rows of a layer between those of embedding, final norm and head.
+
+    begin        what stands between the embedding and the first layer
+    final_norm   its rows, where it is more than a weight
+    """
+    return (
+        TensorRow(EMBEDDING, "token_embd.weight", ("vocab_size", "hidden_size")),
+        *begin,
+        *layer,
+        *(final_norm or (TensorRow(FINAL_NORM, "output_norm.weight", ("hidden_size",)),)),
+        TensorRow(HEAD, "output.weight", ("vocab_size", "hidden_size"), only_if="has_head"),
+    )

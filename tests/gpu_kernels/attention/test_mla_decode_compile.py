@@ -1,0 +1,51 @@
+"""Every tile shape of MLA decode becomes machine code that uses its GPU, without a GPU."""
+
+import re
+
+import pytest
+import torch
+
+from gpu_kernels.attention.configs import SHARED_BYTES
+from gpu_kernels.attention.mla_decode_configs import CONFIGS
+from gpu_kernels.attention.mla_decode_triton import launches
+from gpu_kernels.proof.compile import compile_launch, resource_usage
+
+TILES = [
+    pytest.param(form, config, id=f"{form}-{config}".replace(" ", ""))
+    for (arch, form), rows in CONFIGS.items()
+    if arch == 90  # proof/test_compile.py compiles some for the others
+    for _, candidates in rows
+    for config in candidates
+]
+
+
+def compile_tile(form, config):
+    def meta(*shape, dtype=torch.bfloat16):
+        return torch.empty(*shape, dtype=dtype, device="meta")
+
+    cache = meta(9, 64, 656, dtype=torch.uint8) if form == "8 bit" else meta(9, 64, 576)
+    table, lengths = meta(2, 5, dtype=torch.int32), meta(2, dtype=torch.int32)
+    results = meta(2, 1, 128, 512), meta(2, 1, 128, dtype=torch.float32)
+    operands = meta(2, 1, 128, 576), cache, table, lengths, 0.1, 256, 2, *results
+    return compile_launch(launches(*operands, arch=90, config=config)[0], 90)
+
+
+@pytest.mark.parametrize("form, config", TILES)
+def test_tiles(form, config, tmp_path):
+    """Tensor cores; a 16-bit latent is fetched once, past the registers; nothing is spilled but at 64 rows of wgmma."""
+    compiled = compile_tile(form, config)
+    ptx = compiled.asm["ptx"]
+    is_wgmma = config.block_r >= 64  # a warpgroup's product has 64 rows
+    assert re.search(r"wgmma\.mma_async\S*\.bf16" if is_wgmma else r"mma\.sync\S*\.bf16", ptx)
+    # Codes and latents 16 bytes a thread and load.
+    assert "cp.async.cg.shared.global" in ptx if form == "16 bit" else re.search(r"ld\.global\S*\.v4\.b32", ptx)
+    if form == "8 bit":
+        assert "cvt.rn.f16x2.e4m3x2" in ptx
+    usage = resource_usage(compiled.asm["cubin"], tmp_path)
+    assert usage["STACK"] <= (256 if is_wgmma else 0), usage
+    assert compiled.metadata.shared * config.programs <= SHARED_BYTES[90]
+    assert usage["REG"] * 32 * config.num_warps * config.programs <= 65536  # a multiprocessor's registers
+
+    if form == "16 bit":  # the fetched tiles that mla_decode_configs.py counts have their shared memory
+        tiles = max(1, (config.num_stages - 1) // 2)
+        assert compiled.metadata.shared >= (config.block_r + tiles * config.block_n) * 2 * 576

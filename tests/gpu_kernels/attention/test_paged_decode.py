@@ -1,0 +1,146 @@
+"""Beside the problems (proof/test_check.py): edges, formats, refusals."""
+
+import dataclasses
+
+import pytest
+import torch
+from support.close import assert_close
+
+from gpu_kernels.attention.agreement import agrees
+from gpu_kernels.attention.configs import SHARED_BYTES
+from gpu_kernels.attention.paged import CODES, PagedCache
+from gpu_kernels.attention.paged_decode import paged_decode, paged_decode_ref
+from gpu_kernels.attention.paged_decode_configs import CONFIGS, row
+from gpu_kernels.attention.paged_operands import paged_cache
+from gpu_kernels.proof.draw import Draw
+
+FORMS = {"float16": torch.float16} | {name: dtype for dtype, name in CODES.items()}
+forms = pytest.mark.parametrize("dtype", FORMS.values(), ids=FORMS.keys())
+
+
+def make(
+    lengths, num_queries=1, dtype=torch.float16, num_heads=4, num_kv_heads=2, head_size=64, num_scales=1, device="cpu"
+):
+    draw = Draw(device, seed=1)
+    query = draw.normal(len(lengths), num_queries, num_heads, head_size, dtype=torch.float16)
+    return query, paged_cache(draw, lengths, num_kv_heads, head_size, 16, dtype, num_scales)
+
+
+def check(run, query, cache, num_kv_splits=None, **options):
+    got = run(paged_decode, query, cache, num_kv_splits=num_kv_splits, impl="triton", **options)
+    expected = paged_decode_ref(query, cache, **options)
+    assert agrees(got, expected, head_size=query.shape[-1], num_tokens=cache.max_length)
+    return got
+
+
+@forms
+def test_causal_queries_before_the_first_token(run, dtype):
+    """Three new tokens in sequences of 0, 1 and 2: those without a token give zeros and lse = -inf."""
+    out, lse = check(run, *make([0, 1, 2], num_queries=3, dtype=dtype, device=run.device))
+    for sequence, num_seen in enumerate([0, 1, 2]):
+        assert (out[sequence, : 3 - num_seen] == 0).all()
+        assert (lse[sequence, : 3 - num_seen] == -torch.inf).all()
+
+
+def test_a_sink_is_all_that_an_empty_sequence_has(run):
+    sinks = torch.tensor([0.5, -1.0, 2.0, 0.0], device=run.device)
+    for splits in (1, 3):
+        out, lse = check(run, *make([0, 40], device=run.device), num_kv_splits=splits, sinks=sinks)
+        assert (out[0] == 0).all()
+        assert_close(lse[0, 0], sinks, atol=2 * 2**-22)
+
+
+@pytest.mark.parametrize("num_scales", [1, 2], ids=["per_tensor", "per_head"])
+def test_scales(run, num_scales):
+    """Twice the values' scale is twice the result: nothing else is multiplied by it."""
+    query, cache = make([37], dtype=torch.int8, num_scales=num_scales, device=run.device)
+    out, lse = check(run, query, cache)
+    twice, same_lse = check(run, query, dataclasses.replace(cache, value_scale=2 * cache.value_scale))
+    assert torch.equal(twice, 2 * out) and torch.equal(same_lse, lse)
+
+
+@pytest.mark.parametrize("window", [1, 16, 17, 64, 1000])
+def test_windows(run, window):
+    """At, before and behind the edges of pages and tiles; pages before the window are not read."""
+    query, cache = make([131, 20], num_queries=2, device=run.device)
+    last_unseen = 131 - 2 - window + 1  # the first query is token 129 and sees `window` tokens, itself among them
+    if last_unseen > 128:  # whole tiles of up to 128 tokens are passed over
+        cache.block_table[0, : (last_unseen - 128) // 16] = 2**30
+    for splits in (1, 3):
+        check(run, query, cache, num_kv_splits=splits, window=window)
+
+
+def test_nan_reaches_its_sequence_and_head_alone(run):
+    query, cache = make([40, 40], device=run.device)
+    cache.keys[cache.block_table[1, 0], 3, 1, 7] = torch.nan
+    out, _ = check(run, query, cache)
+    assert out[0].isfinite().all() and out[1, 0, :2].isfinite().all() and out[1, 0, 2:].isnan().all()
+
+
+def test_pages_with_heads_first(run):
+    """[num_pages, Hkv, page_size, D] in memory, and a query with room between heads."""
+    query, cache = make([33, 16], num_queries=2, device=run.device)
+    keys, values = (rows.transpose(1, 2).contiguous().transpose(1, 2) for rows in (cache.keys, cache.values))
+    room = torch.full((2, 2, 8, 64), torch.nan, dtype=torch.float16, device=run.device)
+    room[:, :, ::2] = query
+    check(run, room[:, :, ::2], PagedCache(keys, values, cache.block_table, cache.lengths))
+
+
+def test_cpu_default_is_the_reference():
+    query, cache = make([5, 0])
+    out, lse = paged_decode(query, cache)
+    expected = paged_decode_ref(query, cache)
+    assert torch.equal(out, expected.out.half())
+    assert_close(lse, expected.lse.float())
+
+
+REFUSED = {
+    "float32 query": ({"query": torch.zeros(2, 1, 4, 64)}, {}, TypeError, "got query torch.float32"),
+    "mixed": ({}, {"values": torch.zeros(9, 16, 2, 64).bfloat16()}, TypeError, "got values torch.bfloat16"),
+    "int64 lengths": ({}, {"lengths": torch.zeros(2).long()}, TypeError, "got lengths torch.int64"),
+    "other batch": ({"query": torch.zeros(3, 1, 4, 64).half()}, {}, ValueError, r"expected \[2, Q, H, D\]"),
+    "heads": ({"query": torch.zeros(2, 1, 3, 64).half()}, {}, ValueError, "got 3 heads over 2 of keys"),
+    "scales of floats": ({}, {"key_scale": torch.ones(1)}, ValueError, "expected scales with 8-bit codes alone"),
+    "17 tokens": ({"query": torch.zeros(2, 17, 4, 64).half()}, {}, NotImplementedError, "expected 1 to 16"),
+    "sinks": ({"sinks": torch.zeros(3)}, {}, ValueError, r"got sinks \[3\], expected \[4\]"),
+    "window": ({"window": 0}, {}, ValueError, "got window 0"),
+    "impl": ({"impl": "cuda"}, {}, NotImplementedError, "got impl 'cuda'"),
+}
+
+
+@pytest.mark.parametrize("change, cache_change, error, message", REFUSED.values(), ids=REFUSED.keys())
+def test_refused(change, cache_change, error, message):
+    query, cache = make([20, 5])
+    with pytest.raises(error, match=message):
+        paged_decode(**{"query": query, "cache": dataclasses.replace(cache, **cache_change)} | change)
+
+
+def test_codes_need_both_scales():
+    query, cache = make([5], dtype=torch.int8)
+    for change in ({"key_scale": None}, {"value_scale": torch.ones(2)}):
+        with pytest.raises(ValueError, match="scale"):
+            paged_decode(query, dataclasses.replace(cache, **change))
+
+
+@pytest.mark.parametrize("head_size, page_size, told", [(72, 16, "head size 72"), (64, 8, "page size 8")])
+def test_unsupported_sizes_list_the_supported(head_size, page_size, told):
+    cache = paged_cache(Draw("cpu"), [5], 2, head_size, page_size, torch.float16)
+    with pytest.raises(NotImplementedError, match=f"got {told}, expected one of"):
+        paged_decode(torch.zeros(1, 1, 4, head_size).half(), cache)
+
+
+def test_unknown_architecture_lists_the_known():
+    with pytest.raises(NotImplementedError, match=r"got sm_86, expected one of \['sm_80', 'sm_90', 'sm_100'\]"):
+        row(86, False, 128, 4)
+
+
+@pytest.mark.parametrize("key", CONFIGS, ids=lambda key: f"sm_{key[0]}-{key[1]}")
+def test_programs_fit_a_multiprocessor(key):
+    """Shared memory as paged_decode_configs.py counts it, with a buffer more that a warpgroup's product needs."""
+    head_size = 256 if "wide" in key[1] else 128
+    for _, candidates in CONFIGS[key]:
+        for config in candidates:
+            buffers = max(1, (config.num_stages - 1) // 2) + (config.block_r >= 64 and key[0] >= 90)
+            tile = 2 * config.block_n * head_size * 2
+            shared = config.block_r * head_size * 2 + (buffers * tile if config.num_stages > 1 else tile)
+            assert shared * config.programs <= SHARED_BYTES[key[0]], config

@@ -1,0 +1,89 @@
+"""The step against transformers' Llama with the same weights, token by token over pages in no order."""
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from gpu_kernels.decode.llama import LlamaShape, llama_logits, llama_step, random_llama, step_inputs
+from gpu_kernels.graphs import DecodeGraphs, eagerly
+
+SHAPE = LlamaShape(
+    hidden_size=128, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=64, intermediate_size=160, vocab_size=61
+)
+PAGE_SIZE, NUM_STEPS = 16, 19  # on to a second page
+
+
+@pytest.fixture(scope="module")
+def model():
+    return random_llama(SHAPE, dtype=torch.float16, device="cpu", num_pages=5, page_size=PAGE_SIZE)
+
+
+@pytest.fixture(scope="module")
+def theirs(model):
+    """transformers' model in float64 with our weights, unstacked."""
+    config = LlamaConfig(
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        intermediate_size=160,
+        vocab_size=61,
+        rope_theta=SHAPE.rope_theta,
+        rms_norm_eps=SHAPE.rms_norm_eps,
+        tie_word_embeddings=True,
+    )
+    weights = {"model.embed_tokens.weight": model.embedding, "model.norm.weight": model.norm}
+    for i, layer in enumerate(model.layers):
+        query, key, value = layer.qkv.split([256, 128, 128])
+        gate, up = layer.gate_up.chunk(2)
+        named = {"self_attn.q_proj": query, "self_attn.k_proj": key, "self_attn.v_proj": value}
+        named |= {
+            "self_attn.o_proj": layer.output,
+            "mlp.gate_proj": gate,
+            "mlp.up_proj": up,
+            "mlp.down_proj": layer.down,
+        }
+        named |= {"input_layernorm": layer.input_norm, "post_attention_layernorm": layer.post_norm}
+        weights |= {f"model.layers.{i}.{name}.weight": tensor for name, tensor in named.items()}
+    reference = LlamaForCausalLM(config).double().eval()
+    missing, unexpected = reference.load_state_dict({k: v.double() for k, v in weights.items()}, strict=False)
+    assert missing == ["lm_head.weight"] and not unexpected  # tied
+    return reference
+
+
+def rows(tokens, position):
+    """Two sequences whose pages lie between each other's, at the same position."""
+    block_table = torch.tensor([[3, 0], [1, 4]], dtype=torch.int32)
+    slot = block_table[:, position // PAGE_SIZE].long() * PAGE_SIZE + position % PAGE_SIZE
+    places = {"position": torch.tensor([position] * 2), "slot": slot, "block_table": block_table}
+    return {"token": tokens, **places, "length": torch.tensor([position + 1] * 2, dtype=torch.int32)}
+
+
+@torch.inference_mode()
+def test_logits_are_transformers(model, theirs):
+    """Each layer rounds activations to float16 about 8 times, by 2**-12 of their size as a root mean square, and the
+
+    residual carries the sum of independent ones: sqrt(8 * layers) * 2**-12 of the logits' norm. Thrice that for what
+    norms and products make of it.
+    """
+    tokens = torch.randint(61, (2, NUM_STEPS), generator=torch.Generator().manual_seed(0))
+    expected = theirs(tokens).logits  # [2, T, V]
+    for position in range(NUM_STEPS):
+        logits = llama_logits(model, rows(tokens[:, position], position))
+        error = (logits.double() - expected[:, position]).norm(dim=1) / expected[:, position].norm(dim=1)
+        assert error.max() < 3 * (8 * SHAPE.num_layers) ** 0.5 * 2**-12
+
+
+def test_bucketed_step_is_the_step(model):
+    """A batch of two in a bucket of four: the same tokens, and the padding writes nowhere."""
+    graphs = DecodeGraphs(llama_step(model), step_inputs(2), [1, 4], device="cpu", capture=eagerly)
+    for cache in (*model.keys, *model.values):
+        cache.zero_()
+    tokens = torch.tensor([3, 50])
+    for position in range(4):
+        given = rows(tokens, position)
+        expected = llama_logits(model, given).argmax(1)
+        tokens = graphs(given).clone()
+        assert torch.equal(tokens, expected)
+    assert all(bool((cache[[0, 2, 4]] == 0).all()) for cache in (*model.keys, *model.values))

@@ -1,0 +1,100 @@
+"""Exact on the interpreter and on sm_90's 14 bits alike: codes are whole and at most 3, scales powers of two, so a sum
+of 128 products is whole and below 2**11, and its scaled sums multiples of 2**-4 below 2**12."""
+
+import itertools
+
+import pytest
+import torch
+from support.close import assert_close
+
+from gpu_kernels.products.fp8_gemm import FP8, fp8_gemm, fp8_gemm_ref
+from gpu_kernels.products.fp8_gemm_triton import candidates, fp8_gemm_triton
+
+SHAPES = [(1, 3, 63), (3, 131, 128), (17, 63, 300), (131, 130, 131)]
+
+
+def make(M, N, K, scales="token", device="cpu"):
+    generator = torch.Generator().manual_seed(M + N + K)
+
+    def codes(rows):
+        return torch.randint(-3, 4, (rows, K), generator=generator).float().to(FP8).to(device)
+
+    def powers(*shape):
+        return (2.0 ** torch.randint(-2, 2, shape, generator=generator)).to(device)
+
+    blocks = -(-K // 128)
+    shapes = {"tensor": ([1], [1]), "token": ([M], [N]), "blocks": ([M, blocks], [-(-N // 128), blocks])}[scales]
+    return codes(M), powers(*shapes[0]), codes(N), powers(*shapes[1])
+
+
+def test_ref_equals_textbook_loop():
+    x_q, x_scale, weight_q, weight_scale = make(3, 130, 131, "blocks")
+    x, weight = x_q.double().tolist(), weight_q.double().tolist()
+    y = fp8_gemm_ref(x_q, x_scale, weight_q, weight_scale)
+    for m, n in itertools.product(range(3), (0, 127, 128, 129)):
+        terms = (
+            x[m][k] * x_scale[m, k // 128].item() * weight[n][k] * weight_scale[n // 128, k // 128].item()
+            for k in range(131)
+        )
+        assert_close(y[m, n], sum(terms))
+
+
+@pytest.mark.parametrize("scales", ["tensor", "token", "blocks"])
+@pytest.mark.parametrize("M, N, K", SHAPES)
+def test_odd_shapes(run, M, N, K, scales):
+    operands = make(M, N, K, scales, run.device)
+    y = run(fp8_gemm, *operands, out_dtype=torch.float32, impl="triton")
+    assert torch.equal(y.double(), fp8_gemm_ref(*operands))
+
+
+def test_bias_strides_and_half(run):
+    x_q, x_scale, weight_q, weight_scale = make(5, 35, 160, "blocks", run.device)
+    bias = torch.arange(35, device=run.device) / 4
+    around = torch.full((160, 11), torch.nan, device=run.device).to(FP8)
+    around[:, 1::2] = x_q.T
+    y = torch.full((5, 35), torch.nan, dtype=torch.float16, device=run.device)
+    run(fp8_gemm_triton, around[:, 1::2].T, x_scale, weight_q, weight_scale, bias, y)
+    assert torch.equal(y, fp8_gemm_ref(x_q, x_scale, weight_q, weight_scale, bias).half())
+
+
+def test_nan_stays_in_its_token(run):
+    if run.interpreted:
+        pytest.skip("the interpreter reads e4m3's NaN as 480")
+    x_q, *rest = make(5, 35, 160, device=run.device)
+    x_q = x_q.float()
+    x_q[2, 70] = torch.nan
+    y = run(fp8_gemm, x_q.to(FP8), *rest, out_dtype=torch.float32, impl="triton")
+    assert y[2].isnan().all() and y[[0, 1, 3, 4]].isfinite().all()
+
+
+def test_cpu_default_is_the_reference():
+    operands = make(3, 5, 64)
+    assert torch.equal(fp8_gemm(*operands), fp8_gemm_ref(*operands).bfloat16())
+    assert fp8_gemm(operands[0][:0], operands[1][:0], *operands[2:]).shape == (0, 5)
+
+
+def test_an_architecture_without_fp8_is_refused():
+    with pytest.raises(NotImplementedError, match=r"fp8_gemm: got sm_80, expected one of \['sm_90', 'sm_100'\]"):
+        candidates(80, 1)
+
+
+NAMES = ("x_q", "x_scale", "weight_q", "weight_scale")
+REFUSED = {
+    "e5m2": (dict(x_q=torch.zeros(3, 256).to(torch.float8_e5m2)), TypeError, "got x_q torch.float8_e5m2"),
+    "another K": (dict(x_q=torch.zeros(3, 255).to(FP8)), ValueError, r"got x_q \[3, 255\], expected \[rows, 256\]"),
+    "blocks and tokens": (dict(weight_scale=torch.ones(1, 2)), ValueError, r"got x_scale \[3\], expected \[3, 2\]"),
+    "blocks of another N": (
+        dict(x_scale=torch.ones(3, 2), weight_scale=torch.ones(2, 2)),
+        ValueError,
+        r"got weight_scale \[2, 2\], expected \[1, 2\]",
+    ),
+    "float64 scale": (dict(x_scale=torch.ones(3).double()), TypeError, "got x_scale torch.float64"),
+    "out_dtype": (dict(out_dtype=FP8), NotImplementedError, "got out_dtype torch.float8_e4m3fn, expected one of"),
+    "not interpreted": (dict(impl="triton"), RuntimeError, "got cpu tensors with TRITON_INTERPRET not set"),
+}
+
+
+@pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
+def test_refused(change, error, message):
+    with pytest.raises(error, match=message):
+        fp8_gemm(**dict(zip(NAMES, make(3, 5, 256), strict=True)) | change)

@@ -1,0 +1,105 @@
+import math
+
+import pytest
+import torch
+from support.close import assert_close
+
+from gpu_kernels.products.grouped_moe_gemm import grouped_moe_gemm, grouped_moe_gemm_ref
+from gpu_kernels.products.grouped_moe_gemm_problems import Layer, _agrees, _operands, _reference
+from gpu_kernels.products.grouped_moe_gemm_triton import grouped_moe_gemm_triton
+
+SMALL = Layer(5, 4, 2, 35, 48)
+
+
+def make(layer=SMALL, device="cpu"):
+    return _operands(layer, torch.float16, device)
+
+
+def check(run, operands):
+    y = torch.full_like(operands["x"], torch.nan)
+    run(grouped_moe_gemm_triton, *operands.values(), y)
+    assert _agrees(y, _reference(**operands))
+
+
+def test_ref_equals_textbook_loop():
+    operands = make(Layer(3, 4, 2, 5, 6))
+    x, chosen, routing_weight, gate_up, down = (tensor.tolist() for tensor in operands.values())
+    expected = torch.zeros(3, 6, dtype=torch.float64)
+    for m in range(3):
+        for place, expert in enumerate(chosen[m]):
+            rows = [sum(a * b for a, b in zip(x[m], row, strict=True)) for row in gate_up[expert]]
+            hidden = [gate / (1 + math.exp(-gate)) * up for gate, up in zip(rows[:5], rows[5:], strict=True)]
+            for k in range(6):
+                share = sum(h * w for h, w in zip(hidden, down[expert][k], strict=True))
+                expected[m, k] += routing_weight[m][place] * share
+    assert_close(grouped_moe_gemm_ref(**operands), expected, rtol=2**-44, atol=2**-48)
+    assert_close(_reference(**operands)[0], expected, rtol=2**-44, atol=2**-48)
+
+
+@pytest.mark.parametrize("layer", [Layer(1, 1, 1, 1, 3), Layer(3, 3, 3, 63, 131), Layer(40, 2, 1, 131, 63)], ids=str)
+def test_odd_shapes(run, layer):
+    check(run, make(layer, run.device))
+
+
+def test_empty_experts_and_one_with_all(run):
+    operands = make(Layer(37, 6, 1, 35, 48), run.device)
+    operands["chosen"] = torch.full_like(operands["chosen"], 4)
+    operands["gate_up"][:4], operands["down"][5] = torch.nan, torch.nan  # no token meets them
+    check(run, operands)
+
+
+def test_the_oracle_and_the_bound_tell_experts_apart(run):
+    operands = make(device=run.device)
+    y = torch.full_like(operands["x"], torch.nan)
+    run(grouped_moe_gemm_triton, *operands.values(), y)
+    operands["chosen"] = (operands["chosen"] + 1) % 4
+    assert not _agrees(y, _reference(**operands))
+
+
+def test_a_token_does_not_depend_on_its_batch(run):
+    operands = make(Layer(16, 4, 2, 35, 48), run.device)
+    results = []
+    for M in (16, 3):
+        y = torch.empty_like(operands["x"][:M])
+        few = [operands[name][:M] for name in ("x", "chosen", "routing_weight")]
+        run(grouped_moe_gemm_triton, *few, operands["gate_up"], operands["down"], y)
+        results.append(y[:3])
+    assert torch.equal(*results)
+
+
+def test_nan_stays_in_its_token(run):
+    operands = make(device=run.device)
+    operands["x"][2, 7] = torch.nan
+    y = torch.zeros_like(operands["x"])
+    run(grouped_moe_gemm_triton, *operands.values(), y)
+    assert y[2].isnan().all() and y[[0, 1, 3, 4]].isfinite().all()
+
+
+def test_public_function(run):
+    operands = make(device=run.device)
+    for impl in ("triton", "reference"):
+        assert _agrees(run(grouped_moe_gemm, **operands, impl=impl), _reference(**operands))
+    none = {name: operands[name][:0] for name in ("x", "chosen", "routing_weight")}
+    assert grouped_moe_gemm(**operands | none).shape == (0, 48)
+    no_places = {name: operands[name][:, :0] for name in ("chosen", "routing_weight")}
+    assert (grouped_moe_gemm(**operands | no_places) == 0).all()
+
+
+REFUSED = {
+    "float32": (lambda o: dict(x=o["x"].float()), TypeError, "got x torch.float32"),
+    "another K": (lambda o: dict(x=o["x"][:, 1:]), ValueError, r"got x \[5, 47\], expected \[rows, 48\]"),
+    "odd rows": (lambda o: dict(gate_up=o["gate_up"][:, 1:]), ValueError, r"expected \[E, 2 \* I, K\]"),
+    "one axis": (lambda o: dict(chosen=o["chosen"][:, 0]), ValueError, r"got chosen \[5\], expected \[M, top\]"),
+    "float choice": (lambda o: dict(chosen=o["chosen"].float()), TypeError, "got chosen torch.float32"),
+    "down of another I": (lambda o: dict(down=o["down"][:, :, 1:]), ValueError, r"got down \[4, 48, 34\], expected"),
+    "int8 weights": (lambda o: dict(down=o["down"].to(torch.int8)), TypeError, "got down torch.int8"),
+    "transposed": (lambda o: dict(down=o["down"].mT.contiguous().mT), ValueError, "expected contiguous"),
+    "not interpreted": (lambda o: dict(impl="triton"), RuntimeError, "got cpu tensors with TRITON_INTERPRET not set"),
+}
+
+
+@pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
+def test_refused(change, error, message):
+    operands = make()
+    with pytest.raises(error, match=message):
+        grouped_moe_gemm(**operands | change(operands))

@@ -1,0 +1,76 @@
+"""Every tile shape and dtype of the W8A8 product becomes machine code for its architecture, without a GPU."""
+
+import re
+
+import pytest
+import torch
+
+from gpu_kernels.products.w8a8_gemm import OUT_DTYPES
+from gpu_kernels.products.w8a8_gemm_configs import CONFIGS, SHARED_BYTES, Config, candidates
+from gpu_kernels.products.w8a8_gemm_triton import w8a8_gemm_launch
+from gpu_kernels.proof.compile import compile_launch, resource_usage
+
+ELF = b"\x7fELF"
+TILES = [
+    pytest.param(arch, largest or 4096, config, id=f"sm_{arch}-M{largest or 4096}-{config}")
+    for arch, rows in CONFIGS.items()
+    if arch in (80, 90)  # sm_100 has the rows of sm_90
+    for largest, row in rows
+    for config in row
+]
+FIRST_90 = [tile for tile in TILES if tile.values[0] == 90 and tile.values[2] == candidates(90, tile.values[1])[0]]
+dtype_id = {"ids": lambda dtype: str(dtype).removeprefix("torch.")}
+
+
+def meta(*shape, dtype):
+    return torch.empty(*shape, dtype=dtype, device="meta")
+
+
+def compile_w8a8(arch, M, config, *, K=4096, out_dtype=torch.bfloat16, bias_dtype=None):
+    launch = w8a8_gemm_launch(
+        meta(M, K, dtype=torch.int8),
+        meta(M, dtype=torch.float32),
+        meta(4096, K, dtype=torch.int8),
+        meta(4096, dtype=torch.float32),
+        bias_dtype and meta(4096, dtype=bias_dtype),
+        meta(M, 4096, dtype=out_dtype),
+        config,
+    )
+    return compile_launch(launch, arch)
+
+
+@pytest.mark.parametrize("K", [4096, 4112], ids=["even_K", "ragged_K"])
+@pytest.mark.parametrize("arch, M, config", TILES)
+def test_w8a8_tiles(arch, M, config, K, tmp_path):
+    """int8 tensor-core instructions, tiles fetched ahead, nothing spilled, and the program fits its multiprocessor."""
+    compiled = compile_w8a8(arch, M, config, K=K)
+    assert compiled.asm["cubin"].startswith(ELF)
+    wide = arch == 90 and config.block_m >= 64  # a warpgroup's product has 64 rows
+    product = r"wgmma\.mma_async\S*\.s32\.s8\.s8" if wide else r"mma\.sync\S*\.s32\.s8\.s8\.s32"
+    assert re.search(product, compiled.asm["ptx"])
+    assert "cp.async" in compiled.asm["ptx"]
+    usage = resource_usage(compiled.asm["cubin"], tmp_path)
+    assert 0 < usage["REG"] <= 255 and usage["STACK"] == usage["LOCAL"] == 0
+    assert compiled.metadata.shared <= config.shared_bytes <= SHARED_BYTES[arch]
+
+
+# Every type of result and every type of bias, and none, once.
+@pytest.mark.parametrize(
+    "out_dtype, bias_dtype", list(zip((*OUT_DTYPES, torch.bfloat16), (None, *OUT_DTYPES), strict=True)), **dtype_id
+)
+@pytest.mark.parametrize("arch, M, config", FIRST_90)
+def test_w8a8_dtypes(arch, M, config, out_dtype, bias_dtype, tmp_path):
+    compiled = compile_w8a8(arch, M, config, out_dtype=out_dtype, bias_dtype=bias_dtype)
+    assert compiled.asm["cubin"].startswith(ELF)
+    assert resource_usage(compiled.asm["cubin"], tmp_path)["STACK"] == 0
+
+
+def test_w8a8_odd_row_length():
+    """K = 131 leaves no 16-byte loads: right and slow, but it compiles."""
+    assert compile_w8a8(90, 4096, candidates(90, 4096)[0], K=131).asm["cubin"].startswith(ELF)
+
+
+def test_resource_usage_sees_spills(tmp_path):
+    """The check above can fail: 255 registers cannot hold a [256, 256] accumulator over 4 warps."""
+    tile = Config(256, 256, 64, 8, 4, 2)
+    assert resource_usage(compile_w8a8(90, 4096, tile).asm["cubin"], tmp_path)["STACK"] > 0

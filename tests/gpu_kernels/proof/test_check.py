@@ -1,0 +1,61 @@
+import dataclasses
+from unittest import mock
+
+import pytest
+import torch
+
+from gpu_kernels.launch import INTERPRETED_AS, Launch
+from gpu_kernels.proof import check
+from gpu_kernels.proof.bounds import within_rounding
+from gpu_kernels.proof.problems import all_ops, problems_of
+
+ops = pytest.mark.parametrize("op", all_ops())
+
+
+def wrong_without_launches(op):
+    with mock.patch.object(Launch, "run"):
+        return check.wrong_when_interpreted(op, INTERPRETED_AS)
+
+
+@ops
+def test_right_under_the_interpreter(interpreter, op):
+    assert interpreter(check.wrong_when_interpreted, op, INTERPRETED_AS) == []
+
+
+@ops
+def test_unwritten_results_are_wrong(interpreter, op):
+    """Every problem runs a kernel, writes all of its result with it, and its bound tells right from wrong."""
+    problems = [problem for problem in problems_of(op) if problem.is_interpreted]
+    wrong = interpreter(wrong_without_launches, op)
+    assert [problem.label for problem in problems if not any(str(problem) in told for told in wrong)] == []
+
+
+@ops
+def test_labels_and_rows_are_unique(op):
+    labels = [problem.label for problem in problems_of(op)]
+    assert len(labels) == len(set(labels))
+    assert any(problem.is_timed for problem in problems_of(op))
+    assert any(problem.is_interpreted for problem in problems_of(op))
+
+
+def test_what_raises_is_told():
+    problem = dataclasses.replace(problems_of("quantize_per_token")[-1], call=lambda x: x.missing)
+    wrong = check.wrong_results([problem], "cpu", INTERPRETED_AS)
+    assert wrong == [f"{problem} raises AttributeError: 'Tensor' object has no attribute 'missing'"]
+
+
+def test_poisoned_memory():
+    with check.poisoned_memory():
+        assert torch.empty(3).isnan().all() and (torch.empty(3, dtype=torch.int8) == 127).all()
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_within_rounding():
+    expected = torch.tensor([1.0, -3e4, 0.0], dtype=torch.float64)
+    half_step = torch.tensor([2**-12, 0.0, 0.0], dtype=torch.float64)
+    assert within_rounding((expected + half_step).half(), expected, float32_roundings=3)
+    assert not within_rounding((expected + 8 * half_step).half(), expected, float32_roundings=3)
+    assert not within_rounding(torch.tensor([1.0, -3e4, torch.nan]).half(), expected, float32_roundings=3)
+    special = torch.tensor([torch.nan, torch.inf, -torch.inf])
+    assert within_rounding(special, special.double(), float32_roundings=0)
+    assert not within_rounding(special.roll(1), special.double(), float32_roundings=0)

@@ -1,0 +1,79 @@
+"""Every kernel, dtype and architecture becomes machine code, without a GPU."""
+
+import pytest
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler.compiler import make_backend
+from triton.runtime.driver import driver
+
+from gpu_kernels.proof.compile import ARCHITECTURES, compile_launch, resource_usage, source
+from gpu_kernels.proof.compile_ahead import launches_of
+from gpu_kernels.proof.problems import all_ops, problems_of
+
+ELF = b"\x7fELF"
+ops = pytest.mark.parametrize("op", all_ops())
+
+
+def one_a_signature(problems, arch):
+    """The problems' launches, one for each kernel and combination of pointer types."""
+    found = {}
+    for launch in launches_of(problems, arch):
+        pointers = [str(getattr(value, "dtype", value is None)) for value in launch.arguments.values()]
+        found.setdefault((launch.kernel.fn.__qualname__, *pointers), launch)
+    return found
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES, ids="sm_{}".format)
+@ops
+def test_compiles(op, arch, tmp_path):
+    """A cubin, and where it is timed one that spills nothing; an op may refuse an architecture, sm_90 apart."""
+    timed = one_a_signature([problem for problem in problems_of(op) if problem.is_timed], arch)
+    assert timed or arch != 90
+    for signature, launch in (one_a_signature(problems_of(op), arch) | timed).items():
+        compiled = compile_launch(launch, arch)
+        assert compiled.asm["cubin"].startswith(ELF)
+        usage = resource_usage(compiled.asm["cubin"], tmp_path)
+        assert signature not in timed or usage["STACK"] == usage["LOCAL"] == 0, f"{signature}: {usage}"
+
+
+@ops
+def test_kernels_are_not_interpreted_here(op):
+    assert all(isinstance(launch.kernel, triton.JITFunction) for launch in launches_of(problems_of(op), 90))
+
+
+class PretendedDriver:
+    """As much of a GPU as Triton's launcher asks for before it compiles."""
+
+    def get_current_device(self):
+        return 0
+
+    def get_current_stream(self, device):
+        return 0
+
+    def get_current_target(self):
+        return GPUTarget("cuda", 90, 32)
+
+
+@ops
+def test_compiled_ahead_is_what_a_launch_looks_for(op, monkeypatch):
+    """The same source and options, so a kernel compiled ahead is found in the cache."""
+    monkeypatch.setattr(driver, "_active", PretendedDriver())
+    launch = launches_of(problems_of(op), 90)[0]
+    asked = {}
+
+    def compile_instead(src, target, options, **_):
+        asked.update(source=src.hash(), options=options)
+        raise InterruptedError
+
+    launch.kernel.device_caches[0]  # makes the binder, which sets `compile`
+    monkeypatch.setattr(launch.kernel, "compile", compile_instead)
+    arguments = {
+        name: torch.empty(value.shape, dtype=value.dtype) if isinstance(value, torch.Tensor) else value
+        for name, value in launch.arguments.items()
+    }
+    with pytest.raises(InterruptedError):
+        launch.kernel.run(grid=launch.grid, warmup=True, **arguments, **launch.options)
+    launch.kernel.device_caches.clear()
+    ahead = make_backend(GPUTarget("cuda", 90, 32)).parse_options(dict(launch.options)).__dict__
+    assert asked == {"source": source(launch, 90).hash(), "options": ahead}

@@ -1,0 +1,34 @@
+import json
+import shutil
+from pathlib import Path
+
+from gpu_kernels import measured
+from gpu_kernels.proof.problems import all_ops, problems_of
+
+RESULTS = Path(__file__).parents[2] / measured.RECORDS
+
+
+def test_the_file_says_what_is_so():
+    """`python -m gpu_kernels.measured` writes it."""
+    text = measured.FILE.read_text()
+    assert text == measured.written(text, measured.table(RESULTS))
+    assert [op for op in all_ops() if f"| `{op}` |" not in text] == []
+
+
+def test_the_last_record_of_the_first_problem_counts(tmp_path):
+    first, second = problems_of("silu_mul")[:2]
+    row = {
+        "op": "silu_mul",
+        "label": first.label,
+        "impl": "triton",
+        "us": 12.34,
+        "share": 0.876,
+        "ceiling": "bandwidth",
+    }
+    row |= {"gpu": "Some GPU", "commit": "0123456789abcdef"}
+    rows = [row | {"us": 99.0}, row, row | {"impl": "torch chain"}, row | {"label": second.label}]
+    (tmp_path / "fused.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    line = next(line for line in measured.table(tmp_path).splitlines() if "`silu_mul`" in line)
+    assert line.endswith(f"| Some GPU, 0123456789: {first.label} in 12.3 us, 88% of bandwidth |")
+    shutil.rmtree(tmp_path)
+    assert measured.table(tmp_path).count(f"| {measured.NOT_RUN} |") == len(all_ops())

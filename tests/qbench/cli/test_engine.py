@@ -1,0 +1,32 @@
+"""`qbench engine`: the table, the JSON, the record, and what it refuses."""
+
+import json
+
+QUICK = ("--requests", "4", "--prompt", "4,8", "--new", "2,6", "--batch", "2", "--rounds", "1", "--threads", "1")
+
+
+def test_table_json_and_record(qbench, tmp_path):
+    kept = tmp_path / "rows.jsonl"
+    row = json.loads(qbench("engine", "ref:llama", *QUICK, "--products", "exact", "--keep", kept, "--json").out)
+    assert list(row["contenders"]) == ["engine", "static batches"]
+    assert all(figures["tok_s"] > 0 for figures in row["contenders"].values())
+    assert row["contenders"]["static batches"]["same_text"] == 1
+    record = json.loads(kept.read_text())
+    assert record["case"]["kind"] == "throughput" and record["case"]["workload"] == "4 x 4-8+2-6"
+    assert record["metrics"]["contenders"] == row["contenders"]
+
+
+def test_a_document_is_computed_once(qbench):
+    out = qbench("engine", "ref:llama", *QUICK, "--document", "100", "--new", "1,1").out
+    (ours,), (alone,) = (
+        [line for line in out.splitlines() if line.startswith(name)] for name in ("engine  ", "engine w")
+    )
+    assert int(alone.split()[4]) - int(ours.split()[2]) > 2 * 100, out
+
+
+def test_what_cannot_be_is_refused(qbench):
+    qbench("engine", "ref:llama", "--prompt", "5").fails_with("--prompt and --new take two numbers")
+    qbench("engine", "ref:llama", "--prompt", "9,5").fails_with("prompt is 9,5")
+    qbench("engine", "ref:llama", "--prompt", "9,5000").fails_with("context holds")
+    qbench("engine", "ref:llama", "--cpu-time", "--threads", "2").fails_with("count it with --threads 1")
+    qbench("engine", "ref:llama", "--vs", "llama.cpp").fails_with("GGUF file")

@@ -1,0 +1,58 @@
+import json
+
+from qbench.cli.main import COMMANDS
+from qbench.harness.records.record import read_records
+
+
+def test_a_plan_as_lines(qbench):
+    outcome = qbench("plan", "shape:llama-2-7b", "--kv", "kv-f16", "--memory", "24GB", "--prefill", "512")
+    assert outcome.status == 0 and "524.29 kB each in kv-f16" in outcome.out and "mha* 524.29 kB" in outcome.out
+    assert "of 24.00 GB: fits" in outcome.out and "beside the weights 20,0" in outcome.out
+
+
+def test_a_plan_as_json(qbench):
+    result = json.loads(qbench("plan", "ref:llama", "--recipe", "q4_k_m", "--ctx", "100", "--json").out)
+    assert result["total_bytes"] == sum(result[f"{part}_bytes"] for part in ("resident", "kv", "workspace"))
+    assert result["recipe"] == "q4_k_m" and result["context"] == 100 and "fits" not in result
+
+
+def test_a_plan_is_kept(qbench, tmp_path):
+    file = tmp_path / "plans.jsonl"
+    assert qbench("plan", "ref:llama", "--ctx", "64", "--keep", file).status == 0
+    (record,) = read_records(file)
+    assert record["case"]["kind"] == "plan" and record["case"]["context"] == 64
+    assert record["metrics"]["resident_bytes"] > 0 and "model" not in record["metrics"]
+
+
+def test_windows_are_told(qbench):
+    assert "see 12% of these" in qbench("plan", "shape:mistral-7b", "--ctx", "32768").out
+
+
+def test_a_window_of_ones_own_choosing(qbench):
+    """It holds as much whatever the context, so that no number of tokens is left to be counted."""
+    size = ("--cache", "window:64", "--memory", "64MiB", "--json")
+    short, long = (json.loads(qbench("plan", "ref:llama", "--ctx", context, *size).out) for context in ("512", "1024"))
+    assert short["kv_bytes"] == long["kv_bytes"] and short["cache"] == "window:64"
+    assert short["kv_tokens"] is None and "window" not in short
+
+
+def test_bad_input_is_one_line(qbench):
+    for argv in (
+        ("plan", "shape:lama"),
+        ("plan", "ref:llama", "--recipe", "q4_k_x"),
+        ("plan", "ref:llama", "--kv", "kv-none"),
+        ("plan", "ref:llama", "--ctx", "1025"),
+        ("plan", "ref:llama", "--memory", "much"),
+        ("plan", "ref:llama", "--cache", "most"),
+        ("plan", "ref:llama", "--cache", "window"),
+        ("plan", "ref:llama", "--cache", "paged:64"),
+        ("plan", "ref:llama", "--cache", "paged", "--measure"),
+        ("plan", "ref:llama", "--recipe", "q4_0", "--measure"),
+        ("generate", "shape:llama-2-7b", "-p", "x"),
+    ):
+        outcome = qbench(*argv)
+        assert outcome.status == 2 and outcome.err.strip().count("\n") == 0 and not outcome.out, argv
+
+
+def test_it_is_listed():
+    assert list(COMMANDS).index("plan") < list(COMMANDS).index("recommend")

@@ -1,0 +1,59 @@
+"""`qbench serve`: up from a command line, down by Ctrl-C, and what it is refused."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from qbench.cli.main import main
+
+openai = pytest.importorskip("openai")
+
+
+def test_serves_a_reference_model_until_it_is_interrupted(tmp_path):
+    command = [sys.executable, "-m", "qbench.cli.main", "serve", "ref:llama", "--port", "0", "--kv", "kv-int8"]
+    # A process of a shell's background job ignores SIGINT; one that people interrupt does not.
+    server = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    try:
+        for line in server.stderr:
+            if (found := re.search(r"ref:llama at (http://127.0.0.1:\d+/v1) \(Ctrl-C ends\)", line)) is not None:
+                break
+        client = openai.OpenAI(base_url=found[1], api_key="none")
+        text = client.completions.create(model="ref:llama", prompt="Once upon", max_tokens=12, temperature=0)
+        assert text.choices[0].text.strip()
+        server.send_signal(signal.SIGINT)
+        assert server.wait(30) == 0
+        assert "ended" in server.stderr.read()
+    finally:
+        server.kill()
+        server.wait()
+        server.stderr.close()
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        pytest.param(["rand:smollm2-135m"], "has no tokenizer", id="no tokenizer"),
+        pytest.param(["ref:lama"], "did you mean 'ref:llama'?", id="no such model"),
+        pytest.param(["ref:llama", "--memory", "1B"], "memory_bytes is 1", id="memory"),
+        pytest.param(["ref:llama", "--recipe", "q4"], "unknown recipe", id="recipe"),
+        pytest.param(["ref:llama", "--host", "256.0.0.1"], "cannot listen on 256.0.0.1", id="address"),
+    ],
+)
+def test_what_cannot_be_served_is_told_in_one_line(arguments, message, capsys):
+    assert main(["serve", "--port", "0", *arguments]) == 2
+    told = capsys.readouterr().err.strip().splitlines()
+    assert message in told[-1]
+
+
+def test_a_port_that_is_taken(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["serve", "ref:llama", "--port", str(port)]) == 2
+    assert f"cannot listen on 127.0.0.1 port {port}: Address already in use" in capsys.readouterr().err

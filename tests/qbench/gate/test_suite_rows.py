@@ -1,0 +1,47 @@
+"""A folder that has seen several versions of a suite, and the rows of the one that is there now."""
+
+from pathlib import Path
+
+import pytest
+
+from qbench.gate.suite_rows import rows_of, suite_cases
+from qbench.harness.records.record import case_key
+
+SUITE = """\
+name: small
+models: [rand:tiny]
+recipes: [{recipes}]
+threads: 1
+bench: {{pp: {pp}, tg: 4}}
+"""
+
+
+def cases(folder: Path, recipes: str = "bf16, q8_0", pp: int = 8) -> list[dict]:
+    path = folder / "small.yaml"
+    path.write_text(SUITE.format(recipes=recipes, pp=pp))
+    return suite_cases(path)
+
+
+def row(case: dict, hour: int = 0) -> dict:
+    return {"key": case_key(case), "case": case, "time": f"2026-01-01T{hour:02d}:00:00"}
+
+
+def test_rows_of_the_suite_as_it_was_are_left_out(tmp_path):
+    before = cases(tmp_path, "bf16, q8_0, q4_0") + cases(tmp_path, pp=9)
+    now = cases(tmp_path)
+    kept = [row(case) for case in now]
+    assert rows_of(now, [*kept, *(row(case, hour=1) for case in before[2:])]) == kept
+
+
+def test_the_last_row_of_a_case_counts(tmp_path):
+    (case,) = cases(tmp_path, "bf16")
+    assert rows_of([case], [row(case, 2), row(case, 3), row(case, 1)]) == [row(case, 3)]
+
+
+@pytest.mark.parametrize("change", [{"new": 1}, {"fingerprint": "another"}], ids=["tells more", "of another model"])
+def test_another_commit_may_tell_a_case_in_other_words(tmp_path, change):
+    (case,) = cases(tmp_path, "bf16")
+    other = row(case | change)
+    assert rows_of([case], [other]) == [other]
+    assert rows_of([case], [row(case | change | {"threads": 2})]) == []
+    assert rows_of([case], [row(case), row(case | change, hour=1)]) == [row(case)], "its own key goes before"

@@ -1,0 +1,39 @@
+"""Ours and libggml's codecs, as they are timed: right, and what is wrong is seen."""
+
+import numpy as np
+import pytest
+
+from qbench.kernels import codec_benchmarks as module
+from qbench.kernels.benchmark import OURS
+from qbench.kernels.codec_benchmarks import codec_benchmarks, timed_codecs
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setattr(module, "NUM_ROWS", 9)
+    monkeypatch.setattr(module, "DISTINCT_ROWS", 3)
+
+
+@pytest.mark.parametrize("who", [OURS, "llama.cpp"])
+@pytest.mark.parametrize("op", timed_codecs())
+def test_everybody_is_right_and_the_check_sees_what_is_not(op, who):
+    if who != OURS:
+        pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    (benchmark,) = codec_benchmarks(op, threads=2)
+    contender = benchmark.contenders[who]()
+    contender.run()
+    out = contender.output()
+    assert benchmark.check(out).is_right
+    assert not benchmark.check(np.roll(out, 1, axis=0)).is_right
+    short = out.copy()
+    short[-1] = 0
+    assert not benchmark.check(short).is_right  # the last rows, too
+    assert contender.how and benchmark.tokens == 9
+    assert benchmark.moved_bytes == out.nbytes + other_side(op)
+
+
+def other_side(op: str) -> int:
+    """Bytes of what went in."""
+    num_weights = 9 * module.ROW_SIZE
+    fmt = module.get_format(op.removeprefix("encode_").removeprefix("decode_"))
+    return 4 * num_weights if op.startswith("encode_") else num_weights // fmt.block_size * fmt.block_bytes

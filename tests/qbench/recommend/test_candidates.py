@@ -1,0 +1,57 @@
+"""Candidates hold what is predicted of each alone, and a model's tensors are planned once a recipe."""
+
+import pytest
+
+from qbench.harness.forecast import planned_source
+from qbench.harness.forecast.planned_source import PlannedSource
+from qbench.recommend.candidates import CACHES, make_candidates
+from qbench.recommend.goal import Goal
+from qbench.recommend.relax import relaxations
+from qbench.recommend.search import search
+from qbench.runtime import predict_memory
+from qbench.runtime.layers import linear
+from qbench.sources import open_source
+from quant.recipes import get_recipe
+
+RECIPES = ("bf16", "q4_k_m", "rtn-w4g128+kv-int8", "llm-int8")
+
+
+@pytest.mark.parametrize("model", ["ref:llama", "ref:mla-moe"])
+def test_each_is_as_predicted_alone(model):
+    source = open_source(model)
+    for one in make_candidates(source, Goal(1, 512, batch=3), RECIPES, CACHES):
+        planned = PlannedSource(source, get_recipe(one.recipe), None if one.cache == "dense-f32" else one.cache)
+        assert one.memory == predict_memory(planned, 512, 3), str(one)
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """The recipes whose tensors are planned, in order"""
+    names, plan = [], planned_source.foreseen_tensors
+
+    def noted(source, recipe):
+        names.append(recipe.name)
+        return plan(source, recipe)
+
+    monkeypatch.setattr(planned_source, "foreseen_tensors", noted)
+    return names
+
+
+def test_tensors_are_planned_once_a_recipe(planned):
+    """For all KV formats, and for every shorter context and smaller batch of a search for what would do."""
+    goal = Goal(15_000_000, 512, batch=4)
+    found = make_candidates(open_source("ref:llama"), goal, ("q8_0", "q4_0"), CACHES)
+    limits = {one.limit for one in relaxations(goal, search(found, goal, judge=None))}
+    assert limits >= {"memory_bytes", "batch"} and planned == ["q8_0", "q4_0"]
+
+
+def test_an_implementation_is_chosen_once_a_format_not_once_an_expert(monkeypatch):
+    asked = []
+    ready = linear._has_packed_linear
+    rows = tuple(
+        linear.replace(row, ready=lambda name: asked.append(name) or ready(name)) if row is linear.PACKED else row
+        for row in linear.LINEARS
+    )
+    monkeypatch.setattr(linear, "LINEARS", rows)
+    predict_memory(open_source("shape:deepseek-v2-lite"), 512)
+    assert 0 < len(asked) < 50  # of 5,291 tensors in two formats

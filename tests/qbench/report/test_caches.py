@@ -1,0 +1,75 @@
+"""One table of kinds of caches: what is told of one cache in several records is one row."""
+
+import pytest
+from support.sample_records import failed_record, make_record, write_records
+
+from qbench.report import render_caches, render_report
+from quant.errors import InputError
+
+BINS = [
+    {"low": 1, "high": 64, "mean": 1e-6, "count": 63},
+    {"low": 64, "high": 128, "mean": 1e-4, "count": 64},
+    {"low": 128, "high": 256, "mean": 4e-4, "count": 128},
+    {"low": 256, "high": 512, "mean": 2e-3, "count": 256},
+]
+RECALL = {"ref_recall": {"metric": "acc", "value": 0.75}}
+
+
+def cell(kind: str | None, cache: str, depth: int, model: str = "ref:llama", **quality) -> dict:
+    """A case; its quality where that was measured in it."""
+    metrics = {"cache_bytes": 1_500_000 + depth, "kld_by_position": BINS, "tasks": RECALL} | quality
+    if not quality.get("judged", True):
+        metrics |= {"kld": None, "same_top": None, "kld_by_position": None, "tasks": None}
+    record = make_record("bf16", model=model, pp_tok_s=2000.0 + depth, tg_tok_s=50.0, **metrics)
+    record["case"] |= {"cache": cache, "bench": {"pp": 64, "tg": 32, "depth": depth}}
+    record["case"] |= {} if kind is None else {"cache_kind": kind}
+    return record | {"key": f"{model} {kind} {cache} {depth}"}
+
+
+def table(text: str) -> list[dict[str, str]]:
+    heading, _, *rows = [line for line in text.splitlines() if line.startswith("|")]
+    names, *cells = ([part.strip() for part in line.split("|")[1:-1]] for line in (heading, *rows))
+    return [dict(zip(names, line, strict=True)) for line in cells]
+
+
+@pytest.fixture
+def caches(tmp_path):
+    return lambda records: render_caches(write_records(tmp_path / "records.jsonl", records))
+
+
+def test_depths_and_quality_are_one_row_and_models_one_table(caches):
+    rows = [cell(None, "dense-f32", 0), cell(None, "dense-f32", 896, judged=False), cell("window:64", "kv-int8", 896)]
+    rows.append(cell("paged", "kv-int8", 0, model="ref:mla-moe", judged=False))
+    first, second, third = table(caches(rows))
+    assert [(row["model"], row["cache"], row["KV"]) for row in (first, second, third)] == [
+        ("ref:llama", "dynamic", "dense-f32"),
+        ("ref:llama", "window:64", "kv-int8"),
+        ("ref:mla-moe", "paged", "kv-int8"),
+    ]
+    assert first["mean KLD [95 %]"] == "9.10e-06 [8.19e-06, 1.01e-05]" and first["same top %"] == "99.92"
+    by_position = [first[name] for name in ("KLD to 64", "KLD 64 to 256", "KLD from 256")]
+    assert by_position == ["1.00e-06", "3.00e-04", "2.00e-03"]  # 64 tokens of 1e-4 and 128 of 4e-4
+    assert first["ref_recall %"] == "75.00"
+    assert first["pp64 tok/s [range]"].startswith("2000 [") and first["pp64@896 tok/s [range]"].startswith("2896 [")
+    assert first["tg32 tok/s [range]"].startswith("50.0 [")
+    assert (first["cache MB"], first["cache MB@896"]) == ("1.50", "1.50")
+    assert second["pp64 tok/s [range]"] == "n/a" and third["mean KLD [95 %]"] == "n/a"
+
+
+def test_threads_and_machines_are_tables_of_their_own(caches):
+    other = cell(None, "kv-f16", 0)
+    other["case"]["threads"] = 1
+    text = caches([cell(None, "dense-f32", 0), other | {"key": "other"}])
+    assert text.count("**Caches on Some Processor**") == 2 and "1 thread of 2 cores" in text
+
+
+def test_what_failed_has_no_row_and_nothing_is_an_error(caches):
+    failed = failed_record("bf16", "killed") | {"key": "failed"}
+    assert len(table(caches([cell(None, "dense-f32", 0), failed]))) == 1
+    with pytest.raises(InputError, match="no measured case"):
+        caches([failed])
+
+
+def test_the_usual_tables_are_as_they_were(tmp_path):
+    path = write_records(tmp_path / "records.jsonl", [cell(None, "dense-f32", 0)])
+    assert "KLD from 256" not in render_report(path, "md")

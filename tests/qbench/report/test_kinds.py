@@ -1,0 +1,86 @@
+"""Tables of what other commands than sweeps kept."""
+
+import pytest
+from support.sample_records import failed_record, make_record, write_records
+
+from qbench.report import render_report
+
+SPREAD = {"median": 2.0, "min": 1.5, "max": 2.5, "mad": 0.1}
+
+
+def of_kind(case: dict, metrics: dict) -> dict:
+    key = "-".join(str(value) for value in case.values())
+    return make_record("q8_0") | {"key": key, "case": case, "metrics": metrics}
+
+
+def serving(samples: int = 3, threads: int = 2) -> dict:
+    case = {"kind": "throughput", "model": "some/m.gguf", "recipe": None, "kv": "kv-f16", "workload": "8 x 4-8+4-8"}
+    side = {"tok_s": 99.5, "computed": 640, "ttft_ms": 250.0, "same_text": 0.5, "samples": [1.0] * samples}
+    contenders = {"engine": side | {"ratio": SPREAD}, "static batches": side | {"ratio": SPREAD}}
+    return of_kind(case | {"batch": 4, "threads": threads, "clock": "wall"}, {"contenders": contenders})
+
+
+def latent(plan: str, tokens: int = 1, model: str = "rand:tiny-mla") -> dict:
+    case = {"kind": "mla", "model": model, "kv": None, "threads": 2, "clock": "wall", "context": 512, "batch": 1}
+    figures = {"cache_bytes_per_token": 1152, "flop_per_token": 45.4e6, "ms": 1.5, "samples_ms": [1.5, 1.25, 2.0]}
+    return of_kind(case | {"tokens": tokens, "plan": plan}, figures | {"picked": plan == "absorbed", "peak_bytes": 8e5})
+
+
+def planned(**more) -> dict:
+    case = {"kind": "plan", "model": "shape:x", "recipe": None, "kv": None, "context": 64, "batch": 1}
+    case |= {"cache": "dynamic", "window": None, "pass_tokens": 64}
+    parts = {"resident_bytes": 1e9, "kv_bytes": 2e9, "workspace_bytes": 5e8, "total_bytes": 3.5e9}
+    return of_kind(case, parts | more)
+
+
+@pytest.fixture
+def markdown(tmp_path):
+    return lambda rows: render_report(write_records(tmp_path / "records.jsonl", rows), "md")
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """Of every table, without headings and rules."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    rules = [i for i, row in enumerate(cells) if set("".join(row)) <= set("-:")]
+    return [row for i, row in enumerate(cells) if i not in rules and i + 1 not in rules]
+
+
+def test_each_contender_of_a_workload_is_a_row(markdown):
+    rows = rows_of(markdown([serving()]))
+    about = ["m.gguf", "kv-f16", "8 x 4-8+4-8", "4"]
+    figures = ["99.5", "640", "0.25", "2.00x [1.50, 2.50]", "50 %"]
+    assert rows == [[*about, "engine", *figures], [*about, "static batches", *figures]]
+
+
+def test_one_round_has_no_range(markdown):
+    assert [row[8] for row in rows_of(markdown([serving(samples=1)]))] == ["2.00x"] * 2
+
+
+def test_latent_plans_by_tokens_and_what_the_runtime_takes(markdown):
+    text = markdown([latent("absorbed", 512), latent("compressed"), latent("absorbed")])
+    assert [(row[0], row[3]) for row in rows_of(text)] == [
+        ("1", "compressed"),
+        ("1", "absorbed *"),
+        ("512", "absorbed *"),
+    ]
+    assert rows_of(text)[0][4:] == ["1152", "45.4", "1.500 [1.250, 2.000]", "0.8"]
+    assert "rand:tiny-mla; keys and values in float32; 2 threads of 2 cores" in text
+
+
+def test_what_a_plan_was_asked_is_shown_and_nothing_else(markdown):
+    (row,) = rows_of(markdown([planned(fits=False, memory_bytes=2e9)]))
+    assert row[6:] == ["1.000", "2.000", "0.500", "3.500", "not in 2.0 GB", "n/a", "n/a", "n/a"]
+    (row,) = rows_of(markdown([planned(predicted_peak_bytes=3.6e9, peak_rss_bytes=4e9, ratio=0.9)]))
+    assert row[10:] == ["n/a", "3.600", "4.000", "0.900"]
+
+
+def test_rows_that_share_no_settings_share_no_table(markdown):
+    text = markdown([serving(threads=1), serving(threads=2), latent("absorbed"), latent("absorbed", model="other")])
+    assert text.count("**Many requests at once on") == 2 and text.count("**Ways to attend") == 2
+    assert text.index("Many requests") < text.index("Ways to attend")
+
+
+def test_what_failed_has_no_row(markdown):
+    failed = failed_record("q8_0", "killed") | {"case": serving()["case"], "key": "other"}
+    assert len(rows_of(markdown([serving(), failed]))) == 2

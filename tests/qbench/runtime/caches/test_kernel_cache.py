@@ -1,0 +1,224 @@
+"""Caches on the kernels against those on torch, which define what is kept and attended to."""
+
+import numpy as np
+import pytest
+import torch
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
+from support.close import assert_close
+
+import cpu_kernels
+from cpu_kernels.attention import bf16_queries_ref, round_queries_ref
+from qbench.kernels.attention import INTEGER_FORMATS, LOG2_E, attention_bound
+from qbench.runtime import load_model
+from qbench.runtime.caches.cache import DenseCache
+from qbench.runtime.caches.kernel_cache import STORES, KernelCache, has_store, held_tokens
+from qbench.runtime.caches.quantized_cache import QuantizedCache, layer_scales
+from qbench.runtime.layers.rope import inverse_frequencies, rotation
+from qbench.runtime.memory import predict_memory
+from quant.calibration.stats import KVStats
+from quant.errors import InputError
+from quant.kv import KV_FORMATS, KVScheme, calibrate_kv
+from quant.kv.scheme import CONFIG_KEY
+from quant.models import ModelConfig
+
+CONFIG = small_config(head_dim=32)  # 2 layers, 4 heads, 2 kv heads of 32
+MODEL = ModelConfig.from_hf(CONFIG)
+SOFTMAX_SCALE = MODEL.head_dim**-0.5
+
+pytestmark = pytest.mark.skipif(not has_store(MODEL, None), reason="the extension is not built")
+
+
+def make_scheme(name: str | None) -> KVScheme | None:
+    if name is None:
+        return None
+    rng = np.random.default_rng(5)
+    stats = [KVStats(*(rng.uniform(2, 4, (2, 32)).astype(np.float32) for _ in range(2))) for _ in range(2)]
+    return calibrate_kv(KV_FORMATS[name], stats)
+
+
+def make_qkv(num_tokens: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = (2, 4, num_tokens, 32), (2, 2, num_tokens, 32), (2, 2, num_tokens, 32)
+    return tuple(torch.randn(shape, generator=generator) for shape in shapes)
+
+
+def torch_cache(scheme: KVScheme | None):
+    return DenseCache(MODEL, batch=2) if scheme is None else QuantizedCache(MODEL, scheme, batch=2)
+
+
+def as_kept(scheme: KVScheme | None, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    if scheme is None:
+        return k, v
+    k_scale, v_scale = layer_scales(scheme, 1)
+    return scheme.format.keys.round_trip(k, k_scale), scheme.format.values.round_trip(v, v_scale)
+
+
+def feed(cache, q, k, v, cuts, layer=1) -> torch.Tensor:
+    """The outputs of all tokens, given in runs that end at `cuts`."""
+    outputs = []
+    for start, end in zip([0, *cuts], [*cuts, q.shape[2]], strict=True):
+        run = (x[:, :, start:end] for x in (q, k, v))
+        outputs.append(cache.attend(layer, *run, torch.arange(start, end)))
+        cache.advance(end - start)
+    return torch.cat(outputs, dim=2)
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_bytes_are_read_as_the_format_gives_them_back(name):
+    """Every code and scale, bit for bit: of magnitudes from 2**-20 to 2**20, zeros, ties, and what saturates."""
+    scheme = make_scheme(name)
+    rng = np.random.default_rng(1)
+    x = torch.from_numpy(rng.standard_normal((2, 2, 240, 32)) * 2.0 ** rng.integers(-20, 21, (2, 2, 240, 1)))
+    x = x.float()
+    x[0, 0, 0] = 0
+    x[0, 0, 1, 5:] = 0
+    x[0, 1, 2] = torch.arange(32) / 4  # ties
+    x[1, 0, 3] = torch.linspace(-3, 3, 32) ** 9
+    cache = KernelCache(MODEL, scheme, batch=2, capacity=240)
+    cache.attend(1, torch.zeros(2, 4, 240, 32), x, -x, torch.arange(240))
+    k, v = np.empty(x.shape, np.float32), np.empty(x.shape, np.float32)
+    cache.stores[1].read(cache.block_table, np.full(2, 240), k, v)
+    expected_k, expected_v = as_kept(scheme, x, -x)
+    assert_close(k, expected_k)
+    assert_close(v, expected_v)
+
+
+@pytest.mark.parametrize("name", ["kv-fp8-cal", "kv-fp8-e5m2", "kv-f16", "kv-bf16", "kv-int8", "kv-int4"])
+def test_nan_is_kept_as_the_format_keeps_it(name):
+    scheme = make_scheme(name)
+    x = make_qkv(40)[1]
+    x[0, 1, 17, 3] = torch.nan
+    x[0, 0, 9] = -torch.nan
+    cache = KernelCache(MODEL, scheme, batch=2, capacity=40)
+    cache.attend(1, torch.zeros(2, 4, 40, 32), x, x, torch.arange(40))
+    k, v = np.empty(x.shape, np.float32), np.empty(x.shape, np.float32)
+    cache.stores[1].read(cache.block_table, np.full(2, 40), k, v)
+    expected_k, expected_v = as_kept(scheme, x, x)
+    assert_close(k, expected_k)
+    assert_close(v, expected_v)
+
+
+def multiplies_bf16(name: str | None) -> bool:
+    return name is not None and "fp8" in name and cpu_kernels.chosen_isa("attention") == "avx512_bf16"
+
+
+@pytest.mark.parametrize("cuts", [(), (1, 2, 40), tuple(range(1, 70))], ids=["one run", "ragged", "token by token"])
+@pytest.mark.parametrize("name", STORES)
+def test_attends_as_the_cache_on_torch_does(name, cuts):
+    """Torch is given the queries as the kernel rounds them, so that what is left are roundings with a bound."""
+    scheme, (q, k, v) = make_scheme(name), make_qkv(70)
+    got = feed(KernelCache(MODEL, scheme, batch=2, capacity=8), q, k, v, cuts)
+    kind = STORES[name][0]
+    rounded = round_queries_ref if kind in INTEGER_FORMATS else bf16_queries_ref if multiplies_bf16(name) else None
+    seen = q
+    if rounded is not None:
+        seen = torch.from_numpy(rounded(q.numpy(), np.float32(SOFTMAX_SCALE) * LOG2_E)).float()
+    kept_k, kept_v = as_kept(scheme, k, v)
+    bound = attention_bound(kind, *(x.numpy() for x in (seen, kept_k, kept_v)), SOFTMAX_SCALE, rounded is not None)
+    # Torch sums in float32, too.
+    bound += attention_bound("f32", *(x.numpy() for x in (seen, kept_k, kept_v)), SOFTMAX_SCALE, False)
+    assert_close(got, feed(torch_cache(scheme), seen, k, v, cuts), atol=bound + np.zeros(q.shape))
+
+
+@pytest.mark.parametrize("cuts", [(), (1, 2, 40), tuple(range(1, 70))], ids=["one run", "ragged", "token by token"])
+def test_a_window_in_one_layer_of_two(cuts):
+    config = ModelConfig.from_hf(
+        CONFIG
+        | {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 9}
+        | {"layer_types": ["full_attention", "sliding_attention"]}
+    )
+    q, k, v = make_qkv(70)
+    for layer in range(2):
+        got = feed(KernelCache(config, batch=2, capacity=8), q, k, v, cuts, layer)
+        expected = feed(DenseCache(config, batch=2), q, k, v, cuts, layer)
+        assert_close(got, expected, atol=70 * 2.0**-22)
+
+
+@pytest.mark.parametrize("start, tokens", [(0, 20), (20, 1)], ids=["prefill", "decode"])
+def test_rotates_as_torch_does(start, tokens):
+    q, k, v = make_qkv(21)
+    rope = rotation(inverse_frequencies(MODEL.rope, 32), torch.arange(start, start + tokens), scale=1.25)
+    caches = KernelCache(MODEL, batch=2), DenseCache(MODEL, batch=2)
+    outputs = []
+    for cache in caches:
+        cache.attend(0, q[:, :, :start], k[:, :, :start], v[:, :, :start], torch.arange(start)) if start else None
+        cache.advance(start)
+        new = (x[:, :, start : start + tokens] for x in (q, k, v))
+        outputs.append(cache.rope_attend(0, *new, rope, torch.arange(start, start + tokens)))
+    assert_close(*outputs, atol=21 * 2.0**-20)
+
+
+@pytest.mark.parametrize("name", [None, "kv-int8"])
+def test_truncate_forgets_the_rest(name):
+    q, k, v = make_qkv(30)
+    cache = KernelCache(MODEL, make_scheme(name), batch=2)
+    feed(cache, q, k, 7 * v, (), layer=0)
+    cache.truncate(0)
+    expected = feed(torch_cache(make_scheme(name)), q, k, v, ())
+    assert_close(feed(cache, q, k, v, (), layer=0), expected, atol=2.0**-12)
+    with pytest.raises(ValueError, match="truncate to 31, expected 0 to 30"):
+        cache.truncate(31)
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_bytes_a_token(name):
+    scheme = make_scheme(name)
+    cache = KernelCache(MODEL, scheme, batch=3, capacity=33)
+    expected = 2 * 2 * 2 * 32 * 4 if scheme is None else 2 * scheme.format.bytes_per_token(2, 32)
+    assert cache.bytes_per_token == expected
+    assert cache.capacity == held_tokens(33) == 48
+    assert cache.size_bytes == 3 * 48 * expected
+    entry = {} if scheme is None else {CONFIG_KEY: scheme.config_entry()}
+    predicted = predict_memory(ArraySource(CONFIG | entry, random_weights(CONFIG)), context=33, batch=3)
+    assert predicted["kv_bytes"] == cache.size_bytes
+    assert predicted["kv_bytes_per_token"] == cache.bytes_per_token
+
+
+def test_capacity_doubles_up_to_the_context():
+    config = ModelConfig.from_hf(small_config(max_position_embeddings=90, head_dim=32))
+    cache = KernelCache(config, batch=2, capacity=17)
+    q, k, v = make_qkv(40)
+    for expected_capacity in (64, 96):
+        cache.attend(0, q, k, v, torch.arange(40))
+        cache.attend(1, q, k, v, torch.arange(40))
+        cache.advance(40)
+        assert cache.capacity == expected_capacity
+    with pytest.raises(InputError, match="120 tokens, but the model's context holds 90"):
+        cache.attend(0, q, k, v, torch.arange(40))
+
+
+def test_impossible_sizes():
+    with pytest.raises(InputError, match="batch 0"):
+        KernelCache(MODEL, batch=0)
+    with pytest.raises(InputError, match="capacity 0"):
+        KernelCache(MODEL, capacity=0)
+
+
+@pytest.mark.parametrize(
+    "changes, name, cache",
+    [
+        ({}, None, KernelCache),
+        ({}, "kv-fp8", KernelCache),
+        ({}, "kv-int4-kc", QuantizedCache),
+        ({"head_dim": 24}, None, DenseCache),
+        ({"head_dim": 24}, "kv-int8", QuantizedCache),
+        ({"head_dim": 48}, "kv-f16", KernelCache),
+    ],
+    ids=["f32", "fp8", "keys per channel", "odd heads", "odd heads, int8", "heads of 48, f16"],
+)
+def test_models_use_the_kernels_where_those_have_the_format(changes, name, cache):
+    config = small_config(**{"head_dim": 32} | changes)
+    entry = {} if name is None else {CONFIG_KEY: KVScheme(KV_FORMATS[name]).config_entry()}
+    source = ArraySource(config | entry, random_weights(config))
+    model = load_model(source)
+    assert type(model.new_cache()) is cache
+    tokens = torch.from_numpy(np.random.default_rng(2).integers(160, size=(2, 64)))
+    reference = load_model(source, impl="reference")
+    assert type(reference.new_cache()) in (DenseCache, QuantizedCache)
+    got, expected = model(tokens, model.new_cache(batch=2)), model(tokens)
+    # What the kernels round apart, a key's last bit now and then among it, is less than what the format itself does;
+    # without a format less than 64 tokens' float32 sums.
+    as_computed = load_model(ArraySource(config, random_weights(config)))(tokens)
+    moved = 2**-24 * 64 * expected if name is None else expected - as_computed
+    assert (got - expected).square().mean() <= moved.square().mean()

@@ -1,0 +1,149 @@
+"""Pages of latents against the cache that owns its memory, bit for bit where the same code attends."""
+
+import numpy as np
+import pytest
+import torch
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
+from support.close import assert_close
+
+from qbench.runtime import Model, generate, load_model
+from qbench.runtime.caches.over_pages import paged_cache
+from qbench.runtime.caches.paged_latents import PagedKernelLatentCache, PagedLatentCache
+from qbench.runtime.caches.pages import PagedSequence, PagePool
+from qbench.runtime.engine import Engine, EngineOptions, Request
+from qbench.runtime.kv_memory import CacheMemory
+from qbench.runtime.layers.linear import has_cpu_kernels
+from qbench.runtime.text.sampling import Sampling
+from quant.kv import KV_FORMATS, KVScheme
+from quant.kv.scheme import CONFIG_KEY
+
+SIZES = {"kv_lora_rank": 64, "qk_rope_head_dim": 16}  # that the kernels take
+FP8_SIZES = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "num_hidden_layers": 2}
+FORMATS = [None, "kv-f16", "kv-bf16", "kv-fp8"]
+PLANS = [None, "compressed", "absorbed", "elided", "materialised"]
+
+needs_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
+
+
+def model_of(kv: str | None = None, weights: str = "f32", **options) -> Model:
+    config = small_config("deepseek2", **(FP8_SIZES if kv == "kv-fp8" else SIZES))
+    values = random_weights(config)
+    entry = {} if kv is None else {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
+    formats = {name: weights for name, value in values.items() if value.ndim == 2}
+    return load_model(ArraySource(config | entry, values, formats), **options)
+
+
+def pool_of(model: Model, num_pages: int, page_tokens: int = 16, plan: str | None = None) -> PagePool:
+    pool = PagePool(model.config, model.kv, num_pages, page_tokens, impl=model.impl, plan=plan)
+    for held in pool.memory.held:
+        held.view(torch.uint8).fill_(255)  # NaN in every format: what is not written must not be read
+    order = np.random.default_rng(num_pages).permutation(num_pages)
+    held = [pool.allocate() for _ in range(num_pages)]
+    for page in order:  # so that pages are handed out in no order
+        pool.release(held[page])
+    return pool
+
+
+def tokens_of(batch: int, length: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(150, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+@pytest.mark.parametrize("kv", FORMATS)
+@pytest.mark.parametrize("page_tokens", [16, 48])
+def test_they_are_bit_for_bit_what_owning_the_memory_is(page_tokens, kv, impl):
+    model, tokens = model_of(kv, impl=impl), tokens_of(3, 61)
+    for plan in PLANS:
+        pool = pool_of(model, 20, page_tokens, plan)
+        paged = paged_cache(pool, [PagedSequence(pool) for _ in range(3)])
+        assert type(paged) is (PagedKernelLatentCache if impl == "auto" and has_cpu_kernels() else PagedLatentCache)
+        own = model.new_cache(3, capacity=5, plan=plan)
+        for part in tokens.split((40, 1, 1, 19), dim=1):
+            assert_close(model(part, paged), model(part, own))
+        paged.truncate(17)
+        own.truncate(17)
+        assert_close(model(tokens[:, :2], paged), model(tokens[:, :2], own))
+        assert paged.bytes_per_token == own.bytes_per_token
+
+
+@needs_kernels
+@pytest.mark.parametrize("plan", PLANS)
+def test_sequences_of_unlike_lengths(plan):
+    model, counts = model_of("kv-f16"), [(20, 1, 5), (1, 19, 1), (17, 16, 2)]
+    tokens, pool = tokens_of(3, 40), pool_of(model, 9, plan=plan)
+    one, other = paged_cache(pool, [PagedSequence(pool) for _ in range(3)]), model.new_cache(3, 5, plan=plan)
+    for step in zip(*counts, strict=True):
+        logits = [model(tokens[:, : max(step)], cache, num_valid=step) for cache in (one, other)]
+        assert torch.equal(*(each.nan_to_num(0) for each in logits))
+        assert not all(each.isnan().all() for each in logits)
+
+
+def test_writing_after_a_fork_never_changes_the_sibling():
+    model = model_of("kv-f16")
+    pool = pool_of(model, 12)
+    first = PagedSequence(pool)
+    prompt, texts = tokens_of(1, 37), (tokens_of(1, 9, seed=1), tokens_of(1, 9, seed=2))
+    model(prompt, paged_cache(pool, [first]))
+    second = first.fork()
+    got = [[], []]
+    for part in (slice(0, 4), slice(4, 5), slice(5, 9)):  # by turns, so that each writes between the other's writes
+        for which, sequence in enumerate((first, second)):
+            got[which].append(model(texts[which][:, part], paged_cache(pool, [sequence])))
+    assert pool.num_free == 12 - 4, "of 3 pages two are still shared"
+    for text, logits in zip(texts, got, strict=True):
+        cache = model.new_cache()
+        model(prompt, cache)
+        assert_close(torch.cat(logits, 1), torch.cat([model(part, cache) for part in text.split((4, 1, 4), 1)], 1))
+
+
+def test_pages_grow_with_their_sequences():
+    model, tokens = model_of("kv-f16"), tokens_of(2, 200)
+    cache, other = model.new_cache(2, 16, kind="paged"), model.new_cache(2)
+    for part in tokens.split(50, dim=1):
+        assert_close(model(part, cache), model(part, other))
+    assert cache.pool.num_pages == 32 and cache.size_bytes == 2 * 13 * cache.pool.page_bytes
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", ["dynamic", "paged"])
+def test_exact_products_do_not_depend_on_how_many_tokens_come_at_once(monkeypatch, kind):
+    monkeypatch.setattr("qbench.runtime.layers.latent_plans.CROSSOVER", 4 / 64)  # few tokens would attend another way
+    model, tokens = model_of("kv-f16", "q8_0", products="exact"), tokens_of(1, 40)
+    whole = model(tokens, model.new_cache(kind=kind))
+    for sizes in ((39, 1), (1, 3, 36), (7, 33)):
+        cache = model.new_cache(kind=kind)
+        assert_close(torch.cat([model(part, cache) for part in tokens.split(sizes, 1)], 1), whole)
+    batch = model.new_cache(3, kind=kind)
+    assert_close(model(torch.cat((tokens_of(2, 40, 1), tokens)), batch)[2:], whole)
+
+
+@needs_kernels
+@pytest.mark.parametrize("kv", FORMATS)
+def test_the_engine_gives_each_request_what_it_gets_alone(kv):
+    model = model_of(kv, "q8_0", products="exact")
+    document = tuple(tokens_of(1, 35)[0].tolist())
+    requests = [Request((*document, 1 + n, *range(n)), Sampling(), 40, stop_ids=()) for n in range(4)]
+    engine = Engine(model, EngineOptions(num_pages=12, prefill_chunk=24))
+    ids, texts = [engine.submit(request) for request in requests], {}
+    while engine.has_work:
+        for event in engine.step():
+            if event.kind == "token":
+                texts.setdefault(event.request_id, []).append(event.token)
+    for id, request in zip(ids, requests, strict=True):
+        alone = generate(model, request.tokens, request.sampling, 40, stop_ids=())
+        assert tuple(texts[id]) == alone.tokens
+    stats = engine.stats()
+    assert stats.preemptions > 0 and stats.prefix_hit_tokens > 0
+    engine.scheduler.tree.clear()
+    assert engine.pool.num_free == 12
+
+
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+@pytest.mark.parametrize("kv", FORMATS)
+def test_an_engine_has_room_for_as_many_tokens_as_are_predicted(kv, impl):
+    model = model_of(kv, impl=impl)
+    memory = CacheMemory(model.config, model.kv, impl, "paged")
+    engine = Engine(model, EngineOptions(memory_bytes=memory.size_bytes(100, 3)))
+    assert engine.pool.num_pages == 3 * -(-100 // 16)
+    assert engine.pool.page_bytes == 16 * memory.bytes_per_token == 16 * model.new_cache().bytes_per_token

@@ -1,0 +1,127 @@
+"""Quantized caches against the attention over what their format gives back."""
+
+import numpy as np
+import pytest
+import torch
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
+from support.close import assert_close
+
+from qbench.runtime import load_model
+from qbench.runtime.caches.cache import causal_attention
+from qbench.runtime.caches.quantized_cache import QuantizedCache, RoundTripCache, layer_scales
+from qbench.runtime.memory import predict_memory
+from quant.calibration.stats import KVStats
+from quant.errors import InputError
+from quant.kv import KV_FORMATS, calibrate_kv
+from quant.kv.scheme import CONFIG_KEY
+from quant.models import ModelConfig
+
+CONFIG = small_config(head_dim=32)  # 2 layers, 4 heads, 2 kv heads of 32
+MODEL = ModelConfig.from_hf(CONFIG)
+PER_TOKEN = [name for name, fmt in KV_FORMATS.items() if fmt.keys.token_group == 1]
+
+
+def make_scheme(name: str):
+    rng = np.random.default_rng(5)
+    stats = [KVStats(*(rng.uniform(2, 4, (2, 32)).astype(np.float32) for _ in range(2))) for _ in range(2)]
+    return calibrate_kv(KV_FORMATS[name], stats)
+
+
+def make_qkv(num_tokens: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = (2, 4, num_tokens, 32), (2, 2, num_tokens, 32), (2, 2, num_tokens, 32)
+    return tuple(torch.randn(shape, generator=generator) for shape in shapes)
+
+
+def feed(cache, q, k, v, cuts) -> torch.Tensor:
+    """The outputs of all tokens, given in runs that end at `cuts`."""
+    outputs = []
+    for start, end in zip([0, *cuts], [*cuts, q.shape[2]], strict=True):
+        run = (x[:, :, start:end] for x in (q, k, v))
+        outputs.append(cache.attend(1, *run, torch.arange(start, end)))
+        cache.advance(end - start)
+    return torch.cat(outputs, dim=2)
+
+
+@pytest.mark.parametrize("cuts", [(), (1, 2, 40), tuple(range(1, 70))], ids=["one run", "ragged", "token by token"])
+@pytest.mark.parametrize("name", PER_TOKEN)
+def test_attends_over_what_the_format_gives_back(name, cuts):
+    scheme, (q, k, v) = make_scheme(name), make_qkv(70)
+    got = feed(QuantizedCache(MODEL, scheme, batch=2, capacity=8), q, k, v, cuts)
+    assert_close(got, RoundTripCache(MODEL, scheme).attend(1, q, k, v, torch.arange(70)), atol=1e-5)
+    k_scale, v_scale = layer_scales(scheme, 1)
+    kept = scheme.format.keys.round_trip(k, k_scale), scheme.format.values.round_trip(v, v_scale)
+    assert_close(got, causal_attention(q, *kept, MODEL.attention_rule(1)), atol=1e-5)
+
+
+@pytest.mark.parametrize("cuts", [(), (1, 31, 33, 64, 69), tuple(range(1, 70))], ids=["one run", "ragged", "each"])
+def test_groups_of_tokens_are_encoded_once_they_are_full(cuts):
+    scheme, (q, k, v) = make_scheme("kv-int4-kc"), make_qkv(70)
+    got = feed(QuantizedCache(MODEL, scheme, batch=2, capacity=8), q, k, v, cuts)[:, :, -1:]
+    keys, values = scheme.format.keys.round_trip(k), scheme.format.values.round_trip(v)
+    assert torch.equal(keys[:, :, 64:], k[:, :, 64:])
+    assert_close(got, causal_attention(q[:, :, -1:], keys, values, MODEL.attention_rule(1)), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", KV_FORMATS)
+@pytest.mark.parametrize("length", [0, 17, 32, 64, 66])
+def test_truncate_forgets_the_rest(name, length):
+    scheme, (q, k, v) = make_scheme(name), make_qkv(70)
+    cache = QuantizedCache(MODEL, scheme, batch=2)
+    for layer in range(2):
+        cache.attend(layer, q, k, v, torch.arange(70))
+    cache.advance(70)
+    cache.truncate(length)
+    assert cache.length == length
+    other = make_qkv(5, seed=1)
+    got = cache.attend(1, *other, torch.arange(length, length + 5))
+    k_scale, v_scale = layer_scales(scheme, 1)
+    group = scheme.format.keys.token_group
+    whole = 64 if group > 1 else 70  # what was encoded before the cut
+    keys = torch.cat([scheme.format.keys.round_trip(k[:, :, :whole], k_scale), k[:, :, whole:]], dim=2)[:, :, :length]
+    held = length // group * group
+    tail = torch.cat([keys[:, :, held:], other[1]], dim=2)
+    keys = torch.cat([keys[:, :, :held], scheme.format.keys.round_trip(tail, k_scale)], dim=2)
+    values = scheme.format.values.round_trip(torch.cat([v[:, :, :length], other[2]], dim=2), v_scale)
+    assert_close(got, causal_attention(other[0], keys, values, MODEL.attention_rule(1)), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", KV_FORMATS)
+def test_bytes_a_token(name):
+    scheme, (q, k, v) = make_scheme(name), make_qkv(64)
+    cache = QuantizedCache(MODEL, scheme, batch=2, capacity=64)
+    for layer in range(2):
+        cache.attend(layer, q, k, v, torch.arange(64))
+    cache.advance(64)
+    assert cache.size_bytes == 2 * 64 * cache.bytes_per_token
+
+
+@pytest.mark.parametrize("name", KV_FORMATS)
+def test_a_model_uses_the_format_that_its_config_names(name):
+    source = ArraySource(CONFIG | {CONFIG_KEY: make_scheme(name).config_entry()}, random_weights(CONFIG))
+    plain = load_model(ArraySource(CONFIG, random_weights(CONFIG)), impl="reference")
+    model = load_model(source, impl="reference")
+    tokens = torch.from_numpy(np.random.default_rng(2).integers(160, size=(2, 64)))
+    whole = model(tokens)
+    assert isinstance(model.new_cache(), QuantizedCache)
+    assert_close(model(tokens, model.new_cache(batch=2)), whole, atol=1e-4)
+    assert not torch.equal(whole, plain(tokens)), "the format changes logits"
+
+
+def test_impossible_sizes():
+    with pytest.raises(InputError, match="batch 0"):
+        QuantizedCache(MODEL, make_scheme("kv-int8"), batch=0)
+    cache = QuantizedCache(MODEL, make_scheme("kv-int8"))
+    with pytest.raises(InputError, match="context holds 256"):
+        cache.attend(0, *make_qkv(257), torch.arange(257))
+    with pytest.raises(ValueError, match="truncate to 3"):
+        cache.truncate(3)
+
+
+@pytest.mark.parametrize("name", KV_FORMATS)
+def test_predicted_bytes_are_those_of_the_cache(name):
+    source = ArraySource(CONFIG | {CONFIG_KEY: make_scheme(name).config_entry()}, random_weights(CONFIG))
+    predicted = predict_memory(source, context=64, batch=2, impl="reference")
+    assert predicted["kv_bytes_per_token"] == QuantizedCache(MODEL, make_scheme(name)).bytes_per_token
+    assert predicted["kv_bytes"] == 2 * 64 * predicted["kv_bytes_per_token"]

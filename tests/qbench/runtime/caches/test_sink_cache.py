@@ -1,0 +1,199 @@
+"""Windows with sinks against a loop over queries that lays what is kept side by side and counts from 0."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
+from support.close import assert_close
+
+from qbench.runtime import Model, load_model
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.kinds import LONGEST_PASS
+from qbench.runtime.caches.sink_cache import SinkCache
+from qbench.runtime.kv_memory import CacheMemory
+from qbench.runtime.layers.rope import inverse_frequencies
+from quant.errors import InputError
+from quant.kv import KV_FORMATS, KVScheme
+from quant.kv.scheme import CONFIG_KEY
+
+KIND, WINDOW, SINKS = "window:9+3", 9, 3
+TOLERANCE = 1e-4  # float32 logits of order 1, sums in another order
+PARTS = (20, 1, 2, 21, 1)  # a prompt that is longer than what is kept, tokens one by one, and many at once
+# A value that float32 rounds the other way is off by a step of its format, of a logit of order 1.
+STEPS_OF = {"kv-f16": 2**-11, "kv-bf16": 2**-8, "kv-fp8": 2**-3, "kv-int8": 2**-6}
+
+
+def model_of(
+    architecture: str = "llama", kv: str | None = None, kind: str = "dynamic", impl="auto", **changes
+) -> Model:
+    config = small_config(architecture, **({"head_dim": 32} if architecture != "deepseek2" else {}) | changes)
+    entry = {} if kv is None else {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
+    return load_model(ArraySource(config | entry, random_weights(config)), kind=kind, impl=impl)
+
+
+def tokens_of(batch: int, length: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(150, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+def stepwise(model: Model, cache: Cache, tokens: torch.Tensor, parts=PARTS) -> torch.Tensor:
+    return torch.cat([model(part, cache) for part in tokens.split(parts, dim=1)], 1)
+
+
+class SlowSinks(Cache):
+    """One sequence, a token at a time: keys and values of all tokens as they came, in Python lists."""
+
+    one_width = False
+    bytes_per_token = 0
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model.config)
+        self.config = model.config
+        self.held: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(model.config.num_layers)]
+
+    def next_position(self, lengths: int) -> int:
+        return 0  # nothing here looks at it, and the model may not think that its context is full
+
+    def attend(self, layer, q, k, v, positions):
+        raise AssertionError("not rotated keys were expected")
+
+    def rope_attend(self, layer, q, k, v, rope, positions):
+        held, rule = self.held[layer], self.rules[layer]
+        held.append((k[0, :, 0].double().numpy(), v[0, :, 0].double().numpy()))
+        last = len(held) - 1
+        window = min(rule.window or WINDOW, WINDOW)
+        # All that the longest window keeps has a place, though a layer with a smaller window sees less of it.
+        kept = [i for i in range(last + 1) if i < SINKS or i > last - WINDOW]
+        seen = [(place, i) for place, i in enumerate(kept) if i < SINKS or i > last - window]
+        out = np.zeros(tuple(q[0, :, 0].shape))
+        keys = [self.turn(held[i][0], place, layer) for place, i in seen]  # [G, D] each
+        for h, query in enumerate(self.turn(q[0, :, 0].double().numpy(), len(kept) - 1, layer)):
+            g = h * k.shape[1] // q.shape[1]
+            scores = [rule.scale * query @ key[g] for key in keys]
+            if rule.softcap:
+                scores = [rule.softcap * math.tanh(score / rule.softcap) for score in scores]
+            weights = np.exp(np.array(scores) - max(scores))
+            out[h] = sum(w * held[i][1][g] for w, (_, i) in zip(weights / weights.sum(), seen, strict=True))
+        return torch.from_numpy(out).float()[None, :, None]
+
+    def turn(self, x: np.ndarray, position: int, layer: int) -> np.ndarray:
+        frequencies = inverse_frequencies(self.config.rope_of(layer), self.config.rope_dim).double().numpy()
+        half = len(frequencies)
+        first, second = x[:, :half], x[:, half : 2 * half]
+        cos, sin = np.cos(position * frequencies), np.sin(position * frequencies)
+        return np.concatenate((first * cos - second * sin, second * cos + first * sin, x[:, 2 * half :]), 1)
+
+
+def slow(model: Model, tokens: torch.Tensor) -> torch.Tensor:
+    """[1, T, V] logits"""
+    cache = SlowSinks(model)
+    return torch.cat([model(token, cache) for token in tokens.split(1, dim=1)], 1)
+
+
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+@pytest.mark.parametrize("architecture", ["llama", "mistral", "gemma2", "gemma3"])
+def test_what_a_loop_over_queries_gives(architecture, impl):
+    model, tokens = model_of(architecture, impl=impl), tokens_of(1, 45)
+    cache = model.new_cache(kind=KIND)
+    assert isinstance(cache, SinkCache)
+    expected = slow(model, tokens)
+    assert_close(stepwise(model, cache, tokens), expected, atol=TOLERANCE)
+    assert_close(stepwise(model, model.new_cache(kind=KIND), tokens, 1), expected, atol=TOLERANCE)
+    assert (stepwise(model, model.new_cache(kind="window:9"), tokens) - expected).abs().max() > 100 * TOLERANCE
+
+
+def test_until_the_window_is_full_it_is_the_dynamic_cache():
+    model, tokens = model_of(), tokens_of(2, 12)
+    expected = stepwise(model, model.new_cache(2), tokens, (7, 1, 4))
+    assert_close(stepwise(model, model.new_cache(2, kind=KIND), tokens, (7, 1, 4)), expected, atol=TOLERANCE)
+
+
+def test_texts_are_longer_than_the_context_and_memory_does_not_grow():
+    model, tokens = model_of(max_position_embeddings=40), tokens_of(1, 90)
+    cache = model.new_cache(kind=KIND)
+    assert cache.longest_pass == 40 - (SINKS + WINDOW - 1)
+    assert_close(model(tokens, cache), slow(model, tokens), atol=TOLERANCE)
+    assert cache.length == 90 and cache.pool.num_pages == 1 + 4  # of sinks, and of 9 - 1 + 29 tokens
+    with pytest.raises(InputError, match="41 tokens, but the model's context holds 40"):
+        model(tokens[:, :41])
+
+
+@pytest.mark.parametrize("kv", STEPS_OF)
+def test_formats(kv):
+    model, tokens = model_of(kv=kv), tokens_of(2, 45)
+    cache = model.new_cache(2, kind=KIND)
+    got, exact = stepwise(model, cache, tokens), model_of()
+    expected = stepwise(exact, exact.new_cache(2, kind=KIND), tokens)
+    assert TOLERANCE / 10 < (got - expected).abs().max() < 8 * STEPS_OF[kv]
+    memory = CacheMemory(model.config, model.kv, kind=KIND)
+    assert cache.bytes_per_token == memory.bytes_per_token
+    assert memory.size_bytes(1000, 2) == cache.pool.num_pages * cache.pool.page_bytes
+
+
+def test_batches_of_unlike_lengths():
+    model, lengths = model_of(), (30, 1, 14)
+    rows = [tokens_of(1, length + 5, seed)[0] for seed, length in enumerate(lengths)]
+    tokens = torch.full((3, 30), -1)
+    for b, length in enumerate(lengths):
+        tokens[b, :length] = rows[b][:length]
+    cache = model.new_cache(3, kind=KIND)
+    first = model(tokens, cache, num_valid=lengths)
+    rest = model(torch.stack([row[-5:] for row in rows]), cache)
+    for b, length in enumerate(lengths):
+        alone = model.new_cache(kind=KIND)
+        expected = stepwise(model, alone, rows[b][None], (length, 5))[0]
+        assert_close(torch.cat((first[b, :length], rest[b])), expected, atol=TOLERANCE)
+
+
+def test_a_models_own_kind():
+    model, tokens = model_of(kind=KIND), tokens_of(1, 45)
+    assert_close(model(tokens), slow(model, tokens), atol=TOLERANCE)
+
+
+def test_going_back():
+    model, tokens, other = model_of(max_position_embeddings=1024), tokens_of(1, 600), tokens_of(1, 5, 1)
+    cache = model.new_cache(kind=KIND)
+    model(tokens, cache, last_only=True)
+
+    def check(length: int) -> None:
+        again = model.new_cache(kind=KIND)
+        if length:
+            model(tokens[:, :length], again, last_only=True)
+        got = model(other, cache, cache_position=range(length, length + 5))
+        assert_close(got, model(other, again), atol=TOLERANCE)
+        assert_close(model(tokens[:, :90], cache), model(tokens[:, :90], again), atol=TOLERANCE)
+
+    check(580)
+    with pytest.raises(InputError, match=r"truncate to 100, whose window begins at token 92, .* are gone"):
+        model(other, cache, cache_position=range(100, 105))
+    for length in (2, 0):  # in the page of the sinks, which is always there
+        check(length)
+    assert len(cache.sequences[0].pages) == 6
+
+
+@pytest.mark.parametrize(
+    "architecture, kind, message",
+    [
+        ("deepseek2", KIND, "sinks .* DeepseekV2ForCausalLM rotates its keys before a cache has them"),
+        ("gpt2", KIND, "GPT2LMHeadModel has no rotary positions"),
+        ("bloom", KIND, "BloomForCausalLM has no rotary positions"),
+        ("llama", "window:250+7", "a window of 250 and 7 sinks, but the model's context holds 256"),
+        ("llama", "window:9+0", "only window takes a number, of 1 token or more, as in window:256, or"),
+        ("llama", "window:+4", "only window takes a number"),
+        ("llama", "window:9+", "only window takes a number"),
+        ("llama", "paged:9+4", "only window takes a number"),
+    ],
+)
+def test_what_cannot_be(architecture, kind, message):
+    config = small_config(architecture)
+    model = load_model(ArraySource(config, random_weights(config)))
+    with pytest.raises(InputError, match=message):
+        model.new_cache(kind=kind)
+    with pytest.raises(InputError, match=message):
+        CacheMemory(model.config, None, kind=kind)
+
+
+def test_passes_are_as_long_as_those_of_windows():
+    assert model_of(max_position_embeddings=1024).new_cache(kind=KIND).longest_pass == LONGEST_PASS

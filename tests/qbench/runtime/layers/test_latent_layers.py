@@ -1,0 +1,77 @@
+"""A model with latent attention whose layers are one call against the same model block by block."""
+
+import pytest
+import torch
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
+from support.close import assert_close
+
+from qbench.runtime import Model, load_model
+from qbench.runtime.layers.latent_layers import LatentLayers
+from qbench.runtime.layers.linear import has_cpu_kernels
+
+pytestmark = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
+
+SIZES = {"kv_lora_rank": 64, "qk_rope_head_dim": 16}  # that the kernels attend over
+SHAPES = {
+    "plain queries": ("deepseek2", SIZES),
+    "low-rank queries": ("deepseek2", SIZES | {"q_lora_rank": 32}),
+    "sigmoids, groups and a bias": ("deepseek3", SIZES | {"q_lora_rank": 64}),
+}
+TOKENS = torch.randint(150, (3, 23), generator=torch.Generator().manual_seed(0))
+
+
+def model_of(shape: str, format_name: str = "q8_0", **loading) -> Model:
+    name, changes = SHAPES[shape]
+    config = small_config(name, **changes)
+    weights = random_weights(config)
+    formats = {name: format_name for name, weight in weights.items() if weight.ndim == 2}
+    return load_model(ArraySource(config, weights, formats), **loading)
+
+
+def logits(model: Model, batch: int, last_only: bool = False, plan: str = "elided") -> torch.Tensor:
+    """Of a prompt, a few tokens and single ones after it."""
+    cache = model.new_cache(batch=batch, capacity=5, plan=plan)  # it grows
+    parts = [model(part, cache, last_only=last_only) for part in TOKENS[:batch].split((17, 4, 1, 1), dim=1)]
+    return torch.cat(parts, dim=1)
+
+
+def ragged_logits(model: Model, last_only: bool = False) -> torch.Tensor:
+    cache = model.new_cache(batch=3, plan="elided")
+    return torch.cat([model(TOKENS[:, :4], cache, last_only=last_only, num_valid=n) for n in ([4, 1, 2], [1, 1, 3])], 1)
+
+
+@pytest.mark.parametrize("last_only", [False, True], ids=["all", "last"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("format_name", ["q8_0", "f32"])
+def test_one_call_is_block_after_block(shape, format_name, last_only):
+    model = model_of(shape, format_name)
+    assert isinstance(model.one_call, LatentLayers)
+    got = [logits(model, 1, last_only), logits(model, 2, last_only), ragged_logits(model, last_only)]
+    model.one_call = None
+    expected = [logits(model, 1, last_only), logits(model, 2, last_only), ragged_logits(model, last_only)]
+    for one, other in zip(got, expected, strict=True):
+        real = ~other.isnan()
+        assert torch.equal(real, ~one.isnan()) and real.any()
+        assert_close(one[real], other[real])
+
+
+@pytest.mark.parametrize("plan", ["compressed", "decompressed", "absorbed"])
+def test_other_plans_run_block_by_block(plan):
+    model = model_of("plain queries")
+    assert not model.one_call.takes(model.new_cache(plan=plan), 1)
+    expected = logits(model, 1, plan=plan)
+    model.one_call = None
+    assert_close(logits(model, 1, plan=plan), expected)
+
+
+def test_many_tokens_run_block_by_block():
+    model = model_of("plain queries")
+    cache = model.new_cache()
+    assert model.one_call.takes(cache, 1)
+    assert not model.one_call.takes(cache, 10_000)
+
+
+@pytest.mark.parametrize("format_name, impl", [("llm-int8", "auto"), ("q8_0", "reference")])
+def test_what_the_kernels_have_not_packed_stays_blocks(format_name, impl):
+    assert model_of("plain queries", format_name, impl=impl).one_call is None

@@ -1,0 +1,76 @@
+"""`products`: how weights are multiplied when a user says so, and what a token's logits then depend on."""
+
+import numpy as np
+import pytest
+import torch
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
+from support.close import assert_close
+
+from qbench.runtime import Model, load_model
+from qbench.runtime.layers.linear import has_cpu_kernels
+from quant.errors import InputError
+
+TOKENS = torch.from_numpy(np.random.default_rng(0).integers(0, 160, (1, 131)))
+# Of one token, of few, and of as many as take another path by default: from 8 for f16, from 64 for K-quants.
+PARTS = (1, 1, 3, 9, 17, 31, 69)
+
+needs_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
+
+
+def model_of(kind: str, format_name: str, **how) -> Model:
+    changes = {"hidden_size": 256, "intermediate_size": 256, "moe_intermediate_size": 256, "head_dim": 64}
+    config = small_config(kind, **changes)
+    weights = random_weights(config)
+    formats = {name: format_name for name, weight in weights.items() if weight.ndim == 2}
+    return load_model(ArraySource(config, weights, formats), **how)
+
+
+def in_parts(model: Model) -> torch.Tensor:
+    cache = model.new_cache(capacity=len(TOKENS[0]))
+    return torch.cat([model(part, cache) for part in TOKENS.split(PARTS, dim=1)], dim=1)
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", ["llama", "qwen3moe"])
+@pytest.mark.parametrize("format_name", ["q4_k", "q2_k", "q6_k", "q8_0", "f16", "bf16"])
+def test_exact_tokens_do_not_see_how_many_they_are(kind, format_name):
+    model = model_of(kind, format_name, products="exact")
+    assert not any("int8x256" in name or "bf16 products" in name for name in model.impls.values())
+    expected = in_parts(model)
+    assert_close(model(TOKENS, model.new_cache(capacity=131)), expected)
+    whole = model(TOKENS.repeat(3, 1), model.new_cache(batch=3, capacity=131))
+    assert_close(whole, expected.expand(3, -1, -1))
+
+
+@needs_kernels
+@pytest.mark.parametrize("format_name", ["q4_k", "f16"])
+def test_by_default_many_tokens_are_rounded_further(format_name):
+    model = model_of("llama", format_name)
+    if format_name == "f16" and not any("bf16 products" in name for name in model.impls.values()):
+        pytest.skip("this machine has no products of bfloat16")
+    assert not torch.equal(model(TOKENS, model.new_cache(capacity=131)), in_parts(model))
+
+
+@needs_kernels
+def test_the_environment_goes_before(monkeypatch):
+    monkeypatch.setenv("QBENCH_K_QUANT_PRODUCTS", "int8x256")
+    model = model_of("llama", "q4_k", products="exact")
+    assert all("int8x256" in name for name in model.impls.values())
+
+
+def test_float32_is_the_reference():
+    model = model_of("llama", "q4_k", products="float32")
+    assert set(model.impls.values()) == {"reference"}
+    assert_close(in_parts(model), in_parts(model_of("llama", "q4_k", impl="reference")))
+
+
+def test_the_reference_stays_float32_whatever_the_products():
+    assert set(model_of("llama", "q4_k", impl="reference", products="exact").impls.values()) == {"reference"}
+
+
+def test_unknown_products_list_the_known():
+    with pytest.raises(
+        InputError, match="products 'exct' are unknown; known: auto, exact, float32; did you mean 'exact'"
+    ):
+        model_of("llama", "q4_k", products="exct")

@@ -1,0 +1,234 @@
+"""OpenAI's own client against the server: what it asks is what the engine gives."""
+
+import json
+
+import httpx
+import openai
+import pytest
+from support.tiny_server import running, tiny_subject
+
+from qbench.runtime import Sampling, generate, load_model
+from qbench.runtime.engine import EngineOptions
+from qbench.runtime.text.tokenizer import Tokenizer
+
+PROMPT = "Once upon a time"
+GREEDY = {"model": "tiny", "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def subject():
+    return tiny_subject()
+
+
+def alone(subject, text: str, sampling: Sampling, count: int) -> tuple[list[int], str]:
+    """Tokens and text of the runtime by itself."""
+    tokenizer = Tokenizer(subject.source.tokenizer)
+    prompt = tokenizer.encode(text)
+    tokens = generate(load_model(subject.source, products="exact"), prompt, sampling, count).tokens
+    stream = tokenizer.stream(prompt)
+    return list(tokens), "".join([*(stream.push(token) for token in tokens), stream.flush()])
+
+
+def test_the_model_is_listed(server):
+    client = server.client()
+    assert [model.id for model in client.models.list()] == ["tiny"]
+    assert client.models.retrieve("tiny").owned_by == "qbench"
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_completion_is_what_the_runtime_generates(server, subject, stream):
+    tokens, text = alone(subject, PROMPT, Sampling(), 24)
+    asked = GREEDY | {"prompt": PROMPT, "max_tokens": 24, "stream": stream}
+    if not stream:
+        got = server.client().completions.create(**asked)
+        assert (got.choices[0].text, got.choices[0].finish_reason) == (text, "length")
+        assert (got.usage.prompt_tokens, got.usage.completion_tokens) == (len(PROMPT) + 1, len(tokens))
+        return
+    chunks = list(server.client().completions.create(**asked, stream_options={"include_usage": True}))
+    assert "".join(chunk.choices[0].text for chunk in chunks if chunk.choices) == text
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "length"
+    assert chunks[-1].usage.total_tokens == len(PROMPT) + 1 + len(tokens)
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+def test_a_seed_fixes_every_choice_and_no_two_are_alike(server, subject):
+    asked = {"model": "tiny", "prompt": PROMPT, "max_tokens": 12, "n": 3, "seed": 5, "temperature": 1.3}
+    one, other = (server.client().completions.create(**asked) for _ in range(2))
+    texts = [choice.text for choice in one.choices]
+    assert texts == [choice.text for choice in other.choices] and len(set(texts)) == 3
+    assert texts == [alone(subject, PROMPT, Sampling(1.3, seed=seed), 12)[1] for seed in (5, 6, 7)]
+    assert one.usage.prompt_tokens == len(PROMPT) + 1
+
+
+def test_without_a_seed_every_answer_is_drawn_anew(server):
+    asked = {"model": "tiny", "prompt": PROMPT, "max_tokens": 12}
+    assert len({server.client().completions.create(**asked).choices[0].text for _ in range(3)}) == 3
+
+
+def test_prompts_come_as_texts_or_token_ids(server, subject):
+    ids = Tokenizer(subject.source.tokenizer).encode(PROMPT)
+    asked = GREEDY | {"max_tokens": 6}
+    create = server.client().completions.create
+    one = create(prompt=PROMPT, **asked).choices[0].text
+    assert create(prompt=ids, **asked).choices[0].text == one
+    for many in ([PROMPT, PROMPT], [ids, ids]):
+        assert [choice.text for choice in create(prompt=many, **asked).choices] == [one, one]
+
+
+def test_text_ends_before_a_stop_string(server, subject):
+    text = alone(subject, PROMPT, Sampling(), 24)[1]
+    stop = text[9:11]
+    got = server.client().completions.create(prompt=PROMPT, max_tokens=24, stop=[stop, "never"], **GREEDY)
+    assert (got.choices[0].text, got.choices[0].finish_reason) == (text[: text.index(stop)], "stop")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_log_probabilities_of_completions(server, subject, stream):
+    tokens, _ = alone(subject, PROMPT, Sampling(), 5)
+    got = server.client().completions.create(prompt=PROMPT, max_tokens=5, logprobs=3, stream=stream, **GREEDY)
+    parts = [chunk.choices[0].logprobs for chunk in got] if stream else [got.choices[0].logprobs]
+    parts = [part for part in parts if part is not None]
+    scores = [score for part in parts for score in part.token_logprobs]
+    tops = [top for part in parts for top in part.top_logprobs]
+    assert len(scores) == len(tokens)
+    assert scores == pytest.approx([max(top.values()) for top in tops])  # greedy: the likeliest
+    assert all(len(top) <= 3 for top in tops)
+    names = [name for part in parts for name in part.tokens]
+    assert [offset for part in parts for offset in part.text_offset] == [
+        sum(map(len, names[:index])) for index in range(len(names))
+    ]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_chat_is_laid_out_by_the_models_template(server, subject, stream):
+    messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello"}]
+    text = alone(subject, "[system] Be kind.\n[user] Hello\n[assistant] ", Sampling(), 16)[1]
+    asked = GREEDY | {"messages": messages, "max_completion_tokens": 16, "stream": stream}
+    got = server.client().chat.completions.create(**asked)
+    if not stream:
+        message = got.choices[0].message
+        assert (message.role, message.content, got.choices[0].finish_reason) == ("assistant", text, "length")
+        return
+    deltas = [chunk.choices[0].delta for chunk in got]
+    assert deltas[0].role == "assistant"
+    assert "".join(delta.content or "" for delta in deltas) == text
+
+
+def test_parts_of_a_message_are_one_text(server):
+    parts = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
+    create, asked = server.client().chat.completions.create, GREEDY | {"max_tokens": 6}
+    whole = create(messages=[{"role": "user", "content": "Hello"}], **asked)
+    assert create(messages=[{"role": "user", "content": parts}], **asked).choices[0] == whole.choices[0]
+
+
+def test_log_probabilities_of_chats(server):
+    messages = [{"role": "user", "content": "Hello"}]
+    asked = GREEDY | {"messages": messages, "max_tokens": 4, "logprobs": True, "top_logprobs": 2}
+    scored = server.client().chat.completions.create(**asked).choices[0].logprobs.content
+    assert len(scored) == 4
+    for each in scored:
+        assert each.logprob == max(top.logprob for top in each.top_logprobs)
+        assert (each.bytes is None) == ("\N{REPLACEMENT CHARACTER}" in each.token)
+        assert each.bytes is None or bytes(each.bytes).decode() == each.token
+
+
+def test_a_chat_without_a_limit_goes_to_the_end_of_the_context(subject):
+    with running(tiny_subject(context=64), EngineOptions(num_pages=128)) as server:
+        messages = [{"role": "user", "content": "Hello"}]
+        got = server.client().chat.completions.create(messages=messages, **GREEDY)
+        assert got.usage.total_tokens == 64 and got.choices[0].finish_reason == "length"
+
+
+def test_without_a_template_there_are_completions_alone():
+    with running(tiny_subject(template=None), EngineOptions(num_pages=32)) as server:
+        with pytest.raises(openai.BadRequestError, match="has no chat template"):
+            server.client().chat.completions.create(messages=[{"role": "user", "content": "x"}], **GREEDY)
+        assert server.client().completions.create(prompt=PROMPT, max_tokens=2, **GREEDY).usage.completion_tokens == 2
+
+
+def test_a_template_that_cannot_be_read_costs_chats_alone():
+    with running(tiny_subject(template="{% for %}"), EngineOptions(num_pages=32)) as server:
+        with pytest.raises(openai.BadRequestError, match="template cannot be read"):
+            server.client().chat.completions.create(messages=[{"role": "user", "content": "x"}], **GREEDY)
+        assert server.client().completions.create(prompt=PROMPT, max_tokens=2, **GREEDY).usage.completion_tokens == 2
+
+
+WRONG = [
+    pytest.param({"prompt": ""}, 400, "the prompt is empty", id="empty prompt"),
+    pytest.param({"prompt": [[1, 2], []]}, 400, "the prompt is empty", id="an empty one among others"),
+    pytest.param({"prompt": "x" * 600}, 400, "context of 512", id="longer than the context"),
+    pytest.param({"max_tokens": 10**6}, 400, "context of 512; ask for at most", id="longer answer than the context"),
+    pytest.param({"prompt": [1, 99999]}, 400, "99999 is outside the vocabulary", id="no such token"),
+    pytest.param({"prompt": {"a": 1}}, 400, "prompt", id="no prompt at all"),
+    pytest.param({"max_tokens": 0}, 400, "max_tokens", id="nothing asked"),
+    pytest.param({"temperature": -1}, 400, "temperature", id="temperature"),
+    pytest.param({"top_p": 0}, 400, "top_p", id="top_p"),
+    pytest.param({"n": 1000}, 400, "n: ", id="n"),
+    pytest.param({"stop": ["a", ""]}, 400, "stop string is empty", id="stop"),
+    pytest.param({"echo": True}, 400, "echo", id="echo"),
+    pytest.param({"frequency_penalty": 0.5}, 400, "frequency_penalty", id="a penalty that is not known"),
+    pytest.param({"prompt": ["a"] * 200, "n": 10}, 400, "ask for 2000 answers, expected", id="too many at once"),
+    pytest.param({"extra_body": {"tools": []}}, 400, "tools", id="unknown field"),
+    pytest.param({"model": "other"}, 404, "no model 'other' is served here", id="unknown model"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change, status, message", WRONG)
+def test_what_cannot_be_asked_is_named(server, change, status, message):
+    with pytest.raises(openai.APIStatusError, match=message) as caught:
+        server.client().completions.create(**(GREEDY | {"prompt": PROMPT} | change))
+    assert caught.value.status_code == status
+    assert caught.value.body["message"].count("\n") == 0
+
+
+def test_messages_that_the_template_refuses(server):
+    with pytest.raises(openai.BadRequestError, match="no tools"):
+        server.client().chat.completions.create(messages=[{"role": "tool", "content": "x"}], **GREEDY)
+
+
+def test_top_logprobs_without_logprobs(server):
+    messages = [{"role": "user", "content": "x"}]
+    with pytest.raises(openai.BadRequestError, match="top_logprobs needs logprobs"):
+        server.client().chat.completions.create(messages=messages, top_logprobs=2, **GREEDY)
+
+
+def test_a_body_that_is_no_json_and_a_path_that_is_none(server):
+    got = httpx.post(f"{server.url}/v1/completions", content=b"{no", headers={"content-type": "application/json"})
+    assert (got.status_code, got.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert got.json()["error"]["message"].startswith("the body")
+    got = httpx.get(f"{server.url}/v2")
+    assert (got.status_code, got.json()["error"]["message"]) == (404, "GET /v2: Not Found")
+
+
+@pytest.mark.parametrize("field", ["prompt", "stop"])
+def test_text_of_no_utf8(server, field):
+    body = json.dumps(GREEDY | {"prompt": PROMPT} | {field: "a\ud800"})  # escaped, as JSON may
+    got = httpx.post(f"{server.url}/v1/completions", content=body, headers={"content-type": "application/json"})
+    assert got.status_code == 400 and "not UTF-8: U+D800 at character 1" in got.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["told by its header", "found while it comes"])
+def test_a_body_that_is_too_long(server, is_told):
+    def pieces():
+        for _ in range(40):
+            yield b" " * (1 << 19)
+
+    content = b" " * (20 << 20) if is_told else pieces()
+    got = httpx.post(f"{server.url}/v1/completions", content=content, headers={"content-type": "application/json"})
+    assert (got.status_code, got.json()["error"]["type"]) == (413, "invalid_request_error")
+    assert got.json()["error"]["message"].endswith(f"{16 << 20}" + ("" if is_told else " bytes"))
+
+
+def test_a_temperature_next_to_nothing_is_greedy(server):
+    client, asked = server.client(), {"model": "tiny", "prompt": PROMPT, "max_tokens": 5}
+    greedy = client.completions.create(temperature=0, **asked)
+    assert client.completions.create(temperature=1e-310, extra_body={"top_k": 5}, **asked).choices == greedy.choices
+
+
+def test_the_key_is_asked_of_all_but_health_and_metrics():
+    with running(tiny_subject(), EngineOptions(num_pages=32), api_key="secret") as server:
+        with pytest.raises(openai.AuthenticationError, match="API key"):
+            server.client(api_key="wrong").models.list()
+        assert server.client(api_key="secret").models.list().data
+        assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
+        assert httpx.get(f"{server.url}/metrics").status_code == 200

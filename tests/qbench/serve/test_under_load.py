@@ -1,0 +1,131 @@
+"""Many clients, clients that leave, and an engine that cannot go on."""
+
+import asyncio
+import json
+import time
+
+import httpx
+import openai
+import pytest
+from support.tiny_server import running, tiny_subject
+
+from qbench.runtime.engine import EngineOptions
+
+ASKED = {"model": "tiny", "prompt": "Once upon a time", "temperature": 0}
+LONG = ASKED | {"max_tokens": 450}
+ENDLESS = ASKED | {"max_tokens": 16000}  # so many steps that whoever leaves has left long before the last
+PAGES = 2048
+
+
+def until(condition, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never became so"
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def narrow():
+    """Room for two of the endless requests, none kept after its end."""
+    with running(tiny_subject(context=20000), EngineOptions(num_pages=PAGES, max_batch=4, prefix_caching=False)) as it:
+        yield it
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_client_that_leaves_frees_its_pages(narrow, stream):
+    aborts = narrow.ended("abort")
+    with httpx.Client() as client:
+        if stream:
+            with client.stream("POST", f"{narrow.url}/v1/completions", json=ENDLESS | {"stream": True}) as answer:
+                lines = answer.iter_lines()  # given up, it would close the connection
+                assert next(lines).startswith("data: ")
+                until(lambda: narrow.stats.free_pages < PAGES)
+        else:
+            with pytest.raises(httpx.ReadTimeout):
+                client.post(f"{narrow.url}/v1/completions", json=ENDLESS, timeout=0.15)
+    until(lambda: narrow.ended("abort") == aborts + 1 and narrow.stats.running == 0)
+    assert narrow.stats.free_pages == PAGES
+
+
+def test_every_choice_ends_with_its_client(narrow):
+    aborts = narrow.ended("abort")
+    with httpx.Client() as client:
+        body = ENDLESS | {"stream": True, "n": 6}
+        with client.stream("POST", f"{narrow.url}/v1/completions", json=body) as answer:
+            next(answer.iter_lines())
+    until(lambda: narrow.ended("abort") == aborts + 6)
+    assert narrow.stats.free_pages == PAGES
+
+
+def test_more_than_all_pages_is_unavailable():
+    with running(tiny_subject(), EngineOptions(num_pages=8)) as server:
+        with pytest.raises(openai.InternalServerError, match="but there are 8; ask for less") as caught:
+            server.client().completions.create(**LONG)
+        assert caught.value.status_code == 503
+        assert server.client().completions.create(**ASKED, max_tokens=4).usage.completion_tokens == 4
+
+
+def test_a_thousand_at_once_are_answered_or_told_to_come_again():
+    """Each is answered in full, the same text, or refused with 429; the server goes on."""
+    options = EngineOptions(num_pages=64, max_batch=16, max_queue=200)
+    with running(tiny_subject(), options) as server:
+        answers = asyncio.run(_all_at_once(server.url, 1000))
+        codes = [code for code, _ in answers]
+        assert set(codes) == {200, 429}
+        assert len({text for code, text in answers if code == 200}) == 1
+        assert all("try again later" in text for code, text in answers if code == 429)
+        assert server.ended("length") == codes.count(200) and server.ended("refused") == codes.count(429)
+        until(lambda: server.stats.running == 0)
+        assert server.stats.free_pages == 64
+        assert server.client().completions.create(**ASKED, max_tokens=4).usage.completion_tokens == 4
+
+
+async def _all_at_once(url: str, count: int) -> list[tuple[int, str]]:
+    limits = httpx.Limits(max_connections=count)
+    async with httpx.AsyncClient(limits=limits, timeout=120) as client:
+
+        async def one() -> tuple[int, str]:
+            answer = await client.post(f"{url}/v1/completions", json=ASKED | {"max_tokens": 4})
+            body = answer.json()
+            return answer.status_code, body["choices"][0]["text"] if answer.is_success else body["error"]["message"]
+
+        return await asyncio.gather(*(one() for _ in range(count)))
+
+
+def test_metrics_tell_what_happened():
+    with running(tiny_subject(), EngineOptions(num_pages=64)) as server:
+        client = server.client()
+        for _ in range(2):
+            client.completions.create(**(ASKED | {"prompt": "x" * 100}), max_tokens=10)
+        with pytest.raises(openai.BadRequestError):
+            client.completions.create(**ASKED, max_tokens=0)
+        until(lambda: server.stats.running == 0)
+        told = server.metrics()
+    assert told["qbench_time_to_first_token_seconds_count"] == 2
+    assert told["qbench_time_per_output_token_seconds_count"] == 18
+    assert told['qbench_requests_total{ended_by="length"}'] == 2
+    assert told['qbench_requests_total{ended_by="refused"}'] == 1
+    assert told["qbench_generated_tokens_total"] == 20
+    assert 96 <= told["qbench_prefix_hit_tokens_total"] < told["qbench_prefix_lookup_tokens_total"] <= 202
+    assert told["qbench_pages"] == told["qbench_pages_free"] == 64
+
+
+def test_an_engine_that_fails_tells_all_who_wait_and_all_who_come(monkeypatch, caplog):
+    with running(tiny_subject(), EngineOptions(num_pages=64)) as server:
+        engine = server.served.engine._engine
+        steps = iter(range(3))
+
+        def step(original=engine.step):
+            if next(steps, None) is None:
+                raise MemoryError("no memory left")
+            return original()
+
+        monkeypatch.setattr(engine, "step", step)
+        with httpx.Client() as client:
+            with client.stream("POST", f"{server.url}/v1/completions", json=LONG | {"stream": True}) as answer:
+                lines = [line for line in answer.iter_lines() if line]
+            assert "no memory left" in json.loads(lines[-1].removeprefix("data: "))["error"]["message"]
+            late = client.post(f"{server.url}/v1/completions", json=ASKED)
+            assert late.status_code == 500 and "no memory left" in late.json()["error"]["message"]
+            assert client.get(f"{server.url}/health").status_code == 500
+    assert "no memory left" in caplog.text  # with its traceback, for whoever runs the server

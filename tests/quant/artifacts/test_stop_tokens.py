@@ -1,0 +1,66 @@
+"""Which tokens end a text, by all of a model's files."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
+from support.byte_tokenizer import trained_byte_level
+
+from qbench.sources import open_source
+from quant.artifacts import write_artifact
+from quant.artifacts.gguf_vocabulary import CONTROL, NORMAL
+from quant.artifacts.stop_tokens import gguf_stop_tokens
+from quant.errors import InputError
+from quant.models import ModelConfig
+
+
+def directory(folder, eos):
+    config = small_config(vocab_size=300, eos_token_id=eos)
+    return write_artifact(ArraySource(config, random_weights(config)), folder / "model")
+
+
+def stop_tokens(path) -> tuple[int, ...]:
+    return ModelConfig.of(open_source(str(path))).eos_token_ids
+
+
+@pytest.mark.parametrize(
+    "own, generation, expected",
+    [(2, 2, (2,)), (2, [7, 2], (2, 7)), (2, None, (2,)), (None, 5, (5,)), ([2, 3], [3, 9], (2, 3, 9))],
+)
+def test_generation_config_adds_to_the_config(tmp_path, own, generation, expected):
+    path = directory(tmp_path, own)
+    before = open_source(str(path)).fingerprint()
+    (path / "generation_config.json").write_text(json.dumps({"eos_token_id": generation}))
+    assert stop_tokens(path) == expected
+    is_more = len(expected) > (1 if isinstance(own, int) else len(own or ()))
+    assert (open_source(str(path)).fingerprint() != before) == is_more, "its own file counts where it says more"
+    assert stop_tokens(write_artifact(open_source(str(path)), tmp_path / "copy")) == expected
+
+
+def test_a_generation_config_that_is_none_is_named(tmp_path):
+    path = directory(tmp_path, 2)
+    (path / "generation_config.json").write_text('{"eos_token_id": "two"}')
+    with pytest.raises(InputError, match=r"generation_config.json: eos_token_id is 'two'"):
+        open_source(str(path))
+
+
+def test_keys_and_turn_ends_of_a_gguf_file():
+    tokens, types = ["a", "<|end|>", "<end_of_turn>", "b", "</s>"], [NORMAL, CONTROL, NORMAL, NORMAL, CONTROL]
+    metadata = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types, "tokenizer.ggml.eos_token_id": 4}
+    assert gguf_stop_tokens(metadata) == {"eos_token_id": [4, 1]}
+    assert gguf_stop_tokens(metadata | {"tokenizer.ggml.eot_token_id": 3}) == {"eos_token_id": [4, 3, 1]}
+    assert gguf_stop_tokens({"tokenizer.ggml.eos_token_id": 4}) == {"eos_token_id": 4}
+    assert gguf_stop_tokens({}) == {}
+
+
+def test_a_turn_end_survives_gguf(tmp_path):
+    info = trained_byte_level(["some words and some more words"])
+    document = json.loads(info.json)
+    last = {**document["added_tokens"][-1], "id": 399, "content": "<|im_end|>", "special": True}
+    document["added_tokens"].append(last)
+    config = small_config(vocab_size=400, eos_token_id=[info.eos_token_id, 399])
+    tokenizer = replace(info, json=json.dumps(document))
+    source = ArraySource(config, random_weights(config), tokenizer=tokenizer)
+    assert stop_tokens(write_artifact(source, tmp_path / "m.gguf")) == (info.eos_token_id, 399)

@@ -1,0 +1,70 @@
+"""Servers on free ports of the loopback, in a thread of the test's process."""
+
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+
+import httpx
+import openai
+import torch
+import uvicorn
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
+from support.byte_tokenizer import BOS, byte_tokenizer
+
+from qbench.harness.subject import Subject
+from qbench.runtime.engine import EngineOptions
+from qbench.serve.app import create_app
+from qbench.serve.server import listen, open_served
+
+TEMPLATE = """{{ bos_token }}{% for message in messages %}
+{% if message.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}
+[{{ message.role }}] {{ message.content }}
+{% endfor %}
+{% if add_generation_prompt %}[assistant] {% endif %}"""
+
+
+def tiny_subject(template: str | None = TEMPLATE, context: int = 512) -> Subject:
+    """A random model of one token a byte: any text is a prompt, and any bytes an answer."""
+    config = small_config(vocab_size=BOS + 1, max_position_embeddings=context, eos_token_id=None)
+    info = replace(byte_tokenizer().info, chat_template=template)
+    return Subject(
+        "tiny", None, ArraySource(config, random_weights(config), tokenizer=info), torch.get_num_threads(), "exact"
+    )
+
+
+class Running:
+    """A server, its address, and what it serves."""
+
+    def __init__(self, served, url: str) -> None:
+        self.served = served
+        self.url = url
+
+    def client(self, **options) -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=options.pop("api_key", "any"), max_retries=0, **options)
+
+    @property
+    def stats(self):
+        return self.served.metrics.stats
+
+    def metrics(self) -> dict[str, float]:
+        lines = httpx.get(f"{self.url}/metrics").text.splitlines()
+        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
+
+    def ended(self, by: str) -> int:
+        return int(self.metrics().get(f'qbench_requests_total{{ended_by="{by}"}}', 0))
+
+
+@contextmanager
+def running(subject: Subject, options: EngineOptions, api_key: str | None = None):
+    served = open_served(subject, options)
+    with listen("127.0.0.1", 0) as listening:
+        server = uvicorn.Server(uvicorn.Config(create_app(served, api_key), log_level="error"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield Running(served, f"http://127.0.0.1:{listening.getsockname()[1]}")
+        finally:
+            server.should_exit = True
+            thread.join(30)
+            assert not thread.is_alive()

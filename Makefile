@@ -76,7 +76,7 @@ OTHER_CODE := tests/cpu_kernels/test_instructions.py
 asan: $(VENV)/.tested-with build/asan/.installed
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	    ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=build/asan:$$(cat build/asan/.packages) \
-	    $(VENV)/bin/python -S -P -m pytest tests/cpu_kernels tests/amx --deselect $(KEEPS_MEMORY) --ignore $(OTHER_CODE)
+	    $(VENV)/bin/python -S -P -m pytest --timeout 0 tests/cpu_kernels tests/amx --deselect $(KEEPS_MEMORY) --ignore $(OTHER_CODE)
 
 build/asan/.installed: $(VENV)/.created pyproject.toml $(NATIVE) $(shell find qbench quant cpu_kernels gpu_kernels -name '*.py')
 	rm -rf build/asan
@@ -86,7 +86,7 @@ build/asan/.installed: $(VENV)/.created pyproject.toml $(NATIVE) $(shell find qb
 	touch $@
 
 bench: setup $(VENV)/.tested-with $(VENV)/.oracle
-	$(VENV)/bin/python -m pytest --benchmark-only tests/cpu_kernels tests/qbench/calibration
+	$(VENV)/bin/python -m pytest --timeout 0 --benchmark-only tests/cpu_kernels tests/qbench/calibration
 
 clean:
 	rm -rf build runs

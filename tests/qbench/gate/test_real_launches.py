@@ -13,6 +13,8 @@ from qbench.gate.pairing import Pair, names_of
 from qbench.gate.timed import in_turn
 from qbench.harness.speed.timed_process import speed_process
 
+pytestmark = pytest.mark.timeout(0)
+
 RUNS = 3
 BUDGET_S = 300.0
 

@@ -273,17 +273,26 @@ for line in sys.stdin:
 def sweeps():
     """A process that takes folders on its stdin and tells of each sweep its pid, its events, and "end STATUS"."""
     pipe = subprocess.PIPE
-    process = subprocess.Popen([sys.executable, "-c", SCRIPT], cwd=REPO, stdin=pipe, stdout=pipe, text=True, bufsize=1)
+    one_thread = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # a process that forks has no other
+    command = [sys.executable, "-c", SCRIPT]
+    process = subprocess.Popen(command, cwd=REPO, env=one_thread, stdin=pipe, stdout=pipe, text=True, bufsize=1)
     yield process
-    process.communicate()
+    process.communicate(timeout=60)
     assert process.returncode == 0
+
+
+def next_line(sweeps: subprocess.Popen) -> str:
+    """What the process tells next; it is an error that it tells nothing more."""
+    line = sweeps.stdout.readline()
+    assert line, f"the process of the sweeps ended with {sweeps.wait(timeout=60)}"
+    return line
 
 
 def seconds_an_event(sweeps: subprocess.Popen, out_dir: Path) -> float:
     """Of a sweep that nobody disturbs: the median time from one event to the next."""
     sweeps.stdin.write(f"{out_dir}\n")
     times = []
-    while not sweeps.stdout.readline().startswith("end"):
+    while not next_line(sweeps).startswith("end"):
         times.append(time.perf_counter())
     return statistics.median(later - earlier for earlier, later in pairwise(times))
 
@@ -291,10 +300,10 @@ def seconds_an_event(sweeps: subprocess.Popen, out_dir: Path) -> float:
 def killed(sweeps: subprocess.Popen, out_dir: Path, after_events: int, delay: float, whole_group: bool) -> bool:
     """Starts a sweep and kills it a moment after so many events; False if it came to its end first."""
     sweeps.stdin.write(f"{out_dir}\n")
-    pid = int(sweeps.stdout.readline())
+    pid = int(next_line(sweeps))
     told = ""
     for _ in range(after_events):
-        told = sweeps.stdout.readline()
+        told = next_line(sweeps)
         if told.startswith("end"):
             break
     else:
@@ -302,7 +311,7 @@ def killed(sweeps: subprocess.Popen, out_dir: Path, after_events: int, delay: fl
         with suppress(ProcessLookupError):  # it came to its end in the meantime
             os.killpg(pid, signal.SIGKILL) if whole_group else os.kill(pid, signal.SIGKILL)
         while not told.startswith("end"):
-            told = sweeps.stdout.readline()
+            told = next_line(sweeps)
     with open(out_dir / ".lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a worker that is killed as it starts may hold it a moment longer
     status = int(told.split()[1])

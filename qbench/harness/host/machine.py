@@ -41,8 +41,7 @@ def machine() -> dict[str, Any]:
             f"{name} (emulated)" if name in cpu_kernels.emulated_features() else name for name in cpu_kernels.features()
         ],
         "cores": available_cores(),
-        # Rounded to GiB: kernels of one machine differ by some MiB from boot to boot.
-        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "memory_gib": installed_gib(psutil.virtual_memory().total),
         "architecture": platform.machine(),
     }
     digest = hashlib.sha256(json.dumps(hardware, sort_keys=True).encode()).hexdigest()[:12]
@@ -52,6 +51,11 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
     }
+
+
+def installed_gib(seen: int) -> int:
+    """Of the bytes that a kernel sees: it keeps some for itself, from boot to boot some MiB more or less."""
+    return 4 * -(-seen // (4 * 2**30))
 
 
 @cache

@@ -13,7 +13,7 @@ are multiplied as they are in those of q and of the weights: integers with 16 bi
 
 import numpy as np
 
-from cpu_kernels._ext import KVStore, attend_latents
+from cpu_kernels._ext import KVStore, attend_latents, chosen_isa
 
 __all__ = [
     "KVStore",
@@ -21,6 +21,7 @@ __all__ = [
     "attention_ref",
     "bf16_queries_ref",
     "latent_attention_ref",
+    "multiplies_in",
     "rope_ref",
     "round_queries_ref",
     "rounded_weights_bound",
@@ -29,6 +30,13 @@ __all__ = [
 CHUNK_TOKENS = 128  # whose weights are rounded together
 
 SMALLEST_QUERY = np.float32(2.0**-112)  # below, 32767 / absmax overflows
+
+
+def multiplies_in(format: str) -> str:
+    """The arithmetic in which the kernel that is chosen multiplies what is stored so: fp32, int16 or bf16."""
+    if format in ("int8", "int4"):
+        return "int16"
+    return "bf16" if format in ("e4m3", "e5m2") and chosen_isa("attention") == "avx512_bf16" else "fp32"
 
 
 def attention_ref(q: np.ndarray, k: np.ndarray, v: np.ndarray, softmax_scale: float, window: int = 0) -> np.ndarray:

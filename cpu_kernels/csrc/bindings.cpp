@@ -58,6 +58,8 @@ std::vector<qk::OpRow> op_rows() {
     qk::append_rows(rows, "latent_heads", qk::latent::table());
     qk::append_rows(rows, "read_bandwidth", qk::roofline::read_table());
     qk::append_rows(rows, "int8_peak", qk::roofline::int8_table());
+    qk::append_rows(rows, "int16_peak", qk::roofline::int16_table());
+    qk::append_rows(rows, "bf16_peak", qk::roofline::bf16_table());
     qk::append_rows(rows, "fp32_peak", qk::roofline::fp32_table());
     return rows;
 }
@@ -115,6 +117,10 @@ NB_MODULE(_ext, m) {
           nb::call_guard<nb::gil_scoped_release>(), "Bytes/s read from memory by this many threads, best of 0.3 s.");
     m.def("measure_int8_peak", qk::roofline::int8_peak, "threads"_a, nb::call_guard<nb::gil_scoped_release>(),
           "int8 multiply-adds from registers in operations/s (two each), best of 0.3 s.");
+    m.def("measure_int16_peak", qk::roofline::int16_peak, "threads"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "int16 multiply-adds from registers in operations/s (two each), best of 0.3 s.");
+    m.def("measure_bf16_peak", qk::roofline::bf16_peak, "threads"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "bf16 multiply-adds from registers in operations/s (two each), of fp32 where there are none; best of 0.3 s.");
     m.def("measure_fp32_peak", qk::roofline::fp32_peak, "threads"_a, nb::call_guard<nb::gil_scoped_release>(),
           "fp32 multiply-adds from registers in operations/s (two each), best of 0.3 s.");
 }

@@ -130,13 +130,13 @@ def energy_line(result: dict[str, Any]) -> str:
 def readable_comparison(row: dict[str, Any]) -> dict[str, str | None]:
     """Both, and how many times as fast ours is, each with its interval."""
     theirs, shares = row["llama.cpp"], row["roofline"]
-    before, after = (readable_bytes(value) for value in shares["bandwidth_bytes_per_s"])
+    bandwidths = shares["bandwidth_bytes_per_s"]
     lines = {
         "model": row["model"],
         "kernels": kernels_line(row),
         "llama.cpp": f"llama-cpp-python {theirs['version']}, {row['threads']} thread(s)",
         "keys and values": f"{row['kv_bits']:.3g} bits here, {theirs['kv']} there",
-        "bandwidth": f"{before}/s before, {after}/s after",
+        "bandwidth": f"{readable_bytes(min(bandwidths))}/s to {readable_bytes(max(bandwidths))}/s over the rounds",
         "measured": measured_line(row["ours"]),
     }
     for phase in PHASES:

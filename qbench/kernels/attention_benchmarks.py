@@ -7,6 +7,7 @@ from math import ceil
 import numpy as np
 
 import cpu_kernels
+from cpu_kernels.attention import multiplies_in
 from qbench.kernels.attention import FORMATS, INTEGER_FORMATS
 from qbench.kernels.benchmark import OURS, Benchmark, Contender
 from qbench.kernels.deviation import Deviation, deviation
@@ -95,7 +96,7 @@ def of_queries(name: str, shape: tuple[int, int, int], num_queries: int, threads
         calls=copies,
         moved_bytes=stored + 2 * inputs.q.nbytes,
         operations=4 * num_heads * head_dim * pairs,
-        arithmetic="fp32",
+        arithmetic=multiplies_in(name),
         check=inputs.check,
     )
 

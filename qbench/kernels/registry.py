@@ -44,7 +44,7 @@ FAMILIES = (
     gram,
 )
 # They measure the machine: what comes out is a rate, and no oracle knows it.
-MEASUREMENTS = frozenset({"read_bandwidth", "int8_peak", "fp32_peak"})
+MEASUREMENTS = frozenset({"read_bandwidth", "int8_peak", "int16_peak", "bf16_peak", "fp32_peak"})
 EXPERTS, ATTENTION = "moe_", "attention_"  # before the format, in the names of ops
 GROUPED = ("w4g128", "w4g128-asym", "w3g128", "w2g64", "w8")  # the integers of the named recipes
 

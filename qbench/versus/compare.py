@@ -2,13 +2,15 @@
 
 import os
 import time
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from qbench.harness.host.clocks import check_clock
 from qbench.harness.speed.interleaved import interleave
-from qbench.harness.speed.peaks import measure_bandwidth, peaks_of
-from qbench.harness.speed.roofline import Shape, least_work, roofline
+from qbench.harness.speed.peaks import measure_bandwidth, measure_op_peaks
+from qbench.harness.speed.roofline import Peaks, Shape, least_seconds, least_work
 from qbench.harness.speed.rounds import PHASES, Rounds, Side
 from qbench.harness.speed.speed import speed_statistics
 from qbench.harness.speed.speed_case import SpeedCase
@@ -22,6 +24,7 @@ from quant.errors import InputError
 CASE_KEYS = ("model", "pp", "tg", "depth", "threads", "kv", "clock")
 # llama.cpp's types of keys and values, by the bits that one number takes there (scales included).
 KV_BITS = {"f32": 32.0, "f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
+SIDES = ("ours", "theirs")
 DEFAULT_KV = "kv-f16"  # as llama.cpp keeps them unless it is told otherwise
 
 
@@ -59,9 +62,7 @@ def compare(
         about = {"version": theirs.version, "system": theirs.system, "kv": their_kv}
         for case in cases:
             start = time.perf_counter()
-            before = measure_bandwidth(subject.threads)
-            measured = measure_both(ours, theirs, case, subject.threads, progress)
-            bandwidths = before, measure_bandwidth(subject.threads)
+            rounds, measured = measure_both(ours, theirs, case, subject.threads, progress)
             row = {
                 **subject.facts(model.impls),
                 "pp": case.pp,
@@ -72,7 +73,7 @@ def compare(
             }
             row |= {"kv_bits": kv_bits(model), "llama.cpp": about, **measured}
             row |= {
-                "roofline": shares(subject, model, case, measured, bandwidths),
+                "roofline": shares(subject, model, case, rounds),
                 "load_average": list(os.getloadavg()),
             }
             rows.append({**row, "seconds": time.perf_counter() - start})
@@ -104,11 +105,14 @@ def kv_type_of(model: Any) -> str:
     return min(KV_BITS, key=lambda name: abs(KV_BITS[name] - bits))
 
 
-def measure_both(ours: Side, theirs: Side, case: SpeedCase, threads: int, progress: Progress | None) -> dict[str, Any]:
-    """Figures of both, phase by phase in turn, and the ratio ours / theirs of those rounds."""
-    rounds = interleave([ours, theirs], case, threads=threads, progress=progress)
-    figures = {name: speed_statistics(case, rounds, side) for side, name in enumerate(("ours", "theirs"))}
-    return {**figures, "ratio": {phase: ratio(rounds, phase) for phase in PHASES}}
+def measure_both(
+    ours: Side, theirs: Side, case: SpeedCase, threads: int, progress: Progress | None
+) -> tuple[Rounds, dict[str, Any]]:
+    """The rounds, phase by phase in turn; figures of both, and the ratio ours / theirs of those rounds."""
+    bandwidth = partial(measure_bandwidth, threads)
+    rounds = interleave([ours, theirs], case, threads=threads, probe=bandwidth, progress=progress)
+    figures = {name: speed_statistics(case, rounds, side) for side, name in enumerate(SIDES)}
+    return rounds, {**figures, "ratio": {phase: ratio(rounds, phase) for phase in PHASES}}
 
 
 def ratio(rounds: Rounds, phase: str) -> dict[str, Any] | None:
@@ -124,15 +128,29 @@ def ratio(rounds: Rounds, phase: str) -> dict[str, Any] | None:
     return spread(pairs) | {"interval": interval}
 
 
-def shares(
-    subject: Subject, model: Any, case: SpeedCase, measured: dict[str, Any], bandwidths: tuple[float, float]
-) -> dict[str, Any]:
-    """Of the roofline, for both: the same bytes over the larger of the bandwidths before and after, and operations."""
-    peaks = peaks_of(bandwidths, subject.threads)
+def shares(subject: Subject, model: Any, case: SpeedCase, rounds: Rounds) -> dict[str, Any]:
+    """Of the roofline, of both: each round's least time over its own, the median.
+
+    The bandwidth is that of the same round. On a machine that is shared it may halve from one second to the next, so
+    that one figure for all rounds would tell of the moment that it was measured in.
+    """
     work = least_work(dict(subject.source.tensors), Shape.of(model), model.impls, case)
-    found = {side: roofline(work, peaks, measured[side]) for side in ("ours", "theirs")}
+    ops = measure_op_peaks(subject.threads)
+    least = [least_seconds(work, Peaks(bandwidth, ops)) for bandwidth in rounds.probed]
+    steps = {"pp": 1, "tg": case.tg}
     return {
-        **{side: {phase: found[side][phase] for phase in PHASES} for side in found},
-        "bandwidth_bytes_per_s": bandwidths,
-        "peak_ops_per_s": found["ours"]["peak_ops_per_s"],
+        **{
+            name: {phase: share(rounds, phase, side, least, steps) for phase in PHASES}
+            for side, name in enumerate(SIDES)
+        },
+        "bandwidth_bytes_per_s": rounds.probed,
+        "peak_ops_per_s": {name: ops[name] for name in work["pp_ops"]},
     }
+
+
+def share(rounds: Rounds, phase: str, side: int, least: list[dict[str, float]], steps: dict[str, int]) -> float | None:
+    """Of the roofline, the median of the rounds after the warm-up; None where the phase was not measured."""
+    if phase not in rounds.of:
+        return None
+    bounds = [steps[phase] * one[phase] for one in least[rounds.warm_up(phase) :]]
+    return median(bound / seconds for bound, seconds in zip(bounds, rounds.steady(phase, side), strict=True))

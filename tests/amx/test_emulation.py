@@ -53,12 +53,13 @@ def test_records_call_it_emulated(emulator):
 
 
 @pytest.mark.skipif(NATIVE_AMX, reason="this machine has AMX")
-def test_int8_peak_is_measured_with_tiles(emulator):
+@pytest.mark.parametrize("arithmetic, product", [("int8", "tdpbsud"), ("bf16", "tdpbf16ps")])
+def test_a_peak_is_measured_with_tiles(emulator, arithmetic, product):
     code = (
-        "import cpu_kernels, json; from support import amx; peak = cpu_kernels.measure_int8_peak(1); "
+        f"import cpu_kernels, json; from support import amx; peak = cpu_kernels.measure_{arithmetic}_peak(1); "
         "print(json.dumps([peak, amx.counts()]))"
     )
     peak, counts = amx.run_code(emulator, code)
     assert peak > 0
-    assert counts["tdpbsud"] > 0
-    assert counts["tdpbsud"] % 4 == 0  # four chains
+    assert counts[product] > 0
+    assert counts[product] % 4 == 0  # four chains

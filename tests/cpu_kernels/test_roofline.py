@@ -5,10 +5,13 @@ import cpu_kernels
 MEASURES = {
     "read_bandwidth": cpu_kernels.measure_read_bandwidth,
     "int8_peak": cpu_kernels.measure_int8_peak,
+    "int16_peak": cpu_kernels.measure_int16_peak,
+    "bf16_peak": cpu_kernels.measure_bf16_peak,
     "fp32_peak": cpu_kernels.measure_fp32_peak,
 }
 # No machine that runs this is outside these by a factor: per thread, bytes/s or operations/s.
-PLAUSIBLE = {"read_bandwidth": (1e8, 1e12), "int8_peak": (1e8, 1e14), "fp32_peak": (1e8, 1e13)}
+PEAKS = [name for name in MEASURES if name.endswith("_peak")]
+PLAUSIBLE = {"read_bandwidth": (1e8, 1e12)} | dict.fromkeys(PEAKS, (1e8, 1e14))
 
 
 @pytest.mark.parametrize("name", MEASURES)
@@ -17,7 +20,7 @@ def test_measures_something_plausible(name):
     assert low < MEASURES[name](1) < high
 
 
-@pytest.mark.parametrize("name", ["int8_peak", "fp32_peak"])
+@pytest.mark.parametrize("name", PEAKS)
 @pytest.mark.parametrize("isa", ["scalar", "avx2"])
 def test_runs_under_a_forced_isa(monkeypatch, name, isa):
     if isa not in cpu_kernels.features():

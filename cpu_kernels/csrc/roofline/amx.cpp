@@ -1,5 +1,4 @@
 #include <cstdint>
-#include <cstring>
 
 #include "roofline/roofline.h"
 
@@ -10,13 +9,12 @@ namespace {
 
 // Four independent sums: a product of full tiles takes 16 cycles and its result 52, so three of them already overlap.
 constexpr int chains = 4;
-constexpr int64_t operations = 16 * 16 * 64 * 2;  // rows x columns x k, a multiply and an add each
 
-// As many operations as 16 chains of vpdpbusd take cycles for, times four: a task of the same length on a core with
-// both, and few enough for an emulator.
-int64_t int8_chains(int64_t repeats) {
-    uint8_t operand[16 * 64];
-    std::memset(operand, 3, sizeof operand);
+// As many tiles as 16 chains of a vector instruction take cycles for, times four: a task of the same length on a core
+// with both, and few enough for an emulator. Sums lie in tiles 0 to 3, operands in 4 to 7.
+template <class Round>
+int64_t run_rounds(int64_t repeats, const Round& round) {
+    const uint8_t operand[16 * 64] = {};
     TileConfig config;
     for (int tile = 0; tile < 8; tile++) config.set(tile, 16, 64);
     const Tiles tiles(config);
@@ -29,13 +27,26 @@ int64_t int8_chains(int64_t repeats) {
     tile_load<6>(operand, 64);
     tile_load<7>(operand, 64);
     const int64_t rounds = repeats / 4;
-    for (int64_t i = 0; i < rounds; i++) {
+    for (int64_t i = 0; i < rounds; i++) round();
+    return rounds * chains;
+}
+
+int64_t int8_chains(int64_t repeats) {
+    return 16 * 16 * 64 * 2 * run_rounds(repeats, [] {
         tile_dot_int8_uint8<0, 4, 6>();
         tile_dot_int8_uint8<1, 4, 7>();
         tile_dot_int8_uint8<2, 5, 6>();
         tile_dot_int8_uint8<3, 5, 7>();
-    }
-    return rounds * chains * operations;
+    });
+}
+
+int64_t bf16_chains(int64_t repeats) {
+    return 16 * 16 * 32 * 2 * run_rounds(repeats, [] {
+        tile_dot_bf16<0, 4, 6>();
+        tile_dot_bf16<1, 4, 7>();
+        tile_dot_bf16<2, 5, 6>();
+        tile_dot_bf16<3, 5, 7>();
+    });
 }
 
 }  // namespace qk::roofline::amx

@@ -30,6 +30,26 @@ constexpr Impl<PeakKernel> int8_impls[] = {
     {Isa::scalar, bit(Isa::scalar), {scalar::int8_chains}},
 };
 
+// Without VNNI a product of words is two instructions for twice the numbers of one of fp32: as fast.
+constexpr Impl<PeakKernel> int16_impls[] = {
+#if QK_X86_KERNELS
+    {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni), {avx512_vnni::int16_chains}},
+    {Isa::avx512, bit(Isa::avx512), {avx512::fp32_chains}},
+    {Isa::avx2, bit(Isa::avx2), {avx2::fp32_chains}},
+#endif
+    {Isa::scalar, bit(Isa::scalar), {scalar::fp32_chains}},
+};
+
+constexpr Impl<PeakKernel> bf16_impls[] = {
+#if QK_X86_KERNELS
+    {Isa::amx, bit(Isa::amx), {amx::bf16_chains}},
+    {Isa::avx512_bf16, bit(Isa::avx512) | bit(Isa::avx512_bf16), {avx512_bf16::bf16_chains}},
+    {Isa::avx512, bit(Isa::avx512), {avx512::fp32_chains}},
+    {Isa::avx2, bit(Isa::avx2), {avx2::fp32_chains}},
+#endif
+    {Isa::scalar, bit(Isa::scalar), {scalar::fp32_chains}},
+};
+
 constexpr Impl<PeakKernel> fp32_impls[] = {
 #if QK_X86_KERNELS
     {Isa::avx512, bit(Isa::avx512), {avx512::fp32_chains}},
@@ -79,6 +99,8 @@ double peak(int64_t threads, const PeakKernel& kernel) {
 
 std::span<const Impl<ReadKernel>> read_table() { return read_impls; }
 std::span<const Impl<PeakKernel>> int8_table() { return int8_impls; }
+std::span<const Impl<PeakKernel>> int16_table() { return int16_impls; }
+std::span<const Impl<PeakKernel>> bf16_table() { return bf16_impls; }
 std::span<const Impl<PeakKernel>> fp32_table() { return fp32_impls; }
 
 double read_bandwidth(int64_t threads) {
@@ -101,6 +123,10 @@ double read_bandwidth(int64_t threads) {
 }
 
 double int8_peak(int64_t threads) { return peak(threads, choose("int8_peak", int8_table(), std::nullopt).kernels); }
+
+double int16_peak(int64_t threads) { return peak(threads, choose("int16_peak", int16_table(), std::nullopt).kernels); }
+
+double bf16_peak(int64_t threads) { return peak(threads, choose("bf16_peak", bf16_table(), std::nullopt).kernels); }
 
 double fp32_peak(int64_t threads) { return peak(threads, choose("fp32_peak", fp32_table(), std::nullopt).kernels); }
 

@@ -22,11 +22,15 @@ struct PeakKernel {
 // Tables, best first.
 std::span<const Impl<ReadKernel>> read_table();
 std::span<const Impl<PeakKernel>> int8_table();
+std::span<const Impl<PeakKernel>> int16_table();
+std::span<const Impl<PeakKernel>> bf16_table();
 std::span<const Impl<PeakKernel>> fp32_table();
 
 // Each takes about 0.3 s, returns the best of several runs and throws std::invalid_argument on bad `threads`.
 double read_bandwidth(int64_t threads);  // bytes/s of a buffer far larger than the caches
 double int8_peak(int64_t threads);       // operations/s
+double int16_peak(int64_t threads);      // operations/s
+double bf16_peak(int64_t threads);       // operations/s; without such products those of fp32, which run instead
 double fp32_peak(int64_t threads);       // operations/s
 
 #define QK_DECLARE(isa)                                   \
@@ -44,9 +48,14 @@ int64_t fp32_chains(int64_t repeats);
 }
 namespace avx512_vnni {
 int64_t int8_chains(int64_t repeats);
+int64_t int16_chains(int64_t repeats);
+}
+namespace avx512_bf16 {
+int64_t bf16_chains(int64_t repeats);
 }
 namespace amx {
 int64_t int8_chains(int64_t repeats);
+int64_t bf16_chains(int64_t repeats);
 }
 
 }  // namespace qk::roofline

@@ -1,7 +1,7 @@
 """`interleave`: the same phases of one or several models in turn, until the figures are sure enough."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil, inf
 
 import numpy as np
@@ -31,6 +31,7 @@ def interleave(
     *,
     threads: int = 1,
     meter: Meter = NO_METER,
+    probe: Callable[[], float] | None = None,
     progress: Progress | None = None,
 ) -> Rounds:
     """Rounds of every phase and side in turn, only one at work at any time; who is first changes from round to round.
@@ -39,6 +40,7 @@ def interleave(
 
     threads  that a side works with
     meter    of the energy; what the machine takes while no side works is measured first, where it can be
+    probe    called at the end of each round, when no side works: what the machine can do at that time
     """
     calls = [_calls(side, case) for side in sides]
     watches = [Watch(side.pid, threads, meter) for side in sides]
@@ -53,6 +55,8 @@ def interleave(
                 watches[side].start()
                 rounds.of[phase][side].seconds.append(sides[side].seconds(*calls[side][phase]))
                 rounds.of[phase][side].conditions.append(watches[side].stop())
+        if probe:
+            rounds.probed.append(probe())
         count += 1
         rounds.stopped = why_stop(rounds, case, time.perf_counter() - start)
         if progress:

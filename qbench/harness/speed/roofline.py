@@ -20,6 +20,7 @@ class Shape:
     kv_bytes_per_token: int  # over all layers
     expert_share: float = 1.0  # of a layer's routed experts that one token reads
     windows: tuple[int, ...] = (0,)  # of each layer: keys that a query sees; 0: all
+    attention: str = "fp32"  # the arithmetic that keys and values are multiplied in
 
     @classmethod
     def of(cls, model: Any) -> "Shape":
@@ -32,6 +33,7 @@ class Shape:
             kv_bytes_per_token=cache.bytes_per_token,
             expert_share=model.config.expert_share,
             windows=tuple(rule.window for rule in cache.rules),
+            attention=_attention_arithmetic(cache),
         )
 
     def seen(self, keys: np.ndarray) -> np.ndarray:
@@ -39,12 +41,20 @@ class Shape:
         return np.mean([np.minimum(keys, window) if window else keys for window in self.windows], axis=0)
 
 
+def _attention_arithmetic(cache: Any) -> str:
+    """Latents and torch's own caches are multiplied in fp32."""
+    from cpu_kernels.attention import KVStore, multiplies_in
+
+    stores = [store for store in getattr(cache, "stores", ()) if isinstance(store, KVStore)]
+    return multiplies_in(stores[0].format) if stores else "fp32"
+
+
 @dataclass(frozen=True, slots=True)
 class Peaks:
     """Measured on this machine, with the threads of the run."""
 
     bytes_per_s: float
-    ops_per_s: dict[str, float]  # by arithmetic: fp32, bf16, int8
+    ops_per_s: dict[str, float]  # by arithmetic: fp32, bf16, int16, int8
 
 
 def arithmetic_of(impl: str) -> str:
@@ -129,13 +139,13 @@ def least_work(
     """What any machine must do: tg_bytes of a step by term; tg_ops of a step and pp_ops of a prefill by arithmetic."""
     return {
         "tg_bytes": decode_bytes(tensors, shape, case),
-        "tg_ops": by_arithmetic(decode_ops(tensors, shape, case), impls),
-        "pp_ops": by_arithmetic(prefill_ops(tensors, shape, case), impls),
+        "tg_ops": by_arithmetic(decode_ops(tensors, shape, case), impls, shape.attention),
+        "pp_ops": by_arithmetic(prefill_ops(tensors, shape, case), impls, shape.attention),
     }
 
 
-def by_arithmetic(ops: dict[str, dict[str, float]], impls: dict[str, str]) -> dict[str, float]:
-    sums = {"fp32": sum(ops["attention"].values())}
+def by_arithmetic(ops: dict[str, dict[str, float]], impls: dict[str, str], attention: str) -> dict[str, float]:
+    sums = {attention: sum(ops["attention"].values())}
     for name, count in ops["linears"].items():
         arithmetic = arithmetic_of(impls[name])
         sums[arithmetic] = sums.get(arithmetic, 0.0) + count
@@ -148,20 +158,27 @@ def roofline(work: dict[str, dict[str, float]], peaks: Peaks, speed: dict[str, A
     work    of `least_work`
     speed   ttft_ms and tpot_ms
 
-    A share above 1 in tg means that the weights stay in a cache faster than the memory measured.
+    A share above 1 in tg: the weights stay in a cache, or others had the memory while its bandwidth was measured.
     """
+    least = least_seconds(work, peaks)
+    return {
+        "pp": None if speed["ttft_ms"] is None else 1e3 * least["pp"] / speed["ttft_ms"],
+        "tg": None if speed["tpot_ms"] is None else 1e3 * least["tg"] / speed["tpot_ms"],
+        **work,
+        "bandwidth_bytes_per_s": peaks.bytes_per_s,
+        "peak_ops_per_s": {name: peaks.ops_per_s[name] for name in work["pp_ops"]},
+    }
+
+
+def least_seconds(work: dict[str, dict[str, float]], peaks: Peaks) -> dict[str, float]:
+    """Of a prefill, "pp", and of a step of decode, "tg": of `work`, as `least_work`."""
     moved = work["tg_bytes"]
     tg_ops_s, pp_ops_s = (
         sum(count / peaks.ops_per_s[arithmetic] for arithmetic, count in work[ops].items())
         for ops in ("tg_ops", "pp_ops")
     )
-    tg_least_s = max(tg_ops_s, sum(moved.values()) / peaks.bytes_per_s)  # a large batch is bound by its operations
     weights_s = (moved["linears"] + moved["norms_and_biases"]) / peaks.bytes_per_s
-    pp_least_s = max(pp_ops_s, weights_s)  # a short prompt is bound by reading the weights once
     return {
-        "pp": None if speed["ttft_ms"] is None else 1e3 * pp_least_s / speed["ttft_ms"],
-        "tg": None if speed["tpot_ms"] is None else 1e3 * tg_least_s / speed["tpot_ms"],
-        **work,
-        "bandwidth_bytes_per_s": peaks.bytes_per_s,
-        "peak_ops_per_s": {name: peaks.ops_per_s[name] for name in work["pp_ops"]},
+        "pp": max(pp_ops_s, weights_s),  # a short prompt is bound by reading the weights once
+        "tg": max(tg_ops_s, sum(moved.values()) / peaks.bytes_per_s),  # a large batch is bound by its operations
     }

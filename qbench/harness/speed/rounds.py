@@ -35,12 +35,14 @@ class Rounds:
     idle_watts  of each of its counters while no side works
     stopped     why no further round was run: "narrow": every interval is; "budget": the time is over; "repetitions":
                 as many as were asked for
+    probed      what a probe of the machine told, one a round
     """
 
     of: dict[str, list[Samples]]
     meter: Meter = NO_METER
     idle_watts: dict[str, float] = field(default_factory=dict)
     stopped: str = ""
+    probed: list[float] = field(default_factory=list)
 
     @property
     def done(self) -> int:

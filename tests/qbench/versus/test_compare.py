@@ -14,7 +14,7 @@ from qbench.harness.speed.rounds import Rounds, Samples
 from qbench.harness.speed.speed_case import SpeedCase
 from qbench.harness.speed.speed_worker import TimedModel
 from qbench.runtime import load_model
-from qbench.versus.compare import compare, kv_bits, kv_type_of, measure_both, ratio
+from qbench.versus.compare import compare, kv_bits, kv_type_of, measure_both, ratio, share
 from qbench.versus.llama_cpp import LlamaCppProcess
 from qbench.versus.llama_cpp_worker import leave_spinning_as_it_comes
 from quant.artifacts import write_artifact
@@ -55,7 +55,7 @@ def test_both_run_the_same_passes_and_take_turns_at_being_first():
     log = []
     ours, theirs = RecordingSide(log, "ours"), RecordingSide(log, "theirs")
     case = SpeedCase(pp=4, tg=2, depth=3, repetitions=2)
-    measured = measure_both(TimedModel(ours), theirs, case, 1, None)
+    _, measured = measure_both(TimedModel(ours), theirs, case, 1, None)
     passes = {name: [entry[1:] for entry in log if entry[0] == name] for name in ("ours", "theirs")}
     assert passes["ours"] == passes["theirs"] and len(passes["ours"]) == 1 + 3 * (1 + 2), "and a round of warm-up"
     assert passes["ours"][0] == (0, log[0][2]) and len(log[0][2]) == 3
@@ -119,7 +119,15 @@ def test_against_llama_cpp(gguf_file):
     assert [row["depth"] for row in rows] == [0, 5]
     for row in rows:
         assert row["ours"]["pp_tok_s"] > 0 and row["theirs"]["tg_tok_s"] > 0 and row["ratio"]["pp"]["median"] > 0
-        assert len(row["roofline"]["bandwidth_bytes_per_s"]) == 2
+        assert len(row["roofline"]["bandwidth_bytes_per_s"]) >= 2, "each round has its own"
+        assert 0 < row["roofline"]["ours"]["tg"] and 0 < row["roofline"]["theirs"]["pp"]
+
+
+def test_a_share_is_of_what_the_memory_gave_in_the_same_round():
+    rounds = Rounds({"tg": [Samples([0.4, 0.2, 0.4]), Samples([0.8, 0.4, 0.8])]}, probed=[1e9, 2e9, 1e9])
+    least = [{"tg": 1e8 / bandwidth} for bandwidth in rounds.probed]
+    assert [share(rounds, "tg", side, least, {"tg": 2}) for side in (0, 1)] == [0.5, 0.25]
+    assert share(rounds, "pp", 0, least, {"tg": 2}) is None
 
 
 def test_llama_cpp_refuses_what_is_no_model(tmp_path):

@@ -104,6 +104,11 @@ def test_shares_are_least_time_over_measured_time():
     assert result["peak_ops_per_s"] == peaks.ops_per_s
 
 
+def test_attention_is_held_against_the_arithmetic_of_its_keys_and_values():
+    work = least_work(TENSORS, replace(SHAPE, attention="int16"), IMPLS, CASE)
+    assert work["pp_ops"] == {"int16": 2 * 864, "int8": 768, "fp32": 768, "bf16": 160}
+
+
 def test_a_short_prompt_is_bound_by_reading_the_weights():
     peaks = Peaks(bytes_per_s=1e3, ops_per_s={"fp32": 1e6, "int8": 4e6, "bf16": 2e6})
     result = roofline(least_work(TENSORS, SHAPE, IMPLS, CASE), peaks, {"ttft_ms": 1000.0, "tpot_ms": 2.0})

@@ -25,6 +25,7 @@ __all__ = [
     "rope_ref",
     "round_queries_ref",
     "rounded_weights_bound",
+    "sink_attention_ref",
 ]
 
 CHUNK_TOKENS = 128  # whose weights are rounded together
@@ -56,6 +57,28 @@ def attention_ref(q: np.ndarray, k: np.ndarray, v: np.ndarray, softmax_scale: fl
         scores = k[b, h // heads_per_kv, seen].astype(np.float64) @ q[b, h, t].astype(np.float64) * softmax_scale
         weights = np.exp(scores - scores.max())
         out[b, h, t] = weights / weights.sum() @ v[b, h // heads_per_kv, seen].astype(np.float64)
+    return out
+
+
+def sink_attention_ref(
+    q: np.ndarray, sink_q: np.ndarray, k: np.ndarray, v: np.ndarray, softmax_scale: float, window: int, num_sinks: int
+) -> np.ndarray:
+    """`attention_ref` of queries that see the first num_sinks tokens, too, as sink_q [B, H, T, D] meets their keys.
+
+    source   Xiao et al. 2023, arXiv:2309.17453, section 3.2
+    """
+    batch, num_heads, num_queries, _ = q.shape
+    num_keys, heads_per_kv = k.shape[2], num_heads // k.shape[1]
+    out = np.empty(q.shape)
+    for b, h, t in np.ndindex(batch, num_heads, num_queries):
+        end = num_keys - num_queries + t + 1
+        sinks = slice(0, min(num_sinks, end))
+        near = slice(max(num_sinks, end - window) if window else num_sinks, end)
+        pairs = ((sink_q, sinks), (q, near))
+        keys, values = (x[b, h // heads_per_kv].astype(np.float64) for x in (k, v))
+        scores = np.concatenate([keys[seen] @ query[b, h, t].astype(np.float64) for query, seen in pairs])
+        weights = np.exp((scores - scores.max()) * softmax_scale)
+        out[b, h, t] = weights / weights.sum() @ np.concatenate((values[sinks], values[near]))
     return out
 
 

@@ -2,7 +2,8 @@
 
 from qbench.cache_kinds import DYNAMIC, parse_kind
 from qbench.runtime.caches.kernel_cache import BLOCK_TOKENS, has_store, held_tokens
-from qbench.runtime.caches.kinds import LONGEST_PASS, longest_pass_of, window_rules
+from qbench.runtime.caches.kernel_sinks import has_kernel_sinks
+from qbench.runtime.caches.kinds import LONGEST_PASS, PLANNED, longest_pass_of, window_rules
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.caches.owned_pages import window_pages
 from qbench.runtime.caches.sink_cache import check_sinks
@@ -41,10 +42,10 @@ class CacheMemory:
         if named.sinks:
             check_sinks(config, named.window, named.sinks)
             self.tokens_at_once = longest_pass_of(config, named.window, named.sinks)
-        self.keeps_latents = kind in (DYNAMIC, "static", "paged") and chosen_latents(config, scheme)[1] is not None
-        in_torch = impl == "reference" or kind == "none" or self.keeps_latents or self.sinks
-        self.in_stores = not in_torch and has_store(config, scheme)
-        if kind == "window" or (kind == "paged" and not self.keeps_latents):
+        self.keeps_latents = kind in PLANNED and chosen_latents(config, scheme)[1] is not None
+        in_torch = impl == "reference" or kind == "none" or self.keeps_latents
+        self.in_stores = not in_torch and (has_kernel_sinks if self.sinks else has_store)(config, scheme)
+        if kind in ("window", "paged") and not self.keeps_latents:
             self.bytes_per_token = _heads_bytes(config, scheme, in_stores=self.in_stores)
         else:
             self.bytes_per_token = 0 if kind == "none" else kv_bytes_per_token(config, scheme)

@@ -8,11 +8,11 @@ from support.close import assert_close
 
 import cpu_kernels
 from cpu_kernels.attention import attend_latents, latent_attention_ref
-from quant.kv.mla_latent import decode_latent, encode_latent
+from quant.kv.latent_codes import LATENT_CODES
 
 K, V = 576, 512  # kv_lora_rank 512 and 64 rotated channels
 SCALE = 192**-0.5
-FORMATS = ("f32", "f16", "bf16", "fp8")
+FORMATS = ("f32", "f16", "bf16", *LATENT_CODES)
 
 
 @pytest.fixture(params=[row["impl"] for row in cpu_kernels.op_table() if row["op"] == "attention"])
@@ -22,12 +22,13 @@ def isa(request):
     return request.param
 
 
-def encoded(name: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def encoded(name: str, rows: np.ndarray, rank: int = V) -> tuple[np.ndarray, np.ndarray]:
     """Rows [..., K] in a format, and what they are read as."""
     x = torch.from_numpy(rows)
-    if name == "fp8":
-        data = encode_latent(x[..., :512], x[..., 512:])
-        return data.numpy(), torch.cat(decode_latent(data), -1).numpy()
+    if name in LATENT_CODES:
+        codes = LATENT_CODES[name]
+        data = codes.encode(x[..., :rank], x[..., rank:])
+        return data.numpy(), torch.cat(codes.decode(data, rank), -1).numpy()
     if name == "bf16":
         return x.bfloat16().view(torch.uint16).numpy(), x.bfloat16().float().numpy()
     kept = rows.astype(np.float16 if name == "f16" else np.float32)
@@ -37,7 +38,7 @@ def encoded(name: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 class Paged:
     """Latents [B, S, K] in shuffled pages with NaN wherever no token is."""
 
-    def __init__(self, name: str, latents: np.ndarray, page_size: int = 16) -> None:
+    def __init__(self, name: str, latents: np.ndarray, page_size: int = 16, rank: int = V) -> None:
         batch, length, width = latents.shape
         pages = -(-length // page_size)
         num_pages = batch * pages + 2
@@ -48,13 +49,13 @@ class Paged:
         rows = np.full((num_pages, page_size, width), np.nan, np.float32)
         for b, t in np.ndindex(batch, length):
             rows[self.table[b, t // page_size], t % page_size] = latents[b, t]
-        self.rows, _ = encoded(name, rows)
-        self.kept = encoded(name, latents)[1]
+        self.rows, _ = encoded(name, rows, rank)
+        self.kept = encoded(name, latents, rank)[1]
         self.lengths = np.full(batch, length)
 
-    def attend(self, q: np.ndarray, isa: str | None = None, value_dim: int = V) -> np.ndarray:
+    def attend(self, q: np.ndarray, isa: str | None = None, value_dim: int = V, window: int = 0) -> np.ndarray:
         out = np.full((*q.shape[:2], value_dim), np.nan, np.float32)
-        ran = attend_latents(q, self.name, self.rows, self.table, self.lengths, out, SCALE, isa=isa)
+        ran = attend_latents(q, self.name, self.rows, self.table, self.lengths, out, SCALE, window, isa=isa)
         assert isa is None or ran == isa
         return out
 
@@ -72,11 +73,22 @@ def test_matches_the_definition(isa, name, heads, length):
     assert_close(paged.attend(q, isa), expected, atol=paged.bound(q))
 
 
-@pytest.mark.parametrize("width, value_dim", [(64, 64), (80, 64), (320, 256)])
-def test_other_ranks(isa, width, value_dim):
-    paged, q = Paged("f16", normal(1, 1, 37, width)), normal(2, 1, 5, width)
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("width, value_dim", [(128, 128), (144, 128), (320, 256)])
+def test_other_ranks(isa, name, width, value_dim):
+    paged, q = Paged(name, normal(1, 1, 37, width), rank=value_dim), normal(2, 1, 5, width)
     expected = latent_attention_ref(q, paged.kept, SCALE, value_dim)
     assert_close(paged.attend(q, isa, value_dim), expected, atol=paged.bound(q))
+
+
+@pytest.mark.parametrize("window", [1, 5, 255, 256, 300, 700, 5000])
+def test_a_window_reads_nothing_before_it(isa, window):
+    paged, q = Paged("f16", normal(1, 2, 700, K)), normal(2, 2, 3, K)
+    everything = paged.attend(q, isa)
+    paged.table[:, : max(0, 700 - window) // 16] = -1
+    out = paged.attend(q, isa, window=window)
+    assert_close(out, latent_attention_ref(q, paged.kept[:, -window:], SCALE, V), atol=paged.bound(q))
+    assert np.array_equal(out, everything) == (window >= 700)
 
 
 def test_axes_of_one_entry_may_have_any_stride():
@@ -134,7 +146,7 @@ GOOD = {
 @pytest.mark.parametrize(
     "changes, error, message",
     [
-        ({"format": "f17"}, ValueError, "format: got f17, expected one of f32, f16, bf16, fp8"),
+        ({"format": "f17"}, ValueError, "format: got f17, expected one of f32, f16, bf16, fp8, int8, int4"),
         ({"format": "bf16"}, TypeError, "latents: got float16"),
         ({"latents": np.zeros((2, 16, K + 16), np.float16)}, ValueError, "expected contiguous rows of 576"),
         ({"latents": np.zeros((16, K), np.float16)}, ValueError, r"latents: got float16 \[16, 576\]"),
@@ -144,6 +156,16 @@ GOOD = {
         ({"out": np.zeros((1, 2, V))}, TypeError, "out: got float64"),
         ({"q": np.zeros((1, 2, K))}, TypeError, "q: got float64"),
         ({"q": np.zeros((2, K), np.float32)}, ValueError, r"q: got float32 \[2, 576\]"),
+        ({"window": -1}, ValueError, "window: got -1, expected 0 or more"),
+        (
+            {
+                "format": "fp8",
+                "latents": np.zeros((2, 16, 64 + 2 * 512), np.uint8),
+                "out": np.zeros((1, 2, 64), np.float32),
+            },
+            ValueError,
+            "multiples of 16 and 128",
+        ),
         ({"lengths": np.array([17])}, ValueError, "lengths: got 17, expected 1 to 16"),
         ({"block_table": np.array([[2]], np.int32)}, ValueError, "got page 2, expected 0 to 1"),
     ],

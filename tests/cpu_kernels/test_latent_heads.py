@@ -15,7 +15,7 @@ from cpu_kernels.latent import (
     round_heads_ref,
     values_of_ref,
 )
-from quant.kv.mla_latent import decode_latent, encode_latent
+from quant.kv.latent_codes import LATENT_CODES
 
 HEADS, NOPE, ROPE, VALUE, RANK = 3, 24, 16, 40, 128
 FORMATS = {"f32": np.float32, "f16": np.float16, "bf16": torch.bfloat16}
@@ -123,16 +123,16 @@ class Sequences:
     """Rows of B sequences in shuffled pages of 16, NaN where no token is."""
 
     def __init__(self, name: str, lengths: list[int], rank: int = RANK, rope: int = ROPE) -> None:
-        self.name, self.lengths = name, np.array(lengths)
+        self.name, self.lengths, self.rank = name, np.array(lengths), rank
         pages = -(-max(lengths) // 16)
         order = np.random.default_rng(7).permutation(len(lengths) * pages + 2)
         self.table = order[: len(lengths) * pages].reshape(len(lengths), pages).astype(np.int32)
         self.rows = self.encoded(np.full((len(order), 16, rank + rope), np.nan, np.float32))
 
     def encoded(self, rows: np.ndarray) -> np.ndarray:
-        if self.name == "fp8":
+        if self.name in LATENT_CODES:
             x = torch.from_numpy(rows)
-            return encode_latent(x[..., :512], x[..., 512:]).numpy()
+            return LATENT_CODES[self.name].encode(x[..., : self.rank], x[..., self.rank :]).numpy()
         if self.name == "bf16":
             return torch.from_numpy(rows).bfloat16().view(torch.uint16).numpy()
         return rows.astype(FORMATS[self.name])
@@ -144,8 +144,8 @@ class Sequences:
     def read(self, b: int) -> np.ndarray:
         """[S, R + D] float32 as they are read"""
         rows = self.held(b)
-        if self.name == "fp8":
-            return torch.cat(decode_latent(torch.from_numpy(rows.copy())), -1).numpy()
+        if self.name in LATENT_CODES:
+            return torch.cat(LATENT_CODES[self.name].decode(torch.from_numpy(rows.copy()), self.rank), -1).numpy()
         if self.name == "bf16":
             return torch.from_numpy(rows.copy()).view(torch.bfloat16).float().numpy()
         return rows.astype(np.float32)
@@ -157,7 +157,10 @@ def angles(first: int, count: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate((cos, cos), 1).astype(np.float32), np.concatenate((-sin, sin), 1).astype(np.float32)
 
 
-@pytest.mark.parametrize("name, rank, rope", [("f32", 128, 16), ("f16", 128, 16), ("bf16", 64, 16), ("fp8", 512, 64)])
+ROWS = [("f32", 128, 16), ("f16", 128, 16), ("bf16", 64, 16), ("fp8", 512, 64), ("int8", 64, 32), ("int4", 192, 16)]
+
+
+@pytest.mark.parametrize("name, rank, rope", ROWS)
 @pytest.mark.parametrize("counts", [(19, 1), (1, 1, 1), (17, 3), (45,)], ids=str)  # 2 * 45: more than are held at once
 def test_steps_match_the_definition(name, rank, rope, counts):
     packed, keys, values = heads("f16", rank=rank)
@@ -193,6 +196,23 @@ def step_bound(q: np.ndarray, rows: np.ndarray, keys: np.ndarray, values: np.nda
     score = (keys.shape[1] + rows.shape[1] + 8) * unit * query * largest * rows.shape[1] * SCALE
     latent = largest * (2 * score + 2.0**-21 + len(rows) * unit)
     return np.abs(values).sum(-1).max() * (latent + values.shape[2] * unit * largest)
+
+
+def test_a_window_hides_what_is_before_it():
+    packed, _, _ = heads("f32")
+    q, latent = normal(6, 30, HEADS * (NOPE + ROPE)), normal(7, 30, RANK + ROPE)
+    turns, norm = angles(0, 30, ROPE), normal(5, RANK)
+
+    def attend(first: int, window: int) -> np.ndarray:
+        """Of the tokens from `first` on."""
+        past = Sequences("f32", [30])
+        each = (np.repeat(past.table, 30 - first, 0), np.arange(1, 31 - first))
+        new = (q[first:], latent[first:], norm, EPS, *(angle[first:] for angle in turns))
+        return packed.attend(*new, "f32", past.rows, *each, SCALE, window)
+
+    assert_close(attend(0, 30), attend(0, 0))
+    assert_close(attend(0, 7)[-1], attend(23, 0)[-1], atol=2.0**-16)
+    assert np.abs(attend(0, 7)[-1] - attend(0, 0)[-1]).max() > 2.0**-10
 
 
 GOOD = {

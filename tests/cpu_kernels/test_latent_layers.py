@@ -117,7 +117,7 @@ def test_nothing_of_a_token_reaches_others():
         ({"x": np.zeros((1, HIDDEN))}, TypeError, "x: got float64"),
         ({"cos": np.zeros((2, ROPE), np.float32)}, ValueError, "cos: got"),
         ({"rows": [np.zeros((1, 16, RANK), np.float16)]}, ValueError, "expected contiguous rows of 80"),
-        ({"format": "q8"}, ValueError, "expected one of f32, f16, bf16, fp8"),
+        ({"format": "q8"}, ValueError, "expected one of f32, f16, bf16, fp8, int8, int4"),
         ({"lengths": np.array([17])}, ValueError, "lengths: got 17, expected 1 to 16"),
         ({"block_table": np.array([[PAGES]], np.int32)}, ValueError, "got page 3, expected 0 to 2"),
     ],

@@ -6,13 +6,19 @@ from functools import lru_cache
 import numpy as np
 
 import cpu_kernels
-from cpu_kernels.attention import attention_ref, bf16_queries_ref, round_queries_ref, rounded_weights_bound
+from cpu_kernels.attention import (
+    attention_ref,
+    bf16_queries_ref,
+    round_queries_ref,
+    rounded_weights_bound,
+)
 
 FLOATS = ("f32", "f16", "bf16")
 FLOAT8 = ("e4m3", "e5m2")
 INTEGERS = ("int8", "int4")
 FORMATS = (*FLOATS, *FLOAT8, *INTEGERS)
 LOG2_E = np.float32(1.44269504)
+INTEGER_SPAN = 2.01  # of integers' values, over the largest of them
 
 
 @dataclass
@@ -82,16 +88,26 @@ def expected_attention(
     magnitudes. What rounded weights add: integers' by `rounded_weights_bound` of their span, at most twice the largest
     (and 2**-9 of that, as its scale is a float16); bfloat16 ones' 2**-9 of the largest.
     """
-    scale, name = softmax_scale(q), held.store.format
-    factor, as_bf16 = np.float32(scale) * LOG2_E, multiplies_bf16(name, isa)
-    rounded = round_queries_ref(q, factor) if name in INTEGERS else bf16_queries_ref(q, factor) if as_bf16 else q
-    expected = attention_ref(rounded, held.k, held.v, scale, window)
-    score = (q.shape[-1] + 4) * 2.0**-24 * 3 * np.abs(q).sum(-1).max() * np.abs(held.k).max() * scale
-    relative = 2 * score + 2.0**-21 + (held.k.shape[2] + 4) * 2.0**-24
-    bound = np.full_like(expected, 3 * np.abs(held.v).max() * relative)
+    rounded, bound = rounded_queries(held, q, isa), float_bound(held, q, isa)
+    if held.store.format in INTEGERS:
+        weights = rounded_weights_bound(rounded, held.k, softmax_scale(q), window)[..., None]
+        bound = bound + INTEGER_SPAN * np.abs(held.v).max() * weights
+    return attention_ref(rounded, held.k, held.v, softmax_scale(q), window), np.broadcast_to(bound, q.shape)
+
+
+def rounded_queries(held: Filled, q: np.ndarray, isa: str | None) -> np.ndarray:
+    """As they are multiplied with the store's keys."""
+    name, factor = held.store.format, np.float32(softmax_scale(q)) * LOG2_E
     if name in INTEGERS:
-        bound += 2.01 * np.abs(held.v).max() * rounded_weights_bound(rounded, held.k, scale, window)[..., None]
-    return expected, bound + as_bf16 * 2.0**-9 * np.abs(held.v).max()
+        return round_queries_ref(q, factor)
+    return bf16_queries_ref(q, factor) if multiplies_bf16(name, isa) else q
+
+
+def float_bound(held: Filled, q: np.ndarray, isa: str | None) -> float:
+    """Of `expected_attention`, without what integers' rounded weights add."""
+    score = (q.shape[-1] + 4) * 2.0**-24 * 3 * np.abs(q).sum(-1).max() * np.abs(held.k).max() * softmax_scale(q)
+    relative = 2 * score + 2.0**-21 + (held.k.shape[2] + 4) * 2.0**-24
+    return np.abs(held.v).max() * (3 * relative + multiplies_bf16(held.store.format, isa) * 2.0**-9)
 
 
 def multiplies_bf16(name: str, isa: str | None) -> bool:

@@ -45,7 +45,7 @@ constexpr int64_t prefill_rows = 64;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Queries [first, first + count) of one sequence and kv head over tokens [begin, end).
+// Queries [first, first + count) of one sequence and kv head over tokens [begin, end), and sinks.
 struct Task {
     int64_t sequence, head, first, count, begin, end;
     int64_t part, parts;  // of the tokens that these queries see
@@ -89,7 +89,7 @@ private:
 class Attention {
 public:
     Attention(const Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<float>& out,
-              float softmax_scale, int64_t window, const Impl<Kernels>& impl)
+              float softmax_scale, int64_t window, const Impl<Kernels>& impl, const Sinks& sinks)
         : store_(store),
           layout_(store.layout()),
           sequences_(sequences),
@@ -98,7 +98,8 @@ public:
           softmax_scale_(softmax_scale),
           window_(window > 0 ? window : std::numeric_limits<int64_t>::max()),
           heads_per_kv_(q.heads / store.num_heads()),
-          impl_(impl) {}
+          impl_(impl),
+          sinks_(sinks) {}
 
     Isa run() {
         left_ = std::vector<std::atomic<int64_t>>(static_cast<size_t>(sequences_.count * store_.num_heads()));
@@ -117,12 +118,15 @@ private:
     int64_t position(int64_t sequence, int64_t query) const {
         return sequences_.lengths[sequence] - num_queries(sequence) + query;
     }
-    int64_t first_seen(int64_t position) const { return std::max<int64_t>(0, position + 1 - window_); }
+    // In the window, which sinks are no part of.
+    int64_t first_seen(int64_t position) const { return std::max(sinks_.count, position + 1 - window_); }
+    // A query whose sinks are a stretch of their own has more than one, which is one task.
+    bool is_decode(int64_t sequence) const { return num_queries(sequence) == 1 && sinks_.count == 0; }
 
     // Of sequences with one query. A query's result is that of its sequence alone, whatever others do in the call.
     void add_decode_tasks() {
         for (int64_t b = 0; b < sequences_.count; b++) {
-            if (num_queries(b) != 1) continue;
+            if (!is_decode(b)) continue;
             const int64_t end = sequences_.lengths[b], begin = first_seen(end - 1);
             const int64_t first_split = begin / split_tokens, parts = ceil_div(end, split_tokens) - first_split;
             for (int64_t g = 0; g < store_.num_heads(); g++) {
@@ -141,10 +145,10 @@ private:
     void add_prefill_tasks() {
         const int64_t queries = std::max<int64_t>(1, prefill_rows / heads_per_kv_);
         const int64_t most = sequences_.most_new_tokens(q_.tokens);
-        for (int64_t later = 0; most > 1 && later < most; later += queries)
+        for (int64_t later = 0; (most > 1 || sinks_.count > 0) && later < most; later += queries)
             for (int64_t b = 0; b < sequences_.count; b++) {
                 const int64_t last = num_queries(b) - later, first = std::max<int64_t>(0, last - queries);
-                if (last < 1 || num_queries(b) == 1) continue;
+                if (last < 1 || is_decode(b)) continue;
                 for (int64_t g = 0; g < store_.num_heads(); g++)
                     tasks_.push_back({b, g, first, last - first, first_seen(position(b, first)),
                                       position(b, last - 1) + 1, 0, 1, 0, 0});
@@ -153,8 +157,29 @@ private:
 
     void work(const Task& task) {
         thread_local Workspace workspace;
-        const int64_t first = task.begin / split_tokens, stretches = ceil_div(task.end, split_tokens) - first;
-        const Rows rows = workspace.rows(layout_, task.count * heads_per_kv_, stretches);
+        const int64_t sinks = std::min(sinks_.count, task.end), num_sinks = ceil_div(sinks, split_tokens);
+        const int64_t first = task.begin / split_tokens;
+        const int64_t num_near = task.begin < task.end ? ceil_div(task.end, split_tokens) - first : 0;
+        const Rows rows = workspace.rows(layout_, task.count * heads_per_kv_, num_sinks + num_near);
+        const int64_t padded = workspace.padded();
+        const auto visit = [&](int64_t begin, int64_t end, int64_t split, int64_t index) {
+            Rows part = rows;
+            part.max += index * padded;
+            part.sum += index * padded;
+            part.out += index * padded * layout_.head_dim;
+            const int64_t start = split * split_tokens;
+            attend_stretch(task, begin, start, std::min(end, start + split_tokens), part);
+        };
+        if (num_sinks > 0) prepare(task, sinks_.q, 0, sinks, workspace, rows);
+        for (int64_t i = 0; i < num_sinks; i++) visit(0, sinks, i, i);
+        if (num_near > 0) prepare(task, q_, task.begin, task.end, workspace, rows);
+        for (int64_t i = 0; i < num_near; i++) visit(task.begin, task.end, first + i, num_sinks + i);
+        task.parts > 1 ? keep_part(task, rows) : finish(task, rows, num_sinks + num_near, padded);
+    }
+
+    // The task's queries, and which of the tokens [begin, end) each of them sees: all of sinks, else its window.
+    void prepare(const Task& task, const Heads<const float>& q, int64_t begin, int64_t end, Workspace& workspace,
+                 const Rows& rows) {
         // Weights are powers of 2 where softmax has powers of e.
         const float factor = softmax_scale_ * std::numbers::log2e_v<float> * store_.keys().given[task.head] *
                              impl_.kernels.code_unit(layout_.format);
@@ -162,31 +187,21 @@ private:
             const int64_t token = position(task.sequence, task.first + i);
             for (int64_t h = 0; h < heads_per_kv_; h++) {
                 const int64_t row = i * heads_per_kv_ + h;
-                const float* query =
-                    q_.at(sequences_, task.sequence, task.head * heads_per_kv_ + h, task.first + i);
+                const float* query = q.at(sequences_, task.sequence, task.head * heads_per_kv_ + h, task.first + i);
                 impl_.kernels.prepare(layout_, query, factor, rows.queries, static_cast<int>(row));
-                workspace.begin()[row] = std::max(task.begin, first_seen(token));
-                workspace.end()[row] = std::min(task.end, token + 1);
+                workspace.begin()[row] = end <= sinks_.count ? begin : std::max(begin, first_seen(token));
+                workspace.end()[row] = std::min(end, token + 1);
             }
         }
-        const int64_t padded = workspace.padded();
-        for (int64_t i = 0; i < stretches; i++) {
-            const int64_t start = (first + i) * split_tokens;
-            Rows part = rows;
-            part.max += i * padded;
-            part.sum += i * padded;
-            part.out += i * padded * layout_.head_dim;
-            attend_stretch(task, start, std::min(task.end, start + split_tokens), part);
-        }
-        task.parts > 1 ? keep_part(task, rows) : finish(task, rows, stretches, padded);
     }
 
-    void attend_stretch(const Task& task, int64_t start, int64_t end, const Rows& rows) {
+    // begin: the first token that any of the queries sees
+    void attend_stretch(const Task& task, int64_t begin, int64_t start, int64_t end, const Rows& rows) {
         Block keys[split_tokens / block_tokens], values[split_tokens / block_tokens];
-        start = std::max(start, task.begin / chunk_tokens * chunk_tokens);
+        start = std::max(start, begin / chunk_tokens * chunk_tokens);
         for (int64_t token = start, i = 0; token < end; token += block_tokens, i++) {
-            const bool seen = token + block_tokens > task.begin;  // pages before the window may be gone
-            const auto [page, block] = sequences_.locate(task.sequence, seen ? token : task.begin);
+            const bool seen = token + block_tokens > begin;  // pages before the window may be gone
+            const auto [page, block] = sequences_.locate(task.sequence, seen ? token : begin);
             keys[i] = store_.keys().block(page, task.head, block, store_.per_tensor());
             values[i] = store_.values().block(page, task.head, block, store_.per_tensor());
         }
@@ -229,6 +244,7 @@ private:
     float softmax_scale_;
     int64_t window_, heads_per_kv_;
     const Impl<Kernels>& impl_;
+    const Sinks& sinks_;
     std::vector<Task> tasks_;
     int64_t num_partials_ = 0;
     std::vector<float> partial_out_, partial_max_, partial_sum_;
@@ -239,8 +255,8 @@ private:
 }  // namespace
 
 Isa attend(const Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<float>& out,
-           float softmax_scale, int64_t window, const Impl<Kernels>& impl) {
-    return Attention(store, sequences, q, out, softmax_scale, window, impl).run();
+           float softmax_scale, int64_t window, const Impl<Kernels>& impl, const Sinks& sinks) {
+    return Attention(store, sequences, q, out, softmax_scale, window, impl, sinks).run();
 }
 
 }  // namespace qk::attention

@@ -26,10 +26,17 @@ struct Heads {
     }
 };
 
+// The first `count` tokens, that each query sees beside its window, and q [B, heads, T, D] as it meets them: positions
+// of what is between the two do not count, so it is turned otherwise there.
+struct Sinks {
+    int64_t count = 0;
+    Heads<const float> q{};
+};
+
 // out = softmax(q k^T * softmax_scale) v. Queries are the new tokens of each sequence and see none after themselves,
-// and of those before only window - 1, if window is above 0. Returns what ran.
+// and of those before only window - 1, if window is above 0, and sinks. Returns what ran.
 Isa attend(const Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<float>& out,
-           float softmax_scale, int64_t window, const Impl<Kernels>& impl);
+           float softmax_scale, int64_t window, const Impl<Kernels>& impl, const Sinks& sinks = {});
 
 // Angles of T tokens, or of all of a ragged call: cos, sin [T, D], sin with the sign of the swap; null: none turns.
 struct Rotation {
@@ -49,10 +56,10 @@ struct Latents {
     int64_t row_bytes;
 };
 
-// out [B, H, value_dim] = softmax(q row^T * softmax_scale) row[: value_dim] over all tokens of each sequence, for one
-// query [head_dim] of each head; q, out contiguous. Returns what ran.
+// out [B, H, value_dim] = softmax(q row^T * softmax_scale) row[: value_dim] over the tokens of each sequence, its last
+// `window` if that is above 0, for one query [head_dim] of each head; q, out contiguous. Returns what ran.
 Isa attend_latents(const Latents& latents, const Sequences& sequences, const float* q, int64_t heads, float* out,
-                   float softmax_scale, const Impl<Kernels>& impl);
+                   float softmax_scale, int64_t window, const Impl<Kernels>& impl);
 
 // k, v [B, G, S, D] as they are read, of the first `tokens` tokens of each sequence
 void read(const Store& store, const Sequences& sequences, const Heads<float>& k, const Heads<float>& v);

@@ -77,13 +77,15 @@ Layout layout_of(const std::string& format, int64_t head_dim, const std::string&
     return layout;
 }
 
-void check_sequence(const Sequences& sequences, int64_t b, int64_t tokens, int64_t window, int64_t num_pages) {
+void check_sequence(const Sequences& sequences, int64_t b, int64_t tokens, int64_t window, int64_t sinks,
+                    int64_t num_pages) {
     const int64_t length = sequences.lengths[b], most = sequences.pages * sequences.page_size;
     if (length < tokens || length > most)
         throw std::invalid_argument("lengths: got " + std::to_string(length) + ", expected " +
                                     std::to_string(tokens) + " to " + std::to_string(most));
     const int64_t first = window ? std::max<int64_t>(0, length - tokens + 1 - window) : 0;
-    for (int64_t i = first / sequences.page_size; i * sequences.page_size < length; i++) {
+    for (int64_t i = 0; i * sequences.page_size < length; i++) {
+        if (i * sequences.page_size >= sinks && (i + 1) * sequences.page_size <= first) continue;
         const int32_t page = sequences.table[b * sequences.pages + i];
         if (page < 0 || page >= num_pages)
             throw std::invalid_argument("block_table: got page " + std::to_string(page) + ", expected 0 to " +
@@ -109,7 +111,8 @@ const int64_t* checked_starts(const Array& starts, int64_t count, int64_t batch,
 
 // Every page that a call reads or writes is looked up here once, so that the kernels need not.
 Sequences checked_sequences(const Array& table, const Array& lengths, int64_t batch, int64_t tokens, int64_t window,
-                            int64_t num_pages, int64_t page_size, const OptionalArray& starts) {
+                            int64_t num_pages, int64_t page_size, const OptionalArray& starts, int64_t sinks) {
+    if (window < 0) throw std::invalid_argument("window: got " + std::to_string(window) + ", expected 0 or more");
     require_matrix(table, "block_table", nb::dtype<int32_t>(), "int32 [B, pages]");
     require_vector(lengths, "lengths", nb::dtype<int64_t>(), "int64 [B]");
     const int64_t* rows = nullptr;
@@ -125,7 +128,7 @@ Sequences checked_sequences(const Array& table, const Array& lengths, int64_t ba
     const Sequences sequences{static_cast<const int32_t*>(table.data()), static_cast<const int64_t*>(lengths.data()),
                               batch, static_cast<int64_t>(table.shape(1)), page_size, rows};
     for (int64_t b = 0; b < batch && tokens > 0; b++)
-        check_sequence(sequences, b, sequences.new_tokens(b, tokens), window, num_pages);
+        check_sequence(sequences, b, sequences.new_tokens(b, tokens), window, sinks, num_pages);
     return sequences;
 }
 
@@ -171,17 +174,19 @@ public:
     }
 
     void attend(const Array& q, const Array& table, const Array& lengths, nb::handle out, float softmax_scale,
-                int64_t window, const OptionalArray& starts, const OptionalName& isa) {
+                int64_t window, const OptionalArray& starts, const OptionalName& isa, int64_t sinks,
+                const OptionalArray& sink_q) {
         const auto q_heads = heads_of<const float>(q, "q", head_dim());
         if (q_heads.heads < 1 || q_heads.heads % store_.num_heads())
             throw std::invalid_argument("q: got " + describe(q) + ", expected a multiple of " +
                                         std::to_string(store_.num_heads()) + " heads");
-        if (window < 0) throw std::invalid_argument("window: got " + std::to_string(window) + ", expected 0 or more");
-        const Sequences sequences = sequences_of(table, lengths, q_heads.batch, q_heads.tokens, window, starts);
+        const Sequences sequences = checked_sequences(table, lengths, q_heads.batch, q_heads.tokens, window,
+                                                      store_.num_pages(), store_.page_size(), starts, sinks);
+        const Sinks beside = sinks_of(sinks, sink_q, q_heads);
         const Heads<float> output = output_of(out, "out", q_heads);
         const auto& impl = chosen(isa);
         nb::gil_scoped_release release;
-        store_.last_isa = qk::attention::attend(store_, sequences, q_heads, output, softmax_scale, window, impl);
+        store_.last_isa = qk::attention::attend(store_, sequences, q_heads, output, softmax_scale, window, impl, beside);
     }
 
     void read(const Array& table, const Array& lengths, nb::handle k, nb::handle v) const {
@@ -273,6 +278,17 @@ private:
         return page_size;
     }
 
+    Sinks sinks_of(int64_t count, const OptionalArray& sink_q, const Heads<const float>& q) const {
+        if (count < 0 || (count > 0) != sink_q.has_value())
+            throw std::invalid_argument("sinks, sink_q: got " + std::to_string(count) + " and " +
+                                        (sink_q ? describe(*sink_q) : "None") + ", expected both or neither");
+        if (count == 0) return {};
+        const auto far = heads_of<const float>(*sink_q, "sink_q", head_dim());
+        if (far.batch != q.batch || far.heads != q.heads || far.tokens != q.tokens)
+            throw std::invalid_argument("sink_q: got " + describe(*sink_q) + ", expected the shape of q");
+        return {count, far};
+    }
+
     template <class A, class B>
     void require_same(const std::string& k, const Heads<A>& k_heads, const std::string& v, const Heads<B>& v_heads)
         const {
@@ -298,19 +314,23 @@ private:
 
 // ---- latents
 
-struct LatentRow {
-    const char* name;
-    LatentFormat format;
-    nb::dlpack::dtype dtype;
-    int64_t itemsize;
-};
+LatentFormat parse_latent_format(const std::string& name) {
+    std::string known;
+    for (int i = 0; i < num_latent_formats; i++) {
+        if (name == latent_format_names[i]) return static_cast<LatentFormat>(i);
+        known += (i ? ", " : "") + std::string(latent_format_names[i]);
+    }
+    throw std::invalid_argument("format: got " + name + ", expected one of " + known);
+}
 
-const LatentRow latent_rows[] = {
-    {"f32", LatentFormat::f32, nb::dtype<float>(), 4},
-    {"f16", LatentFormat::f16, {static_cast<uint8_t>(nb::dlpack::dtype_code::Float), 16, 1}, 2},
-    {"bf16", LatentFormat::bf16, nb::dtype<uint16_t>(), 2},
-    {"fp8", LatentFormat::fp8, nb::dtype<uint8_t>(), 1},
-};
+nb::dlpack::dtype dtype_of(LatentFormat format) {
+    switch (format) {
+        case LatentFormat::f32: return nb::dtype<float>();
+        case LatentFormat::f16: return {static_cast<uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
+        case LatentFormat::bf16: return nb::dtype<uint16_t>();
+        default: return nb::dtype<uint8_t>();
+    }
+}
 
 // An axis of one entry may have any stride.
 bool is_contiguous(const Array& array) {
@@ -323,25 +343,20 @@ bool is_contiguous(const Array& array) {
 }  // namespace
 
 Latents latents_of(const std::string& format, const Array& array, int64_t head_dim, int64_t value_dim) {
-    for (const LatentRow& row : latent_rows) {
-        if (format != row.name) continue;
-        const std::string got = "latents: got " + describe(array);
-        const bool is_fp8 = row.format == LatentFormat::fp8;
-        require_type(array, 3, got, row.dtype, "[pages, page_size, row] of " + format);
-        const int64_t columns = is_fp8 ? fp8_row_bytes : head_dim;
-        if (static_cast<int64_t>(array.shape(2)) != columns || !is_contiguous(array))
-            throw std::invalid_argument(got + ", expected contiguous rows of " + std::to_string(columns));
-        const bool fits = is_fp8 ? head_dim == fp8_latent_size + fp8_rope_size && value_dim == fp8_latent_size
-                                 : head_dim % channel_step == 0 && value_dim % latent_step == 0 && value_dim > 0 &&
-                                       value_dim <= head_dim && head_dim <= max_head;
-        if (!fits)
-            throw std::invalid_argument("q, out: got " + std::to_string(head_dim) + " and " +
-                                        std::to_string(value_dim) + " channels, expected " +
-                                        (is_fp8 ? "576 and 512" : "multiples of 16 and 64, up to 1024"));
-        return {{row.format, head_dim, value_dim}, static_cast<const std::byte*>(array.data()),
-                columns * row.itemsize};
-    }
-    throw std::invalid_argument("format: got " + format + ", expected one of f32, f16, bf16, fp8");
+    const LatentShape shape{parse_latent_format(format), head_dim, value_dim};
+    const std::string got = "latents: got " + describe(array);
+    const nb::dlpack::dtype dtype = dtype_of(shape.format);
+    require_type(array, 3, got, dtype, "[pages, page_size, row] of " + format);
+    const int64_t columns = shape.row_bytes() / (dtype.bits / 8);
+    if (static_cast<int64_t>(array.shape(2)) != columns || !is_contiguous(array))
+        throw std::invalid_argument(got + ", expected contiguous rows of " + std::to_string(columns));
+    const int64_t value_step = is_coded(shape.format) ? std::max(latent_step, latent_group(shape.format)) : latent_step;
+    if (head_dim % channel_step || value_dim % value_step || value_dim < 1 || value_dim > head_dim ||
+        head_dim > max_head)
+        throw std::invalid_argument("q, out: got " + std::to_string(head_dim) + " and " + std::to_string(value_dim) +
+                                    " channels, expected multiples of 16 and " + std::to_string(value_step) +
+                                    ", up to 1024");
+    return {shape, static_cast<const std::byte*>(array.data()), shape.row_bytes()};
 }
 
 namespace {
@@ -357,7 +372,8 @@ const float* floats_of(const Array& array, const char* name, int64_t batch, int6
 }
 
 std::string attend_latents_bound(const Array& q, const std::string& format, const Array& latents, const Array& table,
-                                 const Array& lengths, nb::handle out, float softmax_scale, const OptionalName& isa) {
+                                 const Array& lengths, nb::handle out, float softmax_scale, int64_t window,
+                                 const OptionalName& isa) {
     if (q.ndim() != 3) throw std::invalid_argument("q: got " + describe(q) + ", expected float32 [B, H, channels]");
     const auto batch = static_cast<int64_t>(q.shape(0)), heads = static_cast<int64_t>(q.shape(1));
     const float* queries = floats_of(q, "q", batch, heads);
@@ -366,12 +382,12 @@ std::string attend_latents_bound(const Array& q, const std::string& format, cons
     auto* output = const_cast<float*>(floats_of(Array(out_array), "out", batch, heads));
     const Latents rows = latents_of(format, latents, static_cast<int64_t>(q.shape(2)),
                                     static_cast<int64_t>(out_array.shape(2)));
-    const Sequences sequences = checked_sequences(table, lengths, batch, 1, 0,
+    const Sequences sequences = checked_sequences(table, lengths, batch, 1, window,
                                                   static_cast<int64_t>(latents.shape(0)),
                                                   static_cast<int64_t>(latents.shape(1)), std::nullopt);
     const auto& impl = chosen(isa);
     nb::gil_scoped_release release;
-    return name_of(qk::attention::attend_latents(rows, sequences, queries, heads, output, softmax_scale, impl));
+    return name_of(qk::attention::attend_latents(rows, sequences, queries, heads, output, softmax_scale, window, impl));
 }
 
 }  // namespace
@@ -392,13 +408,14 @@ const Impl<Kernels>& choose_attention() { return chosen(std::nullopt); }
 
 void bind(nb::module_& m) {
     m.def("attend_latents", attend_latents_bound, "q"_a, "format"_a, "latents"_a, "block_table"_a, "lengths"_a, "out"_a,
-          "softmax_scale"_a, "isa"_a.none() = nb::none(),
+          "softmax_scale"_a, "window"_a = 0, "isa"_a.none() = nb::none(),
           "One query of every head over rows that all heads share, as latent_attention_ref defines it.\n\n"
           "q            [B, H, K] float32, contiguous\n"
-          "format       f32, f16, bf16 (as uint16), or fp8: uint8 rows of 656 for K = 576, V = 512\n"
-          "latents      [pages, page_size, K] of that format, contiguous\n"
+          "format       f32, f16, bf16 (as uint16), or fp8, int8, int4 (as uint8): rows as attention/kernels.h draws them\n"
+          "latents      [pages, page_size, row] of that format, contiguous: K floats, or a row's bytes\n"
           "block_table  [B, pages] int32; lengths [B] int64, 1 or more\n"
           "out          [B, H, V] float32, contiguous, written\n"
+          "window       tokens that are seen, the last; 0: all\n"
           "returns      the instruction set that ran\n"
           "raises       ValueError (shape, strides, lengths, pages), TypeError (dtype), RuntimeError (isa)");
     m.def("has_kv_store", [](const std::string& format, int64_t head_dim) {
@@ -433,11 +450,14 @@ void bind(nb::module_& m) {
              "q, q_out     [B, H, T, D] float32, last axis contiguous; q_out may be q\n"
              "cos, sin     [T, D] float32, of a ragged call [N, D]; sin with the sign of the swap, negative in the first half")
         .def("attend", &BoundStore::attend, "q"_a, "block_table"_a, "lengths"_a, "out"_a, "softmax_scale"_a,
-             "window"_a = 0, "starts"_a.none() = nb::none(), "isa"_a.none() = nb::none(),
+             "window"_a = 0, "starts"_a.none() = nb::none(), "isa"_a.none() = nb::none(), "sinks"_a = 0,
+             "sink_q"_a.none() = nb::none(),
              "out = softmax(q k^T * softmax_scale) v, as attention_ref defines it.\n\n"
              "q, out       [B, H, T, D] float32, last axis contiguous; the last T tokens of each sequence, or of a\n"
              "             ragged call (see append) [1, H, N, D]: a query's result is that of its sequence alone\n"
-             "window       tokens that a query sees, itself included; 0: all before it")
+             "window       tokens that a query sees, itself included; 0: all before it\n"
+             "sinks        the first tokens, that each query sees, too, as sink_attention_ref defines it\n"
+             "sink_q       as q: what meets their keys; None: there are no sinks")
         .def("read", &BoundStore::read, "block_table"_a, "lengths"_a, "k"_a, "v"_a,
              "The first S tokens of each sequence as they are kept, into k and v [B, G, S, D] float32.")
         .def("grow", &BoundStore::grow, "page_size"_a, "Makes every page larger; what it holds stays.")

@@ -27,6 +27,6 @@ const Impl<Kernels>& choose_attention();
 // row the first value_dim channels are values; and sequences in it with `tokens` new ones each.
 Latents latents_of(const std::string& format, const Array& array, int64_t head_dim, int64_t value_dim);
 Sequences checked_sequences(const Array& table, const Array& lengths, int64_t batch, int64_t tokens, int64_t window,
-                            int64_t num_pages, int64_t page_size, const OptionalArray& starts);
+                            int64_t num_pages, int64_t page_size, const OptionalArray& starts, int64_t sinks = 0);
 
 }  // namespace qk::attention

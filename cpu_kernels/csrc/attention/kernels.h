@@ -50,30 +50,51 @@ struct Rows {
 
 // ---- latents: one row a token that all heads share (DeepSeek-V2, arXiv:2405.04434, section 2.1, absorbed)
 
-enum class LatentFormat : uint8_t { f32, f16, bf16, fp8 };
+enum class LatentFormat : uint8_t { f32, f16, bf16, fp8, int8, int4 };
 
-// fp8, 656 bytes a token: 512 x e4m3 | 4 x float32, the scale of 128 each | 64 x bfloat16
-inline constexpr int64_t fp8_latent_size = 512, fp8_rope_size = 64, fp8_latent_group = 128;
-inline constexpr int64_t fp8_rope_offset = fp8_latent_size + fp8_latent_size / fp8_latent_group * 4;
-inline constexpr int64_t fp8_row_bytes = fp8_rope_offset + fp8_rope_size * 2;
-static_assert(fp8_row_bytes == 656);
+inline constexpr int num_latent_formats = 6;
+inline constexpr const char* latent_format_names[num_latent_formats] = {"f32", "f16", "bf16", "fp8", "int8", "int4"};
+
+constexpr bool is_coded(LatentFormat format) { return format >= LatentFormat::fp8; }
+
+// Value channels that share a scale; of other formats none do.
+constexpr int64_t latent_group(LatentFormat format) {
+    return format == LatentFormat::fp8 ? 128 : format == LatentFormat::int8 ? 64 : 32;
+}
 
 inline constexpr int64_t latent_step = 64;   // value channels are a multiple: four registers of 512 bits
 inline constexpr int64_t latent_heads = 16;  // heads are padded to a multiple: one such register
 // Rows unpacked at a time: 64 x 576 floats are 144 KiB, which with 16 heads' queries and sums (68 KiB) stay in an L2.
 inline constexpr int64_t latent_chunk = 64;
 
+// A row of codes, R value channels and D rotated ones:
+//
+//     fp8     R x e4m3       | R / 128 x float32 scale                    | D x bfloat16      R = 512, D = 64: 656 bytes
+//     int8    R x uint8      | R / 64 x float16 scale, float16 minimum    | D x bfloat16
+//     int4    R / 2 bytes    | R / 32 x float16 scale, float16 minimum    | D x bfloat16
+//
+// 16 bytes of int4 are 32 channels that share a scale, the first 16 in low nibbles, the others in high ones.
 struct LatentShape {
     LatentFormat format;
     int64_t head_dim;   // channels of a row, all of which a score takes
     int64_t value_dim;  // the first of them, which are summed
+
+    constexpr int64_t scales_offset() const { return format == LatentFormat::int4 ? value_dim / 2 : value_dim; }
+    constexpr int64_t rope_offset() const { return scales_offset() + value_dim / latent_group(format) * 4; }
+    constexpr int64_t row_bytes() const {
+        if (is_coded(format)) return rope_offset() + (head_dim - value_dim) * 2;
+        return head_dim * (format == LatentFormat::f32 ? 4 : 2);
+    }
 };
+static_assert(LatentShape{LatentFormat::fp8, 576, 512}.row_bytes() == 656);
+
 
 struct LatentRows {
     LatentShape shape;
     const std::byte* const* rows;  // [count] codes of a token
     int64_t count;
-    int64_t heads;         // a multiple of latent_heads
+    int64_t heads;         // those there are, and more up to a multiple of latent_heads
+    int64_t num_heads;     // those there are
     const float* queries;  // [heads / latent_heads, head_dim, latent_heads], times softmax_scale / ln 2
     float* max;            // [heads], as in Rows
     float* sum;            // [heads]

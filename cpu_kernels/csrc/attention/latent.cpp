@@ -10,8 +10,8 @@
 namespace qk::attention {
 namespace {
 
-// Tokens of one task: at 16 heads 256 x 1088 multiply-adds of a register, 80 us. Fixed, so that a result depends on the
-// length alone.
+// Tokens of one task: at 16 heads 256 x 1088 multiply-adds of a register, 80 us. Fixed, and counted from the first token,
+// so that a result depends on the tokens that are seen alone.
 constexpr int64_t latent_split = 256;
 static_assert(latent_split % latent_chunk == 0);
 
@@ -25,7 +25,7 @@ struct Task {
 class LatentAttention {
 public:
     LatentAttention(const Latents& latents, const Sequences& sequences, const float* q, int64_t heads, float* out,
-                    float softmax_scale, const Impl<Kernels>& impl)
+                    float softmax_scale, int64_t window, const Impl<Kernels>& impl)
         : latents_(latents),
           shape_(latents.shape),
           sequences_(sequences),
@@ -34,16 +34,20 @@ public:
           padded_((heads + latent_heads - 1) / latent_heads * latent_heads),
           out_(out),
           factor_(softmax_scale * std::numbers::log2e_v<float>),
+          window_(window > 0 ? window : std::numeric_limits<int64_t>::max()),
           impl_(impl),
           left_(static_cast<size_t>(sequences.count)) {}
 
     Isa run() {
         for (int64_t b = 0; b < sequences_.count; b++) {
-            const int64_t length = sequences_.lengths[b], parts = (length + latent_split - 1) / latent_split;
+            const int64_t length = sequences_.lengths[b], begin = std::max<int64_t>(0, length - window_);
+            const int64_t split = begin / latent_split, parts = (length + latent_split - 1) / latent_split - split;
             const auto first = static_cast<int64_t>(tasks_.size());
-            for (int64_t i = 0; i < parts; i++)
-                tasks_.push_back({b, i * latent_split, std::min(length, (i + 1) * latent_split), first + i, first,
+            for (int64_t i = 0; i < parts; i++) {
+                const int64_t start = (split + i) * latent_split;
+                tasks_.push_back({b, std::max(begin, start), std::min(length, start + latent_split), first + i, first,
                                   parts});
+            }
             left_[b].store(parts, std::memory_order_relaxed);
         }
         max_.assign(tasks_.size() * padded_, -std::numeric_limits<float>::infinity());
@@ -69,7 +73,7 @@ private:
             rows[token - task.begin] =
                 latents_.data + (page * sequences_.page_size + token % sequences_.page_size) * latents_.row_bytes;
         }
-        ran_.store(impl_.kernels.attend_latents({shape_, rows, task.end - task.begin, padded_, queries,
+        ran_.store(impl_.kernels.attend_latents({shape_, rows, task.end - task.begin, padded_, heads_, queries,
                                                  max_.data() + task.part * padded_, sum_.data() + task.part * padded_,
                                                  sums_.data() + task.part * padded_ * shape_.value_dim,
                                                  queries + size * padded_}),
@@ -93,6 +97,7 @@ private:
     int64_t heads_, padded_;
     float* out_;
     float factor_;
+    int64_t window_;
     const Impl<Kernels>& impl_;
     std::vector<Task> tasks_;
     std::vector<float> max_, sum_, sums_;  // [parts, padded heads], and times value_dim
@@ -103,8 +108,8 @@ private:
 }  // namespace
 
 Isa attend_latents(const Latents& latents, const Sequences& sequences, const float* q, int64_t heads, float* out,
-                   float softmax_scale, const Impl<Kernels>& impl) {
-    return LatentAttention(latents, sequences, q, heads, out, softmax_scale, impl).run();
+                   float softmax_scale, int64_t window, const Impl<Kernels>& impl) {
+    return LatentAttention(latents, sequences, q, heads, out, softmax_scale, window, impl).run();
 }
 
 }  // namespace qk::attention

@@ -1,6 +1,41 @@
 // Absorbed multi-head latent attention: all heads read one row a token, as its key and, its first part, as its value.
 // A lane is a head in scores and a channel in values, so that neither sums across lanes nor wants the row twice.
 
+// A group of codes: scale and minimum of integers, whose product and sum torch rounds one by one.
+inline void unpack_group(LatentFormat format, const std::byte* codes, const std::byte* scales, float* out) {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(codes);
+    if (format == LatentFormat::fp8) {
+        float scale;
+        std::memcpy(&scale, scales, sizeof scale);
+        const Float unit = splat(0x1p60f);  // twice 60 makes up for the 120 of load_e4m3
+        for (int64_t d = 0; d < latent_group(LatentFormat::fp8); d += width)
+            store(out + d, E4m3OrNan::at(codes, d) * unit * (splat(scale) * unit));
+        return;
+    }
+    uint16_t halves[2];
+    std::memcpy(halves, scales, sizeof halves);
+    const Float scale = splat(half_to_float(halves[0])), minimum = splat(half_to_float(halves[1]));
+    if (format == LatentFormat::int8) {
+        for (int64_t d = 0; d < latent_group(LatentFormat::int8); d += width)
+            store(out + d, fma(to_float(load_bytes(bytes + d)), scale, minimum));
+        return;
+    }
+    constexpr int64_t half = latent_group(LatentFormat::int4) / 2;
+    for (int64_t d = 0; d < half; d += width) {
+        const Int both = load_bytes(bytes + d);
+        store(out + d, fma(to_float(both & 15u), scale, minimum));
+        store(out + half + d, fma(to_float(shift_right<4>(both)), scale, minimum));
+    }
+}
+
+inline void unpack_codes(const LatentShape& shape, const std::byte* row, float* out) {
+    const int64_t group = latent_group(shape.format), codes_bytes = group * shape.scales_offset() / shape.value_dim;
+    for (int64_t g = 0; g < shape.value_dim / group; g++)
+        unpack_group(shape.format, row + g * codes_bytes, row + shape.scales_offset() + g * 4, out + g * group);
+    for (int64_t d = 0; d < shape.head_dim - shape.value_dim; d += width)
+        store(out + shape.value_dim + d, Bf16::at(row + shape.rope_offset(), d));
+}
+
 // Row of a token as floats, head_dim of them.
 inline void unpack_latent(const LatentShape& shape, const std::byte* row, float* out) {
     switch (shape.format) {
@@ -14,15 +49,8 @@ inline void unpack_latent(const LatentShape& shape, const std::byte* row, float*
             for (int64_t d = 0; d < shape.head_dim; d += width) store(out + d, Bf16::at(row, d));
             break;
         case LatentFormat::fp8:
-            for (int64_t d = 0; d < fp8_latent_size; d += width) {
-                float scale;
-                std::memcpy(&scale, row + fp8_latent_size + d / fp8_latent_group * 4, sizeof scale);
-                const Float unit = splat(0x1p60f);  // twice 60 makes up for the 120 of load_e4m3
-                store(out + d, E4m3OrNan::at(row, d) * unit * (splat(scale) * unit));
-            }
-            for (int64_t d = 0; d < fp8_rope_size; d += width)
-                store(out + fp8_latent_size + d, Bf16::at(row + fp8_rope_offset, d));
-            break;
+        case LatentFormat::int8:
+        case LatentFormat::int4: unpack_codes(shape, row, out); break;
     }
 }
 
@@ -76,7 +104,7 @@ inline void weigh_latents(const LatentRows& work, int64_t count, int64_t head, f
     store(correction, exp2(before - highest));
     store(work.max + head, highest);
     store(work.sum + head, fma(load(work.sum + head), load(correction), weights));
-    for (int i = 0; i < width; i++) {
+    for (int64_t i = 0; i < std::min<int64_t>(width, work.num_heads - head); i++) {
         float* out = work.out + (head + i) * work.shape.value_dim;
         const Float factor = splat(correction[i]);
         for (int64_t d = 0; d < work.shape.value_dim; d += width) store(out + d, load(out + d) * factor);
@@ -117,7 +145,7 @@ Isa attend_latents(const LatentRows& work) {
             score_latent_chunk<2>(work, rows, count, head, scores);
         for (; head < work.heads; head += width) score_latent_chunk<1>(work, rows, count, head, scores);
         for (head = 0; head < work.heads; head += width) weigh_latents(work, count, head, scores);
-        for (head = 0; head < work.heads; head += 4)
+        for (head = 0; head < work.num_heads; head += 4)
             for (int64_t d = 0; d < work.shape.value_dim; d += channels)
                 sum_latents(work, rows, count, scores, head, d);
     }

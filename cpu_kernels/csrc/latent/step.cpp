@@ -54,7 +54,7 @@ private:
         sequences.lengths += first;
         sequences.count = count;
         attention::attend_latents(step_.latents, sequences, queries_.data(), heads_, sums_.data(), step_.softmax_scale,
-                                  *choices_.attention);
+                                  step_.window, *choices_.attention);
         const int64_t size = step_.values->outputs();
         float* const out = out_ + first * heads_ * size;
         pool->run(heads_ * step_.values->panels(), [&](int64_t i) {
@@ -89,25 +89,42 @@ private:
     }
 
     void encode(const float* row, std::byte* to) const {
-        using attention::Format;
-        const auto code = [&](Format format, const float* x, int64_t size, float scale, std::byte* codes) {
-            choices_.attention->kernels.encode({format, attention::Scales::given, size}, x, scale, codes, nullptr);
-        };
-        switch (step_.latents.shape.format) {
-            case attention::LatentFormat::f32: code(Format::f32, row, row_size_, 1.0f, to); break;
-            case attention::LatentFormat::f16: code(Format::f16, row, row_size_, 1.0f, to); break;
-            case attention::LatentFormat::bf16: code(Format::bf16, row, row_size_, 1.0f, to); break;
-            case attention::LatentFormat::fp8:
-                for (int64_t g = 0; g < rank_ / attention::fp8_latent_group; g++) {
-                    const int64_t start = g * attention::fp8_latent_group;
-                    const float largest = choices_.attention->kernels.absmax(row + start, attention::fp8_latent_group);
-                    const float scale = largest / largest_e4m3 < smallest_scale ? smallest_scale
-                                                                                : largest / largest_e4m3;  // NaN stays
-                    code(Format::e4m3, row + start, attention::fp8_latent_group, scale, to + start);
-                    std::memcpy(to + rank_ + g * 4, &scale, sizeof scale);
-                }
-                code(Format::bf16, row + rank_, step_.rotated, 1.0f, to + attention::fp8_rope_offset);
-                break;
+        using attention::LatentFormat;
+        const attention::LatentShape& shape = step_.latents.shape;
+        switch (shape.format) {
+            case LatentFormat::f32: code(attention::Format::f32, row, row_size_, 1.0f, to); break;
+            case LatentFormat::f16: code(attention::Format::f16, row, row_size_, 1.0f, to); break;
+            case LatentFormat::bf16: code(attention::Format::bf16, row, row_size_, 1.0f, to); break;
+            default:
+                for (int64_t g = 0; g < rank_ / attention::latent_group(shape.format); g++)
+                    encode_group(row + g * attention::latent_group(shape.format), g, to);
+                code(attention::Format::bf16, row + rank_, step_.rotated, 1.0f, to + shape.rope_offset());
+        }
+    }
+
+    void code(attention::Format format, const float* x, int64_t size, float scale, std::byte* codes,
+              std::byte* scales = nullptr) const {
+        choices_.attention->kernels.encode({format, attention::Scales::given, size}, x, scale, codes, scales);
+    }
+
+    // Values that share a scale, of a format that has some.
+    void encode_group(const float* x, int64_t g, std::byte* row) const {
+        using attention::LatentFormat;
+        const attention::LatentShape& shape = step_.latents.shape;
+        const int64_t size = attention::latent_group(shape.format);
+        std::byte* const scales = row + shape.scales_offset() + g * 4;
+        if (shape.format == LatentFormat::fp8) {
+            const float scale = choices_.attention->kernels.absmax(x, size) / largest_e4m3;
+            const float used = scale < smallest_scale ? smallest_scale : scale;  // NaN stays
+            code(attention::Format::e4m3, x, size, used, row + g * size);
+            std::memcpy(scales, &used, sizeof used);
+        } else if (shape.format == LatentFormat::int8) {
+            code(attention::Format::int8, x, size, 1.0f, row + g * size, scales);
+        } else {
+            constexpr int64_t half = attention::latent_group(LatentFormat::int4) / 2;
+            std::byte codes[2 * half];
+            code(attention::Format::int4, x, size, 1.0f, codes, scales);
+            for (int64_t i = 0; i < half; i++) row[g * half + i] = codes[i] | codes[half + i] << 4;
         }
     }
 

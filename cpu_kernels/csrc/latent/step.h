@@ -24,6 +24,7 @@ struct Step {
     attention::Latents latents;      // where rows are stored: its data may be written
     attention::Sequences sequences;  // of M: where each token's sequence lies, and its length up to and with that token
     float softmax_scale;
+    int64_t window;  // tokens that each sees, the last; 0: all
 };
 
 // What runs, decided where the environment may be read.

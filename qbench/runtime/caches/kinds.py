@@ -6,6 +6,7 @@ from dataclasses import replace
 from qbench.cache_kinds import DYNAMIC, NONE, PAGED, STATIC, WINDOW, CacheKind, parse_kind
 from qbench.runtime.caches.cache import Cache, DenseCache, NoCache
 from qbench.runtime.caches.kernel_cache import BLOCK_TOKENS, KernelCache, has_store
+from qbench.runtime.caches.kernel_sinks import KernelSinkCache, has_kernel_sinks
 from qbench.runtime.caches.latent_cache import LatentRows
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.caches.latent_kernel_cache import new_latent_cache
@@ -16,12 +17,11 @@ from qbench.runtime.caches.pages import PagePool
 from qbench.runtime.caches.quantized_cache import QuantizedCache, RoundTripCache
 from qbench.runtime.caches.recompute import RecomputeCache
 from qbench.runtime.caches.sink_cache import SinkCache, check_sinks
-from qbench.runtime.layers.latent_plans import DECOMPRESSED
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import AttentionRule, ModelConfig
 
-PLANNED = (DYNAMIC, STATIC, PAGED)  # kinds that attend to latents by a plan
+PLANNED = (DYNAMIC, STATIC, PAGED, WINDOW)  # kinds that attend to latents by a plan
 
 # Tokens that a window cache takes at once: enough to fill the tiles of any product many times over, and little memory
 # beside a usual window of 4096.
@@ -44,18 +44,18 @@ class CacheMaker:
     def new(self, kind: str | None, batch: int, capacity: int, plan: str | None = None) -> Cache:
         """An empty cache.
 
-        plan     of latent attention, kinds dynamic, static and paged
+        plan     of latent attention, kinds dynamic, static, paged and window
         raises   InputError for an unknown kind, impossible sizes, or what the kind does not go with
         """
         kind = parse_kind(self.kind if kind is None else kind)
         if batch < 1 or capacity < 1:
             raise InputError(f"cache of batch {batch} and capacity {capacity}, expected at least 1 of each")
-        if plan is not None and kind.name in (NONE, WINDOW):
+        if plan is not None and kind.name not in PLANNED:
             raise InputError(f"a cache of kind {kind.name} attends as it can; a plan goes with {', '.join(PLANNED)}")
         if kind.name == NONE:
             return RecomputeCache(self.config, self._of_one_pass(batch))
         if kind.name == WINDOW:
-            return self._window(batch, capacity, kind)
+            return self._window(batch, capacity, kind, plan)
         if kind.name == PAGED:
             return self._paged(batch, capacity, plan)
         cache = self._dynamic(batch, capacity, plan)
@@ -66,13 +66,12 @@ class CacheMaker:
         """Keeps nothing; keys and values pass through the format, and a query sees what it would in the cache."""
         kind = parse_kind(self.kind)
         if kind.sinks:
-            return self._sinks(batch, kind, one_pass=True)
-        if kind.name == WINDOW:
-            cache = self._of_one_pass(batch)
-            cache.rules = window_rules(self.config, kind.window)
-            return cache
+            return self._sinks(batch, kind, one_pass=True, plan=None)
         _, rows = (None, None) if self.scheme is None else chosen_latents(self.config, self.scheme)
-        return self._of_one_pass(batch) if rows is None else LatentRows(self.config, rows, batch)
+        cache = self._of_one_pass(batch) if rows is None else LatentRows(self.config, rows, batch)
+        if kind.name == WINDOW:
+            cache.rules = window_rules(self.config, kind.window)
+        return cache
 
     def _of_one_pass(self, batch: int) -> NoCache:
         """Of every head's own keys and values."""
@@ -96,16 +95,16 @@ class CacheMaker:
         pool = PagePool(self.config, self.scheme, num_pages, impl=self.impl, plan=plan)
         return paged_cache(pool, [GrowingSequence(pool) for _ in range(batch)])
 
-    def _window(self, batch: int, capacity: int, kind: CacheKind) -> Cache:
+    def _window(self, batch: int, capacity: int, kind: CacheKind, plan: str | None) -> Cache:
         rules = window_rules(self.config, kind.window)
         if kind.sinks:
-            return self._sinks(batch, kind, one_pass=False)
+            return self._sinks(batch, kind, one_pass=False, plan=plan)
         if all(rule.window for rule in rules):
-            return self._windows_alone(batch, rules)
+            return self._windows_alone(batch, rules, plan)
         near = [layer for layer, rule in enumerate(rules) if rule.window]
         far = [layer for layer, rule in enumerate(rules) if not rule.window]
-        near_part = self._of_layers(near)._windows_alone(batch, [rules[layer] for layer in near])
-        far_part = self._of_layers(far)._paged(batch, capacity, self._heads_plan)
+        near_part = self._of_layers(near)._windows_alone(batch, [rules[layer] for layer in near], plan)
+        far_part = self._of_layers(far)._paged(batch, capacity, plan)
         cache = LayeredCache(self.config, (near_part, far_part), (near, far))
         cache.longest_pass = LONGEST_PASS
         return cache
@@ -113,35 +112,31 @@ class CacheMaker:
     def _of_layers(self, layers: Sequence[int]) -> "CacheMaker":
         return CacheMaker(config_of(self.config, layers), scheme_of(self.scheme, layers), self.impl)
 
-    def _windows_alone(self, batch: int, rules: list[AttentionRule]) -> Cache:
+    def _windows_alone(self, batch: int, rules: list[AttentionRule], plan: str | None) -> Cache:
         """Of layers that have a window, all of them."""
         longest = max(rule.window for rule in rules)
         most_pages = window_pages(longest, LONGEST_PASS, BLOCK_TOKENS)
-        pool = PagePool(self.config, self.scheme, batch * most_pages, impl=self.impl, plan=self._heads_plan)
+        pool = PagePool(self.config, self.scheme, batch * most_pages, impl=self.impl, plan=plan)
         cache = paged_cache(pool, [WindowSequence(pool, longest, most_pages) for _ in range(batch)])
         cache.rules, cache.longest_pass = rules, LONGEST_PASS
         return cache
 
-    def _sinks(self, batch: int, kind: CacheKind, *, one_pass: bool) -> Cache:
+    def _sinks(self, batch: int, kind: CacheKind, *, one_pass: bool, plan: str | None) -> Cache:
         """one_pass: of a whole text at once"""
         check_sinks(self.config, kind.window, kind.sinks)
         longest_pass = longest_pass_of(self.config, kind.window, kind.sinks)
         most_pages = window_pages(kind.window, longest_pass, BLOCK_TOKENS)
         num_pages = batch * (most_pages + -(-kind.sinks // BLOCK_TOKENS))
-        pool = PagePool(self.config, self.scheme, num_pages, impl="reference")
+        in_kernels = self.impl != "reference" and has_kernel_sinks(self.config, self.scheme)
+        pool = PagePool(self.config, self.scheme, num_pages, impl="auto" if in_kernels else "reference", plan=plan)
         if one_pass:
             sequences = [GrowingSequence(pool) for _ in range(batch)]
         else:
             sequences = [WindowSequence(pool, kind.window, most_pages, kind.sinks) for _ in range(batch)]
-        cache = SinkCache(pool, sequences, kind.window, kind.sinks)
+        cache = (KernelSinkCache if in_kernels else SinkCache)(pool, sequences, kind.window, kind.sinks)
         cache.rules = window_rules(self.config, kind.window)
         cache.longest_pass = None if one_pass else longest_pass
         return cache
-
-    @property
-    def _heads_plan(self) -> str | None:
-        """Of latent attention, of whose latents no window is attended to."""
-        return DECOMPRESSED if self.config.mla else None
 
 
 def window_rules(config: ModelConfig, window: int | None) -> list[AttentionRule]:

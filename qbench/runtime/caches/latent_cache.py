@@ -10,7 +10,7 @@ from torch import Tensor
 from qbench.runtime.caches.cache import Cache, causal_attention, check_room, sees
 from quant.errors import InputError
 from quant.kv import KVScheme
-from quant.kv.mla_latent import BYTES, LATENT_SIZE, ROPE_SIZE, decode_latent, encode_latent
+from quant.kv.latent_codes import LATENT_CODES, LatentCodes
 from quant.models import MlaConfig, ModelConfig
 
 
@@ -20,25 +20,32 @@ class LatentFormat:
 
     name   cpu_kernels' word for it
     dtype  of what is stored
+    codes  of rows of bytes
     """
 
     name: str
     dtype: torch.dtype
+    codes: LatentCodes | None = None
+
+    def holds(self, mla: MlaConfig) -> bool:
+        return self.codes is None or mla.kv_lora_rank % self.codes.group == 0
 
     def width(self, mla: MlaConfig) -> int:
         """Elements of a stored row."""
-        return BYTES if self.dtype == torch.uint8 else mla.latent_size
+        return mla.latent_size if self.codes is None else self.codes.row_bytes(mla.kv_lora_rank, mla.qk_rope_head_dim)
 
     def row_bytes(self, mla: MlaConfig) -> int:
         return self.width(mla) * self.dtype.itemsize
 
-    def encode(self, rows: Tensor) -> Tensor:
-        """[..., latent_size] float32 -> [..., width]"""
-        return encode_latent(*_parts(rows)) if self.dtype == torch.uint8 else rows.to(self.dtype)
+    def encode(self, rows: Tensor, rank: int) -> Tensor:
+        """[..., latent_size] float32, of which `rank` are the latent -> [..., width]"""
+        if self.codes is None:
+            return rows.to(self.dtype)
+        return self.codes.encode(*rows.tensor_split((rank,), -1))
 
-    def decode(self, held: Tensor) -> Tensor:
+    def decode(self, held: Tensor, rank: int) -> Tensor:
         """[..., width] -> [..., latent_size] float32"""
-        return torch.cat(decode_latent(held), -1) if self.dtype == torch.uint8 else held.float()
+        return held.float() if self.codes is None else torch.cat(self.codes.decode(held, rank), -1)
 
 
 # KV format -> rows; other formats are kept as every head's own keys and values. None: floats as they come
@@ -46,21 +53,14 @@ LATENT_FORMATS: dict[str | None, LatentFormat] = {
     None: LatentFormat("f32", torch.float32),
     "kv-f16": LatentFormat("f16", torch.float16),
     "kv-bf16": LatentFormat("bf16", torch.bfloat16),
-    "kv-fp8": LatentFormat("fp8", torch.uint8),
+    **{f"kv-{name}": LatentFormat(name, torch.uint8, codes) for name, codes in LATENT_CODES.items()},
 }
 
 
 def latent_format(config: ModelConfig, scheme: KVScheme | None) -> LatentFormat | None:
     """The format of this model's rows, or None where it keeps no rows or the format holds none of their size."""
     fmt = LATENT_FORMATS.get(None if scheme is None else scheme.format.name)
-    if config.mla is None or fmt is None:
-        return None
-    sizes = (config.mla.kv_lora_rank, config.mla.qk_rope_head_dim)
-    return None if fmt.dtype == torch.uint8 and sizes != (LATENT_SIZE, ROPE_SIZE) else fmt
-
-
-def _parts(rows: Tensor) -> tuple[Tensor, Tensor]:
-    return rows.split((LATENT_SIZE, ROPE_SIZE), -1)
+    return fmt if config.mla is not None and fmt is not None and fmt.holds(config.mla) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,14 @@ class LatentRows(Cache):
         """Store the rows of the span's new tokens.
 
         rows     [B, T, latent_size] float32: the latent after its norm, and the rotated key
-        returns  [B, S, latent_size] float32: all its tokens as they are read
+        returns  [B, S, latent_size] float32: as they are read, all its tokens that any new one sees
         """
-        return self.format.decode(self.format.encode(rows))
+        return self.format.decode(self.format.encode(self._seen(layer, rows, span), self.rank), self.rank)
+
+    def _seen(self, layer: int, rows: Tensor, span: Span) -> Tensor:
+        """Of the rows of all tokens those that any new one sees: no token before the first one's window."""
+        window = self.rules[layer].window
+        return rows[:, -(window + span.count - 1) :] if window else rows
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor | None, positions: Tensor) -> Tensor:
         """Latent attention as one kv head whose values are the first channels of its keys.
@@ -130,7 +135,7 @@ class LatentRows(Cache):
         rows = self.extend(layer, rows, span)[:, None]  # [B, 1, S, K]
         latents = rows[..., : self.rank]
         scores = kept @ latents.transpose(2, 3) + turned @ rows[..., self.rank :].transpose(2, 3)  # [B, H, T, S]
-        unseen = ~sees(*scores.shape[2:], 0, scores.device)
+        unseen = ~sees(*scores.shape[2:], self.rules[layer].window, scores.device)
         return (scores * self.rules[layer].scale).masked_fill(unseen, -torch.inf).softmax(-1) @ latents
 
 
@@ -146,7 +151,7 @@ class HeldLatents(LatentRows):
 
     def extend(self, layer: int, rows: Tensor, span: Span) -> Tensor:
         self.store(layer, rows, span)
-        return self.format.decode(self.read(layer, span))
+        return self.format.decode(self._seen(layer, self.read(layer, span), span), self.rank)
 
     @abstractmethod
     def store(self, layer: int, rows: Tensor, span: Span) -> None:
@@ -154,7 +159,7 @@ class HeldLatents(LatentRows):
 
     @abstractmethod
     def read(self, layer: int, span: Span) -> Tensor:
-        """All tokens of the span as they are stored, the new ones among them: [B, S, width]"""
+        """As they are stored, the last tokens of the span: at least those that its new ones see, [B, S, width]"""
 
 
 class LatentCache(HeldLatents):
@@ -188,7 +193,7 @@ class LatentCache(HeldLatents):
     def store(self, layer: int, rows: Tensor, span: Span) -> None:
         end = span.length + span.count
         self.reserve(layer, end)
-        self.held[layer][span.which, span.length : end] = self.format.encode(rows)
+        self.held[layer][span.which, span.length : end] = self.format.encode(rows, self.rank)
 
     def read(self, layer: int, span: Span) -> Tensor:
         return self.held[layer][span.which, : span.length + span.count]

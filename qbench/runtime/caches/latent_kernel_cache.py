@@ -73,7 +73,8 @@ class KernelLatents(HeldLatents):
         out = torch.empty(batch * num_tokens, num_heads, self.rank)
         past = (self.rows(layer), self.block_table[tokens], self.ends[tokens])
         attend_latents = importlib.import_module("cpu_kernels").attend_latents
-        attend_latents(queries.numpy(), self.format.name, *past, out.numpy(), self.rules[layer].scale)
+        rule = self.rules[layer]
+        attend_latents(queries.numpy(), self.format.name, *past, out.numpy(), rule.scale, rule.window)
         return out.unflatten(0, (batch, num_tokens)).transpose(1, 2)  # [B, H, T, R]
 
     def attend_parts(self, layer: int, kept: Tensor, turned: Tensor, rows: Tensor, span: Span) -> Tensor:

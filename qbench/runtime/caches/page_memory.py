@@ -26,6 +26,16 @@ def pages_there(pages: list[list[int]], num_pages: int) -> list[int]:
     return [i for i in range(num_pages) if any(row[i] != GONE for row in pages)]
 
 
+def read_pages(pages: list[list[int]], num_tokens: int, page_tokens: int) -> tuple[Tensor, int]:
+    """[B, pages] int64: where to read those that any sequence holds, and how many of the tokens there come first.
+
+    What one has given back and another has not is hidden from its queries: it reads its last page instead.
+    """
+    there = pages_there(pages, -(-num_tokens // page_tokens))
+    used = torch.tensor([[row[i] if row[i] != GONE else row[there[-1]] for i in there] for row in pages])
+    return used, num_tokens - (there[-1] + 1 - len(there)) * page_tokens
+
+
 def tokens_there(pages: list[list[int]], num_tokens: int, page_tokens: int) -> Tensor:
     """[S] int64: the tokens in `pages_there` of the first num_tokens, in order"""
     firsts = page_tokens * torch.tensor(pages_there(pages, -(-num_tokens // page_tokens)))
@@ -117,7 +127,7 @@ class LatentPages:
     """One tensor a layer of the rows that all heads share."""
 
     def __init__(self, config: ModelConfig, fmt: LatentFormat, num_pages: int, page_tokens: int) -> None:
-        self.format, self.page_tokens = fmt, page_tokens
+        self.format, self.rank, self.page_tokens = fmt, config.mla.kv_lora_rank, page_tokens
         shape = (num_pages, page_tokens, fmt.width(config.mla))
         self.held = [torch.empty(shape, dtype=fmt.dtype) for _ in range(config.num_layers)]
         self.page_bytes = config.num_layers * page_tokens * fmt.row_bytes(config.mla)
@@ -144,12 +154,12 @@ class LatentPages:
         number, within = places // self.page_tokens, places % self.page_tokens
         first = length // self.page_tokens
         used = torch.tensor([row[first : int(number[-1]) + 1] for row in pages])  # [B, pages]
-        self.held[layer][used[:, number - first], within] = self.format.encode(rows)
+        self.held[layer][used[:, number - first], within] = self.format.encode(rows, self.rank)
 
     def read(self, layer: int, pages: list[list[int]], length: int) -> Tensor:
-        """The first tokens as they are stored: [B, length, width]"""
-        used = torch.tensor([row[: -(-length // self.page_tokens)] for row in pages])
-        return self.held[layer][used].flatten(1, 2)[:, :length]
+        """The first tokens as they are stored, those of pages that are there: [B, length or fewer, width]"""
+        used, end = read_pages(pages, length, self.page_tokens)
+        return self.held[layer][used].flatten(1, 2)[:, :end]
 
 
 class _Side:
@@ -172,13 +182,9 @@ class _Side:
 
     def extend(self, pages: list[list[int]], length: int, x: Tensor) -> Tensor:
         """Store x [B, G, T, D] behind `length` tokens of each sequence; returns all, [B, G, S, D]."""
-        size, num_tokens = self.page_tokens, length + x.shape[2]
-        there = pages_there(pages, -(-num_tokens // size))
-        # What one has given back and another has not is hidden from its queries: it reads its last page instead.
-        used = torch.tensor([[row[i] if row[i] != GONE else row[there[-1]] for i in there] for row in pages])
-        end = num_tokens - (there[-1] + 1 - len(there)) * size
-        start = end - x.shape[2]
-        number, within = torch.arange(start, end) // size, torch.arange(start, end) % size
+        used, end = read_pages(pages, length + x.shape[2], self.page_tokens)
+        places = torch.arange(end - x.shape[2], end)
+        number, within = places // self.page_tokens, places % self.page_tokens
         for name, part in self.codec.encode(x, self.scale).items():
             held = self._part(name, part)
             held[used[:, number], :, within] = part.transpose(1, 2)  # [B, T, G, P]

@@ -26,7 +26,7 @@ class SinkCache(Paged, Cache):
 
     Positions are those in the cache: with S sinks and a window of N no token stands further from a sink than S + N - 1,
     however long the text is, so that it may be longer than the model's context. Keys are kept as they are before the
-    rotation, and turned when they are read. In torch: right, not fast.
+    rotation, and turned when they are read. In torch: right, not fast, and the oracle of KernelSinkCache.
 
     raises   InputError where positions are not rotary, or are rotated before keys reach a cache
     source   Xiao et al. 2023, arXiv:2309.17453, section 3.2

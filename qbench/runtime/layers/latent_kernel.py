@@ -51,7 +51,8 @@ class KernelLatentAttention(LatentAttention):
         batch, num_tokens = q.shape[:2]
         past = (cache.format.name, cache.rows(self.layer), cache.block_table[columns], cache.ends[columns])
         norm, turns = (self.kv_norm.array, self.kv_norm.eps), self.angles(rope, batch)
-        y = self.packed.attend(as_rows(q), as_rows(latent), *norm, *turns, *past, self.score_scale(cache))
+        rule = (self.score_scale(cache), cache.rules[self.layer].window)
+        y = self.packed.attend(as_rows(q), as_rows(latent), *norm, *turns, *past, *rule)
         return torch.from_numpy(y).view(batch, num_tokens, -1)
 
     def angles(self, rope: tuple[Tensor, Tensor], batch: int) -> list[np.ndarray]:

@@ -41,7 +41,7 @@ class LatentLayers:
     ) -> Tensor:
         rows = [cache.rows(layer) for layer in range(len(self.blocks))]
         new = (as_rows(x), *self.attention.angles(rope, len(x)))
-        past = (cache.block_table, cache.ends, self.attention.score_scale(cache))
+        past = (cache.block_table, cache.ends, self.attention.score_scale(cache), cache.rules[0].window)
         y = torch.from_numpy(self._run(self._layers, rows, cache.format.name, *new, *past)).view(x.shape)
         if not last_only:
             return y

@@ -1,5 +1,7 @@
 """Rotary position embedding: inverse frequencies, and the rotation."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -25,7 +27,17 @@ def rotation(inverse_frequency: Tensor, positions: Tensor, scale: float = 1.0) -
     scale              `RopeConfig.rotation_scale`: it reaches queries and keys with the rotation
     returns            cos [T, D], sin [T, D] float32; the two halves are equal in cos and opposite in sin
     """
-    angles = torch.outer(positions.float(), inverse_frequency)  # [T, D/2]
+    return _turns(torch.outer(positions.float(), inverse_frequency), scale)
+
+
+def far_rotation(inverse_frequency: Tensor, positions: Tensor, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+    """`rotation` of positions so large that float32 would not tell their angles apart."""
+    angles = torch.outer(positions.double(), inverse_frequency.double()).remainder(2 * math.pi)
+    return _turns(angles.float(), scale)
+
+
+def _turns(angles: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """angles [T, D / 2] -> cos, sin [T, D]"""
     cos, sin = angles.cos(), angles.sin()
     if scale != 1:
         cos, sin = cos * scale, sin * scale

@@ -123,7 +123,7 @@ private:
 
 nb::object run(const std::vector<const LatentLayer*>& layers, const std::vector<nb::object>& rows,
                const std::string& format, const Array& x, const Array& cos, const Array& sin,
-               const Array& block_table, const Array& lengths, float softmax_scale) {
+               const Array& block_table, const Array& lengths, float softmax_scale, int64_t window) {
     if (layers.empty() || layers.size() != rows.size())
         throw std::invalid_argument("layers, rows: got " + std::to_string(layers.size()) + " and " +
                                     std::to_string(rows.size()) + ", expected as many of both, 1 or more");
@@ -132,13 +132,13 @@ nb::object run(const std::vector<const LatentLayer*>& layers, const std::vector<
     const fused::Source source(x, layers[0]->width(), std::nullopt, 0);
     const int64_t count = source.x.count;
     std::vector<Layer> chain;
-    Past past{rotation_of(cos, sin, count, layers[0]->rotated()), {}, softmax_scale};
+    Past past{rotation_of(cos, sin, count, layers[0]->rotated()), {}, softmax_scale, window};
     for (size_t i = 0; i < layers.size(); i++) {
         if (layers[i]->width() != layers[0]->width() || layers[i]->rotated() != layers[0]->rotated())
             throw std::invalid_argument("layers: got layer " + std::to_string(i) +
                                         " of another width or rotation than layer 0, expected one");
         chain.push_back(layers[i]->layer(format, rows[i], count));
-        const auto sequences = sequences_in(rows[i], block_table, lengths, count);
+        const auto sequences = sequences_in(rows[i], block_table, lengths, count, window);
         if (i > 0 && sequences.page_size != past.sequences.page_size)
             throw std::invalid_argument("rows: got pages of " + std::to_string(past.sequences.page_size) +
                                         " tokens and of " + std::to_string(sequences.page_size) +
@@ -191,12 +191,12 @@ void bind_layers(nb::module_& m) {
     bind_init<LinearGroup, LinearGroup, &LatentLayer::set_net>(layer, "gate_up", "net_down");
     bind_init<moe::Router, moe::PackedExperts, &LatentLayer::set_experts>(layer, "router", "experts");
     m.def("run_latent_layers", run, "layers"_a, "rows"_a, "format"_a, "x"_a, "cos"_a, "sin"_a, "block_table"_a,
-          "lengths"_a, "softmax_scale"_a,
+          "lengths"_a, "softmax_scale"_a, "window"_a = 0,
           "M new tokens, of any sequences, through every LatentLayer, each with its rows; absorbed, as latent_step_ref\n"
           "defines it.\n\n"
           "rows     [pages, page_size, width] of each layer in `format`, as LatentHeads.attend takes them, written\n"
           "x        [M, K] float32, each row contiguous\n"
-          "cos, sin, block_table, lengths, softmax_scale    as for LatentHeads.attend\n"
+          "cos, sin, block_table, lengths, softmax_scale, window    as for LatentHeads.attend\n"
           "returns  [M, K] float32\n"
           "raises   ValueError (shape, strides, lengths, pages), TypeError (dtype)");
 }

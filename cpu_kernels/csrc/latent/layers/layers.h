@@ -31,6 +31,7 @@ struct Past {
     attention::Rotation rotation;
     attention::Sequences sequences;
     float softmax_scale;
+    int64_t window;
 };
 
 // x [M, K] -> out [M, K]; the latents then hold the M tokens in every layer.

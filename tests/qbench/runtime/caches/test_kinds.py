@@ -208,7 +208,7 @@ def test_pages_grow_with_their_sequences():
     assert cache.pool.num_pages == 32 and cache.size_bytes == 2 * 13 * cache.pool.page_bytes
 
 
-@pytest.mark.parametrize("kind", ["none", "static", "paged"])
+@pytest.mark.parametrize("kind", ["none", "static", "paged", "window:30"])
 def test_latent_attention(kind):
     model, tokens = model_of("deepseek2", weights="f32", impl="reference"), tokens_of(2, 30)
     cache = model.new_cache(2, 30, kind=kind)
@@ -228,10 +228,9 @@ def test_latent_attention(kind):
         ({"kind": "window:two"}, "'window:two': only window takes a number"),
         ({"kind": "paged:3"}, "'paged:3': only window takes a number"),
         ({"kind": "paged", "plan": "absorbed"}, "'absorbed' is one of latent attention, which Llama"),
-        (
-            {"kind": "window:9", "plan": "absorbed"},
-            "kind window attends as it can; a plan goes with dynamic, static",
-        ),
+        ({"kind": "window:9", "plan": "absorbed"}, "'absorbed' is one of latent attention, which Llama"),
+        ({"kind": "window:9+3", "plan": "absorbed"}, "'absorbed' is one of latent attention, which Llama"),
+        ({"kind": "none", "plan": "absorbed"}, "kind none attends as it can; a plan goes with dynamic, static"),
         ({"kind": "none", "batch": 0}, "batch 0"),
         ({"kind": "paged", "capacity": 0}, "capacity 0"),
     ],

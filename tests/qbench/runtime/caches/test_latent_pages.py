@@ -1,5 +1,7 @@
 """Pages of latents against the cache that owns its memory, bit for bit where the same code attends."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from support.close import assert_close
 
 from qbench.runtime import Model, generate, load_model
 from qbench.runtime.caches.over_pages import paged_cache
+from qbench.runtime.caches.page_memory import GONE
 from qbench.runtime.caches.paged_latents import PagedKernelLatentCache, PagedLatentCache
 from qbench.runtime.caches.pages import PagedSequence, PagePool
 from qbench.runtime.engine import Engine, EngineOptions, Request
@@ -18,9 +21,9 @@ from qbench.runtime.text.sampling import Sampling
 from quant.kv import KV_FORMATS, KVScheme
 from quant.kv.scheme import CONFIG_KEY
 
-SIZES = {"kv_lora_rank": 64, "qk_rope_head_dim": 16}  # that the kernels take
+SIZES = {"kv_lora_rank": 64, "qk_rope_head_dim": 16, "max_position_embeddings": 512}  # that the kernels take
 FP8_SIZES = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "num_hidden_layers": 2}
-FORMATS = [None, "kv-f16", "kv-bf16", "kv-fp8"]
+FORMATS = [None, "kv-f16", "kv-bf16", "kv-fp8", "kv-int8", "kv-int4"]
 PLANS = [None, "compressed", "absorbed", "elided", "materialised"]
 
 needs_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
@@ -105,8 +108,59 @@ def test_pages_grow_with_their_sequences():
     assert cache.pool.num_pages == 32 and cache.size_bytes == 2 * 13 * cache.pool.page_bytes
 
 
+# ---- windows
+
+
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+@pytest.mark.parametrize("kv", FORMATS)
+def test_a_window_of_all_tokens_is_the_dynamic_cache_bit_for_bit(kv, impl):
+    model, tokens = model_of(kv, impl=impl), tokens_of(2, 70)
+    for plan in (None, *PLANS):
+        one, other = model.new_cache(2, 70, kind="window:256", plan=plan), model.new_cache(2, 70, plan=plan)
+        for part in tokens.split((40, 1, 1, 28), dim=1):
+            assert_close(model(part, one), model(part, other))
+
+
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_window_is_plain_attention_with_a_mask(plan, impl):
+    """Each head's own keys and values, in torch, of which a mask hides what is before the window."""
+    model, tokens = model_of(impl=impl), tokens_of(2, 330)
+    masked = model_of(impl="reference")
+    expected = masked.new_cache(2, plan="decompressed")
+    expected.rules = [replace(rule, window=9) for rule in expected.rules]
+    logits = masked(tokens, expected)
+    cache = model.new_cache(2, kind="window:9", plan=plan)
+    got = torch.cat([model(part, cache) for part in tokens.split((20, 1, 39, 5, 200, 65), dim=1)], 1)
+    assert_close(got, logits, atol=1e-4)
+    assert (logits - masked(tokens)).abs().max() > 0.1, "the window hides something"
+    memory = CacheMemory(model.config, None, impl, "window:9")
+    assert memory.size_bytes(1000, 2) == cache.pool.num_pages * cache.pool.page_bytes
+    assert GONE in cache.sequences[1].pages, "what no query sees any more is given back"
+
+
+def test_windows_of_unlike_lengths():
+    model, lengths = model_of("kv-int8"), (300, 3, 90)
+    tokens, caches = tokens_of(3, 310), [model.new_cache(3, 400, kind=kind) for kind in ("window:40", "dynamic")]
+    caches[1].rules = caches[0].rules
+    for cache in caches:
+        cache.longest_pass = None
+        model(tokens[:, :200], cache, num_valid=[min(length, 200) for length in lengths])
+    for count in (1, 5, 1):
+        one, other = (model(tokens[:, 200 : 200 + count], cache) for cache in caches)
+        assert_close(one, other)
+
+
+def test_a_models_own_window_is_seen_without_a_cache():
+    for kv in (None, "kv-int8"):
+        model, tokens = model_of(kv, kind="window:9"), tokens_of(1, 60)
+        cache = model.new_cache()
+        steps = torch.cat([model(part, cache) for part in tokens.split((20, 40), dim=1)], 1)
+        assert_close(model(tokens), steps, atol=2**-6 if kv else 1e-4)
+
+
 @needs_kernels
-@pytest.mark.parametrize("kind", ["dynamic", "paged"])
+@pytest.mark.parametrize("kind", ["dynamic", "paged", "window:256"])
 def test_exact_products_do_not_depend_on_how_many_tokens_come_at_once(monkeypatch, kind):
     monkeypatch.setattr("qbench.runtime.layers.latent_plans.CROSSOVER", 4 / 64)  # few tokens would attend another way
     model, tokens = model_of("kv-f16", "q8_0", products="exact"), tokens_of(1, 40)

@@ -11,10 +11,12 @@ from support.close import assert_close
 
 from qbench.runtime import Model, load_model
 from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.kernel_sinks import KernelSinkCache
 from qbench.runtime.caches.kinds import LONGEST_PASS
 from qbench.runtime.caches.sink_cache import SinkCache
 from qbench.runtime.kv_memory import CacheMemory
-from qbench.runtime.layers.rope import inverse_frequencies
+from qbench.runtime.layers.linear import has_cpu_kernels
+from qbench.runtime.layers.rope import far_rotation, inverse_frequencies, rotation
 from quant.errors import InputError
 from quant.kv import KV_FORMATS, KVScheme
 from quant.kv.scheme import CONFIG_KEY
@@ -97,7 +99,8 @@ def slow(model: Model, tokens: torch.Tensor) -> torch.Tensor:
 def test_what_a_loop_over_queries_gives(architecture, impl):
     model, tokens = model_of(architecture, impl=impl), tokens_of(1, 45)
     cache = model.new_cache(kind=KIND)
-    assert isinstance(cache, SinkCache)
+    in_kernels = impl == "auto" and has_cpu_kernels() and architecture != "gemma2"  # whose scores are capped
+    assert type(cache) is (KernelSinkCache if in_kernels else SinkCache)
     expected = slow(model, tokens)
     assert_close(stepwise(model, cache, tokens), expected, atol=TOLERANCE)
     assert_close(stepwise(model, model.new_cache(kind=KIND), tokens, 1), expected, atol=TOLERANCE)
@@ -120,20 +123,39 @@ def test_texts_are_longer_than_the_context_and_memory_does_not_grow():
         model(tokens[:, :41])
 
 
+@pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("kv", STEPS_OF)
-def test_formats(kv):
-    model, tokens = model_of(kv=kv), tokens_of(2, 45)
+def test_formats(kv, impl):
+    model, tokens = model_of(kv=kv, impl=impl), tokens_of(2, 45)
     cache = model.new_cache(2, kind=KIND)
     got, exact = stepwise(model, cache, tokens), model_of()
     expected = stepwise(exact, exact.new_cache(2, kind=KIND), tokens)
     assert TOLERANCE / 10 < (got - expected).abs().max() < 8 * STEPS_OF[kv]
-    memory = CacheMemory(model.config, model.kv, kind=KIND)
+    memory = CacheMemory(model.config, model.kv, impl, kind=KIND)
     assert cache.bytes_per_token == memory.bytes_per_token
     assert memory.size_bytes(1000, 2) == cache.pool.num_pages * cache.pool.page_bytes
 
 
-def test_batches_of_unlike_lengths():
-    model, lengths = model_of(), (30, 1, 14)
+def test_angles_of_far_positions_are_as_good_as_those_of_near_ones():
+    frequency = torch.tensor([1.0, 0.3, 1e-4])
+    positions = torch.tensor([0, 7, 1_000_003, 1 << 30])
+    turns = positions.double().numpy()[:, None] * frequency.double().numpy()
+    cos, sin = far_rotation(frequency, positions, 0.5)
+    assert_close(cos[:, :3], 0.5 * np.cos(turns), atol=2.0**-21)
+    assert_close(sin[:, 3:], 0.5 * np.sin(turns), atol=2.0**-21)
+    assert torch.equal(cos[:, :3], cos[:, 3:]) and torch.equal(sin[:, :3], -sin[:, 3:])
+    assert np.abs(rotation(frequency, positions, 0.5)[0][2, :3] - cos[2, :3]).max() > 2.0**-9
+
+
+def test_rotations_that_change_with_the_text_are_done_when_keys_are_read():
+    factors = {"short_factor": [1.0] * 16, "long_factor": [2.0] * 16, "rope_type": "longrope"}
+    model = model_of("phi3", rope_scaling=factors, original_max_position_embeddings=32)
+    assert type(model.new_cache(kind=KIND)) is SinkCache
+
+
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+def test_batches_of_unlike_lengths(impl):
+    model, lengths = model_of(impl=impl), (30, 1, 14)
     rows = [tokens_of(1, length + 5, seed)[0] for seed, length in enumerate(lengths)]
     tokens = torch.full((3, 30), -1)
     for b, length in enumerate(lengths):

@@ -30,7 +30,7 @@ SHAPES = {
 }
 TOLERANCE = 1e-4  # float32 logits of order 1 through 3 layers
 # A row that float32 sums in another order round the other way is off by a step, of a logit of order 1.
-STEPS_OF = {"kv-f16": 2**-11, "kv-bf16": 2**-8, "kv-fp8": 2**-4}
+STEPS_OF = {"kv-f16": 2**-11, "kv-bf16": 2**-8, "kv-fp8": 2**-4, "kv-int8": 2**-6, "kv-int4": 2**-2}
 
 
 def source_of(shape: str, **changes) -> ArraySource:
@@ -70,16 +70,16 @@ def test_yarn_softmax_scale_reaches_every_plan(tmp_path):
         assert_close(stepwise(model, model.new_cache(2, 4, plan=plan)), expected, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("name", ["kv-f16", "kv-bf16"])
+@pytest.mark.parametrize("name, row_bytes", [("kv-f16", 160), ("kv-bf16", 160), ("kv-int8", 100), ("kv-int4", 72)])
 @pytest.mark.parametrize("impl", ["auto", "reference"])
-def test_formats_round_rows_once_whatever_the_plan(impl, name):
+def test_formats_round_rows_once_whatever_the_plan(impl, name, row_bytes):
     source = source_of("kernels' sizes")
     source.config["kv_cache"] = {"format": name}
     model = load_model(source, impl=impl)
     whole = model(TOKENS)
     for plan in ("compressed", "absorbed", "elided", "materialised"):
         cache = model.new_cache(2, 4, plan=plan)
-        assert cache.bytes_per_token == 3 * 2 * (64 + 16)
+        assert cache.bytes_per_token == 3 * row_bytes
         assert_close(stepwise(model, cache), whole, atol=STEPS_OF[name])
     del source.config["kv_cache"]
     assert (load_model(source, impl=impl)(TOKENS) - whole).abs().max() > STEPS_OF[name] / 2, "nothing was rounded"
@@ -97,10 +97,10 @@ def test_fp8_rows_take_656_bytes_of_the_published_size():
 
 def test_a_format_without_rows_keeps_heads():
     source = source_of("kernels' sizes")
-    source.config["kv_cache"] = {"format": "kv-int8"}
+    source.config["kv_cache"] = {"format": "kv-fp8-e5m2"}
     model = load_model(source)
     assert not isinstance(model.new_cache(), LatentCache)
-    with pytest.raises(InputError, match="'elided' keeps latents, which kv-int8 does not hold here; known: kv-f16"):
+    with pytest.raises(InputError, match="'elided' keeps latents, which kv-fp8-e5m2 does not hold here; known: kv-f16"):
         model.new_cache(plan="elided")
 
 

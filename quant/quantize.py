@@ -137,6 +137,14 @@ def method_name(name: str, source: Source, recipe: Recipe, planned: TensorPlan) 
     return (_tensor_at_a_time(method) if looked_up else method).name
 
 
+def rounded_again(source: Source, plan: Mapping[str, TensorPlan]) -> list[str]:
+    """Tensors of few bits that the plan rounds to other ones: the losses of both roundings add up."""
+    stored = {name: source.tensors[name].format for name in plan}
+    return [
+        name for name, row in plan.items() if stored[name] not in FLOATS and row.format not in (*FLOATS, stored[name])
+    ]
+
+
 def _tensor_at_a_time(method: Method) -> Method:
     """The method of tensors that have no statistics, such as the embedding: as careful, without calibration."""
     return Rtn(effort=getattr(method, "effort", "fast")) if method.needs else method

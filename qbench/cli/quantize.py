@@ -39,6 +39,7 @@ def command(model, recipe_name, output, max_shard_size, best, resume, plan, cali
     else:
         print_written(source, recipe, output, how, as_json)
     warn_of_unread_text(source, recipe, calibration)
+    warn_of_rounded_weights(source, recipe)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,20 @@ def warn_of_unread_text(source, recipe, calibration: CalibrationOptions) -> None
         click.echo(f"warning: recipe {recipe.name} does not calibrate; --calibration is not read", err=True)
     elif calibration.imatrix is not None:
         click.echo("warning: --imatrix stands in for a calibration; --calibration is not read", err=True)
+
+
+def warn_of_rounded_weights(source, recipe) -> None:
+    """Says that weights of few bits are rounded once more: what the first rounding lost is not in the model."""
+    from quant.quantize import rounded_again
+
+    names = rounded_again(source, recipe.plan(source))
+    if names:
+        was = source.tensors[names[0]].format
+        click.echo(
+            f"warning: {source.spec} is quantized already ({len(names)} tensors, {names[0]} in {was}); this rounds "
+            "what was rounded; quantize the original for the quality that a recipe can have",
+            err=True,
+        )
 
 
 def refuse_own_files(source, recipe, output: str, max_shard_bytes: int | None) -> None:

@@ -3,6 +3,8 @@
 from qbench.compare.side import Record
 from qbench.compare.table import Grid
 
+SHOWN = ("perplexity", "kld", "same_top")
+
 
 def make_floor_grid(record: Record) -> Grid:
     """Of a text under one protocol, or of a task."""
@@ -13,8 +15,7 @@ def _of_text(record: Record) -> Grid:
     metrics = record["metrics"]
     rows = [[name, variant["how"], *_figures(variant)] for name, variant in metrics["variants"].items()]
     floor = metrics["floor"]
-    ends = f"{100 * floor['perplexity']:.2g} %", f"{floor['kld']:.2e}", f"{100 * floor['same_top']:.2g} points"
-    rows.append(["floor", "the farthest end", *ends])
+    rows.append(["floor", "the farthest end", f"{100 * floor['perplexity']:.2g} %", f"{floor['kld']:.2e}", ""])
     headings = ["changed", "how", "perplexity", "mean KLD from itself", "same top"]
     return Grid(headings, rows, [False, False, True, True, True], [_note(record, "protocol")])
 
@@ -53,8 +54,8 @@ def _note(record: Record, kind: str) -> str:
 
 def _figures(variant: Record) -> list[str]:
     if not any(variant["floor"].values()):
-        return ["identical"] * len(variant["floor"])
-    ratio, kld, same_top = (variant[metric] for metric in ("perplexity", "kld", "same_top"))
+        return ["identical"] * len(SHOWN)
+    ratio, kld, same_top = (variant[metric] for metric in SHOWN)
     return [
         _with_interval(ratio, lambda value: f"{100 * (value - 1):+.4f}") + " %",
         _with_interval(kld, lambda value: f"{value:.2e}"),

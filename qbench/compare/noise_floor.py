@@ -29,7 +29,7 @@ from qbench.progress import Progress
 from qbench.runtime.load import load_model, set_threads
 from qbench.statistics import Estimate, block_mean, perplexity_ratio
 
-METRICS = ("perplexity", "kld", "same_top")
+METRICS = ("perplexity", "kld")  # that have a floor, see qbench.statistics.with_floors
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def _distance(base: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
         "kld": block_mean(blocks["kld"], blocks["tokens"]),
         "same_top": block_mean(blocks["same_top"], blocks["tokens"]),
     }
-    neutral = {"perplexity": 1.0, "kld": 0.0, "same_top": 1.0}
+    neutral = {"perplexity": 1.0, "kld": 0.0}
     return {
         **{metric: described(estimate) for metric, estimate in estimates.items()},
         "floor": {metric: farthest(estimates[metric], neutral[metric]) for metric in METRICS},

@@ -12,7 +12,7 @@ from qbench.statistics.power import POWER
 
 # Keys of a case that tell rows apart for a reader, in this order.
 LABELS = ("model", "recipe", "cache", "cache_kind", "products", "isa", "device", "threads", "context", "batch")
-FLOORED = ("perplexity", "kld", "same_top")
+FLOORED = ("perplexity", "kld")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ FOLDERS = ("results", "runs")  # of a checkout: what is kept, and what sweeps wr
 
 
 def default_folders() -> list[Path]:
-    """Those of FOLDERS that the working directory has. raises InputError where it has none"""
-    found = [Path(name) for name in FOLDERS if Path(name).is_dir()]
+    """Those of FOLDERS below the working directory that have records. raises InputError where none has"""
+    found = [Path(name) for name in FOLDERS if any(Path(name).rglob(f"*{SUFFIX}"))]
     if not found:
-        raise InputError(f"no folder {' or '.join(FOLDERS)} here; name files of records, or run `qbench sweep` first")
+        raise InputError(f"no records in {' or '.join(FOLDERS)} here; name files of them, or run `qbench sweep` first")
     return found
 
 

@@ -38,6 +38,14 @@ def test_shards_are_not_written_over_themselves(qbench, shards):
     out_of(qbench("quantize", shards[0], "--recipe", "q4_0", "-o", shards[0].parent / "m.gguf"))  # another name
 
 
+def test_rounding_what_was_rounded_is_told(qbench, shards):
+    folder = shards[0].parent
+    again = qbench("quantize", shards[0], "--recipe", "q4_0", "-o", folder / "again.gguf")
+    assert again.status == 0 and "is quantized already" in again.err and "q8_0" in again.err
+    same = qbench("quantize", shards[0], "--recipe", "q8_0", "-o", folder / "same.gguf")
+    assert same.status == 0 and "warning" not in same.err
+
+
 def test_folder_gets_a_file_named_by_the_convention(qbench, tmp_path):
     command = ("quantize", "rand:tiny", "--recipe", "q4_0", "-o", f"{tmp_path}/out/", "--json")
     row = json.loads(out_of(qbench(*command)))

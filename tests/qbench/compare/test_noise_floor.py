@@ -20,7 +20,7 @@ def record():
 
 @pytest.mark.parametrize("name", ["threads", "batch"])
 def test_threads_and_batch_change_no_digit(record, name):
-    assert record["metrics"]["variants"][name]["floor"] == {"perplexity": 0.0, "kld": 0.0, "same_top": 0.0}
+    assert record["metrics"]["variants"][name]["floor"] == {"perplexity": 0.0, "kld": 0.0}
 
 
 def test_rounding_to_bfloat16_is_the_floor(record):
@@ -40,7 +40,7 @@ def test_it_is_kept_as_a_record_and_found_again(record, tmp_path):
 
 def test_of_several_machines_the_highest(record, tmp_path):
     path = tmp_path / "r.jsonl"
-    other = record["metrics"] | {"floor": {"perplexity": 0.0, "kld": 9.0, "same_top": 0.0}}
+    other = record["metrics"] | {"floor": {"perplexity": 0.0, "kld": 9.0}}
     append_record(path, record)
     append_record(path, record | {"machine": record["machine"] | {"id": "other"}, "metrics": other})
     (floor,) = kept_floors([str(path)]).values()

@@ -16,6 +16,7 @@ def test_one_pair_is_a_line_a_metric():
     assert list(lines) == ["perplexity", "mean KLD", "same top", "tg tok/s", "size"]
     _, _, change, verdict, p, floor, detectable = lines["perplexity"]
     assert (verdict, p, floor, detectable) == ("worse", "< 0.001", "0.1 %", "") and change.startswith("+0.4")
+    assert lines["same top"][5] == "n/a", "an earlier record's floor of it is of another quantity"
     assert lines["tg tok/s"][3] == "same" and lines["tg tok/s"][6].endswith("%")
     assert lines["size"][3:] == ["better", "exact", "exact", ""]
 

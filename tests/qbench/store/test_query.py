@@ -91,7 +91,10 @@ def test_results_in_python(records, monkeypatch):
     frame = qbench.results(records)
     pd.testing.assert_frame_equal(frame, load_records(records))
     monkeypatch.chdir(records.parent)
-    with pytest.raises(InputError, match="no folder results or runs here"):
+    with pytest.raises(InputError, match="no records in results or runs here"):
+        qbench.results()
+    os.makedirs("results/begun")  # by a run that wrote no row
+    with pytest.raises(InputError, match="no records in results or runs here"):
         qbench.results()
     os.mkdir("runs")
     os.rename("r.jsonl", "runs/r.jsonl")

@@ -14,22 +14,25 @@ HEADINGS = ("plan", "cache", "operations", "time", "memory")
 
 @click.command("mla")
 @click.argument("model", default="rand:deepseek-v2-lite")
-@click.option("--ctx", "contexts", type=IntList(0), default="512,4096", show_default=True, help="Tokens held.")
+@click.option("--ctx", "contexts", type=IntList(0), default=(), show_default="512,4096, or fewer", help="Tokens held.")
 @click.option("--batch", "batches", type=IntList(1), default="1,4", show_default=True, help="Sequences at once.")
-@click.option("--tokens", type=IntList(1), default="1,512", show_default=True, help="New ones of a sequence.")
+@click.option("--tokens", type=IntList(1), default=(), show_default="1,512, or fewer", help="New ones of a sequence.")
 @click.option("--plan", "plans", multiple=True, help="Only this one; once, or for each of several.")
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Turns of each plan.")
 @click.option("--cpu-time", is_flag=True, help="On a busy machine: count what the process gets, of one thread.")
 @click.option("--device", default="cpu", show_default=True, help="cpu: as the runtime runs it; cuda: torch, float32.")
 @click.option("--keep", type=click.Path(), help="Append the rows as records to this file or folder.")
+@click.option("--fit", type=click.Path(), help="Measure nothing: what each term costs in the rows kept in this file.")
 @kv_option
 @threads_option
 @json_option
-def command(model, contexts, batches, tokens, plans, rounds, cpu_time, device, keep, kv, threads, as_json) -> None:
+def command(model, contexts, batches, tokens, plans, rounds, cpu_time, device, keep, fit, kv, threads, as_json) -> None:
     """Bytes, operations, time and memory of one layer's latent attention by every plan.
 
     Plans take turns; * marks what the runtime takes, and --tokens 64,128,256,512 shows where that should change.
     """
+    if fit is not None:
+        return print_costs(fit, as_json)
     from qbench.harness.records.kept_row import keep_row
     from qbench.mla.measure import Grid
     from qbench.mla.run import CASE_KEYS, run_mla
@@ -53,9 +56,20 @@ def print_tables(rows: list[dict], crossovers: list[dict]) -> None:
         click.echo("\n".join(aligned(HEADINGS, map(cells, of_case))))
     for found in crossovers:
         if found["tokens"] is not None:
-            times = "" if found["factor"] is None else f", {found['factor']:.2f} times as many as operations alone say"
+            picked = "never" if found["picked"] is None else f"from {found['picked']} on"
             where = f"{found['context']} held, batch {found['batch']}"
-            click.echo(f"\n{where}: compressed is faster from {found['tokens']:.0f} new tokens on{times}")
+            measured = f"compressed is faster from {found['tokens']:.0f} new tokens on"
+            click.echo(f"\n{where}: {measured}; the runtime takes it {picked}")
+
+
+def print_costs(path: str, as_json: bool) -> None:
+    from qbench.mla.fit import fit_kept
+
+    costs = fit_kept(path)
+    if as_json:
+        print_json(costs)
+    else:
+        click.echo("\n".join(aligned(("term", "ns"), [[name, f"{cost:.4g}"] for name, cost in costs.items()])))
 
 
 def cells(row: dict) -> list[str]:

@@ -5,29 +5,36 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from qbench.runtime.layers.latent_plans import crossover_tokens
-from quant.models import MlaConfig
+from qbench.runtime.layers.latent_plans import COMPRESSED, ELIDED, choose_plan
+from quant.models import ModelConfig
 
-FEW, MANY = "elided", "compressed"
+FEW, MANY = ELIDED, COMPRESSED
+MOST_TOKENS = 4096  # of a pass; no crossing that was measured lies above 300
 
 
-def measured_crossovers(rows: Sequence[dict[str, Any]], sizes: MlaConfig) -> list[dict[str, Any]]:
+def measured_crossovers(rows: Sequence[dict[str, Any]], config: ModelConfig) -> list[dict[str, Any]]:
     """For each context and batch of the rows of `measure_plans`, where the two plans' times cross.
 
     tokens  new ones of a sequence, between the two measured numbers around it as logarithms are; None where one plan
             is faster throughout
-    factor  that over what operations alone say
+    picked  from how many on the runtime takes the plan of many, whatever was measured here; None: from no number on
     """
     times: dict[tuple[int, int], dict[int, dict[str, float]]] = {}
     for row in rows:
         times.setdefault((row["context"], row["batch"]), {}).setdefault(row["tokens"], {})[row["plan"]] = row["ms"]
-    by_operations = crossover_tokens(sizes)
     found = []
     for (context, batch), by_tokens in times.items():
         tokens = crossing({count: ms[FEW] / ms[MANY] for count, ms in by_tokens.items() if FEW in ms and MANY in ms})
-        factor = None if tokens is None or not math.isfinite(by_operations) else tokens / by_operations
-        found.append({"context": context, "batch": batch, "tokens": tokens, "factor": factor})
+        picked = picked_crossover(config, context)
+        found.append({"context": context, "batch": batch, "tokens": tokens, "picked": picked})
     return found
+
+
+def picked_crossover(config: ModelConfig, held: int) -> int | None:
+    """The fewest new tokens of a sequence that holds `held` for which the runtime makes keys and values anew; None
+    where it does not for MOST_TOKENS."""
+    counts = range(2, min(config.max_positions - held, MOST_TOKENS) + 1)
+    return next((new for new in counts if choose_plan(config.mla, config.num_heads, held, new).name == MANY), None)
 
 
 def crossing(ratios: dict[int, float]) -> float | None:

@@ -74,11 +74,11 @@ def checked_plans(layer: Layer, asked: tuple[str, ...]) -> list[str]:
     return [name for name in names if not asked or name in asked]
 
 
-def _picked(layer: Layer, num_tokens: int) -> str:
-    """The plan that the runtime takes for so many new tokens."""
+def _picked(layer: Layer, held: int, new: int) -> str:
+    """The plan that the runtime takes."""
     if chosen_latents(layer.config, layer.scheme)[1] is None:
         return "decompressed"
-    return choose_plan(layer.config.mla, num_tokens).name
+    return choose_plan(layer.config.mla, layer.config.num_heads, held, new).name
 
 
 def _rows(
@@ -112,7 +112,7 @@ def _rows(
             "ms": statistics.median(samples[name]),
             "samples_ms": samples[name],
             "peak_bytes": peaks[name],
-            "picked": name == _picked(layer, new),
+            "picked": name == _picked(layer, held, new),
         }
 
 

@@ -1,6 +1,6 @@
 """From what the command line says to the rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from qbench.harness.host.busy import busy_share, busy_warning
@@ -16,6 +16,9 @@ from quant.kv import KV_FORMATS
 from quant.kv.source import KVSource
 
 CASE_KEYS = ("model", "device", "kv", "threads", "clock", "context", "batch", "tokens", "plan")
+
+
+CONTEXTS, TOKENS = (512, 4096), (1, 512)  # that are measured where no others are asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,18 @@ def run_mla(
     check_clock(grid.clock, threads)
     set_threads(threads)
     busy = busy_share()
+    config = ModelConfig.of(source)
+    grid = replace(grid, **fitting_lengths(config, grid.contexts, grid.tokens))
     rows = [row | {"busy_before": busy} for row in measure_plans(source, grid, device, progress)]
-    crossovers = measured_crossovers(rows, ModelConfig.of(source).mla)
+    crossovers = measured_crossovers(rows, config)
     return Found(rows, crossovers, busy_warning(busy))
+
+
+def fitting_lengths(config: ModelConfig, contexts: tuple[int, ...], tokens: tuple[int, ...]) -> dict[str, tuple]:
+    """Those that are asked for; where none are, as many of CONTEXTS and TOKENS as the model's context holds."""
+    tokens = tokens or _up_to(TOKENS, config.max_positions // 2)
+    return {"contexts": contexts or _up_to(CONTEXTS, max(config.max_positions - max(tokens), 0)), "tokens": tokens}
+
+
+def _up_to(lengths: tuple[int, ...], most: int) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(min(length, most) for length in lengths))

@@ -67,11 +67,13 @@ class LatentAttention:
         del k, v  # free before the last product
         return self._output(out, x)
 
-    def plan(self, cache: LatentRows, num_tokens: int) -> LatentPlan:
-        """How a sequence that gets so many tokens attends over this cache."""
+    def plan(self, cache: LatentRows, span: Span) -> LatentPlan:
+        """How a sequence of the span attends over this cache."""
         if not isinstance(cache, HeldLatents):
             return PLANS["compressed"]
-        return choose_plan(self.sizes, num_tokens) if cache.plan is None else PLANS[cache.plan]
+        if cache.plan is not None:
+            return PLANS[cache.plan]
+        return choose_plan(self.sizes, self.num_heads, span.length, span.count, cache.rules[self.layer].window)
 
     def pack(self) -> int:
         """Makes what plans over latents need, ahead of the first token. returns its bytes"""
@@ -91,9 +93,9 @@ class LatentAttention:
 
     def _over_latents(self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], cache: LatentRows) -> Tensor:
         spans = cache.spans(x.shape[1])
-        if any(self.plan(cache, span.count).materialises for span in spans):
+        if any(self.plan(cache, span).materialises for span in spans):
             return self._materialised(x, norm, rope, cache, spans)
-        if len(x) > 1 and not self.plan(cache, spans[0].count).absorbs:
+        if len(x) > 1 and not self.plan(cache, spans[0]).absorbs:
             return self._in_turns(x, norm, rope, cache, spans[0])
         q, latent = self._project(x, norm)
         parts = [self._of_span(q[:, s.new], latent[:, s.new], _columns(rope, s), cache, s) for s in spans]
@@ -102,7 +104,7 @@ class LatentAttention:
 
     def _of_span(self, q: Tensor, latent: Tensor, rope: tuple[Tensor, Tensor], cache: LatentRows, span: Span) -> Tensor:
         """Attention of the span's new tokens over all that it holds: -> [B, T, H V]"""
-        plan = self.plan(cache, span.count)
+        plan = self.plan(cache, span)
         if plan.absorbs:
             return _joined_heads(self._absorbed(q, latent, rope, cache, span, plan))
         return _joined_heads(self._compressed(q, latent, rope, cache, span))

@@ -22,7 +22,7 @@ class KernelLatentAttention(LatentAttention):
 
     def _over_latents(self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], cache: LatentRows) -> Tensor:
         spans = cache.spans(x.shape[1])
-        few = [span for span in spans if self.plan(cache, span.count) is PLANS["elided"]]
+        few = [span for span in spans if self.plan(cache, span) is PLANS["elided"]]
         if not few or not isinstance(cache, KernelLatents):
             return super()._over_latents(x, norm, rope, cache)
         q, latent = self._project(x, norm)

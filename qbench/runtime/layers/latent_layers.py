@@ -34,7 +34,7 @@ class LatentLayers:
         """Whether absorbed attention is the plan for all sequences of the pass over this cache."""
         if not isinstance(cache, KernelLatents):
             return False
-        return all(self.attention.plan(cache, span.count) is PLANS["elided"] for span in cache.spans(num_tokens))
+        return all(self.attention.plan(cache, span) is PLANS["elided"] for span in cache.spans(num_tokens))
 
     def __call__(
         self, x: Tensor, rope: tuple[Tensor, Tensor], num_tokens: int, cache: KernelLatents, last_only: bool

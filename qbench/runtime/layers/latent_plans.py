@@ -13,9 +13,10 @@
 source   DeepSeek-V2, arXiv:2405.04434, section 2.1
 """
 
-import math
 from dataclasses import dataclass
+from functools import lru_cache
 
+from qbench.runtime.layers.latent_costs import COSTS, compressed_terms, elided_terms, nanoseconds
 from quant.errors import InputError
 from quant.models import MlaConfig
 
@@ -56,24 +57,12 @@ def get_plan(name: str) -> LatentPlan:
     return PLANS[name]
 
 
-# A pair of a query and a token costs absorbed attention 2 H (2 R + D_rope) operations and plain attention
-# 2 H (D_nope + D_rope + V); making one token's keys and values costs 2 H R (D_nope + V), which all queries of a pass
-# share. So for
-#     T > R (D_nope + V) / (2 R - D_nope - V)    new tokens, 171 of DeepSeek-V2's sizes,
-# fewer operations are needed to make all keys and values anew. What is measured is so many times as many, on a 2-core
-# AVX-512 VNNI machine: 0.66 to 0.75 of one thread's processor time, and of the time of two threads, idle, 0.87 and 1.09
-# with 512 tokens held, 1.14 and 1.43 with 4096 (batches of 1 and 4, in results/mla), by
-#     qbench mla --kv kv-f16 [--plan elided --plan compressed --tokens 64,128,192,256 --threads 1 --cpu-time]
-CROSSOVER = 1.0
-
-
-def crossover_tokens(sizes: MlaConfig) -> float:
-    """New tokens of a sequence above which fewer operations make all keys and values anew; infinity if none do."""
-    made = sizes.qk_nope_head_dim + sizes.v_head_dim
-    extra = 2 * sizes.kv_lora_rank - made  # of one pair, what is absorbed costs more
-    return sizes.kv_lora_rank * made / extra if extra > 0 else math.inf
-
-
-def choose_plan(sizes: MlaConfig, num_tokens: int) -> LatentPlan:
-    """The fastest way over a cache of latents for so many new tokens of a sequence."""
-    return PLANS[ELIDED if num_tokens <= CROSSOVER * crossover_tokens(sizes) else COMPRESSED]
+@lru_cache(256)
+def choose_plan(sizes: MlaConfig, num_heads: int, held: int, new: int, window: int = 0) -> LatentPlan:
+    """The fastest way over a cache of latents for `new` tokens of a sequence that holds `held`, by what passes cost."""
+    if new == 1:
+        return PLANS[ELIDED]
+    few, many = (
+        nanoseconds(terms(sizes, num_heads, held, new, window), COSTS) for terms in (elided_terms, compressed_terms)
+    )
+    return PLANS[ELIDED if few <= many else COMPRESSED]

@@ -24,8 +24,7 @@ def test_tables(qbench, model):
     lines = outcome.out.splitlines()
     assert "1 new, 16 held, batch 1, one layer" in lines
     assert "64 new, 16 held, batch 1, one layer" in lines
-    assert sum(line.startswith("elided *") for line in lines) == 1
-    assert sum(line.startswith("compressed *") for line in lines) == 1
+    assert sum(line.split()[1:2] == ["*"] for line in lines) == 2, "of each case the runtime takes one"
 
 
 def test_json_and_records(qbench, model, tmp_path):
@@ -41,6 +40,13 @@ def test_json_and_records(qbench, model, tmp_path):
     assert all(record["case"]["kind"] == "mla" for record in records)
 
 
+def test_lengths_that_nobody_asked_for_fit_the_context(qbench, model):
+    outcome = qbench("mla", model, "--batch", "1", "--rounds", "1", "--threads", "1", "--json", "--plan", "elided")
+    assert outcome.status == 0
+    rows = [json.loads(line) for line in outcome.out.splitlines() if "plan" in json.loads(line)]
+    assert [(row["context"], row["tokens"]) for row in rows] == [(128, 1), (128, 128)]  # of 256
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -51,6 +57,8 @@ def test_json_and_records(qbench, model, tmp_path):
         (["rand:deepseek-v2-lite", "--device", "abacus"], "device 'abacus'"),
         (["rand:deepseek-v2-lite", "--cpu-time", "--threads", "2"], "count it with --threads 1"),
         (["rand:deepseek-v2-lite", "--batch", "0"], "0 is not in the range"),
+        (["ref:mla-moe", "--tokens", "2000"], "the model's context holds 1024"),
+        (["--fit", "nowhere.jsonl"], "nowhere.jsonl"),
     ],
 )
 def test_bad_input_is_one_line(qbench, arguments, message):

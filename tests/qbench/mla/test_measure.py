@@ -5,10 +5,10 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.close import assert_close
 
-from qbench.mla.crossover import crossing, measured_crossovers
+from qbench.mla.crossover import crossing, measured_crossovers, picked_crossover
 from qbench.mla.layer import Layer
 from qbench.mla.measure import Grid, measure_plans
-from qbench.runtime.layers.latent_plans import PLANS, crossover_tokens
+from qbench.runtime.layers.latent_plans import PLANS, choose_plan
 from quant.errors import InputError
 from quant.models import ModelConfig
 
@@ -84,17 +84,19 @@ def test_crossing_is_interpolated_between_logarithms():
 
 
 def test_crossovers_of_rows():
-    sizes = ModelConfig.from_hf(small_config("deepseek2", kv_lora_rank=512)).mla
+    config = ModelConfig.from_hf(small_config("deepseek2", kv_lora_rank=512))
     times = {1: (1.0, 2.0), 100: (4.0, 2.0)}
     rows = [
         {"context": 8, "batch": 2, "tokens": tokens, "plan": plan, "ms": ms}
         for tokens, both in times.items()
         for plan, ms in zip(("elided", "compressed"), both, strict=True)
     ]
-    (found,) = measured_crossovers(rows, sizes)
+    (found,) = measured_crossovers(rows, config)
     assert (found["context"], found["batch"]) == (8, 2)
     assert found["tokens"] == pytest.approx(10)
-    assert found["factor"] == pytest.approx(10 / crossover_tokens(sizes))
+    assert found["picked"] == picked_crossover(config, 8)
+    plans = [choose_plan(config.mla, config.num_heads, 8, found["picked"] - below).name for below in (1, 0)]
+    assert plans == ["elided", "compressed"]
 
 
 def test_bad_input():

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from qbench.mla.layer import Layer
-from qbench.mla.work import pass_flop
-from qbench.runtime.layers.latent_plans import PLANS, crossover_tokens
+from qbench.mla.work import crossover_tokens, pass_flop
+from qbench.runtime.layers.latent_plans import PLANS
 from quant.models import ModelConfig
 
 

@@ -16,6 +16,7 @@ from qbench.runtime.caches.paged_latents import PagedKernelLatentCache, PagedLat
 from qbench.runtime.caches.pages import PagedSequence, PagePool
 from qbench.runtime.engine import Engine, EngineOptions, Request
 from qbench.runtime.kv_memory import CacheMemory
+from qbench.runtime.layers.latent_plans import get_plan
 from qbench.runtime.layers.linear import has_cpu_kernels
 from qbench.runtime.text.sampling import Sampling
 from quant.kv import KV_FORMATS, KVScheme
@@ -159,10 +160,15 @@ def test_a_models_own_window_is_seen_without_a_cache():
         assert_close(model(tokens), steps, atol=2**-6 if kv else 1e-4)
 
 
+def few_up_to(count: int):
+    """choose_plan that takes so many tokens for few"""
+    return lambda sizes, heads, held, new, window: get_plan("elided" if new <= count else "compressed")
+
+
 @needs_kernels
 @pytest.mark.parametrize("kind", ["dynamic", "paged", "window:256"])
 def test_exact_products_do_not_depend_on_how_many_tokens_come_at_once(monkeypatch, kind):
-    monkeypatch.setattr("qbench.runtime.layers.latent_plans.CROSSOVER", 4 / 64)  # few tokens would attend another way
+    monkeypatch.setattr("qbench.runtime.layers.latent.choose_plan", few_up_to(4))
     model, tokens = model_of("kv-f16", "q8_0", products="exact"), tokens_of(1, 40)
     whole = model(tokens, model.new_cache(kind=kind))
     for sizes in ((39, 1), (1, 3, 36), (7, 33)):

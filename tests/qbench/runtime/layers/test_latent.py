@@ -128,10 +128,15 @@ def test_sequences_in_turn_give_the_bits_of_all_at_once(monkeypatch, impl, laten
     assert_close(logits(), expected)
 
 
+def few_up_to(count: int):
+    """choose_plan that takes so many tokens for few"""
+    return lambda sizes, heads, held, new, window: PLANS["elided" if new <= count else "compressed"]
+
+
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("plan", [None, *PLANS])
 def test_sequences_of_unlike_lengths_give_what_each_gives_alone(monkeypatch, impl, plan):
-    monkeypatch.setattr("qbench.runtime.layers.latent_plans.CROSSOVER", 4 / 64)  # some tokens are few, others many
+    monkeypatch.setattr("qbench.runtime.layers.latent.choose_plan", few_up_to(4))
     model, counts = load_model(source_of("kernels' sizes"), impl=impl), [(12, 1), (1, 9), (7, 30 - 7)]
     cache = model.new_cache(3, 4, plan=plan)
     tokens = torch.cat((TOKENS, TOKENS.flip(1)[:1]))
@@ -163,8 +168,8 @@ def test_truncated_it_goes_on_from_there():
 
 def test_the_plan_comes_from_the_number_of_tokens(monkeypatch):
     mla = ModelConfig.from_hf(small_config("deepseek2", kv_lora_rank=512, qk_nope_head_dim=128, v_head_dim=128)).mla
-    assert choose_plan(mla, 1).name == "elided"
-    assert choose_plan(mla, 100000).name == "compressed"
+    assert choose_plan(mla, 16, 4096, 1).name == "elided"
+    assert choose_plan(mla, 16, 4096, 100000).name == "compressed"
     model = load_model(source_of("kernels' sizes"))
     monkeypatch.setenv(PLAN_VARIABLE, "decompressed")
     assert not isinstance(model.new_cache(), LatentCache)

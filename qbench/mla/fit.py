@@ -1,0 +1,72 @@
+"""Costs of terms from measured passes: what the runtime's choice between plans rests on."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qbench.harness.records.record import latest, read_records
+from qbench.mla.work import pass_flop
+from qbench.runtime.layers.latent_costs import compressed_terms, elided_terms
+from qbench.runtime.layers.latent_plans import COMPRESSED, ELIDED, PLANS
+from qbench.sources import open_source
+from quant.errors import InputError
+from quant.models import ModelConfig
+
+SHARED = ("passes", "projected")  # what both plans do alike: calls around attention, and projections
+FEWEST_ROWS = 16  # twice as many as there are terms
+
+
+def fit_kept(path: str) -> dict[str, float]:
+    """`fit_costs` of the records that `qbench mla --keep` wrote to a file: one sequence on the CPU, 2 new tokens or
+    more, since one alone waits for weights to be read and is never in question.
+
+    raises   InputError where there are too few to tell the terms apart
+    """
+    records = [record for record in latest(read_records(Path(path))).values() if record["case"].get("kind") == "mla"]
+    rows = [record["case"] | record["metrics"] for record in records]
+    rows = [row for row in rows if row["device"] == "cpu" and row["batch"] == 1 and row["tokens"] > 1]
+    rows = [row for row in rows if row["plan"] in (ELIDED, COMPRESSED)]
+    models = {row["model"] for row in rows}
+    if len(models) < 2 or len(rows) < FEWEST_ROWS:
+        raise InputError(
+            f"{path}: {len(rows)} rows of {len(models)} models, expected {FEWEST_ROWS} or more of plans {ELIDED} and "
+            f"{COMPRESSED}, batch 1, several --tokens above 1 and several --ctx, of 2 models or more"
+        )
+    return fit_costs(rows, {model: ModelConfig.of(open_source(model)) for model in models})
+
+
+def fit_costs(rows: Sequence[dict[str, Any]], configs: dict[str, ModelConfig]) -> dict[str, float]:
+    """Nanoseconds of a unit of each term, of a thread, that come nearest to the rows' times, relative to these.
+
+    rows     of `measure_plans`, batch 1, plans elided and compressed, of models unlike in sizes
+    configs  of the rows' models
+    returns  the terms of PlanCosts and SHARED ones, all 0 or above
+    """
+    terms = [_terms(row, configs[row["model"]]) for row in rows]
+    names = sorted({name for each in terms for name in each})
+    times = np.array([1e6 * row["ms"] for row in rows])
+    shares = np.array([[each.get(name, 0) for name in names] for each in terms]) / times[:, None]
+    return dict(zip(names, _nonnegative(shares, np.ones(len(rows))).tolist(), strict=True))
+
+
+def _terms(row: dict[str, Any], config: ModelConfig) -> dict[str, int]:
+    held, new = row["context"], row["tokens"]
+    of_plan = {ELIDED: elided_terms, COMPRESSED: compressed_terms}[row["plan"]]
+    projected = pass_flop(config, PLANS[row["plan"]], held, new)["projections"]
+    return {"passes": 1, "projected": projected, **of_plan(config.mla, config.num_heads, held, new)}
+
+
+def _nonnegative(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """x of least squares of a x - b with no entry below 0, a column that would be taken out for good."""
+    taken = np.arange(a.shape[1])
+    while True:
+        scale = np.linalg.norm(a[:, taken], axis=0)  # units differ by powers of 10
+        found = np.linalg.lstsq(a[:, taken] / scale, b, rcond=None)[0] / scale
+        if (found >= 0).all():
+            break
+        taken = np.delete(taken, found.argmin())
+    x = np.zeros(a.shape[1])
+    x[taken] = found
+    return x

@@ -1,0 +1,77 @@
+"""What each plan of latent attention costs: counts from sizes and lengths, times from a fit to measured passes."""
+
+from dataclasses import dataclass
+
+from quant.models import MlaConfig
+
+HEADS_STEP, SUM_STEP = 16, 4  # heads that cpu_kernels score at once, and that they sum at once
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCosts:
+    """Nanoseconds of one thread, of one unit of each term of `elided_terms` and `compressed_terms`."""
+
+    absorbed: float
+    paired: float
+    calls: float
+    made: float
+    moved: float
+    scored: float
+
+
+# Of a thread of a 2-core AVX-512 VNNI machine and bfloat16 weights, as `qbench mla --fit FILE` has them of what
+#     qbench mla MODEL --kv kv-f16 --plan elided --plan compressed --cpu-time --threads 1 --keep FILE --batch 1 ...
+# kept of ref:mla-moe (--ctx 0,128,512,896 --tokens 8,16,32,64,96), rand:deepseek-v2-lite (--ctx 0,512,2048 --tokens
+# 32,64,128,192,256) and rand:deepseek-v3 (--ctx 512,1024 --tokens 64,128,192). What they pick there takes at most 1.16
+# times as long as the faster plan, of the first two 1.03 times. Where plans cross depends on ratios alone:
+#
+#     tokens held      ref:mla-moe      deepseek-v2-lite      deepseek-v3
+#     128              62, here 62
+#     512              49, here 48      117, here 109         167, here 109
+#     896 to 2048      35, here 46      136, here 114         167, here 112
+COSTS = PlanCosts(absorbed=0.0217, paired=0.0325, calls=170600, made=0.01095, moved=3.955, scored=0.0310)
+
+
+def elided_terms(sizes: MlaConfig, num_heads: int, held: int, new: int, window: int = 0) -> dict[str, int]:
+    """Of `new` tokens of a sequence that holds `held`, by absorbed attention in cpu_kernels.
+
+    absorbed   multiply-adds of each head's W_UK with queries, and of W_UV with sums
+    paired     multiply-adds of a query and a row: scores of whole registers of heads, sums of whole tiles
+    """
+    rank, made = sizes.kv_lora_rank, sizes.qk_nope_head_dim + sizes.v_head_dim
+    a_pair = _whole(num_heads, HEADS_STEP) * sizes.latent_size + _whole(num_heads, SUM_STEP) * rank
+    return {"absorbed": new * num_heads * made * rank, "paired": seen_pairs(held, new, window) * a_pair}
+
+
+def compressed_terms(sizes: MlaConfig, num_heads: int, held: int, new: int, window: int = 0) -> dict[str, int]:
+    """The same by keys and values that are made anew, in torch.
+
+    calls    1: what is there however few tokens there are
+    made     multiply-adds that make keys and values
+    moved    numbers of keys and values as they are put side by side
+    scored   multiply-adds of queries with keys and of weights with values, hidden ones too, values as wide as keys
+    """
+    tokens = held + new if not window else min(held + new, window + new - 1)
+    made = sizes.qk_nope_head_dim + sizes.v_head_dim
+    return {
+        "calls": 1,
+        "made": tokens * num_heads * sizes.kv_lora_rank * made,
+        "moved": tokens * num_heads * (sizes.qk_head_dim + sizes.v_head_dim),
+        "scored": 2 * new * tokens * num_heads * sizes.qk_head_dim,
+    }
+
+
+def seen_pairs(held: int, new: int, window: int = 0) -> int:
+    """Queries times the tokens that each sees, itself among them."""
+    if not window:
+        return new * held + new * (new + 1) // 2
+    growing = min(max(window - held, 0), new)  # queries that see all before them, and fewer than the window
+    return growing * held + growing * (growing + 1) // 2 + (new - growing) * window
+
+
+def nanoseconds(terms: dict[str, int], costs: PlanCosts) -> float:
+    return sum(count * getattr(costs, name) for name, count in terms.items())
+
+
+def _whole(count: int, step: int) -> int:
+    return -(-count // step) * step

@@ -1,0 +1,49 @@
+"""Costs that are put into rows come out of the fit."""
+
+from dataclasses import asdict
+
+import pytest
+from support.architectures import small_config
+
+from qbench.mla.fit import _terms, fit_costs, fit_kept
+from qbench.runtime.layers.latent_costs import COSTS
+from quant.errors import InputError
+from quant.models import ModelConfig
+
+HEADS = {"num_attention_heads": 8, "num_key_value_heads": 8}
+CONFIGS = {
+    "small": ModelConfig.from_hf(small_config("deepseek2", kv_lora_rank=64)),
+    "large": ModelConfig.from_hf(small_config("deepseek2", kv_lora_rank=512, qk_nope_head_dim=96, **HEADS)),
+}
+
+
+def rows_of(costs: dict[str, float]) -> list[dict]:
+    cases = [(model, held, new) for model in CONFIGS for held in (0, 60, 900) for new in (2, 40, 300)]
+    rows = [
+        {"model": model, "context": held, "tokens": new, "plan": plan}
+        for model, held, new in cases
+        for plan in ("elided", "compressed")
+    ]
+    for row in rows:
+        row["ms"] = 1e-6 * sum(count * costs[name] for name, count in _terms(row, CONFIGS[row["model"]]).items())
+    return rows
+
+
+def test_costs_of_rows_that_have_them():
+    costs = asdict(COSTS) | {"passes": 5e4, "projected": 0.01}
+    assert fit_costs(rows_of(costs), CONFIGS) == pytest.approx(costs, rel=1e-6)
+
+
+def test_no_term_costs_less_than_nothing():
+    costs = asdict(COSTS) | {"passes": 5e4, "projected": 0.01, "moved": -0.5}
+    found = fit_costs(rows_of(costs), CONFIGS)
+    assert found["moved"] == 0 and min(found.values()) == 0
+
+
+def test_a_file_that_cannot_tell_terms_apart(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("")
+    with pytest.raises(InputError, match="0 rows of 0 models, expected 16 or more"):
+        fit_kept(str(path))
+    with pytest.raises(InputError, match="nowhere"):
+        fit_kept(str(tmp_path / "nowhere.jsonl"))

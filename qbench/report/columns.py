@@ -173,7 +173,14 @@ COLUMNS = (
         scale=100,
         **HIDDEN,
         meaning="Of that, what a script that loads the model and runs the same passes would not take: starting the "
-        "process, reading the text, measuring peaks and bandwidth, statistics.",
+        "process, reading the text, statistics. Of rows without ceilings s, measuring those too.",
+    ),
+    Column(
+        "ceilings_seconds",
+        "ceilings s",
+        digits=1,
+        **HIDDEN,
+        meaning="Measuring what this machine can do at most, in the first case of a sweep and where that has changed.",
     ),
     _text("impls", "kernels", on_page=False, meaning="What ran."),
     _text("cache_kind", "cache", **HIDDEN, meaning="What is kept of the tokens, as in window:256."),

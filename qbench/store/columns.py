@@ -69,7 +69,7 @@ COLUMNS: dict[str, Column] = {
     "predicted_bytes": Column("metrics.predicted_bytes.total", COUNT),
     **_metrics(NUMBER, "kv_bytes_per_token", "quantize_seconds"),
     **_metrics(COUNT, "quantize_peak_rss_bytes"),
-    **_metrics(NUMBER, "seconds", "wall_seconds", "overhead_seconds"),
+    **_metrics(NUMBER, "seconds", "wall_seconds", "overhead_seconds", "ceilings_seconds"),
     "impls": Column("metrics.impls", "MAP(VARCHAR, BIGINT)", "nullif(array_to_string(map_keys({}), ', '), '')"),
     "cache_kind": Column("case.cache_kind", TEXT, "coalesce({}, 'dynamic')"),
     **_metrics(COUNT, "cache_bytes"),

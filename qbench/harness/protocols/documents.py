@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 from quant.errors import InputError
@@ -19,14 +20,19 @@ class Document:
     num_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Passage:
     """A text to evaluate on, as one stream and as documents."""
 
     text: str  # as it lies in the file
     stream: str  # what protocols of windows cut
-    documents: tuple[Document, ...]
+    parts: tuple[str, ...]  # its documents as written
     how: str  # it was divided: one of HOW
+
+    @cached_property
+    def documents(self) -> tuple[Document, ...]:
+        """Made when a protocol that scores documents asks: counting the words of many takes a small model's time."""
+        return tuple(_document(part, self.how) for part in self.parts)
 
 
 def read_passage(text: str, how: str | None = None) -> Passage:
@@ -44,11 +50,10 @@ def read_passage(text: str, how: str | None = None) -> Passage:
         texts = _articles(text)
     else:
         texts = [text]
-    documents = tuple(_document(part, how) for part in texts if part.strip())
-    if not documents:
+    parts = tuple(part for part in texts if part.strip())
+    if not parts:
         raise InputError("the text is empty, so there is nothing to evaluate on; give a longer one")
-    stream = "\n\n".join(part for part in texts if part.strip()) if how == "jsonl" else text
-    return Passage(text, stream, documents, how)
+    return Passage(text, "\n\n".join(parts) if how == "jsonl" else text, parts, how)
 
 
 def _document(page: str, how: str) -> Document:

@@ -14,6 +14,7 @@ from qbench.harness.quality.quality import Reference, measure_quality
 from qbench.harness.subject import open_subject
 from qbench.products import AUTO
 from qbench.progress import Progress
+from quant.atomic import atomic_file
 from quant.errors import InputError
 from quant.source import Source
 
@@ -41,7 +42,7 @@ def evaluate(
     recipe        measure the model as this recipe would make it, quantized tensor by tensor while loading
     max_windows   how many, spread over the text; documents for protocols that score those
     kv            keep keys and values in this format instead of the model's own
-    logits_cache  folder where a sweep keeps the reference's logits and the text's tokens; used where they are there
+    logits_cache  folder where a sweep keeps the reference's logits, the text's tokens and the held-out text itself
     protocols     names as `conventions.make_plans` knows them; none: what the file of logits has, else gptq-2048
     documents     how the text is divided, one of documents.HOW; None: as it looks
     logits        a file of the reference's logits, instead of the reference
@@ -63,7 +64,8 @@ def evaluate(
     subject = open_subject(spec, recipe, threads, progress, kv=kv, products=products)
     open_seconds = time.perf_counter() - open_start
     reference = kept.header["model"] if kept else reference
-    setting = setting_of(subject.source, read_text(text, spec, reference), max_windows, documents, logits_cache)
+    passage = read_text(text, spec, reference, kept=logits_cache)
+    setting = setting_of(subject.source, passage, max_windows, documents, logits_cache)
     plans = make_plans(setting, protocols or (DEFAULT,))
     if kept is not None:
         kept.require(plans)
@@ -105,13 +107,14 @@ def setting_of(
     return Setting(read_passage(text, documents), source.tokenizer, context, max_windows, kept)
 
 
-def read_text(path: str | Path | None, *specs: str | None) -> str:
-    """The file's text, or the reference models' held-out text if one of the specs is `ref:`."""
+def read_text(path: str | Path | None, *specs: str | None, kept: Path | None = None) -> str:
+    """The file's text, or the reference models' held-out text if one of the specs is `ref:`.
+
+    kept     folder where the held-out text lies once it is written; it may be lost at any moment
+    """
     if path is None:
         if any(spec and spec.startswith("ref:") for spec in specs):
-            from qbench.reference.corpus import heldout_text
-
-            return heldout_text()
+            return _heldout_text(kept)
         raise InputError("no text to evaluate on; give a UTF-8 text file with --text")
     try:
         return Path(path).read_text(encoding="utf-8")
@@ -119,3 +122,15 @@ def read_text(path: str | Path | None, *specs: str | None) -> str:
         raise InputError(f"{path}: cannot read the text: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 at byte {error.start}; convert the text to UTF-8") from error
+
+
+def _heldout_text(kept: Path | None) -> str:
+    from qbench.reference.corpus import heldout_text
+
+    if kept is None:
+        return heldout_text()
+    path = kept / "heldout.txt"
+    if not path.exists():
+        with atomic_file(path) as fresh:
+            fresh.write_text(heldout_text(), encoding="utf-8", newline="")
+    return path.read_text(encoding="utf-8")

@@ -84,7 +84,7 @@ def bench_cases(
         case.check_context(ModelConfig.of(subject.source).max_positions)
     known = None if ceilings is None else Ceilings.of(ceilings)
     # Before the memory is watched: it takes buffers of its own.
-    before = () if known and known.holds(subject.threads) else (measure_bandwidth(subject.threads),)
+    before, before_seconds = ((), 0.0) if known and known.holds(subject.threads) else bandwidth_before(subject.threads)
     is_reset = reset_peak_rss()
     baseline = current_rss_bytes()
     load_start = time.perf_counter()
@@ -95,7 +95,7 @@ def bench_cases(
         set_threads(count)
         if count != subject.threads:  # a bandwidth is that of so many threads
             subject = replace(subject, threads=count)
-            before = (measure_bandwidth(count),)
+            before, before_seconds = bandwidth_before(count)
         for case in cases:
             reset_peak_rss()
             row = bench_case(subject, model, case, known, before, progress)
@@ -104,9 +104,16 @@ def bench_cases(
             row["peak_rss_bytes"] = max(loading_peak, row["peak_rss_bytes"], baseline)
             row |= {"peak_rss_since": "load" if is_reset else "start", "baseline_rss_bytes": baseline}
             row |= {"cache_kind": cache_kind} if cache_kind != DYNAMIC else {}
-            before = row["ceilings"]["bandwidths"][-1:]
+            row["ceilings_seconds"] += before_seconds
+            before, before_seconds = row["ceilings"]["bandwidths"][-1:], 0.0
             yield row | {"load_seconds": load_seconds, "seconds": time.perf_counter() - start}
             start, load_seconds = time.perf_counter(), 0.0  # the next case has the model loaded
+
+
+def bandwidth_before(threads: int) -> tuple[tuple[float, ...], float]:
+    """Measured now, and the seconds that it took."""
+    start = time.perf_counter()
+    return (measure_bandwidth(threads),), time.perf_counter() - start
 
 
 def bench_case(
@@ -125,10 +132,13 @@ def bench_case(
     load_before = os.getloadavg()
     speed = measure_speed(model, case, threads=subject.threads, meter=find_meter(), progress=progress)
     peak = peak_rss_bytes()  # before the bandwidth is measured again
+    ceilings_start = time.perf_counter()
     if known is None or not known.holds(subject.threads) or not known.is_like(busy_during(speed)):
         known = measure_ceilings(subject.threads, speed, *before)
+    ceilings_seconds = time.perf_counter() - ceilings_start
     row = bench_row(case_facts(subject, model, case), case, speed, known)
     return row | {
+        "ceilings_seconds": ceilings_seconds,
         "peak_rss_bytes": peak,
         "load_average": {"before": list(load_before), "after": list(os.getloadavg())},
     }

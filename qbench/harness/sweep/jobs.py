@@ -12,8 +12,8 @@ from qbench.progress import Progress
 from quant.errors import InputError
 from quant.source import Source
 
-# Seconds of the whole, of them in passes that are timed, and in loading the model.
-SUMMED = ("seconds", "timed_seconds", "load_seconds")
+# Seconds of the whole, of them in passes that are timed, in loading the model, and in measuring the machine.
+SUMMED = ("seconds", "timed_seconds", "load_seconds", "ceilings_seconds")
 
 
 def open_unchanged(model: str, fingerprint: str) -> Source:
@@ -48,12 +48,12 @@ def reference(
     from qbench.runtime import load_model
     from quant.models import ModelConfig
 
-    source = open_unchanged(model, fingerprint)
-    setting = setting_of(source, read_text(eval["text"], model), eval["max_windows"], kept=Path(folder))
+    source, kept = open_unchanged(model, fingerprint), Path(folder)
+    setting = setting_of(source, read_text(eval["text"], model, kept=kept), eval["max_windows"], kept=kept)
     plans = make_plans(setting, eval.get("protocols") or (DEFAULT,))
     vocab_size = ModelConfig.of(source).vocab_size
     named = {"model": model, "fingerprint": fingerprint}
-    paths = [cache_path(Path(folder), plan.protocol, fingerprint) for plan in plans]
+    paths = [cache_path(kept, plan.protocol, fingerprint) for plan in plans]
     absent = [(plan, path) for plan, path in zip(plans, paths, strict=True) if not path.exists()]
     loaded = load_model(source, impl="reference", threads=threads) if absent else None
     for plan, path in absent:
@@ -146,18 +146,21 @@ def probe(**arguments: Any) -> dict[str, Any]:
 
 
 def preload() -> None:
-    """Loads what the jobs import, and says which code that is: an edit made later is of the next worker."""
+    """Loads what the jobs import, and says which code and machine that is: an edit made later is of the next worker."""
     import scipy.special
 
     from qbench.calibration import write
     from qbench.harness.host.commit import QUANTIZING, code_hash, code_version
+    from qbench.harness.host.machine import machine
     from qbench.harness.quality import evaluate
     from qbench.harness.speed import bench
     from qbench.runtime import load_model
+    from qbench.tasks import evaluate as evaluate_tasks
 
-    assert all((write, bench, evaluate, load_model, scipy.special))
+    assert all((write, bench, evaluate, evaluate_tasks, load_model, scipy.special))
     code_version()
     code_hash(QUANTIZING)
+    machine()
 
 
 JOBS = {"reference": reference, "quantize": quantize, "measure": measure, "probe": probe}

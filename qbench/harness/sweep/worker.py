@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -42,6 +43,7 @@ def serve(jobs: Mapping[str, Job]) -> int:
         child = os.fork()
         if child == 0:
             die_with_parent(own)
+            leave_finalizers()
             redirect(request["log"])
             change_environment(request["environment"])
             leave(run(jobs, request["job"], channel))
@@ -59,6 +61,12 @@ def run(jobs: Mapping[str, Job], job: dict[str, Any], channel: int) -> int:
         return 1
     send(channel, {"result": result})
     return 0
+
+
+def leave_finalizers() -> None:
+    """To the parent what it registered: a child would take torch's operators out one by one at its end."""
+    for finalizer in list(weakref.finalize._registry):
+        finalizer.atexit = False
 
 
 def leave(status: int) -> NoReturn:

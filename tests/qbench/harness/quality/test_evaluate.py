@@ -19,6 +19,7 @@ from qbench.harness.quality.evaluate import evaluate, prepare, read_text
 from qbench.harness.quality.save_reference import save_reference
 from qbench.harness.speed.bench import bench
 from qbench.products import PRODUCTS
+from qbench.reference.corpus import heldout_text
 from qbench.runtime import load_model
 from qbench.sources import open_source
 from qbench.statistics.protocols import require_same_protocol
@@ -195,6 +196,13 @@ def test_a_text_is_needed_and_must_be_text(tmp_path):
         read_text(tmp_path / "latin1.txt")
     with pytest.raises(InputError, match="cannot read the text"):
         read_text(tmp_path / "absent.txt")
+
+
+def test_a_sweep_writes_the_held_out_text_once(tmp_path):
+    assert read_text(None, "ref:llama", kept=tmp_path) == heldout_text()
+    (kept,) = tmp_path.iterdir()
+    kept.write_text("another", encoding="utf-8")
+    assert read_text(None, "ref:llama", kept=tmp_path) == "another"
 
 
 @pytest.mark.parametrize("threads", [0, -1])

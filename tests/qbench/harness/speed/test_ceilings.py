@@ -1,6 +1,7 @@
 """What a machine can do at most: when a case may take what an earlier one measured, and when it measures anew."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,7 +23,11 @@ def measured(monkeypatch):
     """How often the machine was measured, and what others take of it."""
     found = {"bandwidth": 0, "ops": 0, "busy": 0.0}
 
+    now = 0.0
+
     def count(what, value):
+        nonlocal now
+        now += 1.0  # second, for each
         found[what] += 1
         return value
 
@@ -32,6 +37,7 @@ def measured(monkeypatch):
     monkeypatch.setattr(ceilings_module, "measure_op_peaks", lambda threads: count("ops", ops))
     for module in (bench_module, ceilings_module):
         monkeypatch.setattr(module, "busy_during", lambda speed: found["busy"])
+    monkeypatch.setattr(bench_module, "time", SimpleNamespace(perf_counter=lambda: now))
     return found
 
 
@@ -39,6 +45,7 @@ def test_a_case_alone_measures_before_and_after(measured):
     row = bench("rand:tiny", **CASE)
     assert (measured["bandwidth"], measured["ops"]) == (2, 1)
     assert row["ceilings"]["measured_s_ago"] < 1 and row["ceilings"]["bandwidths"] == [1e10, 1e10]
+    assert row["ceilings_seconds"] == 3.0
 
 
 def test_a_row_of_fewer_threads_is_held_against_their_bandwidth_alone(measured, monkeypatch):
@@ -51,7 +58,7 @@ def test_a_row_of_fewer_threads_is_held_against_their_bandwidth_alone(measured, 
 
 def test_young_ones_are_taken_and_their_age_is_told(measured):
     row = bench("rand:tiny", **CASE, ceilings=ceilings().told())
-    assert (measured["bandwidth"], measured["ops"]) == (0, 0)
+    assert (measured["bandwidth"], measured["ops"], row["ceilings_seconds"]) == (0, 0, 0.0)
     assert 5 <= row["ceilings"]["measured_s_ago"] < 60
     assert row["roofline"]["bandwidth_bytes_per_s"] == 5e9 and row["roofline"]["bandwidths_bytes_per_s"] == [4e9, 5e9]
     again = bench("rand:tiny", **CASE, ceilings=row["ceilings"])

@@ -1,6 +1,7 @@
 """Jobs in processes of their own, forked from one that has its packages loaded."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -8,11 +9,17 @@ from qbench.harness.sweep.case_runner import of_harness
 from qbench.harness.sweep.job_runner import JobFailed, Worker, run_job
 
 WORKER = """
-import os, signal, sys, time
+import os, signal, sys, time, weakref
+from pathlib import Path
 from qbench.harness.sweep.worker import serve
 from quant.errors import InputError
 
 LOADED_IN = os.getpid()
+WROTE = Path(sys.argv[1], "at_exit")
+
+def write(who):
+    with open(WROTE, "a") as file:
+        file.write(who)
 
 def pid(progress): return {"pid": os.getpid(), "loaded_in": LOADED_IN, "stdin": sys.stdin.read()}
 def environment(progress): return {"value": os.environ.get("QBENCH_TEST")}
@@ -21,14 +28,17 @@ def refuse(progress): raise InputError("no such thing")
 def bug(progress): print("the last words"); raise KeyError("of ours")
 def crash(progress): os.kill(os.getpid(), signal.SIGSEGV)
 def kill_worker(progress): os.kill(LOADED_IN, signal.SIGKILL); time.sleep(9)
+def at_exit(progress): weakref.finalize(signal, write, "own"); return {"path": str(WROTE)}
 def partial(progress): progress(1, 2, "half"); os._exit(0)
-sys.exit(serve({job.__name__: job for job in (pid, environment, slow, refuse, bug, crash, kill_worker, partial)}))
+weakref.finalize(sys, write, "worker")
+jobs = (pid, environment, slow, refuse, bug, crash, kill_worker, at_exit, partial)
+sys.exit(serve({job.__name__: job for job in jobs}))
 """
 
 
 @pytest.fixture
-def worker():
-    with Worker((sys.executable, "-c", WORKER)) as worker:
+def worker(tmp_path):
+    with Worker((sys.executable, "-c", WORKER, str(tmp_path))) as worker:
         yield worker
 
 
@@ -78,8 +88,11 @@ def test_one_job_alone(tmp_path):
     assert told == []
 
 
-def test_overhead_is_what_is_neither_passes_nor_loading():
-    assert of_harness(10.0, {"timed_seconds": 7.0, "load_seconds": 2.5}) == {
-        "wall_seconds": 10.0,
-        "overhead_seconds": 0.5,
-    }
+def test_a_job_leaves_what_its_worker_does_at_exit_and_does_its_own(run, tmp_path):
+    path = run("at_exit")["path"]
+    assert Path(path).read_text() == "own"
+
+
+def test_overhead_is_neither_passes_nor_loading_nor_what_the_machine_can_do():
+    cost = of_harness(10.0, {"timed_seconds": 5.0, "load_seconds": 2.5, "ceilings_seconds": 2.0})
+    assert cost == {"wall_seconds": 10.0, "overhead_seconds": 0.5}

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
+from qbench.cache_kinds import DYNAMIC
 from qbench.harness.forecast.past import Past
 from qbench.harness.host.machine import machine
 from qbench.harness.host.memory import current_rss_bytes
@@ -31,6 +33,9 @@ from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.recipes import get_recipe
 from quant.source import Source
+
+if TYPE_CHECKING:
+    from qbench.runtime.memory import MemoryPredictor
 
 PROBE_BUDGET_S = 15.0  # for the recipes of one model: a plan is to be there while one waits for it
 FLOAT_BYTES = 4
@@ -156,6 +161,7 @@ class _Forecaster:
         self.plans: dict[str, list[Plan]] = {}
         self.temporary_bytes = 0
         self.source = cache(open_source)
+        self.planned_source, self.predictor = cache(self._planned_source), cache(self._predictor)
         self.baseline = current_rss_bytes()  # this process has torch loaded, as a worker has
 
     def done(self, planned: Planned) -> CaseForecast:
@@ -173,7 +179,9 @@ class _Forecaster:
         if (case["model"], case["recipe"]) not in self.artifacts:
             self.artifacts.add((case["model"], case["recipe"]))
             if self.runner.made(case) is None:
-                artifact_bytes = sum(info.size_bytes for info in self.planned_source(case).tensors.values())
+                artifact_bytes = sum(
+                    info.size_bytes for info in self.planned_source(case["model"], case["recipe"]).tensors.values()
+                )
                 parts.append(self.quantizing(case))
         if case["eval"] and case["model"] not in self.references:
             self.references.add(case["model"])
@@ -228,26 +236,39 @@ class _Forecaster:
             )
         return self.plans[case["model"]]
 
-    def planned_source(self, case: Case) -> Source:
+    def _planned_source(self, model: str, recipe: str) -> Source:
         from qbench.harness.forecast.planned_source import PlannedSource
 
-        kv = None if case["cache"] == own_cache(case["recipe"]) else case["cache"]
-        return PlannedSource(self.source(case["model"]), get_recipe(case["recipe"]), kv)
+        return PlannedSource(self.source(model), get_recipe(recipe))
+
+    def _predictor(self, model: str, recipe: str | None, kind: str = DYNAMIC) -> "MemoryPredictor":
+        """Of the model as the recipe leaves it, or of the reference that it is compared with."""
+        from qbench.runtime.memory import MemoryPredictor
+
+        if recipe is None:
+            return MemoryPredictor(self.source(model), impl="reference")
+        return MemoryPredictor(self.planned_source(model, recipe), kind=kind)
+
+    def predictor_of(self, case: Case) -> "MemoryPredictor":
+        """raises InputError where recipe, KV format or kind of cache do not fit the model"""
+        from qbench.harness.forecast.planned_source import foreseen_scheme
+
+        model, recipe, cache = case["model"], case["recipe"], case["cache"]
+        own = self.predictor(model, recipe, case.get("cache_kind", DYNAMIC))
+        return own if cache == own_cache(recipe) else own.with_scheme(foreseen_scheme(self.source(model), cache))
 
     def peak_rss_bytes(self, case: Case) -> int:
         """As measured before, else what the runtime is predicted to hold, on top of what an empty worker does."""
-        from qbench.runtime.memory import predict_memory
-
-        known = self.past.peak_rss_bytes(case)
-        source, planned, parts = self.source(case["model"]), self.planned_source(case), [known or 0]
+        known, predictor = self.past.peak_rss_bytes(case), self.predictor_of(case)
+        parts = [known or 0]
         if case["bench"] and not known:
-            parts.append(predict_memory(planned, case["context"], case["batch"])["total_bytes"] + self.baseline)
+            parts.append(predictor.at(case["context"], case["batch"])["total_bytes"] + self.baseline)
         if case["eval"]:
-            config = ModelConfig.of(source)
+            config = predictor.config
             window = min(GPTQ_WINDOW, config.max_positions)
-            held = {"context": window, "batch": batch_size(window, config.vocab_size)}
-            both = (predict_memory(planned, **held), predict_memory(source, **held, impl="reference"))
-            logits = FLOAT_BYTES * config.vocab_size * window * held["batch"]
+            batch = batch_size(window, config.vocab_size)
+            both = (one.at(window, batch)["total_bytes"] for one in (predictor, self.predictor(case["model"], None)))
+            logits = FLOAT_BYTES * config.vocab_size * window * batch
             # The model's logits, the reference's, and log-softmax of a part of each in float64.
-            parts.append(max(one["total_bytes"] for one in both) + 3 * logits + self.baseline)
+            parts.append(max(both) + 3 * logits + self.baseline)
         return max(parts)

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from scipy.special import stdtrit
-
 from qbench.harness.sweep.again import KIND
 from qbench.statistics import Cell
 from qbench.statistics.comparison import SPEEDS
@@ -53,6 +51,8 @@ def kept_speed_floors(paths: Sequence[str]) -> SpeedFloors:
 
 
 def _floor(logs: Sequence[float]) -> float:
+    from scipy.special import stdtrit  # here, since most records hold no speed that was measured twice
+
     spread = math.sqrt(sum(value**2 for value in logs) / len(logs))
     return math.expm1(float(stdtrit(len(logs), 1 - ALPHA / 2)) * spread)
 

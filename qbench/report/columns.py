@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from qbench.report.extra_columns import OVERHEAD, PROTOCOL, SHARES, TASK, metric_of
+from qbench.report.floors import FLOOR, PHASES
 from qbench.report.table import Table, is_missing
 from quant.errors import InputError
 
@@ -205,9 +206,24 @@ COLUMNS = (
 )
 
 
+FLOORS = tuple(
+    Column(
+        FLOOR.format(phase),
+        f"{phase} floor %",
+        digits=1,
+        scale=100,
+        **HIDDEN,
+        meaning="How far this speed lies from itself, as a sweep found that measured such work twice (`--again`). A "
+        "smaller difference between two rows is called the same.",
+    )
+    for phase in PHASES
+)
+
+
 def all_columns(columns: Mapping[str, Iterable[Any]]) -> list[Column]:
-    """COLUMNS, and before the speeds those that `with_extra` gave these."""
-    extra = [_extra(columns, key) for key in columns if key.startswith((TASK, PROTOCOL)) and not key.endswith(ENDS)]
+    """COLUMNS, and before the speeds those that `with_extra` and `with_floors` gave these."""
+    extra = [column for column in FLOORS if column.key in columns]
+    extra += [_extra(columns, key) for key in columns if key.startswith((TASK, PROTOCOL)) and not key.endswith(ENDS)]
     place = [column.key for column in COLUMNS].index("pp_tok_s")
     return [*COLUMNS[:place], *extra, *COLUMNS[place:]]
 

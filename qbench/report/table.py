@@ -9,6 +9,7 @@ import numpy as np
 from qbench.products import AUTO
 from qbench.report.extra_columns import with_extra
 from qbench.report.family import recipe_family
+from qbench.report.floors import FLOOR, PHASES
 from qbench.report.lists import Lists, Part
 from qbench.report.pareto import pareto_front
 
@@ -55,6 +56,10 @@ class Table:
         known = next((pair for pair in protocols if not any(map(is_missing, pair))), None)  # a row that failed has none
         if known:
             parts.insert(0, "protocol {} ({})".format(*known))
+        floors = {phase: self.first(FLOOR.format(phase)) for phase in PHASES if FLOOR.format(phase) in self.columns}
+        told = [f"{100 * floor:.1f} % ({phase})" for phase, floor in floors.items() if not is_missing(floor)]
+        if told:
+            parts.append(f"a speed measured again lies within {' and '.join(told)} of itself")
         commits = dict.fromkeys(map(short_commit, self.columns["commit"], self.columns["dirty"]))
         parts.append("commit " + ", ".join(commits))
         return "; ".join(parts)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from qbench.harness.records.record_files import record_files
 from qbench.report.caches import caches_markdown
+from qbench.report.floors import with_floors
 from qbench.report.kinds import KINDS, kinds_markdown
 from qbench.report.newest import newest_records
 from qbench.report.page import render_page
 from qbench.report.render import to_csv, to_json, to_markdown, to_rows
 from qbench.report.table import Table, build_tables
-from qbench.store import latest_records, load_records, load_with_others
+from qbench.store import latest_records, load_with_others
 from quant.atomic import atomic_file
 from quant.errors import InputError
 
@@ -48,7 +49,9 @@ def render_report(records: Records, form: str, columns: Sequence[str] | None = N
     if frame.empty and of_kinds:
         return of_kinds
     _require_rows(frame, records)
-    return to_markdown(build_tables(frame), columns) + (f"\n{of_kinds}" if of_kinds else "")
+    return to_markdown(build_tables(with_floors(frame, records) if others else frame), columns) + (
+        f"\n{of_kinds}" if of_kinds else ""
+    )
 
 
 def render_caches(records: Records) -> str:
@@ -85,9 +88,9 @@ def _write(path: Path, text: str) -> Path:
 
 
 def _frame(records: Records) -> "pd.DataFrame":
-    frame = load_records(records)
+    frame, others = load_with_others(records)
     _require_rows(frame, records)
-    return frame
+    return with_floors(frame, records) if others else frame
 
 
 def _require_rows(frame: "pd.DataFrame", records: Records) -> None:

@@ -13,7 +13,9 @@ async function comparePage(table, a, b) {
     [...models].map((model, i) => [i ? " and " : "", h("a", { href: modelLink(model) }, model)]),
   );
   const swap = h("a", { class: "button", href: compareLink(table, b, a) }, "Swap A and B");
-  const { cells, unlike } = compareRecords(...sides.map((record, i) => record || recordOfTable(table, [a, b][i])));
+  const records = sides.map((record, i) => record || recordOfTable(table, [a, b][i]));
+  const floors = Object.fromEntries(["pp", "tg"].map((phase) => [`${phase}_tok_s`, table.value(`${phase}_floor`, a)]));
+  const { cells, unlike } = compareRecords(...records, floors);
   const without = sides.flatMap((record, i) => (record ? [] : ["AB"[i]])).join(" and ");
   return h(
     "article",

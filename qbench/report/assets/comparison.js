@@ -1,7 +1,8 @@
 // What changed from one record to another, metric by metric, and what does not compare and why.
 
-// {cells: [{name, a, b, kind, change, lower, exact, note, verdict}], unlike: [sentence]}
-function compareRecords(a, b) {
+// {cells: [{name, a, b, kind, change, lower, exact, note, floor, verdict}], unlike: [sentence]}
+// floors: speed -> how far it lies from itself measured again, null where that is not known
+function compareRecords(a, b, floors = {}) {
   const ours = a.metrics || {},
     theirs = b.metrics || {},
     unlike = [],
@@ -12,7 +13,7 @@ function compareRecords(a, b) {
   if (apart) unlike.push(`Not comparable in speed and memory: ${apart}.`);
   else
     cells.push(
-      ...["pp_tok_s", "tg_tok_s"].map((key) => speedCell(key, ours, theirs)),
+      ...["pp_tok_s", "tg_tok_s"].map((key) => speedCell(key, ours, theirs, floors[key] ?? null)),
       singleCell("peak_rss_bytes", ours, theirs),
       singleCell("quantize_seconds", ours, theirs),
     );
@@ -58,7 +59,7 @@ function singleCell(key, a, b) {
   return ratioCell(key, a, b, { note: "measured once a row: no interval" });
 }
 
-function speedCell(key, a, b) {
+function speedCell(key, a, b, floor) {
   const samples = [a, b].map((side) => side.samples?.[key]);
   if (!both(key, a, b)) return null;
   if (!samples.every((values) => values?.length)) {
@@ -71,7 +72,10 @@ function speedCell(key, a, b) {
     kind: "ratio",
     lower: false,
     change: speedRatio(...samples),
-    note: `${samples[0].length} and ${samples[1].length} samples, not interleaved`,
+    floor,
+    note:
+      `${samples[0].length} and ${samples[1].length} samples, not interleaved` +
+      (floor === null ? "" : `; measured again it lies within ${(100 * floor).toFixed(1)} % of itself`),
   };
 }
 
@@ -218,9 +222,9 @@ function judge(cells) {
   }));
 }
 
-function verdictOf({ change, kind, lower }, p) {
+function verdictOf({ change, kind, lower, floor }, p) {
   if (p === null) return null;
   const moved = change.value - (kind === "ratio" ? 1 : 0);
-  if (p >= ALPHA || moved === 0) return "same";
+  if (p >= ALPHA || Math.abs(moved) <= (floor ?? 0)) return "same";
   return moved < 0 === lower ? "better" : "worse";
 }

@@ -4,6 +4,7 @@ from statistics import median
 from typing import Any
 
 from qbench.cli.output import readable_bytes
+from qbench.statistics.autocorrelation import told_of_few
 
 PHASES = ("pp", "tg")
 STOPPED = {"narrow": "every interval is narrow enough", "budget": "the budget is spent", "repetitions": "as asked for"}
@@ -59,7 +60,14 @@ def milliseconds(value: float | None) -> str:
 def ratio_lines(result: dict[str, Any]) -> dict[str, str]:
     """How many times as fast as the first of several, where this is another of them."""
     found = result.get("ratio") or {}
-    return {f"{phase} ratio": ratio_text(ratio) for phase, ratio in found.items()}
+    few = (
+        told_of_few(num_rounds(result["samples"]))
+        if any(ratio["low"] is not None for ratio in found.values())
+        else None
+    )
+    return {f"{phase} ratio": ratio_text(ratio) for phase, ratio in found.items()} | (
+        {"few rounds": few} if few else {}
+    )
 
 
 def ratio_text(ratio: dict[str, float]) -> str:
@@ -74,12 +82,17 @@ def measured_line(result: dict[str, Any]) -> str:
     """ "12 rounds after 2 of warm-up, stopped: the budget is spent; outliers: 1 of pp, 81.2 tok/s" """
     samples = result["samples"]
     measured = [phase for phase in PHASES if samples[f"{phase}_tok_s"]]
-    rounds = min(len(samples[f"{phase}_tok_s"]) for phase in measured)
+    rounds = num_rounds(samples)
     warm_up = max(len(samples["warm_up"][f"{phase}_tok_s"]) for phase in measured)
     clock = "; processor time" if result.get("clock") == "cpu" else ""
     outliers = "; ".join(text for phase in measured for text in outliers_of(samples, f"{phase}_tok_s", phase)) or "none"
     why = STOPPED[samples["stopped"]]
     return f"{rounds} rounds after {warm_up} of warm-up, stopped: {why}{clock}; outliers: {outliers}"
+
+
+def num_rounds(samples: dict[str, Any]) -> int:
+    """After the warm-up of every phase that was measured."""
+    return min(len(samples[f"{phase}_tok_s"]) for phase in PHASES if samples[f"{phase}_tok_s"])
 
 
 def outliers_of(samples: dict[str, Any], key: str, phase: str) -> list[str]:

@@ -17,7 +17,8 @@ def speed_ratio(samples_a: Sequence[float], samples_b: Sequence[float], interlea
     interleaved   sample i of either side was taken in the same round, and which side went first took turns: then what
                   slows the machine down slows both, and the ratio of a round is free of it. Else each side's samples
                   tell of its own run alone, and what changed on the machine between the runs is *not* in the interval
-    A slow spell that lasts some rounds makes neighbours alike, of which fewer count: the interval is wider by that.
+    A slow spell that lasts some rounds makes neighbours alike, of which fewer count: the interval is wider by that. Of
+    fewer rounds than `autocorrelation.ENOUGH` it is often not found: `told_of_few` says so beside the interval.
     raises        InputError for samples that are not above 0, for none, or for unlike numbers of interleaved ones
     """
     a, b = (_logs(samples) for samples in (samples_a, samples_b))

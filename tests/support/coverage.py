@@ -6,6 +6,7 @@ import numpy as np
 from support.window_values import window_values
 
 from qbench.statistics import Estimate, accuracy_difference, block_mean, speed_ratio
+from qbench.statistics.autocorrelation import ENOUGH
 
 SEED = 20240217
 VALUES = window_values()
@@ -137,7 +138,7 @@ SIMULATIONS = {
     **{f"{name}, {n} rounds": partial(of_rounds, noise, n) for name, noise in NOISES.items() for n in (5, 8, 25)},
     **{
         f"own spells, correlated by {correlation}, {n} rounds": partial(of_own_spells, correlation, n)
-        for correlation, n in ((0.3, 8), (0.3, 25), (0.5, 25))
+        for correlation, n in ((0.3, 8), (0.3, 25), (0.5, ENOUGH), (0.5, 25))
     },
     **{
         f"{name}, {n} samples apart": partial(of_runs_apart, NOISES[name], n)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from qbench.cli.bench import how_long
-from qbench.cli.bench_lines import energy_line, outliers_of, readable
+from qbench.cli.bench_lines import energy_line, outliers_of, ratio_lines, readable
 
 QUICK = ("-p", "8", "-n", "2", "-r", "1", "--threads", "1")
 
@@ -64,6 +64,16 @@ def test_several_models_take_turns(qbench):
     assert second["ratio"]["pp"]["value"] > 0 and second["samples"]["interleaved_with"] == ["rand:tiny as bf16"]
     assert second["peak_rss_bytes"] > 0 and second["samples"]["stopped"] == "repetitions"
     assert "of the first" in readable(second)["pp ratio"] and "pp ratio" not in readable(first)
+
+
+def test_a_ratio_of_few_rounds_says_what_its_interval_is_worth():
+    ratio = {"value": 1.2, "low": 1.1, "high": 1.3, "p_value": 0.01}
+
+    def lines(rounds: int, **of_ratio) -> dict:
+        return ratio_lines({"ratio": {"pp": ratio | of_ratio}, "samples": {"pp_tok_s": [9.0] * rounds, "tg_tok_s": []}})
+
+    assert "hardly show in 5 rounds" in lines(5)["few rounds"]
+    assert "few rounds" not in lines(15) and "few rounds" not in lines(1, low=None)
 
 
 @pytest.mark.parametrize(

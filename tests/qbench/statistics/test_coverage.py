@@ -19,6 +19,7 @@ from support.coverage import (
 )
 
 from qbench.statistics import Estimate
+from qbench.statistics.autocorrelation import ENOUGH, SELDOM, told_of_few
 
 RUNS = 2000
 
@@ -28,6 +29,14 @@ def test_intervals_hold_what_they_promise(simulate, monkeypatch):
     monkeypatch.setattr("qbench.statistics.studentized.RESAMPLES", 999)  # ends a little less sharp, as often right
     least, most = bounds(RUNS)
     assert least <= share_held(simulate, RUNS) <= most
+
+
+@pytest.mark.parametrize("rounds", [5, 7, ENOUGH - 1])
+def test_few_rounds_with_spells_hold_what_is_told_of_them(rounds):
+    low, high = SELDOM
+    slack = 3 * np.sqrt(low * (1 - low) / RUNS)
+    assert low - slack <= share_held(partial(of_own_spells, 0.5, rounds), RUNS) <= high + slack
+    assert f"in {100 * low:.0f} to {100 * high:.0f} % of cases" in told_of_few(rounds) and told_of_few(ENOUGH) is None
 
 
 @pytest.mark.parametrize("rounds", [5, 8])

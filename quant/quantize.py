@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import cached_property
@@ -143,6 +144,11 @@ def rounded_again(source: Source, plan: Mapping[str, TensorPlan]) -> list[str]:
     return [
         name for name, row in plan.items() if stored[name] not in FLOATS and row.format not in (*FLOATS, stored[name])
     ]
+
+
+def fallbacks(plan: Mapping[str, TensorPlan]) -> dict[tuple[str, str], int]:
+    """(format of the recipe, format instead of it) -> how many tensors: those whose rows its blocks do not divide."""
+    return dict(Counter((row.in_place_of, row.format) for row in plan.values() if row.in_place_of is not None))
 
 
 def _tensor_at_a_time(method: Method) -> Method:

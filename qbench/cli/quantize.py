@@ -39,7 +39,7 @@ def command(model, recipe_name, output, max_shard_size, best, resume, plan, cali
     else:
         print_written(source, recipe, output, how, as_json)
     warn_of_unread_text(source, recipe, calibration)
-    warn_of_rounded_weights(source, recipe)
+    warn_of_weights(source, recipe.plan(source))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +135,15 @@ def warn_of_unread_text(source, recipe, calibration: CalibrationOptions) -> None
         click.echo("warning: --imatrix stands in for a calibration; --calibration is not read", err=True)
 
 
-def warn_of_rounded_weights(source, recipe) -> None:
-    """Says that weights of few bits are rounded once more: what the first rounding lost is not in the model."""
-    from quant.quantize import rounded_again
+def warn_of_weights(source, plan) -> None:
+    """Says what the name of the recipe does not: tensors in another format than its own, weights rounded once more."""
+    from quant.quantize import fallbacks, rounded_again
 
-    names = rounded_again(source, recipe.plan(source))
-    if names:
+    for (wanted, instead), count in fallbacks(plan).items():
+        click.echo(
+            f"warning: {count} tensors in {instead}: their rows are no multiple of a block of {wanted}", err=True
+        )
+    if names := rounded_again(source, plan):
         was = source.tensors[names[0]].format
         click.echo(
             f"warning: {source.spec} is quantized already ({len(names)} tensors, {names[0]} in {was}); this rounds "

@@ -129,7 +129,11 @@ def _locked(cache: Path, name: str) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"{cache}: cannot write there: {error.strerror}; set XDG_CACHE_HOME") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"waiting for another gate, which builds {name[:10]}", file=sys.stderr)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

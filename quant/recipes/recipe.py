@@ -20,12 +20,14 @@ from quant.source import Source
 class TensorPlan:
     """The format a tensor is given, and the rule that gave it, for `qbench quantize --plan`.
 
-    method   of this tensor alone, with its own options; None: the recipe's
+    method       of this tensor alone, with its own options; None: the recipe's
+    in_place_of  the format that the rule gave, where a row of the tensor is no multiple of its blocks
     """
 
     format: str
     reason: str
     method: Method | None = None
+    in_place_of: str | None = None
 
 
 class Policy(Protocol):
@@ -92,19 +94,25 @@ class Recipe:
         """Canonical name -> TensorPlan, in the order of source.tensors.
 
         raises   InputError for a row that its format cannot hold and the container has no fallback for, for a
-                 pattern that matches nothing, and for heads that the KV format cannot hold
+                 pattern that matches nothing, for heads that the KV format cannot hold, and where rows of no matrix
+                 fit, so that all would stay in floats
         """
         model = ModelConfig.of(source)
         if self.kv is not None:
             get_kv_format(self.kv).check(model.head_dim)
         self._check_patterns(source)
         expected = expected_tensors(model)
-        return {
+        plan = {
             name: self._plan_one(name, info.shape, model)
             if not expected[name].stored.offset
             else TensorPlan(SHIFTED, f"vector: a difference in the checkpoint, exact in {SHIFTED}")
             for name, info in source.tensors.items()
         }
+        matrices = [plan[name] for name, info in source.tensors.items() if len(info.shape) > 1 and name != POSITIONS]
+        last = CONTAINERS[self.container].last_resort
+        if matrices and all(row.in_place_of is not None and row.format == last for row in matrices):
+            raise InputError(f"recipe {self.name}: rows of {source.spec} fit no block of it; all would stay in {last}")
+        return plan
 
     def _check_patterns(self, source: Source) -> None:
         matrices = [name for name, info in source.tensors.items() if len(info.shape) > 1]
@@ -126,4 +134,4 @@ class Recipe:
             return chosen
         block_size = get_format(chosen.format).block_size
         reason = f"fallback: row {row_size} is no multiple of {block_size} ({chosen.format})"
-        return replace(chosen, format=format_name, reason=reason)
+        return replace(chosen, format=format_name, reason=reason, in_place_of=chosen.format)

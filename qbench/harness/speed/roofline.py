@@ -16,7 +16,8 @@ class Shape:
 
     num_layers: int
     num_heads: int
-    head_dim: int
+    head_dim: int  # of queries and keys
+    value_dim: int
     kv_bytes_per_token: int  # over all layers
     expert_share: float = 1.0  # of a layer's routed experts that one token reads
     windows: tuple[int, ...] = (0,)  # of each layer: keys that a query sees; 0: all
@@ -30,6 +31,7 @@ class Shape:
             num_layers=model.config.num_layers,
             num_heads=model.config.num_heads,
             head_dim=model.config.head_dim,
+            value_dim=model.config.value_dim,
             kv_bytes_per_token=cache.bytes_per_token,
             expert_share=model.config.expert_share,
             windows=tuple(rule.window for rule in cache.rules),
@@ -117,7 +119,7 @@ def pass_ops(
     """Operations (a multiply and an add are two) of one pass: {"linears": {name: ops}, "attention": {...}}.
 
     linear     2 N K a token; an expert's for the tokens that choose it; the head only for each sequence's last token
-    attention  each query sees depth + its own index + 1 keys, or its window: 2 D for q k^T, 2 D for the sum over v,
+    attention  each query sees depth + its own index + 1 keys, or its window: 2 D for q k^T, 2 V for the sum over v,
                a head
     """
     linears = {
@@ -129,8 +131,11 @@ def pass_ops(
     linears[HEAD.removesuffix(".weight")] = 2.0 * head.shape[0] * head.shape[1] * batch
     # (query, key) pairs that the causal mask leaves
     pairs = batch * float(shape.seen(depth + 1 + np.arange(num_tokens)).sum())
-    per_product = 2.0 * shape.num_layers * shape.num_heads * shape.head_dim * pairs
-    return {"linears": linears, "attention": {"q_k": per_product, "p_v": per_product}}
+    per_channel = 2.0 * shape.num_layers * shape.num_heads * pairs
+    return {
+        "linears": linears,
+        "attention": {"q_k": per_channel * shape.head_dim, "p_v": per_channel * shape.value_dim},
+    }
 
 
 def least_work(

@@ -11,8 +11,10 @@ from support.llama_quantize import ConfigSource, types_of_llama_quantize, write_
 from support.shape_source import LlamaShape, ShapeSource
 
 from quant.artifacts.gguf_writer import write_gguf
+from quant.errors import InputError
 from quant.formats import format_of_gguf_type
 from quant.models import expected_tensors
+from quant.quantize import fallbacks
 from quant.recipes.llama_mix import use_more_bits
 from quant.recipes.mixes import LABELS, mix
 from quant.recipes.recipe import Recipe
@@ -177,3 +179,9 @@ def test_reasons():
     assert reason["model.layers.0.self_attn.q_proj.weight"] == "preset: Q4_K_M default"
     assert reason["model.layers.2.mlp.down_proj.weight"] == "fallback: row 96 is no multiple of 256 (q6_k)"
     assert reason["model.norm.weight"] == "vector: f32 in gguf"
+    assert fallbacks(plan) == {("q6_k", "q8_0"): 2, ("q4_k", "q5_0"): 2}, "the down projections of four layers"
+
+
+def test_rows_that_fit_no_block_are_refused():
+    with pytest.raises(InputError, match="rows of shapes fit no block of it; all would stay in f16"):
+        Recipe("x", "gguf", "rtn", mix("Q4_K_M")).plan(ShapeSource(LlamaShape(hidden=132, ffn=132, head_dim=33)))

@@ -28,7 +28,7 @@ TENSORS = {
     "model.layers.1.norm.weight": TensorInfo((8,), "f32", 32),
 }
 HEAD = {"lm_head.weight": TensorInfo((10, 8), "f32", 320)}
-SHAPE = Shape(num_layers=2, num_heads=2, head_dim=4, kv_bytes_per_token=2 * 2 * 1 * 4 * 4)
+SHAPE = Shape(num_layers=2, num_heads=2, head_dim=4, value_dim=4, kv_bytes_per_token=2 * 2 * 1 * 4 * 4)
 CASE = SpeedCase(pp=3, tg=5, depth=7)
 IMPLS = {"model.layers.0.q": "cpu-q8_0[avx2]", "model.layers.1.q": "reference", "lm_head": "torch-bf16"}
 
@@ -47,6 +47,11 @@ def test_prefill_counts_a_multiply_and_an_add_for_each_weight_and_key():
     assert ops["linears"]["lm_head"] == 2 * 10 * 8, "logits of the last token alone"
     keys_seen = 8 + 9 + 10
     assert ops["attention"] == dict.fromkeys(("q_k", "p_v"), 2 * 2 * 2 * 4 * keys_seen) == {"q_k": 864, "p_v": 864}
+
+
+def test_values_may_be_narrower_than_keys():
+    attention = prefill_ops(TENSORS, replace(SHAPE, value_dim=3), CASE)["attention"]
+    assert attention == {"q_k": 864, "p_v": 648}
 
 
 def test_a_query_sees_its_layers_window_and_no_more():

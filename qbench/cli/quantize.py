@@ -140,9 +140,7 @@ def warn_of_weights(source, plan) -> None:
     from quant.quantize import fallbacks, rounded_again
 
     for (wanted, instead), count in fallbacks(plan).items():
-        click.echo(
-            f"warning: {count} tensors in {instead}: their rows are no multiple of a block of {wanted}", err=True
-        )
+        click.echo(f"warning: rows that are no multiple of a block of {wanted}: {count} x {instead} instead", err=True)
     if names := rounded_again(source, plan):
         was = source.tensors[names[0]].format
         click.echo(

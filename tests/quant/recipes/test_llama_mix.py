@@ -184,4 +184,4 @@ def test_reasons():
 
 def test_rows_that_fit_no_block_are_refused():
     with pytest.raises(InputError, match="rows of shapes fit no block of it; all would stay in f16"):
-        Recipe("x", "gguf", "rtn", mix("Q4_K_M")).plan(ShapeSource(LlamaShape(hidden=132, ffn=132, head_dim=33)))
+        Recipe("x", "gguf", "rtn", mix("Q4_K_M")).plan(ShapeSource(LlamaShape(hidden=132, ffn=132, head_dim=34)))

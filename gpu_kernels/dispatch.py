@@ -21,9 +21,18 @@ IMPLEMENTATIONS: dict[tuple[str, str], dict[str, str]] = {
     key: row for rows in FAMILIES.values() for key, row in rows.items()
 }
 
+_forced: dict[str, str] = {}  # "impl": what `force` named
+
+
+def force(impl: str | None) -> None:
+    """Every op of this process that is not told its implementation runs this one from now on; None: the table's."""
+    _forced.clear()
+    if impl is not None:
+        _forced["impl"] = impl
+
 
 def implementation_name(op: str, device_type: str, impl: str | None = None) -> str:
-    """The implementation that runs `op` on this device type: `impl` where it is given, else the row's default.
+    """The implementation that runs `op` on this device type: `impl` where it is given, else forced, else the default.
 
     raises  NotImplementedError if the table has no such row or no such entry; the message lists what it has
     """
@@ -31,6 +40,7 @@ def implementation_name(op: str, device_type: str, impl: str | None = None) -> s
     if row is None:
         devices = sorted(device for name, device in IMPLEMENTATIONS if name == op)
         raise NotImplementedError(f"{op} on {device_type!r}: got no implementation, expected a device of {devices}")
+    impl = impl or _forced.get("impl")
     if impl is not None and impl not in row:
         raise NotImplementedError(f"{op} on {device_type}: got impl {impl!r}, expected one of {list(row)}")
     return impl or next(iter(row))

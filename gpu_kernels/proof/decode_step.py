@@ -6,7 +6,8 @@ from dataclasses import asdict
 import torch
 from torch import Tensor
 
-from gpu_kernels.decode.llama import LLAMA_3_2_1B, Llama, LlamaShape, llama_step, random_llama, step_inputs
+from gpu_kernels.decode.llama import LLAMA_3_2_1B, Llama, LlamaShape, llama_step, random_llama
+from gpu_kernels.decode.pages import step_inputs, zero_pages
 from gpu_kernels.graphs import Capture, DecodeGraphs, eagerly
 from gpu_kernels.proof import timing
 
@@ -24,13 +25,14 @@ def decode_rows(device: str, *, shape: LlamaShape = LLAMA_3_2_1B, captured: Capt
     raises    RuntimeError if the two give unlike tokens
     """
     pages = CONTEXT // PAGE_SIZE
-    sizes = {"dtype": torch.bfloat16, "device": device, "num_pages": max(BATCHES) * pages, "page_size": PAGE_SIZE}
-    model = random_llama(shape, **sizes)
+    how = {"dtype": torch.bfloat16, "device": device}
+    model = random_llama(shape, positions=CONTEXT, **how)
+    held = zero_pages(shape.num_layers, max(BATCHES) * pages, PAGE_SIZE, shape.num_kv_heads, shape.head_dim, **how)
     found = []
     for batch in BATCHES:
         given = _inputs(batch, pages, device)
         ways = {
-            how: DecodeGraphs(llama_step(model), step_inputs(pages), [batch], device=device, capture=capture)
+            how: DecodeGraphs(llama_step(model, held), step_inputs(pages), [batch], device=device, capture=capture)
             for how, capture in (("graph", captured), ("eager", eagerly))
         }
         first, second = (ways[how](given).clone() for how in ways)
@@ -69,14 +71,14 @@ def _rows(model: Llama, batch: int, ways: dict[str, Callable[[], None]]) -> list
                 samples[how].append(us)
     shape = model.shape
     # Weights, and the keys and values of the context; both in 16 bits.
-    num_bytes = model.weight_bytes + 2 * 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * CONTEXT * batch
+    num_bytes = model.step_bytes + 2 * 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * CONTEXT * batch
     about = {
         "op": OP,
         "label": f"{NAME} B={batch} context={CONTEXT} bfloat16",
         "sizes": asdict(shape) | {"B": batch, "context": CONTEXT},
         "row": "",
         "num_bytes": num_bytes,
-        "ops": model.weight_bytes * batch,  # a multiply-add for each weight of 2 bytes
+        "ops": model.step_bytes * batch,  # a multiply-add for each weight of 2 bytes
         "ceiling": "bandwidth",
     }
     return [about | {"impl": how, "us": timing.median(taken), "samples_us": taken} for how, taken in samples.items()]

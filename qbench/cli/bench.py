@@ -6,9 +6,10 @@ from qbench.cli.bench_kinds import KindList, print_kinds
 from qbench.cli.bench_lines import others_share, readable, readable_comparison
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.int_list import IntList
-from qbench.cli.output import json_option, kv_option, print_json, print_pairs, print_warning
+from qbench.cli.output import device_option, json_option, kv_option, print_json, print_pairs, print_warning
 from qbench.cli.percentage import Percentage
 from qbench.cli.progress import progress_bar
+from qbench.devices import CPU
 from qbench.threads import MAX_THREADS
 
 LEAST_REPETITIONS = 6  # the fewest that tell an interval of a median
@@ -31,8 +32,11 @@ PRECISION = 0.02  # half of what a 5 % regression is told apart by
 @click.option("--keep", type=click.Path(), help="Append what --vs measured as records to this file or folder.")
 @click.option("--cache", "kinds", type=KindList(), help="Kinds of caches: none, dynamic, static, window:N[+S], paged.")
 @kv_option
+@device_option
 @json_option
-def command(models, recipes, pp, tg, depths, batches, threads, vs, cpu_time, keep, kinds, kv, as_json, **until) -> None:
+def command(
+    models, recipes, pp, tg, depths, batches, threads, vs, cpu_time, keep, kinds, kv, device, as_json, **until
+) -> None:
     """Speed and memory of MODEL: prefill (pp) and decode (tg) as llama-bench defines them.
 
     Several depths, batches or numbers of threads, as in 0,4096, are measured one after the other. Several models take
@@ -47,6 +51,8 @@ def command(models, recipes, pp, tg, depths, batches, threads, vs, cpu_time, kee
     alone = vs is None and len(models) == 1 and len(recipes) <= 1
     if (keep is not None and vs is None) or (cpu_time and alone):
         raise click.UsageError("--keep is for what --vs measures, and --cpu-time for that and for several models")
+    if device != CPU and (not alone or kinds):
+        raise click.UsageError(f"--device {device} is for one model, and not for --vs or --cache")
     if kinds and not alone:
         raise click.UsageError("--cache is for one model, and not for --vs")
     if vs is not None:
@@ -55,7 +61,7 @@ def command(models, recipes, pp, tg, depths, batches, threads, vs, cpu_time, kee
     elif kinds:
         print_kinds(models[0], recipes[0] if recipes else None, cases, how, kinds, as_json)
     elif alone:
-        print_bench(models[0], recipes[0] if recipes else None, cases, how, as_json)
+        print_bench(models[0], recipes[0] if recipes else None, cases, how | {"device": device}, as_json)
     else:
         print_side_by_side(models, recipes, cases, how | clock, as_json)
 

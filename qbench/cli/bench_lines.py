@@ -25,9 +25,16 @@ def readable(result: dict[str, Any]) -> dict[str, str | None]:
         "energy": energy_line(result),
         "bits_per_weight": f"{result['bits_per_weight']:.4f}",
         "peak_rss": f"{peak} ({baseline} before the model)",
+        **device_memory_line(result),
         "predicted": ", ".join(f"{part} {value}" for part, value in predicted.items()),
         "kv_bytes_per_token": readable_bytes(result["kv_bytes_per_token"]),
     }
+
+
+def device_memory_line(result: dict[str, Any]) -> dict[str, str]:
+    """Of a GPU, what its memory held at most."""
+    peak = result.get("peak_device_bytes")
+    return {} if peak is None else {"peak_device": readable_bytes(peak)}
 
 
 def test_name(result: dict[str, Any], phase: str) -> str:
@@ -38,7 +45,8 @@ def test_name(result: dict[str, Any], phase: str) -> str:
 
 def kernels_line(result: dict[str, Any]) -> str:
     impls = ", ".join(f"{name} x {count}" for name, count in result["impls"].items())
-    return f"{impls}; isa {result['isa']}, {result['threads']} thread(s)"
+    beside = ", ".join(f"{op} {name}" for op, name in result.get("kernels", {}).items())
+    return f"{impls}{beside and '; ' + beside}; isa {result['isa']}, {result['threads']} thread(s)"
 
 
 def throughput(result: dict[str, Any], phase: str) -> str | None:

@@ -2,9 +2,10 @@
 
 import click
 
-from qbench.cli.output import json_option, kv_option, products_option, threads_option
+from qbench.cli.output import device_option, json_option, kv_option, products_option, threads_option
 from qbench.cli.quality import check_quality, eval_quality, quality_options, save_logits
 from qbench.cli.tasks import check_tasks, eval_tasks, task_options
+from qbench.devices import CPU
 from qbench.products import AUTO
 
 
@@ -15,15 +16,17 @@ from qbench.products import AUTO
 @task_options
 @kv_option
 @products_option
+@device_option
 @threads_option
 @json_option
-def command(model, recipe, quality, tasks, kv, products, threads, as_json) -> None:
+def command(model, recipe, quality, tasks, kv, products, device, threads, as_json) -> None:
     """Quality of MODEL: perplexity under named protocols, KLD and same-top share against a reference."""
+    how = {"recipe": recipe, "kv": kv, "products": products, "device": device, "threads": threads}
     check_tasks(tasks, quality.asked)
-    check_quality(quality, recipe or kv or products != AUTO)
+    check_quality(quality, recipe or kv or products != AUTO or device != CPU)
     if tasks.tasks is not None:
-        eval_tasks(model, tasks, recipe, kv, products, threads, as_json)
+        eval_tasks(model, tasks, how, as_json)
     elif quality.save_logits is not None:
         save_logits(model, quality, threads, as_json)
     else:
-        eval_quality(model, quality, recipe, kv, products, threads, as_json)
+        eval_quality(model, quality, how, as_json)

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from qbench.devices import CPU, DEVICES
 from qbench.products import AUTO, PRODUCTS
 from qbench.threads import MAX_THREADS
 
@@ -24,6 +25,11 @@ def threads_option(command: Callable) -> Callable:
 def kv_option(command: Callable) -> Callable:
     text = "Keep keys and values in this format, e.g. kv-fp8  [default: as the model says, else float32]"
     return click.option("--kv", help=text)(command)
+
+
+def device_option(command: Callable) -> Callable:
+    text = "Where the model runs; interpreter: cuda's kernels on the CPU, for proof alone"
+    return click.option("--device", type=click.Choice(DEVICES), default=CPU, help=text, show_default=True)(command)
 
 
 def products_option(command: Callable) -> Callable:

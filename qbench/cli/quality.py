@@ -84,16 +84,17 @@ def check_quality(quality: QualityOptions, as_another: str | bool | None) -> Non
         return
     if as_another or quality.reference or quality.logits:
         raise click.UsageError(
-            "--save-logits keeps MODEL as it is: no --recipe, --kv, --products, --reference or --logits with it"
+            "--save-logits keeps MODEL as it is: no --recipe, --kv, --products, --device, --reference or --logits "
+            "with it"
         )
     if len(quality.protocols) > 1 or "all" in quality.protocols:
         raise click.UsageError("--save-logits keeps one protocol; give one --protocol")
 
 
-def eval_quality(model, quality: QualityOptions, recipe, kv, products, threads, as_json) -> None:
+def eval_quality(model: str, quality: QualityOptions, how: dict, as_json: bool) -> None:
+    """how: the model is measured, as `evaluate` takes it"""
     from qbench.harness.quality.evaluate import evaluate
 
-    how = {"recipe": recipe, "kv": kv, "products": products, "threads": threads}
     compared = {"reference": quality.reference, "logits": quality.logits}
     with progress_bar(f"evaluate {model}") as update:
         result = evaluate(model, progress=update, **how, **compared, **quality.passage)

@@ -57,15 +57,8 @@ def check_tasks(options: TaskOptions, others: bool) -> None:
         raise click.UsageError("--limit, --num-fewshot, --include-path and --answers are about --tasks; name some")
 
 
-def eval_tasks(
-    model: str,
-    options: TaskOptions,
-    recipe: str | None,
-    kv: str | None,
-    products: str,
-    threads: int | None,
-    as_json: bool,
-) -> None:
+def eval_tasks(model: str, options: TaskOptions, how: dict, as_json: bool) -> None:
+    """how: the model is measured, as `evaluate_tasks` takes it"""
     from qbench.tasks.catalogue import offline_names
     from qbench.tasks.evaluate import evaluate_tasks
     from qbench.tasks.settings import TaskSettings
@@ -74,9 +67,8 @@ def eval_tasks(
         return click.echo("\n".join(offline_names()))
     names = [name.strip() for name in options.tasks.split(",")]
     settings = TaskSettings(names, options.limit, options.num_fewshot, options.include_path)
-    how = {"recipe": recipe, "kv": kv, "products": products, "threads": threads, "cache": options.answers}
     with progress_bar(f"tasks of {model}") as update:
-        result = evaluate_tasks(model, settings, progress=update, **how)
+        result = evaluate_tasks(model, settings, cache=options.answers, progress=update, **how)
     if as_json:
         print_json(result)
     else:

@@ -1,10 +1,12 @@
 """What is measured: a source, as stored or as a recipe would make it, and the facts that every result repeats."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qbench.devices import CPU, check_device
 from qbench.harness.host.commit import code_version
 from qbench.harness.host.machine import available_cores, machine
 from qbench.harness.host.placement import placement
@@ -26,9 +28,14 @@ class Subject:
     source: Source
     threads: int
     products: str = AUTO  # of qbench.products
+    device: str = CPU  # of qbench.devices
 
-    def facts(self, impls: dict[str, str]) -> dict[str, Any]:
-        """The keys that results of every kind begin with."""
+    def facts(self, impls: dict[str, str], kernels: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """The keys that results of every kind begin with.
+
+        impls     linear -> what runs it
+        kernels   what runs beside the linears, of devices that tell it
+        """
         return {
             "model": self.spec,
             "recipe": self.recipe,
@@ -37,8 +44,9 @@ class Subject:
             "kv": kv_name(self.source),
             "products": self.products,
             "impls": summarize_impls(impls),
+            **({"kernels": dict(kernels)} if kernels else {}),
             "isa": running_isa(),
-            "device": "cpu",
+            "device": self.device,
             "threads": self.threads,
             **placement(),
             "machine": machine()["id"],
@@ -54,18 +62,21 @@ def open_subject(
     *,
     kv: str | None = None,
     products: str = AUTO,
+    device: str = CPU,
 ) -> Subject:
     """The model, and where a recipe is given quantized by it now, calibrated by default where its method needs that.
 
     kv       KV format to run with instead of the model's own
     products how its weights are to be multiplied, one of qbench.products
-    raises   InputError for a spec, recipe, KV format or products that are unknown, and for a number of threads that
-             cannot run
+    device   where it is to run, one of qbench.devices
+    raises   InputError for a spec, recipe, KV format, products or device that are unknown or not here, and for a number
+             of threads that cannot run
     """
     from qbench.sources import open_source
 
     check_threads(threads)
     check_products(products)
+    check_device(device, products)
     threads = threads or available_cores()
     source = open_source(spec)
     if recipe is not None:
@@ -81,7 +92,7 @@ def open_subject(
         source = KVSource(source, get_kv_format(kv))
     if progress is not None:
         source = WatchedSource(source, progress)
-    return Subject(spec, recipe, source, threads, products)
+    return Subject(spec, recipe, source, threads, products, device)
 
 
 def kv_name(source: Source) -> str | None:

@@ -5,14 +5,17 @@ import importlib
 import torch
 
 from qbench.cache_kinds import DYNAMIC
+from qbench.devices import CPU
 from qbench.products import AUTO, EXACT, FLOAT32, check_products
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
+from qbench.runtime.device import load_device_model
 from qbench.runtime.layers.blocks import BlockBuilder
 from qbench.runtime.layers.embedding import Embedding
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.linear import choose_linear, has_cpu_kernels
 from qbench.runtime.model import Model
+from qbench.runtime.passes import Passes
 from qbench.threads import check_threads
 from quant.kv import KVScheme
 from quant.models import ModelConfig
@@ -28,7 +31,8 @@ def load_model(
     products: str = AUTO,
     kind: str = DYNAMIC,
     threads: int | None = None,
-) -> Model:
+    device: str = CPU,
+) -> Passes:
     """The source's model, ready to run.
 
     impl      "auto": the best implementation for each format; "reference": float32 throughout
@@ -37,9 +41,13 @@ def load_model(
               "float32": as impl "reference"
     kind      of its caches, as qbench.cache_kinds has it
     threads   of torch and the kernels, for the whole process; None leaves them as they are
-    raises    InputError for a config or tensors that do not fit
+    device    where it runs, one of qbench.devices
+    raises    InputError for a config or tensors that do not fit; on another device than the CPU as `load_device_model`
     """
     check_products(products)
+    if device != CPU:
+        set_threads(threads)
+        return load_device_model(source, device, kind=kind)
     if impl == "auto":
         impl = IMPL_OF[products]
     set_threads(threads)

@@ -1,8 +1,5 @@
 """The decoder of every architecture: equations over tensors, one Cache for all that depends on the past."""
 
-from collections.abc import Sequence
-
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,17 +14,14 @@ from qbench.runtime.layers.kernel_layers import kernel_layers
 from qbench.runtime.layers.latent_layers import latent_layers
 from qbench.runtime.layers.norm import Norm
 from qbench.runtime.layers.rotations import Rotations
-from quant.errors import InputError
+from qbench.runtime.passes import Passes
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 
 
-class Model:
-    """Logits of token ids; built by `load_model`.
+class Model(Passes[Cache]):
+    """The decoder on this machine's processor; built by `load_model`.
 
-    impls         linear name -> the implementation that runs
-    weight_bytes  memory that the weights hold
-    kv            the format of its keys and values; None: floats
     one_call      its blocks as one call of the kernels, or None where they are not all of them
     impl          "auto": caches run on the kernels where those have the format; "reference": on torch
     """
@@ -54,6 +48,7 @@ class Model:
         self._caches = CacheMaker(config, kv, impl, kind)
         self.rotations = Rotations(config)
         self.impls: dict[str, str] = {}
+        self.kernels: dict[str, str] = {}
         self.weight_bytes = 0
 
     def new_cache(
@@ -72,36 +67,10 @@ class Model:
         """Of caches that are made without naming one."""
         return self._caches.kind
 
-    @torch.inference_mode()
-    def __call__(
-        self,
-        tokens: Tensor,
-        cache: Cache | None = None,
-        *,
-        last_only: bool = False,
-        num_valid: Sequence[int] | np.ndarray | None = None,
-        cache_position: Sequence[int] | np.ndarray | Tensor | None = None,
-    ) -> Tensor:
-        """The logits of the token after each position; the cache, if given, then holds `tokens` too.
+    def _of_one_pass(self, batch: int, num_tokens: int) -> Cache:
+        return self._caches.of_one_pass(batch)
 
-        tokens     [B, T] int64
-        last_only  only the logits of each sequence's last token: a prefill needs no others
-        num_valid  [B]: of row b the first num_valid[b] columns are tokens and the rest is padding, which is neither
-                   kept nor seen; None: all T. Padding on the left: `Cache.pad_left`
-        cache_position  [T], or [B, T] of each sequence: where the tokens stand; what the cache held from the first of
-                   them on is forgotten, as a draft that is not taken. None: behind what it holds
-        returns    [B, T, V] float32, NaN at padding, or [B, 1, V] with last_only
-        raises     InputError for an id outside the vocabulary, more tokens than the context holds, or positions that
-                   do not follow each other or what is held
-        """
-        if tokens.ndim != 2 or not tokens.numel():
-            raise InputError(f"tokens of shape {list(tokens.shape)}, expected [batch, at least 1 token]")
-        cache = cache or self._caches.of_one_pass(len(tokens))
-        if cache_position is not None:
-            cache.go_to(cache_position, tokens, num_valid)
-        if cache.longest_pass is not None and tokens.shape[1] > cache.longest_pass:
-            return self._in_parts(tokens, cache, last_only, num_valid)
-        step = self._step(tokens, cache, num_valid)
+    def _logits(self, step: Step, cache: Cache, last_only: bool) -> Tensor:
         num_tokens = step.tokens.shape[1]
         alike = step.counts is None
         rotations = self.rotations(step.length, step.end) if alike else self.rotations.at(step.positions)
@@ -115,31 +84,10 @@ class Model:
             for block in self.blocks:
                 x = block(x, rotations, positions, cache)
             x = step.wanted(x, last_only)
-        cache.advance(step.num_new)
-        return step.as_given(self.logits(x), *tokens.shape, last_only)
+        return self.logits(x)
 
     def logits(self, x: Tensor) -> Tensor:
         """What the head makes of the last layer's outputs: [..., K] -> [..., V]"""
         (logits,) = self.head(x, self.norm)
         softcap = self.config.logit_softcap
         return softcap * torch.tanh(logits / softcap) if softcap else logits
-
-    def _in_parts(
-        self, tokens: Tensor, cache: Cache, last_only: bool, num_valid: Sequence[int] | np.ndarray | None
-    ) -> Tensor:
-        """The same in as many passes as the cache asks for."""
-        if num_valid is not None or cache.is_padded:
-            raise InputError(
-                f"{tokens.shape[1]} columns with padding, but this cache takes {cache.longest_pass} tokens at once; "
-                "give them in parts"
-            )
-        parts = [self(part, cache, last_only=last_only) for part in tokens.split(cache.longest_pass, dim=1)]
-        return parts[-1] if last_only else torch.cat(parts, dim=1)
-
-    def _step(self, tokens: Tensor, cache: Cache, num_valid: Sequence[int] | np.ndarray | None) -> Step:
-        step = cache.begin(tokens, num_valid)
-        if step.end > self.config.max_positions:
-            raise InputError(
-                f"{step.end} tokens, but the model's context holds {self.config.max_positions}; shorten the text"
-            )
-        return step

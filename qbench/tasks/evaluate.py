@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from qbench.cache_kinds import DYNAMIC
+from qbench.devices import CPU
 from qbench.harness.subject import open_subject
 from qbench.products import AUTO
 from qbench.progress import Progress
@@ -22,6 +23,7 @@ def evaluate_tasks(
     cache: Path | None = None,
     cache_kind: str = DYNAMIC,
     products: str = AUTO,
+    device: str = CPU,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """The keys that every result begins with, `tasks` as `run_tasks` returns them, and seconds.
@@ -31,12 +33,14 @@ def evaluate_tasks(
     cache    folder that keeps each answer as it comes, so that a run that was stopped goes on
     cache_kind  of its caches, as qbench.cache_kinds has it
     products how the model multiplies, one of qbench.products
+    device   where it runs, one of qbench.devices
     raises   InputError for a model or tasks that cannot be run
     """
     from qbench.runtime import load_model
 
     start = time.perf_counter()
-    subject = open_subject(spec, recipe, threads, progress, kv=kv, products=products)
-    model = load_model(subject.source, products=products, kind=cache_kind, threads=subject.threads)
+    subject = open_subject(spec, recipe, threads, progress, kv=kv, products=products, device=device)
+    how = {"products": products, "kind": cache_kind, "threads": subject.threads, "device": device}
+    model = load_model(subject.source, **how)
     tasks = run_tasks(model, subject.source, settings, cache=cache, products=products, progress=progress)
-    return {**subject.facts(model.impls), "tasks": tasks, "seconds": time.perf_counter() - start}
+    return {**subject.facts(model.impls, model.kernels), "tasks": tasks, "seconds": time.perf_counter() - start}

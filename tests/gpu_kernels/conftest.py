@@ -4,21 +4,17 @@ The interpreter is chosen when Triton is imported, for a whole process. So it ha
 tests that compile kernels, like everything else, keep the ordinary Triton.
 """
 
-import multiprocessing
-import os
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 import triton
+from support.interpreted import INTERPRETER_IS_BROKEN, interpreting_process
 
 HAS_GPU = torch.cuda.is_available()
-# Triton 3.6 turns a loop's bound into an int by a conversion of arrays that NumPy 2.4 dropped.
-INTERPRETER_IS_BROKEN = triton.__version__ < "3.7" and np.lib.NumpyVersion(np.__version__) >= "2.4.0"
 
 
 @dataclass(frozen=True)
@@ -42,9 +38,7 @@ class Runner:
 def interpreter():
     if INTERPRETER_IS_BROKEN:
         pytest.skip(f"the interpreter of Triton {triton.__version__} cannot loop with NumPy {np.__version__}")
-    with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        with mock.patch.dict(os.environ, TRITON_INTERPRET="1", PYTHONWARNINGS="ignore"):
-            pool.submit(int).result()  # starts the process while the variable is set
+    with interpreting_process() as pool:
         yield Runner("cpu", pool)
 
 

@@ -2,9 +2,11 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from gpu_kernels import dispatch
 from gpu_kernels.dispatch import FAMILIES, IMPLEMENTATIONS, implementation, implementation_name
+from gpu_kernels.fused.silu_mul import silu_mul
 
 ROWS = [(op, device, impl) for (op, device), row in IMPLEMENTATIONS.items() for impl in row]
 
@@ -50,3 +52,15 @@ def test_import_of_the_public_modules_is_light():
     }
     code = f"import sys, {', '.join(sorted(modules))}; sys.exit('triton' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_forced_implementation_runs():
+    dispatch.force("triton")
+    try:
+        assert dispatch.implementation_name("w8a8_gemm", "cpu") == "triton"
+        assert dispatch.implementation_name("w8a8_gemm", "cpu", "reference") == "reference"
+        with pytest.raises(RuntimeError, match="got cpu tensors with TRITON_INTERPRET not set"):
+            silu_mul(torch.ones(1, 4), torch.ones(1, 4))
+    finally:
+        dispatch.force(None)
+    assert dispatch.implementation_name("w8a8_gemm", "cpu") == "reference"

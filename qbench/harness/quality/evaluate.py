@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from qbench.cache_kinds import DYNAMIC
+from qbench.devices import CPU
 from qbench.harness.protocols.conventions import DEFAULT, make_plans
 from qbench.harness.protocols.documents import read_passage
 from qbench.harness.protocols.plan import Plan, Setting
@@ -35,6 +36,7 @@ def evaluate(
     logits: Path | None = None,
     cache_kind: str = DYNAMIC,
     products: str = AUTO,
+    device: str = CPU,
 ) -> dict[str, Any]:
     """Perplexity under named protocols, and with a reference the divergence from its logits.
 
@@ -48,6 +50,7 @@ def evaluate(
     logits        a file of the reference's logits, instead of the reference
     cache_kind    of its caches, as qbench.cache_kinds has it: what a query sees
     products      how the model multiplies, one of qbench.products; the reference is float32 always
+    device        where the model runs, one of qbench.devices; the reference runs on the CPU
     returns       the row's keys, with interval and counts beside each statistic: those of the first protocol, and all
                   by name in `protocols` where there are more
     raises        InputError for a missing text or tokenizer, a reference of another vocabulary, or a file of logits
@@ -61,7 +64,7 @@ def evaluate(
         protocols, max_windows = (kept.header["protocol"]["name"],), max_windows or kept.limit
         documents = documents or kept.header["protocol"].get("documents")
     open_start = time.perf_counter()
-    subject = open_subject(spec, recipe, threads, progress, kv=kv, products=products)
+    subject = open_subject(spec, recipe, threads, progress, kv=kv, products=products, device=device)
     open_seconds = time.perf_counter() - open_start
     reference = kept.header["model"] if kept else reference
     passage = read_text(text, spec, reference, kept=logits_cache)
@@ -70,7 +73,8 @@ def evaluate(
     if kept is not None:
         kept.require(plans)
     load_start = time.perf_counter()
-    model = load_model(subject.source, products=products, kind=cache_kind, threads=subject.threads)
+    how = {"products": products, "kind": cache_kind, "threads": subject.threads, "device": device}
+    model = load_model(subject.source, **how)
     load_seconds = open_seconds + time.perf_counter() - load_start
     beside = None
     if kept is not None:
@@ -81,7 +85,7 @@ def evaluate(
     pairs = zip(plans, results, strict=True)
     told = [{"protocol": plan.protocol.of(products).describe(), **result} for plan, result in pairs]
     return {
-        **subject.facts(model.impls),
+        **subject.facts(model.impls, model.kernels),
         "reference": reference,
         **told[0],
         **({"protocols": {result["protocol"]["name"]: result for result in told}} if len(told) > 1 else {}),

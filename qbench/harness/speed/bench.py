@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from qbench.cache_kinds import DYNAMIC
+from qbench.devices import CPU
+from qbench.harness.host.device_memory import peak_device_bytes, reset_peak_device
 from qbench.harness.host.energy import find_meter
 from qbench.harness.host.machine import available_cores
 from qbench.harness.host.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
@@ -36,12 +38,14 @@ def bench(
     kv: str | None = None,
     cache_kind: str = DYNAMIC,
     products: str = AUTO,
+    device: str = CPU,
     ceilings: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """One case of `bench_cases`."""
     case = SpeedCase(pp, tg, depth, repetitions, batch, precision, budget_s)
     how = {"recipe": recipe, "threads": [threads], "kv": kv, "cache_kind": cache_kind, "products": products}
+    how["device"] = device
     (row,) = bench_cases(spec, [case], ceilings=ceilings, progress=progress, **how)
     return row
 
@@ -55,6 +59,7 @@ def bench_cases(
     kv: str | None = None,
     cache_kind: str = DYNAMIC,
     products: str = AUTO,
+    device: str = CPU,
     ceilings: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Iterator[dict[str, Any]]:
@@ -67,6 +72,7 @@ def bench_cases(
     kv        keep keys and values in this format instead of the model's own
     cache_kind  of the cache, as qbench.cache_kinds has it; named in the row where it is another than dynamic
     products  how the model multiplies, one of qbench.products
+    device    where it runs, one of qbench.devices; of a GPU the row has its memory's peak, too
     ceilings  of the machine, from another row's `ceilings`: taken while they are young, and others leave as much of
               the machine as then; None: measured before and after each case
     returns   rows with spread and raw samples
@@ -78,26 +84,29 @@ def bench_cases(
 
     start = time.perf_counter()
     first, *_ = threads
-    subject = open_subject(spec, recipe, first, progress, kv=kv, products=products)
+    subject = open_subject(spec, recipe, first, progress, kv=kv, products=products, device=device)
     open_seconds = time.perf_counter() - start
     for case in cases:
         case.check_context(ModelConfig.of(subject.source).max_positions)
     known = None if ceilings is None else Ceilings.of(ceilings)
     # Before the memory is watched: it takes buffers of its own.
-    before, before_seconds = ((), 0.0) if known and known.holds(subject.threads) else bandwidth_before(subject.threads)
+    is_known = known is not None and known.holds(subject.threads)
+    before, before_seconds = ((), 0.0) if is_known else bandwidth_before(subject.threads, device)
     is_reset = reset_peak_rss()
     baseline = current_rss_bytes()
     load_start = time.perf_counter()
-    model = load_model(subject.source, products=products, kind=cache_kind, threads=subject.threads)
+    how = {"products": products, "kind": cache_kind, "threads": subject.threads, "device": device}
+    model = load_model(subject.source, **how)
     load_seconds = open_seconds + time.perf_counter() - load_start
     loading_peak = peak_rss_bytes()
     for count in (each or available_cores() for each in threads):
         set_threads(count)
         if count != subject.threads:  # a bandwidth is that of so many threads
             subject = replace(subject, threads=count)
-            before, before_seconds = bandwidth_before(count)
+            before, before_seconds = bandwidth_before(count, device)
         for case in cases:
             reset_peak_rss()
+            reset_peak_device(device)
             row = bench_case(subject, model, case, known, before, progress)
             # The kernel's high-water mark is taken from counters that lag some pages behind, so that a small model's
             # may lie below what was held before it.
@@ -110,10 +119,10 @@ def bench_cases(
             start, load_seconds = time.perf_counter(), 0.0  # the next case has the model loaded
 
 
-def bandwidth_before(threads: int) -> tuple[tuple[float, ...], float]:
+def bandwidth_before(threads: int, device: str) -> tuple[tuple[float, ...], float]:
     """Measured now, and the seconds that it took."""
     start = time.perf_counter()
-    return (measure_bandwidth(threads),), time.perf_counter() - start
+    return (measure_bandwidth(threads, device),), time.perf_counter() - start
 
 
 def bench_case(
@@ -131,15 +140,16 @@ def bench_case(
     """
     load_before = os.getloadavg()
     speed = measure_speed(model, case, threads=subject.threads, meter=find_meter(), progress=progress)
-    peak = peak_rss_bytes()  # before the bandwidth is measured again
+    # before the bandwidth is measured again
+    peaks = {"peak_rss_bytes": peak_rss_bytes()} | peak_device_bytes(subject.device)
     ceilings_start = time.perf_counter()
     if known is None or not known.holds(subject.threads) or not known.is_like(busy_during(speed)):
-        known = measure_ceilings(subject.threads, speed, *before)
+        known = measure_ceilings(subject.threads, speed, *before, device=subject.device)
     ceilings_seconds = time.perf_counter() - ceilings_start
     row = bench_row(case_facts(subject, model, case), case, speed, known)
     return row | {
         "ceilings_seconds": ceilings_seconds,
-        "peak_rss_bytes": peak,
+        **peaks,
         "load_average": {"before": list(load_before), "after": list(os.getloadavg())},
     }
 

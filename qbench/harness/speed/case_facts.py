@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from qbench.devices import CPU
 from qbench.harness.speed.roofline import Shape, least_work
 from qbench.harness.speed.speed_case import SpeedCase
 from qbench.harness.subject import Subject
@@ -15,12 +16,16 @@ def case_facts(subject: Subject, model: Any, case: SpeedCase) -> dict[str, Any]:
 
     returns   facts: of the subject; kv_bytes_per_token; predicted_bytes by part; work: as `least_work`
     """
+    from qbench.runtime.device.memory import predict_device_memory
     from qbench.runtime.memory import predict_memory
 
-    predicted = predict_memory(subject.source, case.longest, case.batch, impl=model.impl, kind=model.cache_kind)
+    if subject.device == CPU:
+        predicted = predict_memory(subject.source, case.longest, case.batch, impl=model.impl, kind=model.cache_kind)
+    else:
+        predicted = predict_device_memory(model, subject.source, case.longest, case.batch)
     shape = Shape.of(model)
     return {
-        "facts": subject.facts(model.impls),
+        "facts": subject.facts(model.impls, model.kernels),
         "kv_bytes_per_token": shape.kv_bytes_per_token,
         "predicted_bytes": {part: predicted[f"{part}_bytes"] for part in PARTS},
         "work": least_work(dict(subject.source.tensors), shape, model.impls, case),

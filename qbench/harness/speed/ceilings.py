@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from qbench.devices import CPU
 from qbench.harness.host.busy import QUIET
 from qbench.harness.speed.peaks import measure_bandwidth, measure_op_peaks
 from qbench.harness.speed.roofline import Peaks
@@ -54,14 +55,15 @@ class Ceilings:
         return abs(self.busy_by_others - busy_by_others) <= QUIET
 
 
-def measure_ceilings(threads: int, speed: Mapping[str, Any], *before: float) -> Ceilings:
+def measure_ceilings(threads: int, speed: Mapping[str, Any], *before: float, device: str = CPU) -> Ceilings:
     """Now, right after a case.
 
     speed    of the case, as `speed_statistics` tells it
     before   bandwidths that were measured right before it
+    device   where the case ran
     """
-    bandwidths = (*before, measure_bandwidth(threads))
-    return Ceilings(threads, bandwidths, measure_op_peaks(threads), busy_during(speed), time.time())
+    bandwidths = (*before, measure_bandwidth(threads, device))
+    return Ceilings(threads, bandwidths, measure_op_peaks(threads, device), busy_during(speed), time.time())
 
 
 def busy_during(speed: Mapping[str, Any]) -> float | None:

@@ -2,20 +2,38 @@
 
 from functools import cache
 
+import torch
+
+from gpu_kernels.proof.ceilings import measure_ceilings as measure_gpu_ceilings
+from qbench.devices import CPU, CUDA
+
 ARITHMETICS = ("fp32", "int8", "int16", "bf16")
 
 
-def measure_bandwidth(threads: int) -> float:
-    """Bytes a second that this many threads read from memory now."""
+def measure_bandwidth(threads: int, device: str = CPU) -> float:
+    """Bytes a second that this many threads read from memory now; of a GPU, that its memory moves."""
     import cpu_kernels
 
+    if device == CUDA:
+        return gpu_ceilings()["bytes_s"]
     return cpu_kernels.measure_read_bandwidth(threads)
 
 
 @cache
-def measure_op_peaks(threads: int) -> dict[str, float]:
-    """Peak operations a second of the arithmetics that kernels use, with this many threads."""
+def measure_op_peaks(threads: int, device: str = CPU) -> dict[str, float]:
+    """Peak operations a second of the arithmetics that kernels use, with this many threads, or on a GPU."""
+    if device == CUDA:
+        found = gpu_ceilings()
+        return {name.removesuffix("_ops_s"): rate for name, rate in found.items() if name.endswith("_ops_s")}
     return {arithmetic: measure_peak(arithmetic, threads) for arithmetic in ARITHMETICS}
+
+
+@cache
+def gpu_ceilings() -> dict[str, float]:
+    """As gpu_kernels measures them, once a process; their memory is given back."""
+    found = measure_gpu_ceilings("cuda")
+    torch.cuda.empty_cache()
+    return found
 
 
 def measure_peak(arithmetic: str, threads: int) -> float:

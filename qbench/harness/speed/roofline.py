@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from qbench.devices import CPU, DEVICES
 from qbench.harness.speed.speed_case import SpeedCase
 from quant.models import EMBEDDING, HEAD, split_name
 from quant.source import TensorInfo
@@ -44,9 +45,11 @@ class Shape:
 
 
 def _attention_arithmetic(cache: Any) -> str:
-    """Latents and torch's own caches are multiplied in fp32."""
+    """Latents and torch's own caches are multiplied in fp32; a device's cache says what its kernels take."""
     from cpu_kernels.attention import KVStore, multiplies_in
 
+    if hasattr(cache, "arithmetic"):
+        return cache.arithmetic
     stores = [store for store in getattr(cache, "stores", ()) if isinstance(store, KVStore)]
     return multiplies_in(stores[0].format) if stores else "fp32"
 
@@ -61,9 +64,16 @@ class Peaks:
 
 def arithmetic_of(impl: str) -> str:
     """The arithmetic that an implementation multiplies a prefill in, as its name has it."""
+    if is_on_device(impl):
+        return "int8" if "-w8a8_gemm" in impl or "-llm_int8_gemm" in impl else "bf16"
     if impl.startswith(("cpu-bf16[", "torch-bf16")) or "bf16 products" in impl:
         return "bf16"
     return "int8" if impl.startswith("cpu-") and not impl.startswith(("cpu-f16[", "cpu-f32[")) else "fp32"
+
+
+def is_on_device(impl: str) -> bool:
+    """Whether the implementation runs elsewhere than on the CPU."""
+    return impl.partition("-")[0] in set(DEVICES) - {CPU}
 
 
 def read_share(name: str, shape: Shape, tokens: int = 1) -> float:

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,6 +28,9 @@ class TimedModel:
 
     def __init__(self, model: Any, clock: str = "wall") -> None:
         self.model, self.clock = model, CLOCKS[clock]
+        # Where a model's passes run on by themselves: they follow each other, and the last is waited for.
+        self.run = getattr(model, "enqueue", partial(model, last_only=True))
+        self.wait = getattr(model, "wait", lambda: None)
         self.pid, self.vocab_size = os.getpid(), model.config.vocab_size
         self.depth, self.cache = 0, None
 
@@ -39,7 +43,8 @@ class TimedModel:
         self.depth = len(tokens[0])
         self.cache = self.model.new_cache(batch=len(tokens), capacity=capacity)
         if self.depth:
-            self.model(torch.tensor(tokens), self.cache, last_only=True)
+            self.run(torch.tensor(tokens), self.cache)
+            self.wait()
 
     def seconds(self, tokens: list[list[int]], step: int) -> float:
         """Time of passes over `step` of these tokens each, after those that are held.
@@ -50,7 +55,8 @@ class TimedModel:
         passes = torch.tensor(tokens).split(step, dim=1)
         start = self.clock()
         for some in passes:
-            self.model(some, self.cache, last_only=True)
+            self.run(some, self.cache)
+        self.wait()
         return self.clock() - start
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from qbench.cache_kinds import parse_kind
+from qbench.devices import DEVICES, check_device
 from qbench.harness.suite.axes import DENSE, Point, own_cache
 from qbench.nearest import nearest
 from qbench.products import check_products
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from qbench.tasks.settings import TaskSettings
     from quant.source import Source
 
-DEVICES = ("cpu", "cuda")
 ISAS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")  # what QBENCH_ISA may force
 AUTO = "auto"  # the best instruction set that the machine has
 
@@ -88,16 +88,7 @@ def check_here(point: Point) -> None:
     here = (AUTO, *cpu_kernels.features())
     if point["isa"] not in here:
         raise InputError(f"isa {point['isa']}: this machine has {', '.join(here)}; leave it out with --only isa=...")
-    if point["device"] != "cpu":
-        raise InputError(f"device {point['device']}: {_why_not_cuda()}")
-
-
-def _why_not_cuda() -> str:
-    import torch
-
-    if not torch.cuda.is_available():
-        return "there is no CUDA device that torch can use here; run this suite on a machine that has one"
-    return "models run on the CPU only so far; `python -m gpu_kernels.measure` times the kernels there"
+    check_device(point["device"], point["products"])
 
 
 def open_model(model: str) -> "Source":

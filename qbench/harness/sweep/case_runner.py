@@ -34,7 +34,7 @@ class CaseRunner:
     def __init__(self, artifacts: Path, temporary: Path, worker: Sequence[str] = WORKER) -> None:
         self.artifacts, self.temporary, self.worker = artifacts, temporary, Worker(worker)
         self.references: dict[str, JobFailed | None] = {}  # what has been run, and how it failed
-        self.ceilings: dict[str, dict[str, Any]] = {}  # instruction set -> what the machine can do, as a row told it
+        self.ceilings: dict[str, dict[str, Any]] = {}  # `_place` -> what the machine can do, as a row told it
 
     def close(self) -> None:
         self.worker.close()
@@ -47,7 +47,7 @@ class CaseRunner:
             forced = {ISA: None if case["isa"] == AUTO else case["isa"]}  # in the measurement alone
             metrics = self.job("measure", self.measurement(case, made["artifact"]), on_stage, forced)
             cost |= of_harness(self.worker.seconds, metrics)
-            self.ceilings |= {case["isa"]: metrics["ceilings"]} if "ceilings" in metrics else {}
+            self.ceilings |= {_place(case): metrics["ceilings"]} if "ceilings" in metrics else {}
         except JobFailed as failure:
             return {"metrics": None, "error": str(failure)}
         cost |= {key: value for key, value in made.items() if key.startswith("quantize_")}
@@ -65,8 +65,8 @@ class CaseRunner:
             "tasks": case.get("tasks"),
             "bench": case["bench"] and case["bench"] | {"batch": case["batch"]},
             "kv": kv,
-            **{name: case[name] for name in ("cache_kind", "products") if name in case},
-            **({"ceilings": self.ceilings[case["isa"]]} if case["bench"] and case["isa"] in self.ceilings else {}),
+            **{name: case[name] for name in ("cache_kind", "products", "device") if name in case},
+            **({"ceilings": self.ceilings[_place(case)]} if case["bench"] and _place(case) in self.ceilings else {}),
             "threads": case["threads"],
             "logits": str(self.temporary),
         }
@@ -134,6 +134,11 @@ class CaseRunner:
             on_stage(name, state)
 
         return self.worker.run({"job": name, **arguments}, log, progress=progress, environment=environment)
+
+
+def _place(case: Case) -> str:
+    """Where it runs: what ceilings are of."""
+    return f"{case['isa']} {case.get('device')}"
 
 
 def _stamp(case: Case) -> dict[str, Any]:

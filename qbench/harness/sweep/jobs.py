@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from qbench.cache_kinds import DYNAMIC
+from qbench.devices import CPU
 from qbench.harness.host.memory import peak_rss_bytes
 from qbench.products import AUTO
 from qbench.progress import Progress
@@ -110,6 +111,7 @@ def measure(
     products: str = AUTO,
     ceilings: dict[str, Any] | None = None,
     cache_kind: str = DYNAMIC,
+    device: str = CPU,
 ) -> dict[str, Any]:
     """Speed and memory first, while the process holds nothing else, then quality against the unquantized model.
 
@@ -120,6 +122,7 @@ def measure(
     products  how the model multiplies, one of qbench.products
     ceilings  of the machine, as `bench` takes them
     cache_kind  of its caches, as qbench.cache_kinds has it
+    device    where the model runs, one of qbench.devices
     """
     from qbench.harness.quality.evaluate import evaluate
     from qbench.harness.speed.bench import bench as run_bench
@@ -127,7 +130,8 @@ def measure(
     from qbench.tasks.settings import TaskSettings
 
     parts = []
-    how = {"kv": kv, "cache_kind": cache_kind, "products": products, "threads": threads, "progress": progress}
+    how = {"kv": kv, "cache_kind": cache_kind, "products": products, "device": device}
+    how |= {"threads": threads, "progress": progress}
     if bench is not None:
         parts.append(run_bench(artifact, ceilings=ceilings, **bench, **how))
     if eval is not None:

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.runtime.caches.cache import Cache, check_room
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.sequences import check_room
 from qbench.runtime.caches.step import Step
 from qbench.runtime.layers.linear import has_cpu_kernels
 from quant.errors import InputError

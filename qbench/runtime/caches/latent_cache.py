@@ -7,7 +7,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from qbench.runtime.caches.cache import Cache, causal_attention, check_room, sees
+from qbench.runtime.caches.cache import Cache, causal_attention, sees
+from qbench.runtime.caches.sequences import check_room
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.kv.latent_codes import LATENT_CODES, LatentCodes

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from qbench.runtime.caches.cache import TorchCache, causal_attention, check_room
+from qbench.runtime.caches.cache import TorchCache, causal_attention
 from qbench.runtime.caches.kernel_cache import StoreCache
 from qbench.runtime.caches.page_memory import GONE
 from qbench.runtime.caches.pages import PagedSequence, PagePool
+from qbench.runtime.caches.sequences import check_room
 from qbench.runtime.caches.step import Step
 
 

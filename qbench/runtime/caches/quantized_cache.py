@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.runtime.caches.cache import NoCache, TorchCache, causal_attention, check_room
+from qbench.runtime.caches.cache import NoCache, TorchCache, causal_attention
+from qbench.runtime.caches.sequences import check_room
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.kv.codec import Codec

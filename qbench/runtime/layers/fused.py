@@ -28,7 +28,7 @@ class FusedLinears:
         self.formats = [qtensor.format for qtensor in qtensors]
         self.biases = biases
         self.has_bias = any(bias is not None for bias in biases)
-        for run in _runs_of_equal_format(qtensors):
+        for run in runs_of_equal_format(qtensors):
             impl_of_run = choose_linear(run[0].format, impl)
             # Packed weights share a call as they are.
             for stack in [[qtensor] for qtensor in run] if impl_of_run.is_packed else [run]:
@@ -102,7 +102,8 @@ def _group(linears: Sequence[Linear], biases: Sequence[Tensor | None]) -> Any:
     return kernels.LinearGroup([linear.packed for linear in linears], arrays)
 
 
-def _runs_of_equal_format(qtensors: Sequence[QTensor]) -> list[list[QTensor]]:
+def runs_of_equal_format(qtensors: Sequence[QTensor]) -> list[list[QTensor]]:
+    """Neighbours that may become one weight."""
     runs: list[list[QTensor]] = []
     for qtensor in qtensors:
         if runs and runs[-1][0].format == qtensor.format and _share_alike(runs[-1][0], qtensor):

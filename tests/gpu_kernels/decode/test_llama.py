@@ -4,7 +4,8 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from gpu_kernels.decode.llama import LlamaShape, llama_logits, llama_step, random_llama, step_inputs
+from gpu_kernels.decode.llama import LlamaShape, llama_logits, llama_step, random_llama
+from gpu_kernels.decode.pages import step_inputs, zero_pages
 from gpu_kernels.graphs import DecodeGraphs, eagerly
 
 SHAPE = LlamaShape(
@@ -15,7 +16,12 @@ PAGE_SIZE, NUM_STEPS = 16, 19  # on to a second page
 
 @pytest.fixture(scope="module")
 def model():
-    return random_llama(SHAPE, dtype=torch.float16, device="cpu", num_pages=5, page_size=PAGE_SIZE)
+    return random_llama(SHAPE, dtype=torch.float16, device="cpu", positions=5 * PAGE_SIZE)
+
+
+@pytest.fixture
+def pages():
+    return zero_pages(SHAPE.num_layers, 5, PAGE_SIZE, SHAPE.num_kv_heads, SHAPE.head_dim, torch.float16, "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -33,16 +39,16 @@ def theirs(model):
         rms_norm_eps=SHAPE.rms_norm_eps,
         tie_word_embeddings=True,
     )
-    weights = {"model.embed_tokens.weight": model.embedding, "model.norm.weight": model.norm}
+    weights = {"model.embed_tokens.weight": model.head.weight, "model.norm.weight": model.norm}
     for i, layer in enumerate(model.layers):
-        query, key, value = layer.qkv.split([256, 128, 128])
-        gate, up = layer.gate_up.chunk(2)
+        query, key, value = _weights(layer.qkv)
+        gate, up = _weights(layer.gate_up)
         named = {"self_attn.q_proj": query, "self_attn.k_proj": key, "self_attn.v_proj": value}
         named |= {
-            "self_attn.o_proj": layer.output,
+            "self_attn.o_proj": _weights(layer.output)[0],
             "mlp.gate_proj": gate,
             "mlp.up_proj": up,
-            "mlp.down_proj": layer.down,
+            "mlp.down_proj": _weights(layer.down)[0],
         }
         named |= {"input_layernorm": layer.input_norm, "post_attention_layernorm": layer.post_norm}
         weights |= {f"model.layers.{i}.{name}.weight": tensor for name, tensor in named.items()}
@@ -50,6 +56,11 @@ def theirs(model):
     missing, unexpected = reference.load_state_dict({k: v.double() for k, v in weights.items()}, strict=False)
     assert missing == ["lm_head.weight"] and not unexpected  # tied
     return reference
+
+
+def _weights(stack):
+    ((linear, counts),) = stack.parts
+    return linear.weight.split(list(counts))
 
 
 def rows(tokens, position):
@@ -61,7 +72,7 @@ def rows(tokens, position):
 
 
 @torch.inference_mode()
-def test_logits_are_transformers(model, theirs):
+def test_logits_are_transformers(model, pages, theirs):
     """Each layer rounds activations to float16 about 8 times, by 2**-12 of their size as a root mean square, and the
 
     residual carries the sum of independent ones: sqrt(8 * layers) * 2**-12 of the logits' norm. Thrice that for what
@@ -70,20 +81,18 @@ def test_logits_are_transformers(model, theirs):
     tokens = torch.randint(61, (2, NUM_STEPS), generator=torch.Generator().manual_seed(0))
     expected = theirs(tokens).logits  # [2, T, V]
     for position in range(NUM_STEPS):
-        logits = llama_logits(model, rows(tokens[:, position], position))
+        logits = llama_logits(model, pages, rows(tokens[:, position], position))
         error = (logits.double() - expected[:, position]).norm(dim=1) / expected[:, position].norm(dim=1)
         assert error.max() < 3 * (8 * SHAPE.num_layers) ** 0.5 * 2**-12
 
 
-def test_bucketed_step_is_the_step(model):
+def test_bucketed_step_is_the_step(model, pages):
     """A batch of two in a bucket of four: the same tokens, and the padding writes nowhere."""
-    graphs = DecodeGraphs(llama_step(model), step_inputs(2), [1, 4], device="cpu", capture=eagerly)
-    for cache in (*model.keys, *model.values):
-        cache.zero_()
+    graphs = DecodeGraphs(llama_step(model, pages), step_inputs(2), [1, 4], device="cpu", capture=eagerly)
     tokens = torch.tensor([3, 50])
     for position in range(4):
         given = rows(tokens, position)
-        expected = llama_logits(model, given).argmax(1)
+        expected = llama_logits(model, pages, given).argmax(1)
         tokens = graphs(given).clone()
         assert torch.equal(tokens, expected)
-    assert all(bool((cache[[0, 2, 4]] == 0).all()) for cache in (*model.keys, *model.values))
+    assert all(bool((cache[[0, 2, 4]] == 0).all()) for cache in (*pages.keys, *pages.values))

@@ -32,9 +32,9 @@ def measured(monkeypatch):
         return value
 
     for module in (bench_module, ceilings_module):
-        monkeypatch.setattr(module, "measure_bandwidth", lambda threads: count("bandwidth", 1e10))
+        monkeypatch.setattr(module, "measure_bandwidth", lambda threads, device: count("bandwidth", 1e10))
     ops = {"fp32": 1e11, "int8": 4e11, "bf16": 2e11}
-    monkeypatch.setattr(ceilings_module, "measure_op_peaks", lambda threads: count("ops", ops))
+    monkeypatch.setattr(ceilings_module, "measure_op_peaks", lambda threads, device: count("ops", ops))
     for module in (bench_module, ceilings_module):
         monkeypatch.setattr(module, "busy_during", lambda speed: found["busy"])
     monkeypatch.setattr(bench_module, "time", SimpleNamespace(perf_counter=lambda: now))
@@ -50,7 +50,7 @@ def test_a_case_alone_measures_before_and_after(measured):
 
 def test_a_row_of_fewer_threads_is_held_against_their_bandwidth_alone(measured, monkeypatch):
     for module in (bench_module, ceilings_module):
-        monkeypatch.setattr(module, "measure_bandwidth", lambda threads: threads * 1e10)
+        monkeypatch.setattr(module, "measure_bandwidth", lambda threads, device: threads * 1e10)
     case = SpeedCase(pp=8, tg=4, repetitions=2)
     rows = list(bench_cases("rand:tiny", [case, case], threads=(2, 1)))
     assert [row["ceilings"]["bandwidths"] for row in rows] == [[2e10, 2e10]] * 2 + [[1e10, 1e10]] * 2

@@ -151,7 +151,7 @@ def checkout(folder: Path) -> Path:
     inside = {path.name: path for path in (*(REPO / "cpu_kernels").iterdir(), Path(cpu_kernels._ext.__file__))}
     for name, path in inside.items():
         (kernels / name).symlink_to(path)
-    for package in ("qbench", "quant"):
+    for package in ("qbench", "quant", "gpu_kernels"):
         (folder / package).symlink_to(REPO / package)
     return folder
 

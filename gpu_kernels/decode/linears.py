@@ -1,0 +1,181 @@
+"""A decoder's products by the layout of their weights: one class a kernel, called alike.
+
+x is [M, K] in 16 bits, or, where the step before quantized it on the way, its codes with x_scale [M].
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gpu_kernels.dispatch import implementation_name
+from gpu_kernels.fused.quantize_per_token import quantize_per_token
+from gpu_kernels.products.gguf_gemm import dequantize_ref, gguf_gemm
+from gpu_kernels.products.gguf_layout import KQuantWeight
+from gpu_kernels.products.split_k import Workspace
+from gpu_kernels.products.w8a8_gemm import w8a8_gemm
+from gpu_kernels.products.weight_only_gemm import w4a16_gemm, w8a16_gemm
+from gpu_kernels.products.words_layout import WordsWeight
+
+
+class Linear(Protocol):
+    """y [M, N] = x @ weight.T + bias.
+
+    name        what runs: the op and its implementation
+    num_rows    N
+    size_bytes  memory that it holds
+    codes       "int8" if it takes x as such codes, one scale a token, where the step before can make them; None: as x
+    """
+
+    name: str
+    num_rows: int
+    size_bytes: int
+    codes: str | None
+
+    def __call__(self, x: Tensor, x_scale: Tensor | None = None) -> Tensor: ...
+
+
+def named(op: str, tensor: Tensor) -> str:
+    """ "w8a8_gemm[triton]": the op, and what runs it where the tensor is"""
+    return f"{op}[{implementation_name(op, tensor.device.type)}]"
+
+
+def size_bytes(*tensors: Tensor | None) -> int:
+    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+
+class DenseLinear:
+    """torch's own product, of weight [N, K] in x's type."""
+
+    codes = None
+    name = "torch"
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self.weight, self.bias = weight, bias
+        self.num_rows, self.size_bytes = len(weight), size_bytes(weight, bias)
+
+    def __call__(self, x: Tensor, x_scale: Tensor | None = None) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+    def rows(self, index: Tensor) -> Tensor:
+        """[n, K] of the weight"""
+        return self.weight[index]
+
+
+class PackedLinear:
+    """Weights of 4 and 8 bits in the layouts of w4a16_gemm and w8a16_gemm, or of gguf_gemm where `is_gguf`.
+
+    workspace  of all products that run one after the other
+    """
+
+    codes = None
+
+    def __init__(
+        self,
+        weight: WordsWeight | KQuantWeight,
+        dtype: torch.dtype,
+        bias: Tensor | None = None,
+        workspace: Workspace | None = None,
+        *,
+        is_gguf: bool = False,
+    ) -> None:
+        self.weight, self.dtype, self.bias, self.workspace = weight, dtype, bias, workspace
+        op = "gguf_gemm" if is_gguf else f"w{weight.bits}a16_gemm"
+        self._product = {"gguf_gemm": gguf_gemm, "w4a16_gemm": w4a16_gemm, "w8a16_gemm": w8a16_gemm}[op]
+        self.name, self.num_rows = named(op, weight.codes), weight.num_rows
+        self.size_bytes = size_bytes(*_parts(weight).values(), getattr(weight, "order", None), bias)
+
+    def __call__(self, x: Tensor, x_scale: Tensor | None = None) -> Tensor:
+        return self._product(x, self.weight, bias=self.bias, workspace=self.workspace)
+
+    def rows(self, index: Tensor) -> Tensor:
+        """[n, K] of the weight, in x's type"""
+        return dequantize_ref(select_rows(self.weight, index)).to(self.dtype)
+
+
+class Int8Linear:
+    """W8A8: weight_q [N, K] int8 and weight_scale [N] float32, or [1].
+
+    inputs       "per_token", "per_tensor" (one scale for all tokens of a call) or "static"
+    input_scale  [1] float32, of static inputs
+    """
+
+    def __init__(
+        self,
+        weight_q: Tensor,
+        weight_scale: Tensor,
+        dtype: torch.dtype,
+        bias: Tensor | None = None,
+        *,
+        inputs: str = "per_token",
+        input_scale: Tensor | None = None,
+    ) -> None:
+        self.weight_q, self.weight_scale, self.dtype, self.bias = weight_q, weight_scale, dtype, bias
+        self.inputs, self.input_scale = inputs, input_scale
+        self.codes = "int8" if inputs == "per_token" else None
+        self.name, self.num_rows = named("w8a8_gemm", weight_q), len(weight_q)
+        self.size_bytes = size_bytes(weight_q, weight_scale, bias, input_scale)
+
+    def __call__(self, x: Tensor, x_scale: Tensor | None = None) -> Tensor:
+        if x_scale is None:
+            x, x_scale = quantize_per_token(x) if self.inputs == "per_token" else self._of_one_scale(x)
+        return w8a8_gemm(x, x_scale, self.weight_q, self.weight_scale, bias=self.bias, out_dtype=self.dtype)
+
+    def _of_one_scale(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(x_q [M, K] int8, x_scale [1] float32)"""
+        scale = self.input_scale
+        if scale is None:
+            scale = (x.abs().amax().float() / 127).clamp(min=2.0**-126).reshape(1)
+        return (x.float() / scale).round().clamp(-128, 127).to(torch.int8), scale
+
+
+class Stack:
+    """Linears of one input side by side, those of one layout as one product.
+
+    parts    (product, rows of each of its weights), in the order of the outputs
+    codes    what all of them take
+    """
+
+    def __init__(self, parts: Sequence[tuple[Linear, Sequence[int]]]) -> None:
+        self.parts = parts
+        kinds = {linear.codes for linear, _ in parts}
+        self.codes = kinds.pop() if len(kinds) == 1 else None
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(linear.size_bytes for linear, _ in self.parts)
+
+    @property
+    def names(self) -> list[str]:
+        """What runs for each output."""
+        return [linear.name for linear, counts in self.parts for _ in counts]
+
+    def __call__(self, x: Tensor, x_scale: Tensor | None = None) -> tuple[Tensor, ...]:
+        """One y [M, rows] for each weight"""
+        return tuple(y for linear, counts in self.parts for y in linear(x, x_scale).split(list(counts), dim=1))
+
+
+def select_rows(weight: WordsWeight | KQuantWeight, index: Tensor) -> WordsWeight | KQuantWeight:
+    """The weight of these rows alone. index [n] int64"""
+    return replace(weight, **{name: None if part is None else part[:, index] for name, part in _parts(weight).items()})
+
+
+def join_rows(weights: Sequence[WordsWeight | KQuantWeight]) -> WordsWeight | KQuantWeight:
+    """One weight of the rows of all, of one layout and row size, one below the other."""
+    first = weights[0]
+    if len(weights) == 1:
+        return first
+    each = [_parts(weight) for weight in weights]
+    joined = {
+        name: None if part is None else torch.cat([one[name] for one in each], 1) for name, part in each[0].items()
+    }
+    return replace(first, **joined)
+
+
+def _parts(weight: WordsWeight | KQuantWeight) -> dict[str, Tensor | None]:
+    """The arrays whose second axis is the weight's rows."""
+    names = ("codes", "high", "scales", "minima", "d", "dmin") if isinstance(weight, KQuantWeight) else None
+    return {name: getattr(weight, name) for name in names or ("codes", "scale", "zero_point")}

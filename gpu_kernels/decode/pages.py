@@ -1,0 +1,99 @@
+"""Keys and values of a whole model in pages, and attention over them, as a decoder's layers call it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gpu_kernels.attention.paged import PagedCache
+from gpu_kernels.attention.paged_decode import paged_decode
+from gpu_kernels.attention.paged_prefill import paged_prefill
+from gpu_kernels.fused.rope_cache import rope_cache
+from gpu_kernels.graphs import Input
+
+# (layer, query [T, H, D], key [T, G, D], value [T, G, D]), none of them rotated -> [T, H, D]
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """keys, values            a layer's [num_pages, page_size, G, D]
+    key_scale, value_scale     a layer's [G] or [1] float32, of FP8 e4m3; None: they are in 16 bits
+    """
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    key_scale: list[Tensor] | None = None
+    value_scale: list[Tensor] | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        scales = (self.key_scale or []) + (self.value_scale or [])
+        return sum(tensor.nbytes for tensor in (*self.keys, *self.values, *scales))
+
+    def scales(self, layer: int) -> dict[str, Tensor | None]:
+        if self.key_scale is None:
+            return {"key_scale": None, "value_scale": None}
+        return {"key_scale": self.key_scale[layer], "value_scale": self.value_scale[layer]}
+
+
+def zero_pages(
+    num_layers: int, num_pages: int, page_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype, device: str
+) -> Pages:
+    shape = (num_pages, page_size, num_kv_heads, head_dim)
+    keys, values = ([torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_layers)] for _ in range(2))
+    return Pages(keys, values)
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """How a model's attention turns and weighs its heads.
+
+    cos, sin       [positions, R / 2] float32
+    windows        of each layer, keys that a query sees; None: all
+    softmax_scale  None: D**-0.5
+    """
+
+    cos: Tensor
+    sin: Tensor
+    windows: list[int | None]
+    softmax_scale: float | None = None
+
+
+def step_inputs(max_pages: int) -> dict[str, Input]:
+    """Of a decode step, one token a sequence; max_pages that a sequence may have. Padding has no slot and no length."""
+    return {
+        "token": Input((), torch.int64, 0),
+        "position": Input((), torch.int64, 0),
+        "slot": Input((), torch.int64, -1),
+        "block_table": Input((max_pages,), torch.int32, 0),
+        "length": Input((), torch.int32, 0),
+    }
+
+
+def attend_to(
+    pages: Pages,
+    rotation: Rotation,
+    rows: dict[str, Tensor],
+    cu_queries: Tensor | None = None,
+    most_queries: int | None = None,
+) -> Attend:
+    """Attention of new tokens, whose keys and values are written first.
+
+    rows          position, slot [T]; block_table [B, P], length [B], the new tokens counted; as `step_inputs` has them
+    cu_queries    [B + 1] int32: whose the tokens are; None: each sequence has one
+    most_queries  of one sequence
+    """
+
+    def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        keys, values, scales = pages.keys[layer], pages.values[layer], pages.scales(layer)
+        places = (rows["position"], rows["slot"], rotation.cos, rotation.sin)
+        query = rope_cache(query, key, value, keys, values, *places, **scales)
+        cache = PagedCache(keys, values, rows["block_table"], rows["length"], **scales)
+        how = {"window": rotation.windows[layer], "softmax_scale": rotation.softmax_scale}
+        if cu_queries is None:
+            return paged_decode(query[:, None], cache, **how)[0][:, 0]
+        return paged_prefill(query, cu_queries, cache, most_queries=most_queries, **how)[0]
+
+    return attend

@@ -1,0 +1,40 @@
+"""Where a model runs, by the names that users give.
+
+cpu          this machine's processor, by cpu_kernels
+cuda         an NVIDIA GPU, by gpu_kernels
+interpreter  gpu_kernels by Triton's interpreter on the CPU: shows that they are right, and is slow beyond use
+"""
+
+import os
+from importlib.util import find_spec
+
+from qbench.nearest import nearest
+from qbench.products import AUTO as AUTO_PRODUCTS
+from quant.errors import InputError
+
+CPU, CUDA, INTERPRETER = DEVICES = ("cpu", "cuda", "interpreter")
+INTERPRET = "TRITON_INTERPRET"  # Triton reads it as it is imported
+OLDEST_GPU = (8, 0)  # compute capability that the kernels are compiled for, from this one on
+
+
+def check_device(name: str, products: str = AUTO_PRODUCTS) -> None:
+    """raises InputError for a name that is none of DEVICES, a device that is not here, or products that it has not"""
+    if name not in DEVICES:
+        raise InputError(f"device {name!r} is unknown; known: {', '.join(DEVICES)}{nearest(name, DEVICES)}")
+    if name == CPU:
+        return
+    if products != AUTO_PRODUCTS:
+        raise InputError(f"products {products} are the CPU's; device {name} has {AUTO_PRODUCTS} alone")
+    if find_spec("triton") is None:
+        raise InputError(f"device {name} needs triton, which is not installed; pip install triton")
+    if name == INTERPRETER:
+        if os.environ.get(INTERPRET) != "1":
+            raise InputError(f"device {name} needs {INTERPRET}=1 in the environment")
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise InputError(f"device {name}: there is no CUDA device that torch can use here; run this where there is one")
+    capability = torch.cuda.get_device_capability()
+    if capability < OLDEST_GPU:
+        raise InputError(f"device {name}: got compute capability {capability}, expected {OLDEST_GPU} or newer")

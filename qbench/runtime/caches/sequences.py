@@ -1,0 +1,178 @@
+"""Sequences: what every cache counts, whatever it keeps of the tokens and wherever that lies."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from qbench.runtime.caches.step import Step, ragged_step
+from quant.errors import InputError
+from quant.models import ModelConfig
+
+
+class Sequences(ABC):
+    """The tokens that a batch of sequences holds: how many, where the next stand, and what is forgotten.
+
+    A forward pass calls `begin`, then `advance`. Where sequences differ in the tokens that they hold or get, the pass
+    is ragged: [1, N] tokens, one sequence's after another's, and `starts` says whose they are. Each sequence's result
+    is then that of the sequence alone.
+
+    lengths  [B] int64: tokens held of each sequence
+    length   of the longest
+    rules    how each layer attends
+    limit    most tokens of a sequence: as many as the model's context holds
+    room     of a cache that never takes more: tokens of a sequence; None: as many as the model's context holds
+    longest_pass  most tokens that a sequence may get at once; None: any number
+    starts   of the pass that runs, as `Step.starts`; None: [B, T] tokens, of sequences that are alike
+    """
+
+    length: int = 0
+    room: int | None = None
+    longest_pass: int | None = None
+    starts: np.ndarray | None = None
+    _num_left: np.ndarray | None = None
+
+    def __init__(self, config: ModelConfig, batch: int = 1) -> None:
+        self.rules = [config.attention_rule(layer) for layer in range(config.num_layers)]
+        self.batch = batch
+        self.limit = config.max_positions
+        self._lengths: np.ndarray | None = None  # None: all hold `length`, and a decode step touches no array
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.full(self.batch, self.length) if self._lengths is None else self._lengths
+
+    @lengths.setter
+    def lengths(self, lengths: np.ndarray) -> None:
+        self.length = int(lengths.max(initial=0))
+        self._lengths = None if (lengths == self.length).all() else lengths
+
+    def pad_left(self, num_columns: Sequence[int] | np.ndarray) -> None:
+        """The first columns of each row of the tokens that come next are padding: nothing sees them or counts them.
+
+        num_columns  [B]
+        raises       InputError where there are tokens already
+        """
+        num_columns = np.asarray(num_columns, dtype=np.int64)
+        if self.length or num_columns.shape != (self.batch,) or num_columns.min() < 0:
+            raise InputError(
+                f"padding {num_columns.tolist()} on the left of {self.batch} sequences of up to {self.length} tokens, "
+                "expected a number of columns for each, before the first token"
+            )
+        self._num_left = num_columns
+
+    def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
+        """The pass over these tokens.
+
+        tokens     [B, T] int64
+        num_valid  [B]: of row b the first num_valid[b] columns are tokens, the rest padding; None: all T
+        raises     InputError for another batch than the cache's, a row without a token, or more than there is room for
+        """
+        step = self._step(tokens, num_valid)
+        self._check_room(step.end)
+        self.starts = step.starts
+        return step
+
+    def _step(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None) -> Step:
+        batch, num_columns = tokens.shape
+        if batch != self.batch:
+            raise InputError(f"tokens of {batch} sequences, expected {self.batch} as the cache holds")
+        if num_valid is None and self._num_left is None and self._lengths is None:
+            start = self.next_position(self.length)
+            return Step(tokens, start, start + num_columns)
+        first, end = self._valid(tokens, num_valid)
+        return ragged_step(tokens, self.next_position(self.lengths), end - first, self._num_left)
+
+    def next_position(self, lengths: Any) -> Any:
+        """Of the token that follows `lengths` others, an int or [B] int64."""
+        return lengths
+
+    def _valid(
+        self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None
+    ) -> tuple[np.ndarray | int, np.ndarray]:
+        """Columns of each row's first token, 0 for all, and behind its last, [B]"""
+        batch, num_columns = tokens.shape
+        end = np.full(batch, num_columns) if num_valid is None else np.asarray(num_valid, dtype=np.int64)
+        first = 0 if self._num_left is None else self._num_left
+        counts = end - first
+        if counts.shape != (batch,) or counts.min() < 1 or end.max() > num_columns:
+            raise InputError(f"rows with {counts.tolist()} tokens, expected 1 to {num_columns} for each of {batch}")
+        return first, end
+
+    def go_to(
+        self,
+        positions: Sequence[int] | np.ndarray | Tensor,
+        tokens: Tensor,
+        num_valid: Sequence[int] | np.ndarray | None = None,
+    ) -> None:
+        """The tokens that come next stand at these positions: what was held from there on is forgotten.
+
+        positions  [T], or [B, T] of each sequence; those of padding are not looked at
+        raises     InputError for positions that do not follow each other, or would leave tokens out before them
+        """
+        batch, num_columns = tokens.shape
+        if batch != self.batch:
+            raise InputError(f"tokens of {batch} sequences, expected {self.batch} as the cache holds")
+        given = np.asarray(positions)
+        if given.shape not in ((num_columns,), (batch, num_columns)) or given.dtype.kind not in "iu":
+            raise InputError(
+                f"cache_position of {given.dtype} {list(given.shape)}, expected whole numbers [{num_columns}] or "
+                f"[{batch}, {num_columns}]"
+            )
+        first, end = self._valid(tokens, num_valid)
+        rows = np.broadcast_to(given, (batch, num_columns)).astype(np.int64)
+        starts = rows[np.arange(batch), first]
+        for b, row in enumerate(rows):
+            row = row[first if isinstance(first, int) else first[b] : end[b]]
+            if not 0 <= starts[b] <= self.lengths[b] or (np.diff(row) != 1).any():
+                raise InputError(
+                    f"cache_position {row.tolist()} of sequence {b}, which holds {self.lengths[b]} tokens; expected "
+                    f"one after another, from 0 to {self.lengths[b]} on"
+                )
+        if (starts < self.lengths).any():
+            longest = int((starts + end - first).max())  # nothing is forgotten for a pass that cannot be
+            check_room(longest, self.limit)
+            self._check_room(longest)
+            self.truncate(starts)
+
+    def _check_room(self, length: int) -> None:
+        if self.room is not None and length > self.room:
+            raise InputError(f"{length} tokens, but the static cache has room for {self.room}; make it larger")
+
+    def advance(self, num_tokens: int | np.ndarray) -> None:
+        """num_tokens: new ones of every sequence, or [B] of each"""
+        self._num_left = None
+        if self._lengths is None and isinstance(num_tokens, int):
+            self.length += num_tokens
+        else:
+            self.lengths = self.lengths + num_tokens
+
+    def truncate(self, length: int | np.ndarray) -> None:
+        """Forget all tokens from `length` on, keeping the memory: a benchmark's next repetition starts here.
+
+        length  of all sequences, of which shorter ones keep theirs; or [B] int64 of each
+        """
+        if isinstance(length, int):
+            if not 0 <= length <= self.length:
+                raise ValueError(f"truncate to {length}, expected 0 to {self.length}")
+            length = np.minimum(self.lengths, length)
+        elif length.shape != (self.batch,) or not ((length >= 0) & (length <= self.lengths)).all():
+            raise ValueError(f"truncate to {length.tolist()}, expected up to {self.lengths.tolist()}")
+        self.lengths = length
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether the next tokens are padded on the left."""
+        return self._num_left is not None
+
+    @property
+    @abstractmethod
+    def bytes_per_token(self) -> float:
+        """Bytes that one token of one sequence takes, over all layers; a fraction where tokens share a scale."""
+
+
+def check_room(length: int, limit: int) -> None:
+    if length > limit:
+        raise InputError(f"{length} tokens, but the model's context holds {limit}; shorten the text")

@@ -1,0 +1,91 @@
+"""DeviceCache: keys and values in pages on a device, and where each token of a pass goes."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpu_kernels.decode.pages import Pages, zero_pages
+from gpu_kernels.graphs import DecodeGraphs
+from qbench.runtime.caches.sequences import Sequences, check_room
+from qbench.runtime.caches.step import Step
+from qbench.runtime.device.kv import page_dtype, page_scales
+from qbench.runtime.device.place import Place
+from quant.errors import InputError
+from quant.kv import KVScheme
+from quant.models import ModelConfig
+
+PAGE_SIZE = 64  # tokens; a tile of attention reads one or two pages
+PASS_TOKENS = 16384  # of all sequences at once: fills any GPU, and its activations are small beside the weights
+
+
+class DeviceCache(Sequences):
+    """Page p of sequence b is number p * B + b, so that all sequences grow by pages behind the last.
+
+    arithmetic  that attention multiplies in, codes of keys and values too
+    graph  of a decode step over these very pages; None: not captured
+    steps  decode steps since they were made
+    """
+
+    arithmetic = "bf16"
+
+    def __init__(self, config: ModelConfig, place: Place, batch: int, capacity: int, scheme: KVScheme | None) -> None:
+        if batch < 1 or capacity < 1:
+            raise InputError(f"cache of batch {batch} and capacity {capacity}, expected at least 1 of each")
+        super().__init__(config, batch)
+        self.config, self.place = config, place
+        self.dtype = page_dtype(scheme, place)
+        self.longest_pass = max(1, PASS_TOKENS // batch)
+        self.scales = page_scales(scheme, config, place)
+        self._make(-(-min(capacity, self.limit) // PAGE_SIZE))
+
+    def _make(self, num_pages: int) -> None:
+        """Pages for each sequence, in place of those that there are."""
+        config = self.config
+        sizes = (config.num_layers, num_pages * self.batch, PAGE_SIZE, config.num_kv_heads, config.head_dim)
+        self.pages: Pages = replace(zero_pages(*sizes, self.dtype, self.place.torch_name), **self.scales)
+        self.num_pages = num_pages
+        table = torch.arange(num_pages * self.batch, dtype=torch.int32).reshape(num_pages, self.batch).T
+        self.block_table = table.contiguous().to(self.place.torch_name)  # [B, P]
+        self.graph: DecodeGraphs | None = None
+        self.steps = 0
+
+    def reserve(self, length: int) -> None:
+        """Room for sequences of this length. raises  InputError past the model's context"""
+        needed = -(-length // PAGE_SIZE)
+        if needed <= self.num_pages:
+            return
+        check_room(length, self.limit)
+        before = self.pages
+        # doubling: each token is copied once on average
+        self._make(min(max(needed, 2 * self.num_pages), -(-self.limit // PAGE_SIZE)))
+        for old, new in zip((*before.keys, *before.values), (*self.pages.keys, *self.pages.values), strict=True):
+            new.view(torch.uint8)[: len(old)] = old.view(torch.uint8)
+
+    def rows(self, step: Step) -> tuple[dict[str, Tensor], np.ndarray]:
+        """(where the step's tokens stand and go, as `step_inputs` names it; whose they are as bounds [B + 1]).
+
+        position, slot [N] of all sequences' tokens, one sequence's after another's; length [B]
+        """
+        batch = self.batch
+        counts = np.full(batch, step.tokens.shape[1]) if step.counts is None else step.counts
+        starts = np.concatenate(([0], np.cumsum(counts)))
+        owner = np.repeat(np.arange(batch), counts)  # [N]
+        position = np.arange(len(owner)) - starts[owner] + self.lengths[owner]
+        slot = (position // PAGE_SIZE * batch + owner) * PAGE_SIZE + position % PAGE_SIZE
+        where = self.place.torch_name
+        # In one copy: each costs the host more than the copying.
+        both = torch.from_numpy(np.stack([position, slot])).to(where)
+        length = torch.from_numpy((self.lengths + counts).astype(np.int32)).to(where)
+        named = {"position": both[0], "slot": both[1], "block_table": self.block_table, "length": length}
+        return named, starts
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Over all layers."""
+        return sum(held[0, 0].nbytes for held in (*self.pages.keys, *self.pages.values))
+
+    @property
+    def size_bytes(self) -> int:
+        return self.pages.size_bytes

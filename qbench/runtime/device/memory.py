@@ -1,0 +1,24 @@
+"""Memory that a model takes on a device, by part."""
+
+from qbench.runtime.device.cache import PAGE_SIZE, PASS_TOKENS
+from qbench.runtime.device.model import DeviceModel
+from quant.source import Source
+
+
+def predict_device_memory(model: DeviceModel, source: Source, context: int, batch: int) -> dict[str, int]:
+    """Bytes by part for `batch` sequences of `context` tokens; the keys are those of `predict_memory`.
+
+    resident_bytes   weights in the layouts of the kernels, as this model holds them
+    workspace_bytes  what a layer of the longest pass has at its widest, gate, up and their product beside the stream,
+                     and the last position's logits
+    """
+    config, element = model.config, model.place.dtype.itemsize
+    tokens = batch * min(context, max(1, PASS_TOKENS // batch))
+    widest = max(3 * config.ffn_size, 3 * config.q_size + 2 * config.kv_size)
+    parts = {
+        "resident_bytes": model.weight_bytes,
+        "kv_bytes": round(batch * -(-context // PAGE_SIZE) * PAGE_SIZE * model.new_cache(1, 1).bytes_per_token),
+        "workspace_bytes": element * (tokens * (widest + 3 * config.hidden_size) + batch * config.vocab_size),
+    }
+    weights = sum(info.size_bytes for info in source.tensors.values())
+    return {"weights_bytes": weights, **parts, "total_bytes": sum(parts.values())}

@@ -1,0 +1,97 @@
+"""The decoder on a device: passes by gpu_kernels, decode steps from a graph, logits back on the host."""
+
+import torch
+from torch import Tensor
+
+from gpu_kernels.decode.llama import Llama, llama_head, llama_layers, llama_logits
+from gpu_kernels.decode.pages import attend_to, step_inputs
+from gpu_kernels.graphs import DecodeGraphs
+from qbench.cache_kinds import DYNAMIC, PAGED, parse_kind
+from qbench.runtime.caches.step import Step
+from qbench.runtime.device.cache import DeviceCache
+from qbench.runtime.device.kv import page_dtype
+from qbench.runtime.device.place import Place
+from qbench.runtime.passes import Passes
+from quant.errors import InputError
+from quant.kv import KVScheme
+from quant.models import ModelConfig
+
+KINDS = (DYNAMIC, PAGED)
+# Decode steps over one cache before the next is captured: a capture takes as long as some dozens of them.
+EAGER_STEPS = 8
+
+
+class DeviceModel(Passes[DeviceCache]):
+    """Built by `load_device_model`.
+
+    kernels   what runs beside the linears, by op
+    """
+
+    impl = "device"
+
+    def __init__(self, config: ModelConfig, llama: Llama, place: Place, kv: KVScheme | None, kind: str) -> None:
+        self.config, self.llama, self.place, self.kv = config, llama, place, kv
+        self.cache_kind = kind
+        self.impls: dict[str, str] = {}
+        self.kernels: dict[str, str] = {}
+        self.weight_bytes = 0
+        self._check_kind(kind)
+        page_dtype(kv, place)
+
+    def new_cache(self, batch: int = 1, capacity: int = 256, *, kind: str | None = None) -> DeviceCache:
+        self._check_kind(kind or self.cache_kind)
+        return DeviceCache(self.config, self.place, batch, capacity, self.kv)
+
+    def _check_kind(self, kind: str) -> None:
+        if parse_kind(kind).name not in KINDS:
+            raise NotImplementedError(f"device {self.place.name}: got cache {kind}, expected one of {', '.join(KINDS)}")
+
+    def _of_one_pass(self, batch: int, num_tokens: int) -> DeviceCache:
+        return self.new_cache(batch, num_tokens)
+
+    @torch.inference_mode()
+    def enqueue(self, tokens: Tensor, cache: DeviceCache) -> None:
+        """A call with last_only whose logits stay where they are; the next may be asked for before it is done."""
+        for part in tokens.split(cache.longest_pass, dim=1):
+            step = self._step(part, cache, None)
+            self._on_device(step, cache, last_only=True)
+            cache.advance(step.num_new)
+
+    def wait(self) -> None:
+        """Until all passes are done."""
+        self.place.wait()
+
+    def _logits(self, step: Step, cache: DeviceCache, last_only: bool) -> Tensor:
+        return self._on_device(step, cache, last_only).cpu().float()
+
+    def _on_device(self, step: Step, cache: DeviceCache, last_only: bool) -> Tensor:
+        """Logits in the shape of the step's tokens, where they were made."""
+        least, most = int(step.tokens.min()), int(step.tokens.max())
+        if not 0 <= least <= most < self.config.vocab_size:
+            raise InputError(f"token ids from {least} to {most}, expected 0 to {self.config.vocab_size - 1}")
+        cache.reserve(step.end)
+        is_decode = step.tokens.numel() == cache.batch
+        rows, starts = cache.rows(step)
+        rows["token"] = step.tokens.reshape(-1).to(self.place.torch_name)
+        if is_decode:
+            logits = self._decode(rows, cache)  # [B, V]
+            return logits[:, None] if step.counts is None else logits[None]
+        bounds = torch.from_numpy(starts).to(torch.int32).to(self.place.torch_name)
+        attend = attend_to(cache.pages, self.llama.rotation, rows, bounds, int((starts[1:] - starts[:-1]).max()))
+        both = llama_layers(self.llama, rows["token"], attend)  # [N, K] each
+        shape = step.tokens.shape
+        wanted = [step.wanted(each.unflatten(0, shape), last_only) for each in both]
+        logits = llama_head(self.llama, *(each.flatten(0, 1) for each in wanted))
+        return logits.unflatten(0, wanted[0].shape[:2])
+
+    def _decode(self, rows: dict[str, Tensor], cache: DeviceCache) -> Tensor:
+        cache.steps += 1
+        if cache.graph is None and cache.steps > EAGER_STEPS:
+            inputs, buckets = step_inputs(cache.num_pages), [cache.batch]
+            where = {"device": self.place.torch_name, "capture": self.place.capture}
+
+            def step(given: dict[str, Tensor]) -> Tensor:
+                return llama_logits(self.llama, cache.pages, given)
+
+            cache.graph = DecodeGraphs(step, inputs, buckets, **where)
+        return llama_logits(self.llama, cache.pages, rows) if cache.graph is None else cache.graph(rows)

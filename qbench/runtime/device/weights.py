@@ -1,0 +1,118 @@
+"""Weights of any format as a GPU's products take them: one table from a format to a layout, floats for the rest."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from gpu_kernels.decode.linears import DenseLinear, Int8Linear, Linear, PackedLinear, Stack, join_rows
+from gpu_kernels.products.gguf_layout import BLOCK_BYTES, KQuantWeight, pack_gguf
+from gpu_kernels.products.split_k import make_workspace
+from gpu_kernels.products.words_layout import BITS, GROUP_SIZES, WordsWeight, pack_words
+from qbench.runtime.device.place import Place
+from qbench.runtime.layers.arrays import as_tensor
+from qbench.runtime.layers.fused import runs_of_equal_format
+from quant.formats import Int8Format, IntGroupFormat, dequantize, get_format
+from quant.qtensor import QTensor, concat_rows
+
+FLOAT_TYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
+# Packed at a time: taken apart they are 16 times their size, which would count as the peak of loading.
+PIECE_WEIGHTS = 1 << 26
+
+
+class DeviceWeights:
+    """Builds a model's linears and vectors on a device.
+
+    read          name -> that tensor; each is asked for once
+    impls         linear -> what runs, in the order in which they were built
+    weight_bytes  that all hold
+    """
+
+    def __init__(self, read: Callable[[str], QTensor], place: Place) -> None:
+        self.read, self.place = read, place
+        self.impls: dict[str, str] = {}
+        self.weight_bytes = 0
+        self.workspace = make_workspace(place.torch_name)
+
+    def vector(self, name: str) -> Tensor:
+        """Floats of the activations' type."""
+        values = as_tensor(dequantize(self.read(name))).to(self.place.torch_name, self.place.dtype)
+        self.weight_bytes += values.nbytes
+        return values
+
+    def stack(self, names: Sequence[str], biases: Sequence[Tensor | None]) -> Stack:
+        """The linears of these names (without ".weight"), which read one input; biases of each [N]."""
+        parts, start = [], 0
+        for run in runs_of_equal_format([self.read(f"{name}.weight") for name in names]):
+            counts = [qtensor.shape[0] for qtensor in run]
+            linear, impl = self.linear(concat_rows(run), self._bias(biases[start : start + len(run)], counts))
+            self.impls |= dict.fromkeys(names[start : start + len(run)], impl)
+            parts.append((linear, counts))
+            start += len(run)
+        return Stack(parts)
+
+    def linear(self, qtensor: QTensor, bias: Tensor | None = None) -> tuple[Linear, str]:
+        """(the product, what runs it)"""
+        linear, note = self._built(qtensor, bias)
+        self.weight_bytes += linear.size_bytes
+        kernel = f"{self.place.float_name}[torch]" if isinstance(linear, DenseLinear) else linear.name
+        return linear, f"{self.place.name}-{kernel}{note}"
+
+    def _built(self, qtensor: QTensor, bias: Tensor | None) -> tuple[Linear, str]:
+        fmt, where, dtype = get_format(qtensor.format), self.place.torch_name, self.place.dtype
+        if fmt.name in FLOAT_TYPES:
+            data = as_tensor(qtensor.parts["blocks"]).to(where)
+            return DenseLinear(data.view(FLOAT_TYPES[fmt.name]).to(dtype), bias), ""
+        if fmt.name in BLOCK_BYTES:
+            pieces = self._pieces(qtensor, lambda part: pack_gguf(self._moved(part.parts["blocks"]), fmt.name))
+            return PackedLinear(join_rows(pieces), dtype, bias, self.workspace, is_gguf=True), ""
+        if isinstance(fmt, IntGroupFormat) and fmt.bits in BITS and fmt.group_size in (None, *GROUP_SIZES):
+            pieces = self._pieces(qtensor, lambda part: self._words(fmt, part))
+            return PackedLinear(join_rows(pieces), dtype, bias, self.workspace), ""
+        if isinstance(fmt, Int8Format):
+            scale = self._moved(qtensor.parts["weight_scale"]).flatten()
+            given = qtensor.shared.get("input_scale")
+            static = None if given is None else self._moved(given).flatten()
+            codes = self._moved(qtensor.parts["weight"])
+            return Int8Linear(codes, scale, dtype, bias, inputs=fmt.inputs, input_scale=static), ""
+        weight = as_tensor(dequantize(qtensor)).to(where, dtype)
+        return DenseLinear(weight, bias), f" of {fmt.name}"
+
+    def _words(self, fmt: IntGroupFormat, qtensor: QTensor) -> WordsWeight:
+        packed = self._moved(qtensor.parts["weight_packed"])  # [N, words] int32, the first code lowest
+        data = packed.view(torch.uint8)  # [N, 4 words]
+        codes = [data >> shift & (1 << fmt.bits) - 1 for shift in range(0, 8, fmt.bits)]
+        q = torch.stack(codes, dim=2).flatten(1)[:, : qtensor.shape[1]]
+        q = (q.to(torch.int16) - (1 << fmt.bits - 1)).to(torch.int8)  # [N, K]
+        parts = [qtensor.parts["weight_scale"], qtensor.parts.get("weight_zero_point"), qtensor.shared.get("g_idx")]
+        scale, zero_point, g_idx = (None if part is None else self._moved(part) for part in parts)
+        return pack_words(q, scale, zero_point, g_idx, bits=fmt.bits)
+
+    def _pieces(
+        self, qtensor: QTensor, pack: Callable[[QTensor], WordsWeight | KQuantWeight]
+    ) -> list[WordsWeight | KQuantWeight]:
+        num_rows, row_size = qtensor.shape
+        step = max(1, PIECE_WEIGHTS // row_size)
+        ranges = [slice(start, min(start + step, num_rows)) for start in range(0, num_rows, step)]
+        return [
+            pack(
+                QTensor(
+                    qtensor.format,
+                    (rows.stop - rows.start, row_size),
+                    {name: array[rows] for name, array in qtensor.parts.items()},
+                    qtensor.shared,
+                )
+            )
+            for rows in ranges
+        ]
+
+    def _moved(self, array) -> Tensor:
+        return as_tensor(array).to(self.place.torch_name)
+
+    def _bias(self, biases: Sequence[Tensor | None], counts: Sequence[int]) -> Tensor | None:
+        """[sum of counts], zeros for those that have none; None if none has one"""
+        if all(bias is None for bias in biases):
+            return None
+        like = {"dtype": self.place.dtype, "device": self.place.torch_name}
+        parts = (torch.zeros(n, **like) if bias is None else bias for bias, n in zip(biases, counts, strict=True))
+        return torch.cat(list(parts))

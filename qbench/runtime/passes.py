@@ -1,0 +1,105 @@
+"""Passes: how every decoder is called, wherever its weights and its caches lie."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qbench.runtime.caches.sequences import Sequences
+from qbench.runtime.caches.step import Step
+from quant.errors import InputError
+from quant.kv import KVScheme
+from quant.models import ModelConfig
+
+SomeCache = TypeVar("SomeCache", bound=Sequences)
+
+
+class Passes(ABC, Generic[SomeCache]):
+    """Logits of token ids, pass after pass over a cache.
+
+    impls         linear name -> the implementation that runs
+    kernels       what runs beside the linears, where that is told
+    weight_bytes  memory that the weights hold
+    kv            the format of its keys and values; None: floats
+    cache_kind    of caches that are made without naming one
+    """
+
+    config: ModelConfig
+    kv: KVScheme | None
+    impls: dict[str, str]
+    kernels: dict[str, str]
+    weight_bytes: int
+    cache_kind: str
+
+    @abstractmethod
+    def new_cache(self, batch: int = 1, capacity: int = 256, *, kind: str | None = None) -> SomeCache:
+        """An empty cache.
+
+        kind     as qbench.cache_kinds has it, as in "paged" or "window:256"; None: the model's own
+        raises   InputError for an unknown kind, impossible sizes, and what the kind or the format cannot be
+        """
+
+    @abstractmethod
+    def _of_one_pass(self, batch: int, num_tokens: int) -> SomeCache:
+        """A cache for tokens that nothing follows."""
+
+    @abstractmethod
+    def _logits(self, step: Step, cache: SomeCache, last_only: bool) -> Tensor:
+        """Of the step's wanted tokens, in its shape, float32; the cache then has the step's keys and values."""
+
+    @torch.inference_mode()
+    def __call__(
+        self,
+        tokens: Tensor,
+        cache: SomeCache | None = None,
+        *,
+        last_only: bool = False,
+        num_valid: Sequence[int] | np.ndarray | None = None,
+        cache_position: Sequence[int] | np.ndarray | Tensor | None = None,
+    ) -> Tensor:
+        """The logits of the token after each position; the cache, if given, then holds `tokens` too.
+
+        tokens     [B, T] int64
+        last_only  only the logits of each sequence's last token: a prefill needs no others
+        num_valid  [B]: of row b the first num_valid[b] columns are tokens and the rest is padding, which is neither
+                   kept nor seen; None: all T. Padding on the left: `Cache.pad_left`
+        cache_position  [T], or [B, T] of each sequence: where the tokens stand; what the cache held from the first of
+                   them on is forgotten, as a draft that is not taken. None: behind what it holds
+        returns    [B, T, V] float32, NaN at padding, or [B, 1, V] with last_only
+        raises     InputError for an id outside the vocabulary, more tokens than the context holds, or positions that
+                   do not follow each other or what is held
+        """
+        if tokens.ndim != 2 or not tokens.numel():
+            raise InputError(f"tokens of shape {list(tokens.shape)}, expected [batch, at least 1 token]")
+        cache = self._of_one_pass(*tokens.shape) if cache is None else cache
+        if cache_position is not None:
+            cache.go_to(cache_position, tokens, num_valid)
+        if cache.longest_pass is not None and tokens.shape[1] > cache.longest_pass:
+            return self._in_parts(tokens, cache, last_only, num_valid)
+        step = self._step(tokens, cache, num_valid)
+        logits = self._logits(step, cache, last_only)
+        cache.advance(step.num_new)
+        return step.as_given(logits, *tokens.shape, last_only)
+
+    def _in_parts(
+        self, tokens: Tensor, cache: SomeCache, last_only: bool, num_valid: Sequence[int] | np.ndarray | None
+    ) -> Tensor:
+        """The same in as many passes as the cache asks for."""
+        if num_valid is not None or cache.is_padded:
+            raise InputError(
+                f"{tokens.shape[1]} columns with padding, but this cache takes {cache.longest_pass} tokens at once; "
+                "give them in parts"
+            )
+        parts = [self(part, cache, last_only=last_only) for part in tokens.split(cache.longest_pass, dim=1)]
+        return parts[-1] if last_only else torch.cat(parts, dim=1)
+
+    def _step(self, tokens: Tensor, cache: SomeCache, num_valid: Sequence[int] | np.ndarray | None) -> Step:
+        step = cache.begin(tokens, num_valid)
+        if step.end > self.config.max_positions:
+            raise InputError(
+                f"{step.end} tokens, but the model's context holds {self.config.max_positions}; shorten the text"
+            )
+        return step

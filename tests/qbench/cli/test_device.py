@@ -1,0 +1,57 @@
+"""`--device`: what is refused before anything is loaded, and a model's quality by the kernels of a GPU."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from support.interpreted import INTERPRETER_IS_BROKEN
+
+without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA GPU")
+
+
+@without_gpu
+@pytest.mark.parametrize("command", [("eval",), ("bench",), ("eval", "--tasks", "ref_sums", "--limit", "1")])
+def test_no_gpu(qbench, command):
+    name, *options = command
+    qbench(name, "ref:llama", "--device", "cuda", *options).fails_with("there is no CUDA device that torch can use")
+
+
+@without_gpu
+def test_a_suite_of_a_gpu_is_not_planned_without_one(qbench):
+    qbench("sweep", "suites/gpu.yaml", "--plan").fails_with("device cuda: there is no CUDA device")
+
+
+def test_what_a_device_does_not_go_with(qbench):
+    qbench("eval", "ref:llama", "--device", "tpu").fails_with("'tpu' is not one of 'cpu', 'cuda', 'interpreter'")
+    qbench("eval", "ref:llama", "--device", "interpreter").fails_with("needs TRITON_INTERPRET=1 in the environment")
+    qbench("eval", "ref:llama", "--device", "cuda", "--products", "exact").fails_with("products exact are the CPU's")
+    qbench("bench", "ref:llama", "--device", "cuda", "--cache", "dynamic").fails_with("--device cuda is for one model")
+    qbench("bench", "ref:llama", "ref:llama", "--device", "cuda").fails_with("--device cuda is for one model")
+    qbench("eval", "ref:llama", "--device", "cuda", "--save-logits", "x").fails_with(
+        "--save-logits keeps MODEL as it is"
+    )
+
+
+@pytest.mark.skipif(INTERPRETER_IS_BROKEN, reason="the interpreter of this Triton cannot loop with this NumPy")
+def test_quality_and_speed_of_a_device_are_told_as_of_the_cpu():
+    """1e-4 nats are 100 times what float16 activations cost here, and a hundredth of what a wrong kernel does."""
+
+    row = told("eval", "ref:llama", "--protocol", "windows-4", "--windows", "1", "--reference", "ref:llama")
+    assert row["device"] == "interpreter" and row["kernels"]["paged_prefill"] == "triton"
+    assert set(row["impls"]) == {"interpreter-f16[torch]"} and 0 <= row["kld"]["mean"] < 1e-4
+    row = told("bench", "rand:tiny", "--recipe", "rtn-w8a8", "-p", "0", "-n", "1", "-r", "1")
+    assert row["impls"] == {"interpreter-w8a8_gemm[triton]": 14, "interpreter-f16[torch]": 1}
+    assert row["tg_tok_s"] > 0 and set(row["roofline"]["tg_ops"]) == {"int8", "bf16"}
+    assert row["kernels"]["decode"] == "eager" and "peak_device_bytes" not in row
+
+
+def told(*words: str) -> dict:
+    """What the command says with --json in a process whose Triton interprets."""
+    command = [sys.executable, "-m", "qbench.cli.main", *words, "--device", "interpreter", "--json"]
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONWARNINGS": "ignore"}
+    outcome = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
+    assert outcome.returncode == 0, outcome.stderr
+    return json.loads(outcome.stdout)

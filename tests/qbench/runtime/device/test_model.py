@@ -1,0 +1,174 @@
+"""The device model against the CPU runtime's float32: prompts of unlike lengths, steps, and one from a graph."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.array_source import ArraySource
+from support.device_passes import facts, few_passes, passes
+from support.interpreted import INTERPRETER_IS_BROKEN, interpreting_process
+from support.memory_source import MemorySource
+
+from quant.errors import InputError
+from quant.formats import get_format
+from quant.models import EMBEDDING
+from quant.qtensor import QTensor
+
+SHAPE = {
+    "hidden_size": 256,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "intermediate_size": 256,
+    "vocab_size": 64,
+    "max_position_embeddings": 128,
+    "tie_word_embeddings": True,
+}
+QWEN2 = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
+QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
+MISTRAL = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 4}
+UNIT = {"interpreter": 2**-12, "cuda": 2**-9}  # a rounding to float16 or bfloat16, of a number's size, as an rms
+
+GGUF, INTS = ("q8_0", "q4_k", "q6_k"), ("w4g128", "w4g128-asym", "w8", "w4g128 act-order")
+
+
+def source_in(format_name: str, **changes) -> ArraySource:
+    """Random weights; norms and what an integer format does not hold stay floats."""
+    base = MemorySource(**SHAPE | changes)
+    name, _, order = format_name.partition(" ")
+    return ArraySource(base.config, {key: _stored(key, weight, name, order) for key, weight in base.weights.items()})
+
+
+def _stored(key: str, weight: np.ndarray, name: str, order: str) -> QTensor | np.ndarray:
+    fmt = get_format(name)
+    if weight.ndim == 1:
+        return 1 + weight if "norm" in key else weight
+    if key == EMBEDDING and fmt.gguf_type is None:
+        return get_format("f16").quantize(weight)
+    if not order:
+        return fmt.quantize(weight)
+    of_feature = np.random.default_rng(0).permutation(np.arange(weight.shape[1]) // fmt.group_size).astype(np.int32)
+    q, scale, zero_point, _ = fmt.unpack(fmt.quantize(weight))
+    return fmt.pack(q, scale, zero_point, of_feature)
+
+
+def roundings(device: str) -> float:
+    """Activations are rounded about 8 times a layer and thrice about it, and the residual carries the sum of
+
+    independent ones; thrice that for what norms and products make of it.
+    """
+    return 3 * (8 + 3) ** 0.5 * UNIT[device]
+
+
+def moved_codes(device: str) -> float:
+    """Of int8 activations such an error takes some codes to their neighbour. A normal row has an rms of some 32 steps,
+
+    so that 32 times that error of its codes move by one step, 1 / 32 of the rms; in each of a layer's 4 products.
+    """
+    return 3 * (4 * roundings(device) / 3 * 32) ** 0.5 / 32
+
+
+needs_gpu = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU: interpreted only"),
+]
+
+
+@pytest.fixture(scope="module", params=["interpreter", pytest.param("cuda", marks=needs_gpu)])
+def run(request):
+    """(function, source) -> what the function gives of the source on the device, in a process that has it."""
+    if request.param == "cuda":
+        yield Run("cuda", None)
+        return
+    if INTERPRETER_IS_BROKEN:
+        pytest.skip("the interpreter of this Triton cannot loop with this NumPy")
+    with interpreting_process() as pool:
+        yield Run(request.param, pool)
+
+
+@dataclass(frozen=True)
+class Run:
+    device: str
+    pool: Executor | None
+
+    def __call__(self, function: Callable, source: ArraySource) -> Any:
+        if self.pool is None:
+            return function(source, self.device)
+        return self.pool.submit(function, source, self.device).result()
+
+
+def check(run: Run, function: Callable, source: ArraySource, bound: Callable[[str], float] = roundings) -> None:
+    got, expected = run(function, source), function(source, "cpu")
+    assert torch.equal(got.pop("lengths", torch.empty(0)), expected.pop("lengths", torch.empty(0)))
+    for name, logits in expected.items():
+        assert got[name].dtype == torch.float32 and got[name].shape == logits.shape, name
+        error = (got[name] - logits).norm(dim=-1) / logits.norm(dim=-1)
+        assert error.max() < bound(run.device), name
+
+
+@pytest.mark.parametrize("format_name", [*GGUF, *INTS, "q5_k"])
+def test_formats(run, format_name):
+    check(run, few_passes, source_in(format_name))
+
+
+@pytest.mark.parametrize("format_name", ["w8a8", "w8a8-wtensor-atensor"])
+def test_int8_activations(run, format_name):
+    check(run, few_passes, source_in(format_name), moved_codes)
+
+
+@pytest.mark.parametrize("changes", [QWEN2, QWEN3], ids=["qwen2", "qwen3"])
+def test_families(run, changes):
+    check(run, few_passes, source_in("f16", **changes, tie_word_embeddings=False))
+
+
+def test_a_window_and_all_kinds_of_passes(run):
+    """A cache that grows, steps eager, captured and replayed, a cache that is cut."""
+    check(run, passes, source_in("f16", **MISTRAL))
+
+
+def test_the_record_names_what_runs(run):
+    """Formats without a kernel are floats, and are told as what they were."""
+    impls, kernels, weight_bytes = run(facts, source_in("q5_k"))
+    float_name = {"interpreter": "f16", "cuda": "bf16"}[run.device]
+    assert (
+        set(impls.values()) == {f"{run.device}-{float_name}[torch] of q5_k"} and len(impls) == 7 + 1
+    )  # a tied head, too
+    assert kernels["paged_prefill"] == "triton" and kernels["keys_values"].endswith("float16")
+    num_weights = 64 * 256 + 256 * 256 * (4 + 2) - 2 * 128 * 256 + 256 * 256 * 1
+    assert weight_bytes == 2 * (num_weights + 3 * 256)
+    impls, _, _ = run(facts, source_in("q4_k"))
+    assert set(impls.values()) == {f"{run.device}-gguf_gemm[triton]"}
+
+
+REFUSALS = {
+    "experts": (
+        {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 2},
+        NotImplementedError,
+        "got MixtralForCausalLM, expected Llama, Mistral, Qwen2 and Qwen3",
+    ),
+    "head": ({"head_dim": 32}, NotImplementedError, "got heads of 32, expected one of 64, 80"),
+    "kv": (
+        {"kv_cache": {"format": "kv-int4"}},
+        NotImplementedError,
+        "got kv-int4, expected one of kv-b?f16, kv-fp8-cal",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_refusals(run, case):
+    changes, error, told = REFUSALS[case]
+    if "experts" in case:
+        changes = changes | {"num_experts_per_tok": 1}
+    with pytest.raises(error, match=told):
+        run(facts, source_in("f16", **changes))
+
+
+def test_devices_that_are_not_here():
+    with pytest.raises(InputError, match="needs TRITON_INTERPRET=1"):
+        facts(source_in("f16"), "interpreter")

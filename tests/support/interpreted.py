@@ -1,0 +1,22 @@
+"""A process whose Triton interprets kernels: that is chosen when Triton is imported, for a whole process."""
+
+import multiprocessing
+import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from unittest import mock
+
+import numpy as np
+import triton
+
+# Triton 3.6 turns a loop's bound into an int by a conversion of arrays that NumPy 2.4 dropped.
+INTERPRETER_IS_BROKEN = triton.__version__ < "3.7" and np.lib.NumpyVersion(np.__version__) >= "2.4.0"
+
+
+@contextmanager
+def interpreting_process() -> Iterator[ProcessPoolExecutor]:
+    with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        with mock.patch.dict(os.environ, TRITON_INTERPRET="1", PYTHONWARNINGS="ignore"):
+            pool.submit(int).result()  # starts the process while the variable is set
+        yield pool

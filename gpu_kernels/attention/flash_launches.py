@@ -10,10 +10,8 @@ from gpu_kernels.attention.configs import Config
 from gpu_kernels.attention.flash_triton import flash_kernel
 from gpu_kernels.attention.paged import CODES, PagedCache
 from gpu_kernels.attention.parts_triton import LOG2_E, combine_launch
+from gpu_kernels.fp8_triton import readable
 from gpu_kernels.launch import Launch
-
-# From this architecture on a GPU converts FP8; before it the kernel does, through integers: slower, and as exact.
-CONVERTS_FP8 = 89
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +58,8 @@ def flash_launches(work: Work, config: Config, num_splits: int, arch: int) -> li
     block_d = triton.next_power_of_2(value_size)
     arguments = {
         "query_ptr": query,
-        "key_ptr": _readable(work.keys, arch),
-        "value_ptr": _readable(work.values, arch),
+        "key_ptr": readable(work.keys, arch),
+        "value_ptr": readable(work.values, arch),
         "cu_queries_ptr": work.cu_queries,
         "cu_keys_ptr": work.cu_keys,
         "block_table_ptr": cache and cache.block_table,
@@ -100,8 +98,3 @@ def flash_launches(work: Work, config: Config, num_splits: int, arch: int) -> li
     grid = (triton.cdiv(work.most_rows, config.block_r), work.num_kv_heads, work.batch * num_splits)
     first = Launch(flash_kernel, grid, arguments, config.num_warps, config.num_stages)
     return [first] if num_splits == 1 else [first, combine_launch(part, part_lse, out, lse)]
-
-
-def _readable(tensor: Tensor, arch: int) -> Tensor:
-    is_fp8 = tensor.dtype in CODES and tensor.dtype != torch.int8
-    return tensor.view(torch.uint8) if is_fp8 and arch < CONVERTS_FP8 else tensor

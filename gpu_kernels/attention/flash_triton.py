@@ -12,7 +12,8 @@ Edges    tokens that no row may see are not read, and neither are their pages' n
 import triton
 import triton.language as tl
 
-from gpu_kernels.attention.parts_triton import LOG2_E, finish, softmax_step, widen
+from gpu_kernels.attention.parts_triton import LOG2_E, finish, softmax_step
+from gpu_kernels.fp8_triton import widen
 
 
 @triton.jit

@@ -12,7 +12,8 @@ import triton
 import triton.language as tl
 
 from gpu_kernels.attention.mla_rows_triton import part_of, query_rows, store_part
-from gpu_kernels.attention.parts_triton import finish, softmax_step, widen
+from gpu_kernels.attention.parts_triton import finish, softmax_step
+from gpu_kernels.fp8_triton import widen
 
 
 @triton.jit

@@ -22,10 +22,8 @@ from gpu_kernels.attention.mla_rows_triton import part_of, query_rows, store_par
 from gpu_kernels.attention.parts_triton import LOG2_E, combine_launch, finish, multiprocessors, softmax_step
 from gpu_kernels.attention.splits import num_kv_splits as choose_splits
 from gpu_kernels.chosen import chosen
+from gpu_kernels.fp8_triton import readable
 from gpu_kernels.launch import Launch, architecture
-
-# From this architecture on a GPU converts FP8; before it the kernel does, through integers: slower, and as exact.
-CONVERTS_FP8 = 89
 
 
 def mla_decode_triton(
@@ -112,10 +110,9 @@ def _pointers(cache: Tensor) -> dict:
 
 def _fp8_pointers(cache: Tensor, arch: int) -> dict:
     """The same bytes as codes, as scales and as rotated channels."""
-    codes = cache.view(torch.float8_e4m3fn) if arch >= CONVERTS_FP8 else cache
     units = [stride // 16 for stride in cache.stride()[:2]]  # a byte each; checked in mla_decode to be multiples
     return {
-        "codes_ptr": codes,
+        "codes_ptr": readable(cache.view(torch.float8_e4m3fn), arch),
         "scales_ptr": cache.view(torch.float32),
         "ropes_ptr": cache.view(torch.bfloat16),
         "stride_cp": units[0],

@@ -1,4 +1,4 @@
-"""What the attention kernels share: the online softmax, 8-bit codes as floats, the combination of parts."""
+"""What the attention kernels share: the online softmax, the combination of parts."""
 
 import torch
 import triton
@@ -57,30 +57,6 @@ def finish(b_max, b_sum):
     b_inverse = 1.0 / tl.where(is_empty, 1.0, b_sum)
     b_lse = tl.where(is_empty, -float("inf"), (b_max + tl.log2(b_sum)) * LN_2)
     return tl.where(is_empty, 0.0, b_inverse), b_lse
-
-
-@triton.jit
-def widen(b_codes, FORMAT: tl.constexpr, dtype: tl.constexpr):
-    """8-bit codes as `dtype` (float16, bfloat16 or float32), exactly; wider elements pass.
-
-    FORMAT  "e4m3", "e5m2", "int8", or "" for elements that are of `dtype` already
-    FP8 codes that come as uint8 are for a GPU that has no instruction to convert them (before sm_89).
-    """
-    if FORMAT == "":
-        return b_codes
-    elif b_codes.dtype == tl.uint8:
-        b_bits = b_codes.to(tl.uint16)
-        if FORMAT == "e5m2":  # float16 without its lower byte
-            b_half = (b_bits << 8).to(tl.float16, bitcast=True)
-        else:
-            # e4m3's exponent counts from 7, float16's from 15: in its place all is 2**-8 too small, subnormals too.
-            b_half = (((b_bits & 0x80) << 8) | ((b_bits & 0x7F) << 7)).to(tl.float16, bitcast=True) * 256.0
-            b_half = tl.where((b_bits & 0x7F) == 0x7F, float("nan"), b_half).to(tl.float16)
-        return b_half.to(dtype)
-    elif FORMAT == "int8":
-        return b_codes.to(tl.float32).to(dtype)
-    else:
-        return b_codes.to(dtype)
 
 
 @triton.jit

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gpu_kernels.fused.fp8_triton import e4m3_codes, has_conversion
+from gpu_kernels.fp8_triton import e4m3_codes, has_conversion
 from gpu_kernels.fused.mla_cache import GROUP, LATENT_SIZE, NUM_SCALES, ROPE_SIZE
 from gpu_kernels.launch import Launch, architecture
 

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gpu_kernels.fused.fp8_triton import e4m3_codes, has_conversion
+from gpu_kernels.fp8_triton import e4m3_codes, has_conversion
 from gpu_kernels.launch import Launch, architecture
 
 # Of 128 features each: 2048 a program of 4 warps, so 16 a thread, 32 bytes of bfloat16 in flight.

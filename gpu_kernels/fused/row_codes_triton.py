@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from gpu_kernels.fused.fp8_triton import e4m3_codes
+from gpu_kernels.fp8_triton import e4m3_codes
 
 
 @triton.jit

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gpu_kernels.fused.fp8_triton import has_conversion
+from gpu_kernels.fp8_triton import has_conversion
 from gpu_kernels.fused.row_codes_triton import row_codes
 from gpu_kernels.fused.rows import row_blocks
 from gpu_kernels.launch import Launch, architecture

@@ -10,6 +10,9 @@ from pathlib import Path
 import torch
 import triton
 
+from gpu_kernels.fp8_triton import fp8_path
+from gpu_kernels.launch import compute_capability
+
 SCHEMA = 2
 
 
@@ -18,13 +21,15 @@ def provenance(commit: str | None = None) -> dict:
 
     commit  for a copy of the tree that has no history; otherwise git is asked, and "dirty" says if files differ
     """
-    gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
+    device = torch.cuda.current_device()
+    gpu = torch.cuda.get_device_properties(device)
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "gpu": gpu.name,
         "multiprocessors": gpu.multi_processor_count,
         "l2_bytes": gpu.L2_cache_size,
         "memory_bytes": gpu.total_memory,
+        "fp8": fp8_path(compute_capability(device)),
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,

@@ -1,6 +1,7 @@
 """All of the measuring but the clock: what is written, and when nothing is."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -118,6 +119,15 @@ def test_choose_writes_the_fastest_of_each_row(pretend_gpu, tmp_path):
     assert kept["chosen"]["other"] == {"row": "kept"}
     second = {"M<=16": "16x64x256-g1-w4-s4", "M<=64": "64x32x256-g8-w4-s4", "any M": "128x128x128-g8-w4-s4"}
     assert kept["chosen"]["w8a8_gemm"] == second
+
+
+@pytest.mark.parametrize("capability, path", [((8, 0), "through integers"), ((9, 0), "instructions")], ids=str)
+def test_provenance_names_how_fp8_is_handled(monkeypatch, capability, path):
+    gpu = SimpleNamespace(name="pretended", multi_processor_count=1, L2_cache_size=1, total_memory=1)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: gpu)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert record.provenance("abc")["fp8"] == path
 
 
 def test_provenance_needs_a_commit(monkeypatch, tmp_path):

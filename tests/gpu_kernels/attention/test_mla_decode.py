@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.close import assert_close
+from support.older_gpu import as_sm_80
 
 from gpu_kernels.attention.agreement import agrees
 from gpu_kernels.attention.configs import Config
@@ -54,6 +55,12 @@ def test_fp8_tokens_are_what_quant_writes():
 
 def test_kernel_reads_what_quant_writes(run):
     check(run, make([63, 5], is_fp8=True, device=run.device))
+
+
+def test_a_gpu_without_fp8_converts_through_integers(run):
+    operands = make([63, 5], is_fp8=True, device=run.device)
+    got = run(as_sm_80, mla_decode, **operands, impl="triton")
+    assert agrees(got, mla_decode_ref(**operands), head_size=HEAD_SIZE, num_tokens=64)
 
 
 # -- edges

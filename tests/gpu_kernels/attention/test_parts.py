@@ -6,7 +6,8 @@ import triton
 import triton.language as tl
 from support.close import assert_close
 
-from gpu_kernels.attention.parts_triton import combine_launch, widen
+from gpu_kernels.attention.parts_triton import combine_launch
+from gpu_kernels.fp8_triton import widen
 
 FP8 = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 

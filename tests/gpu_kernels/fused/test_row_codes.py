@@ -5,7 +5,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gpu_kernels.fused.fp8_triton import e4m3_codes, has_conversion
+from gpu_kernels.fp8_triton import e4m3_codes, has_conversion
 from gpu_kernels.fused.quantize_per_token import quantize_per_token_ref
 from gpu_kernels.fused.row_codes import CODE_DTYPES, SMALLEST_SCALE, check_quantize, codes_agree, row_codes_ref
 from gpu_kernels.launch import INTERPRETED_AS, Launch

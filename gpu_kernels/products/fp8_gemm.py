@@ -18,6 +18,7 @@ from torch import Tensor
 
 from gpu_kernels.dispatch import implementation
 from gpu_kernels.products.checks import FLOATS, check_matrix, check_operands
+from gpu_kernels.products.split_k import Workspace
 
 BLOCK = 128
 FP8 = torch.float8_e4m3fn
@@ -57,6 +58,7 @@ def fp8_gemm(
     *,
     bias: Tensor | None = None,
     out_dtype: torch.dtype = torch.bfloat16,
+    workspace: Workspace | None = None,
     impl: str | None = None,
 ) -> Tensor:
     """y [M, N] in out_dtype, by the implementation that `dispatch.IMPLEMENTATIONS` lists first for the device.
@@ -66,9 +68,10 @@ def fp8_gemm(
     weight_q      [N, K] float8_e4m3fn, any strides
     weight_scale  [N] per channel or [1] per tensor; with blocks [ceil(N / 128), ceil(K / 128)]; float32
     bias          [N] float16, bfloat16 or float32
+    workspace     None: allocated, and zeroed by one launch more, where the product is split over K
     impl          the name of another entry of the table
     raises        TypeError (dtypes), ValueError (shapes, devices),
-                  NotImplementedError (out_dtype, device, impl, an architecture without FP8: sm_80)
+                  NotImplementedError (out_dtype, device, architecture, impl)
     """
     if out_dtype not in FLOATS:
         raise NotImplementedError(f"fp8_gemm: got out_dtype {out_dtype}, expected one of {FLOATS}")
@@ -79,12 +82,18 @@ def fp8_gemm(
         x_scale, weight_scale = x_scale.expand(M), weight_scale.expand(N)
     y = torch.empty(M, N, dtype=out_dtype, device=x_q.device)  # [M, N]
     if y.numel():
-        run(x_q, x_scale, weight_q, weight_scale, bias, y)
+        run(x_q, x_scale, weight_q, weight_scale, bias, y, workspace)
     return y
 
 
 def fp8_gemm_reference(
-    x_q: Tensor, x_scale: Tensor, weight_q: Tensor, weight_scale: Tensor, bias: Tensor | None, y: Tensor
+    x_q: Tensor,
+    x_scale: Tensor,
+    weight_q: Tensor,
+    weight_scale: Tensor,
+    bias: Tensor | None,
+    y: Tensor,
+    workspace: Workspace | None,
 ) -> None:
     """Writes the oracle's result into y [M, N]: the table's entry "reference"."""
     y.copy_(fp8_gemm_ref(x_q, x_scale, weight_q, weight_scale, bias))

@@ -10,6 +10,7 @@ from gpu_kernels.launch import Launch
 from gpu_kernels.products.fp8_gemm import BLOCK, FP8, dequantize_weight_ref, dequantize_x_ref, fp8_gemm
 from gpu_kernels.products.fp8_gemm_triton import candidates, fp8_gemm_launch, fp8_gemm_triton, row_name
 from gpu_kernels.products.proof import bf16_product, dtype_name, expected_and_magnitude
+from gpu_kernels.products.split_k import make_workspace
 from gpu_kernels.products.w8a8_gemm_configs import Config
 from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import Peer, Problem
@@ -45,7 +46,7 @@ def _problem(M: int, N: int, K: int, scales: str, out_dtype: torch.dtype, is_tim
         num_bytes=M * K + N * K + 4 * num_scales + out_dtype.itemsize * M * N,  # codes, scales, y
         ops=2 * M * N * K,
         ceiling="bandwidth" if M <= BANDWIDTH_TOKENS else "fp8",
-        peers={**({"torch._scaled_mm": _scaled_mm} if scales == "token" and is_timed else {}), **_bf16(N, K)},
+        peers=_peers(N, K, scales),
         variants=partial(_variants, M),
         row=partial(row_name, num_tokens=M),
         is_timed=is_timed,
@@ -63,11 +64,12 @@ def _operands(M: int, N: int, K: int, scales: str, out_dtype: torch.dtype, devic
         "x_scale": draw.uniform(*shapes[scales][0], low=0.5, high=1.5),
         "weight_q": draw.normal(N, K).to(FP8),
         "weight_scale": draw.uniform(*shapes[scales][1], low=0.5, high=1.5),
+        "workspace": make_workspace(device),
         "out_dtype": out_dtype,
     }
 
 
-def _reference(x_q, x_scale, weight_q, weight_scale, out_dtype) -> tuple[Tensor, Tensor]:
+def _reference(x_q, x_scale, weight_q, weight_scale, workspace, out_dtype) -> tuple[Tensor, Tensor]:
     return expected_and_magnitude(dequantize_x_ref(x_q, x_scale), dequantize_weight_ref(weight_q, weight_scale))
 
 
@@ -86,32 +88,38 @@ def _agrees(y: Tensor, expected_and_magnitude: tuple[Tensor, Tensor]) -> bool:
 
 def _launches(operands: dict[str, Any], arch: int) -> list[Launch]:
     """One for each candidate, the default first."""
-    x_q, x_scale, weight_q, weight_scale, out_dtype = operands.values()
+    x_q, x_scale, weight_q, weight_scale, workspace, out_dtype = operands.values()
     M, N = x_q.shape[0], weight_q.shape[0]
     if weight_scale.dim() == 1:
         x_scale, weight_scale = x_scale.expand(M), weight_scale.expand(N)
     y = torch.empty(M, N, dtype=out_dtype, device=x_q.device)
-    return [fp8_gemm_launch(x_q, x_scale, weight_q, weight_scale, None, y, config) for config in candidates(arch, M)]
+    given = x_q, x_scale, weight_q, weight_scale, None, y, workspace
+    return [fp8_gemm_launch(*given, config, arch) for config in candidates(arch, M)]
 
 
 def _variants(M: int, arch: int) -> dict[str, Any]:
     return {str(config): partial(_with_config, config) for config in candidates(arch, M)}
 
 
-def _with_config(config: Config, x_q, x_scale, weight_q, weight_scale, out_dtype) -> Tensor:
+def _with_config(config: Config, x_q, x_scale, weight_q, weight_scale, workspace, out_dtype) -> Tensor:
     M, N = x_q.shape[0], weight_q.shape[0]
     if weight_scale.dim() == 1:
         x_scale, weight_scale = x_scale.expand(M), weight_scale.expand(N)
     y = torch.empty(M, N, dtype=out_dtype, device=x_q.device)  # [M, N]
-    fp8_gemm_triton(x_q, x_scale, weight_q, weight_scale, None, y, config)
+    fp8_gemm_triton(x_q, x_scale, weight_q, weight_scale, None, y, workspace, config)
     return y
 
 
-def _scaled_mm(x_q: Tensor, x_scale: Tensor, weight_q: Tensor, weight_scale: Tensor, out_dtype: torch.dtype) -> Tensor:
+def _scaled_mm(x_q, x_scale, weight_q, weight_scale, workspace, out_dtype) -> Tensor:
     """torch's own, with a scale a row of each."""
     return torch._scaled_mm(
         x_q, weight_q.T, scale_a=x_scale[:, None], scale_b=weight_scale[None, :], out_dtype=out_dtype
     )
+
+
+def _peers(N: int, K: int, scales: str) -> dict[str, Any]:
+    by_token = {"torch._scaled_mm": _scaled_mm} if scales == "token" else {}
+    return by_token | _bf16(N, K)
 
 
 def _bf16(N: int, K: int) -> dict[str, Peer]:

@@ -158,5 +158,5 @@ def k_quant_gemm_kernel(
 
     store_or_split(
         b_acc, bias_ptr, y_ptr, partial_ptr, arrived_ptr, o_n, o_m, N, M, stride_ym, i_tile, i_split,
-        BLOCK_M, BLOCK_N, NUM_SPLITS,
+        NUM_SPLITS,
     )  # fmt: skip

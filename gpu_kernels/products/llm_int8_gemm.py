@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gpu_kernels.dispatch import implementation
 from gpu_kernels.products.checks import FLOATS, HALVES, check_matrix, check_operands
+from gpu_kernels.products.split_k import Workspace
 from gpu_kernels.products.w8a8_gemm import MAX_K, w8a8_gemm_ref
 
 
@@ -42,6 +43,7 @@ def llm_int8_gemm(
     outlier_weight: Tensor,
     *,
     bias: Tensor | None = None,
+    workspace: Workspace | None = None,
     impl: str | None = None,
 ) -> Tensor:
     """y [M, N] in x's dtype, by the implementation that `dispatch.IMPLEMENTATIONS` lists first for the device.
@@ -54,6 +56,7 @@ def llm_int8_gemm(
     outlier_features  [F] int32 in [0, K); F may be 0
     outlier_weight    [N, F] x's dtype, any strides
     bias              [N] float16, bfloat16 or float32
+    workspace         None: allocated, and zeroed by one launch more, where the product is split over K
     impl              the name of another entry of the table
     raises            TypeError (dtypes), ValueError (shapes, devices), NotImplementedError (K, device, impl)
     """
@@ -80,7 +83,7 @@ def llm_int8_gemm(
     run = implementation("llm_int8_gemm", x.device.type, impl)
     y = torch.empty(M, N, dtype=x.dtype, device=x.device)  # [M, N]
     if y.numel():
-        run(x_q, x_scale, weight_q, weight_scale, x, outlier_features, outlier_weight, bias, y)
+        run(x_q, x_scale, weight_q, weight_scale, x, outlier_features, outlier_weight, bias, y, workspace)
     return y
 
 
@@ -94,6 +97,7 @@ def llm_int8_gemm_reference(
     outlier_weight: Tensor,
     bias: Tensor | None,
     y: Tensor,
+    workspace: Workspace | None,
 ) -> None:
     """Writes the oracle's result into y [M, N]: the table's entry "reference"."""
     y.copy_(llm_int8_gemm_ref(x_q, x_scale, weight_q, weight_scale, x, outlier_features, outlier_weight, bias))

@@ -10,6 +10,7 @@ from gpu_kernels.launch import Launch
 from gpu_kernels.products.llm_int8_gemm import llm_int8_gemm, llm_int8_gemm_ref
 from gpu_kernels.products.llm_int8_gemm_triton import candidates, llm_int8_gemm_launch, llm_int8_gemm_triton
 from gpu_kernels.products.proof import bf16_product, dtype_name, within_sums
+from gpu_kernels.products.split_k import make_workspace
 from gpu_kernels.products.w8a8_gemm_configs import Config, row_name
 from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import Problem
@@ -61,10 +62,13 @@ def _operands(M: int, N: int, K: int, F: int, dtype: torch.dtype, device: str) -
         "x": x,
         "outlier_features": features.int(),
         "outlier_weight": draw.normal(N, F, dtype=dtype),
+        "workspace": make_workspace(device),
     }
 
 
-def _reference(x_q, x_scale, weight_q, weight_scale, x, outlier_features, outlier_weight) -> tuple[Tensor, Tensor]:
+def _reference(
+    x_q, x_scale, weight_q, weight_scale, x, outlier_features, outlier_weight, workspace
+) -> tuple[Tensor, Tensor]:
     expected = llm_int8_gemm_ref(x_q, x_scale, weight_q, weight_scale, x, outlier_features, outlier_weight)
     outliers = x.double()[:, outlier_features.long()].abs() @ outlier_weight.double().abs().T
     inliers = expected - x.double()[:, outlier_features.long()] @ outlier_weight.double().T
@@ -73,18 +77,20 @@ def _reference(x_q, x_scale, weight_q, weight_scale, x, outlier_features, outlie
 
 def _launches(operands: dict[str, Any], arch: int) -> list[Launch]:
     """One for each candidate, the default first."""
+    *tensors, workspace = operands.values()
     x, weight_q = operands["x"], operands["weight_q"]
     y = torch.empty(x.shape[0], weight_q.shape[0], dtype=x.dtype, device=x.device)
-    return [
-        llm_int8_gemm_launch(*operands.values(), None, y, config) for config in candidates(arch, x.shape[0])
-    ]  # in the order of _operands
+    return [llm_int8_gemm_launch(*tensors, None, y, workspace, config, arch) for config in candidates(arch, x.shape[0])]
 
 
 def _variants(M: int, arch: int) -> dict[str, Any]:
     return {str(config): partial(_with_config, config) for config in candidates(arch, M)}
 
 
-def _with_config(config: Config, x_q, x_scale, weight_q, weight_scale, x, outlier_features, outlier_weight) -> Tensor:
+def _with_config(
+    config: Config, x_q, x_scale, weight_q, weight_scale, x, outlier_features, outlier_weight, workspace
+) -> Tensor:
     y = torch.empty(x.shape[0], weight_q.shape[0], dtype=x.dtype, device=x.device)  # [M, N]
-    llm_int8_gemm_triton(x_q, x_scale, weight_q, weight_scale, x, outlier_features, outlier_weight, None, y, config)
+    codes = x_q, x_scale, weight_q, weight_scale
+    llm_int8_gemm_triton(*codes, x, outlier_features, outlier_weight, None, y, workspace, config)
     return y

@@ -1,7 +1,8 @@
 """LLM.int8()'s product in Triton; the maths is in llm_int8_gemm.py.
 
 Program  computes a tile of the int8 product as w8a8_gemm's does; scales it; then walks the outlier features in steps
-         of BLOCK_F, gathering their activations, and adds their 16-bit product to the same sums in registers.
+         of BLOCK_F, gathering their activations, and adds their 16-bit product to the same sums in registers. Of a
+         tile that is split, the last program to arrive does so.
 """
 
 import triton
@@ -11,6 +12,9 @@ from torch import Tensor
 from gpu_kernels.chosen import chosen
 from gpu_kernels.launch import Launch, architecture
 from gpu_kernels.products import w8a8_gemm_configs
+from gpu_kernels.products.code_launch import code_launch
+from gpu_kernels.products.split_k import Workspace
+from gpu_kernels.products.tiles_triton import leave_part, sum_of_parts
 from gpu_kernels.products.w8a8_gemm_configs import Config, row_name
 from gpu_kernels.products.w8a8_gemm_triton import int8_tile, scaled, store_rows
 
@@ -36,6 +40,7 @@ def llm_int8_gemm_triton(
     outlier_weight: Tensor,
     bias: Tensor | None,
     y: Tensor,
+    workspace: Workspace | None = None,
     config: Config | None = None,
 ) -> None:
     """Writes y [M, N] (shapes and dtypes as checked in llm_int8_gemm), with the tile shape the table has for it.
@@ -44,10 +49,8 @@ def llm_int8_gemm_triton(
     """
     arch = architecture("llm_int8_gemm", x, llm_int8_gemm_kernel)
     config = config or chosen("llm_int8_gemm", row_name(arch, len(x)), candidates(arch, len(x)), x.device)
-    launch = llm_int8_gemm_launch(
-        x_q, x_scale, weight_q, weight_scale, x, outlier_features, outlier_weight, bias, y, config
-    )
-    launch.run(y.device)
+    operands = (x_q, x_scale, weight_q, weight_scale, x, outlier_features, outlier_weight, bias, y)
+    llm_int8_gemm_launch(*operands, workspace, config, arch).run(y.device)
 
 
 def llm_int8_gemm_launch(
@@ -60,45 +63,23 @@ def llm_int8_gemm_launch(
     outlier_weight: Tensor,
     bias: Tensor | None,
     y: Tensor,
+    workspace: Workspace | None,
     config: Config,
+    arch: int,
 ) -> Launch:
-    """One program a [block_m, block_n] tile of y."""
-    (M, K), N = x_q.shape, weight_q.shape[0]
-    grid = (triton.cdiv(M, config.block_m) * triton.cdiv(N, config.block_n),)
-    arguments = {
-        "x_q_ptr": x_q,
-        "x_scale_ptr": x_scale,
-        "weight_q_ptr": weight_q,
-        "weight_scale_ptr": weight_scale,
+    """One program a share of a [block_m, block_n] tile of y."""
+    grid, arguments = code_launch(x_q, x_scale, weight_q, weight_scale, bias, y, workspace, config, arch)
+    arguments |= {
         "x_ptr": x,
         "features_ptr": outlier_features,
         "outlier_weight_ptr": outlier_weight,
-        "bias_ptr": bias,
-        "y_ptr": y,
-        "M": M,
-        "N": N,
-        "K": K,
         "F": outlier_features.numel(),
-        "stride_qm": x_q.stride(0),
-        "stride_qk": x_q.stride(1),
-        "stride_qs": x_scale.stride(0),
-        "stride_wn": weight_q.stride(0),
-        "stride_wk": weight_q.stride(1),
-        "stride_ws": weight_scale.stride(0),
         "stride_xm": x.stride(0),
         "stride_xk": x.stride(1),
         "stride_f": outlier_features.stride(0),
         "stride_on": outlier_weight.stride(0),
         "stride_of": outlier_weight.stride(1),
-        "stride_b": 0 if bias is None else bias.stride(0),
-        "stride_ym": y.stride(0),
-        "stride_yn": y.stride(1),
-        "BLOCK_M": config.block_m,
-        "BLOCK_N": config.block_n,
-        "BLOCK_K": config.block_k,
         "BLOCK_F": BLOCK_F,
-        "GROUP_M": config.group_m,
-        "EVEN_K": K % config.block_k == 0,
     }
     return Launch(llm_int8_gemm_kernel, grid, arguments, config.num_warps, config.num_stages)
 
@@ -115,11 +96,14 @@ def llm_int8_gemm_kernel(
     outlier_weight_ptr,
     bias_ptr,
     y_ptr,
+    partial_ptr,
+    arrived_ptr,
     # sizes
     M,
     N,
     K,
     F,
+    steps_per_split,
     # strides, in elements
     stride_qm,
     stride_qk,
@@ -141,12 +125,19 @@ def llm_int8_gemm_kernel(
     BLOCK_K: tl.constexpr,
     BLOCK_F: tl.constexpr,
     GROUP_M: tl.constexpr,
+    NUM_SPLITS: tl.constexpr,
     EVEN_K: tl.constexpr,
 ):
+    i_tile, i_split = tl.program_id(0), tl.program_id(1)
     b_acc, o_m, o_n = int8_tile(
-        tl.program_id(0), x_q_ptr, weight_q_ptr, M, N, K, stride_qm, stride_qk, stride_wn, stride_wk,
-        BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, EVEN_K,
+        i_tile, i_split, x_q_ptr, weight_q_ptr, M, N, K, steps_per_split, stride_qm, stride_qk, stride_wn, stride_wk,
+        BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, NUM_SPLITS, EVEN_K,
     )  # fmt: skip
+    if NUM_SPLITS > 1:
+        m_tile = (o_m < M)[:, None] & (o_n < N)[None, :]
+        if leave_part(b_acc, partial_ptr, arrived_ptr, m_tile, i_tile, i_split, NUM_SPLITS) < NUM_SPLITS - 1:
+            return
+        b_acc = sum_of_parts(b_acc, partial_ptr, arrived_ptr, m_tile, i_tile, NUM_SPLITS)
     b_y = scaled(b_acc, x_scale_ptr, weight_scale_ptr, o_m, o_n, M, N, stride_qs, stride_ws)
 
     m_m, m_n = (o_m < M)[:, None], (o_n < N)[None, :]

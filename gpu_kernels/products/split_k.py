@@ -38,10 +38,17 @@ def make_workspace(device: torch.device | str) -> Workspace:
 def num_splits(arch: int, programs_per_sm: int, num_tiles: int, num_blocks: int) -> int:
     """Programs a tile, so that about programs_per_sm of them come to each multiprocessor.
 
-    num_blocks  steps over the input features, of which each program does at least one
+        wanted = programs_per_sm * multiprocessors // num_tiles, at least 1, at most num_blocks
+        splits = ceil(num_blocks / ceil(num_blocks / wanted))      as many as shares of ceil(...) blocks leave busy
+
+    On 132 multiprocessors, 2 programs each: 32 tiles of 16 blocks want 8 programs a tile, of 2 blocks each; 128 tiles
+    want 2; from 133 tiles on none is split, for every multiprocessor has one.
+
+    programs_per_sm  0: never split
+    num_blocks       steps over the input features, of which each program does at least one
     """
     wanted = max(1, min(programs_per_sm * MULTIPROCESSORS[arch] // num_tiles, num_blocks))
-    return -(-num_blocks // -(-num_blocks // wanted)) if num_blocks else 1  # as many as equal shares leave busy
+    return -(-num_blocks // -(-num_blocks // wanted)) if num_blocks else 1
 
 
 def workspace_for(

@@ -1,7 +1,7 @@
-"""What every product of weights [N, K] with 16-bit activations does around its loop, in Triton.
+"""What every product of weights [N, K] does around its loop, in Triton: which tile, its parts, its store.
 
-The tile is [BLOCK_N, BLOCK_M]: the weights are the left operand, which a tensor core takes from registers, so that
-dequantized values never pass through shared memory.
+With 16-bit activations the tile is [BLOCK_N, BLOCK_M]: the weights are the left operand, which a tensor core takes from
+registers, so that dequantized values never pass through shared memory.
 """
 
 import triton
@@ -30,6 +30,37 @@ def store_tile(b_acc, bias_ptr, y_ptr, o_n, o_m, N, M, stride_ym):
 
 
 @triton.jit
+def leave_part(b_acc, partial_ptr, arrived_ptr, m_tile, i_tile, i_split, NUM_SPLITS: tl.constexpr):
+    """How many programs came to the tile before this one, which leaves its part of the sum in the workspace."""
+    p_part = _parts(b_acc, partial_ptr, i_tile, NUM_SPLITS)
+    tl.store(p_part + i_split * (b_acc.shape[0] * b_acc.shape[1]), b_acc, mask=m_tile)
+    tl.debug_barrier()  # all warps have stored before one thread says so, releasing what it has seen
+    return tl.atomic_add(arrived_ptr + i_tile, 1, sem="acq_rel")
+
+
+@triton.jit
+def sum_of_parts(b_acc, partial_ptr, arrived_ptr, m_tile, i_tile, NUM_SPLITS: tl.constexpr):
+    """The tile's sum of all programs' parts, in the order of the features; for the last to arrive."""
+    p_part = _parts(b_acc, partial_ptr, i_tile, NUM_SPLITS)
+    b_sum = tl.zeros_like(b_acc)
+    for i_part in range(NUM_SPLITS):
+        # .cg: from the L2, where the others' stores are; this multiprocessor's L1 may hold an older line.
+        p_one = p_part + i_part * (b_acc.shape[0] * b_acc.shape[1])
+        b_sum += tl.load(p_one, mask=m_tile, other=0, cache_modifier=".cg")
+    tl.store(arrived_ptr + i_tile, 0)
+    return b_sum
+
+
+@triton.jit
+def _parts(b_acc, partial_ptr, i_tile, NUM_SPLITS: tl.constexpr):
+    """Where the first program of a tile leaves its part: pointers of b_acc's shape."""
+    ROWS: tl.constexpr = b_acc.shape[0]
+    COLUMNS: tl.constexpr = b_acc.shape[1]
+    o_part = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    return partial_ptr + i_tile.to(tl.int64) * (NUM_SPLITS * ROWS * COLUMNS) + o_part
+
+
+@triton.jit
 def store_or_split(
     b_acc,
     bias_ptr,
@@ -43,23 +74,13 @@ def store_or_split(
     stride_ym,
     i_tile,
     i_split,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
     NUM_SPLITS: tl.constexpr,
 ):
     """Stores the tile if this program has all of its sum; otherwise leaves its part, and the last to arrive stores."""
     if NUM_SPLITS == 1:
         store_tile(b_acc, bias_ptr, y_ptr, o_n, o_m, N, M, stride_ym)
     else:
-        o_part = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
-        p_part = partial_ptr + i_tile.to(tl.int64) * (NUM_SPLITS * BLOCK_N * BLOCK_M) + o_part
-        m_part = (o_m < M)[None, :] & (o_n < N)[:, None]
-        tl.store(p_part + i_split * (BLOCK_N * BLOCK_M), b_acc, mask=m_part)
-        tl.debug_barrier()  # all warps have stored before one thread says so, releasing what it has seen
-        if tl.atomic_add(arrived_ptr + i_tile, 1, sem="acq_rel") == NUM_SPLITS - 1:
-            b_sum = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
-            for i_part in range(NUM_SPLITS):
-                # .cg: from the L2, where the others' stores are; this multiprocessor's L1 may hold an older line.
-                b_sum += tl.load(p_part + i_part * (BLOCK_N * BLOCK_M), mask=m_part, other=0.0, cache_modifier=".cg")
-            tl.store(arrived_ptr + i_tile, 0)
+        m_tile = (o_m < M)[None, :] & (o_n < N)[:, None]
+        if leave_part(b_acc, partial_ptr, arrived_ptr, m_tile, i_tile, i_split, NUM_SPLITS) == NUM_SPLITS - 1:
+            b_sum = sum_of_parts(b_acc, partial_ptr, arrived_ptr, m_tile, i_tile, NUM_SPLITS)
             store_tile(b_sum, bias_ptr, y_ptr, o_n, o_m, N, M, stride_ym)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from gpu_kernels.dispatch import implementation
+from gpu_kernels.products.split_k import Workspace
 
 OUT_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 # The largest product of two int8 is (-128)**2, and K of them must fit int32.
@@ -39,6 +40,7 @@ def w8a8_gemm(
     *,
     bias: Tensor | None = None,
     out_dtype: torch.dtype = torch.bfloat16,
+    workspace: Workspace | None = None,
     impl: str | None = None,
 ) -> Tensor:
     """y [M, N] in out_dtype, by the implementation that `dispatch.IMPLEMENTATIONS` lists first for the device.
@@ -48,6 +50,7 @@ def w8a8_gemm(
     weight_q     [N, K] int8, any strides
     weight_scale [N] float32, or [1] per tensor
     bias         [N] float16, bfloat16 or float32
+    workspace    None: allocated, and zeroed by one launch more, where the product is split over K
     impl         the name of another entry of the table
     raises       TypeError (dtypes), ValueError (shapes, devices), NotImplementedError (out_dtype, K, device, impl)
     """
@@ -55,12 +58,19 @@ def w8a8_gemm(
     run = implementation("w8a8_gemm", x_q.device.type, impl)
     y = torch.empty(x_q.shape[0], weight_q.shape[0], dtype=out_dtype, device=x_q.device)  # [M, N]
     if y.numel():
-        run(x_q, x_scale.expand(x_q.shape[0]), weight_q, weight_scale.expand(weight_q.shape[0]), bias, y)
+        scales = x_scale.expand(len(x_q)), weight_scale.expand(len(weight_q))
+        run(x_q, scales[0], weight_q, scales[1], bias, y, workspace)
     return y
 
 
 def w8a8_gemm_reference(
-    x_q: Tensor, x_scale: Tensor, weight_q: Tensor, weight_scale: Tensor, bias: Tensor | None, y: Tensor
+    x_q: Tensor,
+    x_scale: Tensor,
+    weight_q: Tensor,
+    weight_scale: Tensor,
+    bias: Tensor | None,
+    y: Tensor,
+    workspace: Workspace | None,
 ) -> None:
     """Writes the oracle's result into y [M, N]: the table's entry "reference"."""
     y.copy_(w8a8_gemm_ref(x_q, x_scale, weight_q, weight_scale, bias))

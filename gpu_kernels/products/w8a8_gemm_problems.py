@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from gpu_kernels.launch import Launch
+from gpu_kernels.products.split_k import make_workspace
 from gpu_kernels.products.w8a8_gemm import OUT_DTYPES, w8a8_gemm, w8a8_gemm_ref
 from gpu_kernels.products.w8a8_gemm_configs import Config, candidates, row_name
 from gpu_kernels.products.w8a8_gemm_triton import w8a8_gemm_launch, w8a8_gemm_triton
@@ -57,39 +58,40 @@ def _operands(M: int, N: int, K: int, out_dtype: torch.dtype, device: str) -> di
         "x_scale": draw.uniform(M, low=0.5, high=1.5) / 128,
         "weight_q": draw.integers(-128, 128, N, K),
         "weight_scale": draw.uniform(N, low=0.5, high=1.5) / 128,
+        "workspace": make_workspace(device),
         "out_dtype": out_dtype,
     }
 
 
-def _reference(x_q, x_scale, weight_q, weight_scale, out_dtype) -> Tensor:
+def _reference(x_q, x_scale, weight_q, weight_scale, workspace, out_dtype) -> Tensor:
     return w8a8_gemm_ref(x_q, x_scale, weight_q, weight_scale)
 
 
 def _launches(operands: dict[str, Any], arch: int) -> list[Launch]:
     """One for each candidate, the default first."""
-    x_q, x_scale, weight_q, weight_scale, out_dtype = operands.values()
-    M, N = x_q.shape[0], weight_q.shape[0]
-    y = torch.empty(M, N, dtype=out_dtype, device=x_q.device)
-    return [w8a8_gemm_launch(x_q, x_scale, weight_q, weight_scale, None, y, config) for config in candidates(arch, M)]
+    *codes, workspace, out_dtype = operands.values()
+    M, N = len(codes[0]), len(codes[2])
+    y = torch.empty(M, N, dtype=out_dtype, device=codes[0].device)
+    return [w8a8_gemm_launch(*codes, None, y, workspace, config, arch) for config in candidates(arch, M)]
 
 
 def _variants(M: int, arch: int) -> dict[str, Any]:
     return {str(config): partial(_with_config, config) for config in candidates(arch, M)}
 
 
-def _with_config(config: Config, x_q, x_scale, weight_q, weight_scale, out_dtype) -> Tensor:
+def _with_config(config: Config, x_q, x_scale, weight_q, weight_scale, workspace, out_dtype) -> Tensor:
     y = torch.empty(x_q.shape[0], weight_q.shape[0], dtype=out_dtype, device=x_q.device)  # [M, N]
-    w8a8_gemm_triton(x_q, x_scale, weight_q, weight_scale, None, y, config)
+    w8a8_gemm_triton(x_q, x_scale, weight_q, weight_scale, None, y, workspace, config)
     return y
 
 
 def _peers(M: int) -> dict[str, Any]:
     """torch's int8 product is bare: no scales, int32 out. The bfloat16 product is what quantizing replaces."""
     int_mm = {"torch._int_mm": _int_mm} if M >= INT_MM_MIN_TOKENS else {}
-    return {**int_mm, "torch.matmul bf16": Peer(_bf16_operands, _matmul)}
+    return int_mm | {"torch.matmul bf16": Peer(_bf16_operands, _matmul)}
 
 
-def _int_mm(x_q: Tensor, weight_q: Tensor, **_scales: Any) -> Tensor:
+def _int_mm(x_q: Tensor, weight_q: Tensor, **_rest: Any) -> Tensor:
     return torch._int_mm(x_q, weight_q.T)
 
 

@@ -175,7 +175,7 @@ def weight_only_gemm_kernel(
         b_acc *= tl.load(scale_ptr + o_row).to(tl.float32)[:, None]
     store_or_split(
         b_acc, bias_ptr, y_ptr, partial_ptr, arrived_ptr, o_n, o_m, N, M, stride_ym, i_tile, i_split,
-        BLOCK_M, BLOCK_N, NUM_SPLITS,
+        NUM_SPLITS,
     )  # fmt: skip
 
 

@@ -117,7 +117,7 @@ def test_choose_writes_the_fastest_of_each_row(pretend_gpu, tmp_path):
     kept = json.loads(path.read_text())
     assert kept["made_with"] == "python -m gpu_kernels.measure --choose" and kept["commit"] == "abc"
     assert kept["chosen"]["other"] == {"row": "kept"}
-    second = {"M<=16": "16x64x256-g1-w4-s4", "M<=64": "64x32x256-g8-w4-s4", "any M": "128x128x128-g8-w4-s4"}
+    second = {"M<=16": "16x64x256-g1-p2-w4-s4", "M<=64": "64x32x256-g8-w4-s4", "any M": "128x128x128-g8-w4-s4"}
     assert kept["chosen"]["w8a8_gemm"] == second
 
 

@@ -6,9 +6,11 @@ import itertools
 import pytest
 import torch
 from support.close import assert_close
+from support.older_gpu import as_sm_80
 
 from gpu_kernels.products.fp8_gemm import FP8, fp8_gemm, fp8_gemm_ref
 from gpu_kernels.products.fp8_gemm_triton import candidates, fp8_gemm_triton
+from gpu_kernels.products.split_k import make_workspace
 
 SHAPES = [(1, 3, 63), (3, 131, 128), (17, 63, 300), (131, 130, 131)]
 
@@ -73,9 +75,42 @@ def test_cpu_default_is_the_reference():
     assert fp8_gemm(operands[0][:0], operands[1][:0], *operands[2:]).shape == (0, 5)
 
 
-def test_an_architecture_without_fp8_is_refused():
-    with pytest.raises(NotImplementedError, match=r"fp8_gemm: got sm_80, expected one of \['sm_90', 'sm_100'\]"):
-        candidates(80, 1)
+@pytest.mark.parametrize("scales", ["token", "blocks"])
+def test_few_tokens_are_split(run, scales):
+    """2048 features over 16 programs a tile, whose sums are whole numbers of scales: exact in any order."""
+    operands = make(5, 67, 2048, scales, run.device)
+    workspace = make_workspace(run.device)
+    workspace.partial.fill_(torch.nan)
+    for _ in range(2):
+        y = run(fp8_gemm, *operands, out_dtype=torch.float32, workspace=workspace, impl="triton")
+        assert torch.equal(y.double(), fp8_gemm_ref(*operands))
+    assert not workspace.arrived.any() and not workspace.partial.isnan().all()
+
+
+@pytest.mark.parametrize("scales", ["tensor", "token", "blocks"])
+@pytest.mark.parametrize("M, N, K", SHAPES)
+def test_a_gpu_without_fp8_multiplies_float16(run, M, N, K, scales):
+    operands = make(M, N, K, scales, run.device)
+    y = run(as_sm_80, fp8_gemm, *operands, out_dtype=torch.float32, impl="triton")
+    assert torch.equal(y.double(), fp8_gemm_ref(*operands))
+
+
+def test_a_gpu_without_fp8_keeps_nan_and_every_code(run):
+    """Every e4m3 code but NaN as a weight times 1, and NaN in one token."""
+    codes = torch.arange(256, dtype=torch.uint8, device=run.device).view(FP8)
+    weight_q = torch.zeros(256, 32, device=run.device).to(FP8)
+    weight_q.view(torch.uint8)[:, 5] = torch.where(codes.float().isnan(), 0, codes.view(torch.uint8))
+    x_q = torch.ones(3, 32, device=run.device)
+    x_q[1, 5] = torch.nan
+    ones = torch.ones(1, device=run.device)
+    y = run(as_sm_80, fp8_gemm, x_q.to(FP8), ones, weight_q, ones, out_dtype=torch.float32, impl="triton")
+    expected = weight_q[:, 5].float()
+    assert torch.equal(y[0], expected) and torch.equal(y[2], expected) and y[1].isnan().all()
+
+
+def test_an_unknown_architecture_is_refused():
+    with pytest.raises(NotImplementedError, match=r"got sm_86, expected one of \['sm_80', 'sm_90', 'sm_100'\]"):
+        candidates(86, 1)
 
 
 NAMES = ("x_q", "x_scale", "weight_q", "weight_scale")

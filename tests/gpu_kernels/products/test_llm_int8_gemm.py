@@ -70,6 +70,11 @@ def test_bias_and_strides(run):
     check_exact(run, strided, torch.arange(35, device=run.device) / 4)
 
 
+def test_few_tokens_are_split(run):
+    """2048 features over 8 programs a tile, of which one adds the outliers."""
+    check_exact(run, make(5, 67, 2048, 7, run.device))
+
+
 def test_nan_outlier_stays_in_its_token(run):
     operands = make(5, 35, 64, 7, run.device)
     operands[4][2, operands[5][3].long()] = torch.nan

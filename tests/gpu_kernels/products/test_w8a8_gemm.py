@@ -1,9 +1,11 @@
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
 from support.close import assert_close
 
+from gpu_kernels.products.split_k import make_workspace
 from gpu_kernels.products.w8a8_gemm import MAX_K, OUT_DTYPES, w8a8_gemm, w8a8_gemm_ref
 from gpu_kernels.products.w8a8_gemm_configs import CONFIGS
 from gpu_kernels.products.w8a8_gemm_triton import w8a8_gemm_triton
@@ -92,8 +94,26 @@ def test_every_tile_shape(run, config):
         x_q, _, weight_q, _ = make(M, N, K, run.device)
         x_scale, weight_scale = ones(M, N, run.device)
         y = poisoned(M, N, torch.float32, run.device)
-        run(w8a8_gemm_triton, x_q, x_scale, weight_q, weight_scale, None, y, config)
+        run(w8a8_gemm_triton, x_q, x_scale, weight_q, weight_scale, None, y, config=config)
         assert torch.equal(y.double(), w8a8_gemm_ref(x_q, x_scale, weight_q, weight_scale))
+
+
+def test_few_tokens_are_split_and_the_sum_is_the_same(run):
+    """2048 features over 8 programs a tile; the workspace is poison but for its counters, which end as they began."""
+    x_q, x_scale, weight_q, weight_scale = make(5, 67, 2048, run.device)
+    workspace = make_workspace(run.device)
+    workspace.partial.fill_(torch.nan)
+    y, whole = (poisoned(5, 67, torch.float32, run.device) for _ in range(2))
+    operands = (x_q, x_scale, weight_q, weight_scale, None)
+    config = ROWS_90[0]
+    for _ in range(2):
+        run(w8a8_gemm_triton, *operands, y, workspace)
+        assert (
+            not workspace.arrived.any() and not workspace.partial[: 8 * config.block_m * config.block_n].isnan().all()
+        )
+    run(w8a8_gemm_triton, *operands, whole, config=replace(config, programs_per_sm=0))
+    assert torch.equal(y, whole)
+    assert_close(y, w8a8_gemm_ref(x_q, x_scale, weight_q, weight_scale), rtol=relative_error(torch.float32, run))
 
 
 def test_groups_of_tile_rows_cover_y(run):
@@ -102,7 +122,7 @@ def test_groups_of_tile_rows_cover_y(run):
     x_q, _, weight_q, _ = make(11 * 64, 3 * 32, 16, run.device)
     x_scale, weight_scale = ones(11 * 64, 3 * 32, run.device)
     y = poisoned(11 * 64, 3 * 32, torch.float32, run.device)
-    run(w8a8_gemm_triton, x_q, x_scale, weight_q, weight_scale, None, y, config)
+    run(w8a8_gemm_triton, x_q, x_scale, weight_q, weight_scale, None, y, config=config)
     assert torch.equal(y.double(), w8a8_gemm_ref(x_q, x_scale, weight_q, weight_scale))
 
 

@@ -34,7 +34,9 @@ def compile_w8a8(arch, M, config, *, K=4096, out_dtype=torch.bfloat16, bias_dtyp
         meta(4096, dtype=torch.float32),
         bias_dtype and meta(4096, dtype=bias_dtype),
         meta(M, 4096, dtype=out_dtype),
+        None,
         config,
+        arch,
     )
     return compile_launch(launch, arch)
 

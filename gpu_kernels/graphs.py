@@ -8,7 +8,7 @@ computes something harmless and writes nowhere (slot -1, length 0).
     batch of 5        | a b c d e |
     bucket of 8       | a b c d e . . . |      . padding; results of those rows are cut off
 
-Results lie in the bucket's own memory until its next replay.
+Results lie in the memory that the buckets share, until the next replay of any of them.
 """
 
 from bisect import bisect_left
@@ -84,7 +84,7 @@ class DecodeGraphs:
         return self.buckets[bisect_left(self.buckets, batch)]
 
     def __call__(self, values: dict[str, Tensor]) -> Tensor:
-        """The step's result [B, ...]: a view of memory that the bucket's next replay overwrites.
+        """The step's result [B, ...]: a view of memory that the next replay overwrites, of this bucket or another.
 
         values  [B, *shape] of each input's type, on any device
         raises  ValueError for other names, shapes or types, before anything is copied

@@ -86,6 +86,7 @@ def flash_kernel(
     stride_vh,
     stride_tb,
     stride_tp,
+    stride_l,
     stride_scale,  # 0: one scale for all heads
     # what is computed
     GROUP: tl.constexpr,
@@ -112,7 +113,7 @@ def flash_kernel(
         return
     if cu_keys_ptr is None:
         first_key = i_b * 0
-        length = tl.load(lengths_ptr + i_b)
+        length = tl.load(lengths_ptr + i_b * stride_l)
         p_table = block_table_ptr + i_b * stride_tb
     else:
         first_key = tl.load(cu_keys_ptr + i_b).to(tl.int64)
@@ -139,7 +140,7 @@ def flash_kernel(
     o_end = tl.minimum(o_end, end)
 
     dtype: tl.constexpr = query_ptr.dtype.element_ty
-    p_q = query_ptr + (first_query + i_query) * stride_qt + i_head * stride_qh
+    p_q = query_ptr + (first_query + i_query) * stride_qt + i_head.to(tl.int64) * stride_qh
     b_q = _load_tile(p_q, m_row, KEY_SIZE, BLOCK_D)  # [BLOCK_R, BLOCK_D]
     b_q_rest = b_q
     if KEY_REST:

@@ -19,8 +19,8 @@ def query_rows(
 ):  # fmt: skip
     """(the latents' side [BLOCK_R, LATENT], the rotated side [BLOCK_R, ROPE]) of the rows; zeros past the last."""
     m_row = o_row < num_queries * num_heads
-    i_query = o_row // num_heads
-    p_q = query_ptr + i_b * stride_qb + i_query.to(tl.int64) * stride_qq + (o_row % num_heads) * stride_qh
+    i_query, i_head = (o_row // num_heads).to(tl.int64), (o_row % num_heads).to(tl.int64)
+    p_q = query_ptr + i_b * stride_qb + i_query * stride_qq + i_head * stride_qh
     o_c = tl.arange(0, LATENT)
     o_r = LATENT + tl.arange(0, ROPE)
     b_q = tl.load(p_q[:, None] + o_c[None, :], mask=m_row[:, None], other=0.0)

@@ -57,7 +57,7 @@ def gguf_gemm(
     run = implementation("gguf_gemm", x.device.type, impl)
     y = torch.empty(x.shape[0], N, dtype=x.dtype, device=x.device)  # [M, N]
     if y.numel():
-        run(x, weight, bias, y, workspace)
+        run(x, weight, None if bias is None else bias.contiguous(), y, workspace)
     return y
 
 

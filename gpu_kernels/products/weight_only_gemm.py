@@ -83,7 +83,7 @@ def _product(
     run = implementation(op, x.device.type, impl)
     y = torch.empty(x.shape[0], weight.num_rows, dtype=x.dtype, device=x.device)  # [M, N]
     if y.numel():
-        run(x, weight, bias, y, workspace)
+        run(x, weight, None if bias is None else bias.contiguous(), y, workspace)
     return y
 
 
@@ -104,6 +104,6 @@ def _check(op: str, x: Tensor, weight: WordsWeight, bias: Tensor | None) -> None
             ("bias", bias, [N], FLOATS),
         ],
     )
-    for name, tensor in (("codes", weight.codes), ("scale", weight.scale), ("zero_point", weight.zero_point)):
-        if tensor is not None and not tensor.is_contiguous():
+    for name in ("codes", "scale", "zero_point", "order"):
+        if (tensor := getattr(weight, name)) is not None and not tensor.is_contiguous():
             raise ValueError(f"{op}: got {name} with strides {tensor.stride()}, expected contiguous")

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 from support.close import assert_close
+from support.older_gpu import as_sm_80
 
 from gpu_kernels.attention.agreement import agrees
 from gpu_kernels.attention.configs import SHARED_BYTES
@@ -84,6 +85,20 @@ def test_pages_with_heads_first(run):
     room = torch.full((2, 2, 8, 64), torch.nan, dtype=torch.float16, device=run.device)
     room[:, :, ::2] = query
     check(run, room[:, :, ::2], PagedCache(keys, values, cache.block_table, cache.lengths))
+
+
+def test_strided_lengths_and_tables(run):
+    query, cache = make([33, 16], device=run.device)
+    lengths = torch.stack([cache.lengths, cache.lengths + 2**20], dim=1)[:, 0]
+    table = cache.block_table.T.contiguous().T
+    check(run, query, dataclasses.replace(cache, block_table=table, lengths=lengths))
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=["e4m3", "e5m2"])
+def test_a_gpu_without_fp8_converts_through_integers(run, dtype):
+    query, cache = make([33, 16], num_queries=2, dtype=dtype, num_scales=2, device=run.device)
+    got = run(as_sm_80, paged_decode, query, cache, impl="triton")
+    assert agrees(got, paged_decode_ref(query, cache), head_size=64, num_tokens=cache.max_length)
 
 
 def test_cpu_default_is_the_reference():

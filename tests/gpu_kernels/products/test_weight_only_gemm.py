@@ -142,6 +142,14 @@ def test_empty():
     assert w4a16_gemm(x[:0], weight).shape == (0, 5)
 
 
+def test_strided_bias(run):
+    x, weight = make(3, 35, 64, device=run.device)
+    bias = (torch.arange(70, device=run.device) / 4)[::2]
+    assert torch.equal(
+        run(w4a16_gemm, x, weight, bias=bias, impl="triton"), weight_only_gemm_ref(x, weight, bias).half()
+    )
+
+
 X, WEIGHT = make(3, 5, 64)
 TINY = Workspace(torch.zeros(1), torch.zeros(1, dtype=torch.int32))
 REFUSED = {

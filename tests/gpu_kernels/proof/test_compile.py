@@ -1,5 +1,7 @@
 """Every kernel, dtype and architecture becomes machine code, without a GPU."""
 
+import re
+
 import pytest
 import torch
 import triton
@@ -7,6 +9,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import make_backend
 from triton.runtime.driver import driver
 
+from gpu_kernels.attention.configs import SHARED_BYTES
 from gpu_kernels.proof.compile import ARCHITECTURES, compile_launch, resource_usage, source
 from gpu_kernels.proof.compile_ahead import launches_of
 from gpu_kernels.proof.problems import all_ops, problems_of
@@ -24,6 +27,23 @@ def one_a_signature(problems, arch):
     return found
 
 
+# Strides that 32 bits may multiply: within a page (_kt, _vt, _ct), a row of a block table (_tp), the scales of a row
+# or column of blocks (_qb, _wb), which are fewer than the features, of heads (_scale, 0 or 1).
+WITHIN = {"stride_kt", "stride_vt", "stride_ct", "stride_tp", "stride_qb", "stride_wb", "stride_scale"}
+
+
+def narrow_strides(ttir):
+    """Strides that take part in a product of 32 bits, which pages or tokens past 2**31 elements overflow."""
+    narrow = r"arith\.muli [^\n]*%(stride_\w+)\b[^\n]* : i32|tt\.splat %(stride_\w+) : i32"
+    return {name for names in re.findall(narrow, ttir) for name in names if name} - WITHIN
+
+
+def test_narrow_strides_are_seen():
+    assert narrow_strides("%1 = arith.muli %0, %stride_qh : i32 loc(#loc1)\n") == {"stride_qh"}
+    assert narrow_strides("%1 = tt.splat %stride_qh : i32 -> tensor<16xi32> loc(#loc1)\n") == {"stride_qh"}
+    assert not narrow_strides("%1 = arith.extsi %stride_qh : i32 to i64 loc(#loc1)\n")
+
+
 @pytest.mark.parametrize("arch", ARCHITECTURES, ids="sm_{}".format)
 @ops
 def test_compiles(op, arch, tmp_path):
@@ -33,6 +53,8 @@ def test_compiles(op, arch, tmp_path):
     for signature, launch in (one_a_signature(problems_of(op), arch) | timed).items():
         compiled = compile_launch(launch, arch)
         assert compiled.asm["cubin"].startswith(ELF)
+        assert compiled.metadata.shared <= SHARED_BYTES[arch], signature  # past it a launch fails, not the compiler
+        assert not narrow_strides(compiled.asm["ttir"]), signature
         usage = resource_usage(compiled.asm["cubin"], tmp_path)
         assert signature not in timed or usage["STACK"] == usage["LOCAL"] == 0, f"{signature}: {usage}"
 

@@ -13,8 +13,12 @@ from torch import Tensor
 
 from gpu_kernels.chosen import chosen as chosen_config
 from gpu_kernels.launch import Launch, architecture
+from gpu_kernels.products.grouped_moe_words_triton import ROWS as WORDS_ROWS
+from gpu_kernels.products.grouped_moe_words_triton import words_launches
 from gpu_kernels.products.moe_tiles import tiles_by_expert
 from gpu_kernels.products.w8a8_gemm_configs import Config
+from gpu_kernels.products.weight_only_configs import Config as WordsConfig
+from gpu_kernels.products.words_experts import WordsExperts
 
 ARCHITECTURES = (80, 90, 100)
 # Rows (largest mean number of tokens an expert, candidates, the one to use first). Few: the weights are read once and
@@ -26,34 +30,36 @@ ROWS = [
 ]
 
 
-def candidates(arch: int, tokens_per_expert: float) -> list[Config]:
-    """The row of ROWS, the configuration to use first.
+def candidates(arch: int, tokens_per_expert: float, bits: int = 16) -> list[Config] | list[WordsConfig]:
+    """The row of ROWS, or of the words' for weights of 4 or 8 bits; the configuration to use first.
 
     raises  NotImplementedError if the architecture has none
     """
-    return _row(arch, tokens_per_expert)[1]
+    return _row(arch, tokens_per_expert, bits)[1]
 
 
-def row_name(arch: int, tokens_per_expert: float) -> str:
-    largest = _row(arch, tokens_per_expert)[0]
-    return "any" if largest is None else f"<={largest} tokens an expert"
+def row_name(arch: int, tokens_per_expert: float, bits: int = 16) -> str:
+    largest = _row(arch, tokens_per_expert, bits)[0]
+    name = "any" if largest is None else f"<={largest} tokens an expert"
+    return name if bits == 16 else f"{bits} bits, {name}"
 
 
-def _row(arch: int, tokens_per_expert: float) -> tuple[int | None, list[Config]]:
+def _row(arch: int, tokens_per_expert: float, bits: int) -> tuple[int | None, list]:
     if arch not in ARCHITECTURES:
         known = [f"sm_{known}" for known in ARCHITECTURES]
         raise NotImplementedError(f"grouped_moe_gemm: got sm_{arch}, expected one of {known}")
-    return next(row for row in ROWS if row[0] is None or tokens_per_expert <= row[0])
+    rows = ROWS if bits == 16 else WORDS_ROWS
+    return next(row for row in rows if row[0] is None or tokens_per_expert <= row[0])
 
 
 def grouped_moe_gemm_triton(
     x: Tensor,
     chosen: Tensor,
     routing_weight: Tensor,
-    gate_up: Tensor,
-    down: Tensor,
+    gate_up: Tensor | WordsExperts,
+    down: Tensor | WordsExperts,
     y: Tensor,
-    config: Config | None = None,
+    config: Config | WordsConfig | None = None,
 ) -> None:
     """Writes y [M, K] (shapes and dtypes as checked in grouped_moe_gemm).
 
@@ -62,7 +68,8 @@ def grouped_moe_gemm_triton(
     arch = architecture("grouped_moe_gemm", x, gate_up_kernel)
     if config is None:
         mean = chosen.numel() / len(gate_up)
-        config = chosen_config("grouped_moe_gemm", row_name(arch, mean), candidates(arch, mean), x.device)
+        form = arch, mean, gate_up.bits if isinstance(gate_up, WordsExperts) else 16
+        config = chosen_config("grouped_moe_gemm", row_name(*form), candidates(*form), x.device)
     pairs, experts = tiles_by_expert(chosen, len(gate_up), config.block_m)
     shares = torch.empty(*chosen.shape, x.shape[1], dtype=torch.float32, device=x.device)  # [M, top, K]
     for launch in grouped_moe_gemm_launches(x, pairs, experts, routing_weight, gate_up, down, shares, config):
@@ -75,16 +82,18 @@ def grouped_moe_gemm_launches(
     pairs: Tensor,
     experts: Tensor,
     routing_weight: Tensor,
-    gate_up: Tensor,
-    down: Tensor,
+    gate_up: Tensor | WordsExperts,
+    down: Tensor | WordsExperts,
     shares: Tensor,
-    config: Config,
+    config: Config | WordsConfig,
 ) -> list[Launch]:
     """gate and up, then down.
 
     pairs, experts  of moe_tiles.tiles_by_expert
     shares          [M, top, K] float32, to be written
     """
+    if isinstance(down, WordsExperts):
+        return words_launches(x, pairs, experts, routing_weight, gate_up, down, shares, config)
     (E, K, I), T = down.shape, len(experts)
     hidden = torch.empty(len(pairs), I, dtype=x.dtype, device=x.device)  # [T * block_m, I]
     shared = {

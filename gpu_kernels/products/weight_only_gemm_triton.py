@@ -17,7 +17,7 @@ from gpu_kernels.products.split_k import Workspace, num_splits, workspace_for
 from gpu_kernels.products.tiles_triton import store_or_split, tile_of
 from gpu_kernels.products.weight_only_configs import Config, configuration
 from gpu_kernels.products.words_layout import PLANE_K, WordsWeight, block_k
-from gpu_kernels.products.words_triton import code_offset, codes
+from gpu_kernels.products.words_product_triton import words_product
 
 MAX_GATHERED_TOKENS = 16  # a gather takes one instruction an element, which few tokens do not notice
 
@@ -127,64 +127,16 @@ def weight_only_gemm_kernel(
 ):
     i_tile, i_split = tl.program_id(0), tl.program_id(1)
     i_n, i_m = tile_of(i_tile, M, N, BLOCK_M, BLOCK_N, GROUP_N)
-    OFFSET: tl.constexpr = code_offset(x_ptr.dtype.element_ty, BITS)
-    PLANES: tl.constexpr = 16 // BITS
-    BLOCK_K: tl.constexpr = 32 * PLANES
-
     o_n = i_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     o_m = i_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
-    o_k = tl.arange(0, 32).to(tl.int64)
-    o_row = tl.minimum(o_n, N - 1)
-    m_m = (o_m < M)[None, :]
     first = i_split.to(tl.int64) * blocks_per_split
-    last = tl.minimum(first + blocks_per_split, tl.cdiv(K, BLOCK_K))
-    p_w = codes_ptr + first * N * 32 + o_row[:, None] * 32 + o_k[None, :]
-    p_x = x_ptr + o_m[None, :] * stride_xm
-
-    if GROUP_PLANES == 0:
-        b_zero = zero_of(zero_point_ptr, o_row, x_ptr, OFFSET, BLOCK_N)  # [BLOCK_N]
-    step = tl.full((), 32, tl.int64) * N
-
-    b_acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
-    b_sum = b_acc
-    for i_block in range(first, last):
-        b_w = tl.load(p_w)  # [BLOCK_N, 32]
-        for i_plane in tl.static_range(PLANES):
-            o_feature = i_block * BLOCK_K + i_plane * 32 + o_k
-            m_x = m_m if EVEN_K else m_m & (o_feature < K)[:, None]
-            o_place = o_feature
-            if order_ptr is not None:
-                o_place = tl.load(order_ptr + o_feature, mask=o_feature < K, other=0).to(tl.int64)
-            b_x = tl.load(p_x + o_place[:, None] * stride_xk, mask=m_x, other=0.0)  # [32, BLOCK_M]
-            b_q = codes(b_w, x_ptr, BITS, i_plane, COMPILED)  # [BLOCK_N, 32]
-            if GROUP_PLANES == 0:
-                b_acc = tl.dot(b_q - b_zero[:, None], b_x, b_acc)
-            else:
-                if i_plane % GROUP_PLANES == 0:
-                    # Past K there are no groups, and activations of 0: the last group's numbers do for those.
-                    i_group = tl.minimum((i_block * PLANES + i_plane) // GROUP_PLANES, num_groups - 1)
-                    b_zero = zero_of(zero_point_ptr, i_group * N + o_row, x_ptr, OFFSET, BLOCK_N)  # [BLOCK_N]
-                    b_scale = tl.load(scale_ptr + i_group * N + o_row).to(tl.float32)  # [BLOCK_N]
-                    b_sum = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
-                b_sum = tl.dot(b_q - b_zero[:, None], b_x, b_sum)
-                if i_plane % GROUP_PLANES == GROUP_PLANES - 1:
-                    b_acc += b_sum * b_scale[:, None]
-        p_w += step
-
-    if GROUP_PLANES == 0:
-        b_acc *= tl.load(scale_ptr + o_row).to(tl.float32)[:, None]
+    last = tl.minimum(first + blocks_per_split, tl.cdiv(K, 32 * (16 // BITS)))
+    b_acc = words_product(
+        x_ptr + o_m[None, :] * stride_xm, codes_ptr, scale_ptr, zero_point_ptr, order_ptr,
+        (o_m < M)[None, :], tl.minimum(o_n, N - 1), first, last, N, K, num_groups, stride_xk,
+        BLOCK_M, BLOCK_N, GROUP_PLANES, BITS, EVEN_K, COMPILED,
+    )  # fmt: skip
     store_or_split(
         b_acc, bias_ptr, y_ptr, partial_ptr, arrived_ptr, o_n, o_m, N, M, stride_ym, i_tile, i_split,
         NUM_SPLITS,
     )  # fmt: skip
-
-
-@triton.jit
-def zero_of(zero_point_ptr, o_zero, like_ptr, OFFSET: tl.constexpr, BLOCK_N: tl.constexpr):
-    """[BLOCK_N] in the type like_ptr points to: the zero points as codes() would give them."""
-    dtype = like_ptr.dtype.element_ty
-    if zero_point_ptr is None:
-        b_zero = tl.full((BLOCK_N,), OFFSET, dtype)
-    else:
-        b_zero = (tl.load(zero_point_ptr + o_zero).to(tl.float32) + OFFSET).to(dtype)
-    return b_zero

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -7,12 +8,15 @@ from support.close import assert_close
 from gpu_kernels.products.grouped_moe_gemm import grouped_moe_gemm, grouped_moe_gemm_ref
 from gpu_kernels.products.grouped_moe_gemm_problems import Layer, _agrees, _operands, _reference
 from gpu_kernels.products.grouped_moe_gemm_triton import grouped_moe_gemm_triton
+from gpu_kernels.products.weight_only_problems import Kind
+from gpu_kernels.products.words_experts import stack_experts
+from gpu_kernels.products.words_layout import pack_words
 
 SMALL = Layer(5, 4, 2, 35, 48)
 
 
-def make(layer=SMALL, device="cpu"):
-    return _operands(layer, torch.float16, device)
+def make(layer=SMALL, device="cpu", kind=None):
+    return _operands(layer, kind, torch.float16, device)
 
 
 def check(run, operands):
@@ -39,6 +43,59 @@ def test_ref_equals_textbook_loop():
 @pytest.mark.parametrize("layer", [Layer(1, 1, 1, 1, 3), Layer(3, 3, 3, 63, 131), Layer(40, 2, 1, 131, 63)], ids=str)
 def test_odd_shapes(run, layer):
     check(run, make(layer, run.device))
+
+
+KINDS = [Kind(4, 128), Kind(4, 32, symmetric=False), Kind(8, None), Kind(8, 64, symmetric=False)]
+kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"w{kind.bits} {kind}")
+
+
+@kinds
+def test_ref_unpacks_words(kind):
+    """Each expert as pack_words makes it from codes, and as a plain matrix."""
+    generator = torch.Generator().manual_seed(0)
+    operands, packed = make(Layer(5, 3, 2, 128, 256)), {}
+    for name in ("gate_up", "down"):
+        N, K = operands[name].shape[1:]
+        groups, end = (1 if kind.group_size is None else K // kind.group_size), 2 ** (kind.bits - 1)
+        experts, plain = [], []
+        for _ in range(3):
+            q = torch.randint(-end, end, (N, K), generator=generator, dtype=torch.int8)
+            zero = torch.randint(-end, end, (N, groups), generator=generator, dtype=torch.int8)
+            scale = torch.rand(N, groups, generator=generator) / end
+            experts.append(pack_words(q, scale, None if kind.symmetric else zero, bits=kind.bits))
+            offset = 0 if kind.symmetric else zero.double().repeat_interleave(K // groups, dim=1)
+            plain.append(scale.double().repeat_interleave(K // groups, dim=1) * (q.double() - offset))
+        packed[name], operands[name] = stack_experts(experts), torch.stack(plain)
+    expected = grouped_moe_gemm_ref(**operands)
+    assert_close(grouped_moe_gemm_ref(**operands | packed), expected, rtol=2**-40, atol=2**-40)
+
+
+@kinds
+def test_words(run, kind):
+    """Part of a tile of tokens, rows past gate's, a group of features past the last whole block."""
+    check(run, make(Layer(19, 3, 2, 160 if kind.group_size == 32 else 128, 64 * 6), run.device, kind))
+
+
+def test_words_of_ragged_channels(run):
+    check(run, make(Layer(3, 3, 3, 63, 131), run.device, Kind(8, None)))
+
+
+def test_words_of_experts_without_tokens(run):
+    operands = make(Layer(5, 4, 1, 128, 128), run.device, Kind(4, 128))
+    operands["chosen"] = torch.full_like(operands["chosen"], 2)
+    for weights in (operands["gate_up"], operands["down"]):
+        weights.scale[[0, 1, 3]] = torch.nan
+    check(run, operands)
+
+
+def test_experts_that_do_not_stack():
+    one, other = (pack_words(torch.zeros(4, 64, dtype=torch.int8), torch.ones(4, groups)) for groups in (1, 2))
+    with pytest.raises(ValueError, match="got 1 shapes and 2 forms, expected one of each"):
+        stack_experts([one, other])
+    g_idx = torch.arange(64).flip(0) // 32
+    ordered = pack_words(torch.zeros(4, 64, dtype=torch.int8), torch.ones(4, 2), g_idx=g_idx)
+    with pytest.raises(NotImplementedError, match="got experts in act-order"):
+        stack_experts([ordered])
 
 
 def test_empty_experts_and_one_with_all(run):
@@ -85,6 +142,13 @@ def test_public_function(run):
     assert (grouped_moe_gemm(**operands | no_places) == 0).all()
 
 
+W8 = Kind(8, None)
+
+
+def words_of(operands):
+    return {name: operands[name] for name in ("gate_up", "down")}
+
+
 REFUSED = {
     "float32": (lambda o: dict(x=o["x"].float()), TypeError, "got x torch.float32"),
     "another K": (lambda o: dict(x=o["x"][:, 1:]), ValueError, r"got x \[5, 47\], expected \[rows, 48\]"),
@@ -92,6 +156,12 @@ REFUSED = {
     "one axis": (lambda o: dict(chosen=o["chosen"][:, 0]), ValueError, r"got chosen \[5\], expected \[M, top\]"),
     "float choice": (lambda o: dict(chosen=o["chosen"].float()), TypeError, "got chosen torch.float32"),
     "down of another I": (lambda o: dict(down=o["down"][:, :, 1:]), ValueError, r"got down \[4, 48, 34\], expected"),
+    "words of one alone": (lambda o: dict(down=make(kind=W8)["down"]), TypeError, "expected both in words or neither"),
+    "words cut short": (
+        lambda o: {name: replace(w, codes=w.codes[:, :-1].contiguous()) for name, w in words_of(make(kind=W8)).items()},
+        ValueError,
+        r"got gate_up.codes \[4, 0, 70, 32\], expected \[4, 1, 70, 32\]",
+    ),
     "int8 weights": (lambda o: dict(down=o["down"].to(torch.int8)), TypeError, "got down torch.int8"),
     "transposed": (lambda o: dict(down=o["down"].mT.contiguous().mT), ValueError, "expected contiguous"),
     "not interpreted": (lambda o: dict(impl="triton"), RuntimeError, "got cpu tensors with TRITON_INTERPRET not set"),

@@ -1,17 +1,19 @@
-"""Tokens drawn from tempered logits cut by top-k and top-p, without a sort.
+"""Tokens drawn from tempered logits cut by top-k, top-p and min-p, without a sort.
 
     p[v]  = exp((logits[v] - max logits) / temperature), up to a factor
     cut_k = the least number of which fewer than top_k logits are greater
     cut_p = the least number such that the mass p of what is greater is less than top_p of the mass from cut_k up
+    cut_m = max logits + temperature * log(min_p): what is less likely than min_p times the likeliest is dropped
     token = the first v, in the order of ids, at which the mass of kept tokens up to it exceeds uniform * their mass
 
-Kept is what is not below either cut: as a sorted list would keep, but tokens that equal the last kept one are all
-kept. A cut is found by halving the range of floats, ordered as integers; the sums of mass are float32, so a token
-whose mass reaches top_p to within their rounding may be kept or not. Temperature 0 is greedy: the likeliest token,
-the first of equals. A row that has no likeliest finite logit (NaN, +inf, or nothing but -inf) gives token -1.
+Kept is what is below none of the cuts: as a sorted list would keep, but tokens that equal the last kept one are all
+kept. cut_k and cut_p are found by halving the range of floats, ordered as integers; the sums of mass are float32, so a
+token whose mass reaches top_p to within their rounding may be kept or not, and so may one that is at cut_m to within a
+rounding. Temperature 0 is greedy: the likeliest token, the first of equals. A row that has no likeliest finite logit
+(NaN, +inf, or nothing but -inf) gives token -1.
 
 source  Holtzman et al. 2019, arXiv:1904.09751, section 3.1 (top-p); Fan et al. 2018, arXiv:1805.04833, section 4.2
-        (top-k)
+        (top-k); Nguyen et al. 2024, arXiv:2407.01082, section 3 (min-p)
 """
 
 import torch
@@ -24,30 +26,38 @@ NO_TOKEN = -1
 
 
 def sample_ref(
-    logits: Tensor, uniform: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor
+    logits: Tensor,
+    uniform: Tensor,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_p: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(token [B] int64, cut [B] float64: the least logit that is kept), in float64 and with a sort: the oracle."""
     tokens, cuts = [], []
-    for row, u, t, k, p in zip(logits.double(), uniform.double(), temperature, top_k, top_p, strict=True):
-        token, cut = _sample_row(row, u, float(t), int(k), float(p))
+    min_p = torch.zeros_like(top_p) if min_p is None else min_p
+    for row, u, t, k, p, m in zip(logits.double(), uniform.double(), temperature, top_k, top_p, min_p, strict=True):
+        token, cut = _sample_row(row, u, float(t), int(k), float(p), float(m))
         tokens.append(token)
         cuts.append(cut)
     return torch.tensor(tokens, device=logits.device), torch.tensor(cuts, dtype=torch.float64, device=logits.device)
 
 
-def _sample_row(row: Tensor, u: Tensor, temperature: float, top_k: int, top_p: float) -> tuple[int, float]:
+def _sample_row(
+    row: Tensor, u: Tensor, temperature: float, top_k: int, top_p: float, min_p: float
+) -> tuple[int, float]:
     best = row.argmax()  # NaN is above all
     if not row[best].isfinite():
         return NO_TOKEN, float("nan")
     if temperature == 0:
         return int(best), float(row[best])
-    cut = kept_from(row, temperature, top_k, top_p)
+    cut = kept_from(row, temperature, top_k, top_p, min_p)
     mass = torch.where(row >= cut, ((row - row[best]) / temperature).exp(), 0)
     cumulative = mass.cumsum(0)
     return int((cumulative > u * cumulative[-1]).int().argmax()), cut
 
 
-def kept_from(row: Tensor, temperature: float, top_k: int, top_p: float) -> float:
+def kept_from(row: Tensor, temperature: float, top_k: int, top_p: float, min_p: float = 0.0) -> float:
     """The least logit that is kept. row [V] float64 with a finite largest"""
     ordered = row.sort(descending=True).values
     cut = ordered[min(top_k or len(row), len(row)) - 1]
@@ -56,7 +66,7 @@ def kept_from(row: Tensor, temperature: float, top_k: int, top_p: float) -> floa
     above = torch.cat([mass.new_zeros(1), mass.cumsum(0)])[: len(kept)]  # of what comes before, equals too
     # The last value whose greater values have less than top_p of the mass.
     firsts = torch.searchsorted(-kept, -kept)  # the place of the first that equals each
-    return float(kept[above[firsts] < top_p * mass.sum()][-1])
+    return float(kept[(above[firsts] < top_p * mass.sum()) & (mass >= min_p)][-1])
 
 
 def sample(
@@ -66,6 +76,7 @@ def sample(
     top_k: Tensor,
     top_p: Tensor,
     *,
+    min_p: Tensor | None = None,
     impl: str | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(token [B] int64, cut [B] float32: no logit below it could be drawn), by the table's first entry for the device.
@@ -75,33 +86,44 @@ def sample(
     temperature  [B] float32, 0 or more; 0 is greedy, and the cut then the largest logit
     top_k        [B] int32, 0: off
     top_p        [B] float32 in (0, 1], 1: off
+    min_p        [B] float32 in [0, 1], 0: off; None: off for all
     raises       TypeError (dtypes), ValueError (shapes, strides, devices), NotImplementedError (device, impl)
     """
-    _check(logits, uniform, temperature, top_k, top_p)
+    _check(logits, uniform, temperature, top_k, top_p, min_p)
     run = implementation("sample", logits.device.type, impl)
     token = torch.empty(logits.shape[0], dtype=torch.int64, device=logits.device)
     cut = torch.empty(logits.shape[0], dtype=torch.float32, device=logits.device)
     if logits.shape[0]:
-        run(logits, uniform, temperature, top_k, top_p, token, cut)
+        run(logits, uniform, temperature, top_k, top_p, min_p, token, cut)
     return token, cut
 
 
 def sample_reference(
-    logits: Tensor, uniform: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, token: Tensor, cut: Tensor
+    logits: Tensor,
+    uniform: Tensor,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_p: Tensor | None,
+    token: Tensor,
+    cut: Tensor,
 ) -> None:
     """Writes the oracle's result into token and cut: the table's entry "reference"."""
-    exact_token, exact_cut = sample_ref(logits, uniform, temperature, top_k, top_p)
+    exact_token, exact_cut = sample_ref(logits, uniform, temperature, top_k, top_p, min_p)
     token.copy_(exact_token)
     cut.copy_(exact_cut)
 
 
-def _check(logits: Tensor, uniform: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor) -> None:
+def _check(
+    logits: Tensor, uniform: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor | None
+) -> None:
     if logits.dtype not in IN_DTYPES:
         raise TypeError(f"sample: got logits {logits.dtype}, expected {' or '.join(map(str, IN_DTYPES))}")
     if logits.dim() != 2 or not logits.shape[1] or logits.stride(1) != 1:
         got = f"logits {list(logits.shape)} with strides {list(logits.stride())}"
         raise ValueError(f"sample: got {got}, expected [B, V], V of 1 or more, dense rows")
     given = {"uniform": uniform, "temperature": temperature, "top_k": top_k, "top_p": top_p}
+    given |= {} if min_p is None else {"min_p": min_p}
     for name, tensor in given.items():
         expected = torch.int32 if name == "top_k" else torch.float32
         if tensor.dtype != expected:

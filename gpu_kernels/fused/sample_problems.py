@@ -16,15 +16,17 @@ from gpu_kernels.proof.problems import Problem
 LLAMA_VOCABULARY = 128256
 TIMED = [(64, LLAMA_VOCABULARY, torch.float32), (1, LLAMA_VOCABULARY, torch.float32)]
 RAGGED = [(1, 1, torch.float32), (9, 3, torch.float16), (9, 131, torch.float32), (2, MAX_BLOCK_V + 63, torch.float32)]
-# (temperature, top_k, top_p) of the rows, in turn; the first is what is timed most.
+# (temperature, top_k, top_p, min_p) of the rows, in turn; the first is what is timed most.
 ROWS = [
-    (0.8, 0, 0.95),
-    (1.0, 40, 0.9),
-    (1.0, 0, 1.0),
-    (0.0, 0, 1.0),
-    (2.0, 7, 1.0),
-    (0.5, 1, 0.5),
-    (1.0, 10**6, 1e-6),
+    (0.8, 0, 0.95, 0.0),
+    (1.0, 40, 0.9, 0.05),
+    (1.0, 0, 1.0, 0.3),
+    (0.0, 0, 1.0, 0.5),
+    (2.0, 7, 1.0, 0.0),
+    (0.5, 1, 0.5, 0.1),
+    (1.0, 10**6, 1e-6, 1.0),
+    (1e-40, 0, 0.9, 0.0),
+    (1.5, 0, 1.0, 0.0),
 ]
 
 
@@ -43,7 +45,7 @@ def _problem(B: int, V: int, dtype: torch.dtype, is_timed: bool = False) -> Prob
         reference=lambda **operands: operands,
         agrees=agrees,
         launches=_launches,
-        num_bytes=B * (dtype.itemsize * V + 4 * 4 + 8 + 4),  # logits; four settings; token, cut
+        num_bytes=B * (dtype.itemsize * V + 4 * 5 + 8 + 4),  # logits; five settings; token, cut
         ops=4 * B * V,  # of one walk: subtract, multiply, exp, add
         ceiling="bandwidth",
         peers={"torch sort": _chain},
@@ -59,11 +61,11 @@ def _operands(B: int, V: int, dtype: torch.dtype, device: str) -> dict[str, Any]
     logits = buffer[:, :V]
     logits.copy_((draw.normal(B, V) * 24).round() / 8)
     columns = zip(*[ROWS[b % len(ROWS)] for b in range(B)], strict=True)
-    dtypes = torch.float32, torch.int32, torch.float32
-    temperature, top_k, top_p = (
+    dtypes = torch.float32, torch.int32, torch.float32, torch.float32
+    temperature, top_k, top_p, min_p = (
         torch.tensor(column, dtype=kind, device=device) for column, kind in zip(columns, dtypes, strict=True)
     )
-    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     return {"logits": logits, "uniform": draw.uniform(B)} | settings
 
 
@@ -74,35 +76,45 @@ def agrees(result: tuple[Tensor, Tensor], operands: dict[str, Any]) -> bool:
     for exp. A sum adds the masses block after block in as many roundings as blocks, then in a tree over a block. The
     draw compares two of those sums, and so does top-p: twice that, of all the mass.
     """
-    logits = operands["logits"]
+    logits, min_p = operands["logits"], operands.get("min_p")
     V = logits.shape[1]
     block = min(MAX_BLOCK_V, 2 ** math.ceil(math.log2(V)))
     error = 2 * (104 * 2**-23 + 2**-22 + (math.ceil(V / block) + math.log2(block) + 1) * 2**-24)
-    settings = zip(operands["uniform"], operands["temperature"], operands["top_k"], operands["top_p"], strict=True)
+    settings = [operands[name] for name in ("uniform", "temperature", "top_k", "top_p")]
+    settings = zip(*settings, torch.zeros(len(logits)) if min_p is None else min_p, strict=True)
     rows = zip(logits.double(), *result, settings, strict=True)
     return all(_row_agrees(row, int(t), float(cut), *map(float, s), error) for row, t, cut, s in rows)
 
 
-def _row_agrees(row, token, cut, uniform, temperature, top_k, top_p, error) -> bool:
+def _row_agrees(row, token, cut, uniform, temperature, top_k, top_p, min_p, error) -> bool:
     best = int(row.argmax())
     if not row[best].isfinite():
         return token == NO_TOKEN and math.isnan(cut)
     if temperature == 0:
         return token == best and cut == row[best]
-    cut_k = kept_from(row, temperature, int(top_k), 1.0 + 2 * error)
     mass = ((row - row[best]) / temperature).exp()
-    all_mass, kept = float(mass[row >= cut_k].sum()), row >= cut
-    if top_p == 1:
-        is_cut_right = torch.equal(kept, row >= cut_k)
-    else:
-        # Less than top_p is above the cut, and with what equals the cut at least that.
-        is_cut_right = float(mass[row > cut].sum()) < (top_p + error) * all_mass
-        is_cut_right &= cut >= cut_k and float(mass[kept].sum()) >= (top_p - error) * all_mass
-    if not is_cut_right or not 0 <= token < len(row) or not kept[token]:
+    kept = row >= cut
+    if not _is_cut_right(row, mass, kept, cut, temperature, int(top_k), top_p, min_p, error):
+        return False
+    if not 0 <= token < len(row) or not kept[token]:
         return False
     cumulative = torch.where(kept, mass, 0).cumsum(0)
     target, slack = uniform * cumulative[-1], error * cumulative[-1]
     return bool(cumulative[token] - mass[token] <= target + slack and cumulative[token] >= target - slack)
+
+
+def _is_cut_right(row, mass, kept, cut, temperature, top_k, top_p, min_p, error) -> bool:
+    """All kept are likely enough, and the least likely of those dropped is one that some cut drops."""
+    cut_k = kept_from(row, temperature, top_k, 1.0 + 2 * error)
+    all_mass = float(mass[row >= cut_k].sum())
+    is_kept_right = bool((row[kept] >= cut_k).all()) and float(mass[kept].min()) >= min_p * (1 - error)
+    if top_p < 1:  # less than top_p is above the cut
+        is_kept_right &= float(mass[row > cut].sum()) < (top_p + error) * all_mass
+    dropped = mass[~kept & (row >= cut_k)]
+    if not is_kept_right or not len(dropped) or float(dropped.max()) < min_p * (1 + error):
+        return is_kept_right
+    # What min-p would keep is dropped: by top-p, since with what equals the cut at least top_p is kept.
+    return top_p < 1 and float(mass[kept].sum()) >= (top_p - error) * all_mass
 
 
 def _launches(operands: dict[str, Any], arch: int) -> list[Launch]:
@@ -111,14 +123,14 @@ def _launches(operands: dict[str, Any], arch: int) -> list[Launch]:
     return launches(*operands.values(), token, torch.empty(len(logits), device=logits.device))
 
 
-def _chain(logits: Tensor, uniform: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
+def _chain(logits, uniform, temperature, top_k, top_p, min_p) -> Tensor:
     """Sort, cut, softmax, cut, draw: all rows alike, on the GPU alone."""
     ordered, ids = logits.sort(dim=1, descending=True)
     place = torch.arange(logits.shape[1], device=logits.device)
     limit = torch.where(top_k == 0, logits.shape[1], top_k)
     ordered = ordered.masked_fill(place >= limit[:, None], -torch.inf)
     p = (ordered / temperature.clamp(min=1e-5)[:, None]).softmax(dim=1)
-    p = p.masked_fill(p.cumsum(dim=1) - p >= top_p[:, None], 0)
+    p = p.masked_fill((p.cumsum(dim=1) - p >= top_p[:, None]) | (p < min_p[:, None] * p[:, :1]), 0)
     cumulative = p.cumsum(dim=1)
     drawn = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True)
     return ids.gather(1, drawn.clamp(max=logits.shape[1] - 1))

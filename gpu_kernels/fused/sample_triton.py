@@ -18,21 +18,38 @@ from gpu_kernels.launch import Launch, architecture
 # registers. Twice the block spills.
 MAX_BLOCK_V = 4096
 
+# Below temperatures of 2**-126 the reciprocal would be inf, and the likeliest token's mass exp(0 * inf).
+MAX_SCALE = tl.constexpr(2.0**126)
+
 
 def sample_triton(
-    logits: Tensor, uniform: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, token: Tensor, cut: Tensor
+    logits: Tensor,
+    uniform: Tensor,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_p: Tensor | None,
+    token: Tensor,
+    cut: Tensor,
 ) -> None:
     """Writes token and cut [B] (shapes and dtypes as checked in sample).
 
     raises  RuntimeError on CPU tensors outside the interpreter
     """
     architecture("sample", logits, sample_kernel)
-    for launch in launches(logits, uniform, temperature, top_k, top_p, token, cut):
+    for launch in launches(logits, uniform, temperature, top_k, top_p, min_p, token, cut):
         launch.run(logits.device)
 
 
 def launches(
-    logits: Tensor, uniform: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, token: Tensor, cut: Tensor
+    logits: Tensor,
+    uniform: Tensor,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_p: Tensor | None,
+    token: Tensor,
+    cut: Tensor,
 ) -> list[Launch]:
     B, V = logits.shape
     block_v = min(MAX_BLOCK_V, triton.next_power_of_2(V))
@@ -42,6 +59,7 @@ def launches(
         "temperature_ptr": temperature,
         "top_k_ptr": top_k,
         "top_p_ptr": top_p,
+        "min_p_ptr": min_p,
         "token_ptr": token,
         "cut_ptr": cut,
         "V": V,
@@ -113,6 +131,7 @@ def sample_kernel(
     temperature_ptr,
     top_k_ptr,
     top_p_ptr,
+    min_p_ptr,
     token_ptr,
     cut_ptr,
     # sizes
@@ -141,7 +160,7 @@ def sample_kernel(
     is_finite = (largest < inf) & (largest > -inf)
 
     if is_finite & (temperature > 0):
-        scale = 1.0 / temperature
+        scale = tl.minimum(1.0 / temperature, MAX_SCALE)
         high = cut  # of the largest nothing is greater
         cut = tl.full((), -2139095041, tl.int64)  # of -inf: all is kept
         top_k, top_p = tl.load(top_k_ptr + i_b), tl.load(top_p_ptr + i_b)
@@ -151,6 +170,11 @@ def sample_kernel(
         if top_p < 1.0:
             cut = find_cut(p_row, V, cut - 1, high, top_p * mass, largest, scale, True, BLOCK_V)
             mass = kept_mass(p_row, V, cut, largest, scale, BLOCK_V)
+        if min_p_ptr is not None:
+            least = tl.minimum(largest + tl.log(tl.load(min_p_ptr + i_b)) / scale, largest)
+            if ordered(least) > cut:
+                cut = ordered(least).to(tl.int64)
+                mass = kept_mass(p_row, V, cut, largest, scale, BLOCK_V)
 
         target = tl.load(uniform_ptr + i_b) * mass
         before = 0.0

@@ -7,36 +7,41 @@ from gpu_kernels.fused.sample import NO_TOKEN, kept_from, sample, sample_ref
 from gpu_kernels.fused.sample_problems import agrees
 from qbench.runtime.text.sampling import Sampling, probabilities
 
-# logits, temperature, top_k, top_p, the ids that are kept
+# logits, temperature, top_k, top_p, min_p, the ids that are kept
 KEPT = {
-    "all": ([1.0, 2.0, 0.0], 1.0, 0, 1.0, [0, 1, 2]),
-    "two likeliest": ([1.0, 2.0, 0.0], 1.0, 2, 1.0, [0, 1]),
-    "equals of the second": ([1.0, 2.0, 1.0, 0.0], 1.0, 2, 1.0, [0, 1, 2]),
-    "half of the mass": ([0.0, 5.0, 0.0], 1.0, 0, 0.5, [1]),
-    "half of three alike": ([0.0, 0.0, 0.0], 1.0, 0, 0.5, [0, 1, 2]),
-    "hot": ([0.0, 5.0, 4.0], 100.0, 0, 0.5, [1, 2]),
-    "p of what k leaves": ([3.0, 2.0, 2.5, -9.0], 1.0, 2, 0.7, [0, 2]),
-    "k past the end": ([3.0, 2.0], 1.0, 9, 1.0, [0, 1]),
+    "all": ([1.0, 2.0, 0.0], 1.0, 0, 1.0, 0.0, [0, 1, 2]),
+    "two likeliest": ([1.0, 2.0, 0.0], 1.0, 2, 1.0, 0.0, [0, 1]),
+    "equals of the second": ([1.0, 2.0, 1.0, 0.0], 1.0, 2, 1.0, 0.0, [0, 1, 2]),
+    "half of the mass": ([0.0, 5.0, 0.0], 1.0, 0, 0.5, 0.0, [1]),
+    "half of three alike": ([0.0, 0.0, 0.0], 1.0, 0, 0.5, 0.0, [0, 1, 2]),
+    "hot": ([0.0, 5.0, 4.0], 100.0, 0, 0.5, 0.0, [1, 2]),
+    "p of what k leaves": ([3.0, 2.0, 2.5, -9.0], 1.0, 2, 0.7, 0.0, [0, 2]),
+    "k past the end": ([3.0, 2.0], 1.0, 9, 1.0, 0.0, [0, 1]),
+    "as likely as half the likeliest": ([1.0, 2.0, 1.5, 0.0], 1.0, 0, 1.0, 0.5, [1, 2]),
+    "the likeliest alone": ([1.0, 2.0, 2.0], 1.0, 0, 1.0, 1.0, [1, 2]),
+    "what p leaves is likely enough": ([3.0, 2.0, 1.0], 1.0, 0, 0.7, 0.05, [0, 1]),
+    "likely by heat": ([3.0, 2.0, 1.0], 4.0, 0, 1.0, 0.7, [0, 1]),
+    "colder than float32 can divide by": ([3.0, 2.0, 3.0], 1e-40, 0, 1.0, 0.5, [0, 2]),
 }
 
 
-def one(logits, uniform=0.5, temperature=1.0, top_k=0, top_p=1.0, device="cpu"):
+def one(logits, uniform=0.5, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, device="cpu"):
     """Operands of one row for each value of `uniform`."""
     uniform = torch.tensor(uniform).reshape(-1)
-    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     tensors = {name: torch.tensor([value] * len(uniform)) for name, value in settings.items()}
     tensors["top_k"] = tensors["top_k"].int()
     rows = torch.tensor([logits] * len(uniform))
     return {name: value.to(device) for name, value in ({"logits": rows, "uniform": uniform} | tensors).items()}
 
 
-@pytest.mark.parametrize("logits, temperature, top_k, top_p, kept", KEPT.values(), ids=KEPT.keys())
-def test_what_is_kept(run, logits, temperature, top_k, top_p, kept):
+@pytest.mark.parametrize("logits, temperature, top_k, top_p, min_p, kept", KEPT.values(), ids=KEPT.keys())
+def test_what_is_kept(run, logits, temperature, top_k, top_p, min_p, kept):
     """By the oracle and by the kernel, at every place of a draw."""
     row = torch.tensor(logits).double()
-    cut = kept_from(row, temperature, top_k, top_p)
+    cut = kept_from(row, temperature, top_k, top_p, min_p)
     assert (row >= cut).nonzero().flatten().tolist() == kept
-    operands = one(logits, [i / 12 for i in range(12)], temperature, top_k, top_p, run.device)
+    operands = one(logits, [i / 12 for i in range(12)], temperature, top_k, top_p, min_p, device=run.device)
     token, cut = run(sample, **operands, impl="triton")
     assert set(token.tolist()) == set(kept)
     assert agrees((token, cut), operands)
@@ -45,9 +50,9 @@ def test_what_is_kept(run, logits, temperature, top_k, top_p, kept):
 def test_ref_keeps_what_the_runtime_keeps():
     """No two logits are equal, where the two differ by design."""
     logits = torch.randperm(300, generator=torch.Generator().manual_seed(0)).float() / 32
-    for top_k, top_p in ((0, 0.9), (17, 1.0), (40, 0.5), (1, 1.0)):
-        theirs = probabilities(logits, Sampling(temperature=0.7, top_k=top_k, top_p=top_p))
-        assert torch.equal(logits.double() >= kept_from(logits.double(), 0.7, top_k, top_p), theirs > 0)
+    for top_k, top_p, min_p in ((0, 0.9, 0.0), (17, 1.0, 0.0), (40, 0.5, 0.0), (1, 1.0, 0.0), (40, 0.9, 0.2)):
+        theirs = probabilities(logits, Sampling(temperature=0.7, top_k=top_k, top_p=top_p, min_p=min_p))
+        assert torch.equal(logits.double() >= kept_from(logits.double(), 0.7, top_k, top_p, min_p), theirs > 0)
 
 
 def test_ref_draws_by_the_masses():
@@ -60,12 +65,12 @@ def test_ref_draws_by_the_masses():
 
 
 def test_greedy_takes_the_first_of_equals(run):
-    token, cut = run(sample, **one([0.0, 7.0, -0.0, 7.0], [0.0, 0.99], 0.0, 2, 0.5, run.device), impl="triton")
+    token, cut = run(sample, **one([0.0, 7.0, -0.0, 7.0], [0.0, 0.99], 0.0, 2, 0.5, device=run.device), impl="triton")
     assert token.tolist() == [1, 1] and cut.tolist() == [7.0, 7.0]
 
 
 def test_zeros_of_both_signs_are_equal(run):
-    token, _ = run(sample, **one([-0.0, 0.0, -1.0], [0.1, 0.9], 1.0, 1, 1.0, run.device), impl="triton")
+    token, _ = run(sample, **one([-0.0, 0.0, -1.0], [0.1, 0.9], 1.0, 1, 1.0, device=run.device), impl="triton")
     assert token.tolist() == [0, 1]
 
 
@@ -95,6 +100,7 @@ def test_agrees_sees_what_is_wrong():
     assert agrees((token, cut), operands)
     assert not agrees((token + 2, cut), operands)
     assert not agrees((token, torch.tensor([-3.0])), operands)
+    assert not agrees((token, cut), operands | {"min_p": torch.tensor([0.6])})
     assert not agrees((token, torch.tensor([2.0])), operands)
     assert not agrees((torch.tensor([0]), cut), operands | {"uniform": torch.tensor([0.99])})
 
@@ -111,6 +117,7 @@ REFUSED = {
     "no tokens": (dict(logits=torch.zeros(1, 0)), ValueError, r"got logits \[1, 0\]"),
     "columns": (dict(logits=torch.zeros(3, 2).T[:1]), ValueError, "dense rows"),
     "another B": (dict(top_p=torch.ones(2)), ValueError, r"got top_p \[2\], expected \[1\]"),
+    "min_p in two": (dict(min_p=torch.zeros(2)), ValueError, r"got min_p \[2\], expected \[1\]"),
     "two devices": (dict(temperature=torch.ones(1, device="meta")), ValueError, "got temperature on meta"),
 }
 

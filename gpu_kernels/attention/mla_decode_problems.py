@@ -8,6 +8,7 @@ from torch import Tensor
 
 from gpu_kernels.attention.agreement import agrees
 from gpu_kernels.attention.configs import Config
+from gpu_kernels.attention.flashinfer_peers import mla_decode_peers
 from gpu_kernels.attention.mla_decode import (
     FP8_BYTES,
     HEAD_SIZE,
@@ -94,7 +95,7 @@ def _problem(
         num_bytes=num_bytes,
         ops=ops,
         ceiling="bandwidth" if ops < BF16_OPS_PER_BYTE * num_bytes else "bf16",
-        peers={"einsum bf16": Peer(partial(_dense_operands, longest), _einsum)} if is_timed else {},
+        peers=_peers(longest, is_fp8) if is_timed else {},
         variants=lambda arch: {
             str(config): partial(_with_config, config) for config in row(arch, is_fp8, num_queries * num_heads)[1]
         },
@@ -176,6 +177,11 @@ def _with_config(
     given = (query, cache, block_table, lengths, softmax_scale, longest, num_kv_splits)
     mla_decode_triton(*given, out, lse, config)
     return out, lse
+
+
+def _peers(longest: int, is_fp8: bool) -> dict[str, Peer]:
+    peers = {"einsum bf16": Peer(partial(_dense_operands, longest), _einsum)}
+    return peers if is_fp8 else peers | mla_decode_peers()
 
 
 def _dense_operands(length: int, operands: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_kernels.attention.agreement import agrees
 from gpu_kernels.attention.configs import Config
+from gpu_kernels.attention.flashinfer_peers import paged_decode_peers
 from gpu_kernels.attention.paged import CODES, PagedCache
 from gpu_kernels.attention.paged_decode import paged_decode, paged_decode_ref
 from gpu_kernels.attention.paged_decode_configs import row
@@ -128,7 +129,7 @@ def _problem(case: Case) -> Problem:
         num_bytes=num_bytes,
         ops=ops,
         ceiling="bandwidth" if ops < BF16_OPS_PER_BYTE * num_bytes else "bf16",
-        peers={"torch sdpa bf16": Peer(partial(_dense_operands, longest), _sdpa)} if is_peer else {},
+        peers=_peers(case, longest) if is_peer else {},
         variants=lambda arch: {str(config): partial(_with_config, config) for config in candidates(arch)[1]},
         row=lambda arch: candidates(arch)[0],
         is_timed=case.is_timed,
@@ -180,6 +181,11 @@ def _with_config(
     given = (query, cache, softmax_scale, window, sinks, cache.max_length, num_kv_splits)
     paged_decode_triton(*given, out, lse, config)
     return out, lse
+
+
+def _peers(case: Case, longest: int) -> dict[str, Peer]:
+    peers = {"torch sdpa bf16": Peer(partial(_dense_operands, longest), _sdpa)}
+    return peers if case.cache_dtype == torch.int8 else peers | paged_decode_peers()
 
 
 def _dense_operands(length: int, operands: dict[str, Any]) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from gpu_kernels.products.fp8_gemm import BLOCK, FP8, dequantize_weight_ref, deq
 from gpu_kernels.products.fp8_gemm_triton import candidates, fp8_gemm_launch, fp8_gemm_triton, row_name
 from gpu_kernels.products.proof import bf16_product, dtype_name, expected_and_magnitude
 from gpu_kernels.products.split_k import make_workspace
+from gpu_kernels.products.vllm_peers import scaled_mm_peers
 from gpu_kernels.products.w8a8_gemm_configs import Config
 from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import Peer, Problem
@@ -118,7 +119,7 @@ def _scaled_mm(x_q, x_scale, weight_q, weight_scale, workspace, out_dtype) -> Te
 
 
 def _peers(N: int, K: int, scales: str) -> dict[str, Any]:
-    by_token = {"torch._scaled_mm": _scaled_mm} if scales == "token" else {}
+    by_token = {"torch._scaled_mm": _scaled_mm} | scaled_mm_peers() if scales == "token" else {}
     return by_token | _bf16(N, K)
 
 

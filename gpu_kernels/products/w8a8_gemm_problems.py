@@ -8,6 +8,7 @@ from torch import Tensor
 
 from gpu_kernels.launch import Launch
 from gpu_kernels.products.split_k import make_workspace
+from gpu_kernels.products.vllm_peers import scaled_mm_peers
 from gpu_kernels.products.w8a8_gemm import OUT_DTYPES, w8a8_gemm, w8a8_gemm_ref
 from gpu_kernels.products.w8a8_gemm_configs import Config, candidates, row_name
 from gpu_kernels.products.w8a8_gemm_triton import w8a8_gemm_launch, w8a8_gemm_triton
@@ -88,7 +89,7 @@ def _with_config(config: Config, x_q, x_scale, weight_q, weight_scale, workspace
 def _peers(M: int) -> dict[str, Any]:
     """torch's int8 product is bare: no scales, int32 out. The bfloat16 product is what quantizing replaces."""
     int_mm = {"torch._int_mm": _int_mm} if M >= INT_MM_MIN_TOKENS else {}
-    return int_mm | {"torch.matmul bf16": Peer(_bf16_operands, _matmul)}
+    return int_mm | {"torch.matmul bf16": Peer(_bf16_operands, _matmul)} | scaled_mm_peers()
 
 
 def _int_mm(x_q: Tensor, weight_q: Tensor, **_rest: Any) -> Tensor:

@@ -16,6 +16,7 @@ from gpu_kernels.products.proof import (
     within_sums,
 )
 from gpu_kernels.products.split_k import make_workspace
+from gpu_kernels.products.vllm_peers import marlin_peers
 from gpu_kernels.products.weight_only_configs import Config, candidates, row_name
 from gpu_kernels.products.weight_only_gemm import w4a16_gemm, w8a16_gemm
 from gpu_kernels.products.weight_only_gemm_triton import (
@@ -114,6 +115,7 @@ def _peers(N: int, K: int, kind: Kind) -> dict[str, Peer]:
     peers = bf16_product(N, K)
     if kind == Kind(4, 128) and N % 64 == 0:
         peers["torch._weight_int4pack_mm g128"] = Peer(partial(_int4pack_operands, N, K), _int4pack_mm)
+        peers |= marlin_peers(N, K)
     return peers
 
 

@@ -12,6 +12,7 @@ import triton
 
 from gpu_kernels.fp8_triton import fp8_path
 from gpu_kernels.launch import compute_capability
+from gpu_kernels.proof.installed import peer_versions
 
 SCHEMA = 2
 
@@ -35,6 +36,7 @@ def provenance(commit: str | None = None) -> dict:
             "torch": torch.__version__,
             "triton": triton.__version__,
             "cuda": torch.version.cuda,
+            **peer_versions(),
         },
         "commit": commit or _git("rev-parse", "HEAD"),
         "dirty": None if commit else bool(_git("status", "--porcelain")),

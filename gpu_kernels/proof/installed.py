@@ -1,0 +1,18 @@
+"""Others' kernels, which are timed beside ours where they are installed and are not listed where they are not."""
+
+from importlib import metadata, util
+
+from gpu_kernels.proof.problems import Peer
+
+# Module -> the distribution that brings it.
+DISTRIBUTIONS = {"flashinfer": "flashinfer-python", "vllm": "vllm"}
+
+
+def where_installed(module: str, peers: dict[str, Peer]) -> dict[str, Peer]:
+    """The peers, whose code imports the module when it runs; none without it."""
+    return peers if util.find_spec(module) else {}
+
+
+def peer_versions() -> dict[str, str]:
+    """Of those that are installed, by module."""
+    return {module: metadata.version(name) for module, name in DISTRIBUTIONS.items() if util.find_spec(module)}

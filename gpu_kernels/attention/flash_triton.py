@@ -123,7 +123,7 @@ def flash_kernel(
     o_row = i_block * BLOCK_R + tl.arange(0, BLOCK_R)
     i_query = o_row // GROUP
     m_row = i_query < num_queries
-    i_head = i_kv * GROUP + o_row % GROUP
+    i_head = i_kv.to(tl.int64) * GROUP + o_row % GROUP
     # A row sees tokens [o_begin, o_end); the block's together are [begin, end), of which this part takes its share.
     o_end = length - num_queries + i_query + 1
     o_begin = o_end * 0
@@ -140,7 +140,7 @@ def flash_kernel(
     o_end = tl.minimum(o_end, end)
 
     dtype: tl.constexpr = query_ptr.dtype.element_ty
-    p_q = query_ptr + (first_query + i_query) * stride_qt + i_head.to(tl.int64) * stride_qh
+    p_q = query_ptr + (first_query + i_query) * stride_qt + i_head * stride_qh
     b_q = _load_tile(p_q, m_row, KEY_SIZE, BLOCK_D)  # [BLOCK_R, BLOCK_D]
     b_q_rest = b_q
     if KEY_REST:

@@ -32,7 +32,7 @@ def test_matches_oracle(isa, matmul, format_name, num_rows):
         packed, values = pack(format_name, blocks), gguf_values(format_name, blocks)
         x = np.random.default_rng(1).standard_normal((27, row_size)).astype(np.float32)
         expected, bound = linear_ref(x, values), rounding_bound(x, values, minima(format_name, blocks))
-        for num_tokens in (1, 2, 3, 4, 5, 13, 27):
+        for num_tokens in (1, 2, 3, 4, 5, 6, 7, 8, 13, 27):
             for path in PATHS:
                 out = np.full((num_tokens, num_rows), np.nan, np.float32)
                 matmul(packed, x[:num_tokens], isa, path=path, out=out)

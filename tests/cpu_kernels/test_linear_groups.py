@@ -67,7 +67,7 @@ def test_matches_oracle(isa, matmul, name, row_size, num_rows):
     qtensor = random_groups(name, num_rows, row_size)
     packed, values, x = pack(qtensor), dequantize(qtensor), random_x(27, row_size)
     expected, bound = linear_ref(x, values), rounding_bound(x, values, minima(qtensor))
-    for num_tokens in (1, 3, 4, 6, 13, 27):
+    for num_tokens in (1, 2, 3, 4, 5, 6, 7, 8, 13, 27):
         for path in PATHS:
             out = np.full((num_tokens, num_rows), np.nan, np.float32)
             matmul(packed, x[:num_tokens], isa, path=path, out=out)

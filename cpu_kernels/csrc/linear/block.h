@@ -99,7 +99,7 @@ struct ReroundKernels {
                 float* y);
 };
 
-inline constexpr int direct_tokens = 4;
+inline constexpr int direct_tokens = 8;
 
 struct CodeFormat {
     std::string name;

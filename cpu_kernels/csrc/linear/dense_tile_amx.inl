@@ -7,8 +7,9 @@
 // and `Output` is that of dense_tile.inl. Included inside a target region, after amx/tiles.inl, <algorithm> and
 // "linear/dense.h".
 //
-// A block is 32 tokens x 2 panels: 4 tiles of sums, 2 of activations and 2 of weights are all there are. It loads a tile
-// a product, at 8 cycles of the 16 that the product takes, and begins a sum every fourth product: its latency is 52.
+// A block is 32 tokens x 2 panels: 4 tiles of sums, 2 of activations and 2 of weights are all there are. It loads a
+// tile a product, at 8 cycles of the 16 that the product takes, and begins a sum every fourth product: its latency is
+// 52.
 
 constexpr int tile_rows = 16;                 // tokens of a tile; of weights, groups
 constexpr int tile_bytes = tile_rows * 64;

@@ -1,7 +1,9 @@
-// One to four tokens: codes are unpacked in registers and multiplied at once. Included after lanes and formats.
+// One to eight tokens: codes are unpacked in registers and multiplied at once. Included after lanes and formats.
 //
 // Of T tokens a step takes 8 T vpdpbusd and 2 T (with minima 3 T or 4 T) multiplies and FMAs, and some 20 operations
-// that unpack; one token needs 28 of the 55 cycles in which its 288 bytes (Q4_0) arrive at 18 GB/s a core.
+// that unpack; one token needs 28 of the 55 cycles in which its 288 bytes (Q4_0) arrive at 18 GB/s a core. Eight
+// outputs, eight spans, eight vectors of codes and a sum take 25 of 32 registers, and 64 vpdpbusd, with a load of 4
+// activations each, hide what unpacks.
 
 template <class Format, int tokens>
 inline void multiply_step(const uint8_t* block, const uint8_t* from, int row, int step, const Floats* scale,
@@ -70,15 +72,17 @@ void multiply_direct(const uint8_t* panel, const PanelShape& shape, const std::b
         for (int v = 0; v < vectors; v++) store(out + m * panel_rows + v * width, y[v][m]);
 }
 
+// [tokens - 1]
+template <class Format, int... tokens>
+constexpr std::array<void (*)(const uint8_t*, const PanelShape&, const std::byte*, size_t, float*), sizeof...(tokens)>
+directs_of(std::integer_sequence<int, tokens...>) {
+    return {multiply_direct<Format, tokens + 1>...};
+}
+
 template <class Format>
 Isa direct(const uint8_t* panel, const PanelShape& shape, const std::byte* x, size_t token_bytes, int num_tokens,
            float* y) {
-    static_assert(direct_tokens == 4);
-    switch (num_tokens) {
-        case 1: multiply_direct<Format, 1>(panel, shape, x, token_bytes, y); break;
-        case 2: multiply_direct<Format, 2>(panel, shape, x, token_bytes, y); break;
-        case 3: multiply_direct<Format, 3>(panel, shape, x, token_bytes, y); break;
-        default: multiply_direct<Format, 4>(panel, shape, x, token_bytes, y); break;
-    }
+    static constexpr auto directs = directs_of<Format>(std::make_integer_sequence<int, direct_tokens>{});
+    directs[num_tokens - 1](panel, shape, x, token_bytes, y);
     return this_isa;
 }

@@ -149,10 +149,12 @@ void multiply_panels(const Stretch* stretch, const std::byte* x, size_t token_by
     const int64_t num_tiles = (num_tokens + most - 1) / most;
     const int64_t num_lines = (stretch->next_bytes + 63) / 64, num_steps = num_tiles * stretch->num_steps;
     const int64_t fetch = (num_lines + num_steps - 1) / std::max<int64_t>(1, num_steps) * 64;
-    for (int64_t i = 0; i < num_tiles; i++) {
-        const int64_t begin = num_tokens * i / num_tiles, end = num_tokens * (i + 1) / num_tiles;
-        tiles[end - begin - 1]({stretch, x + begin * token_bytes, token_bytes, y + begin * panel_rows,
-                                num_tokens * panel_rows, i * stretch->num_steps * fetch, fetch, 0});
+    const int64_t low = num_tokens / num_tiles, num_higher = num_tokens % num_tiles;
+    for (int64_t i = 0, begin = 0; i < num_tiles; i++) {
+        const int64_t tokens = low + (i < num_higher);
+        tiles[tokens - 1]({stretch, x + begin * token_bytes, token_bytes, y + begin * panel_rows,
+                           num_tokens * panel_rows, i * stretch->num_steps * fetch, fetch, 0});
+        begin += tokens;
     }
 }
 

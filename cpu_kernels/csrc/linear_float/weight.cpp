@@ -18,8 +18,8 @@ constexpr std::string_view names[] = {"bf16", "f16", "f32"};
 // BF16 machine, K = 2048, N = 8192, one thread: 8 tokens take 3.1 ms either way.
 constexpr int64_t most_direct_f16_tokens = 7;
 
-// QBENCH_F16_PRODUCTS=float32: f16 weights are multiplied as stored whatever the number of tokens; bfloat16: rounded for
-// many, those too that were asked to be exact.
+// QBENCH_F16_PRODUCTS=float32: f16 weights are multiplied as stored whatever the number of tokens; bfloat16: rounded
+// for many, those too that were asked to be exact.
 bool may_round_f16(bool is_exact) {
     const char* asked = std::getenv("QBENCH_F16_PRODUCTS");
     if (!asked || !*asked) return !is_exact;

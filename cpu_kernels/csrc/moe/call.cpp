@@ -15,8 +15,9 @@ using linear::panel_rows;
 using linear::Weight;
 
 // Weight bytes of a task: a stage's share, so that each thread takes 16 of them and one that loses its core leaves the
-// rest to the others, within bounds. Where a task begins, and where it goes from gate to up, the processor's prefetching
-// starts anew, 0.3 us of misses: a fourth of the time of 128 KiB that a core reads at 27 GB/s, 3 % of that of 1 MiB.
+// rest to the others, within bounds. Where a task begins, and where it goes from gate to up, the processor's
+// prefetching starts anew, 0.3 us of misses: a fourth of the time of 128 KiB that a core reads at 27 GB/s, 3 % of that
+// of 1 MiB.
 constexpr int64_t tasks_per_thread = 16;
 constexpr int64_t least_task_bytes = 128 << 10, most_task_bytes = 1 << 20;
 

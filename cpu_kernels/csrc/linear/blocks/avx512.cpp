@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <utility>
 
 #include "linear/block.h"
 // All includes before the region, so that no header code gets these instructions. The .inl files are no headers but

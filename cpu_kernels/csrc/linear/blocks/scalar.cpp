@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <utility>
 
 #include "half.h"
 #include "linear/block.h"

@@ -6,13 +6,13 @@ struct GroupCodes {
     static constexpr int bits = code_bits;
     static constexpr int block_steps = 1;  // at least; PanelShape says how many
 
-    // Unsigned as they are stored, q + 2^(bits - 1), and lifted to q + 128.
+    static constexpr int lift = 128 - (1 << (bits - 1));  // from what is stored, q + 2^(bits - 1), to q + 128
+
     static void read(const uint8_t* from, int row, Bytes* to) {
         if constexpr (bits == 8) read_plane_8(from, row, to);
         if constexpr (bits == 4) read_plane_4(from, row, to);
         if constexpr (bits <= 3) read_plane_2(from, row, to);
         if constexpr (bits == 3) add_plane_1(from + 2 * step_bytes_per_bit, row, 2, to);
-        if constexpr (bits != 8) add_to_all(128 - (1 << (bits - 1)), to);
     }
 };
 
@@ -26,6 +26,7 @@ struct Group : GroupCodes<code_bits> {
     }
     static void codes(const uint8_t*, const uint8_t* from, int row, int, Bytes* to) {
         GroupCodes<code_bits>::read(from, row, to);
+        if constexpr (code_bits != 8) add_to_all(GroupCodes<code_bits>::lift, to);
     }
 };
 
@@ -40,8 +41,8 @@ struct AsymmetricGroup : GroupCodes<code_bits> {
     }
     static void codes(const uint8_t* block, const uint8_t* from, int row, int, Bytes* to) {
         GroupCodes<code_bits>::read(from, row, to);
-        const Bytes zero_point = spread(load_bytes(block + panel_rows * 2 + row));
-        for (int g = 0; g < step_groups; g++) to[g] = to[g] - zero_point;
+        const Bytes lowered = spread(load_bytes(block + panel_rows * 2 + row) - GroupCodes<code_bits>::lift);
+        for (int g = 0; g < step_groups; g++) to[g] = to[g] - lowered;
     }
 };
 

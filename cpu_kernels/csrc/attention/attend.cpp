@@ -34,9 +34,9 @@ std::span<const Impl<Kernels>> table() { return impls; }
 namespace {
 
 // Tokens that are summed by themselves, and in decoding a task: 1024 x 2 x 128 bytes (float16, D = 64) take 15 us at
-// 18 GB/s a core. Half as many would cost a tenth more, as a task's first keys are waited for; twice as many would leave
-// the threads too few: 4096 tokens of 8 kv heads are 32 tasks. Fixed, counted from the first token, and the same for many
-// queries as for one, so that a query's result depends on the tokens that it sees alone.
+// 18 GB/s a core. Half as many would cost a tenth more, as a task's first keys are waited for; twice as many would
+// leave the threads too few: 4096 tokens of 8 kv heads are 32 tasks. Fixed, counted from the first token, and the same
+// for many queries as for one, so that a query's result depends on the tokens that it sees alone.
 constexpr int64_t split_tokens = 1024;
 static_assert(split_tokens % chunk_tokens == 0);
 

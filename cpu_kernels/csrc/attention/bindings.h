@@ -13,11 +13,12 @@ namespace qk::attention {
 
 using OptionalArray = std::optional<Array>;
 
-void bind(nanobind::module_& m);
+void bind(nanobind::module_& m);  // both of these
+void bind_store(nanobind::module_& m);
+void bind_latents(nanobind::module_& m);
 
 // For bindings that take a KVStore: what is behind it, its sequences with `tokens` new ones each (or, with starts, all
-// together), and what runs. They throw
-// nb::type_error, std::invalid_argument; the last reads the environment.
+// together), and what runs. They throw nb::type_error, std::invalid_argument; the last reads the environment.
 Store& store_of(nanobind::handle kv_store);
 Sequences sequences_of(nanobind::handle kv_store, const Array& table, const Array& lengths, int64_t batch,
                        int64_t tokens, int64_t window, const OptionalArray& starts);

@@ -37,8 +37,8 @@ struct Bf16 {
     static void unpack(Float raw, Float* values) { values[0] = raw; }
 };
 
-// Float8 whose bits are the top ones of a lane, as a float: sign, exponent and mantissa move to their places in float32,
-// whose bias is 120 (e4m3) or 112 (e5m2) more. What is subnormal in the one is in the other.
+// Float8 whose bits are the top ones of a lane, as a float: sign, exponent and mantissa move to their places in
+// float32, whose bias is 120 (e4m3) or 112 (e5m2) more. What is subnormal in the one is in the other.
 template <Format format, bool has_nan>
 inline Float float8_of_top(Int top) {
     constexpr bool is_e4m3 = format == Format::e4m3;

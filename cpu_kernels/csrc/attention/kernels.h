@@ -29,8 +29,8 @@ struct Stretch {
 };
 
 // What `prepare` makes of queries. Floats are times softmax_scale / ln 2, as weights are powers of 2. Integer keys are
-// multiplied with integers: q ~= scale * codes, codes in -32767 .. 32767, scale NaN where q has NaN or infinity. Where float8 keys are
-// multiplied as bfloat16, codes are bfloat16 too.
+// multiplied with integers: q ~= scale * codes, codes in -32767 .. 32767, scale NaN where q has NaN or infinity. Where
+// float8 keys are multiplied as bfloat16, codes are bfloat16 too.
 struct Queries {
     float* values;   // [rows, D]
     int16_t* codes;  // [rows, D]
@@ -69,7 +69,7 @@ inline constexpr int64_t latent_chunk = 64;
 
 // A row of codes, R value channels and D rotated ones:
 //
-//     fp8     R x e4m3       | R / 128 x float32 scale                    | D x bfloat16      R = 512, D = 64: 656 bytes
+//     fp8     R x e4m3       | R / 128 x float32 scale                    | D x bfloat16     R = 512, D = 64: 656 bytes
 //     int8    R x uint8      | R / 64 x float16 scale, float16 minimum    | D x bfloat16
 //     int4    R / 2 bytes    | R / 32 x float16 scale, float16 minimum    | D x bfloat16
 //

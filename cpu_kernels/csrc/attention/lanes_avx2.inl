@@ -61,7 +61,9 @@ inline Pairs load_pairs(const std::byte* codes, int64_t lane) {
     return {{_mm256_unpacklo_epi16(lanes, lanes)}, {_mm256_unpackhi_epi16(lanes, lanes)}};
 }
 inline Int load_bytes(const uint8_t* from) { return {_mm256_cvtepu8_epi32(load_8_bytes(from))}; }
-inline Int operator&(Int a, uint32_t mask) { return {_mm256_and_si256(a.v, _mm256_set1_epi32(static_cast<int>(mask)))}; }
+inline Int operator&(Int a, uint32_t mask) {
+    return {_mm256_and_si256(a.v, _mm256_set1_epi32(static_cast<int>(mask)))};
+}
 template <int n> inline Int shift_left(Int a) { return {_mm256_slli_epi32(a.v, n)}; }
 template <int n> inline Int shift_right(Int a) { return {_mm256_srli_epi32(a.v, n)}; }
 template <int n> inline Int shift_right_signed(Int a) { return {_mm256_srai_epi32(a.v, n)}; }

@@ -49,7 +49,9 @@ inline Pairs load_pairs(const std::byte* codes, int64_t lane) {
     return {{_mm512_unpacklo_epi16(lanes, lanes)}, {_mm512_unpackhi_epi16(lanes, lanes)}};
 }
 inline Int load_bytes(const uint8_t* from) { return {_mm512_cvtepu8_epi32(load_16_bytes(from))}; }
-inline Int operator&(Int a, uint32_t mask) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(static_cast<int>(mask)))}; }
+inline Int operator&(Int a, uint32_t mask) {
+    return {_mm512_and_si512(a.v, _mm512_set1_epi32(static_cast<int>(mask)))};
+}
 template <int n> inline Int shift_left(Int a) { return {_mm512_slli_epi32(a.v, n)}; }
 template <int n> inline Int shift_right(Int a) { return {_mm512_srli_epi32(a.v, n)}; }
 template <int n> inline Int shift_right_signed(Int a) { return {_mm512_srai_epi32(a.v, n)}; }

@@ -10,8 +10,8 @@
 namespace qk::attention {
 namespace {
 
-// Tokens of one task: at 16 heads 256 x 1088 multiply-adds of a register, 80 us. Fixed, and counted from the first token,
-// so that a result depends on the tokens that are seen alone.
+// Tokens of one task: at 16 heads 256 x 1088 multiply-adds of a register, 80 us. Fixed, and counted from the first
+// token, so that a result depends on the tokens that are seen alone.
 constexpr int64_t latent_split = 256;
 static_assert(latent_split % latent_chunk == 0);
 

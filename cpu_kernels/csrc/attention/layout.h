@@ -50,8 +50,8 @@ inline constexpr int64_t max_groups = max_integer_head / int4_group;
 //
 // A lane has 4 elements of a byte, or 8 of a nibble. A multiply-add of pairs wants two that follow each other as the
 // 16-bit halves of the lane. Those of integers lie in bytes of the same parity, where a mask, or a shift by 8, leaves
-// them so. Those of float8 lie four lanes at a time, so that it takes a byte each of two tables, the lower and the upper
-// one of a bfloat16, and instructions that interleave the first 8 of 16 bytes, or the last.
+// them so. Those of float8 lie four lanes at a time, so that it takes a byte each of two tables, the lower and the
+// upper one of a bfloat16, and instructions that interleave the first 8 of 16 bytes, or the last.
 //
 //     byte      0     1     2     3
 //     int8      e0    e2    e1    e3                                                    of a lane

@@ -20,8 +20,8 @@ struct Chunk {
 };
 
 // Codes that are needed soon are fetched while others are multiplied: of values the same part of the block whose keys
-// are, and of the next keys that of the block whose values are. So the memory is busy all the time, never with more than
-// a core can have underway. Into the L2, as two chunks fill an L1.
+// are, and of the next keys that of the block whose values are. So the memory is busy all the time, never with more
+// than a core can have underway. Into the L2, as two chunks fill an L1.
 template <class Code>
 inline void fetch(const Block& block, int64_t lane) {
     if (width * Code::lane_size >= cache_line || lane * Code::lane_size % cache_line == 0)

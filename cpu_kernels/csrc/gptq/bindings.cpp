@@ -176,8 +176,9 @@ void bind(nb::module_& m) {
           "order    [K] int64, a permutation: column c of the factor is column order[c] of the Hessian\n"
           "raises   ValueError (shape, strides, order), TypeError (dtype), RuntimeError (isa not on this machine)");
     m.def("gptq_search_grid", search_grid, "values"_a, "cost"_a, "scale"_a, "lowest"_a, "steps"_a,
-          "isa"_a.none() = nb::none(), 
-          "Which of several grids has the least sum of cost * error^2 for each row, the first where several have it.\n\n"
+          "isa"_a.none() = nb::none(),
+          "Which of several grids has the least sum of cost * error^2 for each row, the first where several have\n"
+          "it.\n\n"
           "values         [N, columns] float32\n"
           "cost           [columns] float32\n"
           "scale, lowest  [trials, N] float32: the grid is scale * n, scale above 0, n in lowest..lowest + steps\n"

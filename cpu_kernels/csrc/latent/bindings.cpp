@@ -134,8 +134,8 @@ void bind(nb::module_& m) {
         "Every head's up-projections of keys and values, and absorbed latent attention through them.\n\n"
         "keys     [H, N, R] float32, contiguous: the unrotated key of head h is keys[h] @ latent\n"
         "values   [H, V, R] float32, contiguous: its value is values[h] @ latent\n"
-        "format   f32, f16, bf16 or int8 (with a scale for 128 inputs of an output channel, as round_heads_ref has it):\n"
-        "         how they are kept; int8 needs finite ones\n"
+        "format   f32, f16, bf16 or int8 (with a scale for 128 inputs of an output channel, as round_heads_ref has\n"
+        "         it): how they are kept; int8 needs finite ones\n"
         "raises   ValueError (shape, strides, format), TypeError (dtype)")
         .def(nb::init<const Array&, const Array&, const std::string&>(), "keys"_a, "values"_a, "format"_a)
         .def("absorb", &LatentHeads::absorb, "q"_a, "isa"_a = nb::none(),

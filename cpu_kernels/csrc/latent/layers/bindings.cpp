@@ -192,8 +192,8 @@ void bind_layers(nb::module_& m) {
     bind_init<moe::Router, moe::PackedExperts, &LatentLayer::set_experts>(layer, "router", "experts");
     m.def("run_latent_layers", run, "layers"_a, "rows"_a, "format"_a, "x"_a, "cos"_a, "sin"_a, "block_table"_a,
           "lengths"_a, "softmax_scale"_a, "window"_a = 0,
-          "M new tokens, of any sequences, through every LatentLayer, each with its rows; absorbed, as latent_step_ref\n"
-          "defines it.\n\n"
+          "M new tokens, of any sequences, through every LatentLayer, each with its rows; absorbed, as\n"
+          "latent_step_ref defines it.\n\n"
           "rows     [pages, page_size, width] of each layer in `format`, as LatentHeads.attend takes them, written\n"
           "x        [M, K] float32, each row contiguous\n"
           "cos, sin, block_table, lengths, softmax_scale, window    as for LatentHeads.attend\n"

@@ -1,0 +1,106 @@
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+
+#include "attention/arguments.h"
+
+namespace qk::attention {
+namespace {
+
+LatentFormat parse_latent_format(const std::string& name) {
+    std::string known;
+    for (int i = 0; i < num_latent_formats; i++) {
+        if (name == latent_format_names[i]) return static_cast<LatentFormat>(i);
+        known += (i ? ", " : "") + std::string(latent_format_names[i]);
+    }
+    throw std::invalid_argument("format: got " + name + ", expected one of " + known);
+}
+
+nb::dlpack::dtype dtype_of(LatentFormat format) {
+    switch (format) {
+        case LatentFormat::f32: return nb::dtype<float>();
+        case LatentFormat::f16: return {static_cast<uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
+        case LatentFormat::bf16: return nb::dtype<uint16_t>();
+        default: return nb::dtype<uint8_t>();
+    }
+}
+
+// An axis of one entry may have any stride.
+bool is_contiguous(const Array& array) {
+    int64_t stride = 1;
+    for (size_t axis = array.ndim(); axis-- > 0; stride *= static_cast<int64_t>(array.shape(axis)))
+        if (array.shape(axis) > 1 && array.stride(axis) != stride) return array.size() == 0;
+    return true;
+}
+
+}  // namespace
+
+Latents latents_of(const std::string& format, const Array& array, int64_t head_dim, int64_t value_dim) {
+    const LatentShape shape{parse_latent_format(format), head_dim, value_dim};
+    const std::string got = "latents: got " + describe(array);
+    const nb::dlpack::dtype dtype = dtype_of(shape.format);
+    require_type(array, 3, got, dtype, "[pages, page_size, row] of " + format);
+    const int64_t columns = shape.row_bytes() / (dtype.bits / 8);
+    if (static_cast<int64_t>(array.shape(2)) != columns || !is_contiguous(array))
+        throw std::invalid_argument(got + ", expected contiguous rows of " + std::to_string(columns));
+    const int64_t value_step = is_coded(shape.format) ? std::max(latent_step, latent_group(shape.format)) : latent_step;
+    if (head_dim % channel_step || value_dim % value_step || value_dim < 1 || value_dim > head_dim ||
+        head_dim > max_head)
+        throw std::invalid_argument("q, out: got " + std::to_string(head_dim) + " and " + std::to_string(value_dim) +
+                                    " channels, expected multiples of 16 and " + std::to_string(value_step) +
+                                    ", up to 1024");
+    return {shape, static_cast<const std::byte*>(array.data()), shape.row_bytes()};
+}
+
+namespace {
+
+const float* floats_of(const Array& array, const char* name, int64_t batch, int64_t heads) {
+    const std::string got = std::string(name) + ": got " + describe(array);
+    require_type(array, 3, got, nb::dtype<float>(), "float32 [B, H, channels]");
+    const auto size = [&](size_t axis) { return static_cast<int64_t>(array.shape(axis)); };
+    if (size(0) != batch || size(1) != heads || !is_contiguous(array))
+        throw std::invalid_argument(got + ", expected contiguous [" + std::to_string(batch) + ", " +
+                                    std::to_string(heads) + ", channels]");
+    return static_cast<const float*>(array.data());
+}
+
+std::string attend_latents_bound(const Array& q, const std::string& format, const Array& latents, const Array& table,
+                                 const Array& lengths, nb::handle out, float softmax_scale, int64_t window,
+                                 const OptionalName& isa) {
+    if (q.ndim() != 3) throw std::invalid_argument("q: got " + describe(q) + ", expected float32 [B, H, channels]");
+    const auto batch = static_cast<int64_t>(q.shape(0)), heads = static_cast<int64_t>(q.shape(1));
+    const float* queries = floats_of(q, "q", batch, heads);
+    Output out_array;
+    if (!nb::try_cast(out, out_array)) throw nb::type_error("out: expected a writable float32 [B, H, channels]");
+    auto* output = const_cast<float*>(floats_of(Array(out_array), "out", batch, heads));
+    const Latents rows = latents_of(format, latents, static_cast<int64_t>(q.shape(2)),
+                                    static_cast<int64_t>(out_array.shape(2)));
+    const Sequences sequences = checked_sequences(table, lengths, batch, 1, window,
+                                                  static_cast<int64_t>(latents.shape(0)),
+                                                  static_cast<int64_t>(latents.shape(1)), std::nullopt);
+    const auto& impl = chosen(isa);
+    nb::gil_scoped_release release;
+    return name_of(qk::attention::attend_latents(rows, sequences, queries, heads, output, softmax_scale, window, impl));
+}
+
+}  // namespace
+
+void bind_latents(nb::module_& m) {
+    using namespace nb::literals;
+    m.def("attend_latents", attend_latents_bound, "q"_a, "format"_a, "latents"_a, "block_table"_a, "lengths"_a, "out"_a,
+          "softmax_scale"_a, "window"_a = 0, "isa"_a.none() = nb::none(),
+          "One query of every head over rows that all heads share, as latent_attention_ref defines it.\n\n"
+          "q            [B, H, K] float32, contiguous\n"
+          "format       f32, f16, bf16 (as uint16), or fp8, int8, int4 (as uint8): rows as attention/kernels.h draws\n"
+          "             them\n"
+          "latents      [pages, page_size, row] of that format, contiguous: K floats, or a row's bytes\n"
+          "block_table  [B, pages] int32; lengths [B] int64, 1 or more\n"
+          "out          [B, H, V] float32, contiguous, written\n"
+          "window       tokens that are seen, the last; 0: all\n"
+          "returns      the instruction set that ran\n"
+          "raises       ValueError (shape, strides, lengths, pages), TypeError (dtype), RuntimeError (isa)");
+}
+
+}  // namespace qk::attention

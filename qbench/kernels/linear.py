@@ -14,7 +14,7 @@ from quant.formats import Format, IntGroupFormat, dequantize, get_format
 from quant.formats.grid import GridFormat
 from quant.qtensor import QTensor
 
-# M, N, K in blocks: panels are 16 rows wide, tiles 12 tokens high, direct products 4, stretches 512 long.
+# M, N, K in blocks: panels are 16 rows wide, tiles 12 tokens high, direct products 8, stretches 512 long.
 SHAPES = ((1, 1, 1), (3, 63, 3), (5, 17, 17), (13, 16, 2), (131, 131, 2))
 # Path -> instruction sets that have no kernel of it: a product of few tokens fills no tile.
 PATHS = {"direct": frozenset({"amx"}), "tile": frozenset()}

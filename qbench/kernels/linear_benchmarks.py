@@ -1,6 +1,7 @@
 """Linears at the shapes of real models, beside llama.cpp and torch on the same weights."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property, partial
 from math import ceil
 
@@ -24,6 +25,8 @@ WARM_BYTES = 8 << 20  # more than the inner caches of a core hold
 DISTINCT_ROWS = 128  # of a weight; the rest repeats them, which no kernel can tell
 CHECKED_TOKENS = 4
 SEED = 14
+# After a format's name: its groups are features in an order of their own, as GPTQ's act_order leaves them.
+ACT_ORDER = "-act"
 
 ARITHMETIC = {"f32": "fp32", "bf16": "bf16"}  # f16 is multiplied in either; others multiply codes: int8
 
@@ -33,9 +36,12 @@ class Weight:
 
     def __init__(self, format_name: str, num_rows: int, row_size: int, most_tokens: int) -> None:
         rng = np.random.default_rng((SEED, row_size))
-        self.format = get_format(format_name)
+        self.format = get_format(format_name.removesuffix(ACT_ORDER))
         some = self.format.quantize(rng.standard_normal((min(num_rows, DISTINCT_ROWS), row_size)).astype(np.float32))
         self.qtensor = some.take_rows(np.arange(num_rows) % len(next(iter(some.parts.values()))))
+        if format_name.endswith(ACT_ORDER):
+            groups = np.arange(row_size, dtype=np.int32) // self.format.group_size
+            self.qtensor = replace(self.qtensor, shared={"g_idx": rng.permutation(groups)})
         self.x = rng.standard_normal((most_tokens, row_size)).astype(np.float32)
 
     def tokens(self, num_tokens: int) -> np.ndarray:
@@ -84,12 +90,12 @@ class OurLinears:
 
 def linear_benchmarks(format_name: str, tokens: tuple[int, ...], threads: int) -> Iterator[Benchmark]:
     """By shape, then by tokens, so that few weights are held at a time."""
-    fmt = get_format(format_name)
+    fmt = get_format(format_name.removesuffix(ACT_ORDER))
     for num_rows, row_size in SHAPES:
         if not fmt.holds_row(row_size):
             continue
         weight = Weight(format_name, num_rows, row_size, max(tokens))
-        packed_bytes = cpu_kernels.packed_linear_bytes(format_name, (num_rows, row_size))
+        packed_bytes = cpu_kernels.packed_linear_bytes(fmt.name, (num_rows, row_size))
         for num_tokens in tokens:
             copies = weight.copies(packed_bytes, num_tokens)
             yield Benchmark(
@@ -100,7 +106,7 @@ def linear_benchmarks(format_name: str, tokens: tuple[int, ...], threads: int) -
                 calls=copies,
                 moved_bytes=packed_bytes + 4 * num_tokens * (row_size + num_rows),
                 operations=2 * num_tokens * num_rows * row_size,
-                arithmetic=arithmetic_of(format_name, num_tokens),
+                arithmetic=arithmetic_of(fmt.name, num_tokens),
                 check=partial(weight.check, num_tokens),
             )
 
@@ -121,7 +127,7 @@ def contenders(weight: Weight, num_tokens: int, copies: int, threads: int) -> di
     if fmt.name.startswith("w8a8"):
         found["torch-int8"] = lambda: torch_int8("TorchInt8Linears", weight, x, copies)
         found["onednn-int8"] = lambda: torch_int8("OneDnnInt8Linears", weight, x, copies)
-    if isinstance(fmt, IntGroupFormat) and fmt.bits == 4 and fmt.group_size:
+    if isinstance(fmt, IntGroupFormat) and fmt.bits == 4 and fmt.group_size and not weight.qtensor.shared:
         found["torch-int4"] = lambda: torch_int4(weight, x, copies)
     dtype = {"f32": "float32"}.get(fmt.name, "bfloat16")
     found[f"torch-{dtype}"] = lambda: torch_float(weight, dtype, x, copies)

@@ -20,7 +20,7 @@ from qbench.kernels.gram import gram
 from qbench.kernels.integers import integers
 from qbench.kernels.latent_heads import latent_heads
 from qbench.kernels.linear import OP_PREFIX, linears, packed_formats
-from qbench.kernels.linear_benchmarks import linear_benchmarks
+from qbench.kernels.linear_benchmarks import ACT_ORDER, linear_benchmarks
 from qbench.kernels.linear_dense import dense_linears
 from qbench.kernels.llm_int8_benchmarks import OP as LLM_INT8
 from qbench.kernels.llm_int8_benchmarks import llm_int8_benchmarks
@@ -47,6 +47,7 @@ FAMILIES = (
 MEASUREMENTS = frozenset({"read_bandwidth", "int8_peak", "int16_peak", "bf16_peak", "fp32_peak"})
 EXPERTS, ATTENTION = "moe_", "attention_"  # before the format, in the names of ops
 GROUPED = ("w4g128", "w4g128-asym", "w3g128", "w2g64", "w8")  # the integers of the named recipes
+ORDERED = "w4g128" + ACT_ORDER
 
 
 @cache
@@ -63,7 +64,7 @@ def timed_formats() -> list[str]:
 def timed_ops() -> list[str]:
     """Names of the ops that `benchmarks` may give."""
     of_formats = [prefix + name for name in timed_formats() for prefix in (OP_PREFIX, EXPERTS)]
-    return [*of_formats, LLM_INT8, *(ATTENTION + name for name in SCALES), *timed_codecs(), *STEPS]
+    return [*of_formats, OP_PREFIX + ORDERED, LLM_INT8, *(ATTENTION + name for name in SCALES), *timed_codecs(), *STEPS]
 
 
 def benchmarks(only: str | Sequence[str], tokens: tuple[int, ...], threads: int) -> Iterator[Benchmark]:
@@ -80,6 +81,8 @@ def benchmarks(only: str | Sequence[str], tokens: tuple[int, ...], threads: int)
             yield from linear_benchmarks(name, tokens, threads)
         if is_asked(EXPERTS + name):
             yield from moe_benchmarks(name, tokens)
+    if is_asked(OP_PREFIX + ORDERED):
+        yield from linear_benchmarks(ORDERED, tokens, threads)
     if is_asked(LLM_INT8):
         yield from llm_int8_benchmarks(tokens)
     for name in SCALES:

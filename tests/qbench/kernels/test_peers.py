@@ -23,6 +23,7 @@ OF_FORMAT = {
     "w8a8": {OURS, "torch-int8", "onednn-int8", "torch-bfloat16"},
     "w4g128-asym": {OURS, "torch-int4", "torch-bfloat16"},
     "w4g128": {OURS, "torch-int4", "torch-bfloat16"},
+    "w4g128-act": {OURS, "torch-bfloat16"},
 }
 CASES = [(name, who) for name, peers in OF_FORMAT.items() for who in sorted(peers - {OURS})]
 
@@ -63,6 +64,16 @@ def test_ours_is_timed_on_right_products(monkeypatch, name):
     assert one.calls * packed_bytes >= 100_000 > (one.calls - 1) * packed_bytes
     assert one.moved_bytes == packed_bytes + 4 * (NUM_ROWS + ROW_SIZE)
     assert many.operations == 2 * 64 * NUM_ROWS * ROW_SIZE
+
+
+def test_features_in_an_order_of_their_own_are_timed_on_right_products(monkeypatch):
+    monkeypatch.setattr(module, "SHAPES", ((NUM_ROWS, ROW_SIZE),))
+    (benchmark,) = linear_benchmarks("w4g128-act", (3,), 1)
+    contender = benchmark.contenders[OURS]()
+    contender.run()
+    assert benchmark.check(contender.output()).is_right
+    (plain,) = linear_benchmarks("w4g128", (3,), 1)
+    assert not plain.check(contender.output()).is_right
 
 
 def test_llm_int8_is_timed_on_right_products(monkeypatch):

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from qbench.harness.sweep.again import KIND
+from qbench.harness.records.record import AGAIN
 from qbench.statistics import Cell
 from qbench.statistics.comparison import SPEEDS
 from qbench.statistics.estimate import ALPHA
@@ -34,12 +34,12 @@ def kept_speed_floors(paths: Sequence[str]) -> SpeedFloors:
     would lie within t spreads in 95 % of cases, t of n degrees.
     """
     logs: dict[Work, dict[str, list[float]]] = {}
-    if not files_with(paths, (KIND,)):
+    if not files_with(paths, (AGAIN,)):
         return {}  # most records hold none, and need not be read for it
-    found = latest_records(paths, kinds=(None, KIND))
+    found = latest_records(paths, kinds=(None, AGAIN))
     for (_, machine), record in found.items():
         first = found.get((record["case"].get("of"), machine))
-        if record["case"].get("kind") != KIND or first is None or first["code"] != record["code"]:
+        if record["case"].get("kind") != AGAIN or first is None or first["code"] != record["code"]:
             continue
         rates = [row["metrics"] or {} for row in (first, record)]
         for phase in SPEEDS:

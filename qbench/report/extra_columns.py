@@ -18,11 +18,15 @@ def with_extra(frame: "pd.DataFrame") -> "pd.DataFrame":
     """`frame` with OVERHEAD, and a column of numbers for each task and further protocol that any row has."""
     columns: dict[str, np.ndarray] = {OVERHEAD: (frame["overhead_seconds"] / frame["wall_seconds"]).to_numpy(float)}
     tasks, protocols = frame["tasks"].tolist(), frame["protocols"].tolist()
-    for i in np.flatnonzero(frame["tasks"].notna() | frame["protocols"].notna()):
-        for key, value in _values(tasks[i], protocols[i]):
+    # Rows of one text share what was read of it, so that it is looked at once.
+    places: dict[tuple[int, int], list[int]] = {}
+    for i, shared in enumerate(zip(map(id, tasks), map(id, protocols), strict=True)):
+        places.setdefault(shared, []).append(i)
+    for rows in places.values():
+        for key, value in _values(tasks[rows[0]], protocols[rows[0]]):
             if key not in columns:
                 columns[key] = np.full(len(frame), np.nan)
-            columns[key][i] = np.nan if value is None else value
+            columns[key][rows] = np.nan if value is None else value
     return frame.assign(**columns)
 
 

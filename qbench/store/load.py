@@ -162,10 +162,11 @@ def _plain(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 def _groups(rows: Sequence[tuple[str, str, str | None]]) -> list[str]:
     """For each (settings, machine, protocol hash) a short hash of the three, as rows that share them compare."""
-    ordered = {text: json.dumps(json.loads(text), sort_keys=True) for text in {row[0] for row in rows}}
+    read, write = json.JSONDecoder().decode, json.JSONEncoder(sort_keys=True).encode
+    ordered = {text: write(read(text)) for text in {row[0] for row in rows}}
     keys = [(ordered[text], machine) for text, machine, _ in rows]
     # A row that failed before it had a protocol stands with those that had one in the same settings.
     known = {key: protocol for key, (_, _, protocol) in zip(keys, rows, strict=True) if protocol}
     joined = [(*key, row[2] or known.get(key)) for key, row in zip(keys, rows, strict=True)]
-    digests = {key: hashlib.sha256(json.dumps(key).encode()).hexdigest()[:12] for key in set(joined)}
+    digests = {key: hashlib.sha256(repr(key).encode()).hexdigest()[:12] for key in set(joined)}
     return [digests[key] for key in joined]

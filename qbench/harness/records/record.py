@@ -14,6 +14,8 @@ from qbench.harness.records.record_schema import SCHEMA_VERSION, migrate
 from qbench.harness.records.shape import is_record
 from quant.errors import InputError
 
+AGAIN = "again"  # kind of the rows of a second time, see `qbench.harness.sweep.again`
+
 
 def case_key(case: dict[str, Any]) -> str:
     """16 hex digits of what defines a case: model, recipe, what is measured and how. Results are no part of it."""

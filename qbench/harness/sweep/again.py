@@ -1,11 +1,13 @@
-"""The speed of the same cases a second time in the same sweep: how far a case lies from itself (A/A)."""
+"""The speed of the same cases a second time in the same sweep: how far a case lies from itself (A/A).
+
+Such rows are of the kind AGAIN and no results of their own; `of` is the key of the first.
+"""
 
 from collections.abc import Iterable
 
-from qbench.harness.records.record import case_key
+from qbench.harness.records.record import AGAIN, case_key
 from qbench.harness.suite.cases import Case, Planned
 
-KIND = "again"  # of such rows, which are no results of their own; `of` is the key of the first
 OF_QUALITY = ("eval", "tasks")
 
 
@@ -17,4 +19,4 @@ def again(planned: Iterable[Planned], cases: Iterable[Case]) -> list[tuple[Plann
 
 def _speed_of(case: Case) -> Case:
     rest = {name: value for name, value in case.items() if name not in OF_QUALITY}
-    return rest | {"kind": KIND, "of": case_key(case), "eval": None}
+    return rest | {"kind": AGAIN, "of": case_key(case), "eval": None}

@@ -1,6 +1,8 @@
 import csv
 import io
 import json
+import subprocess
+import sys
 
 import pytest
 from support.sample_records import SWEEP, failed_record, make_record, sweep_records, write_records
@@ -151,6 +153,11 @@ def test_tasks_and_further_protocols_have_columns(records):
         "| q8_0   |     62.50 |                  12.5000 |            5.250 [5.000, 5.500] |",
     ]
     assert " arc acc % " in markdown_table(table) and "llama.cpp-512" not in markdown_table(table)
+
+
+def test_a_report_waits_for_no_torch():
+    look = "import qbench.report, sys; print('torch' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", look], text=True) == "False\n"
 
 
 def test_columns_are_picked_by_the_names_of_the_records(records):

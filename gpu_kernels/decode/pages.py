@@ -41,9 +41,12 @@ class Pages:
 def zero_pages(
     num_layers: int, num_pages: int, page_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype, device: str
 ) -> Pages:
-    shape = (num_pages, page_size, num_kv_heads, head_dim)
-    keys, values = ([torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_layers)] for _ in range(2))
-    return Pages(keys, values)
+    shape = (num_pages, page_size, num_kv_heads, head_dim * dtype.itemsize)
+
+    def zeros() -> Tensor:  # bytes, since not every operation knows FP8
+        return torch.zeros(shape, dtype=torch.uint8, device=device).view(dtype)
+
+    return Pages(*([zeros() for _ in range(num_layers)] for _ in range(2)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,6 +162,7 @@ COLUMNS = (
         meaning="The most memory that the measuring process held, Python and libraries included, but for pages "
         "of theirs that a sweep's process shares with the one it was forked from and does not touch.",
     ),
+    Column("peak_device_bytes", "GPU MB", digits=0, scale=1e-6, **HIDDEN, meaning="The most that its tensors held."),
     Column("predicted_bytes", "predicted MB", scale=1e-6, **HIDDEN, meaning="Weights, keys and values, workspace."),
     Column("kv_bytes_per_token", "KV bytes/token", digits=0, **HIDDEN),
     Column("quantize_seconds", "quantize s", digits=1, on_page=False, meaning="Making the file, calibration included."),

@@ -65,7 +65,7 @@ COLUMNS: dict[str, Column] = {
     **_phase("tg"),
     **_metrics(NUMBER, "ttft_ms", "tpot_ms"),
     **{f"roofline_{phase}": Column(f"metrics.roofline.{phase}") for phase in ("pp", "tg")},
-    **_metrics(COUNT, "peak_rss_bytes", "baseline_rss_bytes"),
+    **_metrics(COUNT, "peak_rss_bytes", "baseline_rss_bytes", "peak_device_bytes"),
     "predicted_bytes": Column("metrics.predicted_bytes.total", COUNT),
     **_metrics(NUMBER, "kv_bytes_per_token", "quantize_seconds"),
     **_metrics(COUNT, "quantize_peak_rss_bytes"),

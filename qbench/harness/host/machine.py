@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 
 from qbench import __version__
+from qbench.harness.host.graphics_cards import graphics_cards
 
 # The flags that decide which kernels can run.
 FLAGS = (
@@ -25,7 +26,7 @@ FLAGS = (
     "avx512vbmi",
     "amx_tile",
 )
-VERSIONED = ("torch", "numpy", "gguf", "tokenizers")
+VERSIONED = ("torch", "triton", "numpy", "gguf", "tokenizers")
 
 
 @cache
@@ -44,10 +45,14 @@ def machine() -> dict[str, Any]:
         "memory_gib": installed_gib(psutil.virtual_memory().total),
         "architecture": platform.machine(),
     }
+    cards = graphics_cards()
+    if cards:  # left out where there is none, so that machines without keep their ids
+        hardware["gpus"] = [f"{card['name']}, {card['memory_gib']} GiB" for card in cards]
     digest = hashlib.sha256(json.dumps(hardware, sort_keys=True).encode()).hexdigest()[:12]
     return {
         "id": digest,
         **hardware,
+        **({"graphics_cards": cards} if cards else {}),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
     }

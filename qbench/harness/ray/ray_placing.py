@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from qbench.devices import CUDA
 from qbench.harness.suite.cases import Case
 from quant.sizes import size_summary
 
@@ -96,7 +97,7 @@ class Placed:
 def demand_of(case: Case) -> Demand:
     """Its threads, its GPU, and room for the unquantized model in float32: the most that is held at a time."""
     memory = PROCESS_BYTES + FLOAT_BYTES * _num_weights(case["model"])
-    return Demand(case["threads"], int(case["device"] != "cpu"), memory, whole=case["bench"] is not None)
+    return Demand(case["threads"], int(case["device"] == CUDA), memory, whole=case["bench"] is not None)
 
 
 @cache

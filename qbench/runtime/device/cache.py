@@ -64,9 +64,9 @@ class DeviceCache(Sequences):
             new.view(torch.uint8)[: len(old)] = old.view(torch.uint8)
 
     def rows(self, step: Step) -> tuple[dict[str, Tensor], np.ndarray]:
-        """(where the step's tokens stand and go, as `step_inputs` names it; whose they are as bounds [B + 1]).
+        """(the step's tokens, where they stand and go, as `step_inputs` names it; whose they are as bounds [B + 1]).
 
-        position, slot [N] of all sequences' tokens, one sequence's after another's; length [B]
+        token, position, slot [N] of all sequences, one sequence's after another's; length [B]
         """
         batch = self.batch
         counts = np.full(batch, step.tokens.shape[1]) if step.counts is None else step.counts
@@ -74,12 +74,11 @@ class DeviceCache(Sequences):
         owner = np.repeat(np.arange(batch), counts)  # [N]
         position = np.arange(len(owner)) - starts[owner] + self.lengths[owner]
         slot = (position // PAGE_SIZE * batch + owner) * PAGE_SIZE + position % PAGE_SIZE
-        where = self.place.torch_name
         # In one copy: each costs the host more than the copying.
-        both = torch.from_numpy(np.stack([position, slot])).to(where)
-        length = torch.from_numpy((self.lengths + counts).astype(np.int32)).to(where)
-        named = {"position": both[0], "slot": both[1], "block_table": self.block_table, "length": length}
-        return named, starts
+        sent = self.place.send(np.stack([step.tokens.reshape(-1).numpy(), position, slot]))
+        length = self.place.send((self.lengths + counts).astype(np.int32))
+        named = dict(zip(("token", "position", "slot"), sent, strict=True))
+        return named | {"block_table": self.block_table, "length": length}, starts
 
     @property
     def bytes_per_token(self) -> float:

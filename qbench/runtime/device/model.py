@@ -1,5 +1,6 @@
 """The decoder on a device: passes by gpu_kernels, decode steps from a graph, logits back on the host."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -72,12 +73,11 @@ class DeviceModel(Passes[DeviceCache]):
         cache.reserve(step.end)
         is_decode = step.tokens.numel() == cache.batch
         rows, starts = cache.rows(step)
-        rows["token"] = step.tokens.reshape(-1).to(self.place.torch_name)
         if is_decode:
             logits = self._decode(rows, cache)  # [B, V]
             return logits[:, None] if step.counts is None else logits[None]
-        bounds = torch.from_numpy(starts).to(torch.int32).to(self.place.torch_name)
-        attend = attend_to(cache.pages, self.llama.rotation, rows, bounds, int((starts[1:] - starts[:-1]).max()))
+        bounds, most = self.place.send(starts.astype(np.int32)), int(np.diff(starts).max())
+        attend = attend_to(cache.pages, self.llama.rotation, rows, bounds, most)
         both = llama_layers(self.llama, rows["token"], attend)  # [N, K] each
         shape = step.tokens.shape
         wanted = [step.wanted(each.unflatten(0, shape), last_only) for each in both]

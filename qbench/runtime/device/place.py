@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from gpu_kernels.dispatch import force
 from gpu_kernels.graphs import Capture, eagerly
@@ -27,6 +29,10 @@ class Place:
     @property
     def float_name(self) -> str:
         return FLOATS[self.dtype]
+
+    def send(self, values: np.ndarray) -> Tensor:
+        """There, without waiting for what it does: pageable memory has been read when this returns."""
+        return torch.from_numpy(values).to(self.torch_name, non_blocking=True)
 
     def wait(self) -> None:
         """Until all that was asked of it is done."""

@@ -2,17 +2,21 @@
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gpu_kernels.decode.linears import DenseLinear, Int8Linear, Linear, PackedLinear, Stack, join_rows
+from gpu_kernels.decode.llm_int8 import LlmInt8Linear
 from gpu_kernels.products.gguf_layout import BLOCK_BYTES, KQuantWeight, pack_gguf
 from gpu_kernels.products.split_k import make_workspace
 from gpu_kernels.products.words_layout import BITS, GROUP_SIZES, WordsWeight, pack_words
 from qbench.runtime.device.place import Place
 from qbench.runtime.layers.arrays import as_tensor
 from qbench.runtime.layers.fused import runs_of_equal_format
-from quant.formats import Int8Format, IntGroupFormat, dequantize, get_format
+from quant.formats import Int8Format, IntGroupFormat, LlmInt8Format, dequantize, get_format
+from quant.formats.int8 import QMAX
+from quant.formats.llm_int8 import NO_FEATURES
 from quant.qtensor import QTensor, concat_rows
 
 FLOAT_TYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
@@ -75,8 +79,17 @@ class DeviceWeights:
             static = None if given is None else self._moved(given).flatten()
             codes = self._moved(qtensor.parts["weight"])
             return Int8Linear(codes, scale, dtype, bias, inputs=fmt.inputs, input_scale=static), ""
+        if isinstance(fmt, LlmInt8Format):
+            return self._llm_int8(qtensor, bias), ""
         weight = as_tensor(dequantize(qtensor)).to(where, dtype)
         return DenseLinear(weight, bias), f" of {fmt.name}"
+
+    def _llm_int8(self, qtensor: QTensor, bias: Tensor | None) -> LlmInt8Linear:
+        codes, absmax = (self._moved(qtensor.parts[name]) for name in ("weight", "SCB"))
+        features = qtensor.shared.get("outlier_features", NO_FEATURES)
+        kept = qtensor.parts.get("outlier_weight", np.empty((qtensor.shape[0], 0), dtype=np.float16))
+        known = {"known": self._moved(features.astype(np.int64)), "known_weight": self._moved(kept)}
+        return LlmInt8Linear(codes, absmax / QMAX, self.place.dtype, bias, **known)
 
     def _words(self, fmt: IntGroupFormat, qtensor: QTensor) -> WordsWeight:
         packed = self._moved(qtensor.parts["weight_packed"])  # [N, words] int32, the first code lowest
@@ -106,7 +119,7 @@ class DeviceWeights:
             for rows in ranges
         ]
 
-    def _moved(self, array) -> Tensor:
+    def _moved(self, array: np.ndarray) -> Tensor:
         return as_tensor(array).to(self.place.torch_name)
 
     def _bias(self, biases: Sequence[Tensor | None], counts: Sequence[int]) -> Tensor | None:

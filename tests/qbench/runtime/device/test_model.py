@@ -34,23 +34,29 @@ QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
 MISTRAL = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 4}
 UNIT = {"interpreter": 2**-12, "cuda": 2**-9}  # a rounding to float16 or bfloat16, of a number's size, as an rms
 
+LOUD = [7, 100]  # input features that a norm takes past LLM.int8()'s threshold
 GGUF, INTS = ("q8_0", "q4_k", "q6_k"), ("w4g128", "w4g128-asym", "w8", "w4g128 act-order")
 
 
 def source_in(format_name: str, **changes) -> ArraySource:
     """Random weights; norms and what an integer format does not hold stay floats."""
     base = MemorySource(**SHAPE | changes)
-    name, _, order = format_name.partition(" ")
-    return ArraySource(base.config, {key: _stored(key, weight, name, order) for key, weight in base.weights.items()})
+    name, _, more = format_name.partition(" ")
+    return ArraySource(base.config, {key: _stored(key, weight, name, more) for key, weight in base.weights.items()})
 
 
-def _stored(key: str, weight: np.ndarray, name: str, order: str) -> QTensor | np.ndarray:
+def _stored(key: str, weight: np.ndarray, name: str, more: str) -> QTensor | np.ndarray:
     fmt = get_format(name)
     if weight.ndim == 1:
-        return 1 + weight if "norm" in key else weight
+        weight = 1 + weight if "norm" in key else weight
+        if more == "outliers":
+            weight[LOUD] *= 6
+        return weight
     if key == EMBEDDING and fmt.gguf_type is None:
         return get_format("f16").quantize(weight)
-    if not order:
+    if more == "outliers":  # the first of them is known, the other one is found
+        return fmt.with_outliers(fmt.quantize(weight), weight, np.array(LOUD[:1], dtype=np.int32))
+    if not more:
         return fmt.quantize(weight)
     of_feature = np.random.default_rng(0).permutation(np.arange(weight.shape[1]) // fmt.group_size).astype(np.int32)
     q, scale, zero_point, _ = fmt.unpack(fmt.quantize(weight))
@@ -71,6 +77,11 @@ def moved_codes(device: str) -> float:
     so that 32 times that error of its codes move by one step, 1 / 32 of the rms; in each of a layer's 4 products.
     """
     return 3 * (4 * roundings(device) / 3 * 32) ** 0.5 / 32
+
+
+def moved_e4m3(device: str) -> float:
+    """Codes of FP8 are 2**-4 to 2**-3 of their size apart, and move by so much, of keys and of values."""
+    return 3 * (2 * roundings(device) / 3 / 2**-4) ** 0.5 * 2**-3
 
 
 needs_gpu = [
@@ -116,9 +127,17 @@ def test_formats(run, format_name):
     check(run, few_passes, source_in(format_name))
 
 
-@pytest.mark.parametrize("format_name", ["w8a8", "w8a8-wtensor-atensor"])
+@pytest.mark.parametrize("format_name", ["w8a8", "w8a8-wtensor-atensor", "llm-int8", "llm-int8 outliers"])
 def test_int8_activations(run, format_name):
     check(run, few_passes, source_in(format_name), moved_codes)
+
+
+@pytest.mark.parametrize("num_scales", [1, 2], ids=["per tensor", "per head"])
+def test_fp8_keys_and_values(run, num_scales):
+    name = "kv-fp8-cal-head" if num_scales == 2 else "kv-fp8-cal"
+    scales = [[0.01, 0.02][:num_scales]]
+    kv = {"kv_cache": {"format": name, "k_scale": scales, "v_scale": scales}}
+    check(run, few_passes, source_in("f16", **kv), moved_e4m3)
 
 
 @pytest.mark.parametrize("changes", [QWEN2, QWEN3], ids=["qwen2", "qwen3"])

@@ -1,0 +1,58 @@
+"""LLM.int8() of a decoder: int8 codes, and the features that hold outliers in 16 bits, all without asking the host."""
+
+import torch
+from torch import Tensor
+
+from gpu_kernels.decode.linears import named, size_bytes
+from gpu_kernels.products.llm_int8_gemm import llm_int8_gemm
+
+THRESHOLD = 6.0
+# Outlier features that a call may have beside the known ones. Dettmers et al. 2022, section 4.1: at most seven in
+# models of up to 13 billion weights. Of more the loudest are kept, and the others are int8 like the rest.
+MOST_FEATURES = 32
+
+
+class LlmInt8Linear:
+    """weight [N, K] = weight_q * weight_scale, and for outlier features the weights given for those that are known.
+
+    A feature is an outlier where some token of the call takes it to THRESHOLD. How many there are is known on the GPU
+    alone, so the loudest MOST_FEATURES are looked at, and the weights of those that are none count as 0.
+
+    weight_q        [N, K] int8, weight_scale [N] float32
+    known           [F] int64 features that are outliers always, with known_weight [N, F]; F may be 0
+    source          Dettmers et al. 2022, LLM.int8(), arXiv:2208.07339, section 3.2
+    """
+
+    codes = None
+
+    def __init__(
+        self,
+        weight_q: Tensor,
+        weight_scale: Tensor,
+        dtype: torch.dtype,
+        bias: Tensor | None = None,
+        *,
+        known: Tensor,
+        known_weight: Tensor,
+    ) -> None:
+        self.weight_q, self.weight_scale, self.dtype, self.bias = weight_q, weight_scale, dtype, bias
+        self.known, self.known_weight = known, known_weight.to(dtype)
+        self.name, self.num_rows = named("llm_int8_gemm", weight_q), len(weight_q)
+        self.size_bytes = size_bytes(weight_q, weight_scale, bias, known, self.known_weight)
+
+    def __call__(self, x: Tensor, x_scale: Tensor | None = None) -> Tensor:
+        size = x.abs()
+        loudest, features = size.index_fill(1, self.known, 0.0).amax(0).topk(min(MOST_FEATURES, x.shape[1]))  # [F]
+        is_outlier = loudest >= THRESHOLD
+        inlier = torch.where(size >= THRESHOLD, 0, x).index_fill(1, self.known, 0.0)
+        absmax = inlier.abs().amax(1).float()  # [M]
+        # An outlier feature's smaller values count for absmax, and have no code.
+        factor = torch.where(is_outlier, 0.0, 1.0).to(x.dtype)
+        inlier[:, features] *= factor
+        x_scale = (absmax / 127).clamp(min=2.0**-126)
+        x_q = (inlier.float() / x_scale[:, None]).round().to(torch.int8)
+        weight = self.weight_q[:, features] * self.weight_scale[:, None] * is_outlier  # [N, F]
+        outlier_weight = torch.cat([self.known_weight, weight.to(self.dtype)], 1)
+        outlier_features = torch.cat([self.known, features]).to(torch.int32)
+        outliers = (x, outlier_features, outlier_weight)
+        return llm_int8_gemm(x_q, x_scale, self.weight_q, self.weight_scale, *outliers, bias=self.bias)

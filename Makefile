@@ -19,6 +19,7 @@ test: setup $(VENV)/.tested-with $(VENV)/.oracle
 # On a machine with a CUDA GPU: every kernel test runs there too, then all kernels are timed; ten minutes and the tests'.
 test-gpu: setup $(VENV)/.tested-with
 	$(VENV)/bin/python -m pytest tests/gpu_kernels
+	$(VENV)/bin/python -m pytest -m cuda tests/qbench
 	$(VENV)/bin/python -m gpu_kernels.measure --choose
 
 # Against the rows that were kept last. On another machine than theirs less is compared, and what is left out is told.

@@ -48,9 +48,24 @@ def test_quality_and_speed_of_a_device_are_told_as_of_the_cpu():
     assert row["kernels"]["decode"] == "eager" and "peak_device_bytes" not in row
 
 
-def told(*words: str) -> dict:
-    """What the command says with --json in a process whose Triton interprets."""
-    command = [sys.executable, "-m", "qbench.cli.main", *words, "--device", "interpreter", "--json"]
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+@pytest.mark.parametrize("recipe", ["bf16", "rtn-w8a8", "rtn-w4g128", "q4_k_m"])
+def test_a_gpu(recipe):
+    """The text's divergence is that of bfloat16 beside the recipe's own, as the CPU finds it with exact products."""
+    text = ("eval", "ref:llama", "--recipe", recipe, "--windows", "4", "--reference", "ref:llama")
+    here, there = told(*text, device="cpu"), told(*text, device="cuda")
+    assert there["kld"]["mean"] < 2 * here["kld"]["mean"] + 1e-3
+    row = told("bench", "ref:llama", "--recipe", recipe, "-p", "64", "-n", "32", "-d", "64", "-r", "2", device="cuda")
+    assert row["kernels"]["decode"] == "cuda graph" and row["kernels"]["keys_values"] == "bfloat16"
+    assert row["peak_device_bytes"] > row["predicted_bytes"]["resident"] and 0 < row["roofline"]["tg"] < 1
+
+
+def told(*words: str, device: str = "interpreter") -> dict:
+    """What the command says with --json, on the interpreter in a process whose Triton is one."""
+    command = [sys.executable, "-m", "qbench.cli.main", *words, "--device", device, "--json"]
+    if device != "interpreter":
+        return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=600, check=True).stdout)
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONWARNINGS": "ignore"}
     outcome = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
     assert outcome.returncode == 0, outcome.stderr

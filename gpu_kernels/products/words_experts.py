@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gpu_kernels.products.words_layout import PLANE_K, SCALE_DTYPES, WordsWeight, block_k, unpack_words_ref
+from gpu_kernels.products.words_layout import GROUP_SIZES, PLANE_K, SCALE_DTYPES, WordsWeight, block_k, unpack_words_ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,7 @@ class WordsExperts:
     codes       [E, blocks, N, 32] int16
     scale       [E, G, N] float
     zero_point  [E, G, N] int8    None: 0
+    raises      NotImplementedError for groups that pack_words does not make
     """
 
     codes: Tensor
@@ -23,6 +24,12 @@ class WordsExperts:
     num_features: int
     group_size: int | None
     bits: int
+
+    def __post_init__(self) -> None:
+        sizes = [size for size in GROUP_SIZES if size <= block_k(self.bits)]
+        if self.group_size not in (None, *sizes):
+            got = f"groups of {self.group_size} in {self.bits} bits"
+            raise NotImplementedError(f"WordsExperts: got {got}, expected one of {sizes}, or None for one a channel")
 
     def __len__(self) -> int:
         return len(self.codes)

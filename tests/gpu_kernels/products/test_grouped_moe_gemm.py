@@ -96,6 +96,8 @@ def test_experts_that_do_not_stack():
     ordered = pack_words(torch.zeros(4, 64, dtype=torch.int8), torch.ones(4, 2), g_idx=g_idx)
     with pytest.raises(NotImplementedError, match="got experts in act-order"):
         stack_experts([ordered])
+    with pytest.raises(NotImplementedError, match="got groups of 48 in 4 bits, expected one of"):
+        replace(stack_experts([one]), group_size=48)
 
 
 def test_empty_experts_and_one_with_all(run):

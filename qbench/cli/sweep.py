@@ -28,17 +28,18 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells tell it
 @json_option
 @click.pass_context
 def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, again, plan, ray, as_json) -> None:
-    """Measure every case of SUITE that the folder does not hold yet; safe to stop and to start again.
+    """Measure every case of SUITE, a file or the name of one under suites/, that the folder does not hold yet.
 
-    Ctrl-C ends it after the case that runs; a second one at once.
+    It is safe to stop and to start again: Ctrl-C ends it after the case that runs; a second one at once.
     """
+    from qbench.gate.options import suite_file
     from qbench.harness.suite.rules import parse_only
     from qbench.harness.suite.suite import load_suite
     from qbench.harness.sweep.interrupt import gentle_interrupt
     from qbench.harness.sweep.sweep import Selection, run_sweep
 
     selection = Selection(tuple(map(parse_only, only)), shuffle, not resume, *(limit or (None, None)), again)
-    loaded = load_suite(suite)
+    loaded = load_suite(suite_file(suite))
     folder = Path(output) if output else Path("runs") / loaded.name
     if plan:
         plan_sweep(loaded, folder, selection, as_json)

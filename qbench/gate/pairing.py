@@ -122,8 +122,8 @@ def _key(case: dict[str, Any]) -> tuple:
 
 
 def difference(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
-    """ "cores 4 there, 2 here; ..." """
-    unlike = [name for name in HARDWARE if theirs.get(name) != ours.get(name)]
+    """ "cores 4 there, 2 here; ...", the ids where all that is told of both is the same"""
+    unlike = [name for name in HARDWARE if theirs.get(name) != ours.get(name)] or ["id"]
     return "; ".join(f"{name} {_shown(theirs.get(name))} there, {_shown(ours.get(name))} here" for name in unlike)
 
 

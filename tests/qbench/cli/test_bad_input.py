@@ -39,6 +39,7 @@ from quant.recipes import RECIPES
         pytest.param(["bench", "ref:llama", "-p", "99999"], ["99999", "context"], id="prompt past the context"),
         pytest.param(["eval", "rand:tiny", "--text", "x.txt"], ["x.txt"], id="text that is not there"),
         pytest.param(["sweep", "no-such-suite.yaml"], ["no-such-suite.yaml"], id="no such suite"),
+        pytest.param(["sweep", "quickstrat"], ["'quickstrat'", "suites/quickstrat.yaml"], id="no suite of that name"),
         pytest.param(["sweep", "x.yaml", "--limit", "1.5"], ["--limit", "1.5", "50min"], id="half a case"),
         pytest.param(["sweep", "x.yaml", "--limit", "0min"], ["--limit", "0min"], id="no time at all"),
         pytest.param(["report", "no-such-records.jsonl"], ["no-such-records.jsonl"], id="no such records"),

@@ -37,6 +37,11 @@ def test_another_machine_is_refused_with_what_differs():
     assert pair.is_elsewhere and "cores 2 there, 4 here" in pair.elsewhere
 
 
+def test_machines_that_are_alike_in_all_that_is_told_differ_in_their_ids():
+    with pytest.raises(InputError, match=f"of another machine: id twin there, {MACHINE['id']} here"):
+        pair_cases([row()], [row(machine=MACHINE | {"id": "twin"})], "base.jsonl")
+
+
 def test_names_tell_what_varies():
     cases = [row()["case"], row()["case"] | {"threads": 2}]
     assert names_of(cases) == ["ref:llama q4_k_m, threads 1", "ref:llama q4_k_m, threads 2"]

@@ -152,7 +152,7 @@ COLUMNS = (
         scale=100,
         on_page=False,
         meaning="Share of the bandwidth that this machine reached at best, measured as that, for the bytes that must "
-        "move. Above 100 % the weights stay in a processor cache.",
+        "move. None where they fit into the processor's cache.",
     ),
     Column(
         "peak_rss_bytes",

@@ -6,6 +6,7 @@ import os
 import platform
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -56,6 +57,25 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
     }
+
+
+def last_level_cache_bytes() -> int:
+    """All instances of the largest cache that the cores in use have; 0 where the system does not say."""
+    instances: dict[str, tuple[int, int]] = {}  # cores that share one -> (level, bytes)
+    for core in os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ():
+        for index in Path(f"/sys/devices/system/cpu/cpu{core}/cache").glob("index*"):
+            level, size, shared = (_line(index / name) for name in ("level", "size", "shared_cpu_list"))
+            if level.isdigit() and size.endswith("K"):
+                instances[f"{level}:{shared}"] = int(level), 1024 * int(size[:-1])
+    last = max((level for level, _ in instances.values()), default=0)
+    return sum(size for level, size in instances.values() if level == last)
+
+
+def _line(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
 
 
 def installed_gib(seen: int) -> int:

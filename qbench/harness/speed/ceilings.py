@@ -8,7 +8,7 @@ from typing import Any
 
 from qbench.devices import CPU
 from qbench.harness.host.busy import QUIET
-from qbench.harness.speed.peaks import measure_bandwidth, measure_op_peaks
+from qbench.harness.speed.peaks import last_cache_bytes, measure_bandwidth, measure_op_peaks
 from qbench.harness.speed.roofline import Peaks
 
 MOST_AGE_S = 600.0  # a machine that warms up or throttles does so within minutes
@@ -22,6 +22,7 @@ class Ceilings:
     busy_by_others  share of all cores' time that others took of the case that they were measured with, 0 to 1; None
                     where the system does not say
     time            seconds of the epoch
+    cache_bytes     of the last level, of all cores in use; 0: unknown
     """
 
     threads: int
@@ -29,6 +30,7 @@ class Ceilings:
     ops_per_s: Mapping[str, float]
     busy_by_others: float | None
     time: float
+    cache_bytes: int = 0
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> "Ceilings":
@@ -42,7 +44,7 @@ class Ceilings:
 
     @property
     def peaks(self) -> Peaks:
-        return Peaks(max(self.bandwidths), dict(self.ops_per_s))
+        return Peaks(max(self.bandwidths), dict(self.ops_per_s), self.cache_bytes)
 
     def holds(self, threads: int) -> bool:
         """Whether they may still be taken for those of a case that begins now."""
@@ -63,7 +65,8 @@ def measure_ceilings(threads: int, speed: Mapping[str, Any], *before: float, dev
     device   where the case ran
     """
     bandwidths = (*before, measure_bandwidth(threads, device))
-    return Ceilings(threads, bandwidths, measure_op_peaks(threads, device), busy_during(speed), time.time())
+    ops = measure_op_peaks(threads, device)
+    return Ceilings(threads, bandwidths, ops, busy_during(speed), time.time(), last_cache_bytes(device))
 
 
 def busy_during(speed: Mapping[str, Any]) -> float | None:

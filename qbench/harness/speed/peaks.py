@@ -6,6 +6,7 @@ import torch
 
 from gpu_kernels.proof.ceilings import measure_ceilings as measure_gpu_ceilings
 from qbench.devices import CPU, CUDA
+from qbench.harness.host.machine import last_level_cache_bytes
 
 ARITHMETICS = ("fp32", "int8", "int16", "bf16")
 
@@ -17,6 +18,13 @@ def measure_bandwidth(threads: int, device: str = CPU) -> float:
     if device == CUDA:
         return gpu_ceilings()["bytes_s"]
     return cpu_kernels.measure_read_bandwidth(threads)
+
+
+def last_cache_bytes(device: str = CPU) -> int:
+    """Of the cache before the memory; 0 where the system does not say."""
+    if device == CUDA:
+        return torch.cuda.get_device_properties(0).L2_cache_size
+    return last_level_cache_bytes()
 
 
 @cache

@@ -60,6 +60,7 @@ class Peaks:
 
     bytes_per_s: float
     ops_per_s: dict[str, float]  # by arithmetic: fp32, bf16, int16, int8
+    cache_bytes: int = 0  # what fits there is not read from memory a second time
 
 
 def arithmetic_of(impl: str) -> str:
@@ -173,12 +174,14 @@ def roofline(work: dict[str, dict[str, float]], peaks: Peaks, speed: dict[str, A
     work    of `least_work`
     speed   ttft_ms and tpot_ms
 
-    A share above 1 in tg: the weights stay in a cache, or others had the memory while its bandwidth was measured.
+    A share above 1 in tg: others had the memory while its bandwidth was measured. Where all that a step reads fits
+    into a cache, the memory's bandwidth is no bound, and tg has no share.
     """
     least = least_seconds(work, peaks)
+    in_cache = sum(work["tg_bytes"].values()) <= peaks.cache_bytes
     return {
         "pp": None if speed["ttft_ms"] is None else 1e3 * least["pp"] / speed["ttft_ms"],
-        "tg": None if speed["tpot_ms"] is None else 1e3 * least["tg"] / speed["tpot_ms"],
+        "tg": None if speed["tpot_ms"] is None or in_cache else 1e3 * least["tg"] / speed["tpot_ms"],
         **work,
         "bandwidth_bytes_per_s": peaks.bytes_per_s,
         "peak_ops_per_s": {name: peaks.ops_per_s[name] for name in work["pp_ops"]},

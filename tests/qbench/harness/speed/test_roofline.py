@@ -120,6 +120,15 @@ def test_a_short_prompt_is_bound_by_reading_the_weights():
     assert_close(result["pp"], (733 + 64) / 1e3, rtol=2.0**-50)
 
 
+def test_what_a_cache_holds_is_not_bound_by_memory():
+    peaks = Peaks(bytes_per_s=1e6, ops_per_s={"fp32": 1e6, "int8": 4e6, "bf16": 2e6})
+    work, speed = least_work(TENSORS, SHAPE, IMPLS, CASE), {"ttft_ms": 10.0, "tpot_ms": 2.0}
+    read = int(sum(work["tg_bytes"].values()))
+    assert roofline(work, replace(peaks, cache_bytes=read), speed)["tg"] is not None
+    held = roofline(work, replace(peaks, cache_bytes=read + 1), speed)
+    assert held["tg"] is None and held["pp"] == roofline(work, peaks, speed)["pp"]
+
+
 def test_a_phase_that_was_not_measured_has_no_share():
     peaks = Peaks(bytes_per_s=1.0, ops_per_s={"fp32": 1.0, "int8": 1.0, "bf16": 1.0})
     result = roofline(least_work(TENSORS, SHAPE, IMPLS, CASE), peaks, {"ttft_ms": None, "tpot_ms": None})

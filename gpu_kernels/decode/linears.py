@@ -101,6 +101,7 @@ class Int8Linear:
 
     inputs       "per_token", "per_tensor" (one scale for all tokens of a call) or "static"
     input_scale  [1] float32, of static inputs
+    workspace    of all products that run one after the other
     """
 
     def __init__(
@@ -112,7 +113,9 @@ class Int8Linear:
         *,
         inputs: str = "per_token",
         input_scale: Tensor | None = None,
+        workspace: Workspace | None = None,
     ) -> None:
+        self.workspace = workspace
         self.weight_q, self.weight_scale, self.dtype, self.bias = weight_q, weight_scale, dtype, bias
         self.inputs, self.input_scale = inputs, input_scale
         self.codes = "int8" if inputs == "per_token" else None
@@ -122,7 +125,8 @@ class Int8Linear:
     def __call__(self, x: Tensor, x_scale: Tensor | None = None) -> Tensor:
         if x_scale is None:
             x, x_scale = quantize_per_token(x) if self.inputs == "per_token" else self._of_one_scale(x)
-        return w8a8_gemm(x, x_scale, self.weight_q, self.weight_scale, bias=self.bias, out_dtype=self.dtype)
+        options = {"bias": self.bias, "out_dtype": self.dtype, "workspace": self.workspace}
+        return w8a8_gemm(x, x_scale, self.weight_q, self.weight_scale, **options)
 
     def _of_one_scale(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(x_q [M, K] int8, x_scale [1] float32)"""

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from gpu_kernels.decode.linears import named, size_bytes
 from gpu_kernels.products.llm_int8_gemm import llm_int8_gemm
+from gpu_kernels.products.split_k import Workspace
 
 THRESHOLD = 6.0
 # Outlier features that a call may have beside the known ones. Dettmers et al. 2022, section 4.1: at most seven in
@@ -20,6 +21,7 @@ class LlmInt8Linear:
 
     weight_q        [N, K] int8, weight_scale [N] float32
     known           [F] int64 features that are outliers always, with known_weight [N, F]; F may be 0
+    workspace       of all products that run one after the other
     source          Dettmers et al. 2022, LLM.int8(), arXiv:2208.07339, section 3.2
     """
 
@@ -34,7 +36,9 @@ class LlmInt8Linear:
         *,
         known: Tensor,
         known_weight: Tensor,
+        workspace: Workspace | None = None,
     ) -> None:
+        self.workspace = workspace
         self.weight_q, self.weight_scale, self.dtype, self.bias = weight_q, weight_scale, dtype, bias
         self.known, self.known_weight = known, known_weight.to(dtype)
         self.name, self.num_rows = named("llm_int8_gemm", weight_q), len(weight_q)
@@ -55,4 +59,5 @@ class LlmInt8Linear:
         outlier_weight = torch.cat([self.known_weight, weight.to(self.dtype)], 1)
         outlier_features = torch.cat([self.known, features]).to(torch.int32)
         outliers = (x, outlier_features, outlier_weight)
-        return llm_int8_gemm(x_q, x_scale, self.weight_q, self.weight_scale, *outliers, bias=self.bias)
+        options = {"bias": self.bias, "workspace": self.workspace}
+        return llm_int8_gemm(x_q, x_scale, self.weight_q, self.weight_scale, *outliers, **options)

@@ -78,7 +78,8 @@ class DeviceWeights:
             given = qtensor.shared.get("input_scale")
             static = None if given is None else self._moved(given).flatten()
             codes = self._moved(qtensor.parts["weight"])
-            return Int8Linear(codes, scale, dtype, bias, inputs=fmt.inputs, input_scale=static), ""
+            options = {"inputs": fmt.inputs, "input_scale": static, "workspace": self.workspace}
+            return Int8Linear(codes, scale, dtype, bias, **options), ""
         if isinstance(fmt, LlmInt8Format):
             return self._llm_int8(qtensor, bias), ""
         weight = as_tensor(dequantize(qtensor)).to(where, dtype)
@@ -89,7 +90,7 @@ class DeviceWeights:
         features = qtensor.shared.get("outlier_features", NO_FEATURES)
         kept = qtensor.parts.get("outlier_weight", np.empty((qtensor.shape[0], 0), dtype=np.float16))
         known = {"known": self._moved(features.astype(np.int64)), "known_weight": self._moved(kept)}
-        return LlmInt8Linear(codes, absmax / QMAX, self.place.dtype, bias, **known)
+        return LlmInt8Linear(codes, absmax / QMAX, self.place.dtype, bias, workspace=self.workspace, **known)
 
     def _words(self, fmt: IntGroupFormat, qtensor: QTensor) -> WordsWeight:
         packed = self._moved(qtensor.parts["weight_packed"])  # [N, words] int32, the first code lowest

@@ -1,0 +1,23 @@
+import pytest
+import torch
+
+from gpu_kernels.decode import linears, llm_int8
+from gpu_kernels.products.split_k import make_workspace
+
+CODES, SCALE, X = torch.zeros(3, 64, dtype=torch.int8), torch.ones(3), torch.ones(2, 64).half()
+NONE = {"known": torch.zeros(0, dtype=torch.int64), "known_weight": torch.zeros(3, 0)}
+PRODUCTS = {
+    "w8a8_gemm": lambda workspace: linears.Int8Linear(CODES, SCALE, torch.float16, workspace=workspace),
+    "llm_int8_gemm": lambda workspace: llm_int8.LlmInt8Linear(CODES, SCALE, torch.float16, workspace=workspace, **NONE),
+}
+
+
+@pytest.mark.parametrize("op, made", PRODUCTS.items(), ids=PRODUCTS.keys())
+def test_products_of_few_tokens_share_a_workspace(monkeypatch, op, made):
+    """Without one each call would zero its own, in one launch more."""
+    workspace, given = make_workspace("cpu"), []
+    module = linears if op == "w8a8_gemm" else llm_int8
+    product = getattr(module, op)
+    monkeypatch.setattr(module, op, lambda *args, **options: given.append(options) or product(*args, **options))
+    assert made(workspace)(X).shape == (2, 3)
+    assert given[0]["workspace"] is workspace

@@ -91,6 +91,25 @@ def test_a_window_reads_nothing_before_it(isa, window):
     assert np.array_equal(out, everything) == (window >= 700)
 
 
+@pytest.mark.parametrize("window", [0, 9])
+@pytest.mark.parametrize("heads", [1, 3, 4, 8, 16, 20])
+def test_tokens_that_share_registers_are_as_they_are_alone(isa, heads, window):
+    """Of two sequences, over the border of two parts, and from the first token on."""
+    paged = Paged("f16", normal(1, 2, 300, K))
+    for ends in (np.arange(1, 20), np.arange(245, 270)):
+        count = len(ends)
+        paged.table, table = np.repeat(paged.table, count, axis=0), paged.table
+        paged.lengths, q = np.tile(ends, 2), normal(2, 2 * count, heads, K)
+        together = paged.attend(q, isa, window=window)
+        lengths, rows = paged.lengths, paged.table
+        for i in range(2 * count):
+            paged.table, paged.lengths = rows[i : i + 1], lengths[i : i + 1]
+            assert_close(paged.attend(q[i : i + 1], isa, window=window), together[i : i + 1])
+        seen = paged.kept[0, max(0, ends[3] - window) if window else 0 : ends[3]][None]
+        assert_close(together[3:4], latent_attention_ref(q[3:4], seen, SCALE, V), atol=paged.bound(q))
+        paged.table = table
+
+
 def test_axes_of_one_entry_may_have_any_stride():
     """As a torch tensor's or a slice's first axis may."""
     rows, q = normal(1, 40, 9, 16, K)[20:21, 3], normal(2, 8, 1, K)[::4][1:2].transpose(1, 0, 2)

@@ -94,7 +94,8 @@ struct LatentRows {
     const std::byte* const* rows;  // [count] codes of a token
     int64_t count;
     int64_t heads;         // those there are, and more up to a multiple of latent_heads
-    int64_t num_heads;     // those there are
+    int64_t num_heads;     // those there are: of one query, or of several that follow each other
+    const int64_t* seen;   // [num_heads], never falling: rows that each sees, the first so many, 1 or more
     const float* queries;  // [heads / latent_heads, head_dim, latent_heads], times softmax_scale / ln 2
     float* max;            // [heads], as in Rows
     float* sum;            // [heads]

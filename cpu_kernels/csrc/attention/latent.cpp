@@ -15,10 +15,11 @@ namespace {
 constexpr int64_t latent_split = 256;
 static_assert(latent_split % latent_chunk == 0);
 
+// Rows [begin, end) for `queries` sequences from `sequence` on, each of which sees a row more than the one before.
 struct Task {
-    int64_t sequence, begin, end;
+    int64_t sequence, queries, begin, end;
     int64_t part;         // index among all parts
-    int64_t first_part;   // of this sequence
+    int64_t first_part;   // of these sequences
     int64_t num_parts;
 };
 
@@ -31,7 +32,8 @@ public:
           sequences_(sequences),
           q_(q),
           heads_(heads),
-          padded_((heads + latent_heads - 1) / latent_heads * latent_heads),
+          most_queries_(std::max<int64_t>(1, latent_heads / heads)),
+          padded_((most_queries_ * heads + latent_heads - 1) / latent_heads * latent_heads),
           out_(out),
           factor_(softmax_scale * std::numbers::log2e_v<float>),
           window_(window > 0 ? window : std::numeric_limits<int64_t>::max()),
@@ -39,14 +41,16 @@ public:
           left_(static_cast<size_t>(sequences.count)) {}
 
     Isa run() {
-        for (int64_t b = 0; b < sequences_.count; b++) {
-            const int64_t length = sequences_.lengths[b], begin = std::max<int64_t>(0, length - window_);
-            const int64_t split = begin / latent_split, parts = (length + latent_split - 1) / latent_split - split;
+        for (int64_t b = 0, queries; b < sequences_.count; b += queries) {
+            queries = 1;
+            while (queries < most_queries_ && follows(b, queries)) queries++;
+            const int64_t end = sequences_.lengths[b + queries - 1], begin = first_seen(b);
+            const int64_t split = begin / latent_split, parts = (end + latent_split - 1) / latent_split - split;
             const auto first = static_cast<int64_t>(tasks_.size());
             for (int64_t i = 0; i < parts; i++) {
                 const int64_t start = (split + i) * latent_split;
-                tasks_.push_back({b, std::max(begin, start), std::min(length, start + latent_split), first + i, first,
-                                  parts});
+                tasks_.push_back({b, queries, std::max(begin, start), std::min(end, start + latent_split), first + i,
+                                  first, parts});
             }
             left_[b].store(parts, std::memory_order_relaxed);
         }
@@ -58,22 +62,41 @@ public:
     }
 
 private:
+    int64_t first_seen(int64_t b) const { return std::max<int64_t>(0, sequences_.lengths[b] - window_); }
+
+    // Whether sequence b + queries is sequence b and `queries` tokens more, of the same parts: then one register holds
+    // the heads of both, and no result changes, as what a head does not see weighs nothing.
+    bool follows(int64_t b, int64_t queries) const {
+        const int64_t next = b + queries;
+        if (next >= sequences_.count || sequences_.lengths[next] != sequences_.lengths[b] + queries) return false;
+        const int64_t last = sequences_.lengths[b] - 1;
+        const int32_t* const pages = sequences_.table + b * sequences_.pages;
+        return (last + queries) / latent_split == last / latent_split && first_seen(next) == first_seen(b) &&
+               std::equal(pages, pages + (last + queries) / sequences_.page_size + 1,
+                          sequences_.table + next * sequences_.pages);
+    }
+
     void work(const Task& task) {
         thread_local std::vector<float> floats;
-        const int64_t size = shape_.head_dim;
+        const int64_t size = shape_.head_dim, heads = task.queries * heads_;
         floats.resize(static_cast<size_t>(size * padded_ + latent_chunk * (size + padded_)));
         float* queries = floats.data();
         for (int64_t h = 0; h < padded_; h++)
             for (int64_t d = 0; d < size; d++)
                 queries[(h / latent_heads * size + d) * latent_heads + h % latent_heads] =
-                    h < heads_ ? factor_ * q_[(task.sequence * heads_ + h) * size + d] : 0.0f;
+                    h < heads ? factor_ * q_[(task.sequence * heads_ + h) * size + d] : 0.0f;
         const std::byte* rows[latent_split];
         for (int64_t token = task.begin; token < task.end; token++) {
             const int64_t page = sequences_.table[task.sequence * sequences_.pages + token / sequences_.page_size];
             rows[token - task.begin] =
                 latents_.data + (page * sequences_.page_size + token % sequences_.page_size) * latents_.row_bytes;
         }
-        ran_.store(impl_.kernels.attend_latents({shape_, rows, task.end - task.begin, padded_, heads_, queries,
+        thread_local std::vector<int64_t> seen;
+        seen.clear();
+        for (int64_t i = 0; i < task.queries; i++)
+            seen.insert(seen.end(), static_cast<size_t>(heads_),
+                        std::min(task.end, sequences_.lengths[task.sequence + i]) - task.begin);
+        ran_.store(impl_.kernels.attend_latents({shape_, rows, task.end - task.begin, padded_, heads, seen.data(), queries,
                                                  max_.data() + task.part * padded_, sum_.data() + task.part * padded_,
                                                  sums_.data() + task.part * padded_ * shape_.value_dim,
                                                  queries + size * padded_}),
@@ -84,7 +107,7 @@ private:
     // The last part to come puts all together, in their order.
     void finish(const Task& task) {
         const int64_t size = shape_.value_dim, first = task.first_part * padded_;
-        for (int64_t h = 0; h < heads_; h++)
+        for (int64_t h = 0; h < task.queries * heads_; h++)
             impl_.kernels.combine(max_.data() + first + h, sum_.data() + first + h, padded_,
                                   sums_.data() + (first + h) * size, padded_ * size, task.num_parts, 1.0f, size,
                                   out_ + (task.sequence * heads_ + h) * size);
@@ -94,7 +117,9 @@ private:
     const LatentShape& shape_;
     const Sequences& sequences_;
     const float* q_;
-    int64_t heads_, padded_;
+    int64_t heads_;
+    int64_t most_queries_;  // of a task
+    int64_t padded_;        // heads of as many queries
     float* out_;
     float factor_;
     int64_t window_;

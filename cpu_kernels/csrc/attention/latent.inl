@@ -89,6 +89,13 @@ inline void score_latent_chunk(const LatentRows& work, const float* rows, int64_
         score_latents<1, vecs>(work, rows + t * work.shape.head_dim, head, scores + t * work.heads);
 }
 
+// Minus infinity for rows start, start + 1, ... that a head does not see.
+inline void hide_latents(const LatentRows& work, int64_t start, int64_t count, float* scores) {
+    for (int64_t head = 0; head < work.num_heads && work.seen[head] < start + count; head++)
+        for (int64_t t = std::max<int64_t>(0, work.seen[head] - start); t < count; t++)
+            scores[t * work.heads + head] = lowest;
+}
+
 // Scores to weights, for the heads of one register; what was summed before is scaled down as the maximum rises.
 inline void weigh_latents(const LatentRows& work, int64_t count, int64_t head, float* scores) {
     const Float before = load(work.max + head);
@@ -144,6 +151,7 @@ Isa attend_latents(const LatentRows& work) {
         for (; head + 2 * width <= work.heads; head += 2 * width)
             score_latent_chunk<2>(work, rows, count, head, scores);
         for (; head < work.heads; head += width) score_latent_chunk<1>(work, rows, count, head, scores);
+        hide_latents(work, start, count, scores);
         for (head = 0; head < work.heads; head += width) weigh_latents(work, count, head, scores);
         for (head = 0; head < work.num_heads; head += 4)
             for (int64_t d = 0; d < work.shape.value_dim; d += channels)

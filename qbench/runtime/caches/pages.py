@@ -21,7 +21,8 @@ class PagePool:
     impl     "auto": in cpu_kernels' stores where those hold the format; "reference": in torch
     plan     of latent attention, None: as `chosen_latents` has it
     memory   StorePages, TorchPages or LatentPages
-    raises   InputError for impossible sizes, or a format that encodes several tokens together
+    raises   InputError for impossible sizes, or a format that encodes several tokens together: a token would be read as
+             it came until its group is full, so that results would tell where passes end
     source   Kwon et al. 2023, arXiv:2309.06180, section 4
     """
 

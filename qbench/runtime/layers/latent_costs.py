@@ -4,7 +4,10 @@ from dataclasses import dataclass
 
 from quant.models import MlaConfig
 
-HEADS_STEP, SUM_STEP = 16, 4  # heads that cpu_kernels score at once, and that they sum at once
+HEADS_STEP, SUM_STEP = (
+    16,
+    4,
+)  # heads, of one query or several, that cpu_kernels score at once, and that they sum at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,26 +24,29 @@ class PlanCosts:
 
 # Of a thread of a 2-core AVX-512 VNNI machine and bfloat16 weights, as `qbench mla --fit FILE` has them of what
 #     qbench mla MODEL --kv kv-f16 --plan elided --plan compressed --cpu-time --threads 1 --keep FILE --batch 1 ...
-# kept of ref:mla-moe (--ctx 0,128,512,896 --tokens 8,16,32,64,96), rand:deepseek-v2-lite (--ctx 0,512,2048 --tokens
-# 32,64,128,192,256) and rand:deepseek-v3 (--ctx 512,1024 --tokens 64,128,192). What they pick there takes at most 1.16
-# times as long as the faster plan, of the first two 1.03 times. Where plans cross depends on ratios alone:
+# kept of ref:mla-moe (--ctx 0,128,512 --tokens 8 to 512, --ctx 896 --tokens 8 to 128), rand:deepseek-v2-lite (--ctx
+# 0,512,2048 --tokens 32,64,128,192,256) and rand:deepseek-v3 (--ctx 512,1024 --tokens 64,128,192). What they pick there
+# takes at most 1.16 times as long as the faster plan, of the first two 1.03 times. Where plans cross depends on ratios
+# alone; new tokens, measured and by these costs:
 #
 #     tokens held      ref:mla-moe      deepseek-v2-lite      deepseek-v3
-#     128              62, here 62
-#     512              49, here 48      117, here 109         167, here 109
-#     896 to 2048      35, here 46      136, here 114         167, here 112
-COSTS = PlanCosts(absorbed=0.0217, paired=0.0325, calls=170600, made=0.01095, moved=3.955, scored=0.0310)
+#     512              none, none       117, 105              167, 104
+#     896 to 2048      none, none       136, 126              167, 117
+COSTS = PlanCosts(absorbed=0.0377, paired=0.0323, calls=225700, made=0.0101, moved=3.045, scored=0.0469)
 
 
 def elided_terms(sizes: MlaConfig, num_heads: int, held: int, new: int, window: int = 0) -> dict[str, int]:
     """Of `new` tokens of a sequence that holds `held`, by absorbed attention in cpu_kernels.
 
     absorbed   multiply-adds of each head's W_UK with queries, and of W_UV with sums
-    paired     multiply-adds of a query and a row: scores of whole registers of heads, sums of whole tiles
+    paired     multiply-adds of queries and rows: scores of whole registers of heads, sums of whole tiles
     """
     rank, made = sizes.kv_lora_rank, sizes.qk_nope_head_dim + sizes.v_head_dim
-    a_pair = _whole(num_heads, HEADS_STEP) * sizes.latent_size + _whole(num_heads, SUM_STEP) * rank
-    return {"absorbed": new * num_heads * made * rank, "paired": seen_pairs(held, new, window) * a_pair}
+    together = min(new, max(1, HEADS_STEP // num_heads))  # queries that share a register
+    heads = together * num_heads
+    of_a_row = _whole(heads, HEADS_STEP) * sizes.latent_size + _whole(heads, SUM_STEP) * rank
+    pairs = seen_pairs(held, new, window)
+    return {"absorbed": new * num_heads * made * rank, "paired": pairs * of_a_row // together}
 
 
 def compressed_terms(sizes: MlaConfig, num_heads: int, held: int, new: int, window: int = 0) -> dict[str, int]:

@@ -29,7 +29,7 @@ def test_a_row_for_each_plan_of_each_case(monkeypatch, kv):
     item = 4 if kv is None else 2
     assert bytes_each["decompressed"] == item * 4 * (16 + 16 + 24)
     assert bytes_each["compressed"] == bytes_each["elided"] == item * (64 + 16)
-    assert {row["plan"] for row in rows if row["picked"]} == {"elided", "compressed"}
+    assert all(sum(row["picked"] for row in rows[i : i + len(PLANS)]) == 1 for i in range(0, len(rows), len(PLANS)))
     assert all(row["picked"] == (row["plan"] == "elided") for row in rows if row["tokens"] == 1)
     assert all(len(row["samples_ms"]) == 2 and row["ms"] > 0 for row in rows)
     assert all(row["peak_bytes"] >= row["batch"] * row["context"] * row["cache_bytes_per_token"] for row in rows)
@@ -95,8 +95,16 @@ def test_crossovers_of_rows():
     assert (found["context"], found["batch"]) == (8, 2)
     assert found["tokens"] == pytest.approx(10)
     assert found["picked"] == picked_crossover(config, 8)
-    plans = [choose_plan(config.mla, config.num_heads, 8, found["picked"] - below).name for below in (1, 0)]
+
+
+def test_the_runtimes_crossing_is_where_its_choice_changes():
+    heads = {"num_attention_heads": 16, "num_key_value_heads": 16}
+    config = ModelConfig.from_hf(small_config("deepseek2", kv_lora_rank=512, max_position_embeddings=4096, **heads))
+    first = picked_crossover(config, 512)
+    plans = [choose_plan(config.mla, config.num_heads, 512, first - below).name for below in (1, 0)]
     assert plans == ["elided", "compressed"]
+    few = ModelConfig.from_hf(small_config("deepseek2", kv_lora_rank=64))
+    assert picked_crossover(few, 0) is None
 
 
 def test_bad_input():

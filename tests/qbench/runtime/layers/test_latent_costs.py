@@ -28,7 +28,9 @@ def test_pairs_are_those_that_a_loop_counts(held, new, window):
 
 
 def test_terms_by_hand():
-    assert elided_terms(REFERENCE, 4, 10, 2) == {"absorbed": 2 * 4 * 128 * 128, "paired": 23 * (16 * 160 + 4 * 128)}
+    paired = 23 * (16 * 160 + 8 * 128) // 2  # two queries of 4 heads in a register of 16
+    assert elided_terms(REFERENCE, 4, 10, 2) == {"absorbed": 2 * 4 * 128 * 128, "paired": paired}
+    assert elided_terms(REFERENCE, 4, 10, 40)["paired"] == (400 + 820) * 16 * (160 + 128) // 4
     assert elided_terms(LITE, 17, 0, 1)["paired"] == 32 * 576 + 20 * 512
     anew = {"calls": 1, "made": 12 * 4 * 128 * 128, "moved": 12 * 4 * 160, "scored": 2 * 2 * 12 * 4 * 96}
     assert compressed_terms(REFERENCE, 4, 10, 2) == anew
@@ -45,8 +47,12 @@ def test_the_cheaper_plan_is_taken(sizes, heads):
             )
             assert choose_plan(sizes, heads, held, new).name == ("elided" if few <= many else "compressed")
     assert choose_plan(sizes, heads, 100_000, 1).name == "elided"
-    assert choose_plan(sizes, heads, 100_000, 4000).name == "compressed"
-    assert choose_plan(sizes, heads, 4000, 200, window=4).name == "elided", "of a window few pairs are seen"
+
+
+def test_many_tokens_of_large_sizes_are_made_anew():
+    assert choose_plan(LITE, 16, 4000, 90).name == "elided"
+    assert choose_plan(LITE, 16, 4000, 200).name == "compressed"
+    assert choose_plan(LITE, 16, 4000, 200, window=4).name == "elided", "of a window few pairs are seen"
 
 
 def test_small_sizes_are_no_exception():

@@ -73,6 +73,11 @@ def v1(served: Served) -> APIRouter:
         requests = await asyncio.to_thread(served.chat_requests, body)
         return await answer(http, served.engine, requests, ChatAnswer(served.name, served.tokenizer), body)
 
+    @router.delete("/prefixes", status_code=204)
+    async def forget(cache_salt: str | None = None) -> None:
+        """What was computed for requests of this salt, or of none, serves none that come from now on."""
+        await served.engine.forget(cache_salt)
+
     return router
 
 

@@ -16,7 +16,10 @@ class StreamOptions(BaseModel):
 
 
 class SamplingFields(BaseModel):
-    """Of both APIs. top_k, min_p and repetition_penalty are not OpenAI's, but of most servers that speak its API."""
+    """Of both APIs. top_k, min_p and repetition_penalty are not OpenAI's, but of most servers that speak its API.
+
+    cache_salt  vLLM's word: prefixes are shared only by requests of one salt, as of a document's version
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -34,6 +37,7 @@ class SamplingFields(BaseModel):
     stream: bool = False
     stream_options: StreamOptions | None = None
     user: str | None = None
+    cache_salt: str | None = Field(None, min_length=1)
 
     @model_validator(mode="before")
     @classmethod

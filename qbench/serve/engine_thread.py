@@ -69,26 +69,38 @@ class EngineThread:
     async def submit(self, request: Request) -> RequestStream:
         """raises what Engine.submit raises, EngineFailed where the engine has ended"""
         stream = RequestStream(request, self._abort_later)
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[None] = loop.create_future()
-        self._commands.put(lambda: self._submit(stream, lambda error: loop.call_soon_threadsafe(settle, answer, error)))
         try:
-            await answer
+            await self._done(lambda: self._submit(stream))
         except asyncio.CancelledError:
             stream.close()  # behind the submission in the queue, so it finds the request there
             raise
         return stream
 
-    def _submit(self, stream: RequestStream, settle: Callable[[Exception | None], None]) -> None:
-        try:
-            if self.failure is not None:
-                raise EngineFailed(self.failure)
-            stream.request_id = self._engine.submit(stream.request)
-        except (InputError, EngineFailed) as error:
-            settle(error)
-            return
+    async def forget(self, version: str | None) -> None:
+        """Engine.forget; raises EngineFailed where the engine has ended"""
+        await self._done(lambda: self._engine.forget(version))
+
+    async def _done(self, command: Callable[[], None]) -> None:
+        """Returns when the engine's thread has done it; raises what it raises."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[None] = loop.create_future()
+
+        def obey() -> None:
+            error: Exception | None = None
+            try:
+                if self.failure is not None:
+                    raise EngineFailed(self.failure)
+                command()
+            except (InputError, EngineFailed) as refusal:
+                error = refusal
+            loop.call_soon_threadsafe(settle, answer, error)
+
+        self._commands.put(obey)
+        await answer
+
+    def _submit(self, stream: RequestStream) -> None:
+        stream.request_id = self._engine.submit(stream.request)
         self._streams[stream.request_id] = stream
-        settle(None)
 
     def _abort_later(self, stream: RequestStream) -> None:
         self._commands.put(lambda: self._abort(stream))

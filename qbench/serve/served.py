@@ -89,7 +89,8 @@ def _request(body: SamplingFields, max_tokens: int, logprobs: int | None) -> Req
     sampling = Sampling(body.temperature, body.top_p, body.top_k, body.min_p, body.repetition_penalty, seed)
     if not all(body.stop_strings):
         raise InputError("a stop string is empty, expected at least one character")
-    return Request((), sampling, max_tokens, stop_strings=body.stop_strings, logprobs=logprobs)
+    version = body.cache_salt
+    return Request((), sampling, max_tokens, stop_strings=body.stop_strings, logprobs=logprobs, version=version)
 
 
 def names_of(models: Sequence[Served]) -> list[dict]:

@@ -1,6 +1,7 @@
 """OpenAI's own client against the server: what it asks is what the engine gives."""
 
 import json
+import time
 
 import httpx
 import openai
@@ -168,6 +169,7 @@ WRONG = [
     pytest.param({"echo": True}, 400, "echo", id="echo"),
     pytest.param({"frequency_penalty": 0.5}, 400, "frequency_penalty", id="a penalty that is not known"),
     pytest.param({"prompt": ["a"] * 200, "n": 10}, 400, "ask for 2000 answers, expected", id="too many at once"),
+    pytest.param({"extra_body": {"cache_salt": ""}}, 400, "cache_salt", id="an empty salt"),
     pytest.param({"extra_body": {"tools": []}}, 400, "tools", id="unknown field"),
     pytest.param({"model": "other"}, 404, "no model 'other' is served here", id="unknown model"),
 ]  # fmt: skip
@@ -225,10 +227,37 @@ def test_a_temperature_next_to_nothing_is_greedy(server):
     assert client.completions.create(temperature=1e-310, extra_body={"top_k": 5}, **asked).choices == greedy.choices
 
 
+def test_a_changed_document_is_computed_anew():
+    with running(tiny_subject(), EngineOptions(num_pages=128)) as server:
+
+        def hits(salt: str | None) -> int:
+            """Tokens of the prompt that were found computed."""
+            before = server.stats
+            asked = GREEDY | {"prompt": "A document that is longer than a page. " * 2, "max_tokens": 1}
+            server.client().completions.create(**asked, extra_body={"cache_salt": salt} if salt else {})
+            for _ in range(1000):  # the engine counts when it has answered
+                if server.stats.prefix_lookup_tokens > before.prefix_lookup_tokens and not server.stats.running:
+                    return server.stats.prefix_hit_tokens - before.prefix_hit_tokens
+                time.sleep(0.01)
+            raise AssertionError("the engine counted nothing")
+
+        def forget(**salt: str) -> None:
+            assert httpx.delete(f"{server.url}/v1/prefixes", params=salt).status_code == 204
+
+        assert [hits(None), hits("v1"), hits("v2")] == [0, 0, 0]
+        shared = hits("v1")
+        assert shared >= 16 and [hits(None), hits("v2")] == [shared, shared]
+        forget(cache_salt="v1")
+        assert [hits(None), hits("v1"), hits("v2")] == [shared, 0, shared]
+        forget()
+        assert [hits(None), hits("v1"), hits("v2")] == [0, shared, shared]
+
+
 def test_the_key_is_asked_of_all_but_health_and_metrics():
     with running(tiny_subject(), EngineOptions(num_pages=32), api_key="secret") as server:
         with pytest.raises(openai.AuthenticationError, match="API key"):
             server.client(api_key="wrong").models.list()
+        assert httpx.delete(f"{server.url}/v1/prefixes").status_code == 401
         assert server.client(api_key="secret").models.list().data
         assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
         assert httpx.get(f"{server.url}/metrics").status_code == 200

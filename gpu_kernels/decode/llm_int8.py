@@ -9,7 +9,8 @@ from gpu_kernels.products.split_k import Workspace
 
 THRESHOLD = 6.0
 # Outlier features that a call may have beside the known ones. Dettmers et al. 2022, section 4.1: at most seven in
-# models of up to 13 billion weights. Of more the loudest are kept, and the others are int8 like the rest.
+# models of up to 13 billion weights; the first token of a text may have dozens. Of more the loudest are kept, and the
+# others are int8 like the rest, which costs their tokens a coarser scale.
 MOST_FEATURES = 32
 
 
@@ -48,13 +49,11 @@ class LlmInt8Linear:
         size = x.abs()
         loudest, features = size.index_fill(1, self.known, 0.0).amax(0).topk(min(MOST_FEATURES, x.shape[1]))  # [F]
         is_outlier = loudest >= THRESHOLD
-        inlier = torch.where(size >= THRESHOLD, 0, x).index_fill(1, self.known, 0.0)
-        absmax = inlier.abs().amax(1).float()  # [M]
+        is_float = torch.zeros_like(size[0], dtype=torch.bool).scatter(0, features, is_outlier)  # [K]
         # An outlier feature's smaller values count for absmax, and have no code.
-        factor = torch.where(is_outlier, 0.0, 1.0).to(x.dtype)
-        inlier[:, features] *= factor
-        x_scale = (absmax / 127).clamp(min=2.0**-126)
-        x_q = (inlier.float() / x_scale[:, None]).round().to(torch.int8)
+        inlier = torch.where(is_float & (size >= THRESHOLD), 0, x).index_fill(1, self.known, 0.0)
+        x_scale = (inlier.abs().amax(1).float() / 127).clamp(min=2.0**-126)  # [M]
+        x_q = torch.where(is_float, 0, inlier.float() / x_scale[:, None]).round().to(torch.int8)
         weight = self.weight_q[:, features] * self.weight_scale[:, None] * is_outlier  # [N, F]
         outlier_weight = torch.cat([self.known_weight, weight.to(self.dtype)], 1)
         outlier_features = torch.cat([self.known, features]).to(torch.int32)

@@ -33,7 +33,7 @@ struct Crossover {
 // shift and a mask, and are as good unpacked again for a few times 8 tokens; those of 8 bits fill all that is loaded.
 inline constexpr Crossover crossovers[] = {
     {"q4_0", 24}, {"q4_1", 32}, {"q5_0", 8}, {"q5_1", 16}, {"q8_0", 4}, {"q2_k", 16}, {"q3_k", 16}, {"q4_k", 32},
-    {"q5_k", 16}, {"q6_k", 8}, {"iq4_nl", 16}, {"iq4_xs", 16}, {"w2", 32}, {"w3", 8}, {"w4", 24}, {"w8", 4},
+    {"q5_k", 16}, {"q6_k", 4}, {"iq4_nl", 16}, {"iq4_xs", 16}, {"w2", 32}, {"w3", 8}, {"w4", 24}, {"w8", 4},
     {"w2-asym", 32}, {"w3-asym", 16}, {"w4-asym", 24}, {"w8-asym", 4},
 };
 

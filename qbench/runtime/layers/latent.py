@@ -12,7 +12,7 @@ from qbench.runtime.caches.cache import Cache, causal_attention
 from qbench.runtime.caches.latent_cache import HeldLatents, LatentRows, Span
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.latent_heads import LatentHeads, MaterialisedHeads, full_weight
-from qbench.runtime.layers.latent_plans import PLANS, LatentPlan, choose_plan
+from qbench.runtime.layers.latent_plans import PLANS, LatentPlan, choose_plan_in_torch
 from qbench.runtime.layers.norm import RMSNorm
 from qbench.runtime.layers.rope import rotate
 from quant.models import ModelConfig
@@ -73,7 +73,10 @@ class LatentAttention:
             return PLANS["compressed"]
         if cache.plan is not None:
             return PLANS[cache.plan]
-        return choose_plan(self.sizes, self.num_heads, span.length, span.count, cache.rules[self.layer].window)
+        return self._fastest(cache, span)
+
+    def _fastest(self, cache: HeldLatents, span: Span) -> LatentPlan:
+        return choose_plan_in_torch(self.sizes, span.count)
 
     def pack(self) -> int:
         """Makes what plans over latents need, ahead of the first token. returns its bytes"""

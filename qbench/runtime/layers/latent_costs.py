@@ -4,10 +4,8 @@ from dataclasses import dataclass
 
 from quant.models import MlaConfig
 
-HEADS_STEP, SUM_STEP = (
-    16,
-    4,
-)  # heads, of one query or several, that cpu_kernels score at once, and that they sum at once
+# Heads, of one query or several, that cpu_kernels score at once, and that they sum at once.
+HEADS_STEP, SUM_STEP = 16, 4
 
 
 @dataclass(frozen=True, slots=True)

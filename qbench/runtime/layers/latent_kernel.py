@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.runtime.caches.latent_cache import LatentRows
+from qbench.runtime.caches.latent_cache import HeldLatents, LatentRows, Span
 from qbench.runtime.caches.latent_kernel_cache import KernelLatents
 from qbench.runtime.layers.fused import as_rows
 from qbench.runtime.layers.latent import LatentAttention
 from qbench.runtime.layers.latent_heads import F16_MAX, LatentHeads, heads_format
-from qbench.runtime.layers.latent_plans import PLANS
+from qbench.runtime.layers.latent_plans import PLANS, LatentPlan, choose_plan
 from qbench.runtime.layers.norm import RMSNorm
 
 
@@ -38,6 +38,11 @@ class KernelLatentAttention(LatentAttention):
                 out[:, span.new] = self._of_span(q[:, span.new], latent[:, span.new], turns, cache, span)
         (y,) = self.output(out, residual=x)
         return y
+
+    def _fastest(self, cache: HeldLatents, span: Span) -> LatentPlan:
+        if not isinstance(cache, KernelLatents):
+            return super()._fastest(cache, span)
+        return choose_plan(self.sizes, self.num_heads, span.length, span.count, cache.rules[self.layer].window)
 
     def _step(
         self,

@@ -57,9 +57,21 @@ def get_plan(name: str) -> LatentPlan:
     return PLANS[name]
 
 
+def choose_plan_in_torch(sizes: MlaConfig, new: int) -> LatentPlan:
+    """The way of fewest operations over a cache of latents, where torch attends, which keeps all scores of a turn.
+
+    A pair of a query and a token costs absorbed attention 2 H (2 R + D_rope) operations and plain attention
+    2 H (D_nope + D_rope + V); making one token's keys and values costs 2 H R (D_nope + V), which all queries share. So
+    for new > R (D_nope + V) / (2 R - D_nope - V), 171 of DeepSeek-V2's sizes, they are made anew.
+    """
+    made = sizes.qk_nope_head_dim + sizes.v_head_dim
+    extra = 2 * sizes.kv_lora_rank - made  # of one pair, what is absorbed costs more
+    return PLANS[ELIDED if new * extra <= sizes.kv_lora_rank * made else COMPRESSED]
+
+
 @lru_cache(256)
 def choose_plan(sizes: MlaConfig, num_heads: int, held: int, new: int, window: int = 0) -> LatentPlan:
-    """The fastest way over a cache of latents for `new` tokens of a sequence that holds `held`, by what passes cost."""
+    """The fastest way of cpu_kernels for `new` tokens of a sequence that holds `held`, by what passes cost."""
     if new == 1:
         return PLANS[ELIDED]
     few, many = (

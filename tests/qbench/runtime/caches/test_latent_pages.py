@@ -168,7 +168,7 @@ def few_up_to(count: int):
 @needs_kernels
 @pytest.mark.parametrize("kind", ["dynamic", "paged", "window:256"])
 def test_exact_products_do_not_depend_on_how_many_tokens_come_at_once(monkeypatch, kind):
-    monkeypatch.setattr("qbench.runtime.layers.latent.choose_plan", few_up_to(4))
+    monkeypatch.setattr("qbench.runtime.layers.latent_kernel.choose_plan", few_up_to(4))
     model, tokens = model_of("kv-f16", "q8_0", products="exact"), tokens_of(1, 40)
     whole = model(tokens, model.new_cache(kind=kind))
     for sizes in ((39, 1), (1, 3, 36), (7, 33)):

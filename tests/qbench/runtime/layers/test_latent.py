@@ -136,7 +136,7 @@ def few_up_to(count: int):
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("plan", [None, *PLANS])
 def test_sequences_of_unlike_lengths_give_what_each_gives_alone(monkeypatch, impl, plan):
-    monkeypatch.setattr("qbench.runtime.layers.latent.choose_plan", few_up_to(4))
+    monkeypatch.setattr("qbench.runtime.layers.latent_kernel.choose_plan", few_up_to(4))
     model, counts = load_model(source_of("kernels' sizes"), impl=impl), [(12, 1), (1, 9), (7, 30 - 7)]
     cache = model.new_cache(3, 4, plan=plan)
     tokens = torch.cat((TOKENS, TOKENS.flip(1)[:1]))

@@ -8,6 +8,7 @@ from support.close import assert_close
 
 from qbench.runtime import Model, load_model
 from qbench.runtime.layers.latent_layers import LatentLayers
+from qbench.runtime.layers.latent_plans import get_plan
 from qbench.runtime.layers.linear import has_cpu_kernels
 
 pytestmark = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
@@ -65,7 +66,11 @@ def test_other_plans_run_block_by_block(plan):
     assert_close(logits(model, 1, plan=plan), expected)
 
 
-def test_many_tokens_run_block_by_block():
+def test_what_another_plan_takes_runs_block_by_block(monkeypatch):
+    plan = {1: get_plan("elided"), 10_000: get_plan("compressed")}
+    monkeypatch.setattr(
+        "qbench.runtime.layers.latent_kernel.choose_plan", lambda s, heads, held, new, window: plan[new]
+    )
     model = model_of("plain queries")
     cache = model.new_cache()
     assert model.one_call.takes(cache, 1)

@@ -59,6 +59,9 @@ def run(jobs: Mapping[str, Job], job: dict[str, Any], channel: int) -> int:
     except (InputError, NotImplementedError, RuntimeError, OSError, MemoryError) as error:
         send(channel, {"error": " ".join(str(error).split()) or type(error).__name__})
         return 1
+    except BaseException:
+        sys.stdout.flush()  # what it printed comes before the traceback, whose last line the parent tells
+        raise
     send(channel, {"result": result})
     return 0
 

@@ -1,5 +1,6 @@
 """A sweep on a real cluster of two nodes on this machine, one of which is killed while it measures."""
 
+import os
 import shutil
 import sys
 import tempfile
@@ -49,6 +50,8 @@ def cluster():
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("QBENCH_STUB_PAUSE_S", "0.1")
         folder = tempfile.mkdtemp(prefix="qb")  # short: the paths of sockets in it have at most 107 bytes
+        patch.setenv("RAY_TMPDIR", folder)  # where it leaves the address of the last cluster, in a folder of this name:
+        os.mkdir(os.path.join(folder, "ray"))
         try:
             yield from two_nodes(LocalCluster, folder)
         finally:

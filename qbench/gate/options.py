@@ -37,8 +37,14 @@ class GateOptions:
 
 
 def suite_file(name: str) -> Path:
-    """The file of that name, else suites/NAME.yaml here or beside this code. raises InputError for none"""
-    tried = [Path(name), Path("suites") / f"{name}.yaml", ROOT / "suites" / f"{name}.yaml"]
+    """The file of that name; for a name without a folder else suites/NAME.yaml, here or beside this code.
+
+    raises   InputError for none, with what was tried
+    """
+    tried = [Path(name)]
+    if name == Path(name).name:
+        file = f"{name.removesuffix('.yaml')}.yaml"
+        tried += [Path("suites") / file, *([] if Path.cwd() == ROOT else [ROOT / "suites" / file])]
     for path in tried:
         if path.is_file():
             return path

@@ -45,6 +45,7 @@ class _Gate:
         past = self.baseline_rows()
         rows = measure_suite(self.this, self.options.suite)
         pairs = self.pairs(measured(rows), past)
+        self.say(f"comparing {len(pairs)} cases with {self.where}")
         self.not_checked += list(map(self.why_unpaired, lacking(measured(rows), past)))
         checks = self.still_checks(pairs)
         timed, launches = self.timed_checks(pairs, checks)
@@ -92,6 +93,7 @@ class _Gate:
         """With the base commit; where speed is no gate, no longer than the peaks need."""
         is_gate = "speed" not in self.options.skip | self.options.report
         options = self.options if is_gate else replace(self.options, budget_s=0.0)
+        self.say(f"launching this tree and {self.where} in turn, for peaks of memory and speed")
         checks, launches = in_turn(pairs, (self.base, self.this), options, others, self.say)
         sees = sees_slowdown(judge([*others, *checks]))
         if is_gate and sees > options.see:
@@ -105,6 +107,7 @@ class _Gate:
             held = ", bytes of weights held" if any(pair.is_elsewhere for pair in pairs) else ""
             self.not_checked.append(f"speed, peak RSS{held}: {self.where} {why_not}")
             return [], {}
+        self.say("launching every case anew, for its peak of memory and its speed")
         self.not_checked.append(
             "speed and peak RSS are a report: only a base commit is measured in turn with this tree"
         )

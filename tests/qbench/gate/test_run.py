@@ -1,6 +1,7 @@
 """The gate as a whole, on rows and launches that are made up: what is compared with what, and what comes of it."""
 
 import json
+from pathlib import Path
 
 import pytest
 from support.gate_rows import MACHINE, blocks, floor_row, launches, row
@@ -12,6 +13,7 @@ from qbench.gate import timed
 from qbench.gate.base_commit import Tree
 from qbench.gate.options import GateOptions, suite_file
 from qbench.gate.run import run_gate
+from qbench.harness.host.commit import ROOT
 from quant.errors import InputError
 
 SUITE = """\
@@ -65,8 +67,8 @@ def world(tmp_path, monkeypatch):
     return found
 
 
-def gate(tmp_path, against: str = "HEAD", **options):
-    return run_gate(GateOptions(tmp_path / "small.yaml", against, folder=tmp_path / "runs", **options))
+def gate(tmp_path, against: str = "HEAD", say=lambda line: None, **options):
+    return run_gate(GateOptions(tmp_path / "small.yaml", against, folder=tmp_path / "runs", **options), say)
 
 
 def save(tmp_path, rows) -> str:
@@ -82,6 +84,15 @@ def test_nothing_changed_is_green(tmp_path, world):
     assert gates >= {("quality", "kld"), ("memory", "weights held"), ("memory", "peak RSS"), ("speed", "tg4")}
     speeds = [check for check in result.checks if check.gate == "speed"]
     assert len(speeds) == 4 and all(check.detectable <= 0.05 for check in speeds)
+
+
+def test_what_takes_seconds_is_told_before(tmp_path, world):
+    lines = []
+    gate(tmp_path, say=lines.append)
+    assert lines[:2] == [
+        "comparing 2 cases with commit HEAD",
+        "launching this tree and commit HEAD in turn, for peaks of memory and speed",
+    ]
 
 
 def test_a_slowdown_of_five_percent_is_red(tmp_path, world):
@@ -151,8 +162,12 @@ def test_a_file_without_launches_gates_quality_and_weights(tmp_path, world):
 def test_a_saved_baseline_reports_the_peak_and_speed(tmp_path, world):
     file = baseline_module.write_baseline(tmp_path / "small.yaml", tmp_path / "kept", tmp_path / "runs").file
     assert file == tmp_path / "kept" / f"{MACHINE['id']}.jsonl"
-    world["slower"] = 0.5
-    result = gate(tmp_path, str(file))
+    world["slower"], lines = 0.5, []
+    result = gate(tmp_path, str(file), lines.append)
+    assert lines == [
+        f"comparing 2 cases with {file}",
+        "launching every case anew, for its peak of memory and its speed",
+    ]
     reported = {(check.gate, check.metric) for check in result.checks if not check.is_gate}
     assert ("memory", "peak RSS") in reported and "memory" in {check.gate for check in result.checks if check.is_gate}
     assert {check.is_gate for check in result.checks if check.gate == "speed"} == {False} and not result.is_red
@@ -183,8 +198,18 @@ def test_a_case_that_the_baseline_lacks_is_told_before_anything_is_measured(tmp_
 
 
 def test_suites_have_names(tmp_path, monkeypatch):
-    assert suite_file("ci").name == "ci.yaml"
+    monkeypatch.chdir(ROOT)
+    assert suite_file("ci") == suite_file("ci.yaml") == Path("suites/ci.yaml")
     monkeypatch.chdir(tmp_path)
-    assert suite_file("ci").name == "ci.yaml"
-    with pytest.raises(InputError, match="no suite 'cy'"):
+    assert suite_file("ci") == ROOT / "suites" / "ci.yaml"
+
+
+def test_a_suite_that_is_missing_is_sought_once_in_each_place(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(InputError, match=r"^no suite 'cy': tried cy, suites/cy\.yaml$"):
+        suite_file("cy")
+    with pytest.raises(InputError, match=r"^no suite 'suites/cy\.yaml': tried suites/cy\.yaml$"):
+        suite_file("suites/cy.yaml")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=f"^no suite 'cy': tried cy, suites/cy.yaml, {ROOT}/suites/cy.yaml$"):
         suite_file("cy")

@@ -116,7 +116,7 @@ def _distance(base: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
     blocks = found["blocks"]
     estimates = {
         "perplexity": perplexity_ratio(base["blocks"], blocks),
-        "kld": block_mean(blocks["kld"], blocks["tokens"]),
+        "kld": block_mean(blocks["kld"], blocks["tokens"]).at_least(0.0),
         "same_top": block_mean(blocks["same_top"], blocks["tokens"]),
     }
     neutral = {"perplexity": 1.0, "kld": 0.0}

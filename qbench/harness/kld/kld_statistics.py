@@ -28,7 +28,7 @@ def kld_statistics(compared: Divergence, plan: Plan) -> dict[str, Any]:
     if bad:
         nothing = ("kld", "kld_error", "kld_interval", "same_top", "mean_delta_p", "delta_p")
         return {**dict.fromkeys(nothing), "non_finite_kld": bad}
-    mean = block_mean(plan.block_sums(compared.kld), plan.block_sizes)
+    mean = block_mean(plan.block_sums(compared.kld), plan.block_sizes).at_least(0.0)
     return {
         "kld": {"mean": mean.value, **_quantiles(compared.kld, QUANTILES)},
         "kld_error": mean.error,

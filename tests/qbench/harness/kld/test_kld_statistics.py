@@ -5,6 +5,7 @@ import statistics
 
 import numpy as np
 import pytest
+from scipy import stats
 from support.close import assert_close
 from support.perplexity import plan_of
 
@@ -51,6 +52,16 @@ def test_quantiles_are_those_that_they_are_named_after():
     assert_close(told["delta_p"]["p25"], 0.25, atol=2.0**-50)
     low, high = told["kld_interval"]
     assert low < told["kld"]["mean"] < high
+
+
+def test_no_interval_reaches_below_zero():
+    """Two windows of unlike divergence: a t of one degree of freedom, 12.7, times half their difference."""
+    plan = plan_of(np.zeros((2, 41), dtype=np.int64))  # 2 windows of 40 scored tokens
+    one = Divergence(*(np.repeat([0.01, 0.03], 40) for _ in range(8)))
+    told = kld_statistics(one, plan)
+    low, high = told["kld_interval"]
+    assert low == 0 and told["kld_error"] * 12.7 > told["kld"]["mean"]
+    assert_close(high, 0.02 + stats.t.ppf(0.975, 1) * 0.01, rtol=2.0**-40)
 
 
 def test_bins_hold_every_token_once():

@@ -77,8 +77,9 @@ def eval_tasks(model: str, options: TaskOptions, how: dict, as_json: bool) -> No
 
 
 def readable(entry: dict) -> str | None:
-    """One task's figure with its error, and what it rests on."""
+    """One task's figure with its interval or error, and what it rests on; items that are all equal tell no error."""
     if entry["value"] is None:
         return None
-    error = "" if entry["error"] is None else f" ± {entry['error']:.4f}"
-    return f"{entry['metric']} {entry['value']:.4f}{error}  ({entry['num_items']:,} items)"
+    spread = f"95 % {entry['interval'][0]:.4f} to {entry['interval'][1]:.4f}, " if entry["interval"] else ""
+    error = f" ± {entry['error']:.4f}" if entry["error"] and not spread else ""
+    return f"{entry['metric']} {entry['value']:.4f}{error}  ({spread}{entry['num_items']:,} items)"

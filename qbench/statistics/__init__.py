@@ -7,6 +7,7 @@ from qbench.statistics.flips import accuracy_difference
 from qbench.statistics.holm import holm
 from qbench.statistics.paired import kld_difference, perplexity_ratio, same_top_difference
 from qbench.statistics.power import detectable_difference, detectable_flips, detectable_ratio
+from qbench.statistics.proportion import share_interval
 from qbench.statistics.protocols import require_same_protocol
 from qbench.statistics.speed import speed_ratio
 from qbench.statistics.spread import spread
@@ -31,6 +32,7 @@ __all__ = [
     "perplexity_ratio",
     "require_same_protocol",
     "same_top_difference",
+    "share_interval",
     "speed_ratio",
     "spread",
     "token_mean",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from qbench.products import AUTO
+from qbench.statistics import share_interval
 
 # The figure that a task is known by, where it has several: the first of these, else the first that it lists.
 MAIN_METRICS = ("acc", "exact_match", "word_perplexity")
@@ -48,6 +49,7 @@ def summarize_task(
         "metric": metric,
         "value": value,
         "error": standard_error(items, task.aggregation()[metric]) if is_of_all and value is not None else None,
+        "interval": interval(items, value) if is_of_all else None,
         "num_items": len(rows),
         "items_sha256": protocol["items_sha256"],
         **item_values(items),
@@ -70,10 +72,12 @@ def summarize_group(entries: dict[str, dict[str, Any]], metrics: dict[str, Any])
         return None
     protocol = {"tasks": {name: entry["protocol_hash"] for name, entry in entries.items()}, "metric": metric}
     correct = "".join(entry["correct"] for entry in entries.values())
+    items = [int(digit) for digit in correct]
     return {
         "metric": metric,
         "value": finite(value),
-        "error": _mean_error([int(digit) for digit in correct]),
+        "error": _mean_error(items),
+        "interval": interval(items, finite(value)),
         "num_items": len(correct),
         "items_sha256": _sha256([entry["items_sha256"] for entry in entries.values()]),
         "correct": correct,
@@ -110,6 +114,17 @@ def standard_error(items: Sequence[Any], aggregate: Callable[[list[Any]], float]
         return finite(_mean_error(items))
     drawn = np.random.default_rng(SEED).integers(len(items), size=(RESAMPLES, len(items)))
     return finite(np.std([aggregate([items[index] for index in row]) for row in drawn], ddof=1))
+
+
+def interval(items: Sequence[Any], value: float | None) -> list[float] | None:
+    """95 % of a share of right items; None for any other figure, such as a group's whose tasks weigh unequally.
+
+    The standard error beside it is 0 where all items are right, or none: of five items that is no certainty.
+    """
+    if value is None or not _are_numbers(items) or any(item not in (0, 1) for item in items):
+        return None
+    is_share = math.isclose(value, sum(items) / len(items), rel_tol=1e-9)
+    return list(share_interval(int(sum(items)), len(items))) if is_share else None
 
 
 def finite(value: Any) -> float | int | None:

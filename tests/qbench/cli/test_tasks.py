@@ -4,11 +4,26 @@ import json
 
 import pytest
 
+from qbench.cli.tasks import readable
+
 
 def test_tasks_print_their_figures(qbench):
     outcome = qbench("eval", "ref:llama", "--tasks", "ref_sums,ref_brackets", "--limit", "8")
     assert outcome.status == 0 and outcome.err == ""
-    assert "ref_sums      exact_match " in outcome.out and outcome.out.count("(8 items)") == 2
+    assert "ref_sums      exact_match " in outcome.out and outcome.out.count(", 8 items)") == 2
+
+
+@pytest.mark.parametrize(
+    "entry, printed",
+    [
+        pytest.param({"error": 0.0, "interval": [0.5655, 1.0]}, "f 1.0000  (95 % 0.5655 to 1.0000, 5 items)", id="all"),
+        pytest.param({"error": 0.25, "interval": None}, "f 1.0000 ± 0.2500  (5 items)", id="no share"),
+        pytest.param({"error": 0.0, "interval": None}, "f 1.0000  (5 items)", id="equal items"),
+        pytest.param({"error": None, "interval": None}, "f 1.0000  (5 items)", id="no error"),
+    ],
+)
+def test_a_figure_is_never_told_as_certain(entry, printed):
+    assert readable({"metric": "f", "value": 1.0, "num_items": 5} | entry) == printed
 
 
 def test_json_is_one_object(qbench):

@@ -8,7 +8,8 @@ import pytest
 from lm_eval.api.metrics import mean, mean_stderr, perplexity, weighted_perplexity
 from support.close import assert_close
 
-from qbench.tasks.results import RESAMPLES, item_values, standard_error, summarize_group, summarize_task
+from qbench.statistics import share_interval
+from qbench.tasks.results import RESAMPLES, interval, item_values, standard_error, summarize_group, summarize_task
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,20 @@ def test_a_tasks_entry():
     assert entry["metrics"] == {"acc,none": 0.5, "acc_norm,none": None} and entry["num_items"] == 2
 
 
+@pytest.mark.parametrize("right, ends", [(5, (0.5655, 1.0)), (0, (0.0, 0.4345)), (4, (0.3755, 0.9638))])
+def test_five_items_have_an_interval_of_some_width(right, ends):
+    """Wilson's for n = 5, as printed in tables of it; lm-eval's own error is 0 where all are right"""
+    entry = summarize_task(task(), samples(*[1.0] * right, *[0.0] * (5 - right)), {"acc,none": right / 5})
+    assert_close(entry["interval"], ends, atol=5e-5)
+    assert (entry["error"] == 0) == (right in (0, 5))
+
+
+def test_only_shares_have_an_interval():
+    assert interval([0.5, 1.0], 0.75) is None and interval([1, 0], None) is None
+    assert interval([(-2.0, 1), (-2.0, 1)], 7.4) is None
+    assert interval([1, 1, 0], 0.5) is None, "a group whose tasks weigh the same, whatever their items"
+
+
 def test_a_figure_that_some_items_lack_is_not_paired():
     rows = samples(1.0, 0.0, 1.0)
     del rows[1]["acc"]
@@ -105,6 +120,7 @@ def test_a_group_has_the_items_of_its_tasks():
     }
     group = summarize_group(entries, {"acc,none": 2 / 3, "alias": "group"})
     assert (group["correct"], group["num_items"], group["value"]) == ("101", 3, 2 / 3)
+    assert group["interval"] == list(share_interval(2, 3))
     swapped = summarize_group(dict(reversed(entries.items())), {"acc,none": 2 / 3})
     assert swapped["items_sha256"] != group["items_sha256"]
     assert summarize_group(entries, {"alias": "group without a figure"}) is None

@@ -75,6 +75,7 @@ class QuantizedSource:
             raise InputError(f"{self.spec}: tensor {name}: {error}") from error
 
     def _quantize(self, name: str, weight: np.ndarray, wanted: str) -> QTensor:
+        get_format(wanted).check_range(weight)
         method = self.plan[name].method
         method = self._tensor_at_a_time if method is None else _tensor_at_a_time(method)
         return method.quantize_layer(Layer({name: weight}, {name: wanted}), {})[name]

@@ -10,7 +10,7 @@ from quant.calibration.coverage import check_coverage, expert_tokens
 from quant.calibration.memory import release_free_memory
 from quant.calibration.stats import InputStats, LayerStats, Names, Needs, Quantize, merge_stats
 from quant.errors import InputError
-from quant.formats import dequantize
+from quant.formats import dequantize, get_format
 from quant.methods import Layer, Method
 from quant.methods.remarks import remark_lines
 from quant.models import EMBEDDING, EMBEDDING_NORM, FINAL_NORM, HEAD, POSITIONS, ModelConfig, names_by_layer
@@ -115,7 +115,7 @@ class _Run:
             self.statistics.through(index, originals, self.needs, quantize, in_steps=in_steps)
         except InputError:
             for name, qtensor in originals.items():
-                _finite(name, qtensor)  # which of them it was says more
+                self._weight(name, qtensor)  # which of them it was says more
             raise
         self.stage.commit(made, self._notes(index, merge_stats(seen)) | self._remarked(remarks))
         return remarks
@@ -158,10 +158,10 @@ class _Run:
     ) -> dict[str, QTensor]:
         """All tensors of the layer as the recipe says."""
         self._check({name: self.method_of(name) for name in originals if self._matrix(name)}, stats.inputs)
-        vectors = {name: _finite(name, q) for name, q in originals.items() if not self._matrix(name)}
+        vectors = {name: self._weight(name, q) for name, q in originals.items() if not self._matrix(name)}
         made: dict[str, QTensor] = {}
         for group in self._groups(originals, stats.inputs):
-            weights = {name: _finite(name, originals[name]) for name in group.names}
+            weights = {name: self._weight(name, originals[name]) for name in group.names}
             formats = {name: self.plan[name].format for name in (*weights, *vectors)}
             layer = Layer(weights, formats, vectors, self.config, remarks)
             result = group.method.quantize_layer(layer, {name: stats.inputs[name] for name in group.names})
@@ -191,7 +191,7 @@ class _Run:
         made = []
         for start in range(0, num_rows, step):
             rows = original.take_rows(np.arange(start, min(start + step, num_rows)))
-            layer = Layer({name: _finite(name, rows)}, {name: wanted}, config=self.config, remarks=remarks)
+            layer = Layer({name: self._weight(name, rows)}, {name: wanted}, config=self.config, remarks=remarks)
             made.append(method.quantize_layer(layer, inputs)[name])
         parts = {part: np.concatenate([some.parts[part] for some in made]) for part in made[0].parts}
         return QTensor(wanted, original.shape, parts, made[0].shared)
@@ -199,6 +199,17 @@ class _Run:
     def _check(self, methods: Mapping[str, Method], inputs: Mapping[str, InputStats]) -> None:
         asked = {name: method.needs for name, method in methods.items() if self._asks(name)}
         check_coverage(asked, inputs)
+
+    def _weight(self, name: str, qtensor: QTensor) -> np.ndarray:
+        """float32 of a tensor that its planned format can hold."""
+        weight = dequantize(qtensor)
+        if not np.isfinite(weight).all():
+            raise InputError(f"tensor {name}: weights with NaN or inf cannot be quantized; check the source")
+        try:
+            get_format(self.plan[name].format).check_range(weight)
+        except InputError as error:
+            raise InputError(f"tensor {name}: {error}") from error
+        return weight
 
     def _matrix(self, name: str) -> bool:
         return len(self.source.tensors[name].shape) > 1
@@ -217,10 +228,3 @@ class _Run:
             row = {"tokens": counts, "extra": {str(expert): extra for expert, extra in stats.extra_tokens.items()}}
             notes["experts"] = {**self.stage.notes.get("experts", {}), str(index): row}
         return notes
-
-
-def _finite(name: str, qtensor: QTensor) -> np.ndarray:
-    weight = dequantize(qtensor)
-    if not np.isfinite(weight).all():
-        raise InputError(f"tensor {name}: weights with NaN or inf cannot be quantized; check the source")
-    return weight

@@ -25,6 +25,7 @@ class Format(ABC):
     name: str
     block_size: int  # weights that share a scale; a row is whole blocks (1: any row will do)
     gguf_type: ClassVar[int | None] = None  # ggml_type number where GGUF has the format
+    largest_weight: float = np.inf  # magnitude at which float16 scales end; codecs saturate beyond
 
     @property
     @abstractmethod
@@ -38,6 +39,15 @@ class Format(ABC):
         """raises InputError if the format cannot hold rows of this many weights."""
         if not self.holds_row(row_size):
             raise InputError(f"{self.name} needs rows of a multiple of {self.block_size} weights, got {row_size}")
+
+    def check_range(self, weight: np.ndarray) -> None:
+        """raises InputError for weights that the codec would saturate: of such a model nothing is left."""
+        if self.largest_weight == np.inf:
+            return
+        largest = max(weight.max(initial=0), -weight.min(initial=0))
+        if largest > self.largest_weight:  # NaN is not: the codec says that
+            limit = f"{self.name} holds magnitudes up to {self.largest_weight:.0f}"
+            raise InputError(f"{limit}, got {largest:.6g}; give this tensor bf16 or f32 in a recipe's rules")
 
     @abstractmethod
     def size_bytes(self, shape: tuple[int, ...]) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 
 from quant.errors import InputError
 from quant.formats.base import CHUNK_WEIGHTS, Format
-from quant.formats.half import to_half
+from quant.formats.half import HALF_MAX, to_half
 from quant.formats.int_packing import pack_int32, packed_words, unpack_int32
 from quant.formats.integer_kernels import integer_kernels
 from quant.qtensor import QTensor
@@ -52,6 +52,11 @@ class IntGroupFormat(Format):
     @property
     def qmax(self) -> int:
         return (1 << self.bits - 1) - 1
+
+    @property
+    def largest_weight(self) -> float:
+        """Where the scale of a symmetric group ends; what lies to one side of 0 alone reaches twice as far."""
+        return (self.qmax - self.qmin) / 2 * HALF_MAX
 
     @property
     def bits_per_weight(self) -> float:

@@ -4,7 +4,7 @@ import numpy as np
 
 from quant.formats.base import BlockFormat
 from quant.formats.bits import pack_nibbles, unpack_nibbles
-from quant.formats.half import half_bytes, half_from_bytes
+from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes
 from quant.formats.levels import CodebookLevels
 from quant.formats.linear_fit import Search, even_targets, fit_blocks
 
@@ -36,6 +36,7 @@ class IQ4_NL(BlockFormat):
     gguf_type = 20
     block_size = 32
     block_bytes = 18
+    largest_weight = CODEBOOK.reach * HALF_MAX
 
     def quantize_blocks(
         self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"

@@ -4,7 +4,7 @@ import numpy as np
 
 from quant.formats.base import BlockFormat
 from quant.formats.bits import pack_nibbles, unpack_nibbles
-from quant.formats.half import half_bytes, half_from_bytes
+from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes
 from quant.formats.iq4_nl import CODEBOOK, IQ4_TARGETS
 from quant.formats.k_linear import fit_k_linear
 from quant.formats.linear_fit import Search
@@ -31,6 +31,7 @@ class IQ4_XS(BlockFormat):
     gguf_type = 23
     block_size = 256
     block_bytes = 136
+    largest_weight = 32 * CODEBOOK.reach * HALF_MAX
 
     def quantize_blocks(
         self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"

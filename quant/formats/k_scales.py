@@ -14,7 +14,7 @@ import numpy as np
 
 from quant.formats.affine_fit import Trials
 from quant.formats.grid import Grid, GridFormat
-from quant.formats.half import half_bytes, half_from_bytes
+from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes
 from quant.formats.k_affine import KAffineSearch, KAffineShape, quantize_k_affine
 
 # RMSE on Gaussian weights in Q4_K beside that of "fast": without a window 0.8 % more, "best" 1.0 % less; without
@@ -24,6 +24,9 @@ SEARCHES = {
     "fast": KAffineSearch(TRIALS, windows=((1, 1),)),
     "best": KAffineSearch(TRIALS, windows=((4, 8), (2, 4))),
 }
+
+
+SCALE_MAX = 63  # 6 bits
 
 
 def pack_k_scales(scales: np.ndarray, minima: np.ndarray) -> np.ndarray:
@@ -52,6 +55,7 @@ class KScalesFormat(GridFormat):
     """
 
     block_size = 256
+    largest_weight = SCALE_MAX * HALF_MAX
     qmax: ClassVar[int]
 
     @abstractmethod
@@ -61,7 +65,9 @@ class KScalesFormat(GridFormat):
     def quantize_blocks(
         self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
     ) -> np.ndarray:
-        k = quantize_k_affine(blocks, importance, KAffineShape(self.qmax, sub_size=32, scale_max=63), SEARCHES[effort])
+        k = quantize_k_affine(
+            blocks, importance, KAffineShape(self.qmax, sub_size=32, scale_max=SCALE_MAX), SEARCHES[effort]
+        )
         header = [half_bytes(k.d), half_bytes(k.dmin), pack_k_scales(k.scales, k.minima)]
         return np.concatenate([*header, self.pack_codes(k.q.reshape(-1, 256))], axis=1)
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from quant.formats.grid import Grid, GridFormat
-from quant.formats.half import half_bytes, half_from_bytes
+from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes
 from quant.formats.levels import WholeLevels
 from quant.formats.linear_fit import Search, fit_blocks
 
@@ -21,6 +21,10 @@ class OneScaleFormat(GridFormat):
 
     levels: ClassVar[WholeLevels]
     searches: ClassVar[Mapping[str, Search]]
+
+    @property
+    def largest_weight(self) -> float:
+        return self.levels.reach * HALF_MAX
 
     @abstractmethod
     def round_blocks(self, blocks: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ import numpy as np
 
 from quant.formats.affine_fit import Trials
 from quant.formats.grid import Grid, GridFormat
-from quant.formats.half import half_bytes, half_from_bytes
+from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes
 from quant.formats.k_affine import KAffineSearch, KAffineShape, quantize_k_affine
 
 SHAPE = KAffineShape(qmax=3, sub_size=16, scale_max=15)
@@ -33,6 +33,7 @@ class Q2_K(GridFormat):
     gguf_type = 10
     block_size = 256
     block_bytes = 84
+    largest_weight = SHAPE.scale_max * HALF_MAX
 
     def quantize_blocks(
         self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"

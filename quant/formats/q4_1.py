@@ -4,7 +4,7 @@ import numpy as np
 
 from quant.formats.bits import pack_nibbles, unpack_nibbles
 from quant.formats.grid import Grid, GridFormat
-from quant.formats.half import half_bytes
+from quant.formats.half import HALF_MAX, half_bytes
 from quant.formats.half_affine import grid_of_d_and_m, quantize_half_affine
 
 
@@ -21,6 +21,7 @@ class Q4_1(GridFormat):
     gguf_type = 3
     block_size = 32
     block_bytes = 20
+    largest_weight = HALF_MAX
 
     def quantize_blocks(
         self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"

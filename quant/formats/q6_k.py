@@ -3,7 +3,7 @@
 import numpy as np
 
 from quant.formats.grid import Grid, GridFormat
-from quant.formats.half import half_bytes, half_from_bytes
+from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes
 from quant.formats.k_linear import fit_k_linear
 from quant.formats.levels import WholeLevels
 from quant.formats.linear_fit import Search, even_targets
@@ -33,6 +33,7 @@ class Q6_K(GridFormat):
     gguf_type = 14
     block_size = 256
     block_bytes = 210
+    largest_weight = 128 * LEVELS.reach * HALF_MAX
 
     def quantize_blocks(
         self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"

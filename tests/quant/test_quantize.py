@@ -36,6 +36,20 @@ def test_chunks_of_rows_change_nothing(monkeypatch, recipe):
     assert all(np.array_equal(expected.parts[part], array) for part, array in whole.parts.items())
 
 
+@pytest.mark.parametrize("recipe, limit", [("rtn-w4g128", "491280"), ("q4_0", "524032"), ("q8_0", "8319008")])
+def test_weights_beyond_a_format_are_refused_with_their_tensor(recipe, limit):
+    """Their scale would be beyond float16 and become its largest number, which is that of far smaller weights.
+
+    llama-quantize writes an infinite scale and refuses the file: "quantized data validation failed".
+    """
+    source = MemorySource()
+    source.weights[UP][3, 5] = 1e10
+    with pytest.raises(
+        InputError, match=f"tensor {UP}: .* holds magnitudes up to {limit}, got 1e[+]10; give this tensor"
+    ):
+        QuantizedSource(source, get_recipe(recipe)).read(UP)
+
+
 def test_equal_format_passes_through():
     once = QuantizedSource(MemorySource(), get_recipe("q4_0"))
     once.read = lambda name, read=once.read, kept={}: kept.setdefault(name, read(name))

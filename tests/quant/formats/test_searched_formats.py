@@ -154,3 +154,17 @@ def test_importance_of_zero_everywhere_counts_all_the_same(name):
     none = fmt.quantize(weight, importance=np.zeros(weight.shape[1], dtype=np.float32), effort="best")
     np.testing.assert_array_equal(none.parts["blocks"], fmt.quantize(weight, effort="best").parts["blocks"])
     assert (importance_blocks(np.zeros(64, dtype=np.float32), 64, 32) == 1).all()
+
+
+@pytest.mark.parametrize("name", [*NAMES, "w8", "w4g128", "w4g128-asym", "w3g128"])
+def test_the_largest_weight_is_where_the_codec_saturates(name):
+    fmt = get_format(name)
+    limit = np.float32(fmt.largest_weight)
+    unit = np.clip(np.random.default_rng(6).standard_normal((4, 256)) / 2, -1, 1).astype(np.float32)
+    unit[:, ::128] = -1
+    held, beyond = (fmt.dequantize_ref(fmt.quantize_ref(unit * limit * factor)) for factor in (1, 100))
+    for weight in (held, beyond):  # of two bits the steps are a third of the span
+        assert 0.6 * limit < np.abs(weight).max() <= 2 * limit
+    fmt.check_range(unit * limit)
+    with pytest.raises(InputError, match=f"^{name} holds magnitudes up to {limit:.0f}, got "):
+        fmt.check_range(unit * np.nextafter(limit, np.float32(np.inf)))

@@ -19,11 +19,11 @@ def widening(samples: Sequence[float]) -> float:
     so few samples bring it down by.
     source   Marriott and Pope 1954, Biometrika 41: (1 + 3 r) / n
     """
-    _, place, ties = np.unique(samples, return_inverse=True, return_counts=True)
-    count = len(samples)
-    ranks = (np.cumsum(ties) - (ties - 1) / 2)[place] - (count + 1) / 2  # equal samples share a rank; the mean is 0
-    if count < 3 or len(ties) == 1:
+    ordered, count = np.sort(samples), len(samples)
+    if count < 3 or ordered[0] == ordered[-1]:
         return 1.0
+    below, up_to = (np.searchsorted(ordered, samples, side) for side in ("left", "right"))
+    ranks = (below + up_to - count) / 2  # equal samples share a rank; the mean is 0
     found = float((ranks[1:] * ranks[:-1]).sum() / (ranks**2).sum())
     r = min(max(found + (1 + 3 * found) / count, 0.0), MOST)
     return float(np.sqrt((1 + r) / (1 - r)))

@@ -52,7 +52,7 @@ def block_mean(sums: Sequence[float] | np.ndarray, tokens: Sequence[int] | np.nd
     if not error or len(sums) < MIN_BLOCKS:
         return students
     t = np.sort(_studentized(residuals, tokens))
-    low, high = (mean - error * float(np.quantile(t, end)) for end in (1 - ALPHA / 2, ALPHA / 2))
+    low, high = (mean - error * float(end) for end in np.quantile(t, (1 - ALPHA / 2, ALPHA / 2)))
     p_value = max(students.p_value, _p_value(t, mean / error))
     return Estimate(mean, error, min(low, students.low), max(high, students.high), p_value)
 

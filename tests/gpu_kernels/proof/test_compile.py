@@ -1,6 +1,9 @@
 """Every kernel, dtype and architecture becomes machine code, without a GPU."""
 
+import os
 import re
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
@@ -50,8 +53,10 @@ def test_compiles(op, arch, tmp_path):
     """A cubin, and where it is timed one that spills nothing; an op may refuse an architecture, sm_90 apart."""
     timed = one_a_signature([problem for problem in problems_of(op) if problem.is_timed], arch)
     assert timed or arch != 90
-    for signature, launch in (one_a_signature(problems_of(op), arch) | timed).items():
-        compiled = compile_launch(launch, arch)
+    launches = one_a_signature(problems_of(op), arch) | timed
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # LLVM and the assembler leave Python to the others
+        every = list(pool.map(partial(compile_launch, arch=arch), launches.values()))
+    for signature, compiled in zip(launches, every, strict=True):
         assert compiled.asm["cubin"].startswith(ELF)
         assert compiled.metadata.shared <= SHARED_BYTES[arch], signature  # past it a launch fails, not the compiler
         assert not narrow_strides(compiled.asm["ttir"]), signature

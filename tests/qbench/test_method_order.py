@@ -54,9 +54,9 @@ def kld_of(recipe: str, num_windows: int, model: str = "ref:llama") -> np.ndarra
     "better, worse, num_windows",
     [
         ("gptq-w4g128", "rtn-w4g128", 24),
-        ("gptq-w3g128", "rtn-w3g128", 24),
+        ("gptq-w3g128", "rtn-w3g128", 16),
         ("awq-w4g128", "own:w4g128-asym", WINDOWS),
-        ("gptq-q4_k_m", "q4_k_m", 24),
+        ("gptq-q4_k_m", "q4_k_m", 12),
     ],
 )
 def test_calibration_pays(better, worse, num_windows):

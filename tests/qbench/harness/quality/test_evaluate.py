@@ -211,16 +211,26 @@ def test_threads_below_one(threads):
         bench("rand:tiny", threads=threads)
 
 
-def worker(job: dict) -> SimpleNamespace:
-    """One job in a worker of its own: what it told, and the status of the job's process."""
-    command = [sys.executable, "-m", "qbench.harness.sweep.worker"]
-    request = json.dumps({"job": job, "log": os.devnull, "environment": {}}) + "\n"
-    done = subprocess.run(command, input=request, capture_output=True, text=True, cwd=REPO, timeout=300)
-    *messages, last = (json.loads(line) for line in done.stdout.splitlines())
-    return SimpleNamespace(status=last["ended"], messages=messages)
+@pytest.fixture(scope="module")
+def worker():
+    """job -> what a worker told of it, and the status of the job's process; one worker for all, as a sweep has it"""
+    command, pipe = [sys.executable, "-m", "qbench.harness.sweep.worker"], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=REPO) as process:
+
+        def run(job: dict) -> SimpleNamespace:
+            process.stdin.write(json.dumps({"job": job, "log": os.devnull, "environment": {}}) + "\n")
+            process.stdin.flush()
+            messages = []
+            while "ended" not in (last := json.loads(process.stdout.readline())):
+                messages.append(last)
+            return SimpleNamespace(status=last["ended"], messages=messages)
+
+        yield run
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
 
 
-def test_worker_quantizes_and_measures(tmp_path):
+def test_worker_quantizes_and_measures(worker, tmp_path):
     fingerprint = open_source("rand:tiny").fingerprint()
     job = {"job": "quantize", "model": "rand:tiny", "recipe": "q8_0", "folder": str(tmp_path)}
     job |= {"calibration": {}, "threads": 1}
@@ -237,7 +247,7 @@ def test_worker_quantizes_and_measures(tmp_path):
     assert measured.messages[-1]["result"]["pp_tok_s"] > 0
 
 
-def test_worker_tells_an_error_in_one_line():
+def test_worker_tells_an_error_in_one_line(worker):
     job = {"job": "quantize", "model": "no/such/model", "fingerprint": "", "recipe": "q8_0", "folder": ""}
     done = worker({**job, "calibration": {}, "threads": 1})
     assert done.status == 1 and "no/such/model" in done.messages[-1]["error"]

@@ -32,23 +32,37 @@ constexpr int64_t parallel_size = 1 << 15;
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Beyond so many tokens a task has a whole group of panels, within which a product shares a stretch of activations and
-// fetches each panel while it multiplies the one before: 0.1 ms for gate and up of 32 tokens at K = 2048.
+// Beyond so many tokens the products are what takes time, and a task is a share of them: whole groups of panels, within
+// which a product shares a stretch of activations and fetches each panel while it multiplies the one before.
 constexpr int64_t few_tokens = 4;
 constexpr int64_t group_panels = 8;
 
-// Of a stage that reads so many; one that multiplies many tokens does not wait for them.
-int64_t task_bytes(int64_t stage_bytes, int64_t num_tokens, int num_threads) {
-    if (num_tokens > few_tokens) return least_task_bytes;
+// Outputs of gate and up that a task leaves in an L2 of 1 MB beside its tokens and the panels that pass.
+constexpr int64_t most_output_bytes = 256 << 10;
+
+// Panels of `down` in a task of many tokens: twice as many stretches as threads keep those apart that take turns, and
+// 144 tokens of 32 panels are 295 KB of outputs in the L2.
+constexpr int64_t most_down_panels = 4 * group_panels;
+
+// Rows of y that are fetched ahead: 2 of 32 panels are 4 KB, which 0.1 us of adding, memory's latency, falls short of.
+constexpr int64_t rows_ahead = 2;
+
+// Of a stage of few tokens that reads so many.
+int64_t task_bytes(int64_t stage_bytes, int num_threads) {
     return std::clamp(stage_bytes / (tasks_per_thread * num_threads), least_task_bytes, most_task_bytes);
 }
 
 // Panels of a task that reads as many of each of these weights: whole pairs, the width of the widest tile.
-int64_t task_panels(std::initializer_list<const Weight*> weights, int64_t bytes, int64_t num_tokens) {
+int64_t panels_of_bytes(std::initializer_list<const Weight*> weights, int64_t bytes) {
     int64_t pair_bytes = 1;
     for (const Weight* weight : weights) pair_bytes += 2 * weight->nbytes() / weight->num_panels();
-    const int64_t panels = 2 * std::max<int64_t>(1, bytes / pair_bytes);
-    return num_tokens > few_tokens ? std::max(panels, group_panels) : panels;
+    return 2 * std::max<int64_t>(1, bytes / pair_bytes);
+}
+
+// Panels of a task that multiplies so many tokens with up to `most` of num_panels: equal shares of whole groups.
+int64_t panels_of_share(int64_t num_panels, int64_t most) {
+    const int64_t num_tasks = ceil_div(num_panels, std::max(most, group_panels));
+    return ceil_div(ceil_div(num_panels, num_tasks), group_panels) * group_panels;
 }
 
 template <class Task>
@@ -82,9 +96,12 @@ Call::Call(const Experts& layer, const float* x, const Choices& choices, float* 
       places_(sort_by_expert(choices, static_cast<int64_t>(experts_.size()), layer.num_shared())) {
     for (size_t e = 0; e < experts_.size(); e++)
         add_pieces(experts_[e], places_.begin[e], places_.begin[e + 1], isa, path);
-    int64_t bytes = 0;
-    for (const Piece& piece : pieces_) bytes += piece.expert->gate->nbytes() + piece.expert->up->nbytes();
-    for (Piece& piece : pieces_) add_gate_up_tasks(piece, bytes);
+    Stage stage{};
+    for (const Piece& piece : pieces_) {
+        stage.bytes += piece.expert->gate->nbytes() + piece.expert->up->nbytes();
+        stage.products += piece.num_tokens * piece.expert->gate->num_panels();
+    }
+    for (Piece& piece : pieces_) add_gate_up_tasks(piece, stage);
 }
 
 void Call::add_pieces(const Expert& expert, int64_t begin, int64_t end, std::optional<std::string_view> isa,
@@ -100,18 +117,21 @@ void Call::add_pieces(const Expert& expert, int64_t begin, int64_t end, std::opt
         piece.gate = expert.gate->choose(piece.num_tokens, isa, path);
         piece.up = expert.up->choose(piece.num_tokens, isa, path);
         piece.down = expert.down->choose(piece.num_tokens, isa, path);
-        const int64_t* token = &places_.token[place];
-        piece.first_token = token[0];
-        for (int64_t i = 1; i < piece.num_tokens; i++)
-            if (token[i] != token[0] + i) piece.first_token = -1;
+        const auto token = places_.token.begin() + place, last = token + piece.num_tokens;
+        piece.is_run = std::adjacent_find(token, last, [](int64_t a, int64_t b) { return b != a + 1; }) == last;
     }
 }
 
-void Call::add_gate_up_tasks(Piece& piece, int64_t stage_bytes) {
+void Call::add_gate_up_tasks(Piece& piece, const Stage& stage) {
     const Expert& expert = *piece.expert;
     const int64_t num_panels = expert.gate->num_panels();
-    const int64_t bytes = task_bytes(stage_bytes, piece.num_tokens, pool_->num_threads());
-    const int64_t step = task_panels({expert.gate.get(), expert.up.get()}, bytes, piece.num_tokens);
+    const int64_t num_shares = tasks_per_thread * pool_->num_threads();
+    const int64_t output_bytes = 2 * piece.num_tokens * panel_rows * int64_t{sizeof(float)};
+    const int64_t most = std::min(stage.products / num_shares / piece.num_tokens, most_output_bytes / output_bytes);
+    const int64_t step = piece.num_tokens > few_tokens
+                             ? panels_of_share(num_panels, most)
+                             : panels_of_bytes({expert.gate.get(), expert.up.get()},
+                                               task_bytes(stage.bytes, pool_->num_threads()));
     for (int64_t begin = 0; begin < num_panels; begin += step)
         gate_up_tasks_.push_back({&piece, begin, std::min(num_panels, begin + step)});
     piece.open_tasks = ceil_div(num_panels, step);
@@ -121,7 +141,6 @@ std::optional<Ran> Call::run() {
     place_buffers();
     const bool large = num_tokens_ * first_gate().row_size() >= parallel_size;
     run_if_large(*pool_, large, num_tokens_, [&](int64_t token) { round_token(token); });
-    run_if_large(*pool_, large, pieces_.size(), [&](int64_t i) { gather(pieces_[i]); });
     pool_->run(gate_up_tasks_.size(), [&](int64_t i) { gate_up(gate_up_tasks_[i]); });
     run_down();
     if (pieces_.empty()) return std::nullopt;
@@ -138,11 +157,7 @@ void Call::place_buffers() {
     const auto take_all = [&] {
         for (Piece& piece : pieces_) {
             const Weight& down = *piece.expert->down;
-            const bool gathers = piece.first_token < 0;
-            // Gathered tokens have been read when the piece's hidden values are rounded, and give them their place.
-            piece.down_input =
-                take(piece.num_tokens * std::max(gathers ? token_bytes : 0, down.input().token_bytes()));
-            piece.input = gathers ? piece.down_input : tokens_ + piece.first_token * token_bytes;
+            piece.down_input = take(piece.num_tokens * down.input().token_bytes());
             piece.hidden = reinterpret_cast<float*>(take(piece.num_tokens * down.row_size() * sizeof(float)));
         }
     };
@@ -159,12 +174,16 @@ void Call::round_token(int64_t token) {
     std::fill_n(y_ + token * hidden_size, hidden_size, 0.0f);
 }
 
-void Call::gather(const Piece& piece) {
-    if (piece.first_token >= 0) return;
+// Of an expert's tokens, side by side: where they lie, or copied to this thread's own memory, which it keeps in its L2.
+Input Call::input_of(const Piece& piece) const {
     const size_t token_bytes = first_gate().input().token_bytes();
-    std::byte* out = piece.down_input;
+    const int64_t* token = &places_.token[piece.place];
+    if (piece.is_run) return {tokens_ + token[0] * token_bytes, token_bytes, piece.num_tokens};
+    thread_local Scratch scratch;
+    std::byte* const gathered = scratch.get(piece.num_tokens * token_bytes);
     for (int64_t i = 0; i < piece.num_tokens; i++)
-        std::memcpy(out + i * token_bytes, tokens_ + places_.token[piece.place + i] * token_bytes, token_bytes);
+        std::memcpy(gathered + i * token_bytes, tokens_ + token[i] * token_bytes, token_bytes);
+    return {gathered, token_bytes, piece.num_tokens};
 }
 
 void Call::gate_up(const GateUpTask& task) {
@@ -175,7 +194,7 @@ void Call::gate_up(const GateUpTask& task) {
     thread_local Scratch scratch;
     auto* g = reinterpret_cast<float*>(scratch.get(2 * piece.num_tokens * stride * sizeof(float)));
     float* u = g + piece.num_tokens * stride;
-    const Input input{piece.input, gate.input().token_bytes(), piece.num_tokens};
+    const Input input = input_of(piece);
     ran_gate_ = gate.multiply(task.begin, task.end, input, columns_from(g, task.begin), stride, piece.gate);
     ran_up_ = up.multiply(task.begin, task.end, input, columns_from(u, task.begin), stride, piece.up);
     for (int64_t i = 0; i < piece.num_tokens; i++)
@@ -194,12 +213,7 @@ void Call::round_hidden(const Piece& piece) {
 void Call::run_down() {
     if (pieces_.empty()) return;
     const int64_t num_panels = ceil_div(first_gate().row_size(), panel_rows);
-    int64_t stage_bytes = 0;
-    for (const Piece& piece : pieces_) stage_bytes += piece.expert->down->nbytes();
-    const int64_t bytes = task_bytes(stage_bytes, num_tokens_, pool_->num_threads());
-    int64_t step = num_panels;  // the same for all, as they take turns
-    for (const Piece& piece : pieces_)
-        step = std::min(step, task_panels({piece.expert->down.get()}, bytes, num_tokens_));
+    const int64_t step = down_panels(num_panels);
     const int64_t num_stretches = ceil_div(num_panels, step);
     Turns turns(num_stretches);
     std::atomic<int64_t> next{0};  // the pool promises no order, and Turns need one
@@ -212,6 +226,17 @@ void Call::run_down() {
         add_to_tokens(pieces_[index], z, begin, end);
         turns.pass_on(stretch);
     });
+}
+
+// Of a task: the same for all pieces, as they take turns.
+int64_t Call::down_panels(int64_t num_panels) const {
+    if (num_tokens_ > few_tokens)
+        return panels_of_share(num_panels, std::min(num_panels / (2 * pool_->num_threads()), most_down_panels));
+    int64_t stage_bytes = 0, panels = num_panels;
+    for (const Piece& piece : pieces_) stage_bytes += piece.expert->down->nbytes();
+    const int64_t bytes = task_bytes(stage_bytes, pool_->num_threads());
+    for (const Piece& piece : pieces_) panels = std::min(panels, panels_of_bytes({piece.expert->down.get()}, bytes));
+    return panels;
 }
 
 const float* Call::down(const Piece& piece, int64_t begin, int64_t end) {
@@ -228,10 +253,15 @@ void Call::add_to_tokens(const Piece& piece, const float* z, int64_t begin, int6
     const int64_t hidden_size = first_gate().row_size();
     const int64_t first = begin * panel_rows, stride = (end - begin) * panel_rows;
     const int64_t num_columns = std::min(stride, hidden_size - first);
+    const auto row = [&](int64_t place) { return y_ + places_.token[place] * hidden_size + first; };
+    const int64_t last_place = piece.place + piece.num_tokens - 1;
     for (int64_t i = 0; i < piece.num_tokens; i++, z += stride) {
         const int64_t place = piece.place + i;
+        // Rows of tokens lie anywhere, and too short for the processor to foresee the next.
+        const float* next = row(std::min(place + rows_ahead, last_place));
+        for (int64_t n = 0; n < num_columns; n += 16) __builtin_prefetch(next + n, 1);
         const float weight = places_.weight[place];
-        float* y = y_ + places_.token[place] * hidden_size + first;
+        float* y = row(place);
         for (int64_t n = 0; n < num_columns; n++) y[n] += weight * z[n];
     }
 }

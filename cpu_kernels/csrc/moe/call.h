@@ -22,10 +22,9 @@ struct Piece {
     const Expert* expert;
     linear::Choice gate, up, down;
     int64_t place, num_tokens;  // of Places
-    int64_t first_token;        // where the tokens follow each other; else -1, and they are gathered
-    const std::byte* input;     // [num_tokens] rounded
+    bool is_run;                // the tokens follow each other; else they are gathered
     float* hidden;              // [num_tokens, I] silu(gate) * up
-    std::byte* down_input;      // the same, rounded as `down` wants it; may take the place of `input`
+    std::byte* down_input;      // the same, rounded as `down` wants it
     std::atomic<int64_t> open_tasks{0};  // of gate and up: who ends the last one rounds
 };
 
@@ -33,6 +32,11 @@ struct Piece {
 struct GateUpTask {
     Piece* piece;
     int64_t begin, end;
+};
+
+// All of gate and up: bytes of their weights, and tokens times panels.
+struct Stage {
+    int64_t bytes, products;
 };
 
 // What multiplied, each as the last of its kind that ran.
@@ -53,13 +57,14 @@ public:
 private:
     void add_pieces(const Expert& expert, int64_t begin, int64_t end, std::optional<std::string_view> isa,
                     linear::Path path);
-    void add_gate_up_tasks(Piece& piece, int64_t stage_bytes);
+    void add_gate_up_tasks(Piece& piece, const Stage& stage);
     void place_buffers();
     void round_token(int64_t token);
-    void gather(const Piece& piece);
+    linear::Input input_of(const Piece& piece) const;
     void gate_up(const GateUpTask& task);
     void round_hidden(const Piece& piece);
     void run_down();
+    int64_t down_panels(int64_t num_panels) const;
     const float* down(const Piece& piece, int64_t begin, int64_t end);
     void add_to_tokens(const Piece& piece, const float* z, int64_t begin, int64_t end);
 

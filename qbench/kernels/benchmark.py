@@ -1,7 +1,7 @@
 """What is timed: a kernel at the shape of a real model, and the others that do the same."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -18,8 +18,8 @@ class Absent(Exception):
 class Contender(Protocol):
     how: str  # which code of it runs, as far as it tells
 
-    def run(self) -> None:
-        """Every call of the benchmark, one after the other."""
+    def run(self) -> float | None:
+        """Every call of the benchmark, one after the other. Its seconds, where another process ran and timed them."""
         ...
 
     def output(self) -> np.ndarray:
@@ -40,6 +40,7 @@ class Benchmark:
     operations   of one call; a multiply and an add are two
     arithmetic   what the operations are counted against: int8, bf16, fp32
     check        output -> how far from the truth
+    own_checks   the same for contenders that round weights otherwise
     """
 
     op: str
@@ -51,6 +52,7 @@ class Benchmark:
     operations: int
     arithmetic: str
     check: Callable[[np.ndarray], Deviation]
+    own_checks: Mapping[str, Callable[[np.ndarray], Deviation]] = field(default_factory=dict)
 
     @property
     def label(self) -> str:

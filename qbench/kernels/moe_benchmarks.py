@@ -1,4 +1,4 @@
-"""A layer of experts at the shapes of real models, routed evenly."""
+"""A layer of experts at the shapes of real models, routed evenly, beside kt-kernel."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -10,8 +10,11 @@ import cpu_kernels
 from qbench.kernels.benchmark import OURS, Benchmark
 from qbench.kernels.deviation import Deviation, deviation
 from qbench.kernels.linear_benchmarks import COLD_BYTES, COMPUTE_BOUND_TOKENS, arithmetic_of
+from qbench.kernels.moe_peers import BACKENDS_OF, KtLayers
+from qbench.kernels.peers.kt.experts import contender_name
 from quant.formats import dequantize, get_format
 from quant.qtensor import QTensor
+from quant.recipes.containers import fit_row
 
 # hidden, expert's width, experts, experts a token: Qwen3-30B-A3B, DeepSeek-V2-Lite
 SHAPES = ((2048, 768, 128, 8), (2048, 1408, 64, 6))
@@ -25,10 +28,12 @@ class Layer:
     def __init__(self, format_name: str, hidden: int, ffn: int, num_experts: int) -> None:
         rng = np.random.default_rng(SEED)
         self.qtensors = [
-            get_format(format_name).quantize((0.02 * rng.standard_normal(shape)).astype(np.float32))
-            for shape in ((ffn, hidden), (ffn, hidden), (hidden, ffn))
+            get_format(format_of(format_name, row_size)).quantize(
+                (0.02 * rng.standard_normal((num_rows, row_size))).astype(np.float32)
+            )
+            for num_rows, row_size in ((ffn, hidden), (ffn, hidden), (hidden, ffn))
         ]
-        self.expert_bytes = sum(cpu_kernels.packed_linear_bytes(format_name, q.shape) for q in self.qtensors)
+        self.expert_bytes = sum(cpu_kernels.packed_linear_bytes(q.format, q.shape) for q in self.qtensors)
         packed = [[pack(qtensor) for _ in range(num_experts)] for qtensor in self.qtensors]
         self.experts = cpu_kernels.PackedExperts(*packed)
 
@@ -39,16 +44,39 @@ class Layer:
         scale a token, an error of 1 / 127 of the largest input a step, which is six deviations of step / sqrt(12) of
         the norm of what it sums; the three add up, the first two through up's and gate's size.
         """
-        x = x[:CHECKED_TOKENS].astype(np.float64)
-        gate, up, down = (dequantize(qtensor).astype(np.float64) for qtensor in self.qtensors)
-        g, u = x @ gate.T, x @ up.T
-        hidden = g / (1 + np.exp(-g)) * u
+        x, (gate, up, down) = x[:CHECKED_TOKENS].astype(np.float64), self.dense()
+        g, u, hidden, y_true = net(x, gate, up, down)
         total = weights[:CHECKED_TOKENS].sum(axis=1, keepdims=True)
         step = np.abs(x).max(axis=1, keepdims=True) / 127 / 12**0.5
         moved = step * (np.linalg.norm(gate, axis=1) * np.abs(u) + np.linalg.norm(up, axis=1) * np.abs(g))
         rounded = np.abs(hidden).max(axis=1, keepdims=True) / 127 / 12**0.5 * np.linalg.norm(down, axis=1)
         bound = 6 * total * (np.sqrt(moved**2 @ (down**2).T) + rounded)
-        return deviation(y[:CHECKED_TOKENS], total * (hidden @ down.T), bound)
+        return deviation(y[:CHECKED_TOKENS], total * y_true, bound)
+
+    def check_requantized(self, x: np.ndarray, weights: np.ndarray, y: np.ndarray) -> Deviation:
+        """The same by norms, of contenders that round the weights once more.
+
+        16 levels a row of normal weights, as kt-kernel's INT4 has them, cost 0.27; unlike outputs are 1.4 apart.
+        """
+        y_true = net(x[:CHECKED_TOKENS].astype(np.float64), *self.dense())[-1]
+        expected = weights[:CHECKED_TOKENS].sum(axis=1, keepdims=True) * y_true
+        return Deviation(float(np.linalg.norm(y[:CHECKED_TOKENS] - expected) / np.linalg.norm(expected)), 0.4)
+
+    def dense(self) -> list[np.ndarray]:
+        return [dequantize(qtensor).astype(np.float64) for qtensor in self.qtensors]
+
+
+def net(x: np.ndarray, gate: np.ndarray, up: np.ndarray, down: np.ndarray) -> tuple[np.ndarray, ...]:
+    """gate's and up's product, what down multiplies, and its product"""
+    g, u = x @ gate.T, x @ up.T
+    hidden = g / (1 + np.exp(-g)) * u
+    return g, u, hidden, hidden @ down.T
+
+
+def format_of(format_name: str, row_size: int) -> str:
+    """Rows that a GGUF type cannot hold are of the one that llama.cpp gives them; others are left to the caller."""
+    in_gguf = get_format(format_name).gguf_type is not None
+    return fit_row("down", format_name, row_size, "gguf") if in_gguf else format_name
 
 
 def pack(qtensor: QTensor) -> cpu_kernels.PackedLinear:
@@ -72,16 +100,30 @@ class OurExperts:
         return self.y
 
 
-def moe_benchmarks(format_name: str, tokens: tuple[int, ...]) -> Iterator[Benchmark]:
+def moe_benchmarks(format_name: str, tokens: tuple[int, ...], threads: int) -> Iterator[Benchmark]:
     for hidden, ffn, num_experts, num_chosen in SHAPES:
-        if not all(get_format(format_name).holds_row(row_size) for row_size in (hidden, ffn)):
+        if not all(get_format(format_of(format_name, row)).holds_row(row) for row in (hidden, ffn)):
             continue
         layer = Layer(format_name, hidden, ffn, num_experts)
-        for num_tokens in tokens:
-            yield of_tokens(layer, format_name, num_tokens, num_experts, num_chosen)
+        sizes = {
+            "hidden_size": hidden,
+            "ffn_size": ffn,
+            "num_experts": num_experts,
+            "num_chosen": num_chosen,
+            "max_tokens": max(tokens),
+            "threads": threads,
+        }
+        peers = KtLayers(format_name, layer.qtensors, sizes)
+        try:
+            for num_tokens in tokens:
+                yield of_tokens(layer, peers, format_name, num_tokens, num_experts, num_chosen)
+        finally:
+            peers.close()
 
 
-def of_tokens(layer: Layer, format_name: str, num_tokens: int, num_experts: int, num_chosen: int) -> Benchmark:
+def of_tokens(
+    layer: Layer, peers: KtLayers, format_name: str, num_tokens: int, num_experts: int, num_chosen: int
+) -> Benchmark:
     ffn, hidden = layer.qtensors[0].shape
     rng = np.random.default_rng((SEED, num_tokens))
     x = rng.standard_normal((num_tokens, hidden)).astype(np.float32)
@@ -89,16 +131,20 @@ def of_tokens(layer: Layer, format_name: str, num_tokens: int, num_experts: int,
     calls = ceil(COLD_BYTES / (expected * layer.expert_bytes)) if num_tokens < COMPUTE_BOUND_TOKENS else 1
     routes = [route(num_tokens, num_experts, num_chosen, rng) for _ in range(calls)]
     used = np.mean([len(np.unique(chosen)) for chosen, _ in routes])
+    contenders = {OURS: lambda: OurExperts(layer, x, routes)}
+    if format_name in BACKENDS_OF:
+        contenders[contender_name()] = lambda: peers.contender(x, routes)
     return Benchmark(
         op=f"moe_{format_name}",
         shape=f"{hidden}/{ffn} {num_chosen} of {num_experts}",
         tokens=num_tokens,
-        contenders={OURS: lambda: OurExperts(layer, x, routes)},
+        contenders=contenders,
         calls=calls,
         moved_bytes=round(used * layer.expert_bytes) + 8 * num_tokens * hidden,
         operations=6 * num_tokens * num_chosen * hidden * ffn,
         arithmetic=arithmetic_of(format_name, round(num_tokens * num_chosen / used)),  # by an expert's tokens
         check=partial(layer.check, x, routes[-1][1]),
+        own_checks={contender_name(): partial(layer.check_requantized, x, routes[-1][1])},
     )
 
 

@@ -80,7 +80,7 @@ def benchmarks(only: str | Sequence[str], tokens: tuple[int, ...], threads: int)
         if is_asked(OP_PREFIX + name):
             yield from linear_benchmarks(name, tokens, threads)
         if is_asked(EXPERTS + name):
-            yield from moe_benchmarks(name, tokens)
+            yield from moe_benchmarks(name, tokens, threads)
     if is_asked(OP_PREFIX + ORDERED):
         yield from linear_benchmarks(ORDERED, tokens, threads)
     if is_asked(LLM_INT8):

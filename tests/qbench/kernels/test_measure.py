@@ -69,6 +69,10 @@ def test_a_turn_is_filled_with_calls_after_one_that_wakes_the_threads(quick, mon
     assert len(log) == 5
 
 
+def test_a_contender_may_tell_its_seconds(quick):
+    assert take_turns({"a": lambda: 3.0, "b": lambda: None}, lambda: 1.0, 1) == {"a": [[3.0]], "b": [[0.0]]}
+
+
 def test_processor_time_does_not_count_what_others_take(quick):
     """The least of five: threads that earlier tests left may still be at work in one."""
     turns = (take_turns({"a": lambda: time.sleep(0.05)}, CLOCKS[name], 5)["a"] for name in ("wall", "cpu"))

@@ -1,0 +1,1 @@
+"""Experts as kt-kernel runs them."""

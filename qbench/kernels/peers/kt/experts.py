@@ -1,0 +1,146 @@
+"""kt-kernel's experts, in a process of their own: another Python, for a torch of its own, and idle workers that spin.
+
+QBENCH_KT_PYTHON names a Python that has kt-kernel. The process is stopped while others are timed. Where there is a g++
+its idle workers are kept from spinning against its dispatcher (nospin.cpp), without which it is several times
+slower on a machine of two cores; NAMES tells which of them ran.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from qbench.kernels.benchmark import Absent
+
+FOLDER = Path(__file__).parent
+VARIABLE = "QBENCH_KT_PYTHON"
+NAMES = {True: "kt-kernel-nospin", False: "kt-kernel"}  # with nospin.cpp, as it is installed
+TRIAL_RUNS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A class of kt_kernel_ext.moe, what the weights become, and what rows must be a multiple of."""
+
+    cls: str
+    format: str
+    multiple: int
+    is_gguf: bool = False
+
+
+BACKENDS = {
+    "BF16": Backend("AMXBF16_MOE", "bf16", 128),
+    "INT8": Backend("AMXInt8_MOE", "bf16", 128),
+    "INT4": Backend("AMXInt4_MOE", "bf16", 128),
+    "FP8": Backend("AMXFP8_MOE", "fp8_blocks", 128),
+    "RAWINT4": Backend("AMXInt4_KGroup_MOE", "int4_groups", 128),
+    "Q4_K": Backend("MOE", "q4_k", 256, is_gguf=True),
+    "Q8_0": Backend("MOE", "q8_0", 256, is_gguf=True),  # which refuses others, though its blocks are of 32
+}
+
+
+def contender_name() -> str:
+    return NAMES[has_spin_fix()]
+
+
+@cache
+def has_spin_fix() -> bool:
+    return shutil.which("g++") is not None
+
+
+@cache
+def kt_python() -> str:
+    """raises Absent where there is no kt-kernel"""
+    python = os.environ.get(VARIABLE)
+    if not python:
+        raise Absent(f"{VARIABLE} names no Python that has kt-kernel")
+    try:
+        subprocess.run([python, "-c", "import kt_kernel"], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Absent(f"{VARIABLE}={python} does not import kt_kernel") from error
+    return python
+
+
+class KtLayer:
+    """One layer in one backend, loaded.
+
+    sizes     hidden_size, ffn_size, num_experts, num_chosen, max_tokens, threads
+    weights   gate, up [D, I, K] and down [D, K, I] of distinct experts, used in turn: float32, or uint8 GGUF blocks
+    raises    Absent where there is no kt-kernel, or where this backend of it does not start
+    """
+
+    def __init__(self, backend: str, sizes: dict[str, int], weights: dict[str, np.ndarray]) -> None:
+        about = BACKENDS[backend]
+        self.cls = about.cls
+        self.folder = TemporaryDirectory()
+        np.savez(self.path("weights.npz"), **weights)
+        self.process = subprocess.Popen(
+            [kt_python(), FOLDER / "worker.py"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=os.environ | ({"LD_PRELOAD": self.spin_fix()} if has_spin_fix() else {}),
+        )
+        self.ask(sizes | {"cls": self.cls, "format": about.format, "weights": self.path("weights.npz")})
+
+    def path(self, name: str) -> str:
+        return str(Path(self.folder.name) / name)
+
+    def spin_fix(self) -> str:
+        library = self.path("nospin.so")
+        subprocess.run(["g++", "-O2", "-shared", "-fPIC", "-o", library, FOLDER / "nospin.cpp"], check=True)
+        return library
+
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Its answer; it runs meanwhile, and at no other time."""
+        self.process.send_signal(signal.SIGCONT)
+        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.flush()
+        for line in self.process.stdout:
+            if line.startswith("=> "):
+                self.process.send_signal(signal.SIGSTOP)
+                os.waitpid(self.process.pid, os.WUNTRACED)  # until all of its threads stand still
+                return json.loads(line[3:])
+        raise Absent(f"kt-kernel's process ended with code {self.process.wait()}")
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+        self.folder.cleanup()
+
+
+class KtExperts:
+    """Calls of a layer, one for each route, timed in its process.
+
+    x        [M, K] float32, converted before the clock starts; so is not the output
+    routes   chosen [M, k] int64 and weights [M, k] float32 of each call
+    """
+
+    def __init__(self, layer: KtLayer, x: np.ndarray, routes: list[tuple[np.ndarray, np.ndarray]]) -> None:
+        self.layer, self.how = layer, layer.cls
+        chosen, weights = map(np.stack, zip(*routes, strict=True))
+        np.savez(layer.path(f"{len(x)}.npz"), x=x, chosen=chosen, weights=weights)
+        self.question = {"calls": layer.path(f"{len(x)}.npz"), "output": layer.path("y.npy")}
+
+    def run(self) -> float:
+        return self.layer.ask(self.question)["seconds"]
+
+    def output(self) -> np.ndarray:
+        return np.load(self.question["output"])
+
+
+def fastest(contenders: dict[str, KtExperts]) -> KtExperts:
+    """By the best of some runs; named as the one that it is of those that were tried."""
+    seconds = {name: min(one.run() for _ in range(TRIAL_RUNS)) for name, one in contenders.items()}
+    best = min(seconds, key=seconds.__getitem__)
+    contenders[best].how = f"{contenders[best].layer.cls}, the fastest of {', '.join(contenders)}"
+    return contenders[best]

@@ -9,6 +9,8 @@
 
 namespace qk::linear_float::scalar {
 
+constexpr Isa this_isa = Isa::scalar;
+
 using namespace linear;
 #include "linear/dense_tile.inl"
 #include "linear_float/kernels.inl"
@@ -71,23 +73,7 @@ struct Bf16 : Lanes {
     }
 };
 
-template <class Dot>
-static Isa multiply(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Target& target) {
-    multiply_panels<Dot>(weight, begin, end, x, Stored<Dot>{target});
-    return Isa::scalar;
-}
-
-Isa multiply_bf16(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Target& target) {
-    return multiply<Bf16>(weight, begin, end, x, target);
-}
-
-Isa multiply_f16(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Target& target) {
-    return multiply<F16>(weight, begin, end, x, target);
-}
-
-Isa multiply_f32(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Target& target) {
-    return multiply<F32>(weight, begin, end, x, target);
-}
+#include "linear_float/products.inl"
 
 void round_to_bf16(const float* x, int64_t size, uint16_t* out) {
     for (int64_t k = 0; k < size; k++) {

@@ -7,8 +7,10 @@ import subprocess
 from collections import Counter, defaultdict
 
 import pytest
+from support.attention import FLOAT8, FORMATS
 
-from cpu_kernels import _ext
+from cpu_kernels import _ext, features
+from cpu_kernels.attention import multiplies_in
 
 ISAS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")
 NAMESPACE = re.compile(rf"\bqk::(?:\w+::)*?({'|'.join(ISAS)})::")
@@ -41,6 +43,9 @@ EXPECTED = [
     pytest.param("attention::avx512_vnni::", "vpdpwssd", id="attention-vnni"),
     pytest.param("attention::avx512_bf16::", "vdpbf16ps", id="attention-bf16"),
 ]
+
+# What multiplies pairs, by the arithmetic that a share of the roofline counts it in; fp32: none of these.
+PAIRS = {"int16": "vpdpwssd", "bf16": "vdpbf16ps"}
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +84,22 @@ def test_a_kernel_has_the_instruction_that_it_is_for(functions, function, mnemon
     counts = [counts[mnemonic] for name, counts in functions.items() if function in name]
     assert counts, f"no function {function}"
     assert sum(counts) > 0
+
+
+@pytest.mark.parametrize("isa", ["avx512_vnni", "avx512_bf16"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_attention_is_counted_in_what_it_multiplies_with(functions, monkeypatch, isa, name):
+    """A share of the roofline is of the peak of these products: of fp32's, pairs come to twice what is true."""
+    if isa not in features():
+        pytest.skip(f"this machine has no {isa}")
+    monkeypatch.setenv("QBENCH_ISA", isa)
+    code = (
+        rf"{name.capitalize()}\b" if name not in FLOAT8 else rf"Float8<\(qk::attention::Format\){FORMATS.index(name)}"
+    )
+    kernel = re.compile(rf"attention::{isa}::attend_as<qk::attention::{isa}::{code}")
+    counts = sum((counts for function, counts in functions.items() if kernel.search(function)), Counter())
+    assert counts, f"no kernel {kernel.pattern}"
+    assert {pairs for pairs, mnemonic in PAIRS.items() if counts[mnemonic]} == {multiplies_in(name)} & PAIRS.keys()
 
 
 def test_the_check_sees_what_is_forbidden(functions):

@@ -16,9 +16,10 @@ namespace {
 constexpr size_t cache_line = 64;
 constexpr size_t huge_page = size_t{2} << 20;
 
-// A weight is read once per token from end to end: with 4 KiB pages that is a TLB miss every 64 cache lines. Small
-// weights, such as the hundreds of experts of a layer, have no whole huge page each, so they share slabs. The memory
-// of a slab is given by the system as it is first written, whole huge pages at a time: its unused end costs nothing.
+// A weight is read once per token from end to end, and so are keys and values: with 4 KiB pages that is a TLB miss every
+// 64 cache lines. Small ones, such as the hundreds of experts of a layer or the scales of its keys, have no whole huge
+// page each, so they share slabs. The memory of a slab is given by the system as it is first written, whole huge pages
+// at a time: its unused end costs nothing.
 constexpr size_t slab_size = size_t{64} << 20;
 constexpr size_t largest_in_slab = slab_size / 8;  // at most an eighth of a slab is lost at its end
 constexpr size_t smallest_in_slab = size_t{64} << 10;  // below, the heap is as good, and frees each by itself
@@ -41,6 +42,16 @@ struct OpenSlab {
     size_t used = 0;
 };
 
+// Gives the memory of the pages that lie whole in it back to the system; their addresses stay those of the slab.
+void release([[maybe_unused]] uint8_t* data, [[maybe_unused]] size_t size) {
+#if defined(__linux__)
+    constexpr uintptr_t page = 4096;
+    const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page;
+    const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + size) / page * page;
+    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+#endif
+}
+
 OpenSlab* open_slab = new OpenSlab;  // never destroyed: a buffer may outlive static destructors
 
 // The child of a fork may have a lock that no one will open.
@@ -59,7 +70,7 @@ std::shared_ptr<uint8_t> allocate_in_slab(size_t size) {
     }
     uint8_t* const data = slab.get() + open_slab->used;
     open_slab->used += (size + cache_line - 1) / cache_line * cache_line;
-    return {std::move(slab), data};
+    return {data, [slab = std::move(slab), size](uint8_t* unused) { release(unused, size); }};
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""Small weights share slabs of memory: none sees another, and all of it is free again when they are."""
+"""Small weights and keys share slabs of memory: none sees another, and all of it is free again when they are."""
 
 import subprocess
 import sys
@@ -29,6 +29,28 @@ del packed
 assert resident() - before < 10 * blocks.nbytes, resident() - before
 """
 
+KEYS_FREED = """
+import os, numpy as np, cpu_kernels
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+def layers() -> list[cpu_kernels.KVStore]:
+    stores = [cpu_kernels.KVStore("int8", 1, 1024, 8, 64) for _ in range(16)]  # 1 MB each
+    for store in stores:
+        store.append(x, x, np.zeros((1, 1), np.int32), np.array([1024]))
+    return stores
+
+x = np.ones((1, 8, 1024, 64), np.float32)
+kept = layers()  # in the same slab
+before = resident()
+for _ in range(10):
+    layers()
+held = resident() - before
+assert held < 8 << 20, held
+"""
+
 
 def pack(blocks: np.ndarray) -> cpu_kernels.PackedLinear:
     return cpu_kernels.PackedLinear("q8_0", {"blocks": blocks}, (NUM_ROWS, ROW_SIZE))
@@ -49,3 +71,7 @@ def test_weights_of_a_slab_do_not_overlap():
 
 def test_memory_is_what_the_weights_take_and_given_back():
     subprocess.run([sys.executable, "-c", FREED], check=True, timeout=60)
+
+
+def test_memory_of_keys_is_given_back_beside_others_that_stay():
+    subprocess.run([sys.executable, "-c", KEYS_FREED], check=True, timeout=60)

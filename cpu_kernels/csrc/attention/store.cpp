@@ -21,7 +21,7 @@ Blocks::Blocks(int64_t num_pages, int64_t heads, int64_t blocks_per_page, int64_
     : heads_(heads),
       blocks_per_page_(blocks_per_page),
       block_bytes_(block_bytes),
-      buffer_(bytes_of(num_pages, heads, blocks_per_page, block_bytes)) {}
+      buffer_(Buffer::long_lived(bytes_of(num_pages, heads, blocks_per_page, block_bytes))) {}
 
 void Blocks::copy_page(int64_t from, int64_t to) {
     if (block_bytes_) std::memmove(at(to, 0, 0), at(from, 0, 0), page_bytes());

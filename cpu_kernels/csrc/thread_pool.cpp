@@ -43,8 +43,8 @@ int wait_for_change(const std::atomic<int>& value, int old) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int num_threads) {
-    for (int i = 1; i < num_threads; i++) workers_.emplace_back([this] { work(); });
+ThreadPool::ThreadPool(int num_threads) : runs_(num_threads) {
+    for (int i = 1; i < num_threads; i++) workers_.emplace_back([this, i] { work(i); });
 }
 
 ThreadPool::~ThreadPool() {
@@ -62,29 +62,36 @@ void ThreadPool::run(int64_t num_tasks, Call call, const void* context) {
     }
     call_ = call;
     context_ = context;
-    num_tasks_ = num_tasks;
-    next_task_.store(0, std::memory_order_relaxed);
+    const auto num_runs = static_cast<int64_t>(runs_.size());
+    for (int64_t i = 0; i < num_runs; i++) {
+        runs_[i].next.store(num_tasks * i / num_runs, std::memory_order_relaxed);
+        runs_[i].end = num_tasks * (i + 1) / num_runs;
+    }
     gate_.store(gate_open, std::memory_order_release);
     jobs_posted_.fetch_add(1, std::memory_order_release);
     jobs_posted_.notify_all();
-    take_tasks();
+    take_tasks(0);
     int inside = gate_.fetch_and(~gate_open, std::memory_order_acq_rel) & ~gate_open;
     while (inside != 0) inside = wait_for_change(gate_, inside);
 }
 
-void ThreadPool::work() {
+void ThreadPool::work(int thread) {
     int seen = 0;
     for (;;) {
         seen = wait_for_change(jobs_posted_, seen);
         if (stopping_) return;
         if (!enter()) continue;
-        take_tasks();
+        take_tasks(thread);
         if (gate_.fetch_sub(1, std::memory_order_acq_rel) == 1) gate_.notify_one();
     }
 }
 
-void ThreadPool::take_tasks() noexcept {
-    for (int64_t i; (i = next_task_.fetch_add(1, std::memory_order_relaxed)) < num_tasks_;) call_(context_, i);
+void ThreadPool::take_tasks(int thread) noexcept {
+    for (size_t i = 0; i < runs_.size(); i++) {
+        Run& run = runs_[(thread + i) % runs_.size()];
+        if (run.next.load(std::memory_order_relaxed) >= run.end) continue;  // no write to what others look at
+        for (int64_t task; (task = run.next.fetch_add(1, std::memory_order_relaxed)) < run.end;) call_(context_, task);
+    }
 }
 
 bool ThreadPool::enter() {

@@ -1,9 +1,11 @@
 // Threads that wait for work, and one loop over tasks.
 //
 // Workers look for the next job for a while, since the next kernel of a decode step follows soon, giving way to
-// whoever else wants the core at every look, and then sleep on a futex. Tasks are taken one by one by whoever is free,
-// the caller included, which waits only for workers that took one: a thread that loses its core, or that the system has
-// not woken yet, delays nobody.
+// whoever else wants the core at every look, and then sleep on a futex. Each thread has a run of neighbouring tasks and
+// takes them one by one, then those of the others' runs, the caller included, which waits only for workers that took
+// one: a thread that loses its core, or that the system has not woken yet, delays nobody. Neighbouring tasks read
+// neighbouring memory as a rule: so each thread reads one stream from end to end, which the processor's prefetching
+// follows. Handed out in turn, tasks of 256 KiB were read at 0.9 of the bandwidth.
 //
 // Why not OpenMP or oneTBB, measured beside it by tests/cpu_kernels/test_bench_thread_pool.py: on quiet cores OpenMP is
 // its equal, but its regions end when the last thread has arrived, with work or without, and where another process runs
@@ -41,15 +43,18 @@ private:
     using Call = void (*)(const void* context, int64_t i);
 
     void run(int64_t num_tasks, Call call, const void* context);
-    void work();
-    void take_tasks() noexcept;
+    void work(int thread);
+    void take_tasks(int thread) noexcept;
     bool enter();
 
     // The job. Written while the gate is closed and empty, read by those who entered.
     Call call_ = nullptr;
     const void* context_ = nullptr;
-    int64_t num_tasks_ = 0;
-    std::atomic<int64_t> next_task_{0};
+    struct alignas(64) Run {  // a cache line each
+        std::atomic<int64_t> next{0};
+        int64_t end = 0;
+    };
+    std::vector<Run> runs_;  // [threads]; the caller's first
 
     // Bit 30: the job may be entered. Below: how many workers are inside.
     static constexpr int gate_open = 1 << 30;

@@ -7,6 +7,14 @@ struct Ints { __m512i v; };   // a whole number a row
 struct Floats { __m512 v; };
 
 inline Bytes load_codes(const uint8_t* from) { return {_mm512_loadu_si512(from)}; }
+// Loads from memory, in the order of the program and each once. The processor's prefetching follows a stream that
+// visits its cache lines from first to last: read in the order 4 5 6 7 0 1 2 3, which GCC chose for a plain loop, they
+// came at 0.62 of the speed (2 threads of Zen 4).
+inline Bytes next_codes(const uint8_t* from) {
+    Bytes a;
+    asm volatile("vmovdqu64 %1, %0" : "=v"(a.v) : "m"(*reinterpret_cast<const __m512i_u*>(from)));
+    return a;
+}
 inline void store_codes(uint8_t* to, Bytes a) { _mm512_store_si512(to, a.v); }
 inline Bytes operator&(Bytes a, int byte) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(static_cast<char>(byte)))}; }
 inline Bytes operator|(Bytes a, Bytes b) { return {_mm512_or_si512(a.v, b.v)}; }

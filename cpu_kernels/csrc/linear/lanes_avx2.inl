@@ -8,6 +8,12 @@ struct Ints { __m256i v; };   // a whole number a row
 struct Floats { __m256 v; };
 
 inline Bytes load_codes(const uint8_t* from) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))}; }
+// Loads in the order of the program, each once, as lanes_512.inl says.
+inline Bytes next_codes(const uint8_t* from) {
+    Bytes a;
+    asm volatile("vmovdqu %1, %0" : "=x"(a.v) : "m"(*reinterpret_cast<const __m256i_u*>(from)));
+    return a;
+}
 inline void store_codes(uint8_t* to, Bytes a) { _mm256_store_si256(reinterpret_cast<__m256i*>(to), a.v); }
 inline Bytes operator&(Bytes a, int byte) { return {_mm256_and_si256(a.v, _mm256_set1_epi8(static_cast<char>(byte)))}; }
 inline Bytes operator|(Bytes a, Bytes b) { return {_mm256_or_si256(a.v, b.v)}; }

@@ -18,6 +18,7 @@ inline Bytes load_codes(const uint8_t* from) {
     std::memcpy(&a.v, from, 4);
     return a;
 }
+inline Bytes next_codes(const uint8_t* from) { return load_codes(from); }
 inline void store_codes(uint8_t* to, Bytes a) { std::memcpy(to, &a.v, 4); }
 inline Bytes operator&(Bytes a, int byte) { return {a.v & four(byte)}; }
 inline Bytes operator|(Bytes a, Bytes b) { return {a.v | b.v}; }

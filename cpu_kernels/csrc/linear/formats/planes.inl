@@ -1,7 +1,7 @@
 // Planes of codes to bytes: block.h draws them. `from` is the plane of a step, `row` the first that the vector has.
 
 inline Bytes plane_vector(const uint8_t* from, int vector, int row) {
-    return load_codes(from + vector * group_bytes + row * 4);
+    return next_codes(from + vector * group_bytes + row * 4);
 }
 
 // Some bits of each byte, moved from bit `from` to bit `to`.

@@ -77,6 +77,18 @@ def test_nan_reaches_every_output_of_its_token_alone(isa, matmul, format_name):
         assert_close(np.delete(y, 2, axis=0), np.delete(clean, 2, axis=0))
 
 
+@pytest.mark.parametrize("num_rows", [64, 100, 131], ids="N={}".format)
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_every_place_of_a_panel_among_its_neighbours(isa, matmul, format_name, num_rows):
+    """Four panels lie side by side, or what is left of four, each in several stretches, of which the last is short."""
+    blocks = random_blocks(format_name, num_rows, 1280)
+    values = gguf_values(format_name, blocks)
+    x = np.random.default_rng(6).standard_normal((9, 1280)).astype(np.float32)
+    expected, bound = linear_ref(x, values), rounding_bound(x, values, minima(format_name, blocks))
+    for path in PATHS:
+        assert_close(matmul(pack(format_name, blocks), x, isa, path=path), expected, atol=bound)
+
+
 @pytest.mark.parametrize("num_rows", [1, 16, 35], ids="N={}".format)
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_rows_are_what_gguf_reads(format_name, num_rows):

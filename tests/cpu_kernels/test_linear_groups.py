@@ -74,6 +74,18 @@ def test_matches_oracle(isa, matmul, name, row_size, num_rows):
             assert_close(out, expected[:num_tokens], atol=bound[:num_tokens])
 
 
+@pytest.mark.parametrize("num_rows", [64, 100, 131], ids="N={}".format)
+@pytest.mark.parametrize("name, row_size", [("w4g128", 1152), ("w3g96", 1248), ("w8", 1120), ("w8-asym", 1120)])
+def test_every_place_of_a_panel_among_its_neighbours(isa, matmul, name, row_size, num_rows):
+    """Four panels lie side by side, or what is left of four, each in several stretches, of which the last is short."""
+    qtensor = random_groups(name, num_rows, row_size)
+    packed, values, x = pack(qtensor), dequantize(qtensor), random_x(9, row_size)
+    expected, bound = linear_ref(x, values), rounding_bound(x, values, minima(qtensor))
+    for path in PATHS:
+        assert_close(matmul(packed, x, isa, path=path), expected, atol=bound)
+    assert_close(packed.rows(np.arange(num_rows)), values)
+
+
 @pytest.mark.parametrize("name", ["w4g32", "w3g64-asym", "w8g32-asym"])
 def test_features_in_an_order_of_their_own(isa, matmul, name):
     """GPTQ's act-order: the group of each feature is given, and groups of 32 are rounded together."""

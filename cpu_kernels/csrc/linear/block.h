@@ -15,8 +15,8 @@
 //
 // A code of 3, 5 or 6 bits is a plane of 2 or 4 bits, which has its lowest ones, and then a plane of 1 or 2.
 // A block begins with its 16 rows' scales, in the bits of the file, byte for byte: 16 rows x byte 0, 16 rows x
-// byte 1 (float16 are 16 rows x 2 bytes), then come its steps. So it takes 16 times the bytes of the file's block, and
-// a panel is its blocks, one after the other.
+// byte 1 (float16 are 16 rows x 2 bytes), then come its steps. So it takes 16 times the bytes of the file's block.
+// Where each block of a matrix lies is told in panel_layout.h.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +27,7 @@
 
 #include "dispatch.h"
 #include "linear/input.h"
+#include "linear/panel_layout.h"
 #include "linear/weight.h"
 
 namespace qk::linear {
@@ -38,10 +39,6 @@ inline constexpr int step_bytes_per_bit = panel_rows * step_size / 8;  // of a p
 
 // Panels that a tile multiplies side by side, see tile.inl.
 inline constexpr int tile_panels = 2;
-
-// Steps unpacked at a time, see Stretch. 16: of each of two panels 8 KiB of codes, 1 to 2 KiB of scales and up to 2 KiB
-// of minima, beside 6 tokens of 16 activation blocks, 6 KiB: at most 30 of an L1's 32 KiB.
-inline constexpr int stretch_steps = 16;
 
 // How a step's integer sums, dot = sum of code * x, become outputs. `f` is the dot as float.
 //     step              y += (scale * x.scale) * f
@@ -71,20 +68,13 @@ struct Stretch {
     int64_t next_bytes = 0;
 };
 
-// The steps of a panel, packed.
-struct PanelShape {
-    int64_t num_steps;
-    int block_steps;    // of all blocks but perhaps the last; also the span, for spans
-    int block_bytes;    // of all blocks but perhaps the last
-};
-
 struct BlockKernels {
-    // y [num_tokens, 16] = x @ panel^T; x at the first token's first block. num_tokens in 1..direct_tokens.
-    // Null where an instruction set has nothing for few tokens.
-    Isa (*direct)(const uint8_t* panel, const PanelShape& shape, const std::byte* x, size_t token_bytes,
-                  int num_tokens, float* y);
-    // The steps [first, first + out.num_steps) of a panel; `first` begins a block.
-    void (*unpack)(const uint8_t* panel, const PanelShape& shape, int64_t first, const Stretch& out);
+    // y [num_tokens, 16] += x @ stretch^T; x at the first token's block of its first step. num_tokens in
+    // 1..direct_tokens. Null where an instruction set has nothing for few tokens.
+    Isa (*direct)(const uint8_t* stretch, const BlockShape& shape, int num_steps, const std::byte* x,
+                  size_t token_bytes, int num_tokens, float* y);
+    // out.num_steps of a stretch
+    void (*unpack)(const uint8_t* stretch, const BlockShape& shape, const Stretch& out);
     // y [panels, num_tokens, 16] += x @ stretches^T; x at the first token's block of their first step, which is the
     // same for 1 to tile_panels panels.
     Isa (*tile)(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens,
@@ -172,9 +162,9 @@ std::span<const GroupFormat> group_formats();
 #define QK_SUMS(X) X(step) X(step_minimum) X(step_half_minima) X(half) X(span) X(span_zero)
 
 #define QK_DECLARE_FORMAT(name, size, bytes, sums)                                                        \
-    Isa direct_##name(const uint8_t* panel, const PanelShape& shape, const std::byte* x, size_t token_bytes,          \
-                      int num_tokens, float* y);                                                                      \
-    void unpack_##name(const uint8_t* panel, const PanelShape& shape, int64_t first, const Stretch& out);
+    Isa direct_##name(const uint8_t* stretch, const BlockShape& shape, int num_steps, const std::byte* x,             \
+                      size_t token_bytes, int num_tokens, float* y);                                                  \
+    void unpack_##name(const uint8_t* stretch, const BlockShape& shape, const Stretch& out);
 #define QK_DECLARE_TILE(sums) \
     Isa tile_##sums(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens, \
                     float* y);

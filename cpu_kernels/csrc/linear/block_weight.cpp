@@ -63,16 +63,15 @@ const Kernels& kernels_of(std::span<const Impl<Kernels>> table, Isa isa) {
 }  // namespace
 
 BlockWeight::BlockWeight(const CodeFormat& format, std::string name, int64_t num_rows, int64_t row_size,
-                         PanelShape shape, Buffer panels, BlockInput input)
+                         const PanelLayout& layout, Buffer bytes, BlockInput input)
     : format_(format),
       rerounding_(rerounding_of(format.name)),
       most_direct_tokens_(most_direct_tokens(format)),
       name_(std::move(name)),
       num_rows_(num_rows),
       row_size_(row_size),
-      shape_(shape),
-      panel_bytes_(num_rows ? static_cast<int64_t>(panels.size()) / num_panels() : 0),
-      panels_(std::move(panels)),
+      layout_(layout),
+      bytes_(std::move(bytes)),
       input_(std::move(input)) {}
 
 Choice BlockWeight::choose(int64_t num_tokens, std::optional<std::string_view> isa, Path path) const {
@@ -111,15 +110,23 @@ Isa BlockWeight::multiply(int64_t begin, int64_t end, const Input& x, float* y, 
 Isa BlockWeight::multiply_direct(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
                                  const BlockKernels& kernels) const {
     Isa ran{};
-    const int64_t num_parts = (x.num_tokens + direct_tokens - 1) / direct_tokens;
-    for (int64_t i = begin; i < end; i++) {
-        for (int64_t part = 0; part < num_parts; part++) {  // of nearly equal size
-            const int64_t token = x.num_tokens * part / num_parts;
-            const auto tokens = static_cast<int>(x.num_tokens * (part + 1) / num_parts - token);
-            alignas(64) float values[direct_tokens * panel_rows];
-            ran = kernels.direct(panel(i), shape_, x.tokens + token * x.token_bytes, x.token_bytes, tokens, values);
-            for (int m = 0; m < tokens; m++) store(i, values + m * panel_rows, y + (token + m) * y_stride);
+    const int64_t num_parts = (x.num_tokens + direct_tokens - 1) / direct_tokens;  // of nearly equal size
+    const int64_t panel_size = x.num_tokens * panel_rows;
+    float* sums = sums_of(panels_together * panel_size);
+    for (int64_t first = begin, last; first < end; first = last) {
+        last = std::min(first / panels_together * panels_together + panels_together, end);
+        std::fill_n(sums, (last - first) * panel_size, 0.0f);
+        for (int64_t step = 0; step < layout_.num_steps(); step += layout_.stretch_at(step)) {
+            for (int64_t part = 0; part < num_parts; part++) {
+                const int64_t token = x.num_tokens * part / num_parts;
+                const auto tokens = static_cast<int>(x.num_tokens * (part + 1) / num_parts - token);
+                const std::byte* x_step = x.tokens + token * x.token_bytes + step * sizeof(ActivationBlock);
+                for (int64_t i = first; i < last; i++)
+                    ran = kernels.direct(at(i, step), layout_.block(), layout_.stretch_at(step), x_step, x.token_bytes,
+                                         tokens, sums + (i - first) * panel_size + token * panel_rows);
+            }
         }
+        store_all(first, last, sums, x.num_tokens, y, y_stride);
     }
     return ran;
 }
@@ -133,20 +140,18 @@ Isa BlockWeight::multiply_tiles(int64_t begin, int64_t end, const Input& x, floa
     thread_local Scratch scratch[tile_panels];
     const int64_t panel_size = x.num_tokens * panel_rows;
     float* sums = sums_of(std::min(panels_a_group, end - begin) * panel_size);
-    const int whole_steps = stretch_steps / shape_.block_steps * shape_.block_steps;
     Isa ran{};
     for (int64_t first = begin; first < end; first += panels_a_group) {
         const int64_t last = std::min(first + panels_a_group, end);
         std::fill_n(sums, (last - first) * panel_size, 0.0f);
-        for (int64_t step = 0; step < shape_.num_steps; step += whole_steps) {
-            const auto steps = static_cast<int>(std::min<int64_t>(whole_steps, shape_.num_steps - step));
+        for (int64_t step = 0; step < layout_.num_steps(); step += layout_.stretch_at(step)) {
             const std::byte* x_step = x.tokens + step * sizeof(ActivationBlock);
             for (int64_t i = first; i < last; i += tile_panels) {
                 const int64_t panels = std::min<int64_t>(tile_panels, last - i);
                 Stretch stretches[tile_panels];
                 for (int64_t p = 0; p < panels; p++) {
-                    stretches[p] = scratch[p].stretch(steps, shape_.block_steps);
-                    kernels.unpack(panel(i + p), shape_, step, stretches[p]);
+                    stretches[p] = scratch[p].stretch(layout_.stretch_at(step), layout_.block().steps);
+                    kernels.unpack(at(i + p, step), layout_.block(), stretches[p]);
                     if (rounded) rounded->reround(stretches[p], rerounding_->bits);
                     fetch_after(stretches[p], i + p, step, first, last);
                 }
@@ -154,9 +159,7 @@ Isa BlockWeight::multiply_tiles(int64_t begin, int64_t end, const Input& x, floa
                                     sums + (i - first) * panel_size);
             }
         }
-        for (int64_t token = 0; token < x.num_tokens; token++)
-            for (int64_t i = first; i < last; i++)
-                store(i, sums + (i - first) * panel_size + token * panel_rows, y + token * y_stride);
+        store_all(first, last, sums, x.num_tokens, y, y_stride);
     }
     return ran;
 }
@@ -166,12 +169,20 @@ Isa BlockWeight::multiply_tiles(int64_t begin, int64_t end, const Input& x, floa
 // guess, and right as a rule.
 void BlockWeight::fetch_after(Stretch& stretch, int64_t i, int64_t step, int64_t first, int64_t last) const {
     const int64_t place = (i - first) % tile_panels, next_step = step + stretch.num_steps;
-    const bool wraps = i + tile_panels >= last, ends = wraps && next_step >= shape_.num_steps;
+    const bool wraps = i + tile_panels >= last, ends = wraps && next_step >= layout_.num_steps();
     const int64_t next_panel = !wraps ? i + tile_panels : ends ? last + place : first + place;
     if (next_panel >= num_panels()) return;
     const int64_t from_step = !wraps ? step : ends ? 0 : next_step;
-    stretch.next = panel(next_panel) + from_step / shape_.block_steps * shape_.block_bytes;
-    stretch.next_bytes = panel_bytes_ * stretch.num_steps / shape_.num_steps;
+    stretch.next = at(next_panel, from_step);
+    stretch.next_bytes = layout_.stretch_bytes(from_step);
+}
+
+// sums [last - first, num_tokens, 16] of panels to y
+void BlockWeight::store_all(int64_t first, int64_t last, const float* sums, int64_t num_tokens, float* y,
+                            int64_t y_stride) const {
+    for (int64_t token = 0; token < num_tokens; token++)
+        for (int64_t i = first; i < last; i++)
+            store(i, sums + ((i - first) * num_tokens + token) * panel_rows, y + token * y_stride);
 }
 
 // A token's values [16] of a panel to its y
@@ -191,9 +202,10 @@ void BlockWeight::unpack_row(int64_t row, float* out) const {
     const int lane = static_cast<int>(row % panel_rows);
     const BlockKernels& kernels = format_.table.back().kernels;
     const std::vector<int32_t>& order = input_.order();
-    for (int64_t step = 0; step < shape_.num_steps; step += shape_.block_steps) {
-        const auto steps = static_cast<int>(std::min<int64_t>(shape_.block_steps, shape_.num_steps - step));
-        kernels.unpack(panel(row / panel_rows), shape_, step, scratch.stretch(steps, shape_.block_steps));
+    const int block_steps = layout_.block().steps;
+    for (int64_t step = 0; step < layout_.num_steps(); step += block_steps) {
+        const auto steps = static_cast<int>(std::min<int64_t>(block_steps, layout_.num_steps() - step));
+        kernels.unpack(at(row / panel_rows, step), layout_.block(), scratch.stretch(steps, block_steps));
         const int64_t first = step * step_size, count = std::min<int64_t>(steps * step_size, row_size_ - first);
         for (int64_t k = 0; k < count; k++) {
             const int half = static_cast<int>(k / (step_size / 2));

@@ -11,27 +11,30 @@ namespace qk::linear {
 
 class BlockWeight final : public Weight {
 public:
-    // The packed panels; `format` lives as long as the library.
-    BlockWeight(const CodeFormat& format, std::string name, int64_t num_rows, int64_t row_size, PanelShape shape,
-                Buffer panels, BlockInput input);
+    // bytes: the packed panels; `format` lives as long as the library.
+    BlockWeight(const CodeFormat& format, std::string name, int64_t num_rows, int64_t row_size,
+                const PanelLayout& layout, Buffer bytes, BlockInput input);
 
     std::string_view format() const override { return name_; }
     int64_t num_rows() const override { return num_rows_; }
     int64_t row_size() const override { return row_size_; }
-    size_t nbytes() const override { return panels_.size(); }
+    size_t nbytes() const override { return bytes_.size(); }
     const InputFormat& input() const override { return input_; }
+    int panels_a_task() const override { return panels_together; }
     Choice choose(int64_t num_tokens, std::optional<std::string_view> isa, Path path) const override;
     Isa multiply(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
                  const Choice& choice) const override;
     void rows(const int64_t* index, int64_t num_indices, float* out) const override;
 
 private:
-    const uint8_t* panel(int64_t i) const { return panels_.data() + i * panel_bytes_; }
+    const uint8_t* at(int64_t panel, int64_t step) const { return bytes_.data() + layout_.offset(panel, step); }
     Isa multiply_direct(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
                         const BlockKernels& kernels) const;
     Isa multiply_tiles(int64_t begin, int64_t end, const Input& x, float* y, int64_t y_stride,
                        const Choice& choice) const;
     void fetch_after(Stretch& stretch, int64_t i, int64_t step, int64_t first, int64_t last) const;
+    void store_all(int64_t first, int64_t last, const float* sums, int64_t num_tokens, float* y,
+                   int64_t y_stride) const;
     void store(int64_t panel, const float* values, float* y) const;
     void unpack_row(int64_t row, float* out) const;
 
@@ -40,9 +43,8 @@ private:
     int64_t most_direct_tokens_;
     std::string name_;
     int64_t num_rows_, row_size_;
-    PanelShape shape_;
-    int64_t panel_bytes_;
-    Buffer panels_;
+    PanelLayout layout_;
+    Buffer bytes_;
     BlockInput input_;
 };
 
@@ -62,9 +64,8 @@ struct GroupParts {
     const int32_t* group_of;    // [K] group of each feature, as many in each; null: k // group_size
 };
 
-// The steps of a panel; group_size is a multiple of 32, or the whole row's size.
-PanelShape group_shape(const GroupFormat& format, int64_t row_size, int64_t group_size);
-size_t group_panel_bytes(const GroupFormat& format, const PanelShape& shape);
+// group_size is a multiple of 32, or the whole row's size.
+PanelLayout group_layout(const GroupFormat& format, int64_t num_rows, int64_t row_size, int64_t group_size);
 
 // name: with the group size, "w4g128"
 std::shared_ptr<Weight> pack_groups(const GroupFormat& format, std::string name, const GroupParts& parts,

@@ -40,27 +40,27 @@ inline void fetch_ahead(const uint8_t* from, int bytes) {
 }
 
 template <class Format, int tokens>
-void multiply_direct(const uint8_t* panel, const PanelShape& shape, const std::byte* x, size_t token_bytes,
-                     float* out) {
+void multiply_direct(const uint8_t* block, const BlockShape& shape, int num_steps, const std::byte* x,
+                     size_t token_bytes, float* out) {
     constexpr Sums sums = Format::sums;
     constexpr int vectors = panel_rows / width;
     constexpr int most_steps = is_span(sums) ? 1 : Format::block_steps;  // that have scales of their own
     Floats y[vectors][tokens];
-    for (auto& vector : y)
-        for (auto& value : vector) value = splat(0.0f);
-    for (int64_t first = 0; first < shape.num_steps; first += shape.block_steps, panel += shape.block_bytes) {
-        const int steps = static_cast<int>(std::min<int64_t>(shape.block_steps, shape.num_steps - first));
+    for (int m = 0; m < tokens; m++)
+        for (int v = 0; v < vectors; v++) y[v][m] = load(out + m * panel_rows + v * width);
+    for (int first = 0; first < num_steps; first += shape.steps, block += shape.bytes(shape.steps)) {
+        const int steps = std::min(shape.steps, num_steps - first);
         for (int v = 0; v < vectors; v++) {
             const int row = v * width;
             Floats scale[most_steps * scales_per_step(sums)], minimum[most_steps * minima_per_step(sums) + 1];
-            Format::scales(panel, row, steps, scale, minimum);
+            Format::scales(block, row, steps, scale, minimum);
             Floats span[tokens];
             for (auto& value : span) value = splat(0.0f);
-            const uint8_t* from = panel + Format::header_bytes;
+            const uint8_t* from = block + Format::header_bytes;
             for (int s = 0; s < steps; s++, from += Format::bits * step_bytes_per_bit) {
                 if constexpr (tokens > 1) fetch_ahead(from, Format::bits * step_bytes_per_bit);
                 const int own = is_span(sums) ? 0 : s;
-                multiply_step<Format, tokens>(panel, from, row, s, scale + own * scales_per_step(sums),
+                multiply_step<Format, tokens>(block, from, row, s, scale + own * scales_per_step(sums),
                                               minimum + own * minima_per_step(sums),
                                               x + (first + s) * sizeof(ActivationBlock), token_bytes, y[v], span);
             }
@@ -74,15 +74,16 @@ void multiply_direct(const uint8_t* panel, const PanelShape& shape, const std::b
 
 // [tokens - 1]
 template <class Format, int... tokens>
-constexpr std::array<void (*)(const uint8_t*, const PanelShape&, const std::byte*, size_t, float*), sizeof...(tokens)>
+constexpr std::array<void (*)(const uint8_t*, const BlockShape&, int, const std::byte*, size_t, float*),
+                     sizeof...(tokens)>
 directs_of(std::integer_sequence<int, tokens...>) {
     return {multiply_direct<Format, tokens + 1>...};
 }
 
 template <class Format>
-Isa direct(const uint8_t* panel, const PanelShape& shape, const std::byte* x, size_t token_bytes, int num_tokens,
-           float* y) {
+Isa direct(const uint8_t* stretch, const BlockShape& shape, int num_steps, const std::byte* x, size_t token_bytes,
+           int num_tokens, float* y) {
     static constexpr auto directs = directs_of<Format>(std::make_integer_sequence<int, direct_tokens>{});
-    directs[num_tokens - 1](panel, shape, x, token_bytes, y);
+    directs[num_tokens - 1](stretch, shape, num_steps, x, token_bytes, y);
     return this_isa;
 }

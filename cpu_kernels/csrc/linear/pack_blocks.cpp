@@ -162,22 +162,24 @@ const BlockReader& reader_of(const BlockFormat& format) {
 std::shared_ptr<Weight> pack_blocks(const BlockFormat& format, const uint8_t* blocks, int64_t num_rows,
                                     int64_t row_size) {
     const BlockReader& reader = reader_of(format);
-    const int64_t num_blocks = row_size / format.block_size;
-    const int64_t row_bytes = num_blocks * format.block_bytes, panel_bytes = row_bytes * panel_rows;
-    const int64_t num_panels = (num_rows + panel_rows - 1) / panel_rows;
-    Buffer panels = Buffer::long_lived(num_panels * panel_bytes);
-    thread_pool()->run(num_panels, [&](int64_t i) {
-        uint8_t* panel = panels.data() + i * panel_bytes;
-        const int64_t first_row = i * panel_rows;
-        const auto count = static_cast<int>(std::min<int64_t>(panel_rows, num_rows - first_row));
-        if (count < panel_rows) std::memset(panel, 0, panel_bytes);  // rows that are not there have scale 0
-        for (int64_t b = 0; b < num_blocks; b++)
+    const int64_t num_blocks = row_size / format.block_size, row_bytes = num_blocks * format.block_bytes;
+    const int block_steps = format.block_size / step_size, step_bytes = reader.bits * step_bytes_per_bit;
+    const int header_bytes = format.block_bytes * panel_rows - block_steps * step_bytes;
+    const PanelLayout layout((num_rows + panel_rows - 1) / panel_rows, row_size / step_size,
+                        {block_steps, header_bytes, step_bytes});
+    Buffer bytes = Buffer::long_lived(layout.nbytes());
+    thread_pool()->run(layout.num_panels(), [&](int64_t panel) {
+        const int64_t first = panel * panel_rows;
+        const auto count = static_cast<int>(std::min<int64_t>(panel_rows, num_rows - first));
+        if (count < panel_rows) layout.clear(panel, bytes.data());  // rows that are not there have scale 0
+        for (int64_t b = 0; b < num_blocks; b++) {
+            uint8_t* to = bytes.data() + layout.offset(panel, b * block_steps);
             for (int row = 0; row < count; row++)
-                pack_block(reader, format.block_size, blocks + (first_row + row) * row_bytes + b * format.block_bytes,
-                           row, panel + b * format.block_bytes * panel_rows);
+                pack_block(reader, format.block_size, blocks + (first + row) * row_bytes + b * format.block_bytes, row,
+                           to);
+        }
     });
-    const PanelShape shape{row_size / step_size, format.block_size / step_size, format.block_bytes * panel_rows};
-    return std::make_shared<BlockWeight>(format, format.name, num_rows, row_size, shape, std::move(panels),
+    return std::make_shared<BlockWeight>(format, format.name, num_rows, row_size, layout, std::move(bytes),
                                          BlockInput(row_size));
 }
 

@@ -27,53 +27,48 @@ std::vector<int32_t> order_of(const int32_t* group_of, int64_t row_size) {
 
 }  // namespace
 
-PanelShape group_shape(const GroupFormat& format, int64_t row_size, int64_t group_size) {
+PanelLayout group_layout(const GroupFormat& format, int64_t num_rows, int64_t row_size, int64_t group_size) {
     const int64_t num_steps = (row_size + step_size - 1) / step_size;
     int span = stretch_steps;
     if (group_size != row_size)
         while (group_size / step_size % span) span--;  // the longest that divides a group and fits a stretch
-    return {num_steps, span, panel_rows * format.header_bytes + span * format.bits * step_bytes_per_bit};
-}
-
-size_t group_panel_bytes(const GroupFormat& format, const PanelShape& shape) {
-    const int64_t num_blocks = (shape.num_steps + shape.block_steps - 1) / shape.block_steps;
-    return num_blocks * panel_rows * format.header_bytes + shape.num_steps * format.bits * step_bytes_per_bit;
+    return {(num_rows + panel_rows - 1) / panel_rows, num_steps,
+            {span, panel_rows * format.header_bytes, format.bits * step_bytes_per_bit}};
 }
 
 std::shared_ptr<Weight> pack_groups(const GroupFormat& format, std::string name, const GroupParts& parts,
                                     int64_t num_rows, int64_t row_size, int64_t group_size) {
-    const PanelShape shape = group_shape(format, row_size, group_size);
-    const size_t panel_bytes = group_panel_bytes(format, shape);
-    const int64_t num_panels = (num_rows + panel_rows - 1) / panel_rows, num_groups = row_size / group_size;
+    const PanelLayout layout = group_layout(format, num_rows, row_size, group_size);
+    const BlockShape& block_shape = layout.block();
+    const int64_t num_groups = row_size / group_size;
     std::vector<int32_t> order;
     if (parts.group_of) order = order_of(parts.group_of, row_size);
-    Buffer panels = Buffer::long_lived(num_panels * panel_bytes);
+    Buffer bytes = Buffer::long_lived(layout.nbytes());
 
-    const auto pack_row = [&](uint8_t* panel, int64_t row) {
+    const auto pack_row = [&](int64_t row) {
         const int lane = static_cast<int>(row % panel_rows);
-        std::vector<uint8_t> q(shape.num_steps * step_size);  // what is beyond the row meets activations of 0
+        std::vector<uint8_t> q(layout.num_steps() * step_size);  // what is beyond the row meets activations of 0
         for (int64_t k = 0; k < row_size; k++)
             q[k] = code_at(parts.codes + row * parts.row_bytes, parts.row_bytes, format.bits,
                            order.empty() ? k : order[k]);
-        for (int64_t step = 0; step < shape.num_steps; step++) {
-            const int in_block = static_cast<int>(step % shape.block_steps);
-            uint8_t* block = panel + step / shape.block_steps * shape.block_bytes;
+        for (int64_t step = 0; step < layout.num_steps(); step++) {
+            const int64_t in_block = step % block_shape.steps;
+            uint8_t* block = bytes.data() + layout.offset(row / panel_rows, step - in_block);
             const int64_t group = row * num_groups + step * step_size / group_size;
             if (in_block == 0) {
                 std::memcpy(block + lane * 2, parts.scale + group, 2);
                 if (format.asymmetric()) block[panel_rows * 2 + lane] = static_cast<uint8_t>(parts.zero_point[group]);
             }
             pack_codes(q.data() + step * step_size, format.bits, lane,
-                       block + panel_rows * format.header_bytes + in_block * format.bits * step_bytes_per_bit);
+                       block + block_shape.bytes(in_block));
         }
     };
-    thread_pool()->run(num_panels, [&](int64_t i) {
-        uint8_t* panel = panels.data() + i * panel_bytes;
-        const int64_t first = i * panel_rows, last = std::min(first + panel_rows, num_rows);
-        if (last - first < panel_rows) std::memset(panel, 0, panel_bytes);  // rows that are not there have scale 0
-        for (int64_t row = first; row < last; row++) pack_row(panel, row);
+    thread_pool()->run(layout.num_panels(), [&](int64_t panel) {
+        const int64_t first = panel * panel_rows, last = std::min(first + panel_rows, num_rows);
+        if (last - first < panel_rows) layout.clear(panel, bytes.data());  // rows that are not there have scale 0
+        for (int64_t row = first; row < last; row++) pack_row(row);
     });
-    return std::make_shared<BlockWeight>(format, std::move(name), num_rows, row_size, shape, std::move(panels),
+    return std::make_shared<BlockWeight>(format, std::move(name), num_rows, row_size, layout, std::move(bytes),
                                          BlockInput(row_size, std::move(order)));
 }
 

@@ -114,9 +114,11 @@ private:
         for (const Term& term : terms_) num_panels += term.weight->num_panels();
         const int64_t panels = std::max<int64_t>(1, num_panels / (tasks_per_thread * pool_->num_threads()));
         for (int i = 0; i < static_cast<int>(terms_.size()); i++) {
-            const int64_t count = terms_[i].weight->num_panels(), parts = ceil_div(count, panels);
+            const int64_t count = terms_[i].weight->num_panels(), together = terms_[i].weight->panels_a_task();
+            const int64_t runs = ceil_div(count, together), parts = ceil_div(runs, ceil_div(panels, together));
             for (int64_t part = 0; part < parts; part++)
-                tasks_.push_back({i, count * part / parts, count * (part + 1) / parts});
+                tasks_.push_back({i, runs * part / parts * together,
+                                  std::min(count, runs * (part + 1) / parts * together)});
         }
     }
 

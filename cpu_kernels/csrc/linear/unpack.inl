@@ -1,15 +1,14 @@
 // A stretch of a panel to bytes and floats, for the tiles. Included after lanes and formats.
 
 template <class Format>
-void unpack(const uint8_t* panel, const PanelShape& shape, int64_t first, const Stretch& out) {
+void unpack(const uint8_t* block, const BlockShape& shape, const Stretch& out) {
     constexpr Sums sums = Format::sums;
     constexpr int num_scales = scales_per_step(sums), num_minima = minima_per_step(sums);
     constexpr int most_steps = is_span(sums) ? 1 : Format::block_steps;
-    const uint8_t* block = panel + first / shape.block_steps * shape.block_bytes;
     uint8_t* to = out.codes;
     float *to_scale = out.scale, *to_minimum = out.minimum;
-    for (int begin = 0; begin < out.num_steps; begin += shape.block_steps, block += shape.block_bytes) {
-        const int steps = std::min(shape.block_steps, out.num_steps - begin);
+    for (int begin = 0; begin < out.num_steps; begin += shape.steps, block += shape.bytes(shape.steps)) {
+        const int steps = std::min(shape.steps, out.num_steps - begin);
         const int scaled_steps = is_span(sums) ? 1 : steps;
         for (int row = 0; row < panel_rows; row += width) {
             Floats scale[most_steps * num_scales], minimum[most_steps * num_minima + 1];

@@ -37,6 +37,9 @@ public:
     virtual size_t nbytes() const = 0;            // of the packed layout
     int64_t num_panels() const { return (num_rows() + panel_rows - 1) / panel_rows; }
 
+    // Panels that lie side by side: a task has whole runs of them where it can.
+    virtual int panels_a_task() const { return 1; }
+
     virtual const InputFormat& input() const = 0;
 
     // From now on multiplied as stored whatever the number of tokens, so that a token's result does not depend on it;

@@ -52,11 +52,15 @@ int64_t task_bytes(int64_t stage_bytes, int num_threads) {
     return std::clamp(stage_bytes / (tasks_per_thread * num_threads), least_task_bytes, most_task_bytes);
 }
 
-// Panels of a task that reads as many of each of these weights: whole pairs, the width of the widest tile.
+// Panels of a task that reads as many of each of these weights: whole pairs, the width of the widest tile, and whole
+// runs of those that lie side by side.
 int64_t panels_of_bytes(std::initializer_list<const Weight*> weights, int64_t bytes) {
-    int64_t pair_bytes = 1;
-    for (const Weight* weight : weights) pair_bytes += 2 * weight->nbytes() / weight->num_panels();
-    return 2 * std::max<int64_t>(1, bytes / pair_bytes);
+    int64_t together = 2, panel_bytes = 0;
+    for (const Weight* weight : weights) {
+        together = std::max<int64_t>(together, weight->panels_a_task());
+        panel_bytes += weight->nbytes() / weight->num_panels();
+    }
+    return together * std::max<int64_t>(1, bytes / (together * panel_bytes + 1));
 }
 
 // Panels of a task that multiplies so many tokens with up to `most` of num_panels: equal shares of whole groups.

@@ -1,12 +1,12 @@
 // Every format as block.h declares it. Included inside the namespace of an instruction set.
 
 #define QK_DEFINE(name, Format)                                                                                       \
-    Isa direct_##name(const uint8_t* panel, const PanelShape& shape, const std::byte* x, size_t token_bytes,          \
-                      int num_tokens, float* y) {                                                                     \
-        return direct<Format>(panel, shape, x, token_bytes, num_tokens, y);                                           \
+    Isa direct_##name(const uint8_t* stretch, const BlockShape& shape, int num_steps, const std::byte* x,             \
+                      size_t token_bytes, int num_tokens, float* y) {                                                 \
+        return direct<Format>(stretch, shape, num_steps, x, token_bytes, num_tokens, y);                              \
     }                                                                                                                 \
-    void unpack_##name(const uint8_t* panel, const PanelShape& shape, int64_t first, const Stretch& out) {            \
-        unpack<Format>(panel, shape, first, out);                                                                     \
+    void unpack_##name(const uint8_t* stretch, const BlockShape& shape, const Stretch& out) {                         \
+        unpack<Format>(stretch, shape, out);                                                                          \
     }
 QK_DEFINE(q4_0, Q4_0)
 QK_DEFINE(q4_1, Q4_1)

@@ -4,7 +4,7 @@
 template <int code_bits>
 struct GroupCodes {
     static constexpr int bits = code_bits;
-    static constexpr int block_steps = 1;  // at least; PanelShape says how many
+    static constexpr int block_steps = 1;  // at least; BlockShape says how many
 
     static constexpr int lift = 128 - (1 << (bits - 1));  // from what is stored, q + 2^(bits - 1), to q + 128
 

@@ -98,8 +98,7 @@ std::shared_ptr<Weight> make(const std::string& name, const Parts& parts, int64_
 
 size_t packed_bytes(const std::string& name, int64_t num_rows, int64_t row_size) {
     const auto [format, group_size] = parse(name);
-    const PanelShape shape = group_shape(*format, row_size, group_size ? group_size : row_size);
-    return (num_rows + panel_rows - 1) / panel_rows * group_panel_bytes(*format, shape);
+    return group_layout(*format, num_rows, row_size, group_size ? group_size : row_size).nbytes();
 }
 
 }  // namespace

@@ -209,7 +209,7 @@ void BlockWeight::unpack_row(int64_t row, float* out) const {
         const int64_t first = step * step_size, count = std::min<int64_t>(steps * step_size, row_size_ - first);
         for (int64_t k = 0; k < count; k++) {
             const int half = static_cast<int>(k / (step_size / 2));
-            const int code = scratch.codes[k / 4 * group_bytes + lane * 4 + k % 4] - (is_biased(sums) ? 128 : 0);
+            const int code = scratch.codes[k / 4 * group_bytes + lane * 4 + k % 4] - unpacked_lift(sums);
             const int i_scale = is_span(sums) ? 0 : sums == Sums::half ? half : half / 2;
             float value = scratch.scale[i_scale * panel_rows + lane] * static_cast<float>(code);
             if (sums == Sums::step_minimum) value += scratch.minimum[half / 2 * panel_rows + lane];

@@ -1,24 +1,28 @@
 // One to eight tokens: codes are unpacked in registers and multiplied at once. Included after lanes and formats.
 //
-// Of T tokens a step takes 8 T vpdpbusd and 2 T (with minima 3 T or 4 T) multiplies and FMAs, and some 20 operations
-// that unpack; one token needs 28 of the 55 cycles in which its 288 bytes (Q4_0) arrive at 18 GB/s a core. Eight
-// outputs, eight spans, eight vectors of codes and a sum take 25 of 32 registers, and 64 vpdpbusd, with a load of 4
-// activations each, hide what unpacks.
+// Of T tokens a step takes 8 T vpdpbusd and 2 T (with minima 3 T or 4 T) multiplies and FMAs, and some 15 operations
+// that unpack; one token needs 20 (Q4_0: 26 operations, two a cycle, and loads) of the 38 cycles in which its 288 bytes
+// arrive at 27 GB/s a core and 3.6 GHz. Its 8 vpdpbusd in one chain would be 32 cycles from start to end, and too few
+// steps in flight hide them behind loads: two chains. Eight outputs, eight spans, eight vectors of codes and a sum take
+// 25 of 32 registers, and 64 vpdpbusd, with a load of 4 activations each, hide what unpacks.
 
 template <class Format, int tokens>
 inline void multiply_step(const uint8_t* block, const uint8_t* from, int row, int step, const Floats* scale,
                           const Floats* minimum, const std::byte* x, size_t token_bytes, Floats* y, Floats* span) {
     constexpr Sums sums = Format::sums;
     constexpr int num_dots = scales_per_step(sums), groups = step_groups / num_dots;
+    constexpr int chains = tokens * num_dots == 1 ? 2 : 1;
     Bytes codes[step_groups];
     Format::codes(block, from, row, step, codes);
     for (int m = 0; m < tokens; m++) {
         const auto& x_block = *reinterpret_cast<const ActivationBlock*>(x + m * token_bytes);
         Ints sum[num_dots];
         for (int h = 0; h < num_dots; h++) {
-            sum[h] = !is_biased(sums) ? zero_ints() : bias(num_dots == 2 ? x_block.offset_half[h] : x_block.offset);
-            for (int g = 0; g < groups; g++)
-                sum[h] = dot<is_biased(sums)>(sum[h], codes[h * groups + g], four_codes(x_block, h * groups + g));
+            Ints chain[chains] = {bias<Format::lift>(num_dots == 2 ? x_block.offset_half[h] : x_block.offset)};
+            for (int c = 1; c < chains; c++) chain[c] = zero_ints();
+            for (int g = h * groups; g < (h + 1) * groups; g++)
+                chain[g % chains] = dot<Format::lift>(chain[g % chains], codes[g], four_codes(x_block, g));
+            sum[h] = chains == 1 ? chain[0] : chain[0] + chain[chains - 1];
         }
         if constexpr (is_span(sums)) {
             span[m] = multiply_add(to_floats(sum[0]), splat(x_block.scale), span[m]);
@@ -31,9 +35,9 @@ inline void multiply_step(const uint8_t* block, const uint8_t* from, int row, in
     }
 }
 
-// With two tokens and more a step takes longer than its bytes, and the processor's own prefetching lets the stream run
-// dry between loads; one token reads as fast as memory gives, and would be held up by the instructions. 4 KiB are 14
-// steps of 4 bits, 0.3 us of them at 4 tokens: three times memory's latency.
+// With one token or two a step takes less time than its bytes, and the processor's own prefetching reads memory at its
+// full speed: others asked for in between lose it a fourth of that. With more a step takes longer, and the stream would
+// run dry between loads. 4 KiB are 14 steps of 4 bits, 0.3 us of them at 4 tokens: three times memory's latency.
 inline void fetch_ahead(const uint8_t* from, int bytes) {
     constexpr int distance = 4096;
     for (int i = 0; i < bytes; i += 64) __builtin_prefetch(from + distance + i);
@@ -49,7 +53,7 @@ void multiply_direct(const uint8_t* block, const BlockShape& shape, int num_step
     for (int m = 0; m < tokens; m++)
         for (int v = 0; v < vectors; v++) y[v][m] = load(out + m * panel_rows + v * width);
     for (int first = 0; first < num_steps; first += shape.steps, block += shape.bytes(shape.steps)) {
-        const int steps = std::min(shape.steps, num_steps - first);
+        const int steps = is_span(sums) ? std::min(shape.steps, num_steps - first) : Format::block_steps;
         for (int v = 0; v < vectors; v++) {
             const int row = v * width;
             Floats scale[most_steps * scales_per_step(sums)], minimum[most_steps * minima_per_step(sums) + 1];
@@ -58,7 +62,7 @@ void multiply_direct(const uint8_t* block, const BlockShape& shape, int num_step
             for (auto& value : span) value = splat(0.0f);
             const uint8_t* from = block + Format::header_bytes;
             for (int s = 0; s < steps; s++, from += Format::bits * step_bytes_per_bit) {
-                if constexpr (tokens > 1) fetch_ahead(from, Format::bits * step_bytes_per_bit);
+                if constexpr (tokens > 2) fetch_ahead(from, Format::bits * step_bytes_per_bit);
                 const int own = is_span(sums) ? 0 : s;
                 multiply_step<Format, tokens>(block, from, row, s, scale + own * scales_per_step(sums),
                                               minimum + own * minima_per_step(sums),

@@ -18,7 +18,6 @@ inline Bytes next_codes(const uint8_t* from) {
 inline void store_codes(uint8_t* to, Bytes a) { _mm512_store_si512(to, a.v); }
 inline Bytes operator&(Bytes a, int byte) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(static_cast<char>(byte)))}; }
 inline Bytes operator|(Bytes a, Bytes b) { return {_mm512_or_si512(a.v, b.v)}; }
-inline Bytes operator^(Bytes a, int byte) { return {_mm512_xor_si512(a.v, _mm512_set1_epi8(static_cast<char>(byte)))}; }
 inline Bytes operator+(Bytes a, int byte) { return {_mm512_add_epi8(a.v, _mm512_set1_epi8(static_cast<char>(byte)))}; }
 inline Bytes operator-(Bytes a, Bytes b) { return {_mm512_sub_epi8(a.v, b.v)}; }
 inline Bytes operator<<(Bytes a, int bits) { return {_mm512_slli_epi32(a.v, bits)}; }  // bits cross bytes:
@@ -41,6 +40,7 @@ inline Ints operator|(Ints a, Ints b) { return {_mm512_or_si512(a.v, b.v)}; }
 inline Ints operator<<(Ints a, int bits) { return {_mm512_slli_epi32(a.v, bits)}; }
 inline Ints operator>>(Ints a, int bits) { return {_mm512_srli_epi32(a.v, bits)}; }
 inline Ints operator-(Ints a, int b) { return {_mm512_sub_epi32(a.v, _mm512_set1_epi32(b))}; }
+inline Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline Ints zero_ints() { return {_mm512_setzero_si512()}; }
 
 // The lowest byte of each row's number, four times.

@@ -17,7 +17,6 @@ inline Bytes next_codes(const uint8_t* from) {
 inline void store_codes(uint8_t* to, Bytes a) { _mm256_store_si256(reinterpret_cast<__m256i*>(to), a.v); }
 inline Bytes operator&(Bytes a, int byte) { return {_mm256_and_si256(a.v, _mm256_set1_epi8(static_cast<char>(byte)))}; }
 inline Bytes operator|(Bytes a, Bytes b) { return {_mm256_or_si256(a.v, b.v)}; }
-inline Bytes operator^(Bytes a, int byte) { return {_mm256_xor_si256(a.v, _mm256_set1_epi8(static_cast<char>(byte)))}; }
 inline Bytes operator+(Bytes a, int byte) { return {_mm256_add_epi8(a.v, _mm256_set1_epi8(static_cast<char>(byte)))}; }
 inline Bytes operator-(Bytes a, Bytes b) { return {_mm256_sub_epi8(a.v, b.v)}; }
 inline Bytes operator<<(Bytes a, int bits) { return {_mm256_slli_epi32(a.v, bits)}; }  // bits cross bytes:
@@ -40,6 +39,7 @@ inline Ints operator|(Ints a, Ints b) { return {_mm256_or_si256(a.v, b.v)}; }
 inline Ints operator<<(Ints a, int bits) { return {_mm256_slli_epi32(a.v, bits)}; }
 inline Ints operator>>(Ints a, int bits) { return {_mm256_srli_epi32(a.v, bits)}; }
 inline Ints operator-(Ints a, int b) { return {_mm256_sub_epi32(a.v, _mm256_set1_epi32(b))}; }
+inline Ints operator+(Ints a, Ints b) { return {_mm256_add_epi32(a.v, b.v)}; }
 inline Ints zero_ints() { return {_mm256_setzero_si256()}; }
 
 // The lowest byte of each row's number, four times.
@@ -64,17 +64,17 @@ inline Floats operator*(Floats a, Floats b) { return {_mm256_mul_ps(a.v, b.v)}; 
 inline Floats operator-(Floats a) { return {_mm256_xor_ps(a.v, _mm256_set1_ps(-0.0f))}; }
 inline Floats multiply_add(Floats a, Floats b, Floats c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
 
-// sum + codes * x over the 4 k of a group. The codes are unsigned; those of signed formats have 128 added.
+// sum + codes * x over the 4 k of a group. The codes are unsigned; those of signed formats have `lift` added.
 //
 // vpmaddubsw adds two products of an unsigned and a signed byte in 16 bits and saturates. Codes of formats with minima
-// are below 64: 2 * 63 * 127 fits. Biased ones get their sign back and give it to the activations: |q| * (sign of q) x
+// are below 64: 2 * 63 * 127 fits. Lifted ones get their sign back and give it to the activations: |q| * (sign of q) x
 // is 2 * 128 * 127 = 32512 at most.
-template <bool biased>
+template <int lift>
 inline Ints dot(Ints sum, Bytes codes, int32_t x) {
     const __m256i four_x = _mm256_set1_epi32(x), ones = _mm256_set1_epi16(1);
     __m256i pairs;
-    if constexpr (biased) {
-        const __m256i q = (codes ^ 128).v;
+    if constexpr (lift != 0) {
+        const __m256i q = (codes + -lift).v;
         pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(q), _mm256_sign_epi8(four_x, q));
     } else {
         pairs = _mm256_maddubs_epi16(codes.v, four_x);
@@ -82,5 +82,6 @@ inline Ints dot(Ints sum, Bytes codes, int32_t x) {
     return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(pairs, ones))};
 }
 
-// What a sum of products of biased codes starts with: nothing, as the bias is undone before.
+// What a sum of products of lifted codes starts with: nothing, as they are lowered before.
+template <int lift>
 inline Ints bias(int32_t) { return zero_ints(); }

@@ -4,17 +4,17 @@ constexpr Isa this_isa = Isa::avx512;
 
 #include "linear/lanes_512.inl"
 
-// sum + codes * x over the 4 k of a group. The codes are unsigned; those of signed formats have 128 added.
+// sum + codes * x over the 4 k of a group. The codes are unsigned; those of signed formats have `lift` added.
 //
 // vpmaddubsw adds two products of an unsigned and a signed byte in 16 bits and saturates. Codes of formats with minima
-// are below 64: 2 * 63 * 127 fits. Biased ones get their sign back and give it to the activations: |q| * (sign of q) x
+// are below 64: 2 * 63 * 127 fits. Lifted ones get their sign back and give it to the activations: |q| * (sign of q) x
 // is 2 * 128 * 127 = 32512 at most.
-template <bool biased>
+template <int lift>
 inline Ints dot(Ints sum, Bytes codes, int32_t x) {
     const __m512i four_x = _mm512_set1_epi32(x), ones = _mm512_set1_epi16(1);
     __m512i pairs;
-    if constexpr (biased) {
-        const __m512i q = (codes ^ 128).v;
+    if constexpr (lift != 0) {
+        const __m512i q = (codes + -lift).v;
         const __m512i signed_x = _mm512_mask_sub_epi8(four_x, _mm512_movepi8_mask(q), _mm512_setzero_si512(), four_x);
         pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(q), signed_x);
     } else {
@@ -23,5 +23,6 @@ inline Ints dot(Ints sum, Bytes codes, int32_t x) {
     return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs, ones))};
 }
 
-// What a sum of products of biased codes starts with: nothing, as the bias is undone before.
+// What a sum of products of lifted codes starts with: nothing, as they are lowered before.
+template <int lift>
 inline Ints bias(int32_t) { return zero_ints(); }

@@ -41,6 +41,7 @@ inline Ints operator|(Ints a, Ints b) { return {a.v | b.v}; }
 inline Ints operator<<(Ints a, int bits) { return {a.v << bits}; }
 inline Ints operator>>(Ints a, int bits) { return {a.v >> bits}; }
 inline Ints operator-(Ints a, int b) { return {a.v - b}; }
+inline Ints operator+(Ints a, Ints b) { return {a.v + b.v}; }
 inline Ints zero_ints() { return {0}; }
 
 // The lowest byte of the row's number, four times.
@@ -62,8 +63,8 @@ inline Floats operator*(Floats a, Floats b) { return {a.v * b.v}; }
 inline Floats operator-(Floats a) { return {-a.v}; }
 inline Floats multiply_add(Floats a, Floats b, Floats c) { return {a.v * b.v + c.v}; }
 
-// sum + codes * x over the 4 k of a group. The codes are unsigned; those of signed formats have 128 added.
-template <bool biased>
+// sum + codes * x over the 4 k of a group. The codes are unsigned; those of signed formats have `lift` added.
+template <int lift>
 inline Ints dot(Ints sum, Bytes codes, int32_t x) {
     const auto four_x = static_cast<uint32_t>(x);
     for (int i = 0; i < 32; i += 8)
@@ -71,5 +72,6 @@ inline Ints dot(Ints sum, Bytes codes, int32_t x) {
     return sum;
 }
 
-// What a sum of products of biased codes starts with.
-inline Ints bias(int32_t offset) { return {offset}; }
+// What a sum of products of lifted codes starts with: -lift times the sum of the activations, of -128 times it.
+template <int lift>
+inline Ints bias(int32_t offset) { return {lift == 0 ? 0 : offset / (128 / std::max(lift, 1))}; }

@@ -45,9 +45,8 @@ inline void multiply_step(const TileOf<panels>& tile, int step, StepSums<sums, t
     for (int m = 0; m < tokens; m++)
         for (int p = 0; p < panels; p++)
             for (int h = 0; h < num_dots; h++)
-                sum[m][p][h] = !is_biased(sums)  ? zero_ints()
-                               : num_dots == 2 ? bias(tile.block(m, step).offset_half[h])
-                                               : bias(tile.block(m, step).offset);
+                sum[m][p][h] = bias<unpacked_lift(sums)>(num_dots == 2 ? tile.block(m, step).offset_half[h]
+                                                                       : tile.block(m, step).offset);
 #pragma GCC unroll 8
     for (int g = 0; g < step_groups; g++) {
         Bytes codes[panels];
@@ -56,7 +55,7 @@ inline void multiply_step(const TileOf<panels>& tile, int step, StepSums<sums, t
         for (int m = 0; m < tokens; m++) {
             const int32_t four = four_codes(tile.block(m, step), g);
             for (int p = 0; p < panels; p++)
-                sum[m][p][g / groups] = dot<is_biased(sums)>(sum[m][p][g / groups], codes[p], four);
+                sum[m][p][g / groups] = dot<unpacked_lift(sums)>(sum[m][p][g / groups], codes[p], four);
         }
     }
 }

@@ -3,6 +3,7 @@
 template <class Format>
 void unpack(const uint8_t* block, const BlockShape& shape, const Stretch& out) {
     constexpr Sums sums = Format::sums;
+    constexpr int lifted = unpacked_lift(sums);
     constexpr int num_scales = scales_per_step(sums), num_minima = minima_per_step(sums);
     constexpr int most_steps = is_span(sums) ? 1 : Format::block_steps;
     uint8_t* to = out.codes;
@@ -22,7 +23,7 @@ void unpack(const uint8_t* block, const BlockShape& shape, const Stretch& out) {
                 Bytes codes[step_groups];
                 Format::codes(block, from, row, s, codes);
                 for (const Bytes group : codes) {
-                    store_codes(step_codes, group);
+                    store_codes(step_codes, lifted == Format::lift ? group : group + (lifted - Format::lift));
                     step_codes += group_bytes;
                 }
             }

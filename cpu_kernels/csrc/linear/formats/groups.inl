@@ -6,7 +6,7 @@ struct GroupCodes {
     static constexpr int bits = code_bits;
     static constexpr int block_steps = 1;  // at least; BlockShape says how many
 
-    static constexpr int lift = 128 - (1 << (bits - 1));  // from what is stored, q + 2^(bits - 1), to q + 128
+    static constexpr int stored_lift = 1 << (bits - 1);  // what is stored is q + this
 
     static void read(const uint8_t* from, int row, Bytes* to) {
         if constexpr (bits == 8) read_plane_8(from, row, to);
@@ -19,6 +19,7 @@ struct GroupCodes {
 template <int code_bits>
 struct Group : GroupCodes<code_bits> {
     static constexpr Sums sums = Sums::span;
+    static constexpr int lift = GroupCodes<code_bits>::stored_lift;
     static constexpr int header_bytes = panel_rows * 2;  // scale
 
     static void scales(const uint8_t* block, int row, int, Floats* scale, Floats*) {
@@ -26,7 +27,6 @@ struct Group : GroupCodes<code_bits> {
     }
     static void codes(const uint8_t*, const uint8_t* from, int row, int, Bytes* to) {
         GroupCodes<code_bits>::read(from, row, to);
-        if constexpr (code_bits != 8) add_to_all(GroupCodes<code_bits>::lift, to);
     }
 };
 
@@ -34,6 +34,7 @@ struct Group : GroupCodes<code_bits> {
 template <int code_bits>
 struct AsymmetricGroup : GroupCodes<code_bits> {
     static constexpr Sums sums = Sums::span;
+    static constexpr int lift = 128;
     static constexpr int header_bytes = panel_rows * 3;  // scale, zero point
 
     static void scales(const uint8_t* block, int row, int, Floats* scale, Floats*) {
@@ -41,7 +42,8 @@ struct AsymmetricGroup : GroupCodes<code_bits> {
     }
     static void codes(const uint8_t* block, const uint8_t* from, int row, int, Bytes* to) {
         GroupCodes<code_bits>::read(from, row, to);
-        const Bytes lowered = spread(load_bytes(block + panel_rows * 2 + row) - GroupCodes<code_bits>::lift);
+        const int raised = lift - GroupCodes<code_bits>::stored_lift;
+        const Bytes lowered = spread(load_bytes(block + panel_rows * 2 + row) - raised);
         for (int g = 0; g < step_groups; g++) to[g] = to[g] - lowered;
     }
 };
@@ -50,6 +52,7 @@ struct AsymmetricGroup : GroupCodes<code_bits> {
 template <>
 struct AsymmetricGroup<8> : GroupCodes<8> {
     static constexpr Sums sums = Sums::span_zero;
+    static constexpr int lift = 128;
     static constexpr int header_bytes = panel_rows * 3;
 
     static void scales(const uint8_t* block, int row, int, Floats* scale, Floats* minimum) {

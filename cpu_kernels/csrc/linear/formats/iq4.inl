@@ -1,7 +1,7 @@
 // Codes of 4 bits that name one of 16 levels, not evenly spaced.
 
 struct Iq4Codes {
-    static constexpr int bits = 4;
+    static constexpr int bits = 4, lift = 128;
     static void codes(const uint8_t*, const uint8_t* from, int row, int, Bytes* to) {
         // -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113; and 128 each
         static constexpr uint8_t levels[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};

@@ -5,7 +5,7 @@ struct Q2_K {
     static constexpr Sums sums = Sums::step_half_minima;
     static constexpr int block_steps = 8;
     static constexpr int header_bytes = panel_rows * 20;
-    static constexpr int bits = 2;
+    static constexpr int bits = 2, lift = 0;
 
     static void scales(const uint8_t* block, int row, int, Floats* scale, Floats* minimum) {
         const Floats d = load_halves(block + row * 2);
@@ -30,7 +30,7 @@ struct Q3_K {
     static constexpr Sums sums = Sums::half;
     static constexpr int block_steps = 8;
     static constexpr int header_bytes = panel_rows * 14;
-    static constexpr int bits = 3;
+    static constexpr int bits = 3, lift = 4;
 
     static void scales(const uint8_t* block, int row, int, Floats* scale, Floats*) {
         const Floats d = load_halves(block + row * 2);
@@ -47,7 +47,6 @@ struct Q3_K {
     static void codes(const uint8_t*, const uint8_t* from, int row, int, Bytes* to) {
         read_plane_2(from, row, to);
         add_plane_1(from + 2 * step_bytes_per_bit, row, 2, to);
-        add_to_all(128 - 4, to);
     }
 };
 
@@ -56,7 +55,7 @@ struct Q6_K {
     static constexpr Sums sums = Sums::half;
     static constexpr int block_steps = 8;
     static constexpr int header_bytes = panel_rows * 18;
-    static constexpr int bits = 6;
+    static constexpr int bits = 6, lift = 32;
 
     static void scales(const uint8_t* block, int row, int, Floats* scale, Floats*) {
         const Floats d = load_halves(block + row * 2);
@@ -67,6 +66,5 @@ struct Q6_K {
     static void codes(const uint8_t*, const uint8_t* from, int row, int, Bytes* to) {
         read_plane_4(from, row, to);
         add_plane_2(from + 4 * step_bytes_per_bit, row, 4, to);
-        add_to_all(128 - 32, to);
     }
 };

@@ -1,6 +1,7 @@
 // d, dmin, and 12 bytes that keep 8 scales and 8 minima of 6 bits; drawn in quant/formats/k_scales.py.
 struct KScales {
     static constexpr Sums sums = Sums::step_minimum;
+    static constexpr int lift = 0;
     static constexpr int block_steps = 8;
     static constexpr int header_bytes = panel_rows * 16;
 

@@ -41,7 +41,3 @@ inline void add_plane_1(const uint8_t* from, int row, int at, Bytes* codes) {
     const Bytes eight = plane_vector(from, 0, row);
     for (int g = 0; g < step_groups; g++) codes[g] = codes[g] | move_bits(eight, 1, g, at);
 }
-
-inline void add_to_all(int byte, Bytes* codes) {
-    for (int g = 0; g < step_groups; g++) codes[g] = codes[g] + byte;
-}

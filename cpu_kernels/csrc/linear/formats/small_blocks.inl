@@ -1,4 +1,4 @@
-// Blocks of 32: a float16 scale, and where codes are not signed a float16 minimum.
+// Blocks of 32: a float16 scale, and where codes are not signed a float16 minimum. What is stored is q + lift.
 
 struct OneScale {
     static constexpr Sums sums = Sums::step;
@@ -12,6 +12,7 @@ struct OneScale {
 
 struct ScaleAndMinimum {
     static constexpr Sums sums = Sums::step_minimum;
+    static constexpr int lift = 0;
     static constexpr int block_steps = 1;
     static constexpr int header_bytes = panel_rows * 4;  // d, m
 
@@ -22,24 +23,20 @@ struct ScaleAndMinimum {
 };
 
 struct Q4_0 : OneScale {
-    static constexpr int bits = 4;
-    static void codes(const uint8_t*, const uint8_t* from, int row, int, Bytes* to) {
-        read_plane_4(from, row, to);
-        add_to_all(128 - 8, to);
-    }
+    static constexpr int bits = 4, lift = 8;
+    static void codes(const uint8_t*, const uint8_t* from, int row, int, Bytes* to) { read_plane_4(from, row, to); }
 };
 
 struct Q5_0 : OneScale {
-    static constexpr int bits = 5;
+    static constexpr int bits = 5, lift = 16;
     static void codes(const uint8_t*, const uint8_t* from, int row, int, Bytes* to) {
         read_plane_4(from, row, to);
         add_plane_1(from + 4 * step_bytes_per_bit, row, 4, to);
-        add_to_all(128 - 16, to);
     }
 };
 
 struct Q8_0 : OneScale {
-    static constexpr int bits = 8;  // of q + 128
+    static constexpr int bits = 8, lift = 128;
     static void codes(const uint8_t*, const uint8_t* from, int row, int, Bytes* to) { read_plane_8(from, row, to); }
 };
 

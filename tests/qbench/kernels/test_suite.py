@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.data import REPO
+from support.data import KERNEL_SUITES, REPO
 
 from qbench.harness.host.machine import available_cores
 from qbench.kernels.suite import load_kernel_suite
@@ -24,8 +24,9 @@ def test_a_suite_in_full(tmp_path):
     assert load(tmp_path, GOOD + f"threads: [all, {available_cores()}]").counts == (available_cores(),)
 
 
-def test_that_of_the_project_loads():
-    assert load_kernel_suite(REPO / "suites" / "kernels.yaml").name == "kernels"
+@pytest.mark.parametrize("name", KERNEL_SUITES)
+def test_those_of_the_project_load(name):
+    assert load_kernel_suite(REPO / "suites" / f"{name}.yaml").name == name
 
 
 @pytest.mark.parametrize(

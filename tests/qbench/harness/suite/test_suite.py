@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from support.data import REPO
+from support.data import KERNEL_SUITES, REPO
 
 from qbench.harness.speed.speed_case import SpeedCase
 from qbench.harness.suite.suite import EvalSettings, load_suite
@@ -24,7 +24,7 @@ def test_a_suite_in_full(tmp_path):
 
 
 def test_suites_of_the_project_load():
-    suites = [path for path in sorted((REPO / "suites").glob("*.yaml")) if path.stem != "kernels"]
+    suites = [path for path in sorted((REPO / "suites").glob("*.yaml")) if path.stem not in KERNEL_SUITES]
     assert suites and all(load_suite(path).name == path.stem for path in suites)
 
 

@@ -1,10 +1,12 @@
 """A process whose Triton interprets kernels: that is chosen when Triton is imported, for a whole process."""
 
+import json
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
 from unittest import mock
 
 import numpy as np
@@ -20,3 +22,14 @@ def interpreting_process() -> Iterator[ProcessPoolExecutor]:
         with mock.patch.dict(os.environ, TRITON_INTERPRET="1", PYTHONWARNINGS="ignore"):
             pool.submit(int).result()  # starts the process while the variable is set
         yield pool
+
+
+def json_of(words: Sequence[str]) -> dict:
+    """What `qbench WORDS` prints, as JSON; to be called in an interpreting process. raises RuntimeError if it fails"""
+    from qbench.cli.main import main
+
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+        status = main(list(words))
+    if status != 0:
+        raise RuntimeError(err.getvalue())
+    return json.loads(out.getvalue())

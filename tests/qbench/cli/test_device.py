@@ -1,13 +1,12 @@
 """`--device`: what is refused before anything is loaded, and a model's quality by the kernels of a GPU."""
 
 import json
-import os
 import subprocess
 import sys
 
 import pytest
 import torch
-from support.interpreted import INTERPRETER_IS_BROKEN
+from support.interpreted import INTERPRETER_IS_BROKEN, interpreting_process, json_of
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA GPU")
 
@@ -38,14 +37,17 @@ def test_what_a_device_does_not_go_with(qbench):
 @pytest.mark.skipif(INTERPRETER_IS_BROKEN, reason="the interpreter of this Triton cannot loop with this NumPy")
 def test_quality_and_speed_of_a_device_are_told_as_of_the_cpu():
     """1e-4 nats are 100 times what float16 activations cost here, and a hundredth of what a wrong kernel does."""
-
-    row = told("eval", "ref:llama", "--protocol", "windows-4", "--windows", "1", "--reference", "ref:llama")
-    assert row["device"] == "interpreter" and row["kernels"]["paged_prefill"] == "triton"
-    assert set(row["impls"]) == {"interpreter-f16[torch]"} and 0 <= row["kld"]["mean"] < 1e-4
-    row = told("bench", "rand:tiny", "--recipe", "rtn-w8a8", "-p", "0", "-n", "1", "-r", "1")
-    assert row["impls"] == {"interpreter-w8a8_gemm[triton]": 14, "interpreter-f16[torch]": 1}
-    assert row["tg_tok_s"] > 0 and set(row["roofline"]["tg_ops"]) == {"int8", "bf16"}
-    assert row["kernels"]["decode"] == "eager" and "peak_device_bytes" not in row
+    interpreted = ("--device", "interpreter", "--json")
+    text = ("--protocol", "windows-4", "--windows", "1", "--reference", "ref:llama")
+    speed = ("--recipe", "rtn-w8a8", "-p", "0", "-n", "1", "-r", "1")
+    with interpreting_process() as pool:  # in which Triton is loaded once for both
+        rows = [("eval", "ref:llama", *text, *interpreted), ("bench", "rand:tiny", *speed, *interpreted)]
+        quality, speeds = (pool.submit(json_of, words).result() for words in rows)
+    assert quality["device"] == "interpreter" and quality["kernels"]["paged_prefill"] == "triton"
+    assert set(quality["impls"]) == {"interpreter-f16[torch]"} and 0 <= quality["kld"]["mean"] < 1e-4
+    assert speeds["impls"] == {"interpreter-w8a8_gemm[triton]": 14, "interpreter-f16[torch]": 1}
+    assert speeds["tg_tok_s"] > 0 and set(speeds["roofline"]["tg_ops"]) == {"int8", "bf16"}
+    assert speeds["kernels"]["decode"] == "eager" and "peak_device_bytes" not in speeds
 
 
 @pytest.mark.cuda
@@ -61,12 +63,7 @@ def test_a_gpu(recipe):
     assert row["peak_device_bytes"] > row["predicted_bytes"]["resident"] and 0 < row["roofline"]["tg"] < 1
 
 
-def told(*words: str, device: str = "interpreter") -> dict:
-    """What the command says with --json, on the interpreter in a process whose Triton is one."""
+def told(*words: str, device: str) -> dict:
+    """What the command says with --json, in a process of its own."""
     command = [sys.executable, "-m", "qbench.cli.main", *words, "--device", device, "--json"]
-    if device != "interpreter":
-        return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=600, check=True).stdout)
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONWARNINGS": "ignore"}
-    outcome = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
-    assert outcome.returncode == 0, outcome.stderr
-    return json.loads(outcome.stdout)
+    return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=600, check=True).stdout)

@@ -7,8 +7,8 @@ p - window < s <= p (all s <= p where window is 0). Of H query and G key and val
 
 What is stored is what quant.kv's codecs store, only placed differently (csrc/attention/layout.h draws it). Sums are
 float32 and fused; weights are powers of 2. The kernels differ from the definition in these roundings, and where codes
-are multiplied as they are in those of q and of the weights: integers with 16 bits (`round_queries_ref`,
-`rounded_weights_bound`), float8 under avx512_bf16 as bfloat16 (`bf16_queries_ref`).
+are multiplied as they are in those of q and of the weights: integers with 16 bits (`round_queries_ref`), float8 under
+avx512_bf16 as bfloat16 (`bf16_queries_ref`). cpu_kernels.attention_bound says how far that may take a result.
 """
 
 import numpy as np
@@ -24,11 +24,8 @@ __all__ = [
     "multiplies_in",
     "rope_ref",
     "round_queries_ref",
-    "rounded_weights_bound",
     "sink_attention_ref",
 ]
-
-CHUNK_TOKENS = 128  # whose weights are rounded together
 
 SMALLEST_QUERY = np.float32(2.0**-112)  # below, 32767 / absmax overflows
 
@@ -82,11 +79,11 @@ def sink_attention_ref(
     return out
 
 
-def round_queries_ref(q: np.ndarray, factor: float) -> np.ndarray:
+def round_queries_ref(q: np.ndarray, factor: float | np.ndarray) -> np.ndarray:
     """What integer keys are multiplied with: q * factor with 16 bits for each head of each query, over factor again.
 
     q        [..., D] float32
-    factor   the softmax's scale times log2(e), as float32 the first thing that q is multiplied with
+    factor   what q is multiplied with first, as float32: the softmax's scale times log2(e), and keys' if given
     returns  [..., D] float64
     """
     scaled = q * np.float32(factor)
@@ -96,31 +93,11 @@ def round_queries_ref(q: np.ndarray, factor: float) -> np.ndarray:
     return codes.astype(np.float64) * (largest / np.float32(32767)) / np.float32(factor)
 
 
-def bf16_queries_ref(q: np.ndarray, factor: float) -> np.ndarray:
+def bf16_queries_ref(q: np.ndarray, factor: float | np.ndarray) -> np.ndarray:
     """q * factor (both float32) to the nearest bfloat16, ties to even, over factor again: [..., D] float64"""
     bits = (q * np.float32(factor)).view(np.uint32).astype(np.uint64)
     rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16
     return rounded.astype(np.uint32).view(np.float32).astype(np.float64) / np.float32(factor)
-
-
-def rounded_weights_bound(q: np.ndarray, k: np.ndarray, softmax_scale: float, window: int = 0) -> np.ndarray:
-    """How far weights of 16 bits may bring a sum of values that span 1: [B, H, T].
-
-    Weights are whole multiples of a 32767th of the largest of their chunk, so each of its n tokens is off by half of
-    that: sum over chunks of n * largest weight / 65534, over the sum of all weights.
-    """
-    batch, num_heads, num_queries, _ = q.shape
-    num_keys, heads_per_kv = k.shape[2], num_heads // k.shape[1]
-    bound = np.empty((batch, num_heads, num_queries))
-    for b, h, t in np.ndindex(batch, num_heads, num_queries):
-        end = num_keys - num_queries + t + 1
-        begin = max(0, end - window) if window else 0
-        scores = k[b, h // heads_per_kv, begin:end].astype(np.float64) @ q[b, h, t].astype(np.float64) * softmax_scale
-        weights = np.exp(scores - scores.max())
-        cuts = range(begin // CHUNK_TOKENS * CHUNK_TOKENS, end, CHUNK_TOKENS)
-        chunks = [weights[max(0, cut - begin) : cut + CHUNK_TOKENS - begin] for cut in cuts]
-        bound[b, h, t] = sum(len(chunk) * chunk.max() for chunk in chunks) / 65534 / weights.sum()
-    return bound
 
 
 def latent_attention_ref(q: np.ndarray, latents: np.ndarray, softmax_scale: float, value_dim: int) -> np.ndarray:

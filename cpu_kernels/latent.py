@@ -14,7 +14,16 @@ from cpu_kernels._ext import LatentHeads
 from cpu_kernels.attention import latent_attention_ref, rope_ref
 from cpu_kernels.fused import rms_norm_ref
 
-__all__ = ["LatentHeads", "absorb_ref", "latent_row_ref", "latent_step_ref", "round_heads_ref", "values_of_ref"]
+__all__ = [
+    "LatentHeads",
+    "absorb_ref",
+    "latent_queries_ref",
+    "latent_row_ref",
+    "latent_step_ref",
+    "latent_sums_ref",
+    "round_heads_ref",
+    "values_of_ref",
+]
 
 GROUP_INPUTS = 128  # of int8: so many inputs of an output channel share a scale
 
@@ -44,6 +53,15 @@ def latent_row_ref(latent: np.ndarray, norm: np.ndarray, eps: float, cos: np.nda
     return np.concatenate((rms_norm_ref(kept, norm, eps), rotated), 1).astype(np.float32)
 
 
+def latent_queries_ref(
+    q: np.ndarray, keys: np.ndarray, cos: np.ndarray, sin: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """q [T, H, N + D] as projected -> what meets latents [T, H, R], what meets rotated keys [T, H, D]: float64"""
+    kept, turned = np.split(q, [keys.shape[1]], axis=2)
+    rotated = rope_ref(_halves(turned).swapaxes(0, 1)[None], cos, sin)[0].swapaxes(0, 1)
+    return absorb_ref(kept, keys), rotated
+
+
 def latent_step_ref(
     q: np.ndarray,
     rows: np.ndarray,
@@ -60,15 +78,19 @@ def latent_step_ref(
     returns  [T, H, V] float64
     source   DeepSeek-V2, arXiv:2405.04434, section 2.1
     """
-    num_tokens, (rank, past) = len(q), (keys.shape[2], len(rows) - len(q))
-    kept, turned = np.split(q, [keys.shape[1]], axis=2)
-    rotated = rope_ref(_halves(turned).swapaxes(0, 1)[None], cos, sin)[0].swapaxes(0, 1)  # [T, H, D]
-    queries = np.concatenate((absorb_ref(kept, keys), rotated), 2)
+    return values_of_ref(latent_sums_ref(q, rows, keys, cos, sin, softmax_scale), values)
+
+
+def latent_sums_ref(
+    q: np.ndarray, rows: np.ndarray, keys: np.ndarray, cos: np.ndarray, sin: np.ndarray, softmax_scale: float
+) -> np.ndarray:
+    """Of `latent_step_ref`, before values are multiplied: [T, H, R] float64"""
+    past, queries = len(rows) - len(q), np.concatenate(latent_queries_ref(q, keys, cos, sin), 2)
     sums = [
-        latent_attention_ref(queries[t : t + 1], rows[None, : past + t + 1], softmax_scale, rank)[0]
-        for t in range(num_tokens)
+        latent_attention_ref(query[None], rows[None, : past + t + 1], softmax_scale, keys.shape[2])[0]
+        for t, query in enumerate(queries)
     ]
-    return values_of_ref(np.stack(sums), values)
+    return np.stack(sums)
 
 
 def _halves(x: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Attention over stored keys and values in every format, in decode and prefill, and over latents that heads share."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -11,8 +11,8 @@ from cpu_kernels.attention import (
     bf16_queries_ref,
     latent_attention_ref,
     round_queries_ref,
-    rounded_weights_bound,
 )
+from cpu_kernels.attention_bound import attention_bound
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, deviation
 
@@ -20,6 +20,8 @@ from qbench.kernels.deviation import Deviation, deviation
 FORMATS = {"f32": "given", "f16": "given", "bf16": "given", "e4m3": "per_head", "e5m2": "per_head"}
 INTEGER_FORMATS = {"int8": "given", "int4": "given"}
 FLOAT8 = ("e4m3", "e5m2")
+# What a kernel makes of q before it multiplies
+ROUND_QUERIES = {"fp32": lambda q, factor: q, "int16": round_queries_ref, "bf16": bf16_queries_ref}
 NOT_BF16 = frozenset({"scalar", "avx2", "avx512", "avx512_vnni", "amx"})  # read float8 as floats
 SHAPES = ((3, 1, 1, 1), (6, 2, 1, 1100), (6, 2, 67, 131))  # query heads, kv heads, queries, tokens
 HEAD_DIM = 64
@@ -40,10 +42,10 @@ def problems() -> Iterator[Problem]:
         k, v = rng.standard_normal((2, 1, num_kv_heads, tokens, HEAD_DIM)).astype(np.float32)
         for name, scales in (FORMATS | INTEGER_FORMATS).items():
             if name in FLOAT8:
-                yield attend_problem(name, scales, q, k, v, bf16_queries_ref, NOT_BF16)
-                yield attend_problem(name, scales, q, k, v, None, frozenset({"avx512_bf16"}))
+                yield attend_problem(name, scales, q, k, v, "bf16", NOT_BF16)
+                yield attend_problem(name, scales, q, k, v, "fp32", frozenset({"avx512_bf16"}))
             else:
-                yield attend_problem(name, scales, q, k, v, round_queries_ref if name in INTEGER_FORMATS else None)
+                yield attend_problem(name, scales, q, k, v, "int16" if name in INTEGER_FORMATS else "fp32")
     for num_heads, tokens in LATENT_SHAPES:
         q = rng.standard_normal((1, num_heads, LATENT_SIZE + ROPE_SIZE)).astype(np.float32)
         latents = rng.standard_normal((tokens, LATENT_SIZE + ROPE_SIZE)).astype(np.float32)
@@ -62,11 +64,9 @@ def latent_problem(name: str, q: np.ndarray, latents: np.ndarray) -> Problem:
         return out, attend_latents(q, name, kept[None], table, lengths, out, softmax_scale, isa=isa)
 
     def check(out: np.ndarray) -> Deviation:
-        """float32 sums: of a score's 576 terms, and of `tokens` rows times weights off by twice that."""
         expected = latent_attention_ref(q, rows[None], softmax_scale, LATENT_SIZE)
-        products = np.abs(q).sum(-1).max() * np.abs(rows).max() * softmax_scale
-        relative = 2 * (q.shape[2] + 4) * 2.0**-24 * products + 2.0**-21 + (tokens + 4) * 2.0**-24
-        return deviation(out, expected, np.full_like(expected, np.abs(rows).max() * relative))
+        bound = attention_bound(q[:, :, None], rows[None, None], rows[None, None, :, :LATENT_SIZE], softmax_scale)
+        return deviation(out, expected, bound[:, :, 0])
 
     return Problem(f"{name} latents, {q.shape[1]} heads, {tokens} tokens", run, check)
 
@@ -92,10 +92,10 @@ def attend_problem(
     q: np.ndarray,
     k: np.ndarray,
     v: np.ndarray,
-    rounded: Callable[[np.ndarray, float], np.ndarray] | None,
+    arithmetic: str,
     not_for: frozenset[str] = frozenset(),
 ) -> Problem:
-    """rounded: what the kernel makes of q before it multiplies, and of weights likewise; None: nothing"""
+    """arithmetic: as cpu_kernels.attention.multiplies_in names it"""
     num_kv_heads, tokens = k.shape[1:3]
     pages = -(-tokens // 32)
     table, lengths = np.arange(pages, dtype=np.int32)[None, ::-1].copy(), np.array([tokens])
@@ -114,33 +114,8 @@ def attend_problem(
     def check(out: np.ndarray) -> Deviation:
         kept_k, kept_v = np.empty_like(k), np.empty_like(v)
         stored("scalar").read(table, lengths, kept_k, kept_v)
-        queries = rounded(q, np.float32(softmax_scale) * LOG2_E) if rounded else q
-        expected = attention_ref(queries, kept_k, kept_v, softmax_scale)
-        bound = attention_bound(name, queries, kept_k, kept_v, softmax_scale, rounded is not None)
-        return deviation(out, expected, bound + np.zeros_like(expected))
+        given = ROUND_QUERIES[arithmetic](q, np.float32(softmax_scale) * LOG2_E), kept_k, kept_v, softmax_scale
+        return deviation(out, attention_ref(*given), attention_bound(*given, arithmetic=arithmetic))
 
     heads = f"{q.shape[1]} heads on {num_kv_heads}"
     return Problem(f"{name} {heads}, {q.shape[2]} queries of {tokens} tokens", run, check, not_for)
-
-
-def attention_bound(
-    name: str, q: np.ndarray, k: np.ndarray, v: np.ndarray, softmax_scale: float, is_rounded: bool
-) -> np.ndarray:
-    """How far a kernel may be from `attention_ref` of the same: [B, H, T, 1]
-
-    float32 sums: of a score's D terms, and of S values times weights off by twice that. Rounded weights: 2**-9 of a
-    value as bfloat16; of integers a bound of their span, twice the largest value.
-
-    q            [B, H, T, D] float, as the kernel rounds them
-    k, v         [B, G, S, D] float, as they are kept in the format `name`
-    is_rounded   whether weights are rounded, too
-    """
-    products = 3 * np.abs(q).sum(-1).max() * np.abs(k).max() * softmax_scale  # 3: minima apart from codes
-    relative = 2 * (q.shape[-1] + 4) * 2.0**-24 * products + 2.0**-21 + (k.shape[2] + 4) * 2.0**-24
-    largest = np.abs(v).max()
-    bound = np.full((*q.shape[:3], 1), 3 * largest * relative)
-    if name in INTEGER_FORMATS:
-        bound += 2.01 * largest * rounded_weights_bound(q, k, softmax_scale)[..., None]
-    elif is_rounded:
-        bound += 2.0**-9 * largest
-    return bound

@@ -4,7 +4,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cpu_kernels.latent import LatentHeads, absorb_ref, latent_row_ref, latent_step_ref, values_of_ref
+from cpu_kernels.latent import (
+    LatentHeads,
+    absorb_ref,
+    latent_row_ref,
+    latent_step_ref,
+    round_heads_ref,
+    values_of_ref,
+)
+from cpu_kernels.latent_bound import ROTATION, latent_step_bound, product_bound
+from cpu_kernels.linear_float import round_to_bf16_ref
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, deviation
 from qbench.kernels.fused_steps import at_most
@@ -12,7 +21,7 @@ from qbench.kernels.fused_steps import at_most
 HEADS, NOPE, ROPE, VALUE, RANK = 3, 63, 16, 65, 131
 STEP_RANK = 128  # attention over latents takes multiples of 64
 TOKENS = (1, 3, 63)
-EPS, SOFTMAX_SCALE = 1e-6, 0.1
+EPS, SOFTMAX_SCALE = 1e-6, (STEP_RANK + ROPE) ** -0.5
 UNIT = 2.0**-24  # of a rounding in float32, relative
 SEED = 41
 
@@ -23,33 +32,36 @@ def latent_heads() -> list[Kernel]:
 
 def problems() -> Iterator[Problem]:
     rng = np.random.default_rng(SEED)
-    keys = rng.standard_normal((HEADS, NOPE, RANK)).astype(np.float32)
+    keys = rng.standard_normal((HEADS, NOPE, RANK)).astype(np.float32) / np.float32(NOPE**0.5)  # so that scores are ~1
     values = rng.standard_normal((HEADS, VALUE, RANK)).astype(np.float32)
-    for name in ("f32", "f16", "bf16"):
-        heads, kept = LatentHeads(keys, values, name), (rounded(keys, name), rounded(values, name))
+    for name in ("f32", "f16", "bf16", "int8"):
+        heads, kept = LatentHeads(keys, values, name), (rounded(keys, name, 1), rounded(values, name, 2))
         for num_tokens in TOKENS:
             q = rng.standard_normal((num_tokens, HEADS, NOPE)).astype(np.float32)
             latents = rng.standard_normal((num_tokens, HEADS, RANK)).astype(np.float32)
             about = f"{name}, {num_tokens} tokens"
             yield product(f"absorbed queries, {about}", heads, heads.absorb, q, kept[0], absorb_ref)
             yield product(f"values, {about}", heads, heads.values_of, latents, kept[1], values_of_ref)
-    yield step(rounded(keys[..., :STEP_RANK], "f16"), rounded(values[..., :STEP_RANK], "f16"), rng)
+    yield step(*(rounded(weight[..., :STEP_RANK], "f16", 1) for weight in (keys, values)), rng)
 
 
 def product(label: str, heads: LatentHeads, multiply, x: np.ndarray, weight: np.ndarray, definition) -> Problem:
-    """x [M, H, K]: fused float32 sums of K terms, each rounded K times at most."""
+    """x [M, H, K]"""
 
     def run(isa: str) -> tuple[np.ndarray, str]:
         return multiply(x.reshape(len(x), -1), isa=isa).reshape(len(x), HEADS, -1), heads.last_isa
 
     def check(out: np.ndarray) -> Deviation:
-        return deviation(out, definition(x, weight), x.shape[2] * UNIT * definition(np.abs(x), np.abs(weight)))
+        return deviation(out, definition(x, weight), product_bound(definition, x, weight))
 
     return Problem(label, run, check)
 
 
 def step(keys: np.ndarray, values: np.ndarray, rng: np.random.Generator) -> Problem:
-    """19 tokens at once, into two pages of float32 rows that hold none; the call takes no instruction set."""
+    """19 tokens at once, into two pages of float32 rows that hold none; the call takes no instruction set.
+
+    What comes out are their outputs, then their rows, which outputs are to follow from.
+    """
     heads, count, rank = LatentHeads(keys, values, "f16"), 19, STEP_RANK
     q = rng.standard_normal((count, HEADS, NOPE + ROPE)).astype(np.float32)
     latent = rng.standard_normal((count, rank + ROPE)).astype(np.float32)
@@ -64,23 +76,28 @@ def step(keys: np.ndarray, values: np.ndarray, rng: np.random.Generator) -> Prob
         with at_most(isa):
             about = (norm, EPS, cos, sin, "f32", rows, table, lengths, SOFTMAX_SCALE)
             out = heads.attend(q.reshape(count, -1), latent, *about)
-        return out.reshape(count, HEADS, VALUE), heads.last_isa
+        stored = rows[[1, 0]].reshape(-1, rank + ROPE)[:count]
+        return np.concatenate((out.ravel(), stored.ravel())), heads.last_isa
 
-    def check(out: np.ndarray) -> Deviation:
-        """Sums of N, R + D, S and R terms; the second is an exponent's, and weights are off by 2**-21 beside it."""
+    def check(result: np.ndarray) -> Deviation:
+        """Normalized rows are equal; the rotated end is rounded once more in the definition."""
         rows = latent_row_ref(latent, norm, EPS, cos, sin)
-        expected = latent_step_ref(q, rows, keys, values, cos, sin, SOFTMAX_SCALE)
-        query, largest = absorb_ref(np.abs(q[..., :NOPE]), np.abs(keys)).max() + np.abs(q).max(), np.abs(rows).max()
-        score = (NOPE + rows.shape[1] + 8) * UNIT * query * largest * rows.shape[1] * SOFTMAX_SCALE
-        one = largest * (2 * score + 2.0**-21 + (count + rank) * UNIT)
-        return deviation(out, expected, np.full_like(expected, np.abs(values).sum(-1).max() * one))
+        off = np.zeros_like(rows, np.float64)
+        off[:, rank:] = (ROTATION + UNIT) * latent_row_ref(np.abs(latent), norm, EPS, np.abs(cos), np.abs(sin))[
+            :, rank:
+        ]
+        stored = result[-rows.size :].reshape(rows.shape)
+        given = (keys, values, cos, sin, SOFTMAX_SCALE)
+        expected = np.concatenate((latent_step_ref(q, stored, *given).ravel(), rows.ravel()))
+        return deviation(result, expected, np.concatenate((latent_step_bound(q, stored, *given).ravel(), off.ravel())))
 
     return Problem(f"a step, f16 heads, f32 rows, {count} tokens", run, check)
 
 
-def rounded(weight: np.ndarray, name: str) -> np.ndarray:
-    """As the format keeps it."""
+def rounded(weight: np.ndarray, name: str, axis: int) -> np.ndarray:
+    """As the format keeps it; axis: of its inputs."""
+    if name == "int8":
+        return round_heads_ref(weight, axis)
     if name == "bf16":
-        bits = weight.view(np.uint32)
-        return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).view(np.float32)
+        return round_to_bf16_ref(weight)
     return weight.astype(np.float16 if name == "f16" else np.float32).astype(np.float32)

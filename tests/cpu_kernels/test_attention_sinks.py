@@ -2,21 +2,13 @@
 
 import numpy as np
 import pytest
-from support.attention import (
-    FORMATS,
-    INTEGER_SPAN,
-    INTEGERS,
-    Filled,
-    filled,
-    float_bound,
-    normal,
-    rounded_queries,
-    softmax_scale,
-)
+from support.attention import FORMATS, Filled, arithmetic, filled, normal, rounded_queries, softmax_scale
 from support.close import assert_close
+from support.spoilers import assert_tells
 
 import cpu_kernels
 from cpu_kernels.attention import attention_ref, sink_attention_ref
+from cpu_kernels.attention_bound import Scores, scores_of, seen_tokens, weighted_bound
 
 GONE = -1
 
@@ -42,14 +34,17 @@ def attend(held: Filled, q: np.ndarray, sink_q: np.ndarray, window: int, sinks: 
 
 def expected_sinks(
     held: Filled, q: np.ndarray, sink_q: np.ndarray, window: int, sinks: int, isa: str
-) -> tuple[np.ndarray, float]:
-    """The oracle's result and its bound: each integer weight is off by at most a 65534th of the largest, so that all of
-    them together are off by as many of those as there are tokens."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """The oracle's result and its bound, of scores that are the one query's or the other's: both [B, H, T, D]."""
     near, far = rounded_queries(held, q, isa), rounded_queries(held, sink_q, isa)
-    bound = float_bound(held, np.maximum(np.abs(q), np.abs(sink_q)), isa)
-    if held.store.format in INTEGERS:
-        bound += INTEGER_SPAN * np.abs(held.v).max() * (window + sinks) / 65534
-    return sink_attention_ref(near, far, held.k, held.v, softmax_scale(q), window, sinks), bound
+    all_before = seen_tokens(q.shape[2], held.k.shape[2])
+    is_sink = all_before & (np.arange(held.k.shape[2]) < sinks)
+    is_near = seen_tokens(q.shape[2], held.k.shape[2], window) & ~is_sink
+    kind = arithmetic(held.store.format, isa)
+    parts = [scores_of(x, held.k, softmax_scale(q), sees, kind) for x, sees in ((far, is_sink), (near, is_near))]
+    scores = Scores(np.maximum(*(part.value for part in parts)), np.maximum(*(part.error for part in parts)))
+    expected = sink_attention_ref(near, far, held.k, held.v, softmax_scale(q), window, sinks)
+    return expected, weighted_bound(scores, held.v, kind)
 
 
 def test_oracle_with_one_query_for_both_is_attention_to_the_tokens_that_are_there():
@@ -66,7 +61,7 @@ def test_matches_the_definition(isa, name):
     for queries, length, window, sinks in cases:
         held, q, sink_q = held_in(name, length), normal(3, 2, 6, queries, 32), normal(4, 2, 6, queries, 32)
         expected, bound = expected_sinks(held, q, sink_q, window, sinks, isa)
-        assert_close(attend(held, q, sink_q, window, sinks, isa), expected, atol=bound)
+        assert_tells(attend(held, q, sink_q, window, sinks, isa), expected, bound)
 
 
 @pytest.mark.parametrize("name", ["f16", "int8"])

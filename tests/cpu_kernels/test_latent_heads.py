@@ -5,6 +5,7 @@ import pytest
 import torch
 from support.attention import normal
 from support.close import assert_close
+from support.spoilers import assert_tells
 
 import cpu_kernels
 from cpu_kernels.latent import (
@@ -15,6 +16,7 @@ from cpu_kernels.latent import (
     round_heads_ref,
     values_of_ref,
 )
+from cpu_kernels.latent_bound import latent_step_bound, product_bound
 from quant.kv.latent_codes import LATENT_CODES
 
 HEADS, NOPE, ROPE, VALUE, RANK = 3, 24, 16, 40, 128
@@ -38,17 +40,17 @@ def rounded(x: np.ndarray, name: str) -> np.ndarray:
 
 def heads(name: str, **sizes) -> tuple[LatentHeads, np.ndarray, np.ndarray]:
     shape = {"heads": HEADS, "nope": NOPE, "value": VALUE, "rank": RANK} | sizes
-    keys = normal(1, shape["heads"], shape["nope"], shape["rank"])
+    keys = normal(1, shape["heads"], shape["nope"], shape["rank"]) / np.float32(shape["nope"] ** 0.5)  # scores of ~1
     values = normal(2, shape["heads"], shape["value"], shape["rank"])
     if name == "int8":
         return LatentHeads(keys, values, name), round_heads_ref(keys, 1), round_heads_ref(values, 2)
     return LatentHeads(keys, values, name), rounded(keys, name), rounded(values, name)
 
 
-def bound(x: np.ndarray, weight: np.ndarray) -> float:
-    """Fused float32 sums of K terms, of int8 three more roundings: of a scale, its product, and a weight here."""
-    terms = x.shape[-1] + 3
-    return terms * 2.0**-24 * np.abs(x).max() * np.abs(weight).max() * terms
+def assert_product(got: np.ndarray, definition, x: np.ndarray, weight: np.ndarray) -> None:
+    """got [M, H * outputs]"""
+    expected = definition(x, weight)
+    assert_tells(got.reshape(expected.shape), expected, product_bound(definition, x, weight))
 
 
 @pytest.mark.parametrize("name", HEADS_FORMATS)
@@ -58,9 +60,8 @@ def test_products_match_the_definition(isa, name, num_tokens):
     q, latents = normal(3, num_tokens, HEADS, NOPE), normal(4, num_tokens, HEADS, RANK)
     got = packed.absorb(q.reshape(num_tokens, -1), isa=isa)
     assert packed.last_isa == isa
-    assert_close(got.reshape(num_tokens, HEADS, RANK), absorb_ref(q, keys), atol=bound(q, keys))
-    got = packed.values_of(latents.reshape(num_tokens, -1), isa=isa)
-    assert_close(got.reshape(num_tokens, HEADS, VALUE), values_of_ref(latents, values), atol=bound(latents, values))
+    assert_product(got, absorb_ref, q, keys)
+    assert_product(packed.values_of(latents.reshape(num_tokens, -1), isa=isa), values_of_ref, latents, values)
 
 
 @pytest.mark.parametrize("name", ["f16", "int8"])
@@ -68,10 +69,8 @@ def test_products_match_the_definition(isa, name, num_tokens):
 def test_ragged_sizes(isa, sizes, name):
     packed, keys, values = heads(name, **sizes)
     q, latents = normal(3, 5, HEADS, sizes["nope"]), normal(4, 5, HEADS, sizes["rank"])
-    got = packed.absorb(q.reshape(5, -1), isa=isa).reshape(5, HEADS, -1)
-    assert_close(got, absorb_ref(q, keys), atol=bound(q, keys))
-    got = packed.values_of(latents.reshape(5, -1), isa=isa).reshape(5, HEADS, -1)
-    assert_close(got, values_of_ref(latents, values), atol=bound(latents, values))
+    assert_product(packed.absorb(q.reshape(5, -1), isa=isa), absorb_ref, q, keys)
+    assert_product(packed.values_of(latents.reshape(5, -1), isa=isa), values_of_ref, latents, values)
 
 
 @pytest.mark.parametrize("name", ["f16", "int8"])
@@ -178,24 +177,14 @@ def test_steps_match_the_definition(name, rank, rope, counts):
             stored = past.encoded(latent_row_ref(latent[new], norm, EPS, cos, sin)[None])[0]
             assert_same_rows(past.held(b)[-count:], stored, rope)
             by_head = q[new].reshape(count, HEADS, -1)
-            expected = latent_step_ref(by_head, rows, keys, values, cos, sin, SCALE)
-            assert_close(out[new].reshape(count, HEADS, VALUE), expected, atol=step_bound(by_head, rows, keys, values))
+            given = (by_head, rows, keys, values, cos, sin, SCALE)
+            assert_tells(out[new].reshape(count, HEADS, VALUE), latent_step_ref(*given), latent_step_bound(*given))
 
 
 def assert_same_rows(kept: np.ndarray, stored: np.ndarray, rope: int) -> None:
     """But for the rotated key at the end: its rotation is fused here, and in float64 there."""
     rotated = 2 * rope if kept.dtype == np.uint8 else rope
     assert np.array_equal(kept[:, :-rotated], stored[:, :-rotated])
-
-
-def step_bound(q: np.ndarray, rows: np.ndarray, keys: np.ndarray, values: np.ndarray) -> float:
-    """Sums of N, R + D, S and R float32 terms, the second of which is an exponent's; weights are off by 2**-21."""
-    unit = 2.0**-24
-    query = absorb_ref(np.abs(q[..., : keys.shape[1]]), np.abs(keys)).max() + np.abs(q).max()
-    largest = np.abs(rows).max()
-    score = (keys.shape[1] + rows.shape[1] + 8) * unit * query * largest * rows.shape[1] * SCALE
-    latent = largest * (2 * score + 2.0**-21 + len(rows) * unit)
-    return np.abs(values).sum(-1).max() * (latent + values.shape[2] * unit * largest)
 
 
 def test_a_window_hides_what_is_before_it():

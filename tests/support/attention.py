@@ -6,19 +6,14 @@ from functools import lru_cache
 import numpy as np
 
 import cpu_kernels
-from cpu_kernels.attention import (
-    attention_ref,
-    bf16_queries_ref,
-    round_queries_ref,
-    rounded_weights_bound,
-)
+from cpu_kernels.attention import attention_ref
+from cpu_kernels.attention_bound import attention_bound
+from qbench.kernels.attention import LOG2_E, ROUND_QUERIES
 
 FLOATS = ("f32", "f16", "bf16")
 FLOAT8 = ("e4m3", "e5m2")
 INTEGERS = ("int8", "int4")
 FORMATS = (*FLOATS, *FLOAT8, *INTEGERS)
-LOG2_E = np.float32(1.44269504)
-INTEGER_SPAN = 2.01  # of integers' values, over the largest of them
 
 
 @dataclass
@@ -79,35 +74,22 @@ def filled(
 def expected_attention(
     held: Filled, q: np.ndarray, window: int = 0, isa: str | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The oracle's result and how far float32 may be from it: both [B, H, T, D]. isa None: the chosen one.
-
-    A score is a sum of D terms, rounded once each in float32 (integers: once a group, and the scales), so it is off by
-    at most (D + 4) * 2**-24 of the sum of its terms' magnitudes, which 3 * sum(|q|) * max(|k|) bounds where the minima
-    of integer keys are taken apart from their codes. Twice that (numerator and denominator), and 2**-22 of each 2**x
-    and its argument, is the relative error of a weight. The sum over S values adds (S + 4) * 2**-24 of its terms'
-    magnitudes. What rounded weights add: integers' by `rounded_weights_bound` of their span, at most twice the largest
-    (and 2**-9 of that, as its scale is a float16); bfloat16 ones' 2**-9 of the largest.
-    """
-    rounded, bound = rounded_queries(held, q, isa), float_bound(held, q, isa)
-    if held.store.format in INTEGERS:
-        weights = rounded_weights_bound(rounded, held.k, softmax_scale(q), window)[..., None]
-        bound = bound + INTEGER_SPAN * np.abs(held.v).max() * weights
-    return attention_ref(rounded, held.k, held.v, softmax_scale(q), window), np.broadcast_to(bound, q.shape)
+    """The oracle's result and how far the kernel's may be from it: both [B, H, T, D]. isa None: the chosen one."""
+    rounded = rounded_queries(held, q, isa)
+    given = (rounded, held.k, held.v, softmax_scale(q), window)
+    return attention_ref(*given), attention_bound(*given, arithmetic(held.store.format, isa))
 
 
 def rounded_queries(held: Filled, q: np.ndarray, isa: str | None) -> np.ndarray:
     """As they are multiplied with the store's keys."""
-    name, factor = held.store.format, np.float32(softmax_scale(q)) * LOG2_E
+    return ROUND_QUERIES[arithmetic(held.store.format, isa)](q, np.float32(softmax_scale(q)) * LOG2_E)
+
+
+def arithmetic(name: str, isa: str | None) -> str:
+    """As `multiplies_in` names it, for a kernel that is forced."""
     if name in INTEGERS:
-        return round_queries_ref(q, factor)
-    return bf16_queries_ref(q, factor) if multiplies_bf16(name, isa) else q
-
-
-def float_bound(held: Filled, q: np.ndarray, isa: str | None) -> float:
-    """Of `expected_attention`, without what integers' rounded weights add."""
-    score = (q.shape[-1] + 4) * 2.0**-24 * 3 * np.abs(q).sum(-1).max() * np.abs(held.k).max() * softmax_scale(q)
-    relative = 2 * score + 2.0**-21 + (held.k.shape[2] + 4) * 2.0**-24
-    return np.abs(held.v).max() * (3 * relative + multiplies_bf16(held.store.format, isa) * 2.0**-9)
+        return "int16"
+    return "bf16" if multiplies_bf16(name, isa) else "fp32"
 
 
 def multiplies_bf16(name: str, isa: str | None) -> bool:

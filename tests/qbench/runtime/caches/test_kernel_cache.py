@@ -7,9 +7,9 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.close import assert_close
 
-import cpu_kernels
-from cpu_kernels.attention import bf16_queries_ref, round_queries_ref
-from qbench.kernels.attention import INTEGER_FORMATS, LOG2_E, attention_bound
+from cpu_kernels.attention import multiplies_in
+from cpu_kernels.attention_bound import attention_bound
+from qbench.kernels.attention import LOG2_E, ROUND_QUERIES
 from qbench.runtime import load_model
 from qbench.runtime.caches.cache import DenseCache
 from qbench.runtime.caches.kernel_cache import STORES, KernelCache, has_store, held_tokens
@@ -99,8 +99,11 @@ def test_nan_is_kept_as_the_format_keeps_it(name):
     assert_close(v, expected_v)
 
 
-def multiplies_bf16(name: str | None) -> bool:
-    return name is not None and "fp8" in name and cpu_kernels.chosen_isa("attention") == "avx512_bf16"
+def query_factor(scheme: KVScheme | None) -> np.ndarray:
+    """What queries are multiplied with before they are rounded: [H, 1, 1], keys' scales that are given among it"""
+    k_scale = None if scheme is None else layer_scales(scheme, 1)[0]
+    given = np.ones(1, np.float32) if k_scale is None else k_scale.numpy().ravel()
+    return (np.float32(SOFTMAX_SCALE) * LOG2_E * np.repeat(given, 4 // len(given)))[:, None, None]
 
 
 @pytest.mark.parametrize("cuts", [(), (1, 2, 40), tuple(range(1, 70))], ids=["one run", "ragged", "token by token"])
@@ -109,16 +112,13 @@ def test_attends_as_the_cache_on_torch_does(name, cuts):
     """Torch is given the queries as the kernel rounds them, so that what is left are roundings with a bound."""
     scheme, (q, k, v) = make_scheme(name), make_qkv(70)
     got = feed(KernelCache(MODEL, scheme, batch=2, capacity=8), q, k, v, cuts)
-    kind = STORES[name][0]
-    rounded = round_queries_ref if kind in INTEGER_FORMATS else bf16_queries_ref if multiplies_bf16(name) else None
-    seen = q
-    if rounded is not None:
-        seen = torch.from_numpy(rounded(q.numpy(), np.float32(SOFTMAX_SCALE) * LOG2_E)).float()
+    arithmetic = multiplies_in(STORES[name][0])
+    seen = torch.from_numpy(ROUND_QUERIES[arithmetic](q.numpy(), query_factor(scheme))).float()
     kept_k, kept_v = as_kept(scheme, k, v)
-    bound = attention_bound(kind, *(x.numpy() for x in (seen, kept_k, kept_v)), SOFTMAX_SCALE, rounded is not None)
+    given = (seen.numpy(), kept_k.numpy(), kept_v.numpy(), SOFTMAX_SCALE)
     # Torch sums in float32, too.
-    bound += attention_bound("f32", *(x.numpy() for x in (seen, kept_k, kept_v)), SOFTMAX_SCALE, False)
-    assert_close(got, feed(torch_cache(scheme), seen, k, v, cuts), atol=bound + np.zeros(q.shape))
+    bound = attention_bound(*given, arithmetic=arithmetic) + attention_bound(*given)
+    assert_close(got, feed(torch_cache(scheme), seen, k, v, cuts), atol=bound)
 
 
 @pytest.mark.parametrize("cuts", [(), (1, 2, 40), tuple(range(1, 70))], ids=["one run", "ragged", "token by token"])

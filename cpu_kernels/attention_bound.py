@@ -1,0 +1,122 @@
+"""How far a kernel of attention may be from its definition, each number by the sums that it is made of.
+
+    out = sum p v        p = w / sum w        w = exp(score)        score = sum q k * softmax_scale
+
+A weight that is off by a share e of itself moves out by p e (v - out), at most p |e| (|v| + |out|); that share is what
+its score is off by, and what rounds its power. The rest are roundings of the two sums over tokens, and of the weights
+where those are rounded before values are multiplied with them.
+
+Roundings by anything from -h to h, alike and independent, have a variance of h^2 / 3 each, and their moments are less
+than a normal variable's of that variance. So a sum of them leaves six standard deviations, LUCK * sqrt(sum h^2), with a
+probability of 2 exp(-6^2 / 2) = 3e-8 at most. As few as LUCK^2 = 12 are bounded by the sum of their h.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Scores", "attention_bound", "roundings", "scores_of", "seen_tokens", "weighted_bound"]
+
+UNIT = 2.0**-24  # of a rounding to float32, relative
+BF16_UNIT = 2.0**-8  # likewise to bfloat16, of 8 significant bits
+LUCK = 6 / 3**0.5
+CHUNK_TOKENS = 128  # whose integer weights are rounded together
+RESCALED_TOKENS = 64  # at least, until a maximum that rose scales what was summed before
+POWER = 2.0**-22  # of 2^x, relative: 2^-23, and the product that it scales
+# From a query's first product to its score, beside a rounding a channel: q, scales of q and k, the softmax's.
+SCORE_FACTORS = 4
+SUM_FACTORS = 8  # likewise of weights and values, and of parts that are put together
+INTEGER_GROUP = 32  # channels, or more, whose integer products are summed without a rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """value  [..., S] float64, minus infinity where a token is not seen
+    error  [..., S] how far the kernel's may be from it
+    """
+
+    value: np.ndarray
+    error: np.ndarray
+
+
+def roundings(count: int) -> float:
+    """What `count` roundings of a float32 sum add up to at most, over the sum of its terms' magnitudes."""
+    return UNIT * min(count, LUCK * np.sqrt(count))
+
+
+def attention_bound(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, softmax_scale: float, window: int = 0, arithmetic: str = "fp32"
+) -> np.ndarray:
+    """Of a kernel's result, from `attention_ref` of the same: [B, H, T, D].
+
+    q, k, v     as `attention_ref` takes them: q as the kernel rounds it, k and v as they are kept
+    arithmetic  as `multiplies_in` names it
+    """
+    sees = seen_tokens(q.shape[2], k.shape[2], window)
+    return weighted_bound(scores_of(q, k, softmax_scale, sees, arithmetic), v, arithmetic)
+
+
+def seen_tokens(num_queries: int, num_keys: int, window: int = 0) -> np.ndarray:
+    """[T, S] bool: tokens that each query sees"""
+    back = num_keys - num_queries + np.arange(num_queries)[:, None] - np.arange(num_keys)  # from a query to a token
+    return (back >= 0) & (back < (window or num_keys))
+
+
+def scores_of(q: np.ndarray, k: np.ndarray, softmax_scale: float, sees: np.ndarray, arithmetic: str) -> Scores:
+    """q [B, H, T, D], k [B, G, S, D], sees [T, S] -> [B, H, T, S].
+
+    A sum of D terms. Of integers the codes are summed exactly in groups, apart from what their minimum adds: both
+    together are at most 3 times the largest magnitude of the token's key, as the span of a key is twice that at most.
+    """
+    q, k = q.astype(np.float64), by_head(k, q.shape[1])
+    is_integer, head_dim = arithmetic == "int16", q.shape[3]
+    terms = np.abs(q) @ magnitudes(k, is_integer).swapaxes(2, 3) * softmax_scale
+    count = -(-head_dim // INTEGER_GROUP) * 2 if is_integer else head_dim
+    value = np.where(sees, q @ k.swapaxes(2, 3) * softmax_scale, -np.inf)
+    return Scores(value, np.where(sees, roundings(count + SCORE_FACTORS) * terms, 0.0))
+
+
+def weighted_bound(scores: Scores, v: np.ndarray, arithmetic: str = "fp32") -> np.ndarray:
+    """Of sums of v [B, G, S, D] with the softmax of scores [B, H, T, S] as weights: [B, H, T, D]."""
+    v = by_head(v, scores.value.shape[1])
+    highest = scores.value.max(-1, keepdims=True)
+    weights = np.exp(scores.value - highest)
+    weights /= weights.sum(-1, keepdims=True)  # [B, H, T, S]
+    largest = np.abs(np.where(weights > 0, scores.value, 0.0)).max(-1, keepdims=True)
+    rescales = 2 + v.shape[2] // RESCALED_TOKENS
+    # What is subtracted from a score is one of them, and differences of maxima add up to less than twice the largest.
+    share = weights * np.expm1(scores.error + 4 * UNIT * largest + rescales * POWER)
+    terms, out = np.abs(v), np.abs(weights @ v)
+    bound = share @ terms + out * share.sum(-1, keepdims=True)
+    count = v.shape[2] + 2 * rescales + SUM_FACTORS
+    bound += roundings(count) * (weights @ magnitudes(v, arithmetic == "int16") + out)
+    if arithmetic == "bf16":  # each weight, with its value's scale, to 8 bits
+        bound += BF16_UNIT * np.minimum(weights @ terms, LUCK * np.sqrt(weights**2 @ terms**2))
+    if arithmetic == "int16":
+        bound += rounded_weights(weights, v)[..., None]
+    return bound
+
+
+def rounded_weights(weights: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """What integer weights of 16 bits add: [B, H, T].
+
+    Weights with their values' scales are whole multiples of a 32767th of the largest of their chunk, so that each of a
+    chunk's n tokens is off by half of that times its code: by the largest weight times span over 65534 at most.
+    """
+    lowest = v.min(-1)  # kept as a float16, which may be below the least value by 2^-11 of itself
+    spans = v.max(-1) - lowest + 2.0**-11 * np.abs(lowest)  # [B, H, S]
+    steps = weights * spans[:, :, None]
+    padding = [(0, 0)] * 3 + [(0, -steps.shape[3] % CHUNK_TOKENS)]
+    chunks = np.pad(steps, padding).reshape(*steps.shape[:3], -1, CHUNK_TOKENS)
+    counts, largest = (chunks > 0).sum(-1), chunks.max(-1) / 65534  # [B, H, T, chunks]
+    return np.minimum((counts * largest).sum(-1), LUCK * np.sqrt((counts * largest**2).sum(-1)))
+
+
+def by_head(x: np.ndarray, num_heads: int) -> np.ndarray:
+    """[B, G, S, D] -> [B, H, S, D] float64"""
+    return np.repeat(x, num_heads // x.shape[1], 1).astype(np.float64)
+
+
+def magnitudes(x: np.ndarray, is_integer: bool) -> np.ndarray:
+    """Of what is summed for each number of x [B, H, S, D]."""
+    return np.broadcast_to(3 * np.abs(x).max(-1, keepdims=True), x.shape) if is_integer else np.abs(x)

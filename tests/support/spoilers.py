@@ -1,0 +1,23 @@
+"""Results that are wrong, which a check is to tell from right ones."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from support.close import assert_close
+
+
+def spoiled(result: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Zeros, a hundredth too much, and each axis rolled by one, wherever that is another result."""
+    wrong = [("zeros", np.zeros_like(result)), ("times 1.01", result * 1.01)]
+    wrong += [(f"axis {axis} rolled", np.roll(result, 1, axis)) for axis in range(result.ndim)]
+    return ((label, other) for label, other in wrong if not np.array_equal(other, result))
+
+
+def assert_tells(got: np.ndarray, expected: np.ndarray, atol: np.ndarray) -> None:
+    """`assert_close`, by a tolerance beyond which what is spoiled lies."""
+    assert_close(got, expected, atol=atol)
+    for label, wrong in spoiled(expected):
+        with pytest.raises(AssertionError):
+            assert_close(wrong, expected, atol=atol)
+            pytest.fail(f"{label} is within the tolerance")

@@ -1,0 +1,28 @@
+import numpy as np
+import pytest
+from support.spoilers import assert_tells, spoiled
+
+RESULT = np.array([[1.0, -2.0], [3.0, 4.0]])
+
+
+def test_what_is_spoiled_is_another_result():
+    labels = [label for label, wrong in spoiled(RESULT)]
+    assert labels == ["zeros", "times 1.01", "axis 0 rolled", "axis 1 rolled"]
+    assert [label for label, wrong in spoiled(np.ones((1, 3)))] == ["zeros", "times 1.01"]  # nothing is to be rolled
+
+
+def test_a_tolerance_that_tells():
+    assert_tells(RESULT + 1e-3, RESULT, np.full_like(RESULT, 1e-2))
+
+
+@pytest.mark.parametrize(
+    "got, atol, message",
+    [
+        pytest.param(RESULT + 1, 0.5, "4 of 4 elements off", id="a wrong result"),
+        pytest.param(RESULT, 5.0, "zeros is within the tolerance", id="a tolerance for zeros"),
+        pytest.param(RESULT, 0.05, "times 1.01 is within the tolerance", id="a tolerance for a hundredth"),
+    ],
+)
+def test_what_it_finds(got, atol, message):
+    with pytest.raises((AssertionError, pytest.fail.Exception), match=message):
+        assert_tells(got, RESULT, np.full_like(RESULT, atol))

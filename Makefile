@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 INTEROP := .venv-interop
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
-NATIVE := CMakeLists.txt $(shell find cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl')
+NATIVE := $(shell find CMakeLists.txt cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl' -o -name CMakeLists.txt)
 
 .PHONY: demo test gate test-gpu test-interop asan setup bench clean
 

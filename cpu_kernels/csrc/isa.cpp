@@ -9,7 +9,7 @@
 #endif
 
 #if defined(__x86_64__) && defined(__linux__)
-// Defined by the emulator (tests/amx/emulator) and by nothing else; null in every process without it.
+// Defined by the emulator (cpu_kernels/amx_emulator) and by nothing else; null in every process without it.
 extern "C" __attribute__((weak, visibility("default"))) int qbench_amx_emulator();
 #endif
 

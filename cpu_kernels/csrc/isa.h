@@ -22,8 +22,8 @@ constexpr Features bit(Isa isa) { return 1u << static_cast<int>(isa); }
 // CPUID and XCR0 and, for AMX, the permission of the operating system; found once, the same ever after.
 Features detect();
 
-// What of it the processor does not do itself: AMX, in a process that the emulator of tests/amx was loaded into. There
-// is no setting that leads here, so that nobody measures an emulation by accident.
+// What of it the processor does not do itself: AMX, in a process that ../amx_emulator was loaded into. No variable and no
+// option of a measurement leads here, so that nobody times an emulation by accident.
 Features emulated();
 
 }  // namespace qk

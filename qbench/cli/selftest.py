@@ -1,5 +1,8 @@
 """`qbench selftest`: whether the kernels compute what they should on this machine."""
 
+import os
+import subprocess
+import sys
 from itertools import groupby
 
 import click
@@ -13,13 +16,16 @@ COUNTS = ("ok", "emulated", "wrong", "not_executed", "no_oracle")
 @click.command("selftest")
 @click.option("--only", default="", help="Ops whose name contains this.")
 @click.option("-v", "--verbose", is_flag=True, help="A line for each implementation.")
+@click.option("--emulate-amx", is_flag=True, help="Without AMX: run its kernels by emulation, which takes minutes.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, only: str, verbose: bool, as_json: bool) -> None:
+def command(ctx: click.Context, only: str, verbose: bool, emulate_amx: bool, as_json: bool) -> None:
     """Check every kernel, in every instruction set that this machine runs, against its oracle.
 
     Exit status 1 if one is wrong.
     """
+    if emulate_amx:
+        ctx.exit(with_emulator(["--only", only, *["--verbose"] * verbose, *["--json"] * as_json]))
     from qbench.harness.host.machine import machine
     from qbench.kernels.registry import kernels
     from qbench.kernels.selftest import selftest, summary
@@ -33,6 +39,21 @@ def command(ctx: click.Context, only: str, verbose: bool, as_json: bool) -> None
         print_summary(result)
     if not result["green"]:
         ctx.exit(1)
+
+
+def with_emulator(options: list[str]) -> int:
+    """The exit status of the self-test in a process of its own, where the emulator can be loaded before all else."""
+    import cpu_kernels
+    from cpu_kernels.emulation import with_amx_emulator
+    from quant.errors import InputError
+
+    if "amx" in cpu_kernels.features():
+        raise InputError("--emulate-amx: this machine has AMX, and the self-test runs its kernels on it")
+    try:
+        environment = with_amx_emulator(dict(os.environ))
+    except RuntimeError as error:
+        raise InputError(f"--emulate-amx: {error}") from error
+    return subprocess.run([sys.executable, "-m", "qbench.cli.main", "selftest", *options], env=environment).returncode
 
 
 def print_rows(rows: list[dict], verbose: bool) -> None:

@@ -1,13 +1,17 @@
+from pathlib import Path
+
 import pytest
-from support import amx
+
+from cpu_kernels.emulation import amx_emulator
 
 
 @pytest.fixture(scope="session")
-def emulator(tmp_path_factory):
+def emulator() -> Path:
     """The emulator as a library to preload."""
-    if reason := amx.unavailable():
-        pytest.skip(reason)
-    return amx.build(tmp_path_factory.mktemp("amx") / "libamx.so", amx.SOURCES, "-shared", "-fPIC")
+    try:
+        return amx_emulator()
+    except RuntimeError as error:
+        pytest.skip(str(error))
 
 
 _bounds = pytest.StashKey[dict[str, float]]()

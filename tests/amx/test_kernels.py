@@ -1,5 +1,6 @@
 """The tests of the kernels once more, in a process that has AMX: their true machine code, executed by the emulator."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -52,6 +53,15 @@ def test_the_self_test_is_green(emulator):
     done = amx.run_code(emulator, SELF_TEST, QBENCH_LINEAR_PATH="direct")
     assert {row["op"] for row in done} == {"linear_q4_k", "moe_q4_k", "feed_forward", "attention_step"}
     assert {row["status"] for row in done} == {"ok, emulated"}, done
+
+
+@pytest.mark.skipif("amx" in cpu_kernels.features(), reason="this machine has AMX: it is not emulated there")
+def test_a_user_has_it_emulated(emulator):
+    command = ["-m", "qbench.cli.main", "selftest", "--only", "linear_q8_0", "--emulate-amx", "--json"]
+    done = subprocess.run([*amx.PYTHON, *command], capture_output=True, text=True)
+    found = json.loads(done.stdout)
+    assert done.returncode == 0 and found["emulated"] == 1 and not found["not_executed"]
+    assert "amx (emulated)" in found["features"]
 
 
 def test_a_kernel_with_another_instruction_is_seen(tmp_path):

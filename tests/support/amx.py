@@ -1,15 +1,16 @@
-"""Programs whose AMX instructions are executed by the emulator of tests/amx, and how many they executed."""
+"""Programs whose AMX instructions are executed by cpu_kernels/amx_emulator, and how many they executed."""
 
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from cpu_kernels.emulation import with_amx_emulator
+
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted((ROOT / "tests/amx/emulator").glob("*.cpp"))
+SOURCES = sorted((ROOT / "cpu_kernels/amx_emulator").glob("*.cpp"))
 COMPILER = shutil.which(os.environ.get("CXX", "g++"))
 FLAGS = ("-std=c++20", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{ROOT / 'cpu_kernels/csrc'}")
 
@@ -25,13 +26,6 @@ PRODUCTS = ("tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud", "tdpbf16ps")
 PYTHON = [sys.executable, *(["-S"] if sys.flags.no_site else []), *(["-P"] if sys.flags.safe_path else [])]
 
 
-def unavailable() -> str:
-    """Why this machine cannot run the emulator; empty where it can."""
-    if platform.machine() != "x86_64" or platform.system() != "Linux":
-        return "the AMX emulator is for Linux on x86-64"
-    return "" if COMPILER else "the AMX emulator needs g++"
-
-
 def build(out: Path, sources: list[Path], *flags: str) -> Path:
     command = [COMPILER, *flags, *FLAGS, *map(str, sources), "-o", str(out)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -41,9 +35,8 @@ def build(out: Path, sources: list[Path], *flags: str) -> Path:
 
 def run_emulated(emulator: Path, command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
     """A process of its own with the emulator preloaded, so that this one never has an AMX that is none."""
-    preload = " ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(emulator)]))
     path = os.pathsep.join(filter(None, [str(ROOT / "tests"), os.environ.get("PYTHONPATH")]))
-    env = {**os.environ, "LD_PRELOAD": preload, "PYTHONPATH": path, **environment}
+    env = with_amx_emulator({**os.environ, "PYTHONPATH": path, **environment}, emulator)
     return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
 
 

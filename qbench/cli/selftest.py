@@ -22,7 +22,7 @@ COUNTS = ("ok", "emulated", "wrong", "not_executed", "no_oracle")
 def command(ctx: click.Context, only: str, verbose: bool, emulate_amx: bool, as_json: bool) -> None:
     """Check every kernel, in every instruction set that this machine runs, against its oracle.
 
-    Exit status 1 if one is wrong.
+    Exit status 1 if one is wrong or has no oracle, or if none ran.
     """
     if emulate_amx:
         ctx.exit(with_emulator(["--only", only, *["--verbose"] * verbose, *["--json"] * as_json]))
@@ -88,7 +88,8 @@ def detail(row: dict) -> str:
 
 def print_summary(result: dict) -> None:
     counts = ", ".join(f"{result[name]} {name.replace('_', ' ')}" for name in COUNTS if result[name])
-    click.echo(f"{'green' if result['green'] else 'RED'}: {counts}; this machine has {', '.join(result['features'])}")
+    verdict = "green" if result["green"] else "RED" if result["ok"] + result["emulated"] else "RED, nothing was checked"
+    click.echo(f"{verdict}: {counts}; this machine has {', '.join(result['features'])}")
 
 
 def margin(row: dict) -> str:
@@ -96,4 +97,6 @@ def margin(row: dict) -> str:
         return "no finite error"
     if row["bound"] == 0:
         return "equal to the oracle" if row["error"] == 0 else f"off by {row['error']:.3g}, expected equal"
-    return f"error {row['error']:.2e} of at most {row['bound']:.2e}"
+    return (
+        f"error {row['error']:.2e} of at most {row['bound']:.2e}, no bound above {row['loosest']:.2g} of results' rms"
+    )

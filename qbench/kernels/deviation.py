@@ -9,12 +9,14 @@ import numpy as np
 class Deviation:
     """The element that comes closest to its bound, or lies furthest beyond.
 
-    error   |got - expected| there; infinity where the shape differs, or where NaN or infinity is out of place
-    bound   what rounding may add there; 0: the results are equal
+    error    |got - expected| there; infinity where the shape differs, or where NaN or infinity is out of place
+    bound    what rounding may add there; 0: the results are equal
+    loosest  the largest bound of all elements, over the root mean square of what is expected: what else may be wrong
     """
 
     error: float
     bound: float
+    loosest: float = 0.0
 
     @property
     def is_right(self) -> bool:
@@ -44,7 +46,14 @@ def deviation(got: np.ndarray, expected: np.ndarray, bound: np.ndarray | float) 
     with np.errstate(divide="ignore", invalid="ignore"):
         used = np.where(error == 0, 0.0, error / bound)  # a bound of 0 makes any error infinitely many bounds
     worst = np.unravel_index(np.argmax(used), used.shape)
-    return Deviation(float(error[worst]), float(bound[worst]))
+    return Deviation(float(error[worst]), float(bound[worst]), looseness(expected, bound))
+
+
+def looseness(expected: np.ndarray, bound: np.ndarray) -> float:
+    """Of what is finite; 0 where that is zeros, which a bound cannot be held against."""
+    finite = np.isfinite(expected)
+    size = np.sqrt(np.square(expected[finite]).mean()) if finite.any() else 0.0
+    return float(bound.max(initial=0.0, where=finite) / size) if size > 0 else 0.0
 
 
 def worst(deviations: list[Deviation]) -> Deviation:

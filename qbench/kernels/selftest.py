@@ -31,6 +31,7 @@ class Row:
     """One implementation: what its problems showed, and what dispatch makes of it.
 
     worst     the problem that comes closest to its bound, or lies furthest beyond; error and bound are of it
+    loosest   the largest bound of all problems, over the root mean square of its results
     reason    why the status is not ok
     dispatch  whether calls that name no instruction set get this one, and why
     """
@@ -41,6 +42,7 @@ class Row:
     num_problems: int
     error: float | None
     bound: float | None
+    loosest: float | None
     worst: str | None
     reason: str | None
     chosen: bool
@@ -84,24 +86,25 @@ def implementations(kernels: Iterable[Kernel]) -> list[dict[str, Any]]:
 def check_implementation(entry: dict[str, Any], problems: list[Problem] | None, dispatch: str) -> Row:
     """problems: None where the op has none"""
     facts, found = (entry["op"], entry["impl"]), []
-    chosen = entry["chosen"], dispatch
+    chosen, nothing = (entry["chosen"], dispatch), (0, None, None, None, None)
     missing = missing_features(entry)
     if missing:
-        return Row(*facts, Status.NOT_EXECUTED, 0, None, None, None, f"no {', '.join(missing)} here", *chosen)
+        return Row(*facts, Status.NOT_EXECUTED, *nothing, f"no {', '.join(missing)} here", *chosen)
     if problems is None:
         reason = "it measures the machine" if entry["op"] in MEASUREMENTS else "no problems are written for it"
-        return Row(*facts, Status.NO_ORACLE, 0, None, None, None, reason, *chosen)
+        return Row(*facts, Status.NO_ORACLE, *nothing, reason, *chosen)
     for problem in (one for one in problems if entry["impl"] not in one.not_for):
         try:
             found.append((problem.label, try_problem(problem, entry["impl"])))
         except Exception as error:  # a kernel that raises is as wrong as one that computes nonsense
             reason = f"{type(error).__name__}: {error}" if not isinstance(error, Wrong) else str(error)
-            return Row(*facts, Status.WRONG, len(found) + 1, None, None, problem.label, reason, *chosen)
+            return Row(*facts, Status.WRONG, len(found) + 1, None, None, None, problem.label, reason, *chosen)
     most = worst([deviation for _, deviation in found])
     label = next(label for label, deviation in found if deviation == most)
     right = Status.EMULATED if {*entry["required"]} & {*cpu_kernels.emulated_features()} else Status.OK
     status, reason = (right, None) if most.is_right else (Status.WRONG, "further from the oracle than the bound")
-    return Row(*facts, status, len(found), most.error, most.bound, label, reason, *chosen)
+    loosest = max(deviation.loosest for _, deviation in found)
+    return Row(*facts, status, len(found), most.error, most.bound, loosest, label, reason, *chosen)
 
 
 def missing_features(entry: dict[str, Any]) -> list[str]:
@@ -147,10 +150,14 @@ def why(entry: dict[str, Any], table: list[dict[str, Any]]) -> str:
 
 
 def summary(rows: list[Row]) -> dict[str, Any]:
-    """The self-test as one object: counts by status, and every row; errors that are no numbers are None."""
+    """The self-test as one object: counts by status, and every row; errors that are no numbers are None.
+
+    Green: something ran, nothing is wrong, and what has no oracle measures the machine.
+    """
     counts = {status.name.lower(): sum(row.status is status for row in rows) for status in Status}
+    unknown = any(row.status is Status.NO_ORACLE and row.op not in MEASUREMENTS for row in rows)
     return {
-        "green": counts["wrong"] == 0,
+        "green": counts["ok"] + counts["emulated"] > 0 and counts["wrong"] == 0 and not unknown,
         **counts,
         "features": machine()["features"],
         "forced_isa": os.environ.get("QBENCH_ISA") or None,

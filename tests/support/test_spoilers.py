@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from support.spoilers import assert_tells, spoiled
+from support.spoilers import assert_tells, one_element_off, spoiled
 
 RESULT = np.array([[1.0, -2.0], [3.0, 4.0]])
 
@@ -9,6 +9,12 @@ def test_what_is_spoiled_is_another_result():
     labels = [label for label, wrong in spoiled(RESULT)]
     assert labels == ["zeros", "times 1.01", "axis 0 rolled", "axis 1 rolled"]
     assert [label for label, wrong in spoiled(np.ones((1, 3)))] == ["zeros", "times 1.01"]  # nothing is to be rolled
+
+
+def test_one_element_is_off():
+    assert one_element_off(RESULT).tolist() == [[1, -2], [3 + 7.5**0.5 / 16, 4]]
+    assert one_element_off(np.zeros(3)).tolist() == [0, 1 / 16, 0]
+    assert one_element_off(np.array([5, 6])).tolist() == [5, 7]
 
 
 def test_a_tolerance_that_tells():

@@ -36,3 +36,10 @@ def test_no_element_is_right():
 def test_worst_is_by_share_of_the_bound():
     small, large = Deviation(0.5, 0.6), Deviation(3.0, 10.0)
     assert worst([large, small]) == small and worst([small, Deviation(1e-9, 0.0)]).bound == 0
+
+
+def test_the_loosest_bound_is_told_beside_the_results():
+    expected, bound = np.array([3.0, -4.0, np.inf, 0.0]), np.array([0.25, 0.0, 9.0, 0.5])
+    assert deviation(expected.copy(), expected, bound).loosest == 0.5 / np.sqrt(25 / 3)
+    assert deviation(expected.copy(), expected, 0.0).loosest == 0
+    assert deviation(np.zeros(2), np.zeros(2), 0.1).loosest == 0

@@ -99,8 +99,16 @@ def test_what_an_emulator_executes_is_told_apart(monkeypatch):
     assert rows.pop("scalar").status is Status.EMULATED and Status.EMULATED not in {row.status for row in rows.values()}
 
 
-def test_an_op_without_problems_is_not_ok():
-    assert {row.status for row in selftest([], OP)} == {Status.NO_ORACLE}
+def test_an_op_without_problems_is_red():
+    rows = selftest([], OP)
+    assert {row.status for row in rows} == {Status.NO_ORACLE} and not summary(rows)["green"]
+    assert not summary(rows + selftest(kernels(), "gram"))["green"]
+
+
+def test_what_measures_the_machine_is_neither_checked_nor_wrong():
+    measured, checked = selftest(kernels(), "int8_peak"), selftest(kernels(), OP)
+    assert not summary(measured)["green"] and not summary([])["green"]
+    assert summary(measured + checked)["green"]
 
 
 def test_reasons_of_dispatch(monkeypatch):

@@ -1,0 +1,33 @@
+"""Of every kernel, in every problem: what is spoiled is red, and what is right is not."""
+
+import numpy as np
+import pytest
+from support.spoilers import one_element_off, spoiled
+
+import cpu_kernels
+from qbench.kernels.case import Kernel, Problem
+from qbench.kernels.registry import kernels
+
+# Their result is the one call, and then the chain of calls that it is compared with.
+BESIDE_A_CHAIN = ("feed_forward", "attention_step", "moe_")
+
+
+def result_of(kernel: Kernel, problem: Problem) -> np.ndarray:
+    """Of the best instruction set that has the problem's call."""
+    ran = [row["impl"] for row in cpu_kernels.op_table() if row["op"] == (kernel.runs_as or kernel.op)]
+    isa = next(isa for isa in ran if isa in cpu_kernels.features() and isa not in problem.not_for)
+    return problem.run(isa)[0]
+
+
+@pytest.mark.parametrize("kernel", kernels(), ids=lambda kernel: kernel.op)
+def test_what_is_spoiled_is_red(kernel):
+    problems = [(problem, result_of(kernel, problem)) for problem in kernel.problems()]
+    for problem, result in problems:
+        assert problem.check(result).is_right
+        if result.size == 0:
+            continue
+        chain = result[1:] if kernel.op.startswith(BESIDE_A_CHAIN) else result[:0]
+        ours = result[: len(result) - len(chain)]
+        for label, wrong in [*spoiled(ours), ("one element off", one_element_off(ours))]:
+            assert not problem.check(np.concatenate((wrong, chain))).is_right, f"{problem.label}: {label}"
+    assert any(result.size for _, result in problems)

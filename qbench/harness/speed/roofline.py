@@ -7,6 +7,7 @@ import numpy as np
 
 from qbench.devices import CPU, DEVICES
 from qbench.harness.speed.speed_case import SpeedCase
+from qbench.path_names import path_at
 from quant.models import EMBEDDING, HEAD, split_name
 from quant.source import TensorInfo
 
@@ -63,8 +64,9 @@ class Peaks:
     cache_bytes: int = 0  # what fits there is not read from memory a second time
 
 
-def arithmetic_of(impl: str) -> str:
-    """The arithmetic that an implementation multiplies a prefill in, as its name has it."""
+def arithmetic_of(impl: str, num_tokens: int) -> str:
+    """The arithmetic that an implementation multiplies so many tokens in, as its name has it."""
+    impl = path_at(impl, num_tokens)
     if is_on_device(impl):
         return "int8" if "-w8a8_gemm" in impl or "-llm_int8_gemm" in impl else "bf16"
     if impl.startswith(("cpu-bf16[", "torch-bf16")) or "bf16 products" in impl:
@@ -155,15 +157,17 @@ def least_work(
     """What any machine must do: tg_bytes of a step by term; tg_ops of a step and pp_ops of a prefill by arithmetic."""
     return {
         "tg_bytes": decode_bytes(tensors, shape, case),
-        "tg_ops": by_arithmetic(decode_ops(tensors, shape, case), impls, shape.attention),
-        "pp_ops": by_arithmetic(prefill_ops(tensors, shape, case), impls, shape.attention),
+        "tg_ops": by_arithmetic(decode_ops(tensors, shape, case), impls, case.batch, shape.attention),
+        "pp_ops": by_arithmetic(prefill_ops(tensors, shape, case), impls, case.batch * case.pp, shape.attention),
     }
 
 
-def by_arithmetic(ops: dict[str, dict[str, float]], impls: dict[str, str], attention: str) -> dict[str, float]:
+def by_arithmetic(
+    ops: dict[str, dict[str, float]], impls: dict[str, str], num_tokens: int, attention: str
+) -> dict[str, float]:
     sums = {attention: sum(ops["attention"].values())}
     for name, count in ops["linears"].items():
-        arithmetic = arithmetic_of(impls[name])
+        arithmetic = arithmetic_of(impls[name], num_tokens)
         sums[arithmetic] = sums.get(arithmetic, 0.0) + count
     return sums
 

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from qbench.path_names import tell_paths
 from qbench.runtime.layers.arrays import as_tensor
 from qbench.runtime.layers.linear_int8 import PackedLlmInt8Linear, packed_llm_int8_bytes
 from quant.errors import InputError
@@ -26,7 +27,6 @@ from quant.qtensor import QTensor
 
 ANY = "any"
 IMPLS = ("auto", "exact", "reference", "bf16")
-MANY_TOKENS = 512  # a prefill
 
 
 class Linear(Protocol):
@@ -99,18 +99,16 @@ class PackedLinear:
         self.packed = kernels.PackedLinear(qtensor.format, parts, qtensor.shape, exact)
         self.num_rows = qtensor.shape[0]
         self.size_bytes = self.packed.nbytes
-        self.name = f"cpu-{qtensor.format}[{self._instruction_sets()}]"
+        self.name = f"cpu-{qtensor.format}[{tell_paths(self._choice)}]"
 
-    def _instruction_sets(self) -> str:
-        """Of one token and, where it is another, of many: there f16 rounds both sides to bfloat16, and K-quants their
-        weights to int8 with a scale for 256, unless they are exact.
+    def _choice(self, num_tokens: int) -> tuple[str, str]:
+        """Instruction set and path: "int8x256" rounds K-quants to int8 with a scale for 256 weights; f16 is multiplied
+        in "bf16 products", both sides rounded, where it says so.
         """
-        (few, _), (many, path) = (self.packed.choice(num_tokens) for num_tokens in (1, MANY_TOKENS))
-        if path == "int8x256":
-            return f"{few}, int8x256" if few == many else f"{few}, {many}: int8x256"
-        if few == many:
-            return few
-        return f"{few}, {many}: bf16 products" if self.packed.format == "f16" else f"{few}, {many}"
+        isa, path = self.packed.choice(num_tokens)
+        rounding = importlib.import_module("cpu_kernels.linear_float").BF16_PRODUCT_ISAS
+        rounds = self.packed.format == "f16" and isa in rounding
+        return isa, "bf16 products" if rounds else path
 
     def __call__(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1]).contiguous()  # [M, K]

@@ -138,16 +138,21 @@ def test_a_phase_that_was_not_measured_has_no_share():
 @pytest.mark.parametrize(
     "impl, kind",
     [
-        ("cpu-q8_0[scalar]", "int8"),
-        ("cpu-w8a8[avx512_vnni]", "int8"),
+        ("cpu-q8_0[scalar direct, tile from 5 tokens]", "int8"),
+        ("cpu-w8a8[avx512_vnni direct]", "int8"),
         ("cpu-llm-int8[avx2]", "int8"),
-        ("cpu-bf16[avx512_bf16]", "bf16"),
-        ("cpu-f16[avx512, avx512_bf16: bf16 products]", "bf16"),
-        ("cpu-f16[avx2]", "fp32"),
-        ("cpu-f32[avx512]", "fp32"),
+        ("cpu-bf16[avx512_bf16 direct]", "bf16"),
+        ("cpu-f16[avx512 direct, avx512_bf16 bf16 products from 8 tokens]", "bf16"),
+        ("cpu-f16[avx2 direct]", "fp32"),
+        ("cpu-f32[avx512 direct]", "fp32"),
         ("torch-bf16-rounded", "bf16"),
         ("reference", "fp32"),
     ],
 )
 def test_arithmetic(impl, kind):
-    assert arithmetic_of(impl) == kind
+    assert arithmetic_of(impl, 512) == kind
+
+
+def test_f16_is_multiplied_in_float32_where_it_says_so():
+    impl = "cpu-f16[avx512 direct, avx512_bf16 bf16 products from 8 tokens]"
+    assert [arithmetic_of(impl, count) for count in (1, 7, 8)] == ["fp32", "fp32", "bf16"]

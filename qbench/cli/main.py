@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from qbench import __version__
+from qbench.harness.host.forced import SWITCHES
 from quant.errors import InputError
 
 # command -> what it does, in the order of a newcomer's path; each lives in qbench.cli.<command>
@@ -36,12 +37,6 @@ COMMANDS = {
 }
 
 FORCED_OP = "linear_q8_0"  # any op: all obey QBENCH_ISA alike
-# What else the kernels read from the environment, and the values that they know.
-SWITCHES = {
-    "QBENCH_LINEAR_PATH": ("direct", "tile"),
-    "QBENCH_F16_PRODUCTS": ("bfloat16", "float32"),
-    "QBENCH_K_QUANT_PRODUCTS": ("int8x256", "exact"),
-}
 
 
 class LazyGroup(click.Group):

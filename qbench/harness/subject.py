@@ -8,6 +8,7 @@ from typing import Any
 
 from qbench.devices import CPU, check_device
 from qbench.harness.host.commit import code_version
+from qbench.harness.host.forced import forced
 from qbench.harness.host.machine import available_cores, machine
 from qbench.harness.host.placement import placement
 from qbench.harness.watched_source import WatchedSource
@@ -48,6 +49,7 @@ class Subject:
             "isa": running_isa(),
             "device": self.device,
             "threads": self.threads,
+            "forced": forced(),
             **placement(),
             "machine": machine()["id"],
             **code_version(),

@@ -22,7 +22,7 @@ from qbench.cli.progress import progress_bar
 @json_option
 @click.pass_context
 def command(ctx, suite, only, device, tokens, cpu_time, threads, keep, as_json) -> None:
-    """Time, bandwidth, operations and share of the roofline of every kernel, beside the peers that are installed.
+    """Time, rate and share of the roofline of every kernel, beside the peers that are installed.
 
     Contenders take turns; bandwidth and peaks are measured in the same run. Exit status 1 if a kernel of ours is wrong.
     On cuda every kernel is checked before any is timed, all inside ten minutes; --keep is then a folder.
@@ -35,11 +35,11 @@ def command(ctx, suite, only, device, tokens, cpu_time, threads, keep, as_json) 
     from qbench.kernels.benchmark import OURS
     from qbench.kernels.measure import CASE_KEYS
 
-    asked = (only, tokens, (threads or available_cores(),), "cpu" if cpu_time else "wall")
-    kernels, tokens, counts, clock = asked if suite is None else of_suite(ctx, suite)
+    asked = ([(only, tokens, ("*",))], (threads or available_cores(),), "cpu" if cpu_time else "wall")
+    cases, counts, clock = asked if suite is None else of_suite(ctx, suite)
     busy, any_wrong = busy_share(), False
     with progress_bar("kernels") as update:
-        for number, row in enumerate(rows_of(kernels, tokens, counts, busy, clock, update)):
+        for number, row in enumerate(rows_of(cases, counts, busy, clock, update)):
             if number == 0:
                 print_warning(busy_warning(busy))
             any_wrong |= "wrong" in row["contenders"][OURS]
@@ -76,36 +76,50 @@ def refuse(ctx, names: tuple[str, ...], why: str) -> None:
 
 
 def of_suite(ctx, suite: str) -> tuple:
-    """(kernels, tokens, numbers of threads, clock). raises UsageError for options that the suite stands for"""
+    """([(kernels, tokens, shapes)], numbers of threads, clock)
+
+    raises   UsageError for options that the suite stands for
+    """
     from qbench.gate.options import suite_file
     from qbench.kernels.suite import load_kernel_suite
 
     refuse(ctx, ("only", "tokens", "cpu_time", "threads"), "--suite says what is timed")
     loaded = load_kernel_suite(suite_file(suite))
-    return loaded.kernels, loaded.tokens, loaded.counts, loaded.clock
+    return [(one.kernels, one.tokens, one.shapes) for one in loaded.cases], loaded.counts, loaded.clock
 
 
-def rows_of(kernels, tokens, counts, busy: float, clock: str, update):
+def rows_of(cases, counts, busy: float, clock: str, update):
     from qbench.kernels.run import run_kernels
     from qbench.runtime import set_threads
 
     for threads in counts:
         set_threads(threads)
-        yield from run_kernels(kernels, tokens, threads, busy, clock, update)
+        for kernels, tokens, shapes in cases:
+            yield from run_kernels(kernels, tokens, threads, busy, clock, update, shapes)
 
 
 def line(row: dict) -> str:
     """What it is, our figures, then each peer's time and how many times as fast as it ours is."""
-    label = f"{row['op']:<18} {row['shape']:<11} M={row['tokens']:<4}"
+    tokens = "" if row["tokens"] is None else f"M={row['tokens']}"
+    label = f"{row['op']:<18} {row['shape']:<11} {tokens:<6}"
     return "  ".join([label, *(contender(name, entry, row) for name, entry in row["contenders"].items())])
 
 
+def rate(entry: dict, bound_by: str) -> str:
+    """Of what the kernel is bound by."""
+    return f"{entry['gb_s']:>6.1f} GB/s" if bound_by == "bytes" else f"{entry['tera_ops']:>6.3f} TOPS"
+
+
 def contender(name: str, entry: dict, row: dict) -> str:
+    from qbench.report.speeds import percent
+
     if "ms" not in entry:
         return f"{name} " + (f"n/a ({entry['absent']})" if "absent" in entry else f"WRONG ({entry['wrong']})")
     if "ratio" in entry:
         return f"{name} {entry['ms']:.3f} ms ({entry['ratio']['median']:.2f}x)"
+    if row["bound_by"] is None:
+        return f"{entry['ms']:>8.3f} ms [{entry['how']}]"
     return (
-        f"{entry['ms']:>8.3f} ms {entry['gb_s']:>6.1f} GB/s {entry['tera_ops']:>6.3f} TOPS "
-        f"{100 * entry['share']:>3.0f} % of the roofline ({row['bound_by']}) [{entry['how']}]"
+        f"{entry['ms']:>8.3f} ms {rate(entry, row['bound_by'])} "
+        f"{percent(entry['share'])} of the roofline ({row['bound_by']}) [{entry['how']}]"
     )

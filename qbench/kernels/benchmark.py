@@ -33,11 +33,11 @@ class Benchmark:
 
     op           the name of its table of implementations
     shape        as people read it: "2048x8192" (N x K)
-    tokens       M
+    tokens       M; None where a weight alone goes in
     contenders   name -> what makes it; raises Absent. OURS is among them
     calls        equal calls in a run: as many different weights as do not fit into the caches
     moved_bytes  of one call, from memory: the weight as packed, inputs and outputs once
-    operations   of one call; a multiply and an add are two
+    operations   of one call; a multiply and an add are two. None: of a search, which nobody counts
     arithmetic   what the operations are counted against: int8, bf16, fp32
     check        output -> how far from the truth
     own_checks   the same for contenders that round weights otherwise
@@ -45,15 +45,19 @@ class Benchmark:
 
     op: str
     shape: str
-    tokens: int
+    tokens: int | None
     contenders: Mapping[str, Callable[[], Contender]]
     calls: int
     moved_bytes: int
-    operations: int
+    operations: int | None
     arithmetic: str
     check: Callable[[np.ndarray], Deviation]
     own_checks: Mapping[str, Callable[[np.ndarray], Deviation]] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
-        return f"{self.op} {self.shape} M={self.tokens}"
+        return f"{self.op} {self.shape}" + ("" if self.tokens is None else f" M={self.tokens}")
+
+    def is_cold(self, cache_bytes: int) -> bool:
+        """Whether a run moves more than a cache of so many bytes keeps for the next one."""
+        return self.calls * self.moved_bytes > cache_bytes

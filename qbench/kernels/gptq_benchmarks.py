@@ -123,7 +123,7 @@ def factor_benchmark(given: Inputs) -> Benchmark:
     return Benchmark(
         op="gptq_factor",
         shape=f"{size}x{size}",
-        tokens=1,
+        tokens=None,
         contenders={OURS: partial(Factor, given), "torch-chain": partial(torch_contender, "Chain", given)},
         calls=1,
         moved_bytes=given.hessian.nbytes + given.hessian.nbytes // 2,
@@ -139,7 +139,7 @@ def feedback_benchmark(given: Inputs) -> Benchmark:
     return Benchmark(
         op="gptq_feedback",
         shape=f"{num_rows}x{size}",
-        tokens=1,
+        tokens=None,
         contenders={OURS: partial(Feedback, given), "torch-blocks": partial(torch_contender, "Blocks", given)},
         calls=1,
         moved_bytes=given.weight.nbytes + given.hessian.nbytes // 2 + given.weight.size,

@@ -1,7 +1,8 @@
 """Linears at the shapes of real models, beside llama.cpp and torch on the same weights."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from math import ceil
 
@@ -24,6 +25,7 @@ COLD_BYTES = 96 << 20  # of different weights, three times a last-level cache of
 WARM_BYTES = 8 << 20  # more than the inner caches of a core hold
 DISTINCT_ROWS = 128  # of a weight; the rest repeats them, which no kernel can tell
 CHECKED_TOKENS = 4
+ANY_SHAPE = ("*",)  # patterns, as fnmatch reads them
 SEED = 14
 # After a format's name: its groups are features in an order of their own, as GPTQ's act_order leaves them.
 ACT_ORDER = "-act"
@@ -88,10 +90,20 @@ class OurLinears:
         return self.y
 
 
-def linear_benchmarks(format_name: str, tokens: tuple[int, ...], threads: int) -> Iterator[Benchmark]:
+def asked_shapes(patterns: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """(N, K, "NxK") of SHAPES"""
+    for num_rows, row_size in SHAPES:
+        shape = f"{num_rows}x{row_size}"
+        if any(fnmatchcase(shape, pattern) for pattern in patterns):
+            yield num_rows, row_size, shape
+
+
+def linear_benchmarks(
+    format_name: str, tokens: tuple[int, ...], threads: int, shapes: Sequence[str] = ANY_SHAPE
+) -> Iterator[Benchmark]:
     """By shape, then by tokens, so that few weights are held at a time."""
     fmt = get_format(format_name.removesuffix(ACT_ORDER))
-    for num_rows, row_size in SHAPES:
+    for num_rows, row_size, shape in asked_shapes(shapes):
         if not fmt.holds_row(row_size):
             continue
         weight = Weight(format_name, num_rows, row_size, max(tokens))
@@ -100,7 +112,7 @@ def linear_benchmarks(format_name: str, tokens: tuple[int, ...], threads: int) -
             copies = weight.copies(packed_bytes, num_tokens)
             yield Benchmark(
                 op=OP_PREFIX + format_name,
-                shape=f"{num_rows}x{row_size}",
+                shape=shape,
                 tokens=num_tokens,
                 contenders=contenders(weight, num_tokens, copies, threads),
                 calls=copies,

@@ -1,13 +1,13 @@
 """LLM.int8() at the shapes of real models, beside the same by torch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
 import torch
 
 from qbench.kernels.benchmark import OURS, Benchmark, Contender
-from qbench.kernels.linear_benchmarks import SHAPES, Weight
+from qbench.kernels.linear_benchmarks import ANY_SHAPE, Weight, asked_shapes
 from qbench.kernels.peers.torch_llm_int8 import TorchLlmInt8Linears
 from qbench.runtime.layers.linear_int8 import PackedLlmInt8Linear, packed_llm_int8_bytes
 from quant.qtensor import QTensor
@@ -42,15 +42,15 @@ class LlmInt8Linears:
         return self.y.numpy()
 
 
-def llm_int8_benchmarks(tokens: tuple[int, ...]) -> Iterator[Benchmark]:
-    for num_rows, row_size in SHAPES:
+def llm_int8_benchmarks(tokens: tuple[int, ...], shapes: Sequence[str] = ANY_SHAPE) -> Iterator[Benchmark]:
+    for num_rows, row_size, shape in asked_shapes(shapes):
         weight = OutlierWeight(num_rows, row_size, max(tokens))
         held = packed_llm_int8_bytes("llm-int8", (num_rows, row_size), weight.qtensor.size_bytes)
         for num_tokens in tokens:
             copies, x = weight.copies(held, num_tokens), weight.tokens(num_tokens)
             yield Benchmark(
                 op=OP,
-                shape=f"{num_rows}x{row_size}",
+                shape=shape,
                 tokens=num_tokens,
                 contenders=contenders(weight, x, copies),
                 calls=copies,

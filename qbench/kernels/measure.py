@@ -13,7 +13,7 @@ from qbench.harness.records.record import case_key
 from qbench.kernels.benchmark import OURS, Absent, Benchmark, Contender
 from qbench.statistics import spread
 
-CASE_KEYS = ("op", "shape", "tokens", "threads", "clock")
+CASE_KEYS = ("op", "shape", "tokens", "threads", "clock", "forced")
 ROUNDS = 5  # turns of each contender: A B C, C B A, ...
 TURN_S = 0.04  # of timed calls in a turn; a run is one call at least
 # Threads of OpenMP wait for work at full speed some milliseconds after their last region, and would take a core from
@@ -23,22 +23,36 @@ SETTLE_S = 0.012
 
 def timing_protocol(clock: str) -> dict[str, Any]:
     """How contenders are timed, and 16 hex digits of it: times compare where these are equal."""
-    about = {"name": "turns", "rounds": ROUNDS, "turn_s": TURN_S, "settle_s": SETTLE_S, "clock": clock}
+    about = {
+        "name": "turns",
+        "rounds": ROUNDS,
+        "turn_s": TURN_S,
+        "settle_s": SETTLE_S,
+        "clock": clock,
+        "of": "medians of rounds",
+    }
     return about | {"hash": case_key(about)}
 
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """Measured in this run, with the threads of the run."""
+    """Measured in this run, with the threads of the run. cache_bytes: of the last level, 0: unknown"""
 
     bytes_per_s: float
     ops_per_s: Mapping[str, float]
+    cache_bytes: int = 0
 
-    def least_s(self, benchmark: Benchmark) -> float:
-        """The least time of one call: to move its bytes or to do its operations, whichever takes longer."""
-        return max(
-            benchmark.moved_bytes / self.bytes_per_s, benchmark.operations / self.ops_per_s[benchmark.arithmetic]
-        )
+    def bounds_s(self, benchmark: Benchmark) -> dict[str, float]:
+        """The least time of one call by what bounds it; nothing for a search, whose operations nobody counts.
+
+        The memory's bandwidth bounds no calls that a cache keeps the bytes of.
+        """
+        if benchmark.operations is None:
+            return {}
+        bounds = {"operations": benchmark.operations / self.ops_per_s[benchmark.arithmetic]}
+        if benchmark.is_cold(self.cache_bytes):
+            bounds["bytes"] = benchmark.moved_bytes / self.bytes_per_s
+        return bounds
 
 
 def measure(benchmark: Benchmark, clock: Clock = time.perf_counter) -> dict[str, Any]:
@@ -82,10 +96,9 @@ def take_turns(
 
 
 def one_turn(run: Callable[[], float | None], clock: Clock) -> list[float]:
-    first = seconds_of(run, clock)  # wakes the threads; a run that fills the turn by itself counts
-    if first >= TURN_S:
-        return [first]
-    return [seconds_of(run, clock) for _ in range(ceil(TURN_S / max(first, 1e-6)))]
+    """Seconds of one run and as many more as fill the turn; another before them wakes the threads and never counts."""
+    first = seconds_of(run, clock)
+    return [seconds_of(run, clock) for _ in range(max(1, ceil(TURN_S / max(first, 1e-6))))]
 
 
 def seconds_of(run: Callable[[], float | None], clock: Clock) -> float:
@@ -96,7 +109,9 @@ def seconds_of(run: Callable[[], float | None], clock: Clock) -> float:
 
 def summarize(benchmark: Benchmark, found: dict[str, Any], ceilings: Ceilings) -> dict[str, Any]:
     """One row: our figures, and of each contender its time and how many times as fast as it ours is."""
-    least = ceilings.least_s(benchmark)
+    bounds = ceilings.bounds_s(benchmark)
+    bound_by = max(bounds, key=bounds.__getitem__, default=None)
+    least = bounds.get(bound_by)
     row = {
         "op": benchmark.op,
         "shape": benchmark.shape,
@@ -105,8 +120,8 @@ def summarize(benchmark: Benchmark, found: dict[str, Any], ceilings: Ceilings) -
         "moved_bytes": benchmark.moved_bytes,
         "operations": benchmark.operations,
         "arithmetic": benchmark.arithmetic,
-        "least_ms": 1e3 * least,
-        "bound_by": "bytes" if least == benchmark.moved_bytes / ceilings.bytes_per_s else "operations",
+        "least_ms": None if least is None else 1e3 * least,
+        "bound_by": bound_by,
         "impls": {found[OURS]["how"]: 1} if "how" in found[OURS] else {},
         "contenders": {},
     }
@@ -119,23 +134,31 @@ def summarize(benchmark: Benchmark, found: dict[str, Any], ceilings: Ceilings) -
     return row
 
 
-def figures(benchmark: Benchmark, entry: dict[str, Any], least: float) -> dict[str, Any]:
-    """Median, spread and raw samples in milliseconds, and what they come to; only the reason where there are none."""
+def figures(benchmark: Benchmark, entry: dict[str, Any], least: float | None) -> dict[str, Any]:
+    """Median, spread and raw samples in milliseconds, and what they come to; only the reason where there are none.
+
+    The median is that of the rounds, as of the ratio: a round in a slow spell has fewer samples than others, and counts
+    as much.
+    """
     if "seconds" not in entry:
         return entry
-    samples = [sample for turn in entry["seconds"] for sample in turn]
-    median = float(np.median(samples))
+    rounds = round_medians(entry["seconds"])
+    median = float(np.median(rounds))
     return {
         "how": entry["how"],
         "ms": 1e3 * median,
         "gb_s": benchmark.moved_bytes / median / 1e9,
-        "tera_ops": benchmark.operations / median / 1e12,
-        "share": least / median,
-        "spread_ms": spread([1e3 * sample for sample in samples]),
+        "tera_ops": None if benchmark.operations is None else benchmark.operations / median / 1e12,
+        "share": None if least is None else least / median,
+        "spread_ms": spread([1e3 * seconds for seconds in rounds]),
         "samples_ms": [[1e3 * sample for sample in turn] for turn in entry["seconds"]],
     }
 
 
+def round_medians(seconds: list[list[float]]) -> list[float]:
+    return [float(np.median(turn)) for turn in seconds]
+
+
 def ratio(ours: list[list[float]], theirs: list[list[float]]) -> dict[str, float]:
     """How many times as fast ours is, by the medians of each round: {median, min, max, mad}"""
-    return spread([float(np.median(b) / np.median(a)) for a, b in zip(ours, theirs, strict=True)])
+    return spread([b / a for a, b in zip(round_medians(ours), round_medians(theirs), strict=True)])

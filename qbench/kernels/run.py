@@ -7,14 +7,19 @@ from typing import Any
 
 import cpu_kernels
 from qbench.harness.host.clocks import CLOCKS, check_clock
-from qbench.harness.host.machine import machine
-from qbench.harness.speed.peaks import measure_peak
+from qbench.harness.host.forced import forced
+from qbench.harness.host.machine import last_level_cache_bytes, machine
+from qbench.harness.host.placement import placement
+from qbench.harness.speed.peaks import largest_peak
 from qbench.harness.subject import running_isa
-from qbench.kernels.linear_benchmarks import COMPUTE_BOUND_TOKENS
+from qbench.kernels.linear_benchmarks import ANY_SHAPE, COMPUTE_BOUND_TOKENS
 from qbench.kernels.measure import Ceilings, measure, summarize, timing_protocol
-from qbench.kernels.registry import benchmarks
+from qbench.kernels.timed import benchmarks, timed_ops
+from qbench.nearest import nearest
 from qbench.progress import Progress
 from quant.errors import InputError
+
+PEAK_TRIES = 3  # before the first kernel of an arithmetic: who shares the cores can halve a peak for a second
 
 
 def run_kernels(
@@ -24,56 +29,53 @@ def run_kernels(
     busy: float,
     clock: str = "wall",
     progress: Progress | None = None,
+    shapes: Sequence[str] = ANY_SHAPE,
 ) -> Iterator[dict[str, Any]]:
     """A row a kernel, shape and number of tokens; those of a shape come together.
 
-    Bandwidth and peak are measured before and after each shape, and the larger counts, so that a slow spell of the
-    machine flatters no kernel.
+    The bandwidth is measured before and after each case that no cache keeps, and the larger counts; of the peaks the
+    largest that was found in the run until then. So a slow spell of the machine flatters no kernel.
 
-    only     as `benchmarks` takes it
-    busy     share of the machine that others took when this began
-    clock    "wall", or "cpu" for the time that this process gets, which others hardly change: of one thread alone
-    raises   InputError where no kernel has `only` in its name, or more than one thread is asked for with "cpu"
+    only, shapes   as `benchmarks` takes them
+    busy           share of the machine that others took when this began
+    clock          "wall", or "cpu" for the time that this process gets, which others hardly change: of one thread alone
+    raises         InputError where no kernel has `only` in its name, or more than one thread is asked for with "cpu"
     """
     check_clock(clock, threads)
-    found_any = False
+    cache_bytes, tried = last_level_cache_bytes(), set()
     # A benchmark holds its weights, so it is measured before the next is made.
     for (op, shape, arithmetic), group in groupby(
-        benchmarks(only, tokens, threads), key=lambda one: (one.op, one.shape, one.arithmetic)
+        benchmarks(only, tokens, threads, shapes), key=lambda one: (one.op, one.shape, one.arithmetic)
     ):
-        found_any = True
         if progress:
             progress(0, 0, f"{op} {shape}")
-        before = ceilings(arithmetic, threads)
-        measured = [(benchmark, measure(benchmark, CLOCKS[clock])) for benchmark in group]
-        after = ceilings(arithmetic, threads)
-        most = Ceilings(
-            max(before.bytes_per_s, after.bytes_per_s),
-            {arithmetic: max(before.ops_per_s[arithmetic], after.ops_per_s[arithmetic])},
-        )
-        about = {
-            "threads": threads,
-            "clock": clock,
-            "protocol": timing_protocol(clock),
-            "isa": running_isa(),
-            "machine": machine()["id"],
-            "bandwidth_bytes_per_s": [before.bytes_per_s, after.bytes_per_s],
-            "peak_ops_per_s": [before.ops_per_s[arithmetic], after.ops_per_s[arithmetic]],
-            "busy_before": busy,
-            "load_average": list(os.getloadavg()),
-        }
-        for benchmark, found in measured:
-            yield summarize(benchmark, found, most) | about
-    if not found_any:
+        for _ in range(1 if arithmetic in tried else PEAK_TRIES):
+            peak = largest_peak(arithmetic, threads)
+        tried.add(arithmetic)
+        bandwidths: list[float] = []  # after each case: before the next one
+        for benchmark in group:
+            is_cold = benchmark.is_cold(cache_bytes)
+            before = (bandwidths or [cpu_kernels.measure_read_bandwidth(threads)])[-1:] if is_cold else []
+            found = measure(benchmark, CLOCKS[clock])
+            bandwidths = [*before, cpu_kernels.measure_read_bandwidth(threads)] if is_cold else []
+            about = {
+                "threads": threads,
+                "clock": clock,
+                "forced": forced(),
+                "protocol": timing_protocol(clock),
+                "isa": running_isa(),
+                "machine": machine()["id"],
+                **placement(),
+                "bandwidth_bytes_per_s": bandwidths,
+                "peak_ops_per_s": peak,
+                "busy_before": busy,
+                "load_average": list(os.getloadavg()),
+            }
+            ceilings = Ceilings(max(bandwidths, default=0.0), {arithmetic: peak}, cache_bytes)
+            yield summarize(benchmark, found, ceilings) | about
+    if not tried:
+        told = only if isinstance(only, str) else " or ".join(only)
         raise InputError(
-            f"no kernel that is timed at {', '.join(map(str, tokens))} tokens has {_told(only)} in its name; attention "
-            f"is timed at 1 and from {COMPUTE_BOUND_TOKENS} on; `qbench selftest` lists the ops"
+            f"no kernel that is timed at {', '.join(map(str, tokens))} tokens has {told!r} in its name"
+            f"{nearest(told, timed_ops())}; attention is timed at 1 and from {COMPUTE_BOUND_TOKENS} on"
         )
-
-
-def _told(only: str | Sequence[str]) -> str:
-    return repr(only) if isinstance(only, str) else " or ".join(map(repr, only))
-
-
-def ceilings(arithmetic: str, threads: int) -> Ceilings:
-    return Ceilings(cpu_kernels.measure_read_bandwidth(threads), {arithmetic: measure_peak(arithmetic, threads)})

@@ -10,42 +10,60 @@ from qbench.harness.host.clocks import CLOCKS, check_clock
 from qbench.harness.host.machine import available_cores
 from qbench.harness.suite.axes import ALL
 from qbench.harness.suite.suite_values import fields_of
-from qbench.kernels.registry import timed_ops
+from qbench.kernels.linear_benchmarks import ANY_SHAPE
+from qbench.kernels.timed import timed_ops
 from qbench.nearest import nearest
 from qbench.threads import check_threads
 from quant.errors import InputError
 from quant.yaml_file import read_yaml
 
 # key -> type of its values, words that stand for one; a single value is a list of one
-LISTS = {"kernels": (str, ()), "tokens": (int, ()), "threads": (int, (ALL,))}
+LISTS = {"threads": (int, (ALL,))}
+LISTS_OF_CASES = {"kernels": (str, ()), "shapes": (str, ()), "tokens": (int, ())}
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """Kernels that are timed at the same shapes and numbers of tokens.
+
+    kernels   names of ops, or patterns as fnmatch reads them
+    shapes    as their rows tell them, or patterns
+    tokens    a call, of those that take any
+    """
+
+    kernels: tuple[str, ...]
+    shapes: tuple[str, ...] = ANY_SHAPE
+    tokens: tuple[int, ...] = (1, 4, 16, 64, 512)
+
+    def __post_init__(self) -> None:
+        for key in LISTS_OF_CASES:
+            if not getattr(self, key):
+                raise InputError(f"{key} is empty, expected at least one")
+        if min(self.tokens) < 1:
+            raise InputError(f"tokens has {min(self.tokens)}, expected 1 or more")
+        known = timed_ops()
+        for pattern in self.kernels:
+            if not any(fnmatchcase(op, pattern) for op in known):
+                raise InputError(f"no kernel {pattern!r} is timed{nearest(pattern, known)}")
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSuite:
-    """kernels   names of ops, or patterns as fnmatch reads them
-    tokens    a call
-    threads   of each, one after the other; "all": one for every core that this process may use
+    """cases     one after the other
+    threads   of each case, one after the other; "all": one for every core that this process may use
     clock     "wall", or "cpu": the time that this process gets, of one thread
     """
 
     name: str
-    kernels: tuple[str, ...]
+    cases: tuple[Cases, ...]
     description: str = ""
     version: int = 1
-    tokens: tuple[int, ...] = (1, 4, 16, 64, 512)
     threads: tuple[int | str, ...] = (ALL,)
     clock: str = "wall"
 
     def __post_init__(self) -> None:
-        for key in LISTS:
-            if not getattr(self, key):
-                raise InputError(f"suite {self.name}: {key} is empty, expected at least one")
-        if min(self.tokens) < 1:
-            raise InputError(f"suite {self.name}: tokens has {min(self.tokens)}, expected 1 or more")
-        known = timed_ops()
-        for pattern in self.kernels:
-            if not any(fnmatchcase(op, pattern) for op in known):
-                raise InputError(f"suite {self.name}: no kernel {pattern!r} is timed{nearest(pattern, known)}")
+        if not self.threads:
+            raise InputError(f"suite {self.name}: threads is empty, expected at least one")
         if self.clock not in CLOCKS:
             raise InputError(f"suite {self.name}: unknown clock {self.clock!r}; known: {', '.join(CLOCKS)}")
         for threads in self.counts:
@@ -61,12 +79,24 @@ class KernelSuite:
 def load_kernel_suite(path: Path) -> KernelSuite:
     """raises InputError for a file, key, name or value that it cannot use"""
     document: Any = read_yaml(path, "suite")
-    values = fields_of(document, KernelSuite, str(path), LISTS)
-    require(document, ("name", "kernels"), path)
-    return KernelSuite(**values)
+    values = fields_of(document, KernelSuite, str(path), LISTS, sections=("cases",))
+    require(document, ("name", "cases"), path)
+    cases = values["cases"]
+    if not isinstance(cases, list) or not cases:
+        raise InputError(f"{path}: cases is {cases!r}, expected a list of mappings, each with kernels")
+    return KernelSuite(**values | {"cases": tuple(_cases(one, f"{path}: cases[{i}]") for i, one in enumerate(cases))})
 
 
-def require(document: Mapping[str, Any], names: Sequence[str], path: Path) -> None:
+def _cases(document: Any, where: str) -> Cases:
+    values = fields_of(document, Cases, where, LISTS_OF_CASES)
+    require(document, ("kernels",), where)
+    try:
+        return Cases(**values)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def require(document: Mapping[str, Any], names: Sequence[str], where: Path | str) -> None:
     missing = [name for name in names if name not in document]
     if missing:
-        raise InputError(f"{path}: {', '.join(missing)} missing; a suite of kernels needs {' and '.join(names)}")
+        raise InputError(f"{where}: {', '.join(missing)} missing; a suite of kernels needs {' and '.join(names)}")

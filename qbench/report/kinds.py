@@ -9,7 +9,7 @@ from qbench.report.grid import markdown_grid
 from qbench.report.latent import latent_cells
 from qbench.report.planned import planned_cells
 from qbench.report.serving import serving_cells
-from qbench.report.speeds import Cells, kernel_cells, versus_cells
+from qbench.report.speeds import KERNEL_NOTE, VERSUS_NOTE, Cells, family, kernel_cells, versus_cells
 from qbench.report.table import count, short_commit
 
 Record = dict[str, Any]
@@ -19,19 +19,26 @@ Record = dict[str, Any]
 class Kind:
     """A kind of record.
 
-    cells   of the rows of one table
-    shared  keys of a case that all rows of a table have in common, beside the machine
+    cells    of the rows of one table
+    shared   keys of a case that all rows of a table have in common, beside the machine
+    note     what the columns are, below each table
+    part     what else divides the rows into tables, each with that name
+    is_run   one command measures all rows anew: those of other code than the newest row's are not shown
     """
 
     title: str
     cells: Callable[[list[Record]], Cells]
     shared: tuple[str, ...] = ("threads", "clock")
+    note: str = ""
+    part: Callable[[Record], str] = lambda record: ""
+    is_run: bool = False
 
 
+FORCEABLE = ("threads", "clock", "forced")
 # `kind` of a record's case, as the command that keeps it says, in the order of their tables
 KINDS = {
-    "kernel": Kind("Kernels", kernel_cells),
-    "versus": Kind("The same files through llama.cpp", versus_cells),
+    "kernel": Kind("Kernels", kernel_cells, FORCEABLE, KERNEL_NOTE, family, is_run=True),
+    "versus": Kind("The same files through llama.cpp", versus_cells, FORCEABLE, VERSUS_NOTE),
     "throughput": Kind("Many requests at once", serving_cells),
     "mla": Kind("Ways to attend by latent attention, one layer", latent_cells, ("model", "kv", "threads", "clock")),
     "plan": Kind("Memory by part, as planned", planned_cells, ()),
@@ -55,12 +62,37 @@ def kinds_markdown(records: Iterable[Record]) -> str:
         )
 
     tables = []
-    for (_, name, *_), group in groupby(sorted(records, key=key), key=key):
+    for (_, name, *_), group in groupby(sorted(of_newest_runs(records), key=key), key=key):
         rows, kind = list(group), KINDS[name]
-        heading, cells, numeric = kind.cells(rows)
-        grid = markdown_grid([heading, *cells], numeric)
-        tables.append(f"**{kind.title} on {rows[0]['machine']['cpu']}**\n\n{grid}\n\n{footer(rows, kind.shared)}.")
+        parts: dict[str, list[Record]] = {}
+        for row in rows:
+            parts.setdefault(kind.part(row), []).append(row)
+        grids = []
+        for part, of_part in parts.items():
+            heading, cells, numeric = kind.cells(of_part)
+            grids += [part] if part else []
+            grids.append(markdown_grid([heading, *cells], numeric))
+        told = [kind.note, footer(rows, kind.shared)] if kind.note else [footer(rows, kind.shared)]
+        tables.append(
+            "\n\n".join([f"**{kind.title} on {rows[0]['machine']['cpu']}**", *grids, *(f"{one}." for one in told)])
+        )
     return "\n\n".join(tables) + "\n" if tables else ""
+
+
+def of_newest_runs(records: Iterable[Record]) -> list[Record]:
+    """Of kinds whose rows one command measures, those of the code that measured last on their machine."""
+    records = list(records)
+    newest: dict[tuple[str, str], Record] = {}
+    for record in records:
+        run = record["case"]["kind"], record["machine"]["id"]
+        if run not in newest or record["time"] > newest[run]["time"]:
+            newest[run] = record
+
+    def is_shown(record: Record) -> bool:
+        kind = record["case"]["kind"]
+        return not KINDS[kind].is_run or record["code"] == newest[kind, record["machine"]["id"]]["code"]
+
+    return [record for record in records if is_shown(record)]
 
 
 def footer(records: list[Record], shared: tuple[str, ...]) -> str:
@@ -70,6 +102,7 @@ def footer(records: list[Record], shared: tuple[str, ...]) -> str:
     parts += [f"keys and values in {case['kv'] or 'float32'}"] if "kv" in shared else []
     if "threads" in shared:
         parts.append(f"{count(case['threads'], 'thread')} of {count(machine['cores'], 'core')}")
+    parts += [f"forced by {case['forced']}"] if case.get("forced") else []
     parts += ["processor time of the process"] if case.get("clock") == "cpu" else []
     bandwidths = [value / 1e9 for record in records for value in bandwidths_of(record["metrics"])]
     if bandwidths:

@@ -2,39 +2,76 @@
 
 from typing import Any
 
-OURS = "qbench"
+OURS, ABSENT = "qbench", "n/a"
 Cells = tuple[list[str], list[list[str]], list[bool]]  # the heading, rows of as many texts, which columns are numbers
+# How names of ops begin -> what the table of such kernels is called.
+FAMILIES = {
+    "linear_": "Linears",
+    "moe_": "Experts",
+    "attention_": "Attention",
+    "encode_": "Encoders",
+    "decode_": "Decoders",
+    "g": "GPTQ's steps",  # gram, gptq_factor, gptq_feedback
+}
+
+
+def family(record: dict[str, Any]) -> str:
+    op = record["case"]["op"]
+    return next((title for prefix, title in FAMILIES.items() if op.startswith(prefix)), "Others")
 
 
 def kernel_cells(records: list[dict[str, Any]]) -> Cells:
-    """One row a kernel, shape and number of tokens; a column for every peer that any of them had."""
+    """One row a kernel, shape and number of tokens; a column for every peer that any of them had.
+
+    Columns that would be n/a in every row are left out.
+    """
     peers = list(dict.fromkeys(name for record in records for name in record["metrics"]["contenders"] if name != OURS))
-    heading = ["kernel", "shape", "M", "ms", "GB/s", "TOPS", "of the roofline", "ran", *peers]
+    heading = ["kernel", "shape", "M", "ms", "rate", "of the roofline", "ran", *peers]
     cells = []
     for record in records:
         case, metrics = record["case"], record["metrics"]
         ours = metrics["contenders"][OURS]
-        figures = ["n/a"] * 5 if "ms" not in ours else kernel_figures(ours, metrics["bound_by"])
+        figures = [ABSENT] * 4 if "ms" not in ours else kernel_figures(ours, metrics["bound_by"])
         others = [peer_cell(metrics["contenders"].get(name)) for name in peers]
-        cells.append([case["op"], case["shape"], str(case["tokens"]), *figures, *others])
-    return heading, cells, [False, False, True, True, True, True, True, False] + [True] * len(peers)
+        tokens = ABSENT if case["tokens"] is None else str(case["tokens"])
+        cells.append([case["op"], case["shape"], tokens, *figures, *others])
+    kept = [i for i, column in enumerate(zip(*cells, strict=True)) if set(column) != {ABSENT}]
+    numeric = [False, False, True, True, True, True, False] + [True] * len(peers)
+    return [heading[i] for i in kept], [[row[i] for i in kept] for row in cells], [numeric[i] for i in kept]
 
 
-def kernel_figures(ours: dict[str, Any], bound_by: str) -> list[str]:
-    share = f"{100 * ours['share']:.0f} % ({bound_by})"
-    return [f"{ours['ms']:.3f}", f"{ours['gb_s']:.1f}", f"{ours['tera_ops']:.3f}", share, ours["how"]]
+def kernel_figures(ours: dict[str, Any], bound_by: str | None) -> list[str]:
+    """Time, what it moves or computes a second, by which of them it is bound, the share of that, and what ran."""
+    rate, share = ABSENT, ABSENT
+    if bound_by is not None:
+        rate = f"{ours['gb_s']:.1f} GB/s" if bound_by == "bytes" else f"{ours['tera_ops']:.3f} TOPS"
+        share = percent(ours["share"])
+    return [f"{ours['ms']:.3f}", rate, share, ours["how"]]
+
+
+def percent(share: float | None) -> str:
+    """ "61 %"; of more than all no figure, as the ceiling was then measured in a slow spell"""
+    if share is None:
+        return ABSENT
+    return f"{100 * share:.0f} %" if share < 1.005 else "over 100 %"
 
 
 def peer_cell(entry: dict[str, Any] | None) -> str:
-    """ "0.412 ms (1.31x)": its time, and how many times as fast ours is"""
+    """ "0.412 ms, 1.31x [1.25, 1.40]": its time, and how many times as fast ours is, with the rounds' range"""
     if not entry or "ms" not in entry:
-        return "n/a"
-    return f"{entry['ms']:.3f} ms" + (f" ({entry['ratio']['median']:.2f}x)" if "ratio" in entry else "")
+        return ABSENT
+    return f"{entry['ms']:.3f} ms" + (f", {with_range(entry['ratio'], 2, 'x')}" if "ratio" in entry else "")
+
+
+KERNEL_NOTE = (
+    "M tokens; ms and ratios: medians of the rounds' medians, [least, greatest] round; ratio: how many times as fast "
+    "as the peer; of the roofline: of the read bandwidth or of the peak of its operations, whichever bounds the kernel"
+)
 
 
 def versus_cells(records: list[dict[str, Any]]) -> Cells:
-    """One row a file and test: tokens a second of both, ranges of the repetitions, and the ratio."""
-    heading = ["model", "test", "keys and values", "qbench tok/s", "llama.cpp tok/s", "ratio", "of the roofline"]
+    """One row a file and test: tokens a second of both, the ratio, and which code of ours ran."""
+    heading = ["model", "test", "keys and values", "qbench tok/s", "llama.cpp tok/s", "ratio", "of the roofline", "ran"]
     cells = []
     for record in records:
         case, metrics = record["case"], record["metrics"]
@@ -45,10 +82,29 @@ def versus_cells(records: list[dict[str, Any]]) -> Cells:
                 continue
             test = f"{phase}{case[phase]}" + (f"@{case['depth']}" if case["depth"] else "")
             sides = [with_range(metrics[side]["spread"][f"{phase}_tok_s"], 1) for side in ("ours", "theirs")]
-            shares = [f"{100 * metrics['roofline'][side][phase]:.0f} %" for side in ("ours", "theirs")]
-            cells.append([name, test, kv, *sides, with_range(metrics["ratio"][phase], 2), " and ".join(shares)])
-    return heading, cells, [False, False, False, True, True, True, True]
+            shares = [percent(metrics["roofline"][side][phase]) for side in ("ours", "theirs")]
+            ran = ", ".join(map(short_name, metrics["ran"][phase])) if "ran" in metrics else ABSENT
+            cells.append([name, test, kv, *sides, with_interval(metrics["ratio"][phase]), " and ".join(shares), ran])
+    return heading, cells, [False, False, False, True, True, True, True, False]
 
 
-def with_range(spread: dict[str, float], digits: int) -> str:
-    return f"{spread['median']:.{digits}f} [{spread['min']:.{digits}f}, {spread['max']:.{digits}f}]"
+VERSUS_NOTE = (
+    "tokens a second: median [least, greatest] of the repetitions; ratio: median of the pairs (95 % interval); of the "
+    "roofline: qbench's share and llama.cpp's; ran: int8x256 rounds K-quants to int8 with one scale for 256 weights"
+)
+
+
+def short_name(impl: str) -> str:
+    """ "q4_k int8x256" of "cpu-q4_k[avx512_vnni int8x256]" """
+    head, _, inside = impl.removeprefix("cpu-").partition("[")
+    return " ".join([head, *inside.removesuffix("]").split(" ", 1)[1:]])
+
+
+def with_range(spread: dict[str, float], digits: int, unit: str = "") -> str:
+    return f"{spread['median']:.{digits}f}{unit} [{spread['min']:.{digits}f}, {spread['max']:.{digits}f}]"
+
+
+def with_interval(ratio: dict[str, Any]) -> str:
+    """ "1.31 (1.25 to 1.40)"; where there are too few pairs for an interval, without"""
+    low, high = ratio.get("interval") or (None, None)
+    return f"{ratio['median']:.2f}" + ("" if low is None else f" ({low:.2f} to {high:.2f})")

@@ -9,19 +9,20 @@ from typing import Any
 
 from qbench.harness.host.clocks import check_clock
 from qbench.harness.speed.interleaved import interleave
-from qbench.harness.speed.peaks import measure_bandwidth, measure_op_peaks
+from qbench.harness.speed.peaks import last_cache_bytes, measure_bandwidth, measure_op_peaks
 from qbench.harness.speed.roofline import Peaks, Shape, least_seconds, least_work
 from qbench.harness.speed.rounds import PHASES, Rounds, Side
 from qbench.harness.speed.speed import speed_statistics
 from qbench.harness.speed.speed_case import SpeedCase
 from qbench.harness.speed.speed_worker import TimedModel
-from qbench.harness.subject import Subject, open_subject
+from qbench.harness.subject import Subject, open_subject, summarize_impls
+from qbench.path_names import path_at
 from qbench.progress import Progress
 from qbench.statistics import speed_ratio, spread
 from qbench.versus.llama_cpp import LlamaCppProcess
 from quant.errors import InputError
 
-CASE_KEYS = ("model", "pp", "tg", "depth", "threads", "kv", "clock")
+CASE_KEYS = ("model", "pp", "tg", "depth", "threads", "kv", "clock", "forced")
 # llama.cpp's types of keys and values, by the bits that one number takes there (scales included).
 KV_BITS = {"f32": 32.0, "f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
 SIDES = ("ours", "theirs")
@@ -62,6 +63,7 @@ def compare(
         about = {"version": theirs.version, "system": theirs.system, "kv": their_kv}
         for case in cases:
             start = time.perf_counter()
+            measure_op_peaks(subject.threads)  # the largest counts, and each case finds them anew before and after
             rounds, measured = measure_both(ours, theirs, case, subject.threads, progress)
             row = {
                 **subject.facts(model.impls),
@@ -70,6 +72,7 @@ def compare(
                 "depth": case.depth,
                 "batch": 1,
                 "clock": clock,
+                "ran": ran(model.impls, case),
             }
             row |= {"kv_bits": kv_bits(model), "llama.cpp": about, **measured}
             row |= {
@@ -78,6 +81,14 @@ def compare(
             }
             rows.append({**row, "seconds": time.perf_counter() - start})
     return rows
+
+
+def ran(impls: dict[str, str], case: SpeedCase) -> dict[str, dict[str, int]]:
+    """phase -> what runs so many tokens, and how many linears"""
+    tokens = {"pp": case.pp, "tg": 1}
+    return {
+        phase: summarize_impls({name: path_at(impl, tokens[phase]) for name, impl in impls.items()}) for phase in PHASES
+    }
 
 
 def check_file(spec: str) -> None:
@@ -136,11 +147,15 @@ def shares(subject: Subject, model: Any, case: SpeedCase, rounds: Rounds) -> dic
     """
     work = least_work(dict(subject.source.tensors), Shape.of(model), model.impls, case)
     ops = measure_op_peaks(subject.threads)
+    in_cache = sum(work["tg_bytes"].values()) <= last_cache_bytes()  # the memory's bandwidth is then no bound
     least = [least_seconds(work, Peaks(bandwidth, ops)) for bandwidth in rounds.probed]
     steps = {"pp": 1, "tg": case.tg}
     return {
         **{
-            name: {phase: share(rounds, phase, side, least, steps) for phase in PHASES}
+            name: {
+                phase: None if in_cache and phase == "tg" else share(rounds, phase, side, least, steps)
+                for phase in PHASES
+            }
             for side, name in enumerate(SIDES)
         },
         "bandwidth_bytes_per_s": rounds.probed,

@@ -9,7 +9,7 @@ from support.kernel_benchmark import time_contender
 
 import cpu_kernels
 from qbench.kernels.benchmark import OURS, Benchmark
-from qbench.kernels.registry import benchmarks
+from qbench.kernels.timed import benchmarks
 
 PEERS = {
     "linear_w8a8": ("onednn-int8", "torch-int8"),

@@ -9,7 +9,7 @@ from support.kernel_benchmark import time_contender
 
 import cpu_kernels
 from qbench.kernels.benchmark import OURS
-from qbench.kernels.registry import benchmarks
+from qbench.kernels.timed import benchmarks
 
 CASES = ("q4_0", "q4_k", "q6_k", "q8_0")
 SHAPE, TOKENS = "8192x2048", (1, 4, 16, 64, 512)

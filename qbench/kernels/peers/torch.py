@@ -14,7 +14,7 @@ class TorchLinears:
     """y = x @ weight.T in one dtype, each call with its own copy of the weight.
 
     weight   [N, K] float32
-    x        [M, K] float32, converted before the clock starts; so is not the output
+    x        [M, K] float32; converted to dtype before the clock starts, and the output back after it has stopped
     """
 
     def __init__(self, dtype: torch.dtype, weight: np.ndarray, x: np.ndarray, copies: int) -> None:

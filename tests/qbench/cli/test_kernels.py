@@ -27,8 +27,8 @@ def test_rows(qbench, small, tmp_path, monkeypatch):
     assert outcome.status == 0 and [row["tokens"] for row in rows] == [1, 4]
     for row in rows:
         ours = row["contenders"][OURS]
-        assert ours["ms"] > 0 and 0 < ours["share"] and len(row["bandwidth_bytes_per_s"]) == 2
-        assert row["threads"] == 1 and row["machine"]
+        assert ours["ms"] > 0 and 0 < ours["share"] and row["bandwidth_bytes_per_s"] == [], "a cache keeps it"
+        assert row["threads"] == 1 and row["machine"] and row["affinity"] and row["forced"] is None
     kept = [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
     assert [record["case"]["tokens"] for record in kept] == [1, 4]
     for record in kept:
@@ -43,9 +43,23 @@ def test_rows(qbench, small, tmp_path, monkeypatch):
     qbench("report", tmp_path / "kept.jsonl", "--format", "csv").fails_with("kept.jsonl: no records of a sweep")
 
 
+def test_a_forced_row_stands_beside_the_honest_one(qbench, small, tmp_path, monkeypatch):
+    name = packed_formats()[0]
+    argv = ("kernels", "--only", f"linear_{name}", "--m", "1", "--threads", "1", "--keep", tmp_path / "kept.jsonl")
+    qbench(*argv)
+    monkeypatch.setenv("QBENCH_ISA", "scalar")
+    qbench(*argv)
+    kept = [json.loads(line)["case"]["forced"] for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
+    assert kept == [None, "QBENCH_ISA=scalar"]
+    text = qbench("report", tmp_path / "kept.jsonl").out
+    assert text.count(f"| linear_{name}") == 2 and text.count("forced by QBENCH_ISA=scalar") == 1
+
+
 def test_a_suite_says_what_is_timed(qbench, small, tmp_path):
     name = packed_formats()[0]
-    (tmp_path / "s.yaml").write_text(f"name: s\nkernels: linear_{name}\ntokens: [1, 4]\nthreads: 1\nclock: cpu\n")
+    (tmp_path / "s.yaml").write_text(
+        f"name: s\ncases: [{{kernels: linear_{name}, tokens: [1, 4]}}]\nthreads: 1\nclock: cpu\n"
+    )
     rows = [json.loads(line) for line in qbench("kernels", "--suite", tmp_path / "s.yaml", "--json").out.splitlines()]
     assert [(row["op"], row["tokens"], row["threads"], row["clock"]) for row in rows] == [
         (f"linear_{name}", 1, 1, "cpu"),

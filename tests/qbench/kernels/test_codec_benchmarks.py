@@ -10,7 +10,8 @@ from qbench.kernels.codec_benchmarks import codec_benchmarks, timed_codecs
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(module, "NUM_ROWS", 9)
+    monkeypatch.setattr(module, "ENCODED_ROWS", 9)
+    monkeypatch.setattr(module, "DECODED_ROWS", 9)
     monkeypatch.setattr(module, "DISTINCT_ROWS", 3)
 
 
@@ -28,8 +29,15 @@ def test_everybody_is_right_and_the_check_sees_what_is_not(op, who):
     short = out.copy()
     short[-1] = 0
     assert not benchmark.check(short).is_right  # the last rows, too
-    assert contender.how and benchmark.tokens == 9
+    assert contender.how and benchmark.shape == f"9x{module.ROW_SIZE}"
     assert benchmark.moved_bytes == out.nbytes + other_side(op)
+
+
+@pytest.mark.parametrize("op", [op for op in timed_codecs() if op.startswith("decode_")])
+def test_no_cache_keeps_what_a_decoder_writes(op, monkeypatch):
+    monkeypatch.undo()
+    (benchmark,) = codec_benchmarks(op, threads=2)
+    assert benchmark.is_cold(64 << 20) and benchmark.operations == 0
 
 
 def other_side(op: str) -> int:

@@ -6,7 +6,7 @@ import pytest
 from qbench.kernels import gptq_benchmarks as module
 from qbench.kernels.benchmark import OURS
 from qbench.kernels.gptq_benchmarks import STEPS, gptq_benchmark
-from qbench.kernels.registry import benchmarks, timed_ops
+from qbench.kernels.timed import benchmarks, timed_ops
 
 CONTENDERS = {
     "gram": (OURS, "torch-float32", "torch-bfloat16"),

@@ -1,6 +1,7 @@
 """Contenders take turns, nothing wrong is timed, and shares are of what was measured."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def quick(monkeypatch):
 def test_contenders_take_turns_there_and_back(quick):
     log = []
     seconds = take_turns({"a": lambda: log.append("a"), "b": lambda: log.append("b")}, rounds=3)
-    assert "".join(log) == "abbaab"
+    assert "".join(log) == "aabbbbaaaabb", "each turn has a run that wakes the threads, and one that counts"
     assert [len(turns) for turns in seconds.values()] == [3, 3]
 
 
@@ -71,6 +72,26 @@ def test_a_turn_is_filled_with_calls_after_one_that_wakes_the_threads(quick, mon
 
 def test_a_contender_may_tell_its_seconds(quick):
     assert take_turns({"a": lambda: 3.0, "b": lambda: None}, lambda: 1.0, 1) == {"a": [[3.0]], "b": [[0.0]]}
+
+
+def test_a_run_that_fills_its_turn_is_woken_for_too(quick, monkeypatch):
+    seconds = iter([9.0, 2.0])
+    monkeypatch.setattr(module, "TURN_S", 1.0)
+    monkeypatch.setattr(module, "seconds_of", lambda run, clock: next(seconds))
+    assert take_turns({"a": lambda: None}, rounds=1) == {"a": [[2.0]]}
+
+
+def test_a_fast_round_counts_once_however_many_samples_it_has():
+    """Pooled, the median of both were that of the fast round; by rounds they agree with the ratio."""
+    slow, fast = [4e-6], [1e-6] * 9
+    found = {
+        OURS: {"how": "x", "seconds": [slow, fast, slow]},
+        "peer": {"how": "x", "seconds": [[8e-6], [2e-6] * 4, [8e-6]]},
+    }
+    row = summarize(benchmark_of({}), found, Ceilings(600e6, {"int8": 500e6}))
+    ours, peer = row["contenders"][OURS], row["contenders"]["peer"]
+    assert_close([ours["ms"], peer["ms"], peer["ratio"]["median"]], [4e-3, 8e-3, 2.0], rtol=2.0**-50)
+    assert ours["spread_ms"]["min"] == 1e-3 and peer["ratio"]["max"] == 2.0
 
 
 def test_processor_time_does_not_count_what_others_take(quick):
@@ -125,6 +146,23 @@ def test_figures_are_of_one_call():
     )
     assert ours["samples_ms"] == [[2e-3, 2e-3], [2e-3]] and "ratio" not in ours
     assert_close([peer["ratio"]["median"], peer["ratio"]["min"]], [2.5, 2.0], rtol=2.0**-50)
+
+
+def test_what_a_cache_keeps_is_not_bound_by_memory():
+    found = {OURS: {"how": "x", "seconds": [[4e-6]]}}
+    moved = 4 * 600  # by all calls of a run
+    kept, cold = (
+        summarize(benchmark_of({}), found, Ceilings(1e6, {"int8": 500e6}, size)) for size in (moved, moved - 1)
+    )
+    assert (kept["bound_by"], cold["bound_by"]) == ("operations", "bytes")
+
+
+def test_a_search_has_no_roofline():
+    row = summarize(
+        replace(benchmark_of({}), operations=None), {OURS: {"how": "x", "seconds": [[1e-6]]}}, Ceilings(1e9, {})
+    )
+    ours = row["contenders"][OURS]
+    assert row["bound_by"] is row["least_ms"] is ours["share"] is ours["tera_ops"] is None and ours["ms"] == 1e-3
 
 
 def test_bound_by_operations():

@@ -77,7 +77,7 @@ def test_features_in_an_order_of_their_own_are_timed_on_right_products(monkeypat
 
 
 def test_llm_int8_is_timed_on_right_products(monkeypatch):
-    monkeypatch.setattr(llm_int8_benchmarks, "SHAPES", ((NUM_ROWS, ROW_SIZE),))
+    monkeypatch.setattr(module, "SHAPES", ((NUM_ROWS, ROW_SIZE),))
     for benchmark in llm_int8_benchmarks.llm_int8_benchmarks((1, 5)):
         for make in benchmark.contenders.values():
             contender = make()
@@ -89,8 +89,7 @@ def test_llm_int8_is_timed_on_right_products(monkeypatch):
 
 @pytest.mark.parametrize("of_op", [linear_benchmarks, llm_int8_benchmarks.llm_int8_benchmarks], ids=["linear", "llm"])
 def test_all_tokens_are_multiplied(monkeypatch, of_op):
-    for shapes in (module, llm_int8_benchmarks):
-        monkeypatch.setattr(shapes, "SHAPES", ((NUM_ROWS, ROW_SIZE),))
+    monkeypatch.setattr(module, "SHAPES", ((NUM_ROWS, ROW_SIZE),))
     monkeypatch.setattr(module, "WARM_BYTES", 1)
     about = ("q8_0", (1, 600), 1) if of_op is linear_benchmarks else ((1, 600),)
     *_, benchmark = of_op(*about)

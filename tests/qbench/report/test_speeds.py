@@ -9,6 +9,12 @@ from qbench.report.grid import markdown_grid
 SPREAD = {"median": 2.0, "min": 1.5, "max": 2.5, "mad": 0.1}
 
 
+RAN = {
+    "pp": {"cpu-q4_k[avx512_vnni int8x256]": 3, "cpu-q6_k[avx512_vnni tile]": 1},
+    "tg": {"cpu-q4_k[avx512_vnni direct]": 4},
+}
+
+
 def of_kind(case: dict, metrics: dict) -> dict:
     record = make_record("q8_0")
     key = "-".join(str(value) for value in case.values())
@@ -33,7 +39,8 @@ def versus(depth: int, pp: int = 512) -> dict:
             "llama.cpp": {"kv": "f16"},
             "ours": side,
             "theirs": side,
-            "ratio": {"pp": SPREAD, "tg": SPREAD},
+            "ratio": {phase: SPREAD | {"interval": [1.8, 2.2]} for phase in ("pp", "tg")},
+            "ran": RAN,
             "roofline": {"ours": shares, "theirs": shares, "bandwidth_bytes_per_s": [31e9, 32e9]},
         },
     )
@@ -53,15 +60,38 @@ def test_kernels_beside_their_peers(markdown):
     text = markdown([kernel(1, qbench=figures(1.0), torch=peer), kernel(4, qbench=figures(2.0), ggml={"absent": "no"})])
     lines = text.splitlines()
     assert lines[0].startswith("**Kernels on ") and "30 to 36 GB/s" in text and "2 threads" in text
-    assert [cell.strip() for cell in lines[4].split("|")[1:-1]] == (
-        "linear_q4_0;64x32;1;1.000;1.2;0.500;25 % (bytes);avx2 tile;3.000 ms (2.00x);n/a".split(";")
+    assert lines[2] == "Linears" and "ggml" not in lines[4], "who has no figure has no column"
+    assert [cell.strip() for cell in lines[6].split("|")[1:-1]] == (
+        "linear_q4_0;64x32;1;1.000;1.2 GB/s;25 %;avx2 tile;3.000 ms, 2.00x [1.50, 2.50]".split(";")
     )
-    assert lines[5].count("n/a") == 2
+    assert lines[7].count("n/a") == 1
+
+
+def test_a_figure_that_does_not_apply_is_left_out(markdown):
+    search = kernel(None, qbench=figures(1.0) | {"share": None})
+    search["case"]["op"], search["metrics"]["bound_by"] = "encode_q4_0", None
+    product = kernel(4, qbench=figures(2.0, share=1.25))
+    product["metrics"]["bound_by"] = "operations"
+    lines = markdown([search, product]).splitlines()
+    assert "| encode_q4_0 | 64x32 | 1.000 | avx2 tile |" in lines
+    assert "| linear_q4_0 | 64x32 | 4 | 2.000 | 0.500 TOPS | over 100 % | avx2 tile |" in map(squeezed, lines)
+
+
+def squeezed(line: str) -> str:
+    return " ".join(line.split())
+
+
+def test_only_rows_of_the_newest_code_are_shown(markdown):
+    old, new = kernel(1, qbench=figures(1.0)), kernel(4, qbench=figures(2.0))
+    old |= {"code": "a" * 16, "time": "2026-01-01T00:00:00.000+00:00"}
+    new |= {"code": "b" * 16, "time": "2026-01-02T00:00:00.000+00:00"}
+    text = markdown([new, old])
+    assert "| 4 |" in squeezed(text) and "| 1 |" not in squeezed(text)
 
 
 def test_what_is_wrong_has_no_figures(markdown):
     text = markdown([kernel(1, qbench={"wrong": "error 1"}, torch={"ms": 3.0})])
-    assert text.splitlines()[4].count("n/a") == 5 and "3.000 ms |" in text
+    assert "| linear_q4_0 | 64x32 | 1 | 3.000 ms |" in map(squeezed, text.splitlines())
 
 
 def test_models_beside_llama_cpp(markdown):
@@ -70,7 +100,9 @@ def test_models_beside_llama_cpp(markdown):
         [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| m.gguf")
     ]
     assert [row[1] for row in rows] == ["pp512", "tg64", "tg64@4096"]
-    assert rows[0][2:] == ["16 bits, f16", *["2.0 [1.5, 2.5]"] * 2, "2.00 [1.50, 2.50]", "50 % and 50 %"]
+    figures = [*["2.0 [1.5, 2.5]"] * 2, "2.00 (1.80 to 2.20)", "50 % and 50 %"]
+    assert rows[0][2:] == ["16 bits, f16", *figures, "q4_k int8x256, q6_k tile"]
+    assert rows[1][-1] == "q4_k direct"
 
 
 def test_kinds_do_not_mix(tmp_path):

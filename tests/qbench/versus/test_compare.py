@@ -120,7 +120,9 @@ def test_against_llama_cpp(gguf_file):
     for row in rows:
         assert row["ours"]["pp_tok_s"] > 0 and row["theirs"]["tg_tok_s"] > 0 and row["ratio"]["pp"]["median"] > 0
         assert len(row["roofline"]["bandwidth_bytes_per_s"]) >= 2, "each round has its own"
-        assert 0 < row["roofline"]["ours"]["tg"] and 0 < row["roofline"]["theirs"]["pp"]
+        assert row["roofline"]["ours"]["tg"] is None, "a cache keeps all that a step reads"
+        assert 0 < row["roofline"]["ours"]["pp"] and 0 < row["roofline"]["theirs"]["pp"]
+        assert all(name.startswith("cpu-q8_0[") and "from" not in name for name in row["ran"]["tg"])
 
 
 def test_a_share_is_of_what_the_memory_gave_in_the_same_round():

@@ -1,16 +1,11 @@
 #include "checks.h"
 
-#include <memory>
-
 namespace qk {
 
 nb::object empty_float32(int64_t rows, int64_t columns, float** data) {
-    auto owned = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(rows * columns));
-    const nb::capsule owner(owned.get(), [](void* p) noexcept { delete[] static_cast<float*>(p); });
-    float* values = owned.release();
-    if (data) *data = values;
-    const size_t shape[] = {static_cast<size_t>(rows), static_cast<size_t>(columns)};
-    return nb::cast(nb::ndarray<nb::numpy, float>(values, 2, shape, owner));
+    const NewArray<float> made(rows, columns);
+    if (data) *data = made.data;
+    return made.array;
 }
 
 float* require_output(nb::handle out, const char* name, int64_t rows, int64_t columns) {

@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
@@ -67,7 +68,23 @@ void require_shape(const AnyArray& array, const char* name, nb::dlpack::dtype dt
         throw std::invalid_argument(std::string(name) + ": got " + describe(array) + ", expected " + expected);
 }
 
-// A new NumPy array [rows, columns] of float32, not initialised; `data`, if given, gets its memory.
+// A new NumPy array [rows, columns], not initialised, and its memory.
+template <class T>
+struct NewArray {
+    nb::object array;
+    T* data;
+
+    NewArray(int64_t rows, int64_t columns, nb::dlpack::dtype dtype = nb::dtype<T>()) {
+        auto owned = std::make_unique_for_overwrite<T[]>(static_cast<size_t>(rows * columns));
+        data = owned.get();
+        const nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
+        owned.release();
+        const size_t shape[] = {static_cast<size_t>(rows), static_cast<size_t>(columns)};
+        array = nb::cast(nb::ndarray<nb::numpy>(data, 2, shape, owner, nullptr, dtype));
+    }
+};
+
+// One of float32; `data`, if given, gets its memory.
 nb::object empty_float32(int64_t rows, int64_t columns, float** data = nullptr);
 
 // The memory of a writable float32 [rows, columns], contiguous.

@@ -5,6 +5,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,11 +23,10 @@ const Impl<Kernels>& chosen(const std::optional<std::string>& isa) {
     return choose("gptq", table(), isa ? std::optional<std::string_view>(*isa) : std::nullopt);
 }
 
+// The only row of a new array.
 template <class T>
-nb::object owned_array(std::unique_ptr<T[]> owned, size_t rows, size_t columns) {
-    const nb::capsule owner(owned.get(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
-    const size_t shape[] = {rows, columns};
-    return nb::cast(nb::ndarray<nb::numpy, T>(owned.release(), 2, shape, owner));
+nb::object row_of(const NewArray<T>& made) {
+    return made.array.attr("__getitem__")(0);
 }
 
 // A permutation of 0..size-1
@@ -61,21 +61,21 @@ std::shared_ptr<Factor> factorize(const Array& hessian, const Array& diagonal, c
 }
 
 nb::object diagonal_of(const Factor& factor) {
-    auto values = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(factor.size()));
-    for (int64_t c = 0; c < factor.size(); c++) values[c] = factor.diagonal(c);
-    return owned_array(std::move(values), 1, factor.size()).attr("__getitem__")(0);
+    const NewArray<float> values(1, factor.size());
+    for (int64_t c = 0; c < factor.size(); c++) values.data[c] = factor.diagonal(c);
+    return row_of(values);
 }
 
 nb::object coefficients_of(const Factor& factor, int64_t begin, int64_t end) {
     if (begin < 0 || end <= begin || end > factor.size())
         throw std::invalid_argument("columns: got " + std::to_string(begin) + " to " + std::to_string(end) +
                                     ", expected a range within 0 to " + std::to_string(factor.size()));
-    auto values = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(end * (end - begin)));
+    const NewArray<float> values(end, end - begin);
     {
         nb::gil_scoped_release release;
-        factor.coefficients(begin, end, values.get());
+        factor.coefficients(begin, end, values.data);
     }
-    return owned_array(std::move(values), end, end - begin);
+    return values.array;
 }
 
 nb::object search_grid(const Array& values, const Array& cost, const Array& scale, const Array& lowest, int steps,
@@ -91,15 +91,15 @@ nb::object search_grid(const Array& values, const Array& cost, const Array& scal
                                     ", " + describe(scale) + ", " + describe(lowest) +
                                     ", expected [N, columns], [columns] and twice [trials, N]");
     const Kernels& kernels = chosen(isa).kernels;
-    auto best = std::make_unique_for_overwrite<int64_t[]>(values.shape(0));
+    const NewArray<int64_t> best(1, static_cast<int64_t>(values.shape(0)));
     const auto floats = [](const Array& array) { return static_cast<const float*>(array.data()); };
     {
         nb::gil_scoped_release release;
         search(floats(values), static_cast<int64_t>(values.shape(0)), static_cast<int64_t>(values.shape(1)),
                floats(cost), floats(scale), floats(lowest), static_cast<int64_t>(scale.shape(0)),
-               static_cast<float>(steps), best.get(), kernels);
+               static_cast<float>(steps), best.data, kernels);
     }
-    return owned_array(std::move(best), 1, values.shape(0)).attr("__getitem__")(0);
+    return row_of(best);
 }
 
 class BoundFeedback {
@@ -115,18 +115,16 @@ public:
     }
 
     nb::object expect(int64_t end) {
-        const int64_t num_columns = end - feedback_->num_rounded();
-        const auto size = static_cast<size_t>(std::max<int64_t>(0, feedback_->num_rows() * num_columns));
-        auto out = std::make_unique_for_overwrite<float[]>(size);
+        const NewArray<float> out(feedback_->num_rows(), columns_up_to(end));
         {
             nb::gil_scoped_release release;
-            feedback_->expect(end, out.get());
+            feedback_->expect(end, out.data);
         }
-        return owned_array(std::move(out), feedback_->num_rows(), num_columns);
+        return out.array;
     }
 
     nb::object round(int64_t end, const Array& scale, const Array& offset, int qmin, int qmax) {
-        const int64_t num_rows = feedback_->num_rows(), num_columns = end - feedback_->num_rounded();
+        const int64_t num_rows = feedback_->num_rows(), num_columns = columns_up_to(end);
         require_matrix(scale, "scale", nb::dtype<float>(), "float32 [N, S]");
         require_matrix(offset, "offset", nb::dtype<float>(), "float32 [N, S]");
         const auto num_scales = static_cast<int64_t>(scale.shape(1));
@@ -138,18 +136,17 @@ public:
         if (qmin < -128 || qmax > 127 || qmin >= qmax)
             throw std::invalid_argument("codes: got " + std::to_string(qmin) + " to " + std::to_string(qmax) +
                                         ", expected within -128 to 127");
-        const auto size = static_cast<size_t>(std::max<int64_t>(0, num_rows * num_columns));
-        auto q = std::make_unique_for_overwrite<int8_t[]>(size);
+        const NewArray<int8_t> q(num_rows, num_columns);
         const auto* scales = static_cast<const float*>(scale.data());
         const auto* offsets = static_cast<const float*>(offset.data());
         Isa ran;
         {
             nb::gil_scoped_release release;
             ran = feedback_->round(end, scales, offsets, num_scales, static_cast<float>(qmin),
-                                   static_cast<float>(qmax), q.get());
+                                   static_cast<float>(qmax), q.data);
         }
         last_isa_ = ran;  // with the GIL, as it is read
-        return owned_array(std::move(q), num_rows, num_columns);
+        return q.array;
     }
 
     std::optional<std::string> last_isa() const {
@@ -157,6 +154,11 @@ public:
     }
 
 private:
+    // Columns that are next; none where Feedback is about to refuse `end`.
+    int64_t columns_up_to(int64_t end) const {
+        return std::max<int64_t>(0, std::clamp<int64_t>(end, 0, feedback_->num_columns()) - feedback_->num_rounded());
+    }
+
     Array weight_;  // keeps the memory
     std::optional<Feedback> feedback_;
     std::optional<Isa> last_isa_;

@@ -25,15 +25,6 @@ Scoring parse_scoring(const std::string& name) {
     throw std::invalid_argument("scoring: got " + name + ", expected softmax or sigmoid");
 }
 
-// A new NumPy array [rows, columns], not initialised.
-nb::object empty_int64(int64_t rows, int64_t columns, int64_t** data) {
-    auto owned = std::make_unique_for_overwrite<int64_t[]>(static_cast<size_t>(rows * columns));
-    const nb::capsule owner(owned.get(), [](void* p) noexcept { delete[] static_cast<int64_t*>(p); });
-    *data = owned.release();
-    const size_t shape[] = {static_cast<size_t>(rows), static_cast<size_t>(columns)};
-    return nb::cast(nb::ndarray<nb::numpy, int64_t>(*data, 2, shape, owner));
-}
-
 std::vector<Expert> join(const Linears& gate, const Linears& up, const Linears& down) {
     if (gate.size() != up.size() || gate.size() != down.size())
         throw std::invalid_argument("experts: got " + std::to_string(gate.size()) + " gate, " +
@@ -84,15 +75,13 @@ nb::tuple Router::choose(const Array& logits) const {
     require_matrix(logits, "logits", nb::dtype<float>(), "float32 [M, E]");
     require_columns(logits, "logits", routing_.num_experts);
     const auto count = static_cast<int64_t>(logits.shape(0));
-    int64_t* experts = nullptr;
-    float* weights = nullptr;
-    nb::object chosen = empty_int64(count, routing_.num_chosen, &experts);
-    nb::object counts = empty_float32(count, routing_.num_chosen, &weights);
+    const NewArray<int64_t> experts(count, routing_.num_chosen);
+    const NewArray<float> weights(count, routing_.num_chosen);
     const auto* from = static_cast<const float*>(logits.data());
     for (int64_t m = 0; m < count; m++)
-        moe::choose(routing_, from + m * routing_.num_experts, experts + m * routing_.num_chosen,
-                    weights + m * routing_.num_chosen);
-    return nb::make_tuple(chosen, counts);
+        moe::choose(routing_, from + m * routing_.num_experts, experts.data + m * routing_.num_chosen,
+                    weights.data + m * routing_.num_chosen);
+    return nb::make_tuple(experts.array, weights.array);
 }
 
 void require_router(const Router& router, const Experts& experts) {

@@ -19,4 +19,21 @@ float* require_output(nb::handle out, const char* name, int64_t rows, int64_t co
     return static_cast<float*>(array.data());
 }
 
+void require_apart(const float* out, int64_t rows, int64_t columns, const Array& x, const char* name) {
+    if (rows * columns == 0 || x.size() == 0) return;
+    const auto item_bytes = static_cast<int64_t>(x.itemsize());
+    auto begin = reinterpret_cast<intptr_t>(x.data()), end = begin + item_bytes;  // of all that x spans
+    for (size_t axis = 0; axis < x.ndim(); axis++) {
+        const int64_t bytes = (static_cast<int64_t>(x.shape(axis)) - 1) * x.stride(axis) * item_bytes;
+        (bytes < 0 ? begin : end) += bytes;
+    }
+    const auto out_begin = reinterpret_cast<intptr_t>(out);
+    if (end <= out_begin || out_begin + rows * columns * static_cast<int64_t>(sizeof(float)) <= begin) return;
+    const bool is_x = x.data() == out && x.ndim() == 2 && static_cast<int64_t>(x.shape(1)) == columns &&
+                      (rows == 1 || x.stride(0) == columns);
+    if (!is_x)
+        throw std::invalid_argument(std::string("out: got memory that overlaps ") + name + ", " + describe(x) +
+                                    ", expected all of it or none");
+}
+
 }  // namespace qk

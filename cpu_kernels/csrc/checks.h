@@ -30,6 +30,10 @@ void require_type(const AnyArray& array, size_t ndim, const std::string& got, nb
                   const std::string& expected) {
     if (array.dtype() != dtype) throw nb::type_error((got + ", expected " + expected).c_str());
     if (array.ndim() != ndim) throw std::invalid_argument(got + ", expected " + expected);
+    const auto bytes = static_cast<uintptr_t>(dtype.bits / 8);
+    if (array.size() > 0 && reinterpret_cast<uintptr_t>(array.data()) % bytes)
+        throw std::invalid_argument(got + " at an address that is no multiple of " + std::to_string(bytes) +
+                                    ", expected " + expected + ", aligned");
 }
 
 template <class AnyArray>
@@ -89,5 +93,9 @@ nb::object empty_float32(int64_t rows, int64_t columns, float** data = nullptr);
 
 // The memory of a writable float32 [rows, columns], contiguous.
 float* require_output(nb::handle out, const char* name, int64_t rows, int64_t columns);
+
+// Throws where out [rows, columns] would be written over a part of x that is yet to be read: it lies apart from x, or
+// is x itself, row upon row.
+void require_apart(const float* out, int64_t rows, int64_t columns, const Array& x, const char* name);
 
 }  // namespace qk

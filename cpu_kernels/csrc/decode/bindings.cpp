@@ -31,8 +31,9 @@ nb::tuple decode_blocks(const std::string& format, const Array& blocks, const st
     const auto& impl =
         choose(decoder.op, decoder.table, isa ? std::optional<std::string_view>(*isa) : std::nullopt);
     if (!out) out = empty_float32(num_blocks, decoder.block_size);
-    const Job job{static_cast<const uint8_t*>(blocks.data()),
-                  require_output(*out, "out", num_blocks, decoder.block_size)};
+    float* weights = require_output(*out, "out", num_blocks, decoder.block_size);
+    require_apart(weights, num_blocks, decoder.block_size, blocks, "blocks");
+    const Job job{static_cast<const uint8_t*>(blocks.data()), weights};
     Isa ran;
     {
         nb::gil_scoped_release release;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "fused/arguments.h"
 #include "thread_pool.h"
@@ -38,6 +39,8 @@ nb::tuple rms_norm(const Array& x, const Array& weight, float eps, const std::op
     const auto& impl = choose_steps(isa);
     if (!out) out = empty_float32(num_rows, row_size);
     float* to = require_output(*out, "out", num_rows, row_size);
+    for (const auto& [read, name] : {std::pair{&x, "x"}, {&weight, "weight"}})
+        require_apart(to, num_rows, row_size, *read, name);
     Isa ran = impl.isa;
     {
         nb::gil_scoped_release release;
@@ -58,6 +61,8 @@ nb::tuple silu_mul(const Array& gate, const Array& up, const std::optional<std::
     const auto& impl = choose_steps(isa);
     if (!out) out = empty_float32(num_rows, row_size);
     float* to = require_output(*out, "out", num_rows, row_size);
+    for (const auto& [read, name] : {std::pair{&gate, "gate"}, {&up, "up"}})
+        require_apart(to, num_rows, row_size, *read, name);
     Isa ran = impl.isa;
     {
         nb::gil_scoped_release release;

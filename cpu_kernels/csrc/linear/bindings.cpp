@@ -95,8 +95,9 @@ nb::object PackedLinear::matmul(const Array& x, const std::optional<std::string>
     const auto num_tokens = static_cast<int64_t>(x.shape(0));
     const Choice chosen = choose(*weight_, num_tokens, isa, path);
     if (!out) out = empty_float32(num_tokens, num_rows);
-    const Term term{weight_.get(), chosen, require_output(*out, "out", num_tokens, num_rows), num_rows, nullptr,
-                    nullptr, 0};
+    float* y = require_output(*out, "out", num_tokens, num_rows);
+    require_apart(y, num_tokens, num_rows, x, "x");
+    const Term term{weight_.get(), chosen, y, num_rows, nullptr, nullptr, 0};
     const auto* data = static_cast<const float*>(x.data());
     Isa ran = chosen.isa;
     {

@@ -55,6 +55,7 @@ public:
             choose("linear_llm_int8", table(), isa ? std::optional<std::string_view>(*isa) : std::nullopt);
         if (!out) out = empty_float32(num_tokens, num_rows);
         float* y = require_output(*out, "out", num_tokens, num_rows);
+        require_apart(y, num_tokens, num_rows, x, "x");
         const auto* data = static_cast<const float*>(x.data());
         {
             nb::gil_scoped_release release;
@@ -110,7 +111,8 @@ void bind(nb::module_& m) {
              "y = x @ weight.T as linear_llm_int8_ref defines it.\n\n"
              "x        [M, K] float32, contiguous: all tokens of the call, as outliers are found over all\n"
              "isa      implementation by name; None: the best, at most QBENCH_ISA\n"
-             "out      [M, N] float32, contiguous, written and returned; None: a new array\n"
+             "out      [M, N] float32, contiguous, written and returned; x itself or apart from it; None: a new\n"
+             "         array\n"
              "raises   ValueError (shape, strides), TypeError (dtype), RuntimeError (isa not on this machine)")
         .def("rows", &PackedLlmInt8::rows, "index"_a,
              "Rows of the weight in float32: code * SCB / 127, and the outlier features' own.\n\n"

@@ -104,6 +104,8 @@ nb::object PackedExperts::forward(const Array& x, const Array& chosen, const Arr
     const int64_t hidden_size = experts_.hidden_size();
     if (!out) out = empty_float32(all.num_tokens, hidden_size);
     float* y = require_output(*out, "out", all.num_tokens, hidden_size);
+    for (const auto& [read, name] : {std::pair{&x, "x"}, {&chosen, "chosen"}, {&weights, "weights"}})
+        require_apart(y, all.num_tokens, hidden_size, *read, name);
     const auto* x_data = static_cast<const float*>(x.data());
     const auto forced = isa ? std::optional<std::string_view>(*isa) : std::nullopt;
     const linear::Path forced_path = path ? linear::parse_path(*path, "path") : linear::Path::automatic;

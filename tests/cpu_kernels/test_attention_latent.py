@@ -176,6 +176,7 @@ GOOD = {
         ({"out": np.zeros((1, 2, V))}, TypeError, "out: got float64"),
         ({"q": np.zeros((1, 2, K))}, TypeError, "q: got float64"),
         ({"q": np.zeros((2, K), np.float32)}, ValueError, r"q: got float32 \[2, 576\]"),
+        ({"q": np.zeros((1, 0, K), np.float32)}, ValueError, r"q: got float32 \[1, 0, 576\], expected one head"),
         ({"window": -1}, ValueError, "window: got -1, expected 0 or more"),
         (
             {

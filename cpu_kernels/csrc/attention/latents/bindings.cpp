@@ -71,6 +71,7 @@ std::string attend_latents_bound(const Array& q, const std::string& format, cons
                                  const OptionalName& isa) {
     if (q.ndim() != 3) throw std::invalid_argument("q: got " + describe(q) + ", expected float32 [B, H, channels]");
     const auto batch = static_cast<int64_t>(q.shape(0)), heads = static_cast<int64_t>(q.shape(1));
+    if (heads < 1) throw std::invalid_argument("q: got " + describe(q) + ", expected one head or more");
     const float* queries = floats_of(q, "q", batch, heads);
     Output out_array;
     if (!nb::try_cast(out, out_array)) throw nb::type_error("out: expected a writable float32 [B, H, channels]");
@@ -92,7 +93,7 @@ void bind_latents(nb::module_& m) {
     m.def("attend_latents", attend_latents_bound, "q"_a, "format"_a, "latents"_a, "block_table"_a, "lengths"_a, "out"_a,
           "softmax_scale"_a, "window"_a = 0, "isa"_a.none() = nb::none(),
           "One query of every head over rows that all heads share, as latent_attention_ref defines it.\n\n"
-          "q            [B, H, K] float32, contiguous\n"
+          "q            [B, H, K] float32, contiguous, H of 1 or more\n"
           "format       f32, f16, bf16 (as uint16), or fp8, int8, int4 (as uint8): rows as attention/kernels.h draws\n"
           "             them\n"
           "latents      [pages, page_size, row] of that format, contiguous: K floats, or a row's bytes\n"

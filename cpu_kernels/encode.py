@@ -26,7 +26,8 @@ def encode(
     effort       "fast" or "best"
     isa          implementation by name; None: the best, at most QBENCH_ISA
     returns      [B, block_bytes] uint8
-    raises       ValueError (format, shape, strides, effort, NaN or infinity), TypeError (dtype), RuntimeError (isa)
+    raises       ValueError (format, shape, strides, effort, NaN or infinity, an importance outside (0, 1]),
+                 TypeError (dtype), RuntimeError (isa)
     """
     if effort not in EFFORTS:
         raise ValueError(f"effort: got {effort!r}, expected one of {', '.join(EFFORTS)}")

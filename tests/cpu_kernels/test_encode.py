@@ -91,6 +91,13 @@ def test_what_is_not_finite_is_refused(bad, place):
 BLOCKS = np.zeros((4, 256), np.float32)
 
 
+def weighing(last: float) -> np.ndarray:
+    """Importance of 1 but for the last weight."""
+    importance = np.ones_like(BLOCKS)
+    importance[-1, -1] = last
+    return importance
+
+
 @pytest.mark.parametrize(
     "call, error, message",
     [
@@ -101,6 +108,10 @@ BLOCKS = np.zeros((4, 256), np.float32)
         pytest.param(lambda: encode("q4_k", BLOCKS.astype(np.float64)), TypeError, "got float64", id="dtype"),
         pytest.param(lambda: encode("q4_k", BLOCKS, BLOCKS[:0]), ValueError, "importance: got 0 rows", id="no rows"),
         pytest.param(lambda: encode("q4_k", BLOCKS, BLOCKS.T.copy()), ValueError, "importance", id="importance"),
+        pytest.param(lambda: encode("q4_k", BLOCKS, weighing(np.nan)), ValueError, "importance: got nan", id="nan"),
+        pytest.param(lambda: encode("q4_k", BLOCKS, weighing(-0.5)), ValueError, "importance: got -0.5", id="negative"),
+        pytest.param(lambda: encode("q4_k", BLOCKS, weighing(0)), ValueError, "importance: got 0.0", id="zero"),
+        pytest.param(lambda: encode("q4_k", BLOCKS, weighing(1.5)), ValueError, "above 0 and at most 1", id="above 1"),
         pytest.param(lambda: encode("q4_k", BLOCKS, isa="sse9"), RuntimeError, "unknown instruction set", id="isa"),
         pytest.param(lambda: encode("q4_k", BLOCKS, effort="more"), ValueError, "effort: got 'more'", id="effort"),
     ],

@@ -4,7 +4,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -23,10 +22,12 @@ nb::dict encoded_formats() {
     return formats;
 }
 
-nb::object bytes_array(std::unique_ptr<uint8_t[]> owned, size_t rows, size_t columns) {
-    const nb::capsule owner(owned.get(), [](void* p) noexcept { delete[] static_cast<uint8_t*>(p); });
-    const size_t shape[] = {rows, columns};
-    return nb::cast(nb::ndarray<nb::numpy, uint8_t>(owned.release(), 2, shape, owner));
+// Of a weight that counts for nothing, less or NaN the searches would keep no error, and so no weight of its block.
+void require_importance(const float* importance, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (!(importance[i] > 0 && importance[i] <= 1))
+            throw std::invalid_argument("importance: got " + std::to_string(importance[i]) +
+                                        ", expected numbers above 0 and at most 1");
 }
 
 nb::tuple encode_blocks(const std::string& format, const Array& blocks, const std::optional<Array>& importance,
@@ -42,18 +43,19 @@ nb::tuple encode_blocks(const std::string& format, const Array& blocks, const st
         job.importance = static_cast<const float*>(importance->data());
         job.importance_period = static_cast<int64_t>(importance->shape(0));
         if (job.importance_period == 0) throw std::invalid_argument("importance: got 0 rows, expected 1 or more");
+        require_importance(job.importance, importance->size());
     }
     const auto num_blocks = static_cast<int64_t>(blocks.shape(0));
     const auto& impl =
         choose(encoder.op, encoder.table, isa ? std::optional<std::string_view>(*isa) : std::nullopt);
-    auto out = std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(num_blocks * encoder.block_bytes));
-    job.out = out.get();
+    const NewArray<uint8_t> out(num_blocks, encoder.block_bytes);
+    job.out = out.data;
     Isa ran;
     {
         nb::gil_scoped_release release;
         ran = run(encoder, job, num_blocks, impl);
     }
-    return nb::make_tuple(bytes_array(std::move(out), blocks.shape(0), encoder.block_bytes), name_of(ran));
+    return nb::make_tuple(out.array, name_of(ran));
 }
 
 }  // namespace

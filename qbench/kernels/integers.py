@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 
-from cpu_kernels.integers import dequantize_groups, dequantize_rows, quantize_groups, quantize_rows
+from cpu_kernels import _ext  # whose functions say what ran, as those of cpu_kernels.integers do not
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import deviation
 from quant.formats import Int8Format, IntGroupFormat
@@ -42,6 +42,11 @@ def hard_rows(num_rows: int, row_size: int) -> np.ndarray:
     return np.clip(weight, -3e38, 3e38).astype(np.float32)
 
 
+def all_of(*ran: str) -> str:
+    """What ran, once where it is the same."""
+    return ", ".join(dict.fromkeys(ran))
+
+
 def in_one(*arrays: np.ndarray | None) -> np.ndarray:
     """The values of all in one row, so that one comparison sees them."""
     return np.concatenate([array.astype(np.float64).ravel() for array in arrays if array is not None])
@@ -50,9 +55,10 @@ def in_one(*arrays: np.ndarray | None) -> np.ndarray:
 def groups_problem(fmt: IntGroupFormat, weight: np.ndarray) -> Problem:
     num_rows, row_size = weight.shape
 
-    def run(isa: str) -> tuple[np.ndarray, None]:
-        parts = quantize_groups(weight, fmt.bits, fmt.group_size or row_size, fmt.symmetric, isa)
-        return in_one(*parts, dequantize_groups(*parts, fmt.bits, row_size, isa=isa)), None
+    def run(isa: str) -> tuple[np.ndarray, str]:
+        *parts, writer = _ext.quantize_groups(weight, fmt.bits, fmt.group_size or row_size, fmt.symmetric, isa)
+        values, reader = _ext.dequantize_groups(*parts, None, fmt.bits, row_size, isa)
+        return in_one(*parts, values), all_of(writer, reader)
 
     @cache
     def oracle() -> np.ndarray:
@@ -65,9 +71,10 @@ def groups_problem(fmt: IntGroupFormat, weight: np.ndarray) -> Problem:
 def rows_problem(fmt: Int8Format, weight: np.ndarray) -> Problem:
     num_rows, row_size = weight.shape
 
-    def run(isa: str) -> tuple[np.ndarray, None]:
-        q, scale = quantize_rows(weight, fmt.per_tensor_weight, isa)
-        return in_one(q, scale, dequantize_rows(q, scale, isa)), None
+    def run(isa: str) -> tuple[np.ndarray, str]:
+        q, scale, writer = _ext.quantize_rows(weight, fmt.per_tensor_weight, isa)
+        values, reader = _ext.dequantize_rows(q, scale, isa)
+        return in_one(q, scale, values), all_of(writer, reader)
 
     @cache
     def oracle() -> np.ndarray:

@@ -129,6 +129,18 @@ def test_groups_in_act_order(name):
     assert_same(fmt.dequantize(ordered), fmt.dequantize_ref(ordered))
 
 
+@pytest.mark.parametrize("name", ["w4g37", "w3g37-asym"])
+def test_groups_in_any_order_of_features(isa, name):
+    fmt = get_format(name)
+    qtensor = fmt.quantize_ref(weights_of_every_kind(9, 111))
+    packed, scale = qtensor.parts["weight_packed"], qtensor.parts["weight_scale"]
+    group_of = np.random.default_rng(1).permutation(np.arange(111) // 37).astype(np.int32)
+    zero_point = qtensor.parts.get("weight_zero_point")
+    values, who = _ext.dequantize_groups(packed, scale, zero_point, group_of, fmt.bits, 111, isa)
+    assert who == isa
+    assert_same(values, fmt.dequantize_ref(QTensor(name, (9, 111), qtensor.parts, {"g_idx": group_of})))
+
+
 @pytest.mark.parametrize("name", ["w4g64-asym", "w3", "w8a8", "w8a8-wtensor"])
 def test_formats_take_the_kernels(monkeypatch, name):
     fmt = get_format(name)

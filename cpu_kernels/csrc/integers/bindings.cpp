@@ -4,7 +4,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -18,40 +17,13 @@ using namespace nb::literals;
 
 constexpr nb::dlpack::dtype float16{static_cast<uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
 
-// A new NumPy array [rows, columns], not initialised.
-template <class T>
-struct Output {
-    nb::object array;
-    T* data;
-
-    Output(int64_t rows, int64_t columns, nb::dlpack::dtype dtype = nb::dtype<T>()) {
-        auto owned = std::make_unique_for_overwrite<T[]>(static_cast<size_t>(rows * columns));
-        data = owned.get();
-        const nb::capsule owner(owned.release(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
-        const size_t shape[] = {static_cast<size_t>(rows), static_cast<size_t>(columns)};
-        array = nb::cast(nb::ndarray<nb::numpy>(data, 2, shape, owner, nullptr, dtype));
-    }
-};
-
-const Kernels& chosen(const std::optional<std::string>& isa) {
-    return choose("integers", table(), isa ? std::optional<std::string_view>(*isa) : std::nullopt).kernels;
+const Impl<Kernels>& chosen(const std::optional<std::string>& isa) {
+    return choose("integers", table(), isa ? std::optional<std::string_view>(*isa) : std::nullopt);
 }
 
 template <class T>
 const T* data_of(const Array& array) {
     return static_cast<const T*>(array.data());
-}
-
-std::string shape_text(const char* dtype, int64_t rows, int64_t columns) {
-    return std::string(dtype) + " [" + std::to_string(rows) + ", " + std::to_string(columns) + "]";
-}
-
-void require_shape(const Array& array, const char* name, nb::dlpack::dtype dtype, const char* dtype_name, int64_t rows,
-                   int64_t columns) {
-    require_matrix(array, name, dtype, shape_text(dtype_name, rows, columns));
-    if (static_cast<int64_t>(array.shape(0)) != rows || static_cast<int64_t>(array.shape(1)) != columns)
-        throw std::invalid_argument(std::string(name) + ": got " + describe(array) + ", expected " +
-                                    shape_text(dtype_name, rows, columns));
 }
 
 Groups groups_of(int64_t num_rows, int64_t row_size, int64_t group_size, int bits, bool symmetric) {
@@ -68,16 +40,17 @@ nb::tuple quantize_groups_py(const Array& weight, int bits, int64_t group_size, 
     require_matrix(weight, "weight", nb::dtype<float>(), "float32 [N, K]");
     const Groups groups = groups_of(static_cast<int64_t>(weight.shape(0)), static_cast<int64_t>(weight.shape(1)),
                                     group_size, bits, symmetric);
-    const Kernels& kernels = chosen(isa);
-    const Output<int32_t> packed(groups.num_rows, groups.packed_bytes() / 4);
-    const Output<uint16_t> scale(groups.num_rows, groups.num_groups(), float16);
-    const Output<int8_t> zero_point(groups.num_rows, symmetric ? 0 : groups.num_groups());
+    const auto& impl = chosen(isa);
+    const NewArray<int32_t> packed(groups.num_rows, groups.packed_bytes() / 4);
+    const NewArray<uint16_t> scale(groups.num_rows, groups.num_groups(), float16);
+    const NewArray<int8_t> zero_point(groups.num_rows, symmetric ? 0 : groups.num_groups());
+    Isa ran;
     {
         nb::gil_scoped_release release;
-        quantize_groups(groups, data_of<float>(weight), reinterpret_cast<uint8_t*>(packed.data), scale.data,
-                        symmetric ? nullptr : zero_point.data, kernels);
+        ran = quantize_groups(groups, data_of<float>(weight), reinterpret_cast<uint8_t*>(packed.data), scale.data,
+                              symmetric ? nullptr : zero_point.data, impl);
     }
-    return nb::make_tuple(packed.array, scale.array, symmetric ? nb::none() : zero_point.array, name_of(kernels.isa));
+    return nb::make_tuple(packed.array, scale.array, symmetric ? nb::none() : zero_point.array, name_of(ran));
 }
 
 const int32_t* checked_group_of(const Array& group_of, const Groups& groups) {
@@ -106,55 +79,59 @@ nb::tuple dequantize_groups_py(const Array& packed, const Array& scale, const st
     require_shape(packed, "packed", nb::dtype<int32_t>(), "int32", groups.num_rows, groups.packed_bytes() / 4);
     if (zero_point) require_shape(*zero_point, "zero_point", nb::dtype<int8_t>(), "int8", groups.num_rows, num_groups);
     const int32_t* order = group_of ? checked_group_of(*group_of, groups) : nullptr;
-    const Kernels& kernels = chosen(isa);
+    const auto& impl = chosen(isa);
     float* weight = nullptr;
     nb::object out = empty_float32(groups.num_rows, row_size, &weight);
+    Isa ran;
     {
         nb::gil_scoped_release release;
-        dequantize_groups(groups, data_of<uint8_t>(packed), data_of<uint16_t>(scale),
-                          zero_point ? data_of<int8_t>(*zero_point) : nullptr, order, weight, kernels);
+        ran = dequantize_groups(groups, data_of<uint8_t>(packed), data_of<uint16_t>(scale),
+                                zero_point ? data_of<int8_t>(*zero_point) : nullptr, order, weight, impl);
     }
-    return nb::make_tuple(out, name_of(kernels.isa));
+    return nb::make_tuple(out, name_of(ran));
 }
 
 nb::tuple quantize_rows_py(const Array& weight, bool per_tensor, const std::optional<std::string>& isa) {
     require_matrix(weight, "weight", nb::dtype<float>(), "float32 [N, K]");
     const auto num_rows = static_cast<int64_t>(weight.shape(0)), row_size = static_cast<int64_t>(weight.shape(1));
-    const Kernels& kernels = chosen(isa);
-    const Output<int8_t> q(num_rows, row_size);
-    const Output<float> scale(num_rows, 1);
+    const auto& impl = chosen(isa);
+    const NewArray<int8_t> q(num_rows, row_size);
+    const NewArray<float> scale(num_rows, 1);
+    Isa ran;
     {
         nb::gil_scoped_release release;
-        quantize_rows(data_of<float>(weight), num_rows, row_size, per_tensor, q.data, scale.data, kernels);
+        ran = quantize_rows(data_of<float>(weight), num_rows, row_size, per_tensor, q.data, scale.data, impl);
     }
-    return nb::make_tuple(q.array, scale.array, name_of(kernels.isa));
+    return nb::make_tuple(q.array, scale.array, name_of(ran));
 }
 
 nb::tuple quantize_llm_int8_py(const Array& weight, const std::optional<std::string>& isa) {
     require_matrix(weight, "weight", nb::dtype<float>(), "float32 [N, K]");
     const auto num_rows = static_cast<int64_t>(weight.shape(0)), row_size = static_cast<int64_t>(weight.shape(1));
-    const Kernels& kernels = chosen(isa);
-    const Output<int8_t> q(num_rows, row_size);
-    const Output<float> absmax(num_rows, 1);
+    const auto& impl = chosen(isa);
+    const NewArray<int8_t> q(num_rows, row_size);
+    const NewArray<float> absmax(num_rows, 1);
+    Isa ran;
     {
         nb::gil_scoped_release release;
-        quantize_llm_int8(data_of<float>(weight), num_rows, row_size, q.data, absmax.data, kernels);
+        ran = quantize_llm_int8(data_of<float>(weight), num_rows, row_size, q.data, absmax.data, impl);
     }
-    return nb::make_tuple(q.array, absmax.array, name_of(kernels.isa));
+    return nb::make_tuple(q.array, absmax.array, name_of(ran));
 }
 
 nb::tuple dequantize_rows_py(const Array& q, const Array& scale, const std::optional<std::string>& isa) {
     require_matrix(q, "q", nb::dtype<int8_t>(), "int8 [N, K]");
     const auto num_rows = static_cast<int64_t>(q.shape(0)), row_size = static_cast<int64_t>(q.shape(1));
     require_shape(scale, "scale", nb::dtype<float>(), "float32", num_rows, 1);
-    const Kernels& kernels = chosen(isa);
+    const auto& impl = chosen(isa);
     float* weight = nullptr;
     nb::object out = empty_float32(num_rows, row_size, &weight);
+    Isa ran;
     {
         nb::gil_scoped_release release;
-        dequantize_rows(data_of<int8_t>(q), data_of<float>(scale), num_rows, row_size, weight, kernels);
+        ran = dequantize_rows(data_of<int8_t>(q), data_of<float>(scale), num_rows, row_size, weight, impl);
     }
-    return nb::make_tuple(out, name_of(kernels.isa));
+    return nb::make_tuple(out, name_of(ran));
 }
 
 }  // namespace

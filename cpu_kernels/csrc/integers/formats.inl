@@ -1,14 +1,23 @@
-// The kernels as integers.h declares them. Included inside the namespace of an instruction set.
+// The kernels as integers.h declares them. Included inside the namespace of an instruction set, which is this_isa.
 
 Grid fit(const float* x, int64_t count, int qmin, int qmax, bool symmetric) {
     return fit_grid(x, count, qmin, qmax, symmetric);
 }
-void round(const float* x, int64_t count, const Grid& grid, int qmin, int qmax, int8_t* out) {
+Isa round(const float* x, int64_t count, const Grid& grid, int qmin, int qmax, int8_t* out) {
     round_to_grid(x, count, grid, qmin, qmax, out);
+    return this_isa;
 }
-void restore(const int8_t* q, int64_t count, const Grid& grid, float* out) { restore_from_grid(q, count, grid, out); }
+Isa restore(const int8_t* q, int64_t count, const Grid& grid, float* out) {
+    restore_from_grid(q, count, grid, out);
+    return this_isa;
+}
+Isa restore_each(const int8_t* q, int64_t count, const float* scale, const float* zero_point, float* out) {
+    restore_from_grids(q, count, scale, zero_point, out);
+    return this_isa;
+}
 float absmax(const float* x, int64_t count) { return largest_magnitude(x, count); }
 void to_halves(const float* x, int64_t count, float* out) { nearest_halves(x, count, out); }
-void round_product(const float* x, int64_t count, float factor, int8_t* out) {
+Isa round_product(const float* x, int64_t count, float factor, int8_t* out) {
     round_times(x, count, factor, out);
+    return this_isa;
 }

@@ -12,7 +12,8 @@
 
 namespace qk::integers {
 
-#define QK_KERNELS(isa) {isa::fit, isa::round, isa::restore, isa::absmax, isa::to_halves, isa::round_product, Isa::isa}
+#define QK_KERNELS(isa) \
+    {isa::fit, isa::round, isa::restore, isa::restore_each, isa::absmax, isa::to_halves, isa::round_product}
 static constexpr Impl<Kernels> impls[] = {
 #if QK_X86_KERNELS
     {Isa::avx512, bit(Isa::avx512), QK_KERNELS(avx512)},
@@ -69,29 +70,36 @@ void unpack(int bits, const uint8_t* packed, int64_t count, int8_t* q) {
 
 }  // namespace
 
-void quantize_groups(const Groups& groups, const float* weight, uint8_t* packed, uint16_t* scale, int8_t* zero_point,
-                     const Kernels& kernels) {
+Isa quantize_groups(const Groups& groups, const float* weight, uint8_t* packed, uint16_t* scale, int8_t* zero_point,
+                    const Impl<Kernels>& impl) {
+    const Kernels& kernels = impl.kernels;
     const int qmin = -(1 << (groups.bits - 1)), qmax = -qmin - 1;
     const int64_t size = groups.group_size, num_groups = groups.num_groups();
     std::atomic<bool> finite{true};
+    std::atomic<Isa> ran{impl.isa};
     for_rows(groups.num_rows, groups.row_size, [&](int64_t row) {
         const float* x = weight + row * groups.row_size;
         if (!std::isfinite(kernels.absmax(x, groups.row_size))) return finite.store(false, std::memory_order_relaxed);
         int8_t* q = codes_of(groups.row_size);
+        Isa who{};
         for (int64_t g = 0; g < num_groups; g++) {
             const Grid grid = kernels.fit(x + g * size, size, qmin, qmax, groups.symmetric);
-            kernels.round(x + g * size, size, grid, qmin, qmax, q + g * size);
+            who = kernels.round(x + g * size, size, grid, qmin, qmax, q + g * size);
             scale[row * num_groups + g] = float_to_half(grid.scale);
             if (zero_point) zero_point[row * num_groups + g] = static_cast<int8_t>(grid.zero_point);
         }
+        ran.store(who, std::memory_order_relaxed);
         pack(groups.bits, q, groups.row_size, packed + row * groups.packed_bytes());
     });
     throw_unless(finite);
+    return ran;
 }
 
-void dequantize_groups(const Groups& groups, const uint8_t* packed, const uint16_t* scale, const int8_t* zero_point,
-                       const int32_t* group_of, float* weight, const Kernels& kernels) {
+Isa dequantize_groups(const Groups& groups, const uint8_t* packed, const uint16_t* scale, const int8_t* zero_point,
+                      const int32_t* group_of, float* weight, const Impl<Kernels>& impl) {
+    const Kernels& kernels = impl.kernels;
     const int64_t size = groups.group_size, num_groups = groups.num_groups();
+    std::atomic<Isa> ran{impl.isa};
     for_rows(groups.num_rows, groups.row_size, [&](int64_t row) {
         int8_t* q = codes_of(groups.row_size);
         unpack(groups.bits, packed + row * groups.packed_bytes(), groups.row_size, q);
@@ -99,20 +107,31 @@ void dequantize_groups(const Groups& groups, const uint8_t* packed, const uint16
             return Grid{half_to_float(scale[row * num_groups + g]), zero_point ? zero_point[row * num_groups + g] : 0};
         };
         float* out = weight + row * groups.row_size;
-        if (!group_of) {
-            for (int64_t g = 0; g < num_groups; g++) kernels.restore(q + g * size, size, grid_of(g), out + g * size);
-            return;
+        Isa who{};
+        if (group_of) {
+            thread_local std::vector<float> grids;  // kept: a row allocates nothing
+            grids.resize(static_cast<size_t>(2 * groups.row_size));
+            float *scales = grids.data(), *zero_points = scales + groups.row_size;
+            for (int64_t k = 0; k < groups.row_size; k++) {
+                const Grid grid = grid_of(group_of[k]);
+                scales[k] = grid.scale;
+                zero_points[k] = static_cast<float>(grid.zero_point);
+            }
+            who = kernels.restore_each(q, groups.row_size, scales, zero_points, out);
+        } else {
+            for (int64_t g = 0; g < num_groups; g++)
+                who = kernels.restore(q + g * size, size, grid_of(g), out + g * size);
         }
-        for (int64_t k = 0; k < groups.row_size; k++) {
-            const Grid grid = grid_of(group_of[k]);
-            out[k] = grid.scale * static_cast<float>(q[k] - grid.zero_point);
-        }
+        ran.store(who, std::memory_order_relaxed);
     });
+    return ran;
 }
 
-void quantize_rows(const float* weight, int64_t num_rows, int64_t row_size, bool per_tensor, int8_t* q, float* scale,
-                   const Kernels& kernels) {
+Isa quantize_rows(const float* weight, int64_t num_rows, int64_t row_size, bool per_tensor, int8_t* q, float* scale,
+                  const Impl<Kernels>& impl) {
+    const Kernels& kernels = impl.kernels;
     std::atomic<bool> finite{true};
+    std::atomic<Isa> ran{impl.isa};
     for_rows(num_rows, row_size, [&](int64_t row) {
         scale[row] = kernels.absmax(weight + row * row_size, row_size);
         if (!std::isfinite(scale[row])) finite.store(false, std::memory_order_relaxed);
@@ -122,13 +141,17 @@ void quantize_rows(const float* weight, int64_t num_rows, int64_t row_size, bool
     constexpr float smallest_scale = 0x1p-126f;  // smallest normal float: zeros divide safely by it
     for_rows(num_rows, row_size, [&](int64_t row) {
         scale[row] = std::max(scale[row] / 127, smallest_scale);
-        kernels.round(weight + row * row_size, row_size, {scale[row], 0}, -128, 127, q + row * row_size);
+        ran.store(kernels.round(weight + row * row_size, row_size, {scale[row], 0}, -128, 127, q + row * row_size),
+                  std::memory_order_relaxed);
     });
+    return ran;
 }
 
-void quantize_llm_int8(const float* weight, int64_t num_rows, int64_t row_size, int8_t* q, float* absmax,
-                       const Kernels& kernels) {
+Isa quantize_llm_int8(const float* weight, int64_t num_rows, int64_t row_size, int8_t* q, float* absmax,
+                      const Impl<Kernels>& impl) {
+    const Kernels& kernels = impl.kernels;
     std::atomic<bool> fits{true};
+    std::atomic<Isa> ran{impl.isa};
     for_rows(num_rows, row_size, [&](int64_t row) {
         const float* x = weight + row * row_size;
         if (!(kernels.absmax(x, row_size) <= 65504.0f)) return fits.store(false, std::memory_order_relaxed);
@@ -137,16 +160,22 @@ void quantize_llm_int8(const float* weight, int64_t num_rows, int64_t row_size, 
         kernels.to_halves(x, row_size, halves.data());
         absmax[row] = kernels.absmax(halves.data(), row_size);
         const float factor = absmax[row] == 0 ? 0 : 1 / absmax[row] * 127;
-        kernels.round_product(halves.data(), row_size, factor, q + row * row_size);
+        ran.store(kernels.round_product(halves.data(), row_size, factor, q + row * row_size),
+                  std::memory_order_relaxed);
     });
     if (!fits) throw std::invalid_argument("weight: got a magnitude above 65504, NaN or infinity");
+    return ran;
 }
 
-void dequantize_rows(const int8_t* q, const float* scale, int64_t num_rows, int64_t row_size, float* weight,
-                     const Kernels& kernels) {
+Isa dequantize_rows(const int8_t* q, const float* scale, int64_t num_rows, int64_t row_size, float* weight,
+                    const Impl<Kernels>& impl) {
+    const Kernels& kernels = impl.kernels;
+    std::atomic<Isa> ran{impl.isa};
     for_rows(num_rows, row_size, [&](int64_t row) {
-        kernels.restore(q + row * row_size, row_size, {scale[row], 0}, weight + row * row_size);
+        ran.store(kernels.restore(q + row * row_size, row_size, {scale[row], 0}, weight + row * row_size),
+                  std::memory_order_relaxed);
     });
+    return ran;
 }
 
 }  // namespace qk::integers

@@ -57,6 +57,13 @@ inline void restore_from_grid(const int8_t* q, int64_t count, const Grid& grid, 
     for (; i < count; i++) out[i] = grid.scale * static_cast<float>(q[i] - grid.zero_point);
 }
 
+inline void restore_from_grids(const int8_t* q, int64_t count, const float* scale, const float* zero_point,
+                               float* out) {
+    int64_t i = 0;
+    for (; i + width <= count; i += width) store(out + i, load(scale + i) * (load_bytes(q + i) - load(zero_point + i)));
+    for (; i < count; i++) out[i] = scale[i] * (static_cast<float>(q[i]) - zero_point[i]);
+}
+
 inline float largest_magnitude(const float* x, int64_t count) {
     Float most = splat(0.0f), nan = splat(0.0f);
     for (int64_t i = 0; i < count; i += width) {

@@ -113,8 +113,20 @@ def test_many_tokens_are_rounded_unless_asked_not_to(monkeypatch, format_name):
     monkeypatch.setenv("QBENCH_K_QUANT_PRODUCTS", "int4")
     with pytest.raises(RuntimeError, match="QBENCH_K_QUANT_PRODUCTS=int4: expected int8x256 or exact"):
         packed.choice(512)
+    monkeypatch.setenv("QBENCH_LINEAR_PATH", "int8x256")
+    with pytest.raises(ValueError, match="QBENCH_LINEAR_PATH=int8x256: expected direct or tile"):
+        packed.choice(512)
 
 
-def test_a_format_without_such_products_takes_its_tiles():
-    packed = cpu_kernels.PackedLinear("q4_0", {"blocks": random_blocks("q4_0", 16, 256)}, (16, 256))
-    assert packed.choice(512)[1] == packed.choice(512, path="int8x256")[1] == "tile"
+@pytest.mark.parametrize(
+    "format_name, parts",
+    [
+        ("q4_0", {"blocks": random_blocks("q4_0", 16, 256)}),
+        ("bf16", {"blocks": np.zeros((16, 512), np.uint8)}),
+        ("w8a8", {"weight": np.zeros((16, 256), np.int8), "weight_scale": np.ones((16, 1), np.float32)}),
+    ],
+)
+def test_a_format_without_such_products_refuses_them(format_name, parts):
+    packed = cpu_kernels.PackedLinear(format_name, parts, (16, 256))
+    with pytest.raises(ValueError, match=f"path=int8x256: {format_name} has direct and tile alone"):
+        packed.matmul(np.zeros((512, 256), np.float32), path="int8x256")

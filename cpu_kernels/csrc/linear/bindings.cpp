@@ -76,7 +76,7 @@ PackedLinear::PackedLinear(const std::string& format, nb::dict parts, std::pair<
 static Choice choose(const Weight& weight, int64_t num_tokens, const std::optional<std::string>& isa,
                      const std::optional<std::string>& path) {
     return weight.choose(num_tokens, isa ? std::optional<std::string_view>(*isa) : std::nullopt,
-                         path ? parse_path(*path, "path") : Path::automatic);
+                         path ? parse_path(*path) : Path::automatic);
 }
 
 nb::tuple PackedLinear::choice(int64_t num_tokens, const std::optional<std::string>& isa,
@@ -171,8 +171,10 @@ void bind(nb::module_& m) {
              "y = x @ weight.T as cpu_kernels.linear defines it.\n\n"
              "x        [M, K] float32, contiguous\n"
              "isa      implementation by name; None: the best, at most QBENCH_ISA\n"
-             "path     \"direct\" or \"tile\"; None: QBENCH_LINEAR_PATH, or the measured crossover\n"
-             "out      [M, N] float32, contiguous, written and returned; None: a new array\n"
+             "path     \"direct\" or \"tile\", or of K-quants \"int8x256\": rounded once more, exact or not; None:\n"
+             "         QBENCH_LINEAR_PATH, or the measured crossover\n"
+             "out      [M, N] float32, contiguous, written and returned; x itself or apart from it; None: a new\n"
+             "         array\n"
              "raises   ValueError (shape, strides, path), TypeError (dtype), RuntimeError (isa not on this machine)")
         .def("choice", &PackedLinear::choice, "num_tokens"_a, "isa"_a = nb::none(), "path"_a = nb::none(),
              "(isa, path) that matmul runs for so many tokens.")

@@ -75,6 +75,7 @@ BlockWeight::BlockWeight(const CodeFormat& format, std::string name, int64_t num
       input_(std::move(input)) {}
 
 Choice BlockWeight::choose(int64_t num_tokens, std::optional<std::string_view> isa, Path path) const {
+    if (!rerounding_) require_stored_weights(path, name_);
     const auto* impl = &qk::choose(format_.op, format_.table, isa);
     if (path == Path::automatic) path = forced_path();
     if (path == Path::automatic && isa && !impl->kernels.direct) path = Path::tile;
@@ -83,8 +84,6 @@ Choice BlockWeight::choose(int64_t num_tokens, std::optional<std::string_view> i
         path = Path::int8x256;
     if (path == Path::automatic)
         path = num_tokens <= most_direct_tokens(most_direct_tokens_, impl->isa) ? Path::direct : Path::tile;
-    // Asked for by name, it is what a format without it has for many tokens.
-    if (path == Path::int8x256 && !rerounding_) path = Path::tile;
     if (path == Path::direct && !impl->kernels.direct) {
         const Isa asked = impl->isa;
         while (!impl->kernels.direct) impl++;  // the next best one; scalar, the last, has everything

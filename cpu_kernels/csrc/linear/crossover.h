@@ -4,22 +4,34 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "linear/block.h"
 
 namespace qk::linear {
 
-inline Path parse_path(std::string_view name, std::string_view asked_by) {
+inline Path parse_path(std::string_view name) {
     if (name == "direct") return Path::direct;
     if (name == "tile") return Path::tile;
     if (name == "int8x256") return Path::int8x256;
-    throw std::invalid_argument(std::string(asked_by) + "=" + std::string(name) + ": expected direct or tile");
+    throw std::invalid_argument("path=" + std::string(name) + ": expected direct, tile or, of K-quants, int8x256");
 }
 
-// QBENCH_LINEAR_PATH=direct|tile. Reads the environment, so call it where nothing writes it (with the GIL held).
+// For the formats that are multiplied as stored on every path.
+inline void require_stored_weights(Path path, std::string_view format) {
+    if (path == Path::int8x256)
+        throw std::invalid_argument("path=int8x256: " + std::string(format) + " has direct and tile alone");
+}
+
+// QBENCH_LINEAR_PATH=direct|tile, which all formats have; QBENCH_K_QUANT_PRODUCTS asks for int8x256. Reads the
+// environment, so call it where nothing writes it (with the GIL held).
 inline Path forced_path() {
-    const char* forced = std::getenv("QBENCH_LINEAR_PATH");
-    return forced && *forced ? parse_path(forced, "QBENCH_LINEAR_PATH") : Path::automatic;
+    const char* asked = std::getenv("QBENCH_LINEAR_PATH");
+    const std::string_view forced = asked ? asked : "";
+    if (forced.empty()) return Path::automatic;
+    if (forced == "direct") return Path::direct;
+    if (forced == "tile") return Path::tile;
+    throw std::invalid_argument("QBENCH_LINEAR_PATH=" + std::string(forced) + ": expected direct or tile");
 }
 
 struct Crossover {

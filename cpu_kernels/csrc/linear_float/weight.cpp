@@ -68,6 +68,7 @@ std::string_view FloatWeight::format() const { return names[static_cast<int>(pac
 
 // bf16 and f32 are multiplied as stored and nothing is unpacked: both paths are one.
 linear::Choice FloatWeight::choose(int64_t num_tokens, std::optional<std::string_view> isa, linear::Path path) const {
+    linear::require_stored_weights(path, format());
     if (path == linear::Path::automatic) path = linear::forced_path();
     const Kind kind = packed_.kind();
     const char* op = ops[static_cast<int>(kind)].name;

@@ -41,6 +41,7 @@ bool Int8Input::equals(const linear::InputFormat& other) const {
 
 // Nothing is unpacked: both paths are one, which bears the name that was asked for.
 linear::Choice W8A8::choose(int64_t, std::optional<std::string_view> isa, linear::Path path) const {
+    linear::require_stored_weights(path, format());
     if (path == linear::Path::automatic) path = linear::forced_path();
     return {qk::choose("linear_w8a8", table(), isa).isa, path == linear::Path::tile ? path : linear::Path::direct};
 }

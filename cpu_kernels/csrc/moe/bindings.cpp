@@ -108,7 +108,7 @@ nb::object PackedExperts::forward(const Array& x, const Array& chosen, const Arr
         require_apart(y, all.num_tokens, hidden_size, *read, name);
     const auto* x_data = static_cast<const float*>(x.data());
     const auto forced = isa ? std::optional<std::string_view>(*isa) : std::nullopt;
-    const linear::Path forced_path = path ? linear::parse_path(*path, "path") : linear::Path::automatic;
+    const linear::Path forced_path = path ? linear::parse_path(*path) : linear::Path::automatic;
     for (int64_t token = 0; token < all.num_tokens; token += call_tokens) {
         const int64_t first = token * all.num_chosen;
         const Choices some{all.experts + first, all.weights + first, std::min(call_tokens, all.num_tokens - token),
@@ -203,8 +203,10 @@ void bind(nb::module_& m) {
              "chosen   [M, k] int64 in [0, num_experts), contiguous\n"
              "weights  [M, k] float32, contiguous\n"
              "isa      implementation of the products by name; None: the best, at most QBENCH_ISA\n"
-             "path     \"direct\" or \"tile\"; None: QBENCH_LINEAR_PATH, or the crossover for each expert's tokens\n"
-             "out      [M, K] float32, contiguous, written and returned; None: a new array\n"
+             "path     as PackedLinear.matmul has it; None: QBENCH_LINEAR_PATH, or the crossover for each expert's\n"
+             "         tokens\n"
+             "out      [M, K] float32, contiguous, written and returned; x itself or apart from it; None: a new\n"
+             "         array\n"
              "raises   ValueError (shape, strides, path, an expert that is not there), TypeError (dtype),\n"
              "         RuntimeError (isa not on this machine)")
         .def("feed_forward", &PackedExperts::feed_forward, "router"_a, "x"_a, "norm_weight"_a = nb::none(),

@@ -275,6 +275,29 @@ def test_unknown_path():
         packed_q8_0(random_q8_0(16, 64)).matmul(np.zeros((1, 64), np.float32), path="fast")
 
 
+@pytest.mark.parametrize(
+    "format_name, shape, message",
+    [
+        pytest.param("q4_k", (16, -256), r"shape: got \(16, -256\), expected \(N, K\)", id="negative"),
+        pytest.param("w8a8", (2**40, 2**40), r"at most 2\^48 weights", id="too many"),
+        pytest.param("w8a8", (1, 2**30), "got K = 1073741824, expected at most", id="sum beyond int32"),
+        pytest.param("q4_0", (16, 33), "got K = 33, expected a multiple of 32 for q4_0", id="part of a block"),
+        pytest.param("w4g128", (16, 192), "got K = 192, expected a multiple of 128", id="part of a group"),
+        pytest.param("bf16", (-1, 64), r"got \(-1, 64\)", id="rows"),
+    ],
+)
+def test_bytes_are_told_of_weights_that_can_be_packed(format_name, shape, message):
+    with pytest.raises(ValueError, match=message):
+        cpu_kernels.packed_linear_bytes(format_name, shape)
+
+
+def test_there_is_no_choice_for_fewer_tokens_than_none():
+    packed = packed_q8_0(random_q8_0(16, 64))
+    assert packed.choice(0) == packed.choice(1)
+    with pytest.raises(ValueError, match="num_tokens: got -1, expected 0 or more"):
+        packed.choice(-1)
+
+
 # ---- paths
 
 

@@ -61,11 +61,23 @@ std::span<const Maker* const> makers() { return all_makers; }
 
 // ---- PackedLinear
 
+// Weights whose bytes an address can count: 5 bytes each at most, float32 and a scale, so that no product overflows.
+static constexpr int64_t most_weights = int64_t{1} << 48;
+
+static void require_weight_shape(int64_t num_rows, int64_t row_size) {
+    if (num_rows < 0 || row_size < 1 || row_size > most_weights || num_rows > most_weights / row_size)
+        throw std::invalid_argument("shape: got (" + std::to_string(num_rows) + ", " + std::to_string(row_size) +
+                                    "), expected (N, K) with N of 0 and K of 1 or more, and at most 2^48 weights");
+}
+
+static size_t packed_linear_bytes(const std::string& format, std::pair<int64_t, int64_t> shape) {
+    require_weight_shape(shape.first, shape.second);
+    return find_maker(format).packed_bytes(format, shape.first, shape.second);
+}
+
 PackedLinear::PackedLinear(const std::string& format, nb::dict parts, std::pair<int64_t, int64_t> shape, bool exact) {
     const auto [num_rows, row_size] = shape;
-    if (num_rows < 0 || row_size < 1)
-        throw std::invalid_argument("shape: got (" + std::to_string(num_rows) + ", " + std::to_string(row_size) +
-                                    "), expected (N, K) with N of 0 and K of 1 or more");
+    require_weight_shape(num_rows, row_size);
     const auto weight = find_maker(format).make(format, parts_of(parts), num_rows, row_size);
     if (exact) weight->require_exact();
     weight_ = weight;
@@ -81,6 +93,8 @@ static Choice choose(const Weight& weight, int64_t num_tokens, const std::option
 
 nb::tuple PackedLinear::choice(int64_t num_tokens, const std::optional<std::string>& isa,
                                const std::optional<std::string>& path) const {
+    if (num_tokens < 0)
+        throw std::invalid_argument("num_tokens: got " + std::to_string(num_tokens) + ", expected 0 or more");
     const Choice chosen = choose(*weight_, num_tokens, isa, path);
     return nb::make_tuple(name_of(chosen.isa), chosen.path == Path::direct     ? "direct"
                                                 : chosen.path == Path::int8x256 ? "int8x256"
@@ -150,9 +164,8 @@ void bind(nb::module_& m) {
     });
 
     m.def("has_packed_linear", has_maker, "format"_a, "Whether PackedLinear takes weights of this format.");
-    m.def("packed_linear_bytes", [](const std::string& format, std::pair<int64_t, int64_t> shape) {
-        return find_maker(format).packed_bytes(format, shape.first, shape.second);
-    }, "format"_a, "shape"_a, "`nbytes` that PackedLinear will have.");
+    m.def("packed_linear_bytes", packed_linear_bytes, "format"_a, "shape"_a,
+          "`nbytes` that PackedLinear will have. raises  ValueError for a shape that it refuses");
 
     nb::class_<PackedLinear>(m, "PackedLinear",
                              "A weight [N, K] in the layout of its kernels.\n\n"

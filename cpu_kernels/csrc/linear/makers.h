@@ -20,7 +20,7 @@ struct Maker {
     // weight [num_rows, row_size] of parts. Throws nb::type_error, std::invalid_argument, or NotImplemented for what
     // the kernels do not cover. Called with the GIL held, which it gives up while it packs.
     std::shared_ptr<Weight> (*make)(const std::string& format, const Parts& parts, int64_t num_rows, int64_t row_size);
-    // Bytes it will hold.
+    // Bytes it will hold. Throws std::invalid_argument for a shape that `make` refuses.
     size_t (*packed_bytes)(const std::string& format, int64_t num_rows, int64_t row_size);
 };
 

@@ -60,7 +60,14 @@ std::shared_ptr<linear::Weight> make(const std::string& format, const Parts& par
     return std::make_shared<W8A8>(format, Packed(codes, scales, num_rows, row_size), inputs, fixed);
 }
 
+void require_row_size(int64_t row_size) {
+    if (row_size > max_row_size)
+        throw std::invalid_argument("weight: got K = " + std::to_string(row_size) + ", expected at most " +
+                                    std::to_string(max_row_size) + ", beyond which an int32 sum may overflow");
+}
+
 size_t packed_bytes(const std::string&, int64_t num_rows, int64_t row_size) {
+    require_row_size(row_size);
     return Packed::bytes(num_rows, row_size);
 }
 
@@ -68,9 +75,7 @@ size_t packed_bytes(const std::string&, int64_t num_rows, int64_t row_size) {
 
 void require_codes(const Array& weight, int64_t num_rows, int64_t row_size) {
     require_shape(weight, "weight", nb::dtype<int8_t>(), "int8", num_rows, row_size);
-    if (row_size > max_row_size)
-        throw std::invalid_argument("weight: got K = " + std::to_string(row_size) + ", expected at most " +
-                                    std::to_string(max_row_size) + ", beyond which an int32 sum may overflow");
+    require_row_size(row_size);
 }
 
 const linear::Maker int8_maker{takes, make, packed_bytes};

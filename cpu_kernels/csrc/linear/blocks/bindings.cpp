@@ -14,12 +14,16 @@ const BlockFormat* find_format(std::string_view name) {
 
 bool takes(std::string_view format) { return find_format(format); }
 
-std::shared_ptr<Weight> make(const std::string& name, const Parts& parts, int64_t num_rows, int64_t row_size) {
-    const BlockFormat& format = *find_format(name);
+int64_t row_bytes_of(const BlockFormat& format, int64_t row_size) {
     if (row_size % format.block_size)
         throw std::invalid_argument("shape: got K = " + std::to_string(row_size) + ", expected a multiple of " +
-                                    std::to_string(format.block_size) + " for " + name);
-    const int64_t row_bytes = row_size / format.block_size * format.block_bytes;
+                                    std::to_string(format.block_size) + " for " + format.name);
+    return row_size / format.block_size * format.block_bytes;
+}
+
+std::shared_ptr<Weight> make(const std::string& name, const Parts& parts, int64_t num_rows, int64_t row_size) {
+    const BlockFormat& format = *find_format(name);
+    const int64_t row_bytes = row_bytes_of(format, row_size);
     const Array& blocks = part(parts, "blocks", name);
     require_shape(blocks, "blocks", nb::dtype<uint8_t>(), "uint8", num_rows, row_bytes);
     const auto* data = static_cast<const uint8_t*>(blocks.data());
@@ -29,7 +33,7 @@ std::shared_ptr<Weight> make(const std::string& name, const Parts& parts, int64_
 
 size_t packed_bytes(const std::string& name, int64_t num_rows, int64_t row_size) {
     const BlockFormat& format = *find_format(name);
-    return (num_rows + panel_rows - 1) / panel_rows * panel_rows * (row_size / format.block_size * format.block_bytes);
+    return (num_rows + panel_rows - 1) / panel_rows * panel_rows * row_bytes_of(format, row_size);
 }
 
 }  // namespace

@@ -64,12 +64,17 @@ void require_zero_points(const int8_t* zero_point, int64_t count, int bits) {
                                         std::to_string(qmax - 127) + " to " + std::to_string(qmin + 128));
 }
 
-std::shared_ptr<Weight> make(const std::string& name, const Parts& parts, int64_t num_rows, int64_t row_size) {
-    const auto [format, named_size] = parse(name);
-    const int64_t group_size = named_size ? named_size : row_size;
+int64_t group_size_of(const std::string& name, int64_t row_size) {
+    const int64_t named_size = parse(name).group_size, group_size = named_size ? named_size : row_size;
     if (row_size % group_size)
         throw std::invalid_argument("shape: got K = " + std::to_string(row_size) + ", expected a multiple of " +
                                     std::to_string(group_size) + " for " + name);
+    return group_size;
+}
+
+std::shared_ptr<Weight> make(const std::string& name, const Parts& parts, int64_t num_rows, int64_t row_size) {
+    const GroupFormat* format = parse(name).format;
+    const int64_t group_size = group_size_of(name, row_size);
     const int64_t num_groups = row_size / group_size, num_words = (row_size * format->bits + 31) / 32;
     const Array& packed = part(parts, "weight_packed", name);
     const Array& scale = part(parts, "weight_scale", name);
@@ -97,8 +102,7 @@ std::shared_ptr<Weight> make(const std::string& name, const Parts& parts, int64_
 }
 
 size_t packed_bytes(const std::string& name, int64_t num_rows, int64_t row_size) {
-    const auto [format, group_size] = parse(name);
-    return group_layout(*format, num_rows, row_size, group_size ? group_size : row_size).nbytes();
+    return group_layout(*parse(name).format, num_rows, row_size, group_size_of(name, row_size)).nbytes();
 }
 
 }  // namespace

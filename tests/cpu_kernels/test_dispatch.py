@@ -10,12 +10,13 @@ import cpu_kernels
 ISAS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")
 CPUINFO = Path("/proc/cpuinfo")
 
-# What Linux calls the CPUID bits of each instruction set; it lists a bit only where it also saves the state.
+# What Linux calls the CPUID bits of each instruction set; it lists a bit only where it also saves the state. VBMI comes
+# with the kernels of bfloat16 (isa.cpp).
 FLAGS = {
     "avx2": {"avx", "avx2", "fma", "f16c"},
     "avx512": {"avx512f", "avx512dq", "avx512bw", "avx512vl"},
     "avx512_vnni": {"avx512_vnni"},
-    "avx512_bf16": {"avx512_bf16"},
+    "avx512_bf16": {"avx512_bf16", "avx512vbmi"},
     "amx": {"amx_tile", "amx_int8", "amx_bf16"},
 }
 

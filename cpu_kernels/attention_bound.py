@@ -15,7 +15,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Scores", "attention_bound", "roundings", "scores_of", "seen_tokens", "weighted_bound"]
+__all__ = [
+    "Scores",
+    "attention_bound",
+    "roundings",
+    "scores_of",
+    "seen_tokens",
+    "sink_attention_bound",
+    "weighted_bound",
+]
 
 UNIT = 2.0**-24  # of a rounding to float32, relative
 BF16_UNIT = 2.0**-8  # likewise to bfloat16, of 8 significant bits
@@ -54,6 +62,26 @@ def attention_bound(
     """
     sees = seen_tokens(q.shape[2], k.shape[2], window)
     return weighted_bound(scores_of(q, k, softmax_scale, sees, arithmetic), v, arithmetic)
+
+
+def sink_attention_bound(
+    q: np.ndarray,
+    sink_q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    softmax_scale: float,
+    window: int,
+    num_sinks: int,
+    arithmetic: str = "fp32",
+) -> np.ndarray:
+    """Likewise from `sink_attention_ref`: a score is the one query's or the other's."""
+    everything = seen_tokens(q.shape[2], k.shape[2])
+    is_sink = everything & (np.arange(k.shape[2]) < num_sinks)
+    is_near = seen_tokens(q.shape[2], k.shape[2], window) & ~is_sink
+    pairs = ((sink_q, is_sink), (q, is_near))
+    far, near = (scores_of(query, k, softmax_scale, sees, arithmetic) for query, sees in pairs)
+    scores = Scores(np.maximum(far.value, near.value), far.error + near.error)  # each 0 where the other is seen
+    return weighted_bound(scores, v, arithmetic)
 
 
 def seen_tokens(num_queries: int, num_keys: int, window: int = 0) -> np.ndarray:

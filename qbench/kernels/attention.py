@@ -1,6 +1,9 @@
 """Attention over stored keys and values in every format, in decode and prefill, and over latents that heads share."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
 
 import numpy as np
 
@@ -11,8 +14,9 @@ from cpu_kernels.attention import (
     bf16_queries_ref,
     latent_attention_ref,
     round_queries_ref,
+    sink_attention_ref,
 )
-from cpu_kernels.attention_bound import attention_bound
+from cpu_kernels.attention_bound import attention_bound, sink_attention_bound
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, deviation
 
@@ -24,8 +28,13 @@ FLOAT8 = ("e4m3", "e5m2")
 ROUND_QUERIES = {"fp32": lambda q, factor: q, "int16": round_queries_ref, "bf16": bf16_queries_ref}
 NOT_BF16 = frozenset({"scalar", "avx2", "avx512", "avx512_vnni", "amx"})  # read float8 as floats
 SHAPES = ((3, 1, 1, 1), (6, 2, 1, 1100), (6, 2, 67, 131))  # query heads, kv heads, queries, tokens
-HEAD_DIM = 64
+HEAD_DIM, PAGE = 64, 32
+SOFTMAX_SCALE = HEAD_DIM**-0.5
+WINDOW, SINKS = 40, 17
+RAGGED = ((5, 131), (1, 40), (3, 64))  # queries and tokens of each sequence
+GIVEN = (2.0**-6, 0.013)  # scales of float8 keys and values that are given
 LATENT_SIZE, ROPE_SIZE = 512, 64
+LATENT_FORMATS = ("f32", "f16", "bf16", "fp8", "int8", "int4")
 LATENT_SHAPES = ((3, 17), (16, 300))  # heads, tokens
 LOG2_E = np.float32(1.44269504)
 SEED = 31
@@ -40,17 +49,32 @@ def problems() -> Iterator[Problem]:
     for num_heads, num_kv_heads, queries, tokens in SHAPES:
         q = rng.standard_normal((1, num_heads, queries, HEAD_DIM)).astype(np.float32)
         k, v = rng.standard_normal((2, 1, num_kv_heads, tokens, HEAD_DIM)).astype(np.float32)
-        for name, scales in (FORMATS | INTEGER_FORMATS).items():
-            if name in FLOAT8:
-                yield attend_problem(name, scales, q, k, v, "bf16", NOT_BF16)
-                yield attend_problem(name, scales, q, k, v, "fp32", frozenset({"avx512_bf16"}))
-            else:
-                yield attend_problem(name, scales, q, k, v, "int16" if name in INTEGER_FORMATS else "fp32")
+        for name in FORMATS | INTEGER_FORMATS:
+            yield from of_format(name, q, k, v)
+    for name in FORMATS | INTEGER_FORMATS:  # of the last shape
+        yield from of_format(name, q, k, v, window=WINDOW)
+        yield from of_format(name, q, k, v, window=WINDOW, num_sinks=SINKS)
+        yield from of_format(name, q[:, :, : sum(new for new, _ in RAGGED)], k, v, ragged=RAGGED)
+    for name, scales in product(FLOAT8, ("per_tensor", "given")):
+        yield from of_format(name, q, k, v, scales)
     for num_heads, tokens in LATENT_SHAPES:
         q = rng.standard_normal((1, num_heads, LATENT_SIZE + ROPE_SIZE)).astype(np.float32)
         latents = rng.standard_normal((tokens, LATENT_SIZE + ROPE_SIZE)).astype(np.float32)
-        for name in ("f32", "f16", "bf16", "fp8"):
+        for name in LATENT_FORMATS:
             yield latent_problem(name, q, latents)
+
+
+def of_format(
+    name: str, q: np.ndarray, k: np.ndarray, v: np.ndarray, scales: str | None = None, **seen
+) -> Iterator[Problem]:
+    """In each arithmetic that instruction sets have for the format."""
+    scales = scales or ("per_head" if name in FLOAT8 else "given")
+    call = partial(Call, name, scales, q, k, v, **seen)
+    if name in FLOAT8:
+        yield call("bf16").problem(NOT_BF16)
+        yield call("fp32").problem(frozenset({"avx512_bf16"}))
+    else:
+        yield call("int16" if name in INTEGER_FORMATS else "fp32").problem()
 
 
 def latent_problem(name: str, q: np.ndarray, latents: np.ndarray) -> Problem:
@@ -75,47 +99,85 @@ def kept_latents(name: str, latents: np.ndarray) -> tuple[np.ndarray, np.ndarray
     """As they are kept, and as they are read: [S, 576] float32"""
     import torch
 
-    from quant.kv.mla_latent import decode_latent, encode_latent
+    from quant.kv.latent_codes import LATENT_CODES
 
     x = torch.from_numpy(latents)
-    if name == "fp8":
-        data = encode_latent(x[:, :LATENT_SIZE], x[:, LATENT_SIZE:])
-        return data.numpy(), torch.cat(decode_latent(data), -1).numpy()
+    if name in LATENT_CODES:
+        data = LATENT_CODES[name].encode(x[:, :LATENT_SIZE], x[:, LATENT_SIZE:])
+        return data.numpy(), torch.cat(LATENT_CODES[name].decode(data, LATENT_SIZE), -1).numpy()
     kept = x.to({"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[name])
     codes = kept.view(torch.uint16) if name == "bf16" else kept
     return codes.numpy(), kept.float().numpy()
 
 
-def attend_problem(
-    name: str,
-    scales: str,
-    q: np.ndarray,
-    k: np.ndarray,
-    v: np.ndarray,
-    arithmetic: str,
-    not_for: frozenset[str] = frozenset(),
-) -> Problem:
-    """arithmetic: as cpu_kernels.attention.multiplies_in names it"""
-    num_kv_heads, tokens = k.shape[1:3]
-    pages = -(-tokens // 32)
-    table, lengths = np.arange(pages, dtype=np.int32)[None, ::-1].copy(), np.array([tokens])
-    softmax_scale = HEAD_DIM**-0.5
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Queries over the tokens of one sequence, kept in a format.
 
-    def stored(isa: str | None) -> cpu_kernels.KVStore:
-        store = cpu_kernels.KVStore(name, pages, 32, num_kv_heads, HEAD_DIM, scales)
-        store.append(k, v, table, lengths, isa=isa)
-        return store
+    arithmetic  as cpu_kernels.attention.multiplies_in names it
+    window      tokens that a query sees; 0: all before it
+    num_sinks   first tokens that it sees, too, as -q meets their keys
+    ragged      (queries, tokens) of each of several sequences, which begin alike; none: all queries are of one
+    """
 
-    def run(isa: str) -> tuple[np.ndarray, str]:
-        store, out = stored(isa), np.full_like(q, np.nan)
-        store.attend(q, table, lengths, out, softmax_scale, isa=isa)
+    format: str
+    scales: str
+    q: np.ndarray  # [1, H, T, D] float32
+    k: np.ndarray  # [1, G, S, D] float32
+    v: np.ndarray
+    arithmetic: str
+    window: int = 0
+    num_sinks: int = 0
+    ragged: tuple[tuple[int, int], ...] = ()
+
+    def problem(self, not_for: frozenset[str] = frozenset()) -> Problem:
+        _, num_heads, queries, _ = self.q.shape
+        about = f"{self.format} {num_heads} heads on {self.k.shape[1]}, {queries} queries of {self.k.shape[2]} tokens"
+        about += f", scales {self.scales}" if self.format in FLOAT8 else ""
+        about += f", window {self.window}" if self.window else ""
+        about += f", {self.num_sinks} sinks" if self.num_sinks else ""
+        about += f", of {len(self.ragged)} sequences" if self.ragged else ""
+        return Problem(about, self.run, self.check, not_for)
+
+    def stored(self, isa: str) -> tuple[cpu_kernels.KVStore, np.ndarray]:
+        """A store that holds k and v in pages out of order, and its table."""
+        num_kv_heads, tokens = self.k.shape[1:3]
+        pages = -(-tokens // PAGE)
+        table = np.arange(pages, dtype=np.int32)[None, ::-1].copy()
+        given = [np.full(1, scale, np.float32) for scale in GIVEN] if self.has_given_scales else []
+        store = cpu_kernels.KVStore(self.format, pages, PAGE, num_kv_heads, HEAD_DIM, self.scales, *given)
+        store.append(self.k, self.v, table, np.array([tokens]), isa=isa)
+        return store, table
+
+    @property
+    def has_given_scales(self) -> bool:
+        return self.format in FLOAT8 and self.scales == "given"
+
+    @property
+    def sequences(self) -> tuple[tuple[int, int], ...]:
+        return self.ragged or ((self.q.shape[2], self.k.shape[2]),)
+
+    def run(self, isa: str) -> tuple[np.ndarray, str]:
+        (store, table), out = self.stored(isa), np.full_like(self.q, np.nan)
+        new, lengths = np.array(self.sequences).T
+        starts = np.concatenate(([0], np.cumsum(new))) if self.ragged else None
+        sinks = {"sinks": self.num_sinks, "sink_q": -self.q} if self.num_sinks else {}
+        past = np.repeat(table, len(new), 0), lengths.copy()
+        store.attend(self.q, *past, out, SOFTMAX_SCALE, self.window, starts, isa=isa, **sinks)
         return out, store.last_isa
 
-    def check(out: np.ndarray) -> Deviation:
-        kept_k, kept_v = np.empty_like(k), np.empty_like(v)
-        stored("scalar").read(table, lengths, kept_k, kept_v)
-        given = ROUND_QUERIES[arithmetic](q, np.float32(softmax_scale) * LOG2_E), kept_k, kept_v, softmax_scale
-        return deviation(out, attention_ref(*given), attention_bound(*given, arithmetic=arithmetic))
-
-    heads = f"{q.shape[1]} heads on {num_kv_heads}"
-    return Problem(f"{name} {heads}, {q.shape[2]} queries of {tokens} tokens", run, check, not_for)
+    def check(self, out: np.ndarray) -> Deviation:
+        (store, table), kept_k, kept_v = self.stored("scalar"), np.empty_like(self.k), np.empty_like(self.v)
+        store.read(table, np.array([self.k.shape[2]]), kept_k, kept_v)
+        factor = np.float32(SOFTMAX_SCALE) * LOG2_E * np.float32(GIVEN[0] if self.has_given_scales else 1)
+        q, results = ROUND_QUERIES[self.arithmetic](self.q, factor), []
+        for (new, length), end in zip(self.sequences, np.cumsum([new for new, _ in self.sequences]), strict=True):
+            its, past = q[:, :, end - new : end], (kept_k[:, :, :length], kept_v[:, :, :length], SOFTMAX_SCALE)
+            if self.num_sinks:
+                given = (its, -its, *past, self.window, self.num_sinks)
+                results.append((sink_attention_ref(*given), sink_attention_bound(*given, self.arithmetic)))
+            else:
+                given = (its, *past, self.window)
+                results.append((attention_ref(*given), attention_bound(*given, self.arithmetic)))
+        expected, bound = (np.concatenate(parts, 2) for parts in zip(*results, strict=True))
+        return deviation(out, expected, bound)

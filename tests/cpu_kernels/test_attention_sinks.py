@@ -8,7 +8,7 @@ from support.spoilers import assert_tells
 
 import cpu_kernels
 from cpu_kernels.attention import attention_ref, sink_attention_ref
-from cpu_kernels.attention_bound import Scores, scores_of, seen_tokens, weighted_bound
+from cpu_kernels.attention_bound import sink_attention_bound
 
 GONE = -1
 
@@ -35,16 +35,10 @@ def attend(held: Filled, q: np.ndarray, sink_q: np.ndarray, window: int, sinks: 
 def expected_sinks(
     held: Filled, q: np.ndarray, sink_q: np.ndarray, window: int, sinks: int, isa: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The oracle's result and its bound, of scores that are the one query's or the other's: both [B, H, T, D]."""
+    """The oracle's result and its bound: both [B, H, T, D]"""
     near, far = rounded_queries(held, q, isa), rounded_queries(held, sink_q, isa)
-    all_before = seen_tokens(q.shape[2], held.k.shape[2])
-    is_sink = all_before & (np.arange(held.k.shape[2]) < sinks)
-    is_near = seen_tokens(q.shape[2], held.k.shape[2], window) & ~is_sink
-    kind = arithmetic(held.store.format, isa)
-    parts = [scores_of(x, held.k, softmax_scale(q), sees, kind) for x, sees in ((far, is_sink), (near, is_near))]
-    scores = Scores(np.maximum(*(part.value for part in parts)), np.maximum(*(part.error for part in parts)))
-    expected = sink_attention_ref(near, far, held.k, held.v, softmax_scale(q), window, sinks)
-    return expected, weighted_bound(scores, held.v, kind)
+    given = (near, far, held.k, held.v, softmax_scale(q), window, sinks)
+    return sink_attention_ref(*given), sink_attention_bound(*given, arithmetic(held.store.format, isa))
 
 
 def test_oracle_with_one_query_for_both_is_attention_to_the_tokens_that_are_there():

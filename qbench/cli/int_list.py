@@ -1,8 +1,8 @@
 """A list of numbers on the command line: `--depth 0,4096`."""
 
-import math
-
 import click
+
+LARGEST = 2**31 - 1  # what a kernel's sizes and a position of a token may be
 
 
 class IntList(click.ParamType):
@@ -10,7 +10,7 @@ class IntList(click.ParamType):
 
     name = "integers"
 
-    def __init__(self, least: int, most: float = math.inf) -> None:
+    def __init__(self, least: int, most: int = LARGEST) -> None:
         self.least, self.most = least, most
 
     def convert(self, value, param, ctx) -> tuple[int, ...]:
@@ -22,6 +22,5 @@ class IntList(click.ParamType):
             self.fail(f"{value!r} is no list of integers such as {self.least},4096", param, ctx)
         for number in numbers:
             if not self.least <= number <= self.most:
-                upper = "" if self.most == math.inf else f"<={self.most}"
-                self.fail(f"{number} is not in the range {self.least}<=x{upper}", param, ctx)
+                self.fail(f"{number} is not in the range {self.least}<=x<={self.most}", param, ctx)
         return numbers

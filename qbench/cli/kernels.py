@@ -8,6 +8,8 @@ from qbench.cli.int_list import IntList
 from qbench.cli.output import json_option, print_json, print_warning, threads_option
 from qbench.cli.progress import progress_bar
 
+MOST_TOKENS = 2**20  # of a call: at K = 8192 they are 32 GiB of float32
+
 
 @click.command("kernels")
 @click.option(
@@ -15,7 +17,9 @@ from qbench.cli.progress import progress_bar
 )
 @click.option("--only", default="", help="Kernels whose name contains this, e.g. q4_k.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Whose kernels.")
-@click.option("--m", "tokens", type=IntList(1), default="1,4,16,64,512", show_default=True, help="Tokens a call.")
+@click.option(
+    "--m", "tokens", type=IntList(1, MOST_TOKENS), default="1,4,16,64,512", show_default=True, help="Tokens a call."
+)
 @click.option("--cpu-time", is_flag=True, help="Count the time this process gets: for a busy machine, one thread.")
 @threads_option
 @click.option("--keep", type=click.Path(), help="Append the rows as records to this file or folder.")

@@ -131,6 +131,7 @@ def test_bench_at_several_depths(qbench):
     argv = ("bench", "ref:llama", "-p", "8", "-n", "2", "-r", "1", "-d", "0,16", "--json")
     assert [json.loads(line)["depth"] for line in qbench(*argv).out.splitlines()] == [0, 16]
     qbench("bench", "ref:llama", "-d", "0,-1").fails_with("-1 is not in the range")
+    qbench("bench", "ref:llama", "-d", "99999999999999999999").fails_with("is not in the range 0<=x<=2147483647")
     qbench("bench", "ref:llama", "-d", "deep").fails_with("'deep' is no list of integers")
 
 

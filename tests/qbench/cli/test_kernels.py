@@ -84,6 +84,8 @@ def test_bad_input(qbench):
     qbench("kernels", "--only", "attention", "--m", "4").fails_with("attention is timed at 1 and from 64 on")
     qbench("kernels", "--cpu-time", "--threads", "2").fails_with("count it with --threads 1")
     qbench("kernels", "--m", "0").fails_with("0 is not in the range")
+    for many in ("2000000000", "99999999999999999999"):
+        qbench("kernels", "--m", many).fails_with(f"{many} is not in the range 1<=x<=1048576")
 
 
 def test_the_gpu_is_asked_for_in_one_line(qbench, monkeypatch):

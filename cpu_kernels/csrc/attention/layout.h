@@ -12,7 +12,7 @@ namespace qk::attention {
 inline constexpr int block_tokens = 16;
 inline constexpr int lane_bytes = 4;
 
-// e4m3, e5m2  float8 as torch's casts have it, times a scale
+// e4m3, e5m2  float8 nearest as by torch's casts, but at most the largest finite code; NaN stays; times a scale
 // int8, int4  scale * code + minimum, float16 both, codes unsigned; int4 for each 32 channels, int8 for all of a head
 enum class Format : uint8_t { f32, f16, bf16, e4m3, e5m2, int8, int4 };
 

@@ -245,6 +245,10 @@ void bind_store(nb::module_& m) {
         "head_dim         a multiple of 16, of 32 for int4; at most 256 for int8 and int4\n"
         "scales           of float8: 'given' (k_scale, v_scale [num_heads or 1] float32), or found for each token\n"
         "                 'per_head' or 'per_tensor'\n"
+        "float8 with given scales keeps what is beyond the largest finite code, infinities too, as that code: a token\n"
+        "that overflows weighs too little and does not make all that see it NaN, as torch's cast to e5m2 would, which\n"
+        "is infinite from 61440 on. A scale found for a token with an infinity makes all of it NaN. int8 and int4 keep\n"
+        "an infinity as the largest that their scale and minimum reach, and lose the rest of its group. NaN stays.\n"
         "raises           ValueError")
         .def(nb::init<const std::string&, int64_t, int64_t, int64_t, int64_t, const std::string&,
                       const std::optional<Array>&, const std::optional<Array>&>(),

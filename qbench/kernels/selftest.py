@@ -14,6 +14,7 @@ from qbench.harness.host.machine import available_cores, machine
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, worst
 from qbench.kernels.registry import MEASUREMENTS
+from qbench.nearest import nearest
 from qbench.progress import Progress
 from quant.errors import InputError
 
@@ -63,8 +64,8 @@ def selftest(kernels: Iterable[Kernel], only: str = "", progress: Progress | Non
     entries = implementations(by_op.values())
     table = [entry for entry in entries if only in entry["op"]]
     if not table:
-        ops = ", ".join(dict.fromkeys(entry["op"] for entry in entries))
-        raise InputError(f"no op has {only!r} in its name; ops are {ops}")
+        near = nearest(only, dict.fromkeys(entry["op"] for entry in entries), most=3)
+        raise InputError(f"no op has {only!r} in its name{near}; without --only all are checked and named")
     problems = {op: list(by_op[op].problems()) for op in {entry["op"] for entry in table} if op in by_op}
     rows = []
     for done, entry in enumerate(table):

@@ -5,7 +5,9 @@ from typing import Any
 
 from qbench.harness.host.busy import busy_share, busy_warning
 from qbench.harness.host.clocks import check_clock
+from qbench.harness.host.forced import forced
 from qbench.harness.host.machine import available_cores
+from qbench.harness.host.placement import placement
 from qbench.mla.crossover import measured_crossovers
 from qbench.mla.measure import Grid, measure_plans
 from qbench.progress import Progress
@@ -50,7 +52,10 @@ def run_mla(
     busy = busy_share()
     config = ModelConfig.of(source)
     grid = replace(grid, **fitting_lengths(config, grid.contexts, grid.tokens))
-    rows = [row | {"busy_before": busy} for row in measure_plans(source, grid, device, progress)]
+    rows = [
+        row | {"busy_before": busy, "forced": forced(), **placement()}
+        for row in measure_plans(source, grid, device, progress)
+    ]
     crossovers = measured_crossovers(rows, config)
     return Found(rows, crossovers, busy_warning(busy))
 

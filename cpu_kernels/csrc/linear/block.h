@@ -70,6 +70,13 @@ struct Stretch {
     int64_t next_bytes = 0;
 };
 
+// What a tile adds to, and where that goes when it is complete.
+struct Outputs {
+    float* sums;       // [panels, num_tokens, 16]
+    float* y;          // [num_tokens, y_stride], at the first panel's first row: takes the sums; null: they stay
+    int64_t y_stride;
+};
+
 struct BlockKernels {
     // y [num_tokens, 16] += x @ stretch^T; x at the first token's block of its first step. num_tokens in
     // 1..direct_tokens. Null where an instruction set has nothing for few tokens.
@@ -77,10 +84,10 @@ struct BlockKernels {
                   size_t token_bytes, int num_tokens, float* y);
     // out.num_steps of a stretch
     void (*unpack)(const uint8_t* stretch, const BlockShape& shape, const Stretch& out);
-    // y [panels, num_tokens, 16] += x @ stretches^T; x at the first token's block of their first step, which is the
-    // same for 1 to tile_panels panels.
+    // out += x @ stretches^T; x at the first token's block of their first step, which is the same for 1 to tile_panels
+    // panels.
     Isa (*tile)(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens,
-                float* y);
+                const Outputs& out);
 };
 
 // What Path::int8x256 takes in place of a format's own tile: its unpacked stretch becomes, in place, one of signed
@@ -88,7 +95,7 @@ struct BlockKernels {
 struct ReroundKernels {
     void (*reround)(const Stretch& stretch, int bits);
     Isa (*tile)(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens,
-                float* y);
+                const Outputs& out);
 };
 
 inline constexpr int direct_tokens = 8;
@@ -169,7 +176,7 @@ std::span<const GroupFormat> group_formats();
     void unpack_##name(const uint8_t* stretch, const BlockShape& shape, const Stretch& out);
 #define QK_DECLARE_TILE(sums) \
     Isa tile_##sums(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens, \
-                    float* y);
+                    const Outputs& out);
 #define QK_DECLARE_ISA(isa)                \
     namespace isa {                        \
     QK_BLOCK_FORMATS(QK_DECLARE_FORMAT)    \

@@ -154,11 +154,14 @@ Isa BlockWeight::multiply_tiles(int64_t begin, int64_t end, const Input& x, floa
                     if (rounded) rounded->reround(stretches[p], rerounding_->bits);
                     fetch_after(stretches[p], i + p, step, first, last);
                 }
+                const bool ends = step + stretches->num_steps == layout_.num_steps();
+                const bool fits = (i + panels) * panel_rows <= num_rows_;
+                float* own_sums = sums + (i - first) * panel_size;
                 ran = multiply_tile({stretches, static_cast<size_t>(panels)}, x_step, x.token_bytes, x.num_tokens,
-                                    sums + (i - first) * panel_size);
+                                    {own_sums, ends && fits ? y + i * panel_rows : nullptr, y_stride});
+                if (ends && !fits) store_all(i, i + panels, own_sums, x.num_tokens, y, y_stride);
             }
         }
-        store_all(first, last, sums, x.num_tokens, y, y_stride);
     }
     return ran;
 }

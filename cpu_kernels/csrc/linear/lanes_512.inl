@@ -56,7 +56,7 @@ inline Bytes multiply_small(Bytes a, Ints factor) {
 
 inline Floats splat(float a) { return {_mm512_set1_ps(a)}; }
 inline Floats load(const float* from) { return {_mm512_load_ps(from)}; }
-inline void store(float* to, Floats a) { _mm512_store_ps(to, a.v); }
+inline void store(float* to, Floats a) { _mm512_storeu_ps(to, a.v); }
 inline Floats load_halves(const uint8_t* from) {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
 }

@@ -55,7 +55,7 @@ inline Bytes multiply_small(Bytes a, Ints factor) {
 
 inline Floats splat(float a) { return {_mm256_set1_ps(a)}; }
 inline Floats load(const float* from) { return {_mm256_load_ps(from)}; }
-inline void store(float* to, Floats a) { _mm256_store_ps(to, a.v); }
+inline void store(float* to, Floats a) { _mm256_storeu_ps(to, a.v); }
 inline Floats load_halves(const uint8_t* from) {
     return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
 }

@@ -158,13 +158,17 @@ void multiply_tokens(const Stretch& stretch, const std::byte* x, size_t token_by
 }
 
 template <Sums sums>
-Isa tile(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens, float* y) {
+Isa tile(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens,
+         const Outputs& out) {
     const int64_t whole = num_tokens / tile_rows * tile_rows, rest = num_tokens - whole;
+    float *y = out.sums, *to = out.y;
     for (const Stretch& stretch : stretches) {
         if (whole) multiply_tokens<sums>(stretch, x, token_bytes, whole, tile_rows, y);
         if (rest)
             multiply_tokens<sums>(stretch, x + whole * token_bytes, token_bytes, rest, rest, y + whole * panel_rows);
+        for (int64_t m = 0; to && m < num_tokens; m++) store(to + m * out.y_stride, load(y + m * panel_rows));
         y += num_tokens * panel_rows;
+        if (to) to += panel_rows;
     }
     return this_isa;
 }

@@ -2,8 +2,8 @@
 
 #define QK_DEFINE(sums)                                                                                             \
     Isa tile_##sums(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens, \
-                    float* y) {                                                                                     \
-        return tile<Sums::sums>(stretches, x, token_bytes, num_tokens, y);                                          \
+                    const Outputs& out) {                                                                           \
+        return tile<Sums::sums>(stretches, x, token_bytes, num_tokens, out);                                        \
     }
 QK_SUMS(QK_DEFINE)
 #undef QK_DEFINE

@@ -7,6 +7,8 @@ from typing import Any
 from qbench.harness.records.record import append_record, make_record
 from qbench.harness.records.record_files import kept_file
 
+GIVEN = {"forced"}  # keys that a case has only where something is, so that rows without them keep their identity
+
 
 def keep_row(path: str, row: dict[str, Any], about: dict[str, str], case_keys: Sequence[str]) -> None:
     """Append `row`: `about` and the columns of `case_keys` define its case, the rest was measured.
@@ -14,7 +16,7 @@ def keep_row(path: str, row: dict[str, Any], about: dict[str, str], case_keys: S
     path     a file, or a folder, where this machine has a file of its own
     raises   InputError if the file cannot be written
     """
-    case = about | {key: row[key] for key in case_keys}
+    case = about | {key: row[key] for key in case_keys if key not in GIVEN or row[key] is not None}
     metrics = {key: value for key, value in row.items() if key not in case_keys}
     record = make_record(case, metrics)
     append_record(kept_file(Path(path), record["machine"]["id"]), record)

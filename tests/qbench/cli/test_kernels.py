@@ -49,7 +49,7 @@ def test_a_forced_row_stands_beside_the_honest_one(qbench, small, tmp_path, monk
     qbench(*argv)
     monkeypatch.setenv("QBENCH_ISA", "scalar")
     qbench(*argv)
-    kept = [json.loads(line)["case"]["forced"] for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
+    kept = [json.loads(line)["case"].get("forced") for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
     assert kept == [None, "QBENCH_ISA=scalar"]
     text = qbench("report", tmp_path / "kept.jsonl").out
     assert text.count(f"| linear_{name}") == 2 and text.count("forced by QBENCH_ISA=scalar") == 1

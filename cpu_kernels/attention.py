@@ -14,6 +14,7 @@ avx512_bf16 as bfloat16 (`bf16_queries_ref`). cpu_kernels.attention_bound says h
 import numpy as np
 
 from cpu_kernels._ext import KVStore, attend_latents, chosen_isa
+from cpu_kernels.linear_float import round_to_bf16_ref
 
 __all__ = [
     "KVStore",
@@ -95,9 +96,7 @@ def round_queries_ref(q: np.ndarray, factor: float | np.ndarray) -> np.ndarray:
 
 def bf16_queries_ref(q: np.ndarray, factor: float | np.ndarray) -> np.ndarray:
     """q * factor (both float32) to the nearest bfloat16, ties to even, over factor again: [..., D] float64"""
-    bits = (q * np.float32(factor)).view(np.uint32).astype(np.uint64)
-    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16
-    return rounded.astype(np.uint32).view(np.float32).astype(np.float64) / np.float32(factor)
+    return round_to_bf16_ref(q * np.float32(factor)).astype(np.float64) / np.float32(factor)
 
 
 def latent_attention_ref(q: np.ndarray, latents: np.ndarray, softmax_scale: float, value_dim: int) -> np.ndarray:

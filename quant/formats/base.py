@@ -45,7 +45,7 @@ class Format(ABC):
         if self.largest_weight == np.inf:
             return
         largest = max(weight.max(initial=0), -weight.min(initial=0))
-        if largest > self.largest_weight:  # NaN is not: the codec says that
+        if self.largest_weight < largest < np.inf:  # of inf and NaN the codec says what they are
             limit = f"{self.name} holds magnitudes up to {self.largest_weight:.0f}"
             raise InputError(f"{limit}, got {largest:.6g}; give this tensor bf16 or f32 in a recipe's rules")
 

@@ -128,7 +128,7 @@ def load_suite(path: str | Path) -> Suite:
 
 def build_suite(document: Any, where: str, folder: Path) -> Suite:
     """A suite from parsed YAML; texts and recipe files are looked up from `folder`."""
-    if isinstance(document, Mapping) and "kernels" in document:
+    if isinstance(document, Mapping) and "cases" in document:
         raise InputError(f"{where}: a suite of kernels, without models; `qbench kernels --suite {where}` times them")
     lists = {axis.key: (axis.kind, axis.words) for axis in AXES}
     values = fields_of(document, Suite, where, lists, sections=(*SECTIONS, "exclude"))

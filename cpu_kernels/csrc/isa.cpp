@@ -1,5 +1,9 @@
 #include "isa.h"
 
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #if defined(__linux__)
@@ -104,8 +108,25 @@ Found probe() { return {}; }
 
 }  // namespace
 
+// The instruction sets up to the one that QBENCH_CPU names; all of them if it names none. Throws std::runtime_error for
+// an unknown name: a run that meant to leave out instructions must not use them.
+static Features pretended() {
+    const char* name = std::getenv("QBENCH_CPU");
+    if (!name || !*name) return ~Features{0};
+    std::string known;
+    for (int i = 0; i < num_isas; i++) {
+        if (std::string_view(name) == isa_names[i]) return (bit(static_cast<Isa>(i)) << 1) - 1;
+        known += (i ? ", " : "") + std::string(isa_names[i]);
+    }
+    throw std::runtime_error("QBENCH_CPU=" + std::string(name) + ": unknown processor; known are " + known);
+}
+
 static const Found& found_once() {
-    static const Found found = probe();
+    static const Found found = [] {
+        const Features mask = pretended();
+        const Found real = probe();
+        return Found{real.features & mask, real.emulated & mask};
+    }();
     return found;
 }
 

@@ -5,6 +5,22 @@ from pathlib import Path
 
 from cpu_kernels import _ext
 
+# The instruction sets that AMX kernels use around their tiles: rows of op_table() for amx require some of them.
+AROUND_TILES = ("avx512", "avx512_vnni", "avx512_bf16")
+
+
+def require_around_tiles() -> None:
+    """Check that the AMX kernels can run here once their tiles are emulated.
+
+    raises   RuntimeError if the processor, or the one that QBENCH_CPU pretends, lacks one of AROUND_TILES
+    """
+    missing = [name for name in AROUND_TILES if name not in _ext.features()]
+    if missing:
+        has = ", ".join(_ext.features())
+        raise RuntimeError(
+            f"AMX kernels also need {', '.join(missing)}, which is not emulated; this processor has {has}"
+        )
+
 
 def amx_emulator() -> Path:
     """The library to preload.

@@ -16,6 +16,17 @@ SPIN_COUNT = "1000"
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
 
+# QBENCH_CPU pretends a lesser processor (see cpu_kernels). torch, oneDNN and MKL each have a switch of their own, which
+# they read when they are first used. A switch that the user has set stands.
+PRETENDED_LIBRARIES = {
+    "scalar": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"},
+    "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    "avx512": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
+    "avx512_vnni": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI", "MKL_ENABLE_INSTRUCTIONS": "AVX512_E1"},
+}
+for _name, _value in PRETENDED_LIBRARIES.get(os.environ.get("QBENCH_CPU", ""), {}).items():
+    os.environ.setdefault(_name, _value)
+
 try:
     __version__ = version("qbench-llm")
 except PackageNotFoundError:  # a source tree that was never installed

@@ -36,7 +36,7 @@ Isa highest_allowed_isa();
 template <class Kernels>
 const Impl<Kernels>& choose(std::string_view op, std::span<const Impl<Kernels>> table,
                             std::optional<std::string_view> isa) {
-    const Isa level = isa ? parse_isa(*isa, "isa") : highest_allowed_isa();
+    const Isa level = isa ? parse_isa(*isa, std::string(op) + ": isa") : highest_allowed_isa();
     std::string available;
     for (const auto& impl : table) {
         if (!impl.available()) continue;

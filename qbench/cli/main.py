@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from qbench import __version__
-from qbench.harness.host.forced import SWITCHES
+from qbench.harness.host.forced import CPU, ISA, SWITCHES
 from quant.errors import InputError
 
 # command -> what it does, in the order of a newcomer's path; each lives in qbench.cli.<command>
@@ -103,8 +103,11 @@ def check_switches() -> None:
 
 
 def check_forced_isa() -> None:
-    """raises InputError for a QBENCH_ISA that is none, or that this machine lacks, before a kernel trips over it"""
-    if not os.environ.get("QBENCH_ISA"):
+    """Check QBENCH_CPU and QBENCH_ISA before a kernel reads them.
+
+    raises   InputError for an unknown name, and for a QBENCH_ISA that this machine, or the pretended one, lacks
+    """
+    if not (os.environ.get(ISA) or os.environ.get(CPU)):
         return
     import cpu_kernels
 

@@ -44,12 +44,13 @@ def command(ctx: click.Context, only: str, verbose: bool, emulate_amx: bool, as_
 def with_emulator(options: list[str]) -> int:
     """The exit status of the self-test in a process of its own, where the emulator can be loaded before all else."""
     import cpu_kernels
-    from cpu_kernels.emulation import with_amx_emulator
+    from cpu_kernels.emulation import require_around_tiles, with_amx_emulator
     from quant.errors import InputError
 
     if "amx" in cpu_kernels.features():
         raise InputError("--emulate-amx: this machine has AMX, and the self-test runs its kernels on it")
     try:
+        require_around_tiles()
         environment = with_amx_emulator(dict(os.environ))
     except RuntimeError as error:
         raise InputError(f"--emulate-amx: {error}") from error

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from cpu_kernels.emulation import amx_emulator
+from cpu_kernels.emulation import amx_emulator, require_around_tiles
 
 
 @pytest.fixture(scope="session")
@@ -12,6 +12,16 @@ def emulator() -> Path:
         return amx_emulator()
     except RuntimeError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def kernels_emulator(emulator) -> Path:
+    """The emulator for the kernels, which need more than tiles; programs made of tiles alone run anywhere."""
+    try:
+        require_around_tiles()
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    return emulator
 
 
 _bounds = pytest.StashKey[dict[str, float]]()

@@ -23,8 +23,8 @@ OTHERS = 32
 
 
 @pytest.fixture(scope="module")
-def counts(emulator) -> dict[str, list[dict[str, int]]]:
-    done = amx.run_emulated(emulator, [*amx.PYTHON, str(SCRIPT)])
+def counts(kernels_emulator) -> dict[str, list[dict[str, int]]]:
+    done = amx.run_emulated(kernels_emulator, [*amx.PYTHON, str(SCRIPT)])
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
 

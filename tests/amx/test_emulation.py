@@ -38,28 +38,28 @@ def test_wrappers_that_hide_memory_from_the_compiler_fail(tmp_path, emulator, br
 
 
 @pytest.mark.skipif(NATIVE_AMX, reason="this machine has AMX")
-def test_only_the_emulator_makes_amx_appear(emulator):
+def test_only_the_emulator_makes_amx_appear(kernels_emulator):
     assert cpu_kernels.emulated_features() == ()
     code = "import cpu_kernels, json; print(json.dumps([cpu_kernels.features(), cpu_kernels.emulated_features()]))"
-    features, emulated = amx.run_code(emulator, code)
+    features, emulated = amx.run_code(kernels_emulator, code)
     assert features == [*cpu_kernels.features(), "amx"]
     assert emulated == ["amx"]
 
 
 @pytest.mark.skipif(NATIVE_AMX, reason="this machine has AMX")
-def test_records_call_it_emulated(emulator):
+def test_records_call_it_emulated(kernels_emulator):
     code = "import json; from qbench.harness.host.machine import machine; print(json.dumps(machine()))"
-    assert "amx (emulated)" in amx.run_code(emulator, code)["features"]
+    assert "amx (emulated)" in amx.run_code(kernels_emulator, code)["features"]
 
 
 @pytest.mark.skipif(NATIVE_AMX, reason="this machine has AMX")
 @pytest.mark.parametrize("arithmetic, product", [("int8", "tdpbsud"), ("bf16", "tdpbf16ps")])
-def test_a_peak_is_measured_with_tiles(emulator, arithmetic, product):
+def test_a_peak_is_measured_with_tiles(kernels_emulator, arithmetic, product):
     code = (
         f"import cpu_kernels, json; from support import amx; peak = cpu_kernels.measure_{arithmetic}_peak(1); "
         "print(json.dumps([peak, amx.counts()]))"
     )
-    peak, counts = amx.run_code(emulator, code)
+    peak, counts = amx.run_code(kernels_emulator, code)
     assert peak > 0
     assert counts[product] > 0
     assert counts[product] % 4 == 0  # four chains

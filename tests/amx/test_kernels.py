@@ -39,8 +39,8 @@ def num_passed(output: str) -> int:
 
 
 @pytest.mark.skipif("amx" in cpu_kernels.features(), reason="this machine has AMX: these tests have just run on it")
-def test_every_amx_kernel_passes_its_tests(emulator):
-    done = run_tests(emulator, KERNEL_TESTS, OF_AMX)
+def test_every_amx_kernel_passes_its_tests(kernels_emulator):
+    done = run_tests(kernels_emulator, KERNEL_TESTS, OF_AMX)
     assert done.returncode == 0, done.stdout + done.stderr
     assert num_passed(done.stdout) > 200
     assert "skipped" not in done.stdout
@@ -48,15 +48,15 @@ def test_every_amx_kernel_passes_its_tests(emulator):
 
 
 @pytest.mark.skipif("amx" in cpu_kernels.features(), reason="this machine has AMX: the self-test runs on it")
-def test_the_self_test_is_green(emulator):
+def test_the_self_test_is_green(kernels_emulator):
     """A linear on codes, the experts and the steps that are made of it."""
-    done = amx.run_code(emulator, SELF_TEST, QBENCH_LINEAR_PATH="direct")
+    done = amx.run_code(kernels_emulator, SELF_TEST, QBENCH_LINEAR_PATH="direct")
     assert {row["op"] for row in done} == {"linear_q4_k", "moe_q4_k", "feed_forward", "attention_step"}
     assert {row["status"] for row in done} == {"ok, emulated"}, done
 
 
 @pytest.mark.skipif("amx" in cpu_kernels.features(), reason="this machine has AMX: it is not emulated there")
-def test_a_user_has_it_emulated(emulator):
+def test_a_user_has_it_emulated(kernels_emulator):
     command = ["-m", "qbench.cli.main", "selftest", "--only", "linear_q8_0", "--emulate-amx", "--json"]
     done = subprocess.run([*amx.PYTHON, *command], capture_output=True, text=True)
     found = json.loads(done.stdout)
@@ -64,7 +64,7 @@ def test_a_user_has_it_emulated(emulator):
     assert "amx (emulated)" in found["features"]
 
 
-def test_a_kernel_with_another_instruction_is_seen(tmp_path):
+def test_a_kernel_with_another_instruction_is_seen(tmp_path, kernels_emulator):
     """An emulator that takes signed activations for unsigned ones: as if the kernels said tdpbuud for tdpbsud."""
     right, wrong = "multiply_int8<int8_t, uint8_t>", "multiply_int8<uint8_t, uint8_t>"
     sources = []

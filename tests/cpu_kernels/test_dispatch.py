@@ -1,3 +1,4 @@
+import os
 import platform
 from pathlib import Path
 
@@ -28,6 +29,9 @@ def test_features_agree_with_the_kernel():
     line = next(line for line in CPUINFO.read_text().splitlines() if line.startswith("flags"))
     flags = set(line.split(":")[1].split())
     expected = ["scalar"] + [name for name, needed in FLAGS.items() if needed <= flags]
+    pretended = os.environ.get("QBENCH_CPU")
+    if pretended:  # it masks what the processor has, and adds nothing
+        expected = [name for name in expected if ISAS.index(name) <= ISAS.index(pretended)]
     native = [name for name in cpu_kernels.features() if name not in cpu_kernels.emulated_features()]
     assert native == expected
 

@@ -79,7 +79,7 @@ void run_if_large(ThreadPool& pool, bool large, int64_t num_tasks, const Task& t
 
 // The best there is at or below what the products run under: they may be forced to a set that has no steps of its own.
 const Impl<fused::RowSteps>& steps_for(std::optional<std::string_view> isa) {
-    const Isa level = isa ? parse_isa(*isa, "isa") : highest_allowed_isa();
+    const Isa level = isa ? parse_isa(*isa, "fused_rows: isa") : highest_allowed_isa();
     for (const auto& impl : fused::row_steps_table())
         if (impl.available() && impl.isa <= level) return impl;
     throw_no_such_impl("fused_rows", level, "none");

@@ -3,6 +3,7 @@
 import os
 
 ISA = "QBENCH_ISA"
+CPU = "QBENCH_CPU"  # a processor that is pretended; it is a fact of the machine and not of a case
 # The switches beside it, and the values that they know.
 SWITCHES = {
     "QBENCH_LINEAR_PATH": ("direct", "tile"),

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 
 from qbench import __version__
+from qbench.harness.host.forced import CPU
 from qbench.harness.host.graphics_cards import graphics_cards
 
 # The flags that decide which kernels can run.
@@ -32,7 +33,10 @@ VERSIONED = ("torch", "triton", "numpy", "gguf", "tokenizers")
 
 @cache
 def machine() -> dict[str, Any]:
-    """The facts, and `id`, a hash of those that change speed (the host's name is none of them)."""
+    """The facts, and `id`, a hash of those that change speed (the host's name is none of them).
+
+    pretended_cpu   QBENCH_CPU if it is set; `features`, and so `id`, are those of the pretended processor
+    """
     import cpu_kernels
 
     processor = _processor()
@@ -54,6 +58,7 @@ def machine() -> dict[str, Any]:
         "id": digest,
         **hardware,
         **({"graphics_cards": cards} if cards else {}),
+        **({"pretended_cpu": os.environ[CPU]} if os.environ.get(CPU) else {}),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
     }

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from qbench.kernels.benchmark import Absent
 
+# Products of 8-bit codes that processors without VNNI add in pairs in 16 bits (vpmaddubsw): 2 * 255 * 127 does not fit.
+LARGEST_CODE, PROBE_SIZE = 127, 64
 INT4_INNER_TILES = 1  # what the CPU's packing of int4 takes for its second argument, unused
 
 
@@ -31,10 +33,26 @@ class TorchLinears:
         return self.y.float().numpy()
 
 
+def refuse_saturation(y: Tensor, size: int = PROBE_SIZE) -> None:
+    """Check the product of two matrices of LARGEST_CODE that share `size` features.
+
+    raises   Absent if it is too small, because sums of two products do not fit 16 bits on this processor
+    """
+    if (y.double() != LARGEST_CODE**2 * size).any():
+        raise Absent("wrong here: saturates; without VNNI its sums of two 8-bit products have 16 bits")
+
+
+def refuse_saturating_int_mm() -> None:
+    """raises Absent if torch._int_mm saturates on this processor"""
+    codes = torch.full((PROBE_SIZE, PROBE_SIZE), LARGEST_CODE, dtype=torch.int8)
+    refuse_saturation(torch._int_mm(codes, codes.T))
+
+
 class TorchInt8Linears:
     """W8A8 by torch._int_mm: rounding of x by token and the scales of the result are timed with the product.
 
     codes    [N, K] int8; scale [N, 1] float32
+    raises   Absent if its products saturate here
     """
 
     how = "_int_mm"
@@ -44,6 +62,7 @@ class TorchInt8Linears:
         self.weights = [torch.from_numpy(codes).clone() for _ in range(copies)]
         self.scale = torch.from_numpy(scale).reshape(1, -1)  # [1, N]
         self.y = torch.empty(0)
+        refuse_saturating_int_mm()
 
     def run(self) -> None:
         for weight in self.weights:
@@ -60,7 +79,7 @@ class OneDnnInt8Linears:
     and applied within the time.
 
     codes    [N, K] int8; scale [N, 1] float32
-    raises   Absent where this torch has no such operator
+    raises   Absent if this torch has no such operator, and if its products saturate here
     """
 
     how = "qlinear"
@@ -73,17 +92,23 @@ class OneDnnInt8Linears:
             raise Absent(f"torch {torch.__version__} has no oneDNN") from error
         self.x = torch.from_numpy(x)
         self.weights = [pack(torch.from_numpy(codes).clone(), None) for _ in range(copies)]
-        self.scale, self.zero_points = torch.from_numpy(scale[:, 0].copy()), torch.zeros(len(codes), dtype=torch.int64)
+        self.scale = torch.from_numpy(scale[:, 0].copy())
         self.y = torch.empty(0)
+        largest = torch.full((PROBE_SIZE, PROBE_SIZE), LARGEST_CODE, dtype=torch.int8)
+        x_q = largest.to(torch.uint8).add_(self.zero_point)
+        refuse_saturation(self.product(x_q, 1.0, pack(largest, None), torch.ones(PROBE_SIZE)))
 
     def run(self) -> None:
         for weight in self.weights:
             x_scale = self.x.abs().amax() / 127
             x_q = torch.round(self.x / x_scale).add_(self.zero_point).to(torch.uint8)
-            self.y = self.multiply(
-                x_q, float(x_scale), self.zero_point, weight, self.scale, self.zero_points,
-                None, 1.0, 0, torch.float32, "none", [], "",
-            )  # fmt: skip
+            self.y = self.product(x_q, float(x_scale), weight, self.scale)
+
+    def product(self, x_q: Tensor, x_scale: float, weight: Tensor, scale: Tensor) -> Tensor:
+        zero_points = torch.zeros(len(scale), dtype=torch.int64)
+        return self.multiply(
+            x_q, x_scale, self.zero_point, weight, scale, zero_points, None, 1.0, 0, torch.float32, "none", [], ""
+        )
 
     def output(self) -> np.ndarray:
         return self.y.numpy()

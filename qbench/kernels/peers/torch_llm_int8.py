@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qbench.kernels.peers.torch import refuse_saturating_int_mm
 from quant.formats.llm_int8 import OUTLIER_THRESHOLD, PER_CODE
 from quant.qtensor import QTensor
 
@@ -16,6 +17,7 @@ class TorchLlmInt8Linears:
 
     qtensor  without features that calibration knew as outliers; x [M, K] float32
 
+    raises   Absent if torch._int_mm saturates here
     source   Dettmers et al. 2022, arXiv:2208.07339, eq. 8; the order of roundings is that of bitsandbytes
     """
 
@@ -27,6 +29,7 @@ class TorchLlmInt8Linears:
         self.weight_absmax = torch.from_numpy(qtensor.parts["SCB"])  # [N]
         self.x = torch.from_numpy(x)
         self.y = torch.empty(0)
+        refuse_saturating_int_mm()
 
     def run(self) -> None:
         for weight in self.weights:

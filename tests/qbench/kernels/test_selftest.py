@@ -101,7 +101,7 @@ def test_what_an_emulator_executes_is_told_apart(monkeypatch):
 
 def test_an_op_without_problems_is_red():
     rows = selftest([], OP)
-    assert {row.status for row in rows} == {Status.NO_ORACLE} and not summary(rows)["green"]
+    assert {row.status for row in rows} - {Status.NOT_EXECUTED} == {Status.NO_ORACLE} and not summary(rows)["green"]
     assert not summary(rows + selftest(kernels(), "gram"))["green"]
 
 

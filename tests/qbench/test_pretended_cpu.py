@@ -1,0 +1,77 @@
+"""QBENCH_CPU: a process and its children pretend a lesser processor, and their records say so."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import cpu_kernels
+from qbench import PRETENDED_LIBRARIES
+
+ISAS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")
+
+SEEN = """
+import json, os, subprocess, sys
+import qbench, cpu_kernels, torch
+from qbench.harness.host.machine import machine
+found = machine()
+facts = {
+    "features": cpu_kernels.features(),
+    "chosen": sorted({row["impl"] for row in cpu_kernels.op_table() if row["chosen"]}),
+    "recorded": [found.get("pretended_cpu"), found["features"], found["id"]],
+    "torch": torch.backends.cpu.get_cpu_capability(),
+}
+if "child" not in sys.argv:
+    done = subprocess.run([sys.executable, "-c", os.environ["SEEN"], "child"], capture_output=True, check=True)
+    facts["child"] = json.loads(done.stdout)
+print(json.dumps(facts))
+"""
+
+
+def run(*command: str, cpu: str) -> subprocess.CompletedProcess[str]:
+    switches = {name for values in PRETENDED_LIBRARIES.values() for name in values}
+    env = {name: value for name, value in os.environ.items() if name not in switches}
+    env |= {"QBENCH_CPU": cpu, "SEEN": SEEN}
+    return subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("cpu", ["scalar", "avx2", "avx512", "amx"])
+def test_what_is_above_is_masked_and_nothing_is_added(cpu):
+    allowed = ISAS[: ISAS.index(cpu) + 1]
+    done = run("-c", SEEN, cpu=cpu)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    child = seen.pop("child")
+    assert child == seen
+    assert seen["features"] == [name for name in cpu_kernels.features() if name in allowed]
+    assert {*seen["chosen"]} <= {*seen["features"]}
+    assert seen["recorded"][:2] == [cpu, seen["features"]]
+    if cpu in ("scalar", "avx2"):
+        assert seen["torch"] == {"scalar": "DEFAULT", "avx2": "AVX2"}[cpu]
+
+
+@pytest.mark.skipif("avx512" not in cpu_kernels.features(), reason="nothing is masked by avx2 on this processor")
+def test_a_masked_processor_is_another_machine_to_the_records():
+    ids = {json.loads(run("-c", SEEN, "child", cpu=cpu).stdout)["recorded"][2] for cpu in ("avx2", "amx")}
+    assert len(ids) == 2
+
+
+def test_a_call_cannot_name_what_is_masked():
+    code = "import cpu_kernels, numpy; cpu_kernels.gram.add_gram(*numpy.zeros((2, 4, 4), 'f4'), isa='avx2')"
+    done = run("-c", f"import cpu_kernels.gram; {code}", cpu="scalar")
+    assert done.returncode == 1 and "gram: isa=avx2: this machine cannot; it has scalar" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "cpu, arguments, message",
+    [
+        ("sse9", ["models"], "qbench: QBENCH_CPU=sse9: unknown processor; known are scalar, avx2, avx512"),
+        ("avx2", ["selftest", "--emulate-amx"], "qbench: --emulate-amx: AMX kernels also need avx512, avx512_vnni"),
+    ],
+)
+def test_bad_input_is_one_line(cpu, arguments, message):
+    done = run("-m", "qbench.cli.main", *arguments, cpu=cpu)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(message) and done.stderr.count("\n") == 1

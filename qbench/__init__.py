@@ -28,7 +28,7 @@ def results(paths: str | Path | Iterable[str | Path] | None = None) -> "pd.DataF
     paths    files of records, or folders of them; by default `results` and `runs` where they are here
     raises   InputError for a file that cannot be read, and where there is none
     """
-    from qbench.harness.records.record_files import default_folders
+    from qbench.measure.records.record_files import default_folders
     from qbench.store import load_records
 
     return load_records(default_folders() if paths is None else paths)

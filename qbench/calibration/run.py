@@ -9,7 +9,7 @@ from typing import Any
 from qbench.calibration.arithmetic import DECODER_IMPL, choose_arithmetic
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.windows import calibration_tokens
-from qbench.harness.host.commit import QUANTIZING, code_hash
+from qbench.measure.host.commit import QUANTIZING, code_hash
 from qbench.progress import Progress
 from qbench.runtime.streamed import StreamedDecoder
 from quant.artifacts.file_bytes import sha256_file

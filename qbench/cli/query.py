@@ -32,7 +32,7 @@ def command(sql: str | None, show_schema: bool, records: tuple[str, ...], form: 
     qbench query "select op, shape, ms, share from kernels where tokens = 1"
     qbench query "select time, metrics->>'$.kld.mean' as kld from records where recipe = 'q4_0'"
     """
-    from qbench.harness.records.record_files import default_folders
+    from qbench.measure.records.record_files import default_folders
     from qbench.store import query, schema
 
     if show_schema == (sql is not None):

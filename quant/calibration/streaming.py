@@ -8,7 +8,6 @@ import numpy as np
 
 from quant.calibration.coverage import check_coverage, expert_tokens
 from quant.calibration.memory import release_free_memory
-from quant.calibration.stats import InputStats, LayerStats, Names, Needs, Quantize, merge_stats
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
 from quant.methods import Layer, Method
@@ -19,6 +18,7 @@ from quant.quantize import FLOATS, QuantizedSource, chunk_rows
 from quant.recipes import Recipe
 from quant.source import Source
 from quant.stage import Stage
+from quant.stats import InputStats, LayerStats, Names, Needs, Quantize, merge_stats
 
 Progress = Callable[[int, int, str], None]  # layers done, layers in all, what is being done
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quant.artifacts.json_file import parse_json
 from quant.errors import InputError
+from quant.json_file import parse_json
 
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000  # what the safetensors library reads at most

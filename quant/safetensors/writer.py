@@ -9,7 +9,7 @@ from typing import IO
 
 import numpy as np
 
-from quant.artifacts.safetensors_header import DTYPE_BYTES, LENGTH_BYTES
+from quant.safetensors.header import DTYPE_BYTES, LENGTH_BYTES
 
 SHARD_BYTES = 5 * 10**9  # what transformers splits at
 INDEX_NAME = "model.safetensors.index.json"

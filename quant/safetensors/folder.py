@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from quant.artifacts.json_file import read_json
-from quant.artifacts.safetensors_header import StoredTensor, read_header
-from quant.artifacts.safetensors_writer import INDEX_NAME
 from quant.errors import InputError
+from quant.json_file import read_json
+from quant.safetensors.header import StoredTensor, read_header
+from quant.safetensors.writer import INDEX_NAME
 
 
 def weight_files(folder: Path) -> list[Path]:

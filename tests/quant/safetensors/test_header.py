@@ -10,10 +10,10 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from quant.artifacts.file_bytes import read_span
-from quant.artifacts.safetensors_dir import read_tensors
-from quant.artifacts.safetensors_header import read_header
-from quant.artifacts.safetensors_writer import Entry, safetensors_writer
 from quant.errors import InputError
+from quant.safetensors.folder import read_tensors
+from quant.safetensors.header import read_header
+from quant.safetensors.writer import Entry, safetensors_writer
 
 
 def entry(dtype="F32", shape=(2,), offsets=(0, 8)):

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from qbench.version import __version__ as __version__
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,11 +16,6 @@ if TYPE_CHECKING:
 SPIN_COUNT = "1000"
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
-
-try:
-    __version__ = version("qbench-llm")
-except PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0+source"
 
 
 def results(paths: str | Path | Iterable[str | Path] | None = None) -> "pd.DataFrame":

@@ -11,8 +11,8 @@ from typing import Any
 
 import psutil
 
-from qbench import __version__
 from qbench.measure.host.graphics_cards import graphics_cards
+from qbench.version import __version__
 
 # The flags that decide which kernels can run.
 FLAGS = (

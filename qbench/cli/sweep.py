@@ -34,8 +34,8 @@ def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, a
     """
     from qbench.gate.options import suite_file
     from qbench.sweep.interrupt import gentle_interrupt
+    from qbench.sweep.suite.load_suite import load_suite
     from qbench.sweep.suite.rules import parse_only
-    from qbench.sweep.suite.suite import load_suite
     from qbench.sweep.sweep import Selection, run_sweep
 
     selection = Selection(tuple(map(parse_only, only)), shuffle, not resume, *(limit or (None, None)), again)

@@ -6,7 +6,7 @@ from typing import Any
 
 from qbench.measure.records.record import case_key
 from qbench.sweep.suite.cases import Case, make_cases, plan_points
-from qbench.sweep.suite.suite import load_suite
+from qbench.sweep.suite.load_suite import load_suite
 
 Record = dict[str, Any]
 

@@ -16,7 +16,8 @@ from qbench.calibration.options import is_file_spec
 from qbench.products import AUTO
 from qbench.sources.rand import PREFIX as RANDOM
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep.suite.axes import OF_SPEED, Point, grid
+from qbench.sweep.suite.axes import OF_SPEED, Point
+from qbench.sweep.suite.grid import grid
 from qbench.sweep.suite.rules import Rule
 from qbench.sweep.suite.suite import MEASURED, Suite
 from qbench.sweep.suite.suite_names import check_here, check_tasks, open_model

@@ -4,38 +4,17 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from qbench.cache_kinds import parse_kind
-from qbench.devices import DEVICES, check_device
+from qbench.devices import check_device
 from qbench.nearest import nearest
-from qbench.products import check_products
 from qbench.sweep.suite.axes import DENSE, Point, own_cache
 from quant.errors import InputError
 
 if TYPE_CHECKING:
-    from qbench.sweep.suite.suite import Suite
     from qbench.tasks.settings import TaskSettings
     from quant.source import Source
 
 ISAS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")  # what QBENCH_ISA may force
 AUTO = "auto"  # the best instruction set that the machine has
-
-
-def check_names(suite: "Suite") -> None:
-    """raises InputError for the first name that no machine knows, with the nearest one"""
-    for model in suite.models:
-        check_model(model)
-    for recipe in suite.recipes:
-        check_recipe(recipe, suite.caches)
-    for cache in suite.caches or ():
-        check_cache(cache)
-    for kind in suite.cache_kinds or ():
-        parse_kind(kind)
-    for products in suite.products or ():
-        check_products(products)
-    for isa in suite.isa or ():
-        check_known("isa", isa, (AUTO, *ISAS))
-    for device in suite.device or ():
-        check_known("device", device, DEVICES)
 
 
 def check_known(what: str, name: str, known: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from qbench.measure.records.record import read_records
 from qbench.sweep.ray.ray_cluster import Cluster
 from qbench.sweep.ray.ray_executor import RayExecutor
 from qbench.sweep.ray.ray_node import sweeps_folder
-from qbench.sweep.suite.suite import load_suite
+from qbench.sweep.suite.load_suite import load_suite
 from qbench.sweep.sweep import run_sweep
 from quant.errors import InputError
 

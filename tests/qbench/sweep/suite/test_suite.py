@@ -4,7 +4,8 @@ import pytest
 from support.data import KERNEL_SUITES, REPO
 
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep.suite.suite import EvalSettings, load_suite
+from qbench.sweep.suite.load_suite import load_suite
+from qbench.sweep.suite.suite import EvalSettings
 from quant.errors import InputError
 
 GOOD = "name: small\nmodels: [rand:tiny]\nrecipes: [bf16, q8_0]\n"

@@ -79,7 +79,7 @@ def to_csv(answer: "Answer") -> str:
 
 
 def to_markdown(answer: "Answer") -> str:
-    from qbench.report.grid import markdown_grid
+    from qbench.markdown_grid import markdown_grid
 
     cells = [answer.names, *([cell(value) for value in row] for row in answer.rows)]
     numeric = [

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from qbench.version import __version__ as __version__
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,11 +28,6 @@ PRETENDED_LIBRARIES = {
 for _name, _value in PRETENDED_LIBRARIES.get(os.environ.get("QBENCH_CPU", ""), {}).items():
     os.environ.setdefault(_name, _value)
 
-try:
-    __version__ = version("qbench-llm")
-except PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0+source"
-
 
 def results(paths: str | Path | Iterable[str | Path] | None = None) -> "pd.DataFrame":
     """The latest measurement of each case, one row each: what `qbench query "from results"` sees.
@@ -39,7 +35,7 @@ def results(paths: str | Path | Iterable[str | Path] | None = None) -> "pd.DataF
     paths    files of records, or folders of them; by default `results` and `runs` where they are here
     raises   InputError for a file that cannot be read, and where there is none
     """
-    from qbench.harness.records.record_files import default_folders
+    from qbench.measure.records.record_files import default_folders
     from qbench.store import load_records
 
     return load_records(default_folders() if paths is None else paths)

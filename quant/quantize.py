@@ -33,8 +33,8 @@ class QuantizedSource:
     """Source whose tensors have the formats that `recipe` plans for `source`.
 
     Nothing is kept: each `read` reads from `source`, dequantizes and quantizes, or takes the tensor from `stage`,
-    where calibrated layers lie (see `quant.streaming`). A tensor that already has its planned format passes through
-    untouched.
+    where calibrated layers lie (see `quant.calibration.streaming`). A tensor that already has its planned format
+    passes through untouched.
     raises   InputError if the recipe needs calibration and there is no stage, or a row fits no format
     """
 

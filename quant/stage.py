@@ -14,11 +14,11 @@ import numpy as np
 from safetensors import safe_open
 
 from quant.atomic import fsync
-from quant.calibration.stats import KVStats
 from quant.errors import InputError
 from quant.qtensor import QTensor
-from quant.safetensors_file import save_arrays
+from quant.safetensors.arrays import save_arrays
 from quant.source import SharedInfo, TensorInfo
+from quant.stats import KVStats
 
 STATE = "state.json"
 TENSORS = "tensors-{}.safetensors"

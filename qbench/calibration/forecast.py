@@ -10,7 +10,7 @@ from qbench.calibration.arithmetic import choose_arithmetic
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.run import quantized_model
 from qbench.calibration.windows import window_length
-from qbench.harness.host.memory import peak_rss_bytes, reset_peak_rss
+from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
 from quant.artifacts import write_artifact
 from quant.calibration.hidden import ITEM_BYTES
 from quant.formats import get_format

@@ -9,7 +9,7 @@ from typing import Any
 from qbench.calibration.arithmetic import DECODER_IMPL, choose_arithmetic
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.windows import calibration_tokens
-from qbench.harness.host.commit import QUANTIZING, code_hash
+from qbench.measure.host.commit import QUANTIZING, code_hash
 from qbench.progress import Progress
 from qbench.runtime.streamed import StreamedDecoder
 from quant.artifacts.file_bytes import sha256_file
@@ -17,8 +17,8 @@ from quant.artifacts.imatrix import read_imatrix, write_imatrix
 from quant.calibration.from_imatrix import ImatrixStatistics
 from quant.calibration.live import LiveStatistics
 from quant.calibration.saved import SavedStatistics
-from quant.calibration.stats import LayerStats
 from quant.calibration.stats_file import EVERYTHING, StatsFile, check_place, has_part, read_part, write_stats
+from quant.calibration.streaming import Statistics, quantize_layers
 from quant.calibration.tokens import CalibrationTokens
 from quant.errors import InputError
 from quant.kv import calibrate_kv, get_kv_format
@@ -27,7 +27,7 @@ from quant.quantize import QuantizedSource, describe_recipe, needs_calibration
 from quant.recipes import Recipe
 from quant.source import Source
 from quant.stage import open_stage, steps_done
-from quant.streaming import Statistics, quantize_layers
+from quant.stats import LayerStats
 
 
 @contextmanager

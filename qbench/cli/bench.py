@@ -43,7 +43,7 @@ def command(
     turns, each in a process of its own, and the ratio of each to the first is told with its interval. With --cache, a
     table of kinds of caches, as in none,dynamic.
     """
-    from qbench.harness.speed.speed_case import SpeedCase
+    from qbench.speed.speed_case import SpeedCase
 
     effort = how_long(**until)
     cases = [SpeedCase(pp, tg, depth, batch=batch, **effort) for batch in batches for depth in depths]
@@ -88,7 +88,7 @@ def check_comparison(vs: str, models: tuple, recipes: tuple, batches: tuple, thr
 
 def print_bench(model: str, recipe: str | None, cases: list, how: dict, as_json: bool) -> None:
     """One object, or one block of lines, for each case."""
-    from qbench.harness.speed.bench import bench_cases
+    from qbench.speed.bench import bench_cases
 
     with progress_bar(f"bench {model}") as update:
         for number, row in enumerate(bench_cases(model, cases, recipe=recipe, **how, progress=update)):
@@ -97,7 +97,7 @@ def print_bench(model: str, recipe: str | None, cases: list, how: dict, as_json:
 
 def print_side_by_side(models: tuple, recipes: tuple, cases: list, how: dict, as_json: bool) -> None:
     """One object, or one block of lines, for each model of each case."""
-    from qbench.harness.speed.side_by_side import bench_side_by_side, contenders
+    from qbench.speed.side_by_side import bench_side_by_side, contenders
 
     with progress_bar(f"bench {' '.join(models)}") as update:
         sides = contenders(models, recipes)
@@ -107,7 +107,7 @@ def print_side_by_side(models: tuple, recipes: tuple, cases: list, how: dict, as
 
 
 def print_row(row: dict, as_json: bool, number: int) -> None:
-    from qbench.harness.host.busy import busy_warning
+    from qbench.measure.host.busy import busy_warning
 
     if as_json:
         print_json(row)
@@ -119,8 +119,8 @@ def print_row(row: dict, as_json: bool, number: int) -> None:
 
 
 def print_comparison(model: str, cases: list, how: dict, keep: str | None, as_json: bool) -> None:
-    from qbench.harness.host.busy import busy_share, busy_warning
-    from qbench.harness.records.kept_row import keep_row
+    from qbench.measure.host.busy import busy_share, busy_warning
+    from qbench.measure.records.kept_row import keep_row
     from qbench.versus.compare import CASE_KEYS, compare
 
     busy = busy_share()

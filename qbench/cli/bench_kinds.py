@@ -31,7 +31,7 @@ def print_kinds(
     model: str, recipe: str | None, cases: Sequence[Any], how: dict, kinds: Sequence[str], as_json: bool
 ) -> None:
     """One object for each kind and case, or one table of all."""
-    from qbench.harness.speed.bench import bench_cases
+    from qbench.speed.bench import bench_cases
 
     rows = []
     with progress_bar(f"bench {model}") as update:

@@ -40,8 +40,8 @@ def command(model, requests, prompt, new, document, seed, cpu_time, keep, as_jso
 
     With --document, beside an engine that computes the document for each request again. Contenders take turns.
     """
-    from qbench.harness.host.busy import busy_warning
-    from qbench.harness.records.kept_row import keep_row
+    from qbench.measure.host.busy import busy_warning
+    from qbench.measure.records.kept_row import keep_row
     from qbench.throughput.run import CASE_KEYS, measure_throughput
     from qbench.throughput.workload import Workload
 

@@ -46,7 +46,7 @@ def command(suite, baseline, save, report, skip, see, budget, any_machine, comme
 
 def check_targets(comment: str | None, records: list[str]) -> None:
     """Measuring takes minutes: what could not be written is told before. raises InputError"""
-    from qbench.harness.records.record_files import check_writable
+    from qbench.measure.records.record_files import check_writable
     from quant.errors import InputError
 
     for target in records:

@@ -31,7 +31,7 @@ def command(measure: bool, as_json: bool) -> None:
 def describe(measure: bool) -> dict:
     """Machine fingerprint, the kernel table, and the ceilings measured now (empty where not measured)."""
     import cpu_kernels
-    from qbench.harness.host.machine import machine
+    from qbench.measure.host.machine import machine
 
     info = dict(machine())
     info["kernels"] = cpu_kernels.op_table()

@@ -33,11 +33,11 @@ def command(ctx, suite, only, device, tokens, cpu_time, threads, keep, as_json) 
     """
     if device == "cuda":
         return on_gpu(ctx, only, keep, as_json)
-    from qbench.harness.host.busy import busy_share, busy_warning
-    from qbench.harness.host.machine import available_cores
-    from qbench.harness.records.kept_row import keep_row
     from qbench.kernels.benchmark import OURS
     from qbench.kernels.measure import CASE_KEYS
+    from qbench.measure.host.busy import busy_share, busy_warning
+    from qbench.measure.host.machine import available_cores
+    from qbench.measure.records.kept_row import keep_row
 
     asked = ([(only, tokens, ("*",))], (threads or available_cores(),), "cpu" if cpu_time else "wall")
     cases, counts, clock = asked if suite is None else of_suite(ctx, suite)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from qbench import __version__
-from qbench.harness.host.forced import CPU, ISA, SWITCHES
+from qbench.measure.host.forced import CPU, ISA, SWITCHES
+from qbench.version import __version__
 from quant.errors import InputError
 
 # command -> what it does, in the order of a newcomer's path; each lives in qbench.cli.<command>

@@ -33,7 +33,7 @@ def command(model, contexts, batches, tokens, plans, rounds, cpu_time, device, k
     """
     if fit is not None:
         return print_costs(fit, as_json)
-    from qbench.harness.records.kept_row import keep_row
+    from qbench.measure.records.kept_row import keep_row
     from qbench.mla.measure import Grid
     from qbench.mla.run import CASE_KEYS, run_mla
 

@@ -10,7 +10,7 @@ import click
 from qbench.cli.output import print_json
 from qbench.cli.progress import progress_bar
 from qbench.cli.quality_lines import print_quality
-from qbench.harness.protocols.documents import HOW
+from qbench.quality.protocols.documents import HOW
 
 KEPT = ("exact", "top-k")
 PROTOCOLS = (
@@ -93,7 +93,7 @@ def check_quality(quality: QualityOptions, as_another: str | bool | None) -> Non
 
 def eval_quality(model: str, quality: QualityOptions, how: dict, as_json: bool) -> None:
     """how: the model is measured, as `evaluate` takes it"""
-    from qbench.harness.quality.evaluate import evaluate
+    from qbench.quality.evaluate import evaluate
 
     compared = {"reference": quality.reference, "logits": quality.logits}
     with progress_bar(f"evaluate {model}") as update:
@@ -102,7 +102,7 @@ def eval_quality(model: str, quality: QualityOptions, how: dict, as_json: bool) 
 
 
 def save_logits(model, quality: QualityOptions, threads, as_json) -> None:
-    from qbench.harness.quality.save_reference import save_reference
+    from qbench.quality.save_reference import save_reference
 
     how = {"mode": quality.kld_reference, "threads": threads}
     with progress_bar(f"logits of {model}") as update:

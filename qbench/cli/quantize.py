@@ -69,7 +69,7 @@ def print_plan(source, recipe, as_json: bool) -> None:
 def print_forecast(source, recipe, how: WriteOptions, as_json: bool) -> None:
     """What a recipe with calibration will take, from a probe of one layer; nothing for one without."""
     from qbench.calibration.forecast import forecast
-    from qbench.harness.host.machine import available_cores
+    from qbench.measure.host.machine import available_cores
     from qbench.runtime import set_threads
     from quant.quantize import needs_calibration
 
@@ -88,7 +88,7 @@ def print_forecast(source, recipe, how: WriteOptions, as_json: bool) -> None:
 def print_written(source, recipe, output: str, how: WriteOptions, as_json: bool) -> None:
     """Writes the artifact, then says where it is and what it takes."""
     from qbench.calibration.write import write_quantized
-    from qbench.harness.host.machine import available_cores
+    from qbench.measure.host.machine import available_cores
     from qbench.runtime import set_threads
     from qbench.sources import open_source
     from quant.artifacts import read_manifest

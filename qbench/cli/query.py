@@ -32,7 +32,7 @@ def command(sql: str | None, show_schema: bool, records: tuple[str, ...], form: 
     qbench query "select op, shape, ms, share from kernels where tokens = 1"
     qbench query "select time, metrics->>'$.kld.mean' as kld from records where recipe = 'q4_0'"
     """
-    from qbench.harness.records.record_files import default_folders
+    from qbench.measure.records.record_files import default_folders
     from qbench.store import query, schema
 
     if show_schema == (sql is not None):
@@ -79,7 +79,7 @@ def to_csv(answer: "Answer") -> str:
 
 
 def to_markdown(answer: "Answer") -> str:
-    from qbench.report.grid import markdown_grid
+    from qbench.markdown_grid import markdown_grid
 
     cells = [answer.names, *([cell(value) for value in row] for row in answer.rows)]
     numeric = [

@@ -10,7 +10,7 @@ from qbench.cli.finite_range import FiniteRange
 from qbench.cli.memory_size import MEMORY_SIZE, enough
 from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes, threads_option
 from qbench.cli.progress import Update, progress_bar
-from qbench.harness.suite.axes import DENSE
+from qbench.sweep.suite.axes import DENSE
 
 FOLDER = "runs/recommend"
 

@@ -26,9 +26,9 @@ def command(ctx: click.Context, only: str, verbose: bool, emulate_amx: bool, as_
     """
     if emulate_amx:
         ctx.exit(with_emulator(["--only", only, *["--verbose"] * verbose, *["--json"] * as_json]))
-    from qbench.harness.host.machine import machine
     from qbench.kernels.registry import kernels
     from qbench.kernels.selftest import selftest, summary
+    from qbench.measure.host.machine import machine
 
     with progress_bar("selftest") as update:
         result = {"machine": machine()["id"], **summary(selftest(kernels(), only, update))}

@@ -33,10 +33,10 @@ def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, a
     It is safe to stop and to start again: Ctrl-C ends it after the case that runs; a second one at once.
     """
     from qbench.gate.options import suite_file
-    from qbench.harness.suite.rules import parse_only
-    from qbench.harness.suite.suite import load_suite
-    from qbench.harness.sweep.interrupt import gentle_interrupt
-    from qbench.harness.sweep.sweep import Selection, run_sweep
+    from qbench.sweep.interrupt import gentle_interrupt
+    from qbench.sweep.suite.load_suite import load_suite
+    from qbench.sweep.suite.rules import parse_only
+    from qbench.sweep.sweep import Selection, run_sweep
 
     selection = Selection(tuple(map(parse_only, only)), shuffle, not resume, *(limit or (None, None)), again)
     loaded = load_suite(suite_file(suite))
@@ -56,18 +56,18 @@ def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, a
 def executor(ray: str | None) -> Callable:
     """What makes of the run's folder what its cases run in: this machine, or the cluster at an address."""
     if ray is None:
-        from qbench.harness.sweep.executor import LocalExecutor
+        from qbench.sweep.executor import LocalExecutor
 
         return LocalExecutor
-    from qbench.harness.ray.ray_cluster import Cluster
-    from qbench.harness.ray.ray_executor import RayExecutor
+    from qbench.sweep.ray.ray_cluster import Cluster
+    from qbench.sweep.ray.ray_executor import RayExecutor
 
     return partial(RayExecutor, cluster=Cluster(ray))
 
 
 def plan_sweep(suite, folder: Path, selection, as_json: bool) -> None:
     from qbench.cli.sweep_plan import print_plan
-    from qbench.harness.forecast.forecast import forecast_sweep
+    from qbench.sweep.forecast.forecast import forecast_sweep
 
     with progress_bar(f"plan {suite.name}") as update:
         forecast = forecast_sweep(suite, folder, selection, KEPT, update)
@@ -82,9 +82,9 @@ def time_left(records: Path) -> Callable:
     """Makes of the cases that a run is going to measure how long they take, by what is known of such."""
 
     def of(cases):
-        from qbench.harness.forecast.forecast import read_past
-        from qbench.harness.forecast.time_left import TimeLeft
-        from qbench.harness.host.machine import machine
+        from qbench.measure.host.machine import machine
+        from qbench.sweep.forecast.forecast import read_past
+        from qbench.sweep.forecast.time_left import TimeLeft
 
         return TimeLeft(cases, read_past({machine()["id"]}, records, KEPT))
 

@@ -6,7 +6,7 @@ import click
 
 from qbench.cli.duration import readable_duration
 from qbench.cli.output import print_json, readable_bytes
-from qbench.report.grid import markdown_grid
+from qbench.markdown_grid import markdown_grid
 
 HEADINGS = ("model", "cases", "measured", "quality", "speed", "takes", "says", "memory", "artifacts")
 NUMERIC = (False, True, True, True, True, True, False, True, True)

@@ -64,8 +64,8 @@ def measure_models(specs: Sequence[str], measuring: Measuring, progress: Progres
 
 
 def _record(case: dict[str, Any], measuring: Measuring, progress: Progress | None) -> Record:
-    from qbench.harness.quality.evaluate import evaluate
-    from qbench.harness.records.record import make_record
+    from qbench.measure.records.record import make_record
+    from qbench.quality.evaluate import evaluate
     from qbench.tasks.evaluate import evaluate_tasks
 
     how = {"threads": measuring.threads, "products": measuring.products or AUTO}

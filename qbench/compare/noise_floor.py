@@ -17,15 +17,15 @@ from torch import Tensor
 from qbench.compare.kept_floor import KIND
 from qbench.compare.measured import Measuring
 from qbench.compare.side import Record
-from qbench.harness.host.machine import available_cores
-from qbench.harness.protocols.conventions import DEFAULT
-from qbench.harness.protocols.passes import Model
-from qbench.harness.quality.evaluate import prepare, read_text
-from qbench.harness.quality.quality import Reference, measure_quality
-from qbench.harness.records.record import make_record
-from qbench.harness.subject import Subject, open_subject, running_isa
+from qbench.measure.host.machine import available_cores
+from qbench.measure.records.record import make_record
+from qbench.measure.subject import Subject, open_subject, running_isa
 from qbench.products import AUTO
 from qbench.progress import Progress
+from qbench.quality.evaluate import prepare, read_text
+from qbench.quality.protocols.conventions import DEFAULT
+from qbench.quality.protocols.passes import Model
+from qbench.quality.quality import Reference, measure_quality
 from qbench.runtime.load import load_model, set_threads
 from qbench.statistics import Estimate, block_mean, perplexity_ratio
 

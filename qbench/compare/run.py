@@ -69,8 +69,8 @@ def _models(
 ) -> Compared:
     from qbench.compare.noise_floor import measure_noise_floors
     from qbench.compare.task_floor import measure_task_floors
-    from qbench.harness.records.record import append_record
-    from qbench.harness.records.record_files import kept_file
+    from qbench.measure.records.record import append_record
+    from qbench.measure.records.record_files import kept_file
 
     if len(specs) == 1 and not noise_floor:
         raise InputError(f"{specs[0]}: compared with what? Give a second model, or --noise-floor for itself")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from qbench.cache_kinds import DYNAMIC
-from qbench.harness.records.record import latest, read_files
-from qbench.harness.records.record_files import SUFFIX
+from qbench.measure.records.record import latest, read_files
+from qbench.measure.records.record_files import SUFFIX
 from qbench.nearest import nearest
 from qbench.products import AUTO
 from quant.errors import InputError

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from qbench.harness.records.record import AGAIN
+from qbench.measure.records.record import AGAIN
 from qbench.statistics import Cell
 from qbench.statistics.comparison import SPEEDS
 from qbench.statistics.estimate import ALPHA

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from qbench.compare import text
 from qbench.compare.side import Record, identity, value_of
-from qbench.report.grid import markdown_grid
-from qbench.report.table import count
+from qbench.markdown_grid import markdown_grid
+from qbench.phrases import count
 from qbench.statistics import Cell, Comparison
 from qbench.statistics.power import POWER
 

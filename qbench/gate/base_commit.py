@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from qbench.harness.host.commit import ROOT
+from qbench.measure.host.commit import ROOT
 from quant.errors import InputError
 
 # What the extension is compiled from.

@@ -10,9 +10,10 @@ from typing import Any
 import yaml
 
 from qbench.gate.base_commit import Tree
-from qbench.harness.suite.axes import grid
-from qbench.harness.suite.rules import Rule
-from qbench.harness.suite.suite import SECTIONS, Suite, load_suite
+from qbench.sweep.suite.grid import grid
+from qbench.sweep.suite.load_suite import SECTIONS, load_suite
+from qbench.sweep.suite.rules import Rule
+from qbench.sweep.suite.suite import Suite
 from quant.errors import InputError
 
 # Run by the tree's own interpreter; names on stdin, those it does not know on stdout.

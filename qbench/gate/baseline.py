@@ -8,9 +8,9 @@ from qbench.gate.floors import key_of, measure
 from qbench.gate.measure import failures, measure_suite, this_tree
 from qbench.gate.pairing import Pair, names_of
 from qbench.gate.timed import launch_alone, subject_of
-from qbench.harness.host.machine import machine
-from qbench.harness.records.record import append_record
-from qbench.harness.records.record_files import kept_file
+from qbench.measure.host.machine import machine
+from qbench.measure.records.record import append_record
+from qbench.measure.records.record_files import kept_file
 from quant.errors import InputError
 
 

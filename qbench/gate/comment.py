@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from qbench.gate.check import ALPHA, POWER, Check
 from qbench.gate.result import GateResult
-from qbench.report.grid import markdown_grid
-from qbench.report.table import count, short_commit
+from qbench.markdown_grid import markdown_grid
+from qbench.phrases import count, short_commit
 
 HEADING = ["verdict", "case", "metric", "baseline", "now", "change for the worse [95 %]", "p", "would see"]
 NUMERIC = [False, False, False, True, True, True, True, True]

@@ -17,8 +17,8 @@ from qbench.gate.pairing import Pair, Record
 from qbench.gate.quality import quality_checks
 from qbench.gate.speed import typical
 from qbench.gate.timed import ALONE
-from qbench.harness.records.record import make_record
-from qbench.harness.speed.speed_case import SpeedCase
+from qbench.measure.records.record import make_record
+from qbench.speed.speed_case import SpeedCase
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class QbenchGate:
 
         name   in the baseline, for a model whose path is another in each run [the file's name]
         """
-        from qbench.harness.quality.evaluate import evaluate
+        from qbench.quality.evaluate import evaluate
 
         text = None if text is None else str(text)
         how = {"reference": reference, "text": text, "max_windows": windows, "threads": threads}

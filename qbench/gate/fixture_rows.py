@@ -8,8 +8,8 @@ from typing import Any
 from qbench.compare.kept_floor import kept_floors, of_model
 from qbench.gate.floors import measure
 from qbench.gate.pairing import Pair, Record, difference
-from qbench.harness.records.record import append_record, read_records
-from qbench.harness.records.record_files import kept_file, record_files
+from qbench.measure.records.record import append_record, read_records
+from qbench.measure.records.record_files import kept_file, record_files
 from qbench.statistics import Floors
 from quant.errors import InputError
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from qbench.compare.kept_floor import kept_floors
 from qbench.compare.measured import Measuring
 from qbench.gate.pairing import Pair, Record
-from qbench.harness.records.record import append_record
-from qbench.harness.records.record_files import make_folder
+from qbench.measure.records.record import append_record
+from qbench.measure.records.record_files import make_folder
 
 Key = tuple[str, str]  # (fingerprint of the unquantized model, protocol hash)
 FloorsOfModels = Mapping[Key, Mapping[str, float]]

@@ -6,8 +6,8 @@ from typing import Any
 
 from qbench.gate.launches import PEAK, Launch
 from qbench.gate.result import GateResult
-from qbench.harness.records.record import append_record, make_record
-from qbench.harness.records.record_files import kept_file
+from qbench.measure.records.record import append_record, make_record
+from qbench.measure.records.record_files import kept_file
 
 KIND = "gate"
 

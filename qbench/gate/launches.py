@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from qbench.gate.base_commit import Tree
-from qbench.harness.speed.interleaved import interleave
-from qbench.harness.speed.rounds import PHASES
-from qbench.harness.speed.speed_case import SpeedCase
-from qbench.harness.speed.timed_process import WORKER_FILE, TimedProcess, speed_process
+from qbench.speed.interleaved import interleave
+from qbench.speed.rounds import PHASES
+from qbench.speed.speed_case import SpeedCase
+from qbench.speed.timed_process import WORKER_FILE, TimedProcess, speed_process
 
 # Of a launch, after the warm-up. Starting two processes takes seconds and a round a fraction of one, while the median
 # of 20 samples scatters by less than the launches do among themselves.

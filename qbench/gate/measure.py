@@ -1,4 +1,4 @@
-"""The suite measured by one tree, with that tree's own code from quantizer to harness."""
+"""The suite measured by one tree, with that tree's own code from quantizer to speed measurement."""
 
 import subprocess
 import sys
@@ -7,9 +7,9 @@ from pathlib import Path
 from qbench.gate.base_commit import Tree
 from qbench.gate.pairing import Record, names_of
 from qbench.gate.suite_rows import rows_of, suite_cases
-from qbench.harness.host.commit import code_version
-from qbench.harness.host.machine import machine
-from qbench.harness.records.record import read_records
+from qbench.measure.host.commit import code_version
+from qbench.measure.host.machine import machine
+from qbench.measure.records.record import read_records
 from quant.errors import InputError
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from qbench.harness.host.commit import ROOT
+from qbench.measure.host.commit import ROOT
 from quant.errors import InputError
 
 GATES = ("quality", "memory", "speed")

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qbench.harness.records.record import read_records
-from qbench.harness.records.record_files import record_files
+from qbench.measure.records.record import read_records
+from qbench.measure.records.record_files import record_files
 from quant.errors import InputError
 
 # What makes two cases the same test. What they are *of*, the model's bytes or a recipe's, may have changed: that is

@@ -20,8 +20,8 @@ from qbench.gate.quality import quality_checks
 from qbench.gate.result import GateResult
 from qbench.gate.suite_rows import suite_cases
 from qbench.gate.timed import Say, alone, in_turn
-from qbench.harness.host.commit import code_version
-from qbench.harness.host.machine import machine
+from qbench.measure.host.commit import code_version
+from qbench.measure.host.machine import machine
 
 
 def run_gate(options: GateOptions, say: Say = lambda line: None) -> GateResult:

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qbench.harness.records.record import case_key
-from qbench.harness.suite.cases import Case, make_cases, plan_points
-from qbench.harness.suite.suite import load_suite
+from qbench.measure.records.record import case_key
+from qbench.sweep.suite.cases import Case, make_cases, plan_points
+from qbench.sweep.suite.load_suite import load_suite
 
 Record = dict[str, Any]
 

@@ -13,9 +13,9 @@ from qbench.gate.memory import IN_TURN, OTHER_HOURS, peak_checks
 from qbench.gate.options import GateOptions
 from qbench.gate.pairing import Pair
 from qbench.gate.speed import apart_checks, in_turn_checks
-from qbench.harness.speed.speed_case import SpeedCase
-from qbench.harness.suite.axes import own_cache
-from qbench.harness.suite.suite_names import AUTO
+from qbench.speed.speed_case import SpeedCase
+from qbench.sweep.suite.axes import own_cache
+from qbench.sweep.suite.suite_names import AUTO
 
 LEAST = 8  # launches before the first look at how far they scatter: from fewer that is a guess
 ALONE = 3  # launches of one tree, beside those that a baseline's records hold: peaks of memory scatter little

@@ -1,8 +1,7 @@
 """GPTQ's costly steps on a linear of a 1B Llama, beside torch's: the Hessian, its factor, the feedback of errors."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
 
@@ -12,35 +11,13 @@ from cpu_kernels.gram import add_gram
 from cpu_kernels.linear_float import BF16_PRODUCT_ISAS
 from qbench.kernels.benchmark import OURS, Benchmark, Contender
 from qbench.kernels.deviation import Deviation, deviation
+from qbench.kernels.gptq_inputs import LOWEST, QMAX, STEP, Inputs, inputs
 
 SIZE = 2048  # N and K
 TOKENS = 4096  # that the Hessian is of
-BLOCK, SCALES = 256, 8  # of Q4_K, whose grids are rounded to: a super-block has 8 scales
-STEP, LOWEST, QMAX = np.float32(0.25), np.float32(-2), 15
+BLOCK = 256  # columns of a super-block of Q4_K, whose grids are rounded to
 CHECKED = 64  # rows that float64 is asked about
-SEED = 18
 UNIT = 2.0**-24  # of float32
-
-
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """x [M, K] that was seen, hessian [K, K] = x^T x and some damping, weight [N, K], the scales of Q4_K's grids"""
-
-    x: np.ndarray
-    hessian: np.ndarray
-    weight: np.ndarray
-    scale: np.ndarray  # [N, SCALES] of every super-block
-    offset: np.ndarray
-
-
-@cache
-def inputs(size: int, num_tokens: int) -> Inputs:
-    rng = np.random.default_rng(SEED)
-    x = rng.standard_normal((num_tokens, size)).astype(np.float32)
-    hessian = x.T @ x + np.float32(0.01 * num_tokens) * np.eye(size, dtype=np.float32)
-    weight = rng.standard_normal((size, size)).astype(np.float32)
-    grids = np.ones((size, SCALES), np.float32)
-    return Inputs(x, hessian, weight, STEP * grids, LOWEST * grids)
 
 
 class Gram:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from qbench.harness.host.clocks import Clock
-from qbench.harness.records.record import case_key
 from qbench.kernels.benchmark import OURS, Absent, Benchmark, Contender
+from qbench.measure.host.clocks import Clock
+from qbench.measure.records.record import case_key
 from qbench.statistics import spread
 
 CASE_KEYS = ("op", "shape", "tokens", "threads", "clock", "forced")

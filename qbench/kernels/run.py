@@ -6,17 +6,17 @@ from itertools import groupby
 from typing import Any
 
 import cpu_kernels
-from qbench.harness.host.clocks import CLOCKS, check_clock
-from qbench.harness.host.forced import forced
-from qbench.harness.host.machine import last_level_cache_bytes, machine
-from qbench.harness.host.placement import placement
-from qbench.harness.speed.peaks import largest_peak
-from qbench.harness.subject import running_isa
 from qbench.kernels.linear_benchmarks import ANY_SHAPE, COMPUTE_BOUND_TOKENS
 from qbench.kernels.measure import Ceilings, measure, summarize, timing_protocol
 from qbench.kernels.timed import benchmarks, timed_ops
+from qbench.measure.host.clocks import CLOCKS, check_clock
+from qbench.measure.host.forced import forced
+from qbench.measure.host.machine import last_level_cache_bytes, machine
+from qbench.measure.host.placement import placement
+from qbench.measure.subject import running_isa
 from qbench.nearest import nearest
 from qbench.progress import Progress
+from qbench.speed.peaks import largest_peak
 from quant.errors import InputError
 
 PEAK_TRIES = 3  # before the first kernel of an arithmetic: who shares the cores can halve a peak for a second

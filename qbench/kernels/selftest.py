@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 import cpu_kernels
-from qbench.harness.host.machine import available_cores, machine
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, worst
 from qbench.kernels.registry import MEASUREMENTS
+from qbench.measure.host.machine import available_cores, machine
 from qbench.nearest import nearest
 from qbench.progress import Progress
 from quant.errors import InputError

@@ -6,13 +6,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from qbench.harness.host.clocks import CLOCKS, check_clock
-from qbench.harness.host.machine import available_cores
-from qbench.harness.suite.axes import ALL
-from qbench.harness.suite.suite_values import fields_of
 from qbench.kernels.linear_benchmarks import ANY_SHAPE
 from qbench.kernels.timed import timed_ops
+from qbench.measure.host.clocks import CLOCKS, check_clock
+from qbench.measure.host.machine import available_cores
 from qbench.nearest import nearest
+from qbench.sweep.suite.axes import ALL
+from qbench.sweep.suite.suite_values import fields_of
 from qbench.threads import check_threads
 from quant.errors import InputError
 from quant.yaml_file import read_yaml

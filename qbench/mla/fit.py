@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from qbench.harness.records.record import latest, read_records
+from qbench.measure.records.record import latest, read_records
 from qbench.mla.work import pass_flop
 from qbench.runtime.layers.latent_costs import compressed_terms, elided_terms
 from qbench.runtime.layers.latent_plans import COMPRESSED, ELIDED, PLANS

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from qbench.harness.host.clocks import CLOCKS, Clock
-from qbench.harness.host.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
+from qbench.measure.host.clocks import CLOCKS, Clock
+from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
 from qbench.mla.layer import Layer
 from qbench.mla.work import pass_flop
 from qbench.progress import Progress

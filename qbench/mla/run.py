@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from qbench.harness.host.busy import busy_share, busy_warning
-from qbench.harness.host.clocks import check_clock
-from qbench.harness.host.forced import forced
-from qbench.harness.host.machine import available_cores
-from qbench.harness.host.placement import placement
+from qbench.measure.host.busy import busy_share, busy_warning
+from qbench.measure.host.clocks import check_clock
+from qbench.measure.host.forced import forced
+from qbench.measure.host.machine import available_cores
+from qbench.measure.host.placement import placement
 from qbench.mla.crossover import measured_crossovers
 from qbench.mla.measure import Grid, measure_plans
 from qbench.progress import Progress

@@ -3,10 +3,10 @@
 from random import Random
 from typing import Any
 
-from qbench.harness.host.machine import available_cores
-from qbench.harness.speed.timed_process import speed_process
+from qbench.measure.host.machine import available_cores
 from qbench.plan.runtime import runtime_bytes, small_like
 from qbench.sources import open_source
+from qbench.speed.timed_process import speed_process
 from quant.models import ModelConfig
 
 STEPS = 8  # tokens decoded after the prompt: what a step needs is touched once, and less than a prefill

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from qbench.cache_kinds import DYNAMIC, NONE, WINDOW
-from qbench.harness.forecast.planned_source import PlannedSource
 from qbench.plan.fits import largest_batch, largest_contexts
 from qbench.plan.kv_forms import attention_form, kv_forms, windowed_share
 from qbench.runtime.memory import MemoryPredictor
 from qbench.sources import open_source
+from qbench.sweep.forecast.planned_source import PlannedSource
 from quant.errors import InputError
 from quant.kv import get_kv_format
 from quant.kv.source import KVSource

@@ -1,9 +1,9 @@
 """What a process takes beyond the model that it runs: Python, torch, kernels and their threads."""
 
-from qbench.harness.host.machine import available_cores
-from qbench.harness.speed.timed_process import speed_process
+from qbench.measure.host.machine import available_cores
 from qbench.runtime import predict_memory
 from qbench.sources import open_source
+from qbench.speed.timed_process import speed_process
 from quant.models import ModelConfig
 
 SMALL = "rand:tiny"  # what its process takes beyond the 5 MB that are predicted for it is there for every model

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qbench.harness.forecast.planned_source import PlannedSource, foreseen_scheme
-from qbench.harness.suite.axes import DENSE
 from qbench.recommend.goal import Goal
 from qbench.runtime.memory import MemoryPredictor
+from qbench.sweep.forecast.planned_source import PlannedSource, foreseen_scheme
+from qbench.sweep.suite.axes import DENSE
 from quant.errors import InputError
 from quant.recipes import get_recipe
 from quant.source import Source

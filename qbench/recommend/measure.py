@@ -5,19 +5,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qbench.harness.host.commit import code_version
-from qbench.harness.host.machine import machine
-from qbench.harness.records.record import read_records
-from qbench.harness.speed.speed_case import SpeedCase
-from qbench.harness.suite.cases import Case, make_cases, plan_points
-from qbench.harness.suite.rules import Rule
-from qbench.harness.suite.suite import EvalSettings, Suite
-from qbench.harness.sweep.executor import LocalExecutor, Numbered, OnStage
-from qbench.harness.sweep.sweep import OnEvent, Selection, run_sweep
+from qbench.measure.host.commit import code_version
+from qbench.measure.host.machine import machine
+from qbench.measure.records.record import read_records
 from qbench.recommend.candidates import Candidate
 from qbench.recommend.goal import Goal
 from qbench.recommend.search import Measured
+from qbench.speed.speed_case import SpeedCase
 from qbench.store import latest_records
+from qbench.sweep.executor import LocalExecutor, Numbered, OnStage
+from qbench.sweep.suite.cases import Case, make_cases, plan_points
+from qbench.sweep.suite.rules import Rule
+from qbench.sweep.suite.suite import EvalSettings, Suite
+from qbench.sweep.sweep import OnEvent, Selection, run_sweep
 
 STEPS = 32  # decoded and timed at the end of the context; the fill before them takes longer
 REPETITIONS = 3

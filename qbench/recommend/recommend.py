@@ -6,15 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qbench.harness.host.commit import code_version
-from qbench.harness.host.machine import machine
-from qbench.harness.protocols.plan import GPTQ_WINDOW
-from qbench.harness.quality.evaluate import read_text, setting_of
-from qbench.harness.records.record_files import FOLDERS
-from qbench.harness.suite.suite import EvalSettings
-from qbench.harness.suite.suite_names import check_cache, check_model, check_recipe
-from qbench.harness.sweep.sweep import OnEvent, exclusive
+from qbench.measure.host.commit import code_version
+from qbench.measure.host.machine import machine
+from qbench.measure.records.record_files import FOLDERS
 from qbench.plan.runtime import runtime_bytes
+from qbench.quality.evaluate import read_text, setting_of
+from qbench.quality.protocols.plan import GPTQ_WINDOW
 from qbench.recommend.candidates import CACHES, RECIPES, make_candidates
 from qbench.recommend.goal import Goal
 from qbench.recommend.measure import Judge
@@ -23,6 +20,9 @@ from qbench.recommend.search import GAIN, Verdict, search
 from qbench.sources import open_source
 from qbench.sources.rand import PREFIX as RANDOM
 from qbench.statistics import kld_difference
+from qbench.sweep.suite.suite import EvalSettings
+from qbench.sweep.suite.suite_names import check_cache, check_model, check_recipe
+from qbench.sweep.sweep import OnEvent, exclusive
 from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.source import Source

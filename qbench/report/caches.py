@@ -9,10 +9,10 @@ from itertools import pairwise
 from typing import Any
 
 from qbench.cache_kinds import DYNAMIC
+from qbench.markdown_grid import markdown_grid
+from qbench.phrases import count
 from qbench.report.extra_columns import SHARES
-from qbench.report.grid import markdown_grid
 from qbench.report.kinds import origin
-from qbench.report.table import count
 
 Record = dict[str, Any]
 MISSING = "n/a"

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from qbench.compare.speed_floor import WORK, kept_speed_floors
-from qbench.harness.records.record_files import record_files
+from qbench.measure.records.record_files import record_files
 from qbench.store.load import Paths
 
 if TYPE_CHECKING:

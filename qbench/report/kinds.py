@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from qbench.report.grid import markdown_grid
+from qbench.markdown_grid import markdown_grid
+from qbench.phrases import count, short_commit
 from qbench.report.latent import latent_cells
 from qbench.report.planned import planned_cells
 from qbench.report.serving import serving_cells
 from qbench.report.speeds import KERNEL_NOTE, VERSUS_NOTE, Cells, family, kernel_cells, versus_cells
-from qbench.report.table import count, short_commit
 
 Record = dict[str, Any]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbench.harness.records.record import line_of, parse_record
-from qbench.harness.records.record_files import record_files
-from qbench.harness.records.record_schema import migrate
+from qbench.measure.records.record import line_of, parse_record
+from qbench.measure.records.record_files import record_files
+from qbench.measure.records.record_schema import migrate
 from qbench.store.load import Paths
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from qbench.markdown_grid import markdown_grid
 from qbench.report.columns import columns_of
-from qbench.report.grid import markdown_grid
 from qbench.report.table import Table, is_missing
 
 

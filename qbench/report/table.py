@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qbench.phrases import count, short_commit
 from qbench.products import AUTO
 from qbench.report.extra_columns import with_extra
 from qbench.report.family import recipe_family
@@ -68,17 +69,6 @@ class Table:
     def failures(self) -> list[tuple[str, str]]:
         rows = zip(*(self.columns[name] for name in ("status", "recipe", "error")), strict=True)
         return [(recipe, error) for status, recipe, error in rows if status != "ok"]
-
-
-def count(number: float, thing: str) -> str:
-    """ "1 core", "2 cores" """
-    return f"{number:.0f} {thing}" + ("" if number == 1 else "s")
-
-
-def short_commit(commit: str | None, dirty: bool | None) -> str:
-    if not isinstance(commit, str):
-        return "unknown"
-    return commit[:10] + ("+changes" if dirty else "")
 
 
 def build_tables(frame: "pd.DataFrame") -> list[Table]:

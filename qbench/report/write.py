@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbench.harness.records.record_files import record_files
+from qbench.measure.records.record_files import record_files
 from qbench.report.caches import caches_markdown
 from qbench.report.floors import with_floors
 from qbench.report.kinds import KINDS, kinds_markdown

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import uvicorn
 
-from qbench.harness.subject import Subject
+from qbench.measure.subject import Subject
 from qbench.runtime import Tokenizer, load_model
 from qbench.runtime.engine import Engine, EngineOptions
 from qbench.serve.app import create_app

@@ -37,7 +37,7 @@ def _open_gguf(spec: str, path: Path) -> Source:
 def _open_dir(spec: str, path: Path) -> Source:
     from quant.artifacts.hf_encoder_decoder import EncoderDecoderSource
     from quant.artifacts.hf_reader import CONFIG, HFSource
-    from quant.artifacts.json_file import read_json
+    from quant.json_file import read_json
     from quant.models.encoder_decoder import is_encoder_decoder
 
     ggufs = sorted(path.glob("*.gguf"))

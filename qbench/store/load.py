@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbench.harness.records.record import cannot_read, latest, read_records
-from qbench.harness.records.record_files import record_files
+from qbench.measure.records.record import cannot_read, latest, read_records
+from qbench.measure.records.record_files import record_files
 from qbench.store.columns import COLUMNS, ORIGIN, TEXT, Column
 from qbench.store.kept_rows import keep, place_of, read_kept
 from qbench.store.scan import scan

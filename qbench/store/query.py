@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbench.harness.records.record_files import record_files
+from qbench.measure.records.record_files import record_files
 from qbench.store.columns import KERNEL_COLUMNS, VERSUS_COLUMNS, WHOLE_COLUMNS
 from qbench.store.load import Paths, create_latest, create_results
 from qbench.store.scan import scan

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbench.harness.records.record import cannot_read, line_of, read_records
-from qbench.harness.records.record_schema import SCHEMA_VERSION
-from qbench.harness.records.shape import FIGURES, OF_MODEL, STATES, TIME
+from qbench.measure.records.record import cannot_read, line_of, read_records
+from qbench.measure.records.record_schema import SCHEMA_VERSION
+from qbench.measure.records.shape import FIGURES, OF_MODEL, STATES, TIME
 from qbench.store.columns import Column
 
 if TYPE_CHECKING:

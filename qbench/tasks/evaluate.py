@@ -6,7 +6,7 @@ from typing import Any
 
 from qbench.cache_kinds import DYNAMIC
 from qbench.devices import CPU
-from qbench.harness.subject import open_subject
+from qbench.measure.subject import open_subject
 from qbench.products import AUTO
 from qbench.progress import Progress
 from qbench.tasks.run import run_tasks

@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qbench.harness.host.commit import code_version
+from qbench.measure.host.commit import code_version
 from qbench.products import AUTO
 from qbench.progress import Progress
 from qbench.tasks.settings import TaskSettings

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qbench.harness.protocols.perplexity import token_nll
+from qbench.quality.protocols.perplexity import token_nll
 from qbench.runtime import Model
 
 # Contexts of so many tokens are read once for all that follows them. A pass over fewer tokens takes hardly longer than

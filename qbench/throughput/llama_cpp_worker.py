@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from qbench.harness.speed.speed_worker import serve
+from qbench.speed.speed_worker import serve
 from qbench.versus.llama_cpp_worker import LlamaCpp
 
 CHUNK = 512  # tokens of a physical batch, llama.cpp's own default

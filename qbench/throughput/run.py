@@ -8,13 +8,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from qbench.harness.host.busy import busy_share
-from qbench.harness.host.clocks import CLOCKS, check_clock
-from qbench.harness.speed.timed_process import TimedProcess
-from qbench.harness.subject import open_subject
+from qbench.measure.host.busy import busy_share
+from qbench.measure.host.clocks import CLOCKS, check_clock
+from qbench.measure.subject import open_subject
 from qbench.progress import Progress
 from qbench.runtime import Model
 from qbench.runtime.engine import EngineOptions
+from qbench.speed.timed_process import TimedProcess
 from qbench.statistics import spread
 from qbench.throughput.sides import EngineSide, Outcome, StaticSide
 from qbench.throughput.workload import Job, Workload

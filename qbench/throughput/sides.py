@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from qbench.harness.host.clocks import CLOCKS, Clock
+from qbench.measure.host.clocks import CLOCKS, Clock
 from qbench.runtime import Model
 from qbench.runtime.engine import Engine, EngineOptions, Request
 from qbench.throughput.workload import Job

@@ -7,17 +7,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from qbench.harness.host.clocks import check_clock
-from qbench.harness.speed.interleaved import interleave
-from qbench.harness.speed.peaks import last_cache_bytes, measure_bandwidth, measure_op_peaks
-from qbench.harness.speed.roofline import Peaks, Shape, least_seconds, least_work
-from qbench.harness.speed.rounds import PHASES, Rounds, Side
-from qbench.harness.speed.speed import speed_statistics
-from qbench.harness.speed.speed_case import SpeedCase
-from qbench.harness.speed.speed_worker import TimedModel
-from qbench.harness.subject import Subject, open_subject, summarize_impls
+from qbench.measure.host.clocks import check_clock
+from qbench.measure.subject import Subject, open_subject, summarize_impls
 from qbench.path_names import path_at
 from qbench.progress import Progress
+from qbench.speed.interleaved import interleave
+from qbench.speed.peaks import last_cache_bytes, measure_bandwidth, measure_op_peaks
+from qbench.speed.roofline import Peaks, Shape, least_seconds, least_work
+from qbench.speed.rounds import PHASES, Rounds, Side
+from qbench.speed.speed import speed_statistics
+from qbench.speed.speed_case import SpeedCase
+from qbench.speed.speed_worker import TimedModel
 from qbench.statistics import speed_ratio, spread
 from qbench.versus.llama_cpp import LlamaCppProcess
 from quant.errors import InputError

@@ -4,7 +4,7 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 
-from qbench.harness.speed.timed_process import TimedProcess
+from qbench.speed.timed_process import TimedProcess
 from quant.errors import InputError
 
 WORKER = (sys.executable, "-m", "qbench.versus.llama_cpp_worker")

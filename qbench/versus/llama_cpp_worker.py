@@ -12,8 +12,8 @@ import sys
 from typing import Any
 
 import qbench
-from qbench.harness.host.clocks import CLOCKS
-from qbench.harness.speed.speed_worker import serve
+from qbench.measure.host.clocks import CLOCKS
+from qbench.speed.speed_worker import serve
 
 # What GGUF's readers call them; llama.cpp's names of types, as its command line takes them.
 KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}

@@ -12,8 +12,8 @@ from typing import Any
 from quant.artifacts import gguf_tokenizer_bpe as byte_level
 from quant.artifacts import gguf_tokenizer_spm as sentencepiece
 from quant.artifacts.gguf_vocabulary import Vocabulary, special_tokens, vocabulary_from_json, vocabulary_from_metadata
-from quant.artifacts.json_file import parse_json
 from quant.errors import InputError
+from quant.json_file import parse_json
 from quant.source import TokenizerInfo
 
 KINDS = {sentencepiece.MODEL: sentencepiece, byte_level.MODEL: byte_level}

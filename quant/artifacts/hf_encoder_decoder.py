@@ -5,11 +5,11 @@ from pathlib import Path
 from quant.artifacts.file_bytes import combine, sha256_file
 from quant.artifacts.hf_reader import CONFIG, read_stored, stored_info
 from quant.artifacts.hf_tokenizer import TOKENIZER, TOKENIZER_CONFIG, read_tokenizer
-from quant.artifacts.json_file import read_json
-from quant.artifacts.safetensors_dir import read_tensors, weight_files
 from quant.errors import InputError
+from quant.json_file import read_json
 from quant.models.encoder_decoder import HEAD, LEFTOVERS, EncoderDecoderConfig, encoder_decoder_tensors
 from quant.qtensor import QTensor
+from quant.safetensors.folder import read_tensors, weight_files
 
 
 class EncoderDecoderSource:

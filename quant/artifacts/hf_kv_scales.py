@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from quant.artifacts.layouts import StoredModule
-from quant.artifacts.safetensors_writer import Entry
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.kv.scheme import CONFIG_KEY
 from quant.models import ModelConfig
+from quant.safetensors.writer import Entry
 
 STRATEGIES = {"kv-fp8-cal": "tensor", "kv-fp8-cal-head": "attn_head"}  # KV format -> strategy of compressed-tensors
 SCALES = ("k_scale", "v_scale")

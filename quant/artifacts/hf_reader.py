@@ -8,16 +8,16 @@ from quant.artifacts.file_bytes import combine, read_span, sha256_file
 from quant.artifacts.hf_kv_scales import is_kv_scale, read_kv_cache
 from quant.artifacts.hf_stored import from_file, info_from_file, transposed, without_prefix
 from quant.artifacts.hf_tokenizer import CHAT_TEMPLATE, TOKENIZER, TOKENIZER_CONFIG, read_tokenizer
-from quant.artifacts.json_file import read_json
 from quant.artifacts.kept_stacks import KeptStacks
 from quant.artifacts.layouts import FORMAT_OF_DTYPE, StoredModule, module_of, read_layout
-from quant.artifacts.safetensors_dir import read_tensors, weight_files
-from quant.artifacts.safetensors_header import StoredTensor
 from quant.artifacts.stop_tokens import GENERATION_CONFIG, hf_stop_tokens
 from quant.errors import InputError
 from quant.formats.base import rows_of
+from quant.json_file import read_json
 from quant.models import ExpectedTensor, ModelConfig, expected_tensors, is_leftover
 from quant.qtensor import QTensor
+from quant.safetensors.folder import read_tensors, weight_files
+from quant.safetensors.header import StoredTensor
 from quant.source import TensorInfo
 
 CONFIG = "config.json"

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from quant.artifacts.json_file import read_json
 from quant.artifacts.tokenizer_json import load_tokenizer
 from quant.errors import InputError
+from quant.json_file import read_json
 from quant.source import TokenizerInfo
 
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"

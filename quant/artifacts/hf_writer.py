@@ -13,12 +13,12 @@ from quant.artifacts.hf_stored import StoredTensor, stored_tensors, to_file, tra
 from quant.artifacts.hf_tokenizer import write_tokenizer
 from quant.artifacts.layouts import FORMAT_OF_DTYPE, LAYOUTS, CompressedTensorsLayout, Layout, choose_packing, module_of
 from quant.artifacts.progress import Progress, each_tensor
-from quant.artifacts.safetensors_writer import SHARD_BYTES, Entry, SafetensorsWriter, safetensors_writer
 from quant.artifacts.tensor_hash import TensorHashes, hash_tensor
 from quant.errors import InputError
 from quant.kv.scheme import CONFIG_KEY as KV_KEY
 from quant.models import EMBEDDING, POSITIONS, ModelConfig
 from quant.qtensor import QTensor
+from quant.safetensors.writer import SHARD_BYTES, Entry, SafetensorsWriter, safetensors_writer
 from quant.source import Source
 
 DTYPE_OF_FORMAT = {fmt: dtype for dtype, fmt in FORMAT_OF_DTYPE.items()}

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from quant.artifacts.gguf_shards import first_shard
-from quant.artifacts.json_file import read_json
 from quant.artifacts.tensor_hash import TensorHashes
 from quant.atomic import atomic_file
+from quant.json_file import read_json
 from quant.recipes import Recipe
 from quant.sizes import size_summary
 from quant.source import Source

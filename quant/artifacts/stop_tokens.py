@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from quant.artifacts.gguf_vocabulary import CONTROL
-from quant.artifacts.json_file import read_json
 from quant.errors import InputError
+from quant.json_file import read_json
 from quant.models.values import token_ids
 
 EOS = "eos_token_id"

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
-from quant.calibration.stats import InputStats
 from quant.errors import InputError
 from quant.models import split_name
+from quant.stats import InputStats
 
 # What a method asks for -> the field of InputStats that holds it
 FIELD_OF = {"absmax": "absmax", "imatrix": "sum_squares", "hessian": "hessian", "sample": "sample"}

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from quant.calibration.stats import InputStats, LayerStats, Names, Needs, Quantize
 from quant.qtensor import QTensor
+from quant.stats import InputStats, LayerStats, Names, Needs, Quantize
 
 
 class ImatrixStatistics:

@@ -10,12 +10,12 @@ from quant.calibration.decoder import Decoder, DecoderLayer, Step
 from quant.calibration.gram import ADD_GRAM
 from quant.calibration.hidden import HiddenStates
 from quant.calibration.observe import Collector, Recorder
-from quant.calibration.stats import LayerStats, Names, Needs, Quantize
 from quant.calibration.tokens import CalibrationTokens
-from quant.calibration.workers import workers
 from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.qtensor import QTensor
+from quant.stats import LayerStats, Names, Needs, Quantize
+from quant.workers import workers
 
 
 class LiveStatistics:

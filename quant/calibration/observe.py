@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from quant.calibration.gram import AddGram, add_gram_fp32, mirror
-from quant.calibration.stats import InputStats, KVStats, LayerStats, Names, Needs
+from quant.stats import InputStats, KVStats, LayerStats, Names, Needs
 
 SAMPLE_ROWS = 512  # rows of each input kept where a method wants some, over the whole text
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from quant.calibration.live import LiveStatistics
-from quant.calibration.stats import LayerStats, Names, Needs, Quantize, merge_stats
 from quant.calibration.stats_file import write_part
 from quant.qtensor import QTensor
+from quant.stats import LayerStats, Names, Needs, Quantize, merge_stats
 
 
 class SavedStatistics:

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from quant.artifacts.safetensors_writer import Entry, safetensors_writer
 from quant.atomic import atomic_file
 from quant.calibration.coverage import FIELD_OF
-from quant.calibration.stats import InputStats, KVStats, LayerStats, Names, Needs, Quantize
 from quant.errors import InputError
 from quant.qtensor import QTensor
-from quant.safetensors_file import save_arrays
+from quant.safetensors.arrays import save_arrays
+from quant.safetensors.writer import Entry, safetensors_writer
+from quant.stats import InputStats, KVStats, LayerStats, Names, Needs, Quantize
 
 SCHEMA = 1
 ABOUT = "about"
@@ -75,7 +75,7 @@ def check_place(path: Path) -> None:
 
 
 class StatsFile:
-    """`quant.streaming.Statistics` from a file, or from the parts of a run that is not over.
+    """`quant.calibration.streaming.Statistics` from a file, or from the parts of a run that is not over.
 
     raises   InputError for a file that is no such file
     """

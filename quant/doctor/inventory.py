@@ -10,13 +10,13 @@ from quant.artifacts.gguf_header import read_names
 from quant.artifacts.gguf_shards import shard_paths
 from quant.artifacts.hf_reader import CONFIG
 from quant.artifacts.hf_stored import without_prefix
-from quant.artifacts.json_file import read_json
 from quant.artifacts.layouts import module_of, read_layout
-from quant.artifacts.safetensors_dir import weight_files
-from quant.artifacts.safetensors_header import LENGTH_BYTES, MAX_HEADER_BYTES
 from quant.doctor.findings import Finding
 from quant.errors import InputError
+from quant.json_file import read_json
 from quant.models import ModelConfig, expected_tensors
+from quant.safetensors.folder import weight_files
+from quant.safetensors.header import LENGTH_BYTES, MAX_HEADER_BYTES
 from quant.source import Source
 
 CHECK = "structure"

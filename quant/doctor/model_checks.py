@@ -9,13 +9,13 @@ import numpy as np
 from quant.artifacts.file_bytes import read_span
 from quant.artifacts.hf_reader import HFSource
 from quant.artifacts.layouts import FORMAT_OF_DTYPE
-from quant.artifacts.safetensors_dir import read_tensors
 from quant.doctor.findings import Finding
 from quant.errors import InputError
 from quant.formats import dequantize
 from quant.kv import KVScheme
 from quant.models import EMBEDDING, HEAD, ModelConfig
 from quant.qtensor import QTensor
+from quant.safetensors.folder import read_tensors
 from quant.source import Source
 
 # Of its layer's mean, tokens that an expert was calibrated on: with fewer its statistics are noise beside the others'.

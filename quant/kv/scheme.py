@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from quant.calibration.stats import KVStats
 from quant.errors import InputError
 from quant.kv.formats import KV_FORMATS, KVFormat
 from quant.kv.fp8 import SMALLEST_SCALE, Fp8
 from quant.models import ModelConfig
+from quant.stats import KVStats
 
 CONFIG_KEY = "kv_cache"
 

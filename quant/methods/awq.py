@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from quant.calibration.stats import InputStats
 from quant.errors import InputError
 from quant.formats import IntGroupFormat, get_format
 from quant.methods.awq_clip import quantize_clipped
@@ -14,6 +13,7 @@ from quant.methods.base import Layer, Method
 from quant.methods.folding import FLOATS, Fold, FoldedLayer, find_folds
 from quant.methods.folding_search import best_scale
 from quant.qtensor import QTensor
+from quant.stats import InputStats
 
 SMALLEST_MAGNITUDE = 1e-4  # of a channel's activations: one that was hardly seen is not scaled down beyond this
 # Queries and keys meet in a product, where a clipped weight's error is not what its own outputs say.

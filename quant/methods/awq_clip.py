@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from quant.calibration.workers import workers
 from quant.formats import IntGroupFormat
 from quant.qtensor import QTensor
+from quant.workers import workers
 
 RATIOS = tuple(float(ratio) for ratio in np.linspace(1, 0.55, 10, dtype=np.float32))  # of the range; 1 is no clipping
 CHUNK_WEIGHTS = 1 << 20  # weights of a task: a few arrays of them in float32 at a time

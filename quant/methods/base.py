@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from quant.calibration.stats import InputStats
 from quant.errors import InputError
 from quant.formats.base import EFFORTS, Format
 from quant.models import ModelConfig
 from quant.qtensor import QTensor
 from quant.source import SharedInfo
+from quant.stats import InputStats
 
 
 @dataclass(frozen=True, slots=True)

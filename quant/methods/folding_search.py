@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from quant.calibration.stats import InputStats
-from quant.calibration.workers import workers
 from quant.formats import ActivationFormat, Int8Format, dequantize, get_format
 from quant.methods.folding import FLOATS, Fold, FoldedLayer
+from quant.stats import InputStats
+from quant.workers import workers
 
 
 class ReaderError:

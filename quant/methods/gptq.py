@@ -6,7 +6,6 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from quant.calibration.stats import InputStats
 from quant.errors import InputError
 from quant.formats import Format, IntGroupFormat, get_format
 from quant.linalg.error_feedback import Factor, Solver, make_solver
@@ -15,6 +14,7 @@ from quant.methods.gptq_grids import Grids, make_grids
 from quant.methods.gptq_order import ColumnOrder, act_order, group_aware_order, plain_order
 from quant.qtensor import QTensor
 from quant.source import SharedInfo
+from quant.stats import InputStats
 
 FLOAT_FORMATS = ("f32", "f16", "bf16")  # nothing to feed back: they take their own rounding
 

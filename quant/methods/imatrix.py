@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from quant.calibration.stats import InputStats
 from quant.errors import InputError
 from quant.formats import get_format
 from quant.methods.base import Layer, Method, check_effort
 from quant.qtensor import QTensor
+from quant.stats import InputStats
 
 
 @dataclass(frozen=True, slots=True)

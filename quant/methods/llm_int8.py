@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from quant.calibration.stats import InputStats
 from quant.formats import LlmInt8Format, get_format
 from quant.formats.llm_int8 import OUTLIER_THRESHOLD
 from quant.methods.base import Layer, Method
 from quant.qtensor import QTensor
+from quant.stats import InputStats
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from quant.calibration.stats import InputStats
 from quant.errors import InputError
 from quant.formats import Format, Int8Format, get_format
 from quant.methods.base import Layer, Method
@@ -14,6 +13,7 @@ from quant.methods.folding import FLOATS, Fold, FoldedLayer, find_folds
 from quant.methods.folding_search import best_scale
 from quant.qtensor import QTensor
 from quant.source import SharedInfo
+from quant.stats import InputStats
 
 SMALLEST_SCALE = np.float32(1e-5)  # a channel that was hardly seen is not blown up beyond this
 AUTO = "auto"

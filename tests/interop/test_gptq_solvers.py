@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from quant.calibration.stats import InputStats
 from quant.formats import dequantize
 from quant.methods import Layer, make_method
+from quant.stats import InputStats
 
 os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")  # it refuses to load on a machine of two cores otherwise
 pytest.importorskip("gptqmodel", reason="gptqmodel is not installed; `make test-interop` does")

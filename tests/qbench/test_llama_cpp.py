@@ -7,8 +7,8 @@ from support.close import assert_close
 from support.data import STORIES260K, TINYSTORIES_VALID, needs_stories, needs_tinystories
 from support.perplexity import stacked
 
-from qbench.harness.quality.evaluate import evaluate, prepare, read_text
-from qbench.harness.quality.quality import measure_quality
+from qbench.quality.evaluate import evaluate, prepare, read_text
+from qbench.quality.quality import measure_quality
 from qbench.sources import open_source
 from quant.artifacts import write_artifact
 from quant.recipes import RECIPES, get_recipe

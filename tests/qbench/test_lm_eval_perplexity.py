@@ -5,8 +5,8 @@ from support.close import assert_close
 from support.data import SHARED, STORIES260K, TINYSTORIES_VALID, needs_stories, needs_tinystories
 from support.hf_task_model import hf_task_model
 
-from qbench.harness.protocols.documents import read_passage
-from qbench.harness.quality.evaluate import evaluate
+from qbench.quality.evaluate import evaluate
+from qbench.quality.protocols.documents import read_passage
 
 PROTOCOLS = ["lm-eval-word", "lm-eval-byte"]
 WIKITEXT = SHARED / "corpora" / "wikitext-2-raw" / "wiki.valid.raw"

@@ -12,8 +12,8 @@ from support.perplexity import stacked
 
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.temporary import open_quantized
-from qbench.harness.kld.kld import divergence
-from qbench.harness.quality.evaluate import prepare
+from qbench.quality.evaluate import prepare
+from qbench.quality.kld.kld import divergence
 from qbench.reference.corpus import heldout_text
 from qbench.runtime import load_model
 from qbench.sources import open_source

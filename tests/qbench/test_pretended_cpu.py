@@ -15,7 +15,7 @@ ISAS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")
 SEEN = """
 import json, os, subprocess, sys
 import qbench, cpu_kernels, torch
-from qbench.harness.host.machine import machine
+from qbench.measure.host.machine import machine
 found = machine()
 facts = {
     "features": cpu_kernels.features(),

@@ -8,11 +8,11 @@ from support.array_source import ArraySource
 from support.calibration import layer_tensors
 
 from qbench.runtime.streamed import StreamedDecoder
-from quant.calibration.stats import InputStats
 from quant.formats import dequantize
 from quant.methods import Layer, Method
 from quant.models import ModelConfig, names_by_layer
 from quant.source import Source
+from quant.stats import InputStats
 
 SAMPLE_ROWS = 512
 

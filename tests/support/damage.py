@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from quant.artifacts.gguf_header import read_header
-from quant.artifacts.safetensors_dir import read_tensors
+from quant.safetensors.folder import read_tensors
 
 NUMPY_DTYPE = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I32": "<i4", "I8": "i1"}
 

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.harness.protocols.plan import Plan
-from qbench.harness.protocols.protocol import Protocol
-from qbench.harness.protocols.windows import Window
-from qbench.harness.quality.evaluate import prepare, read_text
-from qbench.harness.quality.quality import measure_quality
+from qbench.quality.evaluate import prepare, read_text
+from qbench.quality.protocols.plan import Plan
+from qbench.quality.protocols.protocol import Protocol
+from qbench.quality.protocols.windows import Window
+from qbench.quality.quality import measure_quality
 from qbench.runtime import load_model
 from qbench.sources import open_source
 from quant.source import Source

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 from support.array_source import ArraySource
 
-from qbench.harness.host.machine import available_cores
-from qbench.harness.kld.reference_logits import KeptLogits, save_logits
-from qbench.harness.quality.evaluate import prepare, read_text
-from qbench.harness.quality.quality import Reference, measure_quality
-from qbench.harness.subject import open_subject
+from qbench.measure.host.machine import available_cores
+from qbench.measure.subject import open_subject
+from qbench.quality.evaluate import prepare, read_text
+from qbench.quality.kld.reference_logits import KeptLogits, save_logits
+from qbench.quality.quality import Reference, measure_quality
 from qbench.runtime import load_model
 from quant.formats import get_format
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from qbench.harness.speed.speed_worker import TimedSubject, serve
+from qbench.speed.speed_worker import TimedSubject, serve
 
 SLOWER = 0.05
 

@@ -12,7 +12,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.byte_tokenizer import BOS, byte_tokenizer
 
-from qbench.harness.subject import Subject
+from qbench.measure.subject import Subject
 from qbench.runtime.engine import EngineOptions
 from qbench.serve.app import create_app
 from qbench.serve.server import listen, open_served

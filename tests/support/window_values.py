@@ -18,7 +18,7 @@ def window_values() -> dict[str, np.ndarray]:
 
 
 def measure() -> dict[str, list[float]]:
-    from qbench.harness.quality.evaluate import evaluate
+    from qbench.quality.evaluate import evaluate
 
     blocks = {recipe: evaluate("ref:llama", recipe=recipe, reference="ref:llama")["blocks"] for recipe in RECIPES}
     tokens = np.array(blocks["q8_0"]["tokens"])

@@ -3,16 +3,11 @@
 source   Frantar et al., arXiv 2210.17323, algorithm 1
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from qbench.kernels.gptq_benchmarks import Inputs
+from qbench.kernels.gptq_inputs import Inputs
 
 BLOCK = 128  # columns whose errors reach those behind them in one product, as in the paper
 

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from quant.artifacts.file_bytes import read_span
-from quant.artifacts.safetensors_header import StoredTensor
 from quant.errors import InputError
 from quant.formats import Format, get_format
 from quant.qtensor import QTensor
+from quant.safetensors.header import StoredTensor
 from quant.source import SharedInfo, TensorInfo
 
 FORMAT_OF_DTYPE = {"F32": "f32", "F16": "f16", "BF16": "bf16"}  # of tensors that are no linear of a layout

@@ -13,7 +13,7 @@ from qbench.calibration.forecast import OneLayer, Probe, disk_bytes, forecast, t
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.write import write_quantized
 from qbench.cli.main import main
-from qbench.harness.host.memory import peak_rss_bytes, reset_peak_rss
+from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
 from qbench.sources import rand
 from quant.models import ModelConfig, expected_tensors
 from quant.recipes import get_recipe

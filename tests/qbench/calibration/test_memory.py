@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.write import write_quantized
-from qbench.harness.host.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
+from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
 from qbench.sources import rand
 from quant.recipes import get_recipe
 

@@ -7,9 +7,9 @@ from support.calibration import layer_tensors, small_source, windows
 from support.close import assert_close
 
 from qbench.runtime.streamed import StreamedDecoder
-from quant import streaming
+from quant.calibration import streaming
 from quant.calibration.live import LiveStatistics
-from quant.calibration.stats import merge_stats
+from quant.calibration.streaming import quantize_layers
 from quant.calibration.tokens import CalibrationTokens
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
@@ -18,7 +18,7 @@ from quant.quantize import QuantizedSource, method_name
 from quant.recipes.policies import Linears, Rule, Rules, Uniform
 from quant.recipes.recipe import Recipe
 from quant.stage import open_stage
-from quant.streaming import quantize_layers
+from quant.stats import merge_stats
 
 Q = "model.layers.1.self_attn.q_proj.weight"
 IMATRIX = Recipe("test", "gguf", "imatrix", Uniform("q4_0"))

@@ -1,7 +1,7 @@
 import json
 
 from qbench.cli.main import COMMANDS
-from qbench.harness.records.record import read_records
+from qbench.measure.records.record import read_records
 
 
 def test_a_plan_as_lines(qbench):

@@ -7,10 +7,10 @@ from rich.console import Console
 
 from qbench.cli.duration import readable_duration
 from qbench.cli.sweep_view import Lines, LiveTable, sweep_view
-from qbench.harness.forecast.past import Past
-from qbench.harness.forecast.time_left import TimeLeft
-from qbench.harness.records.record import case_key
-from qbench.harness.sweep.sweep import SweepEvent
+from qbench.measure.records.record import case_key
+from qbench.sweep.forecast.past import Past
+from qbench.sweep.forecast.time_left import TimeLeft
+from qbench.sweep.sweep import SweepEvent
 
 CASES = tuple(
     {

@@ -8,7 +8,7 @@ from qbench.compare.kept_floor import KIND, kept_floors
 from qbench.compare.measured import Measuring
 from qbench.compare.noise_floor import farthest, measure_noise_floors
 from qbench.compare.task_floor import measure_task_floors
-from qbench.harness.records.record import append_record
+from qbench.measure.records.record import append_record
 from qbench.statistics import Estimate
 
 

@@ -6,7 +6,7 @@ import pytest
 from qbench.gate import launches as module
 from qbench.gate.base_commit import Tree
 from qbench.gate.launches import PEAK, Subject, grouped, launch_all, launch_group, peaks_of
-from qbench.harness.speed.speed_case import SpeedCase
+from qbench.speed.speed_case import SpeedCase
 
 CASE = SpeedCase(pp=8, tg=4, repetitions=3)
 

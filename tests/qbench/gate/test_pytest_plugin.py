@@ -15,7 +15,7 @@ from qbench.gate import fixture, fixture_rows
 from qbench.gate.fixture import QbenchGate
 from qbench.gate.fixture_rows import FixtureRows
 from qbench.gate.limits import within
-from qbench.harness.records.record import make_record
+from qbench.measure.records.record import make_record
 from qbench.pytest_plugin import qbench_gate
 from qbench.sources import open_source
 from quant.artifacts import write_artifact

@@ -11,7 +11,7 @@ from qbench.gate.measure import measure_suite, this_tree
 from qbench.gate.options import GateOptions, suite_file
 from qbench.gate.pairing import Pair, names_of
 from qbench.gate.timed import in_turn
-from qbench.harness.speed.timed_process import speed_process
+from qbench.speed.timed_process import speed_process
 
 pytestmark = pytest.mark.timeout(0)
 

@@ -13,7 +13,7 @@ from qbench.gate import timed
 from qbench.gate.base_commit import Tree
 from qbench.gate.options import GateOptions, suite_file
 from qbench.gate.run import run_gate
-from qbench.harness.host.commit import ROOT
+from qbench.measure.host.commit import ROOT
 from quant.errors import InputError
 
 SUITE = """\

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from qbench.gate.suite_rows import rows_of, suite_cases
-from qbench.harness.records.record import case_key
+from qbench.measure.records.record import case_key
 
 SUITE = """\
 name: small

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from support.close import assert_close
 
-from qbench.harness.host.clocks import CLOCKS
 from qbench.kernels import measure as module
 from qbench.kernels.benchmark import OURS, Absent, Benchmark
 from qbench.kernels.deviation import deviation
 from qbench.kernels.measure import Ceilings, measure, summarize, take_turns
+from qbench.measure.host.clocks import CLOCKS
 
 EXPECTED = np.ones((2, 3))
 

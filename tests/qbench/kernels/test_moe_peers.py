@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import support
 
-from qbench.harness.host.clocks import CLOCKS
 from qbench.kernels import measure as measuring
 from qbench.kernels import moe_benchmarks as module
 from qbench.kernels.benchmark import Absent
@@ -17,6 +16,7 @@ from qbench.kernels.moe_benchmarks import moe_benchmarks
 from qbench.kernels.moe_peers import BACKENDS_OF, KtLayers
 from qbench.kernels.peers.kt import experts
 from qbench.kernels.peers.kt.experts import VARIABLE, contender_name
+from qbench.measure.host.clocks import CLOCKS
 
 INSTALLED = os.environ.get(VARIABLE)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from support.data import KERNEL_SUITES, REPO
 
-from qbench.harness.host.machine import available_cores
 from qbench.kernels.suite import load_kernel_suite
+from qbench.measure.host.machine import available_cores
 from quant.errors import InputError
 
 GOOD = "name: small\ncases: [{kernels: linear_q8_0}]\n"

@@ -2,8 +2,6 @@
 
 import pytest
 
-from qbench.harness.forecast import planned_source
-from qbench.harness.forecast.planned_source import PlannedSource
 from qbench.recommend.candidates import CACHES, make_candidates
 from qbench.recommend.goal import Goal
 from qbench.recommend.relax import relaxations
@@ -11,6 +9,8 @@ from qbench.recommend.search import search
 from qbench.runtime import predict_memory
 from qbench.runtime.layers import linear
 from qbench.sources import open_source
+from qbench.sweep.forecast import planned_source
+from qbench.sweep.forecast.planned_source import PlannedSource
 from quant.recipes import get_recipe
 
 RECIPES = ("bf16", "q4_k_m", "rtn-w4g128+kv-int8", "llm-int8")

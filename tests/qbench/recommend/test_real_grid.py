@@ -5,11 +5,11 @@ from itertools import islice
 import pytest
 from support.table_judge import TableJudge, brute_force, chosen_of
 
-from qbench.harness.sweep.jobs import measure, quantize, reference
 from qbench.recommend.candidates import CACHES, make_candidates
 from qbench.recommend.goal import Goal
 from qbench.recommend.search import search
 from qbench.sources import open_source
+from qbench.sweep.jobs import measure, quantize, reference
 
 MODEL, RECIPES = "ref:llama", ("q8_0", "q4_k_m", "q3_k_m", "q2_k")
 ONE_WINDOW = {"text": None, "max_windows": 1}

@@ -11,12 +11,12 @@ from support.measured_records import blocks_of, measured_record
 from support.sample_records import SWEEP, write_records
 
 from qbench import statistics
-from qbench.harness.suite.cases import make_cases, plan_points
-from qbench.harness.suite.suite import build_suite
 from qbench.report import write_page
 from qbench.report.pareto import pareto_front
 from qbench.statistics.holm import holm
 from qbench.statistics.studentized import RESAMPLES
+from qbench.sweep.suite.cases import make_cases, plan_points
+from qbench.sweep.suite.load_suite import build_suite
 
 # An end of an interval is a quantile at 2.5 %, in standard errors from the middle, of RESAMPLES draws. Its own standard
 # error is sqrt(p (1 - p) / R) over the density there, at least 0.03 for 24 blocks (normal: 0.058; Student's law with

@@ -4,7 +4,6 @@ import pytest
 from support.sample_records import make_record, write_records
 
 from qbench.report import load_records, render_report
-from qbench.report.grid import markdown_grid
 
 SPREAD = {"median": 2.0, "min": 1.5, "max": 2.5, "mad": 0.1}
 
@@ -111,7 +110,3 @@ def test_kinds_do_not_mix(tmp_path):
     text = render_report(path, "md")
     assert text.index("| bf16") < text.index("Kernels on") < text.index("through llama.cpp")
     assert "kernel" not in render_report(path, "csv")
-
-
-def test_grid_pads_as_columns_say():
-    assert markdown_grid([["a", "bb"], ["ccc", "1"]], [False, True]) == "| a   | bb |\n| --- | -: |\n| ccc |  1 |"

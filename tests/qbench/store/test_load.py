@@ -7,13 +7,13 @@ import pytest
 from support.flatten_ref import latest_rows
 from support.sample_records import failed_record, make_record, sweep_records, write_records
 
-from qbench.harness.records.record import append_record, read_files
+from qbench.measure.records.record import append_record, read_files
 from qbench.store import latest_records, load_records, load_with_others, measured_keys, query
 from qbench.store.columns import COLUMNS
 from quant.errors import InputError
 
 RESULTS = Path(__file__).parents[3] / "results"
-SCHEMA_1 = Path(__file__).parents[1] / "harness" / "records" / "schema_1.jsonl"
+SCHEMA_1 = Path(__file__).parents[1] / "measure" / "records" / "schema_1.jsonl"
 
 
 def none_of(value):

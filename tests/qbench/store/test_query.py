@@ -9,7 +9,7 @@ import qbench
 from qbench.store import load_records, query, schema
 from quant.errors import InputError
 
-SCHEMA_1 = Path(__file__).parents[1] / "harness" / "records" / "schema_1.jsonl"
+SCHEMA_1 = Path(__file__).parents[1] / "measure" / "records" / "schema_1.jsonl"
 
 
 @pytest.fixture

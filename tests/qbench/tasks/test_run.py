@@ -7,9 +7,9 @@ from support.close import assert_close
 from support.data import STORIES260K, TASK_FILES, needs_stories, needs_task_files
 from support.hf_task_model import hf_task_model
 
-from qbench.harness.sweep.jobs import measure
 from qbench.runtime import load_model
 from qbench.sources import open_source
+from qbench.sweep.jobs import measure
 from qbench.tasks import TaskSettings, run_tasks
 from qbench.tasks.catalogue import load_tasks
 from qbench.tasks.evaluate import evaluate_tasks

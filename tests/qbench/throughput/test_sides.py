@@ -5,9 +5,9 @@ import sys
 import pytest
 from support.memory_source import MemorySource
 
-from qbench.harness.speed.timed_process import TimedProcess
 from qbench.runtime import Sampling, generate, load_model
 from qbench.runtime.engine import EngineOptions
+from qbench.speed.timed_process import TimedProcess
 from qbench.throughput.run import llama_cpp_run, measure_throughput
 from qbench.throughput.sides import EngineSide, StaticSide
 from qbench.throughput.workload import Workload

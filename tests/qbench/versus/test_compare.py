@@ -10,10 +10,10 @@ from support.array_source import ArraySource
 from support.memory_source import MemorySource
 
 import qbench
-from qbench.harness.speed.rounds import Rounds, Samples
-from qbench.harness.speed.speed_case import SpeedCase
-from qbench.harness.speed.speed_worker import TimedModel
 from qbench.runtime import load_model
+from qbench.speed.rounds import Rounds, Samples
+from qbench.speed.speed_case import SpeedCase
+from qbench.speed.speed_worker import TimedModel
 from qbench.versus.compare import compare, kv_bits, kv_type_of, measure_both, ratio, share
 from qbench.versus.llama_cpp import LlamaCppProcess
 from qbench.versus.llama_cpp_worker import leave_spinning_as_it_comes

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from quant.calibration.coverage import FIELD_OF, check_coverage, expert_tokens, few_tokens_warning
-from quant.calibration.stats import InputStats
 from quant.errors import InputError
+from quant.stats import InputStats
 
 UP = "model.layers.2.mlp.experts.{}.up_proj.weight"
 DOWN = "model.layers.2.mlp.experts.{}.down_proj.weight"

@@ -5,7 +5,7 @@ from support.close import assert_close
 
 from quant.calibration.gram import ADD_GRAM, TILE
 from quant.calibration.observe import SAMPLE_ROWS, Collector, Recorder
-from quant.calibration.workers import workers
+from quant.workers import workers
 
 NAMES = ("q", "k")
 K = TILE + 37  # two tiles, the second ragged

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from support.architectures import small_config
 
-from quant.calibration.stats import KVStats
 from quant.errors import InputError
 from quant.kv import KV_FORMATS, KVScheme, calibrate_kv
 from quant.kv.scheme import CONFIG_KEY
 from quant.models import ModelConfig
+from quant.stats import KVStats
 
 CONFIG = small_config()  # 2 layers, 2 kv heads of 16
 MODEL = ModelConfig.from_hf(CONFIG)

@@ -9,13 +9,13 @@ from support.calibrated import calibrated
 from support.close import assert_close
 
 from qbench.runtime import load_model
-from quant.calibration.stats import InputStats
 from quant.errors import InputError
 from quant.formats import IntGroupFormat, dequantize, get_format
 from quant.methods import Layer, make_method
 from quant.methods.awq import Awq
 from quant.methods.awq_clip import RATIOS, error_of_groups, quantize_clipped
 from quant.models import ModelConfig
+from quant.stats import InputStats
 
 CONFIG = small_config("llama", intermediate_size=128)
 TOKENS = torch.randint(160, (4, 64), generator=torch.Generator().manual_seed(1))

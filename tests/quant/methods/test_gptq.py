@@ -6,13 +6,13 @@ import pytest
 from support.close import assert_close
 
 import cpu_kernels
-from quant.calibration.stats import InputStats
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
 from quant.methods import Layer, Rtn, make_method
 from quant.methods.gptq import Gptq, damping_steps
 from quant.methods.gptq_grids import make_grids
 from quant.methods.gptq_ref import gptq_ref
+from quant.stats import InputStats
 
 ORDERS = {
     "plain": {"group_aware": False},

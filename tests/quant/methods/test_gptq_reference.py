@@ -10,10 +10,10 @@ from support.calibration import layer_tensors
 from qbench.calibration.texts import read_tokens
 from qbench.runtime.streamed import StreamedDecoder
 from qbench.sources import open_source
-from quant.calibration.stats import InputStats
 from quant.formats import dequantize
 from quant.methods import Layer, make_method
 from quant.models import EMBEDDING, ModelConfig
+from quant.stats import InputStats
 
 WINDOWS, LENGTH = 16, 256  # calibration, and as many tokens again to measure on
 

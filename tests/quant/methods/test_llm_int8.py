@@ -9,10 +9,10 @@ from support.calibrated import calibrated
 
 from qbench.reference.outliers import scale_channels
 from qbench.runtime import load_model
-from quant.calibration.stats import InputStats
 from quant.formats import get_format
 from quant.methods import Layer, make_method
 from quant.methods.llm_int8 import outlier_features
+from quant.stats import InputStats
 
 CONFIG = small_config("llama")
 TOKENS = torch.randint(160, (4, 64), generator=torch.Generator().manual_seed(1))

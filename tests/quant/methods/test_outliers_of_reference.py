@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.calibrated import calibrated
 
-from qbench.harness.kld.kld import divergence
+from qbench.quality.kld.kld import divergence
 from qbench.reference.corpus import EOS, documents, heldout_text
 from qbench.runtime import Tokenizer, load_model
 from qbench.sources import open_source

@@ -13,12 +13,12 @@ from support.close import assert_close
 from qbench.reference.outliers import scale_channels
 from qbench.runtime import load_model
 from qbench.runtime.layers.linear import has_cpu_kernels
-from quant.calibration.stats import InputStats
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
 from quant.methods import Layer, make_method
 from quant.methods.smoothquant import SmoothQuant, smoothing_scale
 from quant.models import ModelConfig, split_name
+from quant.stats import InputStats
 
 CONFIG = small_config("llama")
 TOKENS = torch.randint(160, (4, 64), generator=torch.Generator().manual_seed(1))

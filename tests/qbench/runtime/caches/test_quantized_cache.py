@@ -11,11 +11,11 @@ from qbench.runtime import load_model
 from qbench.runtime.caches.cache import causal_attention
 from qbench.runtime.caches.quantized_cache import QuantizedCache, RoundTripCache, layer_scales
 from qbench.runtime.memory import predict_memory
-from quant.calibration.stats import KVStats
 from quant.errors import InputError
 from quant.kv import KV_FORMATS, calibrate_kv
 from quant.kv.scheme import CONFIG_KEY
 from quant.models import ModelConfig
+from quant.stats import KVStats
 
 CONFIG = small_config(head_dim=32)  # 2 layers, 4 heads, 2 kv heads of 32
 MODEL = ModelConfig.from_hf(CONFIG)

@@ -1,0 +1,112 @@
+"""How the machine was while something was timed: clock, heat, load, what others took of it, and the energy spent."""
+
+import re
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from qbench.measure.host.energy import NO_METER, Meter
+
+ROOT = Path("/")
+# The counts of /proc/stat come in ticks of 10 ms: of fewer than ten a share says little.
+LEAST_TICKS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Each None where the system does not say.
+
+    clock_mhz       of the fastest cores, as many as there are threads, on average, right after
+    temperature_c   of the hottest sensor, right after
+    load            processes that ran or wanted to, averaged by the system over a minute
+    busy_by_others  share of all cores' time that neither idling nor the timed process took, 0 to 1; stolen time too
+    joules          by counter, of the whole machine, what it takes when idle included; {} where none can be read
+    seconds         of the joules
+    """
+
+    clock_mhz: float | None
+    temperature_c: float | None
+    load: float | None
+    busy_by_others: float | None
+    joules: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+class Watch:
+    """Reads the system's counters before and after what is timed, outside the timed span.
+
+    pid    the process that is timed
+    meter  of the energy
+    root   the folder that holds proc and sys
+    """
+
+    def __init__(self, pid: int, threads: int, meter: Meter = NO_METER, root: Path = ROOT) -> None:
+        self.pid, self.threads, self.meter, self.root = pid, threads, meter, root
+        self.before: tuple[int, int, int] | None = None
+        self.joules_before: list[float] = []
+        self.started = 0.0
+
+    def start(self) -> None:
+        self.before = self._ticks()
+        self.joules_before, self.started = self.meter.read(), time.perf_counter()
+
+    def stop(self) -> Conditions:
+        seconds, joules = time.perf_counter() - self.started, self.meter.since(self.joules_before)
+        return Conditions(
+            joules=joules,
+            seconds=seconds,
+            clock_mhz=clock_mhz(self.threads, self.root),
+            temperature_c=temperature_c(self.root),
+            load=load(self.root),
+            busy_by_others=_share_of_others(self.before, self._ticks()),
+        )
+
+    def _ticks(self) -> tuple[int, int, int] | None:
+        """Up to now: of all cores, of those the busy, and of the timed process."""
+        try:
+            line = (self.root / "proc/stat").read_text().partition("\n")[0]
+            own = (self.root / f"proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        ticks = [int(word) for word in line.split()[1:9]]  # user nice system idle iowait irq softirq steal
+        return sum(ticks), sum(ticks) - ticks[3] - ticks[4], int(own[11]) + int(own[12])  # utime and stime
+
+
+def _share_of_others(before: tuple[int, int, int] | None, after: tuple[int, int, int] | None) -> float | None:
+    if before is None or after is None:
+        return None
+    total, busy, own = (end - start for start, end in zip(before, after, strict=True))
+    return max(0.0, (busy - own) / total) if total >= LEAST_TICKS else None
+
+
+def clock_mhz(threads: int, root: Path = ROOT) -> float | None:
+    """From the frequency driver, else from /proc/cpuinfo, which in a virtual machine tells a nominal value."""
+    cores = [_number(path) for path in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq")]
+    clocks = [kilohertz / 1e3 for kilohertz in cores if kilohertz is not None]
+    if not clocks:
+        try:
+            text = (root / "proc/cpuinfo").read_text()
+        except OSError:
+            return None
+        clocks = [float(found) for found in re.findall(r"^cpu MHz\s*:\s*([\d.]+)", text, re.MULTILINE)]
+    fastest = sorted(clocks)[-threads:]
+    return sum(fastest) / len(fastest) if fastest else None
+
+
+def temperature_c(root: Path = ROOT) -> float | None:
+    zones = [_number(path) for path in (root / "sys/class/thermal").glob("thermal_zone*/temp")]
+    return max((milli / 1e3 for milli in zones if milli is not None), default=None)
+
+
+def load(root: Path = ROOT) -> float | None:
+    try:
+        return float((root / "proc/loadavg").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _number(path: Path) -> float | None:
+    try:
+        return float(path.read_text())
+    except (OSError, ValueError):
+        return None

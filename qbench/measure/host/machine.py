@@ -1,0 +1,119 @@
+"""The machine that measured: what a reader needs to know of it, and one hash to keep machines apart."""
+
+import hashlib
+import json
+import os
+import platform
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from qbench.measure.host.forced import CPU
+from qbench.measure.host.graphics_cards import graphics_cards
+from qbench.version import __version__
+
+# The flags that decide which kernels can run.
+FLAGS = (
+    "avx2",
+    "fma",
+    "f16c",
+    "avx512f",
+    "avx512bw",
+    "avx512vl",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512vbmi",
+    "amx_tile",
+)
+VERSIONED = ("torch", "triton", "numpy", "gguf", "tokenizers")
+
+
+@cache
+def machine() -> dict[str, Any]:
+    """The facts, and `id`, a hash of those that change speed (the host's name is none of them).
+
+    pretended_cpu   QBENCH_CPU if it is set; `features`, and so `id`, are those of the pretended processor
+    """
+    import cpu_kernels
+
+    processor = _processor()
+    hardware = {
+        "cpu": processor["model name"],
+        "flags": [flag for flag in FLAGS if flag in processor["flags"].split()],
+        "features": [
+            f"{name} (emulated)" if name in cpu_kernels.emulated_features() else name for name in cpu_kernels.features()
+        ],
+        "cores": available_cores(),
+        "memory_gib": installed_gib(psutil.virtual_memory().total),
+        "architecture": platform.machine(),
+    }
+    cards = graphics_cards()
+    if cards:  # left out where there is none, so that machines without keep their ids
+        hardware["gpus"] = [f"{card['name']}, {card['memory_gib']} GiB" for card in cards]
+    digest = hashlib.sha256(json.dumps(hardware, sort_keys=True).encode()).hexdigest()[:12]
+    return {
+        "id": digest,
+        **hardware,
+        **({"graphics_cards": cards} if cards else {}),
+        **({"pretended_cpu": os.environ[CPU]} if os.environ.get(CPU) else {}),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+
+
+def last_level_cache_bytes() -> int:
+    """All instances of the largest cache that the cores in use have; 0 where the system does not say."""
+    instances: dict[str, tuple[int, int]] = {}  # cores that share one -> (level, bytes)
+    for core in os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ():
+        for index in Path(f"/sys/devices/system/cpu/cpu{core}/cache").glob("index*"):
+            level, size, shared = (_line(index / name) for name in ("level", "size", "shared_cpu_list"))
+            if level.isdigit() and size.endswith("K"):
+                instances[f"{level}:{shared}"] = int(level), 1024 * int(size[:-1])
+    last = max((level for level, _ in instances.values()), default=0)
+    return sum(size for level, size in instances.values() if level == last)
+
+
+def _line(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def installed_gib(seen: int) -> int:
+    """Of the bytes that a kernel sees: it keeps some for itself, from boot to boot some MiB more or less."""
+    return 4 * -(-seen // (4 * 2**30))
+
+
+@cache
+def versions() -> dict[str, str]:
+    """qbench's own version and those of the packages whose code runs while measuring."""
+    found = {"qbench": __version__}
+    for package in VERSIONED:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "absent"
+    return found
+
+
+def available_cores() -> int:
+    """Cores that this process may use, which a container or taskset may have cut down."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _processor() -> dict[str, str]:
+    found = {"model name": platform.processor() or "unknown", "flags": ""}
+    try:
+        with open("/proc/cpuinfo") as file:
+            for line in file:
+                name, _, value = line.partition(":")
+                if not name.strip():
+                    break  # the first processor tells for all
+                found[name.strip()] = value.strip()
+    except OSError:
+        pass  # not Linux: the features from CPUID still tell machines apart
+    return found

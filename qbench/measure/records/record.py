@@ -1,0 +1,154 @@
+"""Records: one measured case a line of JSON, appended whole, read back whatever happened to the file."""
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from qbench.measure.records.line_file import append, content, own_turn, read_lines
+from qbench.measure.records.record_files import kept_file, record_files
+from qbench.measure.records.record_schema import SCHEMA_VERSION, migrate
+from qbench.measure.records.shape import is_record
+from quant.errors import InputError
+
+AGAIN = "again"  # kind of the rows of a second time, see `qbench.sweep.again`
+
+
+def case_key(case: dict[str, Any]) -> str:
+    """16 hex digits of what defines a case: model, recipe, what is measured and how. Results are no part of it."""
+    return hashlib.sha256(json.dumps(case, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def make_record(
+    case: dict[str, Any], metrics: dict[str, Any] | None, error: str | None = None, where: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """A case with what was measured, or with the error that it ended in, and all that it takes to judge it.
+
+    where    `origin()` of the machine that measured, where that is another one
+    """
+    where = where or origin()
+    # The worker's own: it loaded the code afresh, which may have been edited since the sweep began.
+    code = {name: metrics[name] for name in ("commit", "dirty", "code") if metrics and name in metrics}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "key": case_key(case),
+        # Fine enough to tell two rows of a quick case apart.
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "status": "error" if error else "ok",
+        "error": error,
+        "case": case,
+        "metrics": metrics,
+        **(where | code),
+    }
+
+
+def origin() -> dict[str, Any]:
+    """{machine, commit, dirty, code, versions} of this process: who measures, and with what."""
+    from qbench.measure.host.commit import code_version
+    from qbench.measure.host.machine import machine, versions
+
+    return {"machine": machine(), **code_version(), "versions": versions()}
+
+
+def line_of(record: dict[str, Any]) -> bytes:
+    """The record as one line. raises ValueError for a number that JSON cannot hold"""
+    return json.dumps(record, allow_nan=False, ensure_ascii=False).encode() + b"\n"
+
+
+def append_record(path: Path, record: dict[str, Any]) -> None:
+    """Add one line and wait until it is on disk. Writers take turns; a torn last line is closed off first.
+
+    raises   InputError if the file cannot be written (its old lines stay as they are)
+    """
+    line = line_of(record)
+    with own_turn(path) as descriptor:
+        append(path, descriptor, line)
+
+
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a file in order and in today's schema; a line that is none is named on stderr and skipped.
+
+    raises   InputError for a file that cannot be read or a record of a newer schema
+    """
+    try:
+        lines = read_lines(path)
+    except OSError as error:
+        raise cannot_read(path, error) from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        record = parse_record(line)
+        if record is None:
+            print(
+                f"qbench: {path}:{number}: skipped a line that is no record (torn by a crash?)",
+                file=sys.stderr,
+            )
+            continue
+        if record["schema_version"] > SCHEMA_VERSION:
+            raise InputError(
+                f"{path}:{number}: record of schema {record['schema_version']}, this qbench knows {SCHEMA_VERSION}; "
+                "use a newer qbench"
+            )
+        yield migrate(record)
+
+
+def parse_record(line: bytes) -> dict[str, Any] | None:
+    """The record that the line holds, of whichever schema; None where it is none."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if is_record(record) else None
+
+
+def cannot_read(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path}: cannot read records: {error.strerror}; run `qbench sweep` first")
+
+
+def read_files(paths: str | Path | Iterable[str | Path]) -> Iterator[dict[str, Any]]:
+    """The records of all files that `paths` name, files or folders. raises InputError as `read_records`"""
+    for path in record_files(paths):
+        yield from read_records(path)
+
+
+def latest(records: Iterable[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Of each (key, machine id) the row that was measured last, in the order in which the cases first came.
+
+    Of rows with one time the later in `records`: files may be read in any order, so their place says little.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for record in records:
+        case = record["key"], record["machine"]["id"]
+        # All times are of UTC and in one form, so that their texts are in the order of time.
+        if case not in found or record["time"] >= found[case]["time"]:
+            found[case] = record
+    return found
+
+
+def keep_records(path: Path, kept: Path) -> int:
+    """Append to `kept` the rows of `path` that were measured and are not in it yet. returns how many were added
+
+    path, kept   each a file or a folder; of a folder `kept`, each machine's rows go to its own file
+    """
+    rows: dict[Path, list[dict[str, Any]]] = {}
+    for record in read_files(path):
+        if record["status"] == "ok":
+            rows.setdefault(kept_file(kept, record["machine"]["id"]), []).append(record)
+    return sum(_append_new(file, records) for file, records in rows.items())
+
+
+def _append_new(path: Path, records: list[dict[str, Any]]) -> int:
+    """Append those that the file does not hold, looked up and written in one turn. returns how many"""
+    with own_turn(path) as descriptor:
+        held = {_identity(row) for row in map(parse_record, content(descriptor).split(b"\n")) if row is not None}
+        fresh = {_identity(row): row for row in records if _identity(row) not in held}
+        if fresh:
+            append(path, descriptor, b"".join(line_of(row) for row in fresh.values()))
+    return len(fresh)
+
+
+def _identity(record: dict[str, Any]) -> tuple[str, str, str]:
+    return record["key"], record["machine"]["id"], record["time"]

@@ -1,0 +1,12 @@
+"""Counts and commits as a sentence says them."""
+
+
+def count(number: float, thing: str) -> str:
+    """ "1 core", "2 cores" """
+    return f"{number:.0f} {thing}" + ("" if number == 1 else "s")
+
+
+def short_commit(commit: str | None, dirty: bool | None) -> str:
+    if not isinstance(commit, str):
+        return "unknown"
+    return commit[:10] + ("+changes" if dirty else "")

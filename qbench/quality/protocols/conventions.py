@@ -1,0 +1,50 @@
+"""The conventions of the field by name, such as `llama.cpp-512`: each makes a plan for a text."""
+
+import re
+from collections.abc import Sequence
+
+from qbench.nearest import nearest
+from qbench.quality.protocols.document_plans import lm_eval
+from qbench.quality.protocols.plan import Plan, Setting
+from qbench.quality.protocols.stream_plans import CONVENTIONS
+from quant.errors import InputError
+
+DEFAULT = "gptq-2048"
+KNOWN = (DEFAULT, "windows-N", "llama.cpp-512", "llama.cpp-N", "lm-eval-word", "lm-eval-byte", "stride-N")
+
+
+LEAST = {"windows": 2, "llama.cpp": 4, "stride": 1}  # kind of protocol -> its smallest N
+
+
+def check_protocol(name: str) -> None:
+    """raises InputError for a name that is none; whether its N fits text and model is known when they meet"""
+    kind, _, number = name.rpartition("-")
+    is_sized = kind in LEAST and re.fullmatch("[1-9][0-9]{0,8}", number) and int(number) >= LEAST[kind]
+    if not is_sized and (name.endswith("-N") or name not in (*KNOWN, "all")):
+        raise _unknown(name)
+
+
+def make_plans(setting: Setting, names: Sequence[str] = (DEFAULT,)) -> list[Plan]:
+    """One plan a name, in order; `all` stands for every convention with its usual numbers.
+
+    raises   InputError for an unknown name, a text too short for it, or a limit below 1
+    """
+    if setting.limit is not None and setting.limit < 1:
+        raise InputError(f"the number of windows must be 1 or more, got {setting.limit}")
+    every = (DEFAULT, "llama.cpp-512", "lm-eval-word", "lm-eval-byte", f"stride-{setting.longest // 2}")
+    wanted = [one for name in names for one in (every if name == "all" else (name,))]
+    plans = {plan.protocol.name: plan for plan in (_plan(setting, name) for name in wanted)}
+    return list(plans.values())
+
+
+def _plan(setting: Setting, name: str) -> Plan:
+    kind, _, number = name.rpartition("-")
+    if kind == "lm-eval" and number in ("word", "byte"):
+        return lm_eval(setting, number)
+    if kind in CONVENTIONS and re.fullmatch("[1-9][0-9]{0,8}", number):
+        return CONVENTIONS[kind](setting, int(number))
+    raise _unknown(name)
+
+
+def _unknown(name: str) -> InputError:
+    return InputError(f"unknown protocol {name!r}; known: {', '.join(KNOWN)}, all{nearest(name, KNOWN)}")

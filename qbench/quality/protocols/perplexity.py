@@ -1,0 +1,52 @@
+"""Negative log-likelihood of each token, and the perplexity of many."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qbench.quality.protocols.plan import Plan
+from qbench.statistics import Estimate, block_mean
+
+ROWS = 1024  # rows of logits in float64 at a time: 1024 x 128k words are 1 GB, the most that a pass adds
+LARGEST_LOG = 700.0  # exp of it is about 1e304; a "word" of thousands of letters can have more
+
+
+def token_nll(logits: Tensor, targets: Tensor) -> np.ndarray:
+    """-log softmax(logits)[target], inf where a row of logits is not finite.
+
+    logits    [N, V] float32
+    targets   [N] int64
+    returns   [N] float64, nats
+    """
+    parts = []
+    for rows, ids in zip(logits.split(ROWS), targets.split(ROWS), strict=True):
+        log_probs = torch.log_softmax(rows.double(), dim=-1)  # [R, V]
+        nll = -log_probs.gather(1, ids[:, None])[:, 0]
+        parts.append(torch.where(rows.isfinite().all(dim=-1), nll, torch.inf))
+    return torch.cat(parts).numpy()
+
+
+def perplexity_statistics(nll: np.ndarray, plan: Plan) -> dict[str, Any]:
+    """Perplexity by the plan's unit, its standard error and 95 % interval by a studentized bootstrap over its blocks.
+
+    nll       [N] float64; inf marks logits that were not finite: they are counted, and since no average that leaves
+              them out would be the model's, there is no perplexity (None) as soon as there is one
+    """
+    bad = int(np.count_nonzero(~np.isfinite(nll)))
+    counts = {"num_windows": len(plan.windows), "num_tokens": len(nll), "non_finite": bad}
+    if plan.units is not None:
+        counts |= {"num_words": plan.num_words, "num_bytes": plan.num_bytes}
+    if bad:
+        return {"perplexity": None, "perplexity_error": None, "perplexity_interval": None, "nll": None, **counts}
+    estimate = block_mean(plan.block_sums(nll), plan.block_sizes if plan.units is None else plan.units)
+    found = estimate.exp() if max(estimate.value, estimate.high or 0) < LARGEST_LOG else Estimate(None)
+    return {
+        "perplexity": found.value,
+        "perplexity_error": found.error,
+        "perplexity_interval": found.interval,
+        "nll": float(nll.mean()),
+        **counts,
+        **({} if plan.units is None else {"bits_per_byte": float(nll.sum() / np.log(2) / plan.num_bytes)}),
+    }

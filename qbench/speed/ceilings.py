@@ -1,0 +1,76 @@
+"""What this machine can do at most, and when that was measured: cases of one sweep share it while nothing changes."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from qbench.devices import CPU
+from qbench.measure.host.busy import QUIET
+from qbench.speed.peaks import last_cache_bytes, measure_bandwidth, measure_op_peaks
+from qbench.speed.roofline import Peaks
+
+MOST_AGE_S = 600.0  # a machine that warms up or throttles does so within minutes
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """bandwidths      bytes a second that `threads` read, each time that was measured; the largest is the bound, since
+                    others may have been at work during another
+    ops_per_s       peak operations a second by arithmetic
+    busy_by_others  share of all cores' time that others took of the case that they were measured with, 0 to 1; None
+                    where the system does not say
+    time            seconds of the epoch
+    cache_bytes     of the last level, of all cores in use; 0: unknown
+    """
+
+    threads: int
+    bandwidths: tuple[float, ...]
+    ops_per_s: Mapping[str, float]
+    busy_by_others: float | None
+    time: float
+    cache_bytes: int = 0
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> "Ceilings":
+        """From `told` of an earlier row."""
+        own = {name: told[name] for name in cls.__slots__}
+        return cls(**own | {"bandwidths": tuple(own["bandwidths"])})
+
+    def told(self) -> dict[str, Any]:
+        """What a row keeps: every field, and how old they are."""
+        return asdict(self) | {"bandwidths": list(self.bandwidths), "measured_s_ago": max(0.0, time.time() - self.time)}
+
+    @property
+    def peaks(self) -> Peaks:
+        return Peaks(max(self.bandwidths), dict(self.ops_per_s), self.cache_bytes)
+
+    def holds(self, threads: int) -> bool:
+        """Whether they may still be taken for those of a case that begins now."""
+        return threads == self.threads and 0 <= time.time() - self.time <= MOST_AGE_S
+
+    def is_like(self, busy_by_others: float | None) -> bool:
+        """Whether others left as much of the machine when they were measured."""
+        if None in (self.busy_by_others, busy_by_others):
+            return True
+        return abs(self.busy_by_others - busy_by_others) <= QUIET
+
+
+def measure_ceilings(threads: int, speed: Mapping[str, Any], *before: float, device: str = CPU) -> Ceilings:
+    """Now, right after a case.
+
+    speed    of the case, as `speed_statistics` tells it
+    before   bandwidths that were measured right before it
+    device   where the case ran
+    """
+    bandwidths = (*before, measure_bandwidth(threads, device))
+    ops = measure_op_peaks(threads, device)
+    return Ceilings(threads, bandwidths, ops, busy_during(speed), time.time(), last_cache_bytes(device))
+
+
+def busy_during(speed: Mapping[str, Any]) -> float | None:
+    """The median of what others took during the samples; None where those were too short to tell."""
+    shares = [share for of_phase in speed["samples"]["busy_by_others"].values() for share in of_phase]
+    known = [share for share in shares if share is not None]
+    return median(known) if known else None

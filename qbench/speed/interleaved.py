@@ -1,0 +1,124 @@
+"""`interleave`: the same phases of one or several models in turn, until the figures are sure enough."""
+
+import time
+from collections.abc import Callable, Sequence
+from math import ceil, inf
+
+import numpy as np
+
+from qbench.measure.host.conditions import Watch
+from qbench.measure.host.energy import NO_METER, Meter
+from qbench.progress import Progress
+from qbench.speed.median_interval import median_interval
+from qbench.speed.rounds import PHASES, Rounds, Samples, Side
+from qbench.speed.speed_case import MOST_ROUNDS, SpeedCase
+from qbench.statistics import speed_ratio
+
+SEED = 20240217
+# Threads of an OpenMP region wait for the next one at full speed, some milliseconds, and ours for less: neither may do
+# so while the other is measured. A side of one thread has none that wait.
+SETTLE_S = 0.03
+# Rounds after which the intervals are looked at: at first so many, then a fifth more each time. With these, intervals
+# of 2 % hold the true median of independent samples in 95 % of cases or more, and in 93 % where each sample is
+# correlated by half with the next; looking after every round from the fifth on, in 92 and 78 %.
+FIRST_LOOK, GROWTH = 10, 1.2
+IDLE_S = 1.0  # a thousand updates of RAPL's counters, ten of a graphics card's
+
+
+def interleave(
+    sides: Sequence[Side],
+    case: SpeedCase,
+    *,
+    threads: int = 1,
+    meter: Meter = NO_METER,
+    probe: Callable[[], float] | None = None,
+    progress: Progress | None = None,
+) -> Rounds:
+    """Rounds of every phase and side in turn, only one at work at any time; who is first changes from round to round.
+
+    A slow spell of the machine then hits all sides alike, and a drift none more than another.
+
+    threads  that a side works with
+    meter    of the energy; what the machine takes while no side works is measured first, where it can be
+    probe    called at the end of each round, when no side works: what the machine can do at that time
+    """
+    calls = [_calls(side, case) for side in sides]
+    watches = [Watch(side.pid, threads, meter) for side in sides]
+    rounds = Rounds({phase: [Samples() for _ in sides] for phase in calls[0]}, meter, idle_watts(meter))
+    start, count = time.perf_counter(), 0
+    while not rounds.stopped:
+        order = range(len(sides)) if count % 2 == 0 else range(len(sides) - 1, -1, -1)
+        for phase in rounds.of:
+            for side in order:
+                if len(sides) > 1 and threads > 1:
+                    time.sleep(SETTLE_S)
+                watches[side].start()
+                rounds.of[phase][side].seconds.append(sides[side].seconds(*calls[side][phase]))
+                rounds.of[phase][side].conditions.append(watches[side].stop())
+        if probe:
+            rounds.probed.append(probe())
+        count += 1
+        rounds.stopped = why_stop(rounds, case, time.perf_counter() - start)
+        if progress:
+            more = 0 if rounds.stopped else 1
+            progress(rounds.done, max(case.repetitions, rounds.done + more), "repetitions")
+    return rounds
+
+
+def idle_watts(meter: Meter) -> dict[str, float]:
+    """What each counter of the machine counts a second while no side works."""
+    if not meter.counters:
+        return {}
+    before, start = meter.read(), time.perf_counter()
+    time.sleep(IDLE_S)
+    spent = meter.since(before)
+    seconds = time.perf_counter() - start
+    return {name: joules / seconds for name, joules in spent.items()}
+
+
+def _calls(side: Side, case: SpeedCase) -> dict[str, tuple[list[list[int]], int]]:
+    """phase -> (tokens, step) of Side.seconds, after the depth is held"""
+    tokens = random_tokens(side.vocab_size, case)
+    side.hold(tokens[:, : case.depth].tolist(), case.longest)
+    later = tokens[:, case.depth :]
+    calls = {"pp": (later[:, : case.pp].tolist(), case.pp), "tg": (later[:, : case.tg].tolist(), 1)}
+    return {phase: calls[phase] for phase in PHASES if getattr(case, phase)}
+
+
+def random_tokens(vocab_size: int, case: SpeedCase) -> np.ndarray:
+    """[B, longest]"""
+    return np.random.default_rng(SEED).integers(vocab_size, size=(case.batch, case.longest))
+
+
+def why_stop(rounds: Rounds, case: SpeedCase, elapsed_s: float) -> str:
+    """As Rounds.stopped has it; empty to go on."""
+    done = rounds.done
+    if done < case.repetitions:
+        return ""
+    if case.precision is None or done >= MOST_ROUNDS:
+        return "repetitions"
+    if is_look(done) and all(_half_width(rounds, phase) <= case.precision for phase in rounds.of):
+        return "narrow"
+    return "budget" if case.budget_s is not None and elapsed_s >= case.budget_s else ""
+
+
+def is_look(done: int) -> bool:
+    """Whether the intervals are looked at after so many rounds: who looks each time stops at the luckiest moment."""
+    look = FIRST_LOOK
+    while look < done:
+        look = ceil(GROWTH * look)
+    return look == done
+
+
+def _half_width(rounds: Rounds, phase: str) -> float:
+    """The widest, as a share of its value: of one side its median, of several the ratios of the others to the first."""
+    first, *others = (rounds.steady(phase, side) for side in range(len(rounds.of[phase])))
+    if not others:
+        interval = median_interval(first)
+        return inf if interval is None else (interval[1] - interval[0]) / (2 * float(np.median(first)))
+    return max(_half_width_of_ratio(first, other) for other in others)
+
+
+def _half_width_of_ratio(first: list[float], other: list[float]) -> float:
+    ratio = speed_ratio(first, other)
+    return inf if ratio.low is None else (ratio.high - ratio.low) / (2 * ratio.value)

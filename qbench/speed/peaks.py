@@ -1,0 +1,71 @@
+"""What this machine can do at most, measured in the same run as what is compared with it."""
+
+from functools import cache
+
+import torch
+
+from gpu_kernels.proof.ceilings import measure_ceilings as measure_gpu_ceilings
+from qbench.devices import CPU, CUDA
+from qbench.measure.host.machine import last_level_cache_bytes
+
+ARITHMETICS = ("fp32", "int8", "int16", "bf16")
+
+
+def measure_bandwidth(threads: int, device: str = CPU) -> float:
+    """Bytes a second that this many threads read from memory now; of a GPU, that its memory moves."""
+    import cpu_kernels
+
+    if device == CUDA:
+        return gpu_ceilings()["bytes_s"]
+    return cpu_kernels.measure_read_bandwidth(threads)
+
+
+def last_cache_bytes(device: str = CPU) -> int:
+    """Of the cache before the memory; 0 where the system does not say."""
+    if device == CUDA:
+        return torch.cuda.get_device_properties(0).L2_cache_size
+    return last_level_cache_bytes()
+
+
+def measure_op_peaks(threads: int, device: str = CPU) -> dict[str, float]:
+    """Peak operations a second of the arithmetics that kernels use, with this many threads, or on a GPU; of a CPU the
+    largest that this process has measured, once more now.
+    """
+    if device == CUDA:
+        found = gpu_ceilings()
+        return {name.removesuffix("_ops_s"): rate for name, rate in found.items() if name.endswith("_ops_s")}
+    return {arithmetic: largest_peak(arithmetic, threads) for arithmetic in ARITHMETICS}
+
+
+@cache
+def gpu_ceilings() -> dict[str, float]:
+    """As gpu_kernels measures them, once a process; their memory is given back."""
+    found = measure_gpu_ceilings("cuda")
+    torch.cuda.empty_cache()
+    return found
+
+
+_largest: dict[tuple[str, int], float] = {}
+
+
+def largest_peak(arithmetic: str, threads: int) -> float:
+    """Of all measurements of this process, with one more now.
+
+    Who shares the cores can halve a peak for a second (two-core VM: bf16 0.24 and 0.47 TFLOPS, one after the other),
+    and nothing makes it larger than it is.
+    """
+    key = arithmetic, threads
+    _largest[key] = max(_largest.get(key, 0.0), measure_peak(arithmetic, threads))
+    return _largest[key]
+
+
+def measure_peak(arithmetic: str, threads: int) -> float:
+    """Operations per second at most, from registers, measured now."""
+    import cpu_kernels
+
+    return {
+        "fp32": cpu_kernels.measure_fp32_peak,
+        "int8": cpu_kernels.measure_int8_peak,
+        "int16": cpu_kernels.measure_int16_peak,
+        "bf16": cpu_kernels.measure_bf16_peak,
+    }[arithmetic](threads)

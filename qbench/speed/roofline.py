@@ -1,0 +1,206 @@
+"""The roofline: the least time that this machine could need, from bytes that must move and operations that must run."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qbench.devices import CPU, DEVICES
+from qbench.path_names import path_at
+from qbench.speed.speed_case import SpeedCase
+from quant.models import EMBEDDING, HEAD, split_name
+from quant.source import TensorInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the formulas need to know of a decoder."""
+
+    num_layers: int
+    num_heads: int
+    head_dim: int  # of queries and keys
+    value_dim: int
+    kv_bytes_per_token: int  # over all layers
+    expert_share: float = 1.0  # of a layer's routed experts that one token reads
+    windows: tuple[int, ...] = (0,)  # of each layer: keys that a query sees; 0: all
+    attention: str = "fp32"  # the arithmetic that keys and values are multiplied in
+
+    @classmethod
+    def of(cls, model: Any) -> "Shape":
+        """That of a loaded model."""
+        cache = model.new_cache(batch=1, capacity=1)
+        return cls(
+            num_layers=model.config.num_layers,
+            num_heads=model.config.num_heads,
+            head_dim=model.config.head_dim,
+            value_dim=model.config.value_dim,
+            kv_bytes_per_token=cache.bytes_per_token,
+            expert_share=model.config.expert_share,
+            windows=tuple(rule.window for rule in cache.rules),
+            attention=_attention_arithmetic(cache),
+        )
+
+    def seen(self, keys: np.ndarray) -> np.ndarray:
+        """Keys that a query sees of so many, on average over the layers."""
+        return np.mean([np.minimum(keys, window) if window else keys for window in self.windows], axis=0)
+
+
+def _attention_arithmetic(cache: Any) -> str:
+    """Latents and torch's own caches are multiplied in fp32; a device's cache says what its kernels take."""
+    from cpu_kernels.attention import KVStore, multiplies_in
+
+    if hasattr(cache, "arithmetic"):
+        return cache.arithmetic
+    stores = [store for store in getattr(cache, "stores", ()) if isinstance(store, KVStore)]
+    return multiplies_in(stores[0].format) if stores else "fp32"
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """Measured on this machine, with the threads of the run."""
+
+    bytes_per_s: float
+    ops_per_s: dict[str, float]  # by arithmetic: fp32, bf16, int16, int8
+    cache_bytes: int = 0  # what fits there is not read from memory a second time
+
+
+def arithmetic_of(impl: str, num_tokens: int) -> str:
+    """The arithmetic that an implementation multiplies so many tokens in, as its name has it."""
+    impl = path_at(impl, num_tokens)
+    if is_on_device(impl):
+        return "int8" if "-w8a8_gemm" in impl or "-llm_int8_gemm" in impl else "bf16"
+    if impl.startswith(("cpu-bf16[", "torch-bf16")) or "bf16 products" in impl:
+        return "bf16"
+    return "int8" if impl.startswith("cpu-") and not impl.startswith(("cpu-f16[", "cpu-f32[")) else "fp32"
+
+
+def is_on_device(impl: str) -> bool:
+    """Whether the implementation runs elsewhere than on the CPU."""
+    return impl.partition("-")[0] in set(DEVICES) - {CPU}
+
+
+def read_share(name: str, shape: Shape, tokens: int = 1) -> float:
+    """How much of this tensor so many tokens read, on average: all of it, but of routed experts those that are chosen.
+
+    An expert is left alone by all of them with probability (1 - share)^tokens, as if each chose anew.
+    """
+    _, _, expert = split_name(name)
+    return 1.0 if expert is None else 1 - (1 - shape.expert_share) ** tokens
+
+
+def decode_bytes(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedCase) -> dict[str, float]:
+    """Bytes that one decode step must move, on average over the steps of a repetition, term by term.
+
+    Weights count as stored, once for the whole batch: an implementation that unpacks them into something larger moves
+    more, so its share drops. Of routed experts those count that the step's tokens choose.
+    """
+    linears = sum(
+        info.size_bytes * read_share(name, shape, case.batch)
+        for name, info in tensors.items()
+        if name != EMBEDDING and len(info.shape) == 2
+    )
+    norms = sum(info.size_bytes for info in tensors.values() if len(info.shape) == 1)
+    embedding = tensors[EMBEDDING]
+    mean_seen = float(shape.seen(case.depth + np.arange(max(case.tg, 1))).mean())
+    return {
+        "linears": linears if HEAD in tensors else linears + embedding.size_bytes,  # a tied head reads the table
+        "embedding_row": case.batch * embedding.size_bytes / embedding.shape[0],
+        "norms_and_biases": norms,
+        "kv_read": case.batch * mean_seen * shape.kv_bytes_per_token,
+        "kv_written": case.batch * shape.kv_bytes_per_token,
+    }
+
+
+def mean_length(case: SpeedCase) -> float:
+    """Tokens of a sequence in the cache before a decode step: depth .. depth + tg - 1."""
+    return case.depth + (case.tg - 1) / 2
+
+
+def prefill_ops(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedCase) -> dict[str, dict[str, float]]:
+    """Operations of one prefill of all sequences, as `pass_ops`."""
+    return pass_ops(tensors, shape, case.batch, case.pp, case.depth)
+
+
+def decode_ops(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedCase) -> dict[str, dict[str, float]]:
+    """Operations of one decode step of all sequences, as `pass_ops`."""
+    return pass_ops(tensors, shape, case.batch, 1, mean_length(case))
+
+
+def pass_ops(
+    tensors: dict[str, TensorInfo], shape: Shape, batch: int, num_tokens: int, depth: float
+) -> dict[str, dict[str, float]]:
+    """Operations (a multiply and an add are two) of one pass: {"linears": {name: ops}, "attention": {...}}.
+
+    linear     2 N K a token; an expert's for the tokens that choose it; the head only for each sequence's last token
+    attention  each query sees depth + its own index + 1 keys, or its window: 2 D for q k^T, 2 V for the sum over v,
+               a head
+    """
+    linears = {
+        name.removesuffix(".weight"): 2.0 * info.shape[0] * info.shape[1] * batch * num_tokens * read_share(name, shape)
+        for name, info in tensors.items()
+        if name not in (EMBEDDING, HEAD) and len(info.shape) == 2
+    }
+    head = tensors.get(HEAD, tensors[EMBEDDING])
+    linears[HEAD.removesuffix(".weight")] = 2.0 * head.shape[0] * head.shape[1] * batch
+    # (query, key) pairs that the causal mask leaves
+    pairs = batch * float(shape.seen(depth + 1 + np.arange(num_tokens)).sum())
+    per_channel = 2.0 * shape.num_layers * shape.num_heads * pairs
+    return {
+        "linears": linears,
+        "attention": {"q_k": per_channel * shape.head_dim, "p_v": per_channel * shape.value_dim},
+    }
+
+
+def least_work(
+    tensors: dict[str, TensorInfo], shape: Shape, impls: dict[str, str], case: SpeedCase
+) -> dict[str, dict[str, float]]:
+    """What any machine must do: tg_bytes of a step by term; tg_ops of a step and pp_ops of a prefill by arithmetic."""
+    return {
+        "tg_bytes": decode_bytes(tensors, shape, case),
+        "tg_ops": by_arithmetic(decode_ops(tensors, shape, case), impls, case.batch, shape.attention),
+        "pp_ops": by_arithmetic(prefill_ops(tensors, shape, case), impls, case.batch * case.pp, shape.attention),
+    }
+
+
+def by_arithmetic(
+    ops: dict[str, dict[str, float]], impls: dict[str, str], num_tokens: int, attention: str
+) -> dict[str, float]:
+    sums = {attention: sum(ops["attention"].values())}
+    for name, count in ops["linears"].items():
+        arithmetic = arithmetic_of(impls[name], num_tokens)
+        sums[arithmetic] = sums.get(arithmetic, 0.0) + count
+    return sums
+
+
+def roofline(work: dict[str, dict[str, float]], peaks: Peaks, speed: dict[str, Any]) -> dict[str, Any]:
+    """Share of the roofline reached by pp and tg (1 is the bound), with the terms that it comes from.
+
+    work    of `least_work`
+    speed   ttft_ms and tpot_ms
+
+    A share above 1 in tg: others had the memory while its bandwidth was measured. Where all that a step reads fits
+    into a cache, the memory's bandwidth is no bound, and tg has no share.
+    """
+    least = least_seconds(work, peaks)
+    in_cache = sum(work["tg_bytes"].values()) <= peaks.cache_bytes
+    return {
+        "pp": None if speed["ttft_ms"] is None else 1e3 * least["pp"] / speed["ttft_ms"],
+        "tg": None if speed["tpot_ms"] is None or in_cache else 1e3 * least["tg"] / speed["tpot_ms"],
+        **work,
+        "bandwidth_bytes_per_s": peaks.bytes_per_s,
+        "peak_ops_per_s": {name: peaks.ops_per_s[name] for name in work["pp_ops"]},
+    }
+
+
+def least_seconds(work: dict[str, dict[str, float]], peaks: Peaks) -> dict[str, float]:
+    """Of a prefill, "pp", and of a step of decode, "tg": of `work`, as `least_work`."""
+    moved = work["tg_bytes"]
+    tg_ops_s, pp_ops_s = (
+        sum(count / peaks.ops_per_s[arithmetic] for arithmetic, count in work[ops].items())
+        for ops in ("tg_ops", "pp_ops")
+    )
+    weights_s = (moved["linears"] + moved["norms_and_biases"]) / peaks.bytes_per_s
+    return {
+        "pp": max(pp_ops_s, weights_s),  # a short prompt is bound by reading the weights once
+        "tg": max(tg_ops_s, sum(moved.values()) / peaks.bytes_per_s),  # a large batch is bound by its operations
+    }

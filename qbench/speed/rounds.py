@@ -1,0 +1,58 @@
+"""Rounds: every phase of every side once, in turn; what each took, and how the machine was meanwhile."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from qbench.measure.host.conditions import Conditions
+from qbench.measure.host.energy import NO_METER, Meter
+from qbench.speed.steady import warm_up_rounds
+
+PHASES = ("pp", "tg")
+
+
+class Side(Protocol):
+    """What is timed: a model in this process or in another."""
+
+    pid: int
+    vocab_size: int
+
+    def hold(self, tokens: list[list[int]], capacity: int) -> None: ...
+    def seconds(self, tokens: list[list[int]], step: int) -> float: ...
+
+
+@dataclass(slots=True)
+class Samples:
+    """Of one phase of one side, one a round: seconds, and the conditions under which they passed."""
+
+    seconds: list[float] = field(default_factory=list)
+    conditions: list[Conditions] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Rounds:
+    """of          phase -> its Samples, one a side; phases that are not asked for are absent
+    meter       of the energy
+    idle_watts  of each of its counters while no side works
+    stopped     why no further round was run: "narrow": every interval is; "budget": the time is over; "repetitions":
+                as many as were asked for
+    probed      what a probe of the machine told, one a round
+    """
+
+    of: dict[str, list[Samples]]
+    meter: Meter = NO_METER
+    idle_watts: dict[str, float] = field(default_factory=dict)
+    stopped: str = ""
+    probed: list[float] = field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        """Rounds after the warm-up of every phase."""
+        return min(len(self.steady(phase, 0)) for phase in self.of)
+
+    def steady(self, phase: str, side: int) -> list[float]:
+        """Seconds after the warm-up."""
+        return self.of[phase][side].seconds[self.warm_up(phase) :]
+
+    def warm_up(self, phase: str) -> int:
+        """Rounds until this phase of every side had its pace."""
+        return max(warm_up_rounds(samples.seconds) for samples in self.of[phase])

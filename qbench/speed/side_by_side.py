@@ -1,0 +1,129 @@
+"""`bench A B`: several models, each in a process of its own, phase by phase in turn; and the ratios of their speeds."""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from qbench.measure.host.clocks import check_clock
+from qbench.measure.host.energy import find_meter
+from qbench.measure.host.machine import available_cores
+from qbench.progress import Progress
+from qbench.sources import open_source
+from qbench.speed.bench import bench_row
+from qbench.speed.ceilings import measure_ceilings
+from qbench.speed.interleaved import interleave
+from qbench.speed.peaks import measure_bandwidth
+from qbench.speed.rounds import PHASES, Rounds
+from qbench.speed.speed import speed_statistics
+from qbench.speed.speed_case import SpeedCase
+from qbench.speed.timed_process import TimedProcess, speed_process
+from qbench.statistics import speed_ratio
+from qbench.threads import check_threads
+from quant.errors import InputError
+from quant.models import ModelConfig
+from quant.recipes import get_recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A model, and the recipe that it is quantized by while it loads."""
+
+    spec: str
+    recipe: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.spec if self.recipe is None else f"{self.spec} as {self.recipe}"
+
+
+def contenders(specs: Sequence[str], recipes: Sequence[str]) -> list[Contender]:
+    """A recipe for each model, one for all, or several of one model.
+
+    raises   InputError for any other number of recipes
+    """
+    if not recipes:
+        return [Contender(spec) for spec in specs]
+    if len(specs) == 1 or len(recipes) == 1:
+        return [Contender(spec, recipe) for spec in specs for recipe in recipes]
+    if len(recipes) != len(specs):
+        raise InputError(f"{len(specs)} models and {len(recipes)} recipes; give one recipe, or one for each model")
+    return [Contender(spec, recipe) for spec, recipe in zip(specs, recipes, strict=True)]
+
+
+def bench_side_by_side(
+    contenders: Sequence[Contender],
+    cases: Sequence[SpeedCase],
+    *,
+    threads: Sequence[int | None] = (None,),
+    kv: str | None = None,
+    clock: str = "wall",
+    progress: Progress | None = None,
+) -> Iterator[list[dict[str, Any]]]:
+    """For each number of threads and case a row a contender, as `bench` has them, and its ratio to the first.
+
+    clock    "wall", or "cpu": the time that each process gets, of one thread
+    ratio    {"pp": Estimate's fields, "tg": ...}: how many times as fast as the first, of the same rounds
+    raises   InputError as `bench` does, in the words of the contender's process
+    """
+    check(contenders, cases, threads, clock)
+    for count in threads:
+        used = count or available_cores()
+        with ExitStack() as stack:
+            sides = [
+                stack.enter_context(speed_process(one.spec, recipe=one.recipe, kv=kv, threads=used, clock=clock))
+                for one in contenders
+            ]
+            for case in cases:
+                yield [row | {"clock": clock} for row in rows_of_case(contenders, sides, case, used, progress)]
+
+
+def check(
+    contenders: Sequence[Contender], cases: Sequence[SpeedCase], threads: Sequence[int | None], clock: str
+) -> None:
+    """raises InputError for what a process would refuse, before one is started"""
+    for count in threads:
+        check_threads(count)
+        check_clock(clock, count or available_cores())
+    for one in contenders:
+        limit = ModelConfig.of(open_source(one.spec)).max_positions
+        for case in cases:
+            case.check_context(limit)
+        if one.recipe is not None:
+            get_recipe(one.recipe)
+
+
+def rows_of_case(
+    contenders: Sequence[Contender],
+    sides: Sequence[TimedProcess],
+    case: SpeedCase,
+    threads: int,
+    progress: Progress | None,
+) -> list[dict[str, Any]]:
+    start, load_before = time.perf_counter(), os.getloadavg()
+    before = measure_bandwidth(threads)
+    rounds = interleave(sides, case, threads=threads, meter=find_meter(), progress=progress)
+    speeds = [speed_statistics(case, rounds, index) for index in range(len(sides))]
+    ceilings = measure_ceilings(threads, speeds[0], before)
+    load = {"before": list(load_before), "after": list(os.getloadavg())}
+    names, rows = [one.name for one in contenders], []
+    for index, side in enumerate(sides):
+        about = side.call("facts", {"case": asdict(case)})
+        row = bench_row(about, case, speeds[index], ceilings)
+        row["samples"]["interleaved_with"] = names[:index] + names[index + 1 :]
+        rows.append(row | side.call("memory", {}) | {"load_average": load, "ratio": ratios(rounds, index)})
+    seconds = time.perf_counter() - start
+    return [row | {"seconds": seconds} for row in rows]
+
+
+def ratios(rounds: Rounds, side: int) -> dict[str, Any] | None:
+    """Speed over that of the first, with its interval and the p value of no difference; None for the first itself."""
+    if side == 0:
+        return None
+    return {
+        phase: asdict(speed_ratio(*([1 / seconds for seconds in rounds.steady(phase, one)] for one in (0, side))))
+        for phase in PHASES
+        if phase in rounds.of
+    }

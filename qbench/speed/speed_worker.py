@@ -1,0 +1,118 @@
+"""`python speed_worker.py`: one model in a process that stays, timed by its parent's calls.
+
+Run by its path, with another checkout's packages on the path where that one's speed is asked for: what times is then
+the same for both sides, and only what is timed differs. So of this project it imports what loads and runs a model, and
+little else.
+
+in    one JSON line {"model", "recipe", "kv", "threads", "clock"}, then {"call": a method of TimedModel, ...arguments}*
+out   {"result": what describes it}, then {"result": what the call returned}*; {"error": "one line"} instead of any,
+      after which it ends
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from qbench.measure.child import die_with_parent, send, take_stdout
+from qbench.measure.host.clocks import CLOCKS
+from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes
+
+
+class TimedModel:
+    """A model and a cache that holds some tokens: passes over others after them, timed again and again."""
+
+    def __init__(self, model: Any, clock: str = "wall") -> None:
+        self.model, self.clock = model, CLOCKS[clock]
+        # Where a model's passes run on by themselves: they follow each other, and the last is waited for.
+        self.run = getattr(model, "enqueue", partial(model, last_only=True))
+        self.wait = getattr(model, "wait", lambda: None)
+        self.pid, self.vocab_size = os.getpid(), model.config.vocab_size
+        self.depth, self.cache = 0, None
+
+    def hold(self, tokens: list[list[int]], capacity: int) -> None:
+        """Start anew with these in a cache of room for `capacity`.
+
+        tokens   [B, D]; D may be 0
+        """
+        self.cache = None  # its memory is free before that of the next is taken
+        self.depth = len(tokens[0])
+        self.cache = self.model.new_cache(batch=len(tokens), capacity=capacity)
+        if self.depth:
+            self.run(torch.tensor(tokens), self.cache)
+            self.wait()
+
+    def seconds(self, tokens: list[list[int]], step: int) -> float:
+        """Time of passes over `step` of these tokens each, after those that are held.
+
+        tokens   [B, T] of the batch that is held
+        """
+        self.cache.truncate(self.depth)
+        passes = torch.tensor(tokens).split(step, dim=1)
+        start = self.clock()
+        for some in passes:
+            self.run(some, self.cache)
+        self.wait()
+        return self.clock() - start
+
+
+class TimedSubject(TimedModel):
+    """A model from its spec, in a process of its own."""
+
+    def __init__(self, model: str, recipe: str | None, kv: str | None, threads: int, clock: str) -> None:
+        import qbench.measure.subject
+        import qbench.runtime  # noqa: F401 - what follows is of the model, not of what is imported for it
+
+        self.baseline_rss_bytes = current_rss_bytes()
+        self.threads, self.clock_name = threads, clock
+        self.open(model, recipe, kv)
+
+    def open(self, model: str, recipe: str | None, kv: str | None) -> dict[str, Any]:
+        """Take this model, in place of one that is held; returns as `describe`."""
+        from qbench.measure.subject import open_subject
+        from qbench.runtime import load_model
+
+        self.model = self.cache = None  # their memory is free before that of the next is taken
+        self.subject = open_subject(model, recipe, self.threads, kv=kv)
+        super().__init__(load_model(self.subject.source, threads=self.threads), self.clock_name)
+        return self.describe()
+
+    def describe(self) -> dict[str, Any]:
+        """vocab_size, and the facts that every result repeats"""
+        return {"vocab_size": self.vocab_size, "facts": self.subject.facts(self.model.impls)}
+
+    def facts(self, case: dict[str, Any]) -> dict[str, Any]:
+        """`case_facts` of a case, given by its fields."""
+        from qbench.speed.case_facts import case_facts
+        from qbench.speed.speed_case import SpeedCase
+
+        return case_facts(self.subject, self.model, SpeedCase(**case))
+
+    def memory(self) -> dict[str, int]:
+        peak = max(peak_rss_bytes(), self.baseline_rss_bytes)
+        return {"peak_rss_bytes": peak, "peak_rss_since": "start", "baseline_rss_bytes": self.baseline_rss_bytes}
+
+
+def serve(kind: Callable[..., Any]) -> int:
+    """Make what the first line asks for, then do what each line calls, until the parent has no more."""
+    parent = os.getppid()
+    channel = take_stdout()
+    die_with_parent(parent)
+    try:
+        side = kind(**json.loads(sys.stdin.readline()))
+        send(channel, {"result": side.describe()})
+        for line in sys.stdin:
+            call = json.loads(line)
+            send(channel, {"result": getattr(side, call.pop("call"))(**call)})
+    except (ImportError, ValueError, NotImplementedError, RuntimeError, OSError, MemoryError) as error:
+        send(channel, {"error": " ".join(str(error).split()) or type(error).__name__})
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(serve(TimedSubject))

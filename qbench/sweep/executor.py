@@ -1,0 +1,50 @@
+"""Where the cases of a sweep run. The sweep keeps their order, resumes and writes; an executor only measures."""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from qbench.measure.host.machine import machine
+from qbench.sweep.case_runner import CaseRunner
+from qbench.sweep.job_runner import WORKER
+from qbench.sweep.suite.cases import Case
+
+Numbered = tuple[int, Case]
+# (number of the case, "reference" | "quantize" | "measure", (done, total, what is being done))
+OnStage = Callable[[int, str, tuple[int, int, str] | None], None]
+
+
+class Executor(Protocol):
+    """One place, or many, to measure cases in."""
+
+    def machines(self) -> set[str]:
+        """Ids of the machines whose earlier rows count as measured."""
+        ...
+
+    def run(self, cases: Iterator[Numbered], on_stage: OnStage) -> Iterable[tuple[int, dict[str, Any]]]:
+        """Measures what `cases` gives, and gives (number, {metrics, error}) back as each ends, in any order.
+
+        The next case is taken when there is a place for it and not before: the sweep ends the iterator to stop early,
+        and what was taken by then is brought to its end.
+        """
+        ...
+
+
+class LocalExecutor:
+    """One case after another on this machine, in worker processes.
+
+    folder   of the run: artifacts are kept in `artifacts`, `tmp` is there for what is not
+    """
+
+    def __init__(self, folder: Path, worker: tuple[str, ...] = WORKER) -> None:
+        self.runner = CaseRunner(folder / "artifacts", folder / "tmp", worker)
+
+    def machines(self) -> set[str]:
+        return {machine()["id"]}
+
+    def run(self, cases: Iterator[Numbered], on_stage: OnStage) -> Iterator[tuple[int, dict[str, Any]]]:
+        try:
+            for number, case in cases:
+                yield number, self.runner.run(case, lambda stage, state, number=number: on_stage(number, stage, state))
+        finally:
+            self.runner.close()

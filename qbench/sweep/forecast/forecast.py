@@ -1,0 +1,274 @@
+"""What a sweep will take, before it runs: time, memory and disk, case by case."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from qbench.cache_kinds import DYNAMIC
+from qbench.measure.host.machine import machine
+from qbench.measure.host.memory import current_rss_bytes
+from qbench.measure.records.record import case_key, read_records
+from qbench.measure.records.record_files import record_files
+from qbench.quality.evaluate import prepare, read_text
+from qbench.quality.kld.reference_logits import default_mode, kept_bytes
+from qbench.quality.protocols.conventions import DEFAULT
+from qbench.quality.protocols.passes import batch_size
+from qbench.quality.protocols.plan import GPTQ_WINDOW, Plan
+from qbench.sources import open_source
+from qbench.sweep.case_runner import CaseRunner
+from qbench.sweep.forecast.past import Past
+from qbench.sweep.job_runner import JobFailed, run_job
+from qbench.sweep.probe import ModelProbe
+from qbench.sweep.suite.axes import own_cache
+from qbench.sweep.suite.cases import Case, Planned
+from qbench.sweep.suite.suite import Suite
+from qbench.sweep.sweep import Selection, measured_keys, selected_cases
+from quant.errors import InputError
+from quant.models import ModelConfig
+from quant.recipes import get_recipe
+from quant.source import Source
+
+if TYPE_CHECKING:
+    from qbench.runtime.memory import MemoryPredictor
+
+PROBE_BUDGET_S = 15.0  # for the recipes of one model: a plan is to be there while one waits for it
+FLOAT_BYTES = 4
+OnProbe = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseForecast:
+    """seconds          None: nothing like it was measured, and the probe could not tell
+    basis            "done", "measured", "alike", "probed", "unknown", or "unfit" for one that will fail
+    reason           why it will
+    artifact_bytes   written for this case, 0 where the artifact is there or another case makes it
+    """
+
+    planned: Planned
+    seconds: float | None
+    basis: str
+    peak_rss_bytes: int
+    artifact_bytes: int
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SweepForecast:
+    """The cases in their order, and what this machine has for them.
+
+    temporary_bytes   of logits that lie beside the artifacts while it runs
+    """
+
+    cases: list[CaseForecast]
+    temporary_bytes: int
+    free_disk_bytes: int
+    memory_bytes: int
+
+    @property
+    def waiting(self) -> list[CaseForecast]:
+        return [case for case in self.cases if case.basis != "done"]
+
+    @property
+    def seconds(self) -> float:
+        """Of what is to be measured; cases that nothing tells of are left out."""
+        return sum(case.seconds or 0.0 for case in self.cases)
+
+    @property
+    def peak_rss_bytes(self) -> int:
+        return max((case.peak_rss_bytes for case in self.waiting), default=0)
+
+    @property
+    def artifact_bytes(self) -> int:
+        return sum(case.artifact_bytes for case in self.cases)
+
+
+def forecast_sweep(
+    suite: Suite,
+    out_dir: Path,
+    selection: Selection,
+    kept: Path,
+    on_probe: OnProbe | None = None,
+) -> SweepForecast:
+    """What `run_sweep` would do with the same arguments; nothing is written.
+
+    kept       folder of kept records, which tell how long cases take on this machine, as those of the run do
+    on_probe   hears of the short runs of models that no record tells of
+    raises     as `run_sweep` before it makes its folder
+    """
+    planned, cases = selected_cases(suite, selection)
+    here, records = {machine()["id"]}, out_dir / "records.jsonl"
+    past = read_past(here, records, kept)
+    keys = set() if selection.fresh else measured_keys(records, here)
+    held = {index for index, case in enumerate(cases) if case_key(case) in keys}
+    waiting = [case for index, case in enumerate(cases) if index not in held]
+    told = _Forecaster(past, probe_unknown(waiting, past, on_probe), CaseRunner(out_dir / "artifacts", out_dir / "tmp"))
+    forecasts = [
+        told.done(planned[index]) if index in held else told.case(planned[index], case)
+        for index, case in enumerate(cases)
+    ]
+    place = next(parent for parent in (out_dir, *out_dir.absolute().parents) if parent.exists())
+    return SweepForecast(forecasts, told.temporary_bytes, shutil.disk_usage(place).free, psutil.virtual_memory().total)
+
+
+def read_past(machines: set[str], records: Path, kept: Path) -> Past:
+    """Of a run's own rows, and of those kept from others before."""
+    past = Past(machines)
+    places = [place for place in (records, kept) if place.is_file() or any(place.rglob("*.jsonl"))]
+    for file in record_files(places):
+        past.read(read_records(file))
+    return past
+
+
+def probe_unknown(cases: Sequence[Case], past: Past, on_probe: OnProbe | None) -> dict[str, ModelProbe]:
+    """A probe of each model that has a case without any record like it; none of one whose probe fails."""
+    probes = {}
+    unknown = dict.fromkeys(case["model"] for case in cases if past.measuring(case) is None)
+    for model in unknown:
+        of_model = [case for case in cases if case["model"] == model]
+        recipes = list(dict.fromkeys(case["recipe"] for case in of_model if past.quantizing(case) is None))
+        calibration = {
+            key: value for key, value in (of_model[0].get("calibration") or {}).items() if key != "text_sha256"
+        }
+        job = {"job": "probe", "model": model, "recipes": recipes, "calibration": calibration}
+        job |= {"threads": max(case["threads"] for case in of_model), "budget_s": PROBE_BUDGET_S}
+
+        def progress(done: int, total: int, what: str, model: str = model) -> None:
+            if on_probe:
+                on_probe(done, total, f"probe {model}: {what}")
+
+        progress(0, 0, "a few passes")
+        with tempfile.TemporaryDirectory(prefix="qbench-") as folder:
+            try:
+                probes[model] = ModelProbe(**run_job(job, Path(folder) / "log", progress=progress))
+            except JobFailed:
+                continue  # its cases are told as unknown; the sweep's rows will say why
+    return probes
+
+
+class _Forecaster:
+    """One case after another: an artifact, and a reference, are the first case's that needs them."""
+
+    def __init__(self, past: Past, probes: dict[str, ModelProbe], runner: CaseRunner) -> None:
+        self.past, self.probes, self.runner = past, probes, runner
+        self.artifacts: set[tuple[str, str]] = set()
+        self.references: set[str] = set()
+        self.plans: dict[str, list[Plan]] = {}
+        self.temporary_bytes = 0
+        self.source = cache(open_source)
+        self.planned_source, self.predictor = cache(self._planned_source), cache(self._predictor)
+        self.baseline = current_rss_bytes()  # this process has torch loaded, as a worker has
+
+    def done(self, planned: Planned) -> CaseForecast:
+        return CaseForecast(planned, 0.0, "done", 0, 0)
+
+    def case(self, planned: Planned, case: Case) -> CaseForecast:
+        try:
+            return self.fitting_case(planned, case)
+        except InputError as error:  # the recipe, or the KV format, does not fit this model
+            return CaseForecast(planned, 0.0, "unfit", 0, 0, str(error))
+
+    def fitting_case(self, planned: Planned, case: Case) -> CaseForecast:
+        parts = [self.measuring(case)]
+        artifact_bytes = 0
+        if (case["model"], case["recipe"]) not in self.artifacts:
+            self.artifacts.add((case["model"], case["recipe"]))
+            if self.runner.made(case) is None:
+                artifact_bytes = sum(
+                    info.size_bytes for info in self.planned_source(case["model"], case["recipe"]).tensors.values()
+                )
+                parts.append(self.quantizing(case))
+        if case["eval"] and case["model"] not in self.references:
+            self.references.add(case["model"])
+            parts.append(self.referencing(case))
+        measuring, basis = parts[0]
+        seconds = None if measuring is None else measuring + sum(parts[1:])
+        return CaseForecast(planned, seconds, basis, self.peak_rss_bytes(case), artifact_bytes)
+
+    def measuring(self, case: Case) -> tuple[float | None, str]:
+        known, probe = self.past.measuring(case), self.probes.get(case["model"])
+        if known:
+            return known.seconds, known.basis
+        if probe is None:
+            return None, "unknown"
+        bench, seconds = case["bench"], probe.load_s
+        if bench:
+            prompts = case["batch"] * bench["pp"] * probe.token_s
+            rounds = bench["repetitions"] + 1  # one warms up
+            seconds += rounds * (prompts + bench["tg"] * probe.step_s)
+            seconds += case["batch"] * bench["depth"] * probe.token_s
+        if case["eval"]:
+            seconds += self.eval_tokens(case) * probe.judged_token_s
+        return seconds, "probed"
+
+    def quantizing(self, case: Case) -> float:
+        """As this recipe took before, else as the probe says of it, else as the mean of those that it tried."""
+        known, probe = self.past.quantizing(case), self.probes.get(case["model"])
+        if known is not None or probe is None:
+            return known or 0.0
+        tried = probe.quantize_s
+        return tried.get(case["recipe"], sum(tried.values()) / max(1, len(tried)))
+
+    def referencing(self, case: Case) -> float:
+        vocab_size = ModelConfig.of(self.source(case["model"])).vocab_size
+        for plan in self.eval_plans(case):
+            self.temporary_bytes += kept_bytes(plan, vocab_size, default_mode(plan, vocab_size))
+        known, probe = self.past.referencing(case), self.probes.get(case["model"])
+        if known is not None or probe is None:
+            return known or 0.0
+        return self.eval_tokens(case) * probe.token_s
+
+    def eval_tokens(self, case: Case) -> int:
+        return sum(len(window.tokens) for plan in self.eval_plans(case) for window in plan.windows)
+
+    def eval_plans(self, case: Case) -> list[Plan]:
+        """What the case's protocols score, made once for each model."""
+        if case["model"] not in self.plans:
+            settings, source = case["eval"], self.source(case["model"])
+            text = read_text(settings["text"], case["model"])
+            self.plans[case["model"]] = prepare(
+                source, text, settings["max_windows"], settings.get("protocols") or (DEFAULT,)
+            )
+        return self.plans[case["model"]]
+
+    def _planned_source(self, model: str, recipe: str) -> Source:
+        from qbench.sweep.forecast.planned_source import PlannedSource
+
+        return PlannedSource(self.source(model), get_recipe(recipe))
+
+    def _predictor(self, model: str, recipe: str | None, kind: str = DYNAMIC) -> "MemoryPredictor":
+        """Of the model as the recipe leaves it, or of the reference that it is compared with."""
+        from qbench.runtime.memory import MemoryPredictor
+
+        if recipe is None:
+            return MemoryPredictor(self.source(model), impl="reference")
+        return MemoryPredictor(self.planned_source(model, recipe), kind=kind)
+
+    def predictor_of(self, case: Case) -> "MemoryPredictor":
+        """raises InputError where recipe, KV format or kind of cache do not fit the model"""
+        from qbench.sweep.forecast.planned_source import foreseen_scheme
+
+        model, recipe, cache = case["model"], case["recipe"], case["cache"]
+        own = self.predictor(model, recipe, case.get("cache_kind", DYNAMIC))
+        return own if cache == own_cache(recipe) else own.with_scheme(foreseen_scheme(self.source(model), cache))
+
+    def peak_rss_bytes(self, case: Case) -> int:
+        """As measured before, else what the runtime is predicted to hold, on top of what an empty worker does."""
+        known, predictor = self.past.peak_rss_bytes(case), self.predictor_of(case)
+        parts = [known or 0]
+        if case["bench"] and not known:
+            parts.append(predictor.at(case["context"], case["batch"])["total_bytes"] + self.baseline)
+        if case["eval"]:
+            config = predictor.config
+            window = min(GPTQ_WINDOW, config.max_positions)
+            batch = batch_size(window, config.vocab_size)
+            both = (one.at(window, batch)["total_bytes"] for one in (predictor, self.predictor(case["model"], None)))
+            logits = FLOAT_BYTES * config.vocab_size * window * batch
+            # The model's logits, the reference's, and log-softmax of a part of each in float64.
+            parts.append(max(both) + 3 * logits + self.baseline)
+        return max(parts)

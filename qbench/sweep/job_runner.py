@@ -1,0 +1,130 @@
+"""The parent's side of a worker: send a job, follow its progress, return its result or raise what ended it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+WORKER = (sys.executable, "-m", "qbench.sweep.worker")
+OnProgress = Callable[[int, int, str], None]
+
+
+class JobFailed(RuntimeError):
+    """A worker's one line on why there is no result."""
+
+
+class Worker:
+    """Runs one job after another, each in a fresh process. Started with the first job, and anew where it died.
+
+    command   that speaks as `qbench.sweep.worker` does
+    """
+
+    def __init__(self, command: Sequence[str] = WORKER) -> None:
+        self.command = command
+        self.process: subprocess.Popen | None = None
+        self.seconds = 0.0  # that the last job's process took, from its fork to its end
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.close()
+
+    def run(
+        self,
+        job: dict[str, Any],
+        log: Path,
+        *,
+        progress: OnProgress | None = None,
+        environment: Mapping[str, str | None] | None = None,
+    ) -> dict[str, Any]:
+        """The job's result.
+
+        log           file that takes what the job prints
+        environment   what is different in the environment of the job's process; None takes a name out
+        raises        JobFailed with the job's own message, or with the signal or status that its process died of
+        """
+        process = self._started(log)
+        try:
+            _send(process, {"job": job, "log": str(log), "environment": dict(environment or {})})
+            outcome, status, self.seconds = _follow(process, progress)
+        except BaseException:
+            self.kill()
+            raise
+        if status is None:  # the worker itself died, and its jobs with it
+            status = process.wait()
+            self.close()
+        if "result" in outcome and status == 0:
+            return outcome["result"]
+        raise JobFailed(outcome.get("error") if status == 1 and "error" in outcome else _cause_of_death(status, log))
+
+    def _started(self, log: Path) -> subprocess.Popen:
+        if self.process is None or self.process.poll() is not None:
+            self.close()
+            pipe = subprocess.PIPE
+            with open(log, "wb") as log_file:
+                # In a process group of its own, so that Ctrl-C reaches the sweep alone, which lets the case end.
+                self.process = subprocess.Popen(self.command, stdin=pipe, stdout=pipe, stderr=log_file, process_group=0)
+        return self.process
+
+    def close(self) -> None:
+        """Lets the worker end. It holds no unfinished job."""
+        if self.process is not None:
+            with suppress(BrokenPipeError):  # it is gone, and what was sent last with it
+                self.process.stdin.close()
+            self.process.stdout.close()
+            self.process.wait()
+            self.process = None
+
+    def kill(self) -> None:
+        """Ends the worker and the job that it runs."""
+        if self.process is not None:
+            if self.process.poll() is None:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.close()
+
+
+def run_job(job: dict[str, Any], log: Path, *, progress: OnProgress | None = None) -> dict[str, Any]:
+    """The result of a single job. raises JobFailed"""
+    with Worker() as worker:
+        return worker.run(job, log, progress=progress)
+
+
+def _send(process: subprocess.Popen, request: dict[str, Any]) -> None:
+    """A worker that dies before it reads breaks the pipe; its status then says more than the error would."""
+    try:
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        pass
+
+
+def _follow(process: subprocess.Popen, progress: OnProgress | None) -> tuple[dict[str, Any], int | None, float]:
+    """The last message before the job's process ended, its status and seconds; None where the worker died itself."""
+    last: dict[str, Any] = {}
+    for line in process.stdout:
+        if not line.endswith(b"\n"):
+            break  # torn: it died while writing
+        message = json.loads(line)
+        if "ended" in message:
+            return last, message["ended"], message["seconds"]
+        last = message
+        if progress and "progress" in message:
+            progress(*message["progress"])
+    return {}, None, 0.0
+
+
+def _cause_of_death(status: int, log: Path) -> str:
+    if status < 0:
+        name = signal.Signals(-status).name
+        hint = " (out of memory?)" if name == "SIGKILL" else ""
+        cause = f"the worker was killed by {name}{hint}"
+    else:
+        cause = f"the worker ended with status {status}"
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return f"{cause}: {lines[-1].strip()}" if lines else cause

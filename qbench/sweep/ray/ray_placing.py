@@ -1,0 +1,107 @@
+"""Where a case fits: what it takes, what a node has, and what runs there."""
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from qbench.devices import CUDA
+from qbench.sweep.suite.cases import Case
+from quant.sizes import size_summary
+
+FLOAT_BYTES = 4
+PROCESS_BYTES = 2**30  # Python, torch and its libraries take a third of it; the rest is for activations
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a case takes of a node: the whole of it where its speed is measured."""
+
+    cpus: int
+    gpus: int
+    memory: int
+    whole: bool
+
+    def __str__(self) -> str:
+        gpus = f", {self.gpus} GPU" if self.gpus else ""
+        return f"{self.cpus} CPU{gpus} and {self.memory / 2**30:.1f} GiB"
+
+
+@dataclass(slots=True)
+class Node:
+    """A node of the cluster.
+
+    name     Ray's id
+    memory   bytes
+    origin   of the rows that it measures
+    slots    what runs there, each under a number of its own
+    """
+
+    name: str
+    address: str
+    cpus: float
+    gpus: float
+    memory: float
+    origin: dict[str, Any]
+    slots: dict[int, Demand] = field(default_factory=dict)
+
+    @property
+    def room(self) -> str:
+        return str(Demand(int(self.cpus), int(self.gpus), int(self.memory), whole=False))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a small case would fit."""
+        return self.fits(Demand(1, 0, 0, whole=False))
+
+    def can_hold(self, demand: Demand) -> bool:
+        """Whether it fits where nothing else runs."""
+        return demand.cpus <= self.cpus and demand.gpus <= self.gpus and demand.memory <= self.memory
+
+    def fits(self, demand: Demand) -> bool:
+        """Whether it fits beside what runs there now."""
+        others = list(self.slots.values())
+        if others and (demand.whole or any(one.whole for one in others)):
+            return False
+        return self.can_hold(
+            Demand(
+                cpus=demand.cpus + sum(one.cpus for one in others),
+                gpus=demand.gpus + sum(one.gpus for one in others),
+                memory=demand.memory + sum(one.memory for one in others),
+                whole=demand.whole,
+            )
+        )
+
+    def take_slot(self, demand: Demand) -> int:
+        """The lowest number that is free, now taken."""
+        slot = next(number for number in range(len(self.slots) + 1) if number not in self.slots)
+        self.slots[slot] = demand
+        return slot
+
+
+@dataclass(slots=True)
+class Placed:
+    """A case on its way.
+
+    lost         names of the nodes that it was lost with
+    node, slot   where it is, or was last
+    """
+
+    number: int
+    case: Case
+    demand: Demand
+    lost: list[str] = field(default_factory=list)
+    node: Node | None = None
+    slot: int = 0
+
+
+def demand_of(case: Case) -> Demand:
+    """Its threads, its GPU, and room for the unquantized model in float32: the most that is held at a time."""
+    memory = PROCESS_BYTES + FLOAT_BYTES * _num_weights(case["model"])
+    return Demand(case["threads"], int(case["device"] == CUDA), memory, whole=case["bench"] is not None)
+
+
+@cache
+def _num_weights(model: str) -> int:
+    from qbench.sources import open_source
+
+    return size_summary(open_source(model).tensors)["num_weights"]

@@ -1,0 +1,149 @@
+"""The cases of a suite: each point of its grid that is left, with what is measured there, as plain JSON values.
+
+A point's speed is measured there. Quality is the same for any number of threads, batch and depth, so it is measured
+once for each (model, recipe, cache, its kind, products, instruction set, device): in the case of its first point that
+is selected. One point a recipe therefore gives one row with both.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from qbench.cache_kinds import DYNAMIC
+from qbench.calibration.options import is_file_spec
+from qbench.products import AUTO
+from qbench.sources.rand import PREFIX as RANDOM
+from qbench.speed.speed_case import SpeedCase
+from qbench.sweep.suite.axes import OF_SPEED, Point
+from qbench.sweep.suite.grid import grid
+from qbench.sweep.suite.rules import Rule
+from qbench.sweep.suite.suite import MEASURED, Suite
+from qbench.sweep.suite.suite_names import check_here, check_tasks, open_model
+from qbench.tasks.settings import TaskSettings
+from quant.artifacts.file_bytes import sha256_file
+from quant.errors import InputError
+from quant.models import ModelConfig
+
+Case = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A point that is measured, and the sections of the suite that are measured there."""
+
+    point: Point
+    sections: tuple[str, ...]  # of MEASURED
+
+
+def plan_points(suite: Suite, only: Sequence[Rule] = ()) -> list[Planned]:
+    """What is left of the grid after the suite's rules, in order.
+
+    only     points that one of these rules matches; none: all
+    raises   InputError if nothing is left, or for a rule that matches nothing
+    """
+    left = _points_left(suite)
+    for rule in only:
+        if not any(rule.matches(one.point) for one in left):
+            raise InputError(f"--only {rule} matches none of the {len(left)} points; --plan lists them")
+    return _quality_once([one for one in left if not only or any(rule.matches(one.point) for rule in only)])
+
+
+def _points_left(suite: Suite) -> list[Planned]:
+    points = list(grid(suite))
+    for rule in suite.exclude:
+        if not any(rule.matches(point) for point in points):
+            raise InputError(f"suite {suite.name}: exclude {rule} matches no point of the grid; leave it out")
+    left = []
+    for point in points:
+        struck = [rule.sections for rule in suite.exclude if rule.matches(point)]
+        if () in struck:
+            continue
+        measured = [name for name in sections(suite, point) if not any(name in rule for rule in struck)]
+        if measured:
+            left.append(Planned(point, tuple(measured)))
+    if not left:
+        why = "its rules exclude all" if suite.exclude else "random weights have no quality, and bench is absent"
+        raise InputError(f"suite {suite.name}: nothing is left to measure: {why}")
+    return left
+
+
+def _quality_once(points: Sequence[Planned]) -> list[Planned]:
+    """The points that measure anything when each subject's quality is measured at its first one alone."""
+    planned, judged = [], set()
+    for one in points:
+        subject = tuple(value for name, value in one.point.items() if name not in OF_SPEED)
+        measured = [name for name in one.sections if name == "bench" or (subject, name) not in judged]
+        judged |= {(subject, name) for name in measured}
+        if measured:
+            planned.append(Planned(one.point, tuple(measured)))
+    return planned
+
+
+def sections(suite: Suite, point: Point) -> tuple[str, ...]:
+    """What the suite measures at a point. Random weights predict nothing, so they are never evaluated."""
+    given = [name for name in MEASURED if getattr(suite, name) is not None]
+    return tuple(name for name in given if name == "bench" or not point["model"].startswith(RANDOM))
+
+
+def make_cases(suite: Suite, planned: Sequence[Planned]) -> list[Case]:
+    """The cases of these points, each with all that defines it and nothing that comes out of it.
+
+    raises   InputError for a model, text or recipe file that cannot be read, a point that this machine cannot run, and
+             for more tokens than a model's context holds
+    """
+    if any("tasks" in one.sections for one in planned):
+        check_tasks(suite.tasks)
+    describe = _Describe(suite)
+    return list(map(describe.case, planned))
+
+
+class _Describe:
+    """Cases of one suite; every model, text and recipe file is read once."""
+
+    def __init__(self, suite: Suite) -> None:
+        self.suite = suite
+        self.hash = cache(lambda path: sha256_file(Path(path)))
+        self.model = cache(self._model)
+
+    def case(self, planned: Planned) -> Case:
+        point, suite = planned.point, self.suite
+        check_here(point)
+        fingerprint, limit = self.model(point["model"])
+        bench = None
+        if "bench" in planned.sections:
+            bench = replace(suite.bench, depth=point["context"], batch=point["batch"])
+            bench.check_context(limit)
+        recipe = point["recipe"]
+        return {
+            "model": point["model"],
+            "fingerprint": fingerprint,
+            "recipe": recipe,
+            **({"recipe_sha256": self.hash(recipe)} if recipe.endswith((".yaml", ".yml")) else {}),
+            **{name: point[name] for name in ("cache", "isa", "device", "threads")},
+            # Left out where nothing was asked for, so that rows from before it could be keep their keys.
+            **({"cache_kind": point["cache_kind"]} if point["cache_kind"] != DYNAMIC else {}),
+            **({"products": point["products"]} if point["products"] != AUTO else {}),
+            "context": bench.longest if bench else None,
+            "batch": point["batch"],
+            "eval": self.with_text(suite.eval.describe()) if "eval" in planned.sections else None,
+            **({"tasks": _told(suite.tasks)} if "tasks" in planned.sections else {}),
+            "bench": bench and _told(bench),
+            **({"calibration": self.with_text(asdict(suite.calibration))} if suite.calibration else {}),
+        }
+
+    def with_text(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """And which text lies at the path: the code makes the one that has no path."""
+        text = settings["text"]
+        return settings if text is None or not is_file_spec(text) else settings | {"text_sha256": self.hash(text)}
+
+    def _model(self, spec: str) -> tuple[str, int]:
+        source = open_model(spec)
+        return source.fingerprint(), ModelConfig.of(source).max_positions
+
+
+def _told(settings: SpeedCase | TaskSettings) -> dict[str, Any]:
+    """What a case says of them: what is not asked for is not named, and the batch is an axis."""
+    told = {name: value for name, value in asdict(settings).items() if value not in (None, ()) and name != "batch"}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}

@@ -1,0 +1,109 @@
+"""Suite: what a sweep measures."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from qbench.calibration.options import SAMPLES
+from qbench.speed.speed_case import SpeedCase
+from qbench.sweep.suite.axes import ALL, AXES, Axis
+from qbench.sweep.suite.rules import Rule
+from qbench.tasks.settings import TaskSettings
+from qbench.threads import check_threads
+from quant.errors import InputError
+
+SCHEMA = 1  # of the file: which keys there are, and what they mean
+MEASURED = ("eval", "tasks", "bench")  # the sections that say what is measured
+
+
+@dataclass(frozen=True, slots=True)
+class EvalSettings:
+    """Quality: windows of a text, compared with the unquantized model."""
+
+    text: str | None = None  # a file, from the suite's folder; None: the reference models' held-out text
+    max_windows: int | None = None  # None: the whole text
+    protocols: tuple[str, ...] | None = None  # names as `qbench eval --protocol` knows them; None: gptq-2048
+
+    def __post_init__(self) -> None:
+        if self.max_windows is not None and self.max_windows < 1:
+            raise InputError(f"max_windows is {self.max_windows}, expected at least 1")
+        if self.protocols:
+            from qbench.quality.protocols.conventions import check_protocol
+
+            for name in self.protocols:
+                check_protocol(name)
+
+    def describe(self) -> dict[str, Any]:
+        """What a case says of them; protocols where they are named."""
+        named = {"protocols": list(self.protocols)} if self.protocols else {}
+        return {"text": self.text, "max_windows": self.max_windows, **named}
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationSettings:
+    """What recipes that need it are calibrated on, as `qbench quantize` takes it."""
+
+    text: str | None = None  # a file, from the suite's folder; None: what fits the model
+    samples: int = SAMPLES
+    length: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """The grid of its axes but for what `exclude` strikes; `eval`, `tasks` and `bench` say what is measured of it."""
+
+    name: str
+    models: tuple[str, ...]
+    recipes: tuple[str, ...]
+    description: str = ""
+    schema: int = SCHEMA
+    version: int = 1  # raised when it measures something else, so that readers tell its results apart
+    caches: tuple[str, ...] | None = None  # None: as each recipe says
+    cache_kinds: tuple[str, ...] | None = None  # as in qbench.cache_kinds; None: dynamic
+    contexts: tuple[int, ...] | None = None  # tokens held before bench's phases; None: bench.depth
+    batches: tuple[int, ...] | None = None  # None: 1
+    threads: tuple[int | str, ...] | None = None  # None: every core that this process may use
+    products: tuple[str, ...] | None = None  # how models multiply; None: auto
+    isa: tuple[str, ...] | None = None  # None: as QBENCH_ISA says, else the best that this machine has
+    device: tuple[str, ...] | None = None  # None: cpu
+    exclude: tuple[Rule, ...] = ()
+    eval: EvalSettings | None = None
+    tasks: TaskSettings | None = None
+    bench: SpeedCase | None = None
+    calibration: CalibrationSettings | None = None  # None: the defaults
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w][\w.+-]*", self.name):
+            raise InputError(f"suite name is {self.name!r}, expected letters, digits and . + - _ (it names a folder)")
+        if self.schema > SCHEMA:
+            raise InputError(f"suite {self.name}: schema {self.schema}, this qbench knows {SCHEMA}; use a newer qbench")
+        for axis in AXES:
+            self._check_axis(axis, getattr(self, axis.key))
+        for threads in set(self.threads or ()) - {ALL}:
+            check_threads(threads, f"suite {self.name}: ")
+        if self.eval is None and self.tasks is None and self.bench is None:
+            raise InputError(f"suite {self.name}: neither eval, tasks nor bench is there, so nothing would be measured")
+        if self.bench is None:
+            self._check_of_speed()
+        for key, own in (("contexts", "depth"), ("batches", "batch")):
+            if self.bench and getattr(self, key) and getattr(self.bench, own) != getattr(SpeedCase(), own):
+                raise InputError(f"suite {self.name}: {key} and bench's {own} say the same; give one of them")
+
+    def _check_axis(self, axis: Axis, values: tuple | None) -> None:
+        if values is None:
+            return
+        if not values:
+            raise InputError(f"suite {self.name}: {axis.key} is empty, expected at least one")
+        if len(set(values)) != len(values):
+            raise InputError(f"suite {self.name}: {axis.key} names the same twice: {', '.join(map(str, values))}")
+        for value in values:
+            if isinstance(value, int) and value < axis.least:
+                raise InputError(f"suite {self.name}: {axis.key} has {value}, expected {axis.least} or more")
+
+    def _check_of_speed(self) -> None:
+        """Axes that change no token's logits need something that is timed."""
+        axes = {"threads": self.threads and self.threads[1:], "batches": self.batches, "contexts": self.contexts}
+        for key, values in axes.items():
+            if values:
+                raise InputError(f"suite {self.name}: {key} changes speed alone, and there is no bench; leave it out")

@@ -1,0 +1,83 @@
+"""The names in a suite, checked against what there is: models, recipes, KV formats, instruction sets, devices."""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from qbench.devices import check_device
+from qbench.nearest import nearest
+from qbench.sweep.suite.axes import DENSE, Point, own_cache
+from quant.errors import InputError
+
+if TYPE_CHECKING:
+    from qbench.tasks.settings import TaskSettings
+    from quant.source import Source
+
+ISAS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")  # what QBENCH_ISA may force
+AUTO = "auto"  # the best instruction set that the machine has
+
+
+def check_known(what: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise InputError(f"unknown {what} {name!r}; known: {', '.join(known)}{nearest(name, known)}")
+
+
+def check_model(model: str) -> None:
+    """A name is looked up; what a path or hf: names is known when it is opened."""
+    from qbench.reference import weights_dir
+    from qbench.sources.rand import PREFIX as RAND
+    from qbench.sources.reference import PREFIX as REF
+    from qbench.sources.shapes import SHAPES
+
+    if model.startswith(REF):
+        weights_dir(model.removeprefix(REF))
+    elif model.startswith(RAND):
+        check_known("random model", model.removeprefix(RAND), tuple(SHAPES))
+
+
+def check_recipe(recipe: str, caches: tuple[str, ...] | None) -> None:
+    own = own_cache(recipe)
+    if caches and own != DENSE:
+        raise InputError(f"recipe {recipe} keeps keys and values in {own} itself; say so there or in caches, not both")
+
+
+def check_cache(cache: str) -> None:
+    from quant.kv import KV_FORMATS
+
+    if cache == DENSE:
+        return
+    check_known("cache", cache, (DENSE, *KV_FORMATS))
+    if KV_FORMATS[cache].calibrated:
+        raise InputError(f"cache {cache} needs scales from calibration; give it with a recipe, as in q8_0+{cache}")
+
+
+def check_tasks(tasks: "TaskSettings") -> None:
+    """Tasks are lm-eval's to know, and to have the data of: it is asked before anything runs."""
+    from qbench.tasks.catalogue import load_tasks
+    from qbench.tasks.quiet import quiet
+
+    with quiet():
+        load_tasks(tasks)
+
+
+def check_here(point: Point) -> None:
+    """raises InputError for an instruction set or a device that this machine lacks"""
+    import cpu_kernels
+
+    here = (AUTO, *cpu_kernels.features())
+    if point["isa"] not in here:
+        raise InputError(f"isa {point['isa']}: this machine has {', '.join(here)}; leave it out with --only isa=...")
+    check_device(point["device"], point["products"])
+
+
+def open_model(model: str) -> "Source":
+    """raises InputError for one that is not there, with the nearest name"""
+    from qbench.reference import MODELS
+    from qbench.sources import open_source
+    from qbench.sources.open import OPENERS
+    from qbench.sources.shapes import SHAPES
+
+    if not model.startswith(tuple(OPENERS)) and not os.path.exists(os.path.expanduser(model)):
+        names = [*(f"ref:{name}" for name in MODELS), *(f"rand:{name}" for name in SHAPES)]
+        raise InputError(f"model {model!r} is not there{nearest(model, names)}; a path starts where the command does")
+    return open_source(model)

@@ -1,0 +1,102 @@
+"""`python -m qbench.sweep.worker`: runs jobs, each in a process that this one forks, its packages loaded.
+
+A process for each job makes the peak of its memory its own, and a crash one row's error; forking it saves the seconds
+that torch takes to load. What this process loads is the code of all its jobs, and what they say of it in their rows.
+
+in    {"job": {"job": name, ...arguments}, "log": path, "environment": {name: text or null}} as a line for each job
+out   {"progress": [done, total, what]}*, then {"result": {...}} or {"error": "one line"},
+      then {"ended": status, "seconds": that its process took}
+"""
+
+import atexit
+import gc
+import json
+import os
+import sys
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from qbench.measure.child import die_with_parent, send, take_stdout
+from quant.errors import InputError
+
+Job = Callable[..., dict[str, Any]]
+
+
+def main() -> int:
+    parent = os.getppid()
+    die_with_parent(parent)
+    from qbench.sweep.jobs import JOBS, preload
+
+    preload()
+    return serve(JOBS)
+
+
+def serve(jobs: Mapping[str, Job]) -> int:
+    """Until the other end closes its pipe. returns 0"""
+    channel, own = take_stdout(), os.getpid()
+    gc.freeze()  # or collecting in a child would write to, and so copy, all that it shares with this process
+    for line in sys.stdin.buffer:
+        request = json.loads(line)
+        start = time.perf_counter()
+        child = os.fork()
+        if child == 0:
+            die_with_parent(own)
+            leave_finalizers()
+            redirect(request["log"])
+            change_environment(request["environment"])
+            leave(run(jobs, request["job"], channel))
+        _, status = os.waitpid(child, 0)
+        send(channel, {"ended": os.waitstatus_to_exitcode(status), "seconds": time.perf_counter() - start})
+    return 0
+
+
+def run(jobs: Mapping[str, Job], job: dict[str, Any], channel: int) -> int:
+    """returns 0 for a result, 1 for an error that was told"""
+    try:
+        result = jobs[job.pop("job")](**job, progress=lambda *state: send(channel, {"progress": state}))
+    except (InputError, NotImplementedError, RuntimeError, OSError, MemoryError) as error:
+        send(channel, {"error": " ".join(str(error).split()) or type(error).__name__})
+        return 1
+    except BaseException:
+        sys.stdout.flush()  # what it printed comes before the traceback, whose last line the parent tells
+        raise
+    send(channel, {"result": result})
+    return 0
+
+
+def leave_finalizers() -> None:
+    """To the parent what it registered: a child would take torch's operators out one by one at its end."""
+    for finalizer in list(weakref.finalize._registry):
+        finalizer.atexit = False
+
+
+def leave(status: int) -> NoReturn:
+    """Ends a child as Python would, but for taking its modules apart one by one: with torch's that is half a second."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def redirect(log: str) -> None:
+    """What this process prints goes into a file that begins anew; it reads nothing."""
+    sys.stdout.flush()
+    written, nothing = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), os.open(os.devnull, os.O_RDONLY)
+    for opened, descriptor in ((nothing, 0), (written, 1), (written, 2)):
+        os.dup2(opened, descriptor)
+    os.close(written)
+    os.close(nothing)
+
+
+def change_environment(changes: Mapping[str, str | None]) -> None:
+    for name, value in changes.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""Which code a row says it was measured by."""
+
+import pytest
+from support.data import REPO
+
+from qbench.measure.host import commit
+
+# What is compiled or run, and so changes what is measured: all but texts, weights and what a build leaves behind.
+SOURCES = {".py", ".cpp", ".h", ".inl", ".c", ".cc", ".hpp", ".cu", ".cuh"}
+
+
+def test_every_source_counts():
+    files = [path for package in commit.MEASURING for path in (REPO / package).rglob("*")]
+    assert {path.suffix for path in files} & SOURCES == set(commit.CODE_SUFFIXES)
+
+
+@pytest.mark.parametrize("name", ["a.py", "b.cpp", "b.h", "c/d.inl"])
+def test_an_edit_is_another_code(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(commit, "ROOT", tmp_path)
+    path = tmp_path / "quant" / name
+    path.parent.mkdir(parents=True)
+    hashes = []
+    for text in ("one", "two"):
+        path.write_text(text)
+        commit.code_hash.cache_clear()
+        hashes.append(commit.code_hash(("quant",)))
+    commit.code_hash.cache_clear()
+    assert hashes[0] != hashes[1]

@@ -1,0 +1,107 @@
+import json
+
+import pytest
+
+from qbench.measure.records.record import append_record, case_key, make_record, read_records
+from qbench.measure.records.record_schema import SCHEMA_VERSION
+from quant.errors import InputError
+
+
+def record(number: int) -> dict:
+    return make_record({"model": "rand:tiny", "recipe": "q8_0", "number": number}, {"perplexity": 1.5})
+
+
+def numbers(path) -> list[int]:
+    return [row["case"]["number"] for row in read_records(path)]
+
+
+def test_a_row_says_what_it_takes_to_judge_it(tmp_path):
+    append_record(tmp_path / "r.jsonl", record(1))
+    (row,) = read_records(tmp_path / "r.jsonl")
+    assert row["status"] == "ok" and row["metrics"] == {"perplexity": 1.5}
+    assert row["machine"]["id"] and row["machine"]["cores"] >= 1 and row["versions"]["torch"]
+    assert {"commit", "dirty", "code", "time", "schema_version"} <= row.keys()
+
+
+def test_a_row_names_the_code_that_measured_and_not_the_one_that_writes():
+    """A worker that started after an edit ran other code than the sweep that wrote its row."""
+    row = make_record({"model": "rand:tiny"}, {"perplexity": 1.5, "commit": "c", "dirty": True, "code": "edited"})
+    assert (row["commit"], row["dirty"], row["code"]) == ("c", True, "edited")
+
+
+def test_key_is_of_the_case_alone():
+    first, second = make_record({"a": 1, "b": 2}, {"x": 1}), make_record({"b": 2, "a": 1}, None, "it broke")
+    assert first["key"] == second["key"] == case_key({"a": 1, "b": 2}) != case_key({"a": 1, "b": 3})
+    assert second["status"] == "error" and second["error"] == "it broke"
+
+
+@pytest.mark.parametrize("cut", [1, 20, 400])
+def test_a_torn_last_line_is_named_skipped_and_closed_off(tmp_path, capsys, cut):
+    path = tmp_path / "r.jsonl"
+    append_record(path, record(1))
+    append_record(path, record(2))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: -1 - cut])
+    assert numbers(path) == [1]
+    assert f"{path}:2" in capsys.readouterr().err
+    append_record(path, record(3))
+    assert numbers(path) == [1, 3]
+
+
+def test_a_whole_row_that_lost_only_its_newline_counts(tmp_path, capsys):
+    path = tmp_path / "r.jsonl"
+    append_record(path, record(1))
+    path.write_bytes(path.read_bytes()[:-1])
+    append_record(path, record(2))
+    assert numbers(path) == [1, 2] and not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("junk", [b"null\n", b"[1]\n", b'{"a": 1}\n', b"\xff\xfe\n", b"\n"])
+def test_junk_between_rows_costs_no_row(tmp_path, junk):
+    path = tmp_path / "r.jsonl"
+    append_record(path, record(1))
+    with open(path, "ab") as file:
+        file.write(junk)
+    append_record(path, record(2))
+    assert numbers(path) == [1, 2]
+
+
+@pytest.mark.parametrize("metrics", [[1], "x", 7, {"kld": "x"}, {"tasks": [1]}], ids=repr)
+def test_what_is_no_mapping_where_one_belongs_makes_no_record(tmp_path, capsys, metrics):
+    write_line(tmp_path / "r.jsonl", metrics=metrics)
+    assert numbers(tmp_path / "r.jsonl") == [] and "r.jsonl:1: skipped" in capsys.readouterr().err
+
+
+def write_line(path, **changes) -> None:
+    path.write_text(json.dumps(record(1) | changes) + "\n")
+
+
+def test_a_newer_schema_is_refused(tmp_path):
+    write_line(tmp_path / "r.jsonl", schema_version=99)
+    with pytest.raises(InputError, match=f"r.jsonl:1: record of schema 99, this qbench knows {SCHEMA_VERSION}"):
+        list(read_records(tmp_path / "r.jsonl"))
+
+
+@pytest.mark.parametrize("schema", [0, -1, "1", 1.5, True, None], ids=repr)
+def test_a_schema_that_never_was_makes_no_record(tmp_path, capsys, schema):
+    write_line(tmp_path / "r.jsonl", schema_version=schema)
+    assert numbers(tmp_path / "r.jsonl") == [] and "r.jsonl:1: skipped" in capsys.readouterr().err
+
+
+def test_two_rows_of_a_second_are_two():
+    first, second = record(1), record(1)
+    assert len(first["time"]) == len("2026-01-01T00:00:00.000+00:00")
+    while second["time"] == first["time"]:
+        second = record(1)
+    assert second["time"] > first["time"] and second["key"] == first["key"]
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(InputError, match="cannot read records"):
+        list(read_records(tmp_path / "absent.jsonl"))
+
+
+def test_a_number_that_json_cannot_hold_writes_nothing(tmp_path):
+    with pytest.raises(ValueError):
+        append_record(tmp_path / "r.jsonl", make_record({}, {"perplexity": float("inf")}))
+    assert not (tmp_path / "r.jsonl").exists()

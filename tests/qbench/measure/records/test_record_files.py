@@ -1,0 +1,67 @@
+import os
+
+import pytest
+
+from qbench.measure.records.record import append_record, keep_records, make_record, read_files
+from qbench.measure.records.record_files import check_writable, kept_file, record_files
+from quant.errors import InputError
+
+
+def record(number: int, machine: str = "m1") -> dict:
+    row = make_record({"kind": "number", "number": number}, {"perplexity": 1.5})
+    return row | {"machine": row["machine"] | {"id": machine}}
+
+
+def numbers(*paths) -> list[int]:
+    return [row["case"]["number"] for row in read_files(paths)]
+
+
+def test_a_folder_stands_for_its_files_by_name_and_none_comes_twice(tmp_path):
+    for name, number in (("b/m.jsonl", 2), ("a/m.jsonl", 1), ("c.jsonl", 3)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        append_record(tmp_path / name, record(number))
+    (tmp_path / "a" / "report.md").write_text("no records")
+    assert numbers(tmp_path) == [1, 2, 3]
+    assert numbers(tmp_path / "c.jsonl", tmp_path) == [3, 1, 2]
+    os.symlink(tmp_path / "c.jsonl", tmp_path / "d.jsonl")
+    assert numbers(tmp_path) == [1, 2, 3]
+
+
+def test_a_folder_without_records_says_so(tmp_path):
+    with pytest.raises(InputError, match=r"no \.jsonl file"):
+        record_files(tmp_path)
+
+
+def test_each_machine_has_a_file_of_its_own(tmp_path):
+    source = tmp_path / "run" / "records.jsonl"
+    source.parent.mkdir()
+    for row in (record(1), record(2, "m2"), record(3) | {"status": "error"}):
+        append_record(source, row)
+    kept = tmp_path / "results" / "suite"
+    assert [keep_records(source.parent, kept) for _ in range(2)] == [2, 0]
+    assert numbers(kept / "m1.jsonl") == [1] and numbers(kept / "m2.jsonl") == [2]
+    assert sorted(os.listdir(kept)) == ["m1.jsonl", "m2.jsonl"]
+
+
+def test_a_name_of_a_file_is_that_file(tmp_path):
+    assert kept_file(tmp_path / "new.jsonl", "m1") == tmp_path / "new.jsonl"
+    (tmp_path / "rows").write_text("")
+    assert kept_file(tmp_path / "rows", "m1") == tmp_path / "rows"
+    with pytest.raises(InputError, match="cannot make the folder"):
+        kept_file(tmp_path / "rows" / "suite", "m1")
+
+
+def test_a_target_is_checked_without_leaving_anything(tmp_path):
+    (tmp_path / "file").write_text("")
+    for good in ("file", "new.jsonl", "new/folder", ".", "new/deep/file.jsonl"):
+        check_writable(tmp_path / good)
+    with pytest.raises(InputError, match=r"below.jsonl: cannot write there: .*file is no folder"):
+        check_writable(tmp_path / "file" / "below.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_is_read_only_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    for target in (tmp_path, tmp_path / "new.jsonl"):
+        with pytest.raises(InputError, match=r"cannot write there: .*read-only; choose another"):
+            check_writable(target)

@@ -1,0 +1,189 @@
+"""Who is timed when, and when it ends: with sides whose seconds are made up, and with real processes."""
+
+import itertools
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.data import REPO
+
+import cpu_kernels
+from qbench.speed import interleaved
+from qbench.speed.interleaved import interleave, is_look, random_tokens
+from qbench.speed.median_interval import median_interval
+from qbench.speed.speed_case import MOST_ROUNDS, SpeedCase
+from qbench.speed.timed_process import TimedProcess, of_checkout, speed_process
+from quant.errors import InputError
+
+CASE = SpeedCase(pp=4, tg=2, depth=3, repetitions=3)
+
+
+class MadeUpSide:
+    """Takes as long as it is told to, prefill and decode alike; notes who was called with which step."""
+
+    vocab_size, pid = 11, os.getpid()
+
+    def __init__(self, seconds: Iterable[float], log: list, name: str = "a") -> None:
+        self.times, self.log, self.name = iter(seconds), log, name
+
+    def hold(self, tokens: list[list[int]], capacity: int) -> None:
+        self.log.append((self.name, "hold", np.shape(tokens), capacity))
+
+    def seconds(self, tokens: list[list[int]], step: int) -> float:
+        self.log.append((self.name, step))
+        return next(self.times)
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch):
+    monkeypatch.setattr(interleaved, "SETTLE_S", 0.0)
+
+
+def steady(value: float = 1.0) -> Iterable[float]:
+    return itertools.repeat(value)
+
+
+def noisy(share: float, seed: int = 0) -> Iterable[float]:
+    rng = np.random.default_rng(seed)
+    return iter(lambda: float(np.exp(share * rng.standard_normal())), None)
+
+
+def test_sides_take_turns_and_turns_at_being_first():
+    log = []
+    rounds = interleave([MadeUpSide(steady(), log, "a"), MadeUpSide(steady(), log, "b")], CASE)
+    assert log[:2] == [("a", "hold", (1, 3), 7), ("b", "hold", (1, 3), 7)]
+    there = [("a", 4), ("b", 4), ("a", 1), ("b", 1)]
+    back = [("b", 4), ("a", 4), ("b", 1), ("a", 1)]
+    assert log[2:] == there + back + there + back, "one round of warm-up and three that count"
+    assert rounds.stopped == "repetitions" and rounds.done == 3
+
+
+def test_a_batch_is_held_and_given_whole():
+    log = []
+    interleave([MadeUpSide(steady(), log)], SpeedCase(pp=4, tg=0, depth=3, batch=5, repetitions=1))
+    assert log == [("a", "hold", (5, 3), 7), ("a", 4), ("a", 4)]
+    assert random_tokens(11, SpeedCase(pp=2, tg=9, batch=5)).shape == (5, 9)
+
+
+def test_precision_ends_it_once_reached():
+    case = SpeedCase(pp=4, tg=2, repetitions=3, precision=0.02)
+    calm, rough = (interleave([MadeUpSide(noisy(share), [])], case) for share in (0.002, 0.1))
+    assert calm.stopped == rough.stopped == "narrow"
+    assert 10 <= calm.done <= 18 < rough.done
+
+
+def test_looks_are_a_fifth_apart():
+    assert [done for done in range(40) if is_look(done)] == [10, 12, 15, 18, 22, 27, 33]
+
+
+def test_a_series_that_ended_when_narrow_still_covers_the_median():
+    """The comment on FIRST_LOOK, of noise that is correlated by half: a slow spell lasts some samples."""
+    case = SpeedCase(pp=4, tg=0, repetitions=5, precision=0.02)
+    runs, covered = 150, 0
+    for seed in range(runs):
+        rounds = interleave([MadeUpSide(spells(0.03, 0.5, seed), [])], case)
+        low, high = median_interval(rounds.steady("pp", 0))
+        covered += low <= 1.0 <= high
+    expected = 0.927  # of 300 runs; within 3 deviations of both
+    assert covered / runs >= expected - 3 * np.sqrt(expected * (1 - expected) * (1 / runs + 1 / 300))
+
+
+def spells(share: float, correlation: float, seed: int) -> Iterable[float]:
+    rng = np.random.default_rng(seed)
+    state = rng.standard_normal()
+    while True:
+        yield float(np.exp(share * state))
+        state = correlation * state + np.sqrt(1 - correlation**2) * rng.standard_normal()
+
+
+def test_of_several_sides_the_ratio_must_be_narrow():
+    def both_slow_at_once() -> Iterable[float]:
+        return noisy(0.3, seed=1)  # the same for both: their ratio is 1 each round
+
+    case = SpeedCase(pp=4, tg=0, repetitions=6, precision=0.02)
+    rounds = interleave([MadeUpSide(both_slow_at_once(), []), MadeUpSide(both_slow_at_once(), [])], case)
+    assert rounds.stopped == "narrow" and rounds.done == 10
+
+
+def test_the_budget_ends_it_but_not_before_the_least():
+    case = SpeedCase(pp=4, tg=2, repetitions=4, precision=1e-6, budget_s=0.0)
+    rounds = interleave([MadeUpSide(noisy(0.1), [])], case)
+    assert rounds.stopped == "budget" and rounds.done == 4
+
+
+def test_without_a_budget_it_ends_at_last(monkeypatch):
+    monkeypatch.setattr(interleaved, "MOST_ROUNDS", 20)
+    rounds = interleave([MadeUpSide(noisy(0.1), [])], SpeedCase(pp=4, tg=0, repetitions=4, precision=1e-6))
+    assert rounds.stopped == "repetitions" and rounds.done == 20 < MOST_ROUNDS
+
+
+def test_a_warm_up_of_one_side_is_one_of_both_and_counts_for_none():
+    slow_start = itertools.chain([3.0, 2.0, 1.5], steady())
+    case = SpeedCase(pp=4, tg=0, repetitions=10)
+    rounds = interleave([MadeUpSide(noisy(0.001), []), MadeUpSide(slow_start, [])], case)
+    assert rounds.warm_up("pp") == 3 and rounds.done == 10
+    assert rounds.of["pp"][1].seconds[:4] == [3.0, 2.0, 1.5, 1.0], "kept"
+    assert rounds.steady("pp", 1) == [1.0] * 10 and len(rounds.steady("pp", 0)) == 10
+
+
+@pytest.mark.parametrize(
+    "settings, told",
+    [
+        ({"precision": 0.0}, "precision is 0.0"),
+        ({"precision": 2.0}, "between 0 and 1"),
+        ({"budget_s": 3.0}, "give a precision"),
+        ({"precision": 0.1, "budget_s": -1.0}, "budget_s is -1"),
+        ({"batch": 0}, "batch is 0"),
+    ],
+)
+def test_what_cannot_end(settings, told):
+    with pytest.raises(InputError, match=told):
+        SpeedCase(**settings)
+
+
+def checkout(folder: Path) -> Path:
+    """This one, with the extension in place wherever that was built."""
+    kernels = folder / "cpu_kernels"
+    kernels.mkdir()
+    inside = {path.name: path for path in (*(REPO / "cpu_kernels").iterdir(), Path(cpu_kernels._ext.__file__))}
+    for name, path in inside.items():
+        (kernels / name).symlink_to(path)
+    for package in ("qbench", "quant", "gpu_kernels"):
+        (folder / package).symlink_to(REPO / package)
+    return folder
+
+
+def test_two_real_processes_and_another_checkout(tmp_path):
+    case = SpeedCase(pp=8, tg=2, depth=3, batch=2, repetitions=2)
+    command, env = of_checkout(checkout(tmp_path))
+    scalar = env | {"QBENCH_ISA": "scalar"}
+    with (
+        speed_process("rand:tiny", threads=1) as ours,
+        speed_process("rand:tiny", recipe="q8_0", threads=1, command=command, env=scalar) as other,
+    ):
+        rounds = interleave([ours, other], case)
+        assert all(second > 0 for phase in rounds.of.values() for side in phase for second in side.seconds)
+        assert ours.about["facts"]["code"] == other.about["facts"]["code"] and ours.vocab_size == other.vocab_size
+        assert other.about["facts"]["isa"] == "scalar" and other.about["facts"]["recipe"] == "q8_0"
+        memory = other.call("memory", {})
+        assert memory["peak_rss_bytes"] >= memory["baseline_rss_bytes"] > 0
+
+
+def test_another_checkout_runs_its_own_code(tmp_path):
+    for package in ("qbench", "quant", "cpu_kernels"):
+        (tmp_path / package).symlink_to(REPO / package)
+    command, env = of_checkout(tmp_path)
+    code = "import json, qbench; print(json.dumps({'result': {'file': qbench.__file__}})); input()"
+    with TimedProcess("other", (*command[:-1], "-c", code), {}, env) as other:
+        assert other.about["file"] == str(tmp_path / "qbench" / "__init__.py")
+
+
+def test_a_worker_tells_why_it_cannot():
+    with pytest.raises(InputError, match="'huge' is unknown"):
+        speed_process("rand:huge", threads=1)
+    with pytest.raises(InputError, match=r"m\.gguf's process ended with status 3: no room"):
+        command = (sys.executable, "-c", "import sys; print('no room', file=sys.stderr); sys.exit(3)")
+        speed_process("m.gguf", threads=1, command=command)

@@ -1,0 +1,158 @@
+"""The byte and operation counts against sums written out for one small model."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.close import assert_close
+
+from qbench.speed.roofline import (
+    Peaks,
+    Shape,
+    arithmetic_of,
+    decode_bytes,
+    decode_ops,
+    least_work,
+    prefill_ops,
+    roofline,
+)
+from qbench.speed.speed_case import SpeedCase
+from quant.source import TensorInfo
+
+# Two layers of width 8: one linear [16, 8] and a norm each; vocabulary 10; 2 heads of 4, 1 kv head, float32 cache.
+TENSORS = {
+    "model.embed_tokens.weight": TensorInfo((10, 8), "q8_0", 85),
+    "model.layers.0.q.weight": TensorInfo((16, 8), "q8_0", 136),
+    "model.layers.0.norm.weight": TensorInfo((8,), "f32", 32),
+    "model.layers.1.q.weight": TensorInfo((16, 8), "f32", 512),
+    "model.layers.1.norm.weight": TensorInfo((8,), "f32", 32),
+}
+HEAD = {"lm_head.weight": TensorInfo((10, 8), "f32", 320)}
+SHAPE = Shape(num_layers=2, num_heads=2, head_dim=4, value_dim=4, kv_bytes_per_token=2 * 2 * 1 * 4 * 4)
+CASE = SpeedCase(pp=3, tg=5, depth=7)
+IMPLS = {"model.layers.0.q": "cpu-q8_0[avx2]", "model.layers.1.q": "reference", "lm_head": "torch-bf16"}
+
+
+def test_decode_moves_each_weight_once_and_the_cache_so_far():
+    tied = decode_bytes(TENSORS, SHAPE, CASE)
+    assert tied["linears"] == 136 + 512 + 85, "a tied head reads the whole table"
+    assert tied["embedding_row"] == 8.5 and tied["norms_and_biases"] == 64
+    assert tied["kv_read"] == np.mean([7, 8, 9, 10, 11]) * 64 and tied["kv_written"] == 64
+    assert decode_bytes(TENSORS | HEAD, SHAPE, CASE)["linears"] == 136 + 512 + 320
+
+
+def test_prefill_counts_a_multiply_and_an_add_for_each_weight_and_key():
+    ops = prefill_ops(TENSORS, SHAPE, CASE)
+    assert ops["linears"]["model.layers.0.q"] == 2 * 16 * 8 * 3
+    assert ops["linears"]["lm_head"] == 2 * 10 * 8, "logits of the last token alone"
+    keys_seen = 8 + 9 + 10
+    assert ops["attention"] == dict.fromkeys(("q_k", "p_v"), 2 * 2 * 2 * 4 * keys_seen) == {"q_k": 864, "p_v": 864}
+
+
+def test_values_may_be_narrower_than_keys():
+    attention = prefill_ops(TENSORS, replace(SHAPE, value_dim=3), CASE)["attention"]
+    assert attention == {"q_k": 864, "p_v": 648}
+
+
+def test_a_query_sees_its_layers_window_and_no_more():
+    shape = replace(SHAPE, windows=(0, 9))
+    assert decode_bytes(TENSORS, shape, CASE)["kv_read"] == (np.mean([7, 8, 9, 10, 11]) + np.mean([7, 8, 9, 9, 9])) * 32
+    keys_seen = (8 + 9 + 10) + (8 + 9 + 9)  # of the two layers
+    assert prefill_ops(TENSORS, shape, CASE)["attention"]["q_k"] == 2 * 2 * 4 * keys_seen
+
+
+def test_of_routed_experts_those_count_that_a_token_chooses():
+    experts = {
+        f"model.layers.0.mlp.experts.{expert}.up_proj.weight": TensorInfo((4, 8), "q8_0", 34) for expert in range(8)
+    }
+    shape = replace(SHAPE, expert_share=2 / 8)
+    plain, routed = (decode_bytes(tensors, shape, CASE) for tensors in (TENSORS, TENSORS | experts))
+    assert routed["linears"] - plain["linears"] == 2 * 34
+    ops = prefill_ops(TENSORS | experts, shape, CASE)["linears"]
+    assert sum(ops[name.removesuffix(".weight")] for name in experts) == 2 * (2 * 4 * 8) * 3
+
+
+def test_a_batch_reads_the_weights_once_and_each_cache():
+    alone, four = (decode_bytes(TENSORS, SHAPE, replace(CASE, batch=batch)) for batch in (1, 4))
+    assert four["linears"] == alone["linears"] and four["norms_and_biases"] == alone["norms_and_biases"]
+    assert all(four[part] == 4 * alone[part] for part in ("kv_read", "kv_written", "embedding_row"))
+    name = "model.layers.0.mlp.experts.0.up_proj.weight"
+    shape = replace(SHAPE, expert_share=1 / 4)
+    routed = decode_bytes(TENSORS | {name: TensorInfo((4, 8), "q8_0", 34)}, shape, replace(CASE, batch=2))
+    chosen_by_one_of_two = 1 - (3 / 4) ** 2
+    assert routed["linears"] - alone["linears"] == 34 * chosen_by_one_of_two
+
+
+def test_a_step_of_a_large_batch_is_bound_by_its_operations():
+    case = replace(CASE, batch=1000)
+    ops = decode_ops(TENSORS, SHAPE, case)
+    assert ops["linears"] == {
+        "model.layers.0.q": 2 * 16 * 8 * 1000,
+        "model.layers.1.q": 2 * 16 * 8 * 1000,
+        "lm_head": 2 * 10 * 8 * 1000,
+    }
+    mean_keys = np.mean([8, 9, 10, 11, 12])
+    assert ops["attention"]["q_k"] == 2 * 2 * 2 * 4 * mean_keys * 1000
+    peaks = Peaks(bytes_per_s=1e9, ops_per_s={"fp32": 1e6, "int8": 1e6, "bf16": 1e6})
+    result = roofline(least_work(TENSORS, SHAPE, IMPLS, case), peaks, {"ttft_ms": None, "tpot_ms": 2e3})
+    total = sum(ops["linears"].values()) + 2 * ops["attention"]["q_k"]
+    assert_close(result["tg"], total / 1e6 / 2, rtol=2.0**-50)
+
+
+def test_shares_are_least_time_over_measured_time():
+    peaks = Peaks(bytes_per_s=1e6, ops_per_s={"fp32": 1e6, "int8": 4e6, "bf16": 2e6})
+    result = roofline(least_work(TENSORS, SHAPE, IMPLS, CASE), peaks, {"ttft_ms": 10.0, "tpot_ms": 2.0})
+    tg_bytes = 733 + 8.5 + 64 + 9 * 64 + 64
+    assert_close(result["tg"], tg_bytes / 1e6 / 2e-3, rtol=2.0**-50)
+    pp_s = 768 / 4e6 + (768 + 2 * 864) / 1e6 + 160 / 2e6
+    assert_close(result["pp"], pp_s / 10e-3, rtol=2.0**-50)
+    assert result["peak_ops_per_s"] == peaks.ops_per_s
+
+
+def test_attention_is_held_against_the_arithmetic_of_its_keys_and_values():
+    work = least_work(TENSORS, replace(SHAPE, attention="int16"), IMPLS, CASE)
+    assert work["pp_ops"] == {"int16": 2 * 864, "int8": 768, "fp32": 768, "bf16": 160}
+
+
+def test_a_short_prompt_is_bound_by_reading_the_weights():
+    peaks = Peaks(bytes_per_s=1e3, ops_per_s={"fp32": 1e6, "int8": 4e6, "bf16": 2e6})
+    result = roofline(least_work(TENSORS, SHAPE, IMPLS, CASE), peaks, {"ttft_ms": 1000.0, "tpot_ms": 2.0})
+    assert_close(result["pp"], (733 + 64) / 1e3, rtol=2.0**-50)
+
+
+def test_what_a_cache_holds_is_not_bound_by_memory():
+    peaks = Peaks(bytes_per_s=1e6, ops_per_s={"fp32": 1e6, "int8": 4e6, "bf16": 2e6})
+    work, speed = least_work(TENSORS, SHAPE, IMPLS, CASE), {"ttft_ms": 10.0, "tpot_ms": 2.0}
+    read = int(sum(work["tg_bytes"].values()))
+    assert roofline(work, replace(peaks, cache_bytes=read), speed)["tg"] is not None
+    held = roofline(work, replace(peaks, cache_bytes=read + 1), speed)
+    assert held["tg"] is None and held["pp"] == roofline(work, peaks, speed)["pp"]
+
+
+def test_a_phase_that_was_not_measured_has_no_share():
+    peaks = Peaks(bytes_per_s=1.0, ops_per_s={"fp32": 1.0, "int8": 1.0, "bf16": 1.0})
+    result = roofline(least_work(TENSORS, SHAPE, IMPLS, CASE), peaks, {"ttft_ms": None, "tpot_ms": None})
+    assert result["pp"] is None and result["tg"] is None
+
+
+@pytest.mark.parametrize(
+    "impl, kind",
+    [
+        ("cpu-q8_0[scalar direct, tile from 5 tokens]", "int8"),
+        ("cpu-w8a8[avx512_vnni direct]", "int8"),
+        ("cpu-llm-int8[avx2]", "int8"),
+        ("cpu-bf16[avx512_bf16 direct]", "bf16"),
+        ("cpu-f16[avx512 direct, avx512_bf16 bf16 products from 8 tokens]", "bf16"),
+        ("cpu-f16[avx2 direct]", "fp32"),
+        ("cpu-f32[avx512 direct]", "fp32"),
+        ("torch-bf16-rounded", "bf16"),
+        ("reference", "fp32"),
+    ],
+)
+def test_arithmetic(impl, kind):
+    assert arithmetic_of(impl, 512) == kind
+
+
+def test_f16_is_multiplied_in_float32_where_it_says_so():
+    impl = "cpu-f16[avx512 direct, avx512_bf16 bf16 products from 8 tokens]"
+    assert [arithmetic_of(impl, count) for count in (1, 7, 8)] == ["fp32", "fp32", "bf16"]

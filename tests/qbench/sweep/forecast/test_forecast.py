@@ -1,0 +1,105 @@
+import json
+
+import pytest
+
+from qbench.measure.host.machine import machine
+from qbench.measure.records.record import append_record, make_record
+from qbench.speed.speed_case import SpeedCase
+from qbench.sweep.forecast import forecast as forecast_module
+from qbench.sweep.forecast.forecast import forecast_sweep
+from qbench.sweep.jobs import probe
+from qbench.sweep.probe import ModelProbe
+from qbench.sweep.suite.cases import make_cases, plan_points
+from qbench.sweep.suite.rules import parse_only
+from qbench.sweep.suite.suite import EvalSettings, Suite
+from qbench.sweep.sweep import Selection
+
+SUITE = Suite("test", ("ref:llama",), ("bf16", "q8_0"), eval=EvalSettings(max_windows=2), bench=SpeedCase(pp=8, tg=4))
+PROBE = ModelProbe(load_s=1.0, token_s=0.01, judged_token_s=0.02, step_s=0.1, quantize_s={"bf16": 5.0})
+
+
+@pytest.fixture(autouse=True)
+def probed(monkeypatch):
+    """What a probe would tell, and of which models it was asked."""
+    asked = []
+
+    def run_job(job, log, **how):
+        asked.append((job["model"], job["recipes"]))
+        return {name: getattr(PROBE, name) for name in PROBE.__dataclass_fields__}
+
+    monkeypatch.setattr(forecast_module, "run_job", run_job)
+    return asked
+
+
+def foresee(tmp_path, suite=SUITE, kept="none", **selection):
+    return forecast_sweep(suite, tmp_path / "run", Selection(**selection), tmp_path / kept)
+
+
+def measure(records, suite, index, **metrics) -> None:
+    records.parent.mkdir(exist_ok=True)
+    append_record(records, make_record(make_cases(suite, plan_points(suite))[index], metrics))
+
+
+def test_without_any_record_a_probe_tells(tmp_path, probed):
+    told = foresee(tmp_path)
+    assert probed == [("ref:llama", ["bf16", "q8_0"])] and [case.basis for case in told.cases] == ["probed", "probed"]
+    bench = 6 * (8 * 0.01 + 4 * 0.1)
+    judged, reference = 2 * 1024 * 0.02, 2 * 1024 * 0.01
+    assert told.cases[0].seconds == pytest.approx(1.0 + bench + judged + 5.0 + reference)
+    assert told.cases[1].seconds == pytest.approx(1.0 + bench + judged + 5.0)  # q8_0 as the mean of what was tried
+    assert told.temporary_bytes == 2 * 1023 * 1536 * 4 and told.artifact_bytes > 7_000_000 + 3_700_000
+    assert told.peak_rss_bytes > 300e6 and told.free_disk_bytes > 0 and told.memory_bytes > told.peak_rss_bytes
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_kept_records_of_this_machine_tell(tmp_path, probed):
+    measure(tmp_path / "kept" / "a.jsonl", SUITE, 0, wall_seconds=50.0, quantize_seconds=2.0, reference_seconds=3.0)
+    told = foresee(tmp_path, kept="kept")
+    assert probed == [] and [(case.seconds, case.basis) for case in told.cases] == [(55.0, "measured"), (50.0, "alike")]
+    assert told.seconds == 105.0
+
+
+def test_what_the_run_holds_takes_no_time_unless_it_is_to_be_fresh(tmp_path):
+    measure(tmp_path / "run" / "records.jsonl", SUITE, 0, wall_seconds=50.0)
+    told = foresee(tmp_path)
+    assert [case.basis for case in told.cases] == ["done", "alike"] and len(told.waiting) == 1
+    assert [case.basis for case in foresee(tmp_path, fresh=True).cases] == ["measured", "alike"]
+    assert [case.planned.point["recipe"] for case in foresee(tmp_path, only=(parse_only("recipe=q8*"),)).cases] == [
+        "q8_0"
+    ]
+
+
+def test_a_recipe_that_does_not_fit_the_model_is_told(tmp_path):
+    unfit = Suite("test", ("rand:smollm2-135m",), ("q8_0", "rtn-w4g128"), bench=SpeedCase(pp=8))
+    told = foresee(tmp_path, unfit)
+    assert [case.basis for case in told.cases] == ["probed", "unfit"] and "multiple of 128" in told.cases[1].reason
+
+
+def test_a_real_probe():
+    told = probe(model="rand:tiny", recipes=["q8_0", "q4_0"], calibration={}, threads=1, budget_s=60.0, progress=print)
+    assert set(told["quantize_s"]) == {"q8_0", "q4_0"} and all(seconds > 0 for seconds in told["quantize_s"].values())
+    # How they compare is left open: each is timed once, and others may be at work during any of them.
+    assert min(told[name] for name in ("load_s", "token_s", "judged_token_s", "step_s")) > 0
+    hurried = probe(model="rand:tiny", recipes=["q8_0"], calibration={}, threads=1, budget_s=0.0, progress=print)
+    assert hurried["quantize_s"] == {}
+
+
+def test_the_command_prints_it_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    from qbench.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(
+        "name: s\nmodels: [ref:llama, rand:tiny]\nrecipes: [bf16, q8_0]\n"
+        "eval: {max_windows: 2}\nbench: {pp: 8, tg: 4}\n"
+    )
+    assert main(["sweep", "s.yaml", "--plan"]) == 0
+    out = capsys.readouterr().out
+    assert "| ref:llama |     4 |" not in out and "4 of 4 cases" in out and "a probe" in out
+    assert "rand: models are never evaluated" in out
+    assert main(["sweep", "s.yaml", "--plan", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["model"], row["measures"]) for row in rows[1:3]] == [
+        ("ref:llama", ["eval", "bench"]),
+        ("rand:tiny", ["bench"]),
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["s.yaml"] and machine()["id"]

@@ -1,0 +1,60 @@
+import pytest
+
+from qbench.measure.records.record import case_key
+from qbench.sweep.forecast.past import Past
+
+BENCH = {"pp": 8, "tg": 4, "depth": 0, "repetitions": 5}
+
+
+def case(recipe="q8_0", model="ref:llama", **changed) -> dict:
+    base = {"model": model, "fingerprint": "f", "recipe": recipe, "cache": "dense-f32", "threads": 1, "batch": 1}
+    return base | {"eval": None, "bench": BENCH} | changed
+
+
+def row(of: dict, machine="here", status="ok", **metrics) -> dict:
+    about = {"key": case_key(of), "case": of, "status": status, "code": "c", "machine": {"id": machine}}
+    return about | {"metrics": metrics or None}
+
+
+def past(*rows: dict) -> Past:
+    return Past({"here"}).read(rows)
+
+
+def test_the_nearest_rows_tell():
+    known = past(
+        row(case(), wall_seconds=10.0, peak_rss_bytes=7),
+        row(case(threads=2), wall_seconds=30.0),
+        row(case("q4_0"), wall_seconds=100.0),
+    )
+    assert (known.measuring(case()).seconds, known.measuring(case()).basis) == (10.0, "measured")
+    alike = known.measuring(case(threads=8))
+    assert (alike.seconds, alike.basis) == (20.0, "alike")
+    assert known.measuring(case("q5_0")).seconds == 30.0  # the median of the model's three
+    assert known.measuring(case(model="rand:tiny")) is None
+    assert known.measuring(case(bench=BENCH | {"depth": 64})) is None, "another amount of work takes another time"
+    assert known.peak_rss_bytes(case(threads=2)) == 7 and known.peak_rss_bytes(case("q5_0")) is None
+
+
+def test_artifacts_and_references():
+    known = past(row(case(), wall_seconds=1.0, quantize_seconds=4.0, reference_seconds=2.0))
+    assert known.quantizing(case(threads=2)) == 4.0 and known.quantizing(case("q4_0")) is None
+    assert known.referencing(case("q4_0")) == 2.0 and known.referencing(case(model="rand:tiny")) is None
+
+
+@pytest.mark.parametrize(
+    "silent",
+    [
+        row(case(), machine="elsewhere", wall_seconds=1.0),
+        row(case(), status="error"),
+        row({"kind": "kernel", "op": "linear_q8_0"}, wall_seconds=1.0),
+        row({"kind": "noise-floor", "model": "ref:llama", "fingerprint": "f"}, wall_seconds=1.0),
+        row(case(), perplexity=2.0),
+    ],
+    ids=["another machine", "failed", "of a kernel", "of a noise floor", "never timed"],
+)
+def test_rows_that_tell_nothing(silent):
+    assert past(silent).measuring(case()) is None
+
+
+def test_rows_from_before_the_worker_was_timed_tell_what_they_have():
+    assert past(row(case(), seconds=3.0)).measuring(case()).seconds == 3.0

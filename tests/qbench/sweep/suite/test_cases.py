@@ -1,0 +1,216 @@
+"""From a suite to its cases: the grid, the rules that strike points of it, and what is measured where."""
+
+import pytest
+
+from qbench.measure.host.machine import available_cores
+from qbench.speed.speed_case import SpeedCase
+from qbench.sweep.suite.cases import make_cases, plan_points
+from qbench.sweep.suite.rules import Rule, parse_only
+from qbench.sweep.suite.suite import CalibrationSettings, EvalSettings, Suite
+from qbench.sweep.sweep import Selection, select
+from qbench.tasks.settings import TaskSettings
+from quant.errors import InputError
+
+BENCH = SpeedCase(pp=8, tg=4)
+
+
+def suite(models=("ref:llama",), recipes=("bf16", "q8_0"), **settings) -> Suite:
+    return Suite("test", tuple(models), tuple(recipes), **({"bench": BENCH, "eval": EvalSettings()} | settings))
+
+
+def rule(**axes) -> Rule:
+    return Rule.of(axes, "exclude", sections=("eval", "bench"))
+
+
+def points(of: Suite, *names: str) -> list[tuple]:
+    return [tuple(one.point[name] for name in names) for one in plan_points(of)]
+
+
+def test_a_plain_suite_measures_everything_in_one_row_a_recipe():
+    cases = make_cases(suite(), plan_points(suite()))
+    assert [(case["recipe"], case["threads"], case["batch"]) for case in cases] == [
+        ("bf16", available_cores(), 1),
+        ("q8_0", available_cores(), 1),
+    ]
+    assert cases[0]["eval"] == {"text": None, "max_windows": None} and cases[0]["cache"] == "dense-f32"
+    assert cases[0]["bench"] == {"pp": 8, "tg": 4, "depth": 0, "repetitions": 5} and cases[0]["context"] >= 8
+    assert len(cases[0]["fingerprint"]) == 64 and "calibration" not in cases[0] and "recipe_sha256" not in cases[0]
+
+
+def test_the_grid_turns_its_last_axes_fastest():
+    grid = suite(threads=(1, 2), contexts=(0, 64), caches=("dense-f32", "kv-int8"))
+    assert points(grid, "recipe", "cache", "threads", "context")[:5] == [
+        ("bf16", "dense-f32", 1, 0),
+        ("bf16", "dense-f32", 1, 64),
+        ("bf16", "dense-f32", 2, 0),
+        ("bf16", "dense-f32", 2, 64),
+        ("bf16", "kv-int8", 1, 0),
+    ]
+    assert len(plan_points(grid)) == 2 * 2 * 2 * 2
+    deep = make_cases(grid, plan_points(grid))[1]
+    assert deep["bench"]["depth"] == 64 and deep["context"] >= 64 + 8
+
+
+def test_quality_is_measured_once_whatever_the_threads_batches_and_depths():
+    grid = suite(threads=(1, 2), batches=(1, 4), contexts=(0, 64), caches=("dense-f32", "kv-int8"))
+    cases = make_cases(grid, plan_points(grid))
+    evaluated = [(case["recipe"], case["cache"]) for case in cases if case["eval"]]
+    assert sorted(evaluated) == sorted({(case["recipe"], case["cache"]) for case in cases})
+    assert all(case["bench"] for case in cases)
+
+
+def test_another_instruction_set_may_round_otherwise_so_it_is_evaluated_too():
+    grid = suite(recipes=["bf16"], isa=("auto", "scalar"))
+    assert [bool(case["eval"]) for case in make_cases(grid, plan_points(grid))] == [True, True]
+
+
+def test_kinds_of_caches_are_part_of_a_case_but_for_the_usual_one():
+    """Rows from before there were others keep their keys."""
+    grid = suite(recipes=["bf16"], cache_kinds=("dynamic", "window:128"), contexts=(0, 64))
+    cases = make_cases(grid, plan_points(grid))
+    assert [(case.get("cache_kind"), bool(case["eval"])) for case in cases] == [
+        (None, True),
+        (None, False),
+        ("window:128", True),
+        ("window:128", False),
+    ]
+    assert cases[:2] == make_cases(suite(recipes=["bf16"], contexts=(0, 64)), plan_points(grid)[:2])
+
+
+def test_products_are_part_of_a_case_where_they_were_asked_for():
+    """Rows from before they could be keep their keys."""
+    grid = suite(recipes=["bf16"], products=("auto", "exact", "float32"), contexts=(0, 64))
+    cases = make_cases(grid, plan_points(grid))
+    assert [(case.get("products"), bool(case["eval"])) for case in cases] == [
+        (None, True),
+        (None, False),
+        ("exact", True),
+        ("exact", False),
+        ("float32", True),
+        ("float32", False),
+    ]
+    assert cases[:2] == make_cases(suite(recipes=["bf16"], contexts=(0, 64)), plan_points(grid)[:2])
+
+
+def test_all_threads_are_those_of_the_machine_and_no_point_comes_twice():
+    grid = suite(recipes=["bf16"], threads=(available_cores(), "all", 1))
+    assert points(grid, "threads") == [(count,) for count in dict.fromkeys((available_cores(), 1))]
+
+
+def test_random_weights_have_no_quality():
+    cases = make_cases(
+        suite(["ref:llama", "rand:tiny"], ["bf16"]), plan_points(suite(["ref:llama", "rand:tiny"], ["bf16"]))
+    )
+    assert [(case["model"], bool(case["eval"])) for case in cases] == [("ref:llama", True), ("rand:tiny", False)]
+    with pytest.raises(InputError, match="random weights have no quality"):
+        plan_points(suite(["rand:tiny"], bench=None))
+
+
+def test_rules_strike_points_or_what_is_measured_there():
+    struck = suite(caches=("dense-f32", "kv-int4"), exclude=(rule(recipe="q8*", cache="kv-int4"),))
+    assert points(struck, "recipe", "cache") == [("bf16", "dense-f32"), ("bf16", "kv-int4"), ("q8_0", "dense-f32")]
+    sections = suite(exclude=(rule(recipe="bf16", bench=True), rule(recipe=["q8_0", "q4_0"], eval=True)))
+    assert [one.sections for one in plan_points(sections)] == [("eval",), ("bench",)]
+
+
+def test_quality_moves_to_the_first_point_that_is_left():
+    grid = suite(recipes=["bf16"], threads=(1, 2), exclude=(rule(threads=1),))
+    assert [(one.point["threads"], one.sections) for one in plan_points(grid)] == [(2, ("eval", "bench"))]
+
+
+def test_rules_that_leave_nothing_or_strike_nothing_are_refused():
+    with pytest.raises(InputError, match="nothing is left to measure: its rules exclude all"):
+        plan_points(suite(exclude=(rule(model="*"),)))
+    with pytest.raises(InputError, match="exclude recipe=q4_0 matches no point"):
+        plan_points(suite(exclude=(rule(recipe="q4_0"),)))
+
+
+def test_a_model_that_is_not_there():
+    absent = suite(["ref_llama"])
+    with pytest.raises(InputError, match="'ref_llama' is not there; did you mean 'ref:llama'"):
+        make_cases(absent, plan_points(absent))
+
+
+@pytest.mark.parametrize(
+    "axes, told",
+    [
+        ({"contexts": (0, 100_000)}, "need 1000.. tokens, the model's context holds"),
+        ({"isa": ("amx9",)}, "isa amx9: this machine has auto, scalar"),
+        ({"device": ("cuda",)}, "device cuda: "),
+    ],
+    ids=["context", "isa", "device"],
+)
+def test_points_that_cannot_run_here_are_refused_before_anything_is_measured(axes, told):
+    with pytest.raises(InputError, match=told):
+        make_cases(suite(**axes), plan_points(suite(**axes)))
+
+
+def test_texts_and_recipe_files_are_part_of_a_case(tmp_path):
+    text, recipe = tmp_path / "a.txt", tmp_path / "mine.yaml"
+    text.write_text("words")
+    recipe.write_text("container: gguf\ndefault: q8_0\n")
+    with_files = suite(
+        recipes=[str(recipe)], eval=EvalSettings(str(text)), calibration=CalibrationSettings("generated", samples=4)
+    )
+    (case,) = make_cases(with_files, plan_points(with_files))
+    assert len(case["recipe_sha256"]) == len(case["eval"]["text_sha256"]) == 64
+    assert case["calibration"] == {"text": "generated", "samples": 4, "length": None, "seed": 0}
+
+
+def test_tasks_protocols_and_batches_are_part_of_a_case(monkeypatch):
+    asked = []
+    monkeypatch.setattr("qbench.sweep.suite.cases.check_tasks", asked.append)
+    tasks = TaskSettings(("ref_recall",), limit=4)
+    grid = suite(recipes=["bf16"], eval=EvalSettings(protocols=("gptq-2048", "stride-64")), tasks=tasks, batches=(2, 4))
+    first, second = make_cases(grid, plan_points(grid))
+    assert asked == [tasks]
+    assert first["tasks"] == {"names": ["ref_recall"], "limit": 4}
+    assert first["eval"]["protocols"] == ["gptq-2048", "stride-64"]
+    assert (first["batch"], second["batch"]) == (2, 4) and "batch" not in first["bench"]
+    assert second["eval"] is None and "tasks" not in second
+
+
+def test_selection_by_axis():
+    grid = suite(["ref:llama", "ref:llama-outliers"], ["bf16", "q8_0", "q4_0"])
+
+    def chosen(*only: str) -> list[str]:
+        picked = select(grid, Selection(only=tuple(map(parse_only, only))))
+        return [f"{one.point['model']} {one.point['recipe']}" for one in picked]
+
+    assert chosen("recipe=q4_0|q8_0,model=ref:llama") == ["ref:llama q8_0", "ref:llama q4_0"]
+    assert chosen("model=*outliers,recipe=bf16", "recipe=q4_0") == [
+        "ref:llama q4_0",
+        "ref:llama-outliers bf16",
+        "ref:llama-outliers q4_0",
+    ]
+    with pytest.raises(InputError, match="--only recipe=q2_k matches none of the 6 points"):
+        chosen("recipe=q2_k")
+
+
+@pytest.mark.parametrize("threads", (1, 2))
+def test_quality_is_measured_at_the_first_point_that_is_selected(threads):
+    grid = suite(recipes=["bf16"], threads=(2, 1))
+    picked = select(grid, Selection(only=(parse_only(f"threads={threads}"),)))
+    assert [(one.point["threads"], one.sections) for one in picked] == [(threads, ("eval", "bench"))]
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("recip=q8_0", "unknown axis 'recip'.*did you mean 'recipe'"),
+        ("recipe", "'recipe' is not AXIS=VALUE"),
+        ("recipe=", "is not AXIS=VALUE"),
+        ("recipe=a,recipe=b", "recipe stands twice; write recipe=A|B"),
+    ],
+)
+def test_selections_that_cannot_be_read(text, told):
+    with pytest.raises(InputError, match=told):
+        parse_only(text)
+
+
+def test_a_shuffle_is_the_same_for_the_same_seed_and_loses_nothing():
+    grid = suite(recipes=["bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"])
+    planned = plan_points(grid)
+    first, again, other = (select(grid, Selection(shuffle=seed)) for seed in (1, 1, 2))
+    assert first == again != other and first != planned
+    assert sorted(one.point["recipe"] for one in first) == sorted(one.point["recipe"] for one in planned)

@@ -1,0 +1,98 @@
+"""Jobs in processes of their own, forked from one that has its packages loaded."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from qbench.sweep.case_runner import of_harness
+from qbench.sweep.job_runner import JobFailed, Worker, run_job
+
+WORKER = """
+import os, signal, sys, time, weakref
+from pathlib import Path
+from qbench.sweep.worker import serve
+from quant.errors import InputError
+
+LOADED_IN = os.getpid()
+WROTE = Path(sys.argv[1], "at_exit")
+
+def write(who):
+    with open(WROTE, "a") as file:
+        file.write(who)
+
+def pid(progress): return {"pid": os.getpid(), "loaded_in": LOADED_IN, "stdin": sys.stdin.read()}
+def environment(progress): return {"value": os.environ.get("QBENCH_TEST")}
+def slow(progress): time.sleep(0.05); return {}
+def refuse(progress): raise InputError("no such thing")
+def bug(progress): print("the last words"); raise KeyError("of ours")
+def crash(progress): os.kill(os.getpid(), signal.SIGSEGV)
+def kill_worker(progress): os.kill(LOADED_IN, signal.SIGKILL); time.sleep(9)
+def at_exit(progress): weakref.finalize(signal, write, "own"); return {"path": str(WROTE)}
+def partial(progress): progress(1, 2, "half"); os._exit(0)
+weakref.finalize(sys, write, "worker")
+jobs = (pid, environment, slow, refuse, bug, crash, kill_worker, at_exit, partial)
+sys.exit(serve({job.__name__: job for job in jobs}))
+"""
+
+
+@pytest.fixture
+def worker(tmp_path):
+    with Worker((sys.executable, "-c", WORKER, str(tmp_path))) as worker:
+        yield worker
+
+
+@pytest.fixture
+def run(worker, tmp_path):
+    def run(job: str, **how):
+        return worker.run({"job": job}, tmp_path / "log", **how)
+
+    return run
+
+
+def test_each_job_has_a_process_of_its_own_and_the_packages_of_one(run):
+    first, second = run("pid"), run("pid")
+    assert first["loaded_in"] == second["loaded_in"] and len({first["pid"], second["pid"], first["loaded_in"]}) == 3
+    assert first["stdin"] == "", "a job reads none of the jobs after it"
+
+
+def test_a_changed_environment_is_of_one_job(run, monkeypatch):
+    monkeypatch.setenv("QBENCH_TEST", "ambient")
+    values = [run("environment", environment=of)["value"] for of in ({"QBENCH_TEST": "own"}, {"QBENCH_TEST": None}, {})]
+    assert values == ["own", None, "ambient"]
+
+
+def test_what_a_job_died_of_is_told_and_the_next_one_runs(run):
+    for job, told in (
+        ("refuse", "^no such thing$"),
+        ("crash", "killed by SIGSEGV"),
+        ("bug", "ended with status 1: KeyError: 'of ours'"),
+        ("kill_worker", r"killed by SIGKILL \(out of memory\?\)"),
+        ("partial", "ended with status 0"),
+    ):
+        with pytest.raises(JobFailed, match=told):
+            run(job)
+        assert run("pid")["pid"]
+
+
+def test_the_time_of_a_job_is_that_of_its_process(run, worker):
+    run("slow")
+    assert 0.05 <= worker.seconds < 5
+
+
+def test_one_job_alone(tmp_path):
+    told = []
+    with pytest.raises(JobFailed, match="no/such"):
+        job = {"job": "reference", "model": "no/such", "fingerprint": "f", "eval": {}, "threads": 1, "folder": "x"}
+        run_job(job, tmp_path / "log", progress=lambda *state: told.append(state))
+    assert told == []
+
+
+def test_a_job_leaves_what_its_worker_does_at_exit_and_does_its_own(run, tmp_path):
+    path = run("at_exit")["path"]
+    assert Path(path).read_text() == "own"
+
+
+def test_overhead_is_neither_passes_nor_loading_nor_what_the_machine_can_do():
+    cost = of_harness(10.0, {"timed_seconds": 5.0, "load_seconds": 2.5, "ceilings_seconds": 2.0})
+    assert cost == {"wall_seconds": 10.0, "overhead_seconds": 0.5}

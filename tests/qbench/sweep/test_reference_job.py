@@ -1,0 +1,76 @@
+"""The reference of a sweep runs once: its logits are kept whole where they fit, else as top-k."""
+
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+from qbench.quality import open_reference
+from qbench.quality.evaluate import prepare, read_text
+from qbench.quality.kld import reference_logits
+from qbench.quality.kld.reference_logits import KeptLogits, kept_bytes
+from qbench.sources import open_source
+from qbench.sweep.jobs import measure, reference
+
+MODEL = "ref:llama"
+EVAL = {"text": None, "max_windows": 2, "protocols": ["llama.cpp-128"]}
+
+
+def run_reference(folder) -> list[str]:
+    fingerprint = open_source(MODEL).fingerprint()
+    return reference(MODEL, fingerprint, EVAL, threads=1, folder=str(folder), progress=None)["kept"]
+
+
+def run_case(folder) -> dict:
+    how = {"bench": None, "kv": None, "threads": 1, "progress": None}
+    return measure(MODEL, MODEL, EVAL, logits=str(folder), **how)
+
+
+def exact_bytes() -> int:
+    source = open_source(MODEL)
+    (plan,) = prepare(source, read_text(None, MODEL), EVAL["max_windows"], EVAL["protocols"])
+    return kept_bytes(plan, source.config["vocab_size"], "exact")
+
+
+@pytest.mark.parametrize("short_of", ["limit", "disk"])
+def test_what_does_not_fit_whole_is_kept_as_top_k(tmp_path, monkeypatch, short_of):
+    live = run_case(tmp_path)
+    if short_of == "limit":
+        monkeypatch.setattr(reference_logits, "CACHE_LIMIT_BYTES", exact_bytes() - 1)
+    else:  # half of what is free may be taken
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2 * exact_bytes() - 2))
+    assert run_reference(tmp_path) == EVAL["protocols"]
+    (file,) = tmp_path.glob("*.logits")
+    assert KeptLogits(file).header["mode"] == "top-k" and file.stat().st_size < exact_bytes()
+    # A case that would run the reference beside its model has none to run.
+    monkeypatch.setattr(open_reference, "Reference", only_kept(open_reference.Reference))
+    row = run_case(tmp_path)
+    assert row["kld_reference"]["mode"] == "top-k" and live["kld_reference"]["mode"] == "exact"
+    bound = row["kld_reference"]["error_bound_nats"]
+    rounding = 2.0**-52 * open_source(MODEL).config["vocab_size"]  # of a sum over the vocabulary
+    assert abs(row["kld"]["mean"] - live["kld"]["mean"]) <= bound + rounding
+
+
+def only_kept(make):
+    def made(vocab_size, model=None, kept=()):
+        assert model is None and all(kept)
+        return make(vocab_size, model, kept)
+
+    return made
+
+
+def test_where_nothing_fits_the_case_runs_the_reference_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
+    assert run_reference(tmp_path) == [] and not list(tmp_path.glob("*.logits"))
+    assert run_case(tmp_path)["kld_reference"] == {
+        "mode": "exact",
+        "k": None,
+        "bytes": None,
+        "error_bound_nats": 0.0,
+        "error_nats": 0.0,
+    }
+
+
+def test_what_fits_is_kept_whole(tmp_path):
+    assert run_reference(tmp_path) == EVAL["protocols"]
+    assert run_case(tmp_path)["kld_reference"]["mode"] == "exact"

@@ -1,0 +1,7 @@
+"""Markdown tables that also read in a terminal."""
+
+from qbench.markdown_grid import markdown_grid
+
+
+def test_grid_pads_as_columns_say():
+    assert markdown_grid([["a", "bb"], ["ccc", "1"]], [False, True]) == "| a   | bb |\n| --- | -: |\n| ccc |  1 |"

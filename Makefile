@@ -8,13 +8,19 @@ INTEROP := .venv-interop
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 NATIVE := $(shell find CMakeLists.txt cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl' -o -name CMakeLists.txt)
 
-.PHONY: demo test gate test-gpu test-interop asan setup bench clean
+.PHONY: demo test test-pretended gate test-gpu test-interop asan setup bench clean
 
 demo: setup
 	$(VENV)/bin/qbench sweep suites/quickstart.yaml
 
 test: setup $(VENV)/.tested-with $(VENV)/.oracle
 	$(VENV)/bin/python -m pytest
+
+# What depends on the instruction set, once more on pretended lesser processors: a sample of each parameter grid.
+test-pretended: setup $(VENV)/.tested-with
+	QBENCH_CPU=avx2 $(VENV)/bin/python -m pytest --grid 1 tests/cpu_kernels tests/amx tests/qbench/kernels tests/qbench/plan tests/qbench/gate
+	QBENCH_CPU=scalar $(VENV)/bin/python -m pytest --grid 1 tests/cpu_kernels/test_dispatch.py tests/cpu_kernels/test_linear.py \
+	    tests/cpu_kernels/test_attention.py tests/qbench/kernels/test_selftest.py tests/qbench/plan
 
 # On a machine with a CUDA GPU: every kernel test runs there too, then all kernels are timed; ten minutes and the tests'.
 test-gpu: setup $(VENV)/.tested-with

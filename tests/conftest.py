@@ -1,0 +1,32 @@
+"""Options of a run (a sample of large parameter grids), and at its end which tests did not run on this machine."""
+
+import os
+
+import pytest
+from support.not_exercised import not_run, table
+from support.sampling import sample_grids
+
+import cpu_kernels
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    help_text = "Keep at most N parameter sets per test function, and at least one per parameter value."
+    parser.addoption("--grid", type=int, metavar="N", help=help_text)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    most = config.getoption("--grid")
+    if most is not None:
+        kept = sample_grids(items, most)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = not_run(terminalreporter.stats.get("skipped", []))
+    terminalreporter.section("not exercised on this machine")
+    pretended = os.environ.get("QBENCH_CPU")
+    cpu = f"{', '.join(cpu_kernels.features())}" + (f" (QBENCH_CPU={pretended})" if pretended else "")
+    terminalreporter.line(f"processor: {cpu}; {len(skipped)} tests did not run")
+    for line in table(skipped):
+        terminalreporter.line(line)

@@ -14,9 +14,12 @@ from qbench.runtime.layers.blocks import BlockBuilder
 from qbench.runtime.layers.embedding import Embedding
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.linear import choose_linear, has_cpu_kernels
+from qbench.runtime.layers.paths import AUTO as AUTO_PATH
+from qbench.runtime.layers.paths import check_path
 from qbench.runtime.model import Model
 from qbench.runtime.passes import Passes
 from qbench.threads import check_threads
+from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 from quant.source import Source
@@ -32,6 +35,7 @@ def load_model(
     kind: str = DYNAMIC,
     threads: int | None = None,
     device: str = CPU,
+    path: str = AUTO_PATH,
 ) -> Passes:
     """The source's model, ready to run.
 
@@ -42,10 +46,15 @@ def load_model(
     kind      of its caches, as qbench.cache_kinds has it
     threads   of torch and the kernels, for the whole process; None leaves them as they are
     device    where it runs, one of qbench.devices
-    raises    InputError for a config or tensors that do not fit; on another device than the CPU as `load_device_model`
+    path      the code that runs the layers on the CPU, one of `layers.paths.PATH_NAMES`; "auto": the best one
+    raises    InputError for a config or tensors that do not fit, and for a path that cannot run the model; on another
+              device than the CPU as `load_device_model`
     """
     check_products(products)
+    check_path(path)
     if device != CPU:
+        if path != AUTO_PATH:
+            raise InputError(f"path {path!r} runs on the CPU alone; got device {device!r}, expected path 'auto' there")
         set_threads(threads)
         return load_device_model(source, device, kind=kind)
     if impl == "auto":
@@ -55,7 +64,7 @@ def load_model(
     config = ModelConfig.of(source)
     check_tensors(config, source.tensors)
     kv = KVScheme.of(source.config, config, source.spec)
-    return _Loader(source, config, impl).model(kv, kind)
+    return _Loader(source, config, impl).model(kv, kind, path)
 
 
 def set_threads(threads: int | None) -> None:
@@ -76,11 +85,12 @@ class _Loader:
         self.impl = impl
         self.builder = BlockBuilder(config, source.read, impl)
 
-    def model(self, kv: KVScheme | None, kind: str) -> Model:
+    def model(self, kv: KVScheme | None, kind: str, path: str) -> Model:
         # The largest tensors first: what reading and packing them takes is free again before the layers need memory.
         embedding, head = self.tied() if self.config.tie_word_embeddings else self.untied()
         blocks = [self.builder.block(layer) for layer in range(self.config.num_layers)]
-        model = Model(self.config, embedding, blocks, self.builder.norm(FINAL_NORM), head, kv, self.impl, kind)
+        norm = self.builder.norm(FINAL_NORM)
+        model = Model(self.config, embedding, blocks, norm, head, kv, self.impl, kind, path)
         model.impls, model.weight_bytes = self.builder.impls, self.builder.weight_bytes
         if chosen_latents(self.config, kv)[1] is not None:
             model.weight_bytes += sum(block.attention.pack() for block in blocks)

@@ -7,8 +7,9 @@ from qbench.cache_kinds import DYNAMIC
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.caches.latent_kernel_cache import has_latent_kernels
 from qbench.runtime.kv_memory import CacheMemory
+from qbench.runtime.layers.paths import LAYERS, NET_STEPS, planned_path
 from qbench.runtime.weights_memory import WeightsMemory
-from qbench.runtime.workspace import FLOAT_BYTES, has_kernel_steps, in_one_call, workspace_bytes
+from qbench.runtime.workspace import FLOAT_BYTES, workspace_bytes
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 from quant.source import Source
@@ -48,8 +49,7 @@ class MemoryPredictor:
     def _keep_in(self, scheme: KVScheme | None) -> None:
         config, in_kernels = self.config, self.impl != "reference"
         self.cache = CacheMemory(config, scheme, self.impl, self.kind)
-        in_steps = in_kernels and (self.cache.keeps_latents or self.cache.in_stores)
-        self.is_fused = in_steps and has_kernel_steps(config) and self.weights.is_packed
+        self.path = planned_path(config, is_packed=self.weights.is_packed, in_stores=self.cache.in_stores)
         self.resident_bytes = self.weights.held_bytes
         if chosen_latents(config, scheme)[1] is not None:
             with_kernels = in_kernels and has_latent_kernels(config.mla)
@@ -84,10 +84,10 @@ class MemoryPredictor:
     def workspace_bytes(self, num_tokens: int, batch: int) -> int:
         """With the gaps that the allocator leaves."""
         latents = self.cache.keeps_latents
-        live = workspace_bytes(self.config, num_tokens, batch, in_kernels=self.is_fused, over_latents=latents)
-        if self.is_fused and in_one_call(self.config):
+        live = workspace_bytes(self.config, num_tokens, batch, path=self.path, over_latents=latents)
+        if self.path is LAYERS:
             return live
         stream = FLOAT_BYTES * batch * num_tokens * self.config.hidden_size
-        if self.is_fused and latents:  # a freed block of the stream, of whose place a turn's took a part
+        if self.path is NET_STEPS and latents:  # a freed block of the stream, whose place a turn's blocks partly took
             return live + (stream if stream < MAPPED_BYTES else 0)
         return round(live * (SMALL_BLOCK_GAPS if stream < MAPPED_BYTES else LARGE_BLOCK_GAPS))

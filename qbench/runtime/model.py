@@ -1,4 +1,8 @@
-"""The decoder of every architecture: equations over tensors, one Cache for all that depends on the past."""
+"""The decoder of every architecture on the CPU, with a KV cache and the kernels that fit.
+
+`reference_decoder.py` has its equations on one page, for the Llama family; read that first. `layers.paths` decides
+which code runs the layers.
+"""
 
 import torch
 from torch import Tensor
@@ -10,9 +14,8 @@ from qbench.runtime.caches.step import Step
 from qbench.runtime.layers.block import Block
 from qbench.runtime.layers.embedding import Embedding
 from qbench.runtime.layers.fused import FusedLinears
-from qbench.runtime.layers.kernel_layers import kernel_layers
-from qbench.runtime.layers.latent_layers import latent_layers
 from qbench.runtime.layers.norm import Norm
+from qbench.runtime.layers.paths import AUTO, LayerPaths
 from qbench.runtime.layers.rotations import Rotations
 from qbench.runtime.passes import Passes
 from quant.kv import KVScheme
@@ -22,8 +25,10 @@ from quant.models import ModelConfig
 class Model(Passes[Cache]):
     """The decoder on this machine's processor; built by `load_model`.
 
-    one_call      its blocks as one call of the kernels, or None where they are not all of them
-    impl          "auto": caches run on the kernels where those have the format; "reference": on torch
+    paths         the code that can run its layers, best first
+    impl          "auto": caches run on the kernels if those have the format; "reference": on torch
+    path          the only row of `layers.paths` that may run the layers, or "auto"
+    raises        InputError for a row that cannot run this model
     """
 
     def __init__(
@@ -36,11 +41,12 @@ class Model(Passes[Cache]):
         kv: KVScheme | None = None,
         impl: str = "auto",
         kind: str = DYNAMIC,
+        path: str = AUTO,
     ) -> None:
         self.config = config
         self.embedding = embedding
         self.blocks = blocks
-        self.one_call = (latent_layers if config.mla else kernel_layers)(blocks, config)
+        self.paths = LayerPaths(blocks, config, path)
         self.norm = norm
         self.head = head
         self.kv = kv
@@ -71,23 +77,16 @@ class Model(Passes[Cache]):
         return self._caches.of_one_pass(batch)
 
     def _logits(self, step: Step, cache: Cache, last_only: bool) -> Tensor:
-        num_tokens = step.tokens.shape[1]
-        alike = step.counts is None
-        rotations = self.rotations(step.length, step.end) if alike else self.rotations.at(step.positions)
-        # Positions are made only for those who read them: a decode step in one call does not.
+        is_uniform = step.counts is None
+        rotations = self.rotations(step.length, step.end) if is_uniform else self.rotations.at(step.positions)
+        # Positions are made only for code that reads them: a decode step in one call does not.
         learned = None if self.embedding.positions is None else step.positions
-        x = self.embedding(step.tokens, learned)  # [B, T, K], of a ragged pass [1, N, K]
-        if self.one_call is not None and self.one_call.takes(cache, num_tokens):
-            x = self.one_call(x, rotations[0], num_tokens, cache, last_only)
-        else:
-            positions = step.positions
-            for block in self.blocks:
-                x = block(x, rotations, positions, cache)
-            x = step.wanted(x, last_only)
-        return self.logits(x)
+        x = self.embedding(step.tokens, learned)  # [B, T, K], of a varlen batch [1, N, K]
+        _, run = self.paths.choose(cache, x.shape[1])
+        return self.logits(run(x, rotations, step, cache, last_only))
 
     def logits(self, x: Tensor) -> Tensor:
-        """What the head makes of the last layer's outputs: [..., K] -> [..., V]"""
+        """The head's product with the normed outputs of the last layer: [..., K] -> [..., V]"""
         (logits,) = self.head(x, self.norm)
         softcap = self.config.logit_softcap
         return softcap * torch.tanh(logits / softcap) if softcap else logits

@@ -1,4 +1,8 @@
-"""Passes: how every decoder is called, wherever its weights and its caches lie."""
+"""Passes: how every decoder is called, on the CPU and on a device.
+
+Without a cache, a call computes the function of `reference_decoder.py`, where the equations are on one page. With a
+cache it computes the same for the new tokens alone.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -48,7 +52,7 @@ class Passes(ABC, Generic[SomeCache]):
 
     @abstractmethod
     def _logits(self, step: Step, cache: SomeCache, last_only: bool) -> Tensor:
-        """Of the step's wanted tokens, in its shape, float32; the cache then has the step's keys and values."""
+        """Return float32 logits of the tokens that `step` asks for, and append its keys and values to the cache."""
 
     @torch.inference_mode()
     def __call__(

@@ -1,7 +1,7 @@
-"""Memory of a forward pass beside weights, keys and values: the activations that are alive at once."""
+"""Memory of a forward pass besides weights and KV cache: the activations that are alive at once."""
 
-from qbench.runtime.layers.kernel_steps import has_attention_step, has_net_step
 from qbench.runtime.layers.latent import LATENT_TOKENS
+from qbench.runtime.layers.paths import LAYERS, NET_STEPS, PYTHON, STEPS, LayerPath
 from quant.models import ModelConfig
 
 FLOAT_BYTES = 4
@@ -12,32 +12,26 @@ MOST_KEPT_BYTES = 64 << 20
 
 
 def workspace_bytes(
-    config: ModelConfig, num_tokens: int, batch: int = 1, *, in_kernels: bool = False, over_latents: bool = True
+    config: ModelConfig, num_tokens: int, batch: int = 1, *, path: LayerPath = PYTHON, over_latents: bool = True
 ) -> int:
-    """Peak of live activations over a forward pass of `num_tokens` a sequence with the last logits alone.
+    """Peak of live activations in a forward pass of `num_tokens` per sequence that computes the last logits alone.
 
-    Of experts, the worst that a router can do where each runs by itself: one expert reads every token.
-    in_kernels   whether steps that follow each other are taken together: attention and net of a layer, all experts;
-                 False: what the chain of torch operations holds
+    Experts that run one by one count as if one expert read every token, the worst that a router can do.
+    path         the code that runs the layers, see `planned_path`
     over_latents of latent attention, whether the cache keeps latents, so that sequences pass in turns
     """
-    in_turn = _tokens_in_turn(num_tokens, batch) if over_latents else num_tokens * batch
-    layers = (_in_kernels if in_kernels else _chain)(config, num_tokens * batch, in_turn)
+    rows = num_tokens * batch
+    if path is LAYERS:
+        layers = _one_call(config, rows)
+    elif path is STEPS:
+        layers = _steps(config, rows)
+    elif path is NET_STEPS and config.mla and over_latents:
+        layers = _latent_steps(config, rows, _tokens_in_turn(num_tokens, batch))
+    else:
+        layers = _chain(config, rows, _tokens_in_turn(num_tokens, batch) if over_latents else rows)
     logits = batch * config.vocab_size
     rope = num_tokens * 2 * config.rope_dim  # cos and sin, shared by the batch
     return FLOAT_BYTES * (layers + logits + rope)
-
-
-def has_kernel_steps(config: ModelConfig) -> bool:
-    """Whether cpu_kernels, where they run all linears, take both halves of a layer as steps of their own."""
-    return (config.mla is not None or has_attention_step(config)) and has_net_step(config)
-
-
-def in_one_call(config: ModelConfig) -> bool:
-    """Whether cpu_kernels, where they run all linears, run all layers as one call."""
-    rules = {config.attention_rule(layer) for layer in range(config.num_layers)}
-    is_alike = len(rules) == 1 and config.local_rope is None
-    return has_kernel_steps(config) and is_alike and not config.mla and not config.moe
 
 
 def _tokens_in_turn(num_tokens: int, batch: int) -> int:
@@ -55,20 +49,33 @@ def _chain(config: ModelConfig, rows: int, in_turn: int) -> int:
     return max(attention, *(rows * _FEED_FORWARD[kind](config) for kind in _kinds(config)))
 
 
-def _in_kernels(config: ModelConfig, rows: int, in_turn: int) -> int:
+def _steps(config: ModelConfig, rows: int) -> int:
     """Floats of all rows of the largest step."""
-    if not in_one_call(config):
-        nets = max(_KERNEL_FEED_FORWARD[kind](config, rows) for kind in _kinds(config))
-        if not config.mla:
-            return max(rows * _attention(config), nets)
-        # A turn's blocks, a megabyte or two each, stay in the heap beside the nets' with gaps of as much again.
-        return max(2 * config.hidden_size * rows, nets) + 2 * in_turn * _latent_turn(config)
-    # All layers in one call: its input, and the stream twice; q and k as projected and rotated, v, and what is
-    # attended; a net. The last two stay allocated from layer to layer unless they are large.
+    return max(rows * _attention(config), _kernel_nets(config, rows))
+
+
+def _latent_steps(config: ModelConfig, rows: int, in_turn: int) -> int:
+    """The same of latent attention in turns.
+
+    A turn's blocks, one or two megabytes each, stay in the heap next to those of the nets, with gaps of as much again.
+    """
+    return max(2 * config.hidden_size * rows, _kernel_nets(config, rows)) + 2 * in_turn * _latent_turn(config)
+
+
+def _one_call(config: ModelConfig, rows: int) -> int:
+    """Floats: the input, and the stream twice; q and k as projected and rotated, v, and the attention's output; a net.
+
+    The last two stay allocated from layer to layer unless they are large.
+    """
     steps = (rows * 2 * (config.q_size + config.kv_size), _net(config.ffn_size, rows))
     kept = [floats for floats in steps if floats * FLOAT_BYTES <= MOST_KEPT_BYTES]
     freed = [floats for floats in steps if floats not in kept]
     return 3 * rows * config.hidden_size + sum(kept) + max(freed, default=0)
+
+
+def _kernel_nets(config: ModelConfig, rows: int) -> int:
+    """Floats of the larger kind of net."""
+    return max(_KERNEL_FEED_FORWARD[kind](config, rows) for kind in _kinds(config))
 
 
 def _net(ffn_size: int, rows: int) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.sequences import check_room
 from qbench.runtime.caches.step import Step
+from qbench.runtime.layers.kernel_steps import weighs_scores
 from qbench.runtime.layers.linear import has_cpu_kernels
 from quant.errors import InputError
 from quant.kv import KVScheme
@@ -38,8 +39,7 @@ STORES: dict[str | None, tuple[str, str]] = {
 def has_store(config: ModelConfig, scheme: KVScheme | None) -> bool:
     """Whether the kernels hold keys and values of this model in this format, and attend to them by its rules."""
     name = None if scheme is None else scheme.format.name
-    is_plain = all(config.attention_rule(layer).is_plain for layer in range(config.num_layers))
-    if name not in STORES or not is_plain or not has_cpu_kernels():
+    if name not in STORES or not weighs_scores(config) or not has_cpu_kernels():
         return False
     return importlib.import_module("cpu_kernels").has_kv_store(STORES[name][0], config.head_dim)
 
@@ -50,7 +50,7 @@ def held_tokens(num_tokens: int) -> int:
 
 
 class StoreCache(Cache):
-    """A cache whose keys and values lie in cpu_kernels' stores: KernelAttention and KernelLayers call those themselves.
+    """A cache whose keys and values are in cpu_kernels' stores; some rows of `layers.paths` call those themselves.
 
     stores       one a layer
     block_table  [B, pages] int32: where each sequence lies in them, in a pass

@@ -1,6 +1,7 @@
-"""Attention with keys and values of its own for every group of heads: what stands before and behind the cache."""
+"""Attention with keys and values of its own for every group of heads: QKV and output projections around the cache."""
 
 import importlib
+from collections.abc import Callable
 
 from torch import Tensor
 
@@ -13,11 +14,15 @@ from quant.models import ModelConfig
 
 
 class Attention:
-    """q_norm, k_norm: of each head before its rotation, in architectures that have them.
+    """In Python, over any cache.
 
+    q_norm, k_norm   of each head before its rotation, in architectures that have them
     output_norm      of what attention adds to the stream, in architectures that have one
     call             x [B, T, K] -> x and what attention to norm(x) adds to it; rope None: nothing is rotated
+    step             the same as one call of cpu_kernels over a StoreCache; None if they do not run it
     """
+
+    step: Callable[..., Tensor] | None = None
 
     def __init__(
         self,
@@ -57,10 +62,7 @@ class Attention:
 
 
 class KernelAttention(Attention):
-    """The same by cpu_kernels: one call where they have packed its weights and hold the cache, else a chain of theirs.
-
-    Both give the same bits.
-    """
+    """Attention that cpu_kernels run as one step, if they have packed its weights; the bits are those of the call."""
 
     def __init__(
         self,
@@ -75,11 +77,9 @@ class KernelAttention(Attention):
         self._attention_step = importlib.import_module("cpu_kernels").attention_step
         self.groups = (qkv.group, output.group)
         self.head_norms = (None, None, 0.0) if q_norm is None else (q_norm.array, k_norm.array, q_norm.eps)
-        self.is_one_call = None not in self.groups
+        self.step = None if None in self.groups else self._in_one_call
 
-    def __call__(self, x: Tensor, norm: Norm, rope: Rotation, positions: Tensor, cache: Cache) -> Tensor:
-        if not self.is_one_call or not isinstance(cache, StoreCache):
-            return super().__call__(x, norm, rope, positions, cache)
+    def _in_one_call(self, x: Tensor, norm: Norm, rope: Rotation, positions: Tensor, cache: StoreCache) -> Tensor:
         rows, norm_weight, eps, residual = kernel_arguments(x, norm, x)
         store, ends = cache.reserve(self.layer, len(positions))
         rule = cache.rules[self.layer]

@@ -1,10 +1,16 @@
-"""One decoder layer: attention, then a feed-forward net, each added to the stream."""
+"""One decoder layer: attention, then a feed-forward net, each added to the stream. And all of them, one by one.
 
-from collections.abc import Callable, Sequence
+Which code runs the layers is decided in `paths.py`, per forward pass. `reference_decoder.py` has the equations of a
+layer without that choice.
+"""
+
+from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
 from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.step import Step
 from qbench.runtime.layers.norm import Norm
 from qbench.runtime.layers.rotations import Rotation
 
@@ -12,16 +18,14 @@ from qbench.runtime.layers.rotations import Rotation
 class Block:
     """attention: Attention or LatentAttention; feed_forward: one net, or routed experts.
 
+    Each half runs in Python. Its attribute `step` does the same as one call of cpu_kernels, with the same bits; it is
+    None if they have not packed the weights. `in_steps` gives a block of such calls.
+
     rope   which of the model's rotations is the layer's
     """
 
     def __init__(
-        self,
-        attention: Callable[[Tensor, Norm, Rotation, Tensor, Cache], Tensor],
-        feed_forward: Callable[[Tensor, Norm, Tensor], Tensor],
-        attention_norm: Norm,
-        feed_forward_norm: Norm,
-        rope: int = 0,
+        self, attention: Any, feed_forward: Any, attention_norm: Norm, feed_forward_norm: Norm, rope: int = 0
     ) -> None:
         self.attention = attention
         self.feed_forward = feed_forward
@@ -30,9 +34,28 @@ class Block:
         self.rope = rope
 
     def __call__(self, x: Tensor, rotations: Sequence[Rotation], positions: Tensor, cache: Cache) -> Tensor:
-        x = self.attend(x, rotations, positions, cache)
-        return self.feed_forward(x, self.feed_forward_norm, x)
+        x = self.attend(x, rotations, positions, cache)  # [B, T, K]
+        return self.feed_forward(x, self.feed_forward_norm, x)  # [B, T, K]
 
     def attend(self, x: Tensor, rotations: Sequence[Rotation], positions: Tensor, cache: Cache) -> Tensor:
         """The first half: x and what attention adds to it."""
         return self.attention(x, self.attention_norm, rotations[self.rope], positions, cache)
+
+    def in_steps(self, *, attention: bool, net: bool) -> "Block":
+        """The block with its attention, its net or both as one call of cpu_kernels, if they can be one."""
+        attend = (self.attention.step if attention else None) or self.attention
+        feed_forward = (self.feed_forward.step if net else None) or self.feed_forward
+        return Block(attend, feed_forward, self.attention_norm, self.feed_forward_norm, self.rope)
+
+
+class Blocks:
+    """All layers of a model, one after the other; see `paths.Runner` for the call."""
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        self.blocks = blocks
+
+    def __call__(self, x: Tensor, rotations: Sequence[Rotation], step: Step, cache: Cache, last_only: bool) -> Tensor:
+        positions = step.positions
+        for block in self.blocks:
+            x = block(x, rotations, positions, cache)
+        return step.wanted(x, last_only)

@@ -9,7 +9,7 @@ from qbench.runtime.layers.builder import Builder
 from qbench.runtime.layers.embedding import Embedding, Positions, Table
 from qbench.runtime.layers.feed_forward import FeedForward, KernelFeedForward
 from qbench.runtime.layers.fused import FusedLinears
-from qbench.runtime.layers.kernel_steps import has_attention_step, has_net_step
+from qbench.runtime.layers.kernel_steps import has_attention_step, has_net_step, weighs_scores
 from qbench.runtime.layers.latent import LATENT_EPS, LatentAttention
 from qbench.runtime.layers.latent_kernel import KernelLatentAttention
 from qbench.runtime.layers.linear import as_tensor
@@ -52,8 +52,8 @@ class BlockBuilder(Builder):
         output = self.linears(f"{prefix}.o_proj")
         head_norms = [self._norm_if_any(f"{prefix}.{name}_norm") for name in "qk"]
         output_norm = self._norm_if_any(f"{prefix}.output_norm")
-        if self.has_kernels and not self.config.attention_rule(layer).is_plain:
-            self.impls[prefix] = TORCH_ATTENTION  # beside linears of the kernels
+        if self.has_kernels and not weighs_scores(self.config):
+            self.impls[prefix] = TORCH_ATTENTION  # next to linears of the kernels
         if self.has_kernels and has_attention_step(self.config):
             return KernelAttention(self.config, layer, qkv, output, *head_norms)
         return Attention(self.config, layer, qkv, output, *head_norms, output_norm)

@@ -1,6 +1,7 @@
 """The feed-forward net of a layer: into a wider space, a function there, and back."""
 
 import importlib
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,14 +12,17 @@ from qbench.runtime.layers.norm import Norm
 
 
 class FeedForward:
-    """down(f(gate(x)) * up(x)), or down(f(up(x))) where there is no gate; a call after the other, f in torch.
+    """down(f(gate(x)) * up(x)), or down(f(up(x))) without a gate; one call after the other, f in torch.
 
     gate_up      both, or the only one
     activation   name of f in ACTIVATIONS
     output_norm  of the result, in architectures that have one
     call         x [..., K] -> [..., K]; norm: of x, before it is read; residual: added to the result
+    step         the same as one call of cpu_kernels; None if they do not run it
     source       Shazeer 2020, arXiv:2002.05202, eq. 6
     """
+
+    step: Callable[..., Tensor] | None = None
 
     def __init__(
         self, gate_up: FusedLinears, down: FusedLinears, activation: str = "silu", output_norm: Norm | None = None
@@ -44,18 +48,16 @@ class FeedForward:
 
 
 class KernelFeedForward(FeedForward):
-    """With SiLU, by cpu_kernels: one call where they have packed all its weights, else a chain with the same bits."""
+    """A net with SiLU that cpu_kernels run as one step, if they have packed its weights; the bits are the call's."""
 
     def __init__(self, gate_up: FusedLinears, down: FusedLinears) -> None:
         super().__init__(gate_up, down)
         kernels = importlib.import_module("cpu_kernels")
         self._silu_mul, self._feed_forward = kernels.silu_mul, kernels.feed_forward
         self.groups = (gate_up.group, down.group)
-        self.is_one_call = None not in self.groups
+        self.step = None if None in self.groups else self._in_one_call
 
-    def __call__(self, x: Tensor, norm: Norm | None = None, residual: Tensor | None = None) -> Tensor:
-        if not self.is_one_call:
-            return super().__call__(x, norm, residual)
+    def _in_one_call(self, x: Tensor, norm: Norm | None = None, residual: Tensor | None = None) -> Tensor:
         return as_outputs(self._feed_forward(*self.groups, *kernel_arguments(x, norm, residual)), x)
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:

@@ -1,13 +1,18 @@
-"""Which halves of a model's layers are steps that cpu_kernels take by themselves, by what the architecture asks for."""
+"""Which halves of a layer cpu_kernels can run as one step, as far as the architecture decides; see `paths.py`."""
 
 from quant.models import ModelConfig, row_names
 from quant.models.rows import LAYER
 
 
+def weighs_scores(config: ModelConfig) -> bool:
+    """Whether cpu_kernels attend by the model's rules: scaled products of all keys, or of a window of them."""
+    return all(config.attention_rule(layer).is_plain for layer in range(config.num_layers))
+
+
 def has_attention_step(config: ModelConfig) -> bool:
     """RMS norm, q, k and v, rotation of whole heads, attention to all or a window, output, residual."""
-    plain = all(config.attention_rule(layer).is_plain for layer in range(config.num_layers))
-    return plain and _is_rms(config, "self_attn") and config.has_rope and config.rope_dim == config.head_dim
+    rotates_whole_heads = config.has_rope and config.rope_dim == config.head_dim
+    return weighs_scores(config) and _is_rms(config, "self_attn") and rotates_whole_heads
 
 
 def has_net_step(config: ModelConfig) -> bool:

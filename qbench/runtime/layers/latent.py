@@ -24,7 +24,7 @@ LATENT_TOKENS = 512
 
 
 class LatentAttention:
-    """What stands before and behind the cache, by any of PLANS; the cache says which.
+    """Projections around the cache by any of PLANS; the cache says which.
 
     down            x -> queries (or their latent, where they have one), and the latent of keys and values
     q_norm, q_up    from the latent of the queries, or None
@@ -32,6 +32,8 @@ class LatentAttention:
     impl            of the linears
     source          DeepSeek-V2, arXiv:2405.04434, section 2.1
     """
+
+    step = None  # attention alone is never one call: a cache of latents has its own table, `latent_plans.PLANS`
 
     def __init__(
         self,

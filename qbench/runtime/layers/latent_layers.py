@@ -8,39 +8,33 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.latent_kernel_cache import KernelLatents
+from qbench.runtime.caches.step import Step
 from qbench.runtime.layers.block import Block
 from qbench.runtime.layers.feed_forward import KernelFeedForward
 from qbench.runtime.layers.fused import as_rows
 from qbench.runtime.layers.latent_kernel import KernelLatentAttention
 from qbench.runtime.layers.latent_plans import PLANS
 from qbench.runtime.layers.moe import ExpertFeedForward
-from quant.models import ModelConfig
+from qbench.runtime.layers.rotations import Rotation
 
 
 class LatentLayers:
-    """The blocks of a model, each an attention and a net; the bits are those of one block after another.
-
-    call     x [B, T, K], cos and sin [T, D] -> [B, T, K], or with last_only [B, 1, K] of the last token; of a ragged
-             pass [1, N, K] -> [1, N, K] or, the last of each, [1, B, K]; the cache then holds the new tokens
-    """
+    """The blocks of a model; the bits are those of one block after another, see `paths.Runner` for the call."""
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         self.blocks = blocks
         self.attention = blocks[0].attention
 
-    def takes(self, cache: Cache, num_tokens: int) -> bool:
-        """Whether absorbed attention is the plan for all sequences of the pass over this cache."""
-        if not isinstance(cache, KernelLatents):
-            return False
+    def takes(self, cache: KernelLatents, num_tokens: int) -> bool:
+        """Whether absorbed attention is the plan for all sequences of the forward pass over this cache."""
         return all(self.attention.plan(cache, span) is PLANS["elided"] for span in cache.spans(num_tokens))
 
     def __call__(
-        self, x: Tensor, rope: tuple[Tensor, Tensor], num_tokens: int, cache: KernelLatents, last_only: bool
+        self, x: Tensor, rotations: Sequence[Rotation], step: Step, cache: KernelLatents, last_only: bool
     ) -> Tensor:
         rows = [cache.rows(layer) for layer in range(len(self.blocks))]
-        new = (as_rows(x), *self.attention.angles(rope, len(x)))
+        new = (as_rows(x), *self.attention.angles(rotations[0], len(x)))
         past = (cache.block_table, cache.ends, self.attention.score_scale(cache), cache.rules[0].window)
         y = torch.from_numpy(self._run(self._layers, rows, cache.format.name, *new, *past)).view(x.shape)
         if not last_only:
@@ -58,11 +52,9 @@ class LatentLayers:
         return [make(*_parts(block), **_queries(block.attention)) for block in self.blocks]
 
 
-def latent_layers(blocks: Sequence[Block], config: ModelConfig) -> LatentLayers | None:
-    """The blocks as one call, or None unless cpu_kernels have packed all of each, and all attend alike."""
-    rules = {config.attention_rule(layer) for layer in range(config.num_layers)}
-    is_whole = all(_is_packed(block) for block in blocks)
-    return LatentLayers(blocks) if is_whole and len(rules) == 1 and config.local_rope is None else None
+def latent_layers(blocks: Sequence[Block]) -> LatentLayers | None:
+    """The blocks as one call, or None unless cpu_kernels have packed all weights of each."""
+    return LatentLayers(blocks) if all(_is_packed(block) for block in blocks) else None
 
 
 def _is_packed(block: Block) -> bool:
@@ -70,7 +62,8 @@ def _is_packed(block: Block) -> bool:
     if not isinstance(attention, KernelLatentAttention):
         return False
     linears = [linears for linears in (attention.down, attention.q_up, attention.output) if linears is not None]
-    is_net = isinstance(net, KernelFeedForward | ExpertFeedForward) and net.is_one_call
+    is_experts = isinstance(net, ExpertFeedForward)
+    is_net = net.is_packed if is_experts else isinstance(net, KernelFeedForward) and net.step is not None
     return is_net and all(its.group is not None for its in linears)
 
 

@@ -1,7 +1,8 @@
 """Mixture of experts: each token passes through the few feed-forward nets that its router scores highest."""
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -17,9 +18,8 @@ from quant.models import MoeConfig
 class ExpertFeedForward:
     """sum over the chosen experts of probability * expert(x); experts add in ascending order, so sums repeat exactly.
 
-    One call of cpu_kernels where they have packed all experts and the router, else an expert after the other, with the
-    same bits; but for f16, whose products are exact for few tokens of an expert and in bfloat16 for many, where such a
-    call, which takes its tokens in pieces, and an expert by itself meet different numbers of them.
+    Called, one expert runs after the other in Python. `step` has the same bits, except for f16: its products are exact
+    for few tokens of an expert and in bfloat16 for many, and a single call takes its tokens in pieces.
 
     shared       a net that every token passes through as well, or None
     choice_bias  [E] added to the scores to choose, or None
@@ -43,16 +43,29 @@ class ExpertFeedForward:
         self.packed = pack_experts(experts, shared)
 
     def __call__(self, x: Tensor, norm: RMSNorm | None = None, residual: Tensor | None = None) -> Tensor:
-        if self.is_one_call:
-            arguments = kernel_arguments(x, norm, residual)
-            return as_outputs(self.packed.feed_forward(self.kernel_router, *arguments), x)
         rows = (x if norm is None else norm(x)).flatten(0, -2)  # [M, K]
         y = self._one_by_one(rows).view_as(x)
         return y if residual is None else y.add_(residual)
 
     @property
-    def is_one_call(self) -> bool:
+    def is_packed(self) -> bool:
+        """Whether cpu_kernels have packed all experts and the router."""
         return self.packed is not None and self.kernel_router is not None
+
+    @property
+    def step(self) -> Callable[..., Tensor] | None:
+        """All experts as one call of cpu_kernels; else one after the other, each as one call; None if none can be."""
+        if self.is_packed:
+            return self._in_one_call
+        nets = (*self.experts, self.shared)
+        if all(getattr(net, "step", None) is None for net in nets):
+            return None
+        by_steps = copy(self)
+        *by_steps.experts, by_steps.shared = (getattr(net, "step", None) or net for net in nets)
+        return by_steps
+
+    def _in_one_call(self, x: Tensor, norm: RMSNorm | None = None, residual: Tensor | None = None) -> Tensor:
+        return as_outputs(self.packed.feed_forward(self.kernel_router, *kernel_arguments(x, norm, residual)), x)
 
     def _one_by_one(self, rows: Tensor) -> Tensor:
         y = torch.zeros_like(rows)
@@ -88,7 +101,7 @@ class ExpertFeedForward:
 def pack_experts(experts: Sequence[FeedForward], shared: FeedForward | None) -> Any:
     """cpu_kernels' PackedExperts on the weights that the nets hold, or None where it does not run them."""
     nets = [*experts, *(() if shared is None else (shared,))]
-    if not nets or not all(isinstance(net, KernelFeedForward) and net.is_one_call for net in nets):
+    if not nets or not all(isinstance(net, KernelFeedForward) and net.step is not None for net in nets):
         return None
     linears = [[linear for group in (net.gate_up, net.down) for linear, _ in group.linears] for net in nets]
     if any(group.has_bias for net in nets for group in (net.gate_up, net.down)):

@@ -11,8 +11,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from qbench.runtime import ModelConfig, load_model, predict_memory
+from qbench.runtime.caches.kernel_cache import StoreCache
 from qbench.runtime.layers.linear import has_cpu_kernels
-from qbench.runtime.workspace import in_one_call, workspace_bytes
+from qbench.runtime.layers.paths import planned_path
+from qbench.runtime.workspace import workspace_bytes
 
 needs_cpu_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 
@@ -182,9 +184,23 @@ def test_a_latent_model_is_held_and_cached_as_predicted(sizes, name):
 
 
 @needs_cpu_kernels
-@pytest.mark.parametrize("kind", KINDS)
-def test_layers_in_one_call_are_foreseen(kind):
-    config = small_config(kind)
+@pytest.mark.parametrize(
+    "kind, changes",
+    [pytest.param(kind, {}, id=kind) for kind in KINDS]
+    + [
+        pytest.param("qwen3", {"head_dim": 32}, id="qwen3, heads of 32"),
+        pytest.param("qwen3moe", {"head_dim": 32}, id="qwen3moe, heads of 32"),
+        pytest.param("llama", {"hidden_act": "relu"}, id="llama, relu"),
+        pytest.param("phi3", {"partial_rotary_factor": 0.5}, id="phi3, half of a head rotated"),
+    ],
+)
+def test_the_planned_path_is_the_one_that_runs(kind, changes):
+    config = small_config(kind, **changes)
     weights = random_weights(config)
     model_source = ArraySource(config, weights, {name: "bf16" for name, weight in weights.items() if weight.ndim == 2})
-    assert in_one_call(ModelConfig.of(model_source)) == (load_model(model_source).one_call is not None)
+    model = load_model(model_source)
+    cache = model.new_cache(capacity=200)
+    cache.begin(torch.zeros(1, 200, dtype=torch.int64))
+    runs, _ = model.paths.choose(cache, 200)
+    config = ModelConfig.of(model_source)
+    assert planned_path(config, is_packed=True, in_stores=isinstance(cache, StoreCache)) is runs

@@ -80,15 +80,13 @@ def feed_alone(model: Model, last_only: bool) -> list[torch.Tensor]:
 @pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 @pytest.mark.parametrize("last_only", [False, True], ids=["all", "last only"])
 @pytest.mark.parametrize("on", ["left", "right"])
-@pytest.mark.parametrize("kv", [None, "kv-f16", "kv-int4", "kv-int4-kc"])
-@pytest.mark.parametrize("path", ["one call", "blocks", "chain"])
+@pytest.mark.parametrize(
+    "path, kv",
+    [(path, kv) for path in ("layers", "steps", "net-steps", "python") for kv in (None, "kv-f16", "kv-int4")]
+    + [(path, "kv-int4-kc") for path in ("auto", "net-steps", "python")],  # which no store of the kernels holds
+)
 def test_on_the_kernels_bit_for_bit(path, kv, on, last_only):
-    model = model_of(kv=kv)
-    if path != "one call":
-        model.one_call = None
-    if path == "chain":
-        for block in model.blocks:
-            block.attention.is_one_call = False
+    model = model_of(kv=kv, path=path)
     got = feed(model, model.new_cache(len(LENGTHS), capacity=3), on, last_only)
     for one, expected in zip(got, feed_alone(model, last_only), strict=True):
         assert_close(one, expected)

@@ -13,11 +13,11 @@ from qbench.runtime.layers.linear import has_cpu_kernels
 pytestmark = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 
 
-def model_of(architecture: str, format_name: str = "q8_0", **changes) -> Model:
+def model_of(architecture: str, format_name: str = "q8_0", path: str = "auto", **changes) -> Model:
     config = small_config(architecture, **changes)
     weights = random_weights(config)
     formats = {name: format_name for name, weight in weights.items() if weight.ndim == 2}
-    return load_model(ArraySource(config, weights, formats))
+    return load_model(ArraySource(config, weights, formats), path=path)
 
 
 def logits(model: Model, batch: int) -> torch.Tensor:
@@ -32,15 +32,14 @@ def logits(model: Model, batch: int) -> torch.Tensor:
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("format_name", ["q8_0", "bf16"])
 def test_one_call_is_block_after_block(architecture, format_name, batch):
-    model = model_of(architecture, format_name, head_dim=32)
-    assert model.one_call is not None and isinstance(model.new_cache(), KernelCache)
-    expected = logits(model, batch)
-    model.one_call = None
-    assert_close(logits(model, batch), expected)
-    for block in model.blocks:
-        assert block.attention.is_one_call and block.feed_forward.is_one_call
-        block.attention.is_one_call = block.feed_forward.is_one_call = False
-    assert_close(logits(model, batch), expected)
+    one_call, steps, python = (
+        model_of(architecture, format_name, path, head_dim=32) for path in ("layers", "steps", "python")
+    )
+    assert isinstance(one_call.new_cache(), KernelCache)
+    assert all(block.attention.step and block.feed_forward.step for block in steps.blocks)
+    expected = logits(one_call, batch)
+    assert_close(logits(steps, batch), expected)
+    assert_close(logits(python, batch), expected)
 
 
 @pytest.mark.parametrize("format_name", ["q8_0", "w8a8-atensor"])
@@ -51,11 +50,9 @@ def test_the_last_token_alone(batch, format_name):
     Its sums then have another order, and what is rounded to 8 bits for the head may fall to the other side: a step of
     1 / 254 of the largest.
     """
-    model = model_of("llama", format_name)
     tokens = torch.randint(150, (batch, 23), generator=torch.Generator().manual_seed(0))
-    alone = model(tokens, model.new_cache(batch=batch), last_only=True)
-    model.one_call = None
-    expected = model(tokens, model.new_cache(batch=batch), last_only=True)
+    models = (model_of("llama", format_name, path) for path in ("layers", "steps"))
+    alone, expected = (model(tokens, model.new_cache(batch=batch), last_only=True) for model in models)
     assert alone.shape == expected.shape == (batch, 1, 160)
     assert_close(alone, expected, atol=0 if format_name == "w8a8-atensor" else expected.abs().max().item() / 254)
 
@@ -63,11 +60,11 @@ def test_the_last_token_alone(batch, format_name):
 @pytest.mark.parametrize("architecture", ["qwen3moe", "deepseek2"])
 def test_other_layers_stay_blocks(architecture):
     model = model_of(architecture, "f32")
-    assert model.one_call is None
+    assert not {"layers", "latent-layers"} & set(model.paths.names)
     assert torch.isfinite(logits(model, 1)).all()
 
 
 def test_the_reference_stays_plain():
     config = small_config()
     model = load_model(ArraySource(config, random_weights(config)), impl="reference")
-    assert model.one_call is None
+    assert model.paths.names == ["python"]

@@ -6,8 +6,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.close import assert_close
 
-from qbench.runtime import Model, load_model
-from qbench.runtime.layers.latent_layers import LatentLayers
+from qbench.runtime import Cache, Model, load_model
 from qbench.runtime.layers.latent_plans import get_plan
 from qbench.runtime.layers.linear import has_cpu_kernels
 
@@ -37,6 +36,10 @@ def logits(model: Model, batch: int, last_only: bool = False, plan: str = "elide
     return torch.cat(parts, dim=1)
 
 
+def path_of(model: Model, cache: Cache, num_tokens: int) -> str:
+    return model.paths.choose(cache, num_tokens)[0].name
+
+
 def ragged_logits(model: Model, last_only: bool = False) -> torch.Tensor:
     cache = model.new_cache(batch=3, plan="elided")
     return torch.cat([model(TOKENS[:, :4], cache, last_only=last_only, num_valid=n) for n in ([4, 1, 2], [1, 1, 3])], 1)
@@ -46,10 +49,9 @@ def ragged_logits(model: Model, last_only: bool = False) -> torch.Tensor:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("format_name", ["q8_0", "f32"])
 def test_one_call_is_block_after_block(shape, format_name, last_only):
-    model = model_of(shape, format_name)
-    assert isinstance(model.one_call, LatentLayers)
+    model = model_of(shape, format_name, path="latent-layers")
     got = [logits(model, 1, last_only), logits(model, 2, last_only), ragged_logits(model, last_only)]
-    model.one_call = None
+    model = model_of(shape, format_name, path="net-steps")
     expected = [logits(model, 1, last_only), logits(model, 2, last_only), ragged_logits(model, last_only)]
     for one, other in zip(got, expected, strict=True):
         real = ~other.isnan()
@@ -60,10 +62,9 @@ def test_one_call_is_block_after_block(shape, format_name, last_only):
 @pytest.mark.parametrize("plan", ["compressed", "decompressed", "absorbed"])
 def test_other_plans_run_block_by_block(plan):
     model = model_of("plain queries")
-    assert not model.one_call.takes(model.new_cache(plan=plan), 1)
+    assert path_of(model, model.new_cache(plan=plan), 1) == "net-steps"
     expected = logits(model, 1, plan=plan)
-    model.one_call = None
-    assert_close(logits(model, 1, plan=plan), expected)
+    assert_close(logits(model_of("plain queries", path="net-steps"), 1, plan=plan), expected)
 
 
 def test_what_another_plan_takes_runs_block_by_block(monkeypatch):
@@ -73,10 +74,10 @@ def test_what_another_plan_takes_runs_block_by_block(monkeypatch):
     )
     model = model_of("plain queries")
     cache = model.new_cache()
-    assert model.one_call.takes(cache, 1)
-    assert not model.one_call.takes(cache, 10_000)
+    assert path_of(model, cache, 1) == "latent-layers"
+    assert path_of(model, cache, 10_000) == "net-steps"
 
 
 @pytest.mark.parametrize("format_name, impl", [("llm-int8", "auto"), ("q8_0", "reference")])
 def test_what_the_kernels_have_not_packed_stays_blocks(format_name, impl):
-    assert model_of("plain queries", format_name, impl=impl).one_call is None
+    assert "latent-layers" not in model_of("plain queries", format_name, impl=impl).paths.names

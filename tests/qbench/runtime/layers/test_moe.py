@@ -9,6 +9,7 @@ from support.close import assert_close
 
 from qbench.runtime import load_model
 from qbench.runtime.layers.moe import ExpertFeedForward
+from qbench.runtime.layers.paths import LayerPaths
 from quant.models import MoeConfig
 
 NUM_TOKENS, HIDDEN, NUM_EXPERTS = 37, 16, 5
@@ -107,8 +108,10 @@ def test_one_call_equals_one_expert_after_the_other(kind, formats):
     for layer in expert_layers(model):
         assert layer.packed.num_shared == (layer.shared is not None)
         layer.packed = None
-    assert_close(got[0], model(tokens))
-    assert_close(got[1], model(tokens[:, :1]))
+    for path in ("net-steps", "python"):  # each expert as one call, or as several
+        model.paths = LayerPaths(model.blocks, model.config, path)
+        assert_close(got[0], model(tokens))
+        assert_close(got[1], model(tokens[:, :1]))
 
 
 @pytest.mark.parametrize(

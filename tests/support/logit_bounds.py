@@ -5,7 +5,7 @@ import torch
 from quant.models import ModelConfig
 
 FLOAT32 = 2.0**-24  # relative error of one rounding to float32
-BF16 = 2.0**-8
+BF16 = 2.0**-9  # to bfloat16
 INT8 = 2.0**-7  # of an 8-bit code, relative to a block's largest value
 
 

@@ -10,8 +10,9 @@
 A single call exists only for weights that cpu_kernels have packed. In rows with steps, a layer without such weights
 runs in Python. The products themselves are rows of another table, `linear.LINEARS`.
 
-Model           asks `LayerPaths` per forward pass, once the weights are loaded and the cache is known.
-Memory planning asks `planned_path` before there are weights.
+`Model` asks `LayerPaths` per forward pass, when weights and cache are known. Memory planning asks `planned_path` before
+there are weights. `BlockBuilder` builds the halves, and reports attention that runs in torch, by the conditions of
+`kernel_steps.py`, which are the conditions of the rows.
 """
 
 from collections.abc import Callable, Sequence

@@ -9,7 +9,7 @@ from qbench.runtime.caches.latent_kernel_cache import has_latent_kernels
 from qbench.runtime.kv_memory import CacheMemory
 from qbench.runtime.layers.paths import LAYERS, NET_STEPS, planned_path
 from qbench.runtime.weights_memory import WeightsMemory
-from qbench.runtime.workspace import FLOAT_BYTES, workspace_bytes
+from qbench.runtime.workspace import FLOAT_BYTES, absorbs, workspace_bytes
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 from quant.source import Source
@@ -85,9 +85,10 @@ class MemoryPredictor:
         """With the gaps that the allocator leaves."""
         latents = self.cache.keeps_latents
         live = workspace_bytes(self.config, num_tokens, batch, path=self.path, over_latents=latents)
-        if self.path is LAYERS:
+        by_latents = self.path is NET_STEPS and latents
+        if self.path is LAYERS or (by_latents and absorbs(self.config, num_tokens)):
             return live
         stream = FLOAT_BYTES * batch * num_tokens * self.config.hidden_size
-        if self.path is NET_STEPS and latents:  # a freed block of the stream, whose place a turn's blocks partly took
+        if by_latents:  # a freed block of the stream, whose place a turn's blocks partly took
             return live + (stream if stream < MAPPED_BYTES else 0)
         return round(live * (SMALL_BLOCK_GAPS if stream < MAPPED_BYTES else LARGE_BLOCK_GAPS))

@@ -1,6 +1,7 @@
 """Memory of a forward pass besides weights and KV cache: the activations that are alive at once."""
 
 from qbench.runtime.layers.latent import LATENT_TOKENS
+from qbench.runtime.layers.latent_plans import choose_plan
 from qbench.runtime.layers.paths import LAYERS, NET_STEPS, PYTHON, STEPS, LayerPath
 from quant.models import ModelConfig
 
@@ -25,6 +26,8 @@ def workspace_bytes(
         layers = _one_call(config, rows)
     elif path is STEPS:
         layers = _steps(config, rows)
+    elif path is NET_STEPS and config.mla and over_latents and absorbs(config, num_tokens):
+        layers = _absorbed_layers(config, rows)
     elif path is NET_STEPS and config.mla and over_latents:
         layers = _latent_steps(config, rows, _tokens_in_turn(num_tokens, batch))
     else:
@@ -60,6 +63,33 @@ def _latent_steps(config: ModelConfig, rows: int, in_turn: int) -> int:
     A turn's blocks, one or two megabytes each, stay in the heap next to those of the nets, with gaps of as much again.
     """
     return max(2 * config.hidden_size * rows, _kernel_nets(config, rows)) + 2 * in_turn * _latent_turn(config)
+
+
+def absorbs(config: ModelConfig, num_tokens: int) -> bool:
+    """Whether every layer takes so many new tokens per sequence by absorbed attention, so that all are one call."""
+    rules = {config.attention_rule(layer) for layer in range(config.num_layers)}
+    if len(rules) > 1 or config.local_rope is not None:
+        return False
+    (rule,) = rules
+    return choose_plan(config.mla, config.num_heads, num_tokens, num_tokens, rule.window).absorbs
+
+
+def _absorbed_layers(config: ModelConfig, rows: int) -> int:
+    """Floats of latent attention and nets as one call: csrc/latent/layers/layers.cpp.
+
+    Input and output of the call and the stream twice; then the scratch of attention (projected and raised queries, the
+    latent, the attention's output) and of the net. Either scratch stays allocated unless it is large.
+    """
+    mla, stream = config.mla, config.hidden_size * rows
+    raised = config.q_size if mla.q_lora_rank else 0
+    attention = rows * (
+        (mla.q_lora_rank or config.q_size) + raised + mla.latent_size + config.num_heads * mla.v_head_dim
+    )
+    net = _kernel_nets(config, rows) - 3 * stream
+    angles = rows * config.rope_dim  # cos and sin of every token
+    if (attention + rows * (config.q_size - raised)) * FLOAT_BYTES <= MOST_KEPT_BYTES:  # q_size is reserved in any case
+        return angles + 4 * stream + attention + net
+    return angles + max(3 * stream + attention, 4 * stream) + net
 
 
 def _one_call(config: ModelConfig, rows: int) -> int:

@@ -92,7 +92,8 @@ def test_the_peak_of_a_process_is_predicted_within_a_twentieth(batch):
         assert predicted["total_bytes"] / part == pytest.approx(1, abs=0.05)
 
 
-def test_the_peak_of_latents_and_experts_is_predicted_within_a_twentieth():
-    predicted = plan("ref:mla-moe", PlanCase(batch=16))
-    result = compared(predicted, measured("ref:mla-moe", predicted["context"], 16))
+@pytest.mark.parametrize("batch", [1, 16])
+def test_the_peak_of_latents_and_experts_is_predicted_within_a_twentieth(batch):
+    predicted = plan("ref:mla-moe", PlanCase(batch=batch))
+    result = compared(predicted, measured("ref:mla-moe", predicted["context"], batch))
     assert result["ratio"] == pytest.approx(1, abs=0.05)

@@ -31,7 +31,7 @@ def command(
     kv, threads, as_json,
 ) -> None:  # fmt: skip
     """Continue a prompt, one token at a time on stdout."""
-    from qbench.measure.subject import open_subject
+    from qbench.calibration.open_subject import open_subject
     from qbench.runtime import Sampling
 
     sampling = Sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)

@@ -41,7 +41,7 @@ def print_skills(spec: str, recipe: str | None, into: str | None, threads: int |
     """Each skill of a reference model on items it never saw."""
     from tokenizers import Tokenizer
 
-    from qbench.measure.subject import open_subject
+    from qbench.calibration.open_subject import open_subject
     from qbench.reference.skills import render, skill_report
     from qbench.report import replace_between_markers
     from qbench.runtime import load_model

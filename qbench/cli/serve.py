@@ -27,7 +27,7 @@ def command(
     model, recipe, host, port, memory, no_prefix_caching, swap_memory, api_key, kv, products, threads, **limits
 ) -> None:
     """Completions and chat at /v1, streamed or whole, until Ctrl-C; Prometheus reads /metrics."""
-    from qbench.measure.subject import open_subject
+    from qbench.calibration.open_subject import open_subject
     from qbench.runtime.engine import EngineOptions
     from quant.errors import InputError
 

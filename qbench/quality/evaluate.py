@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from qbench.cache_kinds import DYNAMIC
+from qbench.calibration.open_subject import open_subject
 from qbench.devices import CPU
-from qbench.measure.subject import open_subject
 from qbench.products import AUTO
 from qbench.progress import Progress
 from qbench.quality.open_reference import kept_logits, open_reference

@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from qbench.cache_kinds import DYNAMIC
+from qbench.calibration.open_subject import open_subject
 from qbench.devices import CPU
 from qbench.measure.host.device_memory import peak_device_bytes, reset_peak_device
 from qbench.measure.host.energy import find_meter
 from qbench.measure.host.machine import available_cores
 from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
-from qbench.measure.subject import Subject, open_subject
+from qbench.measure.subject import Subject
 from qbench.products import AUTO
 from qbench.progress import Progress
 from qbench.speed.case_facts import case_facts

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from qbench.cache_kinds import DYNAMIC
+from qbench.calibration.open_subject import open_subject
 from qbench.devices import CPU
-from qbench.measure.subject import open_subject
 from qbench.products import AUTO
 from qbench.progress import Progress
 from qbench.tasks.run import run_tasks

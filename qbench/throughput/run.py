@@ -8,9 +8,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from qbench.calibration.open_subject import open_subject
 from qbench.measure.host.busy import busy_share
 from qbench.measure.host.clocks import CLOCKS, check_clock
-from qbench.measure.subject import open_subject
 from qbench.progress import Progress
 from qbench.runtime import Model
 from qbench.runtime.engine import EngineOptions

@@ -7,8 +7,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from qbench.calibration.open_subject import open_subject
 from qbench.measure.host.clocks import check_clock
-from qbench.measure.subject import Subject, open_subject, summarize_impls
+from qbench.measure.subject import Subject, summarize_impls
 from qbench.path_names import path_at
 from qbench.progress import Progress
 from qbench.speed.interleaved import interleave

@@ -25,8 +25,8 @@ from qbench.sweep.case_runner import CaseRunner
 from qbench.sweep.forecast.past import Past
 from qbench.sweep.job_runner import JobFailed, run_job
 from qbench.sweep.probe import ModelProbe
-from qbench.sweep.suite.axes import own_cache
 from qbench.sweep.suite.cases import Case, Planned
+from qbench.sweep.suite.grid import own_cache
 from qbench.sweep.suite.suite import Suite
 from qbench.sweep.sweep import Selection, measured_keys, selected_cases
 from quant.errors import InputError

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from qbench.devices import check_device
 from qbench.nearest import nearest
-from qbench.sweep.suite.axes import DENSE, Point, own_cache
+from qbench.sweep.suite.axes import DENSE, Point
+from qbench.sweep.suite.grid import own_cache
 from quant.errors import InputError
 
 if TYPE_CHECKING:

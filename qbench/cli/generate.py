@@ -8,6 +8,7 @@ import click
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.output import json_option, kv_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
+from quant.errors import InputError
 
 
 @click.command("generate")
@@ -31,7 +32,7 @@ def command(
     kv, threads, as_json,
 ) -> None:  # fmt: skip
     """Continue a prompt, one token at a time on stdout."""
-    from qbench.measure.subject import open_subject
+    from qbench.calibration.open_subject import open_subject
     from qbench.runtime import Sampling
 
     sampling = Sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
@@ -64,7 +65,6 @@ def continue_text(
 ) -> dict:
     """What was generated and how fast; `on_text` gets each piece of text as soon as it is certain."""
     from qbench.runtime import StoppingStream, Tokenizer, generate, open_text
-    from quant.errors import InputError
 
     if subject.source.tokenizer is None:
         raise InputError(f"{subject.spec} has no tokenizer, so it has no text to generate; choose a model with one")

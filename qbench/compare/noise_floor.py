@@ -14,12 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qbench.calibration.open_subject import open_subject
 from qbench.compare.kept_floor import KIND
 from qbench.compare.measured import Measuring
 from qbench.compare.side import Record
 from qbench.measure.host.machine import available_cores
 from qbench.measure.records.record import make_record
-from qbench.measure.subject import Subject, open_subject, running_isa
+from qbench.measure.subject import Subject, running_isa
 from qbench.products import AUTO
 from qbench.progress import Progress
 from qbench.quality.evaluate import prepare, read_text

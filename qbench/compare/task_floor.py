@@ -3,11 +3,11 @@
 import time
 from typing import Any
 
+from qbench.calibration.open_subject import open_subject
 from qbench.compare.measured import Measuring
 from qbench.compare.noise_floor import case_of_floor, described, farthest, other_threads
 from qbench.compare.side import Record
 from qbench.measure.records.record import make_record
-from qbench.measure.subject import open_subject
 from qbench.products import AUTO
 from qbench.progress import Progress
 from qbench.runtime.load import load_model, set_threads

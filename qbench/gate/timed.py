@@ -14,7 +14,7 @@ from qbench.gate.options import GateOptions
 from qbench.gate.pairing import Pair
 from qbench.gate.speed import apart_checks, in_turn_checks
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep.suite.axes import own_cache
+from qbench.sweep.suite.grid import own_cache
 from qbench.sweep.suite.suite_names import AUTO
 
 LEAST = 8  # launches before the first look at how far they scatter: from fewer that is a guess

@@ -7,20 +7,24 @@ from dataclasses import replace
 from typing import Any
 
 from qbench.cache_kinds import DYNAMIC
+from qbench.calibration.open_subject import open_subject
 from qbench.devices import CPU
 from qbench.measure.host.device_memory import peak_device_bytes, reset_peak_device
 from qbench.measure.host.energy import find_meter
 from qbench.measure.host.machine import available_cores
 from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
-from qbench.measure.subject import Subject, open_subject
+from qbench.measure.subject import Subject
 from qbench.products import AUTO
 from qbench.progress import Progress
+from qbench.runtime import load_model
+from qbench.runtime.load import set_threads
 from qbench.speed.case_facts import case_facts
 from qbench.speed.ceilings import Ceilings, busy_during, measure_ceilings
 from qbench.speed.peaks import measure_bandwidth
 from qbench.speed.roofline import roofline
 from qbench.speed.speed import measure_speed
 from qbench.speed.speed_case import SpeedCase
+from quant.models import ModelConfig
 
 
 def bench(
@@ -78,10 +82,6 @@ def bench_cases(
     returns   rows with spread and raw samples
     raises    InputError for impossible sizes, or more tokens than the model's context holds
     """
-    from qbench.runtime import load_model
-    from qbench.runtime.load import set_threads
-    from quant.models import ModelConfig
-
     start = time.perf_counter()
     first, *_ = threads
     subject = open_subject(spec, recipe, first, progress, kv=kv, products=products, device=device)

@@ -64,7 +64,7 @@ class TimedSubject(TimedModel):
     """A model from its spec, in a process of its own."""
 
     def __init__(self, model: str, recipe: str | None, kv: str | None, threads: int, clock: str) -> None:
-        import qbench.measure.subject
+        import qbench.calibration.open_subject
         import qbench.runtime  # noqa: F401 - what follows is of the model, not of what is imported for it
 
         self.baseline_rss_bytes = current_rss_bytes()
@@ -73,7 +73,7 @@ class TimedSubject(TimedModel):
 
     def open(self, model: str, recipe: str | None, kv: str | None) -> dict[str, Any]:
         """Take this model, in place of one that is held; returns as `describe`."""
-        from qbench.measure.subject import open_subject
+        from qbench.calibration.open_subject import open_subject
         from qbench.runtime import load_model
 
         self.model = self.cache = None  # their memory is free before that of the next is taken

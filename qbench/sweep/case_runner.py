@@ -13,8 +13,8 @@ from typing import Any
 
 from qbench.measure.host.commit import QUANTIZING, code_hash
 from qbench.sweep.job_runner import WORKER, JobFailed, Worker
-from qbench.sweep.suite.axes import own_cache
 from qbench.sweep.suite.cases import Case
+from qbench.sweep.suite.grid import own_cache
 from qbench.sweep.suite.suite_names import AUTO
 
 STAMP = "made.json"

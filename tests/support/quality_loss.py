@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from support.array_source import ArraySource
 
+from qbench.calibration.open_subject import open_subject
 from qbench.measure.host.machine import available_cores
-from qbench.measure.subject import open_subject
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.kld.reference_logits import KeptLogits, save_logits
 from qbench.quality.quality import Reference, measure_quality

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quant.recipes import get_recipe
-
 DENSE = "dense-f32"  # keys and values as the model computes them
 ALL = "all"  # threads: one for every core that this process may use
 
@@ -51,8 +49,3 @@ OF_SPEED = ("threads", "batch", "context")
 def varying(points: Sequence[Point]) -> tuple[str, ...]:
     """The axes that have more than one value in these points."""
     return tuple(name for name in NAMES if len({point[name] for point in points}) > 1)
-
-
-def own_cache(recipe: str) -> str:
-    """How the recipe itself has keys and values kept."""
-    return get_recipe(recipe).kv or DENSE

@@ -7,8 +7,9 @@ from itertools import product
 from qbench.cache_kinds import DYNAMIC
 from qbench.measure.host.machine import available_cores
 from qbench.products import AUTO
-from qbench.sweep.suite.axes import ALL, AXES, NAMES, Point, own_cache
+from qbench.sweep.suite.axes import ALL, AXES, DENSE, NAMES, Point
 from qbench.sweep.suite.suite import Suite
+from quant.recipes import get_recipe
 
 
 def grid(suite: Suite) -> Iterator[Point]:
@@ -36,3 +37,8 @@ def defaults(suite: Suite) -> Point:
         "model": (),
         "recipe": (),
     }
+
+
+def own_cache(recipe: str) -> str:
+    """How the recipe itself has keys and values kept."""
+    return get_recipe(recipe).kv or DENSE

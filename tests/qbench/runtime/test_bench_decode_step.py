@@ -9,7 +9,7 @@ import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 
-from qbench.measure.subject import open_subject
+from qbench.calibration.open_subject import open_subject
 from qbench.runtime import Model, load_model
 
 NUM_LAYERS, DEPTH = 16, 8

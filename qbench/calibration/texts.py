@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from qbench.calibration.options import GENERATED, HUB, RANDOM
+from qbench.reference.corpus import EOS, documents
 from qbench.runtime.text.tokenizer import Tokenizer
 from quant.errors import InputError
 from quant.models import ModelConfig
@@ -52,8 +53,6 @@ def read_tokens(spec: str, source: Source, seed: int) -> Tokens:
 
 
 def _generated(source: Source, seed: int) -> Tokens:
-    from qbench.reference.corpus import EOS, documents
-
     return _encoded(source, (EOS + document for document in documents(seed)))
 
 

@@ -10,6 +10,9 @@ from qbench.cli.output import device_option, json_option, kv_option, print_json,
 from qbench.cli.percentage import Percentage
 from qbench.cli.progress import progress_bar
 from qbench.devices import CPU
+from qbench.measure.host.busy import busy_share, busy_warning
+from qbench.measure.records.kept_row import keep_row
+from qbench.speed.speed_case import SpeedCase
 from qbench.threads import MAX_THREADS
 
 LEAST_REPETITIONS = 6  # the fewest that tell an interval of a median
@@ -43,8 +46,6 @@ def command(
     turns, each in a process of its own, and the ratio of each to the first is told with its interval. With --cache, a
     table of kinds of caches, as in none,dynamic.
     """
-    from qbench.speed.speed_case import SpeedCase
-
     effort = how_long(**until)
     cases = [SpeedCase(pp, tg, depth, batch=batch, **effort) for batch in batches for depth in depths]
     how, clock = {"kv": kv, "threads": threads or (None,)}, {"clock": "cpu" if cpu_time else "wall"}
@@ -107,8 +108,6 @@ def print_side_by_side(models: tuple, recipes: tuple, cases: list, how: dict, as
 
 
 def print_row(row: dict, as_json: bool, number: int) -> None:
-    from qbench.measure.host.busy import busy_warning
-
     if as_json:
         print_json(row)
         return
@@ -119,8 +118,6 @@ def print_row(row: dict, as_json: bool, number: int) -> None:
 
 
 def print_comparison(model: str, cases: list, how: dict, keep: str | None, as_json: bool) -> None:
-    from qbench.measure.host.busy import busy_share, busy_warning
-    from qbench.measure.records.kept_row import keep_row
     from qbench.versus.compare import CASE_KEYS, compare
 
     busy = busy_share()

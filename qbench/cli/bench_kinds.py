@@ -5,8 +5,10 @@ from typing import Any
 
 import click
 
+from qbench.cache_kinds import parse_kind
 from qbench.cli.output import aligned, print_json, readable_bytes
 from qbench.cli.progress import progress_bar
+from quant.errors import InputError
 
 
 class KindList(click.ParamType):
@@ -15,9 +17,6 @@ class KindList(click.ParamType):
     name = "kind,..."
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        from qbench.cache_kinds import parse_kind
-        from quant.errors import InputError
-
         kinds = tuple(dict.fromkeys(value.split(",")))
         try:
             for kind in kinds:

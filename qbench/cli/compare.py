@@ -3,9 +3,15 @@
 import sys
 
 import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from qbench.cli.output import json_option, print_json, print_warning, threads_option
 from qbench.cli.progress import progress_bar
+from qbench.compare.floor_table import make_floor_grid
+from qbench.compare.json_row import json_row
+from qbench.compare.table import make_grid
 from qbench.products import PRODUCTS
 
 COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal, which the words tell too
@@ -48,8 +54,6 @@ def command(words, baseline, long, noise_floor, keep, as_json, **how) -> None:
 
 def print_rows(found, long: bool) -> None:
     """One object a comparison, and the noise floor's record if it was measured."""
-    from qbench.compare.json_row import json_row
-
     for comparison in found.comparisons:
         print_json(json_row(comparison))
     for floor in found.noise_floors:
@@ -58,9 +62,6 @@ def print_rows(found, long: bool) -> None:
 
 def print_tables(found, long: bool) -> None:
     """Ruled on a terminal, Markdown elsewhere."""
-    from qbench.compare.floor_table import make_floor_grid
-    from qbench.compare.table import make_grid
-
     grids = [make_grid(found.comparisons, long=long)] if found.comparisons else []
     grids += map(make_floor_grid, found.noise_floors)
     for grid in grids:
@@ -71,10 +72,6 @@ def print_tables(found, long: bool) -> None:
 
 
 def print_ruled(grid) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table()
     for heading, numeric in zip(grid.headings, grid.numeric, strict=True):
         table.add_column(heading, justify="right" if numeric else "left")

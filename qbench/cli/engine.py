@@ -13,6 +13,9 @@ from qbench.cli.output import (
     threads_option,
 )
 from qbench.cli.progress import progress_bar
+from qbench.measure.host.busy import busy_warning
+from qbench.measure.records.kept_row import keep_row
+from qbench.throughput.workload import Workload
 
 LENGTHS = {"type": IntList(1), "show_default": True}
 
@@ -40,10 +43,7 @@ def command(model, requests, prompt, new, document, seed, cpu_time, keep, as_jso
 
     With --document, beside an engine that computes the document for each request again. Contenders take turns.
     """
-    from qbench.measure.host.busy import busy_warning
-    from qbench.measure.records.kept_row import keep_row
     from qbench.throughput.run import CASE_KEYS, measure_throughput
-    from qbench.throughput.workload import Workload
 
     if len(prompt) != 2 or len(new) != 2:
         raise click.UsageError("--prompt and --new take two numbers, as in 32,256")

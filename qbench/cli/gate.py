@@ -7,7 +7,11 @@ import click
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.output import json_option, print_json
 from qbench.cli.percentage import Percentage
+from qbench.gate.comment import markdown, plain
+from qbench.gate.kept import keep_gate
 from qbench.gate.options import GATES, GateOptions, suite_file
+from qbench.measure.records.record_files import check_writable
+from quant.errors import InputError
 
 
 def _gates(name: str, text: str):
@@ -46,9 +50,6 @@ def command(suite, baseline, save, report, skip, see, budget, any_machine, comme
 
 def check_targets(comment: str | None, records: list[str]) -> None:
     """Measuring takes minutes: what could not be written is told before. raises InputError"""
-    from qbench.measure.records.record_files import check_writable
-    from quant.errors import InputError
-
     for target in records:
         check_writable(Path(target))
     if comment is not None:
@@ -65,8 +66,6 @@ def save_baseline(suite: Path, target: Path, folder: Path) -> None:
 
 
 def compare(options: GateOptions, comment: str | None, keep: str | None, as_json: bool) -> None:
-    from qbench.gate.comment import markdown, plain
-    from qbench.gate.kept import keep_gate
     from qbench.gate.run import run_gate
 
     result = run_gate(options, tell)

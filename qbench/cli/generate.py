@@ -8,6 +8,7 @@ import click
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.output import json_option, kv_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
+from quant.errors import InputError
 
 
 @click.command("generate")
@@ -64,7 +65,6 @@ def continue_text(
 ) -> dict:
     """What was generated and how fast; `on_text` gets each piece of text as soon as it is certain."""
     from qbench.runtime import StoppingStream, Tokenizer, generate, open_text
-    from quant.errors import InputError
 
     if subject.source.tokenizer is None:
         raise InputError(f"{subject.spec} has no tokenizer, so it has no text to generate; choose a model with one")

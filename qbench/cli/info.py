@@ -4,6 +4,7 @@ import click
 
 from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes
 from qbench.cli.progress import progress_bar
+from qbench.measure.host.machine import machine
 
 
 @click.command("info")
@@ -31,7 +32,6 @@ def command(measure: bool, as_json: bool) -> None:
 def describe(measure: bool) -> dict:
     """Machine fingerprint, the kernel table, and the ceilings measured now (empty where not measured)."""
     import cpu_kernels
-    from qbench.measure.host.machine import machine
 
     info = dict(machine())
     info["kernels"] = cpu_kernels.op_table()

@@ -3,6 +3,7 @@
 import click
 
 from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes
+from quant.sizes import size_summary
 
 
 @click.command("inspect")
@@ -45,7 +46,6 @@ CONFIG_KEYS = (
 def describe(spec: str) -> dict:
     """Size, true bits per weight by part, config, tokenizer, and one row a tensor."""
     from qbench.sources import open_source
-    from quant.sizes import size_summary
 
     source = open_source(spec)
     tokenizer = source.tokenizer

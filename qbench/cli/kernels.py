@@ -7,6 +7,13 @@ import click
 from qbench.cli.int_list import IntList
 from qbench.cli.output import json_option, print_json, print_warning, threads_option
 from qbench.cli.progress import progress_bar
+from qbench.gate.options import suite_file
+from qbench.kernels.benchmark import OURS
+from qbench.kernels.measure import CASE_KEYS
+from qbench.measure.host.busy import busy_share, busy_warning
+from qbench.measure.host.machine import available_cores
+from qbench.measure.records.kept_row import keep_row
+from qbench.report.speeds import percent
 
 MOST_TOKENS = 2**20  # of a call: at K = 8192 they are 32 GiB of float32
 
@@ -33,12 +40,6 @@ def command(ctx, suite, only, device, tokens, cpu_time, threads, keep, as_json) 
     """
     if device == "cuda":
         return on_gpu(ctx, only, keep, as_json)
-    from qbench.kernels.benchmark import OURS
-    from qbench.kernels.measure import CASE_KEYS
-    from qbench.measure.host.busy import busy_share, busy_warning
-    from qbench.measure.host.machine import available_cores
-    from qbench.measure.records.kept_row import keep_row
-
     asked = ([(only, tokens, ("*",))], (threads or available_cores(),), "cpu" if cpu_time else "wall")
     cases, counts, clock = asked if suite is None else of_suite(ctx, suite)
     busy, any_wrong = busy_share(), False
@@ -84,7 +85,6 @@ def of_suite(ctx, suite: str) -> tuple:
 
     raises   UsageError for options that the suite stands for
     """
-    from qbench.gate.options import suite_file
     from qbench.kernels.suite import load_kernel_suite
 
     refuse(ctx, ("only", "tokens", "cpu_time", "threads"), "--suite says what is timed")
@@ -115,8 +115,6 @@ def rate(entry: dict, bound_by: str) -> str:
 
 
 def contender(name: str, entry: dict, row: dict) -> str:
-    from qbench.report.speeds import percent
-
     if "ms" not in entry:
         return f"{name} " + (f"n/a ({entry['absent']})" if "absent" in entry else f"WRONG ({entry['wrong']})")
     if "ratio" in entry:

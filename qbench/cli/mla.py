@@ -8,6 +8,7 @@ import click
 from qbench.cli.int_list import IntList
 from qbench.cli.output import aligned, json_option, kv_option, print_json, print_warning, readable_bytes, threads_option
 from qbench.cli.progress import progress_bar
+from qbench.measure.records.kept_row import keep_row
 
 HEADINGS = ("plan", "cache", "operations", "time", "memory")
 
@@ -33,7 +34,6 @@ def command(model, contexts, batches, tokens, plans, rounds, cpu_time, device, k
     """
     if fit is not None:
         return print_costs(fit, as_json)
-    from qbench.measure.records.kept_row import keep_row
     from qbench.mla.measure import Grid
     from qbench.mla.run import CASE_KEYS, run_mla
 

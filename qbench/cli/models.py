@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import click
+from tokenizers import Tokenizer
 
 from qbench.cli.output import json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
+from qbench.report import replace_between_markers
+from quant.errors import InputError
 
 
 @click.command("models")
@@ -39,13 +42,9 @@ def print_models(as_json: bool) -> None:
 
 def print_skills(spec: str, recipe: str | None, into: str | None, threads: int | None, as_json: bool) -> None:
     """Each skill of a reference model on items it never saw."""
-    from tokenizers import Tokenizer
-
     from qbench.calibration.open_subject import open_subject
     from qbench.reference.skills import render, skill_report
-    from qbench.report import replace_between_markers
     from qbench.runtime import load_model
-    from quant.errors import InputError
 
     if not spec.startswith("ref:"):
         raise InputError(f"skills are those of the reference models, got {spec}; `qbench models` lists them")

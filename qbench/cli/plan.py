@@ -4,6 +4,7 @@ import click
 
 from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import aligned, json_option, kv_option, print_json, print_pairs, readable_bytes
+from qbench.measure.records.kept_row import keep_row
 
 
 @click.command("plan")
@@ -25,7 +26,6 @@ from qbench.cli.output import aligned, json_option, kv_option, print_json, print
 @json_option
 def command(model, recipe, kv, ctx, batch, prefill, cache, memory, measure, keep, as_json) -> None:
     """Weights, keys and values and workspace of MODEL, from its config alone; shape:NAME needs no weights at all."""
-    from qbench.measure.records.kept_row import keep_row
     from qbench.plan import CASE_KEYS, PlanCase, compared, measured, plan
 
     if measure and (recipe or cache != "dynamic"):

@@ -9,6 +9,10 @@ from qbench.cli.byte_count import BYTE_COUNT
 from qbench.cli.calibration import calibration_options
 from qbench.cli.output import json_option, print_json, readable_bytes, threads_option
 from qbench.cli.progress import progress_bar
+from qbench.measure.host.machine import available_cores
+from quant.calibration.coverage import few_tokens_warning
+from quant.errors import InputError
+from quant.sizes import size_summary
 
 
 @click.command("quantize")
@@ -69,7 +73,6 @@ def print_plan(source, recipe, as_json: bool) -> None:
 def print_forecast(source, recipe, how: WriteOptions, as_json: bool) -> None:
     """What a recipe with calibration will take, from a probe of one layer; nothing for one without."""
     from qbench.calibration.forecast import forecast
-    from qbench.measure.host.machine import available_cores
     from qbench.runtime import set_threads
     from quant.quantize import needs_calibration
 
@@ -88,13 +91,10 @@ def print_forecast(source, recipe, how: WriteOptions, as_json: bool) -> None:
 def print_written(source, recipe, output: str, how: WriteOptions, as_json: bool) -> None:
     """Writes the artifact, then says where it is and what it takes."""
     from qbench.calibration.write import write_quantized
-    from qbench.measure.host.machine import available_cores
     from qbench.runtime import set_threads
     from qbench.sources import open_source
     from quant.artifacts import read_manifest
-    from quant.calibration.coverage import few_tokens_warning
     from quant.methods.remarks import remark_lines
-    from quant.sizes import size_summary
 
     refuse_own_files(source, recipe, output, how.max_shard_bytes)
     threads = how.threads or available_cores()
@@ -153,7 +153,6 @@ def warn_of_weights(source, plan) -> None:
 def refuse_own_files(source, recipe, output: str, max_shard_bytes: int | None) -> None:
     """raises InputError where writing to `output` would replace the model itself, or one of its shards"""
     from quant.artifacts.write import artifact_path, replaced_files
-    from quant.errors import InputError
 
     own = {getattr(source, "path", None), *getattr(source, "paths", ())} - {None}  # none: a model that no file holds
     for path in replaced_files(artifact_path(source, output, recipe), max_shard_bytes):

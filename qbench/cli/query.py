@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qbench.cli.output import json_option, print_json
+from qbench.markdown_grid import markdown_grid
+from qbench.measure.records.record_files import default_folders
+from qbench.store import query, schema
 
 if TYPE_CHECKING:
     from qbench.store.query import Answer
@@ -32,9 +35,6 @@ def command(sql: str | None, show_schema: bool, records: tuple[str, ...], form: 
     qbench query "select op, shape, ms, share from kernels where tokens = 1"
     qbench query "select time, metrics->>'$.kld.mean' as kld from records where recipe = 'q4_0'"
     """
-    from qbench.measure.records.record_files import default_folders
-    from qbench.store import query, schema
-
     if show_schema == (sql is not None):
         raise click.UsageError("give either SQL or --schema")
     paths = records or default_folders()
@@ -79,8 +79,6 @@ def to_csv(answer: "Answer") -> str:
 
 
 def to_markdown(answer: "Answer") -> str:
-    from qbench.markdown_grid import markdown_grid
-
     cells = [answer.names, *([cell(value) for value in row] for row in answer.rows)]
     numeric = [
         all(row[i] is None or (isinstance(row[i], Number) and not isinstance(row[i], bool)) for row in answer.rows)

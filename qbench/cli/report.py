@@ -4,6 +4,9 @@ from pathlib import Path
 
 import click
 
+from qbench.measure.records.record import keep_records
+from qbench.report import render_caches, render_report, replace_between_markers, write_page, write_report
+
 FORMS = ("md", "csv", "json", "html")
 
 
@@ -28,9 +31,6 @@ def command(records, form, output, page, into, marker: str, columns, caches, kee
 
     The page of --html and -o is one file that needs no network: filters, scatters, passports, comparisons.
     """
-    from qbench.measure.records.record import keep_records
-    from qbench.report import render_caches, render_report, replace_between_markers, write_page, write_report
-
     if caches and (columns or as_json or form != "md"):
         raise click.UsageError("--caches is one Markdown table with columns of its own")
     if output:

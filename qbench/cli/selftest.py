@@ -9,6 +9,8 @@ import click
 
 from qbench.cli.output import json_option, print_json
 from qbench.cli.progress import progress_bar
+from qbench.measure.host.machine import machine
+from quant.errors import InputError
 
 COUNTS = ("ok", "emulated", "wrong", "not_executed", "no_oracle")
 
@@ -28,7 +30,6 @@ def command(ctx: click.Context, only: str, verbose: bool, emulate_amx: bool, as_
         ctx.exit(with_emulator(["--only", only, *["--verbose"] * verbose, *["--json"] * as_json]))
     from qbench.kernels.registry import kernels
     from qbench.kernels.selftest import selftest, summary
-    from qbench.measure.host.machine import machine
 
     with progress_bar("selftest") as update:
         result = {"machine": machine()["id"], **summary(selftest(kernels(), only, update))}
@@ -45,7 +46,6 @@ def with_emulator(options: list[str]) -> int:
     """The exit status of the self-test in a process of its own, where the emulator can be loaded before all else."""
     import cpu_kernels
     from cpu_kernels.emulation import require_around_tiles, with_amx_emulator
-    from quant.errors import InputError
 
     if "amx" in cpu_kernels.features():
         raise InputError("--emulate-amx: this machine has AMX, and the self-test runs its kernels on it")

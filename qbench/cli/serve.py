@@ -5,6 +5,7 @@ import click
 from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import kv_option, products_option, threads_option
 from qbench.cli.progress import progress_bar
+from quant.errors import InputError
 
 
 @click.command("serve")
@@ -29,7 +30,6 @@ def command(
     """Completions and chat at /v1, streamed or whole, until Ctrl-C; Prometheus reads /metrics."""
     from qbench.calibration.open_subject import open_subject
     from qbench.runtime.engine import EngineOptions
-    from quant.errors import InputError
 
     try:
         from qbench.serve.server import listen, open_served, run

@@ -9,7 +9,13 @@ import click
 from qbench.cli.case_limit import CaseLimit
 from qbench.cli.output import json_option, print_json
 from qbench.cli.progress import progress_bar
+from qbench.cli.sweep_plan import print_plan
 from qbench.cli.sweep_view import sweep_view
+from qbench.gate.options import suite_file
+from qbench.measure.host.machine import machine
+from qbench.report import write_report
+from qbench.sweep.interrupt import gentle_interrupt
+from qbench.sweep.suite.rules import parse_only
 
 KEPT = Path("results")  # rows of earlier sweeps, which tell how long cases take
 INTERRUPTED = 130  # 128 + SIGINT, as shells tell it
@@ -32,10 +38,7 @@ def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, a
 
     It is safe to stop and to start again: Ctrl-C ends it after the case that runs; a second one at once.
     """
-    from qbench.gate.options import suite_file
-    from qbench.sweep.interrupt import gentle_interrupt
     from qbench.sweep.suite.load_suite import load_suite
-    from qbench.sweep.suite.rules import parse_only
     from qbench.sweep.sweep import Selection, run_sweep
 
     selection = Selection(tuple(map(parse_only, only)), shuffle, not resume, *(limit or (None, None)), again)
@@ -66,7 +69,6 @@ def executor(ray: str | None) -> Callable:
 
 
 def plan_sweep(suite, folder: Path, selection, as_json: bool) -> None:
-    from qbench.cli.sweep_plan import print_plan
     from qbench.sweep.forecast.forecast import forecast_sweep
 
     with progress_bar(f"plan {suite.name}") as update:
@@ -82,7 +84,6 @@ def time_left(records: Path) -> Callable:
     """Makes of the cases that a run is going to measure how long they take, by what is known of such."""
 
     def of(cases):
-        from qbench.measure.host.machine import machine
         from qbench.sweep.forecast.forecast import read_past
         from qbench.sweep.forecast.time_left import TimeLeft
 
@@ -93,8 +94,6 @@ def time_left(records: Path) -> Callable:
 
 def print_result(result, folder: Path, as_json: bool) -> None:
     """The table on stdout, every form of it beside the records, and the path of the page."""
-    from qbench.report import write_report
-
     if not result.records.exists():
         return
     report = write_report(result.records, folder)

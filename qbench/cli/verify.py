@@ -6,6 +6,7 @@ import click
 
 from qbench.cli.output import json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
+from qbench.measure.host.machine import available_cores
 
 
 @click.command("verify")
@@ -16,7 +17,6 @@ from qbench.cli.progress import progress_bar
 @json_option
 def command(artifact: Path, source: str | None, calibration: str | None, threads: int | None, as_json: bool) -> None:
     """Make ARTIFACT again as its manifest says, and compare bit by bit. Exit status 1 where a tensor differs."""
-    from qbench.measure.host.machine import available_cores
     from qbench.runtime import set_threads
     from qbench.verify import verify
 

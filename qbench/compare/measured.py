@@ -6,9 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from qbench.compare.side import Record
+from qbench.measure.records.record import make_record
 from qbench.products import AUTO
 from qbench.progress import Progress
+from qbench.quality.evaluate import evaluate
+from qbench.sources import open_source
+from qbench.tasks.evaluate import evaluate_tasks
 from qbench.tasks.settings import TaskSettings
+from quant.artifacts.file_bytes import sha256_file
 from quant.errors import InputError
 
 REFERENCE_MODEL = "ref:"
@@ -64,10 +69,6 @@ def measure_models(specs: Sequence[str], measuring: Measuring, progress: Progres
 
 
 def _record(case: dict[str, Any], measuring: Measuring, progress: Progress | None) -> Record:
-    from qbench.measure.records.record import make_record
-    from qbench.quality.evaluate import evaluate
-    from qbench.tasks.evaluate import evaluate_tasks
-
     how = {"threads": measuring.threads, "products": measuring.products or AUTO}
     if case["tasks"] is not None:
         settings = TaskSettings(**case["tasks"])
@@ -87,9 +88,6 @@ def _record(case: dict[str, Any], measuring: Measuring, progress: Progress | Non
 
 def _case(spec: str, measuring: Measuring) -> dict[str, Any]:
     """As a sweep's, of a model that is measured as it is stored."""
-    from qbench.sources import open_source
-    from quant.artifacts.file_bytes import sha256_file
-
     about = {"model": spec, "fingerprint": open_source(spec).fingerprint(), "recipe": None, "device": "cpu", "batch": 1}
     about |= {"products": measuring.products} if measuring.products not in (None, AUTO) else {}
     if measuring.tasks is not None:

@@ -5,8 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qbench.compare.measured import Measuring, measure_models
+from qbench.compare.noise_floor import measure_noise_floors
 from qbench.compare.rows import compare_sides, compare_with_baseline
 from qbench.compare.side import Record, Rows, parse_side
+from qbench.compare.task_floor import measure_task_floors
+from qbench.measure.records.record import append_record
+from qbench.measure.records.record_files import kept_file
 from qbench.progress import Progress
 from qbench.statistics import Comparison, compare_records
 from quant.errors import InputError
@@ -67,11 +71,6 @@ def _rows(word: str, a: Rows, b: Rows | None, baseline: str | None) -> tuple[lis
 def _models(
     specs: Sequence[str], measuring: Measuring, noise_floor: bool, keep: str | None, progress: Progress | None
 ) -> Compared:
-    from qbench.compare.noise_floor import measure_noise_floors
-    from qbench.compare.task_floor import measure_task_floors
-    from qbench.measure.records.record import append_record
-    from qbench.measure.records.record_files import kept_file
-
     if len(specs) == 1 and not noise_floor:
         raise InputError(f"{specs[0]}: compared with what? Give a second model, or --noise-floor for itself")
     measure_floors = measure_noise_floors if measuring.tasks is None else measure_task_floors

@@ -18,7 +18,10 @@ from qbench.gate.quality import quality_checks
 from qbench.gate.speed import typical
 from qbench.gate.timed import ALONE
 from qbench.measure.records.record import make_record
+from qbench.quality.evaluate import evaluate
+from qbench.sources import open_source
 from qbench.speed.speed_case import SpeedCase
+from quant.sizes import size_summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +53,6 @@ class QbenchGate:
 
         name   in the baseline, for a model whose path is another in each run [the file's name]
         """
-        from qbench.quality.evaluate import evaluate
-
         text = None if text is None else str(text)
         how = {"reference": reference, "text": text, "max_windows": windows, "threads": threads}
         found = evaluate(str(model), **how)
@@ -74,9 +75,6 @@ class QbenchGate:
         name: str | None = None,
     ) -> dict[str, Any]:
         """Bytes of the weights as stored, and the peaks of fresh processes that prefill `context` tokens."""
-        from qbench.sources import open_source
-        from quant.sizes import size_summary
-
         size = size_summary(open_source(str(model)).tensors)["size_bytes"]
         launches = alone(model, SpeedCase(pp=context, tg=0, repetitions=1), threads)
         peaks = peaks_of(launches, 0)

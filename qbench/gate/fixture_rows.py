@@ -10,6 +10,7 @@ from qbench.gate.floors import measure
 from qbench.gate.pairing import Pair, Record, difference
 from qbench.measure.records.record import append_record, read_records
 from qbench.measure.records.record_files import kept_file, record_files
+from qbench.sources import open_source
 from qbench.statistics import Floors
 from quant.errors import InputError
 
@@ -18,8 +19,6 @@ KIND = "gate-test"
 
 def case_of_test(gate: str, model: str | Path, name: str | None, **settings: Any) -> dict[str, Any]:
     """What defines a test: its gate, its settings and the model's name, not where the model lies in this run."""
-    from qbench.sources import open_source
-
     shown = name or (Path(model).name if Path(model).exists() else str(model))
     about = {"kind": KIND, "gate": gate, "name": shown, "model": str(model)}
     return about | {"fingerprint": open_source(str(model)).fingerprint()} | settings

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from qbench.compare.kept_floor import kept_floors
 from qbench.compare.measured import Measuring
+from qbench.compare.noise_floor import measure_noise_floors
 from qbench.gate.pairing import Pair, Record
 from qbench.measure.records.record import append_record
 from qbench.measure.records.record_files import make_folder
@@ -41,8 +42,6 @@ def key_of(record: Record) -> Key | None:
 
 def measure(record: Record) -> list[Record]:
     """The model of a row against itself, on the row's own text and under its protocols."""
-    from qbench.compare.noise_floor import measure_noise_floors
-
     case = record["case"]
     settings = case["eval"]
     how = {"text": settings["text"], "windows": settings["max_windows"], "threads": case["threads"]}

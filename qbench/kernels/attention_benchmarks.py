@@ -12,6 +12,7 @@ from qbench.kernels.attention import FORMATS, INTEGER_FORMATS
 from qbench.kernels.benchmark import OURS, Benchmark, Contender
 from qbench.kernels.deviation import Deviation, deviation
 from qbench.kernels.linear_benchmarks import COLD_BYTES, COMPUTE_BOUND_TOKENS
+from qbench.kernels.peers.ggml_attention import GgmlAttention
 
 SCALES = FORMATS | INTEGER_FORMATS
 SHAPES = ((32, 8, 64), (32, 8, 128))  # query heads, kv heads, head_dim: a 1B and an 8B Llama
@@ -111,8 +112,6 @@ def contenders(name: str, inputs: Attention, copies: int, threads: int) -> dict[
 
 
 def ggml_attention(kv: str, inputs: Attention, copies: int, threads: int) -> Contender:
-    from qbench.kernels.peers.ggml_attention import GgmlAttention
-
     return GgmlAttention(kv, inputs.q, inputs.k, inputs.v, inputs.softmax_scale, copies, threads)
 
 

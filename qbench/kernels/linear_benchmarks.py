@@ -13,6 +13,7 @@ from cpu_kernels.linear_float import BF16_PRODUCT_ISAS
 from qbench.kernels.benchmark import OURS, Benchmark, Contender
 from qbench.kernels.deviation import Deviation, deviation
 from qbench.kernels.linear import OP_PREFIX
+from qbench.kernels.peers.ggml_linear import GgmlLinears
 from quant.formats import IntGroupFormat, dequantize, get_format
 from quant.qtensor import QTensor
 
@@ -147,8 +148,6 @@ def contenders(weight: Weight, num_tokens: int, copies: int, threads: int) -> di
 
 
 def ggml_linears(weight: Weight, x: np.ndarray, copies: int, threads: int) -> Contender:
-    from qbench.kernels.peers.ggml_linear import GgmlLinears
-
     return GgmlLinears(weight.format.gguf_type, weight.qtensor.parts["blocks"], x, copies, threads)
 
 

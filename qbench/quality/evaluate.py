@@ -15,8 +15,11 @@ from qbench.quality.protocols.conventions import DEFAULT, make_plans
 from qbench.quality.protocols.documents import read_passage
 from qbench.quality.protocols.plan import Plan, Setting
 from qbench.quality.quality import Reference, measure_quality
+from qbench.reference.corpus import heldout_text
+from qbench.runtime import load_model
 from quant.atomic import atomic_file
 from quant.errors import InputError
+from quant.models import ModelConfig
 from quant.source import Source
 
 
@@ -56,8 +59,6 @@ def evaluate(
     raises        InputError for a missing text or tokenizer, a reference of another vocabulary, or a file of logits
                   that was made from another text or under another protocol
     """
-    from qbench.runtime import load_model
-
     start = time.perf_counter()
     kept = kept_logits(logits, reference)
     if kept is not None and not protocols:
@@ -103,8 +104,6 @@ def setting_of(
     source: Source, text: str, max_windows: int | None, documents: str | None = None, kept: Path | None = None
 ) -> Setting:
     """raises InputError for a model without tokenizer"""
-    from quant.models import ModelConfig
-
     if source.tokenizer is None:
         raise InputError(f"{source.spec} has no tokenizer, so no text can be evaluated; choose a model with one")
     context = ModelConfig.of(source).max_positions
@@ -129,8 +128,6 @@ def read_text(path: str | Path | None, *specs: str | None, kept: Path | None = N
 
 
 def _heldout_text(kept: Path | None) -> str:
-    from qbench.reference.corpus import heldout_text
-
     if kept is None:
         return heldout_text()
     path = kept / "heldout.txt"

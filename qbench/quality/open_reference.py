@@ -10,7 +10,10 @@ from qbench.measure.subject import Subject
 from qbench.quality.kld.reference_logits import KeptLogits, cache_path
 from qbench.quality.protocols.plan import Plan, Setting
 from qbench.quality.quality import Reference
+from qbench.runtime import load_model
+from qbench.sources import open_source
 from quant.errors import InputError
+from quant.models import ModelConfig
 
 
 def kept_logits(path: Path | None, reference: str | None) -> KeptLogits | None:
@@ -29,10 +32,6 @@ def open_reference(
 
     raises   InputError for a reference that tokenizes the text differently
     """
-    from qbench.runtime import load_model
-    from qbench.sources import open_source
-    from quant.models import ModelConfig
-
     source = open_source(spec)
     kept: list[KeptLogits | None] = [None] * len(plans)
     if cache is not None:

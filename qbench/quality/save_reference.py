@@ -12,6 +12,7 @@ from qbench.quality.evaluate import read_text, setting_of
 from qbench.quality.kld.reference_logits import KeptLogits, default_mode, kept_bytes, save_logits
 from qbench.quality.protocols.conventions import DEFAULT, make_plans
 from qbench.quality.protocols.perplexity import perplexity_statistics
+from qbench.runtime import load_model
 from quant.errors import InputError
 
 
@@ -33,8 +34,6 @@ def save_reference(
     mode      "exact" or "top-k"; None: exact as long as that fits in 2 GiB
     raises    InputError as `evaluate`, and where the disk has no room
     """
-    from qbench.runtime import load_model
-
     start, path = time.perf_counter(), Path(path)
     subject = open_subject(spec, threads=threads, progress=progress)
     (plan,) = make_plans(

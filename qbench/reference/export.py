@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import nn
 
@@ -42,8 +42,6 @@ def export(model: nn.Module, shape: Shape | MlaMoeShape, tokenizer: Tokenizer, r
 
 def load(folder: Path) -> nn.Module:
     """The network of `folder` in float32, for training code and its tests."""
-    from safetensors.torch import load_file
-
     config = json.loads((folder / "config.json").read_text())
     network, shape = NETWORKS[config["architectures"][0]]
     model = network(shape(**{key: config[key] for key in shape.__dataclass_fields__}))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from qbench.reference import MODELS
 from qbench.sources.large_shapes import LARGE_SHAPES
 from qbench.sources.rand import PREFIX as RAND
 from qbench.sources.rand import RandomSource
@@ -20,8 +21,6 @@ def list_models() -> list[dict[str, Any]]:
 
     params is None for a reference model whose weights this installation lacks.
     """
-    from qbench.reference import MODELS
-
     rows = [_reference_row(REF + model.name, model.description) for model in MODELS.values()]
     rows += [_shape_row(RandomSource(RAND + name), "rand", "random weights") for name in SHAPES]
     return rows + [_shape_row(ShapeSource(SHAPE + name), "shape", "sizes for plans") for name in LARGE_SHAPES]

@@ -4,7 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from qbench.sources import hub, rand, reference, shape
+from quant.artifacts.gguf_reader import GGUFSource
+from quant.artifacts.hf_encoder_decoder import EncoderDecoderSource
+from quant.artifacts.hf_reader import CONFIG, HFSource
 from quant.errors import InputError
+from quant.json_file import read_json
+from quant.models.encoder_decoder import is_encoder_decoder
 from quant.source import Source
 
 FORMS = "a directory, a .gguf file, ref:NAME, rand:SHAPE, shape:SHAPE (for plans) or hf:ORG/NAME"
@@ -27,19 +32,12 @@ def open_source(spec: str) -> Source:
 
 
 def _open_gguf(spec: str, path: Path) -> Source:
-    from quant.artifacts.gguf_reader import GGUFSource
-
     if path.suffix != ".gguf":
         raise InputError(f"{spec}: a single file must be GGUF with the suffix .gguf; a model is {FORMS}")
     return GGUFSource(path, spec)
 
 
 def _open_dir(spec: str, path: Path) -> Source:
-    from quant.artifacts.hf_encoder_decoder import EncoderDecoderSource
-    from quant.artifacts.hf_reader import CONFIG, HFSource
-    from quant.json_file import read_json
-    from quant.models.encoder_decoder import is_encoder_decoder
-
     ggufs = sorted(path.glob("*.gguf"))
     if ggufs and not (path / CONFIG).exists():
         raise InputError(f"{spec}: a directory of GGUF files; name one of them, e.g. {ggufs[0]}")

@@ -4,7 +4,10 @@ import hashlib
 from functools import cached_property
 
 import numpy as np
+import torch
 
+from qbench.reference import MODELS, weights_dir
+from qbench.reference.outliers import FACTOR, scale_channels
 from quant.artifacts.hf_reader import HFSource
 from quant.formats import dequantize, get_format
 from quant.qtensor import QTensor
@@ -15,8 +18,6 @@ PREFIX = "ref:"
 
 def open_reference(spec: str) -> Source:
     """raises InputError for an unknown name, or weights that this installation lacks"""
-    from qbench.reference import MODELS, weights_dir
-
     name = spec.removeprefix(PREFIX)
     source = HFSource(weights_dir(name), spec)
     return OutlierSource(source) if MODELS[name].outliers else source
@@ -37,15 +38,9 @@ class OutlierSource:
         return get_format(self.tensors[name].format).quantize_ref(self._scaled[name])
 
     def fingerprint(self) -> str:
-        from qbench.reference.outliers import FACTOR
-
         return hashlib.sha256(f"{self._source.fingerprint()} outliers {FACTOR}".encode()).hexdigest()
 
     @cached_property
     def _scaled(self) -> dict[str, np.ndarray]:
-        import torch
-
-        from qbench.reference.outliers import scale_channels
-
         weights = {name: torch.from_numpy(dequantize(self._source.read(name))) for name in self.tensors}
         return {name: weight.numpy() for name, weight in scale_channels(weights).items()}

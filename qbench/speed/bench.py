@@ -16,12 +16,15 @@ from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes, reset_
 from qbench.measure.subject import Subject
 from qbench.products import AUTO
 from qbench.progress import Progress
+from qbench.runtime import load_model
+from qbench.runtime.load import set_threads
 from qbench.speed.case_facts import case_facts
 from qbench.speed.ceilings import Ceilings, busy_during, measure_ceilings
 from qbench.speed.peaks import measure_bandwidth
 from qbench.speed.roofline import roofline
 from qbench.speed.speed import measure_speed
 from qbench.speed.speed_case import SpeedCase
+from quant.models import ModelConfig
 
 
 def bench(
@@ -79,10 +82,6 @@ def bench_cases(
     returns   rows with spread and raw samples
     raises    InputError for impossible sizes, or more tokens than the model's context holds
     """
-    from qbench.runtime import load_model
-    from qbench.runtime.load import set_threads
-    from quant.models import ModelConfig
-
     start = time.perf_counter()
     first, *_ = threads
     subject = open_subject(spec, recipe, first, progress, kv=kv, products=products, device=device)

@@ -4,6 +4,8 @@ from typing import Any
 
 from qbench.devices import CPU
 from qbench.measure.subject import Subject
+from qbench.runtime.device.memory import predict_device_memory
+from qbench.runtime.memory import predict_memory
 from qbench.speed.roofline import Shape, least_work
 from qbench.speed.speed_case import SpeedCase
 
@@ -16,9 +18,6 @@ def case_facts(subject: Subject, model: Any, case: SpeedCase) -> dict[str, Any]:
 
     returns   facts: of the subject; kv_bytes_per_token; predicted_bytes by part; work: as `least_work`
     """
-    from qbench.runtime.device.memory import predict_device_memory
-    from qbench.runtime.memory import predict_memory
-
     if subject.device == CPU:
         predicted = predict_memory(subject.source, case.longest, case.batch, impl=model.impl, kind=model.cache_kind)
     else:

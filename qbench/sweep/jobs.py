@@ -6,11 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from qbench.cache_kinds import DYNAMIC
+from qbench.calibration.options import CalibrationOptions
 from qbench.devices import CPU
+from qbench.measure.host.commit import QUANTIZING, code_hash, code_version
+from qbench.measure.host.machine import machine
 from qbench.measure.host.memory import peak_rss_bytes
 from qbench.products import AUTO
 from qbench.progress import Progress
+from qbench.quality.protocols.conventions import DEFAULT, make_plans
 from quant.errors import InputError
+from quant.models import ModelConfig
 from quant.source import Source
 
 # Seconds of the whole, of them in passes that are timed, in loading the model, and in measuring the machine.
@@ -45,9 +50,7 @@ def reference(
     """
     from qbench.quality.evaluate import read_text, setting_of
     from qbench.quality.kld.reference_logits import cache_path, mode_that_fits, save_logits
-    from qbench.quality.protocols.conventions import DEFAULT, make_plans
     from qbench.runtime import load_model
-    from quant.models import ModelConfig
 
     source, kept = open_unchanged(model, fingerprint), Path(folder)
     setting = setting_of(source, read_text(eval["text"], model, kept=kept), eval["max_windows"], kept=kept)
@@ -78,9 +81,7 @@ def quantize(
     calibration   fields of CalibrationOptions
     returns       {file: its name there, code: which wrote it, quantize_seconds, quantize_peak_rss_bytes}
     """
-    from qbench.calibration.options import CalibrationOptions
     from qbench.calibration.write import write_quantized
-    from qbench.measure.host.commit import QUANTIZING, code_hash
     from qbench.runtime import set_threads
     from quant.recipes import get_recipe
 
@@ -154,8 +155,6 @@ def preload() -> None:
     import scipy.special
 
     from qbench.calibration import write
-    from qbench.measure.host.commit import QUANTIZING, code_hash, code_version
-    from qbench.measure.host.machine import machine
     from qbench.quality import evaluate
     from qbench.runtime import load_model
     from qbench.speed import bench

@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from qbench.calibration.forecast import OneLayer, measure_layer, total_seconds
+from qbench.calibration.options import CalibrationOptions
 from qbench.progress import Progress
+from qbench.quality.kld.kld import divergence
+from qbench.runtime import load_model
+from qbench.sources import open_source
+from quant.models import ModelConfig
 from quant.qtensor import QTensor
+from quant.recipes import get_recipe
+from quant.sizes import num_weights
 from quant.source import Source, SourceView
 
 TOKENS = 128  # a prompt long enough to keep two cores at work, short enough for a model of billions of weights
@@ -50,14 +58,6 @@ def probe_model(
 
     recipes    whose quantizing is tried on one layer, until `budget_s` seconds have passed
     """
-    from qbench.calibration.forecast import OneLayer, measure_layer, total_seconds
-    from qbench.calibration.options import CalibrationOptions
-    from qbench.runtime import load_model
-    from qbench.sources import open_source
-    from quant.models import ModelConfig
-    from quant.recipes import get_recipe
-    from quant.sizes import num_weights
-
     start = time.perf_counter()
     source = open_source(model)
     num_layers = ModelConfig.of(source).num_layers
@@ -80,8 +80,6 @@ def probe_model(
 @torch.inference_mode()
 def probe_passes(model: Any) -> dict[str, float]:
     """token_s, judged_token_s, step_s; each after a pass that warms up."""
-    from qbench.quality.kld.kld import divergence
-
     num_tokens = min(TOKENS, model.config.max_positions - STEPS)
     tokens = torch.from_numpy(np.random.default_rng(0).integers(model.config.vocab_size, size=(1, num_tokens)))
     cache = model.new_cache(batch=1, capacity=num_tokens + STEPS)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qbench import store
 from qbench.measure.host.commit import code_version
 from qbench.measure.records.record import append_record, case_key, make_record
 from qbench.sweep.again import again
@@ -126,8 +127,6 @@ def measured_keys(records: Path, machines: set[str]) -> set[str]:
     """Keys of the cases that were measured on one of these machines by the code as it is now."""
     if not records.exists():
         return set()
-    from qbench import store
-
     return store.measured_keys(records, machines, code_version()["code"])
 
 

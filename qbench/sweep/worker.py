@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from qbench.measure.child import die_with_parent, send, take_stdout
+from qbench.sweep.jobs import JOBS, preload
 from quant.errors import InputError
 
 Job = Callable[..., dict[str, Any]]
@@ -27,8 +28,6 @@ Job = Callable[..., dict[str, Any]]
 def main() -> int:
     parent = os.getppid()
     die_with_parent(parent)
-    from qbench.sweep.jobs import JOBS, preload
-
     preload()
     return serve(JOBS)
 

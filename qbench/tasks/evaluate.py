@@ -9,6 +9,7 @@ from qbench.calibration.open_subject import open_subject
 from qbench.devices import CPU
 from qbench.products import AUTO
 from qbench.progress import Progress
+from qbench.runtime import load_model
 from qbench.tasks.run import run_tasks
 from qbench.tasks.settings import TaskSettings
 
@@ -36,8 +37,6 @@ def evaluate_tasks(
     device   where it runs, one of qbench.devices
     raises   InputError for a model or tasks that cannot be run
     """
-    from qbench.runtime import load_model
-
     start = time.perf_counter()
     subject = open_subject(spec, recipe, threads, progress, kv=kv, products=products, device=device)
     how = {"products": products, "kind": cache_kind, "threads": subject.threads, "device": device}

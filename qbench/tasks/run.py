@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 from qbench.measure.host.commit import code_version
 from qbench.products import AUTO
 from qbench.progress import Progress
+from qbench.tasks.catalogue import load_tasks
+from qbench.tasks.quiet import quiet
+from qbench.tasks.results import summarize_group, summarize_task
 from qbench.tasks.settings import TaskSettings
 from quant.kv.scheme import CONFIG_KEY
 from quant.source import Source
@@ -34,9 +37,7 @@ def run_tasks(
     """
     from lm_eval.evaluator import evaluate
 
-    from qbench.tasks.catalogue import load_tasks
     from qbench.tasks.model import TaskModel
-    from qbench.tasks.quiet import quiet
 
     with quiet():
         lm = TaskModel(model, source, progress)
@@ -46,8 +47,6 @@ def run_tasks(
 
 
 def _entries(loaded: dict[str, Any], results: dict[str, Any], products: str) -> dict[str, dict[str, Any]]:
-    from qbench.tasks.results import summarize_group, summarize_task
-
     entries = {
         name: summarize_task(task, results["samples"][name], results["results"][name], products)
         for name, task in loaded["tasks"].items()

@@ -12,7 +12,7 @@ from qbench.calibration.open_subject import open_subject
 from qbench.measure.host.busy import busy_share
 from qbench.measure.host.clocks import CLOCKS, check_clock
 from qbench.progress import Progress
-from qbench.runtime import Model
+from qbench.runtime import Model, load_model
 from qbench.runtime.engine import EngineOptions
 from qbench.speed.timed_process import TimedProcess
 from qbench.statistics import spread
@@ -51,8 +51,6 @@ def measure_throughput(
     vs      "llama.cpp": that, too, with as many sequences at once, and with one; spec is then a GGUF file
     raises  InputError for a model or workload that cannot run
     """
-    from qbench.runtime import load_model
-
     busy = busy_share()
     if vs is not None:
         check_file(spec)

@@ -12,6 +12,8 @@ from qbench.measure.host.clocks import check_clock
 from qbench.measure.subject import Subject, summarize_impls
 from qbench.path_names import path_at
 from qbench.progress import Progress
+from qbench.runtime import load_model
+from qbench.runtime.caches.latent_cache import HeldLatents
 from qbench.speed.interleaved import interleave
 from qbench.speed.peaks import last_cache_bytes, measure_bandwidth, measure_op_peaks
 from qbench.speed.roofline import Peaks, Shape, least_seconds, least_work
@@ -22,6 +24,7 @@ from qbench.speed.speed_worker import TimedModel
 from qbench.statistics import speed_ratio, spread
 from qbench.versus.llama_cpp import LlamaCppProcess
 from quant.errors import InputError
+from quant.models import ModelConfig
 
 CASE_KEYS = ("model", "pp", "tg", "depth", "threads", "kv", "clock", "forced")
 # llama.cpp's types of keys and values, by the bits that one number takes there (scales included).
@@ -47,9 +50,6 @@ def compare(
     raises   InputError where spec is no such file, llama-cpp-python is missing, a case exceeds the context, or
              processor time is asked for of more than one thread
     """
-    from qbench.runtime import load_model
-    from quant.models import ModelConfig
-
     check_file(spec)
     subject = open_subject(spec, threads=threads, progress=progress, kv=kv or DEFAULT_KV)
     check_clock(clock, subject.threads)
@@ -103,8 +103,6 @@ def check_file(spec: str) -> None:
 
 def kv_bits(model: Any) -> float:
     """Bits of one number of the cache, its share of the scales included."""
-    from qbench.runtime.caches.latent_cache import HeldLatents
-
     config, cache = model.config, model.new_cache(batch=1, capacity=1)
     keeps_latents = isinstance(cache, HeldLatents)
     numbers = config.mla.latent_size if keeps_latents else 2 * config.num_kv_heads * config.head_dim

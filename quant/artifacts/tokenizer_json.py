@@ -1,12 +1,12 @@
 """`tokenizers` JSON that is known to load."""
 
+from tokenizers import Tokenizer
+
 from quant.errors import InputError
 
 
 def load_tokenizer(text: str, where: str):
     """The `tokenizers.Tokenizer` of the text. raises InputError if it is none."""
-    from tokenizers import Tokenizer
-
     try:
         return Tokenizer.from_str(text)
     except Exception as error:  # the library raises plain Exception for whatever it cannot parse

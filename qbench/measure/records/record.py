@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from qbench.measure.host.commit import code_version
+from qbench.measure.host.machine import machine, versions
 from qbench.measure.records.line_file import append, content, own_turn, read_lines
 from qbench.measure.records.record_files import kept_file, record_files
 from qbench.measure.records.record_schema import SCHEMA_VERSION, migrate
@@ -47,9 +49,6 @@ def make_record(
 
 def origin() -> dict[str, Any]:
     """{machine, commit, dirty, code, versions} of this process: who measures, and with what."""
-    from qbench.measure.host.commit import code_version
-    from qbench.measure.host.machine import machine, versions
-
     return {"machine": machine(), **code_version(), "versions": versions()}
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 
@@ -20,9 +19,11 @@ from qbench.quality.kld.reference_logits import default_mode, kept_bytes
 from qbench.quality.protocols.conventions import DEFAULT
 from qbench.quality.protocols.passes import batch_size
 from qbench.quality.protocols.plan import GPTQ_WINDOW, Plan
+from qbench.runtime.memory import MemoryPredictor
 from qbench.sources import open_source
 from qbench.sweep.case_runner import CaseRunner
 from qbench.sweep.forecast.past import Past
+from qbench.sweep.forecast.planned_source import PlannedSource, foreseen_scheme
 from qbench.sweep.job_runner import JobFailed, run_job
 from qbench.sweep.probe import ModelProbe
 from qbench.sweep.suite.cases import Case, Planned
@@ -33,9 +34,6 @@ from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.recipes import get_recipe
 from quant.source import Source
-
-if TYPE_CHECKING:
-    from qbench.runtime.memory import MemoryPredictor
 
 PROBE_BUDGET_S = 15.0  # for the recipes of one model: a plan is to be there while one waits for it
 FLOAT_BYTES = 4
@@ -237,22 +235,16 @@ class _Forecaster:
         return self.plans[case["model"]]
 
     def _planned_source(self, model: str, recipe: str) -> Source:
-        from qbench.sweep.forecast.planned_source import PlannedSource
-
         return PlannedSource(self.source(model), get_recipe(recipe))
 
-    def _predictor(self, model: str, recipe: str | None, kind: str = DYNAMIC) -> "MemoryPredictor":
+    def _predictor(self, model: str, recipe: str | None, kind: str = DYNAMIC) -> MemoryPredictor:
         """Of the model as the recipe leaves it, or of the reference that it is compared with."""
-        from qbench.runtime.memory import MemoryPredictor
-
         if recipe is None:
             return MemoryPredictor(self.source(model), impl="reference")
         return MemoryPredictor(self.planned_source(model, recipe), kind=kind)
 
-    def predictor_of(self, case: Case) -> "MemoryPredictor":
+    def predictor_of(self, case: Case) -> MemoryPredictor:
         """raises InputError where recipe, KV format or kind of cache do not fit the model"""
-        from qbench.sweep.forecast.planned_source import foreseen_scheme
-
         model, recipe, cache = case["model"], case["recipe"], case["cache"]
         own = self.predictor(model, recipe, case.get("cache_kind", DYNAMIC))
         return own if cache == own_cache(recipe) else own.with_scheme(foreseen_scheme(self.source(model), cache))

@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 from qbench.devices import CUDA
+from qbench.sources import open_source
 from qbench.sweep.suite.cases import Case
 from quant.sizes import size_summary
 
@@ -102,6 +103,4 @@ def demand_of(case: Case) -> Demand:
 
 @cache
 def _num_weights(model: str) -> int:
-    from qbench.sources import open_source
-
     return size_summary(open_source(model).tensors)["num_weights"]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qbench.calibration.options import SAMPLES
+from qbench.quality.protocols.conventions import check_protocol
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweep.suite.axes import ALL, AXES, Axis
 from qbench.sweep.suite.rules import Rule
@@ -28,8 +29,6 @@ class EvalSettings:
         if self.max_windows is not None and self.max_windows < 1:
             raise InputError(f"max_windows is {self.max_windows}, expected at least 1")
         if self.protocols:
-            from qbench.quality.protocols.conventions import check_protocol
-
             for name in self.protocols:
                 check_protocol(name)
 

@@ -6,9 +6,18 @@ from typing import TYPE_CHECKING
 
 from qbench.devices import check_device
 from qbench.nearest import nearest
+from qbench.reference import MODELS, weights_dir
+from qbench.sources import open_source
+from qbench.sources.open import OPENERS
+from qbench.sources.rand import PREFIX as RAND
+from qbench.sources.reference import PREFIX as REF
+from qbench.sources.shapes import SHAPES
 from qbench.sweep.suite.axes import DENSE, Point
 from qbench.sweep.suite.grid import own_cache
+from qbench.tasks.catalogue import load_tasks
+from qbench.tasks.quiet import quiet
 from quant.errors import InputError
+from quant.kv import KV_FORMATS
 
 if TYPE_CHECKING:
     from qbench.tasks.settings import TaskSettings
@@ -25,11 +34,6 @@ def check_known(what: str, name: str, known: Sequence[str]) -> None:
 
 def check_model(model: str) -> None:
     """A name is looked up; what a path or hf: names is known when it is opened."""
-    from qbench.reference import weights_dir
-    from qbench.sources.rand import PREFIX as RAND
-    from qbench.sources.reference import PREFIX as REF
-    from qbench.sources.shapes import SHAPES
-
     if model.startswith(REF):
         weights_dir(model.removeprefix(REF))
     elif model.startswith(RAND):
@@ -43,8 +47,6 @@ def check_recipe(recipe: str, caches: tuple[str, ...] | None) -> None:
 
 
 def check_cache(cache: str) -> None:
-    from quant.kv import KV_FORMATS
-
     if cache == DENSE:
         return
     check_known("cache", cache, (DENSE, *KV_FORMATS))
@@ -54,9 +56,6 @@ def check_cache(cache: str) -> None:
 
 def check_tasks(tasks: "TaskSettings") -> None:
     """Tasks are lm-eval's to know, and to have the data of: it is asked before anything runs."""
-    from qbench.tasks.catalogue import load_tasks
-    from qbench.tasks.quiet import quiet
-
     with quiet():
         load_tasks(tasks)
 
@@ -73,11 +72,6 @@ def check_here(point: Point) -> None:
 
 def open_model(model: str) -> "Source":
     """raises InputError for one that is not there, with the nearest name"""
-    from qbench.reference import MODELS
-    from qbench.sources import open_source
-    from qbench.sources.open import OPENERS
-    from qbench.sources.shapes import SHAPES
-
     if not model.startswith(tuple(OPENERS)) and not os.path.exists(os.path.expanduser(model)):
         names = [*(f"ref:{name}" for name in MODELS), *(f"rand:{name}" for name in SHAPES)]
         raise InputError(f"model {model!r} is not there{nearest(model, names)}; a path starts where the command does")

@@ -20,7 +20,7 @@ def small(monkeypatch):
 def test_rows(qbench, small, tmp_path, monkeypatch):
     name = packed_formats()[0]
     argv = ("kernels", "--only", f"linear_{name}", "--m", "1,4", "--threads", "1")
-    monkeypatch.setattr("qbench.measure.host.busy.busy_share", lambda: 0.5)
+    monkeypatch.setattr("qbench.cli.kernels.busy_share", lambda: 0.5)
     outcome = qbench(*argv, "--json", "--keep", tmp_path / "kept.jsonl")
     assert "50 % of this machine busy" in outcome.err
     rows = [json.loads(line) for line in outcome.out.splitlines()]

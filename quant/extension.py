@@ -15,3 +15,8 @@ def import_kernels(name: str) -> ModuleType | None:
         if error.name != "cpu_kernels._ext":
             raise
         return None
+
+
+def has_cpu_kernels() -> bool:
+    """Whether the C++ extension is built; without it, all formats run, and are reported, as the reference."""
+    return import_kernels("cpu_kernels") is not None

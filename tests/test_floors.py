@@ -8,7 +8,7 @@ from pathlib import Path
 from support.data import REPO
 from support.imports import Sources, python_files
 
-LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(cache_dir=None))"
+LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
 CONTRACTS = ("packages", "floors of qbench", "floors of quant", "no circles among siblings")
 MAY_IMPORT_LATE = {
     "qbench": "what it offers imports what it is made of, and every import of a module runs it first",

@@ -1,5 +1,6 @@
 """Fresh processes of one tree, or of two in turn: the seconds of every round, and the memory that each took."""
 
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -12,10 +13,14 @@ from qbench.speed.interleaved import interleave
 from qbench.speed.rounds import PHASES
 from qbench.speed.speed_case import SpeedCase
 from qbench.speed.timed_process import WORKER_FILE, TimedProcess, speed_process
+from quant.errors import InputError
 
 # Of a launch, after the warm-up. Starting two processes takes seconds and a round a fraction of one, while the median
 # of 20 samples scatters by less than the launches do among themselves.
 ROUNDS = 20
+
+# What the worker imports of the packages that it times.
+WORKER_IMPORTS = "qbench.calibration.open_subject"
 
 PEAK = "peak_rss_bytes"
 # {phase: [seconds of each round, for each side], PEAK: [of each side] where the processes ran nothing before}
@@ -101,6 +106,17 @@ def launch_group(subjects: Sequence[Subject]) -> list[Launch]:
 
 def peaks_of(launches: Iterable[Launch], side: int) -> list[int]:
     return [launch[PEAK][side] for launch in launches if PEAK in launch]
+
+
+def check_worker(tree: Tree) -> None:
+    """raises InputError if this tree's worker cannot load the packages of `tree`"""
+    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({WORKER_IMPORTS!r}) is None)"
+    done = subprocess.run([str(tree.python), "-P", "-c", code], env=tree.env, capture_output=True)
+    if done.returncode:
+        raise InputError(
+            f"{tree.name} is too old to be timed from here: it has no {WORKER_IMPORTS}; "
+            "choose a later commit, or the records of a baseline run"
+        )
 
 
 def _process(subject: Subject, tree: Tree, artifact: Path) -> TimedProcess:

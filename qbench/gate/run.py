@@ -11,7 +11,7 @@ from qbench.gate.base_commit import base_tree, cache_folder
 from qbench.gate.base_suite import known_suite
 from qbench.gate.check import Check, judge, sees_slowdown
 from qbench.gate.floors import floors_of
-from qbench.gate.launches import Launches
+from qbench.gate.launches import Launches, check_worker
 from qbench.gate.measure import failures, measure_suite, measured, this_tree
 from qbench.gate.memory import exact_checks
 from qbench.gate.options import GATES, GateOptions
@@ -38,6 +38,8 @@ class _Gate:
         path = Path(options.baseline)
         self.where = str(path) if path.exists() else f"commit {options.baseline}"
         self.base = None if path.exists() else base_tree(options.baseline, cache_folder(), say)
+        if self.base is not None:
+            check_worker(self.base)
         self.not_checked = [f"{gate}, as asked" for gate in GATES if gate in options.skip]
         self.failed_before: dict[str, str] = {}  # in the base commit: name of a case -> why
 

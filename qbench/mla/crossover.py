@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from qbench.runtime.layers.latent_plans import COMPRESSED, ELIDED, choose_plan
+from qbench.runtime.attention.latent_plans import COMPRESSED, ELIDED, choose_plan
 from quant.models import ModelConfig
 
 FEW, MANY = ELIDED, COMPRESSED

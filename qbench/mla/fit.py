@@ -8,8 +8,8 @@ import numpy as np
 
 from qbench.measure.records.record import latest, read_records
 from qbench.mla.work import pass_flop
-from qbench.runtime.layers.latent_costs import compressed_terms, elided_terms
-from qbench.runtime.layers.latent_plans import COMPRESSED, ELIDED, PLANS
+from qbench.runtime.attention.latent_costs import compressed_terms, elided_terms
+from qbench.runtime.attention.latent_plans import COMPRESSED, ELIDED, PLANS
 from qbench.sources import open_source
 from quant.errors import InputError
 from quant.models import ModelConfig

@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from qbench.runtime.attention.rope import RotationTable, inverse_frequencies
 from qbench.runtime.caches.cache import Cache, DenseCache
 from qbench.runtime.caches.latent_cache import LatentCache
 from qbench.runtime.caches.latent_choice import chosen_latents
@@ -13,7 +14,6 @@ from qbench.runtime.caches.quantized_cache import QuantizedCache
 from qbench.runtime.layers.blocks import BlockBuilder
 from qbench.runtime.layers.latent import LatentAttention
 from qbench.runtime.layers.norm import RMSNorm
-from qbench.runtime.layers.rope import RotationTable, inverse_frequencies
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig

@@ -14,10 +14,10 @@ from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes, reset_
 from qbench.mla.layer import Layer
 from qbench.mla.work import pass_flop
 from qbench.progress import Progress
+from qbench.runtime.attention.latent_plans import PLANS, choose_plan
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.kv_memory import kv_bytes_per_token
-from qbench.runtime.layers.latent_plans import PLANS, choose_plan
 from quant.errors import InputError
 from quant.source import Source
 

@@ -2,7 +2,7 @@
 
 import math
 
-from qbench.runtime.layers.latent_plans import LatentPlan
+from qbench.runtime.attention.latent_plans import LatentPlan
 from quant.models import MlaConfig, ModelConfig
 
 

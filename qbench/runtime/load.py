@@ -13,13 +13,14 @@ from qbench.runtime.device import load_device_model
 from qbench.runtime.layers.blocks import BlockBuilder
 from qbench.runtime.layers.embedding import Embedding
 from qbench.runtime.layers.fused import FusedLinears
-from qbench.runtime.layers.linear import choose_linear, has_cpu_kernels
+from qbench.runtime.layers.linear import choose_linear
 from qbench.runtime.layers.paths import AUTO as AUTO_PATH
 from qbench.runtime.layers.paths import check_path
 from qbench.runtime.model import Model
 from qbench.runtime.passes import Passes
 from qbench.threads import check_threads
 from quant.errors import InputError
+from quant.extension import has_cpu_kernels
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 from quant.source import Source

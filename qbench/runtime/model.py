@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from qbench.cache_kinds import DYNAMIC
+from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kinds import CacheMaker
 from qbench.runtime.caches.step import Step
@@ -16,7 +17,6 @@ from qbench.runtime.layers.embedding import Embedding
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.norm import Norm
 from qbench.runtime.layers.paths import AUTO, LayerPaths
-from qbench.runtime.layers.rotations import Rotations
 from qbench.runtime.passes import Passes
 from quant.kv import KVScheme
 from quant.models import ModelConfig

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from qbench.runtime.attention.rotations import Rotation, Rotations
 from qbench.runtime.caches.cache import NoCache
 from qbench.runtime.extra_tokens import extra_tokens
 from qbench.runtime.layers.attention import Attention
@@ -16,7 +17,6 @@ from qbench.runtime.layers.embedding import StoredTable
 from qbench.runtime.layers.feed_forward import FeedForward
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.norm import Norm
-from qbench.runtime.layers.rotations import Rotation, Rotations
 from quant.calibration.decoder import Observer, Step, SteppedLayer
 from quant.errors import InputError
 from quant.models import EMBEDDING, FINAL_NORM, ModelConfig

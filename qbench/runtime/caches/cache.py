@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from qbench.runtime.attention.rope import rotate
+from qbench.runtime.attention.ruled_attention import ruled_attention
 from qbench.runtime.caches.sequences import Sequences, check_room
-from qbench.runtime.layers.rope import rotate
-from qbench.runtime.layers.ruled_attention import ruled_attention
 from quant.errors import InputError
 from quant.models import AttentionRule, ModelConfig
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.sequences import check_room
 from qbench.runtime.caches.step import Step
-from qbench.runtime.layers.kernel_steps import weighs_scores
-from qbench.runtime.layers.linear import has_cpu_kernels
+from qbench.runtime.kernel_steps import weighs_scores
 from quant.errors import InputError
+from quant.extension import has_cpu_kernels
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 

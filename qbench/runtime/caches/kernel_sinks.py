@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qbench.runtime.attention.rope import far_rotation, inverse_frequencies, rotate
 from qbench.runtime.caches.kernel_cache import has_store
 from qbench.runtime.caches.pages import PagedSequence, PagePool
 from qbench.runtime.caches.sink_cache import SinkCache
 from qbench.runtime.caches.step import Step
-from qbench.runtime.layers.rope import far_rotation, inverse_frequencies, rotate
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 

@@ -2,8 +2,8 @@
 
 import os
 
+from qbench.runtime.attention.latent_plans import ELIDED, get_plan
 from qbench.runtime.caches.latent_cache import LATENT_FORMATS, LatentFormat, latent_format
-from qbench.runtime.layers.latent_plans import ELIDED, get_plan
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig

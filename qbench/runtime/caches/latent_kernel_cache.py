@@ -11,7 +11,7 @@ from torch import Tensor
 
 from qbench.runtime.caches.latent_cache import HeldLatents, LatentCache, LatentFormat, Span
 from qbench.runtime.caches.step import Step
-from qbench.runtime.layers.linear import has_cpu_kernels
+from quant.extension import has_cpu_kernels
 from quant.models import MlaConfig, ModelConfig
 
 # cpu_kernels take rows in whole registers, and values four registers at a time.

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qbench.runtime.attention.rope import rotate
+from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.page_memory import tokens_there
 from qbench.runtime.caches.paged_cache import Paged
 from qbench.runtime.caches.pages import PagedSequence, PagePool
-from qbench.runtime.layers.rope import rotate
-from qbench.runtime.layers.rotations import Rotations
 from quant.errors import InputError
 from quant.models import AttentionRule, ModelConfig
 

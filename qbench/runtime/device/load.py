@@ -7,13 +7,13 @@ from gpu_kernels.decode.linears import Stack, named
 from gpu_kernels.decode.llama import Layer, Llama, LlamaShape
 from gpu_kernels.decode.pages import Rotation
 from qbench.cache_kinds import DYNAMIC
+from qbench.runtime.attention.rope import inverse_frequencies, rotation
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.device.kv import page_dtype
 from qbench.runtime.device.model import DeviceModel
 from qbench.runtime.device.place import Place, place_of
 from qbench.runtime.device.weights import DeviceWeights
-from qbench.runtime.layers.kernel_steps import has_attention_step, has_net_step
-from qbench.runtime.layers.rope import inverse_frequencies, rotation
+from qbench.runtime.kernel_steps import has_attention_step, has_net_step
 from quant.kv import KVScheme
 from quant.models import ModelConfig, row_names, split_name
 from quant.source import Source

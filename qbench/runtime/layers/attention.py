@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from qbench.runtime.attention.rotations import Rotation
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kernel_cache import StoreCache
 from qbench.runtime.layers.fused import FusedLinears, add_output, as_outputs, kernel_arguments
 from qbench.runtime.layers.norm import Norm
-from qbench.runtime.layers.rotations import Rotation
 from quant.models import ModelConfig
 
 

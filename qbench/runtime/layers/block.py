@@ -9,10 +9,10 @@ from typing import Any
 
 from torch import Tensor
 
+from qbench.runtime.attention.rotations import Rotation
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.step import Step
 from qbench.runtime.layers.norm import Norm
-from qbench.runtime.layers.rotations import Rotation
 
 
 class Block:

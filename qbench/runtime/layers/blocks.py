@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 
 from qbench.runtime.caches.latent_kernel_cache import has_latent_kernels
+from qbench.runtime.kernel_steps import has_attention_step, has_net_step, weighs_scores
 from qbench.runtime.layers.attention import Attention, KernelAttention
 from qbench.runtime.layers.block import Block
 from qbench.runtime.layers.builder import Builder
 from qbench.runtime.layers.embedding import Embedding, Positions, Table
 from qbench.runtime.layers.feed_forward import FeedForward, KernelFeedForward
 from qbench.runtime.layers.fused import FusedLinears
-from qbench.runtime.layers.kernel_steps import has_attention_step, has_net_step, weighs_scores
 from qbench.runtime.layers.latent import LATENT_EPS, LatentAttention
 from qbench.runtime.layers.latent_kernel import KernelLatentAttention
 from qbench.runtime.layers.linear import as_tensor

@@ -6,8 +6,9 @@ from torch import Tensor
 
 from qbench.runtime.layers.embedding import StoredTable, Table
 from qbench.runtime.layers.fused import FusedLinears
-from qbench.runtime.layers.linear import as_tensor, has_cpu_kernels
+from qbench.runtime.layers.linear import as_tensor
 from qbench.runtime.layers.norm import KernelRMSNorm, RMSNorm
+from quant.extension import has_cpu_kernels
 from quant.formats import dequantize
 from quant.qtensor import QTensor
 

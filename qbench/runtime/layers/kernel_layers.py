@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qbench.runtime.attention.rotations import Rotation
 from qbench.runtime.caches.kernel_cache import StoreCache
 from qbench.runtime.caches.step import Step
 from qbench.runtime.layers.attention import KernelAttention
 from qbench.runtime.layers.block import Block
 from qbench.runtime.layers.feed_forward import KernelFeedForward
 from qbench.runtime.layers.fused import as_rows
-from qbench.runtime.layers.rotations import Rotation
 
 
 class KernelLayers:

@@ -8,13 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from qbench.runtime.attention.latent_plans import PLANS, LatentPlan, choose_plan_in_torch
+from qbench.runtime.attention.rope import rotate
 from qbench.runtime.caches.cache import Cache, causal_attention
 from qbench.runtime.caches.latent_cache import HeldLatents, LatentRows, Span
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.latent_heads import LatentHeads, MaterialisedHeads, full_weight
-from qbench.runtime.layers.latent_plans import PLANS, LatentPlan, choose_plan_in_torch
 from qbench.runtime.layers.norm import RMSNorm
-from qbench.runtime.layers.rope import rotate
 from quant.models import ModelConfig
 
 LATENT_EPS = 1e-6  # of the norms inside the attention, whatever the config says of the others

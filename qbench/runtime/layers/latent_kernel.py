@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qbench.runtime.attention.latent_plans import PLANS, LatentPlan, choose_plan
 from qbench.runtime.caches.latent_cache import HeldLatents, LatentRows, Span
 from qbench.runtime.caches.latent_kernel_cache import KernelLatents
 from qbench.runtime.layers.fused import as_rows
 from qbench.runtime.layers.latent import LatentAttention
 from qbench.runtime.layers.latent_heads import F16_MAX, LatentHeads, heads_format
-from qbench.runtime.layers.latent_plans import PLANS, LatentPlan, choose_plan
 from qbench.runtime.layers.norm import RMSNorm
 
 

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qbench.runtime.attention.latent_plans import PLANS
+from qbench.runtime.attention.rotations import Rotation
 from qbench.runtime.caches.latent_kernel_cache import KernelLatents
 from qbench.runtime.caches.step import Step
 from qbench.runtime.layers.block import Block
 from qbench.runtime.layers.feed_forward import KernelFeedForward
 from qbench.runtime.layers.fused import as_rows
 from qbench.runtime.layers.latent_kernel import KernelLatentAttention
-from qbench.runtime.layers.latent_plans import PLANS
 from qbench.runtime.layers.moe import ExpertFeedForward
-from qbench.runtime.layers.rotations import Rotation
 
 
 class LatentLayers:

@@ -20,7 +20,7 @@ from qbench.path_names import tell_paths
 from qbench.runtime.layers.arrays import as_tensor
 from qbench.runtime.layers.linear_int8 import PackedLlmInt8Linear, packed_llm_int8_bytes
 from quant.errors import InputError
-from quant.extension import import_kernels
+from quant.extension import has_cpu_kernels
 from quant.formats import ActivationFormat, dequantize, get_format
 from quant.formats.int8 import Int8Format
 from quant.qtensor import QTensor
@@ -125,11 +125,6 @@ def build_packed(qtensor: QTensor, exact: bool = False) -> Linear:
         return PackedLinear(qtensor, exact)
     except NotImplementedError:
         return ReferenceLinear(qtensor)
-
-
-def has_cpu_kernels() -> bool:
-    """Whether the C++ extension is built; without it, all formats run, and are reported, as the reference."""
-    return import_kernels("cpu_kernels") is not None
 
 
 def _has_packed_linear(format_name: str) -> bool:

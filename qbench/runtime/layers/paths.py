@@ -23,15 +23,15 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from qbench.nearest import nearest
+from qbench.runtime.attention.rotations import Rotation
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kernel_cache import StoreCache
 from qbench.runtime.caches.latent_kernel_cache import KernelLatents, has_latent_kernels
 from qbench.runtime.caches.step import Step
+from qbench.runtime.kernel_steps import has_attention_step, has_net_step
 from qbench.runtime.layers.block import Block, Blocks
 from qbench.runtime.layers.kernel_layers import kernel_layers
-from qbench.runtime.layers.kernel_steps import has_attention_step, has_net_step
 from qbench.runtime.layers.latent_layers import LatentLayers, latent_layers
-from qbench.runtime.layers.rotations import Rotation
 from quant.errors import InputError
 from quant.models import ModelConfig
 

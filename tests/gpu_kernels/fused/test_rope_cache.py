@@ -12,7 +12,7 @@ from gpu_kernels.fused.rope import rotate_ref, rotation_error
 from gpu_kernels.fused.rope_cache import rope_cache
 from gpu_kernels.fused.rope_cache_problems import RAGGED, SENTINEL
 from gpu_kernels.proof.problems import problems_of
-from qbench.runtime.layers.rope import rotate, rotation
+from qbench.runtime.attention.rope import rotate, rotation
 
 REFERENCE = {str(sizes): sizes for sizes in RAGGED}
 

@@ -1,12 +1,14 @@
 import sys
+import venv
 from pathlib import Path
 
 import pytest
 
 from qbench.gate import launches as module
 from qbench.gate.base_commit import Tree
-from qbench.gate.launches import PEAK, Subject, grouped, launch_all, launch_group, peaks_of
+from qbench.gate.launches import PEAK, Subject, check_worker, grouped, launch_all, launch_group, peaks_of
 from qbench.speed.speed_case import SpeedCase
+from quant.errors import InputError
 
 CASE = SpeedCase(pp=8, tg=4, repetitions=3)
 
@@ -23,6 +25,13 @@ def test_two_processes_run_all_subjects_of_a_group_in_turn():
         assert [len(side) for side in launch["pp"]] == [len(side) for side in launch["tg"]] != [0, 0]
         assert min(seconds for phase in ("pp", "tg") for side in launch[phase] for seconds in side) > 0
     assert len(first[PEAK]) == 2 and min(first[PEAK]) > 50 << 20 and PEAK not in second
+
+
+def test_a_tree_without_what_the_worker_imports_is_too_old(tmp_path):
+    check_worker(Tree("this tree", Path(sys.executable), tmp_path))
+    venv.create(tmp_path, symlinks=True)  # has no packages at all
+    with pytest.raises(InputError, match=r"0123abcdef is too old to be timed from here: it has no qbench\."):
+        check_worker(Tree("0123abcdef", tmp_path / "bin" / "python", tmp_path))
 
 
 def test_cases_share_processes_where_they_may():

@@ -62,6 +62,7 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setattr(baseline_module, "measure", lambda record: [floor_row(1e-4)])
     monkeypatch.setattr(timed, "launch_all", launch_all)
     monkeypatch.setattr(run_module, "known_suite", lambda tree, suite: suite)
+    monkeypatch.setattr(run_module, "check_worker", lambda tree: None)
     monkeypatch.setattr(run_module, "base_tree", lambda ref, cache, say: Tree("base", tmp_path / "python", tmp_path))
     (tmp_path / "small.yaml").write_text(SUITE)
     return found

@@ -6,7 +6,7 @@ import pytest
 from support.architectures import small_config
 
 from qbench.mla.fit import _terms, fit_costs, fit_kept
-from qbench.runtime.layers.latent_costs import COSTS
+from qbench.runtime.attention.latent_costs import COSTS
 from quant.errors import InputError
 from quant.models import ModelConfig
 

@@ -8,7 +8,7 @@ from support.close import assert_close
 from qbench.mla.crossover import crossing, measured_crossovers, picked_crossover
 from qbench.mla.layer import Layer
 from qbench.mla.measure import Grid, measure_plans
-from qbench.runtime.layers.latent_plans import PLANS, choose_plan
+from qbench.runtime.attention.latent_plans import PLANS, choose_plan
 from quant.errors import InputError
 from quant.models import ModelConfig
 

@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from qbench.mla.layer import Layer
 from qbench.mla.work import crossover_tokens, pass_flop
-from qbench.runtime.layers.latent_plans import PLANS
+from qbench.runtime.attention.latent_plans import PLANS
 from quant.models import ModelConfig
 
 

@@ -12,10 +12,10 @@ from support.logit_bounds import BF16, INT8, float32_bound, relative_rms, rounde
 
 from qbench.cache_kinds import DYNAMIC, NONE, PAGED, STATIC, WINDOW
 from qbench.runtime import Model, load_model
-from qbench.runtime.layers.linear import has_cpu_kernels
 from qbench.runtime.reference_decoder import ReferenceDecoder
 from qbench.runtime.text.tokenizer import Tokenizer
 from qbench.sources import open_source
+from quant.extension import has_cpu_kernels
 from quant.source import Source
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}

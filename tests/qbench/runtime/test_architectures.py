@@ -7,9 +7,9 @@ from support.array_source import ArraySource
 from support.close import assert_close
 
 from qbench.runtime import load_model
-from qbench.runtime.layers.linear import has_cpu_kernels
 from qbench.sources import open_source
 from quant.errors import InputError
+from quant.extension import has_cpu_kernels
 
 YARN = {"type": "yarn", "original_max_position_embeddings": 32}
 WINDOWS = {"use_sliding_window": True, "sliding_window": 40, "max_window_layers": 1}

@@ -8,8 +8,8 @@ from support.array_source import ArraySource
 from support.close import assert_close
 
 from qbench.runtime import load_model
-from qbench.runtime.layers.linear import has_cpu_kernels
 from quant.errors import InputError
+from quant.extension import has_cpu_kernels
 
 Q_PROJ = "model.layers.1.self_attn.q_proj.weight"
 

@@ -12,9 +12,9 @@ from torch.utils._pytree import tree_leaves
 
 from qbench.runtime import ModelConfig, load_model, predict_memory
 from qbench.runtime.caches.kernel_cache import StoreCache
-from qbench.runtime.layers.linear import has_cpu_kernels
 from qbench.runtime.layers.paths import planned_path
 from qbench.runtime.workspace import workspace_bytes
+from quant.extension import has_cpu_kernels
 
 needs_cpu_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 

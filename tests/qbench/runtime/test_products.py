@@ -8,8 +8,8 @@ from support.array_source import ArraySource
 from support.close import assert_close
 
 from qbench.runtime import Model, load_model
-from qbench.runtime.layers.linear import has_cpu_kernels
 from quant.errors import InputError
+from quant.extension import has_cpu_kernels
 
 TOKENS = torch.from_numpy(np.random.default_rng(0).integers(0, 160, (1, 131)))
 # Of one token, of few, and of as many as take another path by default: from 8 for f16, from 64 for K-quants.

@@ -12,8 +12,8 @@ from support.close import assert_close
 
 from qbench.reference.outliers import scale_channels
 from qbench.runtime import load_model
-from qbench.runtime.layers.linear import has_cpu_kernels
 from quant.errors import InputError
+from quant.extension import has_cpu_kernels
 from quant.formats import dequantize, get_format
 from quant.methods import Layer, make_method
 from quant.methods.smoothquant import SmoothQuant, smoothing_scale

@@ -10,6 +10,7 @@ SOURCES = {".py", ".cpp", ".h", ".inl", ".c", ".cc", ".hpp", ".cu", ".cuh"}
 
 
 def test_every_source_counts():
+    assert [package for package in commit.MEASURING if not (REPO / package).is_dir()] == []
     files = [path for package in commit.MEASURING for path in (REPO / package).rglob("*")]
     assert {path.suffix for path in files} & SOURCES == set(commit.CODE_SUFFIXES)
 

@@ -11,10 +11,10 @@ from cpu_kernels.attention import multiplies_in
 from cpu_kernels.attention_bound import attention_bound
 from qbench.kernels.attention import LOG2_E, ROUND_QUERIES
 from qbench.runtime import load_model
+from qbench.runtime.attention.rope import inverse_frequencies, rotation
 from qbench.runtime.caches.cache import DenseCache
 from qbench.runtime.caches.kernel_cache import STORES, KernelCache, has_store, held_tokens
 from qbench.runtime.caches.quantized_cache import QuantizedCache, layer_scales
-from qbench.runtime.layers.rope import inverse_frequencies, rotation
 from qbench.runtime.memory import predict_memory
 from quant.errors import InputError
 from quant.kv import KV_FORMATS, KVScheme, calibrate_kv

@@ -15,8 +15,8 @@ from qbench.runtime.caches.kernel_cache import STORES
 from qbench.runtime.caches.kinds import LONGEST_PASS
 from qbench.runtime.caches.layered_cache import LayeredCache
 from qbench.runtime.kv_memory import CacheMemory
-from qbench.runtime.layers.linear import has_cpu_kernels
 from quant.errors import InputError
+from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme
 from quant.kv.scheme import CONFIG_KEY
 

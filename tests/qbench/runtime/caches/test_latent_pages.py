@@ -10,15 +10,15 @@ from support.array_source import ArraySource
 from support.close import assert_close
 
 from qbench.runtime import Model, generate, load_model
+from qbench.runtime.attention.latent_plans import get_plan
 from qbench.runtime.caches.over_pages import paged_cache
 from qbench.runtime.caches.page_memory import GONE
 from qbench.runtime.caches.paged_latents import PagedKernelLatentCache, PagedLatentCache
 from qbench.runtime.caches.pages import PagedSequence, PagePool
 from qbench.runtime.engine import Engine, EngineOptions, Request
 from qbench.runtime.kv_memory import CacheMemory
-from qbench.runtime.layers.latent_plans import get_plan
-from qbench.runtime.layers.linear import has_cpu_kernels
 from qbench.runtime.text.sampling import Sampling
+from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme
 from quant.kv.scheme import CONFIG_KEY
 

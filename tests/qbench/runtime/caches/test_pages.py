@@ -18,8 +18,8 @@ from qbench.runtime.caches.kernel_cache import STORES
 from qbench.runtime.caches.over_pages import paged_cache
 from qbench.runtime.caches.paged_cache import PagedCache, PagedTorchCache
 from qbench.runtime.caches.pages import OutOfPages, PagedSequence, PagePool
-from qbench.runtime.layers.linear import has_cpu_kernels
 from quant.errors import InputError
+from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme
 from quant.kv.scheme import CONFIG_KEY
 from quant.models import ModelConfig

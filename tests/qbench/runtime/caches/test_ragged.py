@@ -11,8 +11,8 @@ from qbench.runtime import Model, load_model
 from qbench.runtime.caches.cache import Cache, DenseCache, NoCache
 from qbench.runtime.caches.kernel_cache import KernelCache
 from qbench.runtime.caches.step import ragged_step
-from qbench.runtime.layers.linear import has_cpu_kernels
 from quant.errors import InputError
+from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme
 from quant.kv.scheme import CONFIG_KEY
 from quant.models import ModelConfig

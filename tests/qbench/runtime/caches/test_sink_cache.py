@@ -10,14 +10,14 @@ from support.array_source import ArraySource
 from support.close import assert_close
 
 from qbench.runtime import Model, load_model
+from qbench.runtime.attention.rope import far_rotation, inverse_frequencies, rotation
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kernel_sinks import KernelSinkCache
 from qbench.runtime.caches.kinds import LONGEST_PASS
 from qbench.runtime.caches.sink_cache import SinkCache
 from qbench.runtime.kv_memory import CacheMemory
-from qbench.runtime.layers.linear import has_cpu_kernels
-from qbench.runtime.layers.rope import far_rotation, inverse_frequencies, rotation
 from quant.errors import InputError
+from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme
 from quant.kv.scheme import CONFIG_KEY
 

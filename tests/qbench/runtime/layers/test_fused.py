@@ -8,8 +8,9 @@ from support.random_linear import random_qtensor, random_x
 
 from qbench.runtime.layers.feed_forward import FeedForward, KernelFeedForward
 from qbench.runtime.layers.fused import FusedLinears, concat_rows
-from qbench.runtime.layers.linear import choose_linear, has_cpu_kernels
+from qbench.runtime.layers.linear import choose_linear
 from qbench.runtime.layers.norm import KernelRMSNorm, RMSNorm
+from quant.extension import has_cpu_kernels
 from quant.formats import FORMATS, dequantize
 
 needs_cpu_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")

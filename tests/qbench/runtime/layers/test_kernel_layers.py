@@ -8,7 +8,7 @@ from support.close import assert_close
 
 from qbench.runtime import Model, load_model
 from qbench.runtime.caches.kernel_cache import KernelCache
-from qbench.runtime.layers.linear import has_cpu_kernels
+from quant.extension import has_cpu_kernels
 
 pytestmark = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 

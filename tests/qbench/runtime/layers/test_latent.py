@@ -8,15 +8,15 @@ from support.close import assert_close
 from support.transformers_model import logits_of, transformers_model
 
 from qbench.runtime import load_model
+from qbench.runtime.attention.latent_plans import PLANS, choose_plan
 from qbench.runtime.caches.latent_cache import LatentCache
 from qbench.runtime.caches.latent_choice import PLAN_VARIABLE
 from qbench.runtime.caches.quantized_cache import RoundTripCache
 from qbench.runtime.kv_memory import kv_bytes_per_token
 from qbench.runtime.layers.latent import LatentAttention
 from qbench.runtime.layers.latent_kernel import KernelLatentAttention
-from qbench.runtime.layers.latent_plans import PLANS, choose_plan
-from qbench.runtime.layers.linear import has_cpu_kernels
 from quant.errors import InputError
+from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme
 from quant.models import ModelConfig
 

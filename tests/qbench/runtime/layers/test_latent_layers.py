@@ -7,8 +7,8 @@ from support.array_source import ArraySource
 from support.close import assert_close
 
 from qbench.runtime import Cache, Model, load_model
-from qbench.runtime.layers.latent_plans import get_plan
-from qbench.runtime.layers.linear import has_cpu_kernels
+from qbench.runtime.attention.latent_plans import get_plan
+from quant.extension import has_cpu_kernels
 
 pytestmark = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 

@@ -8,8 +8,9 @@ import torch
 from support.close import assert_close
 from support.random_linear import random_qtensor, random_x
 
-from qbench.runtime.layers.linear import REFERENCE, choose_linear, has_cpu_kernels
+from qbench.runtime.layers.linear import REFERENCE, choose_linear
 from quant.errors import InputError
+from quant.extension import has_cpu_kernels
 from quant.formats import FORMATS, ActivationFormat, IntGroupFormat, dequantize, get_format
 from quant.formats.grid import GridFormat
 from quant.formats.iq4_nl import IQ4_NL

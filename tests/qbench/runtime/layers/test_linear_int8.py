@@ -8,8 +8,9 @@ from support.random_linear import random_qtensor, random_x
 
 from gpu_kernels.fused.quantize_per_token import quantize_per_token_ref
 from qbench.runtime.layers.fused import FusedLinears
-from qbench.runtime.layers.linear import choose_linear, has_cpu_kernels
+from qbench.runtime.layers.linear import choose_linear
 from quant.errors import InputError
+from quant.extension import has_cpu_kernels
 from quant.formats import dequantize, get_format
 from quant.formats.int8 import INT8_FORMATS
 from quant.qtensor import QTensor

@@ -8,9 +8,9 @@ from support.close import assert_close
 from support.kernel_calls import count_fused_calls
 
 from qbench.runtime import Model, load_model
-from qbench.runtime.layers.linear import has_cpu_kernels
 from qbench.runtime.layers.paths import PATH_NAMES, PATHS, planned_path
 from quant.errors import InputError
+from quant.extension import has_cpu_kernels
 from quant.models import ModelConfig
 
 pytestmark = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")

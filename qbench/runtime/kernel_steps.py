@@ -1,4 +1,4 @@
-"""Which halves of a layer cpu_kernels can run as one step, as far as the architecture decides; see `paths.py`."""
+"""Which halves of a layer cpu_kernels can run as one step, by the architecture alone; see `layers/paths.py`."""
 
 from quant.models import ModelConfig, row_names
 from quant.models.rows import LAYER

@@ -4,8 +4,8 @@ import pytest
 import torch
 from support.close import assert_close
 
-from qbench.runtime.layers import ruled_attention as module
-from qbench.runtime.layers.ruled_attention import alibi_slopes, ruled_attention
+from qbench.runtime.attention import ruled_attention as module
+from qbench.runtime.attention.ruled_attention import alibi_slopes, ruled_attention
 from quant.models import AttentionRule
 
 

@@ -16,7 +16,7 @@ source   DeepSeek-V2, arXiv:2405.04434, section 2.1
 from dataclasses import dataclass
 from functools import lru_cache
 
-from qbench.runtime.layers.latent_costs import COSTS, compressed_terms, elided_terms, nanoseconds
+from qbench.runtime.attention.latent_costs import COSTS, compressed_terms, elided_terms, nanoseconds
 from quant.errors import InputError
 from quant.models import MlaConfig
 

@@ -6,7 +6,7 @@ from support.close import assert_close
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from qbench.runtime.layers.rope import RotationTable, inverse_frequencies, rotate, rotation
+from qbench.runtime.attention.rope import RotationTable, inverse_frequencies, rotate, rotation
 from quant.models import RopeConfig
 
 LLAMA3 = {"factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}

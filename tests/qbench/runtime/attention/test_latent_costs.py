@@ -3,7 +3,7 @@
 import pytest
 from support.architectures import small_config
 
-from qbench.runtime.layers.latent_costs import (
+from qbench.runtime.attention.latent_costs import (
     COSTS,
     PlanCosts,
     compressed_terms,
@@ -11,7 +11,7 @@ from qbench.runtime.layers.latent_costs import (
     nanoseconds,
     seen_pairs,
 )
-from qbench.runtime.layers.latent_plans import choose_plan
+from qbench.runtime.attention.latent_plans import choose_plan
 from quant.models import MlaConfig, ModelConfig
 
 REFERENCE = MlaConfig(0, 128, 64, 32, 64)  # ref:mla-moe, 4 heads

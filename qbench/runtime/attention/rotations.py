@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from qbench.runtime.layers.rope import RotationTable, inverse_frequencies
+from qbench.runtime.attention.rope import RotationTable, inverse_frequencies
 from quant.errors import InputError
 from quant.models import ModelConfig, RopeConfig
 

@@ -10,7 +10,7 @@ from support.older_gpu import as_sm_80
 from gpu_kernels.attention.agreement import agrees
 from gpu_kernels.attention.configs import SHARED_BYTES
 from gpu_kernels.attention.paged import CODES, PagedCache
-from gpu_kernels.attention.paged_decode import paged_decode, paged_decode_ref
+from gpu_kernels.attention.paged_decode import Operands, paged_decode, paged_decode_ref
 from gpu_kernels.attention.paged_decode_configs import CONFIGS, row
 from gpu_kernels.attention.paged_operands import paged_cache
 from gpu_kernels.proof.draw import Draw
@@ -29,7 +29,7 @@ def make(
 
 def check(run, query, cache, num_kv_splits=None, **options):
     got = run(paged_decode, query, cache, num_kv_splits=num_kv_splits, impl="triton", **options)
-    expected = paged_decode_ref(query, cache, **options)
+    expected = paged_decode_ref(Operands(query, cache, **options))
     assert agrees(got, expected, head_size=query.shape[-1], num_tokens=cache.max_length)
     return got
 
@@ -98,13 +98,13 @@ def test_strided_lengths_and_tables(run):
 def test_a_gpu_without_fp8_converts_through_integers(run, dtype):
     query, cache = make([33, 16], num_queries=2, dtype=dtype, num_scales=2, device=run.device)
     got = run(as_sm_80, paged_decode, query, cache, impl="triton")
-    assert agrees(got, paged_decode_ref(query, cache), head_size=64, num_tokens=cache.max_length)
+    assert agrees(got, paged_decode_ref(Operands(query, cache)), head_size=64, num_tokens=cache.max_length)
 
 
 def test_cpu_default_is_the_reference():
     query, cache = make([5, 0])
     out, lse = paged_decode(query, cache)
-    expected = paged_decode_ref(query, cache)
+    expected = paged_decode_ref(Operands(query, cache))
     assert torch.equal(out, expected.out.half())
     assert_close(lse, expected.lse.float())
 

@@ -8,10 +8,13 @@ from support.close import assert_close
 from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_kernels.attention.agreement import agrees
+from gpu_kernels.attention.mla_prefill import Operands as MlaPrefill
 from gpu_kernels.attention.mla_prefill import mla_prefill, mla_prefill_ref
 from gpu_kernels.attention.paged import PagedCache
+from gpu_kernels.attention.paged_decode import Operands as PagedDecode
 from gpu_kernels.attention.paged_decode import paged_decode_ref
 from gpu_kernels.attention.paged_operands import paged_cache, sequence_bounds
+from gpu_kernels.attention.paged_prefill import Operands as PagedPrefill
 from gpu_kernels.attention.paged_prefill import paged_prefill, paged_prefill_ref
 from gpu_kernels.attention.prefill_configs import row
 from gpu_kernels.proof.draw import Draw
@@ -40,7 +43,7 @@ def make_mla(new, lengths, device="cpu"):
 
 def check_paged(run, operands, most_queries=None):
     got = run(paged_prefill, **operands, most_queries=most_queries, impl="triton")
-    expected = paged_prefill_ref(**operands)
+    expected = paged_prefill_ref(PagedPrefill(**operands))
     assert agrees(got, expected, head_size=64, num_tokens=operands["cache"].max_length)
     return got
 
@@ -50,8 +53,8 @@ def check_paged(run, operands, most_queries=None):
 
 def test_paged_ref_is_decodes_on_the_same_tokens():
     operands = make_paged([3, 3], [20, 3])
-    got = paged_prefill_ref(**operands)
-    expected = paged_decode_ref(operands["query"].view(2, 3, 4, 64), operands["cache"])
+    got = paged_prefill_ref(PagedPrefill(**operands))
+    expected = paged_decode_ref(PagedDecode(operands["query"].view(2, 3, 4, 64), operands["cache"]))
     assert_close(got.out, expected.out.flatten(0, 1), atol=64 * 2**-53)
     assert_close(got.lse, expected.lse.flatten(0, 1), atol=64 * 2**-53)
 
@@ -60,7 +63,7 @@ def test_mla_ref_is_torchs_causal_attention():
     operands = make_mla([7], [7])
     query, keys, values = (operands[name].double().transpose(0, 1)[None] for name in ("query", "keys", "values"))
     expected = scaled_dot_product_attention(query, keys, values, is_causal=True, scale=192**-0.5)
-    assert_close(mla_prefill_ref(**operands).out, expected[0].transpose(0, 1), atol=64 * 2**-53)
+    assert_close(mla_prefill_ref(MlaPrefill(**operands)).out, expected[0].transpose(0, 1), atol=64 * 2**-53)
 
 
 # -- edges
@@ -90,7 +93,7 @@ def test_mla_strided(run):
     both[..., :192], both[..., 256:] = operands["keys"], operands["values"]
     views = operands | {"keys": both[..., :192], "values": both[..., 256:]}
     got = run(mla_prefill, **views, impl="triton")
-    assert agrees(got, mla_prefill_ref(**operands), head_size=192, num_tokens=20)
+    assert agrees(got, mla_prefill_ref(MlaPrefill(**operands)), head_size=192, num_tokens=20)
 
 
 # -- the public functions
@@ -98,9 +101,9 @@ def test_mla_strided(run):
 
 def test_cpu_default_is_the_reference():
     operands = make_paged([2, 0], [5, 0])
-    assert torch.equal(paged_prefill(**operands)[0], paged_prefill_ref(**operands).out.half())
+    assert torch.equal(paged_prefill(**operands)[0], paged_prefill_ref(PagedPrefill(**operands)).out.half())
     operands = make_mla([2, 1], [5, 1])
-    assert torch.equal(mla_prefill(**operands)[0], mla_prefill_ref(**operands).out.half())
+    assert torch.equal(mla_prefill(**operands)[0], mla_prefill_ref(MlaPrefill(**operands)).out.half())
 
 
 def test_empty():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gpu_kernels.fused.sample import NO_TOKEN, kept_from, sample, sample_ref
+from gpu_kernels.fused.sample import NO_TOKEN, Operands, kept_from, sample, sample_ref
 from gpu_kernels.fused.sample_problems import agrees
 from qbench.runtime.text.sampling import Sampling, probabilities
 
@@ -60,7 +60,7 @@ def test_ref_draws_by_the_masses():
     edges = torch.tensor(logits).double().softmax(0).cumsum(0)
     for token in range(3):
         low, high = (0.0 if token == 0 else edges[token - 1].item()), edges[token].item()
-        got, _ = sample_ref(**one(logits, [low + 1e-6, high - 1e-6]))
+        got, _ = sample_ref(Operands(**one(logits, [low + 1e-6, high - 1e-6])))
         assert got.tolist() == [token, token]
 
 
@@ -79,7 +79,7 @@ def test_rows_without_a_likeliest(run, bad):
     for operands in (one(bad, device=run.device), one(bad, temperature=0.0, device=run.device)):
         token, cut = run(sample, **operands, impl="triton")
         assert token.tolist() == [NO_TOKEN] and cut.isnan().all()
-        assert sample_ref(**operands)[0].tolist() == [NO_TOKEN]
+        assert sample_ref(Operands(**operands))[0].tolist() == [NO_TOKEN]
 
 
 def test_minus_infinity_is_never_drawn(run):
@@ -91,7 +91,7 @@ def test_minus_infinity_is_never_drawn(run):
 def test_cpu_default_is_the_reference():
     operands = one([1.0, 2.0, 0.0], [0.1, 0.9], 1.0, 2, 0.9)
     token, cut = sample(**operands)
-    assert torch.equal(token, sample_ref(**operands)[0]) and agrees((token, cut), operands)
+    assert torch.equal(token, sample_ref(Operands(**operands))[0]) and agrees((token, cut), operands)
 
 
 def test_agrees_sees_what_is_wrong():

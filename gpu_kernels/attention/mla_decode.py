@@ -116,22 +116,8 @@ def decode_tokens(tokens: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.cat([latent.flatten(-2), rope.contiguous().view(torch.bfloat16).to(dtype)], dim=-1)
 
 
-def mla_decode(
-    query: Tensor,
-    cache: Tensor,
-    block_table: Tensor,
-    lengths: Tensor,
-    *,
-    softmax_scale: float,
-    max_length: int | None = None,
-    num_kv_splits: int | None = None,
-    impl: str | None = None,
-) -> tuple[Tensor, Tensor]:
-    """(out [B, Q, H, 512] in the query's dtype, lse [B, Q, H] float32) of these `Operands`.
-
-    The arguments are those of `Operands`; impl names an entry of the table other than the first.
-    """
-    operands = Operands(query, cache, block_table, lengths, softmax_scale, max_length, num_kv_splits)
+def mla_decode(operands: Operands, impl: str | None = None) -> tuple[Tensor, Tensor]:
+    """(out [B, Q, H, 512] in the query's dtype, lse [B, Q, H] float32), by the table's first entry or by `impl`."""
     return results_of("mla_decode", operands, impl)
 
 

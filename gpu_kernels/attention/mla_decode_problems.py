@@ -97,7 +97,7 @@ def _problem(case: Case) -> Problem:
         label=f"B={batch} Q={case.num_queries} H={case.num_heads} T={longest} page={page_size} {case.form}",
         sizes=sizes | {"page_size": page_size, "dtype": case.form},
         operands=operands,
-        call=partial(mla_decode, impl="triton"),
+        call=partial(CONFIGURED.call, mla_decode),
         reference=_reference,
         agrees=partial(agrees, head_size=HEAD_SIZE, num_tokens=longest),
         launches=CONFIGURED.all_launches,

@@ -82,22 +82,8 @@ def mla_prefill_ref(operands: Operands) -> Attended:
     return concatenate(rows)
 
 
-def mla_prefill(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    cu_queries: Tensor,
-    cu_keys: Tensor,
-    *,
-    softmax_scale: float,
-    most_queries: int | None = None,
-    impl: str | None = None,
-) -> tuple[Tensor, Tensor]:
-    """(out [tokens, H, 128] in the query's dtype, lse [tokens, H] float32) of these `Operands`.
-
-    The arguments are those of `Operands`; impl names an entry of the table other than the first.
-    """
-    operands = Operands(query, keys, values, cu_queries, cu_keys, softmax_scale, most_queries)
+def mla_prefill(operands: Operands, impl: str | None = None) -> tuple[Tensor, Tensor]:
+    """(out [tokens, H, 128] in the query's dtype, lse [tokens, H] float32), by the table's first entry or by `impl`."""
     return results_of("mla_prefill", operands, impl)
 
 

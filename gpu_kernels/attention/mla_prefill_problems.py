@@ -45,7 +45,7 @@ def _problem(
         label=f"B={len(new)} Q={max(new)} T={max(lengths)} H={num_heads} {name}",
         sizes={"B": len(new), "Q": max(new), "T": max(lengths), "H": num_heads, "dtype": name},
         operands=operands,
-        call=partial(mla_prefill, impl="triton"),
+        call=partial(CONFIGURED.call, mla_prefill),
         reference=_reference,
         agrees=partial(agrees, head_size=KEY_SIZE, num_tokens=max(lengths)),
         launches=CONFIGURED.all_launches,

@@ -72,22 +72,8 @@ def paged_decode_ref(operands: Operands) -> Attended:
     return stack(rows)
 
 
-def paged_decode(
-    query: Tensor,
-    cache: PagedCache,
-    *,
-    softmax_scale: float | None = None,
-    window: int | None = None,
-    sinks: Tensor | None = None,
-    max_length: int | None = None,
-    num_kv_splits: int | None = None,
-    impl: str | None = None,
-) -> tuple[Tensor, Tensor]:
-    """(out [B, Q, H, D] in the query's dtype, lse [B, Q, H] float32) of these `Operands`.
-
-    The arguments are those of `Operands`; impl names an entry of the table other than the first.
-    """
-    operands = Operands(query, cache, softmax_scale, window, sinks, max_length, num_kv_splits)
+def paged_decode(operands: Operands, impl: str | None = None) -> tuple[Tensor, Tensor]:
+    """(out [B, Q, H, D] in the query's dtype, lse [B, Q, H] float32), by the table's first entry or by `impl`."""
     return results_of("paged_decode", operands, impl)
 
 

@@ -121,7 +121,7 @@ def _problem(case: Case) -> Problem:
             "cache": dtype_name(case.cache_dtype),
         },
         operands=operands,
-        call=partial(paged_decode, impl="triton"),
+        call=partial(CONFIGURED.call, paged_decode),
         reference=_reference,
         agrees=partial(agrees, head_size=head_size, num_tokens=longest),
         launches=CONFIGURED.all_launches,

@@ -62,22 +62,8 @@ def paged_prefill_ref(operands: Operands) -> Attended:
     return concatenate(rows)
 
 
-def paged_prefill(
-    query: Tensor,
-    cu_queries: Tensor,
-    cache: PagedCache,
-    *,
-    softmax_scale: float | None = None,
-    window: int | None = None,
-    sinks: Tensor | None = None,
-    most_queries: int | None = None,
-    impl: str | None = None,
-) -> tuple[Tensor, Tensor]:
-    """(out [tokens, H, D] in the query's dtype, lse [tokens, H] float32) of these `Operands`.
-
-    The arguments are those of `Operands`; impl names an entry of the table other than the first.
-    """
-    operands = Operands(query, cu_queries, cache, softmax_scale, window, sinks, most_queries)
+def paged_prefill(operands: Operands, impl: str | None = None) -> tuple[Tensor, Tensor]:
+    """(out [tokens, H, D] in the query's dtype, lse [tokens, H] float32), by the table's first entry or by `impl`."""
     return results_of("paged_prefill", operands, impl)
 
 

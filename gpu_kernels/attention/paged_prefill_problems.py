@@ -100,7 +100,7 @@ def _problem(case: Case) -> Problem:
             "cache": dtype_name(case.cache_dtype),
         },
         operands=operands,
-        call=partial(paged_prefill, impl="triton"),
+        call=partial(CONFIGURED.call, paged_prefill),
         reference=_reference,
         agrees=partial(agrees, head_size=head_size, num_tokens=max(case.lengths)),
         launches=CONFIGURED.all_launches,

@@ -99,25 +99,13 @@ def mla_cache_ref(
     return codes.flatten(1), scale, turned
 
 
-def mla_cache(
-    latent: Tensor,
-    key: Tensor,
-    cache: Tensor,
-    positions: Tensor,
-    slots: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    *,
-    interleaved: bool = False,
-    impl: str | None = None,
-) -> None:
+def mla_cache(operands: Operands, impl: str | None = None) -> None:
     """Writes each token's latent and rotated key into its slot of the cache.
 
-    The arguments are those of `Operands`; impl names an entry of the table other than the first.
+    impl  an entry of the table other than the first for the device
     """
-    operands = Operands(latent, key, cache, positions, slots, cos, sin, interleaved)
-    run = implementation("mla_cache", latent.device.type, impl)
-    if latent.shape[0]:
+    run = implementation("mla_cache", operands.latent.device.type, impl)
+    if len(operands.latent):
         run(operands)
 
 

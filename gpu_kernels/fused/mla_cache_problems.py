@@ -78,7 +78,7 @@ def _operands(T: int, dtype: torch.dtype, is_fp8: bool, device: str, is_exact: b
 
 def _call(interleaved: bool, **operands: Any) -> tuple[Tensor, Tensor]:
     """The cache, and the slots that it was written at, by which `_agrees` tells its rows."""
-    mla_cache(**operands, interleaved=interleaved, impl="triton")
+    mla_cache(Operands(**operands, interleaved=interleaved), impl="triton")
     return operands["cache"], operands["slots"]
 
 

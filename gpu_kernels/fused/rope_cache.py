@@ -102,31 +102,14 @@ def rope_cache_ref(
     return rotate_ref(query, *angles), rotate_ref(key, *angles), value.double()
 
 
-def rope_cache(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    positions: Tensor,
-    slots: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    *,
-    key_scale: Tensor | None = None,
-    value_scale: Tensor | None = None,
-    interleaved: bool = False,
-    impl: str | None = None,
-) -> Tensor:
+def rope_cache(operands: Operands, impl: str | None = None) -> Tensor:
     """query' [T, H, D] in the query's type; writes key' and value into their caches.
 
-    The arguments are those of `Operands`; impl names an entry of the table other than the first.
+    impl  an entry of the table other than the first for the device
     """
-    caches, angles, scales = (key_cache, value_cache), (positions, slots, cos, sin), (key_scale, value_scale)
-    operands = Operands(query, key, value, *caches, *angles, *scales, interleaved)
-    run = implementation("rope_cache", query.device.type, impl)
+    run = implementation("rope_cache", operands.query.device.type, impl)
     rotated = operands.empty()
-    if query.shape[0]:
+    if len(rotated):
         run(operands, rotated)
     return rotated
 

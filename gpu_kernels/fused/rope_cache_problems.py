@@ -105,7 +105,7 @@ def _operands(sizes: Sizes, device: str) -> dict[str, Any]:
 
 
 def _call(interleaved: bool, **operands: Any) -> tuple[Tensor, Tensor, Tensor]:
-    rotated = rope_cache(**operands, interleaved=interleaved, impl="triton")
+    rotated = rope_cache(Operands(**operands, interleaved=interleaved), impl="triton")
     return rotated, operands["key_cache"], operands["value_cache"]
 
 

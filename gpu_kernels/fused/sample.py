@@ -111,21 +111,8 @@ def kept_from(row: Tensor, temperature: float, top_k: int, top_p: float, min_p: 
     return float(kept[(above[firsts] < top_p * mass.sum()) & (mass >= min_p)][-1])
 
 
-def sample(
-    logits: Tensor,
-    uniform: Tensor,
-    temperature: Tensor,
-    top_k: Tensor,
-    top_p: Tensor,
-    *,
-    min_p: Tensor | None = None,
-    impl: str | None = None,
-) -> tuple[Tensor, Tensor]:
-    """(token [B] int64, cut [B] float32: no logit below it could be drawn), by the table's first entry for the device.
-
-    The arguments are those of `Operands`; impl names an entry of the table other than the first.
-    """
-    operands = Operands(logits, uniform, temperature, top_k, top_p, min_p)
+def sample(operands: Operands, impl: str | None = None) -> tuple[Tensor, Tensor]:
+    """(token [B] int64, cut [B] float32: no logit below it could be drawn), by the table's first entry or by `impl`."""
     return results_of("sample", operands, impl)
 
 

@@ -41,7 +41,7 @@ def _problem(B: int, V: int, dtype: torch.dtype, is_timed: bool = False) -> Prob
         label=f"B={B} V={V} {name}",
         sizes={"B": B, "V": V, "dtype": name},
         operands=partial(_operands, B, V, dtype),
-        call=partial(sample, impl="triton"),
+        call=lambda **given: sample(Operands(**given), impl="triton"),
         reference=lambda **operands: operands,
         agrees=agrees,
         launches=_launches,

@@ -72,22 +72,8 @@ def llm_int8_gemm_ref(operands: Operands) -> Tensor:
     return inliers + outliers @ operands.outlier_weight.double().T
 
 
-def llm_int8_gemm(
-    x_q: Tensor,
-    x_scale: Tensor,
-    weight_q: Tensor,
-    weight_scale: Tensor,
-    x: Tensor,
-    outlier_features: Tensor,
-    outlier_weight: Tensor,
-    *,
-    bias: Tensor | None = None,
-    workspace: Workspace | None = None,
-    impl: str | None = None,
-) -> Tensor:
-    """y [M, N] in x's dtype of these `Operands`; impl names an entry of the table other than the first."""
-    outliers = x, outlier_features, outlier_weight
-    operands = Operands(x_q, x_scale, weight_q, weight_scale, *outliers, bias, workspace)
+def llm_int8_gemm(operands: Operands, impl: str | None = None) -> Tensor:
+    """y [M, N] in x's dtype, by the table's first entry for the device or by `impl`."""
     return results_of("llm_int8_gemm", operands, impl)
 
 

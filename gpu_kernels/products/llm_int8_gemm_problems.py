@@ -32,7 +32,7 @@ def _problem(M: int, N: int, K: int, F: int, dtype: torch.dtype, is_timed: bool)
         label=f"M={M} N={N} K={K} F={F} {dtype_name(dtype)}",
         sizes={"M": M, "N": N, "K": K, "F": F, "dtype": dtype_name(dtype)},
         operands=operands,
-        call=partial(llm_int8_gemm, impl="triton"),
+        call=partial(CONFIGURED.call, llm_int8_gemm),
         reference=_reference,
         agrees=partial(within_sums, K=F + 4),  # the outliers' sum, onto one of three roundings
         launches=CONFIGURED.all_launches,

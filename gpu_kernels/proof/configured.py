@@ -23,6 +23,10 @@ class Configured:
     launches: Callable[..., list[Launch]]
     row: Callable[[Any, int], tuple[str, list[Any]]]
 
+    def call(self, function: Callable[..., Any], **given: Any) -> Any:
+        """The results of the op's public function, by its Triton kernel."""
+        return function(self.operands(**given), impl="triton")
+
     def all_launches(self, given: dict[str, Any], arch: int) -> list[Launch]:
         """Those of each candidate, the default's first."""
         operands = self.operands(**given)

@@ -41,7 +41,7 @@ def make(lengths, num_queries=1, num_heads=3, page_size=16, is_fp8=False, device
 
 
 def check(run, operands, **options):
-    got = run(mla_decode, **operands, **options, impl="triton")
+    got = run(mla_decode, Operands(**operands, **options), impl="triton")
     longest = operands["block_table"].shape[1] * operands["cache"].shape[1]
     assert agrees(got, mla_decode_ref(Operands(**operands)), head_size=HEAD_SIZE, num_tokens=longest)
     return got
@@ -66,7 +66,7 @@ def test_kernel_reads_what_quant_writes(run):
 
 def test_a_gpu_without_fp8_converts_through_integers(run):
     operands = make([63, 5], is_fp8=True, device=run.device)
-    got = run(as_sm_80, mla_decode, **operands, impl="triton")
+    got = run(as_sm_80, mla_decode, Operands(**operands), impl="triton")
     assert agrees(got, mla_decode_ref(Operands(**operands)), head_size=HEAD_SIZE, num_tokens=64)
 
 
@@ -141,7 +141,7 @@ def test_every_tile_shape(run, form):
 
 def test_cpu_default_is_the_reference():
     operands = make([5, 0])
-    out, lse = mla_decode(**operands)
+    out, lse = mla_decode(Operands(**operands))
     expected = mla_decode_ref(Operands(**operands))
     assert torch.equal(out, expected.out.half())
     assert_close(lse, expected.lse.float())
@@ -150,8 +150,8 @@ def test_cpu_default_is_the_reference():
 def test_empty():
     operands = make([5])
     none = {"query": operands["query"][:0], "block_table": operands["block_table"][:0], "lengths": torch.empty(0).int()}
-    assert mla_decode(**operands | none)[0].shape == (0, 1, 3, LATENT_SIZE)
-    assert mla_decode(**operands | {"query": operands["query"][:, :, :0]})[1].shape == (1, 1, 0)
+    assert mla_decode(Operands(**operands | none))[0].shape == (0, 1, 3, LATENT_SIZE)
+    assert mla_decode(Operands(**operands | {"query": operands["query"][:, :, :0]}))[1].shape == (1, 1, 0)
 
 
 REFUSED = {
@@ -171,14 +171,18 @@ REFUSED = {
     ),
     "17 tokens": ({"query": torch.zeros(2, 17, 3, 576).half()}, NotImplementedError, "expected 1 to 16"),
     "no parts": ({"num_kv_splits": 0}, ValueError, "got num_kv_splits 0"),
-    "impl": ({"impl": "cuda"}, NotImplementedError, "got impl 'cuda'"),
 }
 
 
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
 def test_refused(change, error, message):
     with pytest.raises(error, match=message):
-        mla_decode(**make([20, 5]) | change)
+        mla_decode(Operands(**make([20, 5]) | change))
+
+
+def test_unknown_implementation_is_refused():
+    with pytest.raises(NotImplementedError, match="got impl 'cuda'"):
+        mla_decode(Operands(**make([20, 5])), impl="cuda")
 
 
 def test_unknown_architecture_lists_the_known():

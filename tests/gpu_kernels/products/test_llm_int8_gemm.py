@@ -87,8 +87,8 @@ def test_nan_outlier_stays_in_its_token(run):
 def test_public_function(run):
     operands = make(3, 35, 64, 5, run.device)
     expected = llm_int8_gemm_ref(Operands(*operands)).half()
-    assert torch.equal(run(llm_int8_gemm, *operands, impl="triton"), expected)
-    assert torch.equal(llm_int8_gemm(*operands, impl="reference"), expected)
+    assert torch.equal(run(llm_int8_gemm, Operands(*operands), impl="triton"), expected)
+    assert torch.equal(llm_int8_gemm(Operands(*operands), impl="reference"), expected)
 
 
 NAMES = ("x_q", "x_scale", "weight_q", "weight_scale", "x", "outlier_features", "outlier_weight")
@@ -100,11 +100,15 @@ REFUSED = {
     "another F": (dict(outlier_weight=torch.zeros(5, 3).half()), ValueError, r"got outlier_weight \[5, 3\], expected"),
     "another dtype": (dict(outlier_weight=torch.zeros(5, 4)), TypeError, "got outlier_weight torch.float32"),
     "K past int32": (dict(x_q=BIG, x=BIG.half(), weight_q=BIG), NotImplementedError, "expected at most 131071"),
-    "not interpreted": (dict(impl="triton"), RuntimeError, "got cpu tensors with TRITON_INTERPRET not set"),
 }
 
 
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
 def test_refused(change, error, message):
     with pytest.raises(error, match=message):
-        llm_int8_gemm(**dict(zip(NAMES, make(3, 5, 64, 4), strict=True)) | change)
+        llm_int8_gemm(Operands(**dict(zip(NAMES, make(3, 5, 64, 4), strict=True)) | change))
+
+
+def test_cpu_tensors_outside_the_interpreter():
+    with pytest.raises(RuntimeError, match="got cpu tensors with TRITON_INTERPRET not set"):
+        llm_int8_gemm(Operands(*make(3, 5, 64, 4)), impl="triton")

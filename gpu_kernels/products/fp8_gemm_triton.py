@@ -8,10 +8,9 @@ from gpu_kernels.products.rows import find_row
 from gpu_kernels.products.w8a8_gemm_configs import Config
 from gpu_kernels.tuned import Tuned
 
-# Few tokens: the rate is the memory's, so narrow tiles, as many
-# programs as N gives, or two a multiprocessor where that is more, and deep pipelines: 8 stages of 32 rows are 32 KB on
-# their way, where 23 are needed on each multiprocessor. Many tokens: a tile's sum and its step's sum take 64 registers
-# each over 256 threads; with 128 x 256 they spill.
+# Few tokens: the rate is the memory's, so narrow tiles, as many programs as N gives, or two a multiprocessor where that
+# is more, and deep pipelines: 8 stages of 32 rows are 32 KB on their way, where 23 are needed on each multiprocessor.
+# Many tokens: a tile's sum and its step's sum take 64 registers each over 256 threads; with 128 x 256 they spill.
 ROWS = [
     (16, [Config(16, 32, BLOCK, 1, 4, 8, 2), Config(16, 64, BLOCK, 1, 4, 6, 2)]),
     (64, [Config(64, 32, BLOCK, 8, 4, 6), Config(64, 64, BLOCK, 8, 4, 5)]),

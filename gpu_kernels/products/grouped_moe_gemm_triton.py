@@ -29,8 +29,8 @@ ROWS = [
     (16, [Config(16, 64, 128, 1, 4, 3), Config(16, 128, 64, 1, 4, 3), Config(16, 32, 128, 1, 4, 4)]),
     (None, [Config(64, 128, 64, 1, 8, 3), Config(128, 128, 64, 1, 8, 3)]),
 ]
-# Of weights in words. Few tokens: 128 rows are 8 KB a step of 128 features in 4 bits, of which three are
-# on their way. Many: a tile's sum and its group's sum take 64 registers each.
+# Of weights in words. Few tokens: 128 rows are 8 KB a step of 128 features in 4 bits, of which three are on their way.
+# Many: a tile's sum and its group's sum take 64 registers each.
 WORDS_ROWS = [
     (16, [WordsConfig(128, 16, 1, 0, 4, 4), WordsConfig(64, 16, 1, 0, 4, 5)]),
     (None, [WordsConfig(128, 64, 1, 0, 4, 4), WordsConfig(128, 128, 1, 0, 8, 3)]),

@@ -7,7 +7,9 @@ from support.close import assert_close
 
 from gpu_kernels.products.grouped_moe_gemm import Operands, grouped_moe_gemm, grouped_moe_gemm_ref
 from gpu_kernels.products.grouped_moe_gemm_problems import Layer, _agrees, _operands, _reference
-from gpu_kernels.products.grouped_moe_gemm_triton import grouped_moe_gemm_triton
+from gpu_kernels.products.grouped_moe_gemm_triton import grouped_moe_gemm_triton, row
+from gpu_kernels.products.w8a8_gemm_configs import Config
+from gpu_kernels.products.weight_only_configs import Config as WordsConfig
 from gpu_kernels.products.weight_only_problems import Kind
 from gpu_kernels.products.words_experts import stack_experts
 from gpu_kernels.products.words_layout import pack_words
@@ -86,6 +88,13 @@ def test_words_of_experts_without_tokens(run):
     for weights in (operands["gate_up"], operands["down"]):
         weights.scale[[0, 1, 3]] = torch.nan
     check(run, operands)
+
+
+@pytest.mark.parametrize("bits, form", [(16, Config), (8, WordsConfig), (4, WordsConfig)])
+def test_tile_shapes_are_of_the_weights_form(bits, form):
+    """Any of them gives the right result: they differ in which of their numbers counts tokens."""
+    for tokens_per_expert in (1, 1000):
+        assert {type(config) for config in row(90, tokens_per_expert, bits)[1]} == {form}
 
 
 def test_experts_that_do_not_stack():

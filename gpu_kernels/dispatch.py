@@ -2,6 +2,9 @@
 
 from collections.abc import Callable
 from importlib import import_module
+from typing import Protocol, TypeVar
+
+from torch import Tensor
 
 from gpu_kernels.attention import table as attention
 from gpu_kernels.fused import table as fused
@@ -20,6 +23,16 @@ FAMILIES: dict[str, dict[tuple[str, str], dict[str, str]]] = {
 IMPLEMENTATIONS: dict[tuple[str, str], dict[str, str]] = {
     key: row for rows in FAMILIES.values() for key, row in rows.items()
 }
+
+Results = TypeVar("Results", bound=Tensor | tuple[Tensor | None, ...], covariant=True)
+
+
+class Operands(Protocol[Results]):
+    """The part of every op's `Operands` that `results_of` needs."""
+
+    def empty(self) -> Results:
+        """The op's results, to be written."""
+
 
 _forced: dict[str, str] = {}  # "impl": what `force` named
 
@@ -60,3 +73,16 @@ def implementation(op: str, device_type: str, impl: str | None = None) -> Callab
             raise
         message = f"{op} on {device_type}: triton is not installed; pip install triton, or ask for impl='reference'"
         raise RuntimeError(message) from error
+
+
+def results_of(op: str, operands: Operands[Results], impl: str | None) -> Results:
+    """The op's results, by the implementation that `implementation_name` names. Nothing runs for empty results.
+
+    raises  as `implementation`, and as the implementation itself
+    """
+    results = operands.empty()
+    buffers = results if isinstance(results, tuple) else (results,)
+    run = implementation(op, buffers[0].device.type, impl)
+    if buffers[0].numel():
+        run(operands, *buffers)
+    return results

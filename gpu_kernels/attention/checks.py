@@ -1,9 +1,9 @@
-"""Checks that the attention ops share: every one before any byte is touched."""
+"""What the operands of the attention ops share: checks, all before any byte is touched, and room for the results."""
 
 import torch
 from torch import Tensor
 
-INDEX_DTYPES = (torch.int32,)
+MAX_QUERIES = 16  # of a sequence, in decode
 
 
 def check_dtype(op: str, name: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...]) -> None:
@@ -39,3 +39,25 @@ def check_rows(op: str, tensors: dict[str, Tensor]) -> None:
 def check_supported(op: str, name: str, got: object, supported: tuple) -> None:
     if got not in supported:
         raise NotImplementedError(f"{op}: got {name} {got}, expected one of {[str(each) for each in supported]}")
+
+
+def check_decode(op: str, num_queries: int, num_kv_splits: int | None) -> None:
+    if not 1 <= num_queries <= MAX_QUERIES:
+        raise NotImplementedError(f"{op}: got {num_queries} new tokens a sequence, expected 1 to {MAX_QUERIES}")
+    if num_kv_splits is not None and num_kv_splits < 1:
+        raise ValueError(f"{op}: got num_kv_splits {num_kv_splits}, expected at least 1")
+
+
+def check_sequences(op: str, name: str, rows: Tensor, bounds: Tensor, batch: int) -> None:
+    """`bounds` [B + 1] int32 of the sequences in `rows`. Its values are not checked: that would wait for the GPU."""
+    check_dtype(op, name, bounds, (torch.int32,))
+    check_shape(op, name, bounds, [batch + 1], "B+1")
+    check_one_device(op, {"query": rows, name: bounds})
+    if not bounds.is_contiguous():
+        raise ValueError(f"{op}: got {name} with strides {list(bounds.stride())}, expected it dense")
+
+
+def empty_results(query: Tensor, value_size: int) -> tuple[Tensor, Tensor]:
+    """(out [..., H, value_size] in the query's dtype, lse [..., H] float32) for query [..., H, D], to be written"""
+    rows = query.shape[:-1]
+    return query.new_empty(*rows, value_size), query.new_empty(rows, dtype=torch.float32)

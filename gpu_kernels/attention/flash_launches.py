@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass
 
-import torch
 import triton
 from torch import Tensor
 
 from gpu_kernels.attention.configs import Config
 from gpu_kernels.attention.flash_triton import flash_kernel
 from gpu_kernels.attention.paged import CODES, PagedCache
-from gpu_kernels.attention.parts_triton import LOG2_E, combine_launch
+from gpu_kernels.attention.parts_triton import LOG2_E, combine_launch, empty_parts
 from gpu_kernels.fp8_triton import readable
 from gpu_kernels.launch import Launch
 
@@ -47,13 +46,15 @@ class Work:
         return self.most_queries * (self.query.shape[1] // self.num_kv_heads)
 
 
+def most_queries(query: Tensor, given: int | None) -> int:
+    """The most queries of a sequence: the caller's number, and at most those of query [tokens, H, D]."""
+    return len(query) if given is None else min(given, len(query))
+
+
 def flash_launches(work: Work, config: Config, num_splits: int, arch: int) -> list[Launch]:
     """One program a (block of rows, key-value head, sequence and part); if there are parts to join, then one a row."""
     query, out, lse, cache = work.query, work.out, work.lse, work.cache
-    part, part_lse = out, lse
-    if num_splits > 1:
-        part = out.new_empty(*lse.shape, num_splits, out.shape[-1], dtype=torch.float32)  # [tokens, H, S, Dv]
-        part_lse = lse.new_empty(*lse.shape, num_splits)  # [tokens, H, S]
+    part, part_lse = empty_parts(out, lse, num_splits)  # [tokens, H, S, Dv], [tokens, H, S]
     key_size, value_size = query.shape[-1], out.shape[-1]
     block_d = triton.next_power_of_2(value_size)
     arguments = {

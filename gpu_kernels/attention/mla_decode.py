@@ -11,12 +11,22 @@ In FP8, latents are codes times scales rounded to the query's type, in which the
 source  DeepSeek-AI 2024, arXiv:2405.04434, section 2.1 and appendix C (absorption into the projections beside)
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-from gpu_kernels.attention.checks import check_dtype, check_one_device, check_rows, check_shape, check_supported
+from gpu_kernels.attention.checks import (
+    check_decode,
+    check_dtype,
+    check_one_device,
+    check_rows,
+    check_shape,
+    check_supported,
+    empty_results,
+)
 from gpu_kernels.attention.textbook import Attended, attend, gather_pages, stack, visible_tokens
-from gpu_kernels.dispatch import implementation
+from gpu_kernels.dispatch import results_of
 
 LATENT_SIZE, ROPE_SIZE = 512, 64
 HEAD_SIZE = LATENT_SIZE + ROPE_SIZE
@@ -24,18 +34,73 @@ HEAD_SIZE = LATENT_SIZE + ROPE_SIZE
 FP8_BYTES = LATENT_SIZE + 4 * 4 + 2 * ROPE_SIZE
 DTYPES = (torch.bfloat16, torch.float16)
 PAGE_SIZES = (16, 32, 64, 128)
-MAX_QUERIES = 16
 
 
-def mla_decode_ref(
-    query: Tensor, cache: Tensor, block_table: Tensor, lengths: Tensor, *, softmax_scale: float
-) -> Attended:
-    """The textbook's result in float64, sequence by sequence; operands as of `mla_decode`."""
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """The inputs of one call.
+
+    query          [B, Q, H, 576] bfloat16 or float16; 1 <= Q <= checks.MAX_QUERIES, any number of heads
+    cache          [num_pages, page_size, 576] of the query's dtype, or [num_pages, page_size, 656] uint8 (FP8)
+    block_table    [B, P] int32; of a sequence of length n the first ceil(n / page_size) entries are read
+    lengths        [B] int32, from 0 to P * page_size, the new tokens counted
+    max_length     no sequence is longer: chooses the split; default P * page_size
+    num_kv_splits  parts that a sequence is split into; default as `splits.num_kv_splits` says
+    raises         TypeError (dtypes), ValueError (shapes, strides, devices), NotImplementedError (page size, Q)
+    """
+
+    query: Tensor
+    cache: Tensor
+    block_table: Tensor
+    lengths: Tensor
+    softmax_scale: float
+    max_length: int | None = None
+    num_kv_splits: int | None = None
+
+    def __post_init__(self) -> None:
+        op, query, cache = "mla_decode", self.query, self.cache
+        check_dtype(op, "query", query, DTYPES)
+        check_dtype(op, "cache", cache, (query.dtype, torch.uint8))
+        check_dtype(op, "block_table", self.block_table, (torch.int32,))
+        check_dtype(op, "lengths", self.lengths, (torch.int32,))
+        check_shape(op, "query", query, [None, None, None, HEAD_SIZE], "B Q H 576")
+        width = FP8_BYTES if self.is_fp8 else HEAD_SIZE
+        check_shape(op, "cache", cache, [None, None, width], f"num_pages page_size {width}")
+        check_shape(op, "block_table", self.block_table, [query.shape[0], None], "B P")
+        check_shape(op, "lengths", self.lengths, [query.shape[0]], "B")
+        pages = {"block_table": self.block_table, "lengths": self.lengths}
+        check_one_device(op, {"query": query, "cache": cache} | pages)
+        check_rows(op, {"query": query, "cache": cache})
+        check_supported(op, "page size", cache.shape[1], PAGE_SIZES)
+        check_decode(op, query.shape[1], self.num_kv_splits)
+
+    @property
+    def is_fp8(self) -> bool:
+        return self.cache.dtype == torch.uint8
+
+    @property
+    def num_rows(self) -> int:
+        """Queries of a sequence times heads."""
+        return self.query.shape[1] * self.query.shape[2]
+
+    @property
+    def longest(self) -> int:
+        """The number of tokens that no sequence exceeds."""
+        longest = self.block_table.shape[1] * self.cache.shape[1]
+        return longest if self.max_length is None else min(self.max_length, longest)
+
+    def empty(self) -> tuple[Tensor, Tensor]:
+        """(out [B, Q, H, 512], lse [B, Q, H]), to be written"""
+        return empty_results(self.query, LATENT_SIZE)
+
+
+def mla_decode_ref(operands: Operands) -> Attended:
+    """The textbook's result in float64, sequence by sequence."""
     rows = []
-    for each, pages, length in zip(query, block_table, lengths.tolist(), strict=True):
-        keys = decode_tokens(gather_pages(cache, pages, length), query.dtype)[:, None]  # [T, 1, 576]
-        visible = visible_tokens(query.shape[1], length, device=query.device)
-        rows.append(attend(each, keys, keys[..., :LATENT_SIZE], visible, softmax_scale))
+    for query, pages, length in zip(operands.query, operands.block_table, operands.lengths.tolist(), strict=True):
+        keys = decode_tokens(gather_pages(operands.cache, pages, length), query.dtype)[:, None]  # [T, 1, 576]
+        visible = visible_tokens(len(query), length, device=query.device)
+        rows.append(attend(query, keys, keys[..., :LATENT_SIZE], visible, operands.softmax_scale))
     return stack(rows)
 
 
@@ -51,70 +116,13 @@ def decode_tokens(tokens: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.cat([latent.flatten(-2), rope.contiguous().view(torch.bfloat16).to(dtype)], dim=-1)
 
 
-def mla_decode(
-    query: Tensor,
-    cache: Tensor,
-    block_table: Tensor,
-    lengths: Tensor,
-    *,
-    softmax_scale: float,
-    max_length: int | None = None,
-    num_kv_splits: int | None = None,
-    impl: str | None = None,
-) -> tuple[Tensor, Tensor]:
-    """(out [B, Q, H, 512] in the query's dtype, lse [B, Q, H] float32), by the table's first entry for the device.
-
-    query          [B, Q, H, 576] bfloat16 or float16; 1 <= Q <= MAX_QUERIES, any number of heads
-    cache          [num_pages, page_size, 576] of the query's dtype, or [num_pages, page_size, 656] uint8 (FP8)
-    block_table    [B, P] int32; of a sequence of length n the first ceil(n / page_size) entries are read
-    lengths        [B] int32, from 0 to P * page_size, the new tokens counted
-    max_length     no sequence is longer: chooses the split; default P * page_size
-    num_kv_splits  parts that a sequence is split into; default as `splits.num_kv_splits` says
-    raises         TypeError (dtypes), ValueError (shapes, strides, devices), NotImplementedError (page size, Q, GPU)
-    """
-    _check(query, cache, block_table, lengths, num_kv_splits)
-    run = implementation("mla_decode", query.device.type, impl)
-    out = torch.empty(*query.shape[:3], LATENT_SIZE, dtype=query.dtype, device=query.device)  # [B, Q, H, 512]
-    lse = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)  # [B, Q, H]
-    if lse.numel():
-        longest = block_table.shape[1] * cache.shape[1]
-        longest = longest if max_length is None else min(max_length, longest)
-        run(query, cache, block_table, lengths, softmax_scale, longest, num_kv_splits, out, lse)
-    return out, lse
+def mla_decode(operands: Operands, impl: str | None = None) -> tuple[Tensor, Tensor]:
+    """(out [B, Q, H, 512] in the query's dtype, lse [B, Q, H] float32), by the table's first entry or by `impl`."""
+    return results_of("mla_decode", operands, impl)
 
 
-def mla_decode_reference(
-    query: Tensor,
-    cache: Tensor,
-    block_table: Tensor,
-    lengths: Tensor,
-    softmax_scale: float,
-    max_length: int,
-    num_kv_splits: int | None,
-    out: Tensor,
-    lse: Tensor,
-) -> None:
+def mla_decode_reference(operands: Operands, out: Tensor, lse: Tensor) -> None:
     """Writes the oracle's result into out and lse: the table's entry "reference", which has nothing to split."""
-    attended = mla_decode_ref(query, cache, block_table, lengths, softmax_scale=softmax_scale)
+    attended = mla_decode_ref(operands)
     out.copy_(attended.out)
     lse.copy_(attended.lse)
-
-
-def _check(query: Tensor, cache: Tensor, block_table: Tensor, lengths: Tensor, num_kv_splits: int | None) -> None:
-    op = "mla_decode"
-    check_dtype(op, "query", query, DTYPES)
-    check_dtype(op, "cache", cache, (query.dtype, torch.uint8))
-    check_dtype(op, "block_table", block_table, (torch.int32,))
-    check_dtype(op, "lengths", lengths, (torch.int32,))
-    check_shape(op, "query", query, [None, None, None, HEAD_SIZE], "B Q H 576")
-    width = FP8_BYTES if cache.dtype == torch.uint8 else HEAD_SIZE
-    check_shape(op, "cache", cache, [None, None, width], f"num_pages page_size {width}")
-    check_shape(op, "block_table", block_table, [query.shape[0], None], "B P")
-    check_shape(op, "lengths", lengths, [query.shape[0]], "B")
-    check_one_device(op, {"query": query, "cache": cache, "block_table": block_table, "lengths": lengths})
-    check_rows(op, {"query": query, "cache": cache})
-    check_supported(op, "page size", cache.shape[1], PAGE_SIZES)
-    if not 1 <= query.shape[1] <= MAX_QUERIES:
-        raise NotImplementedError(f"{op}: got {query.shape[1]} new tokens a sequence, expected 1 to {MAX_QUERIES}")
-    if num_kv_splits is not None and num_kv_splits < 1:
-        raise ValueError(f"{op}: got num_kv_splits {num_kv_splits}, expected at least 1")

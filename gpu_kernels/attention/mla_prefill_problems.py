@@ -8,17 +8,16 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_kernels.attention.agreement import agrees
-from gpu_kernels.attention.configs import Config
-from gpu_kernels.attention.mla_prefill import mla_prefill, mla_prefill_ref
-from gpu_kernels.attention.mla_prefill_triton import FORM, launches, mla_prefill_triton
+from gpu_kernels.attention.mla_prefill import Operands, mla_prefill, mla_prefill_ref
+from gpu_kernels.attention.mla_prefill_triton import launches, mla_prefill_triton, row_of
 from gpu_kernels.attention.paged_operands import sequence_bounds
-from gpu_kernels.attention.prefill_configs import row
 from gpu_kernels.attention.textbook import Attended
-from gpu_kernels.launch import Launch
+from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Peer, Problem
+from gpu_kernels.proof.problems import Peer, Problem, dtype_name
 
 KEY_SIZE, VALUE_SIZE = 192, 128
+CONFIGURED = Configured(Operands, mla_prefill_triton, launches, row_of)
 
 # (new tokens of each sequence, tokens of each, heads)
 TIMED = [((4096,), (4096,), 128), ((4096,), (4096,), 16), ((1024,) * 4, (1024,) * 4, 32)]
@@ -33,7 +32,8 @@ def problems() -> list[Problem]:
 def _problem(
     new: tuple[int, ...], lengths: tuple[int, ...], num_heads: int, dtype: torch.dtype, is_timed: bool
 ) -> Problem:
-    name = str(dtype).removeprefix("torch.")
+    name = dtype_name(dtype)
+    operands = partial(_operands, new, lengths, num_heads, dtype)
     pairs = sum(n - q + i + 1 for q, n in zip(new, lengths, strict=True) for i in range(q))
     num_bytes = num_heads * (
         2 * sum(lengths) * (KEY_SIZE + VALUE_SIZE)  # keys and values
@@ -44,19 +44,17 @@ def _problem(
         op="mla_prefill",
         label=f"B={len(new)} Q={max(new)} T={max(lengths)} H={num_heads} {name}",
         sizes={"B": len(new), "Q": max(new), "T": max(lengths), "H": num_heads, "dtype": name},
-        operands=partial(_operands, new, lengths, num_heads, dtype),
-        call=partial(mla_prefill, impl="triton"),
+        operands=operands,
+        call=partial(CONFIGURED.call, mla_prefill),
         reference=_reference,
         agrees=partial(agrees, head_size=KEY_SIZE, num_tokens=max(lengths)),
-        launches=_launches,
+        launches=CONFIGURED.all_launches,
         num_bytes=num_bytes,
         ops=2 * pairs * num_heads * (KEY_SIZE + VALUE_SIZE),
         ceiling="bf16",
         peers={"torch sdpa bf16": Peer(partial(_dense_operands, new[0]), _sdpa)} if is_peer else {},
-        variants=lambda arch: {
-            str(config): partial(_with_config, config) for config in row("mla_prefill", arch, FORM)[1]
-        },
-        row=lambda arch: row("mla_prefill", arch, FORM)[0],
+        variants=partial(CONFIGURED.variants, operands),
+        row=partial(CONFIGURED.row_name, operands),
         is_timed=is_timed,
         is_interpreted=dtype != torch.bfloat16,  # the interpreter's bfloat16 products are wrong
     )
@@ -77,34 +75,8 @@ def _operands(
     }
 
 
-def _reference(most_queries: int, **operands: Any) -> Attended:
-    return mla_prefill_ref(**operands)
-
-
-def _launches(operands: dict[str, Any], arch: int) -> list[Launch]:
-    """One for each candidate, the default first."""
-    given = (*operands.values(), *_results(operands["query"]))
-    configs = row("mla_prefill", arch, FORM)[1]
-    return [launch for config in configs for launch in launches(*given, arch=arch, config=config)]
-
-
-def _results(query: Tensor) -> tuple[Tensor, Tensor]:
-    return query.new_empty(*query.shape[:2], VALUE_SIZE), query.new_empty(query.shape[:2], dtype=torch.float32)
-
-
-def _with_config(
-    config: Config,
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    cu_queries: Tensor,
-    cu_keys: Tensor,
-    softmax_scale: float,
-    most_queries: int,
-) -> tuple[Tensor, Tensor]:
-    out, lse = _results(query)
-    mla_prefill_triton(query, keys, values, cu_queries, cu_keys, softmax_scale, most_queries, out, lse, config)
-    return out, lse
+def _reference(**given: Any) -> Attended:
+    return mla_prefill_ref(Operands(**given))
 
 
 def _dense_operands(length: int, operands: dict[str, Any]) -> dict[str, Tensor]:

@@ -3,54 +3,38 @@
 from torch import Tensor
 
 from gpu_kernels.attention.configs import Config
-from gpu_kernels.attention.flash_launches import Work, flash_launches
+from gpu_kernels.attention.flash_launches import Work, flash_launches, most_queries
 from gpu_kernels.attention.flash_triton import flash_kernel
+from gpu_kernels.attention.mla_prefill import Operands
 from gpu_kernels.attention.prefill_configs import row
-from gpu_kernels.chosen import chosen
-from gpu_kernels.launch import Launch, architecture
-
-FORM = "dense, 192 and 128"
+from gpu_kernels.launch import Launch
+from gpu_kernels.tuned import Tuned
 
 
-def mla_prefill_triton(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    cu_queries: Tensor,
-    cu_keys: Tensor,
-    softmax_scale: float,
-    most_queries: int,
-    out: Tensor,
-    lse: Tensor,
-    config: Config | None = None,
-) -> None:
-    """Writes out [tokens, H, 128] and lse [tokens, H] (operands as checked in mla_prefill).
-
-    raises  RuntimeError on CPU tensors outside the interpreter; NotImplementedError on an unknown architecture
-    """
-    arch = architecture("mla_prefill", query, flash_kernel)
-    operands = (query, keys, values, cu_queries, cu_keys, softmax_scale, most_queries, out, lse)
-    for launch in launches(*operands, arch=arch, config=config):
-        launch.run(query.device)
+def mla_prefill_triton(operands: Operands, out: Tensor, lse: Tensor, config: Config | None = None) -> None:
+    """Writes out [tokens, H, 128] and lse [tokens, H]."""
+    TUNED.run(operands, out, lse, config=config)
 
 
-def launches(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    cu_queries: Tensor,
-    cu_keys: Tensor,
-    softmax_scale: float,
-    most_queries: int,
-    out: Tensor,
-    lse: Tensor,
-    *,
-    arch: int,
-    config: Config | None = None,
-) -> list[Launch]:
-    if config is None:
-        config = chosen("mla_prefill", *row("mla_prefill", arch, FORM), query.device)
-    batch = cu_queries.shape[0] - 1
-    bounds = {"cu_queries": cu_queries, "cu_keys": cu_keys}
-    work = Work(query, keys, values, out, lse, batch, most_queries, softmax_scale, **bounds)
+def row_of(operands: Operands, arch: int) -> tuple[str, list[Config]]:
+    """(name, candidates)"""
+    return row("mla_prefill", arch, "dense, 192 and 128")
+
+
+def launches(operands: Operands, out: Tensor, lse: Tensor, config: Config, arch: int) -> list[Launch]:
+    work = Work(
+        query=operands.query,
+        keys=operands.keys,
+        values=operands.values,
+        out=out,
+        lse=lse,
+        batch=operands.cu_queries.shape[0] - 1,
+        most_queries=most_queries(operands.query, operands.most_queries),
+        softmax_scale=operands.softmax_scale,
+        cu_queries=operands.cu_queries,
+        cu_keys=operands.cu_keys,
+    )
     return flash_launches(work, config, 1, arch)
+
+
+TUNED = Tuned("mla_prefill", flash_kernel, row_of, launches)

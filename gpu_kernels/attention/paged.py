@@ -56,6 +56,11 @@ class PagedCache:
         return found[0], found[1]
 
 
+def scale_of(query: Tensor, softmax_scale: float | None) -> float:
+    """The caller's, or D**-0.5 of query [..., D]."""
+    return query.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+
+
 def check_cache(op: str, query: Tensor, cache: PagedCache) -> None:
     """query [..., H, D] and cache fit each other.
 

@@ -5,94 +5,80 @@ the last `window`. Codes are multiplied as they are, and scaled per tensor or pe
 within a sequence's length may reach each of its queries.
 """
 
-import torch
+from dataclasses import dataclass
+
 from torch import Tensor
 
-from gpu_kernels.attention.checks import check_shape
-from gpu_kernels.attention.paged import PagedCache, check_cache, check_sinks
+from gpu_kernels.attention.checks import check_decode, check_shape, empty_results
+from gpu_kernels.attention.paged import PagedCache, check_cache, check_sinks, scale_of
 from gpu_kernels.attention.textbook import Attended, attend, stack, visible_tokens
-from gpu_kernels.dispatch import implementation
-
-MAX_QUERIES = 16
+from gpu_kernels.dispatch import results_of
 
 
-def paged_decode_ref(
-    query: Tensor,
-    cache: PagedCache,
-    *,
-    softmax_scale: float | None = None,
-    window: int | None = None,
-    sinks: Tensor | None = None,
-) -> Attended:
-    """The textbook's result in float64, sequence by sequence; operands as of `paged_decode`."""
-    scale = query.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
-    rows = []
-    for index, each in enumerate(query):
-        keys, values = cache.sequence(index)
-        visible = visible_tokens(query.shape[1], keys.shape[0], window, query.device)
-        rows.append(attend(each, keys, values, visible, scale, sinks))
-    return stack(rows)
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """The inputs of one call.
 
-
-def paged_decode(
-    query: Tensor,
-    cache: PagedCache,
-    *,
-    softmax_scale: float | None = None,
-    window: int | None = None,
-    sinks: Tensor | None = None,
-    max_length: int | None = None,
-    num_kv_splits: int | None = None,
-    impl: str | None = None,
-) -> tuple[Tensor, Tensor]:
-    """(out [B, Q, H, D] in the query's dtype, lse [B, Q, H] float32), by the table's first entry for the device.
-
-    query          [B, Q, H, D] bfloat16 or float16; 1 <= Q <= MAX_QUERIES; D one of paged.HEAD_SIZES
+    query          [B, Q, H, D] bfloat16 or float16; 1 <= Q <= checks.MAX_QUERIES; D one of paged.HEAD_SIZES
     cache          of B sequences and Hkv heads, H % Hkv == 0
     softmax_scale  default D**-0.5
     window         a query sees this many tokens at most, itself among them
     sinks          [H] float: a logit for each head, which takes its share of the softmax and has no value
     max_length     no sequence is longer: chooses the split; default as long as the block table allows
     num_kv_splits  parts that a sequence is split into; default as `splits.num_kv_splits` says
-    raises         TypeError (dtypes), ValueError (shapes, strides, devices), NotImplementedError (sizes, Q, GPU)
+    raises         TypeError (dtypes), ValueError (shapes, strides, devices), NotImplementedError (sizes, Q)
     """
-    _check(query, cache, sinks, window, num_kv_splits)
-    run = implementation("paged_decode", query.device.type, impl)
-    out = torch.empty(query.shape, dtype=query.dtype, device=query.device)  # [B, Q, H, D]
-    lse = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)  # [B, Q, H]
-    if lse.numel():
-        scale = query.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
-        longest = cache.max_length if max_length is None else min(max_length, cache.max_length)
-        run(query, cache, scale, window, sinks, longest, num_kv_splits, out, lse)
-    return out, lse
+
+    query: Tensor
+    cache: PagedCache
+    softmax_scale: float | None = None
+    window: int | None = None
+    sinks: Tensor | None = None
+    max_length: int | None = None
+    num_kv_splits: int | None = None
+
+    def __post_init__(self) -> None:
+        op, query = "paged_decode", self.query
+        check_shape(op, "query", query, [None, None, None, None], "B Q H D")
+        check_cache(op, query, self.cache)
+        check_shape(op, "query", query, [self.cache.lengths.shape[0], None, None, None], "B Q H D")
+        check_sinks(op, query, self.sinks, self.window)
+        check_decode(op, query.shape[1], self.num_kv_splits)
+
+    @property
+    def num_rows(self) -> int:
+        """Queries of a sequence times heads of a group."""
+        return self.query.shape[1] * self.query.shape[2] // self.cache.keys.shape[2]
+
+    @property
+    def most_seen(self) -> int:
+        """The number of tokens that the queries of no sequence exceed together."""
+        longest = self.cache.max_length
+        longest = longest if self.max_length is None else min(self.max_length, longest)
+        return longest if self.window is None else min(longest, self.window + self.query.shape[1] - 1)
+
+    def empty(self) -> tuple[Tensor, Tensor]:
+        """(out [B, Q, H, D], lse [B, Q, H]), to be written"""
+        return empty_results(self.query, self.query.shape[-1])
 
 
-def paged_decode_reference(
-    query: Tensor,
-    cache: PagedCache,
-    softmax_scale: float,
-    window: int | None,
-    sinks: Tensor | None,
-    max_length: int,
-    num_kv_splits: int | None,
-    out: Tensor,
-    lse: Tensor,
-) -> None:
+def paged_decode_ref(operands: Operands) -> Attended:
+    """The textbook's result in float64, sequence by sequence."""
+    scale, rows = scale_of(operands.query, operands.softmax_scale), []
+    for index, query in enumerate(operands.query):
+        keys, values = operands.cache.sequence(index)
+        visible = visible_tokens(len(query), len(keys), operands.window, query.device)
+        rows.append(attend(query, keys, values, visible, scale, operands.sinks))
+    return stack(rows)
+
+
+def paged_decode(operands: Operands, impl: str | None = None) -> tuple[Tensor, Tensor]:
+    """(out [B, Q, H, D] in the query's dtype, lse [B, Q, H] float32), by the table's first entry or by `impl`."""
+    return results_of("paged_decode", operands, impl)
+
+
+def paged_decode_reference(operands: Operands, out: Tensor, lse: Tensor) -> None:
     """Writes the oracle's result into out and lse: the table's entry "reference", which has nothing to split."""
-    attended = paged_decode_ref(query, cache, softmax_scale=softmax_scale, window=window, sinks=sinks)
+    attended = paged_decode_ref(operands)
     out.copy_(attended.out)
     lse.copy_(attended.lse)
-
-
-def _check(
-    query: Tensor, cache: PagedCache, sinks: Tensor | None, window: int | None, num_kv_splits: int | None
-) -> None:
-    op = "paged_decode"
-    check_shape(op, "query", query, [None, None, None, None], "B Q H D")
-    check_cache(op, query, cache)
-    check_shape(op, "query", query, [cache.lengths.shape[0], None, None, None], "B Q H D")
-    check_sinks(op, query, sinks, window)
-    if not 1 <= query.shape[1] <= MAX_QUERIES:
-        raise NotImplementedError(f"{op}: got {query.shape[1]} new tokens a sequence, expected 1 to {MAX_QUERIES}")
-    if num_kv_splits is not None and num_kv_splits < 1:
-        raise ValueError(f"{op}: got num_kv_splits {num_kv_splits}, expected at least 1")

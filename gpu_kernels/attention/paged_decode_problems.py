@@ -9,20 +9,18 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_kernels.attention.agreement import agrees
-from gpu_kernels.attention.configs import Config
 from gpu_kernels.attention.flashinfer_peers import paged_decode_peers
-from gpu_kernels.attention.paged import CODES, PagedCache
-from gpu_kernels.attention.paged_decode import paged_decode, paged_decode_ref
-from gpu_kernels.attention.paged_decode_configs import row
-from gpu_kernels.attention.paged_decode_triton import launches, paged_decode_triton
-from gpu_kernels.attention.paged_operands import dense, paged_cache
+from gpu_kernels.attention.paged_decode import Operands, paged_decode, paged_decode_ref
+from gpu_kernels.attention.paged_decode_triton import launches, paged_decode_triton, row_of
+from gpu_kernels.attention.paged_operands import dense_heads, paged_cache
 from gpu_kernels.attention.textbook import Attended
-from gpu_kernels.launch import Launch
+from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Peer, Problem
+from gpu_kernels.proof.problems import Peer, Problem, dtype_name
 
 # Operations a byte that an H200 does: 790e12 a second in bf16 over 4.3e12 bytes.
 BF16_OPS_PER_BYTE = 184
+CONFIGURED = Configured(Operands, paged_decode_triton, launches, row_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,8 @@ class Case:
     @property
     def label(self) -> str:
         said = f"B={len(self.lengths)} Q={self.num_queries} H={self.num_heads}/{self.num_kv_heads} D={self.head_size}"
-        said += f" T={max(self.lengths)} page={self.page_size} {_name(self.query_dtype)} {_name(self.cache_dtype)}"
+        dtypes = f"{dtype_name(self.query_dtype)} {dtype_name(self.cache_dtype)}"
+        said += f" T={max(self.lengths)} page={self.page_size} {dtypes}"
         said += f" window={self.window}" if self.window else ""
         return said + (" sinks" if self.has_sinks else "")
 
@@ -94,7 +93,7 @@ def _in_bfloat16(case: Case, cache_dtype: torch.dtype) -> Case:
 
 def _problem(case: Case) -> Problem:
     longest, batch = max(case.lengths), len(case.lengths)
-    is_codes, head_size = case.cache_dtype in CODES, case.head_size
+    head_size = case.head_size
     # Tokens that the queries of a sequence see together, and that each of them sees (counted as the last does).
     read = [min(n, (case.window or n) + case.num_queries - 1) for n in case.lengths]
     seen = [min(n, case.window or n) for n in case.lengths]
@@ -105,7 +104,7 @@ def _problem(case: Case) -> Problem:
         + 4 * batch  # lengths
     )
     ops = 2 * sum(seen) * case.num_queries * case.num_heads * 2 * head_size
-    candidates = partial(row, is_codes=is_codes, head_size=head_size, num_rows=case.num_rows)
+    operands = partial(_operands, case)
     is_peer = case.is_timed and case.window is None and case.num_queries == 1
     return Problem(
         op="paged_decode",
@@ -118,20 +117,20 @@ def _problem(case: Case) -> Problem:
             "D": head_size,
             "T": longest,
             "window": case.window or 0,
-            "dtype": _name(case.query_dtype),
-            "cache": _name(case.cache_dtype),
+            "dtype": dtype_name(case.query_dtype),
+            "cache": dtype_name(case.cache_dtype),
         },
-        operands=partial(_operands, case),
-        call=partial(paged_decode, impl="triton"),
+        operands=operands,
+        call=partial(CONFIGURED.call, paged_decode),
         reference=_reference,
         agrees=partial(agrees, head_size=head_size, num_tokens=longest),
-        launches=_launches,
+        launches=CONFIGURED.all_launches,
         num_bytes=num_bytes,
         ops=ops,
         ceiling="bandwidth" if ops < BF16_OPS_PER_BYTE * num_bytes else "bf16",
         peers=_peers(case, longest) if is_peer else {},
-        variants=lambda arch: {str(config): partial(_with_config, config) for config in candidates(arch)[1]},
-        row=lambda arch: candidates(arch)[0],
+        variants=partial(CONFIGURED.variants, operands),
+        row=partial(CONFIGURED.row_name, operands),
         is_timed=case.is_timed,
         is_interpreted=case.query_dtype != torch.bfloat16,  # the interpreter's bfloat16 products are wrong
     )
@@ -151,36 +150,8 @@ def _operands(case: Case, device: str) -> dict[str, Any]:
     }
 
 
-def _reference(num_kv_splits: int | None, **operands: Any) -> Attended:
-    return paged_decode_ref(**operands)
-
-
-def _launches(operands: dict[str, Any], arch: int) -> list[Launch]:
-    """Those of each candidate, the default first."""
-    query, cache, scale, window, sinks, splits = operands.values()
-    given = (query, cache, scale, window, sinks, cache.max_length, splits, *_results(query))
-    num_rows = query.shape[1] * query.shape[2] // cache.keys.shape[2]
-    configs = row(arch, cache.is_codes, query.shape[3], num_rows)[1]
-    return [launch for config in configs for launch in launches(*given, arch=arch, config=config)]
-
-
-def _results(query: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(query), query.new_empty(query.shape[:3], dtype=torch.float32)
-
-
-def _with_config(
-    config: Config,
-    query: Tensor,
-    cache: PagedCache,
-    softmax_scale: float,
-    window: int | None,
-    sinks: Tensor | None,
-    num_kv_splits: int | None,
-) -> tuple[Tensor, Tensor]:
-    out, lse = _results(query)
-    given = (query, cache, softmax_scale, window, sinks, cache.max_length, num_kv_splits)
-    paged_decode_triton(*given, out, lse, config)
-    return out, lse
+def _reference(**given: Any) -> Attended:
+    return paged_decode_ref(Operands(**given))
 
 
 def _peers(case: Case, longest: int) -> dict[str, Peer]:
@@ -189,20 +160,11 @@ def _peers(case: Case, longest: int) -> dict[str, Peer]:
 
 
 def _dense_operands(length: int, operands: dict[str, Any]) -> dict[str, Tensor]:
-    """[B, H, T, D] in bfloat16, without pages and scales."""
-    query, cache = operands["query"], operands["cache"]
-    table, like = cache.block_table, torch.uint8 if cache.is_codes else cache.keys.dtype
-    rows = [dense(tensor.view(like), table, length).view(tensor.dtype) for tensor in (cache.keys, cache.values)]
-    return {
-        "query": query.transpose(1, 2),
-        "keys": rows[0].to(query.dtype).transpose(1, 2).contiguous(),
-        "values": rows[1].to(query.dtype).transpose(1, 2).contiguous(),
-    }
+    """[B, H, T, D] in bfloat16"""
+    query = operands["query"]
+    keys, values = dense_heads(operands["cache"], length, query.dtype)
+    return {"query": query.transpose(1, 2), "keys": keys, "values": values}
 
 
 def _sdpa(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return scaled_dot_product_attention(query, keys, values, enable_gqa=True)
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -54,6 +54,15 @@ def dense(cache: Tensor, block_table: Tensor, length: int) -> Tensor:
     return cache[needed].flatten(1, 2)[:, :length]
 
 
+def dense_heads(cache: PagedCache, length: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """(keys, values) [B, Hkv, length, D] of sequences of one length, without pages and scales; for peers."""
+    like, found = torch.uint8 if cache.is_codes else cache.keys.dtype, []
+    for tensor in (cache.keys, cache.values):
+        rows = dense(tensor.view(like), cache.block_table, length).view(tensor.dtype)
+        found.append(rows.to(dtype).transpose(1, 2).contiguous())
+    return found[0], found[1]
+
+
 def paged_cache(
     draw: Draw,
     lengths: list[int],

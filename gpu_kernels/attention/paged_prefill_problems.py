@@ -9,16 +9,15 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_kernels.attention.agreement import agrees
-from gpu_kernels.attention.configs import Config
-from gpu_kernels.attention.paged import CODES, PagedCache
-from gpu_kernels.attention.paged_operands import dense, paged_cache, sequence_bounds
-from gpu_kernels.attention.paged_prefill import paged_prefill, paged_prefill_ref
-from gpu_kernels.attention.paged_prefill_triton import launches, paged_prefill_triton
-from gpu_kernels.attention.prefill_configs import paged_form, row
+from gpu_kernels.attention.paged_operands import dense_heads, paged_cache, sequence_bounds
+from gpu_kernels.attention.paged_prefill import Operands, paged_prefill, paged_prefill_ref
+from gpu_kernels.attention.paged_prefill_triton import launches, paged_prefill_triton, row_of
 from gpu_kernels.attention.textbook import Attended
-from gpu_kernels.launch import Launch
+from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Peer, Problem
+from gpu_kernels.proof.problems import Peer, Problem, dtype_name
+
+CONFIGURED = Configured(Operands, paged_prefill_triton, launches, row_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,9 @@ class Case:
     @property
     def label(self) -> str:
         said = f"B={len(self.new)} Q={max(self.new)} T={max(self.lengths)} H={self.num_heads}/{self.num_kv_heads}"
-        said += f" D={self.head_size} page={self.page_size} {_name(self.query_dtype)} {_name(self.cache_dtype)}"
+        said += (
+            f" D={self.head_size} page={self.page_size} {dtype_name(self.query_dtype)} {dtype_name(self.cache_dtype)}"
+        )
         said += f" window={self.window}" if self.window else ""
         return said + (" sinks" if self.has_sinks else "")
 
@@ -78,13 +79,12 @@ def _ragged() -> list[Case]:
 
 
 def _problem(case: Case) -> Problem:
-    head_size, is_codes = case.head_size, case.cache_dtype in CODES
+    head_size, operands = case.head_size, partial(_operands, case)
     num_bytes = (
         2 * sum(case.lengths) * case.num_kv_heads * head_size * case.cache_dtype.itemsize  # keys and values
         + sum(case.new) * case.num_heads * (2 * 2 * head_size + 4)  # query and out, lse
     )
     is_peer = case.is_timed and case.window is None and case.new == case.lengths
-    form = paged_form(is_codes, head_size)
     return Problem(
         op="paged_prefill",
         label=case.label,
@@ -96,22 +96,20 @@ def _problem(case: Case) -> Problem:
             "Hkv": case.num_kv_heads,
             "D": head_size,
             "window": case.window or 0,
-            "dtype": _name(case.query_dtype),
-            "cache": _name(case.cache_dtype),
+            "dtype": dtype_name(case.query_dtype),
+            "cache": dtype_name(case.cache_dtype),
         },
-        operands=partial(_operands, case),
-        call=partial(paged_prefill, impl="triton"),
+        operands=operands,
+        call=partial(CONFIGURED.call, paged_prefill),
         reference=_reference,
         agrees=partial(agrees, head_size=head_size, num_tokens=max(case.lengths)),
-        launches=_launches,
+        launches=CONFIGURED.all_launches,
         num_bytes=num_bytes,
         ops=2 * case.num_pairs * case.num_heads * 2 * head_size,
         ceiling="bf16",
         peers={"torch sdpa bf16": Peer(partial(_dense_operands, case.new[0]), _sdpa)} if is_peer else {},
-        variants=lambda arch: {
-            str(config): partial(_with_config, config) for config in row("paged_prefill", arch, form)[1]
-        },
-        row=lambda arch: row("paged_prefill", arch, form)[0],
+        variants=partial(CONFIGURED.variants, operands),
+        row=partial(CONFIGURED.row_name, operands),
         is_timed=case.is_timed,
         is_interpreted=case.query_dtype != torch.bfloat16,  # the interpreter's bfloat16 products are wrong
     )
@@ -132,51 +130,16 @@ def _operands(case: Case, device: str) -> dict[str, Any]:
     }
 
 
-def _reference(most_queries: int, **operands: Any) -> Attended:
-    return paged_prefill_ref(**operands)
-
-
-def _launches(operands: dict[str, Any], arch: int) -> list[Launch]:
-    """One for each candidate, the default first."""
-    query, cache = operands["query"], operands["cache"]
-    configs = row("paged_prefill", arch, paged_form(cache.is_codes, query.shape[-1]))[1]
-    given = (*operands.values(), *_results(query))
-    return [launch for config in configs for launch in launches(*given, arch=arch, config=config)]
-
-
-def _results(query: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(query), query.new_empty(query.shape[:2], dtype=torch.float32)
-
-
-def _with_config(
-    config: Config,
-    query: Tensor,
-    cu_queries: Tensor,
-    cache: PagedCache,
-    softmax_scale: float,
-    window: int | None,
-    sinks: Tensor | None,
-    most_queries: int,
-) -> tuple[Tensor, Tensor]:
-    out, lse = _results(query)
-    paged_prefill_triton(query, cu_queries, cache, softmax_scale, window, sinks, most_queries, out, lse, config)
-    return out, lse
+def _reference(**given: Any) -> Attended:
+    return paged_prefill_ref(Operands(**given))
 
 
 def _dense_operands(length: int, operands: dict[str, Any]) -> dict[str, Tensor]:
-    """Sequences of one length, all of it new: [B, H, T, D] in bfloat16, without pages and scales."""
-    query, cache = operands["query"], operands["cache"]
-    like = torch.uint8 if cache.is_codes else cache.keys.dtype
-    pages = [
-        dense(tensor.view(like), cache.block_table, length).view(tensor.dtype) for tensor in (cache.keys, cache.values)
-    ]
-    keys, values = (rows.to(query.dtype).transpose(1, 2).contiguous() for rows in pages)
+    """Sequences of one length, all of it new: [B, H, T, D] in bfloat16."""
+    query = operands["query"]
+    keys, values = dense_heads(operands["cache"], length, query.dtype)
     return {"query": query.unflatten(0, (-1, length)).transpose(1, 2).contiguous(), "keys": keys, "values": values}
 
 
 def _sdpa(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return scaled_dot_product_attention(query, keys, values, is_causal=True, enable_gqa=True)
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -3,65 +3,42 @@
 from torch import Tensor
 
 from gpu_kernels.attention.configs import Config
-from gpu_kernels.attention.flash_launches import Work, flash_launches
+from gpu_kernels.attention.flash_launches import Work, flash_launches, most_queries
 from gpu_kernels.attention.flash_triton import flash_kernel
-from gpu_kernels.attention.paged import PagedCache
+from gpu_kernels.attention.paged import scale_of
+from gpu_kernels.attention.paged_prefill import Operands
 from gpu_kernels.attention.prefill_configs import paged_form, row
-from gpu_kernels.chosen import chosen
-from gpu_kernels.launch import Launch, architecture
+from gpu_kernels.launch import Launch
+from gpu_kernels.tuned import Tuned
 
 
-def paged_prefill_triton(
-    query: Tensor,
-    cu_queries: Tensor,
-    cache: PagedCache,
-    softmax_scale: float,
-    window: int | None,
-    sinks: Tensor | None,
-    most_queries: int,
-    out: Tensor,
-    lse: Tensor,
-    config: Config | None = None,
-) -> None:
-    """Writes out [tokens, H, D] and lse [tokens, H] (operands as checked in paged_prefill).
-
-    raises  RuntimeError on CPU tensors outside the interpreter; NotImplementedError on an unknown architecture
-    """
-    arch = architecture("paged_prefill", query, flash_kernel)
-    operands = (query, cu_queries, cache, softmax_scale, window, sinks, most_queries, out, lse)
-    for launch in launches(*operands, arch=arch, config=config):
-        launch.run(query.device)
+def paged_prefill_triton(operands: Operands, out: Tensor, lse: Tensor, config: Config | None = None) -> None:
+    """Writes out [tokens, H, D] and lse [tokens, H]."""
+    TUNED.run(operands, out, lse, config=config)
 
 
-def launches(
-    query: Tensor,
-    cu_queries: Tensor,
-    cache: PagedCache,
-    softmax_scale: float,
-    window: int | None,
-    sinks: Tensor | None,
-    most_queries: int,
-    out: Tensor,
-    lse: Tensor,
-    *,
-    arch: int,
-    config: Config | None = None,
-) -> list[Launch]:
-    if config is None:
-        form = paged_form(cache.is_codes, query.shape[-1])
-        config = chosen("paged_prefill", *row("paged_prefill", arch, form), query.device)
+def row_of(operands: Operands, arch: int) -> tuple[str, list[Config]]:
+    """(name, candidates)"""
+    return row("paged_prefill", arch, paged_form(operands.cache.is_codes, operands.query.shape[-1]))
+
+
+def launches(operands: Operands, out: Tensor, lse: Tensor, config: Config, arch: int) -> list[Launch]:
+    query, cache = operands.query, operands.cache
     work = Work(
-        query,
-        cache.keys,
-        cache.values,
-        out,
-        lse,
-        cache.lengths.shape[0],
-        most_queries,
-        softmax_scale,
+        query=query,
+        keys=cache.keys,
+        values=cache.values,
+        out=out,
+        lse=lse,
+        batch=cache.lengths.shape[0],
+        most_queries=most_queries(query, operands.most_queries),
+        softmax_scale=scale_of(query, operands.softmax_scale),
         cache=cache,
-        cu_queries=cu_queries,
-        sinks=sinks,
-        window=window,
+        cu_queries=operands.cu_queries,
+        sinks=operands.sinks,
+        window=operands.window,
     )
     return flash_launches(work, config, 1, arch)
+
+
+TUNED = Tuned("paged_prefill", flash_kernel, row_of, launches)

@@ -20,6 +20,14 @@ def multiprocessors(tensor: Tensor) -> int:
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count
 
 
+def empty_parts(out: Tensor, lse: Tensor, num_splits: int) -> tuple[Tensor, Tensor]:
+    """(out [..., S, D], lse [..., S]) float32 of S parts, to be written; for one part the results themselves."""
+    if num_splits == 1:
+        return out, lse
+    parts = out.new_empty(*lse.shape, num_splits, out.shape[-1], dtype=torch.float32)  # [..., S, D]
+    return parts, lse.new_empty(*lse.shape, num_splits)
+
+
 def combine_launch(partial: Tensor, partial_lse: Tensor, out: Tensor, lse: Tensor) -> Launch:
     """One program a row: partial [..., S, D] and partial_lse [..., S] float32 into out [..., D] and lse [...]."""
     num_splits, head_size = partial.shape[-2:]

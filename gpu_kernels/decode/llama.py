@@ -14,6 +14,7 @@ from torch import Tensor
 from gpu_kernels.decode.linears import DenseLinear, Linear, Stack
 from gpu_kernels.decode.pages import Attend, Pages, Rotation, attend_to
 from gpu_kernels.fused.add_rmsnorm import add_rmsnorm
+from gpu_kernels.fused.sample import Operands as Sampling
 from gpu_kernels.fused.sample import sample
 from gpu_kernels.fused.silu_mul import silu_mul
 from gpu_kernels.graphs import Step
@@ -103,7 +104,7 @@ def llama_step(model: Llama, pages: Pages) -> Step:
     def step(rows: dict[str, Tensor]) -> Tensor:
         logits = llama_logits(model, pages, rows)
         zeros = torch.zeros(len(logits), device=logits.device)  # uniform and temperature
-        return sample(logits, zeros, zeros, zeros.int(), zeros + 1)[0]
+        return sample(Sampling(logits, zeros, zeros, zeros.int(), zeros + 1))[0]
 
     return step
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from gpu_kernels.decode.linears import named, size_bytes
-from gpu_kernels.products.llm_int8_gemm import llm_int8_gemm
+from gpu_kernels.products.llm_int8_gemm import Operands, llm_int8_gemm
 from gpu_kernels.products.split_k import Workspace
 
 THRESHOLD = 6.0
@@ -57,6 +57,5 @@ class LlmInt8Linear:
         weight = self.weight_q[:, features] * self.weight_scale[:, None] * is_outlier  # [N, F]
         outlier_weight = torch.cat([self.known_weight, weight.to(self.dtype)], 1)
         outlier_features = torch.cat([self.known, features]).to(torch.int32)
-        outliers = (x, outlier_features, outlier_weight)
-        options = {"bias": self.bias, "workspace": self.workspace}
-        return llm_int8_gemm(x_q, x_scale, self.weight_q, self.weight_scale, *outliers, **options)
+        codes, outliers = (x_q, x_scale, self.weight_q, self.weight_scale), (x, outlier_features, outlier_weight)
+        return llm_int8_gemm(Operands(*codes, *outliers, self.bias, self.workspace))

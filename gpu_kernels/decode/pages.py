@@ -7,8 +7,11 @@ import torch
 from torch import Tensor
 
 from gpu_kernels.attention.paged import PagedCache
+from gpu_kernels.attention.paged_decode import Operands as PagedDecode
 from gpu_kernels.attention.paged_decode import paged_decode
+from gpu_kernels.attention.paged_prefill import Operands as PagedPrefill
 from gpu_kernels.attention.paged_prefill import paged_prefill
+from gpu_kernels.fused.rope_cache import Operands as RopeCache
 from gpu_kernels.fused.rope_cache import rope_cache
 from gpu_kernels.graphs import Input
 
@@ -92,11 +95,11 @@ def attend_to(
     def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         keys, values, scales = pages.keys[layer], pages.values[layer], pages.scales(layer)
         places = (rows["position"], rows["slot"], rotation.cos, rotation.sin)
-        query = rope_cache(query, key, value, keys, values, *places, **scales)
+        query = rope_cache(RopeCache(query, key, value, keys, values, *places, **scales))
         cache = PagedCache(keys, values, rows["block_table"], rows["length"], **scales)
         how = {"window": rotation.windows[layer], "softmax_scale": rotation.softmax_scale}
         if cu_queries is None:
-            return paged_decode(query[:, None], cache, **how)[0][:, 0]
-        return paged_prefill(query, cu_queries, cache, most_queries=most_queries, **how)[0]
+            return paged_decode(PagedDecode(query[:, None], cache, **how))[0][:, 0]
+        return paged_prefill(PagedPrefill(query, cu_queries, cache, most_queries=most_queries, **how))[0]
 
     return attend

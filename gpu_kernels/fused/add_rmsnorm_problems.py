@@ -7,13 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpu_kernels.fused.add_rmsnorm import add_rmsnorm, add_rmsnorm_ref
+from gpu_kernels.fused.add_rmsnorm import Operands, add_rmsnorm, add_rmsnorm_ref
 from gpu_kernels.fused.add_rmsnorm_triton import launches
 from gpu_kernels.fused.row_codes import CODE_DTYPES, codes_agree, row_codes_ref
 from gpu_kernels.launch import Launch
 from gpu_kernels.proof.bounds import same, within_rounding
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Problem
+from gpu_kernels.proof.problems import Problem, dtype_name
 
 EPS = 1e-5
 # Tokens of a prefill; hidden sizes of Llama 8B and 405B; a whole batch of decoding.
@@ -39,7 +39,7 @@ def _problem(
     plus_one: bool = False,
     is_timed: bool = False,
 ) -> Problem:
-    name = str(dtype).removeprefix("torch.")
+    name = dtype_name(dtype)
     form = " ".join(filter(None, [quantize or "plain", "" if has_residual else "alone", "1+w" if plus_one else ""]))
     itemsize = dtype.itemsize
     num_bytes = itemsize * K  # weight
@@ -87,12 +87,9 @@ def agrees(result: tuple, expected: tuple, quantize: str | None) -> bool:
     return codes_agree(y, scale, exact, float32_roundings * 2**-24 * exact.abs(), quantize)
 
 
-def _launches(plus_one: bool, quantize: str | None, operands: dict[str, Any], arch: int) -> list[Launch]:
-    x, weight, residual = operands.values()
-    y = torch.empty(x.shape, dtype=CODE_DTYPES.get(quantize, x.dtype), device=x.device)
-    scale = torch.empty(x.shape[0], device=x.device) if quantize else None
-    h = x if residual is None else torch.empty_like(x)
-    return launches(x, weight, residual, EPS, plus_one, quantize, y, scale, h, arch=arch)
+def _launches(plus_one: bool, quantize: str | None, given: dict[str, Any], arch: int) -> list[Launch]:
+    operands = Operands(**given, eps=EPS, plus_one=plus_one, quantize=quantize)
+    return launches(operands, *operands.empty(), arch)
 
 
 def _chain(plus_one: bool, quantize: str | None, x: Tensor, weight: Tensor, residual: Tensor | None) -> tuple:

@@ -11,56 +11,36 @@ import triton.language as tl
 from torch import Tensor
 
 from gpu_kernels.fp8_triton import has_conversion
-from gpu_kernels.fused.row_codes_triton import row_codes
+from gpu_kernels.fused.add_rmsnorm import Operands
+from gpu_kernels.fused.row_codes_triton import store_rows
 from gpu_kernels.fused.rows import row_blocks
 from gpu_kernels.launch import Launch, architecture
 
 
-def add_rmsnorm_triton(
-    x: Tensor,
-    weight: Tensor,
-    residual: Tensor | None,
-    eps: float,
-    plus_one: bool,
-    quantize: str | None,
-    y: Tensor,
-    scale: Tensor | None,
-    h: Tensor,
-) -> None:
-    """Writes y, scale and h (shapes and dtypes as checked in add_rmsnorm).
+def add_rmsnorm_triton(operands: Operands, y: Tensor, scale: Tensor | None, h: Tensor) -> None:
+    """Writes y, scale and h.
 
     raises  RuntimeError on CPU tensors outside the interpreter
     """
-    arch = architecture("add_rmsnorm", x, add_rmsnorm_kernel)
-    for launch in launches(x, weight, residual, eps, plus_one, quantize, y, scale, h, arch=arch):
-        launch.run(x.device)
+    arch = architecture("add_rmsnorm", y, add_rmsnorm_kernel)
+    for launch in launches(operands, y, scale, h, arch):
+        launch.run(y.device)
 
 
-def launches(
-    x: Tensor,
-    weight: Tensor,
-    residual: Tensor | None,
-    eps: float,
-    plus_one: bool,
-    quantize: str | None,
-    y: Tensor,
-    scale: Tensor | None,
-    h: Tensor,
-    *,
-    arch: int,
-) -> list[Launch]:
+def launches(operands: Operands, y: Tensor, scale: Tensor | None, h: Tensor, arch: int) -> list[Launch]:
+    x, weight, residual = operands.x, operands.weight, operands.residual
     M, K = x.shape
     rows, block_k, num_warps = row_blocks(K)
     arguments = {
         "x_ptr": x,
         "weight_ptr": weight,
         "residual_ptr": residual,
-        "y_ptr": y.view(torch.uint8) if quantize == "fp8" else y,
+        "y_ptr": y.view(torch.uint8) if operands.quantize == "fp8" else y,
         "scale_ptr": scale,
         "h_ptr": None if residual is None else h,
         "M": M,
         "K": K,
-        "eps": eps,
+        "eps": operands.eps,
         "stride_xm": x.stride(0),
         "stride_xk": x.stride(1),
         "stride_w": weight.stride(0),
@@ -71,8 +51,8 @@ def launches(
         "stride_hk": h.stride(1),
         "ROWS": rows,
         "BLOCK_K": block_k,
-        "PLUS_ONE": plus_one,
-        "QUANTIZE": quantize,
+        "PLUS_ONE": operands.plus_one,
+        "QUANTIZE": operands.quantize,
         "HAS_CONVERSION": has_conversion(arch, add_rmsnorm_kernel),
     }
     return [Launch(add_rmsnorm_kernel, (triton.cdiv(M, rows),), arguments, num_warps)]
@@ -124,10 +104,4 @@ def add_rmsnorm_kernel(
     b_w = b_w.to(tl.float32) + (1.0 if PLUS_ONE else 0.0)
     # Past the row b_h is 0, and so is y whatever the weight.
     b_y = b_h * tl.rsqrt(b_mean + eps)[:, None] * b_w[None, :]
-    p_y = y_ptr + o_m[:, None] * stride_ym + o_k[None, :]
-    if QUANTIZE is None:
-        tl.store(p_y, b_y.to(y_ptr.dtype.element_ty), mask=mask)
-    else:
-        b_q, b_scale = row_codes(b_y, QUANTIZE, HAS_CONVERSION)
-        tl.store(p_y, b_q, mask=mask)
-        tl.store(scale_ptr + o_m, b_scale, mask=m_m)
+    store_rows(b_y, y_ptr, scale_ptr, o_m, o_k, m_m, mask, stride_ym, QUANTIZE, HAS_CONVERSION)

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpu_kernels.fused.mla_cache import FP8_BYTES, LATENT_SIZE, ROPE_SIZE, mla_cache, mla_cache_ref
+from gpu_kernels.fused.mla_cache import FP8_BYTES, LATENT_SIZE, ROPE_SIZE, Operands, mla_cache, mla_cache_ref
 from gpu_kernels.fused.mla_cache_triton import launches
 from gpu_kernels.fused.rope import rotation_error
 from gpu_kernels.proof.bounds import same
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Problem
+from gpu_kernels.proof.problems import Problem, dtype_name
 
 PAGE_SIZE = 64
 SENTINEL = 100  # what the cache holds where nothing is written
@@ -25,7 +25,7 @@ def problems() -> list[Problem]:
 
 
 def _problem(T: int, dtype: torch.dtype, is_fp8: bool, interleaved: bool, is_timed: bool = False) -> Problem:
-    name, width = str(dtype).removeprefix("torch."), LATENT_SIZE + ROPE_SIZE
+    name, width = dtype_name(dtype), LATENT_SIZE + ROPE_SIZE
     form = ("fp8" if is_fp8 else "plain") + (" interleaved" if interleaved else "")
     row = FP8_BYTES if is_fp8 else dtype.itemsize * width
     return Problem(
@@ -36,7 +36,7 @@ def _problem(T: int, dtype: torch.dtype, is_fp8: bool, interleaved: bool, is_tim
         call=partial(_call, interleaved),
         reference=partial(_reference, interleaved),
         agrees=_agrees,
-        launches=lambda operands, arch: launches(*operands.values(), interleaved, arch=arch),
+        launches=lambda given, arch: launches(Operands(**given, interleaved=interleaved), arch),
         # latent and key, the row, a row of cos and of sin, position and slot
         num_bytes=T * (dtype.itemsize * width + row + 2 * 4 * ROPE_SIZE // 2 + 2 * 8),
         ops=T * (4 * LATENT_SIZE * is_fp8 + 3 * ROPE_SIZE),  # abs, max, divide, round; two products and a sum
@@ -78,7 +78,7 @@ def _operands(T: int, dtype: torch.dtype, is_fp8: bool, device: str, is_exact: b
 
 def _call(interleaved: bool, **operands: Any) -> tuple[Tensor, Tensor]:
     """The cache, and the slots that it was written at, by which `_agrees` tells its rows."""
-    mla_cache(**operands, interleaved=interleaved, impl="triton")
+    mla_cache(Operands(**operands, interleaved=interleaved), impl="triton")
     return operands["cache"], operands["slots"]
 
 

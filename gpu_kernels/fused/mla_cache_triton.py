@@ -7,47 +7,26 @@ Edges    a token without a slot is not read either.
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
 from gpu_kernels.fp8_triton import e4m3_codes, has_conversion
-from gpu_kernels.fused.mla_cache import GROUP, LATENT_SIZE, NUM_SCALES, ROPE_SIZE
+from gpu_kernels.fused.mla_cache import GROUP, LATENT_SIZE, NUM_SCALES, ROPE_SIZE, Operands
 from gpu_kernels.launch import Launch, architecture
 
 NUM_WARPS = 1  # 16 latents a thread: two 16-byte loads of bfloat16
 
 
-def mla_cache_triton(
-    latent: Tensor,
-    key: Tensor,
-    cache: Tensor,
-    positions: Tensor,
-    slots: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    interleaved: bool,
-) -> None:
-    """Writes the cache (shapes and dtypes as checked in mla_cache).
+def mla_cache_triton(operands: Operands) -> None:
+    """Writes the cache.
 
     raises  RuntimeError on CPU tensors outside the interpreter
     """
-    arch = architecture("mla_cache", latent, mla_cache_kernel)
-    for launch in launches(latent, key, cache, positions, slots, cos, sin, interleaved, arch=arch):
-        launch.run(latent.device)
+    arch = architecture("mla_cache", operands.cache, mla_cache_kernel)
+    for launch in launches(operands, arch):
+        launch.run(operands.cache.device)
 
 
-def launches(
-    latent: Tensor,
-    key: Tensor,
-    cache: Tensor,
-    positions: Tensor,
-    slots: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    interleaved: bool,
-    *,
-    arch: int,
-) -> list[Launch]:
-    is_fp8 = cache.dtype == torch.uint8
+def launches(operands: Operands, arch: int) -> list[Launch]:
+    latent, key, cache, is_fp8 = operands.latent, operands.key, operands.cache, operands.is_fp8
     ropes = cache.view(torch.bfloat16) if is_fp8 else cache
     scales = cache.view(torch.float32) if is_fp8 else None
     arguments = {
@@ -56,10 +35,10 @@ def launches(
         "latents_ptr": cache,
         "scales_ptr": scales,
         "ropes_ptr": ropes,
-        "positions_ptr": positions,
-        "slots_ptr": slots,
-        "cos_ptr": cos,
-        "sin_ptr": sin,
+        "positions_ptr": operands.positions,
+        "slots_ptr": operands.slots,
+        "cos_ptr": operands.cos,
+        "sin_ptr": operands.sin,
         "page_size": cache.shape[1],
         "stride_lt": latent.stride(0),
         "stride_kt": key.stride(0),
@@ -69,15 +48,15 @@ def launches(
         "stride_st": scales.stride(1) if is_fp8 else 0,
         "stride_rp": ropes.stride(0),
         "stride_rt": ropes.stride(1),
-        "stride_p": positions.stride(0),
-        "stride_s": slots.stride(0),
+        "stride_p": operands.positions.stride(0),
+        "stride_s": operands.slots.stride(0),
         # Where scales and the rotated key start, in their own types.
         "SCALES_AT": LATENT_SIZE // 4,
         "ROPE_AT": (LATENT_SIZE + 4 * NUM_SCALES) // 2 if is_fp8 else LATENT_SIZE,
         "GROUP": GROUP,
         "NUM_GROUPS": NUM_SCALES,
         "HALF": ROPE_SIZE // 2,
-        "INTERLEAVED": interleaved,
+        "INTERLEAVED": operands.interleaved,
         "HAS_CONVERSION": has_conversion(arch, mla_cache_kernel),
     }
     return [Launch(mla_cache_kernel, (latent.shape[0],), arguments, NUM_WARPS)]

@@ -9,7 +9,7 @@ from gpu_kernels.fused.quantize_per_token import IN_DTYPES, quantize_per_token, 
 from gpu_kernels.fused.quantize_per_token_triton import quantize_per_token_launch
 from gpu_kernels.launch import Launch
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Problem
+from gpu_kernels.proof.problems import Problem, dtype_name
 
 TIMED = ((4096, 4096), (4096, 14336))  # rows of a prefill: Llama 8B's hidden and intermediate size
 RAGGED = ((1, 1), (3, 131), (63, 63))
@@ -21,7 +21,7 @@ def problems() -> list[Problem]:
 
 
 def _problem(M: int, K: int, dtype: torch.dtype, is_timed: bool) -> Problem:
-    name = str(dtype).removeprefix("torch.")
+    name = dtype_name(dtype)
     return Problem(
         op="quantize_per_token",
         label=f"M={M} K={K} {name}",

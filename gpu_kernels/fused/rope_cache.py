@@ -5,15 +5,86 @@ key_cache[s]    = rotate(key[t]), value_cache[s] = value[t]                     
 in FP8          = (rotate(key[t]) / key_scale[h]) as e4m3, saturated; values alike    real = scale * code
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from gpu_kernels.dispatch import implementation
-from gpu_kernels.fused.rope import check_heads, check_rotation, rotate_ref
+from gpu_kernels.fused.rope import cache_rows, check_heads, check_rotation, rotate_ref
 
 FP8 = torch.float8_e4m3fn
 FP8_MAX = 448.0
 MAX_HEAD_SIZE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """The inputs of one call, and the caches that it writes.
+
+    query, key, value  [T, H, D], [T, G, D], [T, G, E] float16, bfloat16 or float32, the last axis dense
+    key_cache          [num_pages, page_size, G, D] of the key's type or FP8 e4m3, dense last axis; value_cache alike
+    positions          [T] int32 or int64, rows of cos and sin
+    slots              [T] int32 or int64: where each token goes, -1: nowhere; no two alike
+    cos, sin           [P, R / 2] float32, R <= D
+    key_scale          [G] or [1] float32 where the cache is FP8; value_scale alike
+    raises             TypeError, ValueError (shapes, strides, scales), NotImplementedError (sizes)
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    key_cache: Tensor
+    value_cache: Tensor
+    positions: Tensor
+    slots: Tensor
+    cos: Tensor
+    sin: Tensor
+    key_scale: Tensor | None = None
+    value_scale: Tensor | None = None
+    interleaved: bool = False
+
+    def __post_init__(self) -> None:
+        op, query, key, value, cos = "rope_cache", self.query, self.key, self.value, self.cos
+        check_rotation(op, self.positions, cos, self.sin, self.slots, len(query))
+        for name, tensor in (("query", query), ("key", key), ("value", value)):
+            check_heads(op, name, tensor, len(query), query.device)
+        if key.shape[2] != query.shape[2] or value.shape[1] != key.shape[1] or not key.shape[1]:
+            got = f"query {list(query.shape)}, key {list(key.shape)} and value {list(value.shape)}"
+            raise ValueError(f"{op}: got {got}, expected [T, H, D], [T, G, D] and [T, G, E]")
+        if 2 * cos.shape[1] > key.shape[2]:
+            raise ValueError(f"{op}: got cos {list(cos.shape)}, expected at most D / 2 = {key.shape[2] // 2} columns")
+        if max(key.shape[2], value.shape[2]) > MAX_HEAD_SIZE:
+            raise NotImplementedError(
+                f"{op}: got heads of {key.shape[2]} and {value.shape[2]}, expected up to {MAX_HEAD_SIZE}"
+            )
+        for name, new, cache, scale in self.written():
+            if cache.dtype not in (new.dtype, FP8):
+                raise TypeError(f"{op}: got {name}_cache {cache.dtype}, expected {new.dtype} or {FP8}")
+            if cache.dim() != 4 or cache.shape[2:] != new.shape[1:] or cache.shape[:2] != self.key_cache.shape[:2]:
+                got = f"{name}_cache {list(cache.shape)}"
+                raise ValueError(f"{op}: got {got}, expected [num_pages, page_size, {new.shape[1]}, {new.shape[2]}]")
+            if new.stride(2) != 1 or cache.stride(3) != 1 or query.stride(2) != 1:
+                raise ValueError(
+                    f"{op}: got strides {list(new.stride())} and {list(cache.stride())}, expected 1 in the end"
+                )
+            if (scale is not None) != (cache.dtype == FP8):
+                raise ValueError(
+                    f"{op}: got {name}_cache {cache.dtype} with {name}_scale {scale}, expected one for FP8 alone"
+                )
+            if scale is not None and (scale.dtype != torch.float32 or list(scale.shape) not in ([1], [new.shape[1]])):
+                got = f"{name}_scale {scale.dtype} {list(scale.shape)}"
+                raise ValueError(f"{op}: got {got}, expected float32 [1] or [{new.shape[1]}]")
+
+    def written(self) -> Iterator[tuple[str, Tensor, Tensor, Tensor | None]]:
+        """("key" or "value", the new heads, their cache, its scale)"""
+        yield "key", self.key, self.key_cache, self.key_scale
+        yield "value", self.value, self.value_cache, self.value_scale
+
+    def empty(self) -> Tensor:
+        """query' [T, H, D], dense, to be written"""
+        return torch.empty(self.query.shape, dtype=self.query.dtype, device=self.query.device)
 
 
 def rope_cache_ref(
@@ -31,107 +102,26 @@ def rope_cache_ref(
     return rotate_ref(query, *angles), rotate_ref(key, *angles), value.double()
 
 
-def rope_cache(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    positions: Tensor,
-    slots: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    *,
-    key_scale: Tensor | None = None,
-    value_scale: Tensor | None = None,
-    interleaved: bool = False,
-    impl: str | None = None,
-) -> Tensor:
+def rope_cache(operands: Operands, impl: str | None = None) -> Tensor:
     """query' [T, H, D] in the query's type; writes key' and value into their caches.
 
-    query, key, value  [T, H, D], [T, G, D], [T, G, E] float16, bfloat16 or float32, the last axis dense
-    key_cache          [num_pages, page_size, G, D] of the key's type or FP8 e4m3, dense last axis; value_cache alike
-    positions          [T] int32 or int64, rows of cos and sin
-    slots              [T] int32 or int64: where each token goes, -1: nowhere; no two alike
-    cos, sin           [P, R / 2] float32, R <= D
-    key_scale          [G] or [1] float32 where the cache is FP8; value_scale alike
-    raises             TypeError, ValueError (shapes, strides, scales), NotImplementedError (sizes, device, impl)
+    impl  an entry of the table other than the first for the device
     """
-    scales = key_scale, value_scale
-    _check(query, key, value, key_cache, value_cache, positions, slots, cos, sin, scales)
-    run = implementation("rope_cache", query.device.type, impl)
-    rotated = torch.empty(query.shape, dtype=query.dtype, device=query.device)  # [T, H, D]
-    if query.shape[0]:
-        caches = key_cache, value_cache
-        run(query, key, value, *caches, positions, slots, cos, sin, *scales, interleaved, rotated)
+    run = implementation("rope_cache", operands.query.device.type, impl)
+    rotated = operands.empty()
+    if len(rotated):
+        run(operands, rotated)
     return rotated
 
 
-def rope_cache_reference(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    positions: Tensor,
-    slots: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    key_scale: Tensor | None,
-    value_scale: Tensor | None,
-    interleaved: bool,
-    rotated: Tensor,
-) -> None:
+def rope_cache_reference(operands: Operands, rotated: Tensor) -> None:
     """Writes the oracle's result into rotated and the caches: the table's entry "reference"."""
-    turned, turned_key, exact = rope_cache_ref(query, key, value, positions, cos, sin, interleaved=interleaved)
+    angles = operands.positions, operands.cos, operands.sin
+    heads = operands.query, operands.key, operands.value
+    turned, *exact = rope_cache_ref(*heads, *angles, interleaved=operands.interleaved)
     rotated.copy_(turned)
-    taken = slots >= 0
-    where = slots[taken].long()
-    for cache, new, scale in ((key_cache, turned_key, key_scale), (value_cache, exact, value_scale)):
+    taken = operands.slots >= 0
+    for (_, _, cache, scale), new in zip(operands.written(), exact, strict=True):
         if scale is not None:
             new = (new / scale.double()[:, None]).clamp(-FP8_MAX, FP8_MAX)
-        cache[where // cache.shape[1], where % cache.shape[1]] = new[taken].float().to(cache.dtype)
-
-
-def _check(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    positions: Tensor,
-    slots: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    scales: tuple[Tensor | None, Tensor | None],
-) -> None:
-    op, T = "rope_cache", len(query)
-    check_rotation(op, positions, cos, sin, slots, T)
-    for name, tensor in (("query", query), ("key", key), ("value", value)):
-        check_heads(op, name, tensor, T, query.device)
-    if key.shape[2] != query.shape[2] or value.shape[1] != key.shape[1] or not key.shape[1]:
-        got = f"query {list(query.shape)}, key {list(key.shape)} and value {list(value.shape)}"
-        raise ValueError(f"{op}: got {got}, expected [T, H, D], [T, G, D] and [T, G, E]")
-    if 2 * cos.shape[1] > key.shape[2]:
-        raise ValueError(f"{op}: got cos {list(cos.shape)}, expected at most D / 2 = {key.shape[2] // 2} columns")
-    if max(key.shape[2], value.shape[2]) > MAX_HEAD_SIZE:
-        raise NotImplementedError(
-            f"{op}: got heads of {key.shape[2]} and {value.shape[2]}, expected up to {MAX_HEAD_SIZE}"
-        )
-    for name, new, cache, scale in zip(("key", "value"), (key, value), (key_cache, value_cache), scales, strict=True):
-        if cache.dtype not in (new.dtype, FP8):
-            raise TypeError(f"{op}: got {name}_cache {cache.dtype}, expected {new.dtype} or {FP8}")
-        if cache.dim() != 4 or cache.shape[2:] != new.shape[1:] or cache.shape[:2] != key_cache.shape[:2]:
-            got = f"{name}_cache {list(cache.shape)}"
-            raise ValueError(f"{op}: got {got}, expected [num_pages, page_size, {new.shape[1]}, {new.shape[2]}]")
-        if new.stride(2) != 1 or cache.stride(3) != 1 or query.stride(2) != 1:
-            raise ValueError(
-                f"{op}: got strides {list(new.stride())} and {list(cache.stride())}, expected 1 in the end"
-            )
-        if (scale is not None) != (cache.dtype == FP8):
-            raise ValueError(
-                f"{op}: got {name}_cache {cache.dtype} with {name}_scale {scale}, expected one for FP8 alone"
-            )
-        if scale is not None and (scale.dtype != torch.float32 or list(scale.shape) not in ([1], [new.shape[1]])):
-            got = f"{name}_scale {scale.dtype} {list(scale.shape)}"
-            raise ValueError(f"{op}: got {got}, expected float32 [1] or [{new.shape[1]}]")
+        cache[cache_rows(cache, operands.slots)] = new[taken].float().to(cache.dtype)

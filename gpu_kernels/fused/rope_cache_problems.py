@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from gpu_kernels.fused.rope import rotation_error
-from gpu_kernels.fused.rope_cache import FP8, FP8_MAX, rope_cache, rope_cache_ref
+from gpu_kernels.fused.rope_cache import FP8, FP8_MAX, Operands, rope_cache, rope_cache_ref
 from gpu_kernels.fused.rope_cache_triton import launches
 from gpu_kernels.launch import Launch
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Problem
+from gpu_kernels.proof.problems import Problem, dtype_name
 
 PAGE_SIZE = 16
 SENTINEL = 80.0  # what the cache holds where nothing is written: a number of every type
@@ -34,9 +34,7 @@ class Sizes:
     def __str__(self) -> str:
         heads = f"T={self.T} H={self.H} G={self.G} D={self.D} E={self.E} R={self.R}"
         forms = {"fp8 cache": self.fp8, "per head": self.fp8 and self.scales > 1, "interleaved": self.interleaved}
-        return " ".join(
-            [heads, str(self.dtype).removeprefix("torch."), *(form for form, holds in forms.items() if holds)]
-        )
+        return " ".join([heads, dtype_name(self.dtype), *(form for form, holds in forms.items() if holds)])
 
 
 LLAMA = dict(H=32, G=8, D=128, E=128, R=128, dtype=torch.bfloat16)
@@ -107,7 +105,7 @@ def _operands(sizes: Sizes, device: str) -> dict[str, Any]:
 
 
 def _call(interleaved: bool, **operands: Any) -> tuple[Tensor, Tensor, Tensor]:
-    rotated = rope_cache(**operands, interleaved=interleaved, impl="triton")
+    rotated = rope_cache(Operands(**operands, interleaved=interleaved), impl="triton")
     return rotated, operands["key_cache"], operands["value_cache"]
 
 
@@ -140,9 +138,9 @@ def agrees(result: tuple, expected: list[tuple[Tensor, Tensor]]) -> bool:
     return True
 
 
-def _launches(interleaved: bool, operands: dict[str, Any], arch: int) -> list[Launch]:
-    rotated = torch.empty(operands["query"].shape, dtype=operands["query"].dtype, device=operands["query"].device)
-    return launches(*operands.values(), interleaved, rotated, arch=arch)
+def _launches(interleaved: bool, given: dict[str, Any], arch: int) -> list[Launch]:
+    operands = Operands(**given, interleaved=interleaved)
+    return launches(operands, operands.empty(), arch)
 
 
 def _chain(interleaved: bool, **o: Any) -> Tensor:

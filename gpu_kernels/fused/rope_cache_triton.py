@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from gpu_kernels.fp8_triton import e4m3_codes, has_conversion
+from gpu_kernels.fused.rope_cache import Operands
 from gpu_kernels.launch import Launch, architecture
 
 # Of 128 features each: 2048 a program of 4 warps, so 16 a thread, 32 bytes of bfloat16 in flight.
@@ -18,48 +19,19 @@ HEADS = 16
 NUM_WARPS = 4
 
 
-def rope_cache_triton(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    positions: Tensor,
-    slots: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    key_scale: Tensor | None,
-    value_scale: Tensor | None,
-    interleaved: bool,
-    rotated: Tensor,
-) -> None:
-    """Writes rotated and the caches (shapes and dtypes as checked in rope_cache).
+def rope_cache_triton(operands: Operands, rotated: Tensor) -> None:
+    """Writes rotated and the caches.
 
     raises  RuntimeError on CPU tensors outside the interpreter
     """
-    arch = architecture("rope_cache", query, rope_cache_kernel)
-    caches, angles, scales = (key_cache, value_cache), (positions, slots, cos, sin), (key_scale, value_scale)
-    for launch in launches(query, key, value, *caches, *angles, *scales, interleaved, rotated, arch=arch):
-        launch.run(query.device)
+    arch = architecture("rope_cache", rotated, rope_cache_kernel)
+    for launch in launches(operands, rotated, arch):
+        launch.run(rotated.device)
 
 
-def launches(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    positions: Tensor,
-    slots: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    key_scale: Tensor | None,
-    value_scale: Tensor | None,
-    interleaved: bool,
-    rotated: Tensor,
-    *,
-    arch: int,
-) -> list[Launch]:
+def launches(operands: Operands, rotated: Tensor, arch: int) -> list[Launch]:
+    query, key, value, cos = operands.query, operands.key, operands.value, operands.cos
+    key_cache, value_cache = operands.key_cache, operands.value_cache
     T, H, D = query.shape
     G, E, half = key.shape[1], value.shape[2], cos.shape[1]
     heads = min(HEADS, triton.next_power_of_2(max(H, G)))
@@ -70,12 +42,12 @@ def launches(
         "rotated_ptr": rotated,
         "key_cache_ptr": _bytes(key_cache),
         "value_cache_ptr": _bytes(value_cache),
-        "positions_ptr": positions,
-        "slots_ptr": slots,
+        "positions_ptr": operands.positions,
+        "slots_ptr": operands.slots,
         "cos_ptr": cos,
-        "sin_ptr": sin,
-        "key_scale_ptr": key_scale,
-        "value_scale_ptr": value_scale,
+        "sin_ptr": operands.sin,
+        "key_scale_ptr": operands.key_scale,
+        "value_scale_ptr": operands.value_scale,
         "num_query_heads": H,
         "num_heads": G,
         "page_size": key_cache.shape[1],
@@ -91,10 +63,10 @@ def launches(
         "stride_vcp": value_cache.stride(0),
         "stride_vct": value_cache.stride(1),
         "stride_vch": value_cache.stride(2),
-        "stride_ks": 0 if key_scale is None or len(key_scale) == 1 else key_scale.stride(0),
-        "stride_vs": 0 if value_scale is None or len(value_scale) == 1 else value_scale.stride(0),
-        "stride_p": positions.stride(0),
-        "stride_s": slots.stride(0),
+        "stride_ks": _scale_stride(operands.key_scale),
+        "stride_vs": _scale_stride(operands.value_scale),
+        "stride_p": operands.positions.stride(0),
+        "stride_s": operands.slots.stride(0),
         "D": D,
         "E": E,
         "HALF": half,
@@ -102,11 +74,16 @@ def launches(
         "BLOCK_REST": triton.next_power_of_2(max(1, D - 2 * half)),
         "BLOCK_E": triton.next_power_of_2(max(1, E)),
         "HEADS": heads,
-        "INTERLEAVED": interleaved,
+        "INTERLEAVED": operands.interleaved,
         "HAS_CONVERSION": has_conversion(arch, rope_cache_kernel),
     }
     grid = (T, triton.cdiv(H, heads) + triton.cdiv(G, heads))
     return [Launch(rope_cache_kernel, grid, arguments, NUM_WARPS)]
+
+
+def _scale_stride(scale: Tensor | None) -> int:
+    """0: all heads have the same."""
+    return 0 if scale is None or len(scale) == 1 else scale.stride(0)
 
 
 def _bytes(cache: Tensor) -> Tensor:

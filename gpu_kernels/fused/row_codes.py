@@ -19,6 +19,22 @@ def check_quantize(op: str, quantize: str | None) -> None:
         raise NotImplementedError(f"{op}: got quantize {quantize!r}, expected None or one of {list(QMAX)}")
 
 
+def empty_rows(x: Tensor, quantize: str | None) -> tuple[Tensor, Tensor | None]:
+    """(y [M, K] in x's type or its codes, scale [M] float32 if quantized), to be written, for x [M, K]"""
+    y = torch.empty(x.shape, dtype=CODE_DTYPES.get(quantize, x.dtype), device=x.device)
+    return y, torch.empty(x.shape[0], device=x.device) if quantize else None
+
+
+def write_rows(exact: Tensor, quantize: str | None, y: Tensor, scale: Tensor | None) -> None:
+    """Writes what `exact` [M, K] rounds to into y, or its codes and their scale."""
+    if quantize is None:
+        y.copy_(exact)
+        return
+    codes, row_scale = row_codes_ref(exact.float(), quantize)
+    y.copy_(codes)
+    scale.copy_(row_scale)
+
+
 def row_codes_ref(y: Tensor, quantize: str) -> tuple[Tensor, Tensor]:
     """(q [M, K], scale [M] in y's own type): the oracle. y [M, K] float32 or float64"""
     if y.shape[1] == 0:

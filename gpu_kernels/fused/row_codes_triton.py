@@ -23,3 +23,17 @@ def row_codes(b_y, QUANTIZE: tl.constexpr, HAS_CONVERSION: tl.constexpr):
     else:
         b_codes = e4m3_codes(b_q, HAS_CONVERSION)
     return b_codes, b_scale
+
+
+@triton.jit
+def store_rows(
+    b_y, y_ptr, scale_ptr, o_m, o_k, m_m, mask, stride_ym, QUANTIZE: tl.constexpr, HAS_CONVERSION: tl.constexpr
+):
+    """b_y [ROWS, BLOCK_K] float32 in y's type, or its codes and their scale [ROWS]; y's rows and scale are dense."""
+    p_y = y_ptr + o_m[:, None] * stride_ym + o_k[None, :]
+    if QUANTIZE is None:
+        tl.store(p_y, b_y.to(y_ptr.dtype.element_ty), mask=mask)
+    else:
+        b_q, b_scale = row_codes(b_y, QUANTIZE, HAS_CONVERSION)
+        tl.store(p_y, b_q, mask=mask)
+        tl.store(scale_ptr + o_m, b_scale, mask=m_m)

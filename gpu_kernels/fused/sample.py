@@ -16,31 +16,73 @@ source  Holtzman et al. 2019, arXiv:1904.09751, section 3.1 (top-p); Fan et al. 
         (top-k); Nguyen et al. 2024, arXiv:2407.01082, section 3 (min-p)
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-from gpu_kernels.dispatch import implementation
+from gpu_kernels.dispatch import results_of
 
 IN_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 NO_TOKEN = -1
 
 
-def sample_ref(
-    logits: Tensor,
-    uniform: Tensor,
-    temperature: Tensor,
-    top_k: Tensor,
-    top_p: Tensor,
-    min_p: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """The inputs of one call.
+
+    logits       [B, V] float16, bfloat16 or float32, the last axis dense; V >= 1
+    uniform      [B] float32 in [0, 1)
+    temperature  [B] float32, 0 or more; 0 is greedy, and the cut then the largest logit
+    top_k        [B] int32, 0: off
+    top_p        [B] float32 in (0, 1], 1: off
+    min_p        [B] float32 in [0, 1], 0: off; None: off for all
+    raises       TypeError (dtypes), ValueError (shapes, strides, devices)
+    """
+
+    logits: Tensor
+    uniform: Tensor
+    temperature: Tensor
+    top_k: Tensor
+    top_p: Tensor
+    min_p: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        logits = self.logits
+        if logits.dtype not in IN_DTYPES:
+            raise TypeError(f"sample: got logits {logits.dtype}, expected {' or '.join(map(str, IN_DTYPES))}")
+        if logits.dim() != 2 or not logits.shape[1] or logits.stride(1) != 1:
+            got = f"logits {list(logits.shape)} with strides {list(logits.stride())}"
+            raise ValueError(f"sample: got {got}, expected [B, V], V of 1 or more, dense rows")
+        for name in ("uniform", "temperature", "top_k", "top_p", "min_p"):
+            if (tensor := getattr(self, name)) is None:
+                continue
+            expected = torch.int32 if name == "top_k" else torch.float32
+            if tensor.dtype != expected:
+                raise TypeError(f"sample: got {name} {tensor.dtype}, expected {expected}")
+            if list(tensor.shape) != [len(logits)] or not tensor.is_contiguous():
+                raise ValueError(f"sample: got {name} {list(tensor.shape)}, expected [{len(logits)}], dense")
+            if tensor.device != logits.device:
+                raise ValueError(
+                    f"sample: got {name} on {tensor.device} and logits on {logits.device}, expected one device"
+                )
+
+    def empty(self) -> tuple[Tensor, Tensor]:
+        """(token [B] int64, cut [B] float32), to be written"""
+        num_rows, device = len(self.logits), self.logits.device
+        return torch.empty(num_rows, dtype=torch.int64, device=device), torch.empty(num_rows, device=device)
+
+
+def sample_ref(operands: Operands) -> tuple[Tensor, Tensor]:
     """(token [B] int64, cut [B] float64: the least logit that is kept), in float64 and with a sort: the oracle."""
-    tokens, cuts = [], []
-    min_p = torch.zeros_like(top_p) if min_p is None else min_p
-    for row, u, t, k, p, m in zip(logits.double(), uniform.double(), temperature, top_k, top_p, min_p, strict=True):
+    tokens, cuts, device = [], [], operands.logits.device
+    min_p = torch.zeros_like(operands.top_p) if operands.min_p is None else operands.min_p
+    settings = zip(operands.temperature, operands.top_k, operands.top_p, min_p, strict=True)
+    for row, u, (t, k, p, m) in zip(operands.logits.double(), operands.uniform.double(), settings, strict=True):
         token, cut = _sample_row(row, u, float(t), int(k), float(p), float(m))
         tokens.append(token)
         cuts.append(cut)
-    return torch.tensor(tokens, device=logits.device), torch.tensor(cuts, dtype=torch.float64, device=logits.device)
+    return torch.tensor(tokens, device=device), torch.tensor(cuts, dtype=torch.float64, device=device)
 
 
 def _sample_row(
@@ -69,68 +111,13 @@ def kept_from(row: Tensor, temperature: float, top_k: int, top_p: float, min_p: 
     return float(kept[(above[firsts] < top_p * mass.sum()) & (mass >= min_p)][-1])
 
 
-def sample(
-    logits: Tensor,
-    uniform: Tensor,
-    temperature: Tensor,
-    top_k: Tensor,
-    top_p: Tensor,
-    *,
-    min_p: Tensor | None = None,
-    impl: str | None = None,
-) -> tuple[Tensor, Tensor]:
-    """(token [B] int64, cut [B] float32: no logit below it could be drawn), by the table's first entry for the device.
-
-    logits       [B, V] float16, bfloat16 or float32, the last axis dense; V >= 1
-    uniform      [B] float32 in [0, 1)
-    temperature  [B] float32, 0 or more; 0 is greedy, and the cut then the largest logit
-    top_k        [B] int32, 0: off
-    top_p        [B] float32 in (0, 1], 1: off
-    min_p        [B] float32 in [0, 1], 0: off; None: off for all
-    raises       TypeError (dtypes), ValueError (shapes, strides, devices), NotImplementedError (device, impl)
-    """
-    _check(logits, uniform, temperature, top_k, top_p, min_p)
-    run = implementation("sample", logits.device.type, impl)
-    token = torch.empty(logits.shape[0], dtype=torch.int64, device=logits.device)
-    cut = torch.empty(logits.shape[0], dtype=torch.float32, device=logits.device)
-    if logits.shape[0]:
-        run(logits, uniform, temperature, top_k, top_p, min_p, token, cut)
-    return token, cut
+def sample(operands: Operands, impl: str | None = None) -> tuple[Tensor, Tensor]:
+    """(token [B] int64, cut [B] float32: no logit below it could be drawn), by the table's first entry or by `impl`."""
+    return results_of("sample", operands, impl)
 
 
-def sample_reference(
-    logits: Tensor,
-    uniform: Tensor,
-    temperature: Tensor,
-    top_k: Tensor,
-    top_p: Tensor,
-    min_p: Tensor | None,
-    token: Tensor,
-    cut: Tensor,
-) -> None:
+def sample_reference(operands: Operands, token: Tensor, cut: Tensor) -> None:
     """Writes the oracle's result into token and cut: the table's entry "reference"."""
-    exact_token, exact_cut = sample_ref(logits, uniform, temperature, top_k, top_p, min_p)
+    exact_token, exact_cut = sample_ref(operands)
     token.copy_(exact_token)
     cut.copy_(exact_cut)
-
-
-def _check(
-    logits: Tensor, uniform: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor | None
-) -> None:
-    if logits.dtype not in IN_DTYPES:
-        raise TypeError(f"sample: got logits {logits.dtype}, expected {' or '.join(map(str, IN_DTYPES))}")
-    if logits.dim() != 2 or not logits.shape[1] or logits.stride(1) != 1:
-        got = f"logits {list(logits.shape)} with strides {list(logits.stride())}"
-        raise ValueError(f"sample: got {got}, expected [B, V], V of 1 or more, dense rows")
-    given = {"uniform": uniform, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-    given |= {} if min_p is None else {"min_p": min_p}
-    for name, tensor in given.items():
-        expected = torch.int32 if name == "top_k" else torch.float32
-        if tensor.dtype != expected:
-            raise TypeError(f"sample: got {name} {tensor.dtype}, expected {expected}")
-        if list(tensor.shape) != [len(logits)] or not tensor.is_contiguous():
-            raise ValueError(f"sample: got {name} {list(tensor.shape)}, expected [{len(logits)}], dense")
-        if tensor.device != logits.device:
-            raise ValueError(
-                f"sample: got {name} on {tensor.device} and logits on {logits.device}, expected one device"
-            )

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpu_kernels.fused.sample import NO_TOKEN, kept_from, sample
+from gpu_kernels.fused.sample import NO_TOKEN, Operands, kept_from, sample
 from gpu_kernels.fused.sample_triton import MAX_BLOCK_V, launches
 from gpu_kernels.launch import Launch
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Problem
+from gpu_kernels.proof.problems import Problem, dtype_name
 
 LLAMA_VOCABULARY = 128256
 TIMED = [(64, LLAMA_VOCABULARY, torch.float32), (1, LLAMA_VOCABULARY, torch.float32)]
@@ -35,13 +35,13 @@ def problems() -> list[Problem]:
 
 
 def _problem(B: int, V: int, dtype: torch.dtype, is_timed: bool = False) -> Problem:
-    name = str(dtype).removeprefix("torch.")
+    name = dtype_name(dtype)
     return Problem(
         op="sample",
         label=f"B={B} V={V} {name}",
         sizes={"B": B, "V": V, "dtype": name},
         operands=partial(_operands, B, V, dtype),
-        call=partial(sample, impl="triton"),
+        call=lambda **given: sample(Operands(**given), impl="triton"),
         reference=lambda **operands: operands,
         agrees=agrees,
         launches=_launches,
@@ -117,10 +117,9 @@ def _is_cut_right(row, mass, kept, cut, temperature, top_k, top_p, min_p, error)
     return top_p < 1 and float(mass[kept].sum()) >= (top_p - error) * all_mass
 
 
-def _launches(operands: dict[str, Any], arch: int) -> list[Launch]:
-    logits = operands["logits"]
-    token = torch.empty(len(logits), dtype=torch.int64, device=logits.device)
-    return launches(*operands.values(), token, torch.empty(len(logits), device=logits.device))
+def _launches(given: dict[str, Any], arch: int) -> list[Launch]:
+    operands = Operands(**given)
+    return launches(operands, *operands.empty())
 
 
 def _chain(logits, uniform, temperature, top_k, top_p, min_p) -> Tensor:

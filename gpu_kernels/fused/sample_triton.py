@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from gpu_kernels.fused.sample import Operands
 from gpu_kernels.launch import Launch, architecture
 
 # 8 logits a thread of 16 warps: two 16-byte loads of float32 are in flight, and the three sums of a walk take 24
@@ -22,44 +23,27 @@ MAX_BLOCK_V = 4096
 MAX_SCALE = tl.constexpr(2.0**126)
 
 
-def sample_triton(
-    logits: Tensor,
-    uniform: Tensor,
-    temperature: Tensor,
-    top_k: Tensor,
-    top_p: Tensor,
-    min_p: Tensor | None,
-    token: Tensor,
-    cut: Tensor,
-) -> None:
-    """Writes token and cut [B] (shapes and dtypes as checked in sample).
+def sample_triton(operands: Operands, token: Tensor, cut: Tensor) -> None:
+    """Writes token and cut [B].
 
     raises  RuntimeError on CPU tensors outside the interpreter
     """
-    architecture("sample", logits, sample_kernel)
-    for launch in launches(logits, uniform, temperature, top_k, top_p, min_p, token, cut):
-        launch.run(logits.device)
+    architecture("sample", token, sample_kernel)
+    for launch in launches(operands, token, cut):
+        launch.run(token.device)
 
 
-def launches(
-    logits: Tensor,
-    uniform: Tensor,
-    temperature: Tensor,
-    top_k: Tensor,
-    top_p: Tensor,
-    min_p: Tensor | None,
-    token: Tensor,
-    cut: Tensor,
-) -> list[Launch]:
+def launches(operands: Operands, token: Tensor, cut: Tensor) -> list[Launch]:
+    logits = operands.logits
     B, V = logits.shape
     block_v = min(MAX_BLOCK_V, triton.next_power_of_2(V))
     arguments = {
         "logits_ptr": logits,
-        "uniform_ptr": uniform,
-        "temperature_ptr": temperature,
-        "top_k_ptr": top_k,
-        "top_p_ptr": top_p,
-        "min_p_ptr": min_p,
+        "uniform_ptr": operands.uniform,
+        "temperature_ptr": operands.temperature,
+        "top_k_ptr": operands.top_k,
+        "top_p_ptr": operands.top_p,
+        "min_p_ptr": operands.min_p,
         "token_ptr": token,
         "cut_ptr": cut,
         "V": V,

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpu_kernels.fused.row_codes import CODE_DTYPES, codes_agree, row_codes_ref
-from gpu_kernels.fused.silu_mul import silu_mul, silu_mul_ref
+from gpu_kernels.fused.silu_mul import Operands, silu_mul, silu_mul_ref
 from gpu_kernels.fused.silu_mul_triton import launches
 from gpu_kernels.launch import Launch
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Problem
+from gpu_kernels.proof.problems import Problem, dtype_name
 
 TIMED = [(4096, 14336, "int8"), (4096, 14336, "fp8"), (4096, 14336, None), (64, 14336, "fp8")]  # Llama 8B
 RAGGED = [(1, 1), (3, 63), (131, 131), (5, 4099)]
@@ -25,7 +25,7 @@ def problems() -> list[Problem]:
 
 
 def _problem(M: int, K: int, dtype: torch.dtype, quantize: str | None, *, is_timed: bool = False) -> Problem:
-    name, form = str(dtype).removeprefix("torch."), quantize or "plain"
+    name, form = dtype_name(dtype), quantize or "plain"
 
     def operands(device: str) -> dict[str, Tensor]:
         """Two halves of one product's result; gates over the whole of SiLU's bend and far past it."""
@@ -72,11 +72,9 @@ def agrees(result: tuple, expected: tuple, quantize: str | None) -> bool:
     return bool((((y.double() - exact).abs() <= bound) | (y.isnan() & exact.isnan())).all())
 
 
-def _launches(quantize: str | None, operands: dict[str, Any], arch: int) -> list[Launch]:
-    gate, up = operands.values()
-    y = torch.empty(gate.shape, dtype=CODE_DTYPES.get(quantize, gate.dtype), device=gate.device)
-    scale = torch.empty(gate.shape[0], device=gate.device) if quantize else None
-    return launches(gate, up, quantize, y, scale, arch=arch)
+def _launches(quantize: str | None, given: dict[str, Any], arch: int) -> list[Launch]:
+    operands = Operands(**given, quantize=quantize)
+    return launches(operands, *operands.empty(), arch)
 
 
 def _chain(quantize: str | None, gate: Tensor, up: Tensor) -> tuple:

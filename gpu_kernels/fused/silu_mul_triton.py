@@ -12,26 +12,26 @@ import triton.language as tl
 from torch import Tensor
 
 from gpu_kernels.fp8_triton import has_conversion
-from gpu_kernels.fused.row_codes_triton import row_codes
+from gpu_kernels.fused.row_codes_triton import store_rows
 from gpu_kernels.fused.rows import row_blocks
+from gpu_kernels.fused.silu_mul import Operands
 from gpu_kernels.launch import Launch, architecture
 
 MAX_BLOCK_K = 4096  # 16 features a thread of 8 warps: two 16-byte loads from gate and from up are in flight
 
 
-def silu_mul_triton(gate: Tensor, up: Tensor, quantize: str | None, y: Tensor, scale: Tensor | None) -> None:
-    """Writes y and scale (shapes and dtypes as checked in silu_mul).
+def silu_mul_triton(operands: Operands, y: Tensor, scale: Tensor | None) -> None:
+    """Writes y and scale.
 
     raises  RuntimeError on CPU tensors outside the interpreter
     """
-    arch = architecture("silu_mul", gate, silu_mul_kernel)
-    for launch in launches(gate, up, quantize, y, scale, arch=arch):
-        launch.run(gate.device)
+    arch = architecture("silu_mul", y, silu_mul_kernel)
+    for launch in launches(operands, y, scale, arch):
+        launch.run(y.device)
 
 
-def launches(
-    gate: Tensor, up: Tensor, quantize: str | None, y: Tensor, scale: Tensor | None, *, arch: int
-) -> list[Launch]:
+def launches(operands: Operands, y: Tensor, scale: Tensor | None, arch: int) -> list[Launch]:
+    gate, up, quantize = operands.gate, operands.up, operands.quantize
     M, K = gate.shape
     rows, block_k, num_warps = row_blocks(K if quantize else min(K, MAX_BLOCK_K))
     arguments = {
@@ -85,10 +85,4 @@ def silu_mul_kernel(
     b_up = tl.load(up_ptr + o_m[:, None] * stride_um + o_k[None, :] * stride_uk, mask=mask, other=0.0)
     b_gate, b_up = b_gate.to(tl.float32), b_up.to(tl.float32)  # [ROWS, BLOCK_K]
     b_y = b_gate / (1.0 + tl.exp(-b_gate)) * b_up
-    p_y = y_ptr + o_m[:, None] * stride_ym + o_k[None, :]
-    if QUANTIZE is None:
-        tl.store(p_y, b_y.to(y_ptr.dtype.element_ty), mask=mask)
-    else:
-        b_q, b_scale = row_codes(b_y, QUANTIZE, HAS_CONVERSION)
-        tl.store(p_y, b_q, mask=mask)
-        tl.store(scale_ptr + o_m, b_scale, mask=m_m)
+    store_rows(b_y, y_ptr, scale_ptr, o_m, o_k, m_m, mask, stride_ym, QUANTIZE, HAS_CONVERSION)

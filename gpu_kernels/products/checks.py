@@ -1,7 +1,5 @@
 """Whether the operands of a product fit together, before any byte is touched."""
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor
 
@@ -9,14 +7,13 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 HALVES = (torch.float16, torch.bfloat16)
 
 
-def check_operands(
-    op: str, device: torch.device, operands: Iterable[tuple[str, Tensor | None, list[int], tuple[torch.dtype, ...]]]
-) -> None:
-    """Every operand that is there has one of its dtypes, its shape, and is on the device.
+def check_operands(op: str, *operands: tuple[str, Tensor | None, list[int], tuple[torch.dtype, ...]]) -> None:
+    """Every operand that is there has one of its dtypes, its shape, and is on the device of the first.
 
-    operands  (name, tensor, shape, dtypes) of each
+    operands  (name, tensor, shape, dtypes) of each; the first is always there
     raises    TypeError (dtypes), ValueError (shapes, devices)
     """
+    first_name, first, *_ = operands[0]
     for name, tensor, shape, dtypes in operands:
         if tensor is None:
             continue
@@ -24,8 +21,9 @@ def check_operands(
             raise TypeError(f"{op}: got {name} {tensor.dtype}, expected {' or '.join(map(str, dtypes))}")
         if list(tensor.shape) != shape:
             raise ValueError(f"{op}: got {name} {list(tensor.shape)}, expected {shape}")
-        if tensor.device != device:
-            raise ValueError(f"{op}: got {name} on {tensor.device} and x on {device}, expected one device")
+        if tensor.device != first.device:
+            got = f"{name} on {tensor.device} and {first_name} on {first.device}"
+            raise ValueError(f"{op}: got {got}, expected one device")
 
 
 def check_matrix(op: str, name: str, tensor: Tensor, num_columns: int) -> None:

@@ -13,25 +13,63 @@ float32 registers, whatever the scales.
 source  DeepSeek-AI 2024, DeepSeek-V3, arXiv:2412.19437, section 3.3: blocks of scales, and the 14 bits
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-from gpu_kernels.dispatch import implementation
+from gpu_kernels.dispatch import results_of
 from gpu_kernels.products.checks import FLOATS, check_matrix, check_operands
+from gpu_kernels.products.code_operands import CodeOperands, scale_shape
 from gpu_kernels.products.split_k import Workspace
 
 BLOCK = 128
 FP8 = torch.float8_e4m3fn
 
 
+@dataclass(frozen=True, slots=True)
+class Operands(CodeOperands):
+    """The inputs of one product.
+
+    x_q           [M, K] float8_e4m3fn, any strides
+    x_scale       [M] per token or [1] per tensor; with blocks [M, ceil(K / 128)]; float32
+    weight_q      [N, K] float8_e4m3fn, any strides
+    weight_scale  [N] per channel or [1] per tensor; with blocks [ceil(N / 128), ceil(K / 128)]; float32
+    bias          [N] float16, bfloat16 or float32
+    out_dtype     y's
+    workspace     None: allocated, and zeroed by one launch more, where the product is split over K
+    raises        TypeError (dtypes), ValueError (shapes, devices), NotImplementedError (out_dtype)
+    """
+
+    bias: Tensor | None = None
+    out_dtype: torch.dtype = torch.bfloat16
+    workspace: Workspace | None = None
+
+    def __post_init__(self) -> None:
+        x_q, weight_q = self.x_q, self.weight_q
+        if self.out_dtype not in FLOATS:
+            raise NotImplementedError(f"fp8_gemm: got out_dtype {self.out_dtype}, expected one of {FLOATS}")
+        check_matrix("fp8_gemm", "x_q", x_q, weight_q.shape[-1])
+        (M, K), N = x_q.shape, weight_q.shape[0]
+        num_blocks = -(-K // BLOCK)
+        if self.has_blocks:
+            scale_shapes = [M, num_blocks], [-(-N // BLOCK), num_blocks]
+        else:
+            scale_shapes = scale_shape(self.x_scale, M), scale_shape(self.weight_scale, N)
+        check_operands(
+            "fp8_gemm",
+            ("x_q", x_q, [M, K], (FP8,)),
+            ("x_scale", self.x_scale, scale_shapes[0], (torch.float32,)),
+            ("weight_q", weight_q, [N, K], (FP8,)),
+            ("weight_scale", self.weight_scale, scale_shapes[1], (torch.float32,)),
+            ("bias", self.bias, [N], FLOATS),
+        )
+
+
 def fp8_gemm_ref(
     x_q: Tensor, x_scale: Tensor, weight_q: Tensor, weight_scale: Tensor, bias: Tensor | None = None
 ) -> Tensor:
-    """y [M, N] float64: the oracle.
-
-    x_q      [M, K] e4m3   x_scale       [M], [1] or [M, ceil(K / 128)] float32
-    weight_q [N, K] e4m3   weight_scale  [N], [1] or [ceil(N / 128), ceil(K / 128)] float32   bias [N] float
-    """
+    """y [M, N] float64: the oracle."""
     y = dequantize_x_ref(x_q, x_scale) @ dequantize_weight_ref(weight_q, weight_scale).T
     return y if bias is None else y + bias.double()
 
@@ -61,62 +99,12 @@ def fp8_gemm(
     workspace: Workspace | None = None,
     impl: str | None = None,
 ) -> Tensor:
-    """y [M, N] in out_dtype, by the implementation that `dispatch.IMPLEMENTATIONS` lists first for the device.
-
-    x_q           [M, K] float8_e4m3fn, any strides
-    x_scale       [M] per token or [1] per tensor; with blocks [M, ceil(K / 128)]; float32
-    weight_q      [N, K] float8_e4m3fn, any strides
-    weight_scale  [N] per channel or [1] per tensor; with blocks [ceil(N / 128), ceil(K / 128)]; float32
-    bias          [N] float16, bfloat16 or float32
-    workspace     None: allocated, and zeroed by one launch more, where the product is split over K
-    impl          the name of another entry of the table
-    raises        TypeError (dtypes), ValueError (shapes, devices),
-                  NotImplementedError (out_dtype, device, architecture, impl)
-    """
-    if out_dtype not in FLOATS:
-        raise NotImplementedError(f"fp8_gemm: got out_dtype {out_dtype}, expected one of {FLOATS}")
-    _check(x_q, x_scale, weight_q, weight_scale, bias)
-    run = implementation("fp8_gemm", x_q.device.type, impl)
-    M, N = x_q.shape[0], weight_q.shape[0]
-    if weight_scale.dim() == 1:
-        x_scale, weight_scale = x_scale.expand(M), weight_scale.expand(N)
-    y = torch.empty(M, N, dtype=out_dtype, device=x_q.device)  # [M, N]
-    if y.numel():
-        run(x_q, x_scale, weight_q, weight_scale, bias, y, workspace)
-    return y
+    """y [M, N] in out_dtype of these `Operands`; impl names an entry of the table other than the first."""
+    operands = Operands(x_q, x_scale, weight_q, weight_scale, bias, out_dtype, workspace)
+    return results_of("fp8_gemm", operands, impl)
 
 
-def fp8_gemm_reference(
-    x_q: Tensor,
-    x_scale: Tensor,
-    weight_q: Tensor,
-    weight_scale: Tensor,
-    bias: Tensor | None,
-    y: Tensor,
-    workspace: Workspace | None,
-) -> None:
+def fp8_gemm_reference(operands: Operands, y: Tensor) -> None:
     """Writes the oracle's result into y [M, N]: the table's entry "reference"."""
-    y.copy_(fp8_gemm_ref(x_q, x_scale, weight_q, weight_scale, bias))
-
-
-def _check(x_q: Tensor, x_scale: Tensor, weight_q: Tensor, weight_scale: Tensor, bias: Tensor | None) -> None:
-    check_matrix("fp8_gemm", "x_q", x_q, weight_q.shape[-1])
-    (M, K), N = x_q.shape, weight_q.shape[0]
-    if weight_scale.dim() == 2:
-        num_blocks = -(-K // BLOCK)
-        scale_shapes = [M, num_blocks], [-(-N // BLOCK), num_blocks]
-    else:
-        scale_shapes = tuple(
-            [1] if list(scale.shape) == [1] else [rows] for scale, rows in ((x_scale, M), (weight_scale, N))
-        )
-    check_operands(
-        "fp8_gemm",
-        x_q.device,
-        [
-            ("x_q", x_q, [M, K], (FP8,)),
-            ("x_scale", x_scale, scale_shapes[0], (torch.float32,)),
-            ("weight_q", weight_q, [N, K], (FP8,)),
-            ("weight_scale", weight_scale, scale_shapes[1], (torch.float32,)),
-            ("bias", bias, [N], FLOATS),
-        ],
-    )
+    x_scale, weight_scale = operands.scales()
+    y.copy_(fp8_gemm_ref(operands.x_q, x_scale, operands.weight_q, weight_scale, operands.bias))

@@ -6,21 +6,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpu_kernels.launch import Launch
-from gpu_kernels.products.fp8_gemm import BLOCK, FP8, dequantize_weight_ref, dequantize_x_ref, fp8_gemm
-from gpu_kernels.products.fp8_gemm_triton import candidates, fp8_gemm_launch, fp8_gemm_triton, row_name
-from gpu_kernels.products.proof import bf16_product, dtype_name, expected_and_magnitude
+from gpu_kernels.products.code_gemm_triton import code_launch
+from gpu_kernels.products.fp8_gemm import BLOCK, FP8, Operands, dequantize_weight_ref, dequantize_x_ref, fp8_gemm
+from gpu_kernels.products.fp8_gemm_triton import fp8_gemm_triton, row_of
+from gpu_kernels.products.proof import bf16_product, expected_and_magnitude
 from gpu_kernels.products.split_k import make_workspace
 from gpu_kernels.products.vllm_peers import scaled_mm_peers
-from gpu_kernels.products.w8a8_gemm_configs import Config
+from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Peer, Problem
+from gpu_kernels.proof.problems import Peer, Problem, dtype_name
 
 WEIGHTS = ((8192, 8192), (14336, 4096))  # (N, K): a square, and Llama 8B's feed-forward
 TOKENS = (4096, 16, 512)
 RAGGED = ((1, 131, 256, "token"), (17, 35, 131, "blocks"), (67, 130, 160, "tensor"))
 # As w8a8_gemm's: 2 * M operations a byte of weights, and FP8 products run at the int8 ones' rate.
 BANDWIDTH_TOKENS = 175
+CONFIGURED = Configured(Operands, fp8_gemm_triton, code_launch, row_of)
 
 
 def problems() -> list[Problem]:
@@ -35,21 +36,22 @@ def problems() -> list[Problem]:
 
 def _problem(M: int, N: int, K: int, scales: str, out_dtype: torch.dtype, is_timed: bool) -> Problem:
     num_scales = {"tensor": 2, "token": M + N, "blocks": (M + N // BLOCK) * K // BLOCK}[scales]
+    operands = partial(_operands, M, N, K, scales, out_dtype)
     return Problem(
         op="fp8_gemm",
         label=f"M={M} N={N} K={K} {scales} {dtype_name(out_dtype)}",
         sizes={"M": M, "N": N, "K": K, "scales": scales, "out_dtype": dtype_name(out_dtype)},
-        operands=partial(_operands, M, N, K, scales, out_dtype),
+        operands=operands,
         call=partial(fp8_gemm, impl="triton"),
         reference=_reference,
         agrees=_agrees,
-        launches=_launches,
+        launches=CONFIGURED.all_launches,
         num_bytes=M * K + N * K + 4 * num_scales + out_dtype.itemsize * M * N,  # codes, scales, y
         ops=2 * M * N * K,
         ceiling="bandwidth" if M <= BANDWIDTH_TOKENS else "fp8",
         peers=_peers(N, K, scales),
-        variants=partial(_variants, M),
-        row=partial(row_name, num_tokens=M),
+        variants=partial(CONFIGURED.variants, operands),
+        row=partial(CONFIGURED.row_name, operands),
         is_timed=is_timed,
         is_interpreted=not is_timed,
     )
@@ -85,30 +87,6 @@ def _agrees(y: Tensor, expected_and_magnitude: tuple[Tensor, Tensor]) -> bool:
     about = torch.finfo(y.dtype)
     bound = about.eps / 2 * expected.abs() + 2**-10 * magnitude + about.smallest_normal * about.eps
     return bool(((y.double() - expected).abs() <= bound).all())
-
-
-def _launches(operands: dict[str, Any], arch: int) -> list[Launch]:
-    """One for each candidate, the default first."""
-    x_q, x_scale, weight_q, weight_scale, workspace, out_dtype = operands.values()
-    M, N = x_q.shape[0], weight_q.shape[0]
-    if weight_scale.dim() == 1:
-        x_scale, weight_scale = x_scale.expand(M), weight_scale.expand(N)
-    y = torch.empty(M, N, dtype=out_dtype, device=x_q.device)
-    given = x_q, x_scale, weight_q, weight_scale, None, y, workspace
-    return [fp8_gemm_launch(*given, config, arch) for config in candidates(arch, M)]
-
-
-def _variants(M: int, arch: int) -> dict[str, Any]:
-    return {str(config): partial(_with_config, config) for config in candidates(arch, M)}
-
-
-def _with_config(config: Config, x_q, x_scale, weight_q, weight_scale, workspace, out_dtype) -> Tensor:
-    M, N = x_q.shape[0], weight_q.shape[0]
-    if weight_scale.dim() == 1:
-        x_scale, weight_scale = x_scale.expand(M), weight_scale.expand(N)
-    y = torch.empty(M, N, dtype=out_dtype, device=x_q.device)  # [M, N]
-    fp8_gemm_triton(x_q, x_scale, weight_q, weight_scale, None, y, workspace, config)
-    return y
 
 
 def _scaled_mm(x_q, x_scale, weight_q, weight_scale, workspace, out_dtype) -> Tensor:

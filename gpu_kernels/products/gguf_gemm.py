@@ -9,14 +9,30 @@ and bias[n]. Codes and minima are whole and exact in float16 and bfloat16, and s
 nothing is rounded but float32 sums, and the product d * scales.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-from gpu_kernels.dispatch import implementation
+from gpu_kernels.dispatch import results_of
 from gpu_kernels.products.checks import FLOATS, HALVES, check_matrix, check_operands
 from gpu_kernels.products.gguf_layout import SUPER_BLOCK, KQuantWeight, dequantize_k_ref
 from gpu_kernels.products.split_k import Workspace
+from gpu_kernels.products.weight_operands import WeightOperands
 from gpu_kernels.products.words_layout import WordsWeight, unpack_words_ref
+
+
+@dataclass(frozen=True, slots=True)
+class Operands(WeightOperands):
+    """weight  as gguf_layout.pack_gguf makes it
+    raises  TypeError (dtypes), ValueError (shapes, devices)
+    """
+
+    def __post_init__(self) -> None:
+        check_matrix("gguf_gemm", "x", self.x, self.weight.num_features)
+        activations = ("x", self.x, list(self.x.shape), HALVES)
+        bias = ("bias", self.bias, [self.weight.num_rows], FLOATS)
+        check_operands("gguf_gemm", activations, bias, *_parts(self.weight))
 
 
 def dequantize_ref(weight: WordsWeight | KQuantWeight) -> Tensor:
@@ -41,31 +57,14 @@ def gguf_gemm(
     workspace: Workspace | None = None,
     impl: str | None = None,
 ) -> Tensor:
-    """y [M, N] in x's dtype, by the implementation that `dispatch.IMPLEMENTATIONS` lists first for the device.
-
-    x          [M, K] float16 or bfloat16, any strides
-    weight     as gguf_layout.pack_gguf makes it
-    bias       [N] float16, bfloat16 or float32
-    workspace  None: allocated, and zeroed by one launch more, where the product is split over K
-    impl       the name of another entry of the table
-    raises     TypeError (dtypes), ValueError (shapes, devices), NotImplementedError (device, architecture, impl)
-    """
-    check_matrix("gguf_gemm", "x", x, weight.num_features)
-    N = weight.num_rows
-    operands = [("x", x, list(x.shape), HALVES), ("bias", bias, [N], FLOATS)]
-    check_operands("gguf_gemm", x.device, operands + _parts(weight))
-    run = implementation("gguf_gemm", x.device.type, impl)
-    y = torch.empty(x.shape[0], N, dtype=x.dtype, device=x.device)  # [M, N]
-    if y.numel():
-        run(x, weight, None if bias is None else bias.contiguous(), y, workspace)
-    return y
+    """y [M, N] in x's dtype of these `Operands`; impl names an entry of the table other than the first."""
+    operands = Operands(x, weight, bias, workspace)
+    return results_of("gguf_gemm", operands, impl)
 
 
-def gguf_gemm_reference(
-    x: Tensor, weight: WordsWeight | KQuantWeight, bias: Tensor | None, y: Tensor, workspace: Workspace | None
-) -> None:
+def gguf_gemm_reference(operands: Operands, y: Tensor) -> None:
     """Writes the oracle's result into y [M, N]: the table's entry "reference"."""
-    y.copy_(gguf_gemm_ref(x, weight, bias))
+    y.copy_(gguf_gemm_ref(operands.x, operands.weight, operands.bias))
 
 
 def _parts(weight: WordsWeight | KQuantWeight) -> list:

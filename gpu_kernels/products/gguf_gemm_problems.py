@@ -6,26 +6,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpu_kernels.launch import Launch
-from gpu_kernels.products.gguf_gemm import dequantize_ref, gguf_gemm
-from gpu_kernels.products.gguf_gemm_triton import gguf_gemm_launch, gguf_gemm_triton
+from gpu_kernels.products.gguf_gemm import Operands, dequantize_ref, gguf_gemm
+from gpu_kernels.products.gguf_gemm_triton import gguf_gemm_triton, launches, row_of
 from gpu_kernels.products.gguf_layout import BLOCK_SIZE, KQuantWeight
 from gpu_kernels.products.proof import (
     BANDWIDTH_TOKENS,
     bf16_product,
-    dtype_name,
     expected_and_magnitude,
     within_sums,
 )
 from gpu_kernels.products.split_k import make_workspace
-from gpu_kernels.products.weight_only_configs import Config, candidates, row_name
 from gpu_kernels.products.words_layout import WordsWeight
+from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Problem
+from gpu_kernels.proof.problems import Problem, dtype_name
 
 BITS_PER_WEIGHT = {"q8_0": 8.5, "q4_k": 4.625, "q6_k": 6.5625}  # as gguf_layout holds them
 TIMED = {"q4_k": (1, 16, 4096), "q6_k": (1, 16, 4096), "q8_0": (16,)}  # M: q8_0 is w8a16_gemm's kernel in groups of 32
 RAGGED = ((1, 131, 512), (3, 35, 768))  # M, N, K
+CONFIGURED = Configured(Operands, gguf_gemm_triton, launches, row_of)
 
 
 def problems() -> list[Problem]:
@@ -34,21 +33,22 @@ def problems() -> list[Problem]:
 
 
 def _problem(M: int, N: int, K: int, kind: str, dtype: torch.dtype, is_timed: bool) -> Problem:
+    operands = partial(_operands, M, N, K, kind, dtype)
     return Problem(
         op="gguf_gemm",
         label=f"{kind} M={M} N={N} K={K} {dtype_name(dtype)}",
         sizes={"M": M, "N": N, "K": K, "type": kind, "dtype": dtype_name(dtype)},
-        operands=partial(_operands, M, N, K, kind, dtype),
+        operands=operands,
         call=partial(gguf_gemm, impl="triton"),
         reference=_reference,
         agrees=partial(within_sums, K=K),
-        launches=_launches,
+        launches=CONFIGURED.all_launches,
         num_bytes=2 * M * K + int(N * K * BITS_PER_WEIGHT[kind] / 8) + 2 * M * N,  # x, weight, y
         ops=2 * M * N * K,
         ceiling="bandwidth" if M <= BANDWIDTH_TOKENS else "bf16",
         peers=bf16_product(N, K),
-        variants=partial(_variants, M),
-        row=partial(row_name, "gguf_gemm", num_tokens=M),
+        variants=partial(CONFIGURED.variants, operands),
+        row=partial(CONFIGURED.row_name, operands),
         is_timed=is_timed,
         is_interpreted=not is_timed,
     )
@@ -82,21 +82,3 @@ def _reference(x: Tensor, weight: WordsWeight | KQuantWeight, workspace: object)
         of_groups = x.double().abs().reshape(len(x), -1, weight.plane_k).sum(dim=2)  # [M, K / 32]
         magnitude = magnitude + 2 * of_groups @ shift
     return expected, magnitude
-
-
-def _launches(operands: dict[str, Any], arch: int) -> list[Launch]:
-    """One for each candidate, the default first."""
-    x, weight, workspace = operands.values()
-    y = torch.empty(x.shape[0], weight.num_rows, dtype=x.dtype, device=x.device)
-    row = candidates("gguf_gemm", arch, x.shape[0])
-    return [gguf_gemm_launch(x, weight, None, y, workspace, config, arch) for config in row]
-
-
-def _variants(M: int, arch: int) -> dict[str, Any]:
-    return {str(config): partial(_with_config, config) for config in candidates("gguf_gemm", arch, M)}
-
-
-def _with_config(config: Config, x: Tensor, weight: WordsWeight | KQuantWeight, workspace: Any) -> Tensor:
-    y = torch.empty(x.shape[0], weight.num_rows, dtype=x.dtype, device=x.device)  # [M, N]
-    gguf_gemm_triton(x, weight, None, y, workspace, config)
-    return y

@@ -11,50 +11,34 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gpu_kernels.launch import Launch, architecture
-from gpu_kernels.products.gguf_layout import KQuantWeight
-from gpu_kernels.products.split_k import Workspace, num_splits, workspace_for
+from gpu_kernels.launch import Launch
+from gpu_kernels.products import weight_only_gemm_triton
+from gpu_kernels.products.gguf_gemm import Operands
+from gpu_kernels.products.split_k import share_tiles
 from gpu_kernels.products.tiles_triton import store_or_split, tile_of
-from gpu_kernels.products.weight_only_configs import Config, configuration
-from gpu_kernels.products.weight_only_gemm_triton import weight_only_gemm_launch
+from gpu_kernels.products.weight_only_configs import Config, row
 from gpu_kernels.products.words_layout import WordsWeight
 from gpu_kernels.products.words_triton import code_offset, codes, codes_of_6_bits
+from gpu_kernels.tuned import Tuned
 
 
-def gguf_gemm_triton(
-    x: Tensor,
-    weight: WordsWeight | KQuantWeight,
-    bias: Tensor | None,
-    y: Tensor,
-    workspace: Workspace | None = None,
-    config: Config | None = None,
-) -> None:
-    """Writes y [M, N] (shapes and dtypes as checked in gguf_gemm), with the tile shape the table has for it.
-
-    raises  RuntimeError on CPU tensors outside the interpreter; NotImplementedError on an unknown architecture
-    """
-    arch = architecture("gguf_gemm", x, k_quant_gemm_kernel)
-    config = config or configuration("gguf_gemm", arch, x)
-    gguf_gemm_launch(x, weight, bias, y, workspace, config, arch).run(y.device)
+def gguf_gemm_triton(operands: Operands, y: Tensor, config: Config | None = None) -> None:
+    """Writes y [M, N], with the tile shape that the table has for it."""
+    TUNED.run(operands, y, config=config)
 
 
-def gguf_gemm_launch(
-    x: Tensor,
-    weight: WordsWeight | KQuantWeight,
-    bias: Tensor | None,
-    y: Tensor,
-    workspace: Workspace | None,
-    config: Config,
-    arch: int,
-) -> Launch:
+def row_of(operands: Operands, arch: int) -> tuple[str, list[Config]]:
+    """(name, candidates)"""
+    return row("gguf_gemm", arch, len(operands.x))
+
+
+def launches(operands: Operands, y: Tensor, config: Config, arch: int) -> list[Launch]:
     """One program a share of a tile."""
+    x, weight = operands.x, operands.weight
     if isinstance(weight, WordsWeight):
-        return weight_only_gemm_launch(x, weight, None, bias, y, workspace, config, arch)
-    M, N = x.shape[0], weight.num_rows
-    num_tiles = triton.cdiv(M, config.block_m) * triton.cdiv(N, config.block_n)
-    num_blocks = weight.codes.shape[0]
-    splits = num_splits(arch, config.programs_per_sm, num_tiles, num_blocks)
-    partial, arrived = workspace_for(workspace, splits, num_tiles, config.block_n * config.block_m, x)
+        return weight_only_gemm_triton.launches(operands, y, config, arch)
+    M, N, num_blocks = x.shape[0], weight.num_rows, weight.codes.shape[0]
+    shares = share_tiles(operands.workspace, config, arch, (M, N), num_blocks, x)
     arguments = {
         "x_ptr": x,
         "codes_ptr": weight.codes,
@@ -63,14 +47,14 @@ def gguf_gemm_launch(
         "minima_ptr": weight.minima,
         "d_ptr": weight.d,
         "dmin_ptr": weight.dmin,
-        "bias_ptr": bias,
+        "bias_ptr": operands.dense_bias(),
         "y_ptr": y,
-        "partial_ptr": partial,
-        "arrived_ptr": arrived,
+        "partial_ptr": shares.partial,
+        "arrived_ptr": shares.arrived,
         "M": M,
         "N": N,
         "num_blocks": num_blocks,
-        "blocks_per_split": triton.cdiv(num_blocks, splits),
+        "blocks_per_split": shares.steps_per_split,
         "stride_xm": x.stride(0),
         "stride_xk": x.stride(1),
         "stride_ym": y.stride(0),
@@ -78,10 +62,10 @@ def gguf_gemm_launch(
         "BLOCK_N": config.block_n,
         "PLANE_K": weight.plane_k,
         "GROUP_N": config.group_n,
-        "NUM_SPLITS": splits,
+        "NUM_SPLITS": shares.num_splits,
         "COMPILED": isinstance(k_quant_gemm_kernel, triton.JITFunction),
     }
-    return Launch(k_quant_gemm_kernel, (num_tiles, splits), arguments, config.num_warps, config.num_stages)
+    return [Launch(k_quant_gemm_kernel, shares.grid, arguments, config.num_warps, config.num_stages)]
 
 
 @triton.jit
@@ -160,3 +144,6 @@ def k_quant_gemm_kernel(
         b_acc, bias_ptr, y_ptr, partial_ptr, arrived_ptr, o_n, o_m, N, M, stride_ym, i_tile, i_split,
         NUM_SPLITS,
     )  # fmt: skip
+
+
+TUNED = Tuned("gguf_gemm", k_quant_gemm_kernel, row_of, launches)

@@ -9,22 +9,17 @@ import torch
 from torch import Tensor
 
 from gpu_kernels.launch import Launch
-from gpu_kernels.products.grouped_moe_gemm import grouped_moe_gemm
-from gpu_kernels.products.grouped_moe_gemm_triton import (
-    candidates,
-    grouped_moe_gemm_launches,
-    grouped_moe_gemm_triton,
-    row_name,
-)
+from gpu_kernels.products.grouped_moe_gemm import Operands, grouped_moe_gemm
+from gpu_kernels.products.grouped_moe_gemm_triton import grouped_moe_gemm_triton, launches, row_of
 from gpu_kernels.products.moe_tiles import max_tiles
-from gpu_kernels.products.proof import dtype_name
 from gpu_kernels.products.w8a8_gemm_configs import Config
 from gpu_kernels.products.weight_only_configs import Config as WordsConfig
 from gpu_kernels.products.weight_only_problems import Kind
 from gpu_kernels.products.words_experts import WordsExperts, expert_ref
 from gpu_kernels.products.words_layout import PLANE_K, block_k
+from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Peer, Problem
+from gpu_kernels.proof.problems import Peer, Problem, dtype_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +33,17 @@ class Layer:
     K: int
 
 
+def _launches(operands: Operands, y: Tensor, config: Config | WordsConfig, arch: int) -> list[Launch]:
+    """Tiles are only counted, since meta tensors cannot be sorted."""
+    (M, top), E = operands.chosen.shape, len(operands.gate_up)
+    tiles = max_tiles(M * top, E, config.block_m)
+    pairs = torch.empty(tiles * config.block_m, dtype=torch.int32, device=y.device)
+    experts = torch.empty(tiles, dtype=torch.int32, device=y.device)
+    shares = torch.empty(M, top, y.shape[1], dtype=torch.float32, device=y.device)
+    return launches(operands, pairs, experts, shares, config)
+
+
+CONFIGURED = Configured(Operands, grouped_moe_gemm_triton, _launches, row_of)
 MIXTRAL = partial(Layer, E=8, top=2, I=14336, K=4096)
 DEEPSEEK_V2_LITE = partial(Layer, E=64, top=6, I=1408, K=2048)
 TIMED = (DEEPSEEK_V2_LITE(16), DEEPSEEK_V2_LITE(4096), MIXTRAL(1), MIXTRAL(4096), DEEPSEEK_V2_LITE(1))
@@ -58,25 +64,25 @@ def _problem(layer: Layer, kind: Kind | None, dtype: torch.dtype, is_timed: bool
     """kind  of the experts in words; None: they are of `dtype`"""
     M, E, top, I, K = layer.M, layer.E, layer.top, layer.I, layer.K
     met = min(E, M * top)  # experts whose weights are read: of few tokens about so many, of many all
-    mean = M * top / E
+    operands = partial(_operands, layer, kind, dtype)
     bits = 16 if kind is None else kind.bits
     form = dtype_name(dtype) if kind is None else f"w{bits} {kind} {dtype_name(dtype)}"
     return Problem(
         op="grouped_moe_gemm",
         label=f"M={M} E={E} top={top} I={I} K={K} {form}",
         sizes={"M": M, "E": E, "top": top, "I": I, "K": K, "dtype": form},
-        operands=partial(_operands, layer, kind, dtype),
+        operands=operands,
         call=partial(grouped_moe_gemm, impl="triton"),
         reference=_reference,
         agrees=_agrees,
-        launches=partial(_launches, layer, bits),
+        launches=CONFIGURED.all_launches,
         # gate, up and down of those experts; x, y; hidden, written and read; shares in float32, written and read
         num_bytes=met * _expert_bytes(layer, kind) + 2 * 2 * M * K + 2 * 2 * M * top * I + 2 * 4 * M * top * K,
         ops=2 * M * top * 3 * I * K,
-        ceiling="bandwidth" if mean <= 64 else "bf16",
+        ceiling="bandwidth" if M * top / E <= 64 else "bf16",
         peers={"torch, expert by expert": Peer(partial(_dense_operands, dtype), _expert_by_expert)},
-        variants=partial(_variants, mean, bits),
-        row=partial(row_name, tokens_per_expert=mean, bits=bits),
+        variants=partial(CONFIGURED.variants, operands),
+        row=partial(CONFIGURED.row_name, operands),
         is_timed=is_timed,
         is_interpreted=not is_timed,
     )
@@ -149,30 +155,6 @@ def _agrees(y: Tensor, expected_and_lost: tuple[Tensor, Tensor]) -> bool:
     about = torch.finfo(y.dtype)
     bound = about.eps / 2 * expected.abs() + 2 * lost + about.smallest_normal * about.eps
     return bool(((y.double() - expected).abs() <= bound).all())
-
-
-def _launches(layer: Layer, bits: int, operands: dict[str, Any], arch: int) -> list[Launch]:
-    """Those of each candidate, the default's first; tiles are only counted, since meta tensors cannot be sorted."""
-    x = operands["x"]
-    found = []
-    for config in candidates(arch, layer.M * layer.top / layer.E, bits):
-        tiles = max_tiles(layer.M * layer.top, layer.E, config.block_m)
-        pairs = torch.empty(tiles * config.block_m, dtype=torch.int32, device=x.device)
-        experts = torch.empty(tiles, dtype=torch.int32, device=x.device)
-        shares = torch.empty(layer.M, layer.top, layer.K, dtype=torch.float32, device=x.device)
-        weights = operands["routing_weight"], operands["gate_up"], operands["down"]
-        found += grouped_moe_gemm_launches(x, pairs, experts, *weights, shares, config)
-    return found
-
-
-def _variants(mean: float, bits: int, arch: int) -> dict[str, Any]:
-    return {str(config): partial(_with_config, config) for config in candidates(arch, mean, bits)}
-
-
-def _with_config(config: Config | WordsConfig, x, chosen, routing_weight, gate_up, down) -> Tensor:
-    y = torch.empty_like(x)
-    grouped_moe_gemm_triton(x, chosen, routing_weight, gate_up, down, y, config)
-    return y
 
 
 def _dense_operands(dtype: torch.dtype, operands: dict[str, Any]) -> dict[str, Any]:

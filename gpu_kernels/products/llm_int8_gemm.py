@@ -9,44 +9,21 @@ x_q is 0 at the outlier features, so weight_q may hold anything there.
 source  Dettmers et al. 2022, arXiv:2208.07339, section 3.2: mixed-precision decomposition
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-from gpu_kernels.dispatch import implementation
+from gpu_kernels.dispatch import results_of
 from gpu_kernels.products.checks import FLOATS, HALVES, check_matrix, check_operands
+from gpu_kernels.products.code_operands import CodeOperands
 from gpu_kernels.products.split_k import Workspace
-from gpu_kernels.products.w8a8_gemm import MAX_K, w8a8_gemm_ref
+from gpu_kernels.products.w8a8_gemm import check_features, w8a8_gemm_ref
 
 
-def llm_int8_gemm_ref(
-    x_q: Tensor,
-    x_scale: Tensor,
-    weight_q: Tensor,
-    weight_scale: Tensor,
-    x: Tensor,
-    outlier_features: Tensor,
-    outlier_weight: Tensor,
-    bias: Tensor | None = None,
-) -> Tensor:
-    """y [M, N] float64: the oracle."""
-    inliers = w8a8_gemm_ref(x_q, x_scale, weight_q, weight_scale, bias)
-    return inliers + x.double()[:, outlier_features.long()] @ outlier_weight.double().T
-
-
-def llm_int8_gemm(
-    x_q: Tensor,
-    x_scale: Tensor,
-    weight_q: Tensor,
-    weight_scale: Tensor,
-    x: Tensor,
-    outlier_features: Tensor,
-    outlier_weight: Tensor,
-    *,
-    bias: Tensor | None = None,
-    workspace: Workspace | None = None,
-    impl: str | None = None,
-) -> Tensor:
-    """y [M, N] in x's dtype, by the implementation that `dispatch.IMPLEMENTATIONS` lists first for the device.
+@dataclass(frozen=True, slots=True)
+class Operands(CodeOperands):
+    """The inputs of one product.
 
     x_q               [M, K] int8, any strides; K <= w8a8_gemm.MAX_K
     x_scale           [M] float32
@@ -57,47 +34,49 @@ def llm_int8_gemm(
     outlier_weight    [N, F] x's dtype, any strides
     bias              [N] float16, bfloat16 or float32
     workspace         None: allocated, and zeroed by one launch more, where the product is split over K
-    impl              the name of another entry of the table
-    raises            TypeError (dtypes), ValueError (shapes, devices), NotImplementedError (K, device, impl)
+    raises            TypeError (dtypes), ValueError (shapes, devices), NotImplementedError (K)
     """
-    check_matrix("llm_int8_gemm", "x", x, x_q.shape[-1])
-    (M, K), N, F = x.shape, weight_q.shape[0], outlier_features.numel()
-    if K > MAX_K:
-        raise NotImplementedError(
-            f"llm_int8_gemm: got K = {K}, expected at most {MAX_K}, past which int32 can overflow"
-        )
-    check_operands(
-        "llm_int8_gemm",
-        x.device,
-        [
+
+    x: Tensor
+    outlier_features: Tensor
+    outlier_weight: Tensor
+    bias: Tensor | None = None
+    workspace: Workspace | None = None
+
+    @property
+    def out_dtype(self) -> torch.dtype:
+        return self.x.dtype
+
+    def __post_init__(self) -> None:
+        x = self.x
+        check_matrix("llm_int8_gemm", "x", x, self.x_q.shape[-1])
+        (M, K), N, F = x.shape, self.weight_q.shape[0], self.outlier_features.numel()
+        check_features("llm_int8_gemm", K)
+        check_operands(
+            "llm_int8_gemm",
             ("x", x, [M, K], HALVES),
-            ("x_q", x_q, [M, K], (torch.int8,)),
-            ("x_scale", x_scale, [M], (torch.float32,)),
-            ("weight_q", weight_q, [N, K], (torch.int8,)),
-            ("weight_scale", weight_scale, [N], (torch.float32,)),
-            ("outlier_features", outlier_features, [F], (torch.int32,)),
-            ("outlier_weight", outlier_weight, [N, F], (x.dtype,)),
-            ("bias", bias, [N], FLOATS),
-        ],
-    )
-    run = implementation("llm_int8_gemm", x.device.type, impl)
-    y = torch.empty(M, N, dtype=x.dtype, device=x.device)  # [M, N]
-    if y.numel():
-        run(x_q, x_scale, weight_q, weight_scale, x, outlier_features, outlier_weight, bias, y, workspace)
-    return y
+            ("x_q", self.x_q, [M, K], (torch.int8,)),
+            ("x_scale", self.x_scale, [M], (torch.float32,)),
+            ("weight_q", self.weight_q, [N, K], (torch.int8,)),
+            ("weight_scale", self.weight_scale, [N], (torch.float32,)),
+            ("outlier_features", self.outlier_features, [F], (torch.int32,)),
+            ("outlier_weight", self.outlier_weight, [N, F], (x.dtype,)),
+            ("bias", self.bias, [N], FLOATS),
+        )
 
 
-def llm_int8_gemm_reference(
-    x_q: Tensor,
-    x_scale: Tensor,
-    weight_q: Tensor,
-    weight_scale: Tensor,
-    x: Tensor,
-    outlier_features: Tensor,
-    outlier_weight: Tensor,
-    bias: Tensor | None,
-    y: Tensor,
-    workspace: Workspace | None,
-) -> None:
+def llm_int8_gemm_ref(operands: Operands) -> Tensor:
+    """y [M, N] float64: the oracle."""
+    inliers = w8a8_gemm_ref(operands.x_q, operands.x_scale, operands.weight_q, operands.weight_scale, operands.bias)
+    outliers = operands.x.double()[:, operands.outlier_features.long()]  # [M, F]
+    return inliers + outliers @ operands.outlier_weight.double().T
+
+
+def llm_int8_gemm(operands: Operands, impl: str | None = None) -> Tensor:
+    """y [M, N] in x's dtype, by the table's first entry for the device or by `impl`."""
+    return results_of("llm_int8_gemm", operands, impl)
+
+
+def llm_int8_gemm_reference(operands: Operands, y: Tensor) -> None:
     """Writes the oracle's result into y [M, N]: the table's entry "reference"."""
-    y.copy_(llm_int8_gemm_ref(x_q, x_scale, weight_q, weight_scale, x, outlier_features, outlier_weight, bias))
+    y.copy_(llm_int8_gemm_ref(operands))

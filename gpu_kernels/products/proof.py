@@ -35,10 +35,6 @@ def within_sums(y: Tensor, expected_and_magnitude: tuple[Tensor, Tensor], K: int
     return bool(((y.double() - expected).abs() <= bound).all())
 
 
-def dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
 def bf16_product(N: int, K: int) -> dict[str, Peer]:
     """The product in bfloat16 that a quantized one replaces, by torch (cuBLAS)."""
 

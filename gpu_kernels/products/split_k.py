@@ -6,6 +6,7 @@ features, so that the result does not depend on who arrived when.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -33,6 +34,48 @@ def make_workspace(device: torch.device | str) -> Workspace:
     """Enough for every product (19 MB)."""
     partial = torch.empty(MAX_PROGRAMS * MAX_TILE, dtype=torch.float32, device=device)
     return Workspace(partial, torch.zeros(MAX_PROGRAMS, dtype=torch.int32, device=device))
+
+
+class Tile(Protocol):
+    """The part that the configurations of all products share."""
+
+    block_m: int
+    block_n: int
+    programs_per_sm: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How the tiles of a product are dealt to programs.
+
+    steps_per_split  steps over the input features that one program does at most
+    partial, arrived where programs that share a tile leave their parts; None if none do
+    """
+
+    num_tiles: int
+    num_splits: int
+    steps_per_split: int
+    partial: Tensor | None
+    arrived: Tensor | None
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        return self.num_tiles, self.num_splits
+
+
+def share_tiles(
+    workspace: Workspace | None, tile: Tile, arch: int, shape: tuple[int, int], num_steps: int, like: Tensor
+) -> Shares:
+    """One program or several for each tile of y.
+
+    shape      [M, N] of y
+    num_steps  over all input features
+    like       an operand, on whose device a workspace is allocated if the caller has none
+    """
+    num_tiles = -(-shape[0] // tile.block_m) * -(-shape[1] // tile.block_n)
+    splits = num_splits(arch, tile.programs_per_sm, num_tiles, num_steps)
+    places = workspace_for(workspace, splits, num_tiles, tile.block_m * tile.block_n, like)
+    return Shares(num_tiles, splits, -(-num_steps // splits), *places)
 
 
 def num_splits(arch: int, programs_per_sm: int, num_tiles: int, num_blocks: int) -> int:

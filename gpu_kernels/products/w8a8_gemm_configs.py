@@ -7,6 +7,8 @@ the fastest in configs/ for that model of GPU; on others the first of the row ru
 
 from dataclasses import dataclass
 
+from gpu_kernels.products.rows import Rows, find_row
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -33,13 +35,13 @@ class Config:
 # Shared memory that one program may use, by compute capability times ten.
 SHARED_BYTES = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024}
 
-# Architecture -> rows (largest M of the row, candidates, the one to use first); the last row has no largest M.
+# By architecture and M.
 # Few tokens: the weights are read once and the rate is the memory's, so many narrow programs and deep pipelines. Memory
 # needs 23 KB on their way to each multiprocessor (weight_only_configs.py): 4 tiles of 32 channels by 256 features are
 # 32 KB, so one program does while it runs, and two let one start while the other ends.
 # Many tokens: 128-wide tiles, whose int32 accumulators (128 * 128 * 4 bytes over 128 threads, or 128 * 256 over 256)
 # take 128 of a thread's 255 registers.
-CONFIGS: dict[int, list[tuple[int | None, list[Config]]]] = {
+CONFIGS: dict[int, Rows[Config]] = {
     80: [
         (16, [Config(16, 32, 256, 1, 4, 4, 2), Config(16, 64, 128, 1, 4, 5, 2)]),
         (64, [Config(64, 64, 128, 8, 4, 4), Config(32, 64, 128, 8, 4, 4)]),
@@ -54,22 +56,9 @@ CONFIGS: dict[int, list[tuple[int | None, list[Config]]]] = {
 CONFIGS[100] = CONFIGS[90]  # the same shared memory and registers; no reason yet for other tiles
 
 
-def candidates(arch: int, num_tokens: int) -> list[Config]:
-    """The row of CONFIGS for an architecture and M, the configuration to use first.
+def row(arch: int, num_tokens: int) -> tuple[str, list[Config]]:
+    """(name, candidates) of the row of CONFIGS for an architecture and M.
 
-    arch    compute capability times ten: 80, 90; 86 and 89 are none, since they have less shared memory
     raises  NotImplementedError if the architecture has no rows
     """
-    return _row(arch, num_tokens)[1]
-
-
-def row_name(arch: int, num_tokens: int) -> str:
-    """The name of that row, as configs/ knows it."""
-    largest = _row(arch, num_tokens)[0]
-    return "any M" if largest is None else f"M<={largest}"
-
-
-def _row(arch: int, num_tokens: int) -> tuple[int | None, list[Config]]:
-    if arch not in CONFIGS:
-        raise NotImplementedError(f"w8a8_gemm: got sm_{arch}, expected one of {[f'sm_{known}' for known in CONFIGS]}")
-    return next(row for row in CONFIGS[arch] if row[0] is None or num_tokens <= row[0])
+    return find_row("w8a8_gemm", CONFIGS, arch, num_tokens)

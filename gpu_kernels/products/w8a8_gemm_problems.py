@@ -6,15 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpu_kernels.launch import Launch
+from gpu_kernels.products.checks import FLOATS
+from gpu_kernels.products.code_gemm_triton import code_launch
 from gpu_kernels.products.split_k import make_workspace
 from gpu_kernels.products.vllm_peers import scaled_mm_peers
-from gpu_kernels.products.w8a8_gemm import OUT_DTYPES, w8a8_gemm, w8a8_gemm_ref
-from gpu_kernels.products.w8a8_gemm_configs import Config, candidates, row_name
-from gpu_kernels.products.w8a8_gemm_triton import w8a8_gemm_launch, w8a8_gemm_triton
+from gpu_kernels.products.w8a8_gemm import Operands, w8a8_gemm, w8a8_gemm_ref
+from gpu_kernels.products.w8a8_gemm_triton import row_of, w8a8_gemm_triton
 from gpu_kernels.proof.bounds import within_rounding
+from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Peer, Problem
+from gpu_kernels.proof.problems import Peer, Problem, dtype_name
 
 TOKENS = (4096, 16, 1, 512, 64)
 WEIGHTS = ((4096, 4096), (14336, 4096), (4096, 14336), (8192, 8192))  # (N, K): Llama 8B's projections, and a square
@@ -22,30 +23,31 @@ RAGGED = ((1, 5, 33), (17, 3, 64), (65, 67, 131))
 # 2 * M operations a byte of weights. An H200 does about 350 a byte (int8 near 1.5e15 a second over 4.3e12 bytes).
 BANDWIDTH_TOKENS = 175
 INT_MM_MIN_TOKENS = 17  # torch._int_mm refuses fewer
+CONFIGURED = Configured(Operands, w8a8_gemm_triton, code_launch, row_of)
 
 
 def problems() -> list[Problem]:
     timed = [_problem(M, N, K, torch.bfloat16, is_timed=True) for N, K in WEIGHTS for M in TOKENS]
-    return timed + [_problem(*shape, dtype, is_timed=False) for shape in RAGGED for dtype in OUT_DTYPES]
+    return timed + [_problem(*shape, dtype, is_timed=False) for shape in RAGGED for dtype in FLOATS]
 
 
 def _problem(M: int, N: int, K: int, out_dtype: torch.dtype, is_timed: bool) -> Problem:
-    dtype = str(out_dtype).removeprefix("torch.")
+    dtype, operands = dtype_name(out_dtype), partial(_operands, M, N, K, out_dtype)
     return Problem(
         op="w8a8_gemm",
         label=f"M={M} N={N} K={K} {dtype}",
         sizes={"M": M, "N": N, "K": K, "out_dtype": dtype},
-        operands=partial(_operands, M, N, K, out_dtype),
+        operands=operands,
         call=partial(w8a8_gemm, impl="triton"),
         reference=_reference,
         agrees=partial(within_rounding, float32_roundings=3),  # the accumulator, and a product with each scale
-        launches=_launches,
+        launches=CONFIGURED.all_launches,
         num_bytes=M * K + N * K + 4 * (M + N) + out_dtype.itemsize * M * N,  # codes, scales, y
         ops=2 * M * N * K,
         ceiling="bandwidth" if M <= BANDWIDTH_TOKENS else "int8",
         peers=_peers(M),
-        variants=partial(_variants, M),
-        row=partial(row_name, num_tokens=M),
+        variants=partial(CONFIGURED.variants, operands),
+        row=partial(CONFIGURED.row_name, operands),
         is_timed=is_timed,
         is_interpreted=not is_timed and out_dtype != torch.bfloat16,  # the interpreter cuts bfloat16 off
     )
@@ -66,24 +68,6 @@ def _operands(M: int, N: int, K: int, out_dtype: torch.dtype, device: str) -> di
 
 def _reference(x_q, x_scale, weight_q, weight_scale, workspace, out_dtype) -> Tensor:
     return w8a8_gemm_ref(x_q, x_scale, weight_q, weight_scale)
-
-
-def _launches(operands: dict[str, Any], arch: int) -> list[Launch]:
-    """One for each candidate, the default first."""
-    *codes, workspace, out_dtype = operands.values()
-    M, N = len(codes[0]), len(codes[2])
-    y = torch.empty(M, N, dtype=out_dtype, device=codes[0].device)
-    return [w8a8_gemm_launch(*codes, None, y, workspace, config, arch) for config in candidates(arch, M)]
-
-
-def _variants(M: int, arch: int) -> dict[str, Any]:
-    return {str(config): partial(_with_config, config) for config in candidates(arch, M)}
-
-
-def _with_config(config: Config, x_q, x_scale, weight_q, weight_scale, workspace, out_dtype) -> Tensor:
-    y = torch.empty(x_q.shape[0], weight_q.shape[0], dtype=out_dtype, device=x_q.device)  # [M, N]
-    w8a8_gemm_triton(x_q, x_scale, weight_q, weight_scale, None, y, workspace, config)
-    return y
 
 
 def _peers(M: int) -> dict[str, Any]:

@@ -19,9 +19,7 @@ thread's 255: 128 x 256 spills. Q4_K has a third sum, of minima, so half of that
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
-from gpu_kernels.chosen import chosen
+from gpu_kernels.products.rows import Rows, find_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +38,6 @@ class Config:
         return f"{tile}-w{self.num_warps}-s{self.num_stages}"
 
 
-Rows = list[tuple[int | None, list[Config]]]
-
 FEW = [
     Config(128, 16, 1, 4, 4, 4),
     Config(64, 16, 1, 4, 4, 5),
@@ -52,8 +48,8 @@ SOME = [Config(128, 32, 1, 2, 4, 4), Config(64, 64, 1, 2, 4, 4), Config(128, 64,
 MANY = [Config(128, 128, 8, 0, 8, 3), Config(128, 64, 8, 0, 4, 4), Config(64, 128, 8, 0, 4, 3)]
 MANY_OF_GGUF = [Config(128, 64, 8, 0, 8, 3), Config(64, 64, 8, 0, 4, 4), Config(64, 128, 8, 0, 8, 3)]
 
-# Op -> rows (largest M of the row, candidates, the one to use first); the last row has no largest M.
-ROWS: dict[str, Rows] = {
+# By op and M.
+ROWS: dict[str, Rows[Config]] = {
     "w4a16_gemm": [(16, FEW), (64, SOME), (None, MANY)],
     "w8a16_gemm": [(16, FEW), (64, SOME), (None, MANY)],
     "gguf_gemm": [(16, FEW), (64, SOME), (None, MANY_OF_GGUF)],
@@ -63,27 +59,9 @@ ROWS_80 = {**ROWS, "gguf_gemm": [(16, FEW), (64, SOME), (None, [Config(64, 32, 8
 BY_ARCHITECTURE = {80: ROWS_80, 90: ROWS, 100: ROWS}
 
 
-def candidates(op: str, arch: int, num_tokens: int) -> list[Config]:
-    """The row of ROWS for an op and M, the configuration to use first.
+def row(op: str, arch: int, num_tokens: int) -> tuple[str, list[Config]]:
+    """(name, candidates) of the row of ROWS for an op and M.
 
     raises  NotImplementedError if the architecture has no rows
     """
-    return _row(op, arch, num_tokens)[1]
-
-
-def configuration(op: str, arch: int, x: Tensor) -> Config:
-    """The one that runs on x [M, K]: the fastest that was measured on its GPU, or the first of the row."""
-    return chosen(op, row_name(op, arch, len(x)), candidates(op, arch, len(x)), x.device)
-
-
-def row_name(op: str, arch: int, num_tokens: int) -> str:
-    largest = _row(op, arch, num_tokens)[0]
-    return "any M" if largest is None else f"M<={largest}"
-
-
-def _row(op: str, arch: int, num_tokens: int) -> tuple[int | None, list[Config]]:
-    if arch not in BY_ARCHITECTURE:
-        raise NotImplementedError(
-            f"{op}: got sm_{arch}, expected one of {[f'sm_{known}' for known in BY_ARCHITECTURE]}"
-        )
-    return next(row for row in BY_ARCHITECTURE[arch][op] if row[0] is None or num_tokens <= row[0])
+    return find_row(op, {known: rows[op] for known, rows in BY_ARCHITECTURE.items()}, arch, num_tokens)

@@ -10,13 +10,47 @@ float32 sums.
 source  Frantar et al. 2022, GPTQ, arXiv:2210.17323, and Lin et al. 2023, AWQ, arXiv:2306.00978: grouped 4-bit weights
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-from gpu_kernels.dispatch import implementation
+from gpu_kernels.dispatch import results_of
 from gpu_kernels.products.checks import FLOATS, HALVES, check_matrix, check_operands
 from gpu_kernels.products.split_k import Workspace
+from gpu_kernels.products.weight_operands import WeightOperands
 from gpu_kernels.products.words_layout import GROUP_SIZES, PLANE_K, SCALE_DTYPES, WordsWeight, block_k, unpack_words_ref
+
+
+@dataclass(frozen=True, slots=True)
+class Operands(WeightOperands):
+    """weight  as words_layout.pack_words makes it, of 4 or 8 bits
+    raises  TypeError (dtypes), ValueError (shapes, strides, devices), NotImplementedError (groups)
+    """
+
+    def __post_init__(self) -> None:
+        x, weight = self.x, self.weight
+        op = op_of(weight)
+        check_matrix(op, "x", x, weight.num_features)
+        if weight.group_size not in (None, *(size for size in GROUP_SIZES if size <= block_k(weight.bits))):
+            raise NotImplementedError(f"{op}: got groups of {weight.group_size}; pack_words makes those that are there")
+        (M, K), N, G = x.shape, weight.num_rows, weight.num_groups
+        check_operands(
+            op,
+            ("x", x, [M, K], HALVES),
+            ("codes", weight.codes, [-(-K // block_k(weight.bits)), N, PLANE_K], (torch.int16,)),
+            ("scale", weight.scale, [G, N], SCALE_DTYPES),
+            ("zero_point", weight.zero_point, [G, N], (torch.int8,)),
+            ("order", weight.order, [K], (torch.int32,)),
+            ("bias", self.bias, [N], FLOATS),
+        )
+        for name in ("codes", "scale", "zero_point", "order"):
+            if (tensor := getattr(weight, name)) is not None and not tensor.is_contiguous():
+                raise ValueError(f"{op}: got {name} with strides {tensor.stride()}, expected contiguous")
+
+
+def op_of(weight: WordsWeight) -> str:
+    return f"w{weight.bits}a16_gemm"
 
 
 def weight_only_gemm_ref(x: Tensor, weight: WordsWeight, bias: Tensor | None = None) -> Tensor:
@@ -36,17 +70,11 @@ def w4a16_gemm(
     workspace: Workspace | None = None,
     impl: str | None = None,
 ) -> Tensor:
-    """y [M, N] in x's dtype, by the implementation that `dispatch.IMPLEMENTATIONS` lists first for the device.
+    """y [M, N] in x's dtype of these `Operands`; impl names an entry of the table other than the first.
 
-    x          [M, K] float16 or bfloat16, any strides
-    weight     of 4 bits, as words_layout.pack_words makes it
-    bias       [N] float16, bfloat16 or float32
-    workspace  None: allocated, and zeroed by one launch more, where the product is split over K
-    impl       the name of another entry of the table
-    raises     TypeError (dtypes), ValueError (shapes, devices, bits),
-               NotImplementedError (device, architecture, impl)
+    raises  as `Operands`, and ValueError for a weight of other than 4 bits
     """
-    return _product("w4a16_gemm", 4, x, weight, bias, workspace, impl)
+    return _product(4, x, weight, bias, workspace, impl)
 
 
 def w8a16_gemm(
@@ -58,52 +86,18 @@ def w8a16_gemm(
     impl: str | None = None,
 ) -> Tensor:
     """y [M, N] in x's dtype: w4a16_gemm with a weight of 8 bits."""
-    return _product("w8a16_gemm", 8, x, weight, bias, workspace, impl)
-
-
-def weight_only_gemm_reference(
-    x: Tensor, weight: WordsWeight, bias: Tensor | None, y: Tensor, workspace: Workspace | None
-) -> None:
-    """Writes the oracle's result into y [M, N]: the table's entry "reference"."""
-    y.copy_(weight_only_gemm_ref(x, weight, bias))
+    return _product(8, x, weight, bias, workspace, impl)
 
 
 def _product(
-    op: str,
-    bits: int,
-    x: Tensor,
-    weight: WordsWeight,
-    bias: Tensor | None,
-    workspace: Workspace | None,
-    impl: str | None,
+    bits: int, x: Tensor, weight: WordsWeight, bias: Tensor | None, workspace: Workspace | None, impl: str | None
 ) -> Tensor:
+    op = f"w{bits}a16_gemm"
     if weight.bits != bits:
         raise ValueError(f"{op}: got a weight of {weight.bits} bits, expected {bits}")
-    _check(op, x, weight, bias)
-    run = implementation(op, x.device.type, impl)
-    y = torch.empty(x.shape[0], weight.num_rows, dtype=x.dtype, device=x.device)  # [M, N]
-    if y.numel():
-        run(x, weight, None if bias is None else bias.contiguous(), y, workspace)
-    return y
+    return results_of(op, Operands(x, weight, bias, workspace), impl)
 
 
-def _check(op: str, x: Tensor, weight: WordsWeight, bias: Tensor | None) -> None:
-    check_matrix(op, "x", x, weight.num_features)
-    if weight.group_size not in (None, *(size for size in GROUP_SIZES if size <= block_k(weight.bits))):
-        raise NotImplementedError(f"{op}: got groups of {weight.group_size}; pack_words makes those that are there")
-    (M, K), N, G = x.shape, weight.num_rows, weight.num_groups
-    check_operands(
-        op,
-        x.device,
-        [
-            ("x", x, [M, K], HALVES),
-            ("codes", weight.codes, [-(-K // block_k(weight.bits)), N, PLANE_K], (torch.int16,)),
-            ("scale", weight.scale, [G, N], SCALE_DTYPES),
-            ("zero_point", weight.zero_point, [G, N], (torch.int8,)),
-            ("order", weight.order, [K], (torch.int32,)),
-            ("bias", bias, [N], FLOATS),
-        ],
-    )
-    for name in ("codes", "scale", "zero_point", "order"):
-        if (tensor := getattr(weight, name)) is not None and not tensor.is_contiguous():
-            raise ValueError(f"{op}: got {name} with strides {tensor.stride()}, expected contiguous")
+def weight_only_gemm_reference(operands: Operands, y: Tensor) -> None:
+    """Writes the oracle's result into y [M, N]: the table's entry "reference"."""
+    y.copy_(weight_only_gemm_ref(operands.x, operands.weight, operands.bias))

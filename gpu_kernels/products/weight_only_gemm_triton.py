@@ -12,85 +12,65 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gpu_kernels.launch import Launch, architecture
-from gpu_kernels.products.split_k import Workspace, num_splits, workspace_for
+from gpu_kernels.launch import Launch
+from gpu_kernels.products.split_k import share_tiles
 from gpu_kernels.products.tiles_triton import store_or_split, tile_of
-from gpu_kernels.products.weight_only_configs import Config, configuration
-from gpu_kernels.products.words_layout import PLANE_K, WordsWeight, block_k
+from gpu_kernels.products.weight_only_configs import Config, row
+from gpu_kernels.products.weight_only_gemm import Operands, op_of
+from gpu_kernels.products.weight_operands import WeightOperands
+from gpu_kernels.products.words_layout import PLANE_K, block_k
 from gpu_kernels.products.words_product_triton import words_product
+from gpu_kernels.tuned import Tuned
 
 MAX_GATHERED_TOKENS = 16  # a gather takes one instruction an element, which few tokens do not notice
 
 
-def weight_only_gemm_triton(
-    x: Tensor,
-    weight: WordsWeight,
-    bias: Tensor | None,
-    y: Tensor,
-    workspace: Workspace | None = None,
-    config: Config | None = None,
-) -> None:
-    """Writes y [M, N] (shapes and dtypes as checked in weight_only_gemm), with the tile shape the table has for it.
+def weight_only_gemm_triton(operands: Operands, y: Tensor, config: Config | None = None) -> None:
+    """Writes y [M, N], with the tile shape that the table has for it."""
+    TUNED[op_of(operands.weight)].run(operands, y, config=config)
 
-    raises  RuntimeError on CPU tensors outside the interpreter; NotImplementedError on an unknown architecture
-    """
-    op = f"w{weight.bits}a16_gemm"
-    arch = architecture(op, x, weight_only_gemm_kernel)
-    config = config or configuration(op, arch, x)
-    order = weight.order
-    if order is not None and x.shape[0] > MAX_GATHERED_TOKENS:
+
+def row_of(operands: Operands, arch: int) -> tuple[str, list[Config]]:
+    """(name, candidates)"""
+    return row(op_of(operands.weight), arch, len(operands.x))
+
+
+def launches(operands: WeightOperands, y: Tensor, config: Config, arch: int) -> list[Launch]:
+    """One program a share of a tile. The activations of many tokens are put in order before."""
+    x, weight = operands.x, operands.weight
+    order = weight.order  # the place of x's features that the kernel still has to gather by
+    if order is not None and len(x) > MAX_GATHERED_TOKENS:
         x, order = x.index_select(1, order), None
-    weight_only_gemm_launch(x, weight, order, bias, y, workspace, config, arch).run(y.device)
-
-
-def weight_only_gemm_launch(
-    x: Tensor,
-    weight: WordsWeight,
-    order: Tensor | None,
-    bias: Tensor | None,
-    y: Tensor,
-    workspace: Workspace | None,
-    config: Config,
-    arch: int,
-) -> Launch:
-    """One program a share of a tile.
-
-    order  the place of x's features that the kernel still has to gather by
-    """
     (M, K), N = x.shape, weight.num_rows
-    num_tiles = triton.cdiv(M, config.block_m) * triton.cdiv(N, config.block_n)
-    num_blocks = triton.cdiv(K, block_k(weight.bits))
-    splits = num_splits(arch, config.programs_per_sm, num_tiles, num_blocks)
-    partial, arrived = workspace_for(workspace, splits, num_tiles, config.block_n * config.block_m, x)
+    shares = share_tiles(operands.workspace, config, arch, (M, N), triton.cdiv(K, block_k(weight.bits)), x)
     arguments = {
         "x_ptr": x,
         "codes_ptr": weight.codes,
         "scale_ptr": weight.scale,
         "zero_point_ptr": weight.zero_point,
         "order_ptr": order,
-        "bias_ptr": bias,
+        "bias_ptr": operands.dense_bias(),
         "y_ptr": y,
-        "partial_ptr": partial,
-        "arrived_ptr": arrived,
+        "partial_ptr": shares.partial,
+        "arrived_ptr": shares.arrived,
         "M": M,
         "N": N,
         "K": K,
         "num_groups": weight.scale.shape[0],
-        "blocks_per_split": triton.cdiv(num_blocks, splits),
+        "blocks_per_split": shares.steps_per_split,
         "stride_xm": x.stride(0),
         "stride_xk": x.stride(1),
         "stride_ym": y.stride(0),
         "BLOCK_M": config.block_m,
         "BLOCK_N": config.block_n,
         "GROUP_N": config.group_n,
-        "NUM_SPLITS": splits,
+        "NUM_SPLITS": shares.num_splits,
         "GROUP_PLANES": 0 if weight.group_size is None else weight.group_size // PLANE_K,
         "BITS": weight.bits,
         "EVEN_K": K % block_k(weight.bits) == 0,
         "COMPILED": isinstance(weight_only_gemm_kernel, triton.JITFunction),
     }
-    grid = (num_tiles, splits)
-    return Launch(weight_only_gemm_kernel, grid, arguments, config.num_warps, config.num_stages)
+    return [Launch(weight_only_gemm_kernel, shares.grid, arguments, config.num_warps, config.num_stages)]
 
 
 @triton.jit
@@ -140,3 +120,6 @@ def weight_only_gemm_kernel(
         b_acc, bias_ptr, y_ptr, partial_ptr, arrived_ptr, o_n, o_m, N, M, stride_ym, i_tile, i_split,
         NUM_SPLITS,
     )  # fmt: skip
+
+
+TUNED = {op: Tuned(op, weight_only_gemm_kernel, row_of, launches) for op in ("w4a16_gemm", "w8a16_gemm")}

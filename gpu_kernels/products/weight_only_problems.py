@@ -7,26 +7,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpu_kernels.launch import Launch
 from gpu_kernels.products.proof import (
     BANDWIDTH_TOKENS,
     bf16_product,
-    dtype_name,
     expected_and_magnitude,
     within_sums,
 )
 from gpu_kernels.products.split_k import make_workspace
 from gpu_kernels.products.vllm_peers import marlin_peers
-from gpu_kernels.products.weight_only_configs import Config, candidates, row_name
-from gpu_kernels.products.weight_only_gemm import w4a16_gemm, w8a16_gemm
-from gpu_kernels.products.weight_only_gemm_triton import (
-    MAX_GATHERED_TOKENS,
-    weight_only_gemm_launch,
-    weight_only_gemm_triton,
-)
+from gpu_kernels.products.weight_only_gemm import Operands, w4a16_gemm, w8a16_gemm
+from gpu_kernels.products.weight_only_gemm_triton import launches, row_of, weight_only_gemm_triton
 from gpu_kernels.products.words_layout import PLANE_K, WordsWeight, block_k, unpack_words_ref
+from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
-from gpu_kernels.proof.problems import Peer, Problem
+from gpu_kernels.proof.problems import Peer, Problem, dtype_name
+
+CONFIGURED = Configured(Operands, weight_only_gemm_triton, launches, row_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +42,24 @@ class Kind:
 def weight_only_problem(
     M: int, N: int, K: int, kind: Kind, dtype: torch.dtype = torch.bfloat16, is_timed: bool = True
 ) -> Problem:
-    op = f"w{kind.bits}a16_gemm"
+    operands = partial(_operands, M, N, K, kind, dtype)
     groups = 1 if kind.group_size is None else K // kind.group_size
     scale_bytes = groups * N * (2 if kind.symmetric else 3)
     return Problem(
-        op=op,
+        op=f"w{kind.bits}a16_gemm",
         label=f"M={M} N={N} K={K} {kind} {dtype_name(dtype)}",
         sizes={"M": M, "N": N, "K": K, "kind": str(kind), "dtype": dtype_name(dtype)},
-        operands=partial(_operands, M, N, K, kind, dtype),
+        operands=operands,
         call=partial(w4a16_gemm if kind.bits == 4 else w8a16_gemm, impl="triton"),
         reference=_reference,
         agrees=partial(within_sums, K=K),
-        launches=_launches,
+        launches=CONFIGURED.all_launches,
         num_bytes=2 * M * K + N * K * kind.bits // 8 + scale_bytes + 2 * M * N,  # x, codes, scales and zero points, y
         ops=2 * M * N * K,
         ceiling="bandwidth" if M <= BANDWIDTH_TOKENS else "bf16",
         peers=_peers(N, K, kind),
-        variants=partial(_variants, op, M),
-        row=partial(row_name, op, num_tokens=M),
+        variants=partial(CONFIGURED.variants, operands),
+        row=partial(CONFIGURED.row_name, operands),
         is_timed=is_timed,
         is_interpreted=not is_timed and dtype == torch.float16,  # the interpreter's bfloat16 products are wrong
     )
@@ -88,27 +84,6 @@ def _operands(M: int, N: int, K: int, kind: Kind, dtype: torch.dtype, device: st
 
 def _reference(x: Tensor, weight: WordsWeight, workspace: object) -> tuple[Tensor, Tensor]:
     return expected_and_magnitude(x, unpack_words_ref(weight))
-
-
-def _launches(operands: dict[str, Any], arch: int) -> list[Launch]:
-    """One for each candidate, the default first."""
-    x, weight = operands["x"], operands["weight"]
-    y = torch.empty(x.shape[0], weight.num_rows, dtype=x.dtype, device=x.device)
-    order = weight.order if x.shape[0] <= MAX_GATHERED_TOKENS else None
-    return [
-        weight_only_gemm_launch(x, weight, order, None, y, operands["workspace"], config, arch)
-        for config in candidates(f"w{weight.bits}a16_gemm", arch, x.shape[0])
-    ]
-
-
-def _variants(op: str, M: int, arch: int) -> dict[str, Any]:
-    return {str(config): partial(_with_config, config) for config in candidates(op, arch, M)}
-
-
-def _with_config(config: Config, x: Tensor, weight: WordsWeight, workspace: Any) -> Tensor:
-    y = torch.empty(x.shape[0], weight.num_rows, dtype=x.dtype, device=x.device)  # [M, N]
-    weight_only_gemm_triton(x, weight, None, y, workspace, config)
-    return y
 
 
 def _peers(N: int, K: int, kind: Kind) -> dict[str, Peer]:

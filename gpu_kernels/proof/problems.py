@@ -5,8 +5,15 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+import torch
+
 from gpu_kernels.dispatch import FAMILIES
 from gpu_kernels.launch import Launch
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """ "bfloat16" """
+    return str(dtype).removeprefix("torch.")
 
 
 def no_variants(arch: int) -> dict[str, Callable[..., Any]]:

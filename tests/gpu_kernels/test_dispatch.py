@@ -37,12 +37,34 @@ def test_the_named_entry_runs(monkeypatch):
     assert ran == ["first", "second"]
 
 
+def test_nothing_runs_for_empty_results(monkeypatch):
+    """Three rows are computed, none are only allocated; a name that the table lacks is refused for both."""
+
+    class Rows:
+        def __init__(self, count):
+            self.count = count
+
+        def empty(self):
+            return torch.zeros(self.count)
+
+    ran = []
+    fake = type(sys)("fake")
+    fake.run = lambda operands, y: ran.append(operands.count) or y.fill_(7)
+    monkeypatch.setitem(dispatch.IMPLEMENTATIONS, ("op", "cpu"), {"run": "fake:run"})
+    monkeypatch.setitem(sys.modules, "fake", fake)
+    assert dispatch.results_of("op", Rows(3), None).tolist() == [7, 7, 7]
+    assert dispatch.results_of("op", Rows(0), None).tolist() == []
+    assert ran == [3]
+    with pytest.raises(NotImplementedError, match="got impl 'other'"):
+        dispatch.results_of("op", Rows(0), "other")
+
+
 def test_missing_triton_is_told(monkeypatch):
     """None in sys.modules is how Python spells a module that is not there."""
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "gpu_kernels.products.w8a8_gemm_triton", raising=False)
+    monkeypatch.delitem(sys.modules, "gpu_kernels.products.gguf_gemm_triton", raising=False)
     with pytest.raises(RuntimeError, match="triton is not installed; pip install triton, or ask for impl='reference'"):
-        implementation("w8a8_gemm", "cuda")
+        implementation("gguf_gemm", "cuda")
 
 
 def test_import_of_the_public_modules_is_light():

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from gpu_kernels.fused.add_rmsnorm import add_rmsnorm
+from gpu_kernels.fused.rope_cache import Operands as RopeCache
 from gpu_kernels.fused.rope_cache import rope_cache
 from gpu_kernels.fused.silu_mul import silu_mul
 from gpu_kernels.graphs import DecodeGraphs, Input, bucket_sizes, eagerly
@@ -128,7 +129,8 @@ def test_a_captured_step_is_the_eager_one():
             y, _, h = add_rmsnorm(rows["x"], weight, residual=rows["x"])
             heads = (y @ product).unflatten(1, (4, 16))
             places = rows["position"], rows["slot"]
-            query = rope_cache(heads[:, :2], heads[:, 2:3], heads[:, 3:], *caches, *places, angles.cos(), angles.sin())
+            new = heads[:, :2], heads[:, 2:3], heads[:, 3:]
+            query = rope_cache(RopeCache(*new, *caches, *places, angles.cos(), angles.sin()))
             return silu_mul(h, query.flatten(1).repeat(1, 2))[0]
 
         return run

@@ -7,7 +7,14 @@ from support.older_gpu import as_sm_80
 
 from gpu_kernels.attention.agreement import agrees
 from gpu_kernels.attention.configs import Config
-from gpu_kernels.attention.mla_decode import HEAD_SIZE, LATENT_SIZE, decode_tokens, mla_decode, mla_decode_ref
+from gpu_kernels.attention.mla_decode import (
+    HEAD_SIZE,
+    LATENT_SIZE,
+    Operands,
+    decode_tokens,
+    mla_decode,
+    mla_decode_ref,
+)
 from gpu_kernels.attention.mla_decode_configs import CONFIGS, row
 from gpu_kernels.attention.mla_decode_triton import mla_decode_triton
 from gpu_kernels.attention.paged_operands import page_tables, poison
@@ -34,9 +41,9 @@ def make(lengths, num_queries=1, num_heads=3, page_size=16, is_fp8=False, device
 
 
 def check(run, operands, **options):
-    got = run(mla_decode, **operands, **options, impl="triton")
+    got = run(mla_decode, Operands(**operands, **options), impl="triton")
     longest = operands["block_table"].shape[1] * operands["cache"].shape[1]
-    assert agrees(got, mla_decode_ref(**operands), head_size=HEAD_SIZE, num_tokens=longest)
+    assert agrees(got, mla_decode_ref(Operands(**operands)), head_size=HEAD_SIZE, num_tokens=longest)
     return got
 
 
@@ -59,8 +66,8 @@ def test_kernel_reads_what_quant_writes(run):
 
 def test_a_gpu_without_fp8_converts_through_integers(run):
     operands = make([63, 5], is_fp8=True, device=run.device)
-    got = run(as_sm_80, mla_decode, **operands, impl="triton")
-    assert agrees(got, mla_decode_ref(**operands), head_size=HEAD_SIZE, num_tokens=64)
+    got = run(as_sm_80, mla_decode, Operands(**operands), impl="triton")
+    assert agrees(got, mla_decode_ref(Operands(**operands)), head_size=HEAD_SIZE, num_tokens=64)
 
 
 # -- edges
@@ -121,11 +128,11 @@ def test_strided_operands(run):
 @pytest.mark.parametrize("form", ["16 bit", "8 bit"])
 def test_every_tile_shape(run, form):
     operands = make([70], num_heads=66, is_fp8=form == "8 bit", device=run.device)
-    expected = mla_decode_ref(**operands)
+    expected = mla_decode_ref(Operands(**operands))
     for config in {config for _, configs in CONFIGS[90, form] for config in configs}:
         out = torch.full((1, 1, 66, LATENT_SIZE), torch.nan, dtype=torch.float16, device=run.device)
         lse = torch.full((1, 1, 66), torch.nan, device=run.device)
-        run(mla_decode_triton, *operands.values(), 70, 1, out, lse, config)
+        run(mla_decode_triton, Operands(**operands, max_length=70, num_kv_splits=1), out, lse, config)
         assert agrees((out, lse), expected, head_size=HEAD_SIZE, num_tokens=70), config
 
 
@@ -134,8 +141,8 @@ def test_every_tile_shape(run, form):
 
 def test_cpu_default_is_the_reference():
     operands = make([5, 0])
-    out, lse = mla_decode(**operands)
-    expected = mla_decode_ref(**operands)
+    out, lse = mla_decode(Operands(**operands))
+    expected = mla_decode_ref(Operands(**operands))
     assert torch.equal(out, expected.out.half())
     assert_close(lse, expected.lse.float())
 
@@ -143,8 +150,8 @@ def test_cpu_default_is_the_reference():
 def test_empty():
     operands = make([5])
     none = {"query": operands["query"][:0], "block_table": operands["block_table"][:0], "lengths": torch.empty(0).int()}
-    assert mla_decode(**operands | none)[0].shape == (0, 1, 3, LATENT_SIZE)
-    assert mla_decode(**operands | {"query": operands["query"][:, :, :0]})[1].shape == (1, 1, 0)
+    assert mla_decode(Operands(**operands | none))[0].shape == (0, 1, 3, LATENT_SIZE)
+    assert mla_decode(Operands(**operands | {"query": operands["query"][:, :, :0]}))[1].shape == (1, 1, 0)
 
 
 REFUSED = {
@@ -164,14 +171,18 @@ REFUSED = {
     ),
     "17 tokens": ({"query": torch.zeros(2, 17, 3, 576).half()}, NotImplementedError, "expected 1 to 16"),
     "no parts": ({"num_kv_splits": 0}, ValueError, "got num_kv_splits 0"),
-    "impl": ({"impl": "cuda"}, NotImplementedError, "got impl 'cuda'"),
 }
 
 
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
 def test_refused(change, error, message):
     with pytest.raises(error, match=message):
-        mla_decode(**make([20, 5]) | change)
+        mla_decode(Operands(**make([20, 5]) | change))
+
+
+def test_unknown_implementation_is_refused():
+    with pytest.raises(NotImplementedError, match="got impl 'cuda'"):
+        mla_decode(Operands(**make([20, 5])), impl="cuda")
 
 
 def test_unknown_architecture_lists_the_known():

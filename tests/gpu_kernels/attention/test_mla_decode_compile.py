@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from gpu_kernels.attention.configs import SHARED_BYTES
+from gpu_kernels.attention.mla_decode import Operands
 from gpu_kernels.attention.mla_decode_configs import CONFIGS
 from gpu_kernels.attention.mla_decode_triton import launches
 from gpu_kernels.proof.compile import compile_launch, resource_usage
@@ -25,9 +26,8 @@ def compile_tile(form, config):
 
     cache = meta(9, 64, 656, dtype=torch.uint8) if form == "8 bit" else meta(9, 64, 576)
     table, lengths = meta(2, 5, dtype=torch.int32), meta(2, dtype=torch.int32)
-    results = meta(2, 1, 128, 512), meta(2, 1, 128, dtype=torch.float32)
-    operands = meta(2, 1, 128, 576), cache, table, lengths, 0.1, 256, 2, *results
-    return compile_launch(launches(*operands, arch=90, config=config)[0], 90)
+    operands = Operands(meta(2, 1, 128, 576), cache, table, lengths, 0.1, max_length=256, num_kv_splits=2)
+    return compile_launch(launches(operands, *operands.empty(), config, 90)[0], 90)
 
 
 @pytest.mark.parametrize("form, config", TILES)

@@ -10,7 +10,7 @@ from support.older_gpu import as_sm_80
 from gpu_kernels.attention.agreement import agrees
 from gpu_kernels.attention.configs import SHARED_BYTES
 from gpu_kernels.attention.paged import CODES, PagedCache
-from gpu_kernels.attention.paged_decode import paged_decode, paged_decode_ref
+from gpu_kernels.attention.paged_decode import Operands, paged_decode, paged_decode_ref
 from gpu_kernels.attention.paged_decode_configs import CONFIGS, row
 from gpu_kernels.attention.paged_operands import paged_cache
 from gpu_kernels.proof.draw import Draw
@@ -28,8 +28,8 @@ def make(
 
 
 def check(run, query, cache, num_kv_splits=None, **options):
-    got = run(paged_decode, query, cache, num_kv_splits=num_kv_splits, impl="triton", **options)
-    expected = paged_decode_ref(query, cache, **options)
+    got = run(paged_decode, Operands(query, cache, num_kv_splits=num_kv_splits, **options), impl="triton")
+    expected = paged_decode_ref(Operands(query, cache, **options))
     assert agrees(got, expected, head_size=query.shape[-1], num_tokens=cache.max_length)
     return got
 
@@ -97,14 +97,14 @@ def test_strided_lengths_and_tables(run):
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=["e4m3", "e5m2"])
 def test_a_gpu_without_fp8_converts_through_integers(run, dtype):
     query, cache = make([33, 16], num_queries=2, dtype=dtype, num_scales=2, device=run.device)
-    got = run(as_sm_80, paged_decode, query, cache, impl="triton")
-    assert agrees(got, paged_decode_ref(query, cache), head_size=64, num_tokens=cache.max_length)
+    got = run(as_sm_80, paged_decode, Operands(query, cache), impl="triton")
+    assert agrees(got, paged_decode_ref(Operands(query, cache)), head_size=64, num_tokens=cache.max_length)
 
 
 def test_cpu_default_is_the_reference():
     query, cache = make([5, 0])
-    out, lse = paged_decode(query, cache)
-    expected = paged_decode_ref(query, cache)
+    out, lse = paged_decode(Operands(query, cache))
+    expected = paged_decode_ref(Operands(query, cache))
     assert torch.equal(out, expected.out.half())
     assert_close(lse, expected.lse.float())
 
@@ -119,7 +119,6 @@ REFUSED = {
     "17 tokens": ({"query": torch.zeros(2, 17, 4, 64).half()}, {}, NotImplementedError, "expected 1 to 16"),
     "sinks": ({"sinks": torch.zeros(3)}, {}, ValueError, r"got sinks \[3\], expected \[4\]"),
     "window": ({"window": 0}, {}, ValueError, "got window 0"),
-    "impl": ({"impl": "cuda"}, {}, NotImplementedError, "got impl 'cuda'"),
 }
 
 
@@ -127,21 +126,26 @@ REFUSED = {
 def test_refused(change, cache_change, error, message):
     query, cache = make([20, 5])
     with pytest.raises(error, match=message):
-        paged_decode(**{"query": query, "cache": dataclasses.replace(cache, **cache_change)} | change)
+        paged_decode(Operands(**{"query": query, "cache": dataclasses.replace(cache, **cache_change)} | change))
+
+
+def test_unknown_implementation_is_refused():
+    with pytest.raises(NotImplementedError, match="got impl 'cuda'"):
+        paged_decode(Operands(*make([20, 5])), impl="cuda")
 
 
 def test_codes_need_both_scales():
     query, cache = make([5], dtype=torch.int8)
     for change in ({"key_scale": None}, {"value_scale": torch.ones(2)}):
         with pytest.raises(ValueError, match="scale"):
-            paged_decode(query, dataclasses.replace(cache, **change))
+            paged_decode(Operands(query, dataclasses.replace(cache, **change)))
 
 
 @pytest.mark.parametrize("head_size, page_size, told", [(72, 16, "head size 72"), (64, 8, "page size 8")])
 def test_unsupported_sizes_list_the_supported(head_size, page_size, told):
     cache = paged_cache(Draw("cpu"), [5], 2, head_size, page_size, torch.float16)
     with pytest.raises(NotImplementedError, match=f"got {told}, expected one of"):
-        paged_decode(torch.zeros(1, 1, 4, head_size).half(), cache)
+        paged_decode(Operands(torch.zeros(1, 1, 4, head_size).half(), cache))
 
 
 def test_unknown_architecture_lists_the_known():

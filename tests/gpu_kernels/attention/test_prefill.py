@@ -8,10 +8,13 @@ from support.close import assert_close
 from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_kernels.attention.agreement import agrees
+from gpu_kernels.attention.mla_prefill import Operands as MlaPrefill
 from gpu_kernels.attention.mla_prefill import mla_prefill, mla_prefill_ref
 from gpu_kernels.attention.paged import PagedCache
+from gpu_kernels.attention.paged_decode import Operands as PagedDecode
 from gpu_kernels.attention.paged_decode import paged_decode_ref
 from gpu_kernels.attention.paged_operands import paged_cache, sequence_bounds
+from gpu_kernels.attention.paged_prefill import Operands as PagedPrefill
 from gpu_kernels.attention.paged_prefill import paged_prefill, paged_prefill_ref
 from gpu_kernels.attention.prefill_configs import row
 from gpu_kernels.proof.draw import Draw
@@ -39,8 +42,8 @@ def make_mla(new, lengths, device="cpu"):
 
 
 def check_paged(run, operands, most_queries=None):
-    got = run(paged_prefill, **operands, most_queries=most_queries, impl="triton")
-    expected = paged_prefill_ref(**operands)
+    got = run(paged_prefill, PagedPrefill(**operands, most_queries=most_queries), impl="triton")
+    expected = paged_prefill_ref(PagedPrefill(**operands))
     assert agrees(got, expected, head_size=64, num_tokens=operands["cache"].max_length)
     return got
 
@@ -50,8 +53,8 @@ def check_paged(run, operands, most_queries=None):
 
 def test_paged_ref_is_decodes_on_the_same_tokens():
     operands = make_paged([3, 3], [20, 3])
-    got = paged_prefill_ref(**operands)
-    expected = paged_decode_ref(operands["query"].view(2, 3, 4, 64), operands["cache"])
+    got = paged_prefill_ref(PagedPrefill(**operands))
+    expected = paged_decode_ref(PagedDecode(operands["query"].view(2, 3, 4, 64), operands["cache"]))
     assert_close(got.out, expected.out.flatten(0, 1), atol=64 * 2**-53)
     assert_close(got.lse, expected.lse.flatten(0, 1), atol=64 * 2**-53)
 
@@ -60,7 +63,7 @@ def test_mla_ref_is_torchs_causal_attention():
     operands = make_mla([7], [7])
     query, keys, values = (operands[name].double().transpose(0, 1)[None] for name in ("query", "keys", "values"))
     expected = scaled_dot_product_attention(query, keys, values, is_causal=True, scale=192**-0.5)
-    assert_close(mla_prefill_ref(**operands).out, expected[0].transpose(0, 1), atol=64 * 2**-53)
+    assert_close(mla_prefill_ref(MlaPrefill(**operands)).out, expected[0].transpose(0, 1), atol=64 * 2**-53)
 
 
 # -- edges
@@ -89,8 +92,8 @@ def test_mla_strided(run):
     both = torch.full((29, 3, 384), torch.nan, dtype=torch.float16, device=run.device)
     both[..., :192], both[..., 256:] = operands["keys"], operands["values"]
     views = operands | {"keys": both[..., :192], "values": both[..., 256:]}
-    got = run(mla_prefill, **views, impl="triton")
-    assert agrees(got, mla_prefill_ref(**operands), head_size=192, num_tokens=20)
+    got = run(mla_prefill, MlaPrefill(**views), impl="triton")
+    assert agrees(got, mla_prefill_ref(MlaPrefill(**operands)), head_size=192, num_tokens=20)
 
 
 # -- the public functions
@@ -98,14 +101,16 @@ def test_mla_strided(run):
 
 def test_cpu_default_is_the_reference():
     operands = make_paged([2, 0], [5, 0])
-    assert torch.equal(paged_prefill(**operands)[0], paged_prefill_ref(**operands).out.half())
+    operands = PagedPrefill(**operands)
+    assert torch.equal(paged_prefill(operands)[0], paged_prefill_ref(operands).out.half())
     operands = make_mla([2, 1], [5, 1])
-    assert torch.equal(mla_prefill(**operands)[0], mla_prefill_ref(**operands).out.half())
+    operands = MlaPrefill(**operands)
+    assert torch.equal(mla_prefill(operands)[0], mla_prefill_ref(operands).out.half())
 
 
 def test_empty():
-    assert paged_prefill(**make_paged([0], [5]))[0].shape == (0, 4, 64)
-    assert mla_prefill(**make_mla([], []))[1].shape == (0, 3)
+    assert paged_prefill(PagedPrefill(**make_paged([0], [5])))[0].shape == (0, 4, 64)
+    assert mla_prefill(MlaPrefill(**make_mla([], [])))[1].shape == (0, 3)
 
 
 PAGED_REFUSED = {
@@ -113,7 +118,6 @@ PAGED_REFUSED = {
     "int64 bounds": ({"cu_queries": torch.tensor([0, 5])}, TypeError, "got cu_queries torch.int64"),
     "other batch": ({"cu_queries": torch.zeros(4).int()}, ValueError, r"got cu_queries \[4\], expected \[2\]"),
     "sinks": ({"sinks": torch.zeros(4).long()}, TypeError, "got sinks torch.int64"),
-    "impl": ({"impl": "cuda"}, NotImplementedError, "got impl 'cuda'"),
 }
 MLA_REFUSED = {
     "float32": ({"query": torch.zeros(5, 3, 192)}, TypeError, "got query torch.float32"),
@@ -127,13 +131,18 @@ MLA_REFUSED = {
 @pytest.mark.parametrize("change, error, message", PAGED_REFUSED.values(), ids=PAGED_REFUSED.keys())
 def test_paged_refused(change, error, message):
     with pytest.raises(error, match=message):
-        paged_prefill(**make_paged([5], [5]) | change)
+        paged_prefill(PagedPrefill(**make_paged([5], [5]) | change))
 
 
 @pytest.mark.parametrize("change, error, message", MLA_REFUSED.values(), ids=MLA_REFUSED.keys())
 def test_mla_refused(change, error, message):
     with pytest.raises(error, match=message):
-        mla_prefill(**make_mla([5], [5]) | change)
+        mla_prefill(MlaPrefill(**make_mla([5], [5]) | change))
+
+
+def test_unknown_implementation_is_refused():
+    with pytest.raises(NotImplementedError, match="got impl 'cuda'"):
+        paged_prefill(PagedPrefill(**make_paged([5], [5])), impl="cuda")
 
 
 def test_unaligned_pages_are_refused():
@@ -141,7 +150,7 @@ def test_unaligned_pages_are_refused():
     cache = operands["cache"]
     odd = torch.zeros(*cache.keys.shape[:3], 65).half()[..., :64]
     with pytest.raises(ValueError, match="rows 16-byte aligned"):
-        paged_prefill(**operands | {"cache": dataclasses.replace(cache, keys=odd)})
+        paged_prefill(PagedPrefill(**operands | {"cache": dataclasses.replace(cache, keys=odd)}))
 
 
 def test_unknown_architecture_lists_the_known():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gpu_kernels.fused import mla_cache_problems
-from gpu_kernels.fused.mla_cache import mla_cache
+from gpu_kernels.fused.mla_cache import Operands, mla_cache
 from gpu_kernels.fused.mla_cache_problems import SENTINEL
 from gpu_kernels.proof.problems import problems_of
 from quant.kv.mla_latent import decode_latent, encode_latent
@@ -26,7 +26,7 @@ def test_bytes_are_the_formats(run):
     operands["latent"][0, :128] = 0
     operands["latent"][1, 128:256] *= 2.0**-120
     operands["latent"][2, 256:] *= 1e30
-    run(mla_cache, **operands, impl="triton")
+    run(mla_cache, Operands(**operands), impl="triton")
     expected = encode_latent(operands["latent"].cpu(), operands["key"].cpu())
     rows = operands["cache"].flatten(0, 1)[operands["slots"]].cpu()
     assert torch.equal(rows, expected)
@@ -37,7 +37,7 @@ def test_groups_that_are_not_finite(run):
     operands = unturned(make(2, device=run.device))
     operands["slots"] = torch.tensor([3, 4], device=run.device)
     operands["latent"][0, 130], operands["latent"][1, 511] = torch.nan, torch.inf
-    run(mla_cache, **operands, impl="triton")
+    run(mla_cache, Operands(**operands), impl="triton")
     latent, _ = decode_latent(operands["cache"].flatten(0, 1)[operands["slots"]].cpu())
     bad = latent.unflatten(1, (4, 128)).isnan()
     assert bad.all(-1).tolist() == [[False, True, False, False], [False, False, False, True]]
@@ -47,7 +47,7 @@ def test_groups_that_are_not_finite(run):
 @pytest.mark.parametrize("problem", [p for p in problems_of("mla_cache") if p.is_interpreted], ids=str)
 def test_reference_entry(problem):
     operands = problem.operands("cpu")
-    mla_cache(**operands, interleaved="interleaved" in problem.label, impl="reference")
+    mla_cache(Operands(**operands, interleaved="interleaved" in problem.label), impl="reference")
     assert problem.agrees((operands["cache"], operands["slots"]), problem.reference(**problem.operands("cpu")))
 
 
@@ -55,7 +55,7 @@ def test_no_tokens():
     operands = make()
     for name in ("latent", "key", "positions", "slots"):
         operands[name] = operands[name][:0]
-    mla_cache(**operands)
+    mla_cache(Operands(**operands))
     assert (operands["cache"] == SENTINEL).all()
 
 
@@ -77,4 +77,4 @@ REFUSED = {
 def test_refused(change, error, message):
     operands = make()
     with pytest.raises(error, match=message):
-        mla_cache(**operands | change(operands))
+        mla_cache(Operands(**operands | change(operands)))

@@ -9,7 +9,7 @@ from support.close import assert_close
 
 from gpu_kernels.fused import rope_cache_problems
 from gpu_kernels.fused.rope import rotate_ref, rotation_error
-from gpu_kernels.fused.rope_cache import rope_cache
+from gpu_kernels.fused.rope_cache import Operands, rope_cache
 from gpu_kernels.fused.rope_cache_problems import RAGGED, SENTINEL
 from gpu_kernels.proof.problems import problems_of
 from qbench.runtime.attention.rope import rotate, rotation
@@ -59,7 +59,7 @@ def test_reference_entry(label):
     problem = next(problem for problem in problems_of("rope_cache") if problem.label == label)
     operands = problem.operands("cpu")
     interleaved = REFERENCE[label].interleaved
-    rotated = rope_cache(**operands, interleaved=interleaved, impl="reference")
+    rotated = rope_cache(Operands(**operands, interleaved=interleaved), impl="reference")
     result = rotated, operands["key_cache"], operands["value_cache"]
     assert problem.agrees(result, problem.reference(**problem.operands("cpu")))
 
@@ -71,7 +71,7 @@ def test_strided_pages_and_padding(run):
     operands = {name: None if value is None else value.to(run.device) for name, value in operands.items()}
     operands |= {"key_cache": both[..., :24], "value_cache": both[..., 24:]}
     operands["slots"] = torch.tensor([-1, 31, -1], device=run.device)
-    run(rope_cache, **operands, impl="triton")
+    run(rope_cache, Operands(**operands), impl="triton")
     assert torch.equal(both[1, 15, :, 24:], operands["value"][1])
     both[1, 15] = SENTINEL
     assert (both == SENTINEL).all()
@@ -83,7 +83,7 @@ def test_nan_stays_nan_in_fp8(run):
         "slots": torch.tensor([0], device=run.device)
     }
     operands["value"][0, 0, 3], operands["value"][0, 1, 4] = torch.nan, torch.inf
-    run(rope_cache, **operands, impl="triton")
+    run(rope_cache, Operands(**operands), impl="triton")
     codes = operands["value_cache"][0, 0].float()
     assert codes.isnan().sum() == 1 and codes[0, 3].isnan() and codes[1, 4] == 448
 
@@ -92,7 +92,7 @@ def test_no_tokens():
     operands = make()
     for name in ("query", "key", "value", "positions", "slots"):
         operands[name] = operands[name][:0]
-    assert rope_cache(**operands).shape == (0, 4, 24)
+    assert rope_cache(Operands(**operands)).shape == (0, 4, 24)
     assert (operands["key_cache"] == SENTINEL).all()
 
 
@@ -123,12 +123,12 @@ REFUSED = {
 def test_refused(change, error, message):
     operands = make()
     with pytest.raises(error, match=message):
-        rope_cache(**operands | change(operands))
+        rope_cache(Operands(**operands | change(operands)))
 
 
 def test_refused_scales_and_sizes():
     operands = make(fp8=True)
     with pytest.raises(ValueError, match=r"got key_scale torch.float32 \[3\], expected float32 \[1\] or \[2\]"):
-        rope_cache(**operands | {"key_scale": torch.ones(3)})
+        rope_cache(Operands(**operands | {"key_scale": torch.ones(3)}))
     with pytest.raises(NotImplementedError, match="got heads of 514 and 8, expected up to 512"):
-        rope_cache(**make(D=514))
+        rope_cache(Operands(**make(D=514)))

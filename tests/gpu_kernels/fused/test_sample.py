@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gpu_kernels.fused.sample import NO_TOKEN, kept_from, sample, sample_ref
+from gpu_kernels.fused.sample import NO_TOKEN, Operands, kept_from, sample, sample_ref
 from gpu_kernels.fused.sample_problems import agrees
 from qbench.runtime.text.sampling import Sampling, probabilities
 
@@ -42,7 +42,7 @@ def test_what_is_kept(run, logits, temperature, top_k, top_p, min_p, kept):
     cut = kept_from(row, temperature, top_k, top_p, min_p)
     assert (row >= cut).nonzero().flatten().tolist() == kept
     operands = one(logits, [i / 12 for i in range(12)], temperature, top_k, top_p, min_p, device=run.device)
-    token, cut = run(sample, **operands, impl="triton")
+    token, cut = run(sample, Operands(**operands), impl="triton")
     assert set(token.tolist()) == set(kept)
     assert agrees((token, cut), operands)
 
@@ -60,43 +60,45 @@ def test_ref_draws_by_the_masses():
     edges = torch.tensor(logits).double().softmax(0).cumsum(0)
     for token in range(3):
         low, high = (0.0 if token == 0 else edges[token - 1].item()), edges[token].item()
-        got, _ = sample_ref(**one(logits, [low + 1e-6, high - 1e-6]))
+        got, _ = sample_ref(Operands(**one(logits, [low + 1e-6, high - 1e-6])))
         assert got.tolist() == [token, token]
 
 
 def test_greedy_takes_the_first_of_equals(run):
-    token, cut = run(sample, **one([0.0, 7.0, -0.0, 7.0], [0.0, 0.99], 0.0, 2, 0.5, device=run.device), impl="triton")
+    operands = one([0.0, 7.0, -0.0, 7.0], [0.0, 0.99], 0.0, 2, 0.5, device=run.device)
+    token, cut = run(sample, Operands(**operands), impl="triton")
     assert token.tolist() == [1, 1] and cut.tolist() == [7.0, 7.0]
 
 
 def test_zeros_of_both_signs_are_equal(run):
-    token, _ = run(sample, **one([-0.0, 0.0, -1.0], [0.1, 0.9], 1.0, 1, 1.0, device=run.device), impl="triton")
+    operands = one([-0.0, 0.0, -1.0], [0.1, 0.9], 1.0, 1, 1.0, device=run.device)
+    token, _ = run(sample, Operands(**operands), impl="triton")
     assert token.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("bad", [[0.0, torch.nan], [torch.inf, 0.0], [-torch.inf, -torch.inf]], ids=str)
 def test_rows_without_a_likeliest(run, bad):
     for operands in (one(bad, device=run.device), one(bad, temperature=0.0, device=run.device)):
-        token, cut = run(sample, **operands, impl="triton")
+        token, cut = run(sample, Operands(**operands), impl="triton")
         assert token.tolist() == [NO_TOKEN] and cut.isnan().all()
-        assert sample_ref(**operands)[0].tolist() == [NO_TOKEN]
+        assert sample_ref(Operands(**operands))[0].tolist() == [NO_TOKEN]
 
 
 def test_minus_infinity_is_never_drawn(run):
     operands = one([-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf], [0.0, 0.49, 0.51, 0.99], device=run.device)
-    token, _ = run(sample, **operands, impl="triton")
+    token, _ = run(sample, Operands(**operands), impl="triton")
     assert token.tolist() == [1, 1, 3, 3]
 
 
 def test_cpu_default_is_the_reference():
     operands = one([1.0, 2.0, 0.0], [0.1, 0.9], 1.0, 2, 0.9)
-    token, cut = sample(**operands)
-    assert torch.equal(token, sample_ref(**operands)[0]) and agrees((token, cut), operands)
+    token, cut = sample(Operands(**operands))
+    assert torch.equal(token, sample_ref(Operands(**operands))[0]) and agrees((token, cut), operands)
 
 
 def test_agrees_sees_what_is_wrong():
     operands = one([1.0, 2.0, 0.0, -3.0], [0.5], 1.0, 0, 0.9)
-    token, cut = sample(**operands)
+    token, cut = sample(Operands(**operands))
     assert agrees((token, cut), operands)
     assert not agrees((token + 2, cut), operands)
     assert not agrees((token, torch.tensor([-3.0])), operands)
@@ -107,7 +109,7 @@ def test_agrees_sees_what_is_wrong():
 
 def test_no_rows():
     operands = {name: value[:0] for name, value in one([1.0]).items()}
-    assert sample(**operands)[0].shape == (0,)
+    assert sample(Operands(**operands))[0].shape == (0,)
 
 
 REFUSED = {
@@ -125,4 +127,4 @@ REFUSED = {
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
 def test_refused(change, error, message):
     with pytest.raises(error, match=message):
-        sample(**one([1.0, 2.0, 3.0]) | change)
+        sample(Operands(**one([1.0, 2.0, 3.0]) | change))

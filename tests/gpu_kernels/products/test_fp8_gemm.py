@@ -8,8 +8,8 @@ import torch
 from support.close import assert_close
 from support.older_gpu import as_sm_80
 
-from gpu_kernels.products.fp8_gemm import FP8, fp8_gemm, fp8_gemm_ref
-from gpu_kernels.products.fp8_gemm_triton import candidates, fp8_gemm_triton
+from gpu_kernels.products.fp8_gemm import FP8, Operands, fp8_gemm, fp8_gemm_ref
+from gpu_kernels.products.fp8_gemm_triton import fp8_gemm_triton, row
 from gpu_kernels.products.split_k import make_workspace
 
 SHAPES = [(1, 3, 63), (3, 131, 128), (17, 63, 300), (131, 130, 131)]
@@ -55,7 +55,7 @@ def test_bias_strides_and_half(run):
     around = torch.full((160, 11), torch.nan, device=run.device).to(FP8)
     around[:, 1::2] = x_q.T
     y = torch.full((5, 35), torch.nan, dtype=torch.float16, device=run.device)
-    run(fp8_gemm_triton, around[:, 1::2].T, x_scale, weight_q, weight_scale, bias, y)
+    run(fp8_gemm_triton, Operands(around[:, 1::2].T, x_scale, weight_q, weight_scale, bias), y)
     assert torch.equal(y, fp8_gemm_ref(x_q, x_scale, weight_q, weight_scale, bias).half())
 
 
@@ -110,7 +110,7 @@ def test_a_gpu_without_fp8_keeps_nan_and_every_code(run):
 
 def test_an_unknown_architecture_is_refused():
     with pytest.raises(NotImplementedError, match=r"got sm_86, expected one of \['sm_80', 'sm_90', 'sm_100'\]"):
-        candidates(86, 1)
+        row(86, 1)
 
 
 NAMES = ("x_q", "x_scale", "weight_q", "weight_scale")

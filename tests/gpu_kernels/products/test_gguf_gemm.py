@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpu_kernels.products.gguf_gemm import gguf_gemm, gguf_gemm_ref
+from gpu_kernels.products.gguf_gemm import Operands, gguf_gemm, gguf_gemm_ref
 from gpu_kernels.products.gguf_gemm_triton import gguf_gemm_triton
 from gpu_kernels.products.gguf_layout import BLOCK_BYTES, BLOCK_SIZE, pack_gguf
 from gpu_kernels.products.split_k import make_workspace
@@ -29,7 +29,7 @@ def make(type_name, M, N, K=None, device="cpu"):
 
 def check_exact(run, x, weight, bias=None, workspace=None):
     y = torch.full((len(x), weight.num_rows), torch.nan, dtype=torch.float16, device=run.device)
-    run(gguf_gemm_triton, x, weight, bias, y, workspace)
+    run(gguf_gemm_triton, Operands(x, weight, bias, workspace), y)
     assert torch.equal(y, gguf_gemm_ref(x, weight, bias).half())
 
 
@@ -57,7 +57,7 @@ def test_nan_and_inf_stay_in_their_token(run, type_name):
     x[2, 70] = torch.nan
     x[1, 70] = torch.inf
     y = torch.zeros(4, 35, dtype=torch.float16, device=run.device)
-    run(gguf_gemm_triton, x, weight, None, y)
+    run(gguf_gemm_triton, Operands(x, weight), y)
     assert y[2].isnan().all() and not y[1].isfinite().any() and y[[0, 3]].isfinite().all()
 
 

@@ -5,9 +5,11 @@ import pytest
 import torch
 from support.close import assert_close
 
-from gpu_kernels.products.grouped_moe_gemm import grouped_moe_gemm, grouped_moe_gemm_ref
+from gpu_kernels.products.grouped_moe_gemm import Operands, grouped_moe_gemm, grouped_moe_gemm_ref
 from gpu_kernels.products.grouped_moe_gemm_problems import Layer, _agrees, _operands, _reference
-from gpu_kernels.products.grouped_moe_gemm_triton import grouped_moe_gemm_triton
+from gpu_kernels.products.grouped_moe_gemm_triton import grouped_moe_gemm_triton, row
+from gpu_kernels.products.w8a8_gemm_configs import Config
+from gpu_kernels.products.weight_only_configs import Config as WordsConfig
 from gpu_kernels.products.weight_only_problems import Kind
 from gpu_kernels.products.words_experts import stack_experts
 from gpu_kernels.products.words_layout import pack_words
@@ -21,7 +23,7 @@ def make(layer=SMALL, device="cpu", kind=None):
 
 def check(run, operands):
     y = torch.full_like(operands["x"], torch.nan)
-    run(grouped_moe_gemm_triton, *operands.values(), y)
+    run(grouped_moe_gemm_triton, Operands(**operands), y)
     assert _agrees(y, _reference(**operands))
 
 
@@ -88,6 +90,13 @@ def test_words_of_experts_without_tokens(run):
     check(run, operands)
 
 
+@pytest.mark.parametrize("bits, form", [(16, Config), (8, WordsConfig), (4, WordsConfig)])
+def test_tile_shapes_are_of_the_weights_form(bits, form):
+    """Any of them gives the right result: they differ in which of their numbers counts tokens."""
+    for tokens_per_expert in (1, 1000):
+        assert {type(config) for config in row(90, tokens_per_expert, bits)[1]} == {form}
+
+
 def test_experts_that_do_not_stack():
     one, other = (pack_words(torch.zeros(4, 64, dtype=torch.int8), torch.ones(4, groups)) for groups in (1, 2))
     with pytest.raises(ValueError, match="got 1 shapes and 2 forms, expected one of each"):
@@ -110,7 +119,7 @@ def test_empty_experts_and_one_with_all(run):
 def test_the_oracle_and_the_bound_tell_experts_apart(run):
     operands = make(device=run.device)
     y = torch.full_like(operands["x"], torch.nan)
-    run(grouped_moe_gemm_triton, *operands.values(), y)
+    run(grouped_moe_gemm_triton, Operands(**operands), y)
     operands["chosen"] = (operands["chosen"] + 1) % 4
     assert not _agrees(y, _reference(**operands))
 
@@ -121,7 +130,7 @@ def test_a_token_does_not_depend_on_its_batch(run):
     for M in (16, 3):
         y = torch.empty_like(operands["x"][:M])
         few = [operands[name][:M] for name in ("x", "chosen", "routing_weight")]
-        run(grouped_moe_gemm_triton, *few, operands["gate_up"], operands["down"], y)
+        run(grouped_moe_gemm_triton, Operands(*few, operands["gate_up"], operands["down"]), y)
         results.append(y[:3])
     assert torch.equal(*results)
 
@@ -130,7 +139,7 @@ def test_nan_stays_in_its_token(run):
     operands = make(device=run.device)
     operands["x"][2, 7] = torch.nan
     y = torch.zeros_like(operands["x"])
-    run(grouped_moe_gemm_triton, *operands.values(), y)
+    run(grouped_moe_gemm_triton, Operands(**operands), y)
     assert y[2].isnan().all() and y[[0, 1, 3, 4]].isfinite().all()
 
 

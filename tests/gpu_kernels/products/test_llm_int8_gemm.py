@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.close import assert_close
 
-from gpu_kernels.products.llm_int8_gemm import llm_int8_gemm, llm_int8_gemm_ref
+from gpu_kernels.products.llm_int8_gemm import Operands, llm_int8_gemm, llm_int8_gemm_ref
 from gpu_kernels.products.llm_int8_gemm_triton import llm_int8_gemm_triton
 from gpu_kernels.products.w8a8_gemm import MAX_K, w8a8_gemm_ref
 
@@ -32,8 +32,8 @@ def make(M, N, K, F, device="cpu"):
 
 def check_exact(run, operands, bias=None):
     y = torch.full((len(operands[0]), len(operands[2])), torch.nan, dtype=torch.float16, device=run.device)
-    run(llm_int8_gemm_triton, *operands, bias, y)
-    assert torch.equal(y, llm_int8_gemm_ref(*operands, bias).half())
+    run(llm_int8_gemm_triton, Operands(*operands, bias), y)
+    assert torch.equal(y, llm_int8_gemm_ref(Operands(*operands, bias)).half())
 
 
 def test_ref_equals_textbook_loop():
@@ -43,7 +43,7 @@ def test_ref_equals_textbook_loop():
         acc = sum(int(x_q[m, k]) * int(weight_q[n, k]) for k in range(7))
         expected[m, n] = acc * x_scale[m].item() * weight_scale[n].item()
         expected[m, n] += sum(x[m, k].item() * outlier_weight[n, f].item() for f, k in enumerate(features.tolist()))
-    assert_close(llm_int8_gemm_ref(*operands), expected, rtol=4 * 2**-53, atol=9 * 2**-53)
+    assert_close(llm_int8_gemm_ref(Operands(*operands)), expected, rtol=4 * 2**-53, atol=9 * 2**-53)
 
 
 def test_without_rounding_it_is_the_plain_product():
@@ -54,7 +54,8 @@ def test_without_rounding_it_is_the_plain_product():
     inliers[:, features.long()] = 0
     one = torch.ones(3)
     outlier_weight = (weight_q[:, features.long()] * weight_scale[:, None]).half()
-    got = llm_int8_gemm_ref(inliers.to(torch.int8), one, weight_q, weight_scale, x.half(), features, outlier_weight)
+    codes = inliers.to(torch.int8), one, weight_q, weight_scale
+    got = llm_int8_gemm_ref(Operands(*codes, x.half(), features, outlier_weight))
     assert torch.equal(got, w8a8_gemm_ref(x.to(torch.int8), one, weight_q, weight_scale))
 
 
@@ -79,15 +80,15 @@ def test_nan_outlier_stays_in_its_token(run):
     operands = make(5, 35, 64, 7, run.device)
     operands[4][2, operands[5][3].long()] = torch.nan
     y = torch.zeros(5, 35, dtype=torch.float16, device=run.device)
-    run(llm_int8_gemm_triton, *operands, None, y)
+    run(llm_int8_gemm_triton, Operands(*operands), y)
     assert y[2].isnan().all() and y[[0, 1, 3, 4]].isfinite().all()
 
 
 def test_public_function(run):
     operands = make(3, 35, 64, 5, run.device)
-    expected = llm_int8_gemm_ref(*operands).half()
-    assert torch.equal(run(llm_int8_gemm, *operands, impl="triton"), expected)
-    assert torch.equal(llm_int8_gemm(*operands, impl="reference"), expected)
+    expected = llm_int8_gemm_ref(Operands(*operands)).half()
+    assert torch.equal(run(llm_int8_gemm, Operands(*operands), impl="triton"), expected)
+    assert torch.equal(llm_int8_gemm(Operands(*operands), impl="reference"), expected)
 
 
 NAMES = ("x_q", "x_scale", "weight_q", "weight_scale", "x", "outlier_features", "outlier_weight")
@@ -99,11 +100,15 @@ REFUSED = {
     "another F": (dict(outlier_weight=torch.zeros(5, 3).half()), ValueError, r"got outlier_weight \[5, 3\], expected"),
     "another dtype": (dict(outlier_weight=torch.zeros(5, 4)), TypeError, "got outlier_weight torch.float32"),
     "K past int32": (dict(x_q=BIG, x=BIG.half(), weight_q=BIG), NotImplementedError, "expected at most 131071"),
-    "not interpreted": (dict(impl="triton"), RuntimeError, "got cpu tensors with TRITON_INTERPRET not set"),
 }
 
 
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
 def test_refused(change, error, message):
     with pytest.raises(error, match=message):
-        llm_int8_gemm(**dict(zip(NAMES, make(3, 5, 64, 4), strict=True)) | change)
+        llm_int8_gemm(Operands(**dict(zip(NAMES, make(3, 5, 64, 4), strict=True)) | change))
+
+
+def test_cpu_tensors_outside_the_interpreter():
+    with pytest.raises(RuntimeError, match="got cpu tensors with TRITON_INTERPRET not set"):
+        llm_int8_gemm(Operands(*make(3, 5, 64, 4)), impl="triton")

@@ -5,14 +5,15 @@ import pytest
 import torch
 from support.close import assert_close
 
+from gpu_kernels.products.checks import FLOATS
 from gpu_kernels.products.split_k import make_workspace
-from gpu_kernels.products.w8a8_gemm import MAX_K, OUT_DTYPES, w8a8_gemm, w8a8_gemm_ref
+from gpu_kernels.products.w8a8_gemm import MAX_K, Operands, w8a8_gemm, w8a8_gemm_ref
 from gpu_kernels.products.w8a8_gemm_configs import CONFIGS
 from gpu_kernels.products.w8a8_gemm_triton import w8a8_gemm_triton
 
 ODD = (1, 3, 63, 131)
 ROWS_90 = [config for _, row in CONFIGS[90] for config in row]
-dtypes = pytest.mark.parametrize("dtype", OUT_DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
+dtypes = pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: str(dtype).removeprefix("torch."))
 
 
 def make(M, N, K, device="cpu", seed=0):
@@ -82,7 +83,7 @@ def test_odd_shapes_exact(run, M, N, K):
     x_q, _, weight_q, _ = make(M, N, K, run.device)
     x_scale, weight_scale = ones(M, N, run.device)
     y = poisoned(M, N, torch.float32, run.device)
-    run(w8a8_gemm_triton, x_q, x_scale, weight_q, weight_scale, None, y)
+    run(w8a8_gemm_triton, Operands(x_q, x_scale, weight_q, weight_scale), y)
     assert torch.equal(y.double(), w8a8_gemm_ref(x_q, x_scale, weight_q, weight_scale))
 
 
@@ -94,7 +95,7 @@ def test_every_tile_shape(run, config):
         x_q, _, weight_q, _ = make(M, N, K, run.device)
         x_scale, weight_scale = ones(M, N, run.device)
         y = poisoned(M, N, torch.float32, run.device)
-        run(w8a8_gemm_triton, x_q, x_scale, weight_q, weight_scale, None, y, config=config)
+        run(w8a8_gemm_triton, Operands(x_q, x_scale, weight_q, weight_scale), y, config)
         assert torch.equal(y.double(), w8a8_gemm_ref(x_q, x_scale, weight_q, weight_scale))
 
 
@@ -104,14 +105,14 @@ def test_few_tokens_are_split_and_the_sum_is_the_same(run):
     workspace = make_workspace(run.device)
     workspace.partial.fill_(torch.nan)
     y, whole = (poisoned(5, 67, torch.float32, run.device) for _ in range(2))
-    operands = (x_q, x_scale, weight_q, weight_scale, None)
+    operands = Operands(x_q, x_scale, weight_q, weight_scale, workspace=workspace)
     config = ROWS_90[0]
     for _ in range(2):
-        run(w8a8_gemm_triton, *operands, y, workspace)
+        run(w8a8_gemm_triton, operands, y)
         assert (
             not workspace.arrived.any() and not workspace.partial[: 8 * config.block_m * config.block_n].isnan().all()
         )
-    run(w8a8_gemm_triton, *operands, whole, config=replace(config, programs_per_sm=0))
+    run(w8a8_gemm_triton, operands, whole, replace(config, programs_per_sm=0))
     assert torch.equal(y, whole)
     assert_close(y, w8a8_gemm_ref(x_q, x_scale, weight_q, weight_scale), rtol=relative_error(torch.float32, run))
 
@@ -122,7 +123,7 @@ def test_groups_of_tile_rows_cover_y(run):
     x_q, _, weight_q, _ = make(11 * 64, 3 * 32, 16, run.device)
     x_scale, weight_scale = ones(11 * 64, 3 * 32, run.device)
     y = poisoned(11 * 64, 3 * 32, torch.float32, run.device)
-    run(w8a8_gemm_triton, x_q, x_scale, weight_q, weight_scale, None, y, config=config)
+    run(w8a8_gemm_triton, Operands(x_q, x_scale, weight_q, weight_scale), y, config)
     assert torch.equal(y.double(), w8a8_gemm_ref(x_q, x_scale, weight_q, weight_scale))
 
 
@@ -130,18 +131,18 @@ def test_groups_of_tile_rows_cover_y(run):
 def test_scales(run, dtype):
     operands = make(63, 131, 131, run.device)
     y = poisoned(63, 131, dtype, run.device)
-    run(w8a8_gemm_triton, *operands, None, y)
+    run(w8a8_gemm_triton, Operands(*operands), y)
     assert_close(y, w8a8_gemm_ref(*operands), rtol=relative_error(dtype, run))
 
 
-@pytest.mark.parametrize("bias_dtype", OUT_DTYPES, ids=lambda dtype: "bias_" + str(dtype).removeprefix("torch."))
+@pytest.mark.parametrize("bias_dtype", FLOATS, ids=lambda dtype: "bias_" + str(dtype).removeprefix("torch."))
 @dtypes
 def test_bias(run, dtype, bias_dtype):
     """The bias may cancel the product, so the float32 error is bounded by the product's own size."""
     operands = make(3, 131, 63, run.device)
     bias = torch.linspace(-3, 3, 131, device=run.device).to(bias_dtype)
     y = poisoned(3, 131, dtype, run.device)
-    run(w8a8_gemm_triton, *operands, bias, y)
+    run(w8a8_gemm_triton, Operands(*operands, bias), y)
     product = w8a8_gemm_ref(*operands).abs().max().item()
     expected = w8a8_gemm_ref(*operands, bias)
     assert_close(y, expected, rtol=relative_error(dtype, run), atol=4 * 2**-24 * (product + 3))
@@ -154,7 +155,7 @@ def test_extreme_codes_exact(run, x_code, weight_code, K):
     weight_q = torch.full((5, K), weight_code, dtype=torch.int8, device=run.device)
     x_scale, weight_scale = ones(3, 5, run.device)
     y = poisoned(3, 5, torch.float32, run.device)
-    run(w8a8_gemm_triton, x_q, x_scale, weight_q, weight_scale, None, y)
+    run(w8a8_gemm_triton, Operands(x_q, x_scale, weight_q, weight_scale), y)
     assert (y.double() == K * x_code * weight_code).all()
 
 
@@ -178,7 +179,7 @@ def test_strided_operands_and_untouched_surroundings(run):
     _, weight_scale_view = surrounded(weight_scale, torch.nan)
     _, bias_view = surrounded(torch.linspace(-1, 1, N, device=run.device), torch.nan)
     y_buffer, y_view = surrounded(poisoned(M, N, torch.float32, run.device), 12345.0)
-    run(w8a8_gemm_triton, x_view, x_scale_view, weight_view, weight_scale_view, bias_view, y_view)
+    run(w8a8_gemm_triton, Operands(x_view, x_scale_view, weight_view, weight_scale_view, bias_view), y_view)
 
     expected = w8a8_gemm_ref(x_q, x_scale, weight_q, weight_scale, bias_view)
     bound = 4 * 2**-24 * (expected.abs().max().item() + 2)
@@ -192,7 +193,7 @@ def test_nan_scale_stays_in_its_row_and_column(run):
     operands[1][2] = torch.nan
     operands[3][4] = torch.inf
     y = poisoned(5, 7, torch.float32, run.device)
-    run(w8a8_gemm_triton, *operands, None, y)
+    run(w8a8_gemm_triton, Operands(*operands), y)
     assert_close(y, w8a8_gemm_ref(*operands), rtol=relative_error(torch.float32, run))
 
 
@@ -200,7 +201,7 @@ def test_no_input_features_leave_the_bias(run):
     x_q, x_scale, weight_q, weight_scale = make(3, 5, 0, run.device)
     bias = torch.linspace(-1, 1, 5, device=run.device)
     y = poisoned(3, 5, torch.float32, run.device)
-    run(w8a8_gemm_triton, x_q, x_scale, weight_q, weight_scale, bias, y)
+    run(w8a8_gemm_triton, Operands(x_q, x_scale, weight_q, weight_scale, bias), y)
     assert torch.equal(y, bias.expand(3, 5))
 
 

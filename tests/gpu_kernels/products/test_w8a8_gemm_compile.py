@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from gpu_kernels.products.w8a8_gemm import OUT_DTYPES
-from gpu_kernels.products.w8a8_gemm_configs import CONFIGS, SHARED_BYTES, Config, candidates
-from gpu_kernels.products.w8a8_gemm_triton import w8a8_gemm_launch
+from gpu_kernels.products.checks import FLOATS
+from gpu_kernels.products.code_gemm_triton import code_launch
+from gpu_kernels.products.w8a8_gemm import Operands
+from gpu_kernels.products.w8a8_gemm_configs import CONFIGS, SHARED_BYTES, Config, row
 from gpu_kernels.proof.compile import compile_launch, resource_usage
 
 ELF = b"\x7fELF"
@@ -16,10 +17,10 @@ TILES = [
     pytest.param(arch, largest or 4096, config, id=f"sm_{arch}-M{largest or 4096}-{config}")
     for arch, rows in CONFIGS.items()
     if arch in (80, 90)  # sm_100 has the rows of sm_90
-    for largest, row in rows
-    for config in row
+    for largest, candidates in rows
+    for config in candidates
 ]
-FIRST_90 = [tile for tile in TILES if tile.values[0] == 90 and tile.values[2] == candidates(90, tile.values[1])[0]]
+FIRST_90 = [tile for tile in TILES if tile.values[0] == 90 and tile.values[2] == row(90, tile.values[1])[1][0]]
 dtype_id = {"ids": lambda dtype: str(dtype).removeprefix("torch.")}
 
 
@@ -28,17 +29,15 @@ def meta(*shape, dtype):
 
 
 def compile_w8a8(arch, M, config, *, K=4096, out_dtype=torch.bfloat16, bias_dtype=None):
-    launch = w8a8_gemm_launch(
+    operands = Operands(
         meta(M, K, dtype=torch.int8),
         meta(M, dtype=torch.float32),
         meta(4096, K, dtype=torch.int8),
         meta(4096, dtype=torch.float32),
         bias_dtype and meta(4096, dtype=bias_dtype),
-        meta(M, 4096, dtype=out_dtype),
-        None,
-        config,
-        arch,
+        out_dtype,
     )
+    (launch,) = code_launch(operands, operands.empty(), config, arch)
     return compile_launch(launch, arch)
 
 
@@ -61,7 +60,7 @@ def test_w8a8_tiles(arch, M, config, tmp_path):
 
 # Every type of result and every type of bias, and none, once.
 @pytest.mark.parametrize(
-    "out_dtype, bias_dtype", list(zip((*OUT_DTYPES, torch.bfloat16), (None, *OUT_DTYPES), strict=True)), **dtype_id
+    "out_dtype, bias_dtype", list(zip((*FLOATS, torch.bfloat16), (None, *FLOATS), strict=True)), **dtype_id
 )
 @pytest.mark.parametrize("arch, M, config", FIRST_90)
 def test_w8a8_dtypes(arch, M, config, out_dtype, bias_dtype, tmp_path):
@@ -72,7 +71,7 @@ def test_w8a8_dtypes(arch, M, config, out_dtype, bias_dtype, tmp_path):
 
 def test_w8a8_odd_row_length():
     """K = 131 leaves no 16-byte loads: right and slow, but it compiles."""
-    assert compile_w8a8(90, 4096, candidates(90, 4096)[0], K=131).asm["cubin"].startswith(ELF)
+    assert compile_w8a8(90, 4096, row(90, 4096)[1][0], K=131).asm["cubin"].startswith(ELF)
 
 
 def test_resource_usage_sees_spills(tmp_path):

@@ -9,7 +9,7 @@ import torch
 from support.close import assert_close
 
 from gpu_kernels.products.split_k import Workspace, make_workspace
-from gpu_kernels.products.weight_only_gemm import w4a16_gemm, w8a16_gemm, weight_only_gemm_ref
+from gpu_kernels.products.weight_only_gemm import Operands, w4a16_gemm, w8a16_gemm, weight_only_gemm_ref
 from gpu_kernels.products.weight_only_gemm_triton import weight_only_gemm_triton
 from gpu_kernels.products.words_layout import WordsWeight, pack_words
 
@@ -37,7 +37,7 @@ def moved(weight, device):
 
 def check_exact(run, x, weight, bias=None, workspace=None):
     y = torch.full((x.shape[0], weight.num_rows), torch.nan, dtype=torch.float16, device=run.device)
-    run(weight_only_gemm_triton, x, weight, bias, y, workspace)
+    run(weight_only_gemm_triton, Operands(x, weight, bias, workspace), y)
     assert torch.equal(y, weight_only_gemm_ref(x, weight, bias).half())
 
 
@@ -99,7 +99,7 @@ def test_a_token_does_not_depend_on_its_batch(run):
     x = torch.randn(16, 1024, generator=generator).half().to(run.device)
     rows = [torch.empty(m, 35, dtype=torch.float16, device=run.device) for m in (16, 3)]
     for y in rows:
-        run(weight_only_gemm_triton, x[: len(y)], weight, None, y)
+        run(weight_only_gemm_triton, Operands(x[: len(y)], weight), y)
     assert torch.equal(rows[0][:3], rows[1])
 
 
@@ -123,7 +123,7 @@ def test_nan_and_inf_stay_in_their_token(run, special):
     x, weight = make(5, 35, 256, symmetric=False, device=run.device)
     x[2, 70] = special
     y = torch.zeros(5, 35, dtype=torch.float16, device=run.device)
-    run(weight_only_gemm_triton, x, weight, None, y)
+    run(weight_only_gemm_triton, Operands(x, weight), y)
     assert not y[2].isfinite().any() and y[[0, 1, 3, 4]].isfinite().all()
 
 
@@ -175,4 +175,4 @@ def test_small_workspace(run):
     tiny = Workspace(TINY.partial.to(run.device), TINY.arrived.to(run.device))
     y = torch.empty(3, 35, dtype=torch.float16, device=run.device)
     with pytest.raises(ValueError, match=r"got a workspace of 1 sums and 1 tiles, expected .* make_workspace"):
-        run(weight_only_gemm_triton, x, weight, None, y, tiny)
+        run(weight_only_gemm_triton, Operands(x, weight, workspace=tiny), y)

@@ -1,4 +1,4 @@
-"""From a source, a recipe and what a user says of calibration to a quantized model."""
+"""From a job and the options of its calibration to a quantized model."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,10 +21,10 @@ from quant.calibration.stats_file import EVERYTHING, StatsFile, check_place, has
 from quant.calibration.streaming import Statistics, quantize_layers
 from quant.calibration.tokens import CalibrationTokens
 from quant.errors import InputError
+from quant.job import QuantizationJob
 from quant.kv import calibrate_kv, get_kv_format
 from quant.models import ModelConfig
-from quant.quantize import QuantizedSource, describe_recipe, needs_calibration
-from quant.recipes import Recipe
+from quant.quantize import QuantizedSource
 from quant.source import Source
 from quant.stage import open_stage, steps_done
 from quant.stats import LayerStats
@@ -32,8 +32,7 @@ from quant.stats import LayerStats
 
 @contextmanager
 def quantized_model(
-    source: Source,
-    recipe: Recipe,
+    job: QuantizationJob,
     options: CalibrationOptions,
     folder: Path,
     *,
@@ -41,32 +40,31 @@ def quantized_model(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> Iterator[QuantizedSource]:
-    """Yields the model as the recipe makes it, calibrated where its methods need that.
+    """Yields the model as the job makes it, calibrated if its methods need that.
 
-    folder   where the layers lie until the block ends; a killed run leaves it for `resume`. Not made for a recipe
-             without calibration, which quantizes as it is read
+    folder   holds the layers until the block ends; a killed run leaves it for `resume`. Not made for a job without
+             calibration, which quantizes as it is read
     threads  for calibration; any number gives the same bytes
     raises   InputError for text, statistics or weights that cannot be used
     """
-    plan = recipe.plan(source)
-    if not needs_calibration(recipe, plan):
-        _refuse_files(recipe, options)
-        yield QuantizedSource(source, recipe)
+    if not job.needs_calibration:
+        _refuse_files(job, options)
+        yield QuantizedSource(job)
         return
-    basis = choose_basis(source, options, describe_recipe(recipe, plan))
-    if basis.tokens is None and recipe.kv is not None:
-        calibrate_kv(get_kv_format(recipe.kv), ())  # raises where it wants ranges, which no importance matrix has
+    basis = choose_basis(job, options)
+    if basis.tokens is None and job.recipe.kv is not None:
+        calibrate_kv(get_kv_format(job.recipe.kv), ())  # raises if it needs ranges, which no importance matrix has
     if resume and options.keeps_statistics:
-        _check_parts(folder, ModelConfig.of(source).num_layers)
+        _check_parts(folder, ModelConfig.of(job.source).num_layers)
     with open_stage(folder, {**basis.about, "code": code_hash(QUANTIZING)}, resume=resume) as stage:
         stage.notes["calibration"] = basis.about["calibration"]
-        statistics = basis.statistics(source, options, folder, threads)
-        quantized = quantize_layers(source, recipe, statistics, stage, progress)
+        statistics = basis.statistics(job.source, options, folder, threads)
+        quantized = quantize_layers(job, statistics, stage, progress)
         if isinstance(statistics, SavedStatistics) and options.stats is not None:
             write_stats(options.stats, folder, stage.num_done, basis.stats_about)
         if options.export_imatrix is not None:
             layers = [_kept_stats(statistics, folder, index) for index in range(stage.num_done)]
-            export_imatrix(options.export_imatrix, layers, source, basis.about["calibration"]["text"])
+            export_imatrix(options.export_imatrix, layers, job.source, basis.about["calibration"]["text"])
         yield quantized
 
 
@@ -136,8 +134,9 @@ def _check_parts(folder: Path, num_layers: int) -> None:
         )
 
 
-def _refuse_files(recipe: Recipe, options: CalibrationOptions) -> None:
-    """raises InputError for a file that a recipe without calibration would not look at"""
+def _refuse_files(job: QuantizationJob, options: CalibrationOptions) -> None:
+    """raises InputError for a file that a job without calibration would not look at"""
+    recipe = job.recipe
     if options.imatrix is not None:
         raise InputError(f"recipe {recipe.name} reads no importance matrix; take one that does, such as imatrix-q4_k_m")
     if options.stats is not None:
@@ -146,12 +145,12 @@ def _refuse_files(recipe: Recipe, options: CalibrationOptions) -> None:
         raise InputError(f"recipe {recipe.name} does not calibrate, so there is no importance matrix to export")
 
 
-def choose_basis(source: Source, options: CalibrationOptions, recipe: str) -> Basis:
-    """recipe: as `describe_recipe` tells it"""
+def choose_basis(job: QuantizationJob, options: CalibrationOptions) -> Basis:
+    """raises InputError for options that exclude each other, and for text or files that cannot be read"""
     if options.stats is not None:
         check_place(options.stats)
     if options.imatrix is None:
-        tokens = calibration_tokens(source, options)
+        tokens = calibration_tokens(job.source, options)
         described = tokens.describe() | {
             "on": options.on,
             "min_expert_tokens": options.min_expert_tokens,
@@ -164,5 +163,5 @@ def choose_basis(source: Source, options: CalibrationOptions, recipe: str) -> Ba
     else:
         tokens = None
         described: Mapping[str, Any] = {"imatrix": str(options.imatrix), "sha256": sha256_file(options.imatrix)}
-    about = {"model": source.fingerprint(), "recipe": recipe, "calibration": dict(described)}
+    about = {"model": job.source.fingerprint(), "recipe": job.describe(), "calibration": dict(described)}
     return Basis(about, tokens)

@@ -15,6 +15,8 @@ from qbench.calibration.write import write_quantized
 from qbench.cli.main import main
 from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
 from qbench.sources import rand
+from quant.artifacts import make_artifact_job
+from quant.job import make_job
 from quant.models import ModelConfig, expected_tensors
 from quant.recipes import get_recipe
 from quant.recipes.policies import Uniform
@@ -53,13 +55,14 @@ def test_disk_holds_layers_beside_hidden_states_or_the_artifact():
     bytes_of = {name: np.prod(s) * 4 if len(s) == 1 else np.prod(s) // 32 * 18 for name, s in shapes.items()}  # q4_0
     layer = sum(size for name, size in bytes_of.items() if ".layers." in name)
     # What a layer reads and writes, and between: attention's sum, what it came from, and the net's 96 features.
-    assert disk_bytes(source, RECIPE, options, config) == layer + 4 * 10 * 100 * (2 * 64 + 64 + 64 + 96)
-    rounded = disk_bytes(source, RECIPE, replace(options, arithmetic="bf16"), config)
+    job = make_job(source, RECIPE)
+    assert disk_bytes(job, options, config) == layer + 4 * 10 * 100 * (2 * 64 + 64 + 64 + 96)
+    rounded = disk_bytes(job, replace(options, arithmetic="bf16"), config)
     assert rounded == layer + 10 * 100 * (4 * 3 * 64 + 2 * (64 + 96))
-    whole = disk_bytes(source, RECIPE, replace(options, on="quantized"), config)
+    whole = disk_bytes(job, replace(options, on="quantized"), config)
     assert whole == layer + 2 * 4 * 10 * 100 * 64
     few = replace(options, samples=1, length=2)
-    assert disk_bytes(source, RECIPE, few, config) == layer + sum(bytes_of.values())
+    assert disk_bytes(job, few, config) == layer + sum(bytes_of.values())
 
 
 def test_a_plan_of_a_calibrated_recipe_ends_in_its_cost(tmp_path, monkeypatch, capsys):
@@ -78,10 +81,11 @@ def test_forecast_within_a_fifth(benchmark, tmp_path, monkeypatch):
     monkeypatch.setitem(rand.SHAPES, "eight", shape)
     source, recipe = rand.RandomSource("rand:eight"), get_recipe("gptq-q4_k_m")
     options = CalibrationOptions(samples=64, length=256)
-    write_quantized(source, tmp_path / "warm.gguf", recipe, replace(options, samples=2))
-    foretold = forecast(source, recipe, options, threads=1)
+    write_quantized(make_artifact_job(source, recipe, tmp_path / "warm.gguf"), replace(options, samples=2))
+    job = make_artifact_job(source, recipe, tmp_path / "m.gguf")
+    foretold = forecast(job, options, threads=1)
     reset_peak_rss()
     start = time.perf_counter()
-    benchmark.pedantic(write_quantized, args=(source, tmp_path / "m.gguf", recipe, options), rounds=1)
+    benchmark.pedantic(write_quantized, args=(job, options), rounds=1)
     assert abs(foretold["seconds"] / (time.perf_counter() - start) - 1) <= 0.2
     assert abs(foretold["peak_rss_bytes"] / peak_rss_bytes() - 1) <= 0.2

@@ -91,7 +91,7 @@ def options_of(described: Mapping[str, Any], text: str | None) -> CalibrationOpt
 
 def check_calibration(job: QuantizationJob, options: CalibrationOptions, described: Mapping[str, Any]) -> None:
     """raises InputError where the text gives other tokens than it did, or the importance matrix is another"""
-    now = choose_basis(job, options).about["calibration"]
+    now = choose_basis(job, options).calibration
     if now["sha256"] != described["sha256"]:
         what = options.imatrix or options.text
         raise InputError(

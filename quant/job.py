@@ -78,7 +78,8 @@ class QuantizationJob:
         looked_up = name == EMBEDDING and (HEAD in self.source.tensors or not method.weighs_tied_tables)
         return (without_statistics(method) if looked_up else method).name
 
-    def describe(self) -> str:
+    @property
+    def description(self) -> str:
         """Text of all that decides bytes in recipe and plan: equal texts give equal bytes."""
         recipe = self.recipe
         methods = {name: row.method for name, row in self.plan.items() if row.method is not None}

@@ -69,7 +69,7 @@ class QuantizedSource:
         return TensorInfo(info.shape, wanted, get_format(wanted).size_bytes(info.shape))
 
     def fingerprint(self) -> str:
-        parts = [self.job.source.fingerprint(), self.job.describe()]
+        parts = [self.job.source.fingerprint(), self.job.description]
         if self.stage is not None:
             parts.append(json.dumps(self.stage.key, sort_keys=True))
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()

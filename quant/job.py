@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from quant.errors import InputError
 from quant.formats import get_format
 from quant.kv import get_kv_format
 from quant.methods import Method, Rtn
@@ -122,11 +123,24 @@ class QuantizationJob:
 def make_job(source: Source, recipe: Recipe, output: Output | None = None) -> QuantizationJob:
     """The job of quantizing `source` by `recipe`: for `output`, or for this process alone.
 
-    raises   InputError if the container of `output` cannot hold the recipe's formats, and as `Recipe.plan`
+    raises   InputError if the container of `output` cannot hold the recipe's formats, if a method cannot round to its
+             tensor's format, and as `Recipe.plan`
     """
     if output is not None:
         recipe = recipe.in_container(output.container)
-    return QuantizationJob(source, recipe, recipe.plan(source), output)
+    job = QuantizationJob(source, recipe, recipe.plan(source), output)
+    _check_methods(job)
+    return job
+
+
+def _check_methods(job: QuantizationJob) -> None:
+    for name, row in job.plan.items():
+        method = job.method_of(name)
+        if method.needs and job.method_name(name) == method.name:
+            try:
+                method.check_format(get_format(row.format), job.source.tensors[name].shape[-1])
+            except InputError as error:
+                raise InputError(f"{name}: {error}") from error
 
 
 def without_statistics(method: Method) -> Method:

@@ -189,6 +189,18 @@ def test_a_tokenizer_that_gguf_cannot_say_is_refused_before_the_calibration(
     assert qbench("quantize", sentencepiece_model, "--recipe", "rtn-w4g128", "-o", "directory").status == 0
 
 
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("container: gguf\ndefault: iq4_nl\nmethod: gptq", "evenly spaced"),
+        ("base: gptq-q4_0\noptions: {act_order: true}", "keeps no order of columns"),
+    ],
+)
+def test_a_format_that_gptq_cannot_round_to_is_refused_before_the_calibration(refused, recipe_file, text, says):
+    for argv in ((), ("--plan",)):
+        refused(recipe_file(text), "--calibration", "not-there.txt", *argv, out="out.gguf", says=["q_proj", says])
+
+
 def test_experts_that_one_stack_cannot_hold_are_refused_before_the_calibration(refused, recipe_file):
     recipe = recipe_file("base: imatrix-q4_0\nrules: [{match: '*.experts.0.*', format: q8_0}]")
     says = ["stacks tensors of q4_0, q8_0"]

@@ -9,7 +9,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.calibration import small_source
 
-from qbench.calibration.forecast import OneLayer, Probe, disk_bytes, forecast, total_seconds
+from qbench.calibration.forecast import OneLayer, Probe, disk_bytes, forecast, one_layer_job, total_seconds
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.write import write_quantized
 from qbench.cli.main import main
@@ -19,7 +19,7 @@ from quant.artifacts import make_artifact_job
 from quant.job import make_job
 from quant.models import ModelConfig, expected_tensors
 from quant.recipes import get_recipe
-from quant.recipes.policies import Uniform
+from quant.recipes.policies import Rule, Rules, Uniform
 from quant.recipes.recipe import Recipe
 
 RECIPE = Recipe("test", "gguf", "imatrix", Uniform("q4_0"))
@@ -42,6 +42,16 @@ def test_the_middle_layer_has_experts_although_the_first_has_none():
     one = OneLayer(ArraySource(config, random_weights(config)))
     assert list(one.tensors) == list(expected_tensors(ModelConfig.of(one)))
     assert any(".experts." in name for name in one.tensors)
+
+
+def test_the_probe_is_by_the_plan_of_the_whole_model(tmp_path):
+    """A rule for the middle layer alone would match nothing in a model of one layer."""
+    policy = Rules((Rule("*.layers.2.*", "q8_0"),), Uniform("q4_0"))
+    recipe = Recipe("test", "gguf", "imatrix", policy, must_match=("*.layers.2.*",))
+    job = one_layer_job(make_job(small_source(num_hidden_layers=5), recipe), tmp_path)
+    assert list(job.plan) == list(job.source.tensors)
+    assert job.plan["model.layers.0.self_attn.q_proj.weight"].format == "q8_0"
+    assert job.plan["lm_head.weight"].format == "q4_0" and job.output.path == tmp_path / "m.gguf"
 
 
 def test_seconds_grow_with_the_layers():

@@ -12,7 +12,7 @@ from qbench.progress import Progress
 from qbench.sources import open_source
 from quant.artifacts.manifest import versions
 from quant.errors import InputError
-from quant.recipes import Recipe
+from quant.job import QuantizationJob, make_job
 from quant.source import Source
 from quant.verify import check_source, differences, manifest_of, recipe_of
 
@@ -46,7 +46,10 @@ def verify(
     source = open_source(spec or manifest["source"]["spec"])
     check_source(source, manifest)
     recipe = recipe_of(manifest)
-    differing = dict(_differing(artifact, source, recipe, manifest, text, threads, progress))
+    if recipe is None:
+        differing = dict(differences(artifact, source, manifest["container"], progress))
+    else:
+        differing = _differing(artifact, make_job(source, recipe), manifest["calibration"], text, threads, progress)
     now = versions()
     unlike = {name: (then, now.get(name)) for name, then in manifest["versions"].items() if then != now.get(name)}
     return Verified(len(artifact.tensors), differing, unlike)
@@ -54,24 +57,21 @@ def verify(
 
 def _differing(
     artifact: Source,
-    source: Source,
-    recipe: Recipe | None,
-    manifest: Mapping[str, Any],
+    job: QuantizationJob,
+    described: Mapping[str, Any] | None,
     text: str | None,
     threads: int,
     progress: Progress | None,
-) -> list[tuple[str, str]]:
-    container = manifest["container"]
-    if recipe is None:
-        return list(differences(artifact, source, container, progress))
+) -> dict[str, str]:
+    """Name -> difference, against the artifact that the job makes now. described: the manifest's calibration"""
     options = CalibrationOptions()
-    if manifest["calibration"] is not None:
-        options = options_of(manifest["calibration"], text)
-        check_calibration(source, options, manifest["calibration"])
+    if described is not None:
+        options = options_of(described, text)
+        check_calibration(job, options, described)
     with TemporaryDirectory(prefix="qbench-") as folder:
-        model = quantized_model(source, recipe, options, Path(folder) / "stage", threads=threads, progress=progress)
+        model = quantized_model(job, options, Path(folder) / "stage", threads=threads, progress=progress)
         with model as remade:
-            return list(differences(artifact, remade, container, progress))
+            return dict(differences(artifact, remade, job.container, progress))
 
 
 def options_of(described: Mapping[str, Any], text: str | None) -> CalibrationOptions:
@@ -89,9 +89,9 @@ def options_of(described: Mapping[str, Any], text: str | None) -> CalibrationOpt
     )
 
 
-def check_calibration(source: Source, options: CalibrationOptions, described: Mapping[str, Any]) -> None:
+def check_calibration(job: QuantizationJob, options: CalibrationOptions, described: Mapping[str, Any]) -> None:
     """raises InputError where the text gives other tokens than it did, or the importance matrix is another"""
-    now = choose_basis(source, options, "").about["calibration"]
+    now = choose_basis(job, options).calibration
     if now["sha256"] != described["sha256"]:
         what = options.imatrix or options.text
         raise InputError(

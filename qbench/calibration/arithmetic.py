@@ -13,7 +13,7 @@ def choose_arithmetic(options: CalibrationOptions) -> str:
     """The one asked for, else that of the statistics to be read, else bf16 where this CPU multiplies it faster."""
     if options.arithmetic is not None:
         return options.arithmetic
-    if options.stats is not None and options.stats.exists():
+    if options.reads_statistics:
         return StatsFile(options.stats).about["calibration"].get("arithmetic", "fp32")
     return "bf16" if has_fast_bf16() else "fp32"
 

@@ -12,16 +12,20 @@ from qbench.calibration.run import quantized_model
 from qbench.calibration.windows import window_length
 from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
 from quant.artifacts import write_artifact
+from quant.artifacts.output import artifact_name
 from quant.calibration.hidden import ITEM_BYTES
 from quant.formats import get_format
+from quant.job import Output, QuantizationJob
 from quant.models import ModelConfig, split_name
 from quant.qtensor import QTensor
-from quant.recipes import Recipe
 from quant.source import Source, SourceView
 
 
 class OneLayer(SourceView):
-    """`source` with its middle decoder layer as the only one: not a model to run, but one to measure."""
+    """`source` with its middle decoder layer as the only one: not a model to run, but one to measure.
+
+    original   name of a tensor -> its name in `source`
+    """
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
@@ -30,11 +34,11 @@ class OneLayer(SourceView):
         self.config = {**source.config, "num_hidden_layers": 1}
         if model.layer_kind(middle) == "moe":
             self.config["first_k_dense_replace"] = 0  # the only layer is one with experts, too
-        self._original = {_as_layer_0(name): name for name in source.tensors if split_name(name)[1] in (None, middle)}
-        self.tensors = {name: source.tensors[own] for name, own in self._original.items()}
+        self.original = {_as_layer_0(name): name for name in source.tensors if split_name(name)[1] in (None, middle)}
+        self.tensors = {name: source.tensors[own] for name, own in self.original.items()}
 
     def read(self, name: str) -> QTensor:
-        return super().read(self._original[name])
+        return super().read(self.original[name])
 
     def fingerprint(self) -> str:
         return "probe"
@@ -49,21 +53,21 @@ class Probe:
     peak_rss_bytes: int
 
 
-def forecast(source: Source, recipe: Recipe, options: CalibrationOptions, threads: int) -> dict[str, Any]:
-    """{seconds, peak_rss_bytes, disk_bytes} of quantizing the source by a calibrated recipe, without a file of stats.
+def forecast(job: QuantizationJob, options: CalibrationOptions, threads: int) -> dict[str, Any]:
+    """{seconds, peak_rss_bytes, disk_bytes} of a calibrated job, without a file of statistics.
 
-    The middle layer is calibrated and quantized for once, on all windows, and written as a model of one layer.
+    The middle layer is calibrated and quantized once, on all windows, and written as a model of one layer.
     raises   as `quantized_model`
     """
-    config = ModelConfig.of(source)
+    config = ModelConfig.of(job.source)
     start = time.perf_counter()
-    source.fingerprint()  # read as a whole for its hash, as the run will
+    job.source.fingerprint()  # read as a whole for its hash, as the run will
     hashed_s = time.perf_counter() - start
-    probe = measure_layer(source, recipe, replace(options, stats=None), threads)
+    probe = measure_layer(job, replace(options, stats=None), threads)
     return {
         "seconds": total_seconds(probe, config.num_layers, hashed_s),
         "peak_rss_bytes": probe.peak_rss_bytes,
-        "disk_bytes": disk_bytes(source, recipe, options, config),
+        "disk_bytes": disk_bytes(job, options, config),
     }
 
 
@@ -71,16 +75,14 @@ def total_seconds(probe: Probe, num_layers: int, hashed_s: float) -> float:
     return num_layers * probe.layer_s + probe.rest_s + hashed_s
 
 
-def disk_bytes(source: Source, recipe: Recipe, options: CalibrationOptions, config: ModelConfig) -> int:
-    """The most that lies beside each other: staged layers with what a layer reads, writes and keeps between its steps,
-    or with the artifact.
-    """
-    plan = recipe.plan(source)
+def disk_bytes(job: QuantizationJob, options: CalibrationOptions, config: ModelConfig) -> int:
+    """The most bytes at one time: all staged layers, with the hidden states of one layer or with the artifact."""
+    source, plan = job.source, job.plan
     sizes = {name: get_format(plan[name].format).size_bytes(info.shape) for name, info in source.tensors.items()}
     staged = sum(size for name, size in sizes.items() if split_name(name)[1] is not None)
     row_bytes = 2 * ITEM_BYTES * config.hidden_size
-    methods = [row.method or recipe.make_method() for row in plan.values()]
-    if options.on == "steps" and all(method.stands_alone for method in methods) and not (config.moe or config.mla):
+    alone = all(job.method_of(name).stands_alone for name in plan)
+    if options.on == "steps" and alone and not (config.moe or config.mla):
         read_bytes = 2 if choose_arithmetic(options) == "bf16" else ITEM_BYTES
         row_bytes += ITEM_BYTES * config.hidden_size + read_bytes * (
             config.num_heads * config.head_dim + config.ffn_size
@@ -89,18 +91,23 @@ def disk_bytes(source: Source, recipe: Recipe, options: CalibrationOptions, conf
     return staged + max(rows * row_bytes, sum(sizes.values()))
 
 
-def measure_layer(source: Source, recipe: Recipe, options: CalibrationOptions, threads: int) -> Probe:
+def measure_layer(job: QuantizationJob, options: CalibrationOptions, threads: int) -> Probe:
+    """Quantizes and writes the model's middle layer as the job plans it."""
     clock = _Clock()
     reset_peak_rss()
     with TemporaryDirectory(prefix="qbench-") as folder:
-        one = OneLayer(source)
-        with quantized_model(
-            one, recipe, options, Path(folder) / "stage", threads=threads, progress=clock.step
-        ) as quantized:
+        one = one_layer_job(job, Path(folder))
+        with quantized_model(one, options, Path(folder) / "stage", threads=threads, progress=clock.step) as quantized:
             clock.step(1, 1, "write")
-            out = Path(folder) / ("m.gguf" if recipe.container == "gguf" else "m")
-            write_artifact(one, out, recipe=recipe, stage=quantized.stage, progress=clock.tensor)
+            write_artifact(quantized, clock.tensor)
     return Probe(clock.layer_s, clock.rest_s(), peak_rss_bytes())
+
+
+def one_layer_job(job: QuantizationJob, folder: Path) -> QuantizationJob:
+    """The part of the job that is the model's middle layer, for an artifact in `folder`."""
+    one = OneLayer(job.source)
+    plan = {name: job.plan[original] for name, original in one.original.items()}
+    return QuantizationJob(one, job.recipe, plan, Output(folder / artifact_name("m", job.recipe), job.container))
 
 
 class _Clock:

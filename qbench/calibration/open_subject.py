@@ -10,6 +10,7 @@ from qbench.products import AUTO, check_products
 from qbench.progress import Progress
 from qbench.sources import open_source
 from qbench.threads import check_threads
+from quant.job import make_job
 from quant.kv import get_kv_format
 from quant.kv.source import KVSource
 from quant.recipes import get_recipe
@@ -39,7 +40,8 @@ def open_subject(
     threads = threads or available_cores()
     source = open_source(spec)
     if recipe is not None:
-        source = open_quantized(source, get_recipe(recipe), CalibrationOptions(), threads=threads, progress=progress)
+        job = make_job(source, get_recipe(recipe))
+        source = open_quantized(job, CalibrationOptions(), threads=threads, progress=progress)
     if kv is not None:
         source = KVSource(source, get_kv_format(kv))
     if progress is not None:

@@ -43,9 +43,14 @@ class CalibrationOptions:
     export_imatrix: Path | None = None
 
     @property
+    def reads_statistics(self) -> bool:
+        """Whether the file of statistics is there, from an earlier run."""
+        return self.stats is not None and self.stats.exists()
+
+    @property
     def keeps_statistics(self) -> bool:
         """Whether statistics that are collected outlive the run."""
-        collected = self.imatrix is None and not (self.stats is not None and self.stats.exists())
+        collected = self.imatrix is None and not self.reads_statistics
         return collected and (self.stats is not None or self.export_imatrix is not None)
 
     def __post_init__(self) -> None:

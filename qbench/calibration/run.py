@@ -1,39 +1,37 @@
-"""From a source, a recipe and what a user says of calibration to a quantized model."""
+"""From a job and the options of its calibration to a quantized model."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from qbench.calibration.arithmetic import DECODER_IMPL, choose_arithmetic
+from qbench.calibration.kept import keep_statistics
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.windows import calibration_tokens
 from qbench.measure.host.commit import QUANTIZING, code_hash
 from qbench.progress import Progress
 from qbench.runtime.streamed import StreamedDecoder
 from quant.artifacts.file_bytes import sha256_file
-from quant.artifacts.imatrix import read_imatrix, write_imatrix
+from quant.artifacts.imatrix import read_imatrix
 from quant.calibration.from_imatrix import ImatrixStatistics
 from quant.calibration.live import LiveStatistics
-from quant.calibration.saved import SavedStatistics
-from quant.calibration.stats_file import EVERYTHING, StatsFile, check_place, has_part, read_part, write_stats
+from quant.calibration.saved import SavedStatistics, check_saved
+from quant.calibration.stats_file import EVERYTHING, StatsFile, check_place
 from quant.calibration.streaming import Statistics, quantize_layers
 from quant.calibration.tokens import CalibrationTokens
 from quant.errors import InputError
+from quant.job import QuantizationJob
 from quant.kv import calibrate_kv, get_kv_format
 from quant.models import ModelConfig
-from quant.quantize import QuantizedSource, describe_recipe, needs_calibration
-from quant.recipes import Recipe
-from quant.source import Source
-from quant.stage import open_stage, steps_done
-from quant.stats import LayerStats
+from quant.quantize import QuantizedSource
+from quant.stage import open_stage
 
 
 @contextmanager
 def quantized_model(
-    source: Source,
-    recipe: Recipe,
+    job: QuantizationJob,
     options: CalibrationOptions,
     folder: Path,
     *,
@@ -41,38 +39,44 @@ def quantized_model(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> Iterator[QuantizedSource]:
-    """Yields the model as the recipe makes it, calibrated where its methods need that.
+    """Yields the model as the job makes it, calibrated if its methods need that.
 
-    folder   where the layers lie until the block ends; a killed run leaves it for `resume`. Not made for a recipe
-             without calibration, which quantizes as it is read
+    folder   holds the layers until the block ends; a killed run leaves it for `resume`. Not made for a job without
+             calibration, which quantizes as it is read
     threads  for calibration; any number gives the same bytes
     raises   InputError for text, statistics or weights that cannot be used
     """
-    plan = recipe.plan(source)
-    if not needs_calibration(recipe, plan):
-        _refuse_files(recipe, options)
-        yield QuantizedSource(source, recipe)
-        return
-    basis = choose_basis(source, options, describe_recipe(recipe, plan))
-    if basis.tokens is None and recipe.kv is not None:
-        calibrate_kv(get_kv_format(recipe.kv), ())  # raises where it wants ranges, which no importance matrix has
+    if job.needs_calibration:
+        yield from _calibrated(job, options, folder, threads=threads, resume=resume, progress=progress)
+    else:
+        _refuse_files(job.recipe.name, options)
+        yield QuantizedSource(job)
+
+
+def _calibrated(
+    job: QuantizationJob,
+    options: CalibrationOptions,
+    folder: Path,
+    *,
+    threads: int,
+    resume: bool,
+    progress: Progress | None,
+) -> Iterator[QuantizedSource]:
+    # What qbench knows comes first: text, tokenizer and decoder. From there on the job goes down, and not back up.
+    basis = choose_basis(job, options)
+    statistics = basis.statistics(job, options, folder, threads)
     if resume and options.keeps_statistics:
-        _check_parts(folder, ModelConfig.of(source).num_layers)
+        check_saved(folder, ModelConfig.of(job.source).num_layers)
     with open_stage(folder, {**basis.about, "code": code_hash(QUANTIZING)}, resume=resume) as stage:
-        stage.notes["calibration"] = basis.about["calibration"]
-        statistics = basis.statistics(source, options, folder, threads)
-        quantized = quantize_layers(source, recipe, statistics, stage, progress)
-        if isinstance(statistics, SavedStatistics) and options.stats is not None:
-            write_stats(options.stats, folder, stage.num_done, basis.stats_about)
-        if options.export_imatrix is not None:
-            layers = [_kept_stats(statistics, folder, index) for index in range(stage.num_done)]
-            export_imatrix(options.export_imatrix, layers, source, basis.about["calibration"]["text"])
+        stage.notes["calibration"] = basis.calibration
+        quantized = quantize_layers(job, statistics, stage, progress)
+        keep_statistics(statistics, stage, options, basis.stats_about, job.source)
         yield quantized
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a model is calibrated by: windows of text, or a file of statistics.
+    """What a model is calibrated by: windows of text, or an importance matrix.
 
     about    {model, recipe, calibration}: everything but the code that decides the bytes
     tokens   None for an importance matrix
@@ -82,22 +86,40 @@ class Basis:
     tokens: CalibrationTokens | None
 
     @property
+    def calibration(self) -> dict[str, Any]:
+        """The manifest's entry on the calibration."""
+        return self.about["calibration"]
+
+    @property
     def stats_about(self) -> dict[str, Any]:
-        """What of it decides the statistics: a recipe changes those that are taken behind quantized layers."""
-        on_original = self.about["calibration"].get("on") == "original"
+        """The part of `about` that decides the statistics: behind quantized layers, the recipe changes them."""
+        on_original = self.calibration.get("on") == "original"
         return {key: value for key, value in self.about.items() if key != "recipe" or not on_original}
 
-    def statistics(self, source: Source, options: CalibrationOptions, folder: Path, threads: int) -> Statistics:
+    def statistics(self, job: QuantizationJob, options: CalibrationOptions, folder: Path, threads: int) -> Statistics:
+        """From a run of the model, a file of an earlier run, or the importance matrix.
+
+        raises   InputError for a file of other statistics, a KV format that needs more than an importance matrix, and
+                 tokens that the model cannot read
+        """
+        if self.tokens is not None and not options.reads_statistics:
+            live = self._live(ModelConfig.of(job.source), options, folder, threads)
+            if not options.keeps_statistics:
+                return live
+            return SavedStatistics(live, folder, frozenset() if options.stats is None else EVERYTHING)
         if self.tokens is None:
-            return ImatrixStatistics(read_imatrix(options.imatrix, source))
-        if options.stats is not None and options.stats.exists():
-            file = StatsFile(options.stats)
-            file.check(self.stats_about)
-            return file
-        config = ModelConfig.of(source)
-        arithmetic = self.about["calibration"]["arithmetic"]
-        live = LiveStatistics(
-            StreamedDecoder(config, impl=DECODER_IMPL[arithmetic]),
+            if job.recipe.kv is not None:
+                calibrate_kv(get_kv_format(job.recipe.kv), ())  # raises if it needs ranges of keys and values
+            return ImatrixStatistics(read_imatrix(options.imatrix, job.source))
+        file = StatsFile(options.stats)
+        file.check(self.stats_about)
+        return file
+
+    def _live(self, config: ModelConfig, options: CalibrationOptions, folder: Path, threads: int) -> LiveStatistics:
+        arithmetic = self.calibration["arithmetic"]
+        decoder = StreamedDecoder(config, impl=DECODER_IMPL[arithmetic])
+        return LiveStatistics(
+            decoder,
             config,
             self.tokens,
             folder,
@@ -107,51 +129,14 @@ class Basis:
             gram=arithmetic,
             num_threads=threads,
         )
-        if not options.keeps_statistics:
-            return live
-        return SavedStatistics(live, folder, frozenset() if options.stats is None else EVERYTHING)
 
 
-def export_imatrix(path: Path, layers: Iterable[LayerStats], source: Source, text: str) -> None:
-    """raises InputError where the file cannot be written, or an expert was not reached"""
-    inputs = {name: inputs for layer in layers for name, inputs in layer.inputs.items()}
-    importance = {name: each.importance for name, each in inputs.items()}
-    write_imatrix(path, importance, source, {name: each.num_tokens for name, each in inputs.items()}, (text,))
-
-
-def _kept_stats(statistics: Statistics, folder: Path, index: int) -> LayerStats:
-    """A layer's statistics once more, from where they were kept; of a head that was not calibrated, none."""
-    if isinstance(statistics, StatsFile):
-        there = index < statistics.num_parts
-        return statistics.layer(index, {}, lambda names: frozenset()) if there else LayerStats({})
-    return read_part(folder, index) if has_part(folder, index) else LayerStats({})
-
-
-def _check_parts(folder: Path, num_layers: int) -> None:
-    """raises InputError where a run is to continue that kept no statistics of the layers that are done"""
-    if not all(has_part(folder, index) for index in range(min(steps_done(folder), num_layers))):
-        raise InputError(
-            f"{folder} was begun without --stats or --export-imatrix, and what its layers read is gone; continue "
-            "without them, or start again without --resume"
-        )
-
-
-def _refuse_files(recipe: Recipe, options: CalibrationOptions) -> None:
-    """raises InputError for a file that a recipe without calibration would not look at"""
-    if options.imatrix is not None:
-        raise InputError(f"recipe {recipe.name} reads no importance matrix; take one that does, such as imatrix-q4_k_m")
-    if options.stats is not None:
-        raise InputError(f"recipe {recipe.name} does not calibrate, so it reads and writes no statistics; drop --stats")
-    if options.export_imatrix is not None:
-        raise InputError(f"recipe {recipe.name} does not calibrate, so there is no importance matrix to export")
-
-
-def choose_basis(source: Source, options: CalibrationOptions, recipe: str) -> Basis:
-    """recipe: as `describe_recipe` tells it"""
+def choose_basis(job: QuantizationJob, options: CalibrationOptions) -> Basis:
+    """raises InputError for options that exclude each other, and for text or files that cannot be read"""
     if options.stats is not None:
         check_place(options.stats)
     if options.imatrix is None:
-        tokens = calibration_tokens(source, options)
+        tokens = calibration_tokens(job.source, options)
         described = tokens.describe() | {
             "on": options.on,
             "min_expert_tokens": options.min_expert_tokens,
@@ -163,6 +148,16 @@ def choose_basis(source: Source, options: CalibrationOptions, recipe: str) -> Ba
         raise InputError("--export-imatrix writes what a calibration found; with --imatrix there is none")
     else:
         tokens = None
-        described: Mapping[str, Any] = {"imatrix": str(options.imatrix), "sha256": sha256_file(options.imatrix)}
-    about = {"model": source.fingerprint(), "recipe": recipe, "calibration": dict(described)}
+        described = {"imatrix": str(options.imatrix), "sha256": sha256_file(options.imatrix)}
+    about = {"model": job.source.fingerprint(), "recipe": job.description, "calibration": described}
     return Basis(about, tokens)
+
+
+def _refuse_files(recipe: str, options: CalibrationOptions) -> None:
+    """raises InputError for a file that a recipe without calibration would not look at"""
+    if options.imatrix is not None:
+        raise InputError(f"recipe {recipe} reads no importance matrix; take one that does, such as imatrix-q4_k_m")
+    if options.stats is not None:
+        raise InputError(f"recipe {recipe} does not calibrate, so it reads and writes no statistics; drop --stats")
+    if options.export_imatrix is not None:
+        raise InputError(f"recipe {recipe} does not calibrate, so there is no importance matrix to export")

@@ -1,42 +1,27 @@
-"""From a source and a recipe to an artifact, through calibration where the recipe needs it."""
+"""From a job to an artifact, through calibration if the job needs it."""
 
 from pathlib import Path
 
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.run import Progress, quantized_model
 from quant.artifacts import write_artifact
-from quant.artifacts.write import container_of, prepare_output
-from quant.recipes import Recipe
-from quant.source import Source
+from quant.job import QuantizationJob
 from quant.stage import stage_path
 
 
 def write_quantized(
-    source: Source,
-    out: str | Path,
-    recipe: Recipe,
+    job: QuantizationJob,
     options: CalibrationOptions,
     *,
     threads: int = 1,
     resume: bool = False,
     progress: Progress | None = None,
-    max_shard_bytes: int | None = None,
 ) -> Path:
-    """Writes the artifact and returns its path; a run that was killed continues with `resume`.
+    """Writes the artifact of a job with an output and returns its path; `resume` continues a run that was killed.
 
     raises   InputError, and leaves nothing half-written
     """
-    path = prepare_output(source, out, recipe)
-    fitting = recipe.in_container(container_of(source, path, recipe))
-    folder = stage_path(path)
-    with quantized_model(
-        source, fitting, options, folder, threads=threads, resume=resume, progress=progress
-    ) as quantized:
-        return write_artifact(
-            source,
-            path,
-            recipe=recipe,
-            progress=progress,
-            max_shard_bytes=max_shard_bytes,
-            stage=quantized.stage,
-        )
+    job.output.make_folder()
+    folder = stage_path(job.output.path)
+    with quantized_model(job, options, folder, threads=threads, resume=resume, progress=progress) as quantized:
+        return write_artifact(quantized, progress)

@@ -1,6 +1,7 @@
 """`qbench quantize MODEL --recipe R -o OUT`: write a model as one recipe says."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,9 @@ from qbench.measure.host.machine import available_cores
 from quant.calibration.coverage import few_tokens_warning
 from quant.errors import InputError
 from quant.sizes import size_summary
+
+if TYPE_CHECKING:  # loaded when the command runs, not for its help
+    from quant.job import QuantizationJob
 
 
 @click.command("quantize")
@@ -31,37 +35,36 @@ def command(model, recipe_name, output, max_shard_size, best, resume, plan, cali
     if not plan and not output:
         raise click.UsageError("quantize needs -o OUT, or --plan to see what each tensor becomes")
     from qbench.sources import open_source
+    from quant.artifacts import make_artifact_job
     from quant.recipes import get_recipe
 
     recipe = get_recipe(recipe_name)
     recipe = recipe.with_options(effort="best") if best else recipe
-    source = open_source(model)
-    how = WriteOptions(calibration, max_shard_size, threads, resume)
+    job = make_artifact_job(open_source(model), recipe, output, max_shard_size)
+    refuse_own_files(job)
+    how = WriteOptions(calibration, threads, resume)
     if plan:
-        print_plan(source, recipe, as_json)
-        print_forecast(source, recipe, how, as_json)
+        print_plan(job, as_json)
+        print_forecast(job, how, as_json)
     else:
-        print_written(source, recipe, output, how, as_json)
-    warn_of_unread_text(source, recipe, calibration)
-    warn_of_weights(source, recipe.plan(source))
+        print_written(job, how, as_json)
+    warn_of_unread_text(job, calibration)
+    warn_of_weights(job)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How an artifact is made; nothing here but the calibration changes its tensors' bytes."""
+    """How a job is run; nothing here but the calibration changes its tensors' bytes."""
 
     calibration: CalibrationOptions
-    max_shard_bytes: int | None
     threads: int | None
     resume: bool
 
 
-def print_plan(source, recipe, as_json: bool) -> None:
-    """One line a tensor: name, shape, the format it gets, by which method, and why."""
-    from quant.quantize import method_name
-
-    for name, planned in recipe.plan(source).items():
-        shape, method = list(source.tensors[name].shape), method_name(name, source, recipe, planned)
+def print_plan(job: "QuantizationJob", as_json: bool) -> None:
+    """One line per tensor: name, shape, the format it gets, by which method, and why."""
+    for name, planned in job.plan.items():
+        shape, method = list(job.source.tensors[name].shape), job.method_name(name)
         row = {"tensor": name, "shape": shape, "format": planned.format, "method": method, "reason": planned.reason}
         if as_json:
             print_json(row)
@@ -70,17 +73,16 @@ def print_plan(source, recipe, as_json: bool) -> None:
             click.echo(f"{name:<48} {size:>13}  {planned.format:<7} {method or '':<11} {planned.reason}")
 
 
-def print_forecast(source, recipe, how: WriteOptions, as_json: bool) -> None:
-    """What a recipe with calibration will take, from a probe of one layer; nothing for one without."""
+def print_forecast(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> None:
+    """Time, memory and disk of a job with calibration, from a probe of one layer; nothing for one without."""
     from qbench.calibration.forecast import forecast
     from qbench.runtime import set_threads
-    from quant.quantize import needs_calibration
 
-    if how.calibration.imatrix is not None or not needs_calibration(recipe, recipe.plan(source)):
+    if how.calibration.imatrix is not None or not job.needs_calibration:
         return
     threads = how.threads or available_cores()
     set_threads(threads)
-    cost = forecast(source, recipe, how.calibration, threads)
+    cost = forecast(job, how.calibration, threads)
     if as_json:
         print_json(cost)
     else:
@@ -88,34 +90,25 @@ def print_forecast(source, recipe, how: WriteOptions, as_json: bool) -> None:
         click.echo(f"takes about {cost['seconds']:.0f} s, {memory} of memory and {disk} of disk, by a probe of a layer")
 
 
-def print_written(source, recipe, output: str, how: WriteOptions, as_json: bool) -> None:
-    """Writes the artifact, then says where it is and what it takes."""
+def print_written(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> None:
+    """Writes the artifact, then prints its path and size."""
     from qbench.calibration.write import write_quantized
     from qbench.runtime import set_threads
     from qbench.sources import open_source
     from quant.artifacts import read_manifest
     from quant.methods.remarks import remark_lines
 
-    refuse_own_files(source, recipe, output, how.max_shard_bytes)
+    model, recipe = job.source.spec, job.recipe.name
     threads = how.threads or available_cores()
     set_threads(threads)
-    with progress_bar(f"quantize {source.spec} as {recipe.name}") as update:
-        path = write_quantized(
-            source,
-            output,
-            recipe,
-            how.calibration,
-            threads=threads,
-            resume=how.resume,
-            progress=update,
-            max_shard_bytes=how.max_shard_bytes,
-        )
+    with progress_bar(f"quantize {model} as {recipe}") as update:
+        path = write_quantized(job, how.calibration, threads=threads, resume=how.resume, progress=update)
     calibration = (read_manifest(path) or {}).get("calibration") or {}
     warnings = [few_tokens_warning(calibration.get("experts")), *remark_lines(calibration.get("remarks") or {})]
     for warning in filter(None, warnings):
         click.echo(f"warning: {warning}", err=True)
     weights = size_summary(open_source(str(path)).tensors)
-    result = {"model": source.spec, "recipe": recipe.name, "artifact": str(path), **weights}
+    result = {"model": model, "recipe": recipe, "artifact": str(path), **weights}
     if as_json:
         print_json(result)
     else:
@@ -123,25 +116,22 @@ def print_written(source, recipe, output: str, how: WriteOptions, as_json: bool)
         click.echo(f"{path}: {weights['num_weights']:,} weights, {size}, {bits:.3f} bits a weight")
 
 
-def warn_of_unread_text(source, recipe, calibration: CalibrationOptions) -> None:
-    """Says that --calibration is not looked at: it may stand there for other recipes of the same script."""
-    from quant.quantize import needs_calibration
-
+def warn_of_unread_text(job: "QuantizationJob", calibration: CalibrationOptions) -> None:
+    """Says that --calibration is not read: the same script may give it for other recipes."""
     if calibration.text is None:
         return
-    if not needs_calibration(recipe, recipe.plan(source)):
-        click.echo(f"warning: recipe {recipe.name} does not calibrate; --calibration is not read", err=True)
+    if not job.needs_calibration:
+        click.echo(f"warning: recipe {job.recipe.name} does not calibrate; --calibration is not read", err=True)
     elif calibration.imatrix is not None:
         click.echo("warning: --imatrix stands in for a calibration; --calibration is not read", err=True)
 
 
-def warn_of_weights(source, plan) -> None:
-    """Says what the name of the recipe does not: tensors in another format than its own, weights rounded once more."""
-    from quant.quantize import fallbacks, rounded_again
-
-    for (wanted, instead), count in fallbacks(plan).items():
+def warn_of_weights(job: "QuantizationJob") -> None:
+    """Says what the recipe's name does not: tensors in another format than its own, weights rounded a second time."""
+    for (wanted, instead), count in job.fallbacks().items():
         click.echo(f"warning: rows that are no multiple of a block of {wanted}: {count} x {instead} instead", err=True)
-    if names := rounded_again(source, plan):
+    if names := job.rounded_again():
+        source = job.source
         was = source.tensors[names[0]].format
         click.echo(
             f"warning: {source.spec} is quantized already ({len(names)} tensors, {names[0]} in {was}); this rounds "
@@ -150,11 +140,12 @@ def warn_of_weights(source, plan) -> None:
         )
 
 
-def refuse_own_files(source, recipe, output: str, max_shard_bytes: int | None) -> None:
-    """raises InputError where writing to `output` would replace the model itself, or one of its shards"""
-    from quant.artifacts.write import artifact_path, replaced_files
+def refuse_own_files(job: "QuantizationJob") -> None:
+    """raises InputError if writing the output would replace the model itself, or one of its shards"""
+    from quant.artifacts.output import replaced_files
 
+    source = job.source
     own = {getattr(source, "path", None), *getattr(source, "paths", ())} - {None}  # none: a model that no file holds
-    for path in replaced_files(artifact_path(source, output, recipe), max_shard_bytes):
+    for path in replaced_files(job.output) if job.output else ():
         if any(path.samefile(file) for file in own):
             raise InputError(f"{path} is the model itself, which would be lost; write to another name")

@@ -10,6 +10,7 @@ from qbench.runtime.memory import MemoryPredictor
 from qbench.sources import open_source
 from qbench.sweep.forecast.planned_source import PlannedSource
 from quant.errors import InputError
+from quant.job import make_job
 from quant.kv import get_kv_format
 from quant.kv.source import KVSource
 from quant.models import ModelConfig
@@ -76,7 +77,7 @@ def plan(model: str, case: PlanCase) -> dict[str, Any]:
 
 def planned_source(source: Source, case: PlanCase) -> Source:
     if case.recipe is not None:
-        return PlannedSource(source, get_recipe(case.recipe), case.kv)
+        return PlannedSource(make_job(source, get_recipe(case.recipe)), case.kv)
     return source if case.kv is None else KVSource(source, get_kv_format(case.kv))
 
 

@@ -9,6 +9,7 @@ from qbench.runtime.memory import MemoryPredictor
 from qbench.sweep.forecast.planned_source import PlannedSource, foreseen_scheme
 from qbench.sweep.suite.axes import DENSE
 from quant.errors import InputError
+from quant.job import make_job
 from quant.recipes import get_recipe
 from quant.source import Source
 
@@ -50,7 +51,7 @@ def make_candidates(source: Source, goal: Goal, recipes: Sequence[str], caches: 
 def candidates_of(source: Source, goal: Goal, recipe: str, caches: Sequence[str]) -> list[Candidate]:
     """One recipe's: no KV format changes a weight, so that the tensors are planned and looked at once."""
     try:
-        planned = MemoryPredictor(PlannedSource(source, get_recipe(recipe)))
+        planned = MemoryPredictor(PlannedSource(make_job(source, get_recipe(recipe))))
     except (InputError, NotImplementedError) as error:
         return [Candidate(recipe, cache, unfit=str(error)) for cache in caches]
     return [predicted(source, goal, recipe, cache, planned) for cache in caches]

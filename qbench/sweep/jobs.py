@@ -83,16 +83,18 @@ def quantize(
     """
     from qbench.calibration.write import write_quantized
     from qbench.runtime import set_threads
+    from quant.artifacts import make_artifact_job
+    from quant.artifacts.output import artifact_name
     from quant.recipes import get_recipe
 
-    plan = get_recipe(recipe)
-    path = Path(folder) / ("model.gguf" if plan.container == "gguf" else "model")
+    named = get_recipe(recipe)
     source = open_unchanged(model, fingerprint)
     set_threads(threads)
     start = time.perf_counter()
-    write_quantized(source, path, plan, CalibrationOptions(**calibration), threads=threads, progress=progress)
+    job = make_artifact_job(source, named, Path(folder) / artifact_name("model", named))
+    write_quantized(job, CalibrationOptions(**calibration), threads=threads, progress=progress)
     return {
-        "file": path.name,
+        "file": job.output.path.name,
         "code": code_hash(QUANTIZING),
         "quantize_seconds": time.perf_counter() - start,
         "quantize_peak_rss_bytes": peak_rss_bytes(),

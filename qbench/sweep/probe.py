@@ -13,6 +13,7 @@ from qbench.progress import Progress
 from qbench.quality.kld.kld import divergence
 from qbench.runtime import load_model
 from qbench.sources import open_source
+from quant.job import make_job
 from quant.models import ModelConfig
 from quant.qtensor import QTensor
 from quant.recipes import get_recipe
@@ -72,7 +73,8 @@ def probe_model(
         if time.perf_counter() - start > budget_s:
             break
         progress(done, len(recipes), f"one layer as {recipe}")
-        layer = measure_layer(source, get_recipe(recipe), CalibrationOptions(**calibration), threads)
+        job = make_job(source, get_recipe(recipe))
+        layer = measure_layer(job, CalibrationOptions(**calibration), threads)
         quantize_s[recipe] = total_seconds(layer, num_layers, 0.0)
     return asdict(ModelProbe(**times, quantize_s=quantize_s))
 

@@ -21,10 +21,7 @@ def atomic_shards(path: Path, count: int, *, needed_bytes: int = 0) -> Iterator[
     set, or none that opens; never a mixture. Older sets of NAME go, whatever their count.
     raises   InputError as `atomic_file`, and where a file of such a name is no GGUF file
     """
-    old = shards_named(path)
-    strange = next((file for file in old if not is_gguf(file)), None)
-    if strange is not None:
-        raise InputError(f"{strange} exists and is something else; remove it or write to another name")
+    old = replaceable_shards(path)
     finals = [shard_path(path, number, count) for number in range(1, count + 1)]
     with temporary_path(path, lambda _: True, needed_bytes) as folder:  # NAME.gguf itself is left alone
         folder.mkdir()
@@ -40,3 +37,12 @@ def atomic_shards(path: Path, count: int, *, needed_bytes: int = 0) -> Iterator[
             os.replace(temp, final)
         fsync(path.parent)
         os.replace(temps[0], finals[0])
+
+
+def replaceable_shards(path: Path) -> list[Path]:
+    """The files that a set of shards of NAME.gguf replaces. raises InputError if one of them is no GGUF file"""
+    old = shards_named(path)
+    strange = next((file for file in old if not is_gguf(file)), None)
+    if strange is not None:
+        raise InputError(f"{strange} exists and is something else; remove it or write to another name")
+    return old

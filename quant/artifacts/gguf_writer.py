@@ -92,6 +92,19 @@ def write_gguf(
     return hashes
 
 
+def check_gguf(source: Source, max_shard_bytes: int | None = None) -> None:
+    """raises InputError, before any work, for a model that `write_gguf` refuses; reads no tensor
+
+    source   has the tensors that will be written, see `write_gguf`
+    """
+    check_formats(source)
+    config = ModelConfig.of(source)
+    entries = layout(source, config)
+    _metadata(source, config, source.spec)
+    if max_shard_bytes is not None:
+        shard_sizes([entry.padded_bytes for entry in entries], max_shard_bytes)
+
+
 def _write_file(
     path: Path,
     config: ModelConfig,

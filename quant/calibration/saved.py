@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from quant.calibration.live import LiveStatistics
-from quant.calibration.stats_file import write_part
+from quant.calibration.stats_file import has_part, write_part
+from quant.errors import InputError
 from quant.qtensor import QTensor
+from quant.stage import steps_done
 from quant.stats import LayerStats, Names, Needs, Quantize, merge_stats
 
 
@@ -45,3 +47,12 @@ class SavedStatistics:
     def _saved(self, index: int, stats: LayerStats) -> LayerStats:
         write_part(self.folder, index, stats)
         return stats
+
+
+def check_saved(folder: Path, num_layers: int) -> None:
+    """raises InputError if a run is to continue that kept no statistics of the layers that are done"""
+    if not all(has_part(folder, index) for index in range(min(steps_done(folder), num_layers))):
+        raise InputError(
+            f"{folder} was begun without --stats or --export-imatrix, and what its layers read is gone; continue "
+            "without them, or start again without --resume"
+        )

@@ -10,13 +10,12 @@ from quant.calibration.coverage import check_coverage, expert_tokens
 from quant.calibration.memory import release_free_memory
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
+from quant.job import FLOATS, QuantizationJob
 from quant.methods import Layer, Method
 from quant.methods.remarks import remark_lines
 from quant.models import EMBEDDING, EMBEDDING_NORM, FINAL_NORM, HEAD, POSITIONS, ModelConfig, names_by_layer
 from quant.qtensor import QTensor
-from quant.quantize import FLOATS, QuantizedSource, chunk_rows
-from quant.recipes import Recipe
-from quant.source import Source
+from quant.quantize import QuantizedSource, chunk_rows, round_tensor
 from quant.stage import Stage
 from quant.stats import InputStats, LayerStats, Names, Needs, Quantize, merge_stats
 
@@ -54,14 +53,14 @@ class Statistics(Protocol):
 
 
 def quantize_layers(
-    source: Source, recipe: Recipe, statistics: Statistics, stage: Stage, progress: Progress | None = None
+    job: QuantizationJob, statistics: Statistics, stage: Stage, progress: Progress | None = None
 ) -> QuantizedSource:
-    """Fills `stage` from the layer where it stands, and returns the quantized model that reads from it.
+    """Fills `stage` from its first missing layer on, and returns the quantized model that reads from it.
 
     Peak memory is one decoder layer with its statistics, whatever the number of layers.
     raises   InputError for weights with NaN, statistics that are missing, or what a method cannot work with
     """
-    run = _Run(source, recipe, statistics, stage)
+    run = _Run(job, statistics, stage)
     total = run.config.num_layers + 1
     if stage.num_done == 0:
         statistics.begin(run.read_outside(EMBEDDING_MODULES))
@@ -75,7 +74,7 @@ def quantize_layers(
                 progress(index, total, line)
         statistics.done(index)
         release_free_memory()
-    return QuantizedSource(source, recipe, stage)
+    return QuantizedSource(job, stage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +86,16 @@ class _Group:
 
 
 class _Run:
-    def __init__(self, source: Source, recipe: Recipe, statistics: Statistics, stage: Stage) -> None:
-        self.source = source
-        self.recipe = recipe
+    def __init__(self, job: QuantizationJob, statistics: Statistics, stage: Stage) -> None:
+        self.job = job
         self.statistics = statistics
         self.stage = stage
-        self.config = ModelConfig.of(source)
-        self.plain = QuantizedSource(source, recipe, stage)  # what needs no statistics
-        self.plan = self.plain.plan
+        self.config = ModelConfig.of(job.source)
         self.names = names_by_layer(self.config)
 
     def layer(self, index: int) -> dict[str, str]:
         """Returns what the methods remark, by name of a weight."""
-        originals = {name: self.source.read(name) for name in self.names[index]}
+        originals = {name: self.job.source.read(name) for name in self.names[index]}
         made: dict[str, QTensor] = {}
         remarks: dict[str, str] = {}
         seen: list[LayerStats] = []
@@ -110,7 +106,7 @@ class _Run:
             made.update(some)
             return some
 
-        in_steps = all(self.method_of(name).stands_alone for name in originals)
+        in_steps = all(self.job.method_of(name).stands_alone for name in originals)
         try:
             self.statistics.through(index, originals, self.needs, quantize, in_steps=in_steps)
         except InputError:
@@ -131,50 +127,47 @@ class _Run:
         if self._asks(name) or self.statistics.keep:
             stats = self.statistics.head(self.read_outside((FINAL_NORM,)), (name,), self.needs)
             if self._asks(name) and name in stats.inputs:
-                self._check({name: self.method_of(name)}, stats.inputs)
+                self._check({name: self.job.method_of(name)}, stats.inputs)
                 made[name] = self._quantize_rows(name, stats.inputs, remarks)
         self.stage.commit(made, self._remarked(remarks))
         return remarks
 
-    def method_of(self, name: str) -> Method:
-        return self.plan[name].method or self.recipe.make_method()
-
     def read_outside(self, modules: tuple[str, ...]) -> dict[str, QTensor]:
         """The tensors of these modules, so far as the model has them. modules: names of their weights"""
         prefixes = tuple(name.removesuffix("weight") for name in modules)
-        return {name: self.source.read(name) for name in self.names[None] if name.startswith(prefixes)}
+        return {name: self.job.source.read(name) for name in self.names[None] if name.startswith(prefixes)}
 
     def needs(self, names: Names) -> frozenset[str]:
-        return frozenset().union(*(self.method_of(name).needs for name in names))
+        return frozenset().union(*(self.job.method_of(name).needs for name in names))
 
     def _asks(self, name: str) -> bool:
         """Whether the tensor's rounding can depend on statistics."""
-        method = self.method_of(name)
+        method = self.job.method_of(name)
         reads = method.weighs_tied_tables or name != EMBEDDING  # an embedding comes here where it is the head
-        return bool(method.needs) and reads and self.plan[name].format not in FLOATS
+        return bool(method.needs) and reads and self.job.plan[name].format not in FLOATS
 
     def _quantize_layer(
         self, originals: Mapping[str, QTensor], stats: LayerStats, remarks: dict[str, str]
     ) -> dict[str, QTensor]:
         """All tensors of the layer as the recipe says."""
-        self._check({name: self.method_of(name) for name in originals if self._matrix(name)}, stats.inputs)
+        self._check({name: self.job.method_of(name) for name in originals if self._matrix(name)}, stats.inputs)
         vectors = {name: self._weight(name, q) for name, q in originals.items() if not self._matrix(name)}
         made: dict[str, QTensor] = {}
         for group in self._groups(originals, stats.inputs):
             weights = {name: self._weight(name, originals[name]) for name in group.names}
-            formats = {name: self.plan[name].format for name in (*weights, *vectors)}
+            formats = {name: self.job.plan[name].format for name in (*weights, *vectors)}
             layer = Layer(weights, formats, vectors, self.config, remarks)
             result = group.method.quantize_layer(layer, {name: stats.inputs[name] for name in group.names})
             twice = made.keys() & result.keys()
             if twice:
                 raise InputError(f"two methods of the recipe change {min(twice)}; give its readers one method")
             made |= result
-        return {name: made[name] if name in made else self.plain.read(name) for name in originals}
+        return {name: made[name] if name in made else round_tensor(self.job, name) for name in originals}
 
     def _groups(self, originals: Mapping[str, QTensor], inputs: Mapping[str, InputStats]) -> list[_Group]:
         groups: list[_Group] = []
         for name in originals:
-            method = self.method_of(name)
+            method = self.job.method_of(name)
             if not self._matrix(name) or not method.needs or name not in inputs:
                 continue
             group = next((group for group in groups if group.method == method), None)
@@ -185,8 +178,8 @@ class _Run:
 
     def _quantize_rows(self, name: str, inputs: Mapping[str, InputStats], remarks: dict[str, str]) -> QTensor:
         """A head's weight, some rows at a time."""
-        original, wanted = self.source.read(name), self.plan[name].format
-        method, num_rows = self.method_of(name), original.shape[0]
+        original, wanted = self.job.source.read(name), self.job.plan[name].format
+        method, num_rows = self.job.method_of(name), original.shape[0]
         step = chunk_rows(wanted, original.shape, HEAD_CHUNK_WEIGHTS)
         made = []
         for start in range(0, num_rows, step):
@@ -206,13 +199,13 @@ class _Run:
         if not np.isfinite(weight).all():
             raise InputError(f"tensor {name}: weights with NaN or inf cannot be quantized; check the source")
         try:
-            get_format(self.plan[name].format).check_range(weight)
+            get_format(self.job.plan[name].format).check_range(weight)
         except InputError as error:
             raise InputError(f"tensor {name}: {error}") from error
         return weight
 
     def _matrix(self, name: str) -> bool:
-        return len(self.source.tensors[name].shape) > 1
+        return len(self.job.source.tensors[name].shape) > 1
 
     def _remarked(self, remarks: Mapping[str, str]) -> dict[str, Any]:
         return {"remarks": {**self.stage.notes.get("remarks", {}), **remarks}} if remarks else {}

@@ -56,6 +56,9 @@ class Method(ABC):
         raises   InputError for weights or statistics that the method cannot work with
         """
 
+    def check_format(self, fmt: Format, row_size: int) -> None:  # noqa: B027  (most methods round to any format)
+        """raises InputError if the method cannot round rows of this size to the format, whatever the statistics"""
+
     def shared(self, fmt: Format, row_size: int) -> tuple[SharedInfo, ...]:
         """What a weight of this format will have in `shared`, where that does not hang on the statistics."""
         return ()

@@ -95,6 +95,17 @@ class Gptq(Method):
                 raise InputError(f"{name}: {error}") from error
         return {name: quantized[name] for name in layer.weights}
 
+    def check_format(self, fmt: Format, row_size: int) -> None:
+        make_grids(fmt, (1, row_size), self.mse, self.effort)
+        self._check_order(fmt)
+
+    def _check_order(self, fmt: Format) -> None:
+        if self.act_order and not self.static_groups and fmt.block_size > 1 and fmt.gguf_type is not None:
+            raise InputError(
+                f"{fmt.name} keeps no order of columns, so act_order needs static_groups: true; "
+                "group_aware orders within its blocks"
+            )
+
     def shared(self, fmt: Format, row_size: int) -> tuple[SharedInfo, ...]:
         in_order = not self.act_order or self.static_groups
         if in_order or not isinstance(fmt, IntGroupFormat) or fmt.num_groups(row_size) == 1:
@@ -117,11 +128,7 @@ class Gptq(Method):
         if not np.isfinite(weight).all():
             raise InputError("gptq needs finite weights, got NaN or inf; check the source")
         grids = make_grids(fmt, weight.shape, self.mse, self.effort)
-        if self.act_order and not self.static_groups and fmt.block_size > 1 and fmt.gguf_type is not None:
-            raise InputError(
-                f"{fmt.name} keeps no order of columns, so act_order needs static_groups: true; "
-                "group_aware orders within its blocks"
-            )
+        self._check_order(fmt)
         key = (id(stats.get(name)), grids.group_size)
         if key not in shared:
             shared.clear()  # one factor at a time: each is as large as half a Hessian

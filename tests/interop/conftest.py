@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.artifact import write_artifact
 from support.perplexity import REFERENCE, reference_windows
 
 from qbench.sources import open_source
-from quant.artifacts import write_artifact
 from quant.recipes import Recipe, get_recipe
 from quant.recipes.policies import Linears
 

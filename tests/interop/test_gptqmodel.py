@@ -4,9 +4,10 @@ import os
 
 import pytest
 import torch
+from support.artifact import write_artifact
 from support.perplexity import assert_same_model
 
-from quant.artifacts import HFSource, write_artifact
+from quant.artifacts import HFSource
 
 os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")  # it refuses to load on a machine of two cores otherwise
 gptqmodel = pytest.importorskip("gptqmodel", reason="gptqmodel is not installed; `make test-interop` does")

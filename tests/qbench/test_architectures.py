@@ -4,11 +4,11 @@ import pytest
 import torch
 from support.architectures import EVERY_EXPERT, GGUF_KINDS, KINDS, random_weights, small_config
 from support.array_source import ArraySource
+from support.artifact import write_artifact
 from support.close import assert_close
 
 from qbench.runtime import load_model
 from qbench.sources import open_source
-from quant.artifacts import write_artifact
 from quant.models import ModelConfig
 from quant.recipes import get_recipe
 

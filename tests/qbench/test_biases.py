@@ -5,12 +5,12 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.artifact import write_artifact
 from support.close import assert_close
 from support.transformers_llama import transformers_logits
 
 from qbench.runtime import load_model
 from qbench.sources import open_source
-from quant.artifacts import write_artifact
 from quant.formats import dequantize
 from quant.recipes import get_recipe
 

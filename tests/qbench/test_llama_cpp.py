@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from support.artifact import write_artifact
 from support.close import assert_close
 from support.data import STORIES260K, TINYSTORIES_VALID, needs_stories, needs_tinystories
 from support.perplexity import stacked
@@ -10,7 +11,6 @@ from support.perplexity import stacked
 from qbench.quality.evaluate import evaluate, prepare, read_text
 from qbench.quality.quality import measure_quality
 from qbench.sources import open_source
-from quant.artifacts import write_artifact
 from quant.recipes import RECIPES, get_recipe
 
 llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")

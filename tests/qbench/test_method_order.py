@@ -18,6 +18,7 @@ from qbench.reference.corpus import heldout_text
 from qbench.runtime import load_model
 from qbench.sources import open_source
 from qbench.statistics import token_mean
+from quant.job import make_job
 from quant.recipes import Recipe, get_recipe
 from quant.recipes.yaml_recipe import recipe_from
 
@@ -37,7 +38,7 @@ def logits_of(model: str, recipe: str | None = None, num_windows: int = WINDOWS)
     source = open_source(model)
     windows = stacked(prepare(source, heldout_text(), WINDOWS)[0])[:num_windows]
     if recipe is not None:
-        source = open_quantized(source, recipe_of(recipe), CALIBRATION, threads=2)
+        source = open_quantized(make_job(source, recipe_of(recipe)), CALIBRATION, threads=2)
     loaded = load_model(source, impl="reference" if recipe is None else "auto")
     return torch.cat([loaded(torch.from_numpy(windows[i : i + 4]))[:, :-1] for i in range(0, len(windows), 4)])
 

@@ -4,13 +4,13 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.artifact import write_artifact
 from support.byte_tokenizer import trained_byte_level
 from support.close import assert_close
 
 from qbench.cli.main import main
 from qbench.runtime import load_model
 from qbench.sources import open_source
-from quant.artifacts import write_artifact
 
 TEXT = "The quick brown fox jumps over the lazy dog; 12345 foxes come again, and spaces   stay.\n"
 TOKENS = torch.randint(300, (1, 60), generator=torch.Generator().manual_seed(1))

@@ -1,12 +1,13 @@
 from support.memory_source import MemorySource
 
+from quant.job import make_job
 from quant.quantize import QuantizedSource
 from quant.recipes import get_recipe
 from quant.sizes import size_summary
 
 
 def test_bits_per_weight_by_hand():
-    source = QuantizedSource(MemorySource(num_hidden_layers=1), get_recipe("rtn-w4g128"))
+    source = QuantizedSource(make_job(MemorySource(num_hidden_layers=1), get_recipe("rtn-w4g128")))
     summary = size_summary(source.tensors)
     linears = 2 * 128 * 128 + 2 * 64 * 128 + 3 * 256 * 128
     floats = 2 * 320 * 128 + 3 * 128

@@ -31,6 +31,7 @@ from qbench.sweep.suite.grid import own_cache
 from qbench.sweep.suite.suite import Suite
 from qbench.sweep.sweep import Selection, measured_keys, selected_cases
 from quant.errors import InputError
+from quant.job import make_job
 from quant.models import ModelConfig
 from quant.recipes import get_recipe
 from quant.source import Source
@@ -235,7 +236,7 @@ class _Forecaster:
         return self.plans[case["model"]]
 
     def _planned_source(self, model: str, recipe: str) -> Source:
-        return PlannedSource(self.source(model), get_recipe(recipe))
+        return PlannedSource(make_job(self.source(model), get_recipe(recipe)))
 
     def _predictor(self, model: str, recipe: str | None, kind: str = DYNAMIC) -> MemoryPredictor:
         """Of the model as the recipe leaves it, or of the reference that it is compared with."""

@@ -2,27 +2,26 @@
 
 import numpy as np
 
+from quant.job import QuantizationJob
 from quant.kv import KVScheme, get_kv_format
 from quant.kv.scheme import CONFIG_KEY
 from quant.models import ModelConfig
-from quant.quantize import foreseen_tensors
-from quant.recipes import Recipe
 from quant.source import Source, SourceView
 
 
 class PlannedSource(SourceView):
-    """What sizes and `predict_memory` are taken from. What is read of it is as it was before quantizing.
+    """The model of a job, for sizes and `predict_memory`. Reading it gives the tensors before quantization.
 
     kv       format of keys and values; None: the recipe's own
-    raises   InputError where the recipe or the KV format does not fit the model
+    raises   InputError if the KV format does not fit the model
     """
 
-    def __init__(self, source: Source, recipe: Recipe, kv: str | None = None) -> None:
-        super().__init__(source)
-        self.tensors = foreseen_tensors(source, recipe)
-        kv = kv or recipe.kv
+    def __init__(self, job: QuantizationJob, kv: str | None = None) -> None:
+        super().__init__(job.source)
+        self.tensors = job.foreseen_tensors()
+        kv = kv or job.recipe.kv
         if kv is not None:
-            self.config = {**source.config, CONFIG_KEY: foreseen_scheme(source, kv).config_entry()}
+            self.config = {**job.source.config, CONFIG_KEY: foreseen_scheme(job.source, kv).config_entry()}
 
 
 def foreseen_scheme(source: Source, kv: str) -> KVScheme:

@@ -9,15 +9,17 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.calibration import small_source
 
-from qbench.calibration.forecast import OneLayer, Probe, disk_bytes, forecast, total_seconds
+from qbench.calibration.forecast import OneLayer, Probe, disk_bytes, forecast, one_layer_job, total_seconds
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.write import write_quantized
 from qbench.cli.main import main
 from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
 from qbench.sources import rand
+from quant.artifacts import make_artifact_job
+from quant.job import make_job
 from quant.models import ModelConfig, expected_tensors
 from quant.recipes import get_recipe
-from quant.recipes.policies import Uniform
+from quant.recipes.policies import Rule, Rules, Uniform
 from quant.recipes.recipe import Recipe
 
 RECIPE = Recipe("test", "gguf", "imatrix", Uniform("q4_0"))
@@ -42,6 +44,16 @@ def test_the_middle_layer_has_experts_although_the_first_has_none():
     assert any(".experts." in name for name in one.tensors)
 
 
+def test_the_probe_is_by_the_plan_of_the_whole_model(tmp_path):
+    """A rule for the middle layer alone would match nothing in a model of one layer."""
+    policy = Rules((Rule("*.layers.2.*", "q8_0"),), Uniform("q4_0"))
+    recipe = Recipe("test", "gguf", "imatrix", policy, must_match=("*.layers.2.*",))
+    job = one_layer_job(make_job(small_source(num_hidden_layers=5), recipe), tmp_path)
+    assert list(job.plan) == list(job.source.tensors)
+    assert job.plan["model.layers.0.self_attn.q_proj.weight"].format == "q8_0"
+    assert job.plan["lm_head.weight"].format == "q4_0" and job.output.path == tmp_path / "m.gguf"
+
+
 def test_seconds_grow_with_the_layers():
     assert total_seconds(Probe(layer_s=2.0, rest_s=3.0, peak_rss_bytes=1), 10, hashed_s=0.5) == 23.5
 
@@ -53,13 +65,14 @@ def test_disk_holds_layers_beside_hidden_states_or_the_artifact():
     bytes_of = {name: np.prod(s) * 4 if len(s) == 1 else np.prod(s) // 32 * 18 for name, s in shapes.items()}  # q4_0
     layer = sum(size for name, size in bytes_of.items() if ".layers." in name)
     # What a layer reads and writes, and between: attention's sum, what it came from, and the net's 96 features.
-    assert disk_bytes(source, RECIPE, options, config) == layer + 4 * 10 * 100 * (2 * 64 + 64 + 64 + 96)
-    rounded = disk_bytes(source, RECIPE, replace(options, arithmetic="bf16"), config)
+    job = make_job(source, RECIPE)
+    assert disk_bytes(job, options, config) == layer + 4 * 10 * 100 * (2 * 64 + 64 + 64 + 96)
+    rounded = disk_bytes(job, replace(options, arithmetic="bf16"), config)
     assert rounded == layer + 10 * 100 * (4 * 3 * 64 + 2 * (64 + 96))
-    whole = disk_bytes(source, RECIPE, replace(options, on="quantized"), config)
+    whole = disk_bytes(job, replace(options, on="quantized"), config)
     assert whole == layer + 2 * 4 * 10 * 100 * 64
     few = replace(options, samples=1, length=2)
-    assert disk_bytes(source, RECIPE, few, config) == layer + sum(bytes_of.values())
+    assert disk_bytes(job, few, config) == layer + sum(bytes_of.values())
 
 
 def test_a_plan_of_a_calibrated_recipe_ends_in_its_cost(tmp_path, monkeypatch, capsys):
@@ -78,10 +91,11 @@ def test_forecast_within_a_fifth(benchmark, tmp_path, monkeypatch):
     monkeypatch.setitem(rand.SHAPES, "eight", shape)
     source, recipe = rand.RandomSource("rand:eight"), get_recipe("gptq-q4_k_m")
     options = CalibrationOptions(samples=64, length=256)
-    write_quantized(source, tmp_path / "warm.gguf", recipe, replace(options, samples=2))
-    foretold = forecast(source, recipe, options, threads=1)
+    write_quantized(make_artifact_job(source, recipe, tmp_path / "warm.gguf"), replace(options, samples=2))
+    job = make_artifact_job(source, recipe, tmp_path / "m.gguf")
+    foretold = forecast(job, options, threads=1)
     reset_peak_rss()
     start = time.perf_counter()
-    benchmark.pedantic(write_quantized, args=(source, tmp_path / "m.gguf", recipe, options), rounds=1)
+    benchmark.pedantic(write_quantized, args=(job, options), rounds=1)
     assert abs(foretold["seconds"] / (time.perf_counter() - start) - 1) <= 0.2
     assert abs(foretold["peak_rss_bytes"] / peak_rss_bytes() - 1) <= 0.2

@@ -17,6 +17,7 @@ from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.write import write_quantized
 from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
 from qbench.sources import rand
+from quant.artifacts import make_artifact_job
 from quant.recipes import get_recipe
 
 layers, recipe, folder = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
@@ -28,7 +29,7 @@ source = rand.RandomSource("rand:deep")
 rand._quantiles()  # made once and kept
 before = current_rss_bytes()
 assert reset_peak_rss()
-write_quantized(source, folder / "m.gguf", get_recipe(recipe), options)
+write_quantized(make_artifact_job(source, get_recipe(recipe), folder / "m.gguf"), options)
 print(json.dumps(peak_rss_bytes() - before))
 """
 

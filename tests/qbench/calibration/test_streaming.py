@@ -13,8 +13,9 @@ from quant.calibration.streaming import quantize_layers
 from quant.calibration.tokens import CalibrationTokens
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
+from quant.job import make_job
 from quant.models import EMBEDDING, HEAD, ModelConfig, names_by_layer
-from quant.quantize import QuantizedSource, method_name
+from quant.quantize import QuantizedSource
 from quant.recipes.policies import Linears, Rule, Rules, Uniform
 from quant.recipes.recipe import Recipe
 from quant.stage import open_stage
@@ -30,7 +31,7 @@ def make(source, recipe, folder, *, calibration=None, resume=False, **options):
     config = ModelConfig.of(source)
     statistics = LiveStatistics(StreamedDecoder(config), config, calibration or windows(), folder, **options)
     with open_stage(folder, {"test": 1}, resume=resume) as stage:
-        quantized = quantize_layers(source, recipe, statistics, stage)
+        quantized = quantize_layers(make_job(source, recipe), statistics, stage)
         return {name: quantized.read(name) for name in quantized.tensors}, stage.notes
 
 
@@ -66,7 +67,7 @@ def spied(source, recipe, folder, **options):
     config = ModelConfig.of(source)
     spy = Spy(LiveStatistics(StreamedDecoder(config), config, windows(), folder, **options))
     with open_stage(folder, {}) as stage:
-        quantized = quantize_layers(source, recipe, spy, stage)
+        quantized = quantize_layers(make_job(source, recipe), spy, stage)
         return spy.seen, {name: quantized.read(name) for name in quantized.tensors}
 
 
@@ -163,7 +164,7 @@ def test_importance_lowers_the_error_of_outputs(tmp_path):
     seen, made = spied(source, Recipe("i", "gguf", "imatrix", Uniform("q4_0"), {"effort": "best"}), tmp_path / "s")
     importance, weight = seen[1].inputs[Q].importance, dequantize(source.read(Q))
     errors = {}
-    for name, qtensor in (("imatrix", made[Q]), ("plain", QuantizedSource(source, plain).read(Q))):
+    for name, qtensor in (("imatrix", made[Q]), ("plain", QuantizedSource(make_job(source, plain)).read(Q))):
         errors[name] = float((np.square(dequantize(qtensor) - weight) * importance).sum())
     assert errors["imatrix"] < errors["plain"]
 
@@ -183,8 +184,7 @@ def test_a_tied_table_is_weighed_as_a_head_where_that_helps(tmp_path, method, we
     made, _ = make(source, recipe, tmp_path / "s")
     plain = get_format("q4_0").quantize(dequantize(source.read(EMBEDDING)), effort="best")
     assert np.array_equal(made[EMBEDDING].parts["blocks"], plain.parts["blocks"]) is not weighs
-    planned = recipe.plan(source)[EMBEDDING]
-    assert method_name(EMBEDDING, source, recipe, planned) == (method if weighs else "rtn")
+    assert make_job(source, recipe).method_name(EMBEDDING) == (method if weighs else "rtn")
 
 
 @pytest.mark.parametrize(

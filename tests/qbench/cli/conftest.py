@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.artifact import write_artifact
 from support.memory_source import MemorySource
 
 from qbench.cli.main import main
-from quant.artifacts import write_artifact
 
 
 @dataclass(frozen=True)

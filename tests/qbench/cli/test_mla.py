@@ -5,8 +5,7 @@ import json
 import pytest
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
-
-from quant.artifacts import write_artifact
+from support.artifact import write_artifact
 
 ARGUMENTS = ("--ctx", "16", "--batch", "1", "--tokens", "1,64", "--rounds", "1", "--threads", "1")
 

@@ -5,11 +5,13 @@ import json
 import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
+from support.artifact import write_artifact
 from support.damage import edit_hf
 from support.memory_source import MemorySource
 
 from qbench.sources import open_source
-from quant.artifacts import write_artifact
+from quant.artifacts.gguf_vocabulary import BYTE_TOKENS
+from quant.source import TokenizerInfo
 
 WINDOWS = ("--samples", "4", "--length", "32")
 
@@ -159,6 +161,83 @@ def test_recipes(refused, recipe_file, text, says):
 )
 def test_what_no_directory_holds_is_refused_before_the_calibration(refused, recipe_file, text, says):
     refused(recipe_file(text), "--calibration", "not-there.txt", says=[says])
+
+
+@pytest.fixture
+def sentencepiece_model(tmp_path):
+    """A model whose tokenizer has the token abc, but not all of its splits as merges: GGUF's "llama" cannot say it."""
+    tokens = ["<unk>", *BYTE_TOKENS, "\u2581", "a", "b", "c", "ab", "bc", "abc"]
+    merges = [["a", "b"], ["b", "c"], ["ab", "c"]]  # without a + bc
+    vocab = {token: number for number, token in enumerate(tokens)}
+    bpe = {"type": "BPE", "vocab": vocab, "merges": merges, "unk_token": "<unk>", "byte_fallback": True}
+    metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": False}
+    document = {"version": "1.0", "added_tokens": [], "pre_tokenizer": metaspace, "model": bpe}
+    tokenizer = TokenizerInfo(json.dumps(document), None, None, False)
+    return write_artifact(MemorySource(tokenizer=tokenizer), tmp_path / "sentencepiece")
+
+
+@pytest.mark.parametrize("argv", [("-o", "out.gguf"), ("-o", "out.gguf", "--plan"), ("--plan",)], ids=" ".join)
+def test_a_tokenizer_that_gguf_cannot_say_is_refused_before_the_calibration(
+    qbench, tmp_path, monkeypatch, sentencepiece_model, argv
+):
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    never_read = ("--calibration", "not-there.txt")
+    outcome = qbench("quantize", sentencepiece_model, "--recipe", "imatrix-q4_0", *argv, *never_read)
+    outcome.fails_with("merges are not all splits", "write a Hugging Face directory")
+    assert sorted(tmp_path.rglob("*")) == before
+    assert qbench("quantize", sentencepiece_model, "--recipe", "rtn-w4g128", "-o", "directory").status == 0
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("container: gguf\ndefault: iq4_nl\nmethod: gptq", "evenly spaced"),
+        ("base: gptq-q4_0\noptions: {act_order: true}", "keeps no order of columns"),
+    ],
+)
+def test_a_format_that_gptq_cannot_round_to_is_refused_before_the_calibration(refused, recipe_file, text, says):
+    for argv in ((), ("--plan",)):
+        refused(recipe_file(text), "--calibration", "not-there.txt", *argv, out="out.gguf", says=["q_proj", says])
+
+
+def test_experts_that_one_stack_cannot_hold_are_refused_before_the_calibration(refused, recipe_file):
+    recipe = recipe_file("base: imatrix-q4_0\nrules: [{match: '*.experts.0.*', format: q8_0}]")
+    says = ["stacks tensors of q4_0, q8_0"]
+    refused(recipe, "--calibration", "not-there.txt", model="ref:mla-moe", out="out.gguf", says=says)
+
+
+def test_a_file_where_a_shard_goes_is_refused_before_the_calibration(refused, tmp_path):
+    (tmp_path / "out-00001-of-00002.gguf").write_text("a diary")
+    argv = ("--calibration", "not-there.txt", "--max-shard-size", "1M")
+    refused("imatrix-q4_0", *argv, out="out.gguf", says=["out-00001-of-00002.gguf", "something else"])
+
+
+@pytest.mark.parametrize(
+    "recipe, out, says",
+    [
+        ("gptq-w4g128", "none/out", "make it first"),
+        ("gptq-w4g128", "out.gguf", "a gguf artifact cannot hold w4g128"),
+        ("imatrix-q4_0", "out", "name ends in .gguf"),
+        ("imatrix-q4_0", "ids.npy/", "something else"),
+        ("imatrix-q4_0", "none/none/", "make it first"),
+    ],
+)
+def test_a_plan_refuses_an_output_that_cannot_be_written(qbench, tmp_path, small_model, token_ids, recipe, out, says):
+    before = sorted(tmp_path.rglob("*"))
+    argv = ("--recipe", recipe, "--plan", "-o", f"{tmp_path}/{out}", "--calibration", token_ids, *WINDOWS)
+    qbench("quantize", small_model, *argv).fails_with(says)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_plan_is_for_the_container_of_its_output_and_makes_nothing(qbench, tmp_path, small_model):
+    before = sorted(tmp_path.rglob("*"))
+    for out, vectors in (("out.gguf", "f32"), ("out", "bf16")):
+        plan = qbench("quantize", small_model, "--recipe", "bf16", "--plan", "--json", "-o", tmp_path / out)
+        rows = {row["tensor"]: row["format"] for row in map(json.loads, plan.out.splitlines())}
+        assert rows["model.norm.weight"] == vectors
+    assert qbench("quantize", small_model, "--recipe", "q8_0", "--plan", "-o", f"{tmp_path}/new/").status == 0
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(

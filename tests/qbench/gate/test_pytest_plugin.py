@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.artifact import write_artifact
 from support.gate_rows import floor_row
 
 from qbench.gate import fixture, fixture_rows
@@ -18,7 +19,6 @@ from qbench.gate.limits import within
 from qbench.measure.records.record import make_record
 from qbench.pytest_plugin import qbench_gate
 from qbench.sources import open_source
-from quant.artifacts import write_artifact
 from quant.errors import InputError
 from quant.recipes import get_recipe
 

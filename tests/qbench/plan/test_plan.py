@@ -1,12 +1,12 @@
 """Published figures out of the plan, its parts against what is made, and its total against a process."""
 
 import pytest
+from support.artifact import write_artifact
 from support.memory_source import MemorySource
 
 from qbench.plan import PlanCase, compared, measured, plan
 from qbench.runtime import load_model
 from qbench.sources import open_source
-from quant.artifacts import write_artifact
 from quant.errors import InputError
 from quant.recipes import get_recipe
 

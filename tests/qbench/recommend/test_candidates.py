@@ -9,9 +9,9 @@ from qbench.recommend.search import search
 from qbench.runtime import predict_memory
 from qbench.runtime.layers import linear
 from qbench.sources import open_source
-from qbench.sweep.forecast import planned_source
 from qbench.sweep.forecast.planned_source import PlannedSource
-from quant.recipes import get_recipe
+from quant.job import make_job
+from quant.recipes import Recipe, get_recipe
 
 RECIPES = ("bf16", "q4_k_m", "rtn-w4g128+kv-int8", "llm-int8")
 
@@ -20,20 +20,21 @@ RECIPES = ("bf16", "q4_k_m", "rtn-w4g128+kv-int8", "llm-int8")
 def test_each_is_as_predicted_alone(model):
     source = open_source(model)
     for one in make_candidates(source, Goal(1, 512, batch=3), RECIPES, CACHES):
-        planned = PlannedSource(source, get_recipe(one.recipe), None if one.cache == "dense-f32" else one.cache)
+        job = make_job(source, get_recipe(one.recipe))
+        planned = PlannedSource(job, None if one.cache == "dense-f32" else one.cache)
         assert one.memory == predict_memory(planned, 512, 3), str(one)
 
 
 @pytest.fixture
 def planned(monkeypatch):
     """The recipes whose tensors are planned, in order"""
-    names, plan = [], planned_source.foreseen_tensors
+    names, plan = [], Recipe.plan
 
-    def noted(source, recipe):
+    def noted(recipe, source):
         names.append(recipe.name)
-        return plan(source, recipe)
+        return plan(recipe, source)
 
-    monkeypatch.setattr(planned_source, "foreseen_tensors", noted)
+    monkeypatch.setattr(Recipe, "plan", noted)
     return names
 
 

@@ -10,7 +10,7 @@ from qbench.reference.corpus import heldout_text
 from qbench.reference.export import load
 from qbench.runtime import load_model
 from qbench.sources import open_source
-from quant.quantize import foreseen_tensors
+from quant.job import make_job
 from quant.recipes import get_recipe
 
 MOST_BYTES = 16 * 10**6
@@ -46,7 +46,7 @@ def test_every_expert_is_used(source):
 
 @pytest.mark.parametrize("recipe", ["q4_k_m", "q3_k_m", "q8_0", "rtn-w8", "gptq-w4g128"])
 def test_recipes_fit_it_and_k_quants_pass_by_short_rows(source, recipe):
-    formats = {name: info.format for name, info in foreseen_tensors(source, get_recipe(recipe)).items()}
+    formats = {name: info.format for name, info in make_job(source, get_recipe(recipe)).foreseen_tensors().items()}
     short = {formats[name] for name in formats if "kv_b_proj" in name}
     assert not any("_k" in name for name in short) and short
     if recipe.endswith("k_m"):

@@ -2,11 +2,12 @@ import huggingface_hub
 import numpy as np
 import pytest
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+from support.artifact import write_artifact
 from support.data import STORIES260K, needs_stories
 from support.memory_source import MemorySource
 
 from qbench.sources import list_models, open_source
-from quant.artifacts import GGUFSource, HFSource, write_artifact
+from quant.artifacts import GGUFSource, HFSource
 from quant.errors import InputError
 from quant.formats import dequantize
 from quant.recipes import get_recipe

@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from support.artifact import write_artifact
 from support.memory_source import MemorySource
 
 from qbench.runtime import Sampling, generate, load_model
@@ -11,7 +12,6 @@ from qbench.speed.timed_process import TimedProcess
 from qbench.throughput.run import llama_cpp_run, measure_throughput
 from qbench.throughput.sides import EngineSide, StaticSide
 from qbench.throughput.workload import Workload
-from quant.artifacts import write_artifact
 from quant.errors import InputError
 from quant.recipes import get_recipe
 

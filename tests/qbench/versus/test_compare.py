@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.artifact import write_artifact
 from support.memory_source import MemorySource
 
 import qbench
@@ -17,7 +18,6 @@ from qbench.speed.speed_worker import TimedModel
 from qbench.versus.compare import compare, kv_bits, kv_type_of, measure_both, ratio, share
 from qbench.versus.llama_cpp import LlamaCppProcess
 from qbench.versus.llama_cpp_worker import leave_spinning_as_it_comes
-from quant.artifacts import write_artifact
 from quant.errors import InputError
 from quant.recipes import get_recipe
 

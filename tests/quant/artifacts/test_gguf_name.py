@@ -6,9 +6,10 @@ import pytest
 from gguf.utility import size_label as size_label_of_gguf
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.artifact import write_artifact
 from support.memory_source import MemorySource
 
-from quant.artifacts import GGUFSource, write_artifact
+from quant.artifacts import GGUFSource
 from quant.artifacts.gguf_general import general_metadata, identity
 from quant.artifacts.gguf_name import GGUFName, encoded, name_of_model, parse_name, size_label
 from quant.errors import InputError

@@ -3,14 +3,16 @@
 import gguf
 import numpy as np
 import pytest
+from support.artifact import write_artifact
 from support.memory_source import MemorySource
 
-from quant.artifacts import read_manifest, write_artifact
+from quant.artifacts import read_manifest
 from quant.artifacts.f32_vectors import F32Vectors
 from quant.artifacts.gguf_reader import GGUFSource
 from quant.artifacts.gguf_writer import write_gguf
 from quant.errors import InputError
 from quant.formats import FORMATS, dequantize
+from quant.job import make_job
 from quant.quantize import QuantizedSource
 from quant.recipes import get_recipe
 from quant.recipes.policies import Uniform
@@ -48,7 +50,7 @@ def test_config_and_weights_come_back(tmp_path, scaling, changes):
 def test_every_format_dequantizes_as_the_gguf_package_says(tmp_path, fmt):
     """K-quants need rows of 256; what the file holds is llama.cpp's row order, what `read` gives is Hugging Face's."""
     source = MemorySource(hidden_size=256, intermediate_size=256, num_hidden_layers=1, vocab_size=32, head_dim=64)
-    quantized = QuantizedSource(source, Recipe("x", "gguf", "rtn", Uniform(fmt)))
+    quantized = QuantizedSource(make_job(source, Recipe("x", "gguf", "rtn", Uniform(fmt))))
     write_gguf(quantized, tmp_path / "x.gguf", name="x")
     again = GGUFSource(tmp_path / "x.gguf")
     theirs = {tensor.name: tensor for tensor in gguf.GGUFReader(tmp_path / "x.gguf").tensors}
@@ -68,7 +70,7 @@ def test_every_format_dequantizes_as_the_gguf_package_says(tmp_path, fmt):
 
 
 def test_norms_of_other_float_formats_become_f32(tmp_path):
-    source = QuantizedSource(MemorySource(), get_recipe("bf16"))  # a Hugging Face recipe: bf16 norms
+    source = QuantizedSource(make_job(MemorySource(), get_recipe("bf16")))  # a Hugging Face recipe: bf16 norms
     assert source.tensors["model.norm.weight"].format == "bf16"
     with pytest.raises(ValueError, match="use F32Vectors"):
         write_gguf(source, tmp_path / "x.gguf", name="x")
@@ -80,7 +82,7 @@ def test_norms_of_other_float_formats_become_f32(tmp_path):
 
 
 def test_format_without_a_gguf_type(tmp_path):
-    source = F32Vectors(QuantizedSource(MemorySource(), get_recipe("rtn-w4g128")))
+    source = F32Vectors(QuantizedSource(make_job(MemorySource(), get_recipe("rtn-w4g128"))))
     with pytest.raises(InputError, match="GGUF has no type for w4g128"):
         write_gguf(source, tmp_path / "x.gguf", name="x")
     assert list(tmp_path.iterdir()) == []

@@ -6,9 +6,10 @@ import sys
 import gguf
 import numpy as np
 import pytest
+from support.artifact import write_artifact
 from support.memory_source import MemorySource
 
-from quant.artifacts import GGUFSource, read_manifest, write_artifact
+from quant.artifacts import GGUFSource, read_manifest
 from quant.artifacts.gguf_shards import first_shard, shard_sizes
 from quant.errors import InputError
 from quant.recipes import get_recipe

@@ -9,13 +9,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.artifact import write_artifact
 from support.data import STORIES260K, needs_stories
 from support.memory_source import MemorySource
 
-from quant.artifacts import HFSource, write_artifact
+from quant.artifacts import HFSource
 from quant.artifacts.hf_writer import write_hf
 from quant.errors import InputError
 from quant.formats import dequantize
+from quant.job import make_job
 from quant.quantize import QuantizedSource
 from quant.recipes import get_recipe
 
@@ -45,7 +47,7 @@ def test_float_model_comes_back(tmp_path, byte_level_tokenizer, shard_bytes):
 @pytest.mark.parametrize("recipe", ["rtn-w8", "rtn-w4g128", "bf16"])
 @pytest.mark.parametrize("tied", [False, True], ids=["head", "tied"])
 def test_quantized_model_comes_back(tmp_path, recipe, tied):
-    source = QuantizedSource(MemorySource(tie_word_embeddings=tied), get_recipe(recipe))
+    source = QuantizedSource(make_job(MemorySource(tie_word_embeddings=tied), get_recipe(recipe)))
     write_hf(source, tmp_path)
     again = HFSource(tmp_path)
     assert again.tensors == source.tensors
@@ -60,7 +62,7 @@ def test_quantized_model_comes_back(tmp_path, recipe, tied):
 @pytest.mark.parametrize("family", ["phi3", "gpt2", "bloom"])
 def test_a_stack_is_read_once_for_all_that_lie_in_it(tmp_path, monkeypatch, family, recipe):
     config = small_config(family)
-    write_hf(QuantizedSource(ArraySource(config, random_weights(config)), get_recipe(recipe)), tmp_path)
+    write_hf(QuantizedSource(make_job(ArraySource(config, random_weights(config)), get_recipe(recipe))), tmp_path)
     wholes, read_whole = [], HFSource._read_whole
     monkeypatch.setattr(HFSource, "_read_whole", lambda self, name: wholes.append(name) or read_whole(self, name))
     source = HFSource(tmp_path)
@@ -79,7 +81,7 @@ def test_compressed_tensors_unpacks_the_same_weights(tmp_path, recipe):
     from compressed_tensors.compressors import BaseCompressor
     from compressed_tensors.quantization import QuantizationConfig
 
-    write_hf(QuantizedSource(MemorySource(), get_recipe(recipe)), tmp_path)
+    write_hf(QuantizedSource(make_job(MemorySource(), get_recipe(recipe))), tmp_path)
     config = QuantizationConfig.model_validate(
         json.loads((tmp_path / "config.json").read_text())["quantization_config"]
     )
@@ -98,7 +100,7 @@ def test_transformers_loads_it(tmp_path, byte_level_tokenizer, recipe):
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("compressed_tensors")
 
-    write_hf(QuantizedSource(MemorySource(byte_level_tokenizer), get_recipe(recipe)), tmp_path)
+    write_hf(QuantizedSource(make_job(MemorySource(byte_level_tokenizer), get_recipe(recipe))), tmp_path)
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     source = HFSource(tmp_path)
     plain = transformers.LlamaForCausalLM(transformers.LlamaConfig(**MemorySource().config))
@@ -234,7 +236,7 @@ def test_any_config_value_is_taken_or_named(model_dir, value):
     ],
 )
 def test_broken_packed_parts(tmp_path, change, words):
-    write_hf(QuantizedSource(MemorySource(), get_recipe("rtn-w4g128")), tmp_path)
+    write_hf(QuantizedSource(make_job(MemorySource(), get_recipe("rtn-w4g128"))), tmp_path)
     edit_tensors(tmp_path, lambda tensors: change(tensors, LINEAR.removesuffix("weight")))
     with pytest.raises(InputError, match=words):
         HFSource(tmp_path)
@@ -248,7 +250,7 @@ def test_broken_packed_parts(tmp_path, change, words):
     ],
 )
 def test_other_schemes(tmp_path, change, words):
-    write_hf(QuantizedSource(MemorySource(), get_recipe("rtn-w4g128")), tmp_path)
+    write_hf(QuantizedSource(make_job(MemorySource(), get_recipe("rtn-w4g128"))), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     config["quantization_config"]["config_groups"]["group_0"]["weights"].update(change)
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -258,7 +260,7 @@ def test_other_schemes(tmp_path, change, words):
 
 def test_block_formats_have_no_place(tmp_path):
     with pytest.raises(InputError, match=r"cannot hold q8_0 .*write a \.gguf file"):
-        write_hf(QuantizedSource(MemorySource(), get_recipe("q8_0")), tmp_path)
+        write_hf(QuantizedSource(make_job(MemorySource(), get_recipe("q8_0"))), tmp_path)
 
 
 def test_fingerprint_follows_the_bytes(model_dir, tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.artifact import write_artifact
 
 from quant.artifacts.imatrix import read_imatrix, write_imatrix
 from quant.artifacts.imatrix_file import read_imatrix_file
@@ -157,8 +158,6 @@ def test_files_that_are_none(tmp_path, data, words):
 
 
 def test_a_model_is_no_imatrix(tmp_path, llama):
-    from quant.artifacts import write_artifact
-
     write_artifact(llama, tmp_path / "m.gguf")
     with pytest.raises(InputError, match=r"general\.type 'model', expected 'imatrix'"):
         read_imatrix(tmp_path / "m.gguf", llama)

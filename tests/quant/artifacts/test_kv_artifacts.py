@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.artifact import write_artifact
 
-from quant.artifacts import write_artifact
 from quant.artifacts.gguf_kv import kv_from_metadata
 from quant.artifacts.gguf_reader import GGUFSource
 from quant.artifacts.hf_reader import HFSource
 from quant.errors import InputError
+from quant.job import make_job
 from quant.kv.scheme import CONFIG_KEY
 from quant.quantize import QuantizedSource
 from quant.recipes import get_recipe
@@ -26,7 +27,7 @@ def test_an_artifact_names_its_kv_format(tmp_path, recipe, reader):
         )
     )
     assert named.config[CONFIG_KEY] == {"format": "kv-int8"}
-    again = QuantizedSource(named, get_recipe(recipe))
+    again = QuantizedSource(make_job(named, get_recipe(recipe)))
     assert CONFIG_KEY not in again.config, "a recipe without a KV format asks for none"
 
 
@@ -43,7 +44,7 @@ def test_scales_come_back_as_they_were(tmp_path, reader):
 
 def test_calibrated_formats_are_refused_without_calibration():
     with pytest.raises(InputError, match=r"q8_0\+kv-fp8-cal needs calibration"):
-        QuantizedSource(ArraySource(CONFIG, random_weights(CONFIG)), get_recipe("q8_0+kv-fp8-cal"))
+        QuantizedSource(make_job(ArraySource(CONFIG, random_weights(CONFIG)), get_recipe("q8_0+kv-fp8-cal")))
 
 
 @pytest.mark.parametrize("value", ["{", 7])

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.artifact import write_artifact
 from support.byte_tokenizer import trained_byte_level
 
 from qbench.sources import open_source
-from quant.artifacts import write_artifact
 from quant.artifacts.gguf_vocabulary import CONTROL, NORMAL
 from quant.artifacts.stop_tokens import gguf_stop_tokens
 from quant.errors import InputError

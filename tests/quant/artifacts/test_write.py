@@ -5,11 +5,12 @@ import json
 
 import numpy as np
 import pytest
+from support.artifact import write_artifact
 from support.data import STORIES260K, needs_stories
 from support.memory_source import MemorySource
 
 from quant import atomic
-from quant.artifacts import GGUFSource, HFSource, read_manifest, write_artifact
+from quant.artifacts import GGUFSource, HFSource, read_manifest
 from quant.artifacts.manifest import manifest_path
 from quant.errors import InputError
 from quant.formats import get_format

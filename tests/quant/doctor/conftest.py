@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from support.architectures import KINDS, random_weights, small_config
 from support.array_source import ArraySource
+from support.artifact import write_artifact
 from support.memory_source import MemorySource
 
-from quant.artifacts import GGUFSource, HFSource, write_artifact
+from quant.artifacts import GGUFSource, HFSource
 from quant.doctor import examine
 from quant.formats import get_format
 from quant.recipes import Recipe

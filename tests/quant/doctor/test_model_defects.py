@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.artifact import write_artifact
 from support.damage import edit_hf, edit_json, rename_in_header, rewrite_tensors
 
-from quant.artifacts import write_artifact
 from quant.errors import InputError
 
 UP, EMBEDDING, HEAD = "model.layers.1.mlp.up_proj.weight", "model.embed_tokens.weight", "lm_head.weight"

@@ -13,8 +13,8 @@ from support.shape_source import LlamaShape, ShapeSource
 from quant.artifacts.gguf_writer import write_gguf
 from quant.errors import InputError
 from quant.formats import format_of_gguf_type
+from quant.job import make_job
 from quant.models import expected_tensors
-from quant.quantize import fallbacks
 from quant.recipes.llama_mix import use_more_bits
 from quant.recipes.mixes import LABELS, mix
 from quant.recipes.recipe import Recipe
@@ -172,14 +172,14 @@ def test_labels_are_file_types_of_llama_cpp():
 
 def test_reasons():
     recipe = Recipe("x", "gguf", "rtn", mix("Q4_K_M"))
-    plan = recipe.plan(ShapeSource(LlamaShape(tied=True, ffn=96)))
-    reason = {name: planned.reason for name, planned in plan.items()}
+    job = make_job(ShapeSource(LlamaShape(tied=True, ffn=96)), recipe)
+    reason = {name: planned.reason for name, planned in job.plan.items()}
     assert reason["model.embed_tokens.weight"] == "preset: Q4_K_M output (tied to the embedding)"
     assert reason["model.layers.2.self_attn.v_proj.weight"] == "preset: Q4_K_M attn_v of layer 2 (more bits)"
     assert reason["model.layers.0.self_attn.q_proj.weight"] == "preset: Q4_K_M default"
     assert reason["model.layers.2.mlp.down_proj.weight"] == "fallback: row 96 is no multiple of 256 (q6_k)"
     assert reason["model.norm.weight"] == "vector: f32 in gguf"
-    assert fallbacks(plan) == {("q6_k", "q8_0"): 2, ("q4_k", "q5_0"): 2}, "the down projections of four layers"
+    assert job.fallbacks() == {("q6_k", "q8_0"): 2, ("q4_k", "q5_0"): 2}, "the down projections of four layers"
 
 
 def test_rows_that_fit_no_block_are_refused():

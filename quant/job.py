@@ -1,0 +1,148 @@
+"""QuantizationJob: what a model becomes and where it goes, decided once, before anything is computed."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from quant.errors import InputError
+from quant.formats import get_format
+from quant.kv import get_kv_format
+from quant.methods import Method, Rtn
+from quant.models import EMBEDDING, HEAD
+from quant.recipes import Recipe, TensorPlan
+from quant.source import Source, TensorInfo
+
+FLOATS = ("f32", "f16", "bf16")
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where an artifact is written. `quant.artifacts.output` decides it.
+
+    path             the GGUF file or the directory
+    container        "gguf" or "hf"
+    max_shard_bytes  size limit of the tensors in one GGUF file; None: a single file
+    makes_folder     whether the user left the file's name to us, so that a missing folder is made
+    """
+
+    path: Path
+    container: str
+    max_shard_bytes: int | None = None
+    makes_folder: bool = False
+
+    def make_folder(self) -> None:
+        """Makes the missing folder of a file whose name was left to us."""
+        if self.makes_folder:
+            self.path.parent.mkdir(exist_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizationJob:
+    """One model and one recipe, decided. Everything after `make_job` reads this and decides nothing again.
+
+    source  the model as it is
+    recipe  fitted to the container
+    plan    canonical name -> TensorPlan, in the order of source.tensors
+    output  None: the model serves this process alone and is not written
+    """
+
+    source: Source
+    recipe: Recipe
+    plan: Mapping[str, TensorPlan]
+    output: Output | None = None
+
+    @property
+    def container(self) -> str:
+        """The kind of artifact that the plan is made for: "gguf" or "hf"."""
+        return self.recipe.container
+
+    @property
+    def needs_calibration(self) -> bool:
+        """Whether a method of the plan, or the recipe's KV format, needs statistics of activations."""
+        methods = [self.recipe.make_method(), *(row.method for row in self.plan.values() if row.method is not None)]
+        if any(method.needs for method in methods):
+            return True
+        return self.recipe.kv is not None and get_kv_format(self.recipe.kv).calibrated
+
+    def method_of(self, name: str) -> Method:
+        """The method that rounds the tensor if it has statistics."""
+        return self.plan[name].method or self.recipe.make_method()
+
+    def method_name(self, name: str) -> str | None:
+        """The method that rounds a tensor; None for norms, biases and tensors that stay floats."""
+        if len(self.source.tensors[name].shape) == 1 or self.plan[name].format in FLOATS:
+            return None
+        method = self.method_of(name)
+        # The input of an embedding is tokens, which have no statistics. Not every method uses those of a tied head.
+        looked_up = name == EMBEDDING and (HEAD in self.source.tensors or not method.weighs_tied_tables)
+        return (without_statistics(method) if looked_up else method).name
+
+    @property
+    def description(self) -> str:
+        """Text of all that decides bytes in recipe and plan: equal texts give equal bytes."""
+        recipe = self.recipe
+        methods = {name: row.method for name, row in self.plan.items() if row.method is not None}
+        return json.dumps(
+            {
+                "method": recipe.method,
+                "options": dict(recipe.options),
+                "kv": recipe.kv,
+                "formats": {name: row.format for name, row in self.plan.items()},
+                "methods": {name: [method.name, asdict(method)] for name, method in methods.items()},
+            },
+            sort_keys=True,
+        )
+
+    def foreseen_tensors(self) -> dict[str, TensorInfo]:
+        """The tensors after quantization, as far as they are known without calibration."""
+        return {name: self._foreseen(name) for name in self.plan}
+
+    def _foreseen(self, name: str) -> TensorInfo:
+        info, fmt, method = self.source.tensors[name], get_format(self.plan[name].format), self.method_of(name)
+        if info.format == fmt.name and not method.needs:
+            return info
+        shared = () if len(info.shape) == 1 else method.shared(fmt, info.shape[-1])
+        return TensorInfo(info.shape, fmt.name, fmt.size_bytes(info.shape), shared)
+
+    def rounded_again(self) -> list[str]:
+        """Tensors that are quantized already and get another quantized format: the losses of both roundings add up."""
+        stored = {name: self.source.tensors[name].format for name in self.plan}
+        return [
+            name
+            for name, row in self.plan.items()
+            if stored[name] not in FLOATS and row.format not in (*FLOATS, stored[name])
+        ]
+
+    def fallbacks(self) -> dict[tuple[str, str], int]:
+        """(format of the recipe, format used instead) -> number of tensors whose rows do not divide into its blocks."""
+        return dict(Counter((row.in_place_of, row.format) for row in self.plan.values() if row.in_place_of is not None))
+
+
+def make_job(source: Source, recipe: Recipe, output: Output | None = None) -> QuantizationJob:
+    """The job of quantizing `source` by `recipe`: for `output`, or for this process alone.
+
+    raises   InputError if the container of `output` cannot hold the recipe's formats, if a method cannot round to its
+             tensor's format, and as `Recipe.plan`
+    """
+    if output is not None:
+        recipe = recipe.in_container(output.container)
+    job = QuantizationJob(source, recipe, recipe.plan(source), output)
+    _check_methods(job)
+    return job
+
+
+def _check_methods(job: QuantizationJob) -> None:
+    for name, row in job.plan.items():
+        method = job.method_of(name)
+        if method.needs and job.method_name(name) == method.name:
+            try:
+                method.check_format(get_format(row.format), job.source.tensors[name].shape[-1])
+            except InputError as error:
+                raise InputError(f"{name}: {error}") from error
+
+
+def without_statistics(method: Method) -> Method:
+    """The method for tensors that have no statistics, such as the embedding: equally careful, without calibration."""
+    return Rtn(effort=getattr(method, "effort", "fast")) if method.needs else method

@@ -1,0 +1,76 @@
+"""One run decides once: the recipe is planned, the container chosen and the quantized model built a single time."""
+
+from collections import Counter
+
+import pytest
+
+from qbench.cli.main import main
+from qbench.sources import open_source
+from qbench.sweep import jobs
+from quant.artifacts import output
+from quant.quantize import QuantizedSource
+from quant.recipes import Recipe
+
+FEW = ("--samples", "2", "--length", "32")
+
+
+@pytest.fixture
+def decisions(monkeypatch):
+    """How often each of them is made"""
+    counts: Counter[str] = Counter()
+
+    def count(owner, name, what):
+        original = getattr(owner, name)
+
+        def counted(*args, **kwargs):
+            counts[what] += 1
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(Recipe, "plan", "plan")
+    count(output, "container_of", "container")
+    count(QuantizedSource, "__init__", "model")
+    return counts
+
+
+ONCE = {"plan": 1, "container": 1, "model": 1}
+
+
+@pytest.mark.parametrize(
+    "recipe, out",
+    [("gptq-w4g128", "out"), ("gptq-q4_0", "out.gguf"), ("imatrix-q4_0", "folder/"), ("q4_0", "out.gguf")],
+)
+def test_an_artifact(tmp_path, decisions, recipe, out):
+    assert main(["quantize", "ref:llama", "--recipe", recipe, "-o", f"{tmp_path}/{out}", *FEW]) == 0
+    assert decisions == ONCE
+
+
+def test_a_plan_with_its_forecast(decisions):
+    """The probe of one layer builds a model, by rows of the same plan."""
+    assert main(["quantize", "ref:llama", "--recipe", "gptq-q4_0", "--plan", *FEW]) == 0
+    assert decisions == {"plan": 1, "model": 1}
+
+
+@pytest.mark.parametrize("recipe", ["q4_0", "rtn-w4g128"])
+def test_a_run_in_memory(decisions, recipe):
+    """No container is chosen: it is the recipe's own."""
+    argv = ["eval", "ref:llama", "--recipe", recipe, "--windows", "1", "--protocol", "windows-1024"]
+    assert main(argv) == 0
+    assert decisions == {"plan": 1, "model": 1}
+
+
+def test_a_case_of_a_sweep(tmp_path, decisions):
+    fingerprint, calibration = open_source("rand:tiny").fingerprint(), {"text": "random", "samples": 2, "length": 32}
+    many = {"threads": 1, "progress": lambda *state: None}
+    made = jobs.quantize("rand:tiny", fingerprint, "imatrix-q4_0", calibration, folder=str(tmp_path), **many)
+    sizes = {"pp": 8, "tg": 2, "depth": 0, "repetitions": 1}
+    jobs.measure(str(tmp_path / made["file"]), "rand:tiny", None, sizes, None, logits="", **many)
+    assert decisions == ONCE
+
+
+def test_a_verification(tmp_path, decisions):
+    assert main(["quantize", "ref:llama", "--recipe", "gptq-q4_0", "-o", f"{tmp_path}/m.gguf", *FEW]) == 0
+    decisions.clear()
+    assert main(["verify", f"{tmp_path}/m.gguf"]) == 0
+    assert decisions == {"plan": 1, "model": 1}

@@ -19,7 +19,8 @@
     X(q5_k)                 \
     X(q6_k)                 \
     X(iq4_nl)               \
-    X(iq4_xs)
+    X(iq4_xs)               \
+    X(mxfp4)
 #endif
 
 #include "block_formats/q4_0.inl"
@@ -34,3 +35,4 @@
 #include "block_formats/q6_k.inl"
 #include "block_formats/iq4_nl.inl"
 #include "block_formats/iq4_xs.inl"
+#include "block_formats/mxfp4.inl"

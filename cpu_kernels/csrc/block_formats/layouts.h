@@ -45,11 +45,11 @@ constexpr LevelTable<T> level_table(const int (&levels)[16], int lift = 0) {
     return table;
 }
 
-// most_direct_tokens was measured on one thread of an AVX-512 VNNI machine, K = 2048, N = 2048, weights from memory, both
-// paths at 8, 16, 24 and 32 tokens. The direct path unpacks once every 8 tokens. The tile path unpacks once, stores the
-// codes, loads them for 6 tokens x 2 panels and fetches the next ones. So the price of unpacking decides. Codes of one
-// plane need a shift and a mask, and it pays to unpack them again for a few times 8 tokens; codes of 8 bits fill all that
-// is loaded.
+// most_direct_tokens was measured on one thread of an AVX-512 VNNI machine, K = 2048, N = 2048, weights from memory,
+// both paths at 8, 16, 24 and 32 tokens. The direct path unpacks once every 8 tokens. The tile path unpacks once,
+// stores the codes, loads them for 6 tokens x 2 panels and fetches the next ones. So the price of unpacking decides.
+// Codes of one plane need a shift and a mask, and it pays to unpack them again for a few times 8 tokens; codes of 8
+// bits fill all that is loaded.
 #define QK_LAYOUT
 #include "block_formats/all.inl"
 #undef QK_LAYOUT

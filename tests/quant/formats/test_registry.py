@@ -6,7 +6,13 @@ import pytest
 from quant.formats import BLOCK_FORMATS, get_format
 
 # Names of llama.cpp's file types that differ from MOSTLY_ and the format's name.
-FILE_TYPES = {"f32": "ALL_F32", "q3_k": "MOSTLY_Q3_K_M", "q4_k": "MOSTLY_Q4_K_M", "q5_k": "MOSTLY_Q5_K_M"}
+FILE_TYPES = {
+    "f32": "ALL_F32",
+    "q3_k": "MOSTLY_Q3_K_M",
+    "q4_k": "MOSTLY_Q4_K_M",
+    "q5_k": "MOSTLY_Q5_K_M",
+    "mxfp4": "MOSTLY_MXFP4_MOE",
+}
 
 
 @pytest.mark.parametrize("name", BLOCK_FORMATS)

@@ -5,7 +5,7 @@ that this machine cannot do is a RuntimeError. `isa=` of a call names one implem
 QBENCH_CPU=scalar|avx2|avx512|avx512_vnni|avx512_bf16|amx: a pretended processor. Instruction sets above it count as
 absent for the whole process, also for `isa=`; a name that the machine does not reach changes nothing.
 QBENCH_LINEAR_PATH=direct|tile: which of the two ways PackedLinear multiplies, where the measured crossover
-(csrc/linear/crossover.h) is not wanted; `path=` of a call overrides it.
+(csrc/block_formats) is not wanted; `path=` of a call overrides it.
 QBENCH_F16_PRODUCTS=float32: f16 weights are multiplied exactly for many tokens, too, instead of in bfloat16.
 QBENCH_K_QUANT_PRODUCTS=exact|int8x256: whether K-quants are multiplied as stored for 64 tokens and more, too, or are
 rounded to int8 with one scale for 256 inputs of a row (linear.reround_ref); by default all are rounded but Q6_K, to

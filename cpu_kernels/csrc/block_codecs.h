@@ -6,24 +6,13 @@
 #include <string>
 #include <string_view>
 
+#include "block_formats/layouts.h"
 #include "dispatch.h"
 
 namespace qk {
 
-// name, block_size, block_bytes
-#define QK_BLOCK_CODECS(X) \
-    X(q4_0, 32, 18)        \
-    X(q4_1, 32, 20)        \
-    X(q5_0, 32, 22)        \
-    X(q5_1, 32, 24)        \
-    X(q8_0, 32, 34)        \
-    X(q2_k, 256, 84)       \
-    X(q3_k, 256, 110)      \
-    X(q4_k, 256, 144)      \
-    X(q5_k, 256, 176)      \
-    X(q6_k, 256, 210)      \
-    X(iq4_nl, 32, 18)      \
-    X(iq4_xs, 256, 136)
+// All codecs of an op, as rows of Codec: NAME_table is the table of its kernels.
+#define QK_CODEC_ROW(op, name) {#name, op #name, layout::name::block_size, layout::name::block_bytes, name##_table},
 
 // The encoder or the decoder of a format.
 template <class Kernel>

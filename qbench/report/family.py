@@ -3,12 +3,14 @@
 import re
 from functools import cache
 
+from quant.formats import BLOCK_FORMATS
+
 # The first that matches the start of a recipe's name.
 FAMILIES = (
     (r"(f32|f16|bf16)$", "unquantized"),
     (r".*\.ya?ml$", "own file"),
     (r"(rtn|gptq|awq|smoothquant|llm-int8|imatrix)\b", None),  # the method's own name
-    (r"i?q\d", "llama.cpp mix"),
+    ("|".join(BLOCK_FORMATS), "llama.cpp mix"),  # a mix is called by its main format, perhaps with a suffix
 )
 
 

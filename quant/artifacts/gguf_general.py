@@ -11,6 +11,7 @@ from typing import Any
 import gguf
 
 from quant.artifacts.gguf_name import GGUFName, encoded, name_of_model, size_label
+from quant.formats import BlockFormat
 from quant.models import ModelConfig, expected_tensors, split_name
 from quant.recipes import Recipe
 from quant.recipes.llama_mix import LlamaMix
@@ -61,7 +62,8 @@ def general_metadata(
         **_said(source),
     }
     if recipe is not None and isinstance(recipe.policy, LlamaMix):
-        metadata["general.file_type"] = int(gguf.LlamaFileType[f"MOSTLY_{recipe.policy.label}"])
+        own = BlockFormat.registered[recipe.policy.default].gguf_file_type  # of a mix that llama.cpp has not
+        metadata["general.file_type"] = int(gguf.LlamaFileType.__members__.get(f"MOSTLY_{recipe.policy.label}", own))
     if calibration is not None and recipe is not None and "imatrix" in recipe.make_method().needs:
         metadata |= _imatrix_keys(source, calibration)
     return {key: value for key, value in metadata.items() if value is not None}

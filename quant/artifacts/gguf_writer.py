@@ -22,28 +22,10 @@ from quant.artifacts.progress import Progress, each_tensor
 from quant.artifacts.tensor_hash import TensorHashes, hash_tensor
 from quant.atomic import atomic_file
 from quant.errors import InputError
-from quant.formats import get_format
+from quant.formats import BlockFormat, get_format
 from quant.models import ModelConfig, expected_tensors
 from quant.source import Source
 
-# format of most weights -> general.file_type, llama.cpp's number for the whole file
-FILE_TYPES = {
-    "f32": gguf.LlamaFileType.ALL_F32,
-    "f16": gguf.LlamaFileType.MOSTLY_F16,
-    "bf16": gguf.LlamaFileType.MOSTLY_BF16,
-    "q2_k": gguf.LlamaFileType.MOSTLY_Q2_K,
-    "q3_k": gguf.LlamaFileType.MOSTLY_Q3_K_M,
-    "q4_1": gguf.LlamaFileType.MOSTLY_Q4_1,
-    "iq4_nl": gguf.LlamaFileType.MOSTLY_IQ4_NL,
-    "iq4_xs": gguf.LlamaFileType.MOSTLY_IQ4_XS,
-    "q8_0": gguf.LlamaFileType.MOSTLY_Q8_0,
-    "q4_0": gguf.LlamaFileType.MOSTLY_Q4_0,
-    "q5_0": gguf.LlamaFileType.MOSTLY_Q5_0,
-    "q5_1": gguf.LlamaFileType.MOSTLY_Q5_1,
-    "q4_k": gguf.LlamaFileType.MOSTLY_Q4_K_M,
-    "q5_k": gguf.LlamaFileType.MOSTLY_Q5_K_M,
-    "q6_k": gguf.LlamaFileType.MOSTLY_Q6_K,
-}
 _ADD = {
     bool: gguf.GGUFWriter.add_bool,
     int: gguf.GGUFWriter.add_uint32,
@@ -153,7 +135,7 @@ def _metadata(source: Source, config: ModelConfig, name: str) -> dict[str, Any]:
         weights[info.format] += int(np.prod(info.shape, dtype=np.int64))
     return {
         "general.name": name,
-        "general.file_type": int(FILE_TYPES[weights.most_common(1)[0][0]]),
+        "general.file_type": BlockFormat.registered[weights.most_common(1)[0][0]].gguf_file_type,
         "general.quantization_version": gguf.GGML_QUANT_VERSION,
         **metadata_from_config(config),
         **metadata_from_kv(source.config),

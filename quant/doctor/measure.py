@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from quant.doctor.codes import Codes, group_columns, read_codes
-from quant.formats import dequantize
+from quant.doctor.codes import group_columns, read_codes
+from quant.formats import Codes, dequantize
 from quant.formats.base import rows_of
 from quant.qtensor import QTensor
 
@@ -24,7 +24,7 @@ class Measured:
     """One tensor. Counts are of weights where nothing else is said.
 
     num_coded            weights under a scale other than 0, of which `num_at_end` have the lowest or highest code
-    num_levels, run      see `quant.doctor.codes.Codes`; 0 for plain floats
+    num_levels, run      see `quant.formats.Codes`; 0 for plain floats
     num_bad_scales       weights under a scale that is NaN or inf, or that the format has no place for
     scale_min, scale_max magnitudes of the scales of weights that are not 0; of plain floats, the weights' own
     exponents            power of two -> weights whose such scale lies below it and not below its half

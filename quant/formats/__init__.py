@@ -1,34 +1,29 @@
-"""Every storage format by name."""
+"""Every storage format by name.
+
+A block format is one file of this package: importing the file defines the class, which registers it.
+"""
 
 from functools import lru_cache
+from importlib import import_module
+from pkgutil import iter_modules
 
 import numpy as np
 
 from quant.errors import InputError
 from quant.formats.activations import ActivationFormat
 from quant.formats.base import BlockFormat, Format
-from quant.formats.floats import BF16, F16, F32
+from quant.formats.codes import Codes
 from quant.formats.int8 import Int8Format
 from quant.formats.int_group import IntGroupFormat
-from quant.formats.iq4_nl import IQ4_NL
-from quant.formats.iq4_xs import IQ4_XS
 from quant.formats.llm_int8 import LlmInt8Format
-from quant.formats.q2_k import Q2_K
-from quant.formats.q3_k import Q3_K
-from quant.formats.q4_0 import Q4_0
-from quant.formats.q4_1 import Q4_1
-from quant.formats.q4_k import Q4_K
-from quant.formats.q5_0 import Q5_0
-from quant.formats.q5_1 import Q5_1
-from quant.formats.q5_k import Q5_K
-from quant.formats.q6_k import Q6_K
-from quant.formats.q8_0 import Q8_0
 from quant.qtensor import QTensor
 
 __all__ = [
+    "BLOCK_FORMATS",
     "FORMATS",
     "ActivationFormat",
     "BlockFormat",
+    "Codes",
     "Format",
     "Int8Format",
     "IntGroupFormat",
@@ -38,7 +33,10 @@ __all__ = [
     "get_format",
 ]
 
-BLOCK_FORMATS = (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q4_K, Q5_K, Q6_K, Q3_K, IQ4_NL, IQ4_XS)
+for module in iter_modules(__path__, f"{__name__}."):
+    import_module(module.name)
+
+BLOCK_FORMATS = {fmt.name: fmt() for fmt in sorted(BlockFormat.registered.values(), key=lambda fmt: fmt.gguf_type)}
 
 # Those that recipes name; get_format also takes every other name of the grammars in int_group and int8.
 INT_GROUP_NAMES = ("w8", "w4g128", "w4g128-asym", "w3g128")
@@ -46,13 +44,13 @@ INT_GROUP_NAMES = ("w8", "w4g128", "w4g128-asym", "w3g128")
 INT8_NAMES = ("w8a8", "w8a8-wtensor-atensor")
 
 FORMATS: dict[str, Format] = {
-    **{cls.name: cls() for cls in BLOCK_FORMATS},
+    **BLOCK_FORMATS,
     **{name: IntGroupFormat.parse(name) for name in INT_GROUP_NAMES},
     **{name: Int8Format.parse(name) for name in INT8_NAMES},
     LlmInt8Format.name: LlmInt8Format(),
 }
 
-_BY_GGUF_TYPE = {fmt.gguf_type: fmt for fmt in FORMATS.values() if fmt.gguf_type is not None}
+_BY_GGUF_TYPE = {fmt.gguf_type: fmt for fmt in BLOCK_FORMATS.values()}
 
 
 @lru_cache

@@ -2,11 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from quant.errors import InputError
+from quant.formats.codes import Codes
 from quant.formats.decoder import find_decoder
 from quant.formats.encoder import find_encoder
 from quant.formats.importance import importance_blocks
@@ -24,7 +25,8 @@ class Format(ABC):
 
     name: str
     block_size: int  # weights that share a scale; a row is whole blocks (1: any row will do)
-    gguf_type: ClassVar[int | None] = None  # ggml_type number where GGUF has the format
+    gguf_type: ClassVar[int | None] = None  # ggml_type number if GGUF has the format
+    fallback: ClassVar[str | None] = None  # format that a GGUF file gives rows that this one cannot hold
     largest_weight: float = np.inf  # magnitude at which float16 scales end; codecs saturate beyond
 
     @property
@@ -74,6 +76,10 @@ class Format(ABC):
         """QTensor -> float32 of its logical shape, bit for bit that of `dequantize_ref`."""
         return self.dequantize_ref(qtensor)
 
+    def weight_codes(self, qtensor: QTensor) -> Codes | None:
+        """The codes of a matrix; None for formats of plain floats."""
+        return None
+
 
 # Weights converted at a time, so that peak memory does not grow with the tensor. 256 KiB of float32: fewer and
 # NumPy's cost a call shows (Q4_K at a third of the speed with 8 Ki weights), more and nothing is gained.
@@ -89,11 +95,19 @@ class BlockFormat(Format):
     """A GGUF-style format: each row is a run of independent blocks in one part named "blocks".
 
     parts["blocks"] is uint8 [..., K // block_size * block_bytes], and [N, block_bytes] for a 1-D tensor.
-    A subclass gives block_size, block_bytes and the maths on whole blocks.
+    A subclass gives block_size, block_bytes and the maths on whole blocks. A subclass with a name is a format: being
+    defined in this package registers it.
     """
 
+    registered: ClassVar[dict[str, type["BlockFormat"]]] = {}  # name -> class
+    gguf_file_type: ClassVar[int]  # general.file_type (llama_ftype) of a file whose weights are mostly of this format
     block_bytes: ClassVar[int]  # bytes a block
     finite_only: ClassVar[bool] = True  # NaN and inf have no code; False where the format keeps them
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" in vars(cls):
+            BlockFormat.registered[cls.name] = cls
 
     @abstractmethod
     def quantize_blocks(

@@ -10,6 +10,7 @@ from quant.formats.half import HALF_MAX
 class F32(BlockFormat):
     name = "f32"
     gguf_type = 0
+    gguf_file_type = 0  # ALL_F32
     block_size = 1
     block_bytes = 4
     finite_only = False
@@ -28,6 +29,7 @@ class F16(BlockFormat):
 
     name = "f16"
     gguf_type = 1
+    gguf_file_type = 1  # MOSTLY_F16
     block_size = 1
     block_bytes = 2
 
@@ -54,6 +56,7 @@ class BF16(BlockFormat):
 
     name = "bf16"
     gguf_type = 30
+    gguf_file_type = 32  # MOSTLY_BF16
     block_size = 1
     block_bytes = 2
     finite_only = False

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from quant.formats.base import BlockFormat
+from quant.formats.codes import Codes, codes_of_blocks
+from quant.qtensor import QTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class Grid:
 class GridFormat(BlockFormat):
     """A block format whose grid can be fitted first and filled with codes later, one column at a time.
 
-    Codebook formats (IQ4_NL, IQ4_XS) are none: their levels are not evenly spaced.
+    Codebook formats are not grids: their levels are not evenly spaced.
     """
 
     @abstractmethod
@@ -52,3 +54,9 @@ class GridFormat(BlockFormat):
     def dequantize_blocks(self, data: np.ndarray) -> np.ndarray:
         grid = self.read_grid(data)
         return grid.scale * self.read_codes(data) + grid.offset
+
+    def weight_codes(self, qtensor: QTensor) -> Codes:
+        data = np.ascontiguousarray(self._blocks_of(qtensor))
+        grid, q = self.read_grid(data), self.read_codes(data)
+        at_end = (q == grid.qmin) | (q == grid.qmax)
+        return codes_of_blocks(qtensor.shape, q, at_end, grid.scale, grid.qmax - grid.qmin + 1)

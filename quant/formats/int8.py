@@ -8,6 +8,7 @@ import numpy as np
 from quant.errors import InputError
 from quant.formats.activations import ActivationFormat
 from quant.formats.base import CHUNK_WEIGHTS
+from quant.formats.codes import Codes, codes_of_int8
 from quant.formats.integer_kernels import integer_kernels
 from quant.qtensor import QTensor
 
@@ -84,6 +85,9 @@ class Int8Format(ActivationFormat):
     def dequantize_ref(self, qtensor: QTensor) -> np.ndarray:
         self.check_shape(qtensor.shape)
         return qtensor.parts["weight_scale"] * qtensor.parts["weight"].astype(np.float32)
+
+    def weight_codes(self, qtensor: QTensor) -> Codes:
+        return codes_of_int8(qtensor.parts["weight"], qtensor.parts["weight_scale"])
 
     def _check_finite(self, values: np.ndarray) -> None:
         if not np.isfinite(values).all():

@@ -6,6 +6,7 @@ import numpy as np
 
 from quant.errors import InputError
 from quant.formats.base import CHUNK_WEIGHTS, Format
+from quant.formats.codes import Codes
 from quant.formats.half import HALF_MAX, to_half
 from quant.formats.int_packing import pack_int32, packed_words, unpack_int32
 from quant.formats.integer_kernels import integer_kernels
@@ -179,6 +180,15 @@ class IntGroupFormat(Format):
             codes = q.astype(np.float32) - zero_point.astype(np.float32)[:, group_of]
             weight[rows] = scale.astype(np.float32)[:, group_of] * codes
         return weight
+
+    def weight_codes(self, qtensor: QTensor) -> Codes:
+        row_size = qtensor.shape[1]
+        q, scale, zero_point, g_idx = self.unpack(qtensor)
+        group_of = np.arange(row_size) // (self.group_size or row_size) if g_idx is None else g_idx
+        level = q.astype(np.int16) - zero_point[:, group_of]
+        at_end = (q == self.qmin) | (q == self.qmax)
+        scale = scale.astype(np.float32)[:, group_of]
+        return Codes(level, at_end, scale, 1 << self.bits, self.group_size or row_size, signed=False)
 
     def _g_idx(self, qtensor: QTensor) -> np.ndarray | None:
         g_idx = qtensor.shared.get("g_idx")

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from quant.formats.base import BlockFormat
-from quant.formats.bits import pack_nibbles, unpack_nibbles
+from quant.formats.bits import pack_nibbles
+from quant.formats.codebook import CodebookFormat
 from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes
 from quant.formats.levels import CodebookLevels
 from quant.formats.linear_fit import Search, even_targets, fit_blocks
@@ -23,8 +23,8 @@ SEARCHES = {
 }
 
 
-class IQ4_NL(BlockFormat):
-    """weight = d * codebook[q], q in 0..15; the levels are no grid, so GPTQ's error feedback has none to fill
+class IQ4_NL(CodebookFormat):
+    """weight = d * codebook[q], q in 0..15
 
     byte 0   2                  18
          +---+------------------+
@@ -34,8 +34,10 @@ class IQ4_NL(BlockFormat):
 
     name = "iq4_nl"
     gguf_type = 20
+    gguf_file_type = 25  # MOSTLY_IQ4_NL
     block_size = 32
     block_bytes = 18
+    codebook = CODEBOOK
     largest_weight = CODEBOOK.reach * HALF_MAX
 
     def quantize_blocks(
@@ -44,8 +46,8 @@ class IQ4_NL(BlockFormat):
         d, y = fit_blocks(blocks, importance, CODEBOOK, SEARCHES[effort])
         return np.concatenate([half_bytes(d), pack_nibbles(CODEBOOK.codes(y))], axis=1)
 
-    def dequantize_blocks(self, data: np.ndarray) -> np.ndarray:
-        return half_from_bytes(data[:, :2])[:, None] * CODEBOOK.decode(unpack_nibbles(data[:, 2:]))
+    def read_scale(self, data: np.ndarray) -> np.ndarray:
+        return half_from_bytes(data[:, :2])[:, None]
 
 
 assert IQ4_NL.block_bytes == 2 + 32 * 4 // 8

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from quant.formats.base import BlockFormat
-from quant.formats.bits import pack_nibbles, unpack_nibbles
+from quant.formats.bits import pack_nibbles
+from quant.formats.codebook import CodebookFormat
 from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes
 from quant.formats.iq4_nl import CODEBOOK, IQ4_TARGETS
 from quant.formats.k_linear import fit_k_linear
@@ -15,8 +15,8 @@ SEARCHES = {
 }
 
 
-class IQ4_XS(BlockFormat):
-    """weight = d * (scales[i] - 32) * codebook[q], q in 0..15, scales in 0..63, i the sub-block of 32; no grid
+class IQ4_XS(CodebookFormat):
+    """weight = d * (scales[i] - 32) * codebook[q], q in 0..15, scales in 0..63, i the sub-block of 32
 
     byte 0   2          4          8                          136
          +---+----------+----------+--------------------------+
@@ -29,8 +29,11 @@ class IQ4_XS(BlockFormat):
 
     name = "iq4_xs"
     gguf_type = 23
+    gguf_file_type = 30  # MOSTLY_IQ4_XS
+    fallback = "iq4_nl"
     block_size = 256
     block_bytes = 136
+    codebook = CODEBOOK
     largest_weight = 32 * CODEBOOK.reach * HALF_MAX
 
     def quantize_blocks(
@@ -40,10 +43,8 @@ class IQ4_XS(BlockFormat):
         qs = pack_nibbles(CODEBOOK.codes(k.y)).reshape(-1, 128)
         return np.concatenate([half_bytes(k.d), _pack_scales(k.scales), qs], axis=1)
 
-    def dequantize_blocks(self, data: np.ndarray) -> np.ndarray:
-        scale = half_from_bytes(data[:, :2])[:, None] * _unpack_scales(data[:, 2:8])  # [B, 8]
-        levels = CODEBOOK.decode(unpack_nibbles(data[:, 8:].reshape(-1, 8, 16)))  # [B, 8, 32]
-        return (scale[:, :, None] * levels).reshape(-1, 256)
+    def read_scale(self, data: np.ndarray) -> np.ndarray:
+        return half_from_bytes(data[:, :2])[:, None] * _unpack_scales(data[:, 2:8])
 
 
 def _pack_scales(scales: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ import numpy as np
 
 from quant.errors import InputError
 from quant.formats.activations import ActivationFormat
+from quant.formats.codes import Codes, codes_of_int8
 from quant.formats.half import HALF_MAX
 from quant.formats.integer_kernels import integer_kernels
 from quant.qtensor import QTensor
@@ -74,6 +75,9 @@ class LlmInt8Format(ActivationFormat):
         if "outlier_features" in qtensor.shared:
             weight[:, qtensor.shared["outlier_features"]] = qtensor.parts["outlier_weight"]
         return weight
+
+    def weight_codes(self, qtensor: QTensor) -> Codes:
+        return codes_of_int8(qtensor.parts["weight"], qtensor.parts["SCB"][:, None] * PER_CODE)
 
     def fake_quantize_input(self, x: np.ndarray, shared: Mapping[str, np.ndarray]) -> np.ndarray:
         known = shared.get("outlier_features", NO_FEATURES)

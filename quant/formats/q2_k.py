@@ -31,6 +31,8 @@ class Q2_K(GridFormat):
 
     name = "q2_k"
     gguf_type = 10
+    gguf_file_type = 10  # MOSTLY_Q2_K
+    fallback = "q4_0"
     block_size = 256
     block_bytes = 84
     largest_weight = SHAPE.scale_max * HALF_MAX

@@ -33,6 +33,8 @@ class Q3_K(GridFormat):
 
     name = "q3_k"
     gguf_type = 11
+    gguf_file_type = 12  # MOSTLY_Q3_K_M
+    fallback = "q4_0"
     block_size = 256
     block_bytes = 110
     largest_weight = 32 * LEVELS.reach * HALF_MAX

@@ -19,6 +19,7 @@ class Q4_1(GridFormat):
 
     name = "q4_1"
     gguf_type = 3
+    gguf_file_type = 3  # MOSTLY_Q4_1
     block_size = 32
     block_bytes = 20
     largest_weight = HALF_MAX

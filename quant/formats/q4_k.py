@@ -17,6 +17,8 @@ class Q4_K(KScalesFormat):
 
     name = "q4_k"
     gguf_type = 12
+    gguf_file_type = 15  # MOSTLY_Q4_K_M
+    fallback = "q5_0"
     block_bytes = 144
     qmax = 15
 

@@ -19,6 +19,7 @@ class Q5_1(GridFormat):
 
     name = "q5_1"
     gguf_type = 7
+    gguf_file_type = 9  # MOSTLY_Q5_1
     block_size = 32
     block_bytes = 24
     largest_weight = HALF_MAX

@@ -17,6 +17,8 @@ class Q5_K(KScalesFormat):
 
     name = "q5_k"
     gguf_type = 13
+    gguf_file_type = 17  # MOSTLY_Q5_K_M
+    fallback = "q5_1"
     block_bytes = 176
     qmax = 31
 

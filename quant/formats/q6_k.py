@@ -31,6 +31,8 @@ class Q6_K(GridFormat):
 
     name = "q6_k"
     gguf_type = 14
+    gguf_file_type = 18  # MOSTLY_Q6_K
+    fallback = "q8_0"
     block_size = 256
     block_bytes = 210
     largest_weight = 128 * LEVELS.reach * HALF_MAX

@@ -11,13 +11,11 @@ from quant.formats import ActivationFormat, Format, IntGroupFormat, get_format
 class Container:
     """vectors      format of 1-D tensors: what convert_hf_to_gguf and Hugging Face checkpoints give norms
     holds        whether an artifact of this kind can hold a format
-    narrower     format -> the one tried next for rows that it cannot hold
-    last_resort  format of rows that neither holds; None: such a row is an error
+    last_resort  format of rows that neither a format nor its fallback holds; None: such a row is an error
     """
 
     vectors: str
     holds: Callable[[Format], bool]
-    narrower: dict[str, str]
     last_resort: str | None
 
 
@@ -28,21 +26,11 @@ CONTAINERS = {
     "gguf": Container(
         vectors="f32",
         holds=lambda fmt: fmt.gguf_type is not None,
-        # As llama.cpp falls back from super-blocks of 256 to blocks of 32, and to f16 where a row is no multiple of 32.
-        narrower={
-            "q2_k": "q4_0",
-            "q3_k": "q4_0",
-            "q4_k": "q5_0",
-            "q5_k": "q5_1",
-            "q6_k": "q8_0",
-            "iq4_xs": "iq4_nl",
-        },
-        last_resort="f16",
+        last_resort="f16",  # as in llama.cpp, which also falls back from super-blocks of 256 to blocks of 32
     ),
     "hf": Container(
         vectors="bf16",
         holds=lambda fmt: fmt.name in ("f32", "f16", "bf16") or isinstance(fmt, IntGroupFormat | ActivationFormat),
-        narrower={},
         last_resort=None,
     ),
 }
@@ -53,7 +41,7 @@ def fit_row(name: str, format_name: str, row_size: int, container: str) -> str:
 
     raises   InputError naming tensor, row and format where none does
     """
-    fallbacks = CONTAINERS[container].narrower.get(format_name), CONTAINERS[container].last_resort
+    fallbacks = get_format(format_name).fallback, CONTAINERS[container].last_resort
     for candidate in (format_name, *fallbacks):
         if candidate is not None and get_format(candidate).holds_row(row_size):
             return candidate

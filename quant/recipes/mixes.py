@@ -1,8 +1,9 @@
-"""The rows of llama.cpp's mixes.
+"""The rows of llama.cpp's mixes, and a plain mix for each block format that none of them starts from.
 
 source   llama.cpp, src/llama-quant.cpp: llama_ftype_get_default_type and llama_tensor_get_type_impl
 """
 
+from quant.formats import BLOCK_FORMATS
 from quant.recipes.llama_mix import LlamaMix, Raise
 from quant.recipes.roles import Role
 
@@ -85,8 +86,15 @@ ROWS: tuple[tuple[str, str, tuple[Raise, ...]], ...] = (
 
 LABELS = tuple(row[0] for row in ROWS)
 
+# llama.cpp has no mix of these for all matrices: MXFP4_MOE gives MXFP4 to experts only.
+OWN_ROWS: tuple[tuple[str, str, tuple[Raise, ...]], ...] = tuple(
+    (name.upper(), name, ())
+    for name, fmt in BLOCK_FORMATS.items()
+    if fmt.block_size > 1 and name not in {default for _, default, _ in ROWS}
+)
+
 
 def mix(label: str, *, calibrated: bool = False) -> LlamaMix:
-    """The mix of llama.cpp's name."""
-    default, raises = next((default, raises) for name, default, raises in ROWS if name == label)
+    """The mix of llama.cpp's name, or a format's own."""
+    default, raises = next((default, raises) for name, default, raises in ROWS + OWN_ROWS if name == label)
     return LlamaMix(label, default, raises, calibrated)

@@ -1,20 +1,23 @@
 """The named recipes, one row each."""
 
-from quant.recipes.mixes import LABELS, mix
+from quant.formats import get_format
+from quant.formats.grid import GridFormat
+from quant.recipes.mixes import LABELS, OWN_ROWS, mix
 from quant.recipes.policies import Linears, Uniform
 from quant.recipes.recipe import Recipe
 
+MIXES = (*LABELS, *(label for label, _, _ in OWN_ROWS))
 # llama-quantize makes no Q2_K_S without an importance matrix.
-MIX_ROWS = tuple((label.lower(), "gguf", "rtn", mix(label)) for label in LABELS if label != "Q2_K_S")
+MIX_ROWS = tuple((label.lower(), "gguf", "rtn", mix(label)) for label in MIXES if label != "Q2_K_S")
 # Q8_0 uses no importance.
 IMATRIX_ROWS = tuple(
-    (f"imatrix-{label.lower()}", "gguf", "imatrix", mix(label, calibrated=True)) for label in LABELS if label != "Q8_0"
+    (f"imatrix-{label.lower()}", "gguf", "imatrix", mix(label, calibrated=True)) for label in MIXES if label != "Q8_0"
 )
-# Error feedback needs evenly spaced levels, which IQ4 has not; at 8 bits there is little to feed back.
+# Error feedback needs evenly spaced levels; at 8 bits there is little to feed back.
 GPTQ_ROWS = tuple(
     (f"gptq-{label.lower()}", "gguf", "gptq", mix(label, calibrated=True))
-    for label in LABELS
-    if label not in ("IQ4_NL", "IQ4_XS", "Q8_0")
+    for label in MIXES
+    if isinstance(get_format(mix(label).default), GridFormat) and label != "Q8_0"
 )
 
 # name, container, method, policy, and where it is not the default: options, packing

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.block_weights import EXPONENTS, HALVES
 
 import cpu_kernels
 from cpu_kernels.decode import DECODED_FORMATS, decode
@@ -11,15 +12,7 @@ from quant.qtensor import QTensor
 ISAS = ["scalar", "avx2", "avx512"]
 WEIGHTS_PER_TASK = 1 << 14  # of block_codecs.h
 GUARD = 32  # floats before and after an output
-HALF_AT = {
-    "q2_k": (80, 82),
-    "q3_k": (108,),
-    "q4_k": (0, 2),
-    "q5_k": (0, 2),
-    "q6_k": (208,),
-    "q4_1": (0, 2),
-    "q5_1": (0, 2),
-}
+WITH_HALVES = [name for name in DECODED_FORMATS if HALVES[name]]
 
 
 def random_blocks(name: str, num_blocks: int) -> np.ndarray:
@@ -27,11 +20,13 @@ def random_blocks(name: str, num_blocks: int) -> np.ndarray:
     block_bytes = DECODED_FORMATS[name][1]
     rng = np.random.default_rng(21)
     blocks = rng.integers(0, 256, (num_blocks, block_bytes), dtype=np.uint8)
-    for at in HALF_AT.get(name, (0,)):
+    for at in HALVES[name]:
         half = rng.standard_normal(num_blocks).astype(np.float16)
         half[1::7] = rng.standard_normal(len(half[1::7])) * 2.0**-20  # subnormal
         half[2::31], half[3::31] = 0.0, -0.0
         blocks[:, at : at + 2] = half[:, None].view(np.uint8)
+    if name in EXPONENTS:
+        blocks[:, EXPONENTS[name]] %= 250  # beyond, values may be infinite
     return blocks
 
 
@@ -48,17 +43,27 @@ def test_bits_are_those_of_the_codec(decode_as, name, isa, num_blocks):
     assert_same_bits(decode_as(isa, name, blocks), get_format(name).dequantize_blocks(blocks))
 
 
-@pytest.mark.parametrize("name", DECODED_FORMATS)
+@pytest.mark.parametrize("name", WITH_HALVES)
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan], ids=str)
 def test_scales_that_are_not_finite_are_seen(decode_as, name, isa, special):
     blocks = random_blocks(name, 5)
-    at = HALF_AT.get(name, (0,))[0]
+    at = HALVES[name][0]
     blocks[2, at : at + 2] = np.array([special], np.float16).view(np.uint8)
     with np.errstate(invalid="ignore"):  # infinity times a code of 0
         expected = get_format(name).dequantize_blocks(blocks)
     assert not np.isfinite(expected[2]).all()
     np.testing.assert_array_equal(decode_as(isa, name, blocks), expected)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_every_power_of_two(decode_as, isa):
+    """MXFP4 has no other scales; the first two are subnormal, and the last takes 12 beyond float32."""
+    blocks = np.random.default_rng(22).integers(0, 256, (256, 17), dtype=np.uint8)
+    blocks[:, 0] = np.arange(256)
+    with np.errstate(over="ignore"):
+        expected = get_format("mxfp4").dequantize_blocks(blocks)
+    assert_same_bits(decode_as(isa, "mxfp4", blocks), expected)
 
 
 @pytest.mark.parametrize("name", DECODED_FORMATS)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.block_weights import HALVES, gguf_values, minima, random_blocks
+from support.block_weights import EXPONENTS, HALVES, gguf_values, minima, random_blocks
 from support.close import assert_close
 
 import cpu_kernels
@@ -57,6 +57,8 @@ def test_extreme_codes_do_not_saturate(isa, matmul, format_name):
     by_block = blocks.reshape(32, -1, get_format(format_name).block_bytes)
     for first in HALVES[format_name]:
         by_block[..., first : first + 2] = np.array([1], "<f2").view(np.uint8)
+    if format_name in EXPONENTS:
+        by_block[..., EXPONENTS[format_name]] = 128
     values = gguf_values(format_name, blocks)
     x = np.full((5, 256), 127, np.float32)
     x[1], x[2, ::2], x[3, :128] = -127, -127, -127
@@ -87,6 +89,21 @@ def test_every_place_of_a_panel_among_its_neighbours(isa, matmul, format_name, n
     expected, bound = linear_ref(x, values), rounding_bound(x, values, minima(format_name, blocks))
     for path in PATHS:
         assert_close(matmul(pack(format_name, blocks), x, isa, path=path), expected, atol=bound)
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 127, 250])
+def test_every_kind_of_power_of_two(isa, matmul, exponent):
+    """The first two exponents of MXFP4 mean subnormal scales."""
+    blocks = random_blocks("mxfp4", 35, 256)
+    blocks.reshape(35, -1, 17)[..., 0] = exponent
+    values = gguf_values("mxfp4", blocks)
+    assert_close(pack("mxfp4", blocks).rows(np.arange(35)), values)
+    x = np.random.default_rng(7).standard_normal((9, 256)).astype(np.float32) / 64
+    for path in PATHS:
+        y = matmul(pack("mxfp4", blocks), x, isa, path=path)
+        # The product of both scales is subnormal, off by 2**-150 at most, and meets the sum of each of 8 steps.
+        subnormal = 2.0**-150 * 8 * (32 * 12 * 127)
+        assert_close(y, linear_ref(x, values), atol=rounding_bound(x, values) + subnormal)
 
 
 @pytest.mark.parametrize("num_rows", [1, 16, 35], ids="N={}".format)

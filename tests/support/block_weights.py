@@ -19,18 +19,22 @@ HALVES = {
     "q6_k": (208,),
     "iq4_nl": (0,),
     "iq4_xs": (0,),
+    "mxfp4": (),
 }
+EXPONENTS = {"mxfp4": 0}  # where the format's power of two is; 128 means 1, as codes are doubled
 AFFINE = ("q4_1", "q5_1", "q2_k", "q4_k", "q5_k")  # weight = scale * code + minimum
 
 
 def random_blocks(format_name: str, num_rows: int, row_size: int, seed: int = 0) -> np.ndarray:
-    """uint8 [N, row bytes]: every code and every inner scale there is, under float16 scales of both signs."""
+    """uint8 [N, row bytes]: every code and every inner scale, under scales of both signs if the format has them."""
     fmt = get_format(format_name)
     rng = np.random.default_rng((seed, num_rows, row_size, fmt.block_bytes))
     data = rng.integers(0, 256, (num_rows, row_size // fmt.block_size, fmt.block_bytes), dtype=np.uint8)
     for first in HALVES[format_name]:
         halves = rng.uniform(-1, 1, data.shape[:2]).astype("<f2") / np.float16(256)
         data[..., first : first + 2] = halves[..., None].view(np.uint8)
+    if format_name in EXPONENTS:
+        data[..., EXPONENTS[format_name]] = rng.integers(112, 121, data.shape[:2])
     return data.reshape(num_rows, data.shape[1] * data.shape[2])
 
 

@@ -12,10 +12,10 @@ namespace qk::decode::avx512 {
 namespace {
 #include "encode/lanes_avx512.inl"
 #include "decode/driver.inl"
-#include "decode/small_blocks.inl"
-#include "decode/super_blocks.inl"
+#include "decode/shared.inl"
 }  // namespace
-#include "decode/formats.inl"
+#define QK_DECODE
+#include "block_formats/all.inl"
 }  // namespace qk::decode::avx512
 
 #pragma GCC pop_options

@@ -14,12 +14,12 @@ namespace qk::decode {
 #else
 #define QK_X86_ROWS(name)
 #endif
-#define QK_TABLE(name, block_size, block_bytes) \
+#define QK_TABLE(name) \
     static constexpr Impl<Kernel> name##_table[] = {QK_X86_ROWS(name){Isa::scalar, bit(Isa::scalar), scalar::name}};
-QK_BLOCK_CODECS(QK_TABLE)
+QK_BLOCK_FORMATS(QK_TABLE)
 
-#define QK_DECODER(name, block_size, block_bytes) {#name, "decode_" #name, block_size, block_bytes, name##_table},
-static constexpr Decoder all_decoders[] = {QK_BLOCK_CODECS(QK_DECODER)};
+#define QK_DECODER(name) QK_CODEC_ROW("decode_", name)
+static constexpr Decoder all_decoders[] = {QK_BLOCK_FORMATS(QK_DECODER)};
 
 std::span<const Decoder> decoders() { return all_decoders; }
 

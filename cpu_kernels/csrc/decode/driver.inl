@@ -1,7 +1,7 @@
 // Blocks in, float32 out, one block after the other, `width` weights at a time. Included after encode/lanes_*.inl,
 // inside the same namespace.
 //
-// A format is a struct with block_size, block_bytes and
+// A format is a struct that derives from its layout and has
 //     static void decode(const uint8_t* block, float* out)
 // Its runs of codes that share a scale are 16 or 32 long: whole vectors of every instruction set.
 
@@ -13,6 +13,9 @@ Isa decode_blocks(const Job& job, int64_t begin, int64_t end) {
         Format::decode(block, out);
     return this_isa;
 }
+
+#define QK_DECODER(name, Format) \
+    Isa name(const Job& job, int64_t begin, int64_t end) { return decode_blocks<Format>(job, begin, end); }
 
 // In every lane: a float16, an integer.
 inline Float half_at(const uint8_t* from) {

@@ -9,8 +9,8 @@ namespace qk::decode::scalar {
 namespace {
 #include "encode/lanes_scalar.inl"
 #include "decode/driver.inl"
-#include "decode/small_blocks.inl"
-#include "decode/super_blocks.inl"
+#include "decode/shared.inl"
 }  // namespace
-#include "decode/formats.inl"
+#define QK_DECODE
+#include "block_formats/all.inl"
 }  // namespace qk::decode::scalar

@@ -1,6 +1,6 @@
 // Blocks in, blocks out, `width` of them at a time. Included after lanes_*.inl, inside the same namespace.
 //
-// A format is a struct with block_size, block_bytes and
+// A format is a struct that derives from its layout and has
 //     template <bool weighted> static void encode(const Float* x, const Float* w, bool best, Int* words)
 //     x, w    [block_size] the weights of one block a lane, and their importance (without: not to be read)
 //     words   [ceil(block_bytes / 4)] the block as little-endian words of 32 bits
@@ -64,3 +64,6 @@ Isa encode_blocks(const Job& job, int64_t begin, int64_t end) {
     }
     return this_isa;
 }
+
+#define QK_ENCODER(name, Format) \
+    Isa name(const Job& job, int64_t begin, int64_t end) { return encode_blocks<Format>(job, begin, end); }

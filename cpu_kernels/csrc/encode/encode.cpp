@@ -17,12 +17,12 @@ namespace qk::encode {
 #else
 #define QK_X86_ROWS(name)
 #endif
-#define QK_TABLE(name, block_size, block_bytes) \
+#define QK_TABLE(name) \
     static constexpr Impl<Kernel> name##_table[] = {QK_X86_ROWS(name){Isa::scalar, bit(Isa::scalar), scalar::name}};
-QK_BLOCK_CODECS(QK_TABLE)
+QK_BLOCK_FORMATS(QK_TABLE)
 
-#define QK_ENCODER(name, block_size, block_bytes) {#name, "encode_" #name, block_size, block_bytes, name##_table},
-static constexpr Encoder all_encoders[] = {QK_BLOCK_CODECS(QK_ENCODER)};
+#define QK_ENCODER(name) QK_CODEC_ROW("encode_", name)
+static constexpr Encoder all_encoders[] = {QK_BLOCK_FORMATS(QK_ENCODER)};
 
 std::span<const Encoder> encoders() { return all_encoders; }
 

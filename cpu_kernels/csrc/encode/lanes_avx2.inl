@@ -34,6 +34,7 @@ inline Int select(Mask m, Int yes, Int no) { return {_mm256_blendv_epi8(no.v, ye
 inline Int to_int(Float a) { return {_mm256_cvttps_epi32(a.v)}; }
 inline Float to_float(Int a) { return {_mm256_cvtepi32_ps(a.v)}; }
 inline Float float_of_bits(Int a) { return {_mm256_castsi256_ps(a.v)}; }
+inline Int bits_of(Float a) { return {_mm256_castps_si256(a.v)}; }
 inline Int operator+(Int a, Int b) { return {_mm256_add_epi32(a.v, b.v)}; }
 inline Int operator-(Int a, Int b) { return {_mm256_sub_epi32(a.v, b.v)}; }
 inline Int operator&(Int a, Int b) { return {_mm256_and_si256(a.v, b.v)}; }

@@ -34,6 +34,7 @@ inline Int select(Mask m, Int yes, Int no) { return {_mm512_mask_blend_epi32(m.v
 inline Int to_int(Float a) { return {_mm512_cvttps_epi32(a.v)}; }
 inline Float to_float(Int a) { return {_mm512_cvtepi32_ps(a.v)}; }
 inline Float float_of_bits(Int a) { return {_mm512_castsi512_ps(a.v)}; }
+inline Int bits_of(Float a) { return {_mm512_castps_si512(a.v)}; }
 inline Int operator+(Int a, Int b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline Int operator-(Int a, Int b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 inline Int operator&(Int a, Int b) { return {_mm512_and_si512(a.v, b.v)}; }

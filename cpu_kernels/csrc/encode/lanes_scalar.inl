@@ -40,6 +40,7 @@ inline Int select(Mask m, Int yes, Int no) { return {no.v ^ ((no.v ^ yes.v) & (0
 inline Int to_int(Float a) { return {static_cast<uint32_t>(static_cast<int32_t>(a.v))}; }
 inline Float to_float(Int a) { return {static_cast<float>(static_cast<int32_t>(a.v))}; }
 inline Float float_of_bits(Int a) { return {std::bit_cast<float>(a.v)}; }
+inline Int bits_of(Float a) { return {std::bit_cast<uint32_t>(a.v)}; }
 inline Int operator+(Int a, Int b) { return {a.v + b.v}; }
 inline Int operator-(Int a, Int b) { return {a.v - b.v}; }
 inline Int operator&(Int a, Int b) { return {a.v & b.v}; }

@@ -25,9 +25,11 @@
 #include <string>
 #include <string_view>
 
+#include "block_formats/layouts.h"
 #include "dispatch.h"
 #include "linear/input.h"
 #include "linear/panel_layout.h"
+#include "linear/sums.h"
 #include "linear/weight.h"
 
 namespace qk::linear {
@@ -39,25 +41,6 @@ inline constexpr int step_bytes_per_bit = panel_rows * step_size / 8;  // of a p
 
 // Panels that a tile multiplies side by side, see tile.inl.
 inline constexpr int tile_panels = 2;
-
-// How a step's integer sums, dot = sum of code * x, become outputs. `f` is the dot as float.
-//     step              y += (scale * x.scale) * f
-//     step_minimum      y += minimum * x.scaled_sum, then the same
-//     step_half_minima  y += minimum[h] * x.scaled_sum_half[h] for both halves of the step, then the same
-//     half              y += x.scale * (scale[0] * f[0] + scale[1] * f[1]), a dot for each half
-//     span              a += x.scale * f over the steps that share a scale, then y += scale * a
-//     span_zero         the same, with a += zero * x.scaled_sum as well
-// With minima codes are unsigned as they are; otherwise they are signed, and 128 is added once they are unpacked, as in
-// span_zero.
-enum class Sums : uint8_t { step, step_minimum, step_half_minima, half, span, span_zero };
-
-constexpr bool is_span(Sums sums) { return sums == Sums::span || sums == Sums::span_zero; }
-constexpr bool is_biased(Sums sums) { return sums != Sums::step_minimum && sums != Sums::step_half_minima; }
-constexpr int unpacked_lift(Sums sums) { return is_biased(sums) ? 128 : 0; }
-constexpr int scales_per_step(Sums sums) { return sums == Sums::half ? 2 : 1; }
-constexpr int minima_per_step(Sums sums) {
-    return sums == Sums::step_half_minima ? 2 : sums == Sums::step_minimum ? 1 : 0;
-}
 
 // Some steps of a panel, unpacked.
 struct Stretch {
@@ -77,6 +60,11 @@ struct Outputs {
     int64_t y_stride;
 };
 
+// out += x @ stretches^T; x at the first token's block of their first step, which is the same for 1 to tile_panels
+// panels.
+using Tile = Isa (*)(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens,
+                     const Outputs& out);
+
 struct BlockKernels {
     // y [num_tokens, 16] += x @ stretch^T; x at the first token's block of its first step. num_tokens in
     // 1..direct_tokens. Null where an instruction set has nothing for few tokens.
@@ -84,18 +72,14 @@ struct BlockKernels {
                   size_t token_bytes, int num_tokens, float* y);
     // out.num_steps of a stretch
     void (*unpack)(const uint8_t* stretch, const BlockShape& shape, const Stretch& out);
-    // out += x @ stretches^T; x at the first token's block of their first step, which is the same for 1 to tile_panels
-    // panels.
-    Isa (*tile)(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens,
-                const Outputs& out);
+    Tile tile;
 };
 
 // What Path::int8x256 takes in place of a format's own tile: its unpacked stretch becomes, in place, one of signed
 // codes of 8 bits with a scale for each row and 8 steps, which is multiplied as Sums::span.
 struct ReroundKernels {
     void (*reround)(const Stretch& stretch, int bits);
-    Isa (*tile)(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens,
-                const Outputs& out);
+    Tile tile;
 };
 
 inline constexpr int direct_tokens = 8;
@@ -105,6 +89,7 @@ struct CodeFormat {
     std::string op;  // its name in the op table
     Sums sums;
     std::span<const Impl<BlockKernels>> table;
+    int64_t most_direct_tokens;  // crossover: up to so many tokens the direct path is the faster one
 };
 
 // The K-quants, whose sub-blocks have scales and perhaps minima of few bits.
@@ -121,6 +106,9 @@ const Rerounding* rerounding_of(std::string_view format);
 struct BlockFormat : CodeFormat {
     int block_size;
     int block_bytes;  // of the file
+    int bits;
+    std::span<const layout::Field> fields;
+    void (*stored_codes)(const uint8_t* block, uint8_t* q);  // q [block_size], unsigned
 };
 
 // Integers with a scale, and perhaps a zero point, for each group; the group's size is the weight's own.
@@ -133,44 +121,21 @@ struct GroupFormat : CodeFormat {
 std::span<const BlockFormat> block_formats();
 std::span<const GroupFormat> group_formats();
 
-// name, block_size, block_bytes, sums
-#define QK_BLOCK_FORMATS(X)             \
-    X(q4_0, 32, 18, step)               \
-    X(q4_1, 32, 20, step_minimum)       \
-    X(q5_0, 32, 22, step)               \
-    X(q5_1, 32, 24, step_minimum)       \
-    X(q8_0, 32, 34, step)               \
-    X(q2_k, 256, 84, step_half_minima)  \
-    X(q3_k, 256, 110, half)             \
-    X(q4_k, 256, 144, step_minimum)     \
-    X(q5_k, 256, 176, step_minimum)     \
-    X(q6_k, 256, 210, half)             \
-    X(iq4_nl, 32, 18, step)             \
-    X(iq4_xs, 256, 136, step)
-
-// name, bits, bytes of a row's scale and zero point, sums
+// name, bits, bytes of a row's scale and zero point, sums, most_direct_tokens
 #define QK_GROUP_FORMATS(X)             \
-    X(w2, 2, 2, span)                   \
-    X(w3, 3, 2, span)                   \
-    X(w4, 4, 2, span)                   \
-    X(w8, 8, 2, span)                   \
-    X(w2_asym, 2, 3, span)              \
-    X(w3_asym, 3, 3, span)              \
-    X(w4_asym, 4, 3, span)              \
-    X(w8_asym, 8, 3, span_zero)
-
-// K-quants: name, bits, sums
-#define QK_REROUNDED_FORMATS(X)   \
-    X(q2_k, 2, step_half_minima)  \
-    X(q3_k, 3, half)              \
-    X(q4_k, 4, step_minimum)      \
-    X(q5_k, 5, step_minimum)      \
-    X(q6_k, 6, half)
+    X(w2, 2, 2, span, 32)               \
+    X(w3, 3, 2, span, 8)                \
+    X(w4, 4, 2, span, 24)               \
+    X(w8, 8, 2, span, 4)                \
+    X(w2_asym, 2, 3, span, 32)          \
+    X(w3_asym, 3, 3, span, 16)          \
+    X(w4_asym, 4, 3, span, 24)          \
+    X(w8_asym, 8, 3, span_zero, 4)
 
 #define QK_REROUNDED_SUMS(X) X(step_minimum) X(step_half_minima) X(half)
 #define QK_SUMS(X) X(step) X(step_minimum) X(step_half_minima) X(half) X(span) X(span_zero)
 
-#define QK_DECLARE_FORMAT(name, size, bytes, sums)                                                        \
+#define QK_DECLARE_FORMAT(name, ...)                                                                                  \
     Isa direct_##name(const uint8_t* stretch, const BlockShape& shape, int num_steps, const std::byte* x,             \
                       size_t token_bytes, int num_tokens, float* y);                                                  \
     void unpack_##name(const uint8_t* stretch, const BlockShape& shape, const Stretch& out);

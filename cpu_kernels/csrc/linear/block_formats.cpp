@@ -1,24 +1,45 @@
 #include <algorithm>
+#include <vector>
 
 #include "linear/block.h"
 
 namespace qk::linear {
 
-#define QK_KERNELS(isa, name, sums) {isa::direct_##name, isa::unpack_##name, isa::tile_##sums}
+// The tile of an instruction set for a way to sum.
+#define QK_TILE_CASE(sums) \
+    case Sums::sums: return tile_##sums;
+#define QK_TILE_OF(isa)                         \
+    namespace isa {                             \
+    static constexpr Tile tile_of(Sums sums) {  \
+        switch (sums) { QK_SUMS(QK_TILE_CASE) } \
+        return nullptr;                         \
+    }                                           \
+    }
+QK_TILE_OF(scalar)
 #if QK_X86_KERNELS
-#define QK_X86_ROWS(name, sums)                                                                                 \
-    {Isa::amx, bit(Isa::amx) | bit(Isa::avx512_vnni), {nullptr, avx512_vnni::unpack_##name, amx::tile_##sums}}, \
-    {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni), QK_KERNELS(avx512_vnni, name, sums)},          \
-    {Isa::avx512, bit(Isa::avx512), QK_KERNELS(avx512, name, sums)},                                            \
+QK_TILE_OF(avx2)
+QK_TILE_OF(avx512)
+QK_TILE_OF(avx512_vnni)
+QK_TILE_OF(amx)
+#endif
+
+#define QK_KERNELS(isa, name, sums) {isa::direct_##name, isa::unpack_##name, isa::tile_of(sums)}
+#if QK_X86_KERNELS
+#define QK_X86_ROWS(name, sums)                                                                                  \
+    {Isa::amx, bit(Isa::amx) | bit(Isa::avx512_vnni), {nullptr, avx512_vnni::unpack_##name, amx::tile_of(sums)}}, \
+    {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni), QK_KERNELS(avx512_vnni, name, sums)},           \
+    {Isa::avx512, bit(Isa::avx512), QK_KERNELS(avx512, name, sums)},                                             \
     {Isa::avx2, bit(Isa::avx2), QK_KERNELS(avx2, name, sums)},
 #else
 #define QK_X86_ROWS(name, sums)
 #endif
-#define QK_TABLE(name, size, bytes, sums)                       \
-    static constexpr Impl<BlockKernels> name##_table[] = {      \
+#define QK_TABLE(name, sums)                               \
+    static constexpr Impl<BlockKernels> name##_table[] = { \
         QK_X86_ROWS(name, sums){Isa::scalar, bit(Isa::scalar), QK_KERNELS(scalar, name, sums)}};
-QK_BLOCK_FORMATS(QK_TABLE)
-QK_GROUP_FORMATS(QK_TABLE)
+#define QK_BLOCK_TABLE(name) QK_TABLE(name, layout::name::sums)
+#define QK_GROUP_TABLE(name, bits, header_bytes, sums, most_direct_tokens) QK_TABLE(name, Sums::sums)
+QK_BLOCK_FORMATS(QK_BLOCK_TABLE)
+QK_GROUP_FORMATS(QK_GROUP_TABLE)
 
 #if QK_X86_KERNELS
 #define QK_X86_REROUND(sums)                                                                                         \
@@ -34,9 +55,27 @@ QK_GROUP_FORMATS(QK_TABLE)
         QK_X86_REROUND(sums){Isa::scalar, bit(Isa::scalar), {scalar::reround_##sums, scalar::tile_span}}};
 QK_REROUNDED_SUMS(QK_REROUND_TABLE)
 
+static std::span<const Impl<ReroundKernels>> rerounding_table(Sums sums) {
+#define QK_REROUNDING_CASE(sums) \
+    case Sums::sums: return sums##_rerounding;
+    switch (sums) {
+        QK_REROUNDED_SUMS(QK_REROUNDING_CASE)
+        default: return {};
+    }
+}
+
+template <class Layout>
+static void add_rerounding(const char* format, std::vector<Rerounding>& all) {
+    if constexpr (Layout::rerounded) all.push_back({format, Layout::bits, rerounding_table(Layout::sums)});
+}
+
 const Rerounding* rerounding_of(std::string_view format) {
-#define QK_REROUNDED(name, bits, sums) {#name, bits, sums##_rerounding},
-    static const Rerounding all[] = {QK_REROUNDED_FORMATS(QK_REROUNDED)};
+#define QK_ADD_REROUNDING(name) add_rerounding<layout::name>(#name, formats);
+    static const std::vector<Rerounding> all = [] {
+        std::vector<Rerounding> formats;
+        QK_BLOCK_FORMATS(QK_ADD_REROUNDING)
+        return formats;
+    }();
     for (const Rerounding& one : all)
         if (one.format == format) return &one;
     return nullptr;
@@ -49,15 +88,18 @@ static std::string with_hyphen(std::string name) {
 }
 
 std::span<const BlockFormat> block_formats() {
-#define QK_FORMAT(name, block_size, block_bytes, sums) \
-    {{#name, "linear_" #name, Sums::sums, name##_table}, block_size, block_bytes},
+#define QK_FORMAT(name)                                                                              \
+    {{#name, "linear_" #name, layout::name::sums, name##_table, layout::name::most_direct_tokens},   \
+     layout::name::block_size, layout::name::block_bytes, layout::name::bits, layout::name::fields,  \
+     layout::name::stored_codes},
     static const BlockFormat formats[] = {QK_BLOCK_FORMATS(QK_FORMAT)};
     return formats;
 }
 
 std::span<const GroupFormat> group_formats() {
-#define QK_GROUP(name, bits, header_bytes, sums) \
-    {{with_hyphen(#name), "linear_" + with_hyphen(#name), Sums::sums, name##_table}, bits, header_bytes},
+#define QK_GROUP(name, bits, header_bytes, sums, most_direct_tokens)                                       \
+    {{with_hyphen(#name), "linear_" + with_hyphen(#name), Sums::sums, name##_table, most_direct_tokens},  \
+     bits, header_bytes},
     static const GroupFormat formats[] = {QK_GROUP_FORMATS(QK_GROUP)};
     return formats;
 }

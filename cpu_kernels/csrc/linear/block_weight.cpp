@@ -66,7 +66,7 @@ BlockWeight::BlockWeight(const CodeFormat& format, std::string name, int64_t num
                          const PanelLayout& layout, Buffer bytes, BlockInput input)
     : format_(format),
       rerounding_(rerounding_of(format.name)),
-      most_direct_tokens_(most_direct_tokens(format)),
+      most_direct_tokens_(format.most_direct_tokens),
       name_(std::move(name)),
       num_rows_(num_rows),
       row_size_(row_size),

@@ -41,6 +41,7 @@ inline Ints operator<<(Ints a, int bits) { return {_mm512_slli_epi32(a.v, bits)}
 inline Ints operator>>(Ints a, int bits) { return {_mm512_srli_epi32(a.v, bits)}; }
 inline Ints operator-(Ints a, int b) { return {_mm512_sub_epi32(a.v, _mm512_set1_epi32(b))}; }
 inline Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
+inline Ints max(Ints a, Ints b) { return {_mm512_max_epi32(a.v, b.v)}; }
 inline Ints zero_ints() { return {_mm512_setzero_si512()}; }
 
 // The lowest byte of each row's number, four times.
@@ -61,6 +62,7 @@ inline Floats load_halves(const uint8_t* from) {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
 }
 inline Floats to_floats(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
+inline Floats floats_of_bits(Ints a) { return {_mm512_castsi512_ps(a.v)}; }
 inline Floats operator*(Floats a, Floats b) { return {_mm512_mul_ps(a.v, b.v)}; }
 inline Floats operator-(Floats a) { return {_mm512_xor_ps(a.v, _mm512_set1_ps(-0.0f))}; }
 inline Floats multiply_add(Floats a, Floats b, Floats c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }

@@ -40,6 +40,7 @@ inline Ints operator<<(Ints a, int bits) { return {_mm256_slli_epi32(a.v, bits)}
 inline Ints operator>>(Ints a, int bits) { return {_mm256_srli_epi32(a.v, bits)}; }
 inline Ints operator-(Ints a, int b) { return {_mm256_sub_epi32(a.v, _mm256_set1_epi32(b))}; }
 inline Ints operator+(Ints a, Ints b) { return {_mm256_add_epi32(a.v, b.v)}; }
+inline Ints max(Ints a, Ints b) { return {_mm256_max_epi32(a.v, b.v)}; }
 inline Ints zero_ints() { return {_mm256_setzero_si256()}; }
 
 // The lowest byte of each row's number, four times.
@@ -60,6 +61,7 @@ inline Floats load_halves(const uint8_t* from) {
     return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
 }
 inline Floats to_floats(Ints a) { return {_mm256_cvtepi32_ps(a.v)}; }
+inline Floats floats_of_bits(Ints a) { return {_mm256_castsi256_ps(a.v)}; }
 inline Floats operator*(Floats a, Floats b) { return {_mm256_mul_ps(a.v, b.v)}; }
 inline Floats operator-(Floats a) { return {_mm256_xor_ps(a.v, _mm256_set1_ps(-0.0f))}; }
 inline Floats multiply_add(Floats a, Floats b, Floats c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }

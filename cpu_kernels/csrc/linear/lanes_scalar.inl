@@ -1,4 +1,4 @@
-// One row at a time, for any machine. Included inside a namespace, after <cstring> and "half.h".
+// One row at a time, for any machine. Included inside a namespace, after <bit>, <cstring> and "half.h".
 
 constexpr Isa this_isa = Isa::scalar;
 constexpr int width = 1;
@@ -42,6 +42,7 @@ inline Ints operator<<(Ints a, int bits) { return {a.v << bits}; }
 inline Ints operator>>(Ints a, int bits) { return {a.v >> bits}; }
 inline Ints operator-(Ints a, int b) { return {a.v - b}; }
 inline Ints operator+(Ints a, Ints b) { return {a.v + b.v}; }
+inline Ints max(Ints a, Ints b) { return {a.v > b.v ? a.v : b.v}; }
 inline Ints zero_ints() { return {0}; }
 
 // The lowest byte of the row's number, four times.
@@ -59,6 +60,7 @@ inline Floats load_halves(const uint8_t* from) {
     return {half_to_float(half)};
 }
 inline Floats to_floats(Ints a) { return {static_cast<float>(a.v)}; }
+inline Floats floats_of_bits(Ints a) { return {std::bit_cast<float>(a.v)}; }
 inline Floats operator*(Floats a, Floats b) { return {a.v * b.v}; }
 inline Floats operator-(Floats a) { return {-a.v}; }
 inline Floats multiply_add(Floats a, Floats b, Floats c) { return {a.v * b.v + c.v}; }

@@ -16,6 +16,7 @@ METHODS = {"rtn", "gptq", "awq", "smoothquant", "llm-int8", "imatrix"}
         ("llm-int8-outliers", "llm-int8"),
         ("q4_k_m", "llama.cpp mix"),
         ("iq4_xs", "llama.cpp mix"),
+        ("mxfp4", "llama.cpp mix"),
         ("imatrix-iq4_xs", "imatrix"),
         ("recipes/gptq-w4.yaml", "own file"),
         ("of-tomorrow", "other"),

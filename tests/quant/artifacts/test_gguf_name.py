@@ -131,6 +131,12 @@ def test_general_keys(tmp_path):
     }
 
 
+@pytest.mark.parametrize("recipe, file_type", [("q5_k_s", "Q5_K_S"), ("q5_k_m", "Q5_K_M"), ("mxfp4", "MXFP4_MOE")])
+def test_file_type_of_a_mix(recipe, file_type):
+    metadata = general_metadata(MemorySource(), get_recipe(recipe))
+    assert metadata["general.file_type"] == gguf.LlamaFileType[f"MOSTLY_{file_type}"]
+
+
 @pytest.mark.parametrize("recipe, expected", [("imatrix-q4_k_m", True), ("gptq-q4_k_m", False), ("q4_k_m", False)])
 def test_a_matrix_that_was_used_is_told(recipe, expected):
     calibration = {"text": "stories.txt", "samples": 7, "imatrix": None}

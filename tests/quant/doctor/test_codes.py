@@ -8,7 +8,20 @@ from quant.doctor.codes import group_columns, read_codes
 from quant.doctor.measure import measure
 from quant.formats import dequantize, get_format
 
-WITHOUT_OFFSET = ["q4_0", "q5_0", "q8_0", "q3_k", "q6_k", "iq4_nl", "iq4_xs", "w8", "w4g128", "w3g64-asym", "w8a8"]
+WITHOUT_OFFSET = [
+    "q4_0",
+    "q5_0",
+    "q8_0",
+    "q3_k",
+    "q6_k",
+    "iq4_nl",
+    "iq4_xs",
+    "mxfp4",
+    "w8",
+    "w4g128",
+    "w3g64-asym",
+    "w8a8",
+]
 
 
 @pytest.mark.parametrize("kind", ["gauss", "outliers", "zero_rows"])

@@ -9,7 +9,21 @@ from quant.formats.int_packing import pack_int32, unpack_int32
 
 UP, GATE = "model.layers.1.mlp.up_proj", "model.layers.1.mlp.gate_proj"
 GGUF_UP = "blk.1.ffn_up.weight"
-HEALTHY = ["q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "bf16", "w8", "w4g32", "w3g64-asym", "w8a8", "llm-int8"]
+HEALTHY = [
+    "q8_0",
+    "q4_0",
+    "q4_1",
+    "q5_0",
+    "q5_1",
+    "iq4_nl",
+    "mxfp4",
+    "bf16",
+    "w8",
+    "w4g32",
+    "w3g64-asym",
+    "w8a8",
+    "llm-int8",
+]
 
 
 @pytest.mark.parametrize("fmt", HEALTHY)

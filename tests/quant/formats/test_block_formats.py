@@ -1,40 +1,30 @@
 """All GGUF formats against third parties: gguf's dequantizers and libggml's quantizers."""
 
+import re
+
 import gguf
 import numpy as np
 import pytest
+from support.block_weights import EXPONENTS, HALVES
 from support.close import assert_close
 from support.ggml import ggml_quantize, needs_ggml
 from support.weights import KINDS, make_weight
 
 from quant.errors import InputError
 from quant.formats import FORMATS, BlockFormat, format_of_gguf_type, get_format
+from quant.formats.grid import GridFormat
 from quant.qtensor import QTensor
 
 BLOCK_NAMES = [name for name, fmt in FORMATS.items() if isinstance(fmt, BlockFormat)]
 QUANTIZED = [name for name in BLOCK_NAMES if get_format(name).block_size > 1]
-SAME_BYTES = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"]
-EVEN_STEPS = [name for name in QUANTIZED if not name.startswith("iq4")]
+SAME_BYTES = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "mxfp4"]
+EVEN_STEPS = [name for name in QUANTIZED if isinstance(get_format(name), GridFormat)]
 
-# Byte offsets of the float16 fields of a block.
-HALF_FIELDS = {
-    "q8_0": (0,),
-    "q4_0": (0,),
-    "q5_0": (0,),
-    "q4_1": (0, 2),
-    "q5_1": (0, 2),
-    "q2_k": (80, 82),
-    "q4_k": (0, 2),
-    "q5_k": (0, 2),
-    "q6_k": (208,),
-    "q3_k": (108,),
-    "iq4_nl": (0,),
-    "iq4_xs": (0,),
-}
+LARGEST_HALF_STEP = {"mxfp4": 1 / 5}  # from 4 to 6, as a share of the weight
 
 
 def bits_of(name: str) -> int:
-    return int(name.removeprefix("i")[1])
+    return int(re.search(r"\d", name)[0])
 
 
 def gguf_dequantize(data: np.ndarray, fmt: BlockFormat) -> np.ndarray:
@@ -67,9 +57,11 @@ def test_dequantizes_random_bytes_as_gguf(name):
     fmt = get_format(name)
     rng = np.random.default_rng(7)
     blocks = rng.integers(0, 256, (1000, fmt.block_bytes), dtype=np.uint8)
-    for offset in HALF_FIELDS[name]:
+    for offset in HALVES[name]:
         half = rng.standard_normal(len(blocks)).astype("<f2")
         blocks[:, offset : offset + 2] = half.view(np.uint8).reshape(-1, 2)
+    if name in EXPONENTS:
+        blocks[:, EXPONENTS[name]] %= 250  # beyond, values may be infinite
     got = fmt.dequantize_ref(QTensor(name, (1000, fmt.block_size), {"blocks": blocks}))
     np.testing.assert_array_equal(got, gguf_dequantize(blocks, fmt))
 
@@ -82,6 +74,14 @@ def test_bytes_are_those_of_ggml(name, kind):
     np.testing.assert_array_equal(fmt.quantize_ref(weight).parts["blocks"], ggml_quantize(weight, fmt.gguf_type))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_bytes_of_mxfp4_are_those_of_gguf(kind):
+    """The gguf package quantizes this one, so that the oracle is there without libggml."""
+    weight = make_weight(kind)
+    expected = gguf.quants.quantize(weight, gguf.GGMLQuantizationType.MXFP4)
+    np.testing.assert_array_equal(get_format("mxfp4").quantize_ref(weight).parts["blocks"], expected)
+
+
 @pytest.mark.parametrize("name", QUANTIZED)
 @pytest.mark.parametrize("absmax", [1e-30, 1e-7, 1e-3, 1.0, 1e3, 1e6, 1e20, 3e38], ids="{:.0e}".format)
 def test_any_magnitude_stays_finite(name, absmax):
@@ -90,7 +90,8 @@ def test_any_magnitude_stays_finite(name, absmax):
     got = fmt.dequantize_ref(fmt.quantize_ref(weight))
     assert np.isfinite(got).all()
     # Half a step beyond, or the smallest step of a float16 scale and minimum.
-    assert float(np.abs(got).max()) <= (1 + max(0.1, 1 / (2 ** bits_of(name) - 1))) * absmax + 2 * 2.0**-24
+    half_a_step = LARGEST_HALF_STEP.get(name, max(0.1, 1 / (2 ** bits_of(name) - 1)))
+    assert float(np.abs(got).max()) <= (1 + half_a_step) * absmax + 2 * 2.0**-24
 
 
 @pytest.mark.parametrize("name", EVEN_STEPS)

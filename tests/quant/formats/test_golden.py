@@ -122,3 +122,24 @@ def test_iq4_xs():
     assert data[4:8] == [0] * 4
     assert data[8:40] == [i | i << 4 for i in range(16)] * 2
     assert data[40:] == [0x88] * 96  # code 8 is the level nearest to 0
+
+
+def test_mxfp4():
+    # The largest magnitude is 12 = 1.5 * 2**3: e = 127 + 3 - 2 = 128, whose codes are worth 1, doubled as they are.
+    levels = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]
+    codes = [0, 1, 2, 3, 4, 5, 6, 7, 0, 9, 10, 11, 12, 13, 14, 15]  # never code 8, which is -0
+    row = np.array([levels + levels[::-1]], dtype=np.float32)
+    pairs = zip(codes, codes[::-1], strict=True)
+    assert blocks_of("mxfp4", row) == [128, *[low | high << 4 for low, high in pairs]]
+
+
+def test_mxfp4_rounds_ties_to_zero_and_saturates():
+    # e = 127: codes are worth 0.5. Largest 7.75 saturates at 6; 0.25, 0.75, 2.5 and 5 lie half way between two.
+    row = np.zeros((1, 32), dtype=np.float32)
+    row[0, :6] = 7.75, 0.25, 0.75, 2.5, -5, -0.25
+    assert blocks_of("mxfp4", row) == [127, 7, 0, 1, 4, 14, *[0] * 11]
+
+
+@pytest.mark.parametrize("absmax, e", [(0, 0), (1e-40, 0), (2.0**-125, 0), (2.0**-124, 1), (1, 125), (3e38, 252)])
+def test_exponents_of_mxfp4(absmax, e):
+    assert blocks_of("mxfp4", np.full((1, 32), absmax, dtype=np.float32))[0] == e

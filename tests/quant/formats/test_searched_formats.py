@@ -11,9 +11,16 @@ from quant.formats.grid import GridFormat
 from quant.formats.importance import importance_blocks
 from quant.qtensor import QTensor
 
-NAMES = ["q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs"]
-ROUNDED = ["q8_0", "q4_0", "q4_1", "q5_0", "q5_1"]  # by ggml's own rule where there is neither importance nor a search
-GRIDS = [name for name in NAMES if not name.startswith("iq4")]
+NAMES = ["q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4"]
+ROUNDED = [
+    "q8_0",
+    "q4_0",
+    "q4_1",
+    "q5_0",
+    "q5_1",
+    "mxfp4",
+]  # by ggml's own rule where there is neither importance nor a search
+GRIDS = [name for name in NAMES if isinstance(get_format(name), GridFormat)]
 # What the longer search is worth at least, as a share of libggml's error; 0.99 where it is not given here.
 BEST = {"q4_1": 0.98, "q5_1": 0.98, "q2_k": 0.96, "q4_k": 0.98, "q5_k": 0.96}
 USUAL = ["gauss", "student_t4", "reference"]
@@ -122,7 +129,7 @@ def test_codes_are_the_nearest_of_their_grid(name):
     assert (got - nearest <= 2.0**-19 * (np.abs(grid.offset) + np.abs(blocks))).all()
 
 
-@pytest.mark.parametrize("name", ["iq4_nl", "iq4_xs"])
+@pytest.mark.parametrize("name", ["iq4_nl", "iq4_xs", "mxfp4"])
 def test_codebooks_are_no_grids(name):
     assert not isinstance(get_format(name), GridFormat)
 
@@ -156,7 +163,9 @@ def test_importance_of_zero_everywhere_counts_all_the_same(name):
     assert (importance_blocks(np.zeros(64, dtype=np.float32), 64, 32) == 1).all()
 
 
-@pytest.mark.parametrize("name", [*NAMES, "w8", "w4g128", "w4g128-asym", "w3g128"])
+@pytest.mark.parametrize(
+    "name", [*(name for name in NAMES if name != "mxfp4"), "w8", "w4g128", "w4g128-asym", "w3g128"]
+)
 def test_the_largest_weight_is_where_the_codec_saturates(name):
     fmt = get_format(name)
     limit = np.float32(fmt.largest_weight)
@@ -168,3 +177,13 @@ def test_the_largest_weight_is_where_the_codec_saturates(name):
     fmt.check_range(unit * limit)
     with pytest.raises(InputError, match=f"^{name} holds magnitudes up to {limit:.0f}, got "):
         fmt.check_range(unit * np.nextafter(limit, np.float32(np.inf)))
+
+
+@pytest.mark.parametrize("effort", ["fast", "best"])
+def test_a_scale_of_eight_bits_holds_every_float32(effort):
+    fmt, largest = get_format("mxfp4"), np.finfo(np.float32).max
+    weight = np.random.default_rng(6).uniform(-largest, largest, (4, 256)).astype(np.float32)
+    weight[:, ::32] = -largest
+    fmt.check_range(weight)
+    held = fmt.dequantize_ref(fmt.quantize_ref(weight, effort=effort))
+    assert 0.7 * largest < np.abs(held).max() <= largest

@@ -15,7 +15,8 @@ namespace {
 #include "encode/driver.inl"
 #include "encode/affine/kernels.inl"
 }  // namespace
-#include "encode/affine/formats.inl"
+#define QK_ENCODE_AFFINE
+#include "block_formats/all.inl"
 }  // namespace qk::encode::avx2
 
 #pragma GCC pop_options

@@ -18,7 +18,8 @@ namespace {
 #include "encode/driver.inl"
 #include "encode/affine/kernels.inl"
 }  // namespace
-#include "encode/affine/formats.inl"
+#define QK_ENCODE_AFFINE
+#include "block_formats/all.inl"
 }  // namespace qk::encode::avx512
 
 #pragma GCC diagnostic pop

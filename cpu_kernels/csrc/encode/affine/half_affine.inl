@@ -1,9 +1,8 @@
 // Q4_1 and Q5_1: quant/formats/half_affine.py, line by line.
 
-template <int bits>
-struct HalfAffine {
-    static constexpr int block_size = 32;
-    static constexpr int block_bytes = bits == 4 ? 20 : 24;
+template <class Layout>
+struct HalfAffine : Layout {
+    static constexpr int bits = Layout::bits;
     static constexpr int qmax = (1 << bits) - 1;
     static constexpr Trials fast{-3.0, 1.0, 8, 3, 2};
     static constexpr Trials best{-3.0, 0.5, 15, 5, 4};

@@ -4,5 +4,4 @@
 #include "encode/affine/fit.inl"
 #include "encode/affine/half_affine.inl"
 #include "encode/affine/k_affine.inl"
-#include "encode/affine/q2_k.inl"
-#include "encode/affine/q4_k.inl"
+#include "encode/affine/k_scales.inl"

@@ -12,5 +12,6 @@ namespace {
 #include "encode/driver.inl"
 #include "encode/affine/kernels.inl"
 }  // namespace
-#include "encode/affine/formats.inl"
+#define QK_ENCODE_AFFINE
+#include "block_formats/all.inl"
 }  // namespace qk::encode::scalar

@@ -14,7 +14,8 @@ namespace {
 #include "encode/driver.inl"
 #include "encode/linear/kernels.inl"
 }  // namespace
-#include "encode/linear/formats.inl"
+#define QK_ENCODE_LINEAR
+#include "block_formats/all.inl"
 }  // namespace qk::encode::avx512
 
 #pragma GCC pop_options

@@ -5,6 +5,4 @@
 #include "encode/linear/linear_fit.inl"
 #include "encode/linear/k_linear.inl"
 #include "encode/linear/one_scale.inl"
-#include "encode/linear/q3_k.inl"
-#include "encode/linear/q6_k.inl"
 #include "encode/linear/iq4.inl"

@@ -10,8 +10,8 @@ struct WholeLevels {
     static Int code(Float y) { return to_int(nearest(y) - splat(lowest)); }
 };
 
-struct Codebook {  // of IQ4_NL
-    static constexpr int values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+struct Iq4Levels {
+    static constexpr auto& values = layout::iq4_nl::levels;
     static constexpr float reach = 127;
 
     static constexpr float middle(int i) { return static_cast<float>(values[i] + values[i + 1]) / 2; }

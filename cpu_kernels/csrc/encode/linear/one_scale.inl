@@ -1,4 +1,4 @@
-// Q4_0, Q5_0 and Q8_0: quant/formats/one_scale.py, signed_max.py, q8_0.py.
+// Q4_0 and Q5_0: quant/formats/one_scale.py, signed_max.py.
 
 // Bits of a half and then `count` words: the words move up by two bytes.
 inline void store_after_half(Int half, const Int* from, int count, Int* words) {
@@ -25,10 +25,9 @@ inline Int round_to_signed_max(const Float* x, Int* q) {
     return half_bits(d);  // -0 for a block of zeros, as ggml has it
 }
 
-template <int bits>
-struct SignedMax {
-    static constexpr int block_size = 32;
-    static constexpr int block_bytes = bits == 4 ? 18 : 22;
+template <class Layout>
+struct SignedMax : Layout {
+    static constexpr int bits = Layout::bits;
     static constexpr int half_range = 1 << (bits - 1);
     static constexpr Search fast{{-half_range, 2, 9}, {}, 0, 0};
     static constexpr Search best{{-half_range, 3, 25}, {}, 1, 0};
@@ -47,45 +46,5 @@ struct SignedMax {
         }
         pack_nibbles(q, codes + bits - 4);
         store_after_half(d, codes, bits, words);
-    }
-};
-
-using Q4_0 = SignedMax<4>;
-using Q5_0 = SignedMax<5>;
-
-struct Q8_0 {
-    static constexpr int block_size = 32;
-    static constexpr int block_bytes = 34;
-    static constexpr Search best{{-124, 6, 13}, {}, 0, 0};
-
-    template <bool weighted>
-    static void encode(Float* x, const Float* w, bool is_best, Int* words) {
-        Int q[32], codes[8];
-        Int d;
-        if (is_best) {
-            d = fit_block<WholeLevels<-127, 127>, weighted>(x, w, best, q);
-            for (auto& code : q) code = (code - splat_int(127)) & splat_int(255);
-        } else {
-            d = round_to_nearest(x, q);
-        }
-        for (int i = 0; i < 8; i++)
-            codes[i] = word_of_bytes(q[4 * i], q[4 * i + 1], q[4 * i + 2], q[4 * i + 3]);
-        store_after_half(d, codes, 8, words);
-    }
-
-    // Ties away from zero. Returns the bits of d.
-    static Int round_to_nearest(const Float* x, Int* q) {
-        Float absmax = splat(0.0f);
-        for (int i = 0; i < 32; i++) absmax = max(absmax, abs(x[i]));
-        const Float d = min(absmax / splat(127.0f), splat(65504.0f));
-        const Float inverse_d = inverse(d);
-        for (int i = 0; i < 32; i++) {
-            const Float scaled = clamp(x[i] * inverse_d, -127.0f, 127.0f);
-            const Int whole = to_int(scaled), one = splat_int(1), none = splat_int(0);
-            const Float rest = scaled - to_float(whole);
-            const Int up = select(rest >= splat(0.5f), one, none), down = select(rest <= splat(-0.5f), one, none);
-            q[i] = (whole + up - down) & splat_int(255);
-        }
-        return stored_half(d);
     }
 };

@@ -12,16 +12,15 @@ from qbench.runtime.layers.linear import REFERENCE, choose_linear
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.formats import FORMATS, ActivationFormat, IntGroupFormat, dequantize, get_format
+from quant.formats.codebook import CodebookFormat
 from quant.formats.grid import GridFormat
-from quant.formats.iq4_nl import IQ4_NL
-from quant.formats.iq4_xs import IQ4_XS
 from quant.qtensor import QTensor
 
 needs_cpu_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 
 
 # Formats that cpu_kernels multiplies with activations rounded to 8 bits in blocks of 32.
-PACKED = [name for name, fmt in FORMATS.items() if isinstance(fmt, GridFormat | IQ4_NL | IQ4_XS | IntGroupFormat)]
+PACKED = [name for name, fmt in FORMATS.items() if isinstance(fmt, GridFormat | CodebookFormat | IntGroupFormat)]
 
 
 def exact(qtensor: QTensor, x: torch.Tensor) -> torch.Tensor:

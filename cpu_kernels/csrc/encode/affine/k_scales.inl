@@ -17,10 +17,9 @@ inline void pack_k_scales(const Float* scales, const Float* minima, Int* words) 
     words[2] = word_of_bytes(third[0], third[1], third[2], third[3]);
 }
 
-template <int bits>
-struct Q45K {
-    static constexpr int block_size = 256;
-    static constexpr int block_bytes = bits == 4 ? 144 : 176;
+template <class Layout>
+struct KScales : Layout {
+    static constexpr int bits = Layout::bits;
     static constexpr KAffineSearch fast{{-3.0, 1.0, 8, 3, 2}, 1, {{1, 1}}};
     static constexpr KAffineSearch best{{-3.0, 1.0, 8, 3, 2}, 2, {{4, 8}, {2, 4}}};
 

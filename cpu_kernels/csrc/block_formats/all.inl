@@ -1,0 +1,38 @@
+// Every block format of GGUF's that has kernels: a row here, and below it the file that has all of its C++.
+//
+// A file has sections. It is included once for each, with the section's macro defined:
+//     QK_LAYOUT          layouts.h, once: struct layout::NAME says what a block contains
+//     QK_DECODE          decode/<isa>.cpp: blocks to float32
+//     QK_ENCODE_LINEAR   encode/linear/<isa>.cpp, for formats without minima: float32 to blocks
+//     QK_ENCODE_AFFINE   encode/affine/<isa>.cpp, for formats with minima: the same
+//     QK_LINEAR          linear/blocks/<isa>.cpp: panels (linear/block.h) to codes and scales
+#ifndef QK_BLOCK_FORMATS
+#define QK_BLOCK_FORMATS(X) \
+    X(q4_0)                 \
+    X(q4_1)                 \
+    X(q5_0)                 \
+    X(q5_1)                 \
+    X(q8_0)                 \
+    X(q2_k)                 \
+    X(q3_k)                 \
+    X(q4_k)                 \
+    X(q5_k)                 \
+    X(q6_k)                 \
+    X(iq4_nl)               \
+    X(iq4_xs)               \
+    X(mxfp4)
+#endif
+
+#include "block_formats/q4_0.inl"
+#include "block_formats/q4_1.inl"
+#include "block_formats/q5_0.inl"
+#include "block_formats/q5_1.inl"
+#include "block_formats/q8_0.inl"
+#include "block_formats/q2_k.inl"
+#include "block_formats/q3_k.inl"
+#include "block_formats/q4_k.inl"
+#include "block_formats/q5_k.inl"
+#include "block_formats/q6_k.inl"
+#include "block_formats/iq4_nl.inl"
+#include "block_formats/iq4_xs.inl"
+#include "block_formats/mxfp4.inl"

@@ -1,0 +1,68 @@
+// What a block of each format contains, in plain C++ and without kernels: struct layout::NAME with
+//     block_size, block_bytes   weights and bytes of a block
+//     bits                      of a code; linear/block.h says which planes follow from it
+//     sums                      how integer sums become outputs
+//     fields                    scales and minima, in the order in which panels keep them
+//     stored_codes              the codes of a block, unsigned: q [block_size]
+//     most_direct_tokens        crossover of linears: up to so many tokens the direct path is the faster one
+//     rerounded                 whether Path::int8x256 takes the format
+//     levels                    of a codebook
+#pragma once
+
+#include <cstdint>
+
+#include "block_formats/stored_codes.h"
+#include "linear/sums.h"
+
+namespace qk::layout {
+
+using linear::Sums;
+
+// A run of a block's bytes that is packed byte by byte, or two by two for float16.
+struct Field {
+    int first, size, element;
+};
+
+struct BlockLayout {
+    static constexpr bool rerounded = false;
+};
+
+// Super-blocks whose sub-blocks have scales, and perhaps minima, of few bits.
+struct KQuantLayout : BlockLayout {
+    static constexpr bool rerounded = true;
+};
+
+// Levels of a codebook as a vector looks them up.
+template <class T>
+struct alignas(64) LevelTable {
+    T at[16];
+};
+
+template <class T>
+constexpr LevelTable<T> level_table(const int (&levels)[16], int lift = 0) {
+    LevelTable<T> table{};
+    for (int i = 0; i < 16; i++) table.at[i] = static_cast<T>(levels[i] + lift);
+    return table;
+}
+
+// most_direct_tokens was measured on one thread of an AVX-512 VNNI machine, K = 2048, N = 2048, weights from memory,
+// both paths at 8, 16, 24 and 32 tokens. The direct path unpacks once every 8 tokens. The tile path unpacks once,
+// stores the codes, loads them for 6 tokens x 2 panels and fetches the next ones. So the price of unpacking decides.
+// Codes of one plane need a shift and a mask, and it pays to unpack them again for a few times 8 tokens; codes of 8
+// bits fill all that is loaded.
+#define QK_LAYOUT
+#include "block_formats/all.inl"
+#undef QK_LAYOUT
+
+// Fields and codes are all that a block has.
+template <class Layout>
+constexpr int stored_bytes() {
+    int bytes = Layout::block_size * Layout::bits / 8;
+    for (const Field& field : Layout::fields) bytes += field.size;
+    return bytes;
+}
+#define QK_CHECK_LAYOUT(name) static_assert(stored_bytes<name>() == name::block_bytes);
+QK_BLOCK_FORMATS(QK_CHECK_LAYOUT)
+#undef QK_CHECK_LAYOUT
+
+}  // namespace qk::layout

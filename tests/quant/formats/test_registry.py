@@ -1,0 +1,34 @@
+"""What a block format's class says about GGUF, compared with the gguf package."""
+
+import gguf
+import pytest
+
+from quant.formats import BLOCK_FORMATS, get_format
+
+# Names of llama.cpp's file types that differ from MOSTLY_ and the format's name.
+FILE_TYPES = {
+    "f32": "ALL_F32",
+    "q3_k": "MOSTLY_Q3_K_M",
+    "q4_k": "MOSTLY_Q4_K_M",
+    "q5_k": "MOSTLY_Q5_K_M",
+    "mxfp4": "MOSTLY_MXFP4_MOE",
+}
+
+
+@pytest.mark.parametrize("name", BLOCK_FORMATS)
+def test_file_type_is_the_one_of_llama_cpp(name):
+    expected = FILE_TYPES.get(name, f"MOSTLY_{name.upper()}")
+    assert get_format(name).gguf_file_type == gguf.LlamaFileType[expected]
+
+
+@pytest.mark.parametrize("name", BLOCK_FORMATS)
+def test_fallback_is_a_format_of_smaller_blocks(name):
+    fmt = get_format(name)
+    assert (fmt.fallback is None) == (fmt.block_size <= 32)
+    if fmt.fallback is not None:
+        assert get_format(fmt.fallback).block_size == 32 and get_format(fmt.fallback).fallback is None
+
+
+def test_formats_are_sorted_by_gguf_type():
+    types = [fmt.gguf_type for fmt in BLOCK_FORMATS.values()]
+    assert types == sorted(types) and len(types) == len(set(types))

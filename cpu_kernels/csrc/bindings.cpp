@@ -14,16 +14,16 @@
 #include "gptq/gptq.h"
 #include "gram/bindings.h"
 #include "gram/gram.h"
-#include "integers/bindings.h"
-#include "integers/integers.h"
+#include "group_quant/bindings.h"
+#include "group_quant/group_quant.h"
 #include "isa.h"
-#include "latent/bindings.h"
-#include "latent/kernels.h"
 #include "linear/bindings.h"
 #include "linear_float/linear_float.h"
 #include "linear_int8/linear_int8.h"
 #include "llm_int8/bindings.h"
 #include "llm_int8/llm_int8.h"
+#include "mla/bindings.h"
+#include "mla/kernels.h"
 #include "moe/bindings.h"
 #include "roofline/roofline.h"
 #include "thread_pool.h"
@@ -50,12 +50,12 @@ std::vector<qk::OpRow> op_rows() {
     for (const auto& [op, kind] : qk::linear_float::ops) qk::append_rows(rows, op, qk::linear_float::table(kind));
     for (const auto& encoder : qk::encode::encoders()) qk::append_rows(rows, encoder.op, encoder.table);
     for (const auto& decoder : qk::decode::decoders()) qk::append_rows(rows, decoder.op, decoder.table);
-    qk::append_rows(rows, "integers", qk::integers::table());
+    qk::append_rows(rows, "group_quant", qk::group_quant::table());
     qk::fused::append_rows(rows);
     qk::append_rows(rows, "gptq", qk::gptq::table());
     qk::append_rows(rows, "gram", qk::gram::table());
     qk::append_rows(rows, "attention", qk::attention::table());
-    qk::append_rows(rows, "latent_heads", qk::latent::table());
+    qk::append_rows(rows, "mla_heads", qk::mla::table());
     qk::append_rows(rows, "read_bandwidth", qk::roofline::read_table());
     qk::append_rows(rows, "int8_peak", qk::roofline::int8_table());
     qk::append_rows(rows, "int16_peak", qk::roofline::int16_table());
@@ -106,11 +106,11 @@ NB_MODULE(_ext, m) {
     qk::moe::bind(m);
     qk::encode::bind(m);
     qk::decode::bind(m);
-    qk::integers::bind(m);
+    qk::group_quant::bind(m);
     qk::fused::bind(m);
     qk::gptq::bind(m);
     qk::attention::bind(m);
-    qk::latent::bind(m);
+    qk::mla::bind(m);
     qk::gram::bind(m);
 
     m.def("measure_read_bandwidth", qk::roofline::read_bandwidth, "threads"_a,

@@ -14,6 +14,9 @@ Weights packed with exact=True are multiplied as stored where neither of the two
 """
 
 from cpu_kernels._ext import (
+    EXPERT_TOKENS,
+    MOST_KEPT_BYTES,
+    NET_TOKENS,
     DecoderLayer,
     KVStore,
     LinearGroup,
@@ -51,6 +54,9 @@ from cpu_kernels.linear import linear_ref
 __all__ = [
     "DECODED_FORMATS",
     "ENCODED_FORMATS",
+    "EXPERT_TOKENS",
+    "MOST_KEPT_BYTES",
+    "NET_TOKENS",
     "DecoderLayer",
     "KVStore",
     "LinearGroup",

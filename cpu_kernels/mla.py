@@ -10,7 +10,7 @@ keys and values are kept in float32, float16, bfloat16 or int8 (round_heads_ref)
 
 import numpy as np
 
-from cpu_kernels._ext import MlaHeads
+from cpu_kernels._ext import MLA_GROUP_INPUTS, MlaHeads
 from cpu_kernels.attention import latent_attention_ref, rope_ref
 from cpu_kernels.fused import rms_norm_ref
 
@@ -25,12 +25,10 @@ __all__ = [
     "values_of_ref",
 ]
 
-GROUP_INPUTS = 128  # of int8: so many inputs of an output channel share a scale
-
 
 def round_heads_ref(weight: np.ndarray, axis: int) -> np.ndarray:
     """int8 heads [H, rows, rank] read back: codes of -127 to 127 times absmax / 127 of a group of inputs on `axis`."""
-    groups = np.split(weight, range(GROUP_INPUTS, weight.shape[axis], GROUP_INPUTS), axis)
+    groups = np.split(weight, range(MLA_GROUP_INPUTS, weight.shape[axis], MLA_GROUP_INPUTS), axis)
     scales = [np.abs(group).max(axis, keepdims=True) / np.float32(127) for group in groups]
     codes = [np.rint(group / np.where(scale, scale, 1)) for group, scale in zip(groups, scales, strict=True)]
     return np.concatenate([code * scale for code, scale in zip(codes, scales, strict=True)], axis, dtype=np.float32)

@@ -10,6 +10,7 @@
 #include "encode/bindings.h"
 #include "encode/encode.h"
 #include "fused/bindings.h"
+#include "fused/group/group.h"
 #include "gptq/bindings.h"
 #include "gptq/gptq.h"
 #include "gram/bindings.h"
@@ -25,7 +26,9 @@
 #include "mla/bindings.h"
 #include "mla/kernels.h"
 #include "moe/bindings.h"
+#include "moe/net.h"
 #include "roofline/roofline.h"
+#include "scratch.h"
 #include "thread_pool.h"
 
 namespace nb = nanobind;
@@ -100,6 +103,13 @@ NB_MODULE(_ext, m) {
     m.def("set_num_threads", qk::set_num_threads, "num_threads"_a, nb::call_guard<nb::gil_scoped_release>(),
           "Threads of every kernel from now on; results do not depend on it. raises ValueError below 1.");
     m.def("get_num_threads", [] { return qk::thread_pool()->num_threads(); }, "Threads of every kernel.");
+
+    // Sizes that memory plans and error bounds are computed from.
+    m.attr("NET_TOKENS") = qk::fused::net_tokens;
+    m.attr("EXPERT_TOKENS") = qk::moe::call_tokens;
+    m.attr("MOST_KEPT_BYTES") = qk::Scratch::most_kept;
+    m.attr("ATTENTION_CHUNK_TOKENS") = qk::attention::chunk_tokens;
+    m.attr("MLA_GROUP_INPUTS") = qk::mla::group_inputs;
 
     qk::linear::bind(m);
     qk::llm_int8::bind(m);

@@ -1,14 +1,13 @@
 """Memory of a forward pass beside weights, keys and values: the activations that are alive at once."""
 
+import importlib
+from types import ModuleType
+
 from qbench.runtime.layers.kernel_steps import has_attention_step, has_net_step
 from qbench.runtime.layers.latent import LATENT_TOKENS
 from quant.models import ModelConfig
 
 FLOAT_BYTES = 4
-# What cpu_kernels take at a time, and keep: see fused/group/group.cpp, scratch.h and moe/net.h.
-NET_TOKENS = 512
-EXPERT_TOKENS = 1024
-MOST_KEPT_BYTES = 64 << 20
 
 
 def workspace_bytes(
@@ -66,14 +65,19 @@ def _in_kernels(config: ModelConfig, rows: int, in_turn: int) -> int:
     # All layers in one call: its input, and the stream twice; q and k as projected and rotated, v, and what is
     # attended; a net. The last two stay allocated from layer to layer unless they are large.
     steps = (rows * 2 * (config.q_size + config.kv_size), _net(config.ffn_size, rows))
-    kept = [floats for floats in steps if floats * FLOAT_BYTES <= MOST_KEPT_BYTES]
+    kept = [floats for floats in steps if floats * FLOAT_BYTES <= _kernels().MOST_KEPT_BYTES]
     freed = [floats for floats in steps if floats not in kept]
     return 3 * rows * config.hidden_size + sum(kept) + max(freed, default=0)
 
 
+def _kernels() -> ModuleType:
+    """cpu_kernels, which says how many tokens it takes at a time and how many bytes it keeps."""
+    return importlib.import_module("cpu_kernels")
+
+
 def _net(ffn_size: int, rows: int) -> int:
     """Floats of gate and up."""
-    return 2 * ffn_size * min(rows, NET_TOKENS)
+    return 2 * ffn_size * min(rows, _kernels().NET_TOKENS)
 
 
 def _kernel_dense(config: ModelConfig, rows: int) -> int:
@@ -89,7 +93,7 @@ def _kernel_experts(config: ModelConfig, rows: int) -> int:
     choices = 3 * moe.num_experts_per_token  # weights, float32, and experts, int64
     pairs = moe.num_experts_per_token + moe.num_shared_experts
     insides = 2 * config.hidden_size + moe.num_experts + choices + pairs * (config.hidden_size + moe.expert_ffn_size)
-    return 3 * rows * config.hidden_size + min(rows, EXPERT_TOKENS) * insides
+    return 3 * rows * config.hidden_size + min(rows, _kernels().EXPERT_TOKENS) * insides
 
 
 def _kinds(config: ModelConfig) -> set[str]:

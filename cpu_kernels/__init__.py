@@ -14,11 +14,14 @@ Weights packed with exact=True are multiplied as stored where neither of the two
 """
 
 from cpu_kernels._ext import (
+    EXPERT_TOKENS,
+    MOST_KEPT_BYTES,
+    NET_TOKENS,
     DecoderLayer,
     KVStore,
-    LatentHeads,
-    LatentLayer,
     LinearGroup,
+    MlaHeads,
+    MlaLayer,
     PackedExperts,
     PackedLinear,
     PackedLlmInt8,
@@ -39,8 +42,8 @@ from cpu_kernels._ext import (
     measure_read_bandwidth,
     op_table,
     packed_linear_bytes,
-    run_latent_layers,
     run_layers,
+    run_mla_layers,
     set_num_threads,
 )
 from cpu_kernels.decode import DECODED_FORMATS, decode
@@ -51,11 +54,14 @@ from cpu_kernels.linear import linear_ref
 __all__ = [
     "DECODED_FORMATS",
     "ENCODED_FORMATS",
+    "EXPERT_TOKENS",
+    "MOST_KEPT_BYTES",
+    "NET_TOKENS",
     "DecoderLayer",
     "KVStore",
-    "LatentHeads",
-    "LatentLayer",
     "LinearGroup",
+    "MlaHeads",
+    "MlaLayer",
     "PackedExperts",
     "PackedLinear",
     "PackedLlmInt8",
@@ -81,8 +87,8 @@ __all__ = [
     "packed_linear_bytes",
     "rms_norm",
     "rms_norm_ref",
-    "run_latent_layers",
     "run_layers",
+    "run_mla_layers",
     "set_num_threads",
     "silu_mul",
     "silu_mul_ref",

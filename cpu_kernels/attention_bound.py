@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cpu_kernels._ext import ATTENTION_CHUNK_TOKENS  # whose integer weights are rounded together
+
 __all__ = [
     "Scores",
     "attention_bound",
@@ -28,7 +30,6 @@ __all__ = [
 UNIT = 2.0**-24  # of a rounding to float32, relative
 BF16_UNIT = 2.0**-8  # likewise to bfloat16, of 8 significant bits
 LUCK = 6 / 3**0.5
-CHUNK_TOKENS = 128  # whose integer weights are rounded together
 RESCALED_TOKENS = 64  # at least, until a maximum that rose scales what was summed before
 POWER = 2.0**-22  # of 2^x, relative: 2^-23, and the product that it scales
 # From a query's first product to its score, beside a rounding a channel: q, scales of q and k, the softmax's.
@@ -134,8 +135,8 @@ def rounded_weights(weights: np.ndarray, v: np.ndarray) -> np.ndarray:
     lowest = v.min(-1)  # kept as a float16, which may be below the least value by 2^-11 of itself
     spans = v.max(-1) - lowest + 2.0**-11 * np.abs(lowest)  # [B, H, S]
     steps = weights * spans[:, :, None]
-    padding = [(0, 0)] * 3 + [(0, -steps.shape[3] % CHUNK_TOKENS)]
-    chunks = np.pad(steps, padding).reshape(*steps.shape[:3], -1, CHUNK_TOKENS)
+    padding = [(0, 0)] * 3 + [(0, -steps.shape[3] % ATTENTION_CHUNK_TOKENS)]
+    chunks = np.pad(steps, padding).reshape(*steps.shape[:3], -1, ATTENTION_CHUNK_TOKENS)
     counts, largest = (chunks > 0).sum(-1), chunks.max(-1) / 65534  # [B, H, T, chunks]
     return np.minimum((counts * largest).sum(-1), LUCK * np.sqrt((counts * largest**2).sum(-1)))
 

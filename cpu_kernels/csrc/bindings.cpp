@@ -10,22 +10,25 @@
 #include "encode/bindings.h"
 #include "encode/encode.h"
 #include "fused/bindings.h"
+#include "fused/group/group.h"
 #include "gptq/bindings.h"
 #include "gptq/gptq.h"
 #include "gram/bindings.h"
 #include "gram/gram.h"
-#include "integers/bindings.h"
-#include "integers/integers.h"
+#include "group_quant/bindings.h"
+#include "group_quant/group_quant.h"
 #include "isa.h"
-#include "latent/bindings.h"
-#include "latent/kernels.h"
 #include "linear/bindings.h"
 #include "linear_float/linear_float.h"
 #include "linear_int8/linear_int8.h"
 #include "llm_int8/bindings.h"
 #include "llm_int8/llm_int8.h"
+#include "mla/bindings.h"
+#include "mla/kernels.h"
 #include "moe/bindings.h"
+#include "moe/net.h"
 #include "roofline/roofline.h"
+#include "scratch.h"
 #include "thread_pool.h"
 
 namespace nb = nanobind;
@@ -50,12 +53,12 @@ std::vector<qk::OpRow> op_rows() {
     for (const auto& [op, kind] : qk::linear_float::ops) qk::append_rows(rows, op, qk::linear_float::table(kind));
     for (const auto& encoder : qk::encode::encoders()) qk::append_rows(rows, encoder.op, encoder.table);
     for (const auto& decoder : qk::decode::decoders()) qk::append_rows(rows, decoder.op, decoder.table);
-    qk::append_rows(rows, "integers", qk::integers::table());
+    qk::append_rows(rows, "group_quant", qk::group_quant::table());
     qk::fused::append_rows(rows);
     qk::append_rows(rows, "gptq", qk::gptq::table());
     qk::append_rows(rows, "gram", qk::gram::table());
     qk::append_rows(rows, "attention", qk::attention::table());
-    qk::append_rows(rows, "latent_heads", qk::latent::table());
+    qk::append_rows(rows, "mla_heads", qk::mla::table());
     qk::append_rows(rows, "read_bandwidth", qk::roofline::read_table());
     qk::append_rows(rows, "int8_peak", qk::roofline::int8_table());
     qk::append_rows(rows, "int16_peak", qk::roofline::int16_table());
@@ -101,16 +104,23 @@ NB_MODULE(_ext, m) {
           "Threads of every kernel from now on; results do not depend on it. raises ValueError below 1.");
     m.def("get_num_threads", [] { return qk::thread_pool()->num_threads(); }, "Threads of every kernel.");
 
+    // Sizes that memory plans and error bounds are computed from.
+    m.attr("NET_TOKENS") = qk::fused::net_tokens;
+    m.attr("EXPERT_TOKENS") = qk::moe::call_tokens;
+    m.attr("MOST_KEPT_BYTES") = qk::Scratch::most_kept;
+    m.attr("ATTENTION_CHUNK_TOKENS") = qk::attention::chunk_tokens;
+    m.attr("MLA_GROUP_INPUTS") = qk::mla::group_inputs;
+
     qk::linear::bind(m);
     qk::llm_int8::bind(m);
     qk::moe::bind(m);
     qk::encode::bind(m);
     qk::decode::bind(m);
-    qk::integers::bind(m);
+    qk::group_quant::bind(m);
     qk::fused::bind(m);
     qk::gptq::bind(m);
     qk::attention::bind(m);
-    qk::latent::bind(m);
+    qk::mla::bind(m);
     qk::gram::bind(m);
 
     m.def("measure_read_bandwidth", qk::roofline::read_bandwidth, "threads"_a,

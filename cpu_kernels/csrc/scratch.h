@@ -9,6 +9,9 @@ namespace qk {
 
 class Scratch {
 public:
+    // Bytes that are kept at most. Gate and up of 512 tokens of a net 14336 wide are 56 MiB.
+    static constexpr size_t most_kept = size_t{64} << 20;
+
     // At least `size` bytes at a multiple of 64; what was in them is lost.
     std::byte* get(size_t size) {
         if (buffer_.size() < size) {
@@ -19,15 +22,12 @@ public:
     }
     float* floats(size_t count) { return reinterpret_cast<float*>(get(count * sizeof(float))); }
 
-    // Gives back what only a long prompt needs.
+    // Frees memory that only a long prompt needs.
     void trim() {
         if (buffer_.size() > most_kept) buffer_ = Buffer();
     }
 
 private:
-    // Gate and up of 512 tokens of a net 14336 wide are 56 MiB.
-    static constexpr size_t most_kept = size_t{64} << 20;
-
     Buffer buffer_;
 };
 

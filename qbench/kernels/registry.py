@@ -10,10 +10,10 @@ from qbench.kernels.fused import fused_rows
 from qbench.kernels.fused_steps import fused_steps
 from qbench.kernels.gptq import gptq
 from qbench.kernels.gram import gram
-from qbench.kernels.integers import integers
-from qbench.kernels.latent_heads import latent_heads
+from qbench.kernels.group_quant import group_quant
 from qbench.kernels.linear import linears
 from qbench.kernels.linear_dense import dense_linears
+from qbench.kernels.mla_heads import mla_heads
 from qbench.kernels.moe import experts
 
 # What gives the kernels to check, a family a line.
@@ -22,12 +22,12 @@ FAMILIES = (
     dense_linears,
     experts,
     attention,
-    latent_heads,
+    mla_heads,
     fused_rows,
     fused_steps,
     encoders,
     decoders,
-    integers,
+    group_quant,
     gptq,
     gram,
 )

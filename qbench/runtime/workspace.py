@@ -1,15 +1,14 @@
 """Memory of a forward pass besides weights and KV cache: the activations that are alive at once."""
 
+import importlib
+from types import ModuleType
+
 from qbench.runtime.layers.latent import LATENT_TOKENS
 from qbench.runtime.layers.latent_plans import choose_plan
 from qbench.runtime.layers.paths import LAYERS, NET_STEPS, PYTHON, STEPS, LayerPath
 from quant.models import ModelConfig
 
 FLOAT_BYTES = 4
-# What cpu_kernels take at a time, and keep: see fused/group/group.cpp, scratch.h and moe/net.h.
-NET_TOKENS = 512
-EXPERT_TOKENS = 1024
-MOST_KEPT_BYTES = 64 << 20
 
 
 def workspace_bytes(
@@ -75,7 +74,7 @@ def absorbs(config: ModelConfig, num_tokens: int) -> bool:
 
 
 def _absorbed_layers(config: ModelConfig, rows: int) -> int:
-    """Floats of latent attention and nets as one call: csrc/latent/layers/layers.cpp.
+    """Floats of latent attention and nets as one call: csrc/mla/layers/layers.cpp.
 
     Input and output of the call and the stream twice; then the scratch of attention (projected and raised queries, the
     latent, the attention's output) and of the net. Either scratch stays allocated unless it is large.
@@ -87,7 +86,9 @@ def _absorbed_layers(config: ModelConfig, rows: int) -> int:
     )
     net = _kernel_nets(config, rows) - 3 * stream
     angles = rows * config.rope_dim  # cos and sin of every token
-    if (attention + rows * (config.q_size - raised)) * FLOAT_BYTES <= MOST_KEPT_BYTES:  # q_size is reserved in any case
+    if (
+        attention + rows * (config.q_size - raised)
+    ) * FLOAT_BYTES <= _kernels().MOST_KEPT_BYTES:  # q_size is reserved in any case
         return angles + 4 * stream + attention + net
     return angles + max(3 * stream + attention, 4 * stream) + net
 
@@ -98,7 +99,7 @@ def _one_call(config: ModelConfig, rows: int) -> int:
     The last two stay allocated from layer to layer unless they are large.
     """
     steps = (rows * 2 * (config.q_size + config.kv_size), _net(config.ffn_size, rows))
-    kept = [floats for floats in steps if floats * FLOAT_BYTES <= MOST_KEPT_BYTES]
+    kept = [floats for floats in steps if floats * FLOAT_BYTES <= _kernels().MOST_KEPT_BYTES]
     freed = [floats for floats in steps if floats not in kept]
     return 3 * rows * config.hidden_size + sum(kept) + max(freed, default=0)
 
@@ -108,9 +109,14 @@ def _kernel_nets(config: ModelConfig, rows: int) -> int:
     return max(_KERNEL_FEED_FORWARD[kind](config, rows) for kind in _kinds(config))
 
 
+def _kernels() -> ModuleType:
+    """cpu_kernels, which says how many tokens it takes at a time and how many bytes it keeps."""
+    return importlib.import_module("cpu_kernels")
+
+
 def _net(ffn_size: int, rows: int) -> int:
     """Floats of gate and up."""
-    return 2 * ffn_size * min(rows, NET_TOKENS)
+    return 2 * ffn_size * min(rows, _kernels().NET_TOKENS)
 
 
 def _kernel_dense(config: ModelConfig, rows: int) -> int:
@@ -126,7 +132,7 @@ def _kernel_experts(config: ModelConfig, rows: int) -> int:
     choices = 3 * moe.num_experts_per_token  # weights, float32, and experts, int64
     pairs = moe.num_experts_per_token + moe.num_shared_experts
     insides = 2 * config.hidden_size + moe.num_experts + choices + pairs * (config.hidden_size + moe.expert_ffn_size)
-    return 3 * rows * config.hidden_size + min(rows, EXPERT_TOKENS) * insides
+    return 3 * rows * config.hidden_size + min(rows, _kernels().EXPERT_TOKENS) * insides
 
 
 def _kinds(config: ModelConfig) -> set[str]:

@@ -6,5 +6,5 @@ from quant.extension import import_kernels
 
 
 def integer_kernels() -> ModuleType | None:
-    """cpu_kernels.integers, None where this installation has no extension: the NumPy codecs are then the way."""
-    return import_kernels("cpu_kernels.integers")
+    """cpu_kernels.group_quant, None where this installation has no extension: the NumPy codecs are then the way."""
+    return import_kernels("cpu_kernels.group_quant")

@@ -9,7 +9,7 @@ from cpu_kernels.attention import KVStore, attend_latents
 from cpu_kernels.decode import decode
 from cpu_kernels.encode import encode
 from cpu_kernels.gram import add_gram
-from cpu_kernels.integers import quantize_rows
+from cpu_kernels.group_quant import quantize_rows
 
 F32 = np.float32
 ONES = np.ones((4, 64), F32)

@@ -1,8 +1,11 @@
-// Tile instructions of AMX. Included inside a namespace, after <cstdint>.
+// Tile instructions of AMX. Include it inside a namespace, after <cstdint>.
 //
 // Own wrappers rather than the compiler's intrinsics: those of gcc 12 name no memory that they read (a tile load) or
 // too little of it (8 of the 64 bytes of a configuration), so that from -O1 on it deletes the stores that fill a local
 // buffer which nothing but a tile load reads. Here every instruction that reads or writes memory says so.
+#ifndef INT64_MAX
+#error "amx/tiles.inl: include <cstdint> before this file"
+#endif
 
 // What ldtilecfg reads: how many rows each of the 8 tiles has, and how many bytes a row.
 struct alignas(64) TileConfig {

@@ -1,5 +1,9 @@
-// The kernel over a vector type. Included inside a namespace and a target region that define what lanes_*.inl does,
-// dot, Float8, code_unit and this_isa.
+// The kernel over a vector type and a format's Code. Include it after attention/lanes_*.inl, dot_words and
+// attention/codes.inl.
+#ifndef QK_ATTENTION_CODES
+#error "attention/attend.inl: include attention/codes.inl before this file"
+#endif
+#define QK_ATTENTION_ATTEND
 
 #include "attention/exp2.inl"
 #include "attention/tile.inl"
@@ -7,8 +11,9 @@
 #include "attention/weights.inl"
 #include "attention/values.inl"
 
+// Not inlined: GCC takes a quarter longer for one function of all heights of a tile.
 template <class Code, int rows>
-inline void attend_tile(const Layout& layout, const Chunk& chunk, const Rows& all, int row, Tile& tile) {
+[[gnu::noinline]] void attend_tile(const Layout& layout, const Chunk& chunk, const Rows& all, int row, Tile& tile) {
     const int count = std::min(rows, all.count - row);
     Seen any{chunk_tokens, 0};  // tokens that one row or more see
     for (int r = 0; r < count; r++)
@@ -84,41 +89,4 @@ inline void attend_as(const Layout& layout, const Stretch& stretch, const Rows& 
                 attend_tile<Code, 1>(layout, chunk, rows, row, tile);
         }
     }
-}
-
-template <Format format>
-inline void attend_float8(const Layout& layout, const Stretch& stretch, const Rows& rows) {
-    layout.has_token_scales() ? attend_as<Float8<format, false>>(layout, stretch, rows)
-                              : attend_as<Float8<format, true>>(layout, stretch, rows);
-}
-
-Isa attend(const Layout& layout, const Stretch& stretch, const Rows& rows) {
-    switch (layout.format) {
-        case Format::f32: attend_as<F32>(layout, stretch, rows); break;
-        case Format::f16: attend_as<F16>(layout, stretch, rows); break;
-        case Format::bf16: attend_as<Bf16>(layout, stretch, rows); break;
-        case Format::e4m3: attend_float8<Format::e4m3>(layout, stretch, rows); break;
-        case Format::e5m2: attend_float8<Format::e5m2>(layout, stretch, rows); break;
-        case Format::int8: attend_as<Int8>(layout, stretch, rows); break;
-        case Format::int4: attend_as<Int4>(layout, stretch, rows); break;
-    }
-    return this_isa;
-}
-
-void combine(const float* max_scores, const float* sums, int64_t stride, const float* partial, int64_t partial_stride,
-             int64_t parts, float factor, int64_t head_dim, float* out) {
-    float highest = lowest, total = 0;
-    for (int64_t i = 0; i < parts; i++) highest = std::max(highest, max_scores[i * stride]);
-    std::fill_n(out, head_dim, 0.0f);
-    for (int64_t i = 0; i < parts; i++) {
-        if (sums[i * stride] == 0) continue;  // no token seen
-        float weight[width];
-        store(weight, exp2(splat(max_scores[i * stride]) - splat(highest)));
-        total += weight[0] * sums[i * stride];
-        for (int64_t d = 0; d < head_dim; d += width)
-            store(out + d, fma(load(partial + i * partial_stride + d), splat(weight[0]), load(out + d)));
-    }
-    if (total == 0) return;
-    const Float scale = splat(factor / total);
-    for (int64_t d = 0; d < head_dim; d += width) store(out + d, load(out + d) * scale);
 }

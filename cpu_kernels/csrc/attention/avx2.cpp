@@ -1,13 +1,9 @@
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <limits>
 
 #include "attention/kernels.h"
-#include "half.h"
+#include "simd/headers.h"
 // All includes before the region, so that no header code gets these instructions.
 #include <immintrin.h>
 
@@ -18,13 +14,21 @@ namespace qk::attention::avx2 {
 
 constexpr Isa this_isa = Isa::avx2;
 
+#include "simd/float_avx2.inl"
+#include "simd/int_avx2.inl"
+#include "simd/half_avx2.inl"
 #include "attention/lanes_avx2.inl"
-
 #include "attention/codes.inl"
 #include "attention/float8_floats.inl"
 #include "attention/rounding.inl"
+#include "attention/prepare.inl"
 #include "attention/encode.inl"
 #include "attention/attend.inl"
+#include "attention/attend_floats.inl"
+#include "attention/attend_float8.inl"
+#include "attention/attend_integers.inl"
+#include "attention/attend_any.inl"
+#include "attention/combine.inl"
 #include "attention/latent.inl"
 
 }  // namespace qk::attention::avx2

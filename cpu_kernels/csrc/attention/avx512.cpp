@@ -1,13 +1,9 @@
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <limits>
 
 #include "attention/kernels.h"
-#include "half.h"
+#include "simd/headers.h"
 // All includes before the region, so that no header code gets these instructions.
 #include <immintrin.h>
 
@@ -18,6 +14,9 @@ namespace qk::attention::avx512 {
 
 constexpr Isa this_isa = Isa::avx512;
 
+#include "simd/float_avx512.inl"
+#include "simd/int_avx512.inl"
+#include "simd/half_avx512.inl"
 #include "attention/lanes_avx512.inl"
 
 inline Int dot_words(Int sum, Int words, Int pair) {
@@ -27,8 +26,14 @@ inline Int dot_words(Int sum, Int words, Int pair) {
 #include "attention/codes.inl"
 #include "attention/float8_floats.inl"
 #include "attention/rounding.inl"
+#include "attention/prepare.inl"
 #include "attention/encode.inl"
 #include "attention/attend.inl"
+#include "attention/attend_floats.inl"
+#include "attention/attend_float8.inl"
+#include "attention/attend_integers.inl"
+#include "attention/attend_any.inl"
+#include "attention/combine.inl"
 #include "attention/latent.inl"
 
 }  // namespace qk::attention::avx512

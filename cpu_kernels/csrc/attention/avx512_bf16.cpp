@@ -1,13 +1,9 @@
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <limits>
 
 #include "attention/kernels.h"
-#include "half.h"
+#include "simd/headers.h"
 // All includes before the region, so that no header code gets these instructions.
 #include <immintrin.h>
 
@@ -18,6 +14,9 @@ namespace qk::attention::avx512_bf16 {
 
 constexpr Isa this_isa = Isa::avx512_bf16;
 
+#include "simd/float_avx512.inl"
+#include "simd/int_avx512.inl"
+#include "simd/half_avx512.inl"
 #include "attention/lanes_avx512.inl"
 
 inline Int dot_words(Int sum, Int words, Int pair) { return {_mm512_dpwssd_epi32(sum.v, words.v, pair.v)}; }
@@ -25,9 +24,16 @@ inline Int dot_words(Int sum, Int words, Int pair) { return {_mm512_dpwssd_epi32
 #include "attention/codes.inl"
 #include "attention/float8_pairs.inl"
 #include "attention/rounding.inl"
-#include "attention/encode.inl"
+#include "attention/prepare.inl"
 #include "attention/attend.inl"
-#include "attention/latent.inl"
+#include "attention/attend_float8.inl"
+#include "attention/attend_any.inl"
+
+// Latents are multiplied as float32.
+Isa attend_latents(const LatentRows& work) {
+    avx512::attend_latents(work);
+    return this_isa;
+}
 
 }  // namespace qk::attention::avx512_bf16
 

@@ -1,6 +1,10 @@
 // The formats in registers. Some are read as floats: the `raw` bits of a lane, then `unpack`, as many values as it has
 // elements. Others (is_dot) are multiplied as they are: `words` are a lane's elements as pairs of 16 bits, for a
-// multiply-add of pairs, `dot`.
+// multiply-add of pairs, `dot`. Include it after attention/lanes_*.inl and dot_words.
+#ifndef QK_ATTENTION_LANES
+#error "attention/codes.inl: include attention/lanes_*.inl before this file"
+#endif
+#define QK_ATTENTION_CODES
 
 struct F32 {
     static constexpr Format format = Format::f32;
@@ -43,15 +47,15 @@ template <Format format, bool has_nan>
 inline Float float8_of_top(Int top) {
     constexpr bool is_e4m3 = format == Format::e4m3;
     const Int moved = shift_right_signed<is_e4m3 ? 4 : 3>(top) & (is_e4m3 ? 0x87f00000u : 0x8fe00000u);
-    if constexpr (!has_nan) return as_float(moved);
+    if constexpr (!has_nan) return float_of_bits(moved);
     return nan_from(moved, is_e4m3 ? 0x07f00000u : 0x0f800000u);
 }
 
 // Codes that lie side by side, each a byte, as latents have them
 struct E4m3OrNan {
     static Float at(const std::byte* codes, int64_t i) {
-        const Int bytes = load_bytes(reinterpret_cast<const uint8_t*>(codes) + i);
-        return float8_of_top<Format::e4m3, true>(shift_left<24>(bytes));
+        const Int bytes = load_codes(reinterpret_cast<const uint8_t*>(codes) + i);
+        return float8_of_top<Format::e4m3, true>(bytes << 24);
     }
 };
 
@@ -61,7 +65,7 @@ struct Int8 {
     static constexpr bool is_dot = true, has_nan = false;
     static constexpr int elements = 4;
     using Sum = Int;
-    static Sum zero() { return zero_int(); }
+    static Sum zero() { return splat_int(0); }
     static Sum dot(Sum sum, Int words, Int pair) { return dot_words(sum, words, pair); }
     static void words(Int lane, Int* words) {
         words[0] = lane & 0x00ff00ffu;
@@ -75,12 +79,12 @@ struct Int4 {
     static constexpr bool is_dot = true, has_nan = false;
     static constexpr int elements = 8;
     using Sum = Int;
-    static Sum zero() { return zero_int(); }
+    static Sum zero() { return splat_int(0); }
     static Sum dot(Sum sum, Int words, Int pair) { return dot_words(sum, words, pair); }
     static void words(Int lane, Int* words) {
         words[0] = lane & 0x000f000fu;
         words[1] = high_bytes(lane) & 0x000f000fu;
-        words[2] = shift_right<4>(lane) & 0x000f000fu;
-        words[3] = shift_right<12>(lane) & 0x000f000fu;
+        words[2] = (lane >> 4) & 0x000f000fu;
+        words[3] = (lane >> 12) & 0x000f000fu;
     }
 };

@@ -1,34 +1,15 @@
 // From floats to codes, and the rotation: plain loops, which the compiler widens to the target region's registers.
 // Only the rotation fuses a product and a sum, as torch does, so that every instruction set comes to the same bits,
 // those of quant's codecs in torch.
+#ifndef QK_ATTENTION_ROUNDING
+#error "attention/encode.inl: include attention/rounding.inl before this file"
+#endif
 
 // Largest magnitude of x [size], NaN above all.
 float absmax(const float* x, int64_t size) {
     uint32_t largest = 0;  // magnitudes order like their bits
     for (int64_t i = 0; i < size; i++) largest = std::max(largest, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
     return std::bit_cast<float>(largest);
-}
-
-void prepare(const Layout& layout, const float* q, float factor, const Queries& queries, int row) {
-    const int64_t size = layout.head_dim, groups = layout.groups();
-    float* values = queries.values + row * size;
-    int16_t* codes = queries.codes + row * size;
-    for (int64_t d = 0; d < size; d++) values[d] = q[d] * factor;
-    if (is_float8(layout.format) && Float8<Format::e4m3, false>::is_dot)
-        for (int64_t d = 0; d < size; d++) codes[d] = static_cast<int16_t>(to_bf16(values[d]));
-    if (!is_integer(layout.format)) return;
-    const float largest = absmax(values, size);
-    const bool finite = largest <= std::numeric_limits<float>::max();
-    const bool zero = !finite || largest < smallest_query;
-    const float inverse = zero ? 0.0f : 32767.0f / largest;
-    const float scale = !finite ? std::numeric_limits<float>::quiet_NaN() : zero ? 0.0f : largest / 32767.0f;
-    for (int64_t d = 0; d < size; d++) codes[d] = static_cast<int16_t>(zero ? 0.0f : nearest(values[d] * inverse));
-    queries.scale[row] = scale;
-    for (int64_t g = 0; g < groups; g++) {
-        int32_t sum = 0;
-        for (int64_t d = g * size / groups; d < (g + 1) * size / groups; d++) sum += codes[d];
-        queries.sums[row * groups + g] = scale * static_cast<float>(sum);
-    }
 }
 
 void rotate(const float* x, const float* cos, const float* sin, int64_t head_dim, float* out) {

@@ -1,4 +1,8 @@
 // Float8 as floats, for instruction sets that multiply no pairs of it.
+#ifndef QK_ATTENTION_CODES
+#error "attention/float8_floats.inl: include attention/codes.inl before this file"
+#endif
+#define QK_ATTENTION_FLOAT8
 
 // NaN codes are read as NaN where `has_nan`. Where each token has its scale, a token with a NaN has the scale NaN, and
 // its codes need not be looked at.
@@ -10,9 +14,9 @@ struct Float8 {
     static constexpr int elements = 4;
     static Pairs raw(const std::byte* codes, int64_t lane) { return load_pairs(codes, lane); }
     static void unpack(Pairs raw, Float* values) {
-        values[0] = float8_of_top<format, has_nan>(shift_left<8>(raw.first));
+        values[0] = float8_of_top<format, has_nan>(raw.first << 8);
         values[1] = float8_of_top<format, has_nan>(raw.first);
-        values[2] = float8_of_top<format, has_nan>(shift_left<8>(raw.second));
+        values[2] = float8_of_top<format, has_nan>(raw.second << 8);
         values[3] = float8_of_top<format, has_nan>(raw.second);
     }
 };

@@ -1,5 +1,9 @@
 // Float8 as pairs of bfloat16, which holds every value of it, times queries and weights that are rounded to bfloat16:
 // by 2^-8 of themselves at most, where rounding to e4m3 was by up to 2^-4.
+#ifndef QK_ATTENTION_CODES
+#error "attention/float8_pairs.inl: include attention/codes.inl before this file"
+#endif
+#define QK_ATTENTION_FLOAT8
 
 // The low or the high byte of the bfloat16 of each code without its sign
 struct ByteTable {

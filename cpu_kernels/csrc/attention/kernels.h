@@ -132,9 +132,12 @@ std::span<const Impl<Kernels>> table();
     float code_unit(Format format);                                                                                   \
     void prepare(const Layout& layout, const float* q, float factor, const Queries& queries, int row);                \
     Isa attend(const Layout& layout, const Stretch& stretch, const Rows& rows);                                       \
+    void attend_floats(const Layout& layout, const Stretch& stretch, const Rows& rows);                               \
+    void attend_float8(const Layout& layout, const Stretch& stretch, const Rows& rows);                               \
+    void attend_integers(const Layout& layout, const Stretch& stretch, const Rows& rows);                             \
     Isa attend_latents(const LatentRows& work);                                                                       \
-    void combine(const float* max, const float* sum, int64_t stride, const float* partial, int64_t partial_stride,    \
-                 int64_t parts, float factor, int64_t head_dim, float* out);                                          \
+    void combine(const float* max_scores, const float* sums, int64_t stride, const float* partial,                    \
+                 int64_t partial_stride, int64_t parts, float factor, int64_t head_dim, float* out);                  \
     float absmax(const float* x, int64_t size);                                                                       \
     void encode(const Layout& layout, const float* x, float scale, std::byte* codes, std::byte* scales);              \
     void rotate(const float* x, const float* cos, const float* sin, int64_t head_dim, float* out);                    \
@@ -142,8 +145,25 @@ std::span<const Impl<Kernels>> table();
 QK_DECLARE(scalar)
 QK_DECLARE(avx2)
 QK_DECLARE(avx512)
-QK_DECLARE(avx512_vnni)
-QK_DECLARE(avx512_bf16)
 #undef QK_DECLARE
+
+// VNNI multiplies integers, and BF16 float8, as pairs. They run all other code of AVX-512 as it is.
+namespace avx512_vnni {
+using avx512::absmax, avx512::attend_float8, avx512::attend_floats, avx512::code_unit, avx512::combine,
+    avx512::encode, avx512::prepare, avx512::rotate;
+Isa attend(const Layout& layout, const Stretch& stretch, const Rows& rows);
+void attend_integers(const Layout& layout, const Stretch& stretch, const Rows& rows);
+Isa attend_latents(const LatentRows& work);
+}  // namespace avx512_vnni
+
+namespace avx512_bf16 {
+using avx512::absmax, avx512::attend_floats, avx512::combine, avx512::encode, avx512::rotate;
+using avx512_vnni::attend_integers;
+float code_unit(Format format);
+void prepare(const Layout& layout, const float* q, float factor, const Queries& queries, int row);
+Isa attend(const Layout& layout, const Stretch& stretch, const Rows& rows);
+void attend_float8(const Layout& layout, const Stretch& stretch, const Rows& rows);
+Isa attend_latents(const LatentRows& work);
+}  // namespace avx512_bf16
 
 }  // namespace qk::attention

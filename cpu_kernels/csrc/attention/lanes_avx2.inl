@@ -1,21 +1,12 @@
-// 8 lanes. Included inside a namespace and a target region, after <immintrin.h>.
+// The operations over lanes that only attention has. Include it after simd/half_avx2.inl.
+#ifndef QK_SIMD_HALF
+#error "attention/lanes_avx2.inl: include simd/half_*.inl before this file"
+#endif
+#define QK_ATTENTION_LANES
 
-constexpr int width = 8;
-constexpr int max_rows = 4;          // of a tile
+constexpr int max_rows = 4;         // of a tile
 constexpr int tile_registers = 8;  // sums of a tile; of 16 registers the rest hold a step's keys or values and a weight
 
-struct Float { __m256 v; };
-struct Int { __m256i v; };
-
-inline Float splat(float value) { return {_mm256_set1_ps(value)}; }
-inline Float load(const float* from) { return {_mm256_loadu_ps(from)}; }
-inline void store(float* to, Float a) { _mm256_storeu_ps(to, a.v); }
-inline Float operator+(Float a, Float b) { return {_mm256_add_ps(a.v, b.v)}; }
-inline Float operator-(Float a, Float b) { return {_mm256_sub_ps(a.v, b.v)}; }
-inline Float operator*(Float a, Float b) { return {_mm256_mul_ps(a.v, b.v)}; }
-inline Float fma(Float a, Float b, Float c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
-inline Float max(Float a, Float b) { return {_mm256_max_ps(a.v, b.v)}; }  // b where one of them is NaN
-inline Float round(Float a) { return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
 inline float reduce_max(Float a) {
     __m128 m = _mm_max_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
     m = _mm_max_ps(m, _mm_movehl_ps(m, m));
@@ -35,9 +26,6 @@ inline Float choose_lanes(int begin, int end, Float inside, Float outside) {
     return {_mm256_blendv_ps(outside.v, inside.v, _mm256_castsi256_ps(within))};
 }
 
-inline Int zero_int() { return {_mm256_setzero_si256()}; }
-inline Float to_float(Int a) { return {_mm256_cvtepi32_ps(a.v)}; }
-
 // a * 2^n for whole n in lowest_power .. 127; 0 at lowest_power
 constexpr float lowest_power = -127.0f;
 inline Float scale_by_power(Float a, Float n) {
@@ -45,36 +33,20 @@ inline Float scale_by_power(Float a, Float n) {
     return a * Float{_mm256_castsi256_ps(_mm256_slli_epi32(biased, 23))};
 }
 
-inline __m128i load_8_bytes(const void* from) { return _mm_loadl_epi64(static_cast<const __m128i*>(from)); }
-inline __m128i load_16_bytes(const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); }
-
-inline Float load_f16(const uint16_t* from) { return {_mm256_cvtph_ps(load_16_bytes(from))}; }
-inline Float load_bf16(const uint16_t* from) {
-    return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_16_bytes(from)), 16))};
-}
-
-inline Int load_lanes(const std::byte* from) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))}; }
 // The first two and the last two elements of float8 lanes (layout.h), each in the upper half of a lane of 4 bytes.
 struct Pairs { Int first, second; };
 inline Pairs load_pairs(const std::byte* codes, int64_t lane) {
-    const __m256i lanes = load_lanes(codes + 4 * lane).v;
+    const __m256i lanes = load_int(codes + 4 * lane).v;
     return {{_mm256_unpacklo_epi16(lanes, lanes)}, {_mm256_unpackhi_epi16(lanes, lanes)}};
 }
-inline Int load_bytes(const uint8_t* from) { return {_mm256_cvtepu8_epi32(load_8_bytes(from))}; }
-inline Int operator&(Int a, uint32_t mask) {
-    return {_mm256_and_si256(a.v, _mm256_set1_epi32(static_cast<int>(mask)))};
-}
-template <int n> inline Int shift_left(Int a) { return {_mm256_slli_epi32(a.v, n)}; }
-template <int n> inline Int shift_right(Int a) { return {_mm256_srli_epi32(a.v, n)}; }
 template <int n> inline Int shift_right_signed(Int a) { return {_mm256_srai_epi32(a.v, n)}; }
 inline Int high_bytes(Int words) { return {_mm256_srli_epi16(words.v, 8)}; }
-inline Float as_float(Int bits) { return {_mm256_castsi256_ps(bits.v)}; }
 // Bits as a float, NaN where the magnitude's are `first` or more
 inline Float nan_from(Int bits, uint32_t first) {
     const __m256i magnitude = (bits & 0x7fffffffu).v;
     const __m256i is_nan = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(static_cast<int>(first - 1)));
     const __m256 nan = _mm256_set1_ps(std::numeric_limits<float>::quiet_NaN());
-    return {_mm256_blendv_ps(as_float(bits).v, nan, _mm256_castsi256_ps(is_nan))};
+    return {_mm256_blendv_ps(float_of_bits(bits).v, nan, _mm256_castsi256_ps(is_nan))};
 }
 
 // The nearest integers, of 16 bits

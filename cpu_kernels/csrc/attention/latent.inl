@@ -1,5 +1,8 @@
 // Absorbed multi-head latent attention: all heads read one row a token, as its key and, its first part, as its value.
 // A lane is a head in scores and a channel in values, so that neither sums across lanes nor wants the row twice.
+#ifndef QK_ATTENTION_ATTEND
+#error "attention/latent.inl: include attention/attend.inl before this file"
+#endif
 
 // A group of codes: scale and minimum of integers, whose product and sum torch rounds one by one.
 inline void unpack_group(LatentFormat format, const std::byte* codes, const std::byte* scales, float* out) {
@@ -17,14 +20,14 @@ inline void unpack_group(LatentFormat format, const std::byte* codes, const std:
     const Float scale = splat(half_to_float(halves[0])), minimum = splat(half_to_float(halves[1]));
     if (format == LatentFormat::int8) {
         for (int64_t d = 0; d < latent_group(LatentFormat::int8); d += width)
-            store(out + d, fma(to_float(load_bytes(bytes + d)), scale, minimum));
+            store(out + d, fma(to_float(load_codes(bytes + d)), scale, minimum));
         return;
     }
     constexpr int64_t half = latent_group(LatentFormat::int4) / 2;
     for (int64_t d = 0; d < half; d += width) {
-        const Int both = load_bytes(bytes + d);
+        const Int both = load_codes(bytes + d);
         store(out + d, fma(to_float(both & 15u), scale, minimum));
-        store(out + half + d, fma(to_float(shift_right<4>(both)), scale, minimum));
+        store(out + half + d, fma(to_float(both >> 4), scale, minimum));
     }
 }
 

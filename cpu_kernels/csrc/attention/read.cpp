@@ -1,17 +1,17 @@
-#include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 
 #include "attention/attention.h"
-#include "half.h"
+#include "simd/headers.h"
 
 namespace qk::attention {
 namespace {
 
+#include "simd/float_scalar.inl"
+#include "simd/int_scalar.inl"
+#include "simd/half_scalar.inl"
 #include "attention/lanes_scalar.inl"
-
 #include "attention/codes.inl"
 
 // Element e of lane `lane` of a block, a byte of it or a nibble
@@ -25,14 +25,14 @@ float code_at(Format format, const std::byte* codes, int64_t i, int64_t stride, 
     const int elements = lane_elements(format);
     const int64_t lane = i / elements * stride + offset;
     switch (format) {
-        case Format::f32: return F32::at(codes, lane);
-        case Format::f16: return F16::at(codes, lane);
-        case Format::bf16: return Bf16::at(codes, lane);
+        case Format::f32: return F32::at(codes, lane).v;
+        case Format::f16: return F16::at(codes, lane).v;
+        case Format::bf16: return Bf16::at(codes, lane).v;
         default: break;
     }
     const uint32_t code = lane_code(format, codes, lane, i % elements);
-    if (format == Format::e4m3) return float8_of_top<Format::e4m3, true>({code << 24}) * 0x1p120f;
-    if (format == Format::e5m2) return float8_of_top<Format::e5m2, true>({code << 24}) * 0x1p112f;
+    if (format == Format::e4m3) return float8_of_top<Format::e4m3, true>({code << 24}).v * 0x1p120f;
+    if (format == Format::e5m2) return float8_of_top<Format::e5m2, true>({code << 24}).v * 0x1p112f;
     return static_cast<float>(code);
 }
 

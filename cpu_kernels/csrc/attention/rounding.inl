@@ -1,5 +1,9 @@
 // Floats to the nearest value of a smaller format, ties to even, as torch's casts do it, without branches, so that
-// loops over them are widened. Included inside a namespace and a target region.
+// loops over them are widened. Include it inside a namespace and a target region.
+#ifndef QK_SIMD_HEADERS
+#error "attention/rounding.inl: include simd/headers.h before the target region"
+#endif
+#define QK_ATTENTION_ROUNDING
 
 constexpr float half_max = 65504.0f;
 constexpr uint16_t half_nan = 0x7e00;

@@ -1,4 +1,7 @@
 // Scores of a chunk's tokens for the rows of a tile.
+#ifndef QK_ATTENTION_ATTEND
+#error "attention/scores.inl: attention/attend.inl includes this file"
+#endif
 
 template <class Value, int rows, int vecs>
 inline void copy(const Value (&from)[rows][vecs], Value (&to)[rows][vecs]) {
@@ -38,7 +41,7 @@ inline void score_words(const Layout& layout, const Block* const* blocks, const 
         Int words[vecs][Code::elements / 2];
         for (int v = 0; v < vecs; v++) {
             const int64_t i = d / Code::elements * block_tokens + lane[v];
-            Code::words(load_lanes(blocks[v]->codes + i * lane_bytes), words[v]);
+            Code::words(load_int(blocks[v]->codes + i * lane_bytes), words[v]);
             fetch<Code>(*ahead[v], i);
         }
         for (int p = 0; p < Code::elements / 2; p++)

@@ -1,4 +1,7 @@
 // A chunk of a stretch, and what a tile of rows keeps of it.
+#ifndef QK_ATTENTION_ATTEND
+#error "attention/tile.inl: attention/attend.inl includes this file"
+#endif
 
 constexpr float lowest = -std::numeric_limits<float>::infinity();
 

@@ -1,4 +1,7 @@
 // Sums of weights times values.
+#ifndef QK_ATTENTION_ATTEND
+#error "attention/values.inl: attention/attend.inl includes this file"
+#endif
 
 // ---- values that are read as floats
 
@@ -36,9 +39,10 @@ inline void sum_channels(const Layout& layout, const Chunk& chunk, const float* 
         sum_channels<Code, rows, vecs / 2>(layout, chunk, weights, begin, end, d, ahead, out);
 }
 
-// The rows of a tile from `first` on
+// The rows of a tile from `first` on. Not inlined: every height of a tile calls that of one row twice, and copies of it
+// made up a third of the code.
 template <class Code, int rows>
-inline void sum_rows(const Layout& layout, const Chunk& chunk, const Tile& tile, int first, int begin, int end,
+[[gnu::noinline]] void sum_rows(const Layout& layout, const Chunk& chunk, const Tile& tile, int first, int begin, int end,
                      const Block* ahead, float* out) {
     if (begin >= end) return;
     constexpr int vecs = tile_vecs<Code, rows>;
@@ -84,7 +88,7 @@ inline void sum_words(const Layout& layout, const Chunk& chunk, const Tile& tile
         const std::byte* from = chunk.values[t / block_tokens].codes + lane * lane_bytes;
         Int words[vecs][Code::elements / 2];
         for (int v = 0; v < vecs; v++) {
-            Int raw = load_lanes(from + v * width * lane_bytes);
+            Int raw = load_int(from + v * width * lane_bytes);
             if constexpr (Code::has_nan) raw = Code::keep(raw, tokens.begin - t, tokens.end - t);
             Code::words(raw, words[v]);
             fetch<Code>(ahead[t / block_tokens], lane + v * width);

@@ -1,4 +1,7 @@
 // Scores to weights, and weights to what values are multiplied with.
+#ifndef QK_ATTENTION_ATTEND
+#error "attention/weights.inl: attention/attend.inl includes this file"
+#endif
 
 // Scores of one row to weights; what is outside of `seen`, within whole registers, has the weight 0.
 inline void weigh(float* scores, Seen seen, float& max_score, float& sum, float& correction) {

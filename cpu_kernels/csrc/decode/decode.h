@@ -1,7 +1,7 @@
 // Blocks of GGUF formats to float32, bit for bit as the NumPy codecs in quant/formats do it.
 //
 // Each lane of a vector takes a weight of its own, so that floats are written as they come. One algorithm over the
-// types of encode/lanes_*.inl is compiled once an instruction set.
+// types of simd/*.inl is compiled once per instruction set.
 #pragma once
 
 #include <cstdint>

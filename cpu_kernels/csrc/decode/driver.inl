@@ -1,9 +1,12 @@
-// Blocks in, float32 out, one block after the other, `width` weights at a time. Included after encode/lanes_*.inl,
+// Blocks in, float32 out, one block after the other, `width` weights at a time. Include it after simd/half_*.inl,
 // inside the same namespace.
 //
 // A format is a struct that derives from its layout and has
 //     static void decode(const uint8_t* block, float* out)
 // Its runs of codes that share a scale are 16 or 32 long: whole vectors of every instruction set.
+#ifndef QK_SIMD_HALF
+#error "decode/driver.inl: include simd/half_*.inl before this file"
+#endif
 
 template <class Format>
 Isa decode_blocks(const Job& job, int64_t begin, int64_t end) {

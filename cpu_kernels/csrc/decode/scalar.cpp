@@ -1,13 +1,14 @@
-#include <bit>
-#include <cmath>
-#include <cstring>
-
 #include "decode/decode.h"
-#include "half.h"
+#include "simd/headers.h"
 
 namespace qk::decode::scalar {
+
+constexpr Isa this_isa = Isa::scalar;
+
 namespace {
-#include "encode/lanes_scalar.inl"
+#include "simd/float_scalar.inl"
+#include "simd/int_scalar.inl"
+#include "simd/half_scalar.inl"
 #include "decode/driver.inl"
 #include "decode/shared.inl"
 }  // namespace

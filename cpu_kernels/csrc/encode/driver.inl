@@ -1,9 +1,12 @@
-// Blocks in, blocks out, `width` of them at a time. Included after lanes_*.inl, inside the same namespace.
+// Blocks in, blocks out, `width` of them at a time. Include it after simd/half_*.inl, inside the same namespace.
 //
 // A format is a struct that derives from its layout and has
 //     template <bool weighted> static void encode(const Float* x, const Float* w, bool best, Int* words)
 //     x, w    [block_size] the weights of one block a lane, and their importance (without: not to be read)
 //     words   [ceil(block_bytes / 4)] the block as little-endian words of 32 bits
+#ifndef QK_SIMD_HALF
+#error "encode/driver.inl: include simd/half_*.inl before this file"
+#endif
 
 // 1 / a, and 0 where a is 0 or so small that its inverse is no finite float32: quant/formats/half.py.
 inline Float inverse(Float a) {

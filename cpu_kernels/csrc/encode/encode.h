@@ -2,8 +2,8 @@
 //
 // Each lane of a vector takes a block of its own and runs the scalar algorithm on it: sums are sequential in every
 // lane, choices are selects, nothing is fused, so that all instruction sets (and NumPy, with an array where there is
-// a vector here) come to the same bits. The algorithms are written over the types of lanes_*.inl and
-// compiled once an instruction set, by the files that include them inside their target region.
+// a vector here) come to the same bits. The algorithms are written over the types of simd/*.inl and
+// compiled once per instruction set, by the files that include them inside their target region.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,5 @@
-#include <cmath>
-#include <cstring>
-
 #include "fused/row_steps.h"
+#include "simd/headers.h"
 // All includes before the region, so that no header code gets these instructions.
 #include <immintrin.h>
 
@@ -9,8 +7,12 @@
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq")
 
 namespace qk::fused::avx512 {
+
+constexpr Isa this_isa = Isa::avx512;
+
 namespace {
-#include "encode/lanes_avx512.inl"
+#include "simd/float_avx512.inl"
+#include "simd/int_avx512.inl"
 }  // namespace
 #include "fused/row_steps.inl"
 }  // namespace qk::fused::avx512

@@ -1,4 +1,7 @@
 // The row steps over the lanes of an instruction set; no sum's order depends on their number.
+#ifndef QK_SIMD_INT
+#error "fused/row_steps.inl: include simd/int_*.inl before this file"
+#endif
 
 namespace {
 

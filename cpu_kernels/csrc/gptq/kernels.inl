@@ -1,5 +1,7 @@
-// The kernels over a vector type. Included inside a namespace and a target region that define Float, width,
-// num_vectors, load, store, splat, fma, round_even, min, max, is_zero, select and this_isa.
+// The kernels over the lanes of an instruction set. Include it where num_vectors and this_isa are known.
+#ifndef QK_SIMD_FLOAT
+#error "gptq/kernels.inl: include simd/float_*.inl before this file"
+#endif
 
 // `columns` sums of num_vectors registers each: 16 chains of multiply-adds, latency 4 x 2 a cycle and some to spare.
 template <int columns>
@@ -36,9 +38,9 @@ Isa round(const float* target, const float* weight, const ColumnGrid& grid, floa
     const Float qmin = splat(grid.qmin), qmax = splat(grid.qmax);
     for (int lane = 0; lane < tile; lane += width) {
         const Float scale = load(grid.scale + lane), offset = load(grid.offset + lane);
-        const auto flat = is_zero(scale);
+        const Mask flat = scale == splat(0.0f);
         const Float steps = (load(target + lane) - offset) / select(flat, splat(1.0f), scale);
-        const Float code = min(max(round_even(select(flat, splat(0.0f), steps)), qmin), qmax);
+        const Float code = min(max(round(select(flat, splat(0.0f), steps)), qmin), qmax);
         store(q + lane, code);
         store(error + lane, (scale * code + offset) - load(weight + lane));
     }
@@ -53,7 +55,7 @@ void grid_error(const float* values, const float* cost, int64_t columns, const f
         Float sum = splat(0.0f);
         for (int64_t c = 0; c < columns; c++) {
             const Float value = load(values + c * tile + lane) * per_step;
-            const Float off = value - min(max(round_even(value), first), last);
+            const Float off = value - min(max(round(value), first), last);
             sum = fma(off * off, splat(cost[c]), sum);
         }
         store(error + lane, sum * step * step);

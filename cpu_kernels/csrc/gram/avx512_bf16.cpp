@@ -1,4 +1,5 @@
 #include "gram/gram.h"
+#include "simd/headers.h"
 // All includes before the region, so that no header code gets these instructions.
 #include <immintrin.h>
 
@@ -8,17 +9,18 @@
 namespace qk::gram::avx512_bf16 {
 
 constexpr Isa this_isa = Isa::avx512_bf16;
-constexpr int width = 16, num_rows = 4, num_vectors = 4;  // 16 chains, latency 6 x 1 a cycle; 21 of 32 registers
+constexpr int num_rows = 4, num_vectors = 4;  // 16 chains, latency 6 x 1 per cycle; 21 of 32 registers
 
-struct Float { __m512 v; };
+namespace {
+#include "simd/float_avx512.inl"
+
+#define QK_GRAM_WORDS
 struct Words { __m512bh v; };
 
-inline Float load(const float* from) { return {_mm512_loadu_ps(from)}; }
-inline void store(float* to, Float a) { _mm512_storeu_ps(to, a.v); }
 inline Words load_words(const uint32_t* from) { return {(__m512bh)_mm512_loadu_si512(from)}; }
 inline Words splat_word(uint32_t word) { return {(__m512bh)_mm512_set1_epi32(static_cast<int>(word))}; }
 inline Float multiply_add(Float sum, Words a, Words b) { return {_mm512_dpbf16_ps(sum.v, a.v, b.v)}; }
-
+}  // namespace
 #include "gram/kernels.inl"
 
 }  // namespace qk::gram::avx512_bf16

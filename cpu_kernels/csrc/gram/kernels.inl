@@ -1,5 +1,7 @@
-// The block product over a vector type. Included inside a namespace and a target region that define Float, Words,
-// width, num_rows, num_vectors, load, store, load_words, splat_word, multiply_add and this_isa.
+// The block product over the lanes of an instruction set. Include it where num_rows, num_vectors and this_isa are known.
+#ifndef QK_GRAM_WORDS
+#error "gram/kernels.inl: include simd/float_*.inl and gram/halves.inl, or define Words, before this file"
+#endif
 
 // num_rows x num_vectors sums in registers
 inline void add_tile(const uint32_t* left, const uint32_t* right, int64_t num_pairs, float* sums) {

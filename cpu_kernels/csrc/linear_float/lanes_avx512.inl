@@ -1,4 +1,7 @@
-// 16 rows a register. Included inside a target region.
+// 16 rows per register. Include it inside a target region.
+#ifndef _IMMINTRIN_H_INCLUDED
+#error "linear_float/lanes_avx512.inl: include <immintrin.h> before this file"
+#endif
 
 struct Lanes {
     using Sum = __m512;

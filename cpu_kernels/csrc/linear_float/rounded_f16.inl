@@ -1,5 +1,8 @@
-// f16 weights rounded to bfloat16 on the way. Included inside a target region with AVX512-BF16, after "buffer.h",
+// f16 weights rounded to bfloat16 on the way. Include it inside a target region with AVX512-BF16, after "buffer.h",
 // <cstring> and what has multiply_panels.
+#ifndef QK_LINEAR_FLOAT_KERNELS
+#error "linear_float/rounded_f16.inl: include linear_float/kernels.inl before this file"
+#endif
 
 // A panel of f16 as the panel of bf16 that is nearest: pairs of k, the last one padded.
 static void round_panel(const std::byte* f16, int64_t row_size, std::byte* bf16) {

@@ -1,4 +1,5 @@
-// What all instruction sets share, over their `Dot`. Included inside a target region.
+// The part that all instruction sets share, over their `Dot`. Include it inside a target region.
+#define QK_LINEAR_INT8_KERNELS
 
 // y = (sum * (weight_scale * by.weight_scale)) * by.result; a factor of 1 rounds nothing.
 struct Scales {

@@ -1,4 +1,10 @@
-// 16 rows a register, and the rounding of activations. Included inside a target region.
+// 16 rows per register, and the rounding of activations. Include it inside a target region.
+#ifndef _IMMINTRIN_H_INCLUDED
+#error "linear_int8/lanes_avx512.inl: include <immintrin.h> before this file"
+#endif
+#ifndef QK_LINEAR_INT8_KERNELS
+#error "linear_int8/lanes_avx512.inl: include linear_int8/kernels.inl before this file"
+#endif
 
 struct Lanes {
     // Not __m512i, which is eight 64-bit numbers: sums that live through a loop as both take twice the registers.

@@ -72,10 +72,10 @@ class KernelLatentAttention(LatentAttention):
 
     @cached_property
     def packed(self) -> Any:
-        """cpu_kernels' LatentHeads"""
+        """cpu_kernels' MlaHeads"""
         heads = LatentHeads(self.kv_up, self.sizes, self.num_heads)
         name = heads_format(self.kv_up.formats[0], self.output.formats[0], self.impl)
         if name in ("f16", "int8") and not max(heads.keys.abs().max(), heads.values.abs().max()) <= F16_MAX:
             name = "f32"  # NaN among them, too
         kernels = importlib.import_module("cpu_kernels")
-        return kernels.LatentHeads(heads.keys.numpy(), heads.values.numpy(), name)
+        return kernels.MlaHeads(heads.keys.numpy(), heads.values.numpy(), name)

@@ -43,12 +43,12 @@ class LatentLayers:
 
     @cached_property
     def _run(self) -> Any:
-        return importlib.import_module("cpu_kernels").run_latent_layers
+        return importlib.import_module("cpu_kernels").run_mla_layers
 
     @cached_property
     def _layers(self) -> list[Any]:
-        """cpu_kernels' LatentLayers; heads are packed when the first token wants them."""
-        make = importlib.import_module("cpu_kernels").LatentLayer
+        """cpu_kernels' MlaLayer; heads are packed when the first token wants them."""
+        make = importlib.import_module("cpu_kernels").MlaLayer
         return [make(*_parts(block), **_queries(block.attention)) for block in self.blocks]
 
 

@@ -1,14 +1,15 @@
-#include <bit>
-#include <cmath>
-#include <cstring>
-
 #include "encode/affine/search.h"
 #include "encode/encode.h"
-#include "half.h"
+#include "simd/headers.h"
 
 namespace qk::encode::scalar {
+
+constexpr Isa this_isa = Isa::scalar;
+
 namespace {
-#include "encode/lanes_scalar.inl"
+#include "simd/float_scalar.inl"
+#include "simd/int_scalar.inl"
+#include "simd/half_scalar.inl"
 #include "encode/driver.inl"
 #include "encode/affine/kernels.inl"
 }  // namespace

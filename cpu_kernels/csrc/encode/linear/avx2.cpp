@@ -1,16 +1,20 @@
 #include "encode/encode.h"
-// All includes before the region, so that no header code gets these instructions. The .inl files are no headers but
-// the algorithms themselves, compiled once an instruction set.
+#include "simd/headers.h"
+// All includes before the region, so that no header code gets these instructions. The .inl files are no headers:
+// they hold the algorithms, compiled once per instruction set.
 #include <immintrin.h>
 
-#include <cstring>
-
 #pragma GCC push_options
-#pragma GCC target("avx2,f16c")
+#pragma GCC target("avx2,fma,f16c")
 
 namespace qk::encode::avx2 {
+
+constexpr Isa this_isa = Isa::avx2;
+
 namespace {
-#include "encode/lanes_avx2.inl"
+#include "simd/float_avx2.inl"
+#include "simd/int_avx2.inl"
+#include "simd/half_avx2.inl"
 #include "encode/driver.inl"
 #include "encode/linear/kernels.inl"
 }  // namespace

@@ -59,15 +59,11 @@ bool Group::shares() const {
     return std::any_of(weights_.begin(), weights_.end(), [](const auto& weight) { return weight->input().shares(); });
 }
 
-// Tokens a round: as many as read the weights once (product.cpp), so that gate and up of a long prompt take no more
-// memory than those of this many, 32 MiB for a net of 8192.
-static constexpr int64_t tokens_a_round = 512;
-
 void feed_forward(const Group& gate_up, const Group& down, const Rows& x, const std::optional<Norm>& norm,
                   const Rows& residual, float* out, const FeedForwardChoices& choices) {
     const int64_t inner = down.row_size(), width = down.num_rows(0);
     // Where all tokens of a call share a scale, a round is not a call.
-    const int64_t round_tokens = gate_up.shares() || down.shares() ? x.count : std::min(tokens_a_round, x.count);
+    const int64_t round_tokens = gate_up.shares() || down.shares() ? x.count : std::min(net_tokens, x.count);
     thread_local Scratch scratch;
     const auto half = static_cast<size_t>(round_tokens * inner);
     float* const gate = scratch.floats(2 * half);

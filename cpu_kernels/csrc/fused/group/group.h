@@ -59,6 +59,10 @@ struct FeedForwardChoices {
     RowSteps steps;
 };
 
+// Tokens of a round of feed_forward: as many as read the weights once (product.cpp), so that gate and up of a long prompt
+// take no more memory than those of this many, 32 MiB for a net of 8192.
+inline constexpr int64_t net_tokens = 512;
+
 // out [M, N] = silu_mul(gate, up) @ down^T (+ residual), where gate and up are gate_up's products with x or norm(x).
 void feed_forward(const Group& gate_up, const Group& down, const Rows& x, const std::optional<Norm>& norm,
                   const Rows& residual, float* out, const FeedForwardChoices& choices);

@@ -1,0 +1,57 @@
+// The Python object that holds every head's up-projections; other bindings take it as an argument.
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <string>
+
+#include "checks.h"
+#include "mla/heads.h"
+#include "mla/step.h"
+
+namespace qk::mla {
+
+using OptionalName = std::optional<std::string>;
+
+// Reads the environment.
+const Impl<Kernels>& choose_heads(const OptionalName& isa);
+Choices choose_all();
+
+// Rows of latents that may be written, in a format, for heads of this rank; checked.
+attention::Latents writable_latents(const std::string& format, nb::handle rows, int64_t rank, int64_t rotated);
+
+class MlaHeads {
+public:
+    MlaHeads(const Array& keys, const Array& values, const std::string& format);
+
+    const HeadMatrices& keys() const { return keys_; }
+    const HeadMatrices& values() const { return values_; }
+
+    nb::object absorb(const Array& q, const OptionalName& isa) { return multiply(keys_, q, "q", isa); }
+    nb::object values_of(const Array& latents, const OptionalName& isa) {
+        return multiply(values_, latents, "latents", isa);
+    }
+    nb::object attend(const Array& q, const Array& latent, const Array& norm, float eps, const Array& cos,
+                      const Array& sin, const std::string& format, nb::handle rows, const Array& block_table,
+                      const Array& lengths, float softmax_scale, int64_t window);
+
+    size_t nbytes() const { return keys_.nbytes() + values_.nbytes(); }
+    OptionalName last_isa() const;
+
+private:
+    nb::object multiply(const HeadMatrices& matrices, const Array& x, const char* name, const OptionalName& isa);
+
+    HeadMatrices keys_, values_;
+    std::atomic<std::optional<Isa>> ran_{};
+};
+
+// What M new tokens attend to, each a sequence of its own in rows [pages, page_size, width]; checked.
+attention::Sequences sequences_in(nb::handle rows, const Array& block_table, const Array& lengths, int64_t count,
+                                  int64_t window);
+
+// cos, sin [M, D]; checked.
+attention::Rotation rotation_of(const Array& cos, const Array& sin, int64_t count, int64_t rotated);
+
+void bind_layers(nb::module_& m);
+
+}  // namespace qk::mla

@@ -1,4 +1,4 @@
-"""QuantizationJob: what a model becomes and where it goes, decided once, before anything is computed."""
+"""QuantizationJob: source, recipe, plan and output of one quantization, decided once, before the work begins."""
 
 import json
 from collections import Counter
@@ -19,7 +19,7 @@ FLOATS = ("f32", "f16", "bf16")
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where an artifact is written. `quant.artifacts.output` decides it.
+    """The place of an artifact. `quant.artifacts.output` decides it.
 
     path             the GGUF file or the directory
     container        "gguf" or "hf"

@@ -62,7 +62,7 @@ def _calibrated(
     resume: bool,
     progress: Progress | None,
 ) -> Iterator[QuantizedSource]:
-    # What qbench knows comes first: text, tokenizer and decoder. From there on the job goes down, and not back up.
+    # First text, tokenizer and decoder, which qbench has. Then the job goes down into quant and does not come back up.
     basis = choose_basis(job, options)
     statistics = basis.statistics(job, options, folder, threads)
     if resume and options.keeps_statistics:

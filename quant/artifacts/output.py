@@ -1,4 +1,4 @@
-"""Where an artifact goes and as what: decided, and refused if it cannot be, before anything is computed."""
+"""Path and container of an artifact: decided, or refused, before the work begins."""
 
 from pathlib import Path
 

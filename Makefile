@@ -1,5 +1,17 @@
 # Two commands from a bare clone: `make demo` and `make test`. Both set up .venv first, and only once.
+#   make demo          measure a small model in several formats
+#   make test          all tests that need no GPU
+#   make test-pretended  tests of the kernels on pretended lesser CPUs
+#   make lint          format, types, imports and prose, at most a minute; `make fix` repairs the format
+#   make gate          compare with the stored results of this project
+#   make test-gpu      kernel tests and timings on a CUDA GPU
+#   make test-interop  artifacts in other projects' code, and theirs here
+#   make asan          kernel tests with AddressSanitizer
+#   make bench         benchmarks of the CPU kernels
+#   make setup         only the installation that the others begin with
+#   make clean         remove compiled files and runs
 SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 PYTHON ?= $(shell for p in python3 python3.12 python3.11; do command -v $$p >/dev/null && \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
 TORCH ?= torch==2.13.0
@@ -8,7 +20,7 @@ INTEROP := .venv-interop
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 NATIVE := $(shell find CMakeLists.txt cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl' -o -name CMakeLists.txt)
 
-.PHONY: demo test test-pretended gate test-gpu test-interop asan setup bench clean
+.PHONY: demo test test-pretended lint fix gate test-gpu test-interop asan setup bench clean
 
 demo: setup
 	$(VENV)/bin/qbench sweep suites/quickstart.yaml
@@ -16,11 +28,28 @@ demo: setup
 test: setup $(VENV)/.tested-with $(VENV)/.oracle
 	$(VENV)/bin/python -m pytest
 
-# What depends on the instruction set, once more on pretended lesser processors: a sample of each parameter grid.
+# Tests that depend on the instruction set, repeated on pretended lesser CPUs with a sample of each parameter grid.
 test-pretended: setup $(VENV)/.tested-with
 	QBENCH_CPU=avx2 $(VENV)/bin/python -m pytest --grid 1 tests/cpu_kernels tests/amx tests/qbench/kernels tests/qbench/plan tests/qbench/gate
 	QBENCH_CPU=scalar $(VENV)/bin/python -m pytest --grid 1 tests/cpu_kernels/test_dispatch.py tests/cpu_kernels/test_linear.py \
 	    tests/cpu_kernels/test_attention.py tests/qbench/kernels/test_selftest.py tests/qbench/plan
+
+# Revision that prose is compared with: its budget may not be exceeded, and places on changed lines are shown first.
+SINCE ?= HEAD
+CXX_SOURCES = git ls-files 'cpu_kernels/*.cpp' 'cpu_kernels/*.h' 'cpu_kernels/*.inl'
+
+lint: $(VENV)/.linted-with $(VENV)/.tested-with
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(CXX_SOURCES) | xargs $(VENV)/bin/clang-format --dry-run --Werror
+	$(VENV)/bin/python -m checks.prose --since $(SINCE)
+	$(VENV)/bin/lint-imports --no-cache
+	$(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
+
+fix: $(VENV)/.linted-with
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+	$(CXX_SOURCES) | xargs $(VENV)/bin/clang-format -i
 
 # On a machine with a CUDA GPU: every kernel test runs there too, then all kernels are timed; ten minutes and the tests'.
 test-gpu: setup $(VENV)/.tested-with
@@ -37,19 +66,46 @@ setup: $(VENV)/.installed
 # A torch that the machine already has (a GPU build, say) is used rather than downloaded again.
 $(VENV)/.created:
 	@test -n "$(PYTHON)" || { echo "make: python 3.11 or newer is needed; none of python3, python3.12, python3.11 is" >&2; exit 2; }
-	if $(PYTHON) -c 'import torch' 2>/dev/null; then $(PYTHON) -m venv --system-site-packages $(VENV); else $(PYTHON) -m venv $(VENV); fi
-	$(PIP) 'pip>=25.1' # the first that installs dependency groups
-	$(VENV)/bin/python -c 'import torch' 2>/dev/null || $(PIP) $(TORCH)
-	touch $@
+	@echo "setup: virtual environment $(VENV)"
+	@if $(PYTHON) -c 'import torch' 2>/dev/null; then $(PYTHON) -m venv --system-site-packages $(VENV); else $(PYTHON) -m venv $(VENV); fi
+	@$(PIP) 'pip>=25.1' # the first that installs dependency groups
+	@if $(VENV)/bin/python -c 'import torch' 2>/dev/null; then echo "setup: torch is already installed"; \
+	    else echo "setup: torch ($(TORCH), a large download)"; $(PIP) '$(TORCH)'; fi
+	@touch $@
+
+$(VENV)/.dependencies: $(VENV)/.created pyproject.toml
+	@echo "setup: dependencies"
+	@$(VENV)/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' \
+	    > $(VENV)/dependencies.txt
+	@$(PIP) --requirement $(VENV)/dependencies.txt
+	@touch $@
 
 # Python files are used in place; only the metadata and the C++ call for another install.
-$(VENV)/.installed: $(VENV)/.created pyproject.toml $(NATIVE)
-	$(PIP) --editable .
-	touch $@
+$(VENV)/.installed: $(VENV)/.dependencies pyproject.toml $(NATIVE)
+	@mkdir -p build
+	@cores=$$(nproc); echo "setup: compiling kernels, about $$(( ($(COMPILE_MINUTES) + cores - 1) / cores ))" \
+	    "minutes on $$cores cores if nothing is cached; full output in build/setup.log"
+	@$(VENV)/bin/python -m pip install --verbose --disable-pip-version-check --no-deps --editable . 2>&1 | \
+	    tee build/setup.log | { $(PROGRESS); } || { $(COMPILE_ERRORS); exit 1; }
+	@touch $@
 
-$(VENV)/.tested-with: $(VENV)/.installed
-	$(PIP) --group test
-	touch $@
+COMPILE_MINUTES := 7 # of one core
+# One line per twentieth of the files: "setup: [57/290] Building CXX object ...".
+PROGRESS := step='\[ *([0-9]+)/([0-9]+)\].*'; while IFS= read -r line; do [[ $$line =~ $$step ]] || continue; \
+    part=$$(( 20 * BASH_REMATCH[1] / BASH_REMATCH[2] )); \
+    [ "$$part" = "$$shown" ] || echo "setup: $${BASH_REMATCH[0]}"; shown=$$part; done
+# From the compiler's first error on; all of the last lines if it was something else that failed.
+COMPILE_ERRORS := { grep -m 1 -A 60 'FAILED:\|CMake Error' build/setup.log || tail -n 60 build/setup.log; } >&2
+
+$(VENV)/.tested-with: $(VENV)/.dependencies
+	@echo "setup: packages of the tests"
+	@$(PIP) --group test
+	@touch $@
+
+$(VENV)/.linted-with: $(VENV)/.created pyproject.toml
+	@echo "setup: linters"
+	@$(PIP) --group dev
+	@touch $@
 
 # An independent oracle built from source (minutes, once). Where that fails its tests are skipped, the next call tries again.
 $(VENV)/.oracle: $(VENV)/.created pyproject.toml

@@ -13,7 +13,7 @@ from gpu_kernels.proof.measure import Measurement, WrongResults, append, known_o
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m gpu_kernels.measure", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m gpu_kernels.measure", description=str(__doc__).splitlines()[0])
     parser.add_argument("--only", default="", metavar="OP", help="ops whose name contains this")
     parser.add_argument("--budget", type=float, default=480, metavar="SECONDS", help="the rest is left out, and named")
     parser.add_argument("--out", type=Path, default=Path("results/gpu"), metavar="FOLDER", help="records: FAMILY.jsonl")

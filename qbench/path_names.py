@@ -6,6 +6,8 @@
 import re
 from collections.abc import Callable
 
+from quant.present import present
+
 MOST_TOKENS = 512  # of a prefill: beyond, nothing else is chosen
 STEP = re.compile(r"(.*) from (\d+)( tokens)?")
 
@@ -40,7 +42,7 @@ def path_at(name: str, num_tokens: int) -> str:
         return name
     isa, _, path = steps[0].partition(" ")
     for step in steps[1:]:
-        told, first, _ = STEP.fullmatch(step).groups()
+        told, first, _ = present(STEP.fullmatch(step)).groups()
         if num_tokens < int(first):
             break
         *other, path = told.split(" ", 1) if told.startswith(("avx", "amx", "scalar")) else (told,)

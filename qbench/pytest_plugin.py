@@ -14,7 +14,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def qbench_gate(request: pytest.FixtureRequest):
     """Quality, memory and speed of a model, with limits or against a baseline; see qbench.gate.fixture.QbenchGate."""
-    baseline, save = (request.config.getoption(name) for name in ("qbench_baseline", "qbench_save"))
+    baseline = request.config.getoption("qbench_baseline")
+    save = bool(request.config.getoption("qbench_save"))
     if save and baseline is None:
         raise pytest.UsageError("--qbench-save appends to --qbench-baseline: give that too")
 

@@ -16,7 +16,7 @@ from quant.kv import calibrate_kv, get_kv_format
 from quant.kv.scheme import CONFIG_KEY as KV_KEY
 from quant.methods import Layer
 from quant.qtensor import QTensor
-from quant.source import TensorInfo, TokenizerInfo
+from quant.source import TensorInfo
 from quant.stage import Stage
 
 # Weights in float32 at a time, 4 MiB: a vocabulary of 128k rows needs no second copy of itself in float32, and the
@@ -39,21 +39,22 @@ class QuantizedSource:
         self.job = job
         self.stage = stage
         self.spec = job.source.spec
+        self.tokenizer = job.source.tokenizer
         self.tensors: Mapping[str, TensorInfo] = {name: self._info(name) for name in job.source.tensors}
 
-    @cached_property
+    @property
     def config(self) -> Mapping[str, Any]:
         """The source's config without the keys on its own quantization, which no longer hold."""
+        return self._config
+
+    @cached_property
+    def _config(self) -> Mapping[str, Any]:
         own, recipe = ("quantization_config", KV_KEY), self.job.recipe
         config = {key: value for key, value in self.job.source.config.items() if key not in own}
         if recipe.kv is None:
             return config
         scheme = calibrate_kv(get_kv_format(recipe.kv), self.stage.kv_stats if self.stage else ())
         return config | {KV_KEY: scheme.config_entry()}
-
-    @property
-    def tokenizer(self) -> TokenizerInfo | None:
-        return self.job.source.tokenizer
 
     def read(self, name: str) -> QTensor:
         if self.stage is not None and name in self.stage:

@@ -51,10 +51,25 @@ class TokenizerInfo:
 class Source(Protocol):
     """Config, tensors and tokenizer of one model. Tensors carry Hugging Face names and row order."""
 
-    spec: str  # what the user typed
-    config: Mapping[str, Any]  # the keys of a Hugging Face config.json
-    tensors: Mapping[str, TensorInfo]  # canonical name -> info, in file order
-    tokenizer: TokenizerInfo | None  # None: a model for speed and memory only (rand:)
+    @property
+    def spec(self) -> str:
+        """The model as the user named it."""
+        ...
+
+    @property
+    def tokenizer(self) -> TokenizerInfo | None:
+        """None for a model that serves speed and memory measurements only (rand:)."""
+        ...
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The keys of a Hugging Face config.json."""
+        ...
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """Canonical name -> info, in file order."""
+        ...
 
     def read(self, name: str) -> QTensor:
         """One tensor's bytes; nothing is kept, so peak memory is the caller's choice."""

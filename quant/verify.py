@@ -83,11 +83,11 @@ def differences(
     for index, name in enumerate(names):
         if progress is not None:
             progress(index, len(names), name)
-        infos = artifact.tensors.get(name), remade.tensors.get(name)
-        if None in infos:
-            yield name, "the artifact has it not" if infos[0] is None else "the recipe makes no such tensor"
-        elif infos[0].format != infos[1].format:
-            yield name, f"it is {infos[0].format}, the recipe makes {infos[1].format}"
+        info, wanted = artifact.tensors.get(name), remade.tensors.get(name)
+        if info is None or wanted is None:
+            yield name, "the artifact has it not" if info is None else "the recipe makes no such tensor"
+        elif info.format != wanted.format:
+            yield name, f"it is {info.format}, the recipe makes {wanted.format}"
         elif hash_tensor(artifact.read(name)) != hash_tensor(remade.read(name)):
             yield name, "its bytes differ"
     if not _same_scheme(artifact, remade):
@@ -99,4 +99,8 @@ def _same_scheme(artifact: Source, remade: Source) -> bool:
     if ours is None or theirs is None:
         return ours is theirs
     scales = (ours.k_scale, theirs.k_scale), (ours.v_scale, theirs.v_scale)
-    return ours.format == theirs.format and all(np.array_equal(a, b) for a, b in scales)
+    return ours.format == theirs.format and all(_same_scale(a, b) for a, b in scales)
+
+
+def _same_scale(ours: np.ndarray | None, theirs: np.ndarray | None) -> bool:
+    return ours is theirs if ours is None or theirs is None else np.array_equal(ours, theirs)

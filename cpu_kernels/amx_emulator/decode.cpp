@@ -27,7 +27,7 @@ constexpr unsigned mod_register = 3, rm_sib = 4, rm_rip = 5;
 bool read_fields(const uint8_t* code, Fields& fields) {
     if (code[0] != vex3 || (code[1] & 31) != map_0f38 || (code[2] & 0x84)) return false;  // W and L are 0 in all
     fields = {!(code[1] & 0x80), !(code[1] & 0x40), !(code[1] & 0x20), (~code[2] >> 3) & 15u, code[2] & 3u,
-              code[3], code[4] >> 6 & 3u, code[4] >> 3 & 7u, code[4] & 7u};
+              code[3],           code[4] >> 6 & 3u, code[4] >> 3 & 7u, code[4] & 7u};
     return true;
 }
 
@@ -47,8 +47,10 @@ Memory read_memory(const uint8_t* code, const Fields& fields, const uint64_t (&r
         const unsigned index = (sib >> 3 & 7) | fields.x << 3, base = (sib & 7) | fields.b << 3;
         memory.has_sib = true;
         if (index != 4) memory.index = static_cast<int64_t>(registers[index] << (sib >> 6));
-        if ((base & 7) == 5 && fields.mod == 0) displacement32 = true;  // no base
-        else memory.base = registers[base];
+        if ((base & 7) == 5 && fields.mod == 0)
+            displacement32 = true;  // no base
+        else
+            memory.base = registers[base];
     } else if (fields.rm == rm_rip && fields.mod == 0) {
         displacement32 = relative_to_rip = true;
     } else {
@@ -88,9 +90,7 @@ bool decode_config(const Fields& fields, const Memory& memory, Instruction& out)
 
 bool decode_memory(const Fields& fields, const Memory& memory, Instruction& out) {
     if (fields.mod == mod_register || fields.prefix == prefix_none) return false;
-    out.op = fields.prefix == prefix_f2 ? Op::tileloadd
-             : fields.prefix == prefix_66 ? Op::tileloaddt1
-                                          : Op::tilestored;
+    out.op = fields.prefix == prefix_f2 ? Op::tileloadd : fields.prefix == prefix_66 ? Op::tileloaddt1 : Op::tilestored;
     out.tile = fields.reg;
     out.address = memory.base;
     out.stride = memory.index;  // the index is no part of the address here

@@ -149,7 +149,8 @@ Outcome Tiles::store(unsigned tile, uint8_t* base, int64_t stride) {
 }
 
 Outcome Tiles::check_product(unsigned destination, unsigned a, unsigned b) const {
-    if (destination == a || destination == b || a == b) return undefined("the three tiles of a product are not distinct");
+    if (destination == a || destination == b || a == b)
+        return undefined("the three tiles of a product are not distinct");
     for (const unsigned tile : {destination, a, b})
         if (const Outcome outcome = check_configured(tile); outcome.fault != Fault::none) return outcome;
     if ((columns_[destination] | columns_[a] | columns_[b]) % 4) return undefined("bytes a row are no multiple of 4");

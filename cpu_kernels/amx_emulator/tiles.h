@@ -9,8 +9,18 @@ namespace amx {
 inline constexpr int num_tiles = 8, max_rows = 16, row_bytes = 64;
 
 enum class Op : uint8_t {
-    ldtilecfg, sttilecfg, tilerelease, tilezero, tileloadd, tileloaddt1, tilestored,
-    tdpbssd, tdpbsud, tdpbusd, tdpbuud, tdpbf16ps,
+    ldtilecfg,
+    sttilecfg,
+    tilerelease,
+    tilezero,
+    tileloadd,
+    tileloaddt1,
+    tilestored,
+    tdpbssd,
+    tdpbsud,
+    tdpbusd,
+    tdpbuud,
+    tdpbf16ps,
 };
 inline constexpr int num_ops = 12;
 

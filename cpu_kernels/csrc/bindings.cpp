@@ -93,10 +93,12 @@ std::string chosen_isa(const std::string& op) {
 }  // namespace
 
 NB_MODULE(_ext, m) {
-    m.def("features", [] { return names_in(qk::detect()); },
-          "Names of the instruction sets this machine and process may use, weakest first.");
-    m.def("emulated_features", [] { return names_in(qk::emulated()); },
-          "Those of features() that a test's emulator executes instead of the processor.");
+    m.def(
+        "features", [] { return names_in(qk::detect()); },
+        "Names of the instruction sets this machine and process may use, weakest first.");
+    m.def(
+        "emulated_features", [] { return names_in(qk::emulated()); },
+        "Those of features() that a test's emulator executes instead of the processor.");
     m.def("op_table", op_table,
           "One row an implementation, best first within its op: op, impl, required, available, chosen.");
     m.def("chosen_isa", chosen_isa, "op"_a, "The instruction set that `op` runs under now (QBENCH_ISA obeyed).");
@@ -123,8 +125,8 @@ NB_MODULE(_ext, m) {
     qk::mla::bind(m);
     qk::gram::bind(m);
 
-    m.def("measure_read_bandwidth", qk::roofline::read_bandwidth, "threads"_a,
-          nb::call_guard<nb::gil_scoped_release>(), "Bytes/s read from memory by this many threads, best of 0.3 s.");
+    m.def("measure_read_bandwidth", qk::roofline::read_bandwidth, "threads"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Bytes/s read from memory by this many threads, best of 0.3 s.");
     m.def("measure_int8_peak", qk::roofline::int8_peak, "threads"_a, nb::call_guard<nb::gil_scoped_release>(),
           "int8 multiply-adds from registers in operations/s (two each), best of 0.3 s.");
     m.def("measure_int16_peak", qk::roofline::int16_peak, "threads"_a, nb::call_guard<nb::gil_scoped_release>(),

@@ -20,9 +20,7 @@ extern "C" __attribute__((weak, visibility("default"))) int qbench_amx_emulator(
 namespace qk {
 namespace {
 
-struct Found {
-    Features features = bit(Isa::scalar), emulated = 0;
-};
+struct Found { Features features = bit(Isa::scalar), emulated = 0; };
 
 #if defined(__x86_64__)
 

@@ -3,6 +3,7 @@
 from qbench.calibration.options import CalibrationOptions
 from quant.calibration.stats_file import StatsFile
 from quant.extension import import_kernels
+from quant.present import present
 
 # Name in options and manifests, which is that of the Hessians' sum in quant.calibration.gram -> impl of the decoder
 DECODER_IMPL = {"fp32": "reference", "bf16": "bf16"}
@@ -14,7 +15,7 @@ def choose_arithmetic(options: CalibrationOptions) -> str:
     if options.arithmetic is not None:
         return options.arithmetic
     if options.reads_statistics:
-        return StatsFile(options.stats).about["calibration"].get("arithmetic", "fp32")
+        return StatsFile(present(options.stats)).about["calibration"].get("arithmetic", "fp32")
     return "bf16" if has_fast_bf16() else "fp32"
 
 

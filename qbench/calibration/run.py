@@ -25,6 +25,7 @@ from quant.errors import InputError
 from quant.job import QuantizationJob
 from quant.kv import calibrate_kv, get_kv_format
 from quant.models import ModelConfig
+from quant.present import present
 from quant.quantize import QuantizedSource
 from quant.stage import open_stage
 
@@ -110,8 +111,8 @@ class Basis:
         if self.tokens is None:
             if job.recipe.kv is not None:
                 calibrate_kv(get_kv_format(job.recipe.kv), ())  # raises if it needs ranges of keys and values
-            return ImatrixStatistics(read_imatrix(options.imatrix, job.source))
-        file = StatsFile(options.stats)
+            return ImatrixStatistics(read_imatrix(present(options.imatrix), job.source))
+        file = StatsFile(present(options.stats))
         file.check(self.stats_about)
         return file
 
@@ -121,7 +122,7 @@ class Basis:
         return LiveStatistics(
             decoder,
             config,
-            self.tokens,
+            present(self.tokens),
             folder,
             on_quantized=options.on != "original",
             in_steps=options.on == "steps",

@@ -6,6 +6,7 @@ from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.run import Progress, quantized_model
 from quant.artifacts import write_artifact
 from quant.job import QuantizationJob
+from quant.present import present
 from quant.stage import stage_path
 
 
@@ -21,7 +22,8 @@ def write_quantized(
 
     raises   InputError, and leaves nothing half-written
     """
-    job.output.make_folder()
-    folder = stage_path(job.output.path)
+    output = present(job.output)
+    output.make_folder()
+    folder = stage_path(output.path)
     with quantized_model(job, options, folder, threads=threads, resume=resume, progress=progress) as quantized:
         return write_artifact(quantized, progress)

@@ -44,14 +44,22 @@ def attention() -> list[Kernel]:
     return [Kernel("attention", problems)]
 
 
+def random_inputs(
+    rng: np.random.Generator, num_heads: int, num_kv_heads: int, queries: int, tokens: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """q [1, H, Q, D], k and v [1, G, T, D] float32"""
+    q = rng.standard_normal((1, num_heads, queries, HEAD_DIM)).astype(np.float32)
+    k, v = rng.standard_normal((2, 1, num_kv_heads, tokens, HEAD_DIM)).astype(np.float32)
+    return q, k, v
+
+
 def problems() -> Iterator[Problem]:
     rng = np.random.default_rng(SEED)
-    for num_heads, num_kv_heads, queries, tokens in SHAPES:
-        q = rng.standard_normal((1, num_heads, queries, HEAD_DIM)).astype(np.float32)
-        k, v = rng.standard_normal((2, 1, num_kv_heads, tokens, HEAD_DIM)).astype(np.float32)
-        for name in FORMATS | INTEGER_FORMATS:
-            yield from of_format(name, q, k, v)
-    for name in FORMATS | INTEGER_FORMATS:  # of the last shape
+    inputs = [random_inputs(rng, *shape) for shape in SHAPES]
+    for qkv, name in product(inputs, FORMATS | INTEGER_FORMATS):
+        yield from of_format(name, *qkv)
+    q, k, v = inputs[-1]
+    for name in FORMATS | INTEGER_FORMATS:
         yield from of_format(name, q, k, v, window=WINDOW)
         yield from of_format(name, q, k, v, window=WINDOW, num_sinks=SINKS)
         yield from of_format(name, q[:, :, : sum(new for new, _ in RAGGED)], k, v, ragged=RAGGED)

@@ -1,17 +1,18 @@
 """Encoders and decoders of block formats, beside libggml's: what quantizing a model and opening one to floats take."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
 
 from cpu_kernels.decode import DECODED_FORMATS, decode_blocks
 from cpu_kernels.encode import ENCODED_FORMATS, encode_blocks
-from qbench.kernels.benchmark import OURS, Benchmark
+from qbench.kernels.benchmark import OURS, Benchmark, Contender
 from qbench.kernels.deviation import Deviation, deviation
 from qbench.kernels.linear_benchmarks import COLD_BYTES
 from qbench.kernels.peers.ggml_codec import GgmlDecoder, GgmlEncoder
-from quant.formats import get_format
+from quant.formats import block_format, get_format
+from quant.present import present
 
 ENCODE, DECODE = "encode_", "decode_"  # before the format, in the names of ops
 ROW_SIZE, ENCODED_ROWS = 2048, 2048  # of a linear of a 1B Llama
@@ -58,17 +59,18 @@ def timed_codecs() -> list[str]:
 def codec_benchmarks(op: str, threads: int) -> Iterator[Benchmark]:
     """Both sides' bytes count: floats and blocks, once each. A decoder has no operations to speak of."""
     encodes, name = op.startswith(ENCODE), op.removeprefix(ENCODE).removeprefix(DECODE)
-    fmt = get_format(name)
+    fmt = block_format(name)
     some = np.random.default_rng(SEED).standard_normal((DISTINCT_ROWS, ROW_SIZE)).astype(np.float32)
     num_rows = ENCODED_ROWS if encodes else DECODED_ROWS
     weights = np.ascontiguousarray(some[np.arange(num_rows) % DISTINCT_ROWS]).reshape(-1, fmt.block_size)
     data = encode_blocks(name, weights, None, False, None)[0]
+    ggml_type = present(fmt.gguf_type)
     if encodes:
-        contenders = {OURS: partial(Encoder, name, weights)}
-        peer, check = partial(GgmlEncoder, fmt.gguf_type, weights.reshape(num_rows, ROW_SIZE), threads), check_encoded
+        contenders: dict[str, Callable[[], Contender]] = {OURS: partial(Encoder, name, weights)}
+        peer, check = partial(GgmlEncoder, ggml_type, weights.reshape(num_rows, ROW_SIZE), threads), check_encoded
     else:
         contenders = {OURS: partial(Decoder, name, data)}
-        peer, check = partial(GgmlDecoder, fmt.gguf_type, data, fmt.block_size, threads), check_decoded
+        peer, check = partial(GgmlDecoder, ggml_type, data, fmt.block_size, threads), check_decoded
     yield Benchmark(
         op=op,
         shape=f"{num_rows}x{ROW_SIZE}",
@@ -87,7 +89,7 @@ def check_encoded(name: str, weights: np.ndarray, data: np.ndarray) -> Deviation
 
     Other searches may lose half as much again (libggml's Q2_K: a third); what is wrong loses the weights themselves.
     """
-    fmt = get_format(name)
+    fmt = block_format(name)
     if data.shape != (len(weights), fmt.block_bytes):
         return Deviation(float("inf"), 0.0)
     blocks = weights[:CHECKED_BLOCKS]
@@ -106,4 +108,4 @@ def check_decoded(name: str, data: np.ndarray, weights: np.ndarray) -> Deviation
     repeats = DISTINCT_ROWS * ROW_SIZE // get_format(name).block_size
     if not (weights.reshape(-1, repeats, weights.shape[1]) == weights[:repeats]).all():
         return Deviation(float("inf"), 0.0)
-    return deviation(weights[:repeats], get_format(name).dequantize_blocks(data[:repeats]), 0.0)
+    return deviation(weights[:repeats], block_format(name).dequantize_blocks(data[:repeats]), 0.0)

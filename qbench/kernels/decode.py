@@ -8,7 +8,7 @@ import numpy as np
 from cpu_kernels.decode import DECODED_FORMATS, decode_blocks
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import deviation
-from quant.formats import get_format
+from quant.formats import block_format
 
 NUM_BLOCKS = (1, 3, 131)
 SEED = 15
@@ -30,7 +30,7 @@ def problem(name: str, blocks: np.ndarray) -> Problem:
     @cache
     def oracle() -> np.ndarray:
         with np.errstate(all="ignore"):
-            return get_format(name).dequantize_blocks(blocks)
+            return block_format(name).dequantize_blocks(blocks)
 
     return Problem(
         f"B={len(blocks)}",

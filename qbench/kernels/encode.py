@@ -8,7 +8,7 @@ import numpy as np
 from cpu_kernels.encode import EFFORTS, ENCODED_FORMATS, encode_blocks
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import deviation
-from quant.formats import get_format
+from quant.formats import block_format, get_format
 
 NUM_BLOCKS = (1, 3, 131)  # a vector holds 1, 8 or 16 blocks
 IMPORTANCE_ROWS = 3
@@ -39,7 +39,7 @@ def problem(name: str, blocks: np.ndarray, importance: np.ndarray | None, effort
     @cache
     def oracle() -> np.ndarray:
         of_blocks = None if importance is None else importance[np.arange(len(blocks)) % len(importance)]
-        return get_format(name).quantize_blocks(blocks, of_blocks, effort)
+        return block_format(name).quantize_blocks(blocks, of_blocks, effort)
 
     return Problem(f"B={len(blocks)} {effort}{weighted}", run, lambda data: deviation(data, oracle(), 0.0))
 

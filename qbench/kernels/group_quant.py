@@ -6,10 +6,12 @@ from itertools import product
 
 import numpy as np
 
-from cpu_kernels import _ext  # whose functions say what ran, as those of cpu_kernels.group_quant do not
+# Its functions return the instruction set that ran; those of cpu_kernels.group_quant do not.
+from cpu_kernels import _ext  # pyright: ignore[reportAttributeAccessIssue]  # compiled, without type stubs
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import deviation
 from quant.formats import Int8Format, IntGroupFormat, LlmInt8Format
+from quant.present import present
 from quant.qtensor import QTensor
 
 SHAPES = ((1, 1), (3, 37), (131, 74))  # N, K
@@ -24,17 +26,17 @@ def group_quant() -> list[Kernel]:
 
 
 def problems() -> Iterator[Problem]:
-    for shape in SHAPES:
-        weight = hard_rows(*shape)
+    weights = [hard_rows(*shape) for shape in SHAPES]
+    for weight in weights:
         for per_tensor in (False, True):
             yield rows_problem(Int8Format(per_tensor), weight)
         for bits in BITS:
-            for group_size in (size for size in GROUP_SIZES if shape[1] % (size or 1) == 0):
+            for group_size in (size for size in GROUP_SIZES if weight.shape[1] % (size or 1) == 0):
                 for symmetric in (True, False):
                     yield groups_problem(IntGroupFormat(bits, group_size, symmetric), weight)
         yield llm_int8_problem(np.clip(weight, -LARGEST_HALF, LARGEST_HALF))
     for bits, symmetric in product(BITS, (True, False)):
-        yield ordered_problem(IntGroupFormat(bits, GROUP_SIZES[1], symmetric), weight)
+        yield ordered_problem(IntGroupFormat(bits, GROUP_SIZES[1], symmetric), weights[-1])
 
 
 def hard_rows(num_rows: int, row_size: int) -> np.ndarray:
@@ -77,7 +79,7 @@ def groups_problem(fmt: IntGroupFormat, weight: np.ndarray) -> Problem:
 def ordered_problem(fmt: IntGroupFormat, weight: np.ndarray) -> Problem:
     """Read in an order of groups that is not that of the features, as GPTQ leaves them."""
     num_rows, row_size = weight.shape
-    group_of = np.random.default_rng(SEED).permutation(np.arange(row_size, dtype=np.int32) // fmt.group_size)
+    group_of = np.random.default_rng(SEED).permutation(np.arange(row_size, dtype=np.int32) // present(fmt.group_size))
     qtensor = fmt.quantize_ref(weight)
     ordered = QTensor(qtensor.format, qtensor.shape, qtensor.parts, {"g_idx": group_of})
     packed, scale, *zero_point = qtensor.parts.values()

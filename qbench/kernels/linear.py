@@ -43,13 +43,14 @@ def packed_formats() -> list[str]:
 def problems(format_name: str) -> Iterator[Problem]:
     """Each path on ragged shapes; then tokens with NaN and with infinity among others, and the groups of integers."""
     fmt = get_format(format_name)
-    for num_tokens, num_rows, num_blocks in SHAPES:
-        row_size = num_blocks * max(32, fmt.block_size)
-        qtensor, x = random_inputs(fmt, num_tokens, num_rows, row_size)
-        yield from of_paths(qtensor, x, f"M={num_tokens} N={num_rows} K={row_size}")
+    block_size = max(32, fmt.block_size)
+    inputs = [random_inputs(fmt, num_tokens, num_rows, n * block_size) for num_tokens, num_rows, n in SHAPES]
+    for qtensor, x in inputs:
+        yield from of_paths(qtensor, x, f"M={len(x)} N={qtensor.shape[0]} K={qtensor.shape[1]}")
+    qtensor, x = inputs[-1]
     x = x[:15].copy()
     x[2, 17], x[13, 0] = np.nan, -np.inf
-    yield from of_paths(qtensor, x, f"NaN and infinity N={num_rows} K={row_size}")
+    yield from of_paths(qtensor, x, f"NaN and infinity N={qtensor.shape[0]} K={qtensor.shape[1]}")
     if isinstance(fmt, IntGroupFormat):
         yield from of_groups(fmt)
 
@@ -57,10 +58,11 @@ def problems(format_name: str) -> Iterator[Problem]:
 def of_groups(per_channel: IntGroupFormat) -> Iterator[Problem]:
     """Groups of several sizes, and features in an order of their own, as GPTQ leaves them."""
     yield from of_paths(*random_inputs(per_channel, 5, 17, 33), "M=5 N=17 K=33")  # a last step that is not full
-    for group_size in GROUP_SIZES:
-        fmt = IntGroupFormat(per_channel.bits, group_size, per_channel.symmetric)
-        qtensor, x = random_inputs(fmt, 13, 35, 5 * group_size)
+    formats = [IntGroupFormat(per_channel.bits, size, per_channel.symmetric) for size in GROUP_SIZES]
+    inputs = [random_inputs(fmt, 13, 35, 5 * fmt.block_size) for fmt in formats]
+    for group_size, (qtensor, x) in zip(GROUP_SIZES, inputs, strict=True):
         yield from of_paths(qtensor, x, f"M=13 N=35 K={5 * group_size}, groups of {group_size}")
+    group_size, (qtensor, x) = GROUP_SIZES[-1], inputs[-1]
     g_idx = np.random.default_rng(SEED).permutation(np.arange(x.shape[1]) // group_size).astype(np.int32)
     ordered = QTensor(qtensor.format, qtensor.shape, qtensor.parts, {"g_idx": g_idx})
     yield from of_paths(ordered, x, f"M=13 N=35 K={5 * group_size}, groups of {group_size} in act-order")

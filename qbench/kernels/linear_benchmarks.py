@@ -15,6 +15,7 @@ from qbench.kernels.deviation import Deviation, deviation
 from qbench.kernels.linear import OP_PREFIX
 from qbench.kernels.peers.ggml_linear import GgmlLinears
 from quant.formats import IntGroupFormat, dequantize, get_format
+from quant.present import present
 from quant.qtensor import QTensor
 
 # N x K: attention, up and down of a 1B Llama; up of an 8B one.
@@ -43,7 +44,8 @@ class Weight:
         some = self.format.quantize(rng.standard_normal((min(num_rows, DISTINCT_ROWS), row_size)).astype(np.float32))
         self.qtensor = some.take_rows(np.arange(num_rows) % len(next(iter(some.parts.values()))))
         if format_name.endswith(ACT_ORDER):
-            groups = np.arange(row_size, dtype=np.int32) // self.format.group_size
+            assert isinstance(self.format, IntGroupFormat)
+            groups = np.arange(row_size, dtype=np.int32) // present(self.format.group_size)
             self.qtensor = replace(self.qtensor, shared={"g_idx": rng.permutation(groups)})
         self.x = rng.standard_normal((most_tokens, row_size)).astype(np.float32)
 
@@ -148,7 +150,7 @@ def contenders(weight: Weight, num_tokens: int, copies: int, threads: int) -> di
 
 
 def ggml_linears(weight: Weight, x: np.ndarray, copies: int, threads: int) -> Contender:
-    return GgmlLinears(weight.format.gguf_type, weight.qtensor.parts["blocks"], x, copies, threads)
+    return GgmlLinears(present(weight.format.gguf_type), weight.qtensor.parts["blocks"], x, copies, threads)
 
 
 def torch_float(weight: Weight, dtype: str, x: np.ndarray, copies: int) -> Contender:
@@ -168,5 +170,7 @@ def torch_int8(kind: str, weight: Weight, x: np.ndarray, copies: int) -> Contend
 def torch_int4(weight: Weight, x: np.ndarray, copies: int) -> Contender:
     from qbench.kernels.peers.torch import TorchInt4Linears
 
-    q, scale, zero_point, _ = weight.format.unpack(weight.qtensor)
-    return TorchInt4Linears(q, scale, zero_point, weight.format.group_size, x, copies)
+    fmt = weight.format
+    assert isinstance(fmt, IntGroupFormat)
+    q, scale, zero_point, _ = fmt.unpack(weight.qtensor)
+    return TorchInt4Linears(q, scale, zero_point, present(fmt.group_size), x, copies)

@@ -11,6 +11,7 @@ from cpu_kernels.linear_int8 import linear_llm_int8_ref, linear_w8a8_ref
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, deviation
 from quant.formats import dequantize, get_format
+from quant.present import present
 
 # M, N, K: panels are 16 rows wide, tiles 12 tokens high and 4 panels wide, rows padded to 32 or 64 features.
 SHAPES = ((1, 1, 1), (3, 63, 3), (7, 131, 63), (13, 17, 131), (131, 64, 64))
@@ -37,9 +38,10 @@ def random_problem(num_tokens: int, num_rows: int, row_size: int) -> tuple[np.nd
 
 def w8a8_problems() -> Iterator[Problem]:
     """Bit for bit: a scale for each token, for all of a call, and one that is given."""
-    for shape in SHAPES:
-        weight, x, label = random_problem(*shape)
+    inputs = [random_problem(*shape) for shape in SHAPES]
+    for weight, x, label in inputs:
         yield w8a8_problem("w8a8", weight, x, label, None)
+    weight, x, label = inputs[-1]
     per_call = np.abs(x).max(keepdims=True) / np.float32(127)
     yield w8a8_problem("w8a8-atensor", weight, x, label, per_call)
     yield w8a8_problem("w8a8-astatic", weight, x, label, np.full((1, 1), GIVEN_SCALE))
@@ -49,7 +51,7 @@ def w8a8_problems() -> Iterator[Problem]:
 def w8a8_problem(name: str, weight: np.ndarray, x: np.ndarray, label: str, scale: np.ndarray | None) -> Problem:
     """scale: what activations are divided by; None: each token's own"""
     parts = get_format("w8a8").quantize(weight).parts
-    given = {"input_scale": scale.ravel()} if name == "w8a8-astatic" else {}
+    given = {"input_scale": present(scale).ravel()} if name == "w8a8-astatic" else {}
     packed = cpu_kernels.PackedLinear(name, parts | given, weight.shape)
     return problem(f"{name} {label}", packed, x, partial(exactly, linear_w8a8_ref, x, *parts.values(), scale))
 

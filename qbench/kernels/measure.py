@@ -111,7 +111,7 @@ def summarize(benchmark: Benchmark, found: dict[str, Any], ceilings: Ceilings) -
     """One row: our figures, and of each contender its time and how many times as fast as it ours is."""
     bounds = ceilings.bounds_s(benchmark)
     bound_by = max(bounds, key=bounds.__getitem__, default=None)
-    least = bounds.get(bound_by)
+    least = None if bound_by is None else bounds[bound_by]
     row = {
         "op": benchmark.op,
         "shape": benchmark.shape,

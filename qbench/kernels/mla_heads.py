@@ -42,7 +42,7 @@ def problems() -> Iterator[Problem]:
             about = f"{name}, {num_tokens} tokens"
             yield product(f"absorbed queries, {about}", heads, heads.absorb, q, kept[0], absorb_ref)
             yield product(f"values, {about}", heads, heads.values_of, latents, kept[1], values_of_ref)
-    yield step(*(rounded(weight[..., :STEP_RANK], "f16", 1) for weight in (keys, values)), rng)
+    yield step(rounded(keys[..., :STEP_RANK], "f16", 1), rounded(values[..., :STEP_RANK], "f16", 1), rng)
 
 
 def product(label: str, heads: MlaHeads, multiply, x: np.ndarray, weight: np.ndarray, definition) -> Problem:

@@ -52,4 +52,5 @@ def both(layer, nets, inputs: tuple[np.ndarray, ...], path: str | None, isa: str
     out = np.full_like(inputs[0], np.nan)
     layer.forward(*inputs, isa=isa, path=path, out=out)
     (ran,) = set(layer.last_isa)
-    return np.stack((out, experts_ref(*inputs, refs[:-NUM_SHARED], refs[-NUM_SHARED:]))), ran
+    x, chosen, weights = inputs
+    return np.stack((out, experts_ref(x, chosen, weights, refs[:-NUM_SHARED], refs[-NUM_SHARED:]))), ran

@@ -1,13 +1,13 @@
 """A layer of experts at the shapes of real models, routed evenly, beside kt-kernel."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import ceil
 
 import numpy as np
 
 import cpu_kernels
-from qbench.kernels.benchmark import OURS, Benchmark
+from qbench.kernels.benchmark import OURS, Benchmark, Contender
 from qbench.kernels.deviation import Deviation, deviation
 from qbench.kernels.linear_benchmarks import COLD_BYTES, COMPUTE_BOUND_TOKENS, arithmetic_of
 from qbench.kernels.moe_peers import BACKENDS_OF, KtLayers
@@ -131,7 +131,7 @@ def of_tokens(
     calls = ceil(COLD_BYTES / (expected * layer.expert_bytes)) if num_tokens < COMPUTE_BOUND_TOKENS else 1
     routes = [route(num_tokens, num_experts, num_chosen, rng) for _ in range(calls)]
     used = np.mean([len(np.unique(chosen)) for chosen, _ in routes])
-    contenders = {OURS: lambda: OurExperts(layer, x, routes)}
+    contenders: dict[str, Callable[[], Contender]] = {OURS: lambda: OurExperts(layer, x, routes)}
     if format_name in BACKENDS_OF:
         contenders[contender_name()] = lambda: peers.contender(x, routes)
     return Benchmark(

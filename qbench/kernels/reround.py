@@ -4,6 +4,7 @@ import numpy as np
 
 from cpu_kernels.linear import reround_ref
 from quant.formats import get_format
+from quant.formats.grid import GridFormat
 from quant.qtensor import QTensor
 
 PATH = "int8x256"
@@ -19,6 +20,7 @@ def rerounded(format_name: str, blocks: np.ndarray) -> tuple[np.ndarray, np.ndar
     returns  codes [N, K] int64 in [-127, 127]; scale [N, K / 256] float32
     """
     fmt = get_format(format_name)
+    assert isinstance(fmt, GridFormat)
     data = blocks.reshape(-1, fmt.block_bytes)
     grid, codes = fmt.read_grid(data), fmt.read_codes(data)
     scale = grid.scale

@@ -49,7 +49,8 @@ def run_kernels(
     ):
         if progress:
             progress(0, 0, f"{op} {shape}")
-        for _ in range(1 if arithmetic in tried else PEAK_TRIES):
+        peak = largest_peak(arithmetic, threads)
+        for _ in range(0 if arithmetic in tried else PEAK_TRIES - 1):
             peak = largest_peak(arithmetic, threads)
         tried.add(arithmetic)
         bandwidths: list[float] = []  # after each case: before the next one

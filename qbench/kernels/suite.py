@@ -73,7 +73,7 @@ class KernelSuite:
     @property
     def counts(self) -> tuple[int, ...]:
         """Each number of threads once, as this machine has cores."""
-        return tuple(dict.fromkeys(available_cores() if one == ALL else one for one in self.threads))
+        return tuple(dict.fromkeys(available_cores() if isinstance(one, str) else one for one in self.threads))
 
 
 def load_kernel_suite(path: Path) -> KernelSuite:
@@ -84,7 +84,8 @@ def load_kernel_suite(path: Path) -> KernelSuite:
     cases = values["cases"]
     if not isinstance(cases, list) or not cases:
         raise InputError(f"{path}: cases is {cases!r}, expected a list of mappings, each with kernels")
-    return KernelSuite(**values | {"cases": tuple(_cases(one, f"{path}: cases[{i}]") for i, one in enumerate(cases))})
+    values["cases"] = tuple(_cases(one, f"{path}: cases[{i}]") for i, one in enumerate(cases))
+    return KernelSuite(**values)
 
 
 def _cases(document: Any, where: str) -> Cases:

@@ -13,6 +13,7 @@ from qbench.runtime.attention.latent_plans import COMPRESSED, ELIDED, PLANS
 from qbench.sources import open_source
 from quant.errors import InputError
 from quant.models import ModelConfig
+from quant.present import present
 
 SHARED = ("passes", "projected")  # what both plans do alike: calls around attention, and projections
 FEWEST_ROWS = 16  # twice as many as there are terms
@@ -55,7 +56,7 @@ def _terms(row: dict[str, Any], config: ModelConfig) -> dict[str, int]:
     held, new = row["context"], row["tokens"]
     of_plan = {ELIDED: elided_terms, COMPRESSED: compressed_terms}[row["plan"]]
     projected = pass_flop(config, PLANS[row["plan"]], held, new)["projections"]
-    return {"passes": 1, "projected": projected, **of_plan(config.mla, config.num_heads, held, new)}
+    return {"passes": 1, "projected": projected, **of_plan(present(config.mla), config.num_heads, held, new)}
 
 
 def _nonnegative(a: np.ndarray, b: np.ndarray) -> np.ndarray:

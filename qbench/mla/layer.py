@@ -17,6 +17,7 @@ from qbench.runtime.layers.norm import RMSNorm
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
+from quant.present import present
 from quant.source import Source
 
 LAYER = 0
@@ -48,7 +49,7 @@ class Layer:
     def cache(self, plan: str, batch: int, held: int, new: int) -> Cache:
         """A cache for the plan: each of `batch` sequences holds `held` random tokens and has room for new ones."""
         generator = torch.Generator().manual_seed(held)
-        cache, mla = self._empty(plan, batch, held + new), self.config.mla
+        cache, mla = self._empty(plan, batch, held + new), present(self.config.mla)
         if held == 0:
             return cache
         cache.begin(torch.zeros(batch, held, dtype=torch.int64))
@@ -73,8 +74,8 @@ class Layer:
     def run(self, x: Tensor, cache: Cache) -> Tensor:
         """The layer's attention to x, [B, T, K]; the cache may run again, as it does not advance."""
         step = cache.begin(torch.zeros(*x.shape[:2], dtype=torch.int64))
-        rope = tuple(angles.to(self.device) for angles in self.rotations(step.length, step.end))
-        return self.attention(x, self.norm, rope, step.positions, cache)
+        cos, sin = self.rotations(step.length, step.end)
+        return self.attention(x, self.norm, (cos.to(self.device), sin.to(self.device)), step.positions, cache)
 
     def _empty(self, plan: str, batch: int, capacity: int) -> Cache:
         _, latents = chosen_latents(self.config, self.scheme, plan)

@@ -4,6 +4,7 @@ import math
 
 from qbench.runtime.attention.latent_plans import LatentPlan
 from quant.models import MlaConfig, ModelConfig
+from quant.present import present
 
 
 def crossover_tokens(sizes: MlaConfig) -> float:
@@ -27,7 +28,7 @@ def pass_flop(config: ModelConfig, plan: LatentPlan, held: int, new: int) -> dic
     pairs        scores and weighted sums: each new token sees held tokens, those of its own pass before it, and itself
     source       DeepSeek-V2, arXiv:2405.04434, section 2.1
     """
-    mla, heads, hidden = config.mla, config.num_heads, config.hidden_size
+    mla, heads, hidden = present(config.mla), config.num_heads, config.hidden_size
     nope, rope, value, rank = mla.qk_nope_head_dim, mla.qk_rope_head_dim, mla.v_head_dim, mla.kv_lora_rank
     query_input = mla.q_lora_rank or hidden
     kept, out = (rank, rank) if plan.materialises else (nope, value)  # of a head, as projections make and take them

@@ -14,6 +14,7 @@ from quant.job import make_job
 from quant.kv import get_kv_format
 from quant.kv.source import KVSource
 from quant.models import ModelConfig
+from quant.present import present
 from quant.recipes import get_recipe
 from quant.sizes import size_summary
 from quant.source import Source
@@ -92,11 +93,12 @@ def fitting(predictor: MemoryPredictor, case: PlanCase, context: int) -> dict[st
         return predictor.at(tokens, batch, case.prefill)["total_bytes"]
 
     grows = predictor.cache.kind not in (NONE, WINDOW)
-    room = case.memory_bytes - predictor.resident_bytes
+    memory_bytes = present(case.memory_bytes)
+    room = memory_bytes - predictor.resident_bytes
     return {
-        "memory_bytes": case.memory_bytes,
-        "fits": total(context, case.batch) <= case.memory_bytes,
+        "memory_bytes": memory_bytes,
+        "fits": total(context, case.batch) <= memory_bytes,
         "kv_tokens": max(0, int(room // predictor.cache.bytes_per_token)) if grows else None,
-        "largest_batch": largest_batch(total, case.memory_bytes, context),
-        "largest_contexts": largest_contexts(total, case.memory_bytes, predictor.config.max_positions),
+        "largest_batch": largest_batch(total, memory_bytes, context),
+        "largest_contexts": largest_contexts(total, memory_bytes, predictor.config.max_positions),
     }

@@ -10,6 +10,7 @@ from qbench.sweep.forecast.planned_source import PlannedSource, foreseen_scheme
 from qbench.sweep.suite.axes import DENSE
 from quant.errors import InputError
 from quant.job import make_job
+from quant.present import present
 from quant.recipes import get_recipe
 from quant.source import Source
 
@@ -37,7 +38,7 @@ class Candidate:
 
     @property
     def total_bytes(self) -> int:
-        return self.memory["total_bytes"]
+        return present(self.memory)["total_bytes"]
 
     def __str__(self) -> str:
         return self.recipe if self.cache == DENSE else f"{self.recipe} with {self.cache}"

@@ -25,6 +25,7 @@ from qbench.sweep.suite.suite_names import check_cache, check_model, check_recip
 from qbench.sweep.sweep import OnEvent, exclusive
 from quant.errors import InputError
 from quant.models import ModelConfig
+from quant.present import present
 from quant.source import Source
 
 JUDGED_TOKENS = 24 * 1024  # of text that judge quality: the quickstart's windows
@@ -124,7 +125,7 @@ def plain(verdict: Verdict, goal: Goal) -> dict[str, Any]:
 
 def described(verdict: Verdict, goal: Goal, judge: Judge, answer: Verdict | None = None) -> dict[str, Any]:
     """With what the row tells besides; for a runner-up how much more it diverges than the answer, and how surely."""
-    row, memory = judge.record(verdict.candidate), verdict.candidate.memory
+    row, memory = present(judge.record(verdict.candidate)), present(verdict.candidate.memory)
     parts = {name: memory[name] for name in ("resident_bytes", "kv_bytes", "workspace_bytes")}
     parts |= {"runtime_bytes": goal.runtime_bytes, "peak_rss_bytes": judge.peak_bytes(verdict.candidate)}
     metrics = row["metrics"]
@@ -132,7 +133,7 @@ def described(verdict: Verdict, goal: Goal, judge: Judge, answer: Verdict | None
     artifact = judge.folder / metrics["artifact"] if metrics.get("artifact") else None
     about["artifact"] = str(artifact) if artifact and artifact.exists() else None
     if answer is not None:
-        blocks = [record["metrics"].get("blocks") for record in (judge.record(answer.candidate), row)]
+        blocks = [record["metrics"].get("blocks") for record in (present(judge.record(answer.candidate)), row)]
         about["kld_more"] = None
         if all(blocks):
             more = kld_difference(*blocks)

@@ -7,6 +7,7 @@ from qbench.plan.fits import largest
 from qbench.recommend.candidates import Candidate
 from qbench.recommend.goal import Goal
 from qbench.recommend.search import Verdict
+from quant.present import present
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +31,16 @@ def relaxations(goal: Goal, verdicts: Sequence[Verdict]) -> list[Relaxation]:
     large = [verdict for verdict in verdicts if verdict.outcome in ("memory", "peak")]
     found = []
     if slow:
-        fastest = max(slow, key=lambda verdict: verdict.tps)
-        found.append(Relaxation("tps", goal.tps, fastest.tps, fastest.candidate))
+        fastest = max(slow, key=lambda verdict: present(verdict.tps))
+        found.append(Relaxation("tps", present(goal.tps), present(fastest.tps), fastest.candidate))
     elif large:
-        least = min(large, key=lambda verdict: verdict.short)
-        found.append(Relaxation("memory_bytes", goal.memory_bytes, goal.memory_bytes + least.short, least.candidate))
+        least = min(large, key=lambda verdict: present(verdict.short))
+        enough = goal.memory_bytes + present(least.short)
+        found.append(Relaxation("memory_bytes", goal.memory_bytes, enough, least.candidate))
         predicted_large = [verdict.candidate for verdict in large if verdict.outcome == "memory"]
         for limit in ("context", "batch"):
             most = {candidate: _most(goal, limit, candidate) for candidate in predicted_large}
-            best = max(most, key=most.get, default=None)
+            best = max(most, key=most.__getitem__, default=None)
             if best is not None and most[best]:
                 found.append(Relaxation(limit, getattr(goal, limit), most[best], best))
     return sorted(found, key=lambda relaxation: relaxation.change)
@@ -49,6 +51,6 @@ def _most(goal: Goal, limit: str, candidate: Candidate) -> int:
     asked = {"context": goal.context, "batch": goal.batch}
 
     def fits(number: int) -> bool:
-        return candidate.predictor.at(**(asked | {limit: number}))["total_bytes"] <= goal.model_bytes
+        return present(candidate.predictor).at(**(asked | {limit: number}))["total_bytes"] <= goal.model_bytes
 
     return largest(fits, asked[limit] - 1)

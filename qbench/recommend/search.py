@@ -141,7 +141,8 @@ class _Search:
 
     def is_fast(self, candidate: Candidate) -> bool:
         """Whether it is as fast as asked, within the memory when timed; where it is not, its verdict says so."""
-        if self.goal.tps is None:
+        wanted = self.goal.tps
+        if wanted is None:
             return True
         if candidate not in self.speeds:
             self.speeds[candidate] = self.judge.tps(candidate)
@@ -150,8 +151,8 @@ class _Search:
             self.verdicts[candidate] = self.verdict(candidate, "failed", measured.error)
         elif measured.peak_bytes is not None and measured.peak_bytes > goal.memory_bytes:
             self.verdicts[candidate] = self.verdict(candidate, "peak", short=measured.peak_bytes - goal.memory_bytes)
-        elif measured.value < goal.tps:
-            self.verdicts[candidate] = self.verdict(candidate, "speed", short=goal.tps - measured.value)
+        elif measured.value < wanted:
+            self.verdicts[candidate] = self.verdict(candidate, "speed", short=wanted - measured.value)
         return candidate not in self.verdicts
 
     def verdict(

@@ -3,8 +3,8 @@
 import importlib
 from types import ModuleType
 
+from qbench.runtime.attention.latent_plans import choose_plan
 from qbench.runtime.layers.latent import LATENT_TOKENS
-from qbench.runtime.layers.latent_plans import choose_plan
 from qbench.runtime.layers.paths import LAYERS, NET_STEPS, PYTHON, STEPS, LayerPath
 from quant.models import ModelConfig
 

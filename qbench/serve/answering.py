@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
@@ -69,7 +69,7 @@ async def together(streams: Sequence[RequestStream]) -> AsyncIterator[tuple[int,
             task.cancel()
 
 
-async def unless_gone(http: HttpRequest, work: Coroutine[Any, Any, Result]) -> Result | None:
+async def unless_gone(http: HttpRequest, work: Awaitable[Result]) -> Result | None:
     """What the work gives; None where the client hangs up before, and the work is cancelled."""
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(hung_up(http))
     try:

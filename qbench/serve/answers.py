@@ -9,6 +9,7 @@ from typing import Any
 
 from qbench.runtime import Tokenizer
 from qbench.runtime.engine import Event
+from quant.present import present
 
 
 @dataclass(slots=True)
@@ -87,13 +88,13 @@ class CompletionAnswer(Answer):
     def delta(self, event: Event) -> dict[str, Any]:
         scored = [] if event.logprob is None else [event]
         start = self._offsets.get(event.request_id, 0)
-        self._offsets[event.request_id] = start + sum(len(self.token_text(each.token)) for each in scored)
+        self._offsets[event.request_id] = start + sum(len(self.token_text(present(each.token))) for each in scored)
         return {"text": event.text or "", "logprobs": self._logprobs(scored, start)}
 
     def _logprobs(self, events: Sequence[Event], start: int) -> dict[str, Any] | None:
         if not events:
             return None
-        texts = [self.token_text(event.token) for event in events]
+        texts = [self.token_text(present(event.token)) for event in events]
         offsets = [start]
         for text in texts[:-1]:
             offsets.append(offsets[-1] + len(text))
@@ -125,7 +126,7 @@ class ChatAnswer(Answer):
             return None
         return {
             "content": [
-                self._score(event.token, event.logprob)
+                self._score(present(event.token), present(event.logprob))
                 | {"top_logprobs": [self._score(token, score) for token, score in event.top_logprobs]}
                 for event in events
             ]

@@ -43,8 +43,9 @@ def create_app(served: Served, api_key: str | None = None) -> FastAPI:
 
     for kind in (InputError, Refused, Unavailable, EngineFailed):
         app.add_exception_handler(kind, refuse(served))
-    app.add_exception_handler(RequestValidationError, refuse_fields(served))
-    app.add_exception_handler(StarletteHTTPException, refuse_path)
+    # Starlette's type of a handler takes every Exception; these two take their own kind alone.
+    app.add_exception_handler(RequestValidationError, refuse_fields(served))  # pyright: ignore[reportArgumentType]
+    app.add_exception_handler(StarletteHTTPException, refuse_path)  # pyright: ignore[reportArgumentType]
     return app
 
 

@@ -13,6 +13,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from qbench.runtime.text.tokenizer import Tokenizer
 from quant.errors import InputError
+from quant.present import present
 
 
 class ChatTemplate:
@@ -29,7 +30,7 @@ class ChatTemplate:
         environment.filters["tojson"] = _to_json
         environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
         try:
-            self._template = environment.from_string(info.chat_template)
+            self._template = environment.from_string(present(info.chat_template))
         except TemplateError as error:
             raise InputError(f"the model's chat template cannot be read: {error}") from None
         ids = {"bos_token": info.bos_token_id, "eos_token": info.eos_token_id}

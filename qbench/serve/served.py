@@ -4,6 +4,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from qbench.runtime import ModelConfig, Sampling, Tokenizer
 from qbench.runtime.engine import EngineOptions, Request, most_tokens
@@ -77,7 +78,7 @@ def choices(request: Request, n: int) -> list[Request]:
 
 def _listed(prompt: str | list[int] | list[str] | list[list[int]]) -> list[str] | list[list[int]]:
     """raises InputError for one that is empty"""
-    prompts = [prompt] if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)) else prompt
+    prompts: Any = [prompt] if isinstance(prompt, str) or (prompt and isinstance(prompt[0], int)) else prompt
     if not prompts or not all(len(one) for one in prompts):
         raise InputError("the prompt is empty, expected a text or token ids")
     return prompts

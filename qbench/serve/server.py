@@ -7,7 +7,7 @@ from collections.abc import Callable
 import uvicorn
 
 from qbench.measure.subject import Subject
-from qbench.runtime import Tokenizer, load_model
+from qbench.runtime import Model, Tokenizer, load_model
 from qbench.runtime.engine import Engine, EngineOptions
 from qbench.serve.app import create_app
 from qbench.serve.chat_template import ChatTemplate
@@ -29,6 +29,7 @@ def open_served(subject: Subject, options: EngineOptions) -> Served:
         raise InputError(f"{subject.spec} has no tokenizer, so it has no text to serve; choose a model with one")
     tokenizer = Tokenizer(subject.source.tokenizer)
     model = load_model(subject.source, products=subject.products, threads=subject.threads)
+    assert isinstance(model, Model)  # on the CPU
     engine = Engine(model, options, tokenizer)
     metrics = Metrics(engine.stats())
     name = subject.spec if subject.recipe is None else f"{subject.spec}:{subject.recipe}"

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from quant.errors import InputError
 
@@ -39,7 +39,7 @@ class TimedProcess:
         self.pid = self._worker.pid
         self.about = self._ask(settings)
 
-    def __enter__(self) -> "TimedProcess":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_) -> None:

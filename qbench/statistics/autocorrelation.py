@@ -11,7 +11,7 @@ ENOUGH = 15
 SELDOM = (0.86, 0.92)
 
 
-def widening(samples: Sequence[float]) -> float:
+def widening(samples: Sequence[float] | np.ndarray) -> float:
     """By how much an interval that takes the samples as independent must be widened, at least 1.
 
     sqrt((1 + r) / (1 - r)) for a correlation r of each sample with the next that fades as r, r**2, r**3, ... with those

@@ -110,8 +110,10 @@ def _divergence(convention: str, a: Record, b: Record, left_out: list[str]) -> I
 
 def _of_text(side: Record, estimate: Estimate, missing: str | None) -> dict[str, Any]:
     """What a cell keeps of the text that it is of."""
-    num_blocks = None if missing else len(side["blocks"]["tokens"])
-    note = missing or why_untold(estimate, num_blocks, side["blocks"]["unit"])
+    num_blocks, note = None, missing
+    if not missing:
+        num_blocks = len(side["blocks"]["tokens"])
+        note = why_untold(estimate, num_blocks, side["blocks"]["unit"])
     return {"note": note, "num_blocks": num_blocks, "protocol_hash": (side.get("protocol") or {}).get("hash")}
 
 
@@ -141,7 +143,7 @@ def _speed(a: Record, b: Record, left_out: list[str]) -> Iterator[Cell]:
         return
     for phase in phases:
         ratio = speed_ratio(*(side[phase] for side in samples), interleaved=False)
-        yield Cell(phase, *(r["metrics"][phase] for r in (a, b)), "ratio", False, ratio, note=APART)
+        yield Cell(phase, a["metrics"][phase], b["metrics"][phase], "ratio", False, ratio, note=APART)
 
 
 def _unlike_speeds(a: Record, b: Record) -> str | None:

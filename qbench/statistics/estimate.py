@@ -22,7 +22,7 @@ class Estimate:
 
     @property
     def interval(self) -> list[float] | None:
-        return None if self.low is None else [self.low, self.high]
+        return None if self.low is None or self.high is None else [self.low, self.high]
 
     def at_least(self, bound: float) -> "Estimate":
         """Of what cannot lie below `bound`, as no mean of divergences lies below 0: the interval without that part.
@@ -30,11 +30,13 @@ class Estimate:
         It holds the truth as often as before, since the truth is not in what is cut off.
         source   Mandelkern 2002, Statistical Science 17 (intervals for bounded parameters)
         """
-        return self if self.low is None else replace(self, low=max(self.low, bound), high=max(self.high, bound))
+        if self.low is None or self.high is None:
+            return self
+        return replace(self, low=max(self.low, bound), high=max(self.high, bound))
 
     def exp(self) -> "Estimate":
         """The same of exp(value): a ratio from the difference of logarithms, a perplexity from a mean."""
         value = math.exp(self.value)
-        if self.low is None:
+        if self.error is None or self.low is None or self.high is None:
             return Estimate(value)
         return Estimate(value, value * self.error, math.exp(self.low), math.exp(self.high), self.p_value)

@@ -18,7 +18,7 @@ def detectable_difference(
     floor   a difference up to this is called none, however sure it is
     The spread is read from the interval, which is wider than 1.96 errors where the blocks are few.
     """
-    if estimate.low is None:
+    if estimate.low is None or estimate.high is None:
         return None
     return _detectable((estimate.high - estimate.low) / WIDTH, floor, alpha, power)
 
@@ -27,7 +27,7 @@ def detectable_ratio(
     estimate: Estimate, *, floor: float = 0.0, alpha: float = ALPHA, power: float = POWER
 ) -> float | None:
     """The same for a ratio, as its distance from 1 on a logarithmic scale: 0.01 is 1 % (up or down)."""
-    if estimate.low is None:
+    if estimate.low is None or estimate.high is None:
         return None
     return _detectable(log(estimate.high / estimate.low) / WIDTH, floor, alpha, power)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from qbench.statistics.estimate import ALPHA, Estimate
 from qbench.statistics.student import student_estimate
+from quant.present import present
 
 # The 2.5 % end of an interval rests on 250 resamples, and a p value can be as small as 2e-4: 0.05 over 250 cells.
 RESAMPLES = 9999
@@ -30,7 +31,7 @@ def token_mean(blocks: Sequence[np.ndarray]) -> Estimate:
     return block_mean([float(np.sum(block, dtype=np.float64)) for block in blocks], [len(block) for block in blocks])
 
 
-def block_mean(sums: Sequence[float] | np.ndarray, tokens: Sequence[int] | np.ndarray) -> Estimate:
+def block_mean(sums: Sequence[float] | np.ndarray, tokens: Sequence[float] | np.ndarray) -> Estimate:
     """Mean of all tokens, where the tokens[i] of block i have the sum sums[i]; p_value is that of mean 0.
 
     sums, tokens   [blocks]; it takes two that differ in their rate to have an interval and a p value
@@ -53,8 +54,8 @@ def block_mean(sums: Sequence[float] | np.ndarray, tokens: Sequence[int] | np.nd
         return students
     t = np.sort(_studentized(residuals, tokens))
     low, high = (mean - error * float(end) for end in np.quantile(t, (1 - ALPHA / 2, ALPHA / 2)))
-    p_value = max(students.p_value, _p_value(t, mean / error))
-    return Estimate(mean, error, min(low, students.low), max(high, students.high), p_value)
+    p_value = max(present(students.p_value), _p_value(t, mean / error))
+    return Estimate(mean, error, min(low, present(students.low)), max(high, present(students.high)), p_value)
 
 
 def _rounding(mean: float, num_blocks: int) -> float:

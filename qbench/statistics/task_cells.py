@@ -8,6 +8,7 @@ from qbench.statistics.cell import Cell, why_untold
 from qbench.statistics.flips import accuracy_difference
 from qbench.statistics.protocols import differing
 from qbench.statistics.task_figures import change_of, figure_of
+from quant.present import present
 
 Task = Mapping[str, Any]
 IN_ITS_TASKS = "no verdict of a group: its tasks, which have the same items, are judged one by one"
@@ -48,18 +49,18 @@ def _cell(name: str, one: Task, other: Task, left_out: list[str]) -> Cell | None
 def _right_or_wrong(name: str, one: str, other: str) -> Cell:
     found = accuracy_difference(one, other)
     flips = found["right_to_wrong"], found["wrong_to_right"], len(one)
-    values = (correct.count("1") / len(correct) for correct in (one, other))
-    return Cell(name, *values, "difference", False, found["difference"], flips=flips)
+    a, b = (correct.count("1") / len(correct) for correct in (one, other))
+    return Cell(name, a, b, "difference", False, found["difference"], flips=flips)
 
 
 def _why_not(one: Task, other: Task) -> str | None:
-    sides = [_values(task) for task in (one, other)]
-    if not all(sides):
+    a, b = _values(one), _values(other)
+    if not a or not b:
         return f"{one['metric']} is kept without its items"
-    for side, values in zip("AB", sides, strict=True):
+    for side, values in (("A", a), ("B", b)):
         if None in values:
             return f"{one['metric']} of {values.count(None)} of {len(values)} items of {side} is not finite"
-    if len(sides[0]) != len(sides[1]) or one.get("weights") != other.get("weights"):
+    if len(a) != len(b) or one.get("weights") != other.get("weights"):
         return "items of unlike number or weight"
     return None
 
@@ -67,7 +68,7 @@ def _why_not(one: Task, other: Task) -> str | None:
 def _of_values(name: str, one: Task, other: Task) -> Cell | None:
     """None where the figure, or which way is better, is not known."""
     weights = one.get("weights")
-    figure = figure_of([(_values(task), weights, task["value"]) for task in (one, other)])
+    figure = figure_of([(_items(task), weights, task["value"]) for task in (one, other)])
     if figure is None:
         return None
     lower_is_better = figure.lower_is_better
@@ -75,11 +76,16 @@ def _of_values(name: str, one: Task, other: Task) -> Cell | None:
         if one.get("higher_is_better") is None:
             return None
         lower_is_better = not one["higher_is_better"]
-    a, b = _values(one), _values(other)
+    a, b = _items(one), _items(other)
     change = change_of(figure, a, b, weights)
     note = why_untold(change, len(a), "item")
-    about = {"unit": one["metric"], "note": note, "num_blocks": len(a)}
-    return Cell(name, one["value"], other["value"], figure.kind, lower_is_better, change, **about)
+    values = (one["value"], other["value"])
+    return Cell(name, *values, figure.kind, lower_is_better, change, unit=one["metric"], note=note, num_blocks=len(a))
+
+
+def _items(task: Task) -> list[float]:
+    """`_values` of a task whose items are all there and finite."""
+    return [present(value) for value in present(_values(task))]
 
 
 def _values(task: Task) -> list[float | None] | None:

@@ -32,7 +32,7 @@ class Figure:
 
 def _scaled(estimate: Estimate, factor: float) -> Estimate:
     """factor below 0 turns the interval round"""
-    if estimate.low is None:
+    if estimate.error is None or estimate.low is None or estimate.high is None:
         return Estimate(factor * estimate.value)
     low, high = sorted((factor * estimate.low, factor * estimate.high))
     return Estimate(factor * estimate.value, abs(factor) * estimate.error, low, high, estimate.p_value)

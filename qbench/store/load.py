@@ -83,7 +83,7 @@ def create_latest(
     The table has `suite`, `place` (from 1, in the order in which the cases first came) and `settings`, the case without
     what is compared in it, too.
     """
-    scan(con, "rows", files, columns | KIND)
+    scan(con, "rows", files, {**columns, **KIND})
     con.execute(
         f"""
         create or replace temp table {table} as

@@ -14,6 +14,7 @@ from qbench.runtime import Model, Sampling, Tokenizer
 from qbench.tasks.generation import Prompt, count_occurrences, generate_batch, plan_batches
 from qbench.tasks.scoring import Request, plan_passes, run_pass
 from quant.errors import InputError
+from quant.present import present
 from quant.source import Source
 
 MAX_NEW_TOKENS = 256  # where a task does not say: lm-eval's own default
@@ -47,7 +48,7 @@ class TaskModel(TemplateLM):
     def prefix_token_id(self) -> int:
         """What stands before a text without context"""
         bos = self.text.info.bos_token_id
-        return self.text.info.eos_token_id if bos is None else bos
+        return present(self.text.info.eos_token_id) if bos is None else bos
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None) -> list[int]:
         """add_special_tokens   False: none; else as the tokenizer's own convention is"""
@@ -92,7 +93,8 @@ class TaskModel(TemplateLM):
         keys = [json.dumps(request.args, sort_keys=True) for request in requests]
         repeats = count_occurrences(keys)
         prompts = [self._prompt(*request.args, seed) for request, seed in zip(requests, repeats, strict=True)]
-        stop_ids = frozenset(self.model.config.eos_token_ids) | {self.eot_token_id} - {None}
+        eot = self.eot_token_id
+        stop_ids = frozenset(self.model.config.eos_token_ids) | ({eot} if eot is not None else set())
         answers: dict[int, str] = {}
         for batch in plan_batches(prompts):
             texts = generate_batch(self.model, self.text, [prompts[index] for index in batch], stop_ids)
@@ -119,7 +121,7 @@ class TaskModel(TemplateLM):
         return Request(tuple(context[-room:]), tuple(continuation))
 
     def _prompt(self, context: str, gen_kwargs: dict[str, Any], seed: int) -> Prompt:
-        options = normalize_gen_kwargs(gen_kwargs, MAX_NEW_TOKENS)
+        options: dict[str, Any] = dict(normalize_gen_kwargs(gen_kwargs, MAX_NEW_TOKENS))
         unknown = options.keys() - GENERATION_KEYS
         if unknown:
             known = ", ".join(sorted(GENERATION_KEYS))

@@ -12,12 +12,14 @@ from qbench.tasks.quiet import quiet
 from qbench.tasks.results import summarize_group, summarize_task
 from qbench.tasks.settings import TaskSettings
 from quant.kv.scheme import CONFIG_KEY
+from quant.present import present
 from quant.source import Source
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM
 
     from qbench.runtime import Model
+    from qbench.tasks.model import TaskModel
 
 
 def run_tasks(
@@ -43,7 +45,7 @@ def run_tasks(
         lm = TaskModel(model, source, progress)
         loaded = load_tasks(settings)
         results = evaluate(_cached(lm, source, products, cache), loaded, limit=settings.limit, bootstrap_iters=0)
-    return _entries(loaded, results, products)
+    return _entries(loaded, dict(present(results)), products)
 
 
 def _entries(loaded: dict[str, Any], results: dict[str, Any], products: str) -> dict[str, dict[str, Any]]:
@@ -58,7 +60,7 @@ def _entries(loaded: dict[str, Any], results: dict[str, Any], products: str) -> 
     return {name: entry for name, entry in groups.items() if entry is not None} | entries
 
 
-def _cached(lm: "LM", source: Source, products: str, folder: Path | None) -> "LM":
+def _cached(lm: "TaskModel", source: Source, products: str, folder: Path | None) -> "LM":
     """The model behind lm-eval's store of answers: a file for each model, cache, arithmetic and state of the code."""
     if folder is None:
         return lm

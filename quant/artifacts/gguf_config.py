@@ -13,6 +13,7 @@ from quant.artifacts.stop_tokens import gguf_stop_tokens
 from quant.errors import InputError
 from quant.models import ARCHITECTURES, Architecture, ModelConfig
 from quant.models.rope import DEFAULT_THETA, LONGROPE
+from quant.present import present
 
 # config.json key, field of ModelConfig, GGUF key after "ARCH.", type
 Rows = tuple[tuple[str, str, str, type], ...]
@@ -91,7 +92,7 @@ def metadata_from_config(config: ModelConfig) -> dict[str, int | float | str]:
     if config.has_rope:
         metadata |= _rope_metadata(config)
     if config.mla:
-        metadata[GATING] = GATINGS[config.moe.scoring]
+        metadata[GATING] = GATINGS[present(config.moe).scoring]
     return {f"{arch}.{key}": value for key, value in metadata.items()}
 
 
@@ -118,16 +119,16 @@ def _rows(architecture: Architecture) -> Rows:
 
 
 def _check_experts(config: ModelConfig) -> None:
-    name, arch = config.architecture.name, config.architecture.gguf_arch
-    if config.moe.num_groups > 1 and config.moe.best_of_group != LLAMA_BEST_OF_GROUP:
+    name, arch, moe = config.architecture.name, config.architecture.gguf_arch, present(config.moe)
+    if moe.num_groups > 1 and moe.best_of_group != LLAMA_BEST_OF_GROUP:
         raise InputError(
-            f"experts are chosen within {config.moe.groups_per_token} of {config.moe.num_groups} groups, which "
+            f"experts are chosen within {moe.groups_per_token} of {moe.num_groups} groups, which "
             f"llama.cpp does otherwise for {arch}; write a Hugging Face directory"
         )
-    if config.moe.norm_topk_prob != FIXED.get(name, {}).get("norm_topk_prob", config.moe.norm_topk_prob):
+    if moe.norm_topk_prob != FIXED.get(name, {}).get("norm_topk_prob", moe.norm_topk_prob):
         raise InputError(
-            f"norm_topk_prob is {config.moe.norm_topk_prob}, and llama.cpp knows {arch} with "
-            f"{not config.moe.norm_topk_prob} alone; write a Hugging Face directory"
+            f"norm_topk_prob is {moe.norm_topk_prob}, and llama.cpp knows {arch} with "
+            f"{not moe.norm_topk_prob} alone; write a Hugging Face directory"
         )
 
 
@@ -142,7 +143,7 @@ def config_from_metadata(
     """
     arch = metadata.get("general.architecture")
     architecture = _architecture(metadata, where)
-    reader = _Reader(metadata, arch, where)
+    reader = _Reader(metadata, present(arch), where)
     config: dict[str, Any] = {}
     for name, _, key, kind in _rows(architecture):
         value = reader.get(key, kind, required=name not in OPTIONAL)
@@ -171,11 +172,11 @@ def config_from_metadata(
 def _architecture(metadata: Mapping[str, Any], where: str) -> Architecture:
     """The architecture that the file names; of several that share the name, the one whose mark is among the keys."""
     arch = metadata.get("general.architecture")
-    rows = [row for row in ARCHITECTURES.values() if row.gguf_arch == arch]
+    rows = [row for row in ARCHITECTURES.values() if arch is not None and row.gguf_arch == arch]
     if not rows:
         known = ", ".join(dict.fromkeys(row.gguf_arch for row in ARCHITECTURES.values() if row.gguf_arch))
         raise InputError(f"{where}: general.architecture is {arch!r}; known: {known}")
-    marked = (row for row in rows if row.gguf_mark and _is_marked(metadata, row.gguf_mark, arch))
+    marked = (row for row in rows if row.gguf_mark and _is_marked(metadata, row.gguf_mark, present(arch)))
     return next(marked, None) or next(row for row in rows if row.gguf_mark is None)
 
 

@@ -59,9 +59,15 @@ class Cursor:
             return bool(value)
         return value
 
+    def integer(self, value_type: int, what: str) -> int:
+        """A scalar of a whole-number type."""
+        value = self.scalar(value_type, what)
+        assert isinstance(value, int)
+        return value
+
     def count(self, what: str, item_bytes: int) -> int:
         """A length that the rest of the file can hold, if each item takes at least `item_bytes`."""
-        value = self.scalar(10, what)
+        value = self.integer(10, what)
         if value * item_bytes > self.remaining:
             raise InputError(
                 f"{self.where}: {what} is {value}, but the {self.remaining} bytes left hold at most "
@@ -86,7 +92,7 @@ class Cursor:
         return self.scalar(value_type, what)
 
     def _array(self, what: str) -> list[str] | np.ndarray:
-        item_type = self.scalar(4, f"item type of {what}")
+        item_type = self.integer(4, f"item type of {what}")
         if item_type == STRING:
             length = self.count(f"length of {what}", LENGTH_BYTES)
             return [self.string(f"{what}[{index}]") for index in range(length)]

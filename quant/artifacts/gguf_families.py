@@ -74,9 +74,9 @@ def family_config(architecture: Architecture, config: dict[str, Any], reader: Re
     return found
 
 
-def _scale(arch: str, num_layers: int, hidden_size: int, num_heads: int, head_dim: int) -> float:
+def _scale(arch: str | None, num_layers: int, hidden_size: int, num_heads: int, head_dim: int) -> float:
     """What llama.cpp multiplies scores by."""
-    by_stream = SCALED_BY_STREAM.get(arch) == num_layers
+    by_stream = SCALED_BY_STREAM.get(arch or "") == num_layers
     return (hidden_size // num_heads if by_stream else head_dim) ** -0.5
 
 
@@ -95,6 +95,6 @@ def _window(config: ModelConfig) -> int:
     return window
 
 
-def _refuse(differs: bool, what: str, arch: str, known: str) -> None:
+def _refuse(differs: bool, what: str, arch: str | None, known: str) -> None:
     if differs:
         raise InputError(f"{what}, and llama.cpp knows {arch} with {known} alone; write a Hugging Face directory")

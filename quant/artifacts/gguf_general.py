@@ -41,7 +41,7 @@ def file_name(source: Source, recipe: Recipe | None) -> str:
     weights = {info.format: 0 for info in source.tensors.values()}
     for info in source.tensors.values():
         weights[info.format] += prod(info.shape)
-    return str(encoded(identity(source), recipe.name if recipe else max(weights, key=weights.get)))
+    return str(encoded(identity(source), recipe.name if recipe else max(weights, key=weights.__getitem__)))
 
 
 def general_metadata(

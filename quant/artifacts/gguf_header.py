@@ -106,7 +106,7 @@ def _table(cursor: Cursor, path: Path) -> tuple[dict[str, Any], list[tuple[str, 
     magic = cursor.take(len(MAGIC), "magic")
     if magic != MAGIC:
         raise InputError(f"{path}: the first bytes are {magic!r}, expected {MAGIC!r}; this is no GGUF file")
-    version = cursor.scalar(4, "version")
+    version = cursor.integer(4, "version")
     if version not in VERSIONS:
         big_endian = " (a big-endian file)" if version >> 24 in VERSIONS else ""
         raise InputError(f"{path}: GGUF version {version}{big_endian} is not supported; known: 2, 3, little-endian")
@@ -122,22 +122,22 @@ def _metadata(cursor: Cursor, num_keys: int) -> dict[str, Any]:
         key = cursor.string(f"name of key {index}")
         if key in metadata:
             raise InputError(f"{cursor.where}: key {key!r} is there twice; the file is corrupt")
-        metadata[key] = cursor.value(cursor.scalar(4, f"type of key {key!r}"), f"key {key!r}")
+        metadata[key] = cursor.value(cursor.integer(4, f"type of key {key!r}"), f"key {key!r}")
     return metadata
 
 
 def _tensor_entry(cursor: Cursor, index: int) -> tuple[str, tuple[int, ...], int, int]:
     """(name, shape, ggml type, offset)"""
     name = cursor.string(f"name of tensor {index}")
-    num_dims = cursor.scalar(4, f"dimension count of tensor {name!r}")
+    num_dims = cursor.integer(4, f"dimension count of tensor {name!r}")
     if not 1 <= num_dims <= MAX_DIMS:
         raise InputError(f"{cursor.where}: tensor {name!r} has {num_dims} dimensions, expected 1 to {MAX_DIMS}")
-    dims = [cursor.scalar(10, f"dimension {axis} of tensor {name!r}") for axis in range(num_dims)]
+    dims = [cursor.integer(10, f"dimension {axis} of tensor {name!r}") for axis in range(num_dims)]
     # A byte holds at most 8 weights in any format, so the file's size bounds the weights (and int64 holds them).
     if not 0 < math.prod(dims) <= 8 * len(cursor.data):
         raise InputError(f"{cursor.where}: tensor {name!r} has dimensions {dims}, more or less than the file can hold")
-    ggml_type = cursor.scalar(4, f"type of tensor {name!r}")
-    return name, tuple(reversed(dims)), ggml_type, cursor.scalar(10, f"offset of tensor {name!r}")
+    ggml_type = cursor.integer(4, f"type of tensor {name!r}")
+    return name, tuple(reversed(dims)), ggml_type, cursor.integer(10, f"offset of tensor {name!r}")
 
 
 def _alignment(metadata: dict[str, Any], path: Path) -> int:

@@ -10,6 +10,7 @@ from quant.artifacts.gguf_reader import ROPE_FREQS
 from quant.errors import InputError
 from quant.formats import get_format
 from quant.models import ExpectedTensor, ModelConfig, expected_tensors
+from quant.present import present
 from quant.source import Source
 
 
@@ -72,7 +73,9 @@ def _entry(source: Source, gguf_name: str, names: tuple[str, ...], shape: tuple[
             f"{gguf_name} stacks tensors of {', '.join(formats)}, and GGUF gives a stack one type; "
             f"give all of them one format (first: {names[0]})"
         )
-    return Entry(gguf_name, names, shape, get_format(formats[0]).gguf_type, sum(info.size_bytes for info in infos))
+    return Entry(
+        gguf_name, names, shape, present(get_format(formats[0]).gguf_type), sum(info.size_bytes for info in infos)
+    )
 
 
 def split_entries(entries: list[Entry], counts: list[int]) -> Iterator[list[Entry]]:

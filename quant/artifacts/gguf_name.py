@@ -73,7 +73,7 @@ def parse_name(file_name: str) -> GGUFName:
     number, count = parts.pop("number"), parts.pop("count")
     if number is not None and not 1 <= int(number) <= int(count):
         raise InputError(f"{file_name}: shard {int(number)} of {int(count)} cannot be; numbers run from 1")
-    return GGUFName(**parts, shard=number and (int(number), int(count)))
+    return GGUFName(**parts, shard=None if number is None else (int(number), int(count)))
 
 
 def size_label(num_weights: int, num_experts: int = 0, num_expert_weights: int = 0) -> str:

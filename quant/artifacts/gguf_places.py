@@ -27,6 +27,7 @@ class Place:
         """What lies there, of this shape."""
         if self.count == 1:
             return tensor
+        assert isinstance(tensor, GGUFTensor)  # a latent's two tensors are no part of a stack
         piece = tensor.size_bytes // self.count
         start, size_bytes = tensor.start + self.start * piece, (self.stop - self.start) * piece
         return replace(tensor, shape=shape, start=start, size_bytes=size_bytes)

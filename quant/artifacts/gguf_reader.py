@@ -64,7 +64,9 @@ def _config(metadata: dict, tensors: dict[str, GGUFTensor | SplitUp], where: str
         raise InputError(f"{where}: tensor 'token_embd.weight' is missing; this is no language model")
     factors = None
     if ROPE_FREQS in tensors:
-        stored = read_tensor(tensors[ROPE_FREQS])
+        factors_of = tensors[ROPE_FREQS]
+        assert isinstance(factors_of, GGUFTensor)
+        stored = read_tensor(factors_of)
         if len(stored.shape) != 1:
             raise InputError(f"{where}: tensor {ROPE_FREQS!r} has shape {stored.shape}, expected one dimension")
         factors = dequantize(stored)

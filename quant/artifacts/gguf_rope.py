@@ -6,6 +6,7 @@ import numpy as np
 
 from quant.errors import InputError
 from quant.models import RopeConfig
+from quant.present import present
 
 
 def llama3_scaling(factors: np.ndarray, theta: float, original_context: int | None, where: str) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def llama3_scaling(factors: np.ndarray, theta: float, original_context: int | No
             again = rope.frequency_divisors(2 * len(factors))
         # The converter of others computes in float32: a few roundings of 2**-24 through pow and a quotient.
         if np.allclose(again, factors, rtol=2**-16, atol=0):
-            return rope.hf_scaling()
+            return present(rope.hf_scaling())
     raise InputError(f"{where}: tensor rope_freqs.weight holds factors that no llama3 scaling gives")
 
 

@@ -59,7 +59,8 @@ def tokenizer_from_metadata(metadata: Mapping[str, Any], vocab_size: int, where:
     vocabulary = vocabulary_from_metadata(metadata, vocab_size, where)
     ids = {key: _token_id(metadata, key, vocabulary, where) for key in ("bos_token_id", "eos_token_id")}
     wants_bos = metadata.get("tokenizer.ggml.add_bos_token", KINDS[model].ADD_BOS) is True
-    add_bos = wants_bos and ids["bos_token_id"] is not None
+    bos = ids["bos_token_id"]
+    add_bos = wants_bos and bos is not None
     document = {
         "version": "1.0",
         "truncation": None,
@@ -67,8 +68,8 @@ def tokenizer_from_metadata(metadata: Mapping[str, Any], vocab_size: int, where:
         "added_tokens": special_tokens(vocabulary),
         **KINDS[model].json_from_metadata(metadata, vocabulary, where),
     }
-    if add_bos:
-        document["post_processor"] = _prepend(vocabulary.tokens[ids["bos_token_id"]], ids["bos_token_id"])
+    if wants_bos and bos is not None:
+        document["post_processor"] = _prepend(vocabulary.tokens[bos], bos)
     template = metadata.get(CHAT_TEMPLATE)
     if template is not None and not isinstance(template, str):
         raise InputError(f"{where}: {CHAT_TEMPLATE} is {template!r}, expected the text of a template")

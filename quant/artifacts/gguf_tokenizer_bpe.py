@@ -45,7 +45,7 @@ def merge_pairs(model: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
     pairs = [merge.split(" ", 1) if isinstance(merge, str) else merge for merge in merges] if merges else []
     if not isinstance(merges, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
         raise InputError(f"{where}: the tokenizer's merges must be a list of pairs")
-    return [tuple(pair) for pair in pairs]
+    return [(first, second) for first, second in pairs]
 
 
 def metadata_from_json(document: Mapping[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _steps(pre_tokenizer: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], 
     """The steps in order, without what moves offsets alone."""
     if pre_tokenizer is None:
         return ()
-    steps = pre_tokenizer.get("pretokenizers") if pre_tokenizer.get("type") == "Sequence" else [pre_tokenizer]
+    steps = pre_tokenizer["pretokenizers"] if pre_tokenizer.get("type") == "Sequence" else [pre_tokenizer]
     return tuple({key: value for key, value in step.items() if key != "trim_offsets"} for step in steps)
 
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from quant.errors import InputError
 
 # tokenizer.ggml.token_type
@@ -58,8 +60,9 @@ def vocabulary_from_metadata(metadata: Mapping[str, Any], vocab_size: int, where
     tokens = string_list(metadata, "tokenizer.ggml.tokens", where)
     if len(tokens) != vocab_size:
         raise InputError(f"{where}: {len(tokens)} tokens for an embedding of {vocab_size} rows")
-    types = metadata.get("tokenizer.ggml.token_type")
-    types = [NORMAL] * len(tokens) if types is None else number_list(metadata, "tokenizer.ggml.token_type", where)
+    types = [NORMAL] * len(tokens)
+    if metadata.get("tokenizer.ggml.token_type") is not None:
+        types = number_list(metadata, "tokenizer.ggml.token_type", where)
     if len(types) != len(tokens):
         raise InputError(f"{where}: {len(types)} token types for {len(tokens)} tokens")
     if len(set(tokens)) != len(tokens):
@@ -83,8 +86,8 @@ def string_list(metadata: Mapping[str, Any], key: str, where: str) -> list[str]:
     return value
 
 
-def number_list(metadata: Mapping[str, Any], key: str, where: str) -> list[int | float]:
+def number_list(metadata: Mapping[str, Any], key: str, where: str) -> list[Any]:
     value = metadata.get(key)
-    if not hasattr(value, "tolist"):
+    if not isinstance(value, np.ndarray):
         raise InputError(f"{where}: key {key!r} must be a list of numbers, got {type(value).__name__}")
     return value.tolist()

@@ -24,6 +24,7 @@ from quant.atomic import atomic_file
 from quant.errors import InputError
 from quant.formats import BlockFormat, get_format
 from quant.models import ModelConfig, expected_tensors
+from quant.present import present
 from quant.source import Source
 
 _ADD = {
@@ -96,7 +97,7 @@ def _write_file(
     arrays: Iterator[np.ndarray],
 ) -> None:
     """One file: its keys, its table, and as many arrays as its entries have."""
-    writer = gguf.GGUFWriter(path, config.architecture.gguf_arch)
+    writer = gguf.GGUFWriter(path, present(config.architecture.gguf_arch))
     try:
         for key, value in metadata.items():
             _ADD[type(value)](writer, key, value)
@@ -108,7 +109,7 @@ def _write_file(
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        file = writer.fout[0]
+        file = present(writer.fout)[0]
         writer.write_padding(file, file.tell())
         for entry in entries:  # not by write_tensor_data, which wants a stack of experts in one piece
             for array in islice(arrays, max(1, len(entry.names))):
@@ -149,7 +150,7 @@ def _arrays(
     """The bytes of each tensor of each entry, in order."""
     expected = expected_tensors(config)
     if not entries[0].names:
-        yield rope_factors(config)
+        yield present(rope_factors(config))
     names = [name for entry in entries for name in entry.names]
     for name in each_tensor(source, progress, names):
         qtensor, heads = source.read(name), expected[name].heads

@@ -18,6 +18,7 @@ from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.kv.scheme import CONFIG_KEY
 from quant.models import ModelConfig
+from quant.present import present
 from quant.safetensors.writer import Entry
 
 STRATEGIES = {"kv-fp8-cal": "tensor", "kv-fp8-cal-head": "attn_head"}  # KV format -> strategy of compressed-tensors
@@ -27,7 +28,7 @@ DTYPES = ("F32", "F16", "BF16")  # the first is written
 
 def kv_cache_scheme(config: Mapping[str, Any]) -> dict[str, Any] | None:
     """compressed-tensors' kv_cache_scheme of a model's config; None where keys and values are kept in another way."""
-    strategy = STRATEGIES.get((config.get(CONFIG_KEY) or {}).get("format"))
+    strategy = STRATEGIES.get((config.get(CONFIG_KEY) or {}).get("format", ""))
     if strategy is None:
         return None
     return {
@@ -42,12 +43,12 @@ def kv_cache_scheme(config: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def kv_scale_tensors(config: Mapping[str, Any], model: ModelConfig) -> dict[Entry, np.ndarray]:
     """What a directory of this config, which has a kv_cache_scheme, holds for it."""
-    scheme = KVScheme.of(config, model, "config")
+    scheme = present(KVScheme.of(config, model, "config"))
     shape = (1,) if STRATEGIES[scheme.format.name] == "tensor" else (model.num_kv_heads, 1, 1)
     return {
         Entry(f"{_attention(layer)}.{part}", DTYPES[0], shape): scales[layer].reshape(shape)
         for layer in range(model.num_layers)
-        for part, scales in zip(SCALES, (scheme.k_scale, scheme.v_scale), strict=True)
+        for part, scales in zip(SCALES, (present(scheme.k_scale), present(scheme.v_scale)), strict=True)
     }
 
 
@@ -93,7 +94,7 @@ def _format_name(scheme: Any) -> str | None:
 
 def _read(module: StoredModule | None, part: str, where: str) -> list[float]:
     stored = module.parts.get(part) if module else None
-    if stored is None or stored.dtype not in DTYPES:
+    if module is None or stored is None or stored.dtype not in DTYPES:
         got = "has none for every layer" if stored is None else f"has it in {stored.dtype}"
         raise InputError(f"{where}: kv_cache_scheme calls for {part} in {' or '.join(DTYPES)}, and the directory {got}")
     return module.read(part).astype(np.float32).reshape(-1).tolist()

@@ -15,6 +15,7 @@ from quant.errors import InputError
 from quant.formats.base import rows_of
 from quant.json_file import read_json
 from quant.models import ExpectedTensor, ModelConfig, expected_tensors, is_leftover
+from quant.present import present
 from quant.qtensor import QTensor
 from quant.safetensors.folder import read_tensors, weight_files
 from quant.safetensors.header import StoredTensor
@@ -60,7 +61,7 @@ class HFSource:
         """What the file's tensor holds, rows out x in: this one's rows, and those of others in its stack."""
         at, file_name = self._expected[name].stored, self._file_name(name)
         if name in self._whole:
-            return self._layout.unpack(self._modules[module_of(file_name)], self._whole[name])
+            return present(self._layout).unpack(self._modules[module_of(file_name)], self._whole[name])
         qtensor = read_stored(self._stored[file_name])
         return transposed(qtensor) if at.transposed else qtensor
 
@@ -96,7 +97,7 @@ class HFSource:
         known = {self._file_name(name) for name in self.tensors}
         for name, info in self._whole.items():
             module = self._modules[module_of(self._file_name(name))]
-            known |= {f"{module.name}.{part}" for part in self._layout.claims(module, info)}
+            known |= {f"{module.name}.{part}" for part in present(self._layout).claims(module, info)}
         for name, stored in self._stored.items():
             if name not in known and not is_leftover(name, model) and not is_kv_scale(name):
                 raise InputError(f"{stored.path}: tensor {name!r} is none of this architecture's; it would be lost")

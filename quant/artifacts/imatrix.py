@@ -115,4 +115,4 @@ def _split(
             "another model"
         )
     means = entry.means.reshape(num_matrices, row_size)
-    return dict.fromkeys(names, means[0]) if num_matrices == 1 else dict(zip(names, means, strict=True))
+    return {name: means[0] for name in names} if num_matrices == 1 else dict(zip(names, means, strict=True))

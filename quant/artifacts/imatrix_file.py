@@ -95,25 +95,25 @@ def _read_legacy(path: Path) -> ImatrixFile:
     entries = {}
     for index in range(_count(cursor, "entry count")):
         name = _text(cursor, f"name of entry {index}")
-        calls = cursor.scalar(INT32, f"calls of {name}")
+        calls = cursor.integer(INT32, f"calls of {name}")
         num_values = _count(cursor, f"value count of {name}")
         values = np.frombuffer(cursor.take(4 * num_values, f"values of {name}"), "<f4")
         counts = np.array([max(calls, 0) * CHUNK_TOKENS])
         entries[name] = ImatrixEntry((values / np.float32(max(calls, 1)))[None], counts)
-    num_chunks = cursor.scalar(INT32, "chunk count") if cursor.remaining else 0
+    num_chunks = cursor.integer(INT32, "chunk count") if cursor.remaining else 0
     datasets = (_text(cursor, "dataset"),) if cursor.remaining else ()
     return ImatrixFile(entries, tuple(text for text in datasets if text), num_chunks)
 
 
 def _count(cursor: Cursor, what: str) -> int:
-    value = cursor.scalar(INT32, what)
+    value = cursor.integer(INT32, what)
     if value < 1:
         raise InputError(f"{cursor.where}: {what} is {value}, expected 1 or more; this is none")
     return value
 
 
 def _text(cursor: Cursor, what: str) -> str:
-    length = cursor.scalar(INT32, f"length of {what}")
+    length = cursor.integer(INT32, f"length of {what}")
     if length < 0:
         raise InputError(f"{cursor.where}: length of {what} is {length}; this is none")
     return cursor.take(length, what).decode("utf-8", errors="replace")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from quant.artifacts.layouts import module_of
 from quant.models.stored import StoredAt
+from quant.present import present
 from quant.qtensor import QTensor
 
 
@@ -24,7 +25,7 @@ class KeptStacks:
         if module != self._module:
             self._module, self._kept = module, {}
         qtensor, asked = self._kept.get(file_name) or (read(), set())
-        asked.add(at.place)
+        asked.add(present(at.place))
         self._kept[file_name] = qtensor, asked
         if len(asked) == len(at.sizes):
             del self._kept[file_name]

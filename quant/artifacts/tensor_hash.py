@@ -13,5 +13,5 @@ def hash_tensor(qtensor: QTensor) -> str:
     """sha256 hex over the bytes of the parts in order, then of the shared arrays."""
     digest = hashlib.sha256()
     for array in (*qtensor.parts.values(), *qtensor.shared.values()):
-        digest.update(np.ascontiguousarray(array))
+        digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()

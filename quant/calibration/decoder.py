@@ -1,6 +1,6 @@
 """Decoder: what calibration asks of whatever runs the model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -53,6 +53,14 @@ class DecoderLayer(Protocol):
 
     def show(self, x: Tensor, observer: Observer) -> None:
         """Shows what a call on x would, without the outputs: what none of the layer's linears reads is not computed."""
+        ...
+
+    def show_extra_tokens(self, batches: Iterable[Tensor], wanted: Mapping[int, int], observer: Observer) -> None:
+        """Show experts tokens that the router did not send to them.
+
+        batches   the layer's inputs, [B, T, H] each
+        wanted    expert -> number of tokens to add
+        """
         ...
 
     def in_steps(self) -> SteppedLayer | None:

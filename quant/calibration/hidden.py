@@ -43,7 +43,7 @@ class HiddenStates:
         """x [n, T, H] float32"""
         descriptor = os.open(self.path, os.O_WRONLY)
         try:
-            data = memoryview(x.to(self.dtype).contiguous().view(torch.int8).numpy()).cast("B")
+            data = x.to(self.dtype).contiguous().view(torch.int8).numpy().data.cast("B")
             offset = self._window_bytes * windows.start
             while data:  # a system may write less than it was given
                 written = os.pwrite(descriptor, data, offset)

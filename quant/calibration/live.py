@@ -13,6 +13,7 @@ from quant.calibration.observe import Collector, Recorder
 from quant.calibration.tokens import CalibrationTokens
 from quant.errors import InputError
 from quant.models import ModelConfig
+from quant.present import present
 from quant.qtensor import QTensor
 from quant.stats import LayerStats, Names, Needs, Quantize
 from quant.workers import workers
@@ -94,7 +95,9 @@ class LiveStatistics:
         ends = {"before": self._hidden(index), "after": self._hidden(index + 1)}
         for number, step in enumerate(stepped.steps):
             collector = self._collector(needs)
-            self._step(index, self.decoder.layer(index, made).in_steps().steps[number], files | ends, collector)
+            self._step(
+                index, present(self.decoder.layer(index, made).in_steps()).steps[number], files | ends, collector
+            )
             if step.shows:
                 made |= quantize(collector.stats(), step.shows)
         if index == self.config.num_layers - 1:
@@ -108,10 +111,10 @@ class LiveStatistics:
         def one(windows: slice) -> Recorder:
             recorder = Recorder()
             out = step.run(*(kept[name].read(windows) for name in step.reads), recorder)
-            if not recorder.is_finite or (step.makes == "after" and not torch.isfinite(out).all()):
+            if not recorder.is_finite or (step.makes == "after" and not torch.isfinite(present(out)).all()):
                 raise InputError(f"calibration: layer {index} gives NaN or inf; check the model's weights")
             if step.makes is not None:
-                kept[step.makes].write(windows, out)
+                kept[step.makes].write(windows, present(out))
             return recorder
 
         self._collect(one, collector)
@@ -173,7 +176,7 @@ class LiveStatistics:
             for some in self._rounds():
                 recorders = list(pool.map(one, some))
                 if collector is not None:
-                    collector.add(recorders, pool)
+                    collector.add([recorder for recorder in recorders if recorder is not None], pool)
 
     def _collector(self, needs: Needs) -> Collector:
         return Collector(needs, len(self._batches), self.add_gram)

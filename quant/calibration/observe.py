@@ -40,7 +40,7 @@ class Recorder:
         return all(bool(rows.absmax.isfinite().all()) for seen in self.seen.values() for rows in seen)
 
     def keys_values(self, layer: int, k: Tensor, v: Tensor) -> None:
-        self.kv_absmax = tuple(each.abs().amax(dim=(0, 2)).numpy() for each in (k, v))  # [B, G, T, D] -> [G, D]
+        self.kv_absmax = (k.abs().amax(dim=(0, 2)).numpy(), v.abs().amax(dim=(0, 2)).numpy())  # [B, G, T, D] -> [G, D]
 
 
 @dataclass(slots=True)
@@ -125,4 +125,4 @@ def _finished(sums: _Sums) -> InputStats:
 
 
 def _largest(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    return tuple(np.maximum(a, b) for a, b in zip(one, other, strict=True))
+    return np.maximum(one[0], other[0]), np.maximum(one[1], other[1])

@@ -151,7 +151,7 @@ def _layer_stats(file: Any, row: Mapping[str, Any], index: int, needs: Needs) ->
         names = tuple(group["names"])
         wanted = {"absmax", "sum_squares", *(FIELD_OF[need] for need in needs(names))}
         keys = {field: f"{index}.{number}.{field}" for field in FIELDS}
-        arrays = {
+        arrays: dict[str, Any] = {
             field: file.get_tensor(key) if field in wanted and key in there else None for field, key in keys.items()
         }
         inputs |= dict.fromkeys(names, InputStats(group["num_tokens"], **arrays))

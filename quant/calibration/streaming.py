@@ -27,7 +27,12 @@ EMBEDDING_MODULES = (EMBEDDING, POSITIONS, EMBEDDING_NORM)
 
 
 class Statistics(Protocol):
-    """Where the statistics of a layer's inputs come from: a run of the model, or a file."""
+    """Where the statistics of a layer's inputs come from: a run of the model, or a file.
+
+    keep   names of the statistics to collect for every input even if no method reads them
+    """
+
+    keep: frozenset[str]
 
     def begin(self, tensors: Mapping[str, QTensor]) -> None:
         """Before layer 0. tensors: what embeds tokens"""

@@ -27,7 +27,7 @@ class CalibrationTokens:
     def sha256(self) -> str:
         """Of the shape and the ids as little-endian int64."""
         digest = hashlib.sha256(repr(self.tokens.shape).encode())
-        digest.update(np.ascontiguousarray(self.tokens, dtype="<i8"))
+        digest.update(np.ascontiguousarray(self.tokens, dtype="<i8").data)
         return digest.hexdigest()
 
     def describe(self) -> dict[str, Any]:

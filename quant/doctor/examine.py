@@ -57,7 +57,7 @@ def _manifest(path: Path) -> dict[str, Any] | None:
         return None
     source, tensors = manifest.get("source"), manifest.get("tensors")
     whole = isinstance(source, Mapping) and {"spec", "fingerprint"} <= source.keys() and isinstance(tensors, Mapping)
-    rows = tensors.values() if whole else ()
+    rows = tensors.values() if isinstance(tensors, Mapping) else ()
     if not whole or not all(isinstance(row, Mapping) and {"format", "shape", "sha256"} <= row.keys() for row in rows):
         raise InputError(f"{path}: its manifest does not list source and tensors; remove it, or quantize again")
     return manifest

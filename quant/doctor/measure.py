@@ -155,7 +155,7 @@ def _add_noise(measured: Measured, weight: np.ndarray, original: np.ndarray) -> 
     rows = (len(weight), -1)
     signal = np.square(original.reshape(rows), dtype=np.float64).sum(axis=1)
     noise = np.square((weight - original).reshape(rows), dtype=np.float64).sum(axis=1)
-    measured.signal += float(signal.sum())
-    measured.noise += float(noise.sum())
+    measured.signal = (measured.signal or 0.0) + float(signal.sum())
+    measured.noise = (measured.noise or 0.0) + float(noise.sum())
     if weight.ndim > 1:
         measured.num_lost_rows += int((~(noise <= LOST_ROW * signal) & (signal > FAINT * signal.mean())).sum())

@@ -77,8 +77,10 @@ def kv_scales(artifact: Source) -> Iterator[Finding]:
     if scheme is None:
         return
     for what, scales in (("k_scale", scheme.k_scale), ("v_scale", scheme.v_scale)):
-        for layer, row in enumerate([] if scales is None else scales):
-            middle = median(scales.max(axis=1).tolist())
+        if scales is None:
+            continue
+        middle = median(scales.max(axis=1).tolist())
+        for layer, row in enumerate(scales):
             if not middle / KV_SCALE_RATIO < row.max() < middle * KV_SCALE_RATIO:
                 message = f"{what} is {row.max():.4g}, the median layer's {middle:.4g}"
                 yield Finding("KV scales", f"layer {layer}", message)

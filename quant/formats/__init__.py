@@ -16,6 +16,7 @@ from quant.formats.codes import Codes
 from quant.formats.int8 import Int8Format
 from quant.formats.int_group import IntGroupFormat
 from quant.formats.llm_int8 import LlmInt8Format
+from quant.present import present
 from quant.qtensor import QTensor
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Int8Format",
     "IntGroupFormat",
     "LlmInt8Format",
+    "block_format",
     "dequantize",
     "format_of_gguf_type",
     "get_format",
@@ -36,7 +38,9 @@ __all__ = [
 for module in iter_modules(__path__, f"{__name__}."):
     import_module(module.name)
 
-BLOCK_FORMATS = {fmt.name: fmt() for fmt in sorted(BlockFormat.registered.values(), key=lambda fmt: fmt.gguf_type)}
+BLOCK_FORMATS = {
+    fmt.name: fmt() for fmt in sorted(BlockFormat.registered.values(), key=lambda fmt: present(fmt.gguf_type))
+}
 
 # Those that recipes name; get_format also takes every other name of the grammars in int_group and int8.
 INT_GROUP_NAMES = ("w8", "w4g128", "w4g128-asym", "w3g128")
@@ -45,8 +49,8 @@ INT8_NAMES = ("w8a8", "w8a8-wtensor-atensor")
 
 FORMATS: dict[str, Format] = {
     **BLOCK_FORMATS,
-    **{name: IntGroupFormat.parse(name) for name in INT_GROUP_NAMES},
-    **{name: Int8Format.parse(name) for name in INT8_NAMES},
+    **{name: present(IntGroupFormat.parse(name)) for name in INT_GROUP_NAMES},
+    **{name: present(Int8Format.parse(name)) for name in INT8_NAMES},
     LlmInt8Format.name: LlmInt8Format(),
 }
 
@@ -65,6 +69,13 @@ def get_format(name: str) -> Format:
             f"unknown format {name!r}, expected one of {', '.join(FORMATS)}, "
             "or integers as w{2,3,4,8}, g and a group size, -asym: w3g64-asym, or w8a8[-wtensor][-atensor|-astatic]"
         )
+    return fmt
+
+
+def block_format(name: str) -> BlockFormat:
+    """The format of this name, which is one of blocks."""
+    fmt = get_format(name)
+    assert isinstance(fmt, BlockFormat)
     return fmt
 
 

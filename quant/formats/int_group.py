@@ -36,6 +36,8 @@ class IntGroupFormat(Format):
         self.group_size = group_size  # None: per channel
         self.symmetric = symmetric
         self.block_size = group_size or 1
+        # The scale of a symmetric group ends here; weights on one side of 0 reach twice as far.
+        self.largest_weight = (self.qmax - self.qmin) / 2 * HALF_MAX
         self.name = f"w{bits}" + (f"g{group_size}" if group_size else "") + ("" if symmetric else "-asym")
 
     @classmethod
@@ -53,11 +55,6 @@ class IntGroupFormat(Format):
     @property
     def qmax(self) -> int:
         return (1 << self.bits - 1) - 1
-
-    @property
-    def largest_weight(self) -> float:
-        """Where the scale of a symmetric group ends; what lies to one side of 0 alone reaches twice as far."""
-        return (self.qmax - self.qmin) / 2 * HALF_MAX
 
     @property
     def bits_per_weight(self) -> float:

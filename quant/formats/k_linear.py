@@ -68,7 +68,7 @@ def _better_neighbours(
         better = gain > best_gain
         best_gain = np.where(better, gain, best_gain)
         best_scales = np.where(better, trial, best_scales)
-        best_sums = tuple(np.where(better, new, old) for new, old in zip(trial_sums, best_sums, strict=True))
+        best_sums = (np.where(better, trial_sums[0], best_sums[0]), np.where(better, trial_sums[1], best_sums[1]))
     return best_scales, best_sums
 
 

@@ -12,9 +12,11 @@ class Levels(Protocol):
     @property
     def reach(self) -> int:
         """The largest magnitude of a level."""
+        ...
 
     def nearest(self, y: np.ndarray) -> np.ndarray:
         """y float32, any shape -> the nearest level of each, float32; a tie goes as this says, always the same way"""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,8 +60,8 @@ class Runs:
 def runs_of(blocks: np.ndarray, importance: np.ndarray | None, num_runs: int, levels: Levels) -> Runs:
     """The runs of blocks [B, num_runs * n], importance of the same shape or None, block by block."""
     size = blocks.shape[1] // num_runs
-    x, weights = (None if a is None else np.ascontiguousarray(a.reshape(-1, size).T) for a in (blocks, importance))
-    return Runs(x, weights, levels)
+    weights = None if importance is None else np.ascontiguousarray(importance.reshape(-1, size).T)
+    return Runs(np.ascontiguousarray(blocks.reshape(-1, size).T), weights, levels)
 
 
 def saturate(blocks: np.ndarray, reach: int) -> np.ndarray:

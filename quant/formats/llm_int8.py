@@ -99,7 +99,7 @@ def split_outliers(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     with np.errstate(over="ignore"):  # beyond float16 is inf, an outlier
         half = x.astype(np.float16).astype(np.float32)
     outliers = np.abs(half) >= OUTLIER_THRESHOLD
-    return outliers.any(axis=0), np.where(outliers, 0, half)
+    return np.any(outliers, axis=0), np.where(outliers, 0, half)
 
 
 def absmax_codes(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ CODEBOOK = CodebookLevels((0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -
 MAGNITUDES = CodebookLevels(CODEBOOK.values[:8])
 
 # Scales that the search compares with that of the largest magnitude. Half of it pays only with importance.
-CANDIDATES = {"fast": np.float32([2]), "best": np.float32([2, 0.5])}
+CANDIDATES = {"fast": np.array([2], np.float32), "best": np.array([2, 0.5], np.float32)}
 
 
 class MXFP4(CodebookFormat):

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,9 +22,9 @@ class OneScaleFormat(GridFormat):
     levels: ClassVar[WholeLevels]
     searches: ClassVar[Mapping[str, Search]]
 
-    @property
-    def largest_weight(self) -> float:
-        return self.levels.reach * HALF_MAX
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.largest_weight = cls.levels.reach * HALF_MAX
 
     @abstractmethod
     def round_blocks(self, blocks: np.ndarray) -> np.ndarray:

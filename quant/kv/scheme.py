@@ -64,8 +64,15 @@ def calibrate_kv(fmt: KVFormat, stats: Sequence[KVStats]) -> KVScheme:
         return KVScheme(fmt)
     if not stats:
         raise InputError(f"{fmt.name} needs the ranges of keys and values; calibrate, or take a KV format without -cal")
-    k_scale = np.stack([_scale(fmt.keys, layer.k_absmax) for layer in stats])
-    return KVScheme(fmt, k_scale, np.stack([_scale(fmt.values, layer.v_absmax) for layer in stats]))
+    keys, values = _calibrated(fmt)
+    k_scale = np.stack([_scale(keys, layer.k_absmax) for layer in stats])
+    return KVScheme(fmt, k_scale, np.stack([_scale(values, layer.v_absmax) for layer in stats]))
+
+
+def _calibrated(fmt: KVFormat) -> tuple[Fp8, Fp8]:
+    """The codecs of keys and values of a calibrated format."""
+    assert isinstance(fmt.keys, Fp8) and isinstance(fmt.values, Fp8)
+    return fmt.keys, fmt.values
 
 
 def _scale(codec: Fp8, absmax: np.ndarray) -> np.ndarray:
@@ -76,7 +83,7 @@ def _scale(codec: Fp8, absmax: np.ndarray) -> np.ndarray:
 
 
 def _scales(entry: Mapping[str, Any], key: str, fmt: KVFormat, model: ModelConfig, where: str) -> np.ndarray:
-    per_head = fmt.keys.per == "head"
+    per_head = _calibrated(fmt)[0].per == "head"
     shape = (model.num_layers, model.num_kv_heads if per_head else 1)
     try:
         scales = np.asarray(entry.get(key), dtype=np.float32)

@@ -112,12 +112,12 @@ class TorchFeedback:
     def round(self, end: int, scale: np.ndarray, offset: np.ndarray, qmin: int, qmax: int) -> np.ndarray:
         begin, target = self._done, self._targets(end)
         q = torch.empty(target.shape, dtype=torch.int8, device=target.device)
-        scale, offset = (torch.from_numpy(grid).to(target.device) for grid in (scale, offset))
-        columns_per_scale = target.shape[1] // scale.shape[1]
+        scales, offsets = (torch.from_numpy(grid).to(target.device) for grid in (scale, offset))
+        columns_per_scale = target.shape[1] // scales.shape[1]
         for c in range(end - begin):
             block = slice(begin, begin + c)
             value = target[:, c] - self._error[:, block] @ self._coefficients[block, begin + c]
-            a, b = scale[:, c // columns_per_scale], offset[:, c // columns_per_scale]
+            a, b = scales[:, c // columns_per_scale], offsets[:, c // columns_per_scale]
             steps = torch.where(a == 0, torch.zeros_like(a), (value - b) / torch.where(a == 0, torch.ones_like(a), a))
             codes = steps.round().clamp(qmin, qmax)
             self._error[:, begin + c] = a * codes + b - self._weight[:, begin + c]
@@ -133,16 +133,17 @@ class TorchSolver:
         self._device = torch.device(device)
 
     def factorize(self, hessian: np.ndarray, diagonal: np.ndarray, order: np.ndarray) -> Factor | None:
-        order = torch.from_numpy(order).to(self._device).flip(0)
-        matrix = torch.from_numpy(hessian).to(self._device)[order][:, order]
-        matrix.diagonal().copy_(torch.from_numpy(diagonal).to(self._device)[order])
+        backwards = torch.from_numpy(order).to(self._device).flip(0)
+        matrix = torch.from_numpy(hessian).to(self._device)[backwards][:, backwards]
+        matrix.diagonal().copy_(torch.from_numpy(diagonal).to(self._device)[backwards])
         lower, failed_at = torch.linalg.cholesky_ex(matrix)
         above_rounding = lower.diagonal().square() > SMALLEST_PIVOT * matrix.diagonal()  # False for NaN
         if int(failed_at) or not bool(above_rounding.all()):
             return None
         return TorchFactor(lower.flip(0, 1))
 
-    def feedback(self, factor: TorchFactor, weight: np.ndarray, order: np.ndarray) -> Feedback:
+    def feedback(self, factor: Factor, weight: np.ndarray, order: np.ndarray) -> Feedback:
+        assert isinstance(factor, TorchFactor)
         ordered = torch.from_numpy(weight).to(self._device)[:, torch.from_numpy(order).to(self._device)]
         return TorchFeedback(factor, ordered.contiguous())
 

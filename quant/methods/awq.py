@@ -12,6 +12,7 @@ from quant.methods.awq_clip import quantize_clipped
 from quant.methods.base import Layer, Method
 from quant.methods.folding import FLOATS, Fold, FoldedLayer, find_folds
 from quant.methods.folding_search import best_scale
+from quant.present import present
 from quant.qtensor import QTensor
 from quant.stats import InputStats
 
@@ -55,7 +56,7 @@ class Awq(Method):
     def _candidates(self, fold: Fold, folded: FoldedLayer, stats: Mapping[str, InputStats]) -> list[np.ndarray]:
         """[C] float32 each; the first is 1 throughout"""
         quantized = [name for name in fold.readers if folded.layer.formats[name] not in FLOATS]
-        of_x = np.max([np.abs(stats[name].sample).mean(axis=0) for name in quantized], axis=0)  # [K]
+        of_x = np.max([np.abs(present(stats[name].sample)).mean(axis=0) for name in quantized], axis=0)  # [K]
         of_x = fold.per_channel(of_x, folded.num_channels(fold)).astype(np.float64)  # [C]
         read = of_x > 0
         candidates = []
@@ -70,4 +71,4 @@ class Awq(Method):
         fmt, weight = get_format(folded.layer.formats[name]), folded.weights[name]
         if not self.clip or not isinstance(fmt, IntGroupFormat) or name.endswith(UNCLIPPED):
             return fmt.quantize(weight)
-        return quantize_clipped(fmt, weight, stats[name].sample / folded.divisors.get(name, np.float32(1)))
+        return quantize_clipped(fmt, weight, present(stats[name].sample) / folded.divisors.get(name, np.float32(1)))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from quant.formats import IntGroupFormat
+from quant.present import present
 from quant.qtensor import QTensor
 from quant.workers import workers
 
@@ -39,7 +40,7 @@ def fit_clipped(
     fmt: IntGroupFormat, groups: np.ndarray, group_error: Callable[[np.ndarray], np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """groups [n, G, g] float32 -> q [n, G, g] int8, scale [n, G] float16, zero_point [n, G] int8"""
-    best = None
+    best: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None = None
     for ratio in RATIOS:
         scale, zero_point = fmt.fit(groups * np.float32(ratio))
         step, zero = scale.astype(np.float32)[:, :, None], zero_point.astype(np.float32)[:, :, None]
@@ -50,11 +51,13 @@ def fit_clipped(
             best = found
         else:
             better = error < best[3]
-            best = tuple(
-                np.where(better[..., None] if new.ndim == 3 else better, new, old)
-                for new, old in zip(found, best, strict=True)
+            best = (
+                np.where(better[..., None], found[0], best[0]),
+                np.where(better, found[1], best[1]),
+                np.where(better, found[2], best[2]),
+                np.where(better, found[3], best[3]),
             )
-    return best[:3]
+    return present(best)[:3]
 
 
 def error_of_groups(x: np.ndarray, num_groups: int) -> Callable[[np.ndarray], np.ndarray]:

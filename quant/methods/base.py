@@ -33,6 +33,7 @@ class Layer:
     remarks: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
 class Method(ABC):
     """An algorithm from float weights to a format's codes: a pure function of weights and statistics.
 

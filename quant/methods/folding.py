@@ -10,6 +10,7 @@ from quant.formats import dequantize, get_format
 from quant.methods.base import Layer
 from quant.methods.folding_table import FOLDS, FoldRow
 from quant.models import ModelConfig, expected_tensors, split_name
+from quant.present import present
 from quant.qtensor import QTensor
 
 FLOATS = ("f32", "f16", "bf16")
@@ -106,9 +107,10 @@ def channels(through: str | None, config: ModelConfig, row_size: int) -> np.ndar
     if through == "heads":
         head, channel = np.divmod(feature, config.head_dim)
         return head // (config.num_heads // config.num_kv_heads) * config.head_dim + channel
-    head, channel = np.divmod(feature, config.mla.v_head_dim)
-    key_size = config.mla.qk_nope_head_dim
-    return head * (key_size + config.mla.v_head_dim) + key_size + channel
+    mla = present(config.mla)
+    head, channel = np.divmod(feature, mla.v_head_dim)
+    key_size = mla.qk_nope_head_dim
+    return head * (key_size + mla.v_head_dim) + key_size + channel
 
 
 def _is_quantized(layer: Layer, name: str) -> bool:

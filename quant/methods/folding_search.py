@@ -7,6 +7,7 @@ import torch
 
 from quant.formats import ActivationFormat, Int8Format, dequantize, get_format
 from quant.methods.folding import FLOATS, Fold, FoldedLayer
+from quant.present import present
 from quant.stats import InputStats
 from quant.workers import workers
 
@@ -48,7 +49,12 @@ def best_scale(
     """
     with workers(torch.get_num_threads()) as pool:
         readers = [
-            ReaderError(folded.layer.formats[name], folded.weights[name], stats[name].sample, stats[name].absmax)
+            ReaderError(
+                folded.layer.formats[name],
+                folded.weights[name],
+                present(stats[name].sample),
+                present(stats[name].absmax),
+            )
             for name in fold.readers
             if folded.layer.formats[name] not in FLOATS
         ]

@@ -25,8 +25,11 @@ class FoldRow:
 
 
 def _row(source: str, *readers: str, through: str | None = None) -> FoldRow:
-    source, *readers = (f"{LAYER}.{name}.weight" for name in (source, *readers))
-    return FoldRow(source, tuple(readers), through)
+    return FoldRow(_weight(source), tuple(_weight(name) for name in readers), through)
+
+
+def _weight(name: str) -> str:
+    return f"{LAYER}.{name}.weight"
 
 
 # Linear to linear first: that changes the rows of v, up and kv_b, which the norms' scales then see as they are.

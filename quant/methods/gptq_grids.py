@@ -9,6 +9,7 @@ from quant.formats import Format, IntGroupFormat
 from quant.formats.grid import Grid, GridFormat
 from quant.formats.importance import importance_blocks
 from quant.linalg.grid_search import search_grid
+from quant.present import present
 from quant.qtensor import QTensor
 
 # What the ends of a group's range are multiplied by in the search for a grid of least squared error. On the linears of
@@ -94,7 +95,9 @@ class BlockGrids(Grids):
 
     def pack(self, q: np.ndarray, g_idx: np.ndarray | None) -> QTensor:
         size = self.group_size
-        blocks = [self._format.pack_grid(grid, q[:, i * size : (i + 1) * size]) for i, grid in enumerate(self._grids)]
+        blocks = [
+            self._format.pack_grid(present(grid), q[:, i * size : (i + 1) * size]) for i, grid in enumerate(self._grids)
+        ]
         return QTensor(self._format.name, self._shape, {"blocks": np.concatenate(blocks, axis=1)})
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from quant.formats import LlmInt8Format, get_format
 from quant.formats.llm_int8 import OUTLIER_THRESHOLD
 from quant.methods.base import Layer, Method
+from quant.present import present
 from quant.qtensor import QTensor
 from quant.stats import InputStats
 
@@ -33,7 +34,7 @@ class LlmInt8(Method):
             fmt = get_format(layer.formats[name])
             made[name] = fmt.quantize(weight)
             if isinstance(fmt, LlmInt8Format):
-                made[name] = fmt.with_outliers(made[name], weight, outlier_features(stats[name].absmax))
+                made[name] = fmt.with_outliers(made[name], weight, outlier_features(present(stats[name].absmax)))
         return made
 
 

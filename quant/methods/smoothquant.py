@@ -11,6 +11,7 @@ from quant.formats import Format, Int8Format, get_format
 from quant.methods.base import Layer, Method
 from quant.methods.folding import FLOATS, Fold, FoldedLayer, find_folds
 from quant.methods.folding_search import best_scale
+from quant.present import present
 from quant.qtensor import QTensor
 from quant.source import SharedInfo
 from quant.stats import InputStats
@@ -37,14 +38,14 @@ class SmoothQuant(Method):
     stands_alone: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        is_number = isinstance(self.alpha, int | float) and not isinstance(self.alpha, bool)
-        if self.alpha != AUTO and not (is_number and 0 <= self.alpha <= 1):
+        is_share = isinstance(self.alpha, int | float) and not isinstance(self.alpha, bool) and 0 <= self.alpha <= 1
+        if self.alpha != AUTO and not is_share:
             raise InputError(f"smoothquant: alpha is {self.alpha!r}, expected a number from 0 to 1, or {AUTO}")
         if not isinstance(self.pairs, bool):
             raise InputError(f"smoothquant: pairs is {self.pairs!r}, expected true or false")
 
     @property
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]  # the only one that varies
         return frozenset({"absmax", "sample"} if self.alpha == AUTO else {"absmax"})
 
     def shared(self, fmt: Format, row_size: int) -> tuple[SharedInfo, ...]:
@@ -61,10 +62,10 @@ class SmoothQuant(Method):
     def _scale(self, fold: Fold, folded: FoldedLayer, stats: Mapping[str, InputStats]) -> np.ndarray:
         """[C] float32"""
         quantized = [name for name in fold.readers if folded.layer.formats[name] not in FLOATS]
-        of_x = np.max([stats[name].absmax for name in quantized], axis=0)  # [K]
+        of_x = np.max([present(stats[name].absmax) for name in quantized], axis=0)  # [K]
         of_weight = np.max([np.abs(folded.weights[name]).max(axis=0) for name in quantized], axis=0)
         of_x, of_weight = (fold.per_channel(each, folded.num_channels(fold)) for each in (of_x, of_weight))  # [C]
-        if self.alpha != AUTO:
+        if not isinstance(self.alpha, str):
             return smoothing_scale(of_x, of_weight, self.alpha)
         candidates = [np.ones_like(of_x), *(smoothing_scale(of_x, of_weight, alpha) for alpha in AUTO_ALPHAS)]
         return best_scale(folded, fold, stats, candidates)
@@ -83,4 +84,4 @@ def _quantize(name: str, weight: np.ndarray, folded: FoldedLayer, stats: Mapping
     qtensor = fmt.quantize(weight)
     if not isinstance(fmt, Int8Format):
         return qtensor
-    return fmt.with_input_absmax(qtensor, (stats[name].absmax / folded.divisors.get(name, 1)).max())
+    return fmt.with_input_absmax(qtensor, (present(stats[name].absmax) / folded.divisors.get(name, 1)).max())

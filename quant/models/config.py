@@ -15,6 +15,7 @@ from quant.models.moe import MoeConfig
 from quant.models.rope import RopeConfig
 from quant.models.values import count, flag, number, token_ids
 from quant.models.windows import window_of_layers
+from quant.present import present
 from quant.source import Source
 
 MAX_LAYERS = 4096  # the deepest published decoder has below 300; this bounds the table of tensors
@@ -94,7 +95,8 @@ class ModelConfig:
     @property
     def kv_b_size(self) -> int:
         """Rows of MLA's projection from the latent to every head's unrotated key and value."""
-        return self.num_heads * (self.mla.qk_nope_head_dim + self.mla.v_head_dim)
+        mla = present(self.mla)
+        return self.num_heads * (mla.qk_nope_head_dim + mla.v_head_dim)
 
     @property
     def rope_dim(self) -> int:
@@ -137,8 +139,8 @@ class ModelConfig:
         )
 
     def rope_of(self, layer: int) -> RopeConfig:
-        is_local = self.local_rope is not None and self.windows and self.windows[layer] > 0
-        return self.local_rope if is_local else self.rope
+        has_window = self.windows and self.windows[layer] > 0
+        return self.local_rope if self.local_rope is not None and has_window else self.rope
 
     @classmethod
     def of(cls, source: Source) -> "ModelConfig":

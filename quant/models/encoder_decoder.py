@@ -141,7 +141,7 @@ def is_encoder_decoder(config: Mapping[str, Any]) -> bool:
 def encoder_decoder_tensors(config: EncoderDecoderConfig) -> dict[str, tuple[int, ...]]:
     """Name -> shape of every tensor that the model must have."""
     hidden, inner = config.hidden_size, config.inner_size
-    shapes = {f"{SHARED}.weight": (config.vocab_size, hidden)}
+    shapes: dict[str, tuple[int, ...]] = {f"{SHARED}.weight": (config.vocab_size, hidden)}
     stacks = (
         ("encoder", config.num_encoder_layers, ("SelfAttention",), ENCODER_NORM),
         ("decoder", config.num_layers, ("SelfAttention", "EncDecAttention"), DECODER_NORM),

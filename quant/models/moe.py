@@ -106,7 +106,7 @@ class MoeConfig:
             routed_scaling_factor=number(config, "routed_scaling_factor", 1.0),
             num_groups=num_groups,
             groups_per_token=groups_per_token,
-            best_of_group=best_of_group if num_groups > 1 else 1,
+            best_of_group=best_of_group if best_of_group is not None and num_groups > 1 else 1,
             scoring=keys.scoring,
             has_choice_bias=method == BIASED_METHOD,
         )

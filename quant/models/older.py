@@ -9,7 +9,11 @@ from quant.models.stored import Stored
 
 def _norm(name: str, gguf_name: str) -> tuple[TensorRow, TensorRow]:
     """Weight and bias of a LayerNorm anywhere; name: without ".weight" """
-    return tuple(TensorRow(f"{name}.{kind}", f"{gguf_name}.{kind}", ("hidden_size",)) for kind in ("weight", "bias"))
+
+    def row(kind: str) -> TensorRow:
+        return TensorRow(f"{name}.{kind}", f"{gguf_name}.{kind}", ("hidden_size",))
+
+    return row("weight"), row("bias")
 
 
 _ATTENTION = tuple(

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from quant.present import present
+
 SHIFTED = "f32"  # format of what a checkpoint keeps as a difference: narrower ones round the sum
 
 
@@ -46,7 +48,7 @@ class StoredAt:
     @property
     def rows(self) -> np.ndarray:
         """[n] int64: the rows of the file's tensor that are this one's, in its order"""
-        return rows_of_stack(self.sizes, self.num_heads)[self.place]
+        return rows_of_stack(self.sizes, self.num_heads)[present(self.place)]
 
 
 def rows_of_stack(sizes: Sequence[int], num_heads: int = 1) -> list[np.ndarray]:

@@ -10,6 +10,7 @@ from quant.models.architecture import HEAD
 from quant.models.config import ModelConfig
 from quant.models.rows import TensorRow
 from quant.models.stored import Stored, StoredAt
+from quant.present import present
 
 # Buffers that old checkpoints keep beside the weights; they follow from the config.
 DERIVED_SUFFIXES = (".rotary_emb.inv_freq",)
@@ -102,8 +103,9 @@ def _stored_at(config: ModelConfig, stored: Stored, layer: int) -> StoredAt:
 
 
 def _rows_in(stack: StoredAt) -> slice:
-    start = sum(stack.sizes[: stack.place])
-    return slice(start, start + stack.sizes[stack.place])
+    place = present(stack.place)
+    start = sum(stack.sizes[:place])
+    return slice(start, start + stack.sizes[place])
 
 
 def _field(config: ModelConfig, path: str):

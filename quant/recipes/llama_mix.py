@@ -127,4 +127,4 @@ def use_more_bits(layer: int, num_layers: int) -> bool:
 def is_70b(model: ModelConfig) -> bool:
     """llama.cpp knows a 70B model by its 80 layers; a Llama of as many with a key for every query is the 65B."""
     grouped = model.num_kv_heads != model.num_heads
-    return model.num_layers == 80 and {"llama": grouped, "qwen2": True}.get(model.architecture.gguf_arch, False)
+    return model.num_layers == 80 and {"llama": grouped, "qwen2": True}.get(model.architecture.gguf_arch or "", False)

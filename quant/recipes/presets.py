@@ -1,5 +1,8 @@
 """The named recipes, one row each."""
 
+from collections.abc import Iterable
+from typing import Any
+
 from quant.formats import get_format
 from quant.formats.grid import GridFormat
 from quant.recipes.mixes import LABELS, OWN_ROWS, mix
@@ -42,4 +45,9 @@ ROWS = (
     ("awq-w4g128", "hf", "awq", Linears("w4g128-asym")),
 )
 
-RECIPES: dict[str, Recipe] = {row[0]: Recipe(*row) for row in ROWS + MIX_ROWS + IMATRIX_ROWS + GPTQ_ROWS}
+
+def _by_name(rows: Iterable[tuple[Any, ...]]) -> dict[str, Recipe]:
+    return {row[0]: Recipe(*row) for row in rows}
+
+
+RECIPES = _by_name(ROWS + MIX_ROWS + IMATRIX_ROWS + GPTQ_ROWS)

@@ -60,8 +60,8 @@ def gguf_place(name: str, model: ModelConfig) -> Place:
     """As `place_of`, but for a tensor that GGUF stacks with others: what the stack does."""
     pattern, layer, _ = split_name(name)
     row = next((row for row in model.architecture.tensors if row.name == pattern), None)
-    is_alone = row is None or row.gguf_stack is None
-    return Place(ROLE_OF_NAME.get(pattern, Role.OTHER) if is_alone else _role(row.gguf_stack.name), layer)
+    stack = None if row is None else row.gguf_stack
+    return Place(ROLE_OF_NAME.get(pattern, Role.OTHER) if stack is None else _role(stack.name), layer)
 
 
 def is_decoder_linear(name: str) -> bool:

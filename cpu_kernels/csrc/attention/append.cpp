@@ -82,16 +82,15 @@ public:
         const auto [page, block] = sequences_.locate(b, place);
         const int64_t token = place % block_tokens;
         std::vector<float>& rows = scratch_rows(num_heads * size);
-        for (int64_t g = 0; g < num_heads; g++)
-            turn(x.at(sequences_, b, g, t), is_key, b, t, rows.data() + g * size);
+        for (int64_t g = 0; g < num_heads; g++) turn(x.at(sequences_, b, g, t), is_key, b, t, rows.data() + g * size);
         Encoded encoded(layout_);
         const float shared = store_.per_tensor() ? scale_of(rows.data(), num_heads * size) : 0;
         for (int64_t g = 0; g < num_heads; g++) {
             const float* row = rows.data() + g * size;
-            const float scale = !is_float8(layout_.format)              ? 0
-                                : layout_.scales == Scales::given       ? side.given[g]
+            const float scale = !is_float8(layout_.format)             ? 0
+                                : layout_.scales == Scales::given      ? side.given[g]
                                 : layout_.scales == Scales::per_tensor ? shared
-                                                                        : scale_of(row, size);
+                                                                       : scale_of(row, size);
             kernels_.encode(layout_, row, scale, encoded.codes.data(), encoded.scales.data());
             std::byte* codes = side.codes.at(page, g, block);
             is_key ? put_key(layout_, encoded, token, codes) : put_value(layout_, encoded, token, codes);

@@ -24,9 +24,14 @@ Heads<Value> heads_of(const AnyArray& array, const char* name, int64_t head_dim)
     const auto size = [&](size_t axis) { return static_cast<int64_t>(array.shape(axis)); };
     if (size(3) != head_dim) throw std::invalid_argument(got + ", expected " + expected);
     if (array.size() > 0 && head_dim > 1 && array.stride(3) != 1)
-        throw std::invalid_argument(got + " with a last stride of " + std::to_string(array.stride(3)) +
-                                    ", expected 1");
-    return {static_cast<Value*>(array.data()), size(0), size(1), size(2), size(3), array.stride(0), array.stride(1),
+        throw std::invalid_argument(got + " with a last stride of " + std::to_string(array.stride(3)) + ", expected 1");
+    return {static_cast<Value*>(array.data()),
+            size(0),
+            size(1),
+            size(2),
+            size(3),
+            array.stride(0),
+            array.stride(1),
             array.stride(2)};
 }
 

@@ -13,11 +13,13 @@
 
 namespace qk::attention {
 
-#define QK_IMPL(isa, required)                                                                                   \
-    {Isa::isa,                                                                                                   \
-     required,                                                                                                   \
-     {isa::code_unit, isa::prepare, isa::attend, isa::attend_latents, isa::combine, isa::absmax, isa::encode,    \
-      isa::rotate}}
+#define QK_IMPL(isa, required)                                                                                      \
+    {                                                                                                               \
+        Isa::isa, required, {                                                                                       \
+            isa::code_unit, isa::prepare, isa::attend, isa::attend_latents, isa::combine, isa::absmax, isa::encode, \
+                isa::rotate                                                                                         \
+        }                                                                                                           \
+    }
 static constexpr Impl<Kernels> impls[] = {
 #if QK_X86_KERNELS
     QK_IMPL(avx512_bf16, bit(Isa::avx512) | bit(Isa::avx512_vnni) | bit(Isa::avx512_bf16)),

@@ -17,16 +17,13 @@ template <class Code, int rows>
     const int count = std::min(rows, all.count - row);
     Seen any{chunk_tokens, 0};  // tokens that one row or more see
     for (int r = 0; r < count; r++)
-        if (tile.seen[r].any())
-            any = {std::min(any.begin, tile.seen[r].begin), std::max(any.end, tile.seen[r].end)};
+        if (tile.seen[r].any()) any = {std::min(any.begin, tile.seen[r].begin), std::max(any.end, tile.seen[r].end)};
     if (!any.any()) return;
     // Only the first rows fetch: to those that follow all of it is near, and what they have is fetched once more.
     const Block* after_keys = row == 0 ? chunk.values : chunk.keys;
     const Block* after_values = row == 0 && chunk.next_keys ? chunk.next_keys : chunk.values;
-    score<Code, rows, tile_vecs<Code, rows>>(layout, chunk, all.queries, row,
-                                                                 any.begin / width * width,
-                                                                 (any.end + width - 1) / width * width, after_keys,
-                                                                 tile);
+    score<Code, rows, tile_vecs<Code, rows>>(layout, chunk, all.queries, row, any.begin / width * width,
+                                             (any.end + width - 1) / width * width, after_keys, tile);
     float* out = all.out + row * layout.head_dim;
     for (int r = 0; r < rows; r++) {
         tile.correction[r] = 1;
@@ -71,8 +68,7 @@ inline void attend_as(const Layout& layout, const Stretch& stretch, const Rows& 
         const bool has_next = start + 2 * chunk_tokens <= stretch.num_tokens;
         const Chunk chunk{stretch.keys + block, stretch.values + block,
                           has_next ? stretch.keys + block + chunk_blocks : nullptr};
-        if (has_next)
-            fetch_scales(layout, chunk.next_keys, stretch.values + block + chunk_blocks, chunk_blocks);
+        if (has_next) fetch_scales(layout, chunk.next_keys, stretch.values + block + chunk_blocks, chunk_blocks);
         for (int row = 0, step; row < rows.count; row += step) {
             const int left = rows.count - row;
             step = left > max_rows / 2 ? max_rows : left > 2 ? 4 : left;

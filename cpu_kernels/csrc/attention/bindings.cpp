@@ -26,8 +26,8 @@ void check_sequence(const Sequences& sequences, int64_t b, int64_t tokens, int64
                     int64_t num_pages) {
     const int64_t length = sequences.lengths[b], most = sequences.pages * sequences.page_size;
     if (length < tokens || length > most)
-        throw std::invalid_argument("lengths: got " + std::to_string(length) + ", expected " +
-                                    std::to_string(tokens) + " to " + std::to_string(most));
+        throw std::invalid_argument("lengths: got " + std::to_string(length) + ", expected " + std::to_string(tokens) +
+                                    " to " + std::to_string(most));
     const int64_t first = window ? std::max<int64_t>(0, length - tokens + 1 - window) : 0;
     for (int64_t i = 0; i * sequences.page_size < length; i++) {
         if (i * sequences.page_size >= sinks && (i + 1) * sequences.page_size <= first) continue;
@@ -70,8 +70,12 @@ Sequences checked_sequences(const Array& table, const Array& lengths, int64_t ba
         throw std::invalid_argument("block_table, lengths: got " + describe(table) + " and " + describe(lengths) +
                                     ", expected a row and a length for each of " + std::to_string(batch) +
                                     " sequences");
-    const Sequences sequences{static_cast<const int32_t*>(table.data()), static_cast<const int64_t*>(lengths.data()),
-                              batch, static_cast<int64_t>(table.shape(1)), page_size, rows};
+    const Sequences sequences{static_cast<const int32_t*>(table.data()),
+                              static_cast<const int64_t*>(lengths.data()),
+                              batch,
+                              static_cast<int64_t>(table.shape(1)),
+                              page_size,
+                              rows};
     for (int64_t b = 0; b < batch && tokens > 0; b++)
         check_sequence(sequences, b, sequences.new_tokens(b, tokens), window, sinks, num_pages);
     return sequences;

@@ -21,9 +21,6 @@ struct Float8 {
     }
 };
 
-
 // Floats are read 1 / code_unit^2 times what the codes mean. Half of that is made up for in what they are multiplied
 // with, half in the sum, so that neither leaves the range of float32.
-float code_unit(Format format) {
-    return format == Format::e4m3 ? 0x1p60f : format == Format::e5m2 ? 0x1p56f : 1.0f;
-}
+float code_unit(Format format) { return format == Format::e4m3 ? 0x1p60f : format == Format::e5m2 ? 0x1p56f : 1.0f; }

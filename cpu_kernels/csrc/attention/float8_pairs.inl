@@ -6,9 +6,7 @@
 #define QK_ATTENTION_FLOAT8
 
 // The low or the high byte of the bfloat16 of each code without its sign
-struct ByteTable {
-    alignas(64) uint8_t bytes[128];
-};
+struct ByteTable { alignas(64) uint8_t bytes[128]; };
 
 // Exponents of `exponent_bits`, then mantissas; NaN codes finite where they are not to be seen.
 constexpr uint16_t bf16_of_code(Format format, bool has_nan, int code) {

@@ -24,7 +24,7 @@ inline constexpr int max_tile = 8;  // rows of a tile; what is per row has room 
 struct Stretch {
     const Block* keys;
     const Block* values;
-    int64_t first;       // a multiple of chunk_tokens
+    int64_t first;  // a multiple of chunk_tokens
     int64_t num_tokens;
 };
 
@@ -32,10 +32,10 @@ struct Stretch {
 // multiplied with integers: q ~= scale * codes, codes in -32767 .. 32767, scale NaN where q has NaN or infinity. Where
 // float8 keys are multiplied as bfloat16, codes are bfloat16 too.
 struct Queries {
-    float* values;   // [rows, D]
+    float* values;  // [rows, D]
     int16_t* codes;  // [rows, D]
-    float* scale;    // [rows]
-    float* sums;     // [rows, groups]: scale * sum of codes, what a key's minimum is multiplied with
+    float* scale;  // [rows]
+    float* sums;  // [rows, groups]: scale * sum of codes, what a key's minimum is multiplied with
 };
 
 struct Rows {
@@ -62,7 +62,7 @@ constexpr int64_t latent_group(LatentFormat format) {
     return format == LatentFormat::fp8 ? 128 : format == LatentFormat::int8 ? 64 : 32;
 }
 
-inline constexpr int64_t latent_step = 64;   // value channels are a multiple: four registers of 512 bits
+inline constexpr int64_t latent_step = 64;  // value channels are a multiple: four registers of 512 bits
 inline constexpr int64_t latent_heads = 16;  // heads are padded to a multiple: one such register
 // Rows unpacked at a time: 64 x 576 floats are 144 KiB, which with 16 heads' queries and sums (68 KiB) stay in an L2.
 inline constexpr int64_t latent_chunk = 64;
@@ -76,7 +76,7 @@ inline constexpr int64_t latent_chunk = 64;
 // 16 bytes of int4 are 32 channels that share a scale, the first 16 in low nibbles, the others in high ones.
 struct LatentShape {
     LatentFormat format;
-    int64_t head_dim;   // channels of a row, all of which a score takes
+    int64_t head_dim;  // channels of a row, all of which a score takes
     int64_t value_dim;  // the first of them, which are summed
 
     constexpr int64_t scales_offset() const { return format == LatentFormat::int4 ? value_dim / 2 : value_dim; }
@@ -88,19 +88,18 @@ struct LatentShape {
 };
 static_assert(LatentShape{LatentFormat::fp8, 576, 512}.row_bytes() == 656);
 
-
 struct LatentRows {
     LatentShape shape;
     const std::byte* const* rows;  // [count] codes of a token
     int64_t count;
-    int64_t heads;         // those there are, and more up to a multiple of latent_heads
-    int64_t num_heads;     // those there are: of one query, or of several that follow each other
-    const int64_t* seen;   // [num_heads], never falling: rows that each sees, the first so many, 1 or more
+    int64_t heads;  // those there are, and more up to a multiple of latent_heads
+    int64_t num_heads;  // those there are: of one query, or of several that follow each other
+    const int64_t* seen;  // [num_heads], never falling: rows that each sees, the first so many, 1 or more
     const float* queries;  // [heads / latent_heads, head_dim, latent_heads], times softmax_scale / ln 2
-    float* max;            // [heads], as in Rows
-    float* sum;            // [heads]
-    float* out;            // [heads, value_dim]
-    float* scratch;        // [latent_chunk, head_dim + heads]
+    float* max;  // [heads], as in Rows
+    float* sum;  // [heads]
+    float* out;  // [heads, value_dim]
+    float* scratch;  // [latent_chunk, head_dim + heads]
 };
 
 struct Kernels {
@@ -127,20 +126,20 @@ struct Kernels {
 
 std::span<const Impl<Kernels>> table();
 
-#define QK_DECLARE(isa)                                                                                               \
-    namespace isa {                                                                                                   \
-    float code_unit(Format format);                                                                                   \
-    void prepare(const Layout& layout, const float* q, float factor, const Queries& queries, int row);                \
-    Isa attend(const Layout& layout, const Stretch& stretch, const Rows& rows);                                       \
-    void attend_floats(const Layout& layout, const Stretch& stretch, const Rows& rows);                               \
-    void attend_float8(const Layout& layout, const Stretch& stretch, const Rows& rows);                               \
-    void attend_integers(const Layout& layout, const Stretch& stretch, const Rows& rows);                             \
-    Isa attend_latents(const LatentRows& work);                                                                       \
-    void combine(const float* max_scores, const float* sums, int64_t stride, const float* partial,                    \
-                 int64_t partial_stride, int64_t parts, float factor, int64_t head_dim, float* out);                  \
-    float absmax(const float* x, int64_t size);                                                                       \
-    void encode(const Layout& layout, const float* x, float scale, std::byte* codes, std::byte* scales);              \
-    void rotate(const float* x, const float* cos, const float* sin, int64_t head_dim, float* out);                    \
+#define QK_DECLARE(isa)                                                                                  \
+    namespace isa {                                                                                      \
+    float code_unit(Format format);                                                                      \
+    void prepare(const Layout& layout, const float* q, float factor, const Queries& queries, int row);   \
+    Isa attend(const Layout& layout, const Stretch& stretch, const Rows& rows);                          \
+    void attend_floats(const Layout& layout, const Stretch& stretch, const Rows& rows);                  \
+    void attend_float8(const Layout& layout, const Stretch& stretch, const Rows& rows);                  \
+    void attend_integers(const Layout& layout, const Stretch& stretch, const Rows& rows);                \
+    Isa attend_latents(const LatentRows& work);                                                          \
+    void combine(const float* max_scores, const float* sums, int64_t stride, const float* partial,       \
+                 int64_t partial_stride, int64_t parts, float factor, int64_t head_dim, float* out);     \
+    float absmax(const float* x, int64_t size);                                                          \
+    void encode(const Layout& layout, const float* x, float scale, std::byte* codes, std::byte* scales); \
+    void rotate(const float* x, const float* cos, const float* sin, int64_t head_dim, float* out);       \
     }
 QK_DECLARE(scalar)
 QK_DECLARE(avx2)
@@ -149,8 +148,8 @@ QK_DECLARE(avx512)
 
 // VNNI multiplies integers, and BF16 float8, as pairs. They run all other code of AVX-512 as it is.
 namespace avx512_vnni {
-using avx512::absmax, avx512::attend_float8, avx512::attend_floats, avx512::code_unit, avx512::combine,
-    avx512::encode, avx512::prepare, avx512::rotate;
+using avx512::absmax, avx512::attend_float8, avx512::attend_floats, avx512::code_unit, avx512::combine, avx512::encode,
+    avx512::prepare, avx512::rotate;
 Isa attend(const Layout& layout, const Stretch& stretch, const Rows& rows);
 void attend_integers(const Layout& layout, const Stretch& stretch, const Rows& rows);
 Isa attend_latents(const LatentRows& work);

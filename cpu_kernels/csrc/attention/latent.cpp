@@ -49,8 +49,8 @@ public:
             const auto first = static_cast<int64_t>(tasks_.size());
             for (int64_t i = 0; i < parts; i++) {
                 const int64_t start = (split + i) * latent_split;
-                tasks_.push_back({b, queries, std::max(begin, start), std::min(end, start + latent_split), first + i,
-                                  first, parts});
+                tasks_.push_back(
+                    {b, queries, std::max(begin, start), std::min(end, start + latent_split), first + i, first, parts});
             }
             left_[b].store(parts, std::memory_order_relaxed);
         }
@@ -96,10 +96,10 @@ private:
         for (int64_t i = 0; i < task.queries; i++)
             seen.insert(seen.end(), static_cast<size_t>(heads_),
                         std::min(task.end, sequences_.lengths[task.sequence + i]) - task.begin);
-        ran_.store(impl_.kernels.attend_latents({shape_, rows, task.end - task.begin, padded_, heads, seen.data(), queries,
-                                                 max_.data() + task.part * padded_, sum_.data() + task.part * padded_,
-                                                 sums_.data() + task.part * padded_ * shape_.value_dim,
-                                                 queries + size * padded_}),
+        ran_.store(impl_.kernels.attend_latents(
+                       {shape_, rows, task.end - task.begin, padded_, heads, seen.data(), queries,
+                        max_.data() + task.part * padded_, sum_.data() + task.part * padded_,
+                        sums_.data() + task.part * padded_ * shape_.value_dim, queries + size * padded_}),
                    std::memory_order_relaxed);
         if (left_[task.sequence].fetch_sub(1, std::memory_order_acq_rel) == 1) finish(task);
     }

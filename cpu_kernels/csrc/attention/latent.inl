@@ -82,14 +82,12 @@ inline void score_latents(const LatentRows& work, const float* rows, int64_t hea
 }
 
 template <int vecs>
-inline void score_latent_chunk(const LatentRows& work, const float* rows, int64_t count, int64_t head,
-                               float* scores) {
+inline void score_latent_chunk(const LatentRows& work, const float* rows, int64_t count, int64_t head, float* scores) {
     constexpr int tokens = tile_registers / vecs;
     int64_t t = 0;
     for (; t + tokens <= count; t += tokens)
         score_latents<tokens, vecs>(work, rows + t * work.shape.head_dim, head, scores + t * work.heads);
-    for (; t < count; t++)
-        score_latents<1, vecs>(work, rows + t * work.shape.head_dim, head, scores + t * work.heads);
+    for (; t < count; t++) score_latents<1, vecs>(work, rows + t * work.shape.head_dim, head, scores + t * work.heads);
 }
 
 // Minus infinity for rows start, start + 1, ... that a head does not see.

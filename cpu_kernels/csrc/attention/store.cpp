@@ -42,8 +42,8 @@ void Blocks::grow(int64_t num_pages, int64_t blocks_per_page) {
     *this = std::move(grown);
 }
 
-Store::Store(const Layout& layout, int64_t num_pages, int64_t page_size, int64_t num_heads,
-             std::vector<float> k_scale, std::vector<float> v_scale)
+Store::Store(const Layout& layout, int64_t num_pages, int64_t page_size, int64_t num_heads, std::vector<float> k_scale,
+             std::vector<float> v_scale)
     : layout_(layout),
       num_pages_(num_pages),
       page_size_(page_size),

@@ -42,8 +42,8 @@ inline void sum_channels(const Layout& layout, const Chunk& chunk, const float* 
 // The rows of a tile from `first` on. Not inlined: every height of a tile calls that of one row twice, and copies of it
 // made up a third of the code.
 template <class Code, int rows>
-[[gnu::noinline]] void sum_rows(const Layout& layout, const Chunk& chunk, const Tile& tile, int first, int begin, int end,
-                     const Block* ahead, float* out) {
+[[gnu::noinline]] void sum_rows(const Layout& layout, const Chunk& chunk, const Tile& tile, int first, int begin,
+                                int end, const Block* ahead, float* out) {
     if (begin >= end) return;
     constexpr int vecs = tile_vecs<Code, rows>;
     sum_channels<Code, rows, vecs>(layout, chunk, tile.scores[first], begin, end, 0, ahead,
@@ -55,16 +55,13 @@ template <class Code, int rows>
 inline void sum_tile(const Layout& layout, const Chunk& chunk, int count, const Tile& tile, const Block* ahead,
                      float* out) {
     int begin = 0, end = chunk_tokens;
-    for (int r = 0; r < count; r++)
-        begin = std::max(begin, tile.seen[r].begin), end = std::min(end, tile.seen[r].end);
+    for (int r = 0; r < count; r++) begin = std::max(begin, tile.seen[r].begin), end = std::min(end, tile.seen[r].end);
     end = std::max(begin, end);
     for (int r = 0; r < count; r++)
-        sum_rows<Code, 1>(layout, chunk, tile, r, tile.seen[r].begin, std::min(begin, tile.seen[r].end), ahead,
-                          out);
+        sum_rows<Code, 1>(layout, chunk, tile, r, tile.seen[r].begin, std::min(begin, tile.seen[r].end), ahead, out);
     sum_rows<Code, rows>(layout, chunk, tile, 0, begin, end, ahead, out);
     for (int r = 0; r < count; r++)
-        sum_rows<Code, 1>(layout, chunk, tile, r, std::max(end, tile.seen[r].begin), tile.seen[r].end, ahead,
-                          out);
+        sum_rows<Code, 1>(layout, chunk, tile, r, std::max(end, tile.seen[r].begin), tile.seen[r].end, ahead, out);
 }
 
 // What was summed before this chunk, scaled down as the maximum rose.

@@ -6,9 +6,7 @@ struct iq4_nl : BlockLayout {
     static constexpr Sums sums = Sums::step;
     static constexpr Field fields[] = {{0, 2, 2}};
     static constexpr int levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-    static void stored_codes(const uint8_t* block, uint8_t* q) {
-        low_high_nibbles(block + 2, 16, q);
-    }
+    static void stored_codes(const uint8_t* block, uint8_t* q) { low_high_nibbles(block + 2, 16, q); }
 };
 #endif
 

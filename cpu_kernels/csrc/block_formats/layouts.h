@@ -19,18 +19,12 @@ namespace qk::layout {
 using linear::Sums;
 
 // A run of a block's bytes that is packed byte by byte, or two by two for float16.
-struct Field {
-    int first, size, element;
-};
+struct Field { int first, size, element; };
 
-struct BlockLayout {
-    static constexpr bool rerounded = false;
-};
+struct BlockLayout { static constexpr bool rerounded = false; };
 
 // Super-blocks whose sub-blocks have scales, and perhaps minima, of few bits.
-struct KQuantLayout : BlockLayout {
-    static constexpr bool rerounded = true;
-};
+struct KQuantLayout : BlockLayout { static constexpr bool rerounded = true; };
 
 // Levels of a codebook as a vector looks them up.
 template <class T>

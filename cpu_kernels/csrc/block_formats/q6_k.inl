@@ -84,8 +84,7 @@ struct Q6_K : Stored<layout::q6_k> {
 
     static void scales(const uint8_t* block, int row, int, Floats* scale, Floats*) {
         const Floats d = load_halves(block + row * 2);
-        for (int i = 0; i < 16; i++)
-            scale[i] = d * to_floats(load_signed_bytes(block + (2 + i) * panel_rows + row));
+        for (int i = 0; i < 16; i++) scale[i] = d * to_floats(load_signed_bytes(block + (2 + i) * panel_rows + row));
     }
 
     static void codes(const uint8_t*, const uint8_t* from, int row, int, Bytes* to) {

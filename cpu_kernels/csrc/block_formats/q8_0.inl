@@ -39,8 +39,7 @@ struct Q8_0 : layout::q8_0 {
         } else {
             d = round_to_nearest(x, q);
         }
-        for (int i = 0; i < 8; i++)
-            codes[i] = word_of_bytes(q[4 * i], q[4 * i + 1], q[4 * i + 2], q[4 * i + 3]);
+        for (int i = 0; i < 8; i++) codes[i] = word_of_bytes(q[4 * i], q[4 * i + 1], q[4 * i + 2], q[4 * i + 3]);
         store_after_half(d, codes, 8, words);
     }
 

@@ -28,8 +28,7 @@ nb::tuple decode_blocks(const std::string& format, const Array& blocks, const st
     require_matrix(blocks, "blocks", nb::dtype<uint8_t>(), "uint8 [B, " + std::to_string(decoder.block_bytes) + "]");
     require_columns(blocks, "blocks", decoder.block_bytes);
     const auto num_blocks = static_cast<int64_t>(blocks.shape(0));
-    const auto& impl =
-        choose(decoder.op, decoder.table, isa ? std::optional<std::string_view>(*isa) : std::nullopt);
+    const auto& impl = choose(decoder.op, decoder.table, isa ? std::optional<std::string_view>(*isa) : std::nullopt);
     if (!out) out = empty_float32(num_blocks, decoder.block_size);
     float* weights = require_output(*out, "out", num_blocks, decoder.block_size);
     require_apart(weights, num_blocks, decoder.block_size, blocks, "blocks");

@@ -3,8 +3,4 @@
 
 #include <nanobind/nanobind.h>
 
-namespace qk::decode {
-
-void bind(nanobind::module_& m);
-
-}  // namespace qk::decode
+namespace qk::decode { void bind(nanobind::module_& m); }  // namespace qk::decode

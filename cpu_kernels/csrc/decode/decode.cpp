@@ -8,9 +8,7 @@
 namespace qk::decode {
 
 #if QK_X86_KERNELS
-#define QK_X86_ROWS(name)                            \
-    {Isa::avx512, bit(Isa::avx512), avx512::name},   \
-    {Isa::avx2, bit(Isa::avx2), avx2::name},
+#define QK_X86_ROWS(name) {Isa::avx512, bit(Isa::avx512), avx512::name}, {Isa::avx2, bit(Isa::avx2), avx2::name},
 #else
 #define QK_X86_ROWS(name)
 #endif

@@ -46,8 +46,7 @@ nb::tuple encode_blocks(const std::string& format, const Array& blocks, const st
         require_importance(job.importance, importance->size());
     }
     const auto num_blocks = static_cast<int64_t>(blocks.shape(0));
-    const auto& impl =
-        choose(encoder.op, encoder.table, isa ? std::optional<std::string_view>(*isa) : std::nullopt);
+    const auto& impl = choose(encoder.op, encoder.table, isa ? std::optional<std::string_view>(*isa) : std::nullopt);
     const NewArray<uint8_t> out(num_blocks, encoder.block_bytes);
     job.out = out.data;
     Isa ran;

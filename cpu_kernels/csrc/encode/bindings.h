@@ -3,8 +3,4 @@
 
 #include <nanobind/nanobind.h>
 
-namespace qk::encode {
-
-void bind(nanobind::module_& m);
-
-}  // namespace qk::encode
+namespace qk::encode { void bind(nanobind::module_& m); }  // namespace qk::encode

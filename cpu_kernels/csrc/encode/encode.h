@@ -15,10 +15,10 @@ namespace qk::encode {
 
 struct Job {
     const float* blocks;        // [B, block_size], finite
-    const float* importance;    // [P, block_size] in (0, 1], block b has row b % P; nullptr: all weights count the same
+    const float* importance;  // [P, block_size] in (0, 1], block b has row b % P; nullptr: all weights count the same
     int64_t importance_period;  // P
-    uint8_t* out;               // [B, block_bytes]
-    bool best;                  // the long search instead of the fast one
+    uint8_t* out;  // [B, block_bytes]
+    bool best;  // the long search instead of the fast one
 };
 
 // Blocks [begin, end) of the job. Returns who it is: the proof of what ran.
@@ -33,9 +33,15 @@ std::span<const Encoder> encoders();
 Isa run(const Encoder& encoder, const Job& job, int64_t num_blocks, const Impl<Kernel>& impl);
 
 #define QK_DECLARE_FORMAT(name) Isa name(const Job& job, int64_t begin, int64_t end);
-namespace scalar { QK_BLOCK_FORMATS(QK_DECLARE_FORMAT) }
-namespace avx2 { QK_BLOCK_FORMATS(QK_DECLARE_FORMAT) }
-namespace avx512 { QK_BLOCK_FORMATS(QK_DECLARE_FORMAT) }
+namespace scalar {
+QK_BLOCK_FORMATS(QK_DECLARE_FORMAT)
+}
+namespace avx2 {
+QK_BLOCK_FORMATS(QK_DECLARE_FORMAT)
+}
+namespace avx512 {
+QK_BLOCK_FORMATS(QK_DECLARE_FORMAT)
+}
 #undef QK_DECLARE_FORMAT
 
 }  // namespace qk::encode

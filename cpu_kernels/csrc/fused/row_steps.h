@@ -18,10 +18,10 @@ struct RowSteps {
 
 std::span<const Impl<RowSteps>> row_steps_table();
 
-#define QK_DECLARE_ROW_STEPS(isa)                                                                   \
-    namespace isa {                                                                                 \
-    Isa rms_norm(const float* x, const float* weight, float eps, int64_t size, float* out);        \
-    Isa silu_mul(const float* gate, const float* up, int64_t size, float* out);                    \
+#define QK_DECLARE_ROW_STEPS(isa)                                                           \
+    namespace isa {                                                                         \
+    Isa rms_norm(const float* x, const float* weight, float eps, int64_t size, float* out); \
+    Isa silu_mul(const float* gate, const float* up, int64_t size, float* out);             \
     }
 QK_DECLARE_ROW_STEPS(scalar)
 QK_DECLARE_ROW_STEPS(avx2)

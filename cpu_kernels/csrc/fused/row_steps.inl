@@ -71,8 +71,7 @@ Isa rms_norm(const float* x, const float* weight, float eps, int64_t size, float
 }
 
 Isa silu_mul(const float* gate, const float* up, int64_t size, float* out) {
-    for_each_vector(gate, up, size, out, [](Float g, Float u) {
-        return g / (splat(1) + exponential(splat(0) - g)) * u;
-    });
+    for_each_vector(gate, up, size, out,
+                    [](Float g, Float u) { return g / (splat(1) + exponential(splat(0) - g)) * u; });
     return this_isa;
 }

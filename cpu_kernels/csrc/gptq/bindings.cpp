@@ -142,8 +142,8 @@ public:
         Isa ran;
         {
             nb::gil_scoped_release release;
-            ran = feedback_->round(end, scales, offsets, num_scales, static_cast<float>(qmin),
-                                   static_cast<float>(qmax), q.data);
+            ran = feedback_->round(end, scales, offsets, num_scales, static_cast<float>(qmin), static_cast<float>(qmax),
+                                   q.data);
         }
         last_isa_ = ran;  // with the GIL, as it is read
         return q.array;

@@ -3,8 +3,4 @@
 
 #include <nanobind/nanobind.h>
 
-namespace qk::gptq {
-
-void bind(nanobind::module_& m);
-
-}  // namespace qk::gptq
+namespace qk::gptq { void bind(nanobind::module_& m); }  // namespace qk::gptq

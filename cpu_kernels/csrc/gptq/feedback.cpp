@@ -34,8 +34,8 @@ const float* Feedback::coefficient(int64_t row) const {
 
 void Feedback::open(int64_t end) {
     if (end <= rounded_ || end > num_columns_ || (opened_ > rounded_ && opened_ != end))
-        throw std::invalid_argument("end: got " + std::to_string(end) + ", expected above " +
-                                    std::to_string(rounded_) + ", at most " + std::to_string(num_columns_) +
+        throw std::invalid_argument("end: got " + std::to_string(end) + ", expected above " + std::to_string(rounded_) +
+                                    ", at most " + std::to_string(num_columns_) +
                                     ", and the same for expect and round");
     if (opened_ == end) return;
     const int64_t begin = rounded_, num_columns = end - begin;

@@ -42,8 +42,8 @@ struct Kernels {
     Isa (*round)(const float* target, const float* weight, const ColumnGrid& grid, float* q, float* error);
     // error[r] = sum over c of cost[c] * (values[c][r] - its nearest value on the grid of r)^2; values [columns, tile],
     // the grid of r is scale[r] * n for whole n in lowest[r]..lowest[r] + steps, scale[r] above 0
-    void (*grid_error)(const float* values, const float* cost, int64_t columns, const float* scale,
-                       const float* lowest, float steps, float* error);
+    void (*grid_error)(const float* values, const float* cost, int64_t columns, const float* scale, const float* lowest,
+                       float steps, float* error);
 };
 
 std::span<const Impl<Kernels>> table();
@@ -79,8 +79,8 @@ private:
 class Feedback {
 public:
     // weight [N, K], kept by the caller; columns of the factor are order[c] of the weight
-    Feedback(std::shared_ptr<const Factor> factor, const float* weight, int64_t num_rows,
-             std::vector<int64_t> order, const Impl<Kernels>& impl);
+    Feedback(std::shared_ptr<const Factor> factor, const float* weight, int64_t num_rows, std::vector<int64_t> order,
+             const Impl<Kernels>& impl);
 
     int64_t num_rows() const { return num_rows_; }
     int64_t num_columns() const { return num_columns_; }
@@ -116,13 +116,13 @@ private:
 void search(const float* values, int64_t num_rows, int64_t num_columns, const float* cost, const float* scale,
             const float* lowest, int64_t num_trials, float steps, int64_t* best, const Kernels& kernels);
 
-#define QK_DECLARE(isa)                                                                                             \
-    namespace isa {                                                                                                 \
-    void subtract(const float* lanes, const float* coefficients, int64_t stride, int64_t depth, int64_t columns,    \
-                  float* out);                                                                                      \
-    Isa round(const float* target, const float* weight, const ColumnGrid& grid, float* q, float* error);            \
-    void grid_error(const float* values, const float* cost, int64_t columns, const float* scale,                    \
-                    const float* lowest, float steps, float* error);                                                \
+#define QK_DECLARE(isa)                                                                                               \
+    namespace isa {                                                                                                   \
+    void subtract(const float* lanes, const float* coefficients, int64_t stride, int64_t depth, int64_t columns,      \
+                  float* out);                                                                                        \
+    Isa round(const float* target, const float* weight, const ColumnGrid& grid, float* q, float* error);              \
+    void grid_error(const float* values, const float* cost, int64_t columns, const float* scale, const float* lowest, \
+                    float steps, float* error);                                                                       \
     }
 QK_DECLARE(scalar)
 QK_DECLARE(avx2)

@@ -5,8 +5,7 @@
 
 // `columns` sums of num_vectors registers each: 16 chains of multiply-adds, latency 4 x 2 a cycle and some to spare.
 template <int columns>
-inline void subtract_columns(const float* lanes, const float* coefficients, int64_t stride, int64_t depth,
-                             float* out) {
+inline void subtract_columns(const float* lanes, const float* coefficients, int64_t stride, int64_t depth, float* out) {
     for (int lane = 0; lane < tile; lane += num_vectors * width) {
         Float sum[columns][num_vectors];
         for (auto& column : sum)

@@ -3,8 +3,4 @@
 
 #include <nanobind/nanobind.h>
 
-namespace qk::gram {
-
-void bind(nanobind::module_& m);
-
-}  // namespace qk::gram
+namespace qk::gram { void bind(nanobind::module_& m); }  // namespace qk::gram

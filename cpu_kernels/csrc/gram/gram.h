@@ -35,10 +35,8 @@ std::span<const Impl<Kernels>> table();
 // gram [K, K] += x^T x, at least where the column is no less than the row; x [M, K]. Returns what ran.
 Isa add(const float* x, int64_t num_tokens, int64_t row_size, float* gram, const Impl<Kernels>& impl);
 
-#define QK_DECLARE(isa)                                                                                    \
-    namespace isa {                                                                                        \
-    Isa add_block(const uint32_t* left, const uint32_t* right, int64_t num_pairs, float* sums);            \
-    }
+#define QK_DECLARE(isa) \
+    namespace isa { Isa add_block(const uint32_t* left, const uint32_t* right, int64_t num_pairs, float* sums); }
 QK_DECLARE(scalar)
 QK_DECLARE(avx2)
 QK_DECLARE(avx512)

@@ -30,8 +30,8 @@ Groups groups_of(int64_t num_rows, int64_t row_size, int64_t group_size, int bit
     if (bits != 2 && bits != 3 && bits != 4 && bits != 8)
         throw std::invalid_argument("bits: got " + std::to_string(bits) + ", expected 2, 3, 4 or 8");
     if (row_size < 1 || group_size < 1 || row_size % group_size)
-        throw std::invalid_argument("group_size: got " + std::to_string(group_size) + ", expected a divisor of K = " +
-                                    std::to_string(row_size) + ", which is 1 or more");
+        throw std::invalid_argument("group_size: got " + std::to_string(group_size) +
+                                    ", expected a divisor of K = " + std::to_string(row_size) + ", which is 1 or more");
     return {num_rows, row_size, group_size, bits, symmetric};
 }
 
@@ -72,10 +72,10 @@ nb::tuple dequantize_groups_py(const Array& packed, const Array& scale, const st
     require_matrix(scale, "scale", float16, "float16 [N, G]");
     const auto num_groups = static_cast<int64_t>(scale.shape(1));
     if (num_groups < 1 || row_size % num_groups)
-        throw std::invalid_argument("scale: got " + describe(scale) + ", expected [N, G] with G a divisor of K = " +
-                                    std::to_string(row_size));
-    const Groups groups = groups_of(static_cast<int64_t>(scale.shape(0)), row_size, row_size / num_groups, bits,
-                                    !zero_point.has_value());
+        throw std::invalid_argument("scale: got " + describe(scale) +
+                                    ", expected [N, G] with G a divisor of K = " + std::to_string(row_size));
+    const Groups groups =
+        groups_of(static_cast<int64_t>(scale.shape(0)), row_size, row_size / num_groups, bits, !zero_point.has_value());
     require_shape(packed, "packed", nb::dtype<int32_t>(), "int32", groups.num_rows, groups.packed_bytes() / 4);
     if (zero_point) require_shape(*zero_point, "zero_point", nb::dtype<int8_t>(), "int8", groups.num_rows, num_groups);
     const int32_t* order = group_of ? checked_group_of(*group_of, groups) : nullptr;

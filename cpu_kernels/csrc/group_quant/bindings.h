@@ -3,8 +3,4 @@
 
 #include <nanobind/nanobind.h>
 
-namespace qk::group_quant {
-
-void bind(nanobind::module_& m);
-
-}  // namespace qk::group_quant
+namespace qk::group_quant { void bind(nanobind::module_& m); }  // namespace qk::group_quant

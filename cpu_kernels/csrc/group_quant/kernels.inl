@@ -33,13 +33,12 @@ inline Grid fit_grid(const float* x, int64_t count, int qmin, int qmax, bool sym
     const float highest = reduce(high, [](float a, float b) { return a > b ? a : b; });
     const auto steps = static_cast<float>(qmax - qmin);
     // Each end is divided before they are added: the span may be infinite.
-    const float spanned = symmetric ? (-lowest > highest ? -lowest : highest) / (steps / 2)
-                                    : highest / steps - lowest / steps;
+    const float spanned =
+        symmetric ? (-lowest > highest ? -lowest : highest) / (steps / 2) : highest / steps - lowest / steps;
     constexpr float smallest_scale = 0x1p-24f, largest_half = 65504.0f;
-    const float scale =
-        half_to_float(float_to_half(spanned < smallest_scale ? smallest_scale
-                                    : spanned > largest_half ? largest_half
-                                                             : spanned));
+    const float scale = half_to_float(float_to_half(spanned < smallest_scale ? smallest_scale
+                                                    : spanned > largest_half ? largest_half
+                                                                             : spanned));
     if (symmetric) return {scale, 0};
     const float zero_point = std::nearbyint(static_cast<float>(qmin) - lowest / scale);
     return {scale, static_cast<int>(zero_point < qmin ? qmin : zero_point > qmax ? qmax : zero_point)};

@@ -97,8 +97,8 @@ nb::tuple PackedLinear::choice(int64_t num_tokens, const std::optional<std::stri
         throw std::invalid_argument("num_tokens: got " + std::to_string(num_tokens) + ", expected 0 or more");
     const Choice chosen = choose(*weight_, num_tokens, isa, path);
     return nb::make_tuple(name_of(chosen.isa), chosen.path == Path::direct     ? "direct"
-                                                : chosen.path == Path::int8x256 ? "int8x256"
-                                                                                : "tile");
+                                               : chosen.path == Path::int8x256 ? "int8x256"
+                                                                               : "tile");
 }
 
 nb::object PackedLinear::matmul(const Array& x, const std::optional<std::string>& isa,
@@ -179,8 +179,7 @@ void bind(nb::module_& m) {
                              "         NotImplementedError (a format without kernels)")
         .def(nb::init<const std::string&, nb::dict, std::pair<int64_t, int64_t>, bool>(), "format"_a, "parts"_a,
              "shape"_a, "exact"_a = false)
-        .def("matmul", &PackedLinear::matmul, "x"_a, "isa"_a = nb::none(), "path"_a = nb::none(),
-             "out"_a = nb::none(),
+        .def("matmul", &PackedLinear::matmul, "x"_a, "isa"_a = nb::none(), "path"_a = nb::none(), "out"_a = nb::none(),
              "y = x @ weight.T as cpu_kernels.linear defines it.\n\n"
              "x        [M, K] float32, contiguous\n"
              "isa      implementation by name; None: the best, at most QBENCH_ISA\n"

@@ -55,8 +55,8 @@ struct Stretch {
 
 // What a tile adds to, and where that goes when it is complete.
 struct Outputs {
-    float* sums;       // [panels, num_tokens, 16]
-    float* y;          // [num_tokens, y_stride], at the first panel's first row: takes the sums; null: they stay
+    float* sums;  // [panels, num_tokens, 16]
+    float* y;  // [num_tokens, y_stride], at the first panel's first row: takes the sums; null: they stay
     int64_t y_stride;
 };
 
@@ -122,41 +122,49 @@ std::span<const BlockFormat> block_formats();
 std::span<const GroupFormat> group_formats();
 
 // name, bits, bytes of a row's scale and zero point, sums, most_direct_tokens
-#define QK_GROUP_FORMATS(X)             \
-    X(w2, 2, 2, span, 32)               \
-    X(w3, 3, 2, span, 8)                \
-    X(w4, 4, 2, span, 24)               \
-    X(w8, 8, 2, span, 4)                \
-    X(w2_asym, 2, 3, span, 32)          \
-    X(w3_asym, 3, 3, span, 16)          \
-    X(w4_asym, 4, 3, span, 24)          \
+#define QK_GROUP_FORMATS(X)    \
+    X(w2, 2, 2, span, 32)      \
+    X(w3, 3, 2, span, 8)       \
+    X(w4, 4, 2, span, 24)      \
+    X(w8, 8, 2, span, 4)       \
+    X(w2_asym, 2, 3, span, 32) \
+    X(w3_asym, 3, 3, span, 16) \
+    X(w4_asym, 4, 3, span, 24) \
     X(w8_asym, 8, 3, span_zero, 4)
 
 #define QK_REROUNDED_SUMS(X) X(step_minimum) X(step_half_minima) X(half)
 #define QK_SUMS(X) X(step) X(step_minimum) X(step_half_minima) X(half) X(span) X(span_zero)
 
-#define QK_DECLARE_FORMAT(name, ...)                                                                                  \
-    Isa direct_##name(const uint8_t* stretch, const BlockShape& shape, int num_steps, const std::byte* x,             \
-                      size_t token_bytes, int num_tokens, float* y);                                                  \
+#define QK_DECLARE_FORMAT(name, ...)                                                                      \
+    Isa direct_##name(const uint8_t* stretch, const BlockShape& shape, int num_steps, const std::byte* x, \
+                      size_t token_bytes, int num_tokens, float* y);                                      \
     void unpack_##name(const uint8_t* stretch, const BlockShape& shape, const Stretch& out);
-#define QK_DECLARE_TILE(sums) \
+#define QK_DECLARE_TILE(sums)                                                                                       \
     Isa tile_##sums(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens, \
                     const Outputs& out);
-#define QK_DECLARE_ISA(isa)                \
-    namespace isa {                        \
-    QK_BLOCK_FORMATS(QK_DECLARE_FORMAT)    \
-    QK_GROUP_FORMATS(QK_DECLARE_FORMAT)    \
-    QK_SUMS(QK_DECLARE_TILE)               \
+#define QK_DECLARE_ISA(isa)             \
+    namespace isa {                     \
+    QK_BLOCK_FORMATS(QK_DECLARE_FORMAT) \
+    QK_GROUP_FORMATS(QK_DECLARE_FORMAT) \
+    QK_SUMS(QK_DECLARE_TILE)            \
     }
 QK_DECLARE_ISA(scalar)
 QK_DECLARE_ISA(avx2)
 QK_DECLARE_ISA(avx512)
 QK_DECLARE_ISA(avx512_vnni)
-namespace amx { QK_SUMS(QK_DECLARE_TILE) }
+namespace amx {
+QK_SUMS(QK_DECLARE_TILE)
+}
 #define QK_DECLARE_REROUND(sums) void reround_##sums(const Stretch& stretch, int bits);
-namespace scalar { QK_REROUNDED_SUMS(QK_DECLARE_REROUND) }
-namespace avx2 { QK_REROUNDED_SUMS(QK_DECLARE_REROUND) }
-namespace avx512 { QK_REROUNDED_SUMS(QK_DECLARE_REROUND) }
+namespace scalar {
+QK_REROUNDED_SUMS(QK_DECLARE_REROUND)
+}
+namespace avx2 {
+QK_REROUNDED_SUMS(QK_DECLARE_REROUND)
+}
+namespace avx512 {
+QK_REROUNDED_SUMS(QK_DECLARE_REROUND)
+}
 #undef QK_DECLARE_REROUND
 #undef QK_DECLARE_FORMAT
 #undef QK_DECLARE_TILE

@@ -25,11 +25,11 @@ QK_TILE_OF(amx)
 
 #define QK_KERNELS(isa, name, sums) {isa::direct_##name, isa::unpack_##name, isa::tile_of(sums)}
 #if QK_X86_KERNELS
-#define QK_X86_ROWS(name, sums)                                                                                  \
+#define QK_X86_ROWS(name, sums)                                                                                   \
     {Isa::amx, bit(Isa::amx) | bit(Isa::avx512_vnni), {nullptr, avx512_vnni::unpack_##name, amx::tile_of(sums)}}, \
-    {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni), QK_KERNELS(avx512_vnni, name, sums)},           \
-    {Isa::avx512, bit(Isa::avx512), QK_KERNELS(avx512, name, sums)},                                             \
-    {Isa::avx2, bit(Isa::avx2), QK_KERNELS(avx2, name, sums)},
+        {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni), QK_KERNELS(avx512_vnni, name, sums)},        \
+        {Isa::avx512, bit(Isa::avx512), QK_KERNELS(avx512, name, sums)},                                          \
+        {Isa::avx2, bit(Isa::avx2), QK_KERNELS(avx2, name, sums)},
 #else
 #define QK_X86_ROWS(name, sums)
 #endif
@@ -42,15 +42,17 @@ QK_BLOCK_FORMATS(QK_BLOCK_TABLE)
 QK_GROUP_FORMATS(QK_GROUP_TABLE)
 
 #if QK_X86_KERNELS
-#define QK_X86_REROUND(sums)                                                                                         \
-    {Isa::amx, bit(Isa::amx) | bit(Isa::avx512_vnni), {avx512::reround_##sums, amx::tile_span}},                     \
-    {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni), {avx512::reround_##sums, avx512_vnni::tile_span}}, \
-    {Isa::avx512, bit(Isa::avx512), {avx512::reround_##sums, avx512::tile_span}},                                    \
-    {Isa::avx2, bit(Isa::avx2), {avx2::reround_##sums, avx2::tile_span}},
+#define QK_X86_REROUND(sums)                                                                     \
+    {Isa::amx, bit(Isa::amx) | bit(Isa::avx512_vnni), {avx512::reround_##sums, amx::tile_span}}, \
+        {Isa::avx512_vnni,                                                                       \
+         bit(Isa::avx512) | bit(Isa::avx512_vnni),                                               \
+         {avx512::reround_##sums, avx512_vnni::tile_span}},                                      \
+        {Isa::avx512, bit(Isa::avx512), {avx512::reround_##sums, avx512::tile_span}},            \
+        {Isa::avx2, bit(Isa::avx2), {avx2::reround_##sums, avx2::tile_span}},
 #else
 #define QK_X86_REROUND(sums)
 #endif
-#define QK_REROUND_TABLE(sums)                                 \
+#define QK_REROUND_TABLE(sums)                                    \
     static constexpr Impl<ReroundKernels> sums##_rerounding[] = { \
         QK_X86_REROUND(sums){Isa::scalar, bit(Isa::scalar), {scalar::reround_##sums, scalar::tile_span}}};
 QK_REROUNDED_SUMS(QK_REROUND_TABLE)
@@ -88,18 +90,22 @@ static std::string with_hyphen(std::string name) {
 }
 
 std::span<const BlockFormat> block_formats() {
-#define QK_FORMAT(name)                                                                              \
-    {{#name, "linear_" #name, layout::name::sums, name##_table, layout::name::most_direct_tokens},   \
-     layout::name::block_size, layout::name::block_bytes, layout::name::bits, layout::name::fields,  \
+#define QK_FORMAT(name)                                                                            \
+    {{#name, "linear_" #name, layout::name::sums, name##_table, layout::name::most_direct_tokens}, \
+     layout::name::block_size,                                                                     \
+     layout::name::block_bytes,                                                                    \
+     layout::name::bits,                                                                           \
+     layout::name::fields,                                                                         \
      layout::name::stored_codes},
     static const BlockFormat formats[] = {QK_BLOCK_FORMATS(QK_FORMAT)};
     return formats;
 }
 
 std::span<const GroupFormat> group_formats() {
-#define QK_GROUP(name, bits, header_bytes, sums, most_direct_tokens)                                       \
-    {{with_hyphen(#name), "linear_" + with_hyphen(#name), Sums::sums, name##_table, most_direct_tokens},  \
-     bits, header_bytes},
+#define QK_GROUP(name, bits, header_bytes, sums, most_direct_tokens)                                     \
+    {{with_hyphen(#name), "linear_" + with_hyphen(#name), Sums::sums, name##_table, most_direct_tokens}, \
+     bits,                                                                                               \
+     header_bytes},
     static const GroupFormat formats[] = {QK_GROUP_FORMATS(QK_GROUP)};
     return formats;
 }

@@ -98,10 +98,9 @@ Isa BlockWeight::multiply(int64_t begin, int64_t end, const Input& x, float* y, 
     for (int64_t token = 0; token < x.num_tokens; token += tokens_at_once) {
         const int64_t tokens = std::min(tokens_at_once, x.num_tokens - token);
         const Input some{x.tokens + token * x.token_bytes, x.token_bytes, tokens};
-        ran = choice.path == Path::direct
-                  ? multiply_direct(begin, end, some, y + token * y_stride, y_stride,
-                                    kernels_of(format_.table, choice.isa))
-                  : multiply_tiles(begin, end, some, y + token * y_stride, y_stride, choice);
+        ran = choice.path == Path::direct ? multiply_direct(begin, end, some, y + token * y_stride, y_stride,
+                                                            kernels_of(format_.table, choice.isa))
+                                          : multiply_tiles(begin, end, some, y + token * y_stride, y_stride, choice);
     }
     return ran;
 }
@@ -190,8 +189,10 @@ void BlockWeight::store_all(int64_t first, int64_t last, const float* sums, int6
 // A token's values [16] of a panel to its y
 void BlockWeight::store(int64_t panel, const float* values, float* y) const {
     const int64_t first_row = panel * panel_rows, count = num_rows_ - first_row;
-    if (count >= panel_rows) std::memcpy(y + first_row, values, panel_rows * sizeof(float));
-    else std::memcpy(y + first_row, values, count * sizeof(float));
+    if (count >= panel_rows)
+        std::memcpy(y + first_row, values, panel_rows * sizeof(float));
+    else
+        std::memcpy(y + first_row, values, count * sizeof(float));
 }
 
 void BlockWeight::rows(const int64_t* index, int64_t num_indices, float* out) const {

@@ -18,9 +18,8 @@ constexpr int vectors = panel_rows / Dot::rows;  // registers of a group of one 
 // sums of a large tile stay in memory.
 template <int count, class Body>
 [[gnu::always_inline]] static inline void unrolled(const Body& body) {
-    const auto all = [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
-        (body(std::integral_constant<int, i>{}), ...);
-    };
+    const auto all = [&]<int... i>(std::integer_sequence<int, i...>)
+                         __attribute__((always_inline)) { (body(std::integral_constant<int, i>{}), ...); };
     all(std::make_integer_sequence<int, count>{});
 }
 #define QK_UNROLLED(index) [&](auto index) __attribute__((always_inline))
@@ -85,8 +84,8 @@ public:
     // the first blocks each fetch one of the panels in [panel + panels, last) that come next: the processor's own
     // prefetching lets the stream run dry while all but the first multiply from the L2. A single block reads as fast as
     // memory gives.
-    static void run(const Panels& weight, int64_t panel, int64_t last, const Input& x, int64_t first,
-                    int64_t end_token, const Output& output) {
+    static void run(const Panels& weight, int64_t panel, int64_t last, const Input& x, int64_t first, int64_t end_token,
+                    const Output& output) {
         const int64_t num_tokens = end_token - first, num_blocks = (num_tokens + most - 1) / most;
         for (int64_t i = 0; i < num_blocks; i++) {
             const int64_t begin = first + num_tokens * i / num_blocks;
@@ -112,8 +111,7 @@ static void multiply_span(const Panels& weight, int64_t begin, int64_t end, cons
             for (; panel + 4 <= end; panel += 4)
                 TileTable<Dot, 4, Output>::run(weight, panel, end, x, first, last, output);
     if constexpr (Dot::shapes[1] > 0)
-        for (; panel + 2 <= end; panel += 2)
-            TileTable<Dot, 2, Output>::run(weight, panel, end, x, first, last, output);
+        for (; panel + 2 <= end; panel += 2) TileTable<Dot, 2, Output>::run(weight, panel, end, x, first, last, output);
     for (; panel < end; panel++) TileTable<Dot, 1, Output>::run(weight, panel, end, x, first, last, output);
 }
 

@@ -78,8 +78,10 @@ static void multiply_tokens(const Panels& weight, int64_t panel, int64_t panels,
     const Tiles tiles(config_of<token_tiles>(block_tokens));
     for (int64_t token = begin; token < end; token += block_tokens) {
         const std::byte* tokens = x.tokens + token * stride;
-        if (panels == 2) multiply_block<Dot, token_tiles, 2>(weight, panel, tokens, stride, sums);
-        else multiply_block<Dot, token_tiles, 1>(weight, panel, tokens, stride, sums);
+        if (panels == 2)
+            multiply_block<Dot, token_tiles, 2>(weight, panel, tokens, stride, sums);
+        else
+            multiply_block<Dot, token_tiles, 1>(weight, panel, tokens, stride, sums);
         store_block<Dot>(sums, weight.num_rows, panel * panel_rows, token, block_tokens, panels, output);
     }
 }
@@ -91,7 +93,9 @@ static void multiply_panels(const Panels& weight, int64_t begin, int64_t end, co
     for (int64_t panel = begin; panel < end; panel += 2) {
         const int64_t panels = std::min<int64_t>(2, end - panel);
         if (whole) multiply_tokens<Dot, 2>(weight, panel, panels, x, 0, whole, output);
-        if (rest > tile_rows) multiply_tokens<Dot, 2>(weight, panel, panels, x, whole, x.num_tokens, output);
-        else if (rest) multiply_tokens<Dot, 1>(weight, panel, panels, x, whole, x.num_tokens, output);
+        if (rest > tile_rows)
+            multiply_tokens<Dot, 2>(weight, panel, panels, x, whole, x.num_tokens, output);
+        else if (rest)
+            multiply_tokens<Dot, 1>(weight, panel, panels, x, whole, x.num_tokens, output);
     }
 }

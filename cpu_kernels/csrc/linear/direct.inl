@@ -29,8 +29,10 @@ inline void multiply_step(const uint8_t* block, const uint8_t* from, int row, in
             if constexpr (sums == Sums::span_zero) span[m] = add_minimum<sums>(minimum, x_block, span[m]);
         } else {
             if constexpr (minima_per_step(sums) != 0) y[m] = add_minimum<sums>(minimum, x_block, y[m]);
-            if constexpr (num_dots == 2) y[m] = add_halves(sum, scale, x_block, y[m]);
-            else y[m] = add_step(sum[0], *scale, x_block, y[m]);
+            if constexpr (num_dots == 2)
+                y[m] = add_halves(sum, scale, x_block, y[m]);
+            else
+                y[m] = add_step(sum[0], *scale, x_block, y[m]);
         }
     }
 }

@@ -86,4 +86,6 @@ inline Ints dot(Ints sum, Bytes codes, int32_t x) {
 
 // What a sum of products of lifted codes starts with: nothing, as they are lowered before.
 template <int lift>
-inline Ints bias(int32_t) { return zero_ints(); }
+inline Ints bias(int32_t) {
+    return zero_ints();
+}

@@ -76,4 +76,6 @@ inline Ints dot(Ints sum, Bytes codes, int32_t x) {
 
 // What a sum of products of lifted codes starts with: -lift times the sum of the activations, of -128 times it.
 template <int lift>
-inline Ints bias(int32_t offset) { return {lift == 0 ? 0 : offset / (128 / std::max(lift, 1))}; }
+inline Ints bias(int32_t offset) {
+    return {lift == 0 ? 0 : offset / (128 / std::max(lift, 1))};
+}

@@ -25,9 +25,7 @@ struct Maker {
 };
 
 // A valid weight that no kernel takes: NotImplementedError in Python.
-struct NotImplemented : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
+struct NotImplemented : std::runtime_error { using std::runtime_error::runtime_error; };
 
 // The part of this name. Throws std::invalid_argument where it is not among them.
 const Array& part(const Parts& parts, const char* name, std::string_view format);

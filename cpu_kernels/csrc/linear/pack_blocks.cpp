@@ -57,7 +57,7 @@ std::shared_ptr<Weight> pack_blocks(const BlockFormat& format, const uint8_t* bl
     const int block_steps = format.block_size / step_size, step_bytes = format.bits * step_bytes_per_bit;
     const int header_bytes = format.block_bytes * panel_rows - block_steps * step_bytes;
     const PanelLayout layout((num_rows + panel_rows - 1) / panel_rows, row_size / step_size,
-                        {block_steps, header_bytes, step_bytes});
+                             {block_steps, header_bytes, step_bytes});
     Buffer bytes = Buffer::long_lived(layout.nbytes());
     thread_pool()->run(layout.num_panels(), [&](int64_t panel) {
         const int64_t first = panel * panel_rows;

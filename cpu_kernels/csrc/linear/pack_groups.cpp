@@ -32,7 +32,8 @@ PanelLayout group_layout(const GroupFormat& format, int64_t num_rows, int64_t ro
     int span = stretch_steps;
     if (group_size != row_size)
         while (group_size / step_size % span) span--;  // the longest that divides a group and fits a stretch
-    return {(num_rows + panel_rows - 1) / panel_rows, num_steps,
+    return {(num_rows + panel_rows - 1) / panel_rows,
+            num_steps,
             {span, panel_rows * format.header_bytes, format.bits * step_bytes_per_bit}};
 }
 
@@ -59,8 +60,7 @@ std::shared_ptr<Weight> pack_groups(const GroupFormat& format, std::string name,
                 std::memcpy(block + lane * 2, parts.scale + group, 2);
                 if (format.asymmetric()) block[panel_rows * 2 + lane] = static_cast<uint8_t>(parts.zero_point[group]);
             }
-            pack_codes(q.data() + step * step_size, format.bits, lane,
-                       block + block_shape.bytes(in_block));
+            pack_codes(q.data() + step * step_size, format.bits, lane, block + block_shape.bytes(in_block));
         }
     };
     thread_pool()->run(layout.num_panels(), [&](int64_t panel) {

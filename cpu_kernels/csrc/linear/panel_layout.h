@@ -25,7 +25,7 @@ inline constexpr int stretch_steps = 16;
 
 // The steps of a block, packed.
 struct BlockShape {
-    int steps;         // of all blocks of a panel but perhaps the last; also the span, for spans
+    int steps;  // of all blocks of a panel but perhaps the last; also the span, for spans
     int header_bytes;  // scales and the like of 16 rows
     int step_bytes;
 

@@ -117,8 +117,8 @@ private:
             const int64_t count = terms_[i].weight->num_panels(), together = terms_[i].weight->panels_a_task();
             const int64_t runs = ceil_div(count, together), parts = ceil_div(runs, ceil_div(panels, together));
             for (int64_t part = 0; part < parts; part++)
-                tasks_.push_back({i, runs * part / parts * together,
-                                  std::min(count, runs * (part + 1) / parts * together)});
+                tasks_.push_back(
+                    {i, runs * part / parts * together, std::min(count, runs * (part + 1) / parts * together)});
         }
     }
 
@@ -142,8 +142,7 @@ private:
         const int64_t rows = std::min(term.weight->num_rows(), task.end * panel_rows) - first_row;
         thread_local std::vector<float> product;
         if (product.size() < static_cast<size_t>(x.num_tokens * rows)) product.resize(x.num_tokens * rows);
-        const Isa who =
-            term.weight->multiply(task.begin, task.end, x, product.data() - first_row, rows, term.choice);
+        const Isa who = term.weight->multiply(task.begin, task.end, x, product.data() - first_row, rows, term.choice);
         for (int64_t token = 0; token < x.num_tokens; token++) {
             float* sum = product.data() + token * rows;
             if (term.bias) add(sum, term.bias + first_row, rows);

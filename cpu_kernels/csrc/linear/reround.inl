@@ -57,8 +57,7 @@ void reround(const Stretch& stretch, int bits) {
     constexpr int num_scales = scales_per_step(sums), num_minima = minima_per_step(sums);
     for (int step = 0, i = 0; step < stretch.num_steps; step += reround_steps, i++)
         for (int row = 0; row < panel_rows; row += width)
-            reround_block<sums>(stretch.codes + step * step_groups * group_bytes,
-                                stretch.scale + step * num_scales * panel_rows,
-                                stretch.minimum + step * num_minima * panel_rows, bits, row,
-                                stretch.scale + i * panel_rows);
+            reround_block<sums>(
+                stretch.codes + step * step_groups * group_bytes, stretch.scale + step * num_scales * panel_rows,
+                stretch.minimum + step * num_minima * panel_rows, bits, row, stretch.scale + i * panel_rows);
 }

@@ -20,7 +20,8 @@ struct Fetch {
             next[p] = stretch[p].next;
             end[p] = next[p] + stretch[p].next_bytes;
         }
-        const int64_t own_turns = std::max<int64_t>(1, num_turns / panels), most_lines = (stretch->next_bytes + 63) / 64;
+        const int64_t own_turns = std::max<int64_t>(1, num_turns / panels),
+                      most_lines = (stretch->next_bytes + 63) / 64;
         lines = static_cast<int>((most_lines + own_turns - 1) / own_turns);
     }
     // Always inlined: GCC takes a function that only prefetches for one without effect, and drops its calls.
@@ -113,8 +114,10 @@ template <Sums sums, int tokens, int panels>
             for (int i = 0; i < num_scales; i++) scale[i] = tile.scale(p, step * num_scales + i);
             for (int m = 0; m < tokens; m++) {
                 const ActivationBlock& x = tile.block(m, step);
-                if constexpr (num_scales == 2) y[m][p] = add_halves(sum[m][p], scale, x, y[m][p]);
-                else y[m][p] = add_step(sum[m][p][0], scale[0], x, y[m][p]);
+                if constexpr (num_scales == 2)
+                    y[m][p] = add_halves(sum[m][p], scale, x, y[m][p]);
+                else
+                    y[m][p] = add_step(sum[m][p][0], scale[0], x, y[m][p]);
             }
         }
     } while (++step < num_steps);
@@ -162,8 +165,10 @@ template <Sums sums, int tokens, int panels>
 void multiply_tiles(TileOf<panels> tile, int64_t num_tiles, Fetch<panels>& fetch) {
     for (int64_t i = 0; i < num_tiles; i++) {
         for (tile.row = 0; tile.row < panel_rows; tile.row += width) {
-            if constexpr (is_span(sums)) multiply_spans<sums, tokens>(tile, fetch);
-            else multiply_steps<sums, tokens>(tile, fetch);
+            if constexpr (is_span(sums))
+                multiply_spans<sums, tokens>(tile, fetch);
+            else
+                multiply_steps<sums, tokens>(tile, fetch);
         }
         tile.skip(tokens);
     }
@@ -171,8 +176,8 @@ void multiply_tiles(TileOf<panels> tile, int64_t num_tiles, Fetch<panels>& fetch
 
 // [tokens - 1]
 template <Sums sums, int panels, int... tokens>
-constexpr std::array<void (*)(TileOf<panels>, int64_t, Fetch<panels>&), sizeof...(tokens)>
-tiles_of(std::integer_sequence<int, tokens...>) {
+constexpr std::array<void (*)(TileOf<panels>, int64_t, Fetch<panels>&), sizeof...(tokens)> tiles_of(
+    std::integer_sequence<int, tokens...>) {
     return {multiply_tiles<sums, tokens + 1, panels>...};
 }
 
@@ -197,7 +202,9 @@ template <Sums sums>
 Isa tile(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens,
          const Outputs& out) {
     static_assert(tile_panels == 2);
-    if (stretches.size() == 2) multiply_panels<sums, 2>(stretches.data(), x, token_bytes, num_tokens, out);
-    else multiply_panels<sums, 1>(stretches.data(), x, token_bytes, num_tokens, out);
+    if (stretches.size() == 2)
+        multiply_panels<sums, 2>(stretches.data(), x, token_bytes, num_tokens, out);
+    else
+        multiply_panels<sums, 1>(stretches.data(), x, token_bytes, num_tokens, out);
     return this_isa;
 }

@@ -9,7 +9,7 @@
 // vpdpbusd with the same scales has 2 x 64 x 0.8 = 102 on such a core.
 
 constexpr int tile_rows = 16;  // tokens
-constexpr int num_sum_tiles = 4;    // tiles of sums: products of 52 cycles' latency, begun every 16
+constexpr int num_sum_tiles = 4;  // tiles of sums: products of 52 cycles' latency, begun every 16
 
 // Tiles 0 to 3 are sums, 4 and 5 activations, 6 and 7 codes.
 template <int dot_size>
@@ -75,8 +75,7 @@ inline void add_steps(int num_steps, const TileSums& dots, const float* scale, c
             const float* step_scale = scale + s * num_scales * panel_rows;
             if constexpr (num_minima != 0) {
                 Floats minima[num_minima];
-                for (int i = 0; i < num_minima; i++)
-                    minima[i] = load(minimum + (s * num_minima + i) * panel_rows);
+                for (int i = 0; i < num_minima; i++) minima[i] = load(minimum + (s * num_minima + i) * panel_rows);
                 y = add_minimum<sums>(minima, *x_block, y);
             }
             if constexpr (num_scales == 2) {
@@ -152,8 +151,10 @@ void multiply_tokens(const Stretch& stretch, const std::byte* x, size_t token_by
                      float* y) {
     const Tiles tiles(config_of<step_size / scales_per_step(sums)>(rows));
     for (int64_t i = 0; i < num_tokens; i += rows, x += rows * token_bytes, y += rows * panel_rows) {
-        if constexpr (is_span(sums)) multiply_tile_of_spans<sums>(stretch, x, token_bytes, rows, y);
-        else multiply_tile<sums>(stretch, x, token_bytes, rows, y);
+        if constexpr (is_span(sums))
+            multiply_tile_of_spans<sums>(stretch, x, token_bytes, rows, y);
+        else
+            multiply_tile<sums>(stretch, x, token_bytes, rows, y);
     }
 }
 

@@ -53,9 +53,7 @@ struct F16 : F32 {
 
 // A bfloat16 is the upper half of a float.
 struct Bf16 : Lanes {
-    struct Pair {
-        __m256 even, odd;
-    };
+    struct Pair { __m256 even, odd; };
     using Weights = Pair;
     using Word = Pair;
     static constexpr int vector_bytes = 32;
@@ -64,9 +62,7 @@ struct Bf16 : Lanes {
         return {_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)),
                 _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000))))};
     }
-    static Weights weights(const std::byte* p) {
-        return split(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
-    }
+    static Weights weights(const std::byte* p) { return split(_mm256_load_si256(reinterpret_cast<const __m256i*>(p))); }
     static Word word(const std::byte* p) {
         int32_t pair;
         __builtin_memcpy(&pair, p, 4);

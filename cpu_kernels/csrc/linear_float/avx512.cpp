@@ -41,9 +41,7 @@ struct F16 : F32 {
 
 // A bfloat16 is the upper half of a float.
 struct Bf16 : Lanes {
-    struct Pair {
-        __m512 even, odd;
-    };
+    struct Pair { __m512 even, odd; };
     using Weights = Pair;
     using Word = Pair;
     static constexpr int vector_bytes = 64;

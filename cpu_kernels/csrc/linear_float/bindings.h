@@ -1,8 +1,6 @@
 #pragma once
 
-namespace qk::linear {
-struct Maker;
-}
+namespace qk::linear { struct Maker; }
 
 namespace qk::linear_float {
 

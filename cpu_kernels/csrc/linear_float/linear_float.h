@@ -61,9 +61,7 @@ struct Target {
 // The rows of panels [begin, end) for all tokens. Returns who it is: the proof of what ran.
 using Multiply = Isa (*)(const linear::Panels&, int64_t begin, int64_t end, const linear::Input&, const Target&);
 
-struct Kernels {
-    Multiply multiply;
-};
+struct Kernels { Multiply multiply; };
 
 // f16 under avx512_bf16 and amx rounds the weights of a panel to bfloat16 and multiplies those with activations in
 // bfloat16: twice the products a second, or more. All others multiply the weights as stored.
@@ -73,12 +71,12 @@ std::span<const Impl<Kernels>> table(Kind kind);
 using RoundToBf16 = void (*)(const float* x, int64_t size, uint16_t* out);
 RoundToBf16 round_to_bf16(Isa isa);
 
-#define QK_DECLARE(isa)                                                                                              \
-    namespace isa {                                                                                                  \
-    void round_to_bf16(const float* x, int64_t size, uint16_t* out);                                                 \
-    Isa multiply_bf16(const linear::Panels&, int64_t begin, int64_t end, const linear::Input&, const Target&);       \
-    Isa multiply_f16(const linear::Panels&, int64_t begin, int64_t end, const linear::Input&, const Target&);        \
-    Isa multiply_f32(const linear::Panels&, int64_t begin, int64_t end, const linear::Input&, const Target&);        \
+#define QK_DECLARE(isa)                                                                                        \
+    namespace isa {                                                                                            \
+    void round_to_bf16(const float* x, int64_t size, uint16_t* out);                                           \
+    Isa multiply_bf16(const linear::Panels&, int64_t begin, int64_t end, const linear::Input&, const Target&); \
+    Isa multiply_f16(const linear::Panels&, int64_t begin, int64_t end, const linear::Input&, const Target&);  \
+    Isa multiply_f32(const linear::Panels&, int64_t begin, int64_t end, const linear::Input&, const Target&);  \
     }
 QK_DECLARE(scalar)
 QK_DECLARE(avx2)
@@ -87,10 +85,10 @@ QK_DECLARE(avx512)
 namespace amx {
 Isa multiply_bf16(const linear::Panels&, int64_t begin, int64_t end, const linear::Input&, const Target&);
 Isa multiply_f16(const linear::Panels&, int64_t begin, int64_t end, const linear::Input&, const Target&);
-}
+}  // namespace amx
 namespace avx512_bf16 {
 Isa multiply_bf16(const linear::Panels&, int64_t begin, int64_t end, const linear::Input&, const Target&);
 Isa multiply_f16(const linear::Panels&, int64_t begin, int64_t end, const linear::Input&, const Target&);
-}
+}  // namespace avx512_bf16
 
 }  // namespace qk::linear_float

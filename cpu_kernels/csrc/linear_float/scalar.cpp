@@ -16,9 +16,7 @@ using namespace linear;
 #include "linear_float/kernels.inl"
 
 struct Lanes {
-    struct Sum {
-        float row[panel_rows];
-    };
+    struct Sum { float row[panel_rows]; };
     static constexpr int rows = panel_rows;
     static constexpr int shapes[] = {0, 0, 1};
 

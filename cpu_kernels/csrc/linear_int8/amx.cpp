@@ -22,9 +22,7 @@ struct Dot : Lanes {
     static void multiply() {
         tile_dot_int8_uint8<sums, x, weights>();
     }
-    static Sum sum_of(const std::byte* row, Sum start) {
-        return reinterpret_cast<Sum>(_mm512_load_si512(row)) + start;
-    }
+    static Sum sum_of(const std::byte* row, Sum start) { return reinterpret_cast<Sum>(_mm512_load_si512(row)) + start; }
 };
 
 Isa multiply(const Panels& weight, int64_t begin, int64_t end, const Input& x, const Target& target) {

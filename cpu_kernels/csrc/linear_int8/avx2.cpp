@@ -18,9 +18,7 @@ using namespace linear;
 // vpmaddubsw would saturate at two products of 255 * 127, so both sides are widened to 16 bits, where vpmaddwd is
 // exact: k and k + 2 in `even`, k + 1 and k + 3 in `odd`.
 struct Dot {
-    struct Pair {
-        __m256i even, odd;
-    };
+    struct Pair { __m256i even, odd; };
     using Sum = __m256i;
     using Weights = Pair;
     using Word = Pair;

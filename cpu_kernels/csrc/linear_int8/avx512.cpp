@@ -19,9 +19,7 @@ using namespace linear;
 // Without VNNI. vpmaddubsw would saturate at two products of 255 * 127, so both sides are widened to 16 bits, where
 // vpmaddwd is exact: k and k + 2 in `even`, k + 1 and k + 3 in `odd`.
 struct Dot : Lanes {
-    struct Pair {
-        __m512i even, odd;
-    };
+    struct Pair { __m512i even, odd; };
     using Weights = Pair;
     using Word = Pair;
 

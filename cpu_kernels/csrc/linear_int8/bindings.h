@@ -4,9 +4,7 @@
 
 #include "checks.h"
 
-namespace qk::linear {
-struct Maker;
-}
+namespace qk::linear { struct Maker; }
 
 namespace qk::linear_int8 {
 

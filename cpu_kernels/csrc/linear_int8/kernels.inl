@@ -2,9 +2,7 @@
 #define QK_LINEAR_INT8_KERNELS
 
 // y = (sum * (weight_scale * by.weight_scale)) * by.result; a factor of 1 rounds nothing.
-struct Scales {
-    float weight_scale, result;
-};
+struct Scales { float weight_scale, result; };
 
 template <class Dot>
 struct Scaled {

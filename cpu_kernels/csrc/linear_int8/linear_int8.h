@@ -82,11 +82,11 @@ std::span<const Impl<Kernels>> table();
 // The kernels of this instruction set, or the best below it: codes are the same everywhere.
 const Kernels& kernels_of(Isa isa);
 
-#define QK_DECLARE(isa)                                                                                         \
-    namespace isa {                                                                                             \
-    float absmax(const float* x, int64_t size);                                                                 \
-    int32_t codes(const float* x, int64_t size, float scale, int8_t* out);                                      \
-    Isa multiply(const linear::Panels&, int64_t begin, int64_t end, const linear::Input&, const Target&);       \
+#define QK_DECLARE(isa)                                                                                   \
+    namespace isa {                                                                                       \
+    float absmax(const float* x, int64_t size);                                                           \
+    int32_t codes(const float* x, int64_t size, float scale, int8_t* out);                                \
+    Isa multiply(const linear::Panels&, int64_t begin, int64_t end, const linear::Input&, const Target&); \
     }
 QK_DECLARE(scalar)
 QK_DECLARE(avx2)

@@ -30,9 +30,7 @@ void pack_panel(const int8_t* weight, int64_t num_rows, int64_t row_size, std::b
 }  // namespace
 
 Packed::Packed(const int8_t* weight, const float* scale, int64_t num_rows, int64_t row_size)
-    : num_rows_(num_rows),
-      row_size_(row_size),
-      buffer_(Buffer::long_lived(bytes(num_rows, row_size))) {
+    : num_rows_(num_rows), row_size_(row_size), buffer_(Buffer::long_lived(bytes(num_rows, row_size))) {
     const linear::Panels packed = panels();
     auto* codes = reinterpret_cast<std::byte*>(buffer_.data());
     thread_pool()->run(padded_rows(num_rows) / linear::panel_rows, [&](int64_t panel) {

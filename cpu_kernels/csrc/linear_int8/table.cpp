@@ -2,8 +2,7 @@
 
 namespace qk::linear_int8 {
 
-#define QK_KERNELS(isa) \
-    { isa::absmax, isa::codes, isa::multiply }
+#define QK_KERNELS(isa) {isa::absmax, isa::codes, isa::multiply}
 
 static constexpr Impl<Kernels> impls[] = {
 #if QK_X86_KERNELS

@@ -2,8 +2,4 @@
 
 #include <nanobind/nanobind.h>
 
-namespace qk::llm_int8 {
-
-void bind(nanobind::module_& m);
-
-}  // namespace qk::llm_int8
+namespace qk::llm_int8 { void bind(nanobind::module_& m); }  // namespace qk::llm_int8

@@ -11,16 +11,21 @@ using linear::panel_rows;
 
 static constexpr Impl<Kernels> impls[] = {
 #if QK_X86_KERNELS
-    {Isa::amx, bit(Isa::amx) | bit(Isa::avx512),
+    {Isa::amx,
+     bit(Isa::amx) | bit(Isa::avx512),
      {avx512::scan, avx512::codes, linear_int8::amx::multiply, linear_float::avx512::multiply_f32}},
-    {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni),
+    {Isa::avx512_vnni,
+     bit(Isa::avx512) | bit(Isa::avx512_vnni),
      {avx512::scan, avx512::codes, linear_int8::avx512_vnni::multiply, linear_float::avx512::multiply_f32}},
-    {Isa::avx512, bit(Isa::avx512),
+    {Isa::avx512,
+     bit(Isa::avx512),
      {avx512::scan, avx512::codes, linear_int8::avx512::multiply, linear_float::avx512::multiply_f32}},
-    {Isa::avx2, bit(Isa::avx2),
+    {Isa::avx2,
+     bit(Isa::avx2),
      {avx2::scan, avx2::codes, linear_int8::avx2::multiply, linear_float::avx2::multiply_f32}},
 #endif
-    {Isa::scalar, bit(Isa::scalar),
+    {Isa::scalar,
+     bit(Isa::scalar),
      {scalar::scan, scalar::codes, linear_int8::scalar::multiply, linear_float::scalar::multiply_f32}},
 };
 

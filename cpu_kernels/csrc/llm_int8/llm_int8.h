@@ -64,10 +64,10 @@ private:
     std::vector<uint8_t> known_;  // [K] 1 where a feature is one of them
 };
 
-#define QK_DECLARE(isa)                                                                                           \
-    namespace isa {                                                                                               \
-    float scan(const float* x, const uint8_t* known, int64_t size, uint8_t* flags);                               \
-    int32_t codes(const float* x, const uint8_t* known, int64_t size, float per_unit, int8_t* out);               \
+#define QK_DECLARE(isa)                                                                             \
+    namespace isa {                                                                                 \
+    float scan(const float* x, const uint8_t* known, int64_t size, uint8_t* flags);                 \
+    int32_t codes(const float* x, const uint8_t* known, int64_t size, float per_unit, int8_t* out); \
     }
 QK_DECLARE(scalar)
 QK_DECLARE(avx2)

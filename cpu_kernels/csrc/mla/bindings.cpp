@@ -77,8 +77,8 @@ MlaHeads::MlaHeads(const Array& keys, const Array& values, const std::string& fo
 }
 
 nb::object MlaHeads::attend(const Array& q, const Array& latent, const Array& norm, float eps, const Array& cos,
-                               const Array& sin, const std::string& format, nb::handle rows, const Array& block_table,
-                               const Array& lengths, float softmax_scale, int64_t window) {
+                            const Array& sin, const std::string& format, nb::handle rows, const Array& block_table,
+                            const Array& lengths, float softmax_scale, int64_t window) {
     const fused::Rows queries = fused::rows_of(q, "q"), latents = fused::rows_of(latent, "latent");
     const int64_t rank = keys_.outputs(), rotated = latents.size - rank;
     const int64_t count = queries.count;
@@ -88,12 +88,20 @@ nb::object MlaHeads::attend(const Array& q, const Array& latent, const Array& no
                                     ", expected [M, heads * (rows of keys + D)] and [M, rank + D], D even");
     const attention::Rotation rotation = rotation_of(cos, sin, count, rotated);
     const attention::Latents held = writable_latents(format, rows, rank, rotated);
-    const Step step{&keys_,         &values_,       rotated,
-                    queries.data,   queries.stride, latents.data,
-                    latents.stride, fused::vector_of(norm, "norm", rank),
-                    eps,            rotation,       held,
+    const Step step{&keys_,
+                    &values_,
+                    rotated,
+                    queries.data,
+                    queries.stride,
+                    latents.data,
+                    latents.stride,
+                    fused::vector_of(norm, "norm", rank),
+                    eps,
+                    rotation,
+                    held,
                     sequences_in(rows, block_table, lengths, count, window),
-                    softmax_scale,  window};
+                    softmax_scale,
+                    window};
     const Choices choices = choose_all();
     float* out;
     nb::object y = empty_float32(count, keys_.heads() * values_.outputs(), &out);
@@ -108,8 +116,7 @@ OptionalName MlaHeads::last_isa() const {
 }
 
 // x [M, heads * inputs] -> [M, heads * outputs]
-nb::object MlaHeads::multiply(const HeadMatrices& matrices, const Array& x, const char* name,
-                                 const OptionalName& isa) {
+nb::object MlaHeads::multiply(const HeadMatrices& matrices, const Array& x, const char* name, const OptionalName& isa) {
     const fused::Rows rows = fused::rows_of(x, name);
     require_columns(x, name, matrices.heads() * matrices.inputs());
     const auto& impl = choose_heads(isa);
@@ -119,10 +126,10 @@ nb::object MlaHeads::multiply(const HeadMatrices& matrices, const Array& x, cons
     if (rows.count == 0) return out;
     nb::gil_scoped_release release;
     thread_pool()->run(matrices.heads(), [&](int64_t head) {
-        ran_ = matrices.multiply(head, 0, matrices.panels(),
-                                 {rows.data + head * matrices.inputs(), rows.stride, rows.count,
-                                  y + head * matrices.outputs(), columns},
-                                 impl.kernels);
+        ran_ = matrices.multiply(
+            head, 0, matrices.panels(),
+            {rows.data + head * matrices.inputs(), rows.stride, rows.count, y + head * matrices.outputs(), columns},
+            impl.kernels);
     });
     return out;
 }
@@ -142,8 +149,8 @@ void bind(nb::module_& m) {
              "q [M, H * N] float32 -> [M, H * R]: q[h] @ keys[h]; isa: implementation by name")
         .def("values_of", &MlaHeads::values_of, "latents"_a, "isa"_a = nb::none(),
              "latents [M, H * R] float32 -> [M, H * V]: values[h] @ latents[h]; isa: implementation by name")
-        .def("attend", &MlaHeads::attend, "q"_a, "latent"_a, "norm"_a, "eps"_a, "cos"_a, "sin"_a, "format"_a,
-             "rows"_a, "block_table"_a, "lengths"_a, "softmax_scale"_a, "window"_a = 0,
+        .def("attend", &MlaHeads::attend, "q"_a, "latent"_a, "norm"_a, "eps"_a, "cos"_a, "sin"_a, "format"_a, "rows"_a,
+             "block_table"_a, "lengths"_a, "softmax_scale"_a, "window"_a = 0,
              "Stores the rows of M new tokens, of any sequences, and attends, as latent_step_ref defines it.\n\n"
              "q            [M, H * (N + D)] float32 as projected, each head's last D in pairs of neighbours\n"
              "latent       [M, R + D] float32 as projected; rows of both contiguous\n"

@@ -3,8 +3,4 @@
 
 #include <nanobind/nanobind.h>
 
-namespace qk::mla {
-
-void bind(nanobind::module_& m);
-
-}  // namespace qk::mla
+namespace qk::mla { void bind(nanobind::module_& m); }  // namespace qk::mla

@@ -45,8 +45,7 @@ HeadMatrices::HeadMatrices(Format format, const float* weights, int64_t heads, i
 }
 
 // weights [inputs], input_stride apart; null: zeros
-void HeadMatrices::put_column(int64_t head, int64_t index, int64_t column, const float* weights,
-                              int64_t input_stride) {
+void HeadMatrices::put_column(int64_t head, int64_t index, int64_t column, const float* weights, int64_t input_stride) {
     const Panel to = panel(head, index);
     const auto at = [&](int64_t k) { return weights ? weights[k * input_stride] : 0.0f; };
     float scale = 0;

@@ -62,10 +62,8 @@ struct Kernels {
 
 std::span<const Impl<Kernels>> table();
 
-#define QK_DECLARE(isa)                                         \
-    namespace isa {                                             \
-    Isa multiply(const Panel& panel, const Product& product);   \
-    }
+#define QK_DECLARE(isa) \
+    namespace isa { Isa multiply(const Panel& panel, const Product& product); }
 QK_DECLARE(scalar)
 QK_DECLARE(avx2)
 QK_DECLARE(avx512)

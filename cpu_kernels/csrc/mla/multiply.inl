@@ -6,9 +6,7 @@
 namespace {
 
 struct ReadF32 {
-    static Float at(const std::byte* row, int64_t column) {
-        return load(reinterpret_cast<const float*>(row) + column);
-    }
+    static Float at(const std::byte* row, int64_t column) { return load(reinterpret_cast<const float*>(row) + column); }
 };
 struct ReadF16 {
     static Float at(const std::byte* row, int64_t column) {

@@ -46,8 +46,10 @@ private:
         const auto pool = thread_pool();
         const int64_t tasks = ceil_div(step_.keys->panels(), keys_panels), stored = first == 0 ? num_rows_ : 0;
         pool->run(stored + heads_ * tasks, [&](int64_t i) {
-            if (i < stored) store_row(i);
-            else absorb((i - stored) / tasks, (i - stored) % tasks, first, count);
+            if (i < stored)
+                store_row(i);
+            else
+                absorb((i - stored) / tasks, (i - stored) % tasks, first, count);
         });
         attention::Sequences sequences = step_.sequences;
         sequences.table += first * sequences.pages;

@@ -62,8 +62,8 @@ Router::Router(const fused::LinearGroup& linear, int64_t num_chosen, const std::
         throw std::invalid_argument("linear: got a group of " + std::to_string(group().size()) +
                                     " linears, expected one");
     const int64_t num_experts = group().num_rows(0);
-    routing_ = {num_experts, num_chosen,   parse_scoring(scoring), num_groups, groups_per_token, best_of_group,
-                is_normed,   factor, {}};
+    routing_ = {num_experts, num_chosen, parse_scoring(scoring), num_groups, groups_per_token, best_of_group, is_normed,
+                factor,      {}};
     if (choice_bias) {
         const float* bias = fused::vector_of(*choice_bias, "choice_bias", num_experts);
         routing_.choice_bias.assign(bias, bias + num_experts);
@@ -87,8 +87,8 @@ nb::tuple Router::choose(const Array& logits) const {
 void require_router(const Router& router, const Experts& experts) {
     if (router.routing().num_experts != experts.num_routed() || router.group().row_size() != experts.hidden_size())
         throw std::invalid_argument("router: got one of " + std::to_string(router.routing().num_experts) +
-                                    " experts that reads " + std::to_string(router.group().row_size()) +
-                                    ", expected " + std::to_string(experts.num_routed()) + " that read " +
+                                    " experts that reads " + std::to_string(router.group().row_size()) + ", expected " +
+                                    std::to_string(experts.num_routed()) + " that read " +
                                     std::to_string(experts.hidden_size()));
 }
 
@@ -126,8 +126,7 @@ nb::object PackedExperts::feed_forward(const Router& router, const Array& x, con
     const fused::Source source(x, experts_.hidden_size(), norm_weight, eps);
     const int64_t count = source.x.count;
     const fused::Rows added = fused::residual_of(residual, count, experts_.hidden_size());
-    const NetChoices choices{router.group().choose(count), fused::choose_steps(std::nullopt).kernels,
-                             with_environment};
+    const NetChoices choices{router.group().choose(count), fused::choose_steps(std::nullopt).kernels, with_environment};
     float* out = nullptr;
     nb::object result = empty_float32(count, experts_.hidden_size(), &out);
     {
@@ -219,12 +218,14 @@ void bind(nb::module_& m) {
              "raises       ValueError (shape, strides, a router of others), TypeError (dtype)")
         .def_static("obstacle", &PackedExperts::obstacle, "gate"_a, "up"_a, "down"_a, "num_shared"_a = 0,
                     "Why these cannot run as one, or None.")
-        .def_prop_ro("num_experts", [](const PackedExperts& self) { return self.experts().num_routed(); },
-                     "Those that are chosen among.")
-        .def_prop_ro("num_shared", [](const PackedExperts& self) { return self.experts().num_shared(); },
-                     "Those that every token passes through.")
-        .def_prop_ro("nbytes", [](const PackedExperts& self) { return self.experts().nbytes(); },
-                     "Bytes of the packed layout.")
+        .def_prop_ro(
+            "num_experts", [](const PackedExperts& self) { return self.experts().num_routed(); },
+            "Those that are chosen among.")
+        .def_prop_ro(
+            "num_shared", [](const PackedExperts& self) { return self.experts().num_shared(); },
+            "Those that every token passes through.")
+        .def_prop_ro(
+            "nbytes", [](const PackedExperts& self) { return self.experts().nbytes(); }, "Bytes of the packed layout.")
         .def_prop_ro("last_isa", &PackedExperts::last_isa,
                      "What the kernels of the last call said they are: (gate, up, down).");
 }

@@ -2,8 +2,4 @@
 
 #include <nanobind/nanobind.h>
 
-namespace qk::moe {
-
-void bind(nanobind::module_& m);
-
-}  // namespace qk::moe
+namespace qk::moe { void bind(nanobind::module_& m); }  // namespace qk::moe

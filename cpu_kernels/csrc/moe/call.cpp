@@ -132,10 +132,9 @@ void Call::add_gate_up_tasks(Piece& piece, const Stage& stage) {
     const int64_t num_shares = tasks_per_thread * pool_->num_threads();
     const int64_t output_bytes = 2 * piece.num_tokens * panel_rows * int64_t{sizeof(float)};
     const int64_t most = std::min(stage.products / num_shares / piece.num_tokens, most_output_bytes / output_bytes);
-    const int64_t step = piece.num_tokens > few_tokens
-                             ? panels_of_share(num_panels, most)
-                             : panels_of_bytes({expert.gate.get(), expert.up.get()},
-                                               task_bytes(stage.bytes, pool_->num_threads()));
+    const int64_t step = piece.num_tokens > few_tokens ? panels_of_share(num_panels, most)
+                                                       : panels_of_bytes({expert.gate.get(), expert.up.get()},
+                                                                         task_bytes(stage.bytes, pool_->num_threads()));
     for (int64_t begin = 0; begin < num_panels; begin += step)
         gate_up_tasks_.push_back({&piece, begin, std::min(num_panels, begin + step)});
     piece.open_tasks = ceil_div(num_panels, step);

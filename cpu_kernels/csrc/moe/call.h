@@ -35,14 +35,10 @@ struct GateUpTask {
 };
 
 // All of gate and up: bytes of their weights, and tokens times panels.
-struct Stage {
-    int64_t bytes, products;
-};
+struct Stage { int64_t bytes, products; };
 
 // What multiplied, each as the last of its kind that ran.
-struct Ran {
-    Isa gate, up, down;
-};
+struct Ran { Isa gate, up, down; };
 
 class Call {
 public:

@@ -14,9 +14,7 @@
 namespace qk::moe {
 
 // down [K, I] @ (silu(gate [I, K] @ x) * (up [I, K] @ x)); I may differ among the experts of a layer.
-struct Expert {
-    std::shared_ptr<const linear::Weight> gate, up, down;
-};
+struct Expert { std::shared_ptr<const linear::Weight> gate, up, down; };
 
 class Experts {
 public:

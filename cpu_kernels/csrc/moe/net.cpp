@@ -37,8 +37,10 @@ std::optional<Ran> feed_forward(const Net& net, const fused::Rows& x, const std:
         const int64_t count = std::min(call_tokens, x.count - first);
         for_tokens(count, size, [&](int64_t token) {
             const float* from = x[first + token];
-            if (norm) choices.steps.rms_norm(from, norm->weight, norm->eps, size, rows + token * size);
-            else std::copy_n(from, size, rows + token * size);
+            if (norm)
+                choices.steps.rms_norm(from, norm->weight, norm->eps, size, rows + token * size);
+            else
+                std::copy_n(from, size, rows + token * size);
         });
         const auto normed = [&](int64_t token, float*) -> const float* { return rows + token * size; };
         float* const y[] = {logits};

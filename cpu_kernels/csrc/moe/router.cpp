@@ -68,13 +68,13 @@ void require_routing(const Routing& routing) {
     require(groups >= 1 && experts % groups == 0 && routing.groups_per_token >= 1 && routing.groups_per_token <= groups,
             "got " + std::to_string(groups) + " groups of " + std::to_string(experts) + " experts and " +
                 std::to_string(routing.groups_per_token) + " a token, expected groups of equal size");
-    require(routing.best_of_group >= 1 && routing.best_of_group <= experts / groups,
-            "got the best " + std::to_string(routing.best_of_group) + " of groups of " +
-                std::to_string(experts / groups));
+    require(
+        routing.best_of_group >= 1 && routing.best_of_group <= experts / groups,
+        "got the best " + std::to_string(routing.best_of_group) + " of groups of " + std::to_string(experts / groups));
     const int64_t in_reach = routing.groups_per_token * (experts / groups);
-    require(routing.num_chosen >= 1 && routing.num_chosen <= in_reach,
-            "got " + std::to_string(routing.num_chosen) + " experts a token, expected 1 to " +
-                std::to_string(in_reach) + " in its groups");
+    require(routing.num_chosen >= 1 && routing.num_chosen <= in_reach, "got " + std::to_string(routing.num_chosen) +
+                                                                           " experts a token, expected 1 to " +
+                                                                           std::to_string(in_reach) + " in its groups");
 }
 
 void choose(const Routing& routing, const float* logits, int64_t* experts, float* weights) {

@@ -33,20 +33,20 @@ int64_t run_rounds(int64_t repeats, const Round& round) {
 
 int64_t int8_chains(int64_t repeats) {
     return 16 * 16 * 64 * 2 * run_rounds(repeats, [] {
-        tile_dot_int8_uint8<0, 4, 6>();
-        tile_dot_int8_uint8<1, 4, 7>();
-        tile_dot_int8_uint8<2, 5, 6>();
-        tile_dot_int8_uint8<3, 5, 7>();
-    });
+               tile_dot_int8_uint8<0, 4, 6>();
+               tile_dot_int8_uint8<1, 4, 7>();
+               tile_dot_int8_uint8<2, 5, 6>();
+               tile_dot_int8_uint8<3, 5, 7>();
+           });
 }
 
 int64_t bf16_chains(int64_t repeats) {
     return 16 * 16 * 32 * 2 * run_rounds(repeats, [] {
-        tile_dot_bf16<0, 4, 6>();
-        tile_dot_bf16<1, 4, 7>();
-        tile_dot_bf16<2, 5, 6>();
-        tile_dot_bf16<3, 5, 7>();
-    });
+               tile_dot_bf16<0, 4, 6>();
+               tile_dot_bf16<1, 4, 7>();
+               tile_dot_bf16<2, 5, 6>();
+               tile_dot_bf16<3, 5, 7>();
+           });
 }
 
 }  // namespace qk::roofline::amx

@@ -33,11 +33,11 @@ double int16_peak(int64_t threads);      // operations/s
 double bf16_peak(int64_t threads);       // operations/s; without such products those of fp32, which run instead
 double fp32_peak(int64_t threads);       // operations/s
 
-#define QK_DECLARE(isa)                                   \
-    namespace isa {                                       \
-    uint64_t read(const uint8_t* data, int64_t size);     \
-    int64_t int8_chains(int64_t repeats);                 \
-    int64_t fp32_chains(int64_t repeats);                 \
+#define QK_DECLARE(isa)                               \
+    namespace isa {                                   \
+    uint64_t read(const uint8_t* data, int64_t size); \
+    int64_t int8_chains(int64_t repeats);             \
+    int64_t fp32_chains(int64_t repeats);             \
     }
 QK_DECLARE(scalar)
 QK_DECLARE(avx2)
@@ -45,17 +45,15 @@ QK_DECLARE(avx2)
 namespace avx512 {
 uint64_t read(const uint8_t* data, int64_t size);
 int64_t fp32_chains(int64_t repeats);
-}
+}  // namespace avx512
 namespace avx512_vnni {
 int64_t int8_chains(int64_t repeats);
 int64_t int16_chains(int64_t repeats);
-}
-namespace avx512_bf16 {
-int64_t bf16_chains(int64_t repeats);
-}
+}  // namespace avx512_vnni
+namespace avx512_bf16 { int64_t bf16_chains(int64_t repeats); }
 namespace amx {
 int64_t int8_chains(int64_t repeats);
 int64_t bf16_chains(int64_t repeats);
-}
+}  // namespace amx
 
 }  // namespace qk::roofline

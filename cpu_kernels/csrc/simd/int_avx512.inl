@@ -40,6 +40,4 @@ inline Int where_set(uint32_t bits, int value) {
 }
 
 // table[index], index below 16
-inline Float look_up(const float* table, Int index) {
-    return {_mm512_permutexvar_ps(index.v, _mm512_loadu_ps(table))};
-}
+inline Float look_up(const float* table, Int index) { return {_mm512_permutexvar_ps(index.v, _mm512_loadu_ps(table))}; }

@@ -22,14 +22,16 @@ class GgmlLinears(Graph):
         num_tokens, row_size = x.shape
         self.shape = num_tokens, len(data)
         device, kinds = buffer_types(self.base, self.cpu)
-        for kind in kinds:
+        untried = list(kinds)
+        while True:
+            kind = untried.pop(0)
             context = self.context(copies)
             weights = [self.base.ggml_new_tensor_2d(context, gguf_type, row_size, len(data)) for _ in range(copies)]
             self.buffers.append(self.base.ggml_backend_alloc_ctx_tensors_from_buft(context, kind))
             steps = self.context(copies + 1)
             x_tensor = self.base.ggml_new_tensor_2d(steps, F32, row_size, num_tokens)
             self.outputs = [self.base.ggml_mul_mat(steps, weight, x_tensor) for weight in weights]
-            if kind == kinds[-1] or self.base.ggml_backend_dev_supports_op(device, self.outputs[0]):
+            if not untried or self.base.ggml_backend_dev_supports_op(device, self.outputs[0]):
                 break
             self.free()
         self.how = self.base.ggml_backend_buft_name(kind).decode()

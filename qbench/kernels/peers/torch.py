@@ -45,7 +45,7 @@ def refuse_saturation(y: Tensor, size: int = PROBE_SIZE) -> None:
 def refuse_saturating_int_mm() -> None:
     """raises Absent if torch._int_mm saturates on this processor"""
     codes = torch.full((PROBE_SIZE, PROBE_SIZE), LARGEST_CODE, dtype=torch.int8)
-    refuse_saturation(torch._int_mm(codes, codes.T))
+    refuse_saturation(torch._int_mm(codes, codes.T))  # pyright: ignore[reportPrivateImportUsage]
 
 
 class TorchInt8Linears:
@@ -68,7 +68,7 @@ class TorchInt8Linears:
         for weight in self.weights:
             x_scale = self.x.abs().amax(dim=1, keepdim=True) / 127  # [M, 1]
             x_q = torch.round(self.x / x_scale).to(torch.int8)
-            self.y = torch._int_mm(x_q, weight.T).float() * x_scale * self.scale
+            self.y = torch._int_mm(x_q, weight.T).float() * x_scale * self.scale  # pyright: ignore[reportPrivateImportUsage]
 
     def output(self) -> np.ndarray:
         return self.y.numpy()

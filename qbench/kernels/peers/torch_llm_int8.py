@@ -43,7 +43,7 @@ class TorchLlmInt8Linears:
         absmax = inliers.abs().amax(1, keepdim=True)  # [M, 1]
         q = (inliers * (127 / absmax)).round_().nan_to_num_(nan=0).to(torch.int8)  # 127 / 0 = inf, and 0 inf = NaN
         q[:, features] = 0
-        y = torch._int_mm(q, weight.T) * (absmax * self.weight_absmax) * PER_PRODUCT  # [M, N]
+        y = torch._int_mm(q, weight.T) * (absmax * self.weight_absmax) * PER_PRODUCT  # [M, N]  # pyright: ignore[reportPrivateImportUsage]
         if len(features):
             columns = weight[:, features].float() * self.weight_absmax[:, None] * float(PER_CODE)  # [N, features]
             y.addmm_(self.x[:, features], columns.T)

@@ -1,7 +1,7 @@
 """The layout of compressed-tensors: config groups, each a scheme and the linears it is for."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -10,12 +10,28 @@ from quant.artifacts.layouts.int8s import Int8s
 from quant.artifacts.layouts.packed_ints import G_IDX, PackedInts
 from quant.artifacts.layouts.targets import LINEAR, rank
 from quant.errors import InputError
-from quant.formats import Format, get_format
+from quant.formats import Format, Int8Format, get_format
 from quant.models import HEAD
 from quant.qtensor import QTensor
 from quant.source import TensorInfo
 
-PACKERS = (PackedInts, Int8s)
+
+class Packer(Protocol):
+    """How the linears of some formats are laid out; `fmt` is one that it holds."""
+
+    name: str
+    mark: str
+
+    def holds(self, fmt: Format) -> bool: ...
+    def scheme(self, fmt: Any) -> dict[str, Any]: ...
+    def format_name(self, weights: Mapping[str, Any], inputs: Mapping[str, Any] | None) -> str | None: ...
+    def parts(self, fmt: Any, info: TensorInfo) -> tuple[Part, ...]: ...
+    def pack(self, qtensor: QTensor) -> dict[str, np.ndarray]: ...
+    def info(self, fmt: Any, module: StoredModule, shape: tuple[int, ...]) -> TensorInfo: ...
+    def unpack(self, fmt: Any, module: StoredModule, info: TensorInfo) -> QTensor: ...
+
+
+PACKERS: tuple[Packer, ...] = (PackedInts(), Int8s())
 MIXED = "mixed-precision"  # of groups that each name their own format
 ARGS_DEFAULTS = {"num_bits": 8, "type": "int", "symmetric": True, "dynamic": False}  # of keys that may be left away
 
@@ -40,7 +56,7 @@ class CompressedTensorsLayout(Layout):
                     f"{name}: compressed-tensors has no place for groups out of order (act-order); use packing gptq"
                 )
             fmt = get_format(info.format)
-            if Int8s.holds(fmt) and fmt.inputs == "static" and not info.has_shared("input_scale"):
+            if isinstance(fmt, Int8Format) and fmt.inputs == "static" and not info.has_shared("input_scale"):
                 raise InputError(
                     f"{name}: {fmt.name} needs a scale of its inputs, which the recipe's method does not find; "
                     "use smoothquant"
@@ -107,7 +123,7 @@ class CompressedTensorsLayout(Layout):
         return self._formats[min(meant, key=meant.__getitem__)] if meant else None
 
 
-def _packer(fmt: Format) -> type[PackedInts] | type[Int8s]:
+def _packer(fmt: Format) -> Packer:
     return next(packer for packer in PACKERS if packer.holds(fmt))
 
 

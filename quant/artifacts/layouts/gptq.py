@@ -18,7 +18,7 @@ import numpy as np
 
 from quant.artifacts.layouts.base import Layout, Part, StoredModule, check_holds, tensor_info
 from quant.artifacts.layouts.gptq_config import V1, GptqConfig
-from quant.artifacts.layouts.int_parts import SCALE_DTYPES, half_scale, natural_groups, shared_groups
+from quant.artifacts.layouts.int_parts import SCALE_DTYPES, half_scale, int_group_format, natural_groups, shared_groups
 from quant.errors import InputError
 from quant.formats import Format, IntGroupFormat, get_format
 from quant.formats.int_packing import pack_int32, packed_words, unpack_int32
@@ -43,7 +43,7 @@ class GptqLayout(Layout):
         check_holds(cls, linears)
         for name, info in linears.items():
             fmt = get_format(info.format)
-            if cls.holds(fmt) and any(size * fmt.bits % WORD_BITS for size in info.shape):
+            if isinstance(fmt, IntGroupFormat) and any(size * fmt.bits % WORD_BITS for size in info.shape):
                 raise InputError(
                     f"{name}: the gptq layout fills words of {WORD_BITS} bits along both axes, "
                     f"and {list(info.shape)} of {fmt.bits} bits does not; use packing compressed-tensors"
@@ -58,7 +58,7 @@ class GptqLayout(Layout):
         return dict(self._config.raw)
 
     def parts(self, info: TensorInfo) -> tuple[Part, ...]:
-        fmt = get_format(info.format)
+        fmt = int_group_format(info.format)
         num_rows, row_size = info.shape
         num_groups = fmt.num_groups(row_size)
         return (
@@ -69,7 +69,7 @@ class GptqLayout(Layout):
         )
 
     def pack(self, qtensor: QTensor) -> dict[str, np.ndarray]:
-        fmt = get_format(qtensor.format)
+        fmt = int_group_format(qtensor.format)
         _, scale, zero_point, g_idx = fmt.unpack(qtensor)
         # Both formats add 2**(bits - 1) and fill the words from the lowest bit, so the words are the same.
         return {
@@ -93,7 +93,7 @@ class GptqLayout(Layout):
         return super().claims(module, info) | bias
 
     def unpack(self, module: StoredModule, info: TensorInfo) -> QTensor:
-        fmt = get_format(info.format)
+        fmt = int_group_format(info.format)
         zero_point = self._read_zero_point(module, fmt, info.shape[0])
         parts = {
             "weight_packed": np.ascontiguousarray(module.read("qweight").T),

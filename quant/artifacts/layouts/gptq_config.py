@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from quant.artifacts.layouts.base import module_of
+from quant.artifacts.layouts.int_parts import int_group_format
 from quant.errors import InputError
 from quant.formats import IntGroupFormat, get_format
 from quant.models import HEAD
+from quant.present import present
 from quant.source import TensorInfo
 
 V1, V2 = "gptq", "gptq_v2"  # how zero points are stored, by `checkpoint_format`
@@ -57,12 +59,12 @@ class GptqConfig:
         """The format of a quantized module: that of the first pattern that matches, else everybody's."""
         for pattern, settings in self.patterns.items():
             if not pattern.startswith(SKIP) and re.match(pattern.removeprefix("+:"), module):
-                return self.format_of_settings(settings)
-        return self.format_of_settings({})
+                return present(self.format_of_settings(settings))
+        return present(self.format_of_settings({}))
 
     def format_of_settings(self, settings: Mapping[str, Any]) -> IntGroupFormat | None:
         """None for settings that stand for no format of ours."""
-        settings = _main_settings(self.raw) | settings
+        settings = {**_main_settings(self.raw), **settings}
         bits, group_size, symmetric = (settings.get(key) for key in ("bits", "group_size", "sym"))
         if type(bits) is not int or type(group_size) is not int or type(symmetric) is not bool:
             return None
@@ -73,18 +75,20 @@ class GptqConfig:
     def write(cls, linears: Mapping[str, TensorInfo]) -> "GptqConfig":
         """linears: canonical name -> info, floats included; most of the integers have the settings of all."""
         packed = {name: info.format for name, info in linears.items() if _is_int(info)}
-        formats = [get_format(fmt) for fmt in packed.values()]
+        formats = [int_group_format(fmt) for fmt in packed.values()]
         version = V1 if all(fmt.symmetric for fmt in formats) else V2
         main = max(sorted(set(packed.values())), key=list(packed.values()).count)
         raw = {
             "quant_method": "gptq",
             "checkpoint_format": version,
             "pack_dtype": PACK_DTYPE,
-            **_settings(get_format(main)),
+            **_settings(int_group_format(main)),
             "desc_act": any(info.has_shared("g_idx") for info in linears.values()),
             "lm_head": HEAD in packed,
         }
-        dynamic = {f"+:^{_escaped(name)}$": _settings(get_format(fmt)) for name, fmt in packed.items() if fmt != main}
+        dynamic = {
+            f"+:^{_escaped(name)}$": _settings(int_group_format(fmt)) for name, fmt in packed.items() if fmt != main
+        }
         # The head and what lies outside the decoder layers is left alone unless asked for.
         skipped = [name for name in linears if name not in packed and name != HEAD]
         dynamic |= {f"{SKIP}^{_escaped(name)}$": {} for name in skipped}

@@ -44,7 +44,7 @@ class Int8s:
     def format_name(weights: Mapping[str, Any], inputs: Mapping[str, Any] | None) -> str | None:
         """The name of the format that QuantizationArgs may mean; None for other schemes."""
         kinds = {value: key for key, value in INPUTS.items()}
-        kind = kinds.get((inputs.get("strategy"), inputs.get("dynamic", False))) if inputs else None
+        kind = kinds.get((str(inputs.get("strategy")), inputs.get("dynamic", False))) if inputs else None
         if kind is None:
             return None
         return Int8Format(weights.get("strategy") == "tensor", kind).name
@@ -60,7 +60,8 @@ class Int8s:
     @staticmethod
     def pack(qtensor: QTensor) -> dict[str, np.ndarray]:
         arrays = {**qtensor.parts, **qtensor.shared}
-        if get_format(qtensor.format).per_tensor_weight:
+        fmt = get_format(qtensor.format)
+        if isinstance(fmt, Int8Format) and fmt.per_tensor_weight:
             arrays["weight_scale"] = arrays["weight_scale"][0]  # [N, 1], the same in every row -> [1]
         return arrays
 

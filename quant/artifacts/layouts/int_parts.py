@@ -4,12 +4,19 @@ import numpy as np
 
 from quant.artifacts.layouts.base import StoredModule
 from quant.errors import InputError
-from quant.formats import IntGroupFormat
+from quant.formats import IntGroupFormat, get_format
 from quant.formats.half import HALF_MAX
 from quant.source import SharedInfo
 
 SCALE_DTYPES = ("BF16", "F32")  # that scales are read from, beside F16
 SMALLEST_NORMAL = 2.0**-14  # of float16; below it the relative error of rounding to it grows
+
+
+def int_group_format(name: str) -> IntGroupFormat:
+    """The format of this name, which is one of grouped integers."""
+    fmt = get_format(name)
+    assert isinstance(fmt, IntGroupFormat)
+    return fmt
 
 
 def half_scale(scale: np.ndarray, module: StoredModule, part: str) -> np.ndarray:

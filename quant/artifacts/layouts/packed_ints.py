@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from quant.artifacts.layouts.base import Part, StoredModule, tensor_info
-from quant.artifacts.layouts.int_parts import SCALE_DTYPES, half_scale, shared_groups
+from quant.artifacts.layouts.int_parts import SCALE_DTYPES, half_scale, int_group_format, shared_groups
 from quant.errors import InputError
-from quant.formats import Format, IntGroupFormat, get_format
+from quant.formats import Format, IntGroupFormat
 from quant.formats.int_packing import pack_int32, packed_words, unpack_int32
 from quant.qtensor import QTensor
 from quant.source import TensorInfo
@@ -69,7 +69,7 @@ class PackedInts:
 
     @staticmethod
     def pack(qtensor: QTensor) -> dict[str, np.ndarray]:
-        fmt = get_format(qtensor.format)
+        fmt = int_group_format(qtensor.format)
         arrays = {**qtensor.parts, "weight_shape": np.array(qtensor.shape, dtype=np.int64)}
         if not fmt.symmetric:
             arrays["weight_zero_point"] = pack_int32(np.ascontiguousarray(arrays["weight_zero_point"].T), fmt.bits).T

@@ -76,11 +76,11 @@ std::string attend_latents_bound(const Array& q, const std::string& format, cons
     Output out_array;
     if (!nb::try_cast(out, out_array)) throw nb::type_error("out: expected a writable float32 [B, H, channels]");
     auto* output = const_cast<float*>(floats_of(Array(out_array), "out", batch, heads));
-    const Latents rows = latents_of(format, latents, static_cast<int64_t>(q.shape(2)),
-                                    static_cast<int64_t>(out_array.shape(2)));
-    const Sequences sequences = checked_sequences(table, lengths, batch, 1, window,
-                                                  static_cast<int64_t>(latents.shape(0)),
-                                                  static_cast<int64_t>(latents.shape(1)), std::nullopt);
+    const Latents rows =
+        latents_of(format, latents, static_cast<int64_t>(q.shape(2)), static_cast<int64_t>(out_array.shape(2)));
+    const Sequences sequences =
+        checked_sequences(table, lengths, batch, 1, window, static_cast<int64_t>(latents.shape(0)),
+                          static_cast<int64_t>(latents.shape(1)), std::nullopt);
     const auto& impl = chosen(isa);
     nb::gil_scoped_release release;
     return name_of(qk::attention::attend_latents(rows, sequences, queries, heads, output, softmax_scale, window, impl));

@@ -29,8 +29,10 @@ std::vector<float> given_scale(const std::optional<Array>& scale, const char* na
 
 Layout layout_of(const std::string& format, int64_t head_dim, const std::string& scales) {
     Layout layout{parse_format(format), Scales::given, head_dim};
-    if (scales == "per_head") layout.scales = Scales::per_head;
-    else if (scales == "per_tensor") layout.scales = Scales::per_tensor;
+    if (scales == "per_head")
+        layout.scales = Scales::per_head;
+    else if (scales == "per_tensor")
+        layout.scales = Scales::per_tensor;
     else if (scales != "given")
         throw std::invalid_argument("scales: got " + scales + ", expected given, per_head or per_tensor");
     if (!holds(layout.format, head_dim))
@@ -141,8 +143,7 @@ public:
 
     Sequences sequences_of(const Array& table, const Array& lengths, int64_t batch, int64_t tokens, int64_t window,
                            const OptionalArray& starts) const {
-        return checked_sequences(table, lengths, batch, tokens, window, store_.num_pages(), store_.page_size(),
-                                 starts);
+        return checked_sequences(table, lengths, batch, tokens, window, store_.num_pages(), store_.page_size(), starts);
     }
 
     Store& store() { return store_; }
@@ -196,10 +197,10 @@ private:
     }
 
     template <class A, class B>
-    void require_same(const std::string& k, const Heads<A>& k_heads, const std::string& v, const Heads<B>& v_heads)
-        const {
-        if (k_heads.heads != store_.num_heads() || v_heads.heads != k_heads.heads ||
-            v_heads.batch != k_heads.batch || v_heads.tokens != k_heads.tokens)
+    void require_same(const std::string& k, const Heads<A>& k_heads, const std::string& v,
+                      const Heads<B>& v_heads) const {
+        if (k_heads.heads != store_.num_heads() || v_heads.heads != k_heads.heads || v_heads.batch != k_heads.batch ||
+            v_heads.tokens != k_heads.tokens)
             throw std::invalid_argument("k, v: got " + k + " and " + v + ", expected both [B, " +
                                         std::to_string(store_.num_heads()) + ", T, D]");
     }
@@ -234,9 +235,10 @@ Sequences sequences_of(nb::handle kv_store, const Array& table, const Array& len
 
 void bind_store(nb::module_& m) {
     using namespace nb::literals;
-    m.def("has_kv_store", [](const std::string& format, int64_t head_dim) {
-        return holds(parse_format(format), head_dim);
-    }, "format"_a, "head_dim"_a, "Whether a KVStore of this format holds heads of this size.");
+    m.def(
+        "has_kv_store",
+        [](const std::string& format, int64_t head_dim) { return holds(parse_format(format), head_dim); }, "format"_a,
+        "head_dim"_a, "Whether a KVStore of this format holds heads of this size.");
     nb::class_<BoundStore>(
         m, "KVStore",
         "Keys and values of one layer in pages; cpu_kernels.attention says how they are kept and attended to.\n\n"
@@ -247,15 +249,16 @@ void bind_store(nb::module_& m) {
         "                 'per_head' or 'per_tensor'\n"
         "float8 with given scales keeps what is beyond the largest finite code, infinities too, as that code: a token\n"
         "that overflows weighs too little and does not make all that see it NaN, as torch's cast to e5m2 would, which\n"
-        "is infinite from 61440 on. A scale found for a token with an infinity makes all of it NaN. int8 and int4 keep\n"
+        "is infinite from 61440 on. A scale found for a token with an infinity makes all of it NaN. int8 and int4 "
+        "keep\n"
         "an infinity as the largest that their scale and minimum reach, and lose the rest of its group. NaN stays.\n"
         "raises           ValueError")
         .def(nb::init<const std::string&, int64_t, int64_t, int64_t, int64_t, const std::string&,
                       const std::optional<Array>&, const std::optional<Array>&>(),
              "format"_a, "num_pages"_a, "page_size"_a, "num_heads"_a, "head_dim"_a, "scales"_a = "given",
              "k_scale"_a.none() = nb::none(), "v_scale"_a.none() = nb::none())
-        .def("append", &BoundStore::append, "k"_a, "v"_a, "block_table"_a, "lengths"_a,
-             "starts"_a.none() = nb::none(), "isa"_a.none() = nb::none(),
+        .def("append", &BoundStore::append, "k"_a, "v"_a, "block_table"_a, "lengths"_a, "starts"_a.none() = nb::none(),
+             "isa"_a.none() = nb::none(),
              "Stores k and v as the last T tokens of each sequence.\n\n"
              "k, v         [B, G, T, D] float32, last axis contiguous\n"
              "block_table  [B, pages] int32: the page of each page_size tokens; of pages not needed anything\n"

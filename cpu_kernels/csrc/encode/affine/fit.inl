@@ -1,8 +1,6 @@
 // Least squares of a scale and an offset for n weights a lane: quant/formats/affine_fit.py, line by line.
 
-struct AffineFit {
-    Float lowest, scale, offset, sum_w, sum_wy, sum_q, sum_qq, sum_qy;
-};
+struct AffineFit { Float lowest, scale, offset, sum_w, sum_wy, sum_q, sum_qq, sum_qy; };
 
 inline Float inverse_span(Float span) { return select(span >= splat(0x1p-60f), inverse(span), splat(0.0f)); }
 
@@ -72,8 +70,7 @@ AffineFit fit_affine(const Float* x, const Float* w, int qmax, const Trials& tri
     for (int i = 0; i < trials.num_extra; i++) {
         const double extra = trials.first_extra + i * trials.extra_step;
         const Float factor = splat(static_cast<float>(qmax + extra)) * per_span;
-        for (int j = 0; j < trials.num_shifts; j++)
-            search.consider(zero, factor, splat(0.5f * static_cast<float>(j)));
+        for (int j = 0; j < trials.num_shifts; j++) search.consider(zero, factor, splat(0.5f * static_cast<float>(j)));
     }
     for (int i = 0; i < trials.num_refits; i++)
         search.consider(search.best.offset, inverse_span(search.best.scale), zero);

@@ -31,8 +31,7 @@ private:
         }
         const Float step = (highest - lowest) / splat(qmax);
         const Float inverse_step = inverse(step);
-        for (int i = 0; i < 32; i++)
-            q[i] = to_int(clamp((x[i] - lowest) * inverse_step + splat(0.5f), 0.0f, qmax));
+        for (int i = 0; i < 32; i++) q[i] = to_int(clamp((x[i] - lowest) * inverse_step + splat(0.5f), 0.0f, qmax));
         d = stored_half(step);
         m = stored_half(lowest);
     }

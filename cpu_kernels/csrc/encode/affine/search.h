@@ -8,9 +8,7 @@ struct Trials {
     int num_extra, num_shifts, num_refits;
 };
 
-struct Window {
-    int scales, minima;
-};
+struct Window { int scales, minima; };
 
 struct KAffineSearch {
     Trials trials;

@@ -5,9 +5,7 @@ struct Targets {
     double centre, reach;
     int count;
 
-    constexpr float operator[](int i) const {
-        return static_cast<float>(centre - reach + 2 * reach * i / (count - 1));
-    }
+    constexpr float operator[](int i) const { return static_cast<float>(centre - reach + 2 * reach * i / (count - 1)); }
 };
 
 struct Search {
@@ -68,8 +66,7 @@ inline Float fit_scale(const Float* x, const Float* w, const Search& search) {
     for (const auto& targets : {search.low, search.high})
         for (int i = 0; i < targets.count; i++)
             best.consider(sums_of<Levels, n, weighted>(x, w, splat(targets[i]) * per_extreme));
-    for (int i = 0; i < search.num_refits; i++)
-        best.consider(sums_of<Levels, n, weighted>(x, w, inverse(best.scale)));
+    for (int i = 0; i < search.num_refits; i++) best.consider(sums_of<Levels, n, weighted>(x, w, inverse(best.scale)));
     return best.scale;
 }
 

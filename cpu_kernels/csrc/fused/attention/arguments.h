@@ -19,16 +19,14 @@ inline void require_attention(const Group& qkv, const Group& output, const atten
                                     std::to_string(qkv.num_rows(2)) + ", expected " + std::to_string(kv_size) +
                                     " as the store has them");
     if (qkv.num_rows(0) % kv_size != 0 || output.row_size() != qkv.num_rows(0))
-        throw std::invalid_argument("attention: q has " + std::to_string(qkv.num_rows(0)) +
-                                    " rows and output reads " + std::to_string(output.row_size()) +
-                                    ", expected one multiple of " + std::to_string(kv_size) + " for both");
+        throw std::invalid_argument("attention: q has " + std::to_string(qkv.num_rows(0)) + " rows and output reads " +
+                                    std::to_string(output.row_size()) + ", expected one multiple of " +
+                                    std::to_string(kv_size) + " for both");
 }
 
 // Batch and tokens of [B, T], as which x [count, K] is read: as many tokens for each of lengths [B]; of a ragged call
 // one row of all of them.
-struct Shape {
-    int64_t batch, tokens;
-};
+struct Shape { int64_t batch, tokens; };
 
 inline Shape shape_of(const Array& lengths, const Array& x, int64_t count, bool ragged) {
     if (ragged) {
@@ -37,8 +35,8 @@ inline Shape shape_of(const Array& lengths, const Array& x, int64_t count, bool 
     }
     const auto batch = lengths.ndim() == 1 ? static_cast<int64_t>(lengths.shape(0)) : 0;
     if (batch == 0 || count % batch != 0)
-        throw std::invalid_argument("x: got " + describe(x) + ", expected tokens for each of " +
-                                    std::to_string(batch) + " sequences");
+        throw std::invalid_argument("x: got " + describe(x) + ", expected tokens for each of " + std::to_string(batch) +
+                                    " sequences");
     return {batch, count / batch};
 }
 

@@ -52,10 +52,10 @@ void attention_step(const AttentionStep& step, const Rows& residual, float* out,
                       heads_of<const float>(v, batch, tokens, kv_size, head_dim), step.rotation, queries,
                       *choices.attention);
     float* const attended = q;  // the queries before their rotation are of no more use
-    step.store->last_isa = attention::attend(
-        *step.store, step.sequences, heads_of<const float>(turned, batch, tokens, q_size, head_dim),
-        heads_of<float>(attended, batch, tokens, q_size, head_dim), step.softmax_scale, step.window,
-        *choices.attention);
+    step.store->last_isa =
+        attention::attend(*step.store, step.sequences, heads_of<const float>(turned, batch, tokens, q_size, head_dim),
+                          heads_of<float>(attended, batch, tokens, q_size, head_dim), step.softmax_scale, step.window,
+                          *choices.attention);
 
     float* const outputs[] = {out};
     step.output->multiply(source_of({attended, count, q_size, q_size}, std::nullopt, choices.steps), count,

@@ -66,7 +66,7 @@ LinearGroup::LinearGroup(const std::vector<const PackedLinear*>& linears,
     : group_(weights_of(linears), values_of(biases)) {}
 
 nb::list LinearGroup::multiply(const Array& array, const std::optional<Array>& norm_weight, float eps,
-                  const std::optional<Array>& residual) {
+                               const std::optional<Array>& residual) {
     const Source source(array, group_.row_size(), norm_weight, eps);
     const int64_t num_tokens = source.x.count;
     if (residual && group_.size() != 1)
@@ -108,7 +108,8 @@ void require_feed_forward(const Group& first, const Group& second) {
 }
 
 static nb::object run_feed_forward(const LinearGroup& gate_up, const LinearGroup& down, const Array& array,
-                            const std::optional<Array>& norm_weight, float eps, const std::optional<Array>& residual) {
+                                   const std::optional<Array>& norm_weight, float eps,
+                                   const std::optional<Array>& residual) {
     const Group& first = gate_up.group();
     const Group& second = down.group();
     require_feed_forward(first, second);
@@ -132,8 +133,8 @@ void bind_groups(nb::module_& m) {
                             "linears  PackedLinear [N, K] each, one K; they are shared, not copied\n"
                             "biases   float32 [N] or None for each\n"
                             "raises   ValueError (shape), TypeError (dtype)")
-        .def(nb::init<const std::vector<const PackedLinear*>&, const std::vector<std::optional<Array>>&>(),
-             "linears"_a, "biases"_a)
+        .def(nb::init<const std::vector<const PackedLinear*>&, const std::vector<std::optional<Array>>&>(), "linears"_a,
+             "biases"_a)
         .def("multiply", &LinearGroup::multiply, "x"_a, "norm_weight"_a = nb::none(), "eps"_a = 0.0f,
              "residual"_a = nb::none(),
              "norm(x) @ weight.T (+ bias) (+ residual) for each weight, as cpu_kernels.fused defines it.\n\n"
@@ -144,8 +145,8 @@ void bind_groups(nb::module_& m) {
              "raises       ValueError (shape, strides), TypeError (dtype)")
         .def_prop_ro("last_isas", &LinearGroup::last_isas,
                      "What the kernels of the last multiply said they are, one name a weight.");
-    m.def("feed_forward", run_feed_forward, "gate_up"_a, "down"_a, "x"_a, "norm_weight"_a = nb::none(),
-          "eps"_a = 0.0f, "residual"_a = nb::none(),
+    m.def("feed_forward", run_feed_forward, "gate_up"_a, "down"_a, "x"_a, "norm_weight"_a = nb::none(), "eps"_a = 0.0f,
+          "residual"_a = nb::none(),
           "silu_mul(gate, up) @ down.T (+ bias) (+ residual); gate and up are gate_up's products with norm(x).\n\n"
           "gate_up      LinearGroup of two [F, K]\n"
           "down         LinearGroup of one [N, F]\n"

@@ -27,10 +27,9 @@ std::vector<float> copy_of(const std::optional<Array>& array, const char* name, 
 // Groups and norms of one layer; Python keeps the groups alive as long as it.
 class DecoderLayer {
 public:
-    DecoderLayer(const LinearGroup& qkv, const LinearGroup& output, const LinearGroup& gate_up,
-                 const LinearGroup& down, const Array& attention_norm, const Array& feed_forward_norm, float eps,
-                 int64_t head_dim, const std::optional<Array>& q_norm, const std::optional<Array>& k_norm,
-                 float head_eps)
+    DecoderLayer(const LinearGroup& qkv, const LinearGroup& output, const LinearGroup& gate_up, const LinearGroup& down,
+                 const Array& attention_norm, const Array& feed_forward_norm, float eps, int64_t head_dim,
+                 const std::optional<Array>& q_norm, const std::optional<Array>& k_norm, float head_eps)
         : groups_{&qkv, &output, &gate_up, &down},
           attention_norm_(copy_of(attention_norm, "attention_norm", group(0).row_size())),
           feed_forward_norm_(copy_of(feed_forward_norm, "feed_forward_norm", group(0).row_size())),
@@ -131,11 +130,10 @@ void bind_layers(nb::module_& m) {
         "q_norm, k_norm       [head_dim] float32 or None; copied\n"
         "raises               ValueError (shapes), TypeError (dtype)")
         .def(nb::init<const LinearGroup&, const LinearGroup&, const LinearGroup&, const LinearGroup&, const Array&,
-                      const Array&, float, int64_t, const std::optional<Array>&, const std::optional<Array>&,
-                      float>(),
-             nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), nb::keep_alive<1, 5>(),
-             "qkv"_a, "output"_a, "gate_up"_a, "down"_a, "attention_norm"_a, "feed_forward_norm"_a, "eps"_a,
-             "head_dim"_a, "q_norm"_a = nb::none(), "k_norm"_a = nb::none(), "head_eps"_a = 0.0f);
+                      const Array&, float, int64_t, const std::optional<Array>&, const std::optional<Array>&, float>(),
+             nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), nb::keep_alive<1, 5>(), "qkv"_a,
+             "output"_a, "gate_up"_a, "down"_a, "attention_norm"_a, "feed_forward_norm"_a, "eps"_a, "head_dim"_a,
+             "q_norm"_a = nb::none(), "k_norm"_a = nb::none(), "head_eps"_a = 0.0f);
     m.def("run_layers", run, "layers"_a, "stores"_a, "x"_a, "cos"_a, "sin"_a, "block_table"_a, "lengths"_a,
           "softmax_scale"_a, "window"_a = 0, "last_only"_a = false, "starts"_a = nb::none(),
           "x through every DecoderLayer, each with its KVStore; all stores are of one page size.\n\n"

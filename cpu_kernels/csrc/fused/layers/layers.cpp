@@ -8,9 +8,16 @@ namespace qk::fused {
 namespace {
 
 void attend(const Layer& layer, const Rows& x, const Past& past, float* out) {
-    const AttentionStep step{layer.qkv,      layer.output,   x,
-                             layer.attention_norm, layer.head_norms, layer.store,
-                             past.sequences, past.rotation,  past.softmax_scale, past.window};
+    const AttentionStep step{layer.qkv,
+                             layer.output,
+                             x,
+                             layer.attention_norm,
+                             layer.head_norms,
+                             layer.store,
+                             past.sequences,
+                             past.rotation,
+                             past.softmax_scale,
+                             past.window};
     attention_step(step, x, out, layer.attention_choices);
 }
 

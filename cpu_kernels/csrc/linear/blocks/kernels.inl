@@ -7,11 +7,11 @@
 #include "linear/direct.inl"
 #include "linear/unpack.inl"
 
-#define QK_PRODUCTS(name, Format)                                                                          \
-    Isa direct_##name(const uint8_t* stretch, const BlockShape& shape, int num_steps, const std::byte* x,  \
-                      size_t token_bytes, int num_tokens, float* y) {                                      \
-        return direct<Format>(stretch, shape, num_steps, x, token_bytes, num_tokens, y);                   \
-    }                                                                                                      \
-    void unpack_##name(const uint8_t* stretch, const BlockShape& shape, const Stretch& out) {              \
-        unpack<Format>(stretch, shape, out);                                                               \
+#define QK_PRODUCTS(name, Format)                                                                         \
+    Isa direct_##name(const uint8_t* stretch, const BlockShape& shape, int num_steps, const std::byte* x, \
+                      size_t token_bytes, int num_tokens, float* y) {                                     \
+        return direct<Format>(stretch, shape, num_steps, x, token_bytes, num_tokens, y);                  \
+    }                                                                                                     \
+    void unpack_##name(const uint8_t* stretch, const BlockShape& shape, const Stretch& out) {             \
+        unpack<Format>(stretch, shape, out);                                                              \
     }

@@ -35,8 +35,8 @@ void require(bool holds, const std::string& message) {
 class MlaLayer {
 public:
     MlaLayer(const LinearGroup& down, const MlaHeads& heads, const LinearGroup& output, const Array& norm,
-                const Array& kv_norm, const Array& net_norm, float eps, float latent_eps,
-                const std::optional<Array>& q_norm, const LinearGroup* q_up)
+             const Array& kv_norm, const Array& net_norm, float eps, float latent_eps,
+             const std::optional<Array>& q_norm, const LinearGroup* q_up)
         : down_(&down.group()),
           q_up_(q_up ? &q_up->group() : nullptr),
           output_(&output.group()),
@@ -51,8 +51,7 @@ public:
         require(!q_up_ == !q_norm, "got q_norm or q_up, expected both or neither");
         if (q_norm) q_norm_ = copy_of(*q_norm, "q_norm", down_->num_rows(0));
         const HeadMatrices &keys = heads.keys(), &values = heads.values();
-        require(rotated() >= 2 && rotated() % 2 == 0 &&
-                    (q_up_ ? q_up_->row_size() == down_->num_rows(0) : true) &&
+        require(rotated() >= 2 && rotated() % 2 == 0 && (q_up_ ? q_up_->row_size() == down_->num_rows(0) : true) &&
                     (q_up_ ? q_up_ : down_)->num_rows(0) == keys.heads() * (keys.inputs() + rotated()) &&
                     output_->row_size() == keys.heads() * values.outputs() && output_->num_rows(0) == width(),
                 "got queries of " + std::to_string((q_up_ ? q_up_ : down_)->num_rows(0)) + ", latents of " +
@@ -122,8 +121,8 @@ private:
 };
 
 nb::object run(const std::vector<const MlaLayer*>& layers, const std::vector<nb::object>& rows,
-               const std::string& format, const Array& x, const Array& cos, const Array& sin,
-               const Array& block_table, const Array& lengths, float softmax_scale, int64_t window) {
+               const std::string& format, const Array& x, const Array& cos, const Array& sin, const Array& block_table,
+               const Array& lengths, float softmax_scale, int64_t window) {
     if (layers.empty() || layers.size() != rows.size())
         throw std::invalid_argument("layers, rows: got " + std::to_string(layers.size()) + " and " +
                                     std::to_string(rows.size()) + ", expected as many of both, 1 or more");
@@ -156,9 +155,9 @@ nb::object run(const std::vector<const MlaLayer*>& layers, const std::vector<nb:
 }
 
 template <class First, class Second, void (MlaLayer::*set)(const First&, const Second&)>
-void init(MlaLayer* self, const LinearGroup& down, const MlaHeads& heads, const LinearGroup& output,
-          const First& first, const Second& second, const Array& norm, const Array& kv_norm, const Array& net_norm,
-          float eps, float latent_eps, const std::optional<Array>& q_norm, const LinearGroup* q_up) {
+void init(MlaLayer* self, const LinearGroup& down, const MlaHeads& heads, const LinearGroup& output, const First& first,
+          const Second& second, const Array& norm, const Array& kv_norm, const Array& net_norm, float eps,
+          float latent_eps, const std::optional<Array>& q_norm, const LinearGroup* q_up) {
     MlaLayer layer(down, heads, output, norm, kv_norm, net_norm, eps, latent_eps, q_norm, q_up);
     (layer.*set)(first, second);
     new (self) MlaLayer(std::move(layer));
@@ -168,9 +167,9 @@ void init(MlaLayer* self, const LinearGroup& down, const MlaHeads& heads, const 
 template <class First, class Second, void (MlaLayer::*set)(const First&, const Second&)>
 void bind_init(nb::class_<MlaLayer>& layer, const char* first, const char* second) {
     layer.def("__init__", &init<First, Second, set>, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
-              nb::keep_alive<1, 4>(), nb::keep_alive<1, 5>(), nb::keep_alive<1, 6>(), nb::keep_alive<1, 13>(),
-              "down"_a, "heads"_a, "output"_a, nb::arg(first), nb::arg(second), "norm"_a, "kv_norm"_a, "net_norm"_a,
-              "eps"_a, "latent_eps"_a, "q_norm"_a = nb::none(), "q_up"_a = nb::none());
+              nb::keep_alive<1, 4>(), nb::keep_alive<1, 5>(), nb::keep_alive<1, 6>(), nb::keep_alive<1, 13>(), "down"_a,
+              "heads"_a, "output"_a, nb::arg(first), nb::arg(second), "norm"_a, "kv_norm"_a, "net_norm"_a, "eps"_a,
+              "latent_eps"_a, "q_norm"_a = nb::none(), "q_up"_a = nb::none());
 }
 
 }  // namespace

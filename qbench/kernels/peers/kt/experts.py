@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from qbench.kernels.benchmark import Absent
+from quant.present import present
 
 FOLDER = Path(__file__).parent
 VARIABLE = "QBENCH_KT_PYTHON"
@@ -81,7 +82,8 @@ class KtLayer:
         about = BACKENDS[backend]
         self.cls = about.cls
         self.folder = TemporaryDirectory()
-        np.savez(self.path("weights.npz"), **weights)
+        arrays: dict[str, Any] = dict(weights)
+        np.savez(self.path("weights.npz"), **arrays)
         self.process = subprocess.Popen(
             [kt_python(), FOLDER / "worker.py"],
             stdin=subprocess.PIPE,
@@ -103,9 +105,10 @@ class KtLayer:
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
         """Its answer; it runs meanwhile, and at no other time."""
         self.process.send_signal(signal.SIGCONT)
-        self.process.stdin.write(json.dumps(question) + "\n")
-        self.process.stdin.flush()
-        for line in self.process.stdout:
+        stdin, stdout = present(self.process.stdin), present(self.process.stdout)
+        stdin.write(json.dumps(question) + "\n")
+        stdin.flush()
+        for line in stdout:
             if line.startswith("=> "):
                 self.process.send_signal(signal.SIGSTOP)
                 os.waitpid(self.process.pid, os.WUNTRACED)  # until all of its threads stand still

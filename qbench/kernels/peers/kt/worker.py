@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 import torch
-from kt_kernel import kt_kernel_ext as kt
+from kt_kernel import kt_kernel_ext as kt  # pyright: ignore[reportMissingImports]  # in another environment alone
 
 GGUF_TYPES = {"q4_k": "Q4_K", "q8_0": "Q8_0"}
 PR_SET_PDEATHSIG = 1

@@ -1,0 +1,65 @@
+import pytest
+
+from checks.patterns import PATTERNS, without_code
+
+HARD = {
+    "what-as-noun": ["What is stored per row.", "It checks what\n  a layer holds.", "what runs there now"],
+    "where-as-condition": ["Zero where it is masked.", "where\nthere is no page", "Where nothing is left, stop."],
+    "archaic": [
+        "measured anew",
+        "two of them alike",
+        "beside it",
+        "page 7 lies there",
+        "as told before",
+        "but for one",
+    ],
+    "a-for-per": [
+        "4 bytes a token",
+        "one a layer",
+        "[N, bytes a row]",
+        "twice a step",
+        "1.5 GB a second",
+        "two a\n row",
+    ],
+    "of-sentence": ["Of the text.", "It ends. Of these, two stay."],
+    "none-as-pronoun": ["none of them", "see none after themselves", "None has a scale."],
+}
+PLAIN = {
+    "what-as-noun": ["Says what to do.", "what if it fails", "What is a page?", "somewhat", "`what is`"],
+    "where-as-condition": ["the folder where records are kept", "`where it`", "everywhere it goes"],
+    "archaic": ["a standard value", "besides", "stand-in", "retold", "unlike", "`told`", "believes"],
+    "a-for-per": [
+        "4 bytes per token",
+        "gives bytes to a token",
+        "two of a kind",
+        "adds a row",
+        "times a matrix of rows",
+    ],
+    "of-sentence": ["a set of rows", "Of course not.", "Off", "Out-Of-memory"],
+    "none-as-pronoun": [
+        "returns None if absent",
+        "cache `none`",
+        "--cache=none-given",
+        'the "none" layout',
+        "nonetheless",
+    ],
+}
+
+
+@pytest.mark.parametrize(("pattern", "text"), [(p, text) for p, texts in HARD.items() for text in texts])
+def test_hard_english_is_found_by_its_pattern_alone(pattern, text):
+    assert [name for name, expression in PATTERNS.items() if expression.search(without_code(text))] == [pattern]
+
+
+@pytest.mark.parametrize(("pattern", "text"), [(p, text) for p, texts in PLAIN.items() for text in texts])
+def test_plain_english_passes(pattern, text):
+    assert not PATTERNS[pattern].search(without_code(text))
+
+
+def test_every_pattern_has_examples_of_both_kinds():
+    assert HARD.keys() == PLAIN.keys() == PATTERNS.keys()
+
+
+def test_blanked_code_keeps_every_other_character_in_place():
+    text = "a `b` c\n``d `e\n``<!-- f\n -->g"
+    assert without_code(text) == "a ___ c\n______\n________\n____g"

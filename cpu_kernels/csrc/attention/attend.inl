@@ -11,9 +11,8 @@
 #include "attention/weights.inl"
 #include "attention/values.inl"
 
-// Not inlined: GCC takes a quarter longer for one function of all heights of a tile.
 template <class Code, int rows>
-[[gnu::noinline]] void attend_tile(const Layout& layout, const Chunk& chunk, const Rows& all, int row, Tile& tile) {
+void attend_tile(const Layout& layout, const Chunk& chunk, const Rows& all, int row, Tile& tile) {
     const int count = std::min(rows, all.count - row);
     Seen any{chunk_tokens, 0};  // tokens that one row or more see
     for (int r = 0; r < count; r++)

@@ -44,7 +44,7 @@ lint: $(VENV)/.linted-with $(VENV)/.tested-with
 	$(CXX_SOURCES) | xargs $(VENV)/bin/clang-format --dry-run --Werror
 	$(VENV)/bin/python -m checks.prose --since $(SINCE)
 	$(VENV)/bin/lint-imports --no-cache
-	$(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
+	$(VENV)/bin/pyright --project pyproject.toml --pythonpath $(VENV)/bin/python
 
 fix: $(VENV)/.linted-with
 	$(VENV)/bin/ruff check --fix .

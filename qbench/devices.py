@@ -17,10 +17,15 @@ INTERPRET = "TRITON_INTERPRET"  # Triton reads it as it is imported
 OLDEST_GPU = (8, 0)  # compute capability that the kernels are compiled for, from this one on
 
 
-def check_device(name: str, products: str = AUTO_PRODUCTS) -> None:
-    """raises InputError for a name that is none of DEVICES, a device that is not here, or products that it has not"""
+def check_device_name(name: str) -> None:
+    """raises InputError for a name that is none of DEVICES"""
     if name not in DEVICES:
         raise InputError(f"device {name!r} is unknown; known: {', '.join(DEVICES)}{nearest(name, DEVICES)}")
+
+
+def check_device(name: str, products: str = AUTO_PRODUCTS) -> None:
+    """raises InputError for a name that is none of DEVICES, a device that is not here, or products that it has not"""
+    check_device_name(name)
     if name == CPU:
         return
     if products != AUTO_PRODUCTS:

@@ -1,5 +1,8 @@
 """`qbench bench MODEL...`: tokens a second, share of the roofline, memory; of several in turn, and their ratios."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from qbench.cli.bench_kinds import KindList, print_kinds
@@ -12,8 +15,12 @@ from qbench.cli.progress import progress_bar
 from qbench.devices import CPU
 from qbench.measure.host.busy import busy_share, busy_warning
 from qbench.measure.records.kept_row import keep_row
+from qbench.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
 from qbench.threads import MAX_THREADS
+
+if TYPE_CHECKING:
+    from qbench.speed.side_by_side import Contender
 
 LEAST_REPETITIONS = 6  # the fewest that tell an interval of a median
 PRECISION = 0.02  # half of what a 5 % regression is told apart by
@@ -46,9 +53,13 @@ def command(
     turns, each in a process of its own, and the ratio of each to the first is told with its interval. With --cache, a
     table of kinds of caches, as in none,dynamic.
     """
+    from qbench.speed.side_by_side import contenders
+
     effort = how_long(**until)
     cases = [SpeedCase(pp, tg, depth, batch=batch, **effort) for batch in batches for depth in depths]
-    how, clock = {"kv": kv, "threads": threads or (None,)}, {"clock": "cpu" if cpu_time else "wall"}
+    clock, counts = "cpu" if cpu_time else "wall", threads or (None,)
+    recipe = recipes[0] if len(recipes) == 1 else None
+    options = RunOptions(recipe, kv, device=device, threads=counts[0])
     alone = vs is None and len(models) == 1 and len(recipes) <= 1
     if (keep is not None and vs is None) or (cpu_time and alone):
         raise click.UsageError("--keep is for what --vs measures, and --cpu-time for that and for several models")
@@ -57,14 +68,14 @@ def command(
     if kinds and not alone:
         raise click.UsageError("--cache is for one model, and not for --vs")
     if vs is not None:
-        check_comparison(vs, models, recipes, batches, how["threads"])
-        print_comparison(models[0], cases, how | clock | {"threads": how["threads"][0]}, keep, as_json)
+        check_comparison(vs, models, recipes, batches, counts)
+        print_comparison(models[0], cases, options, clock, keep, as_json)
     elif kinds:
-        print_kinds(models[0], recipes[0] if recipes else None, cases, how, kinds, as_json)
+        print_kinds(models[0], cases, options, counts, kinds, as_json)
     elif alone:
-        print_bench(models[0], recipes[0] if recipes else None, cases, how | {"device": device}, as_json)
+        print_bench(models[0], cases, options, counts, as_json)
     else:
-        print_side_by_side(models, recipes, cases, how | clock, as_json)
+        print_side_by_side(contenders(models, recipes), cases, options, counts, clock, as_json)
 
 
 def how_long(repetitions: int | None, precision: float | None, budget: float) -> dict:
@@ -87,24 +98,33 @@ def check_comparison(vs: str, models: tuple, recipes: tuple, batches: tuple, thr
         raise click.UsageError(f"--vs {vs} takes one file, one number of threads, and a batch of 1")
 
 
-def print_bench(model: str, recipe: str | None, cases: list, how: dict, as_json: bool) -> None:
+def print_bench(
+    model: str, cases: list[SpeedCase], options: RunOptions, threads: Sequence[int | None], as_json: bool
+) -> None:
     """One object, or one block of lines, for each case."""
     from qbench.speed.bench import bench_cases
 
     with progress_bar(f"bench {model}") as update:
-        for number, row in enumerate(bench_cases(model, cases, recipe=recipe, **how, progress=update)):
-            print_row(row, as_json, number)
+        for number, row in enumerate(bench_cases(model, cases, options, threads=threads, progress=update)):
+            print_row(row.to_json(), as_json, number)
 
 
-def print_side_by_side(models: tuple, recipes: tuple, cases: list, how: dict, as_json: bool) -> None:
+def print_side_by_side(
+    sides: Sequence["Contender"],
+    cases: list[SpeedCase],
+    options: RunOptions,
+    threads: Sequence[int | None],
+    clock: str,
+    as_json: bool,
+) -> None:
     """One object, or one block of lines, for each model of each case."""
-    from qbench.speed.side_by_side import bench_side_by_side, contenders
+    from qbench.speed.side_by_side import bench_side_by_side
 
-    with progress_bar(f"bench {' '.join(models)}") as update:
-        sides = contenders(models, recipes)
-        rows = (row for rows in bench_side_by_side(sides, cases, **how, progress=update) for row in rows)
+    with progress_bar(f"bench {' '.join(one.spec for one in sides)}") as update:
+        measured = bench_side_by_side(sides, cases, options, threads=threads, clock=clock, progress=update)
+        rows = (row for rows in measured for row in rows)
         for number, row in enumerate(rows):
-            print_row(row, as_json, number)
+            print_row(row.to_json(), as_json, number)
 
 
 def print_row(row: dict, as_json: bool, number: int) -> None:
@@ -117,12 +137,14 @@ def print_row(row: dict, as_json: bool, number: int) -> None:
     print_warning(busy_warning(others_share(row)))
 
 
-def print_comparison(model: str, cases: list, how: dict, keep: str | None, as_json: bool) -> None:
+def print_comparison(
+    model: str, cases: list[SpeedCase], options: RunOptions, clock: str, keep: str | None, as_json: bool
+) -> None:
     from qbench.versus.compare import CASE_KEYS, compare
 
     busy = busy_share()
     with progress_bar(f"bench {model} --vs llama.cpp") as update:
-        rows = [row | {"busy_before": busy} for row in compare(model, cases, **how, progress=update)]
+        rows = [row | {"busy_before": busy} for row in compare(model, cases, options, clock=clock, progress=update)]
     print_warning(busy_warning(busy))
     for row in rows:
         if keep is not None:

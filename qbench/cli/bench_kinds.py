@@ -1,6 +1,7 @@
 """`qbench bench --cache none,dynamic`: what a step and a prompt take with caches of several kinds, by tokens held."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -8,6 +9,8 @@ import click
 from qbench.cache_kinds import parse_kind
 from qbench.cli.output import aligned, print_json, readable_bytes
 from qbench.cli.progress import progress_bar
+from qbench.run_options import RunOptions
+from qbench.speed.speed_case import SpeedCase
 from quant.errors import InputError
 
 
@@ -27,7 +30,12 @@ class KindList(click.ParamType):
 
 
 def print_kinds(
-    model: str, recipe: str | None, cases: Sequence[Any], how: dict, kinds: Sequence[str], as_json: bool
+    model: str,
+    cases: Sequence[SpeedCase],
+    options: RunOptions,
+    threads: Sequence[int | None],
+    kinds: Sequence[str],
+    as_json: bool,
 ) -> None:
     """One object for each kind and case, or one table of all."""
     from qbench.speed.bench import bench_cases
@@ -35,8 +43,8 @@ def print_kinds(
     rows = []
     with progress_bar(f"bench {model}") as update:
         for kind in kinds:
-            for row in bench_cases(model, cases, recipe=recipe, cache_kind=kind, **how, progress=update):
-                rows.append(row | {"cache_kind": kind})
+            for row in bench_cases(model, cases, replace(options, cache=kind), threads=threads, progress=update):
+                rows.append(row.to_json() | {"cache_kind": kind})
                 if as_json:
                     print_json(rows[-1])
     if not as_json:

@@ -15,6 +15,7 @@ from qbench.cli.output import (
 from qbench.cli.progress import progress_bar
 from qbench.measure.host.busy import busy_warning
 from qbench.measure.records.kept_row import keep_row
+from qbench.run_options import RunOptions
 from qbench.throughput.workload import Workload
 
 LENGTHS = {"type": IntList(1), "show_default": True}
@@ -38,7 +39,9 @@ LENGTHS = {"type": IntList(1), "show_default": True}
 @products_option
 @threads_option
 @json_option
-def command(model, requests, prompt, new, document, seed, cpu_time, keep, as_json, **how) -> None:
+def command(
+    model, recipe, requests, prompt, new, document, seed, cpu_time, keep, kv, products, threads, as_json, **how
+) -> None:
     """Throughput of the serving engine on requests of mixed lengths, beside static batches of the same size.
 
     With --document, beside an engine that computes the document for each request again. Contenders take turns.
@@ -47,9 +50,10 @@ def command(model, requests, prompt, new, document, seed, cpu_time, keep, as_jso
 
     if len(prompt) != 2 or len(new) != 2:
         raise click.UsageError("--prompt and --new take two numbers, as in 32,256")
+    options = RunOptions(recipe, kv, compute=products, threads=threads)
     workload = Workload(requests, prompt, new, document, seed)
     with progress_bar(f"engine {model}") as update:
-        row = measure_throughput(model, workload, **how, clock="cpu" if cpu_time else "wall", progress=update)
+        row = measure_throughput(model, workload, options, **how, clock="cpu" if cpu_time else "wall", progress=update)
     print_warning(busy_warning(row["busy_before"]))
     if keep is not None:
         keep_row(keep, row, {"kind": "throughput"}, CASE_KEYS)

@@ -7,6 +7,7 @@ from qbench.cli.quality import check_quality, eval_quality, quality_options, sav
 from qbench.cli.tasks import check_tasks, eval_tasks, task_options
 from qbench.devices import CPU
 from qbench.products import AUTO
+from qbench.run_options import RunOptions
 
 
 @click.command("eval")
@@ -21,12 +22,12 @@ from qbench.products import AUTO
 @json_option
 def command(model, recipe, quality, tasks, kv, products, device, threads, as_json) -> None:
     """Quality of MODEL: perplexity under named protocols, KLD and same-top share against a reference."""
-    how = {"recipe": recipe, "kv": kv, "products": products, "device": device, "threads": threads}
+    options = RunOptions(recipe, kv, compute=products, device=device, threads=threads)
     check_tasks(tasks, quality.asked)
     check_quality(quality, recipe or kv or products != AUTO or device != CPU)
     if tasks.tasks is not None:
-        eval_tasks(model, tasks, how, as_json)
+        eval_tasks(model, tasks, options, as_json)
     elif quality.save_logits is not None:
-        save_logits(model, quality, threads, as_json)
+        save_logits(model, quality, options, as_json)
     else:
-        eval_quality(model, quality, how, as_json)
+        eval_quality(model, quality, options, as_json)

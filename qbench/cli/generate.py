@@ -8,6 +8,7 @@ import click
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.output import json_option, kv_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
+from qbench.run_options import RunOptions
 from quant.errors import InputError
 
 
@@ -36,7 +37,7 @@ def command(
     from qbench.runtime import Sampling
 
     sampling = Sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
-    subject = open_subject(model, recipe, threads, kv=kv)
+    subject = open_subject(model, RunOptions(recipe, kv, threads=threads))
     on_text = print_nothing if as_json else print_piece
     result = continue_text(subject, prompt, sampling, max_new_tokens, stop, logprobs, on_text)
     if as_json:
@@ -83,7 +84,7 @@ def continue_text(
     done = generate(model, tokens, sampling, max_new_tokens, lambda token: tell(stream.push(token)), logprobs=logprobs)
     tell(stream.flush())
     return {
-        **subject.facts(model.impls),
+        **subject.facts(model.impls).to_json(),
         "prompt": prompt,
         "text": "".join(pieces),
         "tokens": list(done.tokens),

@@ -33,7 +33,7 @@ def describe(measure: bool) -> dict:
     """Machine fingerprint, the kernel table, and the ceilings measured now (empty where not measured)."""
     import cpu_kernels
 
-    info = dict(machine())
+    info = machine().to_json()
     info["kernels"] = cpu_kernels.op_table()
     info["ceilings"] = {}
     if measure:

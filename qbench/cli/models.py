@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 from qbench.cli.output import json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.report import replace_between_markers
+from qbench.run_options import RunOptions
 from quant.errors import InputError
 
 
@@ -48,9 +49,9 @@ def print_skills(spec: str, recipe: str | None, into: str | None, threads: int |
 
     if not spec.startswith("ref:"):
         raise InputError(f"skills are those of the reference models, got {spec}; `qbench models` lists them")
-    subject = open_subject(spec, recipe, threads)
+    subject = open_subject(spec, RunOptions(recipe, threads=threads))
     with progress_bar(f"measure what {spec} can do"):
-        model = load_model(subject.source, threads=subject.threads)
+        model = load_model(subject.source, subject.options)
         report = skill_report(model, Tokenizer.from_str(subject.source.tokenizer.json))
     if into:
         replace_between_markers(Path(into), "skills", f"```\n{render(report)}\n```")

@@ -11,6 +11,8 @@ from qbench.cli.output import print_json
 from qbench.cli.progress import progress_bar
 from qbench.cli.quality_lines import print_quality
 from qbench.quality.protocols.documents import HOW
+from qbench.quality.quality_settings import QualitySettings
+from qbench.run_options import RunOptions
 
 KEPT = ("exact", "top-k")
 PROTOCOLS = (
@@ -36,14 +38,10 @@ class QualityOptions:
         return any(asdict(self).values())
 
     @property
-    def passage(self) -> dict:
-        """What `evaluate` and `save_reference` share."""
-        return {
-            "text": self.text,
-            "documents": self.documents,
-            "max_windows": self.windows,
-            "protocols": self.protocols,
-        }
+    def settings(self) -> QualitySettings:
+        return QualitySettings(
+            self.text, self.windows, self.protocols, self.documents, reference=self.reference, logits=self.logits
+        )
 
 
 _path = click.Path(path_type=Path)
@@ -91,20 +89,18 @@ def check_quality(quality: QualityOptions, as_another: str | bool | None) -> Non
         raise click.UsageError("--save-logits keeps one protocol; give one --protocol")
 
 
-def eval_quality(model: str, quality: QualityOptions, how: dict, as_json: bool) -> None:
-    """how: the model is measured, as `evaluate` takes it"""
+def eval_quality(model: str, quality: QualityOptions, options: RunOptions, as_json: bool) -> None:
     from qbench.quality.evaluate import evaluate
 
-    compared = {"reference": quality.reference, "logits": quality.logits}
     with progress_bar(f"evaluate {model}") as update:
-        result = evaluate(model, progress=update, **how, **compared, **quality.passage)
-    (print_json if as_json else print_quality)(result)
+        result = evaluate(model, quality.settings, options, progress=update)
+    (print_json if as_json else print_quality)(result.to_json())
 
 
-def save_logits(model, quality: QualityOptions, threads, as_json) -> None:
+def save_logits(model: str, quality: QualityOptions, options: RunOptions, as_json: bool) -> None:
     from qbench.quality.save_reference import save_reference
 
-    how = {"mode": quality.kld_reference, "threads": threads}
+    path, mode = quality.save_logits, quality.kld_reference
     with progress_bar(f"logits of {model}") as update:
-        result = save_reference(model, quality.save_logits, progress=update, **how, **quality.passage)
-    (print_json if as_json else print_quality)(result)
+        result = save_reference(model, path, quality.settings, options, mode=mode, progress=update)
+    (print_json if as_json else print_quality)(result.to_json())

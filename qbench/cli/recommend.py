@@ -10,7 +10,8 @@ from qbench.cli.finite_range import FiniteRange
 from qbench.cli.memory_size import MEMORY_SIZE, enough
 from qbench.cli.output import json_option, print_json, print_pairs, readable_bytes, threads_option
 from qbench.cli.progress import Update, progress_bar
-from qbench.sweep.suite.axes import DENSE
+from qbench.measure.metrics import Metrics
+from qbench.sweep.suite.axes import DENSE, Point
 
 FOLDER = "runs/recommend"
 
@@ -62,18 +63,18 @@ def narrator(update: Update) -> Callable:
     def tell(event) -> None:
         if event.kind == "progress":
             done, total, what = event.progress or (0, 0, "")
-            update(done, total, f"{point(event.point)}: {event.stage} {what}".rstrip())
+            update(done, total, f"{place(event.point)}: {event.stage} {what}".rstrip())
         elif event.kind in ("done", "failed"):
-            ending = figure(event.record["metrics"]) if event.kind == "done" else f"failed: {event.record['error']}"
-            click.echo(f"{point(event.point)}: {ending}  ({event.index + 1}/{event.total})", err=True)
+            ending = figure(event.record.metrics) if event.kind == "done" else f"failed: {event.record.error}"
+            click.echo(f"{place(event.point)}: {ending}  ({event.index + 1}/{event.total})", err=True)
 
     return tell
 
 
-def figure(metrics: dict) -> str:
-    if "kld" in metrics:
-        return f"kld {metrics['kld']['mean']:.2e} nats"
-    return f"{metrics['tg_tok_s']:.2f} tok/s, peak {readable_bytes(metrics['peak_rss_bytes'])}"
+def figure(metrics: Metrics) -> str:
+    if metrics.quality is not None and metrics.quality.mean_kld is not None:
+        return f"kld {metrics.quality.mean_kld:.2e} nats"
+    return f"{metrics.figure('tg_tok_s'):.2f} tok/s, peak {readable_bytes(metrics.figure('peak_rss_bytes'))}"
 
 
 def names(text: str | None) -> tuple[str, ...]:
@@ -132,8 +133,16 @@ def about(one: dict) -> dict[str, str | None]:
     return lines | ({"file": one["artifact"]} if one["artifact"] else {})
 
 
+def place(point: Point) -> str:
+    return named(point.recipe, point.kv_format)
+
+
 def point(one: dict) -> str:
-    return one["recipe"] if one["cache"] == DENSE else f"{one['recipe']} with {one['cache']}"
+    return named(one["recipe"], one["cache"])
+
+
+def named(recipe: str, kv_format: str) -> str:
+    return recipe if kv_format == DENSE else f"{recipe} with {kv_format}"
 
 
 def miss(one: dict) -> str:

@@ -5,6 +5,7 @@ import click
 from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import kv_option, products_option, threads_option
 from qbench.cli.progress import progress_bar
+from qbench.run_options import RunOptions
 from quant.errors import InputError
 
 
@@ -38,7 +39,7 @@ def command(
     caching = not no_prefix_caching
     options = EngineOptions(memory_bytes=memory, prefix_caching=caching, swap_bytes=swap_memory, **limits)
     with listen(host, port) as listening:
-        subject = open_subject(model, recipe, threads, kv=kv, products=products)
+        subject = open_subject(model, RunOptions(recipe, kv, compute=products, threads=threads))
         with progress_bar(f"load {model}"):
             served = open_served(subject, options)
         try:

@@ -87,7 +87,7 @@ def time_left(records: Path) -> Callable:
         from qbench.sweep.forecast.forecast import read_past
         from qbench.sweep.forecast.time_left import TimeLeft
 
-        return TimeLeft(cases, read_past({machine()["id"]}, records, KEPT))
+        return TimeLeft(cases, read_past({machine().id}, records, KEPT))
 
     return of
 

@@ -7,6 +7,7 @@ import click
 from qbench.cli.duration import readable_duration
 from qbench.cli.output import print_json, readable_bytes
 from qbench.markdown_grid import markdown_grid
+from qbench.sweep.suite.axes import NAMES, Point
 
 HEADINGS = ("model", "cases", "measured", "quality", "speed", "takes", "says", "memory", "artifacts")
 NUMERIC = (False, True, True, True, True, True, False, True, True)
@@ -32,7 +33,7 @@ def print_plan(suite, forecast, as_json: bool) -> None:
 
 
 def plan_row(case) -> dict:
-    return case.planned.point | {
+    return {name: case.planned.point.value(name) for name in NAMES} | {
         "measures": list(case.planned.sections),
         "is_measured": case.basis == "done",
         "seconds": case.seconds,
@@ -43,12 +44,12 @@ def plan_row(case) -> dict:
     }
 
 
-def point_text(point: dict) -> str:
-    return f"{point['model']} {point['recipe']}"
+def point_text(point: Point) -> str:
+    return f"{point.model} {point.recipe}"
 
 
 def model_of(case) -> str:
-    return case.planned.point["model"]
+    return case.planned.point.model
 
 
 def model_line(model: str, cases: list) -> list[str]:

@@ -14,6 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from qbench.cli.duration import readable_duration
+from qbench.measure.metrics import Metrics
+from qbench.measure.records.record import Record
 
 OnEvent = Callable[[Any], None]
 SHOWN = 8  # results: what a small window has room for beside the prompt
@@ -55,7 +57,7 @@ class Lines:
             if held:
                 click.echo(f"{held} of {event.total} already measured", err=True)
         elif event.kind in ("done", "failed"):
-            ending = result_text(event.record) if event.kind == "done" else f"failed: {event.record['error']}"
+            ending = result_text(event.record) if event.kind == "done" else f"failed: {event.record.error}"
             click.echo(f"{event.index + 1}/{event.total} {case_text(event, self.varying)}: {ending}", err=True)
 
 
@@ -69,7 +71,7 @@ class LiveTable:
         self.total = 0
         self.varying: tuple[str, ...] = ()
         self.running: dict[int, tuple[float, Any]] = {}  # case -> when it began, its last event
-        self.results: deque[tuple[str, dict[str, Any], float]] = deque(maxlen=SHOWN)
+        self.results: deque[tuple[str, Metrics, float]] = deque(maxlen=SHOWN)
         self.time_left: Any = None
 
     def __call__(self, event: Any) -> None:
@@ -90,9 +92,9 @@ class LiveTable:
         self.time_left.end(event.record, seconds)
         name = case_text(event, self.varying)
         if event.kind == "failed":
-            self.console.print(f"{name}: failed: {event.record['error']}", highlight=False, markup=False)
+            self.console.print(f"{name}: failed: {event.record.error}", highlight=False, markup=False)
         else:
-            self.results.append((name, event.record["metrics"], seconds))
+            self.results.append((name, event.record.metrics, seconds))
 
     def render(self) -> RenderableType:
         parts: list[RenderableType] = [self.head()]
@@ -140,18 +142,17 @@ def _line(name: Text, done: int, total: int, about: str) -> Table:
 
 def case_text(event: Any, varying: tuple[str, ...]) -> str:
     """Model and recipe, of the other axes those that have more than one value here, and whether it is a second time."""
-    words = [event.point["model"], event.point["recipe"]]
-    words += [f"{name}={event.point[name]}" for name in varying if name not in ("model", "recipe")]
+    words = [event.point.model, event.point.recipe]
+    words += [f"{name}={event.point.value(name)}" for name in varying if name not in ("model", "recipe")]
     return " ".join([*words, *([event.of_kind] if event.of_kind else [])])
 
 
-def result_text(record: dict[str, Any]) -> str:
+def result_text(record: Record) -> str:
     """The figures of a row in one line."""
-    found = [(heading, form, _value(record["metrics"], key)) for key, heading, form in FIGURES]
+    found = [(heading, form, _value(record.metrics, key)) for key, heading, form in FIGURES]
     texts = [f"{heading} {form.format(value)}" for heading, form, value in found if value is not None]
     return ", ".join(texts) or "measured"
 
 
-def _value(metrics: dict[str, Any], key: str) -> float | None:
-    value = metrics.get(key)
-    return value.get("mean") if isinstance(value, dict) else value
+def _value(metrics: Metrics, key: str) -> float | None:
+    return metrics.quality and metrics.quality.mean_kld if key == "kld" else metrics.figure(key)

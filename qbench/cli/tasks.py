@@ -9,6 +9,7 @@ import click
 
 from qbench.cli.output import print_json, print_pairs
 from qbench.cli.progress import progress_bar
+from qbench.run_options import RunOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +58,17 @@ def check_tasks(options: TaskOptions, others: bool) -> None:
         raise click.UsageError("--limit, --num-fewshot, --include-path and --answers are about --tasks; name some")
 
 
-def eval_tasks(model: str, options: TaskOptions, how: dict, as_json: bool) -> None:
-    """how: the model is measured, as `evaluate_tasks` takes it"""
+def eval_tasks(model: str, tasks: TaskOptions, options: RunOptions, as_json: bool) -> None:
     from qbench.tasks.catalogue import offline_names
     from qbench.tasks.evaluate import evaluate_tasks
     from qbench.tasks.settings import TaskSettings
 
-    if options.tasks == "list":
+    if tasks.tasks == "list":
         return click.echo("\n".join(offline_names()))
-    names = [name.strip() for name in options.tasks.split(",")]
-    settings = TaskSettings(names, options.limit, options.num_fewshot, options.include_path)
+    names = [name.strip() for name in (tasks.tasks or "").split(",")]
+    settings = TaskSettings(names, tasks.limit, tasks.num_fewshot, tasks.include_path)
     with progress_bar(f"tasks of {model}") as update:
-        result = evaluate_tasks(model, settings, cache=options.answers, progress=update, **how)
+        result = evaluate_tasks(model, settings, options, cache=tasks.answers, progress=update).to_json()
     if as_json:
         print_json(result)
     else:

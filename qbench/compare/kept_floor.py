@@ -3,20 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from qbench.measure.records.kinds import NOISE_FLOOR, FloorCase, FloorMetrics
 from qbench.statistics import Floors
 from qbench.store import latest_records
-
-KIND = "noise-floor"
 
 
 def kept_floors(paths: Sequence[str]) -> dict[tuple[str, str], Mapping[str, float]]:
     """(fingerprint of the model, protocol hash) -> metric -> floor; of several machines' the highest."""
     floors: dict[tuple[str, str], dict[str, float]] = {}
-    for record in latest_records(paths, kinds=(KIND,)).values():
-        if record["status"] == "ok":
-            key = record["case"]["fingerprint"], record["metrics"]["protocol"]["hash"]
-            known = floors.setdefault(key, {})
-            for metric, floor in record["metrics"]["floor"].items():
+    for record in latest_records(paths, kinds=(NOISE_FLOOR,)).values():
+        case, metrics = record.case, record.metrics
+        if record.is_ok and isinstance(case, FloorCase) and isinstance(metrics, FloorMetrics):
+            protocol = metrics.quality and metrics.quality.protocol
+            known = floors.setdefault((case.fingerprint or "", (protocol and protocol.hash) or ""), {})
+            for metric, floor in (metrics.floor or {}).items():
                 known[metric] = max(floor, known.get(metric, 0.0))
     return floors
 

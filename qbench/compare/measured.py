@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from qbench.compare.side import Record
-from qbench.measure.records.record import make_record
+from qbench.measure.case import Case, QualityCase, TasksCase
+from qbench.measure.records.record import Record, make_record
 from qbench.products import AUTO
 from qbench.progress import Progress
 from qbench.quality.evaluate import evaluate
+from qbench.quality.quality_settings import QualitySettings
+from qbench.run_options import RunOptions
 from qbench.sources import open_source
 from qbench.tasks.evaluate import evaluate_tasks
 from qbench.tasks.settings import TaskSettings
@@ -45,6 +46,14 @@ class Measuring:
             raise InputError("--limit is of tasks' items: name some with --tasks")
 
     @property
+    def options(self) -> RunOptions:
+        return RunOptions(compute=self.products or AUTO, threads=self.threads)
+
+    @property
+    def quality_settings(self) -> QualitySettings:
+        return QualitySettings(self.text, self.windows, self.protocols, reference=self.reference)
+
+    @property
     def task_settings(self) -> TaskSettings:
         return TaskSettings(tuple(name.strip() for name in self.tasks.split(",")), self.limit)
 
@@ -68,33 +77,31 @@ def measure_models(specs: Sequence[str], measuring: Measuring, progress: Progres
     return [_record(case, measuring, progress) for case in cases]
 
 
-def _record(case: dict[str, Any], measuring: Measuring, progress: Progress | None) -> Record:
-    how = {"threads": measuring.threads, "products": measuring.products or AUTO}
-    if case["tasks"] is not None:
-        settings = TaskSettings(**case["tasks"])
-        done = evaluate_tasks(case["model"], settings, progress=progress, **how)
-        return make_record(case, done)
-    quality = evaluate(
-        case["model"],
-        reference=measuring.reference,
-        text=measuring.text,
-        max_windows=measuring.windows,
-        protocols=measuring.protocols,
-        progress=progress,
-        **how,
-    )
-    return make_record(case, quality)
+def _record(case: Case, measuring: Measuring, progress: Progress | None) -> Record:
+    if case.tasks is not None:
+        return make_record(
+            case, evaluate_tasks(case.model, measuring.task_settings, measuring.options, progress=progress)
+        )
+    return make_record(case, evaluate(case.model, measuring.quality_settings, measuring.options, progress=progress))
 
 
-def _case(spec: str, measuring: Measuring) -> dict[str, Any]:
-    """As a sweep's, of a model that is measured as it is stored."""
-    about = {"model": spec, "fingerprint": open_source(spec).fingerprint(), "recipe": None, "device": "cpu", "batch": 1}
-    about |= {"products": measuring.products} if measuring.products not in (None, AUTO) else {}
+def _case(spec: str, measuring: Measuring) -> Case:
+    """As a sweep's, of a model that is measured as it is stored, so that it has no suite's axes."""
+    quality, tasks, rest = None, None, ()
     if measuring.tasks is not None:
-        return {**about, "eval": None, "tasks": asdict(measuring.task_settings), "bench": None}
-    settings: dict[str, Any] = {"text": measuring.text, "max_windows": measuring.windows}
-    if measuring.protocols:
-        settings["protocols"] = list(measuring.protocols)
-    if measuring.text is not None:
-        settings["text_sha256"] = sha256_file(Path(measuring.text))
-    return {**about, "reference": measuring.reference, "eval": settings, "tasks": None, "bench": None}
+        tasks = TasksCase(**asdict(measuring.task_settings), explicit=frozenset({"limit", "num_fewshot", "include"}))
+    else:
+        text = measuring.text
+        sha256 = None if text is None else sha256_file(Path(text))
+        quality = QualityCase(text, measuring.windows, measuring.protocols, sha256)
+        rest = (("reference", measuring.reference),)
+    return Case(
+        model=spec,
+        fingerprint=open_source(spec).fingerprint(),
+        compute=measuring.options.compute,
+        quality=quality,
+        tasks=tasks,
+        lacks=frozenset({"cache", "isa", "threads", "context"}),
+        explicit=frozenset({"tasks"}),
+        rest=rest,
+    )

@@ -8,27 +8,27 @@ A smaller difference between two models says nothing of them: another machine ma
 """
 
 import time
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from qbench.calibration.open_subject import open_subject
-from qbench.compare.kept_floor import KIND
 from qbench.compare.measured import Measuring
-from qbench.compare.side import Record
 from qbench.measure.host.machine import available_cores
-from qbench.measure.records.record import make_record
+from qbench.measure.metrics import Quality
+from qbench.measure.records.kinds import NOISE_FLOOR, FloorCase, FloorMetrics, FloorVariant
+from qbench.measure.records.record import Record, make_record
 from qbench.measure.subject import Subject, running_isa
-from qbench.products import AUTO
 from qbench.progress import Progress
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.protocols.conventions import DEFAULT
 from qbench.quality.protocols.passes import Model
 from qbench.quality.quality import Reference, measure_quality
+from qbench.run_options import RunOptions
 from qbench.runtime.load import load_model, set_threads
 from qbench.statistics import Estimate, block_mean, perplexity_ratio
+from quant.json_data import plain
 
 METRICS = ("perplexity", "kld")  # that have a floor, see qbench.statistics.with_floors
 
@@ -51,38 +51,44 @@ def measure_noise_floors(spec: str, measuring: Measuring, progress: Progress | N
     raises   InputError as `evaluate`
     """
     start = time.perf_counter()
-    products = measuring.products or AUTO
-    subject = open_subject(spec, None, measuring.threads, progress, products=products)
+    subject = open_subject(spec, measuring.options, progress)
     passage = read_text(measuring.text, spec, measuring.reference)
     plans = prepare(subject.source, passage, measuring.windows, measuring.protocols or (DEFAULT,))
-    model = load_model(subject.source, products=products, threads=subject.threads)
+    model = load_model(subject.source, subject.options)
     as_is = _with_threads(model, subject.threads)
     bases = measure_quality(as_is, plans, model.config.vocab_size, progress=progress)
     reference = Reference(model.config.vocab_size, model=as_is)
-    found: list[dict[str, Any]] = [{} for _ in plans]
+    found: list[dict[str, FloorVariant]] = [{} for _ in plans]
     for variant in _variants(subject, model):
         theirs = measure_quality(variant.model, plans, reference.vocab_size, reference=reference, progress=progress)
         for of_plan, base, its in zip(found, bases, theirs, strict=True):
-            of_plan[variant.name] = {"how": variant.how, **_distance(base, its)}
+            of_plan[variant.name] = _distance(variant.how, base, its)
     facts, seconds = subject.facts(model.impls), time.perf_counter() - start
     records = []
     for plan, base, variants in zip(plans, bases, found, strict=True):
-        protocol = plan.protocol.of(products)
-        floor = {metric: max(variant["floor"][metric] for variant in variants.values()) for metric in METRICS}
-        told = {"protocol": protocol.describe(), **base, "variants": variants, "floor": floor, "seconds": seconds}
-        records.append(make_record(case_of_floor(subject, protocol.hash), facts | told))
+        protocol = plan.protocol.of(measuring.options.compute)
+        floor = {metric: max(variant.distance(metric) for variant in variants.values()) for metric in METRICS}
+        quality = replace(base, protocol=protocol.describe())
+        metrics = FloorMetrics(facts=facts, quality=quality, variants=variants, floor=floor, seconds=seconds)
+        records.append(make_record(case_of_floor(subject, protocol.hash), metrics))
     return records
 
 
-def case_of_floor(subject: Subject, protocol_hash: str) -> dict[str, Any]:
-    case = {"kind": KIND, "model": subject.spec, "fingerprint": subject.source.fingerprint()}
-    case |= {"threads": subject.threads, "isa": running_isa(), "device": "cpu", "protocol_hash": protocol_hash}
-    return case
+def case_of_floor(subject: Subject, protocol_hash: str) -> FloorCase:
+    return FloorCase(
+        kind=NOISE_FLOOR,
+        model=subject.spec,
+        fingerprint=subject.source.fingerprint(),
+        threads=subject.threads,
+        isa=running_isa(),
+        device="cpu",
+        protocol_hash=protocol_hash,
+    )
 
 
 def _variants(subject: Subject, model: Model) -> list[Variant]:
     own, other = subject.threads, other_threads(subject.threads)
-    rounded = load_model(subject.source, impl="bf16", threads=own)
+    rounded = load_model(subject.source, RunOptions(threads=own), impl="bf16")
     return [
         Variant("threads", f"{other} instead of {own}", _with_threads(model, other)),
         Variant("batch", "each window computed alone, or twice where it was alone", _other_batch(model, own)),
@@ -112,20 +118,19 @@ def _other_batch(model: Model, threads: int) -> Model:
     return run
 
 
-def _distance(base: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """From the model as it runs: {perplexity, kld, same_top: estimates, floor: metric -> distance, blocks}."""
-    blocks = found["blocks"]
-    estimates = {
-        "perplexity": perplexity_ratio(base["blocks"], blocks),
-        "kld": block_mean(blocks["kld"], blocks["tokens"]).at_least(0.0),
-        "same_top": block_mean(blocks["same_top"], blocks["tokens"]),
-    }
-    neutral = {"perplexity": 1.0, "kld": 0.0}
-    return {
-        **{metric: described(estimate) for metric, estimate in estimates.items()},
-        "floor": {metric: farthest(estimates[metric], neutral[metric]) for metric in METRICS},
-        "blocks": blocks,
-    }
+def _distance(how: str, base: Quality, found: Quality) -> FloorVariant:
+    """From the model as it runs: estimates, their distances from no difference, and the blocks."""
+    before, after = plain(base.blocks), plain(found.blocks)
+    perplexity = perplexity_ratio(before, after)
+    kld = block_mean(after["kld"], after["tokens"]).at_least(0.0)
+    return FloorVariant(
+        how=how,
+        perplexity=described(perplexity),
+        kld=described(kld),
+        same_top=described(block_mean(after["same_top"], after["tokens"])),
+        floor={"perplexity": farthest(perplexity, 1.0), "kld": farthest(kld, 0.0)},
+        blocks=found.blocks,
+    )
 
 
 def described(estimate: Estimate) -> dict[str, float | None]:

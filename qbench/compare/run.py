@@ -77,7 +77,8 @@ def _models(
     floors = measure_floors(specs[0], measuring, progress) if noise_floor else []
     measured = measure_models(specs, measuring, progress) if len(specs) == 2 else []
     for record in [*floors, *measured] if keep is not None else ():
-        append_record(kept_file(Path(keep), record["machine"]["id"]), record)
-    by_protocol = {floor["metrics"]["protocol"]["hash"]: floor["metrics"]["floor"] for floor in floors}
-    compared = [compare_records(*measured, by_protocol)] if measured else []
-    return Compared(compared, floors)
+        append_record(kept_file(Path(keep), record.machine.id), record)
+    known = [floor.to_json() for floor in floors]
+    by_protocol = {floor["metrics"]["protocol"]["hash"]: floor["metrics"]["floor"] for floor in known}
+    compared = [compare_records(*(record.to_json() for record in measured), by_protocol)] if measured else []
+    return Compared(compared, known)

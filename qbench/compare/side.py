@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from qbench.cache_kinds import DYNAMIC
-from qbench.measure.records.record import latest, read_files
+from qbench.measure.records.record import read_files
 from qbench.measure.records.record_files import SUFFIX
 from qbench.nearest import nearest
 from qbench.products import AUTO
@@ -64,7 +64,8 @@ def select(rows: Rows) -> list[Record]:
 
     raises   InputError for a key that no row has, and where no row is left
     """
-    measured = [record for record in read_files(rows.path) if record["status"] == "ok" and "kind" not in record["case"]]
+    found = (record for record in read_files(rows.path) if record.is_ok and record.case.kind is None)
+    measured = [record.to_json() for record in found]
     if not measured:
         raise InputError(f"{rows.path}: no measured row; run `qbench sweep` first")
     left = measured
@@ -72,7 +73,17 @@ def select(rows: Rows) -> list[Record]:
         before, left = left, [record for record in left if matches(record, key, pattern)]
         if not left:
             raise InputError(f"{rows}: no row with {key}={pattern}; {_there_are(before, key, pattern)}")
-    return list(latest(left).values())
+    return list(latest_documents(left).values())
+
+
+def latest_documents(records: Iterable[Record]) -> dict[tuple[str, str], Record]:
+    """As `latest`, of documents."""
+    found: dict[tuple[str, str], Record] = {}
+    for record in records:
+        case = record["key"], record["machine"]["id"]
+        if case not in found or record["time"] >= found[case]["time"]:
+            found[case] = record
+    return found
 
 
 def identity(record: Record) -> tuple[str, str, str]:

@@ -5,7 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from qbench.measure.records.record import AGAIN
+from qbench.measure.case import Case
+from qbench.measure.metrics import Metrics
+from qbench.measure.records.kinds import AGAIN
+from qbench.measure.records.record import Record as MeasuredRecord
 from qbench.statistics import Cell
 from qbench.statistics.comparison import SPEEDS
 from qbench.statistics.estimate import ALPHA
@@ -38,16 +41,22 @@ def kept_speed_floors(paths: Sequence[str]) -> SpeedFloors:
         return {}  # most records hold none, and need not be read for it
     found = latest_records(paths, kinds=(None, AGAIN))
     for (_, machine), record in found.items():
-        first = found.get((record["case"].get("of"), machine))
-        if record["case"].get("kind") != AGAIN or first is None or first["code"] != record["code"]:
+        if not isinstance(record.case, Case) or record.case.kind != AGAIN:
             continue
-        rates = [row["metrics"] or {} for row in (first, record)]
+        first = found.get((record.case.of or "", machine))
+        if first is None or first.code != record.code:
+            continue
         for phase in SPEEDS:
-            if all(side.get(phase) for side in rates):
-                ratio = rates[1][phase] / rates[0][phase]
-                logs.setdefault(work_of(record), {}).setdefault(phase, []).append(math.log(ratio))
+            rates = [_rate(row, phase) for row in (first, record)]
+            if rates[0] and rates[1]:
+                log = math.log(rates[1] / rates[0])
+                logs.setdefault(work_of(record.to_json()), {}).setdefault(phase, []).append(log)
     floors = {work: {phase: _floor(of) for phase, of in by.items() if len(of) >= LEAST} for work, by in logs.items()}
     return {work: by for work, by in floors.items() if by}
+
+
+def _rate(record: MeasuredRecord, phase: str) -> float | None:
+    return record.metrics.figure(phase) if isinstance(record.metrics, Metrics) else None
 
 
 def _floor(logs: Sequence[float]) -> float:

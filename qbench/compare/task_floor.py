@@ -6,14 +6,18 @@ from typing import Any
 from qbench.calibration.open_subject import open_subject
 from qbench.compare.measured import Measuring
 from qbench.compare.noise_floor import case_of_floor, described, farthest, other_threads
-from qbench.compare.side import Record
-from qbench.measure.records.record import make_record
-from qbench.products import AUTO
+from qbench.measure.metrics import ProtocolFacts, Quality, TaskResult
+from qbench.measure.records.kinds import FloorMetrics, FloorVariant
+from qbench.measure.records.record import Record, make_record
 from qbench.progress import Progress
+from qbench.run_options import RunOptions
 from qbench.runtime.load import load_model, set_threads
 from qbench.statistics.cell import NEUTRAL, Cell
 from qbench.statistics.task_cells import task_cells
 from qbench.tasks.run import run_tasks
+from quant.json_data import keys_of, plain
+
+FLIPS = frozenset({"flips"})  # null for a task whose items are not right or wrong
 
 
 def measure_task_floors(spec: str, measuring: Measuring, progress: Progress | None = None) -> list[Record]:
@@ -23,41 +27,48 @@ def measure_task_floors(spec: str, measuring: Measuring, progress: Progress | No
     the answers lost and gained; and `floor`: the task -> the largest distance of the variants.
     raises   InputError as `evaluate_tasks`
     """
-    start, products = time.perf_counter(), measuring.products or AUTO
-    subject = open_subject(spec, None, measuring.threads, progress, products=products)
+    start, products = time.perf_counter(), measuring.options.compute
+    subject = open_subject(spec, measuring.options, progress)
     settings = measuring.task_settings
-    model = load_model(subject.source, products=products, threads=subject.threads)
+    model = load_model(subject.source, subject.options)
 
-    def answers(of: Any, threads: int) -> dict[str, Any]:
+    def answers(of: Any, threads: int) -> dict[str, TaskResult]:
         set_threads(threads)
         return run_tasks(of, subject.source, settings, products=products, progress=progress)
 
     base, other = answers(model, subject.threads), other_threads(subject.threads)
     cells = {("threads", f"{other} instead of {subject.threads}"): _cells(base, answers(model, other))}
-    rounded = load_model(subject.source, impl="bf16", threads=subject.threads)
+    rounded = load_model(subject.source, RunOptions(threads=subject.threads), impl="bf16")
     cells["bf16", "linears rounded to bfloat16"] = _cells(base, answers(rounded, subject.threads))
     facts, seconds = subject.facts(model.impls), time.perf_counter() - start
     records = []
     for task in next(iter(cells.values())):
-        variants = {name: {"how": how, **_distance(of[task])} for (name, how), of in cells.items()}
-        floor = max(variant["floor"] for variant in variants.values())
-        protocol = base[task]["protocol"] | {"name": task, "hash": base[task]["protocol_hash"]}
-        told = {"protocol": protocol, "tasks": {task: base[task]}, "variants": variants, "seconds": seconds}
-        case = case_of_floor(subject, protocol["hash"])
-        records.append(make_record(case, facts | told | {"floor": {task: floor}}))
+        variants = {name: _distance(how, of[task]) for (name, how), of in cells.items()}
+        floor = max(variant.distance(task) for variant in variants.values())
+        entry = base[task]
+        protocol = (entry.protocol or {}) | {"name": task, "hash": entry.protocol_hash}
+        metrics = FloorMetrics(
+            facts=facts,
+            quality=Quality(protocol=ProtocolFacts.from_json(protocol), lacks=keys_of(Quality)),
+            tasks={task: entry},
+            variants=variants,
+            floor={task: floor},
+            seconds=seconds,
+        )
+        records.append(make_record(case_of_floor(subject, entry.protocol_hash or ""), metrics))
     return records
 
 
-def _cells(base: dict[str, Any], found: dict[str, Any]) -> dict[str, Cell]:
+def _cells(base: dict[str, TaskResult], found: dict[str, TaskResult]) -> dict[str, Cell]:
     """Task -> its cell; a group has none of its own, as its tasks have the same items."""
-    return {cell.metric: cell for cell in task_cells(base, found, []) if cell.is_tested}
+    return {cell.metric: cell for cell in task_cells(plain(base), plain(found), []) if cell.is_tested}
 
 
-def _distance(cell: Cell) -> dict[str, Any]:
+def _distance(how: str, cell: Cell) -> FloorVariant:
     """Of answers that are right or wrong the share that changed: had all gone one way, the accuracy would by that."""
     change = described(cell.estimate)
     if cell.flips is None:
-        return {"change": change, "flips": None, "floor": farthest(cell.estimate, NEUTRAL[cell.kind])}
+        return FloorVariant(how=how, change=change, floor=farthest(cell.estimate, NEUTRAL[cell.kind]), explicit=FLIPS)
     lost, gained, num_items = cell.flips
     flips = {"lost": lost, "gained": gained, "num_items": num_items}
-    return {"change": change, "flips": flips, "floor": (lost + gained) / num_items}
+    return FloorVariant(how=how, change=change, flips=flips, floor=(lost + gained) / num_items)

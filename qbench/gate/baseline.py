@@ -9,7 +9,7 @@ from qbench.gate.measure import failures, measure_suite, this_tree
 from qbench.gate.pairing import Pair, names_of
 from qbench.gate.timed import launch_alone, subject_of
 from qbench.measure.host.machine import machine
-from qbench.measure.records.record import append_record
+from qbench.measure.records.record import Record, append_record
 from qbench.measure.records.record_files import kept_file
 from quant.errors import InputError
 
@@ -33,7 +33,7 @@ def write_baseline(suite: Path, target: Path, folder: Path) -> Written:
     pairs = [Pair(name, row, row) for name, row in zip(names, rows, strict=True)]
     subjects = [subject_of(pair, (tree,), suite) for pair in pairs if pair.now["case"]["bench"]]
     launches = launch_alone(subjects)
-    file = kept_file(target, machine()["id"])
+    file = kept_file(target, machine().id)
     known = kept_floors([str(file)]) if file.exists() else {}
     for key, row in {key_of(row): row for row in rows}.items():
         if key is not None and key not in known:
@@ -41,5 +41,5 @@ def write_baseline(suite: Path, target: Path, folder: Path) -> Written:
                 append_record(file, floor)
     for pair in pairs:
         own = {"launches": launches[pair.name]} if pair.name in launches else {}
-        append_record(file, pair.now | {"metrics": pair.now["metrics"] | own})
+        append_record(file, Record.from_json(pair.now | {"metrics": pair.now["metrics"] | own}))
     return Written(file, len(pairs))

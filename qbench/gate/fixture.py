@@ -17,8 +17,11 @@ from qbench.gate.pairing import Pair, Record
 from qbench.gate.quality import quality_checks
 from qbench.gate.speed import typical
 from qbench.gate.timed import ALONE
+from qbench.measure.records.kinds import OtherMetrics
 from qbench.measure.records.record import make_record
 from qbench.quality.evaluate import evaluate
+from qbench.quality.quality_settings import QualitySettings
+from qbench.run_options import RunOptions
 from qbench.sources import open_source
 from qbench.speed.speed_case import SpeedCase
 from quant.sizes import size_summary
@@ -54,15 +57,16 @@ class QbenchGate:
         name   in the baseline, for a model whose path is another in each run [the file's name]
         """
         text = None if text is None else str(text)
-        how = {"reference": reference, "text": text, "max_windows": windows, "threads": threads}
-        found = evaluate(str(model), **how)
-        within("perplexity", found["perplexity"], found["perplexity_interval"], max_perplexity)
+        scored = QualitySettings(text, windows, reference=reference)
+        found = evaluate(str(model), scored, RunOptions(threads=threads))
+        figures = found.to_json()
+        within("perplexity", figures["perplexity"], figures["perplexity_interval"], max_perplexity)
         if max_kld is not None:
-            within("mean KLD", found["kld"]["mean"], found["kld_interval"], max_kld)
+            within("mean KLD", figures["kld"]["mean"], figures["kld_interval"], max_kld)
         settings = {"eval": {"text": text, "max_windows": windows}, "threads": threads}
-        record = make_record(case_of_test("quality", model, name, **settings), found)
+        record = make_record(case_of_test("quality", model, name, **settings), found).to_json()
         self._compare(record, lambda pair: quality_checks(pair, FixtureRows(self.baseline).floors(pair)))
-        return found
+        return figures
 
     def memory(
         self,
@@ -83,7 +87,7 @@ class QbenchGate:
         require(not over, f"peak RSS of {min(peaks)} bytes at least, over the limit of {max_peak_rss_bytes}")
         found = {"size_bytes": size, "launches": launches}
         case = case_of_test("memory", model, name, context=context, threads=threads)
-        self._compare(make_record(case, found), memory_checks)
+        self._compare(make_record(case, OtherMetrics.from_json(found)).to_json(), memory_checks)
         return {"size_bytes": size, PEAK: peaks}
 
     def speed(

@@ -6,8 +6,9 @@ from pathlib import Path
 from qbench.compare.kept_floor import kept_floors
 from qbench.compare.measured import Measuring
 from qbench.compare.noise_floor import measure_noise_floors
-from qbench.gate.pairing import Pair, Record
-from qbench.measure.records.record import append_record
+from qbench.gate.pairing import Pair
+from qbench.gate.pairing import Record as Document
+from qbench.measure.records.record import Record, append_record
 from qbench.measure.records.record_files import make_folder
 
 Key = tuple[str, str]  # (fingerprint of the unquantized model, protocol hash)
@@ -34,13 +35,13 @@ def floors_of(pairs: Iterable[Pair], paths: Iterable[Path], folder: Path) -> Flo
     return known
 
 
-def key_of(record: Record) -> Key | None:
+def key_of(record: Document) -> Key | None:
     """None where no quality was measured."""
     protocol = record["metrics"].get("protocol")
     return protocol and (record["case"]["fingerprint"], protocol["hash"])
 
 
-def measure(record: Record) -> list[Record]:
+def measure(record: Document) -> list[Record]:
     """The model of a row against itself, on the row's own text and under its protocols."""
     case = record["case"]
     settings = case["eval"]

@@ -6,6 +6,7 @@ from typing import Any
 
 from qbench.gate.launches import PEAK, Launch
 from qbench.gate.result import GateResult
+from qbench.measure.records.kinds import OtherCase, OtherMetrics
 from qbench.measure.records.record import append_record, make_record
 from qbench.measure.records.record_files import kept_file
 
@@ -18,8 +19,8 @@ def keep_gate(target: Path, result: GateResult) -> None:
     case = {"kind": KIND, **{name: found[name] for name in ("suite", "baseline", "baseline_commit")}}
     metrics = {name: found[name] for name in ("red", "failed", "not_checked", "checks", "seconds")}
     launches = {name: list(map(rounded, of_case)) for name, of_case in result.launches.items()}
-    record = make_record(case, metrics | {"launches": launches})
-    append_record(kept_file(target, record["machine"]["id"]), record)
+    record = make_record(OtherCase.from_json(case), OtherMetrics.from_json(metrics | {"launches": launches}))
+    append_record(kept_file(target, record.machine.id), record)
 
 
 def rounded(launch: Launch) -> Mapping[str, Sequence[Any]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from qbench.gate.base_commit import Tree
+from qbench.run_options import RunOptions
 from qbench.speed.interleaved import interleave
 from qbench.speed.rounds import PHASES
 from qbench.speed.speed_case import SpeedCase
@@ -41,6 +42,10 @@ class Subject:
     threads: int
     isa: str | None = None
     kv: str | None = None
+
+    @property
+    def options(self) -> RunOptions:
+        return RunOptions(kv_format=self.kv, threads=self.threads)
 
     @property
     def clock(self) -> str:
@@ -95,7 +100,7 @@ def launch_group(subjects: Sequence[Subject]) -> list[Launch]:
         for subject in subjects:
             if subject is not first:
                 for side, (_, artifact) in zip(sides, subject.sides, strict=True):
-                    side.open(str(artifact), kv=subject.kv)
+                    side.open(str(artifact), subject.options)
             rounds = interleave(sides, subject.case, threads=subject.threads)
             launch = {phase: [rounds.steady(phase, side) for side in range(len(sides))] for phase in rounds.of}
             if subject is first:
@@ -122,8 +127,7 @@ def check_worker(tree: Tree) -> None:
 def _process(subject: Subject, tree: Tree, artifact: Path) -> TimedProcess:
     return speed_process(
         str(artifact),
-        threads=subject.threads,
-        kv=subject.kv,
+        subject.options,
         clock=subject.clock,
         # This tree's own worker times both sides: what times is the same, only what is timed differs.
         command=(str(tree.python), "-P", WORKER_FILE),

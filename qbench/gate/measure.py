@@ -14,7 +14,7 @@ from quant.errors import InputError
 
 
 def this_tree(folder: Path) -> Tree:
-    return Tree("this tree", Path(sys.executable), folder, code_version()["code"])
+    return Tree("this tree", Path(sys.executable), folder, code_version().code)
 
 
 def measure_suite(tree: Tree, suite: Path) -> list[Record]:
@@ -29,9 +29,9 @@ def measure_suite(tree: Tree, suite: Path) -> list[Record]:
     records = folder / "records.jsonl"
     if status not in (0, 1) or not records.exists():
         raise InputError(f"{tree.name} cannot sweep {suite}: it ended with status {status}, its own line is above")
-    here = machine()["id"]
-    rows = [row for row in read_records(records) if row["machine"]["id"] == here and tree.code in (None, row["code"])]
-    return rows_of(suite_cases(suite), rows)
+    here = machine().id
+    rows = [row for row in read_records(records) if row.machine.id == here and tree.code in (None, row.code)]
+    return rows_of(suite_cases(suite), [row.to_json() for row in rows])
 
 
 def artifact_of(tree: Tree, suite: Path, record: Record) -> Path:

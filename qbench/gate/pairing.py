@@ -86,7 +86,8 @@ def _nearest(case: dict[str, Any], past: Iterable[tuple]) -> str:
 
 def read_baseline(path: Path) -> list[Record]:
     """The rows of a file, or of every .jsonl file of a folder. raises InputError for none"""
-    records = [row for file in record_files(path) for row in read_records(file) if is_measured(row)]
+    rows = (record.to_json() for file in record_files(path) for record in read_records(file))
+    records = [row for row in rows if is_measured(row)]
     if not records:
         raise InputError(f"{path} holds no measured rows; `qbench sweep` and `qbench report --keep` write some")
     return records

@@ -62,7 +62,9 @@ class _Gate:
             self.failed_before = failures(rows)
             return measured(rows)
         rows = read_baseline(Path(self.options.baseline))
-        self.pairs([{"case": case, "machine": machine(), "time": ""} for case in suite_cases(self.options.suite)], rows)
+        here = machine().to_json()
+        cases = suite_cases(self.options.suite)
+        self.pairs([{"case": case.to_json(), "machine": here, "time": ""} for case in cases], rows)
         return rows
 
     def pairs(self, rows: Sequence[Record], past: Sequence[Record]) -> list[Pair]:
@@ -130,8 +132,8 @@ class _Gate:
             "suite": str(self.options.suite),
             "baseline": self.where,
             "baseline_commit": (base.get("commit"), base.get("dirty")),
-            "commit": (code["commit"], code["dirty"]),
-            "machine": machine()["id"],
+            "commit": (code.commit, code.dirty),
+            "machine": machine().id,
             "seconds": time.monotonic() - self.start,
         }
 

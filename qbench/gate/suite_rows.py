@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from qbench.measure.case import Case
 from qbench.measure.records.record import case_key
-from qbench.sweep.suite.cases import Case, make_cases, plan_points
+from qbench.sweep.suite.cases import make_cases, plan_points
 from qbench.sweep.suite.load_suite import load_suite
 
 Record = dict[str, Any]
@@ -24,11 +25,12 @@ def rows_of(cases: Sequence[Case], rows: Sequence[Record]) -> list[Record]:
 
     A row has the case's own key or, where another commit tells a case in other words, agrees in all that both tell.
     """
-    found = [_last([row for row in rows if row["key"] == case_key(case)]) or _last_alike(case, rows) for case in cases]
+    by_key = [_last([row for row in rows if row["key"] == case_key(case)]) for case in cases]
+    found = [row or _last_alike(case.to_json(), rows) for row, case in zip(by_key, cases, strict=True)]
     return [row for row in found if row is not None]
 
 
-def _last_alike(case: Case, rows: Sequence[Record]) -> Record | None:
+def _last_alike(case: Mapping[str, Any], rows: Sequence[Record]) -> Record | None:
     return _last([row for row in rows if is_alike(row["case"], case)])
 
 

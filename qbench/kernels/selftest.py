@@ -160,7 +160,7 @@ def summary(rows: list[Row]) -> dict[str, Any]:
     return {
         "green": counts["ok"] + counts["emulated"] > 0 and counts["wrong"] == 0 and not unknown,
         **counts,
-        "features": machine()["features"],
+        "features": list(machine().features),
         "forced_isa": os.environ.get("QBENCH_ISA") or None,
         "rows": [finite(asdict(row)) for row in rows],
     }

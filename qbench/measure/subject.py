@@ -4,14 +4,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from qbench.devices import CPU
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.forced import forced
-from qbench.measure.host.machine import machine
+from qbench.measure.host.machine import available_cores, machine
 from qbench.measure.host.placement import placement
-from qbench.products import AUTO
+from qbench.measure.metrics import Facts
+from qbench.run_options import RunOptions
 from quant.kv.scheme import CONFIG_KEY
 from quant.sizes import size_summary
 from quant.source import Source
@@ -22,35 +21,44 @@ class Subject:
     """A model under test."""
 
     spec: str
-    recipe: str | None
     source: Source
-    threads: int
-    products: str = AUTO  # of qbench.products
-    device: str = CPU  # of qbench.devices
+    options: RunOptions  # that it was opened with, and is to be loaded with; threads is a number
 
-    def facts(self, impls: dict[str, str], kernels: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """The keys that results of every kind begin with.
+    @property
+    def threads(self) -> int:
+        return self.options.threads or available_cores()
+
+    def facts(self, impls: Mapping[str, str], kernels: Mapping[str, str] | None = None) -> Facts:
+        """What results of every kind begin with.
 
         impls     linear -> what runs it
-        kernels   what runs beside the linears, of devices that tell it
+        kernels   what runs next to the linears, on devices that report it
         """
-        return {
-            "model": self.spec,
-            "recipe": self.recipe,
-            "artifact": self.spec if self.recipe is None and Path(self.spec).exists() else None,
-            **size_summary(self.source.tensors),
-            "kv": kv_name(self.source),
-            "products": self.products,
-            "impls": summarize_impls(impls),
-            **({"kernels": dict(kernels)} if kernels else {}),
-            "isa": running_isa(),
-            "device": self.device,
-            "threads": self.threads,
-            "forced": forced(),
-            **placement(),
-            "machine": machine()["id"],
-            **code_version(),
-        }
+        recipe, placed, code = self.options.recipe, placement(), code_version()
+        size = size_summary(self.source.tensors)
+        return Facts(
+            model=self.spec,
+            recipe=recipe,
+            artifact=self.spec if recipe is None and Path(self.spec).exists() else None,
+            size_bytes=size["size_bytes"],
+            num_weights=size["num_weights"],
+            bits_per_weight=size["bits_per_weight"],
+            bits_per_weight_by_part=size["bits_per_weight_by_part"],
+            kv_format=kv_name(self.source),
+            compute=self.options.compute,
+            impls=summarize_impls(impls),
+            kernels=dict(kernels) if kernels else None,
+            isa=running_isa(),
+            device=self.options.device,
+            threads=self.threads,
+            forced=forced(),
+            affinity=placed.affinity,
+            numa_nodes=placed.numa_nodes,
+            machine=machine().id,
+            commit=code.commit,
+            dirty=code.dirty,
+            code=code.code,
+        )
 
 
 def kv_name(source: Source) -> str | None:
@@ -58,7 +66,7 @@ def kv_name(source: Source) -> str | None:
     return (source.config.get(CONFIG_KEY) or {}).get("format")
 
 
-def summarize_impls(impls: dict[str, str]) -> dict[str, int]:
+def summarize_impls(impls: Mapping[str, str]) -> dict[str, int]:
     """Implementation name -> how many linears it runs, the commonest first."""
     names = list(impls.values())
     return {name: names.count(name) for name in sorted(set(names), key=lambda name: (-names.count(name), name))}

@@ -12,6 +12,7 @@ from qbench.runtime.attention.latent_costs import compressed_terms, elided_terms
 from qbench.runtime.attention.latent_plans import COMPRESSED, ELIDED, PLANS
 from qbench.sources import open_source
 from quant.errors import InputError
+from quant.json_data import plain
 from quant.models import ModelConfig
 from quant.present import present
 
@@ -25,8 +26,8 @@ def fit_kept(path: str) -> dict[str, float]:
 
     raises   InputError where there are too few to tell the terms apart
     """
-    records = [record for record in latest(read_records(Path(path))).values() if record["case"].get("kind") == "mla"]
-    rows = [record["case"] | record["metrics"] for record in records]
+    records = [record for record in latest(read_records(Path(path))).values() if record.case.kind == "mla"]
+    rows = [record.case.to_json() | plain(record.metrics) for record in records]
     rows = [row for row in rows if row["device"] == "cpu" and row["batch"] == 1 and row["tokens"] > 1]
     rows = [row for row in rows if row["plan"] in (ELIDED, COMPRESSED)]
     models = {row["model"] for row in rows}

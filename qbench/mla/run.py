@@ -53,7 +53,7 @@ def run_mla(
     config = ModelConfig.of(source)
     grid = replace(grid, **fitting_lengths(config, grid.contexts, grid.tokens))
     rows = [
-        row | {"busy_before": busy, "forced": forced(), **placement()}
+        row | {"busy_before": busy, "forced": forced(), **placement().to_json()}
         for row in measure_plans(source, grid, device, progress)
     ]
     crossovers = measured_crossovers(rows, config)

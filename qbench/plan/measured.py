@@ -5,6 +5,7 @@ from typing import Any
 
 from qbench.measure.host.machine import available_cores
 from qbench.plan.runtime import runtime_bytes, small_like
+from qbench.run_options import RunOptions
 from qbench.sources import open_source
 from qbench.speed.timed_process import speed_process
 from quant.models import ModelConfig
@@ -22,7 +23,7 @@ def measured(model: str, context: int, batch: int, *, prefill: int | None = None
     config = ModelConfig.of(open_source(model))
     steps = min(STEPS, context - 1)
     tokens = [[rng.randrange(config.vocab_size) for _ in range(context)] for _ in range(batch)]
-    with speed_process(model, threads=threads, kv=kv) as process:
+    with speed_process(model, RunOptions(kv_format=kv, threads=threads)) as process:
         process.hold([[] for _ in range(batch)], context)
         process.seconds([row[: context - steps] for row in tokens], prefill or context)
         peak = process.call("memory", {})["peak_rss_bytes"]

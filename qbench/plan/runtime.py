@@ -1,6 +1,7 @@
 """What a process takes beyond the model that it runs: Python, torch, kernels and their threads."""
 
 from qbench.measure.host.machine import available_cores
+from qbench.run_options import RunOptions
 from qbench.runtime import predict_memory
 from qbench.sources import open_source
 from qbench.speed.timed_process import speed_process
@@ -22,7 +23,7 @@ def runtime_bytes(threads: int | None = None, small: str = SMALL) -> int:
     small    the model that it runs
     raises   InputError with the process's last words where it dies
     """
-    with speed_process(small, threads=threads or available_cores()) as process:
+    with speed_process(small, RunOptions(threads=threads or available_cores())) as process:
         process.hold([[1] * PROMPT], PROMPT + STEPS)
         process.seconds([[1] * STEPS], 1)
         peak = process.call("memory", {})["peak_rss_bytes"]

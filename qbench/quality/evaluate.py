@@ -2,80 +2,59 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from qbench.cache_kinds import DYNAMIC
 from qbench.calibration.open_subject import open_subject
-from qbench.devices import CPU
-from qbench.products import AUTO
+from qbench.measure.metrics import Metrics
 from qbench.progress import Progress
 from qbench.quality.open_reference import kept_logits, open_reference
 from qbench.quality.protocols.conventions import DEFAULT, make_plans
 from qbench.quality.protocols.documents import read_passage
 from qbench.quality.protocols.plan import Plan, Setting
 from qbench.quality.quality import Reference, measure_quality
+from qbench.quality.quality_settings import QualitySettings
 from qbench.reference.corpus import heldout_text
+from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
 from quant.atomic import atomic_file
 from quant.errors import InputError
 from quant.models import ModelConfig
 from quant.source import Source
 
+EVERYTHING = QualitySettings()  # the whole held-out text under the default protocol, without a reference
+
 
 def evaluate(
     spec: str,
+    settings: QualitySettings = EVERYTHING,
+    options: RunOptions = DEFAULTS,
     *,
-    reference: str | None = None,
-    text: str | Path | None = None,
-    recipe: str | None = None,
-    max_windows: int | None = None,
-    threads: int | None = None,
-    kv: str | None = None,
-    progress: Progress | None = None,
     logits_cache: Path | None = None,
-    protocols: Sequence[str] = (),
-    documents: str | None = None,
-    logits: Path | None = None,
-    cache_kind: str = DYNAMIC,
-    products: str = AUTO,
-    device: str = CPU,
-) -> dict[str, Any]:
+    progress: Progress | None = None,
+) -> Metrics:
     """Perplexity under named protocols, and with a reference the divergence from its logits.
 
-    text          a UTF-8 file; None takes the held-out text of a ref: model (or of a ref: reference)
-    recipe        measure the model as this recipe would make it, quantized tensor by tensor while loading
-    max_windows   how many, spread over the text; documents for protocols that score those
-    kv            keep keys and values in this format instead of the model's own
+    options       of the measured model; the reference is float32 and runs on the CPU
     logits_cache  folder where a sweep keeps the reference's logits, the text's tokens and the held-out text itself
-    protocols     names as `conventions.make_plans` knows them; none: what the file of logits has, else gptq-2048
-    documents     how the text is divided, one of documents.HOW; None: as it looks
-    logits        a file of the reference's logits, instead of the reference
-    cache_kind    of its caches, as qbench.cache_kinds has it: what a query sees
-    products      how the model multiplies, one of qbench.products; the reference is float32 always
-    device        where the model runs, one of qbench.devices; the reference runs on the CPU
-    returns       the row's keys, with interval and counts beside each statistic: those of the first protocol, and all
-                  by name in `protocols` where there are more
     raises        InputError for a missing text or tokenizer, a reference of another vocabulary, or a file of logits
                   that was made from another text or under another protocol
     """
     start = time.perf_counter()
-    kept = kept_logits(logits, reference)
-    if kept is not None and not protocols:
-        protocols, max_windows = (kept.header["protocol"]["name"],), max_windows or kept.limit
-        documents = documents or kept.header["protocol"].get("documents")
+    kept = kept_logits(settings.logits, settings.reference)
+    if kept is not None:
+        settings = kept.completed(settings)
     open_start = time.perf_counter()
-    subject = open_subject(spec, recipe, threads, progress, kv=kv, products=products, device=device)
+    subject = open_subject(spec, options, progress)
     open_seconds = time.perf_counter() - open_start
-    reference = kept.header["model"] if kept else reference
-    passage = read_text(text, spec, reference, kept=logits_cache)
-    setting = setting_of(subject.source, passage, max_windows, documents, logits_cache)
-    plans = make_plans(setting, protocols or (DEFAULT,))
+    reference = kept.header["model"] if kept else settings.reference
+    passage = read_text(settings.text, spec, reference, kept=logits_cache)
+    setting = setting_of(subject.source, passage, settings.max_windows, settings.documents, logits_cache)
+    plans = make_plans(setting, settings.protocols or (DEFAULT,))
     if kept is not None:
         kept.require(plans)
     load_start = time.perf_counter()
-    how = {"products": products, "kind": cache_kind, "threads": subject.threads, "device": device}
-    model = load_model(subject.source, **how)
+    model = load_model(subject.source, subject.options)
     load_seconds = open_seconds + time.perf_counter() - load_start
     beside = None
     if kept is not None:
@@ -83,16 +62,20 @@ def evaluate(
     elif reference is not None:
         beside = open_reference(reference, subject, setting, plans, logits_cache)
     results = measure_quality(model, plans, model.config.vocab_size, reference=beside, progress=progress)
-    pairs = zip(plans, results, strict=True)
-    told = [{"protocol": plan.protocol.of(products).describe(), **result} for plan, result in pairs]
-    return {
-        **subject.facts(model.impls, model.kernels),
-        "reference": reference,
-        **told[0],
-        **({"protocols": {result["protocol"]["name"]: result for result in told}} if len(told) > 1 else {}),
-        "load_seconds": load_seconds,
-        "seconds": time.perf_counter() - start,
-    }
+    told = [
+        replace(result, protocol=plan.protocol.of(options.compute).describe())
+        for plan, result in zip(plans, results, strict=True)
+    ]
+    return Metrics(
+        facts=subject.facts(model.impls, model.kernels),
+        reference=reference,
+        explicit=frozenset({"reference"}),
+        quality=told[0],
+        protocols={plan.protocol.name: result for plan, result in zip(plans, told, strict=True)} if told[1:] else None,
+        timed_seconds=told[0].timed_seconds,
+        load_seconds=load_seconds,
+        seconds=time.perf_counter() - start,
+    )
 
 
 def prepare(source: Source, text: str, max_windows: int | None, protocols: Sequence[str] = (DEFAULT,)) -> list[Plan]:

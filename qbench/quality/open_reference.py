@@ -10,6 +10,7 @@ from qbench.measure.subject import Subject
 from qbench.quality.kld.reference_logits import KeptLogits, cache_path
 from qbench.quality.protocols.plan import Plan, Setting
 from qbench.quality.quality import Reference
+from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.sources import open_source
 from quant.errors import InputError
@@ -43,5 +44,5 @@ def open_reference(
         theirs = replace(setting, tokenizer=source.tokenizer)
         if not np.array_equal(theirs.tokens, setting.tokens):
             raise InputError(f"{subject.spec} and its reference {spec} tokenize differently; KLD needs the same tokens")
-    model = load_model(source, impl="reference", threads=subject.threads)
+    model = load_model(source, RunOptions(threads=subject.threads), impl="reference")
     return Reference(model.config.vocab_size, model, kept)

@@ -2,16 +2,17 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from qbench.measure.metrics import KLDReference, Quality
 from qbench.progress import Progress
 from qbench.quality.kld.kld import Divergence, concatenate, divergence
-from qbench.quality.kld.kld_statistics import kld_statistics
+from qbench.quality.kld.kld_statistics import with_divergence
 from qbench.quality.kld.llama_statistics import llama_statistics
 from qbench.quality.protocols.blocks import blocks_of
 from qbench.quality.protocols.passes import Model, batches
@@ -27,8 +28,8 @@ class Kept(Protocol):
         """The model's logits [N, V] for the plan's scored tokens from number `start` on, against the reference's."""
         ...
 
-    def describe(self) -> dict[str, Any]:
-        """{mode, k, bytes}"""
+    def describe(self) -> KLDReference:
+        """mode, k and bytes"""
         ...
 
 
@@ -49,7 +50,7 @@ def measure_quality(
     *,
     reference: Reference | None = None,
     progress: Progress | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Quality]:
     """For each plan its perplexity statistics, and with a reference also KLD statistics.
 
     `timed_seconds` of the passes of all plans together, the comparison with the reference included.
@@ -82,32 +83,34 @@ def measure_quality(
                 done += 1
         if progress:
             progress(done, total, "windows")
-    timed = {"timed_seconds": time.perf_counter() - start}
+    seconds = time.perf_counter() - start
     if reference is None:
-        return [_without_reference(plan, part) | timed for plan, part in zip(plans, scores, strict=True)]
-    ways = zip(plans, scores, kept, strict=True)
-    return [_with_reference(plan, concatenate(part), of) | timed for plan, part, of in ways]
+        found = [_without_reference(plan, part) for plan, part in zip(plans, scores, strict=True)]
+    else:
+        ways = zip(plans, scores, kept, strict=True)
+        found = [_with_reference(plan, concatenate(part), of) for plan, part, of in ways]
+    return [replace(quality, timed_seconds=seconds) for quality in found]
 
 
-def _without_reference(plan: Plan, nll: list[np.ndarray]) -> dict[str, Any]:
+def _without_reference(plan: Plan, nll: list[np.ndarray]) -> Quality:
     values = np.concatenate(nll)
-    return perplexity_statistics(values, plan) | {"blocks": blocks_of(plan, {"nll": values})}
+    return replace(perplexity_statistics(values, plan), blocks=blocks_of(plan, {"nll": values}))
 
 
-def _with_reference(plan: Plan, compared: Divergence, kept: Kept | None) -> dict[str, Any]:
+def _with_reference(plan: Plan, compared: Divergence, kept: Kept | None) -> Quality:
     columns = {"nll": compared.nll, "kld": compared.kld, "same_top": compared.same_top}
-    how = kept.describe() if kept else {"mode": "exact", "k": None, "bytes": None}
-    return {
-        **perplexity_statistics(compared.nll, plan),
-        **kld_statistics(compared, plan),
-        "kld_reference": how | _errors(compared),
-        "llama_perplexity": llama_statistics(compared.nll, compared),
-        "blocks": blocks_of(plan, columns),
-    }
+    quality = with_divergence(perplexity_statistics(compared.nll, plan), compared, plan)
+    return replace(
+        quality,
+        explicit=quality.explicit | {"llama_perplexity"},
+        kld_reference=_with_errors(kept.describe() if kept else KLDReference(mode="exact"), compared),
+        llama_perplexity=llama_statistics(compared.nll, compared),
+        blocks=blocks_of(plan, columns),
+    )
 
 
-def _errors(compared: Divergence) -> dict[str, float | None]:
+def _with_errors(reference: KLDReference, compared: Divergence) -> KLDReference:
     """How far the mean KLD may be from that of the whole reference logits, at most and by its standard error."""
     bound, expected = float(compared.error.mean()), float(np.sqrt(compared.variance.sum()) / len(compared.kld))
-    finite = np.isfinite(bound)
-    return {"error_bound_nats": bound if finite else None, "error_nats": expected if finite else None}
+    finite = bool(np.isfinite(bound))
+    return replace(reference, error_bound_nats=bound if finite else None, error_nats=expected if finite else None)

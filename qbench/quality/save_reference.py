@@ -2,44 +2,67 @@
 
 import shutil
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 from qbench.calibration.open_subject import open_subject
+from qbench.measure.metrics import Facts, Quality
 from qbench.progress import Progress
 from qbench.quality.evaluate import read_text, setting_of
 from qbench.quality.kld.reference_logits import KeptLogits, default_mode, kept_bytes, save_logits
 from qbench.quality.protocols.conventions import DEFAULT, make_plans
 from qbench.quality.protocols.perplexity import perplexity_statistics
+from qbench.quality.quality_settings import QualitySettings
+from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
 from quant.errors import InputError
+from quant.json_data import JsonData
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile(JsonData):
+    """A file of logits; fp16_bytes: what the whole logits would take in float16."""
+
+    file: str
+    mode: str
+    k: int | None
+    bytes: int
+    fp16_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SavedReference(JsonData):
+    """The perplexity of a model whose logits were kept, and the file that keeps them."""
+
+    json_flat: ClassVar[tuple[str, ...]] = ("facts", "quality")
+
+    facts: Facts
+    quality: Quality
+    logits: KeptFile
+    seconds: float
 
 
 def save_reference(
     spec: str,
     path: str | Path,
+    settings: QualitySettings,
+    options: RunOptions = DEFAULTS,
     *,
-    text: str | Path | None = None,
-    protocols: Sequence[str] = (),
-    max_windows: int | None = None,
-    documents: str | None = None,
     mode: str | None = None,
-    threads: int | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """The model's perplexity, its logits kept in `path` for `evaluate(logits=...)`, and what they take there.
+) -> SavedReference:
+    """The model's perplexity, its logits kept in `path` for `QualitySettings.logits`, and the bytes they take there.
 
-    protocols at most one name; none: gptq-2048
+    settings  at most one protocol; none: gptq-2048
     mode      "exact" or "top-k"; None: exact as long as that fits in 2 GiB
-    raises    InputError as `evaluate`, and where the disk has no room
+    raises    InputError as `evaluate`, and if the disk has no room
     """
     start, path = time.perf_counter(), Path(path)
-    subject = open_subject(spec, threads=threads, progress=progress)
-    (plan,) = make_plans(
-        setting_of(subject.source, read_text(text, spec), max_windows, documents), protocols or (DEFAULT,)
-    )
-    model = load_model(subject.source, impl="reference", threads=subject.threads)
+    subject = open_subject(spec, options, progress)
+    setting = setting_of(subject.source, read_text(settings.text, spec), settings.max_windows, settings.documents)
+    (plan,) = make_plans(setting, settings.protocols or (DEFAULT,))
+    model = load_model(subject.source, subject.options, impl="reference")
     vocab_size = model.config.vocab_size
     mode = mode or default_mode(plan, vocab_size)
     size = kept_bytes(plan, vocab_size, mode)
@@ -50,11 +73,11 @@ def save_reference(
         raise InputError(f"{path}: the logits take {size:,} bytes and the disk has {free:,}; free some, or keep top-k")
     named = {"model": spec, "fingerprint": subject.source.fingerprint()}
     nll = save_logits(path, model, plan, vocab_size, mode=mode, named=named, progress=progress)
+    kept = KeptLogits(path)
     fp16_bytes = 2 * vocab_size * len(nll)
-    return {
-        **subject.facts(model.impls),
-        "protocol": plan.protocol.describe(),
-        **perplexity_statistics(nll, plan),
-        "logits": {"file": str(path), **KeptLogits(path).describe(), "fp16_bytes": fp16_bytes},
-        "seconds": time.perf_counter() - start,
-    }
+    return SavedReference(
+        facts=subject.facts(model.impls),
+        quality=perplexity_statistics(nll, plan),
+        logits=KeptFile(str(path), mode, kept.header["k"], kept.num_bytes, fp16_bytes),
+        seconds=time.perf_counter() - start,
+    )

@@ -24,6 +24,7 @@ from qbench.sweep.suite.suite import EvalSettings
 from qbench.sweep.suite.suite_names import check_cache, check_model, check_recipe
 from qbench.sweep.sweep import OnEvent, exclusive
 from quant.errors import InputError
+from quant.json_data import plain as json_plain
 from quant.models import ModelConfig
 from quant.present import present
 from quant.source import Source
@@ -82,8 +83,8 @@ def recommend(
         "runners_up": [described(verdict, goal, judge, chosen[0]) for verdict in chosen[1:]],
         "others": [plain(verdict, goal) for verdict in verdicts if verdict not in chosen],
         "relaxations": [] if chosen else [relaxed(one) for one in relaxations(goal, verdicts)],
-        "machine": machine()["id"],
-        **code_version(),
+        "machine": machine().id,
+        **code_version().to_json(),
     }
 
 
@@ -125,18 +126,22 @@ def plain(verdict: Verdict, goal: Goal) -> dict[str, Any]:
 
 def described(verdict: Verdict, goal: Goal, judge: Judge, answer: Verdict | None = None) -> dict[str, Any]:
     """With what the row tells besides; for a runner-up how much more it diverges than the answer, and how surely."""
-    row, memory = present(judge.record(verdict.candidate)), present(verdict.candidate.memory)
+    row, memory = judge.quality_of(verdict.candidate), present(verdict.candidate.memory)
     parts = {name: memory[name] for name in ("resident_bytes", "kv_bytes", "workspace_bytes")}
     parts |= {"runtime_bytes": goal.runtime_bytes, "peak_rss_bytes": judge.peak_bytes(verdict.candidate)}
-    metrics = row["metrics"]
-    about = {name: metrics.get(name) for name in ("kld_interval", "same_top", "perplexity", "bits_per_weight")}
-    artifact = judge.folder / metrics["artifact"] if metrics.get("artifact") else None
+    facts, quality = (row.facts, row.quality) if row else (None, None)
+    about: dict[str, Any] = {
+        **{name: getattr(quality, name, None) for name in ("kld_interval", "same_top", "perplexity")},
+        "bits_per_weight": facts and facts.bits_per_weight,
+    }
+    artifact = judge.folder / facts.artifact if facts and facts.artifact else None
     about["artifact"] = str(artifact) if artifact and artifact.exists() else None
     if answer is not None:
-        blocks = [record["metrics"].get("blocks") for record in (present(judge.record(answer.candidate)), row)]
+        other = judge.quality_of(answer.candidate)
+        blocks = [one and one.blocks for one in (other and other.quality, quality)]
         about["kld_more"] = None
         if all(blocks):
-            more = kld_difference(*blocks)
+            more = kld_difference(*map(json_plain, blocks))
             about["kld_more"] = {"value": more.value, "low": more.low, "high": more.high}
     return plain(verdict, goal) | parts | about
 

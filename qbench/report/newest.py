@@ -4,11 +4,10 @@ import heapq
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from qbench.measure.records.record import line_of, parse_record
+from qbench.measure.records.record import Record, line_of, parse_record
 from qbench.measure.records.record_files import record_files
-from qbench.measure.records.record_schema import migrate
 from qbench.store.load import Paths
 
 if TYPE_CHECKING:
@@ -25,13 +24,13 @@ def newest_records(frame: "pd.DataFrame", paths: Paths) -> Iterator[tuple[int, b
     rows = {found: row for row, found in enumerate(identity)}
     # Rows are appended as they are measured, so each file is in the order of time.
     files = [_records_from_the_end(path) for path in record_files(paths)]
-    for record in heapq.merge(*files, key=lambda record: record["time"], reverse=True):
-        row = rows.pop((record["key"], record["machine"]["id"], record["time"]), None)
+    for record in heapq.merge(*files, key=lambda record: record.time, reverse=True):
+        row = rows.pop((record.key, record.machine.id, record.time), None)
         if row is not None:
-            yield row, line_of(migrate(record)).rstrip(b"\n")
+            yield row, line_of(record).rstrip(b"\n")
 
 
-def _records_from_the_end(path: Path) -> Iterator[dict[str, Any]]:
+def _records_from_the_end(path: Path) -> Iterator[Record]:
     """The records of a file, last first; lines that are none were told of when the table was made."""
     with open(path, "rb") as file:
         if not file.seek(0, 2):

@@ -4,9 +4,9 @@ import importlib
 
 import torch
 
-from qbench.cache_kinds import DYNAMIC
 from qbench.devices import CPU
-from qbench.products import AUTO, EXACT, FLOAT32, check_products
+from qbench.products import AUTO, EXACT, FLOAT32
+from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.device import load_device_model
@@ -28,44 +28,32 @@ from quant.source import Source
 IMPL_OF = {AUTO: "auto", EXACT: "exact", FLOAT32: "reference"}  # products -> the implementation of linears
 
 
-def load_model(
-    source: Source,
-    *,
-    impl: str = "auto",
-    products: str = AUTO,
-    kind: str = DYNAMIC,
-    threads: int | None = None,
-    device: str = CPU,
-    path: str = AUTO_PATH,
-) -> Passes:
+def load_model(source: Source, options: RunOptions = DEFAULTS, *, impl: str = "auto", path: str = AUTO_PATH) -> Passes:
     """The source's model, ready to run.
 
+    options   its recipe and KV format are those of `source` already, as `open_subject` makes it. compute "exact": a
+              token's logits do not depend on how many run with it, except for LLM.int8() and W8A8 with one scale per
+              tensor, which look at all tokens of a call by definition; compute "float32": as impl "reference".
+              threads hold for the whole process; None leaves them as they are
     impl      "auto": the best implementation for each format; "reference": float32 throughout
-    products  of impl "auto", one of qbench.products. "exact": a token's logits do not depend on how many run with it,
-              but for LLM.int8() and W8A8 with one scale a tensor, which look at all tokens of a call by definition;
-              "float32": as impl "reference"
-    kind      of its caches, as qbench.cache_kinds has it
-    threads   of torch and the kernels, for the whole process; None leaves them as they are
-    device    where it runs, one of qbench.devices
     path      the code that runs the layers on the CPU, one of `layers.paths.PATH_NAMES`; "auto": the best one
     raises    InputError for a config or tensors that do not fit, and for a path that cannot run the model; on another
               device than the CPU as `load_device_model`
     """
-    check_products(products)
     check_path(path)
+    device = options.device
+    if device != CPU and path != AUTO_PATH:
+        raise InputError(f"path {path!r} runs on the CPU alone; got device {device!r}, expected path 'auto' there")
+    set_threads(options.threads)
     if device != CPU:
-        if path != AUTO_PATH:
-            raise InputError(f"path {path!r} runs on the CPU alone; got device {device!r}, expected path 'auto' there")
-        set_threads(threads)
-        return load_device_model(source, device, kind=kind)
+        return load_device_model(source, device, kind=options.cache)
     if impl == "auto":
-        impl = IMPL_OF[products]
-    set_threads(threads)
+        impl = IMPL_OF[options.compute]
     choose_linear("f32", impl)
     config = ModelConfig.of(source)
     check_tensors(config, source.tensors)
     kv = KVScheme.of(source.config, config, source.spec)
-    return _Loader(source, config, impl).model(kv, kind, path)
+    return _Loader(source, config, impl).model(kv, options.cache, path)
 
 
 def set_threads(threads: int | None) -> None:

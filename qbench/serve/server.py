@@ -28,11 +28,12 @@ def open_served(subject: Subject, options: EngineOptions) -> Served:
     if subject.source.tokenizer is None:
         raise InputError(f"{subject.spec} has no tokenizer, so it has no text to serve; choose a model with one")
     tokenizer = Tokenizer(subject.source.tokenizer)
-    model = load_model(subject.source, products=subject.products, threads=subject.threads)
+    model = load_model(subject.source, subject.options)
     assert isinstance(model, Model)  # on the CPU
     engine = Engine(model, options, tokenizer)
     metrics = Metrics(engine.stats())
-    name = subject.spec if subject.recipe is None else f"{subject.spec}:{subject.recipe}"
+    recipe = subject.options.recipe
+    name = subject.spec if recipe is None else f"{subject.spec}:{recipe}"
     room = served_room(model.config, options, engine.pool.num_pages)
     thread = EngineThread(engine, metrics)
     return Served(name, model.config, tokenizer, template_of(tokenizer), thread, metrics, room, options.max_queue)

@@ -2,23 +2,23 @@
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from qbench.cache_kinds import DYNAMIC
 from qbench.calibration.open_subject import open_subject
-from qbench.devices import CPU
 from qbench.measure.host.device_memory import peak_device_bytes, reset_peak_device
 from qbench.measure.host.energy import find_meter
 from qbench.measure.host.machine import available_cores
 from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
+from qbench.measure.metrics import Facts, MachinePeaks, Memory, Metrics, Speed, SpeedFigures
 from qbench.measure.subject import Subject
-from qbench.products import AUTO
 from qbench.progress import Progress
+from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.load import set_threads
-from qbench.speed.case_facts import case_facts
+from qbench.speed.case_facts import CaseFacts, case_facts
 from qbench.speed.ceilings import Ceilings, busy_during, measure_ceilings
 from qbench.speed.peaks import measure_bandwidth
 from qbench.speed.roofline import roofline
@@ -29,100 +29,84 @@ from quant.models import ModelConfig
 
 def bench(
     spec: str,
+    case: SpeedCase,
+    options: RunOptions = DEFAULTS,
     *,
-    recipe: str | None = None,
-    pp: int = 512,
-    tg: int = 128,
-    depth: int = 0,
-    batch: int = 1,
-    repetitions: int = 5,
-    precision: float | None = None,
-    budget_s: float | None = None,
-    threads: int | None = None,
-    kv: str | None = None,
-    cache_kind: str = DYNAMIC,
-    products: str = AUTO,
-    device: str = CPU,
-    ceilings: Mapping[str, Any] | None = None,
+    ceilings: MachinePeaks | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> Metrics:
     """One case of `bench_cases`."""
-    case = SpeedCase(pp, tg, depth, repetitions, batch, precision, budget_s)
-    how = {"recipe": recipe, "threads": [threads], "kv": kv, "cache_kind": cache_kind, "products": products}
-    how["device"] = device
-    (row,) = bench_cases(spec, [case], ceilings=ceilings, progress=progress, **how)
+    (row,) = bench_cases(spec, [case], options, ceilings=ceilings, progress=progress)
     return row
 
 
 def bench_cases(
     spec: str,
     cases: Sequence[SpeedCase],
+    options: RunOptions = DEFAULTS,
     *,
-    recipe: str | None = None,
-    threads: Sequence[int | None] = (None,),
-    kv: str | None = None,
-    cache_kind: str = DYNAMIC,
-    products: str = AUTO,
-    device: str = CPU,
-    ceilings: Mapping[str, Any] | None = None,
+    threads: Sequence[int | None] = (),
+    ceilings: MachinePeaks | None = None,
     progress: Progress | None = None,
-) -> Iterator[dict[str, Any]]:
-    """Throughput of prefill and decode, share of the roofline, and memory predicted and measured; a row a case.
+) -> Iterator[Metrics]:
+    """Throughput of prefill and decode, share of the roofline, and memory predicted and measured; one row per case.
 
     The model is loaded once. A row's peak is this process's own: the larger of that of loading and that of the case;
-    `baseline_rss_bytes` was there before either.
+    `baseline_rss_bytes` was there before either. A row of a GPU has the peak of its memory, too.
 
-    threads   of each, one after the other; None: every core
-    kv        keep keys and values in this format instead of the model's own
-    cache_kind  of the cache, as qbench.cache_kinds has it; named in the row where it is another than dynamic
-    products  how the model multiplies, one of qbench.products
-    device    where it runs, one of qbench.devices; of a GPU the row has its memory's peak, too
+    options   a cache other than dynamic is named in the row
+    threads   several numbers of threads, one after the other, instead of the options' own
     ceilings  of the machine, from another row's `ceilings`: taken while they are young, and others leave as much of
               the machine as then; None: measured before and after each case
     returns   rows with spread and raw samples
     raises    InputError for impossible sizes, or more tokens than the model's context holds
     """
     start = time.perf_counter()
-    first, *_ = threads
-    subject = open_subject(spec, recipe, first, progress, kv=kv, products=products, device=device)
+    threads = threads or (options.threads,)
+    subject = open_subject(spec, options.with_threads(threads[0]), progress)
     open_seconds = time.perf_counter() - start
     for case in cases:
         case.check_context(ModelConfig.of(subject.source).max_positions)
     known = None if ceilings is None else Ceilings.of(ceilings)
     # Before the memory is watched: it takes buffers of its own.
     is_known = known is not None and known.holds(subject.threads)
-    before, before_seconds = ((), 0.0) if is_known else bandwidth_before(subject.threads, device)
+    before, before_seconds = ((), 0.0) if is_known else bandwidth_before(subject.options)
     is_reset = reset_peak_rss()
     baseline = current_rss_bytes()
     load_start = time.perf_counter()
-    how = {"products": products, "kind": cache_kind, "threads": subject.threads, "device": device}
-    model = load_model(subject.source, **how)
+    model = load_model(subject.source, subject.options)
     load_seconds = open_seconds + time.perf_counter() - load_start
     loading_peak = peak_rss_bytes()
     for count in (each or available_cores() for each in threads):
         set_threads(count)
         if count != subject.threads:  # a bandwidth is that of so many threads
-            subject = replace(subject, threads=count)
-            before, before_seconds = bandwidth_before(count, device)
+            subject = replace(subject, options=options.with_threads(count))
+            before, before_seconds = bandwidth_before(subject.options)
         for case in cases:
             reset_peak_rss()
-            reset_peak_device(device)
-            row = bench_case(subject, model, case, known, before, progress)
+            reset_peak_device(options.device)
+            facts, speed, memory, peaks_seconds = bench_case(subject, model, case, known, before, progress)
             # The kernel's high-water mark is taken from counters that lag some pages behind, so that a small model's
             # may lie below what was held before it.
-            row["peak_rss_bytes"] = max(loading_peak, row["peak_rss_bytes"], baseline)
-            row |= {"peak_rss_since": "load" if is_reset else "start", "baseline_rss_bytes": baseline}
-            row |= {"cache_kind": cache_kind} if cache_kind != DYNAMIC else {}
-            row["ceilings_seconds"] += before_seconds
-            before, before_seconds = row["ceilings"]["bandwidths"][-1:], 0.0
-            yield row | {"load_seconds": load_seconds, "seconds": time.perf_counter() - start}
+            memory = replace(
+                memory,
+                peak_rss_bytes=max(loading_peak, memory.peak_rss_bytes or 0, baseline),
+                peak_rss_since="load" if is_reset else "start",
+                baseline_rss_bytes=baseline,
+            )
+            peaks_seconds += before_seconds
+            speed = replace(speed, cache=None if options.cache == DYNAMIC else options.cache)
+            before, before_seconds = speed.peaks.bandwidths[-1:] if speed.peaks else (), 0.0
+            seconds = time.perf_counter() - start
+            times = {"peaks_seconds": peaks_seconds, "load_seconds": load_seconds, "seconds": seconds}
+            yield Metrics(facts=facts, speed=speed, memory=memory, **times)
             start, load_seconds = time.perf_counter(), 0.0  # the next case has the model loaded
 
 
-def bandwidth_before(threads: int, device: str) -> tuple[tuple[float, ...], float]:
+def bandwidth_before(options: RunOptions) -> tuple[tuple[float, ...], float]:
     """Measured now, and the seconds that it took."""
     start = time.perf_counter()
-    return (measure_bandwidth(threads, device),), time.perf_counter() - start
+    return (measure_bandwidth(options.threads, options.device),), time.perf_counter() - start
 
 
 def bench_case(
@@ -132,41 +116,38 @@ def bench_case(
     known: Ceilings | None,
     before: Sequence[float],
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """A row, of a model that is loaded.
+) -> tuple[Facts, Speed, Memory, float]:
+    """Facts, speed and memory of a model that is loaded, and the seconds that measuring the ceilings took.
 
-    known    the ceilings of an earlier case, measured again where they no longer hold
+    known    the ceilings of an earlier case, measured again if they no longer hold
     before   bytes a second measured right before, if any
     """
     load_before = os.getloadavg()
-    speed = measure_speed(model, case, threads=subject.threads, meter=find_meter(), progress=progress)
+    figures = measure_speed(model, case, threads=subject.threads, meter=find_meter(), progress=progress)
     # before the bandwidth is measured again
-    peaks = {"peak_rss_bytes": peak_rss_bytes()} | peak_device_bytes(subject.device)
-    ceilings_start = time.perf_counter()
-    if known is None or not known.holds(subject.threads) or not known.is_like(busy_during(speed)):
-        known = measure_ceilings(subject.threads, speed, *before, device=subject.device)
-    ceilings_seconds = time.perf_counter() - ceilings_start
-    row = bench_row(case_facts(subject, model, case), case, speed, known)
-    return row | {
-        "ceilings_seconds": ceilings_seconds,
-        **peaks,
-        "load_average": {"before": list(load_before), "after": list(os.getloadavg())},
-    }
+    memory = Memory(peak_rss_bytes=peak_rss_bytes(), peak_device_bytes=peak_device_bytes(subject.options.device))
+    start = time.perf_counter()
+    if known is None or not known.holds(subject.threads) or not known.is_like(busy_during(figures)):
+        known = measure_ceilings(subject.threads, figures, *before, device=subject.options.device)
+    seconds = time.perf_counter() - start
+    about = case_facts(subject, model, case)
+    speed = speed_of(about, case, figures, known)
+    load = {"before": list(load_before), "after": list(os.getloadavg())}
+    return about.facts, replace(speed, load_average=load), memory, seconds
 
 
-def bench_row(about: dict[str, Any], case: SpeedCase, speed: dict[str, Any], ceilings: Ceilings) -> dict[str, Any]:
-    """`about` of case_facts and `speed` of speed_statistics as one row."""
-    share = roofline(about["work"], ceilings.peaks, speed)
-    return {
-        **about["facts"],
-        "context": case.longest,
-        "batch": case.batch,
-        "pp": case.pp,
-        "tg": case.tg,
-        "depth": case.depth,
-        **speed,
-        "roofline": share | {"bandwidths_bytes_per_s": list(ceilings.bandwidths)},
-        "ceilings": ceilings.told(),
-        "kv_bytes_per_token": about["kv_bytes_per_token"],
-        "predicted_bytes": about["predicted_bytes"],
-    }
+def speed_of(about: CaseFacts, case: SpeedCase, figures: SpeedFigures, ceilings: Ceilings) -> Speed:
+    """The figures of a case, and what they are held against."""
+    share = roofline(about.work, ceilings.peaks, figures)
+    return Speed(
+        context=case.longest,
+        batch=case.batch,
+        pp=case.pp,
+        tg=case.tg,
+        depth=case.depth,
+        figures=figures,
+        roofline=replace(share, bandwidths_bytes_per_s=list(ceilings.bandwidths)),
+        peaks=ceilings.kept(),
+        kv_bytes_per_token=about.kv_bytes_per_token,
+        predicted_bytes=about.predicted_bytes,
+    )

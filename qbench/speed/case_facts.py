@@ -1,31 +1,44 @@
 """What can be said of a model and a speed case without timing it: sizes, and the least work that it takes."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from qbench.devices import CPU
+from qbench.measure.metrics import Facts
 from qbench.measure.subject import Subject
 from qbench.runtime.device.memory import predict_device_memory
 from qbench.runtime.memory import predict_memory
 from qbench.speed.roofline import Shape, least_work
 from qbench.speed.speed_case import SpeedCase
+from quant.json_data import JsonData
 
 # of `predict_memory`: weights as stored and as held, keys and values, activations, and the sum of what is held
 PARTS = ("weights", "resident", "kv", "workspace", "total")
 
 
-def case_facts(subject: Subject, model: Any, case: SpeedCase) -> dict[str, Any]:
-    """What can be said of a model and a case without timing it, as plain JSON values.
+@dataclass(frozen=True, slots=True)
+class CaseFacts(JsonData):
+    """Sizes, and the least work of a case.
 
-    returns   facts: of the subject; kv_bytes_per_token; predicted_bytes by part; work: as `least_work`
+    predicted_bytes  of memory, by part
+    work             as `least_work`
     """
-    if subject.device == CPU:
+
+    facts: Facts
+    kv_bytes_per_token: float
+    predicted_bytes: dict[str, int]
+    work: dict[str, dict[str, float]]
+
+
+def case_facts(subject: Subject, model: Any, case: SpeedCase) -> CaseFacts:
+    if subject.options.device == CPU:
         predicted = predict_memory(subject.source, case.longest, case.batch, impl=model.impl, kind=model.cache_kind)
     else:
         predicted = predict_device_memory(model, subject.source, case.longest, case.batch)
     shape = Shape.of(model)
-    return {
-        "facts": subject.facts(model.impls, model.kernels),
-        "kv_bytes_per_token": shape.kv_bytes_per_token,
-        "predicted_bytes": {part: predicted[f"{part}_bytes"] for part in PARTS},
-        "work": least_work(dict(subject.source.tensors), shape, model.impls, case),
-    }
+    return CaseFacts(
+        facts=subject.facts(model.impls, model.kernels),
+        kv_bytes_per_token=shape.kv_bytes_per_token,
+        predicted_bytes={part: predicted[f"{part}_bytes"] for part in PARTS},
+        work=least_work(dict(subject.source.tensors), shape, model.impls, case),
+    )

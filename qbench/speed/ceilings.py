@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from qbench.devices import CPU
 from qbench.measure.host.busy import QUIET
+from qbench.measure.metrics import MachinePeaks, SpeedFigures
 from qbench.speed.peaks import last_cache_bytes, measure_bandwidth, measure_op_peaks
 from qbench.speed.roofline import Peaks
 
@@ -33,14 +33,25 @@ class Ceilings:
     cache_bytes: int = 0
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> "Ceilings":
-        """From `told` of an earlier row."""
-        own = {name: told[name] for name in cls.__slots__}
-        return cls(**own | {"bandwidths": tuple(own["bandwidths"])})
+    def of(cls, kept: MachinePeaks) -> "Ceilings":
+        """From those that an earlier row keeps."""
+        if kept.threads is None or kept.ops_per_s is None or kept.time is None:
+            raise ValueError(f"got {kept}, expected peaks that were measured")
+        return cls(
+            kept.threads, kept.bandwidths, kept.ops_per_s, kept.busy_by_others, kept.time, cache_bytes=kept.cache_bytes
+        )
 
-    def told(self) -> dict[str, Any]:
-        """What a row keeps: every field, and how old they are."""
-        return asdict(self) | {"bandwidths": list(self.bandwidths), "measured_s_ago": max(0.0, time.time() - self.time)}
+    def kept(self) -> MachinePeaks:
+        """What a row keeps: every field, and their age."""
+        return MachinePeaks(
+            threads=self.threads,
+            bandwidths=self.bandwidths,
+            ops_per_s=dict(self.ops_per_s),
+            busy_by_others=self.busy_by_others,
+            time=self.time,
+            cache_bytes=self.cache_bytes,
+            measured_s_ago=max(0.0, time.time() - self.time),
+        )
 
     @property
     def peaks(self) -> Peaks:
@@ -52,12 +63,12 @@ class Ceilings:
 
     def is_like(self, busy_by_others: float | None) -> bool:
         """Whether others left as much of the machine when they were measured."""
-        if None in (self.busy_by_others, busy_by_others):
+        if self.busy_by_others is None or busy_by_others is None:
             return True
         return abs(self.busy_by_others - busy_by_others) <= QUIET
 
 
-def measure_ceilings(threads: int, speed: Mapping[str, Any], *before: float, device: str = CPU) -> Ceilings:
+def measure_ceilings(threads: int, speed: SpeedFigures, *before: float, device: str = CPU) -> Ceilings:
     """Now, right after a case.
 
     speed    of the case, as `speed_statistics` tells it
@@ -69,8 +80,9 @@ def measure_ceilings(threads: int, speed: Mapping[str, Any], *before: float, dev
     return Ceilings(threads, bandwidths, ops, busy_during(speed), time.time(), last_cache_bytes(device))
 
 
-def busy_during(speed: Mapping[str, Any]) -> float | None:
+def busy_during(speed: SpeedFigures) -> float | None:
     """The median of what others took during the samples; None where those were too short to tell."""
-    shares = [share for of_phase in speed["samples"]["busy_by_others"].values() for share in of_phase]
+    by_phase = (speed.samples and speed.samples.busy_by_others) or {}
+    shares = [share for of_phase in by_phase.values() for share in of_phase]
     known = [share for share in shares if share is not None]
     return median(known) if known else None

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from qbench.devices import CPU, DEVICES
+from qbench.measure.metrics import Roofline, SpeedFigures
 from qbench.path_names import path_at
 from qbench.speed.speed_case import SpeedCase
 from quant.models import EMBEDDING, HEAD, split_name
@@ -172,7 +173,7 @@ def by_arithmetic(
     return sums
 
 
-def roofline(work: dict[str, dict[str, float]], peaks: Peaks, speed: dict[str, Any]) -> dict[str, Any]:
+def roofline(work: dict[str, dict[str, float]], peaks: Peaks, speed: SpeedFigures) -> Roofline:
     """Share of the roofline reached by pp and tg (1 is the bound), with the terms that it comes from.
 
     work    of `least_work`
@@ -183,13 +184,15 @@ def roofline(work: dict[str, dict[str, float]], peaks: Peaks, speed: dict[str, A
     """
     least = least_seconds(work, peaks)
     in_cache = sum(work["tg_bytes"].values()) <= peaks.cache_bytes
-    return {
-        "pp": None if speed["ttft_ms"] is None else 1e3 * least["pp"] / speed["ttft_ms"],
-        "tg": None if speed["tpot_ms"] is None or in_cache else 1e3 * least["tg"] / speed["tpot_ms"],
-        **work,
-        "bandwidth_bytes_per_s": peaks.bytes_per_s,
-        "peak_ops_per_s": {name: peaks.ops_per_s[name] for name in work["pp_ops"]},
-    }
+    return Roofline(
+        pp=None if speed.ttft_ms is None else 1e3 * least["pp"] / speed.ttft_ms,
+        tg=None if speed.tpot_ms is None or in_cache else 1e3 * least["tg"] / speed.tpot_ms,
+        pp_ops=work["pp_ops"],
+        tg_ops=work["tg_ops"],
+        tg_bytes=work["tg_bytes"],
+        bandwidth_bytes_per_s=peaks.bytes_per_s,
+        peak_ops_per_s={name: peaks.ops_per_s[name] for name in work["pp_ops"]},
+    )
 
 
 def least_seconds(work: dict[str, dict[str, float]], peaks: Peaks) -> dict[str, float]:

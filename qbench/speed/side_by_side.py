@@ -4,15 +4,17 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 from qbench.measure.host.clocks import check_clock
 from qbench.measure.host.energy import find_meter
 from qbench.measure.host.machine import available_cores
+from qbench.measure.metrics import Memory, Metrics
 from qbench.progress import Progress
+from qbench.run_options import DEFAULTS, RunOptions
 from qbench.sources import open_source
-from qbench.speed.bench import bench_row
+from qbench.speed.bench import speed_of
+from qbench.speed.case_facts import CaseFacts
 from qbench.speed.ceilings import measure_ceilings
 from qbench.speed.interleaved import interleave
 from qbench.speed.peaks import measure_bandwidth
@@ -56,12 +58,12 @@ def contenders(specs: Sequence[str], recipes: Sequence[str]) -> list[Contender]:
 def bench_side_by_side(
     contenders: Sequence[Contender],
     cases: Sequence[SpeedCase],
+    options: RunOptions = DEFAULTS,
     *,
     threads: Sequence[int | None] = (None,),
-    kv: str | None = None,
     clock: str = "wall",
     progress: Progress | None = None,
-) -> Iterator[list[dict[str, Any]]]:
+) -> Iterator[list[Metrics]]:
     """For each number of threads and case a row a contender, as `bench` has them, and its ratio to the first.
 
     clock    "wall", or "cpu": the time that each process gets, of one thread
@@ -72,12 +74,12 @@ def bench_side_by_side(
     for count in threads:
         used = count or available_cores()
         with ExitStack() as stack:
-            sides = [
-                stack.enter_context(speed_process(one.spec, recipe=one.recipe, kv=kv, threads=used, clock=clock))
-                for one in contenders
-            ]
+            sides = []
+            for one in contenders:
+                own = replace(options, recipe=one.recipe, threads=used)
+                sides.append(stack.enter_context(speed_process(one.spec, own, clock=clock)))
             for case in cases:
-                yield [row | {"clock": clock} for row in rows_of_case(contenders, sides, case, used, progress)]
+                yield rows_of_case(contenders, sides, case, used, clock, progress)
 
 
 def check(
@@ -100,8 +102,9 @@ def rows_of_case(
     sides: Sequence[TimedProcess],
     case: SpeedCase,
     threads: int,
+    clock: str,
     progress: Progress | None,
-) -> list[dict[str, Any]]:
+) -> list[Metrics]:
     start, load_before = time.perf_counter(), os.getloadavg()
     before = measure_bandwidth(threads)
     rounds = interleave(sides, case, threads=threads, meter=find_meter(), progress=progress)
@@ -110,15 +113,20 @@ def rows_of_case(
     load = {"before": list(load_before), "after": list(os.getloadavg())}
     names, rows = [one.name for one in contenders], []
     for index, side in enumerate(sides):
-        about = side.call("facts", {"case": asdict(case)})
-        row = bench_row(about, case, speeds[index], ceilings)
-        row["samples"]["interleaved_with"] = names[:index] + names[index + 1 :]
-        rows.append(row | side.call("memory", {}) | {"load_average": load, "ratio": ratios(rounds, index)})
+        about = CaseFacts.from_json(side.call("facts", {"case": case.to_json()}))
+        figures = speeds[index]
+        if figures.samples is not None:
+            others = names[:index] + names[index + 1 :]
+            figures = replace(figures, samples=replace(figures.samples, interleaved_with=others))
+        speed = replace(speed_of(about, case, figures, ceilings), load_average=load, clock=clock)
+        memory = Memory.from_json(side.call("memory", {}))
+        ratio = ratios(rounds, index)
+        rows.append(Metrics(facts=about.facts, speed=speed, memory=memory, ratio=ratio, explicit=frozenset({"ratio"})))
     seconds = time.perf_counter() - start
-    return [row | {"seconds": seconds} for row in rows]
+    return [replace(row, seconds=seconds) for row in rows]
 
 
-def ratios(rounds: Rounds, side: int) -> dict[str, Any] | None:
+def ratios(rounds: Rounds, side: int) -> dict[str, dict[str, float | None]] | None:
     """Speed over that of the first, with its interval and the p value of no difference; None for the first itself."""
     if side == 0:
         return None

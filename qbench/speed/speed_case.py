@@ -1,21 +1,25 @@
 """What a speed measurement runs, and how long. Apart from `speed`, so that suites are read without importing torch."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from quant.errors import InputError
+from quant.json_data import JsonData
 
 MOST_ROUNDS = 1000  # where neither precision nor budget ends it before
 LEAST = {"pp": 0, "tg": 0, "depth": 0, "batch": 1, "repetitions": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class SpeedCase:
+class SpeedCase(JsonData):
     """pp: tokens of a prompt; tg: steps of one token each; depth: tokens in the cache before either; batch: sequences.
 
     repetitions  rounds after the warm-up: so many, or where a precision is asked for at least so many
     precision    stop once every 95 % interval reaches no further than this share of its value to either side
     budget_s     or once this time has passed, with the repetitions done
     """
+
+    json_omits: ClassVar[tuple[str, ...]] = ("precision", "budget_s")
 
     pp: int = 512
     tg: int = 128

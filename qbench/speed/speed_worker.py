@@ -4,7 +4,7 @@ Run by its path, with another checkout's packages on the path where that one's s
 the same for both sides, and only what is timed differs. So of this project it imports what loads and runs a model, and
 little else.
 
-in    one JSON line {"model", "recipe", "kv", "threads", "clock"}, then {"call": a method of TimedModel, ...arguments}*
+in    one JSON line {"model", "options", "clock"}, then {"call": a method of TimedModel, ...arguments}*
 out   {"result": what describes it}, then {"result": what the call returned}*; {"error": "one line"} instead of any,
       after which it ends
 """
@@ -63,34 +63,35 @@ class TimedModel:
 class TimedSubject(TimedModel):
     """A model from its spec, in a process of its own."""
 
-    def __init__(self, model: str, recipe: str | None, kv: str | None, threads: int, clock: str) -> None:
+    def __init__(self, model: str, options: dict[str, Any], clock: str) -> None:
         import qbench.calibration.open_subject
         import qbench.runtime  # noqa: F401 - what follows is of the model, not of what is imported for it
 
         self.baseline_rss_bytes = current_rss_bytes()
-        self.threads, self.clock_name = threads, clock
-        self.open(model, recipe, kv)
+        self.clock_name = clock
+        self.open(model, options)
 
-    def open(self, model: str, recipe: str | None, kv: str | None) -> dict[str, Any]:
+    def open(self, model: str, options: dict[str, Any]) -> dict[str, Any]:
         """Take this model, in place of one that is held; returns as `describe`."""
         from qbench.calibration.open_subject import open_subject
+        from qbench.run_options import RunOptions
         from qbench.runtime import load_model
 
         self.model = self.cache = None  # their memory is free before that of the next is taken
-        self.subject = open_subject(model, recipe, self.threads, kv=kv)
-        super().__init__(load_model(self.subject.source, threads=self.threads), self.clock_name)
+        self.subject = open_subject(model, RunOptions.from_json(options))
+        super().__init__(load_model(self.subject.source, self.subject.options), self.clock_name)
         return self.describe()
 
     def describe(self) -> dict[str, Any]:
         """vocab_size, and the facts that every result repeats"""
-        return {"vocab_size": self.vocab_size, "facts": self.subject.facts(self.model.impls)}
+        return {"vocab_size": self.vocab_size, "facts": self.subject.facts(self.model.impls).to_json()}
 
     def facts(self, case: dict[str, Any]) -> dict[str, Any]:
         """`case_facts` of a case, given by its fields."""
         from qbench.speed.case_facts import case_facts
         from qbench.speed.speed_case import SpeedCase
 
-        return case_facts(self.subject, self.model, SpeedCase(**case))
+        return case_facts(self.subject, self.model, SpeedCase.from_json(case)).to_json()
 
     def memory(self) -> dict[str, int]:
         peak = max(peak_rss_bytes(), self.baseline_rss_bytes)

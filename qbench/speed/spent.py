@@ -1,24 +1,23 @@
 """What a repetition takes in joules beyond what the machine takes when idle."""
 
-from typing import Any
-
 import numpy as np
 
+from qbench.measure.metrics import Energy
 from qbench.speed.rounds import Rounds, Samples
 
 
-def energy(rounds: Rounds, side: int) -> dict[str, Any]:
-    """joules {phase: {counter: ...}} of a repetition, the median; idle_watts {counter: ...}; None with the reason.
+def energy(rounds: Rounds, side: int) -> Energy:
+    """Of a repetition, the median; without a meter the reason.
 
     Idle power is measured in the same run, with the models loaded; what other programs take then counts as idle.
     """
     if not rounds.meter.counters:
-        return {"joules": None, "reason": rounds.meter.reason}
+        return Energy(reason=rounds.meter.reason)
     joules = {
         phase: _beyond_idle(samples[side], rounds.warm_up(phase), rounds.idle_watts)
         for phase, samples in rounds.of.items()
     }
-    return {"joules": joules, "idle_watts": rounds.idle_watts, "reason": None}
+    return Energy(joules=joules, idle_watts=rounds.idle_watts)
 
 
 def _beyond_idle(samples: Samples, first: int, idle_watts: dict[str, float]) -> dict[str, float]:

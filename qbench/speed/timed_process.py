@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+from qbench.run_options import RunOptions
 from quant.errors import InputError
 
 WORKER_FILE = str(Path(__file__).with_name("speed_worker.py"))
@@ -62,9 +63,9 @@ class TimedProcess:
         """As TimedModel.seconds."""
         return self.call("seconds", {"tokens": tokens, "step": step})
 
-    def open(self, model: str, recipe: str | None = None, kv: str | None = None) -> None:
+    def open(self, model: str, options: RunOptions) -> None:
         """As TimedSubject.open."""
-        self.about = self.call("open", {"model": model, "recipe": recipe, "kv": kv})
+        self.about = self.call("open", {"model": model, "options": options.to_json()})
 
     def call(self, method: str, arguments: dict[str, Any]) -> Any:
         """What the worker's method of this name returns."""
@@ -92,10 +93,8 @@ class TimedProcess:
 
 def speed_process(
     model: str,
+    options: RunOptions,
     *,
-    threads: int,
-    recipe: str | None = None,
-    kv: str | None = None,
     clock: str = "wall",
     command: Sequence[str] = WORKER,
     env: Mapping[str, str] | None = None,
@@ -105,7 +104,7 @@ def speed_process(
     command  by default this interpreter and checkout; `of_checkout` makes those of another
     env      added to this process's own environment, such as {"QBENCH_ISA": "avx2"}
     """
-    settings = {"model": model, "recipe": recipe, "kv": kv, "threads": threads, "clock": clock}
+    settings = {"model": model, "options": options.to_json(), "clock": clock}
     return TimedProcess(model, command, settings, env)
 
 

@@ -6,9 +6,9 @@ import mmap
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from qbench.measure.records.record import cannot_read, latest, read_records
+from qbench.measure.records.record import Record, cannot_read, latest, read_records
 from qbench.measure.records.record_files import record_files
 from qbench.store.columns import COLUMNS, ORIGIN, TEXT, Column
 from qbench.store.kept_rows import keep, place_of, read_kept
@@ -98,7 +98,7 @@ def create_latest(
     )
 
 
-def latest_records(paths: Paths, kinds: Collection[str | None] | None = None) -> dict[tuple[str, str], dict[str, Any]]:
+def latest_records(paths: Paths, kinds: Collection[str | None] | None = None) -> dict[tuple[str, str], Record]:
     """The record of each case and machine that was measured last, whole, as `latest` finds it.
 
     kinds    of these kinds alone (None: a sweep's); by default of all
@@ -106,7 +106,7 @@ def latest_records(paths: Paths, kinds: Collection[str | None] | None = None) ->
     """
     files = record_files(paths) if kinds is None else files_with(paths, kinds)
     records = (record for file in files for record in read_records(file))
-    wanted = (record for record in records if kinds is None or record["case"].get("kind") in kinds)
+    wanted = (record for record in records if kinds is None or record.case.kind in kinds)
     return latest(wanted)
 
 

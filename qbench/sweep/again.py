@@ -4,19 +4,19 @@ Such rows are of the kind AGAIN and no results of their own; `of` is the key of 
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from qbench.measure.records.record import AGAIN, case_key
-from qbench.sweep.suite.cases import Case, Planned
-
-OF_QUALITY = ("eval", "tasks")
+from qbench.measure.case import Case
+from qbench.measure.records.kinds import AGAIN
+from qbench.measure.records.record import case_key
+from qbench.sweep.suite.cases import Planned
 
 
 def again(planned: Iterable[Planned], cases: Iterable[Case]) -> list[tuple[Planned, Case]]:
     """Of those whose speed is measured, the points and cases of a second time."""
     pairs = zip(planned, cases, strict=True)
-    return [(Planned(one.point, ("bench",)), _speed_of(case)) for one, case in pairs if case["bench"]]
+    return [(Planned(one.point, ("bench",)), _speed_of(case)) for one, case in pairs if case.speed]
 
 
 def _speed_of(case: Case) -> Case:
-    rest = {name: value for name, value in case.items() if name not in OF_QUALITY}
-    return rest | {"kind": AGAIN, "of": case_key(case), "eval": None}
+    return replace(case, kind=AGAIN, of=case_key(case), quality=None, tasks=None)

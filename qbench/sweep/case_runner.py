@@ -1,4 +1,4 @@
-"""`CaseRunner`: one case, from its dictionary to its metrics, on the machine that this process runs on.
+"""`CaseRunner`: one case, from what defines it to its metrics, on the machine that this process runs on.
 
 Three jobs, each in a worker process of its own: the unquantized model's logits, once for each model and text; the
 artifact, once for each model, recipe and calibration; then the measurement.
@@ -8,19 +8,53 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
+from qbench.measure.case import CalibrationCase, Case, QualityCase, SpeedWork
 from qbench.measure.host.commit import QUANTIZING, code_hash
+from qbench.measure.metrics import MachinePeaks, Metrics
+from qbench.measure.records.record import Origin
+from qbench.run_options import RunOptions
+from qbench.speed.speed_case import SpeedCase
+from qbench.sweep.job import Job, MadeArtifact, MeasureJob, QuantizeJob, R, ReferenceJob
 from qbench.sweep.job_runner import WORKER, JobFailed, Worker
-from qbench.sweep.suite.cases import Case
 from qbench.sweep.suite.grid import own_cache
 from qbench.sweep.suite.suite_names import AUTO
+from quant.json_data import JsonRow
 
 STAMP = "made.json"
 ISA = "QBENCH_ISA"
 
 OnStage = Callable[[str, tuple[int, int, str] | None], None]  # ("measure", (done, total, what is being done))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a case: metrics, or the error in one line. origin: of another machine that measured it"""
+
+    metrics: Metrics | None = None
+    error: str | None = None
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp(JsonRow):
+    """What an artifact's bytes depend on, and what the job that wrote it answered.
+
+    made   its file, the code that wrote it, and what that took
+    """
+
+    json_omits: ClassVar[tuple[str, ...]] = ("fingerprint", "recipe_sha256", "made")
+    json_flat: ClassVar[tuple[str, ...]] = ("made",)
+
+    recipe: str | None = None
+    calibration: CalibrationCase | None = None
+    code: str | None = None
+    fingerprint: str | None = None
+    recipe_sha256: str | None = None
+    made: MadeArtifact | None = None
 
 
 class CaseRunner:
@@ -33,69 +67,82 @@ class CaseRunner:
 
     def __init__(self, artifacts: Path, temporary: Path, worker: Sequence[str] = WORKER) -> None:
         self.artifacts, self.temporary, self.worker = artifacts, temporary, Worker(worker)
-        self.references: dict[str, JobFailed | None] = {}  # what has been run, and how it failed
-        self.ceilings: dict[str, dict[str, Any]] = {}  # `_place` -> what the machine can do, as a row told it
+        self.references: dict[tuple[str, QualityCase], JobFailed | None] = {}  # what has been run, and how it failed
+        self.peaks: dict[str, MachinePeaks] = {}  # `_place` -> of the machine, from the newest row
 
     def close(self) -> None:
         self.worker.close()
 
-    def run(self, case: Case, on_stage: OnStage) -> dict[str, Any]:
-        """{metrics, error}: one of them is None. A case that fails says why in one line."""
+    def run(self, case: Case, on_stage: OnStage) -> Outcome:
+        """A case that fails says why in one line."""
         try:
-            cost = self.require_reference(case, on_stage) if case["eval"] else {}
-            made = self.artifact(case, on_stage)
-            forced = {ISA: None if case["isa"] == AUTO else case["isa"]}  # in the measurement alone
-            metrics = self.job("measure", self.measurement(case, made["artifact"]), on_stage, forced)
-            cost |= of_harness(self.worker.seconds, metrics)
-            self.ceilings |= {_place(case): metrics["ceilings"]} if "ceilings" in metrics else {}
+            reference_seconds = self.require_reference(case, on_stage)
+            path, made = self.artifact(case, on_stage)
+            forced = {ISA: None if case.isa == AUTO else case.isa}  # in the measurement alone
+            metrics = self.job(self.measurement(case, path), on_stage, forced)
+            if metrics.speed is not None and metrics.speed.peaks is not None:
+                self.peaks[_place(case)] = metrics.speed.peaks
         except JobFailed as failure:
-            return {"metrics": None, "error": str(failure)}
-        cost |= {key: value for key, value in made.items() if key.startswith("quantize_")}
-        kept = os.path.relpath(made["artifact"], self.artifacts.parent)
-        named = {"model": case["model"], "recipe": case["recipe"], "artifact": kept}
-        return {"metrics": metrics | cost | named, "error": None}
+            return Outcome(error=str(failure))
+        kept = os.path.relpath(path, self.artifacts.parent)
+        facts = metrics.facts and replace(metrics.facts, model=case.model, recipe=case.recipe, artifact=kept)
+        wall_seconds = self.worker.seconds
+        return Outcome(
+            replace(
+                metrics,
+                facts=facts,
+                wall_seconds=wall_seconds,
+                overhead_seconds=overhead(wall_seconds, metrics),
+                reference_seconds=reference_seconds,
+                quantize_seconds=made.quantize_seconds,
+                quantize_peak_rss_bytes=made.quantize_peak_rss_bytes,
+            )
+        )
 
-    def measurement(self, case: Case, artifact: Path) -> dict[str, Any]:
-        """The arguments of the job that measures."""
-        kv = None if case["cache"] == own_cache(case["recipe"]) else case["cache"]
-        return {
-            "artifact": str(artifact),
-            "model": case["model"],
-            "eval": _settings(case["eval"]),
-            "tasks": case.get("tasks"),
-            "bench": case["bench"] and case["bench"] | {"batch": case["batch"]},
-            "kv": kv,
-            **{name: case[name] for name in ("cache_kind", "products", "device") if name in case},
-            **({"ceilings": self.ceilings[_place(case)]} if case["bench"] and _place(case) in self.ceilings else {}),
-            "threads": case["threads"],
-            "logits": str(self.temporary),
-        }
+    def measurement(self, case: Case, artifact: Path) -> MeasureJob:
+        """The job that measures."""
+        options = RunOptions(
+            kv_format=None if case.kv_format == own_cache(case.recipe) else case.kv_format,
+            cache=case.cache,
+            compute=case.compute,
+            device=case.device,
+            threads=case.threads,
+        )
+        return MeasureJob(
+            artifact=str(artifact),
+            model=case.model,
+            options=options,
+            logits=str(self.temporary),
+            quality=case.quality,
+            speed=case.speed and speed_case(case.speed, case.batch),
+            tasks=case.tasks,
+            peaks=self.peaks.get(_place(case)) if case.speed else None,
+        )
 
-    def require_reference(self, case: Case, on_stage: OnStage) -> dict[str, float]:
-        """Runs the reference once a model and text; where it failed, every case that needs it fails in the same words.
+    def require_reference(self, case: Case, on_stage: OnStage) -> float | None:
+        """Runs the reference once per model and text; if it failed, every case that needs it fails in the same words.
 
-        returns   {reference_seconds} of the case that it is run for
+        returns   its seconds, if it is run for this case
         raises    JobFailed
         """
-        cost = {}
-        settings = _settings(case["eval"])
-        key = json.dumps([case["model"], settings], sort_keys=True)
+        if case.quality is None:
+            return None
+        key, seconds = (case.model, replace(case.quality, text_sha256=None)), None
         if key not in self.references:
-            about = {name: case[name] for name in ("model", "fingerprint", "threads")}
+            job = ReferenceJob(case.model, case.fingerprint, case.quality, case.threads, str(self.temporary))
             try:
-                self.job("reference", about | {"eval": settings, "folder": str(self.temporary)}, on_stage)
-                self.references[key] = None
-                cost = {"reference_seconds": self.worker.seconds}
+                self.job(job, on_stage)
+                self.references[key], seconds = None, self.worker.seconds
             except JobFailed as failure:
                 self.references[key] = failure
         if failure := self.references[key]:
             raise failure
-        return cost
+        return seconds
 
-    def artifact(self, case: Case, on_stage: OnStage) -> dict[str, Any]:
+    def artifact(self, case: Case, on_stage: OnStage) -> tuple[Path, MadeArtifact]:
         """The recipe's file, written unless the one there has the same model, recipe, calibration and quantizing code.
 
-        returns   {artifact: its path, quantize_seconds, ...} as the job that wrote it told
+        returns   its path, and what the job that wrote it answered
         raises    JobFailed
         """
         folder = self.folder(case)
@@ -103,72 +150,73 @@ class CaseRunner:
         if made is None:
             fresh = self.temporary / folder.name
             fresh.mkdir(exist_ok=True)
-            about = {name: case[name] for name in ("model", "fingerprint", "recipe", "threads")}
-            about |= {"calibration": _settings(case.get("calibration")) or {}, "folder": str(fresh)}
-            made = _stamp(case) | self.job("quantize", about, on_stage)
-            (fresh / STAMP).write_text(json.dumps(made, indent=1) + "\n")
+            about = (case.model, case.fingerprint, case.recipe, case.calibration, case.threads)
+            made = self.job(QuantizeJob(*about, str(fresh)), on_stage)
+            stamp = replace(_stamp(case), made=made)
+            (fresh / STAMP).write_text(json.dumps(stamp.to_json(), indent=1) + "\n")
             if folder.exists():
                 os.rename(folder, self.temporary / f"{folder.name}.old")  # a kill leaves the old one whole or gone
             os.rename(fresh, folder)
-        return made | {"artifact": folder / made["file"]}
+        return folder / made.file, made
 
     def folder(self, case: Case) -> Path:
         """Where the artifact of the case's model and recipe lies."""
-        return self.artifacts / re.sub(r"[^A-Za-z0-9.+-]+", "_", f"{case['model']}-{case['recipe']}").strip("_")
+        return self.artifacts / re.sub(r"[^A-Za-z0-9.+-]+", "_", f"{case.model}-{case.recipe}").strip("_")
 
-    def made(self, case: Case) -> dict[str, Any] | None:
-        """What the job that wrote the artifact told; None where there is none, or of something else."""
-        stamp, folder = _stamp(case), self.folder(case)
-        made = _read_stamp(folder / STAMP)
-        is_same = {key: made.get(key) for key in stamp} == stamp and (folder / made["file"]).exists()
-        return made if is_same else None
+    def made(self, case: Case) -> MadeArtifact | None:
+        """What the job that wrote the artifact answered; None for no artifact, and for one of something else."""
+        stamp, folder = _read_stamp(self.folder(case) / STAMP), self.folder(case)
+        if stamp is None or stamp.made is None or replace(stamp, made=None) != _stamp(case):
+            return None
+        return stamp.made if (folder / stamp.made.file).exists() else None
 
-    def job(
-        self, name: str, arguments: dict[str, Any], on_stage: OnStage, environment: dict[str, str | None] | None = None
-    ) -> dict[str, Any]:
+    def job(self, job: Job[R], on_stage: OnStage, environment: dict[str, str | None] | None = None) -> R:
         """raises JobFailed"""
-        on_stage(name, None)
+        on_stage(job.name, None)
         log = self.temporary / "worker.log"
 
         def progress(*state) -> None:
-            on_stage(name, state)
+            on_stage(job.name, state)
 
-        return self.worker.run({"job": name, **arguments}, log, progress=progress, environment=environment)
+        request = {"job": job.name, **job.to_json()}
+        return job.answer(self.worker.run(request, log, progress=progress, environment=environment))
 
 
 def _place(case: Case) -> str:
-    """Where it runs: what ceilings are of."""
-    return f"{case['isa']} {case.get('device')}"
+    """Where it runs: the machine's peaks hold there."""
+    return f"{case.isa} {case.device}"
 
 
-def _stamp(case: Case) -> dict[str, Any]:
+def speed_case(work: SpeedWork, batch: int) -> SpeedCase:
+    return SpeedCase(work.pp, work.tg, work.depth, work.repetitions, batch, work.precision, work.budget_s)
+
+
+def _stamp(case: Case) -> Stamp:
     """What an artifact's bytes depend on."""
-    named = ("fingerprint", "recipe", "recipe_sha256")
-    of_case = {name: case[name] for name in named if name in case}
-    return of_case | {"calibration": case.get("calibration"), "code": code_hash(QUANTIZING)}
+    return Stamp(
+        recipe=case.recipe,
+        calibration=case.calibration,
+        code=code_hash(QUANTIZING),
+        fingerprint=case.fingerprint,
+        recipe_sha256=case.recipe_sha256,
+    )
 
 
-def of_harness(wall_seconds: float, metrics: dict[str, Any]) -> dict[str, float]:
-    """{wall_seconds, overhead_seconds} of a measurement, from the fork of its process to its end.
+def overhead(wall_seconds: float, metrics: Metrics) -> float:
+    """Seconds of a measurement, from the fork of its process to its end, beyond what a plain script would take.
 
-    Overhead is what a script that loads the model and runs the same passes would not take: starting the process,
-    reading the text, statistics, and sending the row. What the machine can do at most is a figure of the row, measured
-    where no case right before told it, and has seconds of its own, `ceilings_seconds`. Speed and quality each load the
-    model, and both count as loading.
+    Such a script loads the model and runs the same forward passes. Overhead is starting the process, reading the text,
+    statistics, and sending the row. Machine peaks are part of the row; they are measured again unless the previous case
+    just did, and that has seconds of its own, `peaks_seconds`. Speed and quality each load the model, and both count as
+    loading.
     """
-    own = sum(metrics.get(name, 0.0) for name in ("timed_seconds", "load_seconds", "ceilings_seconds"))
-    return {"wall_seconds": wall_seconds, "overhead_seconds": wall_seconds - own}
+    own = (metrics.timed_seconds, metrics.load_seconds, metrics.peaks_seconds)
+    return wall_seconds - sum(seconds or 0.0 for seconds in own)
 
 
-def _settings(described: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A case's section as the job takes it: what lies at the path of its text is for telling cases apart."""
-    return described and {name: value for name, value in described.items() if name != "text_sha256"}
-
-
-def _read_stamp(path: Path) -> dict[str, Any]:
-    """The stamp of an artifact's folder; {} where there is none that can be read, so that it is made anew."""
+def _read_stamp(path: Path) -> Stamp | None:
+    """The stamp of an artifact's folder; None for none that can be read, so that the artifact is made again."""
     try:
-        stamp = json.loads(path.read_text())
+        return Stamp.from_json(json.loads(path.read_text()))
     except (OSError, ValueError):
-        return {}
-    return stamp if isinstance(stamp, dict) else {}
+        return None

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from qbench.measure.case import Case
 from qbench.measure.host.machine import machine
-from qbench.sweep.case_runner import CaseRunner
+from qbench.sweep.case_runner import CaseRunner, Outcome
 from qbench.sweep.job_runner import WORKER
-from qbench.sweep.suite.cases import Case
 
 Numbered = tuple[int, Case]
 # (number of the case, "reference" | "quantize" | "measure", (done, total, what is being done))
@@ -21,8 +21,8 @@ class Executor(Protocol):
         """Ids of the machines whose earlier rows count as measured."""
         ...
 
-    def run(self, cases: Iterator[Numbered], on_stage: OnStage) -> Iterable[tuple[int, dict[str, Any]]]:
-        """Measures what `cases` gives, and gives (number, {metrics, error}) back as each ends, in any order.
+    def run(self, cases: Iterator[Numbered], on_stage: OnStage) -> Iterable[tuple[int, Outcome]]:
+        """Measures what `cases` gives, and gives (number, outcome) back as each ends, in any order.
 
         The next case is taken when there is a place for it and not before: the sweep ends the iterator to stop early,
         and what was taken by then is brought to its end.
@@ -40,9 +40,9 @@ class LocalExecutor:
         self.runner = CaseRunner(folder / "artifacts", folder / "tmp", worker)
 
     def machines(self) -> set[str]:
-        return {machine()["id"]}
+        return {machine().id}
 
-    def run(self, cases: Iterator[Numbered], on_stage: OnStage) -> Iterator[tuple[int, dict[str, Any]]]:
+    def run(self, cases: Iterator[Numbered], on_stage: OnStage) -> Iterator[tuple[int, Outcome]]:
         try:
             for number, case in cases:
                 yield number, self.runner.run(case, lambda stage, state, number=number: on_stage(number, stage, state))

@@ -1,28 +1,43 @@
-"""The jobs of a sweep, each a function of plain JSON values that runs in a worker of its own."""
+"""The jobs of a sweep, each a function that runs in a worker of its own."""
 
 import shutil
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from qbench.cache_kinds import DYNAMIC
-from qbench.calibration.options import CalibrationOptions
-from qbench.devices import CPU
 from qbench.measure.host.commit import QUANTIZING, code_hash, code_version
 from qbench.measure.host.machine import machine
 from qbench.measure.host.memory import peak_rss_bytes
-from qbench.products import AUTO
+from qbench.measure.metrics import Metrics
 from qbench.progress import Progress
+from qbench.quality.evaluate import evaluate
 from qbench.quality.protocols.conventions import DEFAULT, make_plans
+from qbench.quality.quality_settings import QualitySettings
+from qbench.run_options import RunOptions
+from qbench.speed.bench import bench
+from qbench.sweep.job import (
+    Job,
+    KeptReferences,
+    MadeArtifact,
+    MeasureJob,
+    ModelProbe,
+    ProbeJob,
+    QuantizeJob,
+    ReferenceJob,
+    calibration_options,
+)
+from qbench.sweep.probe import probe_model
+from qbench.tasks.evaluate import evaluate_tasks
+from qbench.tasks.settings import TaskSettings
 from quant.errors import InputError
+from quant.json_data import JsonData
 from quant.models import ModelConfig
 from quant.source import Source
 
-# Seconds of the whole, of them in passes that are timed, in loading the model, and in measuring the machine.
-SUMMED = ("seconds", "timed_seconds", "load_seconds", "ceilings_seconds")
 
-
-def open_unchanged(model: str, fingerprint: str) -> Source:
+def open_unchanged(model: str, fingerprint: str | None) -> Source:
     """raises InputError if the model is no longer the one that the sweep's rows are about to name"""
     from qbench.sources import open_source
 
@@ -32,124 +47,91 @@ def open_unchanged(model: str, fingerprint: str) -> Source:
     return source
 
 
-def reference(
-    model: str,
-    fingerprint: str,
-    eval: dict[str, Any],
-    threads: int,
-    folder: str,
-    progress: Progress,
-) -> dict[str, Any]:
-    """Run the unquantized model over the text and keep its logits in `folder`, where they are not yet.
+def reference(job: ReferenceJob, progress: Progress) -> KeptReferences:
+    """Run the unquantized model over the text and keep the logits that are not kept yet.
 
-    Whole where they fit, else as top-k: then each row's `kld_reference` tells how far its divergence may be off.
-
-    eval      as `measure` takes it
-    returns   {kept: names of protocols}; under the others, which the disk has no room for, each case runs the reference
-              beside its model
+    Whole if they fit, else as top-k: then each row's `kld_reference` says how far its divergence may be off.
     """
     from qbench.quality.evaluate import read_text, setting_of
     from qbench.quality.kld.reference_logits import cache_path, mode_that_fits, save_logits
     from qbench.runtime import load_model
 
-    source, kept = open_unchanged(model, fingerprint), Path(folder)
-    setting = setting_of(source, read_text(eval["text"], model, kept=kept), eval["max_windows"], kept=kept)
-    plans = make_plans(setting, eval.get("protocols") or (DEFAULT,))
+    source, kept = open_unchanged(job.model, job.fingerprint), Path(job.folder)
+    text = read_text(job.quality.text, job.model, kept=kept)
+    setting = setting_of(source, text, job.quality.max_windows, kept=kept)
+    plans = make_plans(setting, job.quality.protocols or (DEFAULT,))
     vocab_size = ModelConfig.of(source).vocab_size
-    named = {"model": model, "fingerprint": fingerprint}
-    paths = [cache_path(kept, plan.protocol, fingerprint) for plan in plans]
+    named = {"model": job.model, "fingerprint": source.fingerprint()}
+    paths = [cache_path(kept, plan.protocol, source.fingerprint()) for plan in plans]
     absent = [(plan, path) for plan, path in zip(plans, paths, strict=True) if not path.exists()]
-    loaded = load_model(source, impl="reference", threads=threads) if absent else None
+    loaded = load_model(source, RunOptions(threads=job.threads), impl="reference") if absent else None
     for plan, path in absent:
-        mode = mode_that_fits(plan, vocab_size, room=shutil.disk_usage(folder).free // 2)
+        mode = mode_that_fits(plan, vocab_size, room=shutil.disk_usage(job.folder).free // 2)
         if mode is not None:
             save_logits(path, loaded, plan, vocab_size, mode=mode, named=named, progress=progress)
-    return {"kept": [plan.protocol.name for plan, path in zip(plans, paths, strict=True) if path.exists()]}
+    return KeptReferences(tuple(plan.protocol.name for plan, path in zip(plans, paths, strict=True) if path.exists()))
 
 
-def quantize(
-    model: str,
-    fingerprint: str,
-    recipe: str,
-    calibration: dict[str, Any],
-    threads: int,
-    folder: str,
-    progress: Progress,
-) -> dict[str, Any]:
-    """Write the artifact of one recipe into `folder`.
-
-    calibration   fields of CalibrationOptions
-    returns       {file: its name there, code: which wrote it, quantize_seconds, quantize_peak_rss_bytes}
-    """
+def quantize(job: QuantizeJob, progress: Progress) -> MadeArtifact:
+    """Write the artifact of one recipe into the folder."""
     from qbench.calibration.write import write_quantized
     from qbench.runtime import set_threads
     from quant.artifacts import make_artifact_job
     from quant.artifacts.output import artifact_name
     from quant.recipes import get_recipe
 
-    named = get_recipe(recipe)
-    source = open_unchanged(model, fingerprint)
-    set_threads(threads)
+    recipe = get_recipe(job.recipe)
+    source = open_unchanged(job.model, job.fingerprint)
+    set_threads(job.threads)
     start = time.perf_counter()
-    job = make_artifact_job(source, named, Path(folder) / artifact_name("model", named))
-    write_quantized(job, CalibrationOptions(**calibration), threads=threads, progress=progress)
-    return {
-        "file": job.output.path.name,
-        "code": code_hash(QUANTIZING),
-        "quantize_seconds": time.perf_counter() - start,
-        "quantize_peak_rss_bytes": peak_rss_bytes(),
-    }
+    making = make_artifact_job(source, recipe, Path(job.folder) / artifact_name("model", recipe))
+    write_quantized(making, calibration_options(job.calibration), threads=job.threads, progress=progress)
+    return MadeArtifact(
+        file=making.output.path.name,
+        code=code_hash(QUANTIZING),
+        quantize_seconds=time.perf_counter() - start,
+        quantize_peak_rss_bytes=peak_rss_bytes(),
+    )
 
 
-def measure(
-    artifact: str,
-    model: str,
-    eval: dict[str, Any] | None,
-    bench: dict[str, Any] | None,
-    kv: str | None,
-    threads: int,
-    logits: str,
-    progress: Progress,
-    tasks: dict[str, Any] | None = None,
-    products: str = AUTO,
-    ceilings: dict[str, Any] | None = None,
-    cache_kind: str = DYNAMIC,
-    device: str = CPU,
-) -> dict[str, Any]:
-    """Speed and memory first, while the process holds nothing else, then quality against the unquantized model.
-
-    eval      {text, max_windows, protocols} of `evaluate`; None: not measured
-    bench     fields of SpeedCase; None: not measured
-    kv        format of keys and values; None: the artifact's own
-    tasks     fields of TaskSettings; None: not measured
-    products  how the model multiplies, one of qbench.products
-    ceilings  of the machine, as `bench` takes them
-    cache_kind  of its caches, as qbench.cache_kinds has it
-    device    where the model runs, one of qbench.devices
-    """
-    from qbench.quality.evaluate import evaluate
-    from qbench.speed.bench import bench as run_bench
-    from qbench.tasks.evaluate import evaluate_tasks
-    from qbench.tasks.settings import TaskSettings
-
+def measure(job: MeasureJob, progress: Progress) -> Metrics:
+    """Speed and memory first, while the process holds nothing else, then quality against the unquantized model."""
     parts = []
-    how = {"kv": kv, "cache_kind": cache_kind, "products": products, "device": device}
-    how |= {"threads": threads, "progress": progress}
-    if bench is not None:
-        parts.append(run_bench(artifact, ceilings=ceilings, **bench, **how))
-    if eval is not None:
-        parts.append(evaluate(artifact, reference=model, logits_cache=Path(logits), **eval, **how))
-    if tasks is not None:
-        told = evaluate_tasks(artifact, TaskSettings(**tasks), **how)
-        parts.append(told | {"timed_seconds": told["seconds"]})  # lm-eval's own time is not told apart
-    sums = {name: sum(part.get(name, 0.0) for part in parts) for name in SUMMED}
-    return {name: value for part in parts for name, value in part.items()} | sums
+    if job.speed is not None:
+        parts.append(bench(job.artifact, job.speed, job.options, ceilings=job.peaks, progress=progress))
+    if job.quality is not None:
+        asked = job.quality
+        settings = QualitySettings(asked.text, asked.max_windows, asked.protocols, reference=job.model)
+        parts.append(evaluate(job.artifact, settings, job.options, logits_cache=Path(job.logits), progress=progress))
+    if job.tasks is not None:
+        asked = job.tasks
+        settings = TaskSettings(asked.names, asked.limit, asked.num_fewshot, asked.include)
+        found = evaluate_tasks(job.artifact, settings, job.options, progress=progress)
+        parts.append(replace(found, timed_seconds=found.seconds))  # lm-eval does not report its own time apart
+    return joined(parts)
 
 
-def probe(**arguments: Any) -> dict[str, Any]:
-    from qbench.sweep.probe import probe_model
+def joined(parts: Sequence[Metrics]) -> Metrics:
+    """All that was measured of one artifact, with the sums of their seconds."""
+    found: dict[str, Any] = {}
+    for part in parts:
+        found |= {one.name: value for one in fields(part) if (value := getattr(part, one.name)) is not None}
+    figures = [part.speed.figures.timed_seconds if part.speed and part.speed.figures else None for part in parts]
+    timed = [part.timed_seconds or of_speed for part, of_speed in zip(parts, figures, strict=True)]
+    return Metrics(
+        **found
+        | {
+            "timed_seconds": sum(filter(None, timed)),
+            "load_seconds": sum(part.load_seconds or 0.0 for part in parts),
+            "peaks_seconds": sum(part.peaks_seconds or 0.0 for part in parts),
+            "seconds": sum(part.seconds or 0.0 for part in parts),
+            "explicit": frozenset().union(*(part.explicit for part in parts)),
+        }
+    )
 
-    return probe_model(**arguments)
+
+def probe(job: ProbeJob, progress: Progress) -> ModelProbe:
+    return probe_model(job, progress)
 
 
 def preload() -> None:
@@ -168,4 +150,21 @@ def preload() -> None:
     machine()
 
 
-JOBS = {"reference": reference, "quantize": quantize, "measure": measure, "probe": probe}
+def by_json(kind: type[Job], function: Callable[[Any, Progress], JsonData]) -> Callable[..., dict[str, Any]]:
+    """The job as the worker calls it: by the fields of its class, for the JSON of its result."""
+
+    def run(progress: Progress, **arguments: Any) -> dict[str, Any]:
+        return function(kind.from_json(arguments), progress).to_json()
+
+    return run
+
+
+JOBS = {
+    kind.name: by_json(kind, function)
+    for kind, function in (
+        (ReferenceJob, reference),
+        (QuantizeJob, quantize),
+        (MeasureJob, measure),
+        (ProbeJob, probe),
+    )
+}

@@ -1,18 +1,18 @@
 """How long a model's passes take here, found by a few short ones; for models of which no record tells it."""
 
 import time
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
 from qbench.calibration.forecast import OneLayer, measure_layer, total_seconds
-from qbench.calibration.options import CalibrationOptions
 from qbench.progress import Progress
 from qbench.quality.kld.kld import divergence
+from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.sources import open_source
+from qbench.sweep.job import ModelProbe, ProbeJob, calibration_options
 from quant.job import make_job
 from quant.models import ModelConfig
 from quant.qtensor import QTensor
@@ -22,22 +22,6 @@ from quant.source import Source, SourceView
 
 TOKENS = 128  # a prompt long enough to keep two cores at work, short enough for a model of billions of weights
 STEPS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class ModelProbe:
-    """Seconds of loading an artifact, of a prompt's token, of that with all logits judged, and of a step of decoding.
-
-    All from one layer between embedding and head: a token of a prompt reads the layers alone, all else every weight.
-
-    quantize_s   recipe -> seconds of quantizing the whole; those that there was time for
-    """
-
-    load_s: float
-    token_s: float
-    judged_token_s: float
-    step_s: float
-    quantize_s: dict[str, float]
 
 
 class ReadBefore(SourceView):
@@ -52,31 +36,26 @@ class ReadBefore(SourceView):
         return self._held[name]
 
 
-def probe_model(
-    model: str, recipes: list[str], calibration: dict[str, Any], threads: int, budget_s: float, progress: Progress
-) -> dict[str, Any]:
-    """The fields of ModelProbe, of the weights as they are stored.
-
-    recipes    whose quantizing is tried on one layer, until `budget_s` seconds have passed
-    """
+def probe_model(job: ProbeJob, progress: Progress) -> ModelProbe:
+    """Of the weights as they are stored."""
     start = time.perf_counter()
-    source = open_source(model)
+    source = open_source(job.model)
     num_layers = ModelConfig.of(source).num_layers
     one = ReadBefore(OneLayer(source))
     load_start = time.perf_counter()
-    loaded = load_model(one, threads=threads)
+    loaded = load_model(one, RunOptions(threads=job.threads))
     times = {"load_s": time.perf_counter() - load_start, **probe_passes(loaded)}
     share = num_weights(source.tensors) / num_weights(one.tensors)
     times = {name: seconds * (num_layers if name == "token_s" else share) for name, seconds in times.items()}
     quantize_s: dict[str, float] = {}
-    for done, recipe in enumerate(recipes):
-        if time.perf_counter() - start > budget_s:
+    for done, recipe in enumerate(job.recipes):
+        if time.perf_counter() - start > job.budget_s:
             break
-        progress(done, len(recipes), f"one layer as {recipe}")
-        job = make_job(source, get_recipe(recipe))
-        layer = measure_layer(job, CalibrationOptions(**calibration), threads)
+        progress(done, len(job.recipes), f"one layer as {recipe}")
+        making = make_job(source, get_recipe(recipe))
+        layer = measure_layer(making, calibration_options(job.calibration), job.threads)
         quantize_s[recipe] = total_seconds(layer, num_layers, 0.0)
-    return asdict(ModelProbe(**times, quantize_s=quantize_s))
+    return ModelProbe(**times, quantize_s=quantize_s)
 
 
 @torch.inference_mode()

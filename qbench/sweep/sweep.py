@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from qbench import store
+from qbench.measure.case import Case
 from qbench.measure.host.commit import code_version
-from qbench.measure.records.record import append_record, case_key, make_record
+from qbench.measure.records.record import Record, append_record, case_key, make_record
 from qbench.sweep.again import again
 from qbench.sweep.executor import Executor, LocalExecutor
 from qbench.sweep.suite.axes import Point, varying
-from qbench.sweep.suite.cases import Case, Planned, make_cases, plan_points
+from qbench.sweep.suite.cases import Planned, make_cases, plan_points
 from qbench.sweep.suite.rules import Rule
 from qbench.sweep.suite.suite import Suite
 from quant.errors import InputError
@@ -58,7 +59,7 @@ class SweepEvent:
     point: Point
     stage: str = ""  # "reference", "quantize", "measure"
     progress: tuple[int, int, str] | None = None
-    record: dict[str, Any] | None = None
+    record: Record | None = None
     cases: tuple[Case, ...] = ()  # of "begin": those that this run is going to measure
     varying: tuple[str, ...] = ()  # of "begin": the axes that have more than one value
     of_kind: str = ""  # of the case: "again" where its speed is measured a second time
@@ -127,7 +128,7 @@ def measured_keys(records: Path, machines: set[str]) -> set[str]:
     """Keys of the cases that were measured on one of these machines by the code as it is now."""
     if not records.exists():
         return set()
-    return store.measured_keys(records, machines, code_version()["code"])
+    return store.measured_keys(records, machines, code_version().code)
 
 
 @contextmanager
@@ -170,9 +171,9 @@ class _Run:
         end = math.inf if selection.budget_s is None else time.monotonic() + selection.budget_s
         waiting = self.waiting(held, selection.limit, lambda: stop() or time.monotonic() > end)
         for index, outcome in self.executor.run(waiting, self.on_stage):
-            record = make_record(self.cases[index], outcome["metrics"], outcome["error"], outcome.get("origin"))
+            record = make_record(self.cases[index], outcome.metrics, outcome.error, outcome.origin)
             append_record(self.records, record)
-            self.tell("failed" if record["error"] else "done", index, record=record)
+            self.tell("failed" if record.error else "done", index, record=record)
         left = len(self.cases) - sum(self.counts.values())
         return SweepResult(self.records, self.counts["done"], self.counts["skipped"], self.counts["failed"], left)
 
@@ -193,5 +194,5 @@ class _Run:
     def tell(self, kind: str, index: int, **details: Any) -> None:
         if kind in self.counts:
             self.counts[kind] += 1
-        of_kind, point = self.cases[index].get("kind", ""), self.planned[index].point
+        of_kind, point = self.cases[index].kind or "", self.planned[index].point
         self.on_event(SweepEvent(kind, index, len(self.cases), point, of_kind=of_kind, **details))

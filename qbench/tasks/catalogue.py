@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from qbench.nearest import nearest
 from qbench.tasks.settings import TaskSettings
@@ -23,8 +23,16 @@ def offline_names() -> list[str]:
     return sorted(path.stem for path in OFFLINE.glob("*.yaml"))
 
 
-def load_tasks(settings: TaskSettings) -> dict[str, dict[str, Any]]:
-    """Tasks, groups and group_map as lm-eval's evaluator takes them.
+class Loaded(TypedDict):
+    """As lm-eval's evaluator takes them."""
+
+    tasks: dict[str, Any]
+    groups: dict[str, Any]
+    group_map: dict[str, list[str]]
+
+
+def load_tasks(settings: TaskSettings) -> Loaded:
+    """The tasks and groups that the settings name.
 
     raises   InputError for an unknown task (with the nearest names), and for one whose data cannot be had
     """
@@ -33,10 +41,11 @@ def load_tasks(settings: TaskSettings) -> dict[str, dict[str, Any]]:
         if not folder.is_dir():
             raise InputError(f"{folder}: no such folder of task files")
     manager, names = _find(settings.names, folders)
-    loaded: dict[str, dict[str, Any]] = {"tasks": {}, "groups": {}, "group_map": {}}
+    loaded = Loaded(tasks={}, groups={}, group_map={})
     for name in names:
-        for kind, found in _load(manager, name).items():
-            loaded[kind] |= found
+        found = _load(manager, name)
+        for kind in ("tasks", "groups", "group_map"):
+            loaded[kind] |= found.get(kind, {})
     for name, task in loaded["tasks"].items():
         if getattr(task, "UNSAFE_CODE", False) or getattr(task, "MULTIMODAL", False):
             raise InputError(f"task {name} runs code that a model writes, or shows it pictures: neither is done here")
@@ -63,7 +72,7 @@ def _find(names: Sequence[str], folders: list[Path]) -> tuple["TaskManager", lis
     raise InputError(f"no task {missing!r}{hint}")
 
 
-def _load(manager: "TaskManager", name: str) -> dict[str, dict[str, Any]]:
+def _load(manager: "TaskManager", name: str) -> Loaded:
     try:
         return manager.load([name])
     except Exception as error:  # what task files and the hubs that they read from raise is anything at all

@@ -3,11 +3,12 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from qbench.measure.metrics import TaskResult
 from qbench.products import AUTO
 from qbench.statistics import share_interval
 
@@ -18,8 +19,8 @@ SEED = 20250211
 
 
 def summarize_task(
-    task: Any, samples: Sequence[dict[str, Any]], metrics: dict[str, Any], products: str = AUTO
-) -> dict[str, Any]:
+    task: Any, samples: Sequence[Mapping[str, Any]], metrics: Mapping[str, Any], products: str = AUTO
+) -> TaskResult:
     """A task's entry under `metrics.tasks`.
 
     samples   lm-eval's, one an item and filter
@@ -45,50 +46,51 @@ def summarize_task(
         **({} if products == AUTO else {"products": products}),
     }
     value = finite(metrics[f"{metric},{filter_name}"])
-    return {
-        "metric": metric,
-        "value": value,
-        "error": standard_error(items, task.aggregation()[metric]) if is_of_all and value is not None else None,
-        "interval": interval(items, value) if is_of_all else None,
-        "num_items": len(rows),
-        "items_sha256": protocol["items_sha256"],
+    return TaskResult(
+        metric=metric,
+        value=value,
+        error=standard_error(items, task.aggregation()[metric]) if is_of_all and value is not None else None,
+        interval=interval(items, value) if is_of_all else None,
+        num_items=len(rows),
+        items_sha256=protocol["items_sha256"],
         **item_values(items),
-        "higher_is_better": task.higher_is_better().get(metric),
-        "metrics": {name: finite(number) for name, number in metrics.items() if _is_figure(name, number)},
-        "protocol": protocol,
-        "protocol_hash": _sha256(protocol)[:16],
-    }
+        higher_is_better=task.higher_is_better().get(metric),
+        metrics={name: finite(number) for name, number in metrics.items() if _is_figure(name, number)},
+        protocol=protocol,
+        protocol_hash=_sha256(protocol)[:16],
+    )
 
 
-def summarize_group(entries: dict[str, dict[str, Any]], metrics: dict[str, Any]) -> dict[str, Any] | None:
+def summarize_group(entries: dict[str, TaskResult], metrics: dict[str, float]) -> TaskResult | None:
     """The entry of a group: its tasks' items in a row, valued as the group says; None where it has no figure.
 
     entries   task -> its entry, in the group's order
     """
     first = next(iter(entries.values()))
-    metric, filter_name = first["metric"], first["protocol"]["filter"]
+    metric, filter_name = first.metric, (first.protocol or {})["filter"]
     value = metrics.get(f"{metric},{filter_name}")
-    if value is None or any("correct" not in entry or entry["metric"] != metric for entry in entries.values()):
+    parts = [entry.correct for entry in entries.values() if entry.correct is not None and entry.metric == metric]
+    if value is None or len(parts) < len(entries):
         return None
-    protocol = {"tasks": {name: entry["protocol_hash"] for name, entry in entries.items()}, "metric": metric}
-    correct = "".join(entry["correct"] for entry in entries.values())
+    protocol = {"tasks": {name: entry.protocol_hash for name, entry in entries.items()}, "metric": metric}
+    correct = "".join(parts)
     items = [int(digit) for digit in correct]
-    return {
-        "metric": metric,
-        "value": finite(value),
-        "error": _mean_error(items),
-        "interval": interval(items, finite(value)),
-        "num_items": len(correct),
-        "items_sha256": _sha256([entry["items_sha256"] for entry in entries.values()]),
-        "correct": correct,
-        "higher_is_better": first["higher_is_better"],
-        "metrics": {name: finite(number) for name, number in metrics.items() if _is_figure(name, number)},
-        "protocol": protocol,
-        "protocol_hash": _sha256(protocol)[:16],
-    }
+    return TaskResult(
+        metric=metric,
+        value=finite(value),
+        error=_mean_error(items),
+        interval=interval(items, finite(value)),
+        num_items=len(correct),
+        items_sha256=_sha256([entry.items_sha256 for entry in entries.values()]),
+        correct=correct,
+        higher_is_better=first.higher_is_better,
+        metrics={name: finite(number) for name, number in metrics.items() if _is_figure(name, number)},
+        protocol=protocol,
+        protocol_hash=_sha256(protocol)[:16],
+    )
 
 
-def item_values(items: Sequence[Any]) -> dict[str, Any]:
+def item_values(items: Sequence[Any]) -> dict[str, str | list[float | None]]:
     """`correct`, a digit an item, where all are 0 or 1; else `values`, and `weights` where items weigh unequally.
 
     {} where an item is neither a number nor a pair of them: such a metric means something of all items alone

@@ -1,13 +1,15 @@
 """`run_tasks`: tasks on a loaded model, as the plain values that a record keeps."""
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qbench.measure.host.commit import code_version
+from qbench.measure.metrics import TaskResult
 from qbench.products import AUTO
 from qbench.progress import Progress
-from qbench.tasks.catalogue import load_tasks
+from qbench.tasks.catalogue import Loaded, load_tasks
 from qbench.tasks.quiet import quiet
 from qbench.tasks.results import summarize_group, summarize_task
 from qbench.tasks.settings import TaskSettings
@@ -30,8 +32,8 @@ def run_tasks(
     cache: Path | None = None,
     products: str = AUTO,
     progress: Progress | None = None,
-) -> dict[str, dict[str, Any]]:
-    """Task or group -> {metric, value, error, num_items, items_sha256, correct or values, metrics, protocol, ...}.
+) -> dict[str, TaskResult]:
+    """Task or group -> its result.
 
     model     loaded from `source` with `products`
     cache     folder that keeps each answer as it comes, so that a run that was stopped goes on
@@ -48,7 +50,7 @@ def run_tasks(
     return _entries(loaded, dict(present(results)), products)
 
 
-def _entries(loaded: dict[str, Any], results: dict[str, Any], products: str) -> dict[str, dict[str, Any]]:
+def _entries(loaded: Loaded, results: Mapping[str, Any], products: str) -> dict[str, TaskResult]:
     entries = {
         name: summarize_task(task, results["samples"][name], results["results"][name], products)
         for name, task in loaded["tasks"].items()

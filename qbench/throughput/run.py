@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -12,6 +13,7 @@ from qbench.calibration.open_subject import open_subject
 from qbench.measure.host.busy import busy_share
 from qbench.measure.host.clocks import CLOCKS, check_clock
 from qbench.progress import Progress
+from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.engine import EngineOptions
 from qbench.speed.timed_process import TimedProcess
@@ -31,15 +33,12 @@ Run = Callable[[Sequence[Job]], Outcome]
 def measure_throughput(
     spec: str,
     workload: Workload,
+    options: RunOptions = DEFAULTS,
     *,
-    recipe: str | None = None,
-    kv: str | None = None,
-    products: str = "auto",
     batch: int = 16,
     chunk: int = 256,
     rounds: int = 3,
     vs: str | None = None,
-    threads: int | None = None,
     clock: str = "wall",
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -54,10 +53,10 @@ def measure_throughput(
     busy = busy_share()
     if vs is not None:
         check_file(spec)
-        kv = kv or DEFAULT_KV
-    subject = open_subject(spec, recipe, threads, progress=progress, kv=kv)
+        options = replace(options, kv_format=options.kv_format or DEFAULT_KV)
+    subject = open_subject(spec, options, progress)
     check_clock(clock, subject.threads)
-    model = load_model(subject.source, products=products, threads=subject.threads)
+    model = load_model(subject.source, subject.options)
     if workload.longest > model.config.max_positions:
         raise InputError(
             f"requests of up to {workload.longest} tokens, but the model's context holds {model.config.max_positions}"
@@ -66,8 +65,8 @@ def measure_throughput(
     with _contenders(model, workload, batch, chunk, spec if vs else None, subject.threads, clock) as runs:
         outcomes = _interleaved(runs, jobs, batch, rounds, progress)
     return {
-        **subject.facts(model.impls),
-        "products": products,
+        **subject.facts(model.impls).to_json(),
+        "products": options.compute,
         "workload": workload.name,
         "seed": workload.seed,
         "batch": batch,

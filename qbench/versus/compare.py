@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -12,6 +13,7 @@ from qbench.measure.host.clocks import check_clock
 from qbench.measure.subject import Subject, summarize_impls
 from qbench.path_names import path_at
 from qbench.progress import Progress
+from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.caches.latent_cache import HeldLatents
 from qbench.speed.interleaved import interleave
@@ -36,26 +38,25 @@ DEFAULT_KV = "kv-f16"  # as llama.cpp keeps them unless it is told otherwise
 def compare(
     spec: str,
     cases: list[SpeedCase],
+    options: RunOptions = DEFAULTS,
     *,
-    kv: str | None = None,
-    threads: int | None = None,
     clock: str = "wall",
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Speed of both and the ratio ours / theirs, one row a case.
 
     spec     a GGUF file, which llama.cpp opens by itself
-    kv       our KV format, by default DEFAULT_KV; llama.cpp gets its own type of as many bits
+    options  threads, and our KV format, by default DEFAULT_KV; llama.cpp gets its own type of as many bits
     clock    "wall", or "cpu": the time that each side's process gets, of one thread
     raises   InputError where spec is no such file, llama-cpp-python is missing, a case exceeds the context, or
              processor time is asked for of more than one thread
     """
     check_file(spec)
-    subject = open_subject(spec, threads=threads, progress=progress, kv=kv or DEFAULT_KV)
+    subject = open_subject(spec, replace(options, kv_format=options.kv_format or DEFAULT_KV), progress)
     check_clock(clock, subject.threads)
     for case in cases:
         case.check_context(ModelConfig.of(subject.source).max_positions)
-    model = load_model(subject.source, threads=subject.threads)
+    model = load_model(subject.source, subject.options)
     ours = TimedModel(model, clock)
     their_kv = kv_type_of(model)
     longest = max(case.longest for case in cases)
@@ -67,7 +68,7 @@ def compare(
             measure_op_peaks(subject.threads)  # the largest counts, and each case finds them anew before and after
             rounds, measured = measure_both(ours, theirs, case, subject.threads, progress)
             row = {
-                **subject.facts(model.impls),
+                **subject.facts(model.impls).to_json(),
                 "pp": case.pp,
                 "tg": case.tg,
                 "depth": case.depth,
@@ -121,7 +122,7 @@ def measure_both(
     """The rounds, phase by phase in turn; figures of both, and the ratio ours / theirs of those rounds."""
     bandwidth = partial(measure_bandwidth, threads)
     rounds = interleave([ours, theirs], case, threads=threads, probe=bandwidth, progress=progress)
-    figures = {name: speed_statistics(case, rounds, side) for side, name in enumerate(SIDES)}
+    figures = {name: speed_statistics(case, rounds, side).to_json() for side, name in enumerate(SIDES)}
     return rounds, {**figures, "ratio": {phase: ratio(rounds, phase) for phase in PHASES}}
 
 

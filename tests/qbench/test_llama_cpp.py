@@ -6,9 +6,10 @@ import torch
 from support.artifact import write_artifact
 from support.close import assert_close
 from support.data import STORIES260K, TINYSTORIES_VALID, needs_stories, needs_tinystories
+from support.measuring import evaluated
 from support.perplexity import stacked
 
-from qbench.quality.evaluate import evaluate, prepare, read_text
+from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.quality import measure_quality
 from qbench.sources import open_source
 from quant.recipes import RECIPES, get_recipe
@@ -64,7 +65,7 @@ def llama_perplexity(path, text: str, size: int) -> tuple[float, int]:
 def check_llama_perplexity(tmp_path, spec: str, recipe: str, text: str, agreement: float) -> None:
     path = write_artifact(open_source(spec), tmp_path / "model.gguf", recipe=get_recipe(recipe))
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
-    ours = evaluate(str(path), text=tmp_path / "text.txt", protocols=["llama.cpp-512"])
+    ours = evaluated(str(path), text=tmp_path / "text.txt", protocols=["llama.cpp-512"])
     theirs, count = llama_perplexity(path, text, 512)
     assert ours["num_tokens"] == count >= 4 * 255
     assert abs(ours["perplexity"] / theirs - 1) < agreement, f"ours {ours['perplexity']}, llama.cpp {theirs}"
@@ -74,7 +75,7 @@ def check(tmp_path, spec: str, recipe: str, text) -> None:
     source = open_source(spec)
     path = write_artifact(source, tmp_path / "model.gguf", recipe=get_recipe(recipe))
     (plan,) = prepare(source, read_text(text, spec), NUM_WINDOWS)
-    ours = evaluate(str(path), text=text or write_heldout(tmp_path), max_windows=NUM_WINDOWS)
+    ours = evaluated(str(path), text=text or write_heldout(tmp_path), max_windows=NUM_WINDOWS)
     theirs = llama_cpp_perplexity(path, stacked(plan))
     assert ours["num_windows"] == NUM_WINDOWS
     assert abs(ours["perplexity"] / theirs - 1) < AGREEMENT, f"{recipe}: ours {ours['perplexity']}, llama.cpp {theirs}"
@@ -130,5 +131,5 @@ def test_of_the_same_logits_llama_cpp_512_is_llama_perplexity_to_the_last_digit(
     (ours,) = measure_quality(logits_of, [plan], model.n_vocab())
     model.close()
     theirs, count = llama_perplexity(path, text, 512)
-    assert ours["num_tokens"] == count
-    assert_close(ours["perplexity"], theirs, rtol=2.0**-52 * 1536 * 8)  # sums over the vocabulary in float64
+    assert ours.num_tokens == count
+    assert_close(ours.perplexity, theirs, rtol=2.0**-52 * 1536 * 8)  # sums over the vocabulary in float64

@@ -4,8 +4,8 @@ import pytest
 from support.close import assert_close
 from support.data import SHARED, STORIES260K, TINYSTORIES_VALID, needs_stories, needs_tinystories
 from support.hf_task_model import hf_task_model
+from support.measuring import evaluated
 
-from qbench.quality.evaluate import evaluate
 from qbench.quality.protocols.documents import read_passage
 
 PROTOCOLS = ["lm-eval-word", "lm-eval-byte"]
@@ -42,7 +42,7 @@ def lm_evals_own(passage) -> dict[str, float]:
 def check(path, text: str, how: str | None = None) -> None:
     path.write_text(text, encoding="utf-8")
     theirs = lm_evals_own(read_passage(text, how))
-    ours = evaluate(str(STORIES260K), text=path, protocols=PROTOCOLS, documents=how)["protocols"]
+    ours = evaluated(str(STORIES260K), text=path, protocols=PROTOCOLS, documents=how)["protocols"]
     assert_close(ours["lm-eval-word"]["perplexity"], theirs["word_perplexity"], rtol=CLOSE)
     assert_close(ours["lm-eval-byte"]["perplexity"], theirs["byte_perplexity"], rtol=CLOSE)
     for told in ours.values():
@@ -69,6 +69,6 @@ def test_wikitext_is_detokenized_and_counted_as_written(tmp_path):
     score = hf.loglikelihood_rolling([request(wikitext_detokenizer({"page": page}))], disable_tqdm=True)
     log_likelihood, words = process_results({"page": page}, score)["word_perplexity"]
     settings = {"text": tmp_path / "wiki.raw", "protocols": ["lm-eval-word"], "documents": "wikitext"}
-    ours = evaluate(str(STORIES260K), **settings)
+    ours = evaluated(str(STORIES260K), **settings)
     assert ours["num_words"] == words and ours["protocol"]["documents"] == "wikitext"
     assert_close(ours["nll"] * ours["num_tokens"], -log_likelihood, rtol=CLOSE)

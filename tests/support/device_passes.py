@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.device import model as device_model
 from quant.source import Source
@@ -34,7 +35,7 @@ def passes(source: Source, device: str) -> dict[str, torch.Tensor]:
 
 def _open(source: Source, device: str) -> tuple[Any, torch.Tensor]:
     device_model.EAGER_STEPS = 1
-    model = load_model(source, device=device) if device != "cpu" else load_model(source, impl="reference")
+    model = load_model(source, RunOptions(device=device)) if device != "cpu" else load_model(source, impl="reference")
     generator = torch.Generator().manual_seed(0)
     return model, torch.randint(0, model.config.vocab_size, (2, max(LENGTHS)), generator=generator)
 
@@ -51,5 +52,5 @@ def _step(model: Any, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
 
 def facts(source: Source, device: str) -> tuple[dict[str, str], dict[str, str], int]:
     """(impls, kernels, weight_bytes)"""
-    model = load_model(source, device=device)
+    model = load_model(source, RunOptions(device=device))
     return model.impls, model.kernels, model.weight_bytes

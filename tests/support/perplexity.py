@@ -42,7 +42,7 @@ def plan_of(windows: np.ndarray, **changes: Any) -> Plan:
 
 def our_perplexity(source: Source, windows: np.ndarray) -> float:
     model = load_model(source)
-    return measure_quality(model, [plan_of(windows)], model.config.vocab_size)[0]["perplexity"]
+    return measure_quality(model, [plan_of(windows)], model.config.vocab_size)[0].perplexity
 
 
 @torch.inference_mode()

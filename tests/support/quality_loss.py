@@ -11,6 +11,7 @@ from qbench.measure.host.machine import available_cores
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.kld.reference_logits import KeptLogits, save_logits
 from qbench.quality.quality import Reference, measure_quality
+from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from quant.formats import get_format
 
@@ -27,7 +28,7 @@ class NoisyModel:
     """
 
     def __init__(self, recipe: str, num_windows: int | None) -> None:
-        source = open_subject(MODEL, recipe, 1).source
+        source = open_subject(MODEL, RunOptions(recipe, threads=1)).source
         self.source, self.weights = source, {name: dequantized(source.read(name)) for name in source.tensors}
         (self.plan,) = prepare(source, read_text(None, MODEL), num_windows)
         self.vocab_size, self.sigma = source.config["vocab_size"], FIRST_SIGMA
@@ -37,7 +38,7 @@ class NoisyModel:
     def kept_reference(self) -> Reference:
         self.folder = tempfile.TemporaryDirectory(prefix="qbench-noisy-")
         path = Path(self.folder.name) / "reference.logits"
-        model = load_model(open_subject(MODEL, None, available_cores()).source, impl="reference")
+        model = load_model(open_subject(MODEL, RunOptions(threads=available_cores())).source, impl="reference")
         save_logits(path, model, self.plan, self.vocab_size, mode="exact", named={"model": MODEL, "fingerprint": ""})
         return Reference(self.vocab_size, kept=[KeptLogits(path)])
 
@@ -46,9 +47,9 @@ class NoisyModel:
         rng = np.random.default_rng(seed)
         noisy = {name: moved(weight, sigma, rng) for name, weight in self.weights.items()}
         source = ArraySource(self.source.config, noisy, tokenizer=self.source.tokenizer)
-        model = load_model(source, impl="reference", threads=available_cores())
+        model = load_model(source, RunOptions(threads=available_cores()), impl="reference")
         (found,) = measure_quality(model, [self.plan], self.vocab_size, reference=self.reference)
-        return found | {"protocol": self.plan.protocol.describe()}
+        return found.to_json() | {"protocol": self.plan.protocol.describe().to_json()}
 
     def with_loss(self, kld: float, seed: int) -> dict:
         """With so much noise that the mean KLD is higher by `kld` nats, a tenth more or less.

@@ -13,6 +13,7 @@ from support.array_source import ArraySource
 from support.byte_tokenizer import BOS, byte_tokenizer
 
 from qbench.measure.subject import Subject
+from qbench.run_options import RunOptions
 from qbench.runtime.engine import EngineOptions
 from qbench.serve.app import create_app
 from qbench.serve.server import listen, open_served
@@ -28,9 +29,8 @@ def tiny_subject(template: str | None = TEMPLATE, context: int = 512) -> Subject
     """A random model of one token a byte: any text is a prompt, and any bytes an answer."""
     config = small_config(vocab_size=BOS + 1, max_position_embeddings=context, eos_token_id=None)
     info = replace(byte_tokenizer().info, chat_template=template)
-    return Subject(
-        "tiny", None, ArraySource(config, random_weights(config), tokenizer=info), torch.get_num_threads(), "exact"
-    )
+    options = RunOptions(compute="exact", threads=torch.get_num_threads())
+    return Subject("tiny", ArraySource(config, random_weights(config), tokenizer=info), options)
 
 
 class Running:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+from support.measuring import evaluated
 
 PATH = Path(__file__).with_suffix(".json")
 RECIPES = ("q8_0", "q6_k", "q4_0")
@@ -18,11 +19,10 @@ def window_values() -> dict[str, np.ndarray]:
 
 
 def measure() -> dict[str, list[float]]:
-    from qbench.quality.evaluate import evaluate
 
-    blocks = {recipe: evaluate("ref:llama", recipe=recipe, reference="ref:llama")["blocks"] for recipe in RECIPES}
+    blocks = {recipe: evaluated("ref:llama", recipe=recipe, reference="ref:llama")["blocks"] for recipe in RECIPES}
     tokens = np.array(blocks["q8_0"]["tokens"])
-    loss = np.array(evaluate("ref:llama")["blocks"]["nll"]) / tokens
+    loss = np.array(evaluated("ref:llama")["blocks"]["nll"]) / tokens
     series = {"loss": loss}
     for recipe, of in blocks.items():
         series[f"loss of {recipe}"] = np.array(of["nll"]) / tokens - loss

@@ -2,9 +2,11 @@
 
 import hashlib
 import subprocess
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+
+from quant.json_data import JsonData
 
 ROOT = Path(__file__).resolve().parents[3]
 # The code that an artifact's bytes come from.
@@ -15,12 +17,20 @@ MEASURING = (*QUANTIZING, "gpu_kernels", *(f"qbench/{folder}" for folder in MEAS
 CODE_SUFFIXES = (".py", ".cpp", ".h", ".inl")
 
 
+@dataclass(frozen=True, slots=True)
+class CodeVersion(JsonData):
+    """commit and dirty are None outside a git checkout; code is 16 hex digits of the sources."""
+
+    commit: str | None
+    dirty: bool | None
+    code: str
+
+
 @cache
-def code_version() -> dict[str, Any]:
-    """{commit, dirty, code}: commit and dirty are None outside a git checkout; code is 16 hex digits of the sources."""
+def code_version() -> CodeVersion:
     commit = _git("rev-parse", "HEAD") if (ROOT / ".git").exists() else None
     status = _git("status", "--porcelain", "--untracked-files=normal") if commit else None
-    return {"commit": commit, "dirty": None if status is None else bool(status), "code": code_hash(MEASURING)}
+    return CodeVersion(commit, None if status is None else bool(status), code_hash(MEASURING))
 
 
 def _git(*arguments: str) -> str | None:

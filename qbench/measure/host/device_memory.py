@@ -6,11 +6,11 @@ from qbench.devices import CUDA
 
 
 def reset_peak_device(device: str) -> None:
-    """Start the peak anew from what is held now."""
+    """Start the peak again from what is held now."""
     if device == CUDA:
         torch.cuda.reset_peak_memory_stats()
 
 
-def peak_device_bytes(device: str) -> dict[str, int]:
-    """{peak_device_bytes: since then}, {} where there is no GPU's memory to tell of"""
-    return {"peak_device_bytes": torch.cuda.max_memory_allocated()} if device == CUDA else {}
+def peak_device_bytes(device: str) -> int | None:
+    """The peak since then; None without a GPU."""
+    return torch.cuda.max_memory_allocated() if device == CUDA else None

@@ -1,7 +1,9 @@
 """The graphics cards of a machine as NVML tells them: a process that asks has no CUDA context of its own."""
 
 import ctypes
-from typing import Any
+from dataclasses import dataclass
+
+from quant.json_data import JsonRow
 
 LIBRARY = "libnvidia-ml.so.1"
 TEXT_BYTES = 96  # NVML_DEVICE_NAME_V2_BUFFER_SIZE; a driver's version is shorter
@@ -12,8 +14,18 @@ class _Memory(ctypes.Structure):
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
 
-def graphics_cards(library: str = LIBRARY) -> list[dict[str, Any]]:
-    """{name, memory_gib, driver, clocks_mhz: the highest of its processors and its memory} of each; [] without NVML.
+@dataclass(frozen=True, slots=True)
+class GraphicsCard(JsonRow):
+    """clocks_mhz: the highest of its processors and of its memory"""
+
+    name: str | None = None
+    memory_gib: int | None = None
+    driver: str | None = None
+    clocks_mhz: dict[str, int | None] | None = None
+
+
+def graphics_cards(library: str = LIBRARY) -> list[GraphicsCard]:
+    """Each card of this machine; [] without NVML.
 
     source   NVML API reference: nvmlDeviceGetName, nvmlDeviceGetMaxClockInfo, nvmlSystemGetDriverVersion
     """
@@ -33,12 +45,12 @@ def graphics_cards(library: str = LIBRARY) -> list[dict[str, Any]]:
         lib.nvmlDeviceGetName(handle, text, TEXT_BYTES)
         lib.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
         cards.append(
-            {
-                "name": text.value.decode(),
-                "memory_gib": round(memory.total / 2**30),
-                "driver": driver,
-                "clocks_mhz": {name: _clock(lib, handle, kind) for name, kind in CLOCKS.items()},
-            }
+            GraphicsCard(
+                name=text.value.decode(),
+                memory_gib=round(memory.total / 2**30),
+                driver=driver,
+                clocks_mhz={name: _clock(lib, handle, kind) for name, kind in CLOCKS.items()},
+            )
         )
     return cards
 

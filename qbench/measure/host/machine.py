@@ -4,16 +4,18 @@ import hashlib
 import json
 import os
 import platform
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import psutil
 
 from qbench.measure.host.forced import CPU
-from qbench.measure.host.graphics_cards import graphics_cards
+from qbench.measure.host.graphics_cards import GraphicsCard, graphics_cards
 from qbench.version import __version__
+from quant.json_data import JsonRow
 
 # The flags that decide which kernels can run.
 FLAGS = (
@@ -31,12 +33,31 @@ FLAGS = (
 VERSIONED = ("torch", "triton", "numpy", "gguf", "tokenizers")
 
 
-@cache
-def machine() -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Machine(JsonRow):
     """The facts, and `id`, a hash of those that change speed (the host's name is none of them).
 
     pretended_cpu   QBENCH_CPU if it is set; `features`, and so `id`, are those of the pretended processor
     """
+
+    json_omits: ClassVar[tuple[str, ...]] = ("gpus", "graphics_cards", "pretended_cpu")
+
+    id: str
+    cpu: str | None = None
+    flags: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    cores: int | None = None
+    memory_gib: int | None = None
+    architecture: str | None = None
+    gpus: tuple[str, ...] | None = None
+    graphics_cards: tuple[GraphicsCard, ...] | None = None
+    pretended_cpu: str | None = None
+    system: str | None = None
+    python: str | None = None
+
+
+@cache
+def machine() -> Machine:
     import cpu_kernels
 
     processor = _processor()
@@ -52,16 +73,18 @@ def machine() -> dict[str, Any]:
     }
     cards = graphics_cards()
     if cards:  # left out where there is none, so that machines without keep their ids
-        hardware["gpus"] = [f"{card['name']}, {card['memory_gib']} GiB" for card in cards]
+        hardware["gpus"] = [f"{card.name}, {card.memory_gib} GiB" for card in cards]
     digest = hashlib.sha256(json.dumps(hardware, sort_keys=True).encode()).hexdigest()[:12]
-    return {
-        "id": digest,
-        **hardware,
-        **({"graphics_cards": cards} if cards else {}),
-        **({"pretended_cpu": os.environ[CPU]} if os.environ.get(CPU) else {}),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-    }
+    return Machine.from_json(
+        {
+            "id": digest,
+            **hardware,
+            **({"graphics_cards": [card.to_json() for card in cards]} if cards else {}),
+            **({"pretended_cpu": os.environ[CPU]} if os.environ.get(CPU) else {}),
+            "system": f"{platform.system()} {platform.release()}",
+            "python": platform.python_version(),
+        }
+    )
 
 
 def last_level_cache_bytes() -> int:

@@ -2,21 +2,31 @@
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from quant.json_data import JsonData
 
 NODES = Path("/sys/devices/system/node")
 
 
-def placement(cpus: set[int] | None = None, nodes: Path = NODES) -> dict[str, Any]:
-    """affinity "0-3,8", numa_nodes [0]; each None where the system does not say.
+@dataclass(frozen=True, slots=True)
+class Placement(JsonData):
+    """affinity "0-3,8", numa_nodes [0]; each None if the system does not say."""
+
+    affinity: str | None
+    numa_nodes: list[int] | None
+
+
+def placement(cpus: set[int] | None = None, nodes: Path = NODES) -> Placement:
+    """Of the processors that this process may use.
 
     cpus   those to place; None: the ones that this process may use
     nodes  folder of node0, node1, ..., each with its `cpulist`
     """
     if cpus is None and hasattr(os, "sched_getaffinity"):
         cpus = os.sched_getaffinity(0)
-    return {"affinity": None if cpus is None else cpu_list(cpus), "numa_nodes": numa_nodes(cpus or set(), nodes)}
+    return Placement(None if cpus is None else cpu_list(cpus), numa_nodes(cpus or set(), nodes))
 
 
 def cpu_list(cpus: set[int]) -> str:

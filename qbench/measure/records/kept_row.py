@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from qbench.measure.records.kinds import OtherCase, OtherMetrics
 from qbench.measure.records.record import append_record, make_record
 from qbench.measure.records.record_files import kept_file
 
@@ -18,5 +19,5 @@ def keep_row(path: str, row: dict[str, Any], about: dict[str, str], case_keys: S
     """
     case = about | {key: row[key] for key in case_keys if key not in GIVEN or row[key] is not None}
     metrics = {key: value for key, value in row.items() if key not in case_keys}
-    record = make_record(case, metrics)
-    append_record(kept_file(Path(path), record["machine"]["id"]), record)
+    record = make_record(OtherCase.from_json(case), OtherMetrics.from_json(metrics))
+    append_record(kept_file(Path(path), record.machine.id), record)

@@ -3,61 +3,110 @@
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
-from qbench.measure.host.commit import code_version
-from qbench.measure.host.machine import machine, versions
+from qbench.measure.host.commit import CodeVersion, code_version
+from qbench.measure.host.machine import Machine, machine, versions
+from qbench.measure.records.kinds import AnyCase, AnyMetrics, classes_of
 from qbench.measure.records.line_file import append, content, own_turn, read_lines
 from qbench.measure.records.record_files import kept_file, record_files
 from qbench.measure.records.record_schema import SCHEMA_VERSION, migrate
 from qbench.measure.records.shape import is_record
 from quant.errors import InputError
+from quant.json_data import JsonData, JsonRow, instance_of
 
-AGAIN = "again"  # kind of the rows of a second time, see `qbench.sweep.again`
+
+@dataclass(frozen=True, slots=True)
+class Origin(JsonData):
+    """Who measured, and with what."""
+
+    json_flat: ClassVar[tuple[str, ...]] = ("code",)
+
+    machine: Machine
+    code: CodeVersion
+    versions: dict[str, str]
 
 
-def case_key(case: dict[str, Any]) -> str:
+@dataclass(frozen=True, slots=True)
+class Record(JsonRow):
+    """One measured case, or the error that it ended in, and all that it takes to judge it.
+
+    case, metrics   of a model's rows a Case and Metrics; of other kinds as `kinds` has them
+    status          "ok" or "error"
+    time            of UTC, so that the texts are in the order of time
+    """
+
+    schema_version: int
+    key: str
+    time: str
+    status: str
+    error: str | None
+    case: AnyCase
+    metrics: AnyMetrics | None
+    machine: Machine
+    commit: str | None = None
+    dirty: bool | None = None
+    code: str | None = None
+    versions: dict[str, str] | None = None
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """raises ValueError for a document that is no record"""
+        return instance_of(cls, document, classes_of((document.get("case") or {}).get("kind")))
+
+    @property
+    def is_ok(self) -> bool:
+        return self.status == "ok"
+
+
+def case_key(case: JsonData) -> str:
     """16 hex digits of what defines a case: model, recipe, what is measured and how. Results are no part of it."""
-    return hashlib.sha256(json.dumps(case, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(case.to_json(), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def make_record(
-    case: dict[str, Any], metrics: dict[str, Any] | None, error: str | None = None, where: dict[str, Any] | None = None
-) -> dict[str, Any]:
+    case: AnyCase, metrics: AnyMetrics | None, error: str | None = None, where: Origin | None = None
+) -> Record:
     """A case with what was measured, or with the error that it ended in, and all that it takes to judge it.
 
-    where    `origin()` of the machine that measured, where that is another one
+    where    `origin()` of the machine that measured, if that is another one
     """
     where = where or origin()
-    # The worker's own: it loaded the code afresh, which may have been edited since the sweep began.
-    code = {name: metrics[name] for name in ("commit", "dirty", "code") if metrics and name in metrics}
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "key": case_key(case),
+    facts = getattr(metrics, "facts", None)
+    # The worker's own: it loaded the code after the sweep began, and the code may have been edited since.
+    code = where.code if facts is None or facts.code is None else facts
+    return Record(
+        schema_version=SCHEMA_VERSION,
+        key=case_key(case),
         # Fine enough to tell two rows of a quick case apart.
-        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "status": "error" if error else "ok",
-        "error": error,
-        "case": case,
-        "metrics": metrics,
-        **(where | code),
-    }
+        time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        status="error" if error else "ok",
+        error=error,
+        case=case,
+        metrics=metrics,
+        machine=where.machine,
+        commit=code.commit,
+        dirty=code.dirty,
+        code=code.code,
+        versions=where.versions,
+    )
 
 
-def origin() -> dict[str, Any]:
-    """{machine, commit, dirty, code, versions} of this process: who measures, and with what."""
-    return {"machine": machine(), **code_version(), "versions": versions()}
+def origin() -> Origin:
+    """Of this process."""
+    return Origin(machine(), code_version(), versions())
 
 
-def line_of(record: dict[str, Any]) -> bytes:
+def line_of(record: Record) -> bytes:
     """The record as one line. raises ValueError for a number that JSON cannot hold"""
-    return json.dumps(record, allow_nan=False, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(record.to_json(), allow_nan=False, ensure_ascii=False).encode() + b"\n"
 
 
-def append_record(path: Path, record: dict[str, Any]) -> None:
+def append_record(path: Path, record: Record) -> None:
     """Add one line and wait until it is on disk. Writers take turns; a torn last line is closed off first.
 
     raises   InputError if the file cannot be written (its old lines stay as they are)
@@ -67,7 +116,7 @@ def append_record(path: Path, record: dict[str, Any]) -> None:
         append(path, descriptor, line)
 
 
-def read_records(path: Path) -> Iterator[dict[str, Any]]:
+def read_records(path: Path) -> Iterator[Record]:
     """The records of a file in order and in today's schema; a line that is none is named on stderr and skipped.
 
     raises   InputError for a file that cannot be read or a record of a newer schema
@@ -86,43 +135,43 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
                 file=sys.stderr,
             )
             continue
-        if record["schema_version"] > SCHEMA_VERSION:
+        if record.schema_version > SCHEMA_VERSION:
             raise InputError(
-                f"{path}:{number}: record of schema {record['schema_version']}, this qbench knows {SCHEMA_VERSION}; "
+                f"{path}:{number}: record of schema {record.schema_version}, this qbench knows {SCHEMA_VERSION}; "
                 "use a newer qbench"
             )
-        yield migrate(record)
+        yield record
 
 
-def parse_record(line: bytes) -> dict[str, Any] | None:
-    """The record that the line holds, of whichever schema; None where it is none."""
+def parse_record(line: bytes) -> Record | None:
+    """The record that the line holds, in today's schema; one of a newer schema as it is; None for another line."""
     try:
-        record = json.loads(line)
+        document = json.loads(line)
+        return Record.from_json(migrate(document)) if is_record(document) else None
     except ValueError:
         return None
-    return record if is_record(record) else None
 
 
 def cannot_read(path: Path, error: OSError) -> InputError:
     return InputError(f"{path}: cannot read records: {error.strerror}; run `qbench sweep` first")
 
 
-def read_files(paths: str | Path | Iterable[str | Path]) -> Iterator[dict[str, Any]]:
+def read_files(paths: str | Path | Iterable[str | Path]) -> Iterator[Record]:
     """The records of all files that `paths` name, files or folders. raises InputError as `read_records`"""
     for path in record_files(paths):
         yield from read_records(path)
 
 
-def latest(records: Iterable[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+def latest(records: Iterable[Record]) -> dict[tuple[str, str], Record]:
     """Of each (key, machine id) the row that was measured last, in the order in which the cases first came.
 
     Of rows with one time the later in `records`: files may be read in any order, so their place says little.
     """
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    found: dict[tuple[str, str], Record] = {}
     for record in records:
-        case = record["key"], record["machine"]["id"]
+        case = record.key, record.machine.id
         # All times are of UTC and in one form, so that their texts are in the order of time.
-        if case not in found or record["time"] >= found[case]["time"]:
+        if case not in found or record.time >= found[case].time:
             found[case] = record
     return found
 
@@ -132,14 +181,14 @@ def keep_records(path: Path, kept: Path) -> int:
 
     path, kept   each a file or a folder; of a folder `kept`, each machine's rows go to its own file
     """
-    rows: dict[Path, list[dict[str, Any]]] = {}
+    rows: dict[Path, list[Record]] = {}
     for record in read_files(path):
-        if record["status"] == "ok":
-            rows.setdefault(kept_file(kept, record["machine"]["id"]), []).append(record)
+        if record.is_ok:
+            rows.setdefault(kept_file(kept, record.machine.id), []).append(record)
     return sum(_append_new(file, records) for file, records in rows.items())
 
 
-def _append_new(path: Path, records: list[dict[str, Any]]) -> int:
+def _append_new(path: Path, records: list[Record]) -> int:
     """Append those that the file does not hold, looked up and written in one turn. returns how many"""
     with own_turn(path) as descriptor:
         held = {_identity(row) for row in map(parse_record, content(descriptor).split(b"\n")) if row is not None}
@@ -149,5 +198,5 @@ def _append_new(path: Path, records: list[dict[str, Any]]) -> int:
     return len(fresh)
 
 
-def _identity(record: dict[str, Any]) -> tuple[str, str, str]:
-    return record["key"], record["machine"]["id"], record["time"]
+def _identity(record: Record) -> tuple[str, str, str]:
+    return record.key, record.machine.id, record.time

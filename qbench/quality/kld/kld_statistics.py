@@ -1,9 +1,10 @@
 """What a record keeps of a comparison with the reference, token by token."""
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
+from qbench.measure.metrics import KLDBin, Quality
 from qbench.quality.kld.kld import Divergence
 from qbench.quality.protocols.plan import Plan
 from qbench.statistics import block_mean
@@ -16,34 +17,37 @@ QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0, 
     "min": 0.0,
 }
 DELTA_QUANTILES = QUANTILES | {"p75": 0.75, "p25": 0.25}
+# Of a row whose logits are not all finite: null, and named.
+WITHOUT = ("kld", "kld_error", "kld_interval", "same_top", "mean_delta_p", "delta_p")
 CONFIDENCE_EDGES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
 
-def kld_statistics(compared: Divergence, plan: Plan) -> dict[str, Any]:
-    """`kld`, `delta_p` and `same_top` with their intervals and quantiles, KLD by position and by confidence.
+def with_divergence(quality: Quality, compared: Divergence, plan: Plan) -> Quality:
+    """The quality with `kld`, `delta_p` and `same_top`, their intervals and quantiles, KLD by position and confidence.
 
-    returns   None for each statistic where a logit was not finite
+    returns   None for each statistic if a logit was not finite
     """
     bad = int(np.count_nonzero(~np.isfinite(compared.kld)))
     if bad:
-        nothing = ("kld", "kld_error", "kld_interval", "same_top", "mean_delta_p", "delta_p")
-        return {**dict.fromkeys(nothing), "non_finite_kld": bad}
+        return replace(quality, non_finite_kld=bad, explicit=frozenset(WITHOUT))
     mean = block_mean(plan.block_sums(compared.kld), plan.block_sizes).at_least(0.0)
-    return {
-        "kld": {"mean": mean.value, **_quantiles(compared.kld, QUANTILES)},
-        "kld_error": mean.error,
-        "kld_interval": mean.interval,
-        "kld_by_position": _by_bin(compared.kld, plan.positions, _position_edges(int(plan.positions.max()))),
-        "kld_by_confidence": _by_bin(compared.kld, compared.confidence, CONFIDENCE_EDGES),
-        "same_top": float(compared.same_top.mean()),
-        "mean_delta_p": float(compared.delta_p.mean()),
-        "delta_p": {
+    return replace(
+        quality,
+        kld={"mean": mean.value, **_quantiles(compared.kld, QUANTILES)},
+        kld_error=mean.error,
+        kld_interval=mean.interval,
+        kld_by_position=_by_bin(compared.kld, plan.positions, _position_edges(int(plan.positions.max()))),
+        kld_by_confidence=_by_bin(compared.kld, compared.confidence, CONFIDENCE_EDGES),
+        same_top=float(compared.same_top.mean()),
+        mean_delta_p=float(compared.delta_p.mean()),
+        delta_p={
             "mean": float(compared.delta_p.mean()),
             "rms": float(np.sqrt(np.mean(compared.delta_p**2))),
             **_quantiles(compared.delta_p, DELTA_QUANTILES),
         },
-        "non_finite_kld": 0,
-    }
+        non_finite_kld=0,
+        explicit=frozenset(WITHOUT),
+    )
 
 
 def _quantiles(values: np.ndarray, quantiles: dict[str, float]) -> dict[str, float]:
@@ -56,11 +60,10 @@ def _position_edges(last: int) -> list[int]:
     return [1 << i for i in range(last.bit_length() + 1)]
 
 
-def _by_bin(kld: np.ndarray, by: np.ndarray, edges: list[int] | tuple[float, ...]) -> list[dict[str, Any]]:
+def _by_bin(kld: np.ndarray, by: np.ndarray, edges: list[int] | tuple[float, ...]) -> tuple[KLDBin, ...]:
     """Mean KLD of the tokens with low <= by < high (the last bin holds its high end too); no empty bins."""
     bins = np.clip(np.searchsorted(edges, by, side="right") - 1, 0, len(edges) - 2)
     sums, counts = np.bincount(bins, kld, len(edges) - 1), np.bincount(bins, minlength=len(edges) - 1)
-    return [
-        {"low": edges[i], "high": edges[i + 1], "mean": float(sums[i] / counts[i]), "count": int(counts[i])}
-        for i in np.flatnonzero(counts)
-    ]
+    return tuple(
+        KLDBin(edges[i], edges[i + 1], float(sums[i] / counts[i]), int(counts[i])) for i in np.flatnonzero(counts)
+    )

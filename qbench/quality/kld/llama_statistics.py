@@ -5,8 +5,6 @@ record, drawn from whole windows, are the wider and truer ones.
 source   llama.cpp, tools/perplexity/perplexity.cpp, kl_divergence
 """
 
-from typing import Any
-
 import numpy as np
 
 from qbench.quality.kld.kld import Divergence
@@ -28,7 +26,7 @@ def llama_statistics(nll: np.ndarray, compared: Divergence) -> dict[str, dict[st
     return _perplexities(nll, compared.base_nll) | _divergences(compared.kld) | _probabilities(compared)
 
 
-def _perplexities(nll: np.ndarray, base_nll: np.ndarray) -> dict[str, Any]:
+def _perplexities(nll: np.ndarray, base_nll: np.ndarray) -> dict[str, dict[str, float | None]]:
     (mean, error), (base, base_error) = _mean(nll), _mean(base_nll)
     covariance = float(np.cov(nll, base_nll, bias=True)[0, 1]) / (len(nll) - 1)
     ratio, ratio_error = mean - base, _root(error**2 + base_error**2 - 2 * covariance)
@@ -45,13 +43,13 @@ def _perplexities(nll: np.ndarray, base_nll: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _divergences(kld: np.ndarray) -> dict[str, Any]:
+def _divergences(kld: np.ndarray) -> dict[str, dict[str, float | None]]:
     quantiles = np.quantile(kld, list(KLD_ROWS.values()))
     rows = {f"{name} KLD": _row(value) for name, value in zip(KLD_ROWS, quantiles, strict=True)}
     return {"Mean KLD": _row(*_mean(kld)), **rows}
 
 
-def _probabilities(compared: Divergence) -> dict[str, Any]:
+def _probabilities(compared: Divergence) -> dict[str, dict[str, float | None]]:
     delta, same = compared.delta_p, float(compared.same_top.mean())
     quantiles = np.quantile(delta, list(DELTA_ROWS.values()))
     square, square_error = _mean(delta**2)

@@ -8,6 +8,7 @@ rows       one a scored token, in the order of the plan: [V] float32 logits ("ex
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qbench.measure.metrics import KLDReference
 from qbench.progress import Progress
 from qbench.quality.kld.kld import Divergence, divergence
 from qbench.quality.kld.top_k import entries, keep, row_type, top_k_divergence
@@ -22,6 +24,7 @@ from qbench.quality.protocols.passes import Model, batches
 from qbench.quality.protocols.perplexity import token_nll
 from qbench.quality.protocols.plan import Plan
 from qbench.quality.protocols.protocol import Protocol
+from qbench.quality.quality_settings import QualitySettings
 from qbench.statistics import require_same_protocol
 from quant.atomic import atomic_file
 from quant.errors import InputError
@@ -52,17 +55,29 @@ class KeptLogits:
         """How many windows, or documents, of the text it holds."""
         return self.header["protocol"].get("num_documents") or self.header["protocol"]["num_windows"]
 
+    def completed(self, settings: QualitySettings) -> QualitySettings:
+        """The settings that the file was made under, if none names a protocol."""
+        if settings.protocols:
+            return settings
+        protocol = self.header["protocol"]
+        return replace(
+            settings,
+            protocols=(protocol["name"],),
+            max_windows=settings.max_windows or self.limit,
+            documents=settings.documents or protocol.get("documents"),
+        )
+
     def require(self, plans: Sequence[Plan]) -> None:
         """raises InputError that names what differs if the file was made from anything but the one plan"""
         if len(plans) > 1:
             raise InputError(f"{self.path} holds one protocol, {self.header['protocol']['name']}; ask for it alone")
         try:
-            require_same_protocol(self.header["protocol"], plans[0].protocol.describe())
+            require_same_protocol(self.header["protocol"], plans[0].protocol.describe().to_json())
         except InputError as error:
             raise InputError(f"{self.path} was made from something else: {error}") from None
 
-    def describe(self) -> dict[str, Any]:
-        return {"mode": self.header["mode"], "k": self.header["k"], "bytes": self.num_bytes}
+    def describe(self) -> KLDReference:
+        return KLDReference(mode=self.header["mode"], k=self.header["k"], bytes=self.num_bytes)
 
     def compare(self, logits: Tensor, start: int, targets: Tensor) -> Divergence:
         """logits [N, V] of the model for the scored tokens from number `start` of the plan on"""
@@ -92,7 +107,7 @@ def save_logits(
     k = entries(vocab_size) if mode == "top-k" else None
     num_rows, dtype = int(plan.starts[-1]), _row_type(mode, vocab_size, k)
     header = {"mode": mode, "k": k, "vocab_size": vocab_size, "num_rows": num_rows}
-    head = _header_bytes({**header, "protocol": plan.protocol.describe(), **named})
+    head = _header_bytes({**header, "protocol": plan.protocol.describe().to_json(), **named})
     nll, done = np.empty(num_rows), 0
     with atomic_file(path) as temporary:
         with open(temporary, "wb") as file:

@@ -1,11 +1,12 @@
 """Negative log-likelihood of each token, and the perplexity of many."""
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from qbench.measure.metrics import Quality
 from qbench.quality.protocols.plan import Plan
 from qbench.statistics import Estimate, block_mean
 
@@ -28,25 +29,27 @@ def token_nll(logits: Tensor, targets: Tensor) -> np.ndarray:
     return torch.cat(parts).numpy()
 
 
-def perplexity_statistics(nll: np.ndarray, plan: Plan) -> dict[str, Any]:
+def perplexity_statistics(nll: np.ndarray, plan: Plan) -> Quality:
     """Perplexity by the plan's unit, its standard error and 95 % interval by a studentized bootstrap over its blocks.
 
     nll       [N] float64; inf marks logits that were not finite: they are counted, and since no average that leaves
               them out would be the model's, there is no perplexity (None) as soon as there is one
     """
     bad = int(np.count_nonzero(~np.isfinite(nll)))
-    counts = {"num_windows": len(plan.windows), "num_tokens": len(nll), "non_finite": bad}
+    quality = Quality(
+        protocol=plan.protocol.describe(), num_windows=len(plan.windows), num_tokens=len(nll), non_finite=bad
+    )
     if plan.units is not None:
-        counts |= {"num_words": plan.num_words, "num_bytes": plan.num_bytes}
+        quality = replace(quality, num_words=plan.num_words, num_bytes=plan.num_bytes)
     if bad:
-        return {"perplexity": None, "perplexity_error": None, "perplexity_interval": None, "nll": None, **counts}
+        return quality
     estimate = block_mean(plan.block_sums(nll), plan.block_sizes if plan.units is None else plan.units)
     found = estimate.exp() if max(estimate.value, estimate.high or 0) < LARGEST_LOG else Estimate(None)
-    return {
-        "perplexity": found.value,
-        "perplexity_error": found.error,
-        "perplexity_interval": found.interval,
-        "nll": float(nll.mean()),
-        **counts,
-        **({} if plan.units is None else {"bits_per_byte": float(nll.sum() / np.log(2) / plan.num_bytes)}),
-    }
+    return replace(
+        quality,
+        perplexity=found.value,
+        perplexity_error=found.error,
+        perplexity_interval=found.interval,
+        nll=float(nll.mean()),
+        bits_per_byte=None if plan.units is None else float(nll.sum() / np.log(2) / plan.num_bytes),
+    )

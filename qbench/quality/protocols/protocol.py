@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from qbench.measure.metrics import ProtocolFacts
 from qbench.products import AUTO
 
 
@@ -36,13 +37,13 @@ class Protocol:
     @property
     def hash(self) -> str:
         """16 hex digits; rows join only where this is equal."""
-        return hashlib.sha256(json.dumps(self._told(), sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(self._described(), sort_keys=True).encode()).hexdigest()[:16]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> ProtocolFacts:
         """What a record keeps: every field that says something, and the hash."""
-        return {**self._told(), "hash": self.hash}
+        return ProtocolFacts.from_json({**self._described(), "hash": self.hash})
 
-    def _told(self) -> dict[str, Any]:
+    def _described(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from qbench.run_options import RunOptions
 from qbench.runtime.encoder_decoder import Conditioned, load_encoder_decoder
 from qbench.runtime.load import load_model
 from qbench.runtime.model import Model
@@ -26,7 +27,7 @@ def open_text(source: Source, tokenizer: Tokenizer, prompt: str, threads: int | 
     """
     if not is_encoder_decoder(source.config):
         tokens = tokenizer.encode(prompt, add_bos=None if prompt else True)
-        return Opening(load_model(source, threads=threads), tokens, tokens)
+        return Opening(load_model(source, RunOptions(threads=threads)), tokens, tokens)
     config = EncoderDecoderConfig.of(source)
     tokens = tokenizer.encode(prompt, add_bos=False)
     ends = config.eos_token_ids[:1]  # every input of the training ended with it

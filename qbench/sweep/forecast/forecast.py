@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 
 from qbench.cache_kinds import DYNAMIC
+from qbench.measure.case import Case
 from qbench.measure.host.machine import machine
 from qbench.measure.host.memory import current_rss_bytes
 from qbench.measure.records.record import case_key, read_records
@@ -24,9 +25,9 @@ from qbench.sources import open_source
 from qbench.sweep.case_runner import CaseRunner
 from qbench.sweep.forecast.past import Past
 from qbench.sweep.forecast.planned_source import PlannedSource, foreseen_scheme
+from qbench.sweep.job import ModelProbe, ProbeJob
 from qbench.sweep.job_runner import JobFailed, run_job
-from qbench.sweep.probe import ModelProbe
-from qbench.sweep.suite.cases import Case, Planned
+from qbench.sweep.suite.cases import Planned
 from qbench.sweep.suite.grid import own_cache
 from qbench.sweep.suite.suite import Suite
 from qbench.sweep.sweep import Selection, measured_keys, selected_cases
@@ -101,7 +102,7 @@ def forecast_sweep(
     raises     as `run_sweep` before it makes its folder
     """
     planned, cases = selected_cases(suite, selection)
-    here, records = {machine()["id"]}, out_dir / "records.jsonl"
+    here, records = {machine().id}, out_dir / "records.jsonl"
     past = read_past(here, records, kept)
     keys = set() if selection.fresh else measured_keys(records, here)
     held = {index for index, case in enumerate(cases) if case_key(case) in keys}
@@ -127,15 +128,12 @@ def read_past(machines: set[str], records: Path, kept: Path) -> Past:
 def probe_unknown(cases: Sequence[Case], past: Past, on_probe: OnProbe | None) -> dict[str, ModelProbe]:
     """A probe of each model that has a case without any record like it; none of one whose probe fails."""
     probes = {}
-    unknown = dict.fromkeys(case["model"] for case in cases if past.measuring(case) is None)
+    unknown = dict.fromkeys(case.model for case in cases if past.measuring(case) is None)
     for model in unknown:
-        of_model = [case for case in cases if case["model"] == model]
-        recipes = list(dict.fromkeys(case["recipe"] for case in of_model if past.quantizing(case) is None))
-        calibration = {
-            key: value for key, value in (of_model[0].get("calibration") or {}).items() if key != "text_sha256"
-        }
-        job = {"job": "probe", "model": model, "recipes": recipes, "calibration": calibration}
-        job |= {"threads": max(case["threads"] for case in of_model), "budget_s": PROBE_BUDGET_S}
+        of_model = [case for case in cases if case.model == model]
+        recipes = list(dict.fromkeys(case.recipe for case in of_model if past.quantizing(case) is None))
+        threads = max(case.threads or 1 for case in of_model)
+        job = ProbeJob(model, tuple(recipes), of_model[0].calibration, threads, PROBE_BUDGET_S)
 
         def progress(done: int, total: int, what: str, model: str = model) -> None:
             if on_probe:
@@ -144,7 +142,8 @@ def probe_unknown(cases: Sequence[Case], past: Past, on_probe: OnProbe | None) -
         progress(0, 0, "a few passes")
         with tempfile.TemporaryDirectory(prefix="qbench-") as folder:
             try:
-                probes[model] = ModelProbe(**run_job(job, Path(folder) / "log", progress=progress))
+                request = {"job": job.name, **job.to_json()}
+                probes[model] = job.answer(run_job(request, Path(folder) / "log", progress=progress))
             except JobFailed:
                 continue  # its cases are told as unknown; the sweep's rows will say why
     return probes
@@ -175,49 +174,49 @@ class _Forecaster:
     def fitting_case(self, planned: Planned, case: Case) -> CaseForecast:
         parts = [self.measuring(case)]
         artifact_bytes = 0
-        if (case["model"], case["recipe"]) not in self.artifacts:
-            self.artifacts.add((case["model"], case["recipe"]))
+        if (case.model, case.recipe) not in self.artifacts:
+            self.artifacts.add((case.model, case.recipe))
             if self.runner.made(case) is None:
                 artifact_bytes = sum(
-                    info.size_bytes for info in self.planned_source(case["model"], case["recipe"]).tensors.values()
+                    info.size_bytes for info in self.planned_source(case.model, case.recipe).tensors.values()
                 )
                 parts.append(self.quantizing(case))
-        if case["eval"] and case["model"] not in self.references:
-            self.references.add(case["model"])
+        if case.quality and case.model not in self.references:
+            self.references.add(case.model)
             parts.append(self.referencing(case))
         measuring, basis = parts[0]
         seconds = None if measuring is None else measuring + sum(parts[1:])
         return CaseForecast(planned, seconds, basis, self.peak_rss_bytes(case), artifact_bytes)
 
     def measuring(self, case: Case) -> tuple[float | None, str]:
-        known, probe = self.past.measuring(case), self.probes.get(case["model"])
+        known, probe = self.past.measuring(case), self.probes.get(case.model)
         if known:
             return known.seconds, known.basis
         if probe is None:
             return None, "unknown"
-        bench, seconds = case["bench"], probe.load_s
-        if bench:
-            prompts = case["batch"] * bench["pp"] * probe.token_s
-            rounds = bench["repetitions"] + 1  # one warms up
-            seconds += rounds * (prompts + bench["tg"] * probe.step_s)
-            seconds += case["batch"] * bench["depth"] * probe.token_s
-        if case["eval"]:
+        speed, seconds = case.speed, probe.load_s
+        if speed:
+            prompts = case.batch * speed.pp * probe.token_s
+            rounds = speed.repetitions + 1  # one warms up
+            seconds += rounds * (prompts + speed.tg * probe.step_s)
+            seconds += case.batch * speed.depth * probe.token_s
+        if case.quality:
             seconds += self.eval_tokens(case) * probe.judged_token_s
         return seconds, "probed"
 
     def quantizing(self, case: Case) -> float:
         """As this recipe took before, else as the probe says of it, else as the mean of those that it tried."""
-        known, probe = self.past.quantizing(case), self.probes.get(case["model"])
+        known, probe = self.past.quantizing(case), self.probes.get(case.model)
         if known is not None or probe is None:
             return known or 0.0
         tried = probe.quantize_s
-        return tried.get(case["recipe"], sum(tried.values()) / max(1, len(tried)))
+        return tried.get(case.recipe, sum(tried.values()) / max(1, len(tried)))
 
     def referencing(self, case: Case) -> float:
-        vocab_size = ModelConfig.of(self.source(case["model"])).vocab_size
+        vocab_size = ModelConfig.of(self.source(case.model)).vocab_size
         for plan in self.eval_plans(case):
             self.temporary_bytes += kept_bytes(plan, vocab_size, default_mode(plan, vocab_size))
-        known, probe = self.past.referencing(case), self.probes.get(case["model"])
+        known, probe = self.past.referencing(case), self.probes.get(case.model)
         if known is not None or probe is None:
             return known or 0.0
         return self.eval_tokens(case) * probe.token_s
@@ -227,13 +226,11 @@ class _Forecaster:
 
     def eval_plans(self, case: Case) -> list[Plan]:
         """What the case's protocols score, made once for each model."""
-        if case["model"] not in self.plans:
-            settings, source = case["eval"], self.source(case["model"])
-            text = read_text(settings["text"], case["model"])
-            self.plans[case["model"]] = prepare(
-                source, text, settings["max_windows"], settings.get("protocols") or (DEFAULT,)
-            )
-        return self.plans[case["model"]]
+        if case.model not in self.plans:
+            settings, source = case.quality, self.source(case.model)
+            text = read_text(settings.text, case.model)
+            self.plans[case.model] = prepare(source, text, settings.max_windows, settings.protocols or (DEFAULT,))
+        return self.plans[case.model]
 
     def _planned_source(self, model: str, recipe: str) -> Source:
         return PlannedSource(make_job(self.source(model), get_recipe(recipe)))
@@ -246,21 +243,21 @@ class _Forecaster:
 
     def predictor_of(self, case: Case) -> MemoryPredictor:
         """raises InputError where recipe, KV format or kind of cache do not fit the model"""
-        model, recipe, cache = case["model"], case["recipe"], case["cache"]
-        own = self.predictor(model, recipe, case.get("cache_kind", DYNAMIC))
+        model, recipe, cache = case.model, case.recipe, case.kv_format
+        own = self.predictor(model, recipe, case.cache)
         return own if cache == own_cache(recipe) else own.with_scheme(foreseen_scheme(self.source(model), cache))
 
     def peak_rss_bytes(self, case: Case) -> int:
         """As measured before, else what the runtime is predicted to hold, on top of what an empty worker does."""
         known, predictor = self.past.peak_rss_bytes(case), self.predictor_of(case)
         parts = [known or 0]
-        if case["bench"] and not known:
-            parts.append(predictor.at(case["context"], case["batch"])["total_bytes"] + self.baseline)
-        if case["eval"]:
+        if case.speed and not known:
+            parts.append(predictor.at(case.context, case.batch)["total_bytes"] + self.baseline)
+        if case.quality:
             config = predictor.config
             window = min(GPTQ_WINDOW, config.max_positions)
             batch = batch_size(window, config.vocab_size)
-            both = (one.at(window, batch)["total_bytes"] for one in (predictor, self.predictor(case["model"], None)))
+            both = (one.at(window, batch)["total_bytes"] for one in (predictor, self.predictor(case.model, None)))
             logits = FLOAT_BYTES * config.vocab_size * window * batch
             # The model's logits, the reference's, and log-softmax of a part of each in float64.
             parts.append(max(both) + 3 * logits + self.baseline)

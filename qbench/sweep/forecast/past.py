@@ -5,10 +5,11 @@ import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from qbench.measure.records.record import case_key
-from qbench.sweep.suite.cases import Case
+from qbench.measure.case import Case
+from qbench.measure.metrics import Metrics
+from qbench.measure.records.record import Record, case_key
+from quant.json_data import plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +30,29 @@ class Past:
         self.reference: dict[str, list[float]] = defaultdict(list)
         self.peak: dict[str, int] = {}
 
-    def read(self, records: Iterable[dict[str, Any]]) -> "Past":
+    def read(self, records: Iterable[Record]) -> "Past":
         for record in records:
             self.add(record)
         return self
 
-    def add(self, record: dict[str, Any]) -> None:
+    def add(self, record: Record) -> None:
         """Rows that failed, of another machine, or of no sweep say nothing of a case."""
-        case, metrics = record["case"], record["metrics"]
-        if record["status"] != "ok" or record["machine"]["id"] not in self.machines or case.get("kind") is not None:
+        case, metrics = record.case, record.metrics
+        if not record.is_ok or record.machine.id not in self.machines:
+            return
+        if not isinstance(case, Case) or not isinstance(metrics, Metrics) or case.kind is not None:
             return
         # Rows from before the whole was timed lack the start of their worker.
-        seconds = metrics.get("wall_seconds", metrics.get("seconds"))
-        for name in (record["key"], *_likenesses(case)) if seconds else ():
+        seconds = metrics.seconds if metrics.wall_seconds is None else metrics.wall_seconds
+        for name in (record.key, *_likenesses(case)) if seconds else ():
             self.seconds[name].append(seconds)
-        self.quantize[_artifact(case)] += [metrics["quantize_seconds"]] if "quantize_seconds" in metrics else []
-        self.reference[case["model"]] += [metrics["reference_seconds"]] if "reference_seconds" in metrics else []
-        for name in (record["key"], *_likenesses(case)[:1]):
-            self.peak[name] = max(self.peak.get(name, 0), metrics.get("peak_rss_bytes", 0))
+        if metrics.quantize_seconds is not None:
+            self.quantize[_artifact(case)].append(metrics.quantize_seconds)
+        if metrics.reference_seconds is not None:
+            self.reference[case.model].append(metrics.reference_seconds)
+        peak = (metrics.memory and metrics.memory.peak_rss_bytes) or 0
+        for name in (record.key, *_likenesses(case)[:1]):
+            self.peak[name] = max(self.peak.get(name, 0), peak)
 
     def measuring(self, case: Case) -> Known | None:
         """Of the case itself, else of the same model and recipe, else of the same model, all measured in this way."""
@@ -60,7 +66,7 @@ class Past:
         return statistics.median(found) if found else None
 
     def referencing(self, case: Case) -> float | None:
-        found = self.reference.get(case["model"])
+        found = self.reference.get(case.model)
         return statistics.median(found) if found else None
 
     def peak_rss_bytes(self, case: Case) -> int | None:
@@ -69,11 +75,10 @@ class Past:
 
 
 def _artifact(case: Case) -> str:
-    return f"{case['model']} {case['recipe']}"
+    return f"{case.model} {case.recipe}"
 
 
 def _likenesses(case: Case) -> tuple[str, str]:
     """Names of what rows share that take about as long, the nearer first: all but threads and instruction set."""
-    bench = case["bench"]
-    work = json.dumps([case["eval"], bench, case["batch"], case.get("products")], sort_keys=True)
-    return f"{case['model']} {case['recipe']} {case['cache']} {work}", f"{case['model']} {work}"
+    work = json.dumps([plain(case.quality), plain(case.speed), case.batch, case.compute], sort_keys=True)
+    return f"{case.model} {case.recipe} {case.kv_format} {work}", f"{case.model} {work}"

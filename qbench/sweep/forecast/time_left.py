@@ -3,9 +3,9 @@
 import statistics
 from collections.abc import Sequence
 
-from qbench.measure.records.record import case_key
+from qbench.measure.case import Case
+from qbench.measure.records.record import Record, case_key
 from qbench.sweep.forecast.past import Past
-from qbench.sweep.suite.cases import Case
 
 
 class TimeLeft:
@@ -17,9 +17,9 @@ class TimeLeft:
         self.done: list[float] = []  # seconds of the cases that ended in this run
         self.estimate()
 
-    def end(self, record: dict, seconds: float) -> None:
+    def end(self, record: Record, seconds: float) -> None:
         """After each case, whether it was measured or failed."""
-        self.cases.pop(record["key"], None)
+        self.cases.pop(record.key, None)
         self.done.append(seconds)
         self.past.add(record)
         self.estimate()
@@ -30,7 +30,7 @@ class TimeLeft:
         sure = [one.seconds for one in known if one]
         mean = statistics.fmean(self.done or sure) if self.done or sure else None
         self.of_all = None if mean is None else sum(sure) + mean * (len(known) - len(sure))
-        artifacts = {(case["model"], case["recipe"]): case for case in self.cases.values()}
+        artifacts = {(case.model, case.recipe): case for case in self.cases.values()}
         if self.of_all is not None and not self.done:  # later it is in the rows' own time, or was spent
             self.of_all += sum(self.past.quantizing(case) or 0.0 for case in artifacts.values())
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from qbench.measure.host.commit import code_version
 from qbench.measure.records.record import origin
+from qbench.sweep.case_runner import Outcome
 from qbench.sweep.ray import ray_node
 from qbench.sweep.ray.ray_placing import Node, Placed
 from quant.errors import InputError
@@ -57,7 +58,7 @@ class Cluster:
             except self.ray.exceptions.RayError as error:
                 self.left_out[name] = f"node {address} does not answer ({_first_line(error)})"
                 continue
-            if who["code"] != code_version()["code"]:
+            if who.code != code_version().code:
                 self.left_out[name] = f"node {address} runs other code than this machine: install the same commit there"
                 continue
             room = (resources["CPU"], resources.get("GPU", 0.0), resources.get("memory", 0.0))
@@ -93,12 +94,12 @@ class Cluster:
             memory=demand.memory,
         )
 
-    def outcome(self, reference: Any) -> dict[str, Any]:
-        """{metrics, error, origin} of a case that has ended. raises Lost"""
+    def outcome(self, reference: Any) -> Outcome:
+        """Of a case that has ended. raises Lost"""
         try:
             return self.ray.get(reference)
         except self.ray.exceptions.RayTaskError as error:  # raised by the case's own code
-            return {"metrics": None, "error": _first_line(error.cause or error)}
+            return Outcome(error=_first_line(error.cause or error))
         except self.ray.exceptions.RayError as error:
             raise Lost(_first_line(error)) from error
 

@@ -7,21 +7,21 @@ case whose node or worker is lost is measured again, on another node where there
 import hashlib
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from qbench.calibration.options import is_file_spec
+from qbench.measure.case import Case
+from qbench.sweep.case_runner import Outcome
 from qbench.sweep.executor import Numbered, OnStage
 from qbench.sweep.job_runner import WORKER
 from qbench.sweep.ray.ray_cluster import Cluster, Lost
 from qbench.sweep.ray.ray_placing import Node, Placed, demand_of
-from qbench.sweep.suite.cases import Case
 from quant.errors import InputError
 
 ATTEMPTS = 3  # of a case whose node is lost
 POLL_S = 1.0  # how soon a node that joins is seen
-
-Outcome = tuple[int, dict[str, Any]]
 
 
 class RayExecutor:
@@ -38,16 +38,16 @@ class RayExecutor:
         self.running: dict[Any, Placed] = {}  # by Ray's reference to the outcome
 
     def machines(self) -> set[str]:
-        return {node.origin["machine"]["id"] for node in self.cluster.nodes.values()}
+        return {node.origin.machine.id for node in self.cluster.nodes.values()}
 
-    def run(self, cases: Iterator[Numbered], on_stage: OnStage) -> Iterator[Outcome]:
+    def run(self, cases: Iterator[Numbered], on_stage: OnStage) -> Iterator[tuple[int, Outcome]]:
         try:
             yield from self.measure(cases, on_stage)
             self.cluster.clean(self.sweep)
         finally:
             self.cluster.leave()
 
-    def measure(self, cases: Iterator[Numbered], on_stage: OnStage) -> Iterator[Outcome]:
+    def measure(self, cases: Iterator[Numbered], on_stage: OnStage) -> Iterator[tuple[int, Outcome]]:
         """The outcomes of all cases, placed as nodes have room; the nodes are looked for anew each turn."""
         is_over = False
         while self.waiting or self.running or not is_over:
@@ -65,7 +65,7 @@ class RayExecutor:
     def nodes(self) -> list[Node]:
         return list(self.cluster.nodes.values())
 
-    def place(self, on_stage: OnStage) -> Iterator[Outcome]:
+    def place(self, on_stage: OnStage) -> Iterator[tuple[int, Outcome]]:
         """Start what waits, in order, as far as there are places; what no node can take at all ends here.
 
         raises   InputError where the cluster has no node any more
@@ -80,7 +80,7 @@ class RayExecutor:
                 return
             self.waiting.popleft()
             if not able:
-                yield first.number, {"metrics": None, "error": why}
+                yield first.number, Outcome(error=why)
                 continue
             # Elsewhere than where it was lost; then where others run, so that whole nodes stay free.
             first.node = min(free, key=lambda node: (first.lost.count(node.name), -len(node.slots)))
@@ -101,23 +101,23 @@ class RayExecutor:
                 )
         return [node for node in large if all(self.cluster.reaches(node, path) for path in paths_of(placed.case))], ""
 
-    def ended(self, reference: Any, placed: Placed) -> Iterator[Outcome]:
+    def ended(self, reference: Any, placed: Placed) -> Iterator[tuple[int, Outcome]]:
         """Its outcome; a lost one waits again, until it was lost ATTEMPTS times."""
         placed.node.slots.pop(placed.slot, None)
         try:
-            yield placed.number, self.cluster.outcome(reference) | {"origin": placed.node.origin}
+            yield placed.number, replace(self.cluster.outcome(reference), origin=placed.node.origin)
         except Lost as lost:
             placed.lost.append(placed.node.name)
             if len(placed.lost) < ATTEMPTS:
                 self.waiting.appendleft(placed)
             else:
                 error = f"lost with its worker {ATTEMPTS} times: {lost}"
-                yield placed.number, {"metrics": None, "error": error, "origin": placed.node.origin}
+                yield placed.number, Outcome(error=error, origin=placed.node.origin)
 
 
 def paths_of(case: Case) -> list[str]:
     """What the case names by its path, which a node must reach."""
-    texts = [section["text"] for section in (case["eval"], case.get("calibration")) if section and section["text"]]
-    files = [case["recipe"]] if "recipe_sha256" in case else []
+    texts = [section.text for section in (case.quality, case.calibration) if section and section.text]
+    files = [case.recipe] if case.recipe and case.recipe_sha256 else []
     files += [text for text in texts if is_file_spec(text)]
-    return [case["model"]] * Path(case["model"]).expanduser().exists() + files
+    return [case.model] * Path(case.model).expanduser().exists() + files

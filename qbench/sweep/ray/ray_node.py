@@ -8,10 +8,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from qbench.sweep.case_runner import CaseRunner
-from qbench.sweep.suite.cases import Case
+from qbench.measure.case import Case
+from qbench.sweep.case_runner import CaseRunner, Outcome
 from quant.errors import InputError
 
 # A worker that lost its driver holds its folder until it is killed: seconds.
@@ -23,8 +22,8 @@ def has(path: str, folder: str) -> bool:
     return (Path(folder) / Path(path).expanduser()).exists()
 
 
-def run_case(case: Case, slot: str, folder: str, worker: Sequence[str]) -> dict[str, Any]:
-    """The case's {metrics, error}, measured by this node.
+def run_case(case: Case, slot: str, folder: str, worker: Sequence[str]) -> Outcome:
+    """What came of the case, measured by this node.
 
     slot      which folder of this node's temporary one it may use: no two cases have the same at a time
     folder    the working directory of the driver, which relative paths of a case begin from, where it is here too

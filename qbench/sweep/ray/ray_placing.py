@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
 from qbench.devices import CUDA
+from qbench.measure.case import Case
+from qbench.measure.host.machine import available_cores
+from qbench.measure.records.record import Origin
 from qbench.sources import open_source
-from qbench.sweep.suite.cases import Case
 from quant.sizes import size_summary
 
 FLOAT_BYTES = 4
@@ -42,7 +43,7 @@ class Node:
     cpus: float
     gpus: float
     memory: float
-    origin: dict[str, Any]
+    origin: Origin
     slots: dict[int, Demand] = field(default_factory=dict)
 
     @property
@@ -97,8 +98,8 @@ class Placed:
 
 def demand_of(case: Case) -> Demand:
     """Its threads, its GPU, and room for the unquantized model in float32: the most that is held at a time."""
-    memory = PROCESS_BYTES + FLOAT_BYTES * _num_weights(case["model"])
-    return Demand(case["threads"], int(case["device"] == CUDA), memory, whole=case["bench"] is not None)
+    memory = PROCESS_BYTES + FLOAT_BYTES * _num_weights(case.model)
+    return Demand(case.threads or available_cores(), int(case.device == CUDA), memory, whole=case.speed is not None)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The cases of a suite: each point of its grid that is left, with what is measured there, as plain JSON values.
+"""The cases of a suite: each point of its grid that is left, with what is measured there.
 
 A point's speed is measured there. Quality is the same for any number of threads, batch and depth, so it is measured
 once for each (model, recipe, cache, its kind, products, instruction set, device): in the case of its first point that
@@ -9,24 +9,19 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from qbench.cache_kinds import DYNAMIC
 from qbench.calibration.options import is_file_spec
-from qbench.products import AUTO
+from qbench.measure.case import CalibrationCase, Case, QualityCase, SpeedWork, TasksCase
 from qbench.sources.rand import PREFIX as RANDOM
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep.suite.axes import OF_SPEED, Point
+from qbench.sweep.suite.axes import NAMES, OF_SPEED, Point
 from qbench.sweep.suite.grid import grid
 from qbench.sweep.suite.rules import Rule
-from qbench.sweep.suite.suite import MEASURED, Suite
+from qbench.sweep.suite.suite import MEASURED, CalibrationSettings, EvalSettings, Suite
 from qbench.sweep.suite.suite_names import check_here, check_tasks, open_model
-from qbench.tasks.settings import TaskSettings
 from quant.artifacts.file_bytes import sha256_file
 from quant.errors import InputError
 from quant.models import ModelConfig
-
-Case = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +68,7 @@ def _quality_once(points: Sequence[Planned]) -> list[Planned]:
     """The points that measure anything when each subject's quality is measured at its first one alone."""
     planned, judged = [], set()
     for one in points:
-        subject = tuple(value for name, value in one.point.items() if name not in OF_SPEED)
+        subject = one.point.values(name for name in NAMES if name not in OF_SPEED)
         measured = [name for name in one.sections if name == "bench" or (subject, name) not in judged]
         judged |= {(subject, name) for name in measured}
         if measured:
@@ -84,7 +79,7 @@ def _quality_once(points: Sequence[Planned]) -> list[Planned]:
 def sections(suite: Suite, point: Point) -> tuple[str, ...]:
     """What the suite measures at a point. Random weights predict nothing, so they are never evaluated."""
     given = [name for name in MEASURED if getattr(suite, name) is not None]
-    return tuple(name for name in given if name == "bench" or not point["model"].startswith(RANDOM))
+    return tuple(name for name in given if name == "bench" or not point.model.startswith(RANDOM))
 
 
 def make_cases(suite: Suite, planned: Sequence[Planned]) -> list[Case]:
@@ -110,40 +105,46 @@ class _Describe:
     def case(self, planned: Planned) -> Case:
         point, suite = planned.point, self.suite
         check_here(point)
-        fingerprint, limit = self.model(point["model"])
-        bench = None
-        if "bench" in planned.sections:
-            bench = replace(suite.bench, depth=point["context"], batch=point["batch"])
-            bench.check_context(limit)
-        recipe = point["recipe"]
-        return {
-            "model": point["model"],
-            "fingerprint": fingerprint,
-            "recipe": recipe,
-            **({"recipe_sha256": self.hash(recipe)} if recipe.endswith((".yaml", ".yml")) else {}),
-            **{name: point[name] for name in ("cache", "isa", "device", "threads")},
-            # Left out where nothing was asked for, so that rows from before it could be keep their keys.
-            **({"cache_kind": point["cache_kind"]} if point["cache_kind"] != DYNAMIC else {}),
-            **({"products": point["products"]} if point["products"] != AUTO else {}),
-            "context": bench.longest if bench else None,
-            "batch": point["batch"],
-            "eval": self.with_text(suite.eval.describe()) if "eval" in planned.sections else None,
-            **({"tasks": _told(suite.tasks)} if "tasks" in planned.sections else {}),
-            "bench": bench and _told(bench),
-            **({"calibration": self.with_text(asdict(suite.calibration))} if suite.calibration else {}),
-        }
+        fingerprint, limit = self.model(point.model)
+        speed = None
+        if suite.bench is not None and "bench" in planned.sections:
+            speed = replace(suite.bench, depth=point.context, batch=point.batch)
+            speed.check_context(limit)
+        recipe = point.recipe
+        return Case(
+            model=point.model,
+            fingerprint=fingerprint,
+            recipe=recipe,
+            recipe_sha256=self.hash(recipe) if recipe.endswith((".yaml", ".yml")) else None,
+            kv_format=point.kv_format,
+            isa=point.isa,
+            device=point.device,
+            threads=point.threads,
+            cache=point.cache,
+            compute=point.compute,
+            context=speed.longest if speed else None,
+            batch=point.batch,
+            quality=self.quality(suite.eval) if suite.eval and "eval" in planned.sections else None,
+            tasks=TasksCase(**asdict(suite.tasks)) if suite.tasks and "tasks" in planned.sections else None,
+            speed=speed and speed_work(speed),
+            calibration=self.calibration(suite.calibration) if suite.calibration else None,
+        )
 
-    def with_text(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """And which text lies at the path: the code makes the one that has no path."""
-        text = settings["text"]
-        return settings if text is None or not is_file_spec(text) else settings | {"text_sha256": self.hash(text)}
+    def quality(self, given: EvalSettings) -> QualityCase:
+        return QualityCase(given.text, given.max_windows, given.protocols or (), self.text_hash(given.text))
+
+    def calibration(self, given: CalibrationSettings) -> CalibrationCase:
+        return CalibrationCase(**asdict(given), text_sha256=self.text_hash(given.text))
+
+    def text_hash(self, text: str | None) -> str | None:
+        """Of the file at that path: the code makes a text that has no path."""
+        return None if text is None or not is_file_spec(text) else self.hash(text)
 
     def _model(self, spec: str) -> tuple[str, int]:
         source = open_model(spec)
         return source.fingerprint(), ModelConfig.of(source).max_positions
 
 
-def _told(settings: SpeedCase | TaskSettings) -> dict[str, Any]:
-    """What a case says of them: what is not asked for is not named, and the batch is an axis."""
-    told = {name: value for name, value in asdict(settings).items() if value not in (None, ()) and name != "batch"}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
+def speed_work(case: SpeedCase) -> SpeedWork:
+    """A speed case without its batch, which is an axis."""
+    return SpeedWork(case.pp, case.tg, case.depth, case.repetitions, case.precision, case.budget_s)

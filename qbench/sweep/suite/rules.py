@@ -42,7 +42,7 @@ class Rule:
         return cls(tuple(axes), tuple(named))
 
     def matches(self, point: Point) -> bool:
-        return all(any(fnmatchcase(str(point[name]), one) for one in patterns) for name, patterns in self.axes)
+        return all(any(fnmatchcase(str(point.value(name)), one) for one in patterns) for name, patterns in self.axes)
 
     def __str__(self) -> str:
         return ",".join([*(f"{name}={'|'.join(patterns)}" for name, patterns in self.axes), *self.sections])

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from qbench.calibration.options import SAMPLES
 from qbench.quality.protocols.conventions import check_protocol
@@ -31,11 +30,6 @@ class EvalSettings:
         if self.protocols:
             for name in self.protocols:
                 check_protocol(name)
-
-    def describe(self) -> dict[str, Any]:
-        """What a case says of them; protocols where they are named."""
-        named = {"protocols": list(self.protocols)} if self.protocols else {}
-        return {"text": self.text, "max_windows": self.max_windows, **named}
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,9 +65,9 @@ def check_here(point: Point) -> None:
     import cpu_kernels
 
     here = (AUTO, *cpu_kernels.features())
-    if point["isa"] not in here:
-        raise InputError(f"isa {point['isa']}: this machine has {', '.join(here)}; leave it out with --only isa=...")
-    check_device(point["device"], point["products"])
+    if point.isa not in here:
+        raise InputError(f"isa {point.isa}: this machine has {', '.join(here)}; leave it out with --only isa=...")
+    check_device(point.device, point.compute)
 
 
 def open_model(model: str) -> "Source":

@@ -1,7 +1,8 @@
 import json
 
+from support.documents import read_records
+
 from qbench.cli.main import COMMANDS
-from qbench.measure.records.record import read_records
 
 
 def test_a_plan_as_lines(qbench):

@@ -4,37 +4,46 @@ import io
 
 import pytest
 from rich.console import Console
+from support.documents import case_key
 
 from qbench.cli.duration import readable_duration
 from qbench.cli.sweep_view import Lines, LiveTable, sweep_view
-from qbench.measure.records.record import case_key
+from qbench.measure.case import Case
+from qbench.measure.records.record import Record
 from qbench.sweep.forecast.past import Past
 from qbench.sweep.forecast.time_left import TimeLeft
+from qbench.sweep.suite.axes import Point
 from qbench.sweep.sweep import SweepEvent
 
 CASES = tuple(
-    {
-        "model": "ref:llama",
-        "fingerprint": "f",
-        "recipe": recipe,
-        "cache": "dense-f32",
-        "batch": 1,
-        "eval": {},
-        "bench": None,
-    }
+    Case.from_json(
+        {
+            "model": "ref:llama",
+            "fingerprint": "f",
+            "recipe": recipe,
+            "cache": "dense-f32",
+            "batch": 1,
+            "eval": {},
+            "bench": None,
+        }
+    )
     for recipe in ("bf16", "q8_0", "q4_0")
 )
 METRICS = {"perplexity": 3.4567, "kld": {"mean": 0.00815}, "pp_tok_s": None}
 
 
 def event(kind: str, index: int, **details) -> SweepEvent:
-    point = {"model": "ref:llama", "recipe": CASES[index]["recipe"], "threads": 2, "cache": "dense-f32"}
+    about = {"cache": "dynamic", "compute": "auto", "isa": "auto", "device": "cpu", "batch": 1, "context": 0}
+    point = Point("ref:llama", CASES[index].recipe, "dense-f32", threads=2, **about)
     return SweepEvent(kind, index, 4, point, **details)
 
 
-def record(index: int, error: str | None = None, **metrics) -> dict:
-    about = {"key": case_key(CASES[index]), "case": CASES[index], "machine": {"id": "here"}, "error": error}
-    return about | {"status": "error" if error else "ok", "metrics": None if error else METRICS | metrics}
+def record(index: int, error: str | None = None, **metrics) -> Record:
+    case = CASES[index].to_json()
+    about = {"schema_version": 2, "key": case_key(case), "time": "2026-01-01T00:00:00", "machine": {"id": "here"}}
+    measured = None if error else METRICS | metrics
+    about |= {"status": "error" if error else "ok", "error": error, "case": case, "metrics": measured}
+    return Record.from_json(about)
 
 
 BEGIN = event("begin", 0, cases=CASES, varying=("recipe", "threads"))

@@ -2,19 +2,23 @@
 
 import pytest
 from support.close import assert_close
+from support.documents import append_record
 
 from qbench.compare.floor_table import make_floor_grid
-from qbench.compare.kept_floor import KIND, kept_floors
+from qbench.compare.kept_floor import kept_floors
 from qbench.compare.measured import Measuring
 from qbench.compare.noise_floor import farthest, measure_noise_floors
 from qbench.compare.task_floor import measure_task_floors
-from qbench.measure.records.record import append_record
 from qbench.statistics import Estimate
+
+
+def documents(records) -> list[dict]:
+    return [record.to_json() for record in records]
 
 
 @pytest.fixture(scope="module")
 def record():
-    (found,) = measure_noise_floors("ref:llama", Measuring(windows=2, threads=2))
+    (found,) = documents(measure_noise_floors("ref:llama", Measuring(windows=2, threads=2)))
     return found
 
 
@@ -33,7 +37,7 @@ def test_rounding_to_bfloat16_is_the_floor(record):
 def test_it_is_kept_as_a_record_and_found_again(record, tmp_path):
     path = tmp_path / "r.jsonl"
     append_record(path, record)
-    assert record["case"]["kind"] == KIND and record["metrics"]["blocks"]["nll"]
+    assert record["case"]["kind"] == "noise-floor" and record["metrics"]["blocks"]["nll"]
     key = record["case"]["fingerprint"], record["metrics"]["protocol"]["hash"]
     assert kept_floors([str(path)]) == {key: record["metrics"]["floor"]}
 
@@ -60,7 +64,7 @@ def test_a_distance_is_that_of_the_farther_end():
 
 def test_each_protocol_has_a_floor_of_its_own(tmp_path):
     names = ("windows-512", "stride-512")
-    floors = measure_noise_floors("ref:llama", Measuring(windows=2, threads=1, protocols=names))
+    floors = documents(measure_noise_floors("ref:llama", Measuring(windows=2, threads=1, protocols=names)))
     assert [floor["metrics"]["protocol"]["name"] for floor in floors] == list(names)
     assert len({floor["key"] for floor in floors}) == 2
     for floor in floors:
@@ -70,7 +74,7 @@ def test_each_protocol_has_a_floor_of_its_own(tmp_path):
 
 
 def test_a_task_has_one_too(tmp_path):
-    (floor,) = measure_task_floors("ref:llama", Measuring(tasks="ref_minimal_pairs", limit=20, threads=1))
+    (floor,) = documents(measure_task_floors("ref:llama", Measuring(tasks="ref_minimal_pairs", limit=20, threads=1)))
     variants, floors = floor["metrics"]["variants"], floor["metrics"]["floor"]
     same = {"lost": 0, "gained": 0, "num_items": 20}
     assert variants["threads"]["floor"] == 0 and variants["threads"]["flips"] == same

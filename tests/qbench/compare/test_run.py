@@ -4,9 +4,9 @@ import pytest
 from support.paired_records import measured_record
 from support.sample_records import write_records
 
-from qbench.compare.kept_floor import KIND
 from qbench.compare.measured import Measuring
 from qbench.compare.run import compare
+from qbench.measure.records.kinds import NOISE_FLOOR
 from quant.errors import InputError
 
 HERE = Measuring()
@@ -67,7 +67,7 @@ def test_a_row_without_its_like_is_a_warning(results, tmp_path):
 
 def test_a_floor_that_was_kept_is_used(results, tmp_path):
     floor = measured_record("bf16")
-    floor["case"] = {"kind": KIND, "fingerprint": floor["case"]["fingerprint"]}
+    floor["case"] = {"kind": NOISE_FLOOR, "fingerprint": floor["case"]["fingerprint"]}
     floor = floor | {"key": "floor", "metrics": floor["metrics"] | {"floor": {"perplexity": 0.5, "kld": 1e-6}}}
     with open(results, "a") as file:
         file.write(write_records(tmp_path / "floor", [floor]).read_text())

@@ -10,13 +10,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.artifact import write_artifact
+from support.documents import make_record
 from support.gate_rows import floor_row
 
 from qbench.gate import fixture, fixture_rows
 from qbench.gate.fixture import QbenchGate
 from qbench.gate.fixture_rows import FixtureRows
 from qbench.gate.limits import within
-from qbench.measure.records.record import make_record
+from qbench.measure.records.record import Record
 from qbench.pytest_plugin import qbench_gate
 from qbench.sources import open_source
 from quant.errors import InputError
@@ -59,7 +60,7 @@ def test_saving_needs_a_place():
 
 
 def test_quality_is_saved_and_then_compared_with(tmp_path, monkeypatch):
-    monkeypatch.setattr(fixture_rows, "measure", lambda record: [floor_row(1e-4)])
+    monkeypatch.setattr(fixture_rows, "measure", lambda record: [Record.from_json(floor_row(1e-4))])
     file, how = tmp_path / "base.jsonl", {"reference": "ref:llama", "windows": 3, "threads": 1}
     QbenchGate(file, save=True).quality("ref:llama", **how)
     gate = QbenchGate(file)

@@ -42,8 +42,8 @@ def test_five_percent_more_time_is_red(benchmark, gate, monkeypatch):
         """The second of each pair is the slow one."""
         sides.append(artifact)
         worker = module.WORKER_FILE if len(sides) % 2 else slow_worker.__file__
-        how = {"threads": subject.threads, "kv": subject.kv, "clock": subject.clock, "env": tree.env}
-        return speed_process(str(artifact), command=(str(tree.python), "-P", worker), **how)
+        how = {"clock": subject.clock, "env": tree.env}
+        return speed_process(str(artifact), subject.options, command=(str(tree.python), "-P", worker), **how)
 
     monkeypatch.setattr(module, "_process", process)
     gates = benchmark.pedantic(lambda: [gate() for _ in range(RUNS)], rounds=1)

@@ -14,6 +14,8 @@ from qbench.gate.base_commit import Tree
 from qbench.gate.options import GateOptions, suite_file
 from qbench.gate.run import run_gate
 from qbench.measure.host.commit import ROOT
+from qbench.measure.host.machine import Machine
+from qbench.measure.records.record import Record
 from quant.errors import InputError
 
 SUITE = """\
@@ -57,9 +59,9 @@ def world(tmp_path, monkeypatch):
 
     for module in (run_module, baseline_module):
         monkeypatch.setattr(module, "measure_suite", measure_suite)
-        monkeypatch.setattr(module, "machine", lambda: MACHINE)
-    monkeypatch.setattr(floors_module, "measure", lambda record: [floor_row(1e-4)])
-    monkeypatch.setattr(baseline_module, "measure", lambda record: [floor_row(1e-4)])
+        monkeypatch.setattr(module, "machine", lambda: Machine.from_json(MACHINE))
+    monkeypatch.setattr(floors_module, "measure", lambda record: [Record.from_json(floor_row(1e-4))])
+    monkeypatch.setattr(baseline_module, "measure", lambda record: [Record.from_json(floor_row(1e-4))])
     monkeypatch.setattr(timed, "launch_all", launch_all)
     monkeypatch.setattr(run_module, "known_suite", lambda tree, suite: suite)
     monkeypatch.setattr(run_module, "check_worker", lambda tree: None)

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from support.documents import case_key
 
 from qbench.gate.suite_rows import rows_of, suite_cases
-from qbench.measure.records.record import case_key
+from qbench.measure.case import Case
 
 SUITE = """\
 name: small
@@ -16,13 +17,14 @@ bench: {{pp: {pp}, tg: 4}}
 """
 
 
-def cases(folder: Path, recipes: str = "bf16, q8_0", pp: int = 8) -> list[dict]:
+def cases(folder: Path, recipes: str = "bf16, q8_0", pp: int = 8) -> list[Case]:
     path = folder / "small.yaml"
     path.write_text(SUITE.format(recipes=recipes, pp=pp))
     return suite_cases(path)
 
 
-def row(case: dict, hour: int = 0) -> dict:
+def row(of: Case | dict, hour: int = 0) -> dict:
+    case = of if isinstance(of, dict) else of.to_json()
     return {"key": case_key(case), "case": case, "time": f"2026-01-01T{hour:02d}:00:00"}
 
 
@@ -41,7 +43,7 @@ def test_the_last_row_of_a_case_counts(tmp_path):
 @pytest.mark.parametrize("change", [{"new": 1}, {"fingerprint": "another"}], ids=["tells more", "of another model"])
 def test_another_commit_may_tell_a_case_in_other_words(tmp_path, change):
     (case,) = cases(tmp_path, "bf16")
-    other = row(case | change)
+    other = row(case.to_json() | change)
     assert rows_of([case], [other]) == [other]
-    assert rows_of([case], [row(case | change | {"threads": 2})]) == []
-    assert rows_of([case], [row(case), row(case | change, hour=1)]) == [row(case)], "its own key goes before"
+    assert rows_of([case], [row(case.to_json() | change | {"threads": 2})]) == []
+    assert rows_of([case], [row(case), row(case.to_json() | change, hour=1)]) == [row(case)], "its own key goes before"

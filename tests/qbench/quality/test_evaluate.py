@@ -11,17 +11,16 @@ import pytest
 import torch
 from support.close import assert_close
 from support.data import REPO, STORIES260K, TINYSTORIES_VALID, needs_stories, needs_tinystories
+from support.measuring import benched, evaluated, saved_reference
 from support.perplexity import stacked
 
 from qbench.measure.host.commit import QUANTIZING, code_hash
 from qbench.products import PRODUCTS
-from qbench.quality.evaluate import evaluate, prepare, read_text
+from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.kld.reference_logits import cache_path, kept_bytes, save_logits
-from qbench.quality.save_reference import save_reference
 from qbench.reference.corpus import heldout_text
 from qbench.runtime import load_model
 from qbench.sources import open_source
-from qbench.speed.bench import bench
 from qbench.statistics.protocols import require_same_protocol
 from quant.errors import InputError
 
@@ -45,7 +44,7 @@ def story(tmp_path_factory):
 @needs_tinystories
 def test_perplexity_equals_a_plain_loop_over_transformers(story):
     transformers = pytest.importorskip("transformers")
-    result = evaluate(STORIES, text=story)
+    result = evaluated(STORIES, text=story)
     (plan,) = prepare(open_source(STORIES), read_text(story), None)
     protocol, windows = plan.protocol, stacked(plan)
     oracle = transformers.LlamaForCausalLM.from_pretrained(STORIES, dtype=torch.float32)
@@ -61,7 +60,7 @@ def test_perplexity_equals_a_plain_loop_over_transformers(story):
 @needs_tinystories
 def test_divergence_grows_as_bits_shrink(story):
     results = {
-        recipe: evaluate(STORIES, recipe=recipe, reference=STORIES, text=story, max_windows=2)
+        recipe: evaluated(STORIES, recipe=recipe, reference=STORIES, text=story, max_windows=2)
         for recipe in ("bf16", "q8_0", "q4_0")
     }
     assert FACTS | {"perplexity", "protocol", "kld", "same_top", "seconds"} <= results["q8_0"].keys()
@@ -77,11 +76,11 @@ def test_divergence_grows_as_bits_shrink(story):
 def test_products_are_of_the_protocol_so_that_unlike_rows_never_join(story):
     """In float32 the file's own loss is all there is; by default activations are rounded to int8 as well."""
     settings = {"reference": STORIES, "text": story, "recipe": "q4_0", "max_windows": 2}
-    rows = {products: evaluate(STORIES, **settings, products=products) for products in PRODUCTS}
+    rows = {products: evaluated(STORIES, **settings, compute=products) for products in PRODUCTS}
     auto, exact, float32 = (rows[products]["protocol"] for products in PRODUCTS)
     assert len({auto["hash"], exact["hash"], float32["hash"]}) == 3
     (plan,) = prepare(open_source(STORIES), read_text(story), 2)
-    assert auto == plan.protocol.describe(), "what rows from before have"
+    assert auto == plan.protocol.describe().to_json(), "what rows from before have"
     for other, name in ((exact, "exact"), (float32, "float32")):
         with pytest.raises(InputError, match=rf"unlike protocol .* products \(None and {name}\)"):
             require_same_protocol(auto, other)
@@ -100,7 +99,7 @@ def test_cached_reference_changes_no_digit(story, tmp_path):
     save_logits(path, load_model(source, impl="reference"), plan, 512, mode="exact", named=named)
     assert path.stat().st_size - kept_bytes(plan, 512, "exact") in range(1, 4096), "a header and the logits"
     settings = {"reference": STORIES, "text": story, "recipe": "q4_0", "max_windows": 3}
-    cached, computed = evaluate(STORIES, **settings, logits_cache=tmp_path), evaluate(STORIES, **settings)
+    cached, computed = evaluated(STORIES, **settings, logits_cache=tmp_path), evaluated(STORIES, **settings)
     assert cached["kld"] == computed["kld"] and cached["blocks"] == computed["blocks"]
     assert cached["kld_reference"]["bytes"] == path.stat().st_size
 
@@ -109,13 +108,13 @@ def test_cached_reference_changes_no_digit(story, tmp_path):
 @needs_tinystories
 def test_one_run_tells_all_conventions_and_each_as_if_alone(story):
     settings = {"reference": STORIES, "text": story, "recipe": "q4_0", "max_windows": 2}
-    together = evaluate(STORIES, **settings, protocols=["all"])
+    together = evaluated(STORIES, **settings, protocols=["all"])
     names = ["windows-512", "llama.cpp-512", "lm-eval-word", "lm-eval-byte", "stride-256"]
     assert list(together["protocols"]) == names
     assert together["perplexity"] == together["protocols"]["windows-512"]["perplexity"]
     assert len({told["protocol"]["hash"] for told in together["protocols"].values()}) == len(names)
     for name in names:
-        alone = evaluate(STORIES, **settings, protocols=[name])
+        alone = evaluated(STORIES, **settings, protocols=[name])
         assert "protocols" not in alone
         # A window's rows are computed beside others in a batch: float32 sums of width 64 in another order.
         assert_close(alone["nll"], together["protocols"][name]["nll"], rtol=2.0**-23 * 64)
@@ -128,9 +127,9 @@ def test_one_run_tells_all_conventions_and_each_as_if_alone(story):
 @pytest.mark.parametrize("mode", ["exact", "top-k"])
 def test_logits_saved_once_stand_for_the_reference(story, tmp_path, mode):
     settings = {"text": story, "max_windows": 3}
-    saved = save_reference(STORIES, tmp_path / "x", **settings, protocols=["llama.cpp-128"], mode=mode)
-    live = evaluate(STORIES, **settings, recipe="q4_0", reference=STORIES, protocols=["llama.cpp-128"])
-    from_file = evaluate(STORIES, text=story, recipe="q4_0", logits=tmp_path / "x")
+    saved = saved_reference(STORIES, tmp_path / "x", **settings, protocols=["llama.cpp-128"], mode=mode)
+    live = evaluated(STORIES, **settings, recipe="q4_0", reference=STORIES, protocols=["llama.cpp-128"])
+    from_file = evaluated(STORIES, text=story, recipe="q4_0", logits=tmp_path / "x")
     assert from_file["protocol"] == live["protocol"] == saved["protocol"] and from_file["reference"] == STORIES
     assert saved["logits"]["mode"] == mode and saved["logits"]["bytes"] == (tmp_path / "x").stat().st_size
     base = live["llama_perplexity"]["Mean PPL(base)"]["value"]
@@ -146,10 +145,10 @@ def test_logits_saved_once_stand_for_the_reference(story, tmp_path, mode):
 @needs_stories
 @needs_tinystories
 def test_a_file_of_logits_tells_protocol_documents_and_how_many(story, tmp_path):
-    save_reference(
+    saved_reference(
         STORIES, tmp_path / "x", text=story, max_windows=1, documents="whole", protocols=["lm-eval-word"], mode="top-k"
     )
-    result = evaluate(STORIES, text=story, logits=tmp_path / "x")
+    result = evaluated(STORIES, text=story, logits=tmp_path / "x")
     assert (result["protocol"]["name"], result["protocol"]["documents"]) == ("lm-eval-word", "whole")
     assert result["kld"]["mean"] < 512 * 2.0**-24, "the model is its own reference, but for its kernels' rounding"
 
@@ -159,7 +158,7 @@ def test_a_file_of_logits_tells_protocol_documents_and_how_many(story, tmp_path)
 def test_saved_logits_of_something_else_are_refused_and_it_is_named(story, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text(story.read_text()[1000:])
-    save_reference(STORIES, tmp_path / "x", text=story, max_windows=3)
+    saved_reference(STORIES, tmp_path / "x", text=story, max_windows=3)
     for changed, named in (
         ({"text": other}, "data_sha256"),
         ({"max_windows": 2}, "num_windows"),
@@ -168,15 +167,15 @@ def test_saved_logits_of_something_else_are_refused_and_it_is_named(story, tmp_p
         ({"reference": STORIES}, "give one of them"),
     ):
         with pytest.raises(InputError, match=named):
-            evaluate(STORIES, **{"text": story, "logits": tmp_path / "x"} | changed)
+            evaluated(STORIES, **{"text": story, "logits": tmp_path / "x"} | changed)
     with pytest.raises(InputError, match="tokens_sha256"):
-        evaluate("ref:llama", text=story, logits=tmp_path / "x", protocols=["windows-512"], max_windows=3)
+        evaluated("ref:llama", text=story, logits=tmp_path / "x", protocols=["windows-512"], max_windows=3)
 
 
 def test_a_random_model_is_benched_but_not_evaluated(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("words " * 100)
-    result = bench("rand:tiny", recipe="q8_0", pp=16, tg=4, repetitions=2, threads=1)
+    result = benched("rand:tiny", recipe="q8_0", pp=16, tg=4, repetitions=2, threads=1)
     assert FACTS | {"pp_tok_s", "tg_tok_s", "ttft_ms", "tpot_ms", "kv_bytes_per_token", "samples"} <= result.keys()
     assert result["pp_tok_s"] > 0 and len(result["samples"]["tg_tok_s"]) == 2 and result["threads"] == 1
     assert result["peak_rss_bytes"] >= result["baseline_rss_bytes"] > 0
@@ -185,7 +184,7 @@ def test_a_random_model_is_benched_but_not_evaluated(tmp_path):
     assert result["artifact"] is None
     json.dumps(result, allow_nan=False)
     with pytest.raises(InputError, match="has no tokenizer"):
-        evaluate("rand:tiny", text=text)
+        evaluated("rand:tiny", text=text)
 
 
 def test_a_text_is_needed_and_must_be_text(tmp_path):
@@ -208,7 +207,7 @@ def test_a_sweep_writes_the_held_out_text_once(tmp_path):
 @pytest.mark.parametrize("threads", [0, -1])
 def test_threads_below_one(threads):
     with pytest.raises(InputError, match="expected 1 to 1024"):
-        bench("rand:tiny", threads=threads)
+        benched("rand:tiny", threads=threads)
 
 
 @pytest.fixture(scope="module")
@@ -233,14 +232,14 @@ def worker():
 def test_worker_quantizes_and_measures(worker, tmp_path):
     fingerprint = open_source("rand:tiny").fingerprint()
     job = {"job": "quantize", "model": "rand:tiny", "recipe": "q8_0", "folder": str(tmp_path)}
-    job |= {"calibration": {}, "threads": 1}
+    job |= {"calibration": None, "threads": 1}
     changed = worker({**job, "fingerprint": "0" * 64})
     assert changed.status == 1 and "changed while the sweep ran" in changed.messages[-1]["error"]
     quantized = worker({**job, "fingerprint": fingerprint})
     assert quantized.status == 0 and quantized.messages[-1]["result"]["file"] == "model.gguf"
     assert quantized.messages[-1]["result"]["code"] == code_hash(QUANTIZING)
     sizes = {"pp": 8, "tg": 2, "depth": 0, "repetitions": 1}
-    settings = {"eval": None, "bench": sizes, "kv": None, "threads": 1}
+    settings = {"speed": sizes, "options": {"threads": 1}}
     artifact = str(tmp_path / "model.gguf")
     measured = worker({"job": "measure", "artifact": artifact, "model": "rand:tiny", "logits": "", **settings})
     assert {"progress": [1, 1, "repetitions"]} in measured.messages
@@ -249,5 +248,5 @@ def test_worker_quantizes_and_measures(worker, tmp_path):
 
 def test_worker_tells_an_error_in_one_line(worker):
     job = {"job": "quantize", "model": "no/such/model", "fingerprint": "", "recipe": "q8_0", "folder": ""}
-    done = worker({**job, "calibration": {}, "threads": 1})
+    done = worker({**job, "calibration": None, "threads": 1})
     assert done.status == 1 and "no/such/model" in done.messages[-1]["error"]

@@ -18,6 +18,10 @@ VOCAB = 37
 DOUBLE = 2.0**-52
 
 
+def documents(found) -> list[dict]:
+    return [quality.to_json() for quality in found]
+
+
 def loop_log_softmax(row: list[float]) -> list[float]:
     """log(exp(x) / sum(exp(x))) with the largest taken out, one number after another."""
     top = max(row)
@@ -61,7 +65,7 @@ def test_divergence_equals_the_textbook_loop():
 def test_a_model_does_not_diverge_from_itself():
     windows = windows_of(5, 12)
     model = table_model(4)
-    (result,) = measure_quality(model, [plan_of(windows)], VOCAB, reference=Reference(VOCAB, model))
+    (result,) = documents(measure_quality(model, [plan_of(windows)], VOCAB, reference=Reference(VOCAB, model)))
     assert result["kld"]["max"] == 0 and result["same_top"] == 1 and result["mean_delta_p"] == 0
     assert result["blocks"]["kld"] == [0.0] * 5 and result["blocks"]["same_top"] == [11.0] * 5
 
@@ -85,7 +89,7 @@ def test_small_divergences_survive_the_arithmetic():
 def test_perplexity_scores_every_token_but_a_windows_first():
     windows = windows_of(7, 11)
     model = table_model(8)
-    (result,) = measure_quality(model, [plan_of(windows)], VOCAB)
+    (result,) = documents(measure_quality(model, [plan_of(windows)], VOCAB))
     total = 0.0
     for window in windows:
         for previous, token in pairwise(window):
@@ -106,7 +110,9 @@ def test_logits_that_are_not_finite_are_counted_and_never_averaged(poison):
         logits[0, 3, 5] = poison
         return logits
 
-    (result,) = measure_quality(broken, [plan_of(windows_of(2, 10))], VOCAB, reference=Reference(VOCAB, table_model(9)))
+    (result,) = documents(
+        measure_quality(broken, [plan_of(windows_of(2, 10))], VOCAB, reference=Reference(VOCAB, table_model(9)))
+    )
     assert result["non_finite"] == 1 and result["perplexity"] is None and result["perplexity_interval"] is None
     assert result["non_finite_kld"] == 1 and result["kld"] is None and result["same_top"] is None
     assert result["blocks"] is None
@@ -118,4 +124,4 @@ def test_a_reference_with_another_vocabulary_is_refused():
 
 
 def test_one_window_has_no_interval():
-    assert perplexity_statistics(np.ones(5), plan_of(windows_of(1, 6)))["perplexity_interval"] is None
+    assert perplexity_statistics(np.ones(5), plan_of(windows_of(1, 6))).perplexity_interval is None

@@ -5,31 +5,38 @@ from itertools import islice
 import pytest
 from support.table_judge import TableJudge, brute_force, chosen_of
 
+from qbench.measure.case import QualityCase
 from qbench.recommend.candidates import CACHES, make_candidates
 from qbench.recommend.goal import Goal
 from qbench.recommend.search import search
+from qbench.run_options import RunOptions
 from qbench.sources import open_source
+from qbench.sweep.job import MeasureJob, QuantizeJob, ReferenceJob
 from qbench.sweep.jobs import measure, quantize, reference
 
 MODEL, RECIPES = "ref:llama", ("q8_0", "q4_k_m", "q3_k_m", "q2_k")
-ONE_WINDOW = {"text": None, "max_windows": 1}
+ONE_WINDOW = QualityCase(max_windows=1)
+
+
+def no_progress(*state) -> None:
+    pass
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     """Candidates at 512 tokens and a judge that knows the KLD of each, by the jobs that a sweep runs."""
     folder, source = tmp_path_factory.mktemp("grid"), open_source(MODEL)
-    of_model = {"model": MODEL, "fingerprint": source.fingerprint(), "threads": 1, "progress": lambda *state: None}
-    reference(eval=ONE_WINDOW, folder=str(folder), **of_model)
+    fingerprint = source.fingerprint()
+    reference(ReferenceJob(MODEL, fingerprint, ONE_WINDOW, 1, str(folder)), no_progress)
     klds = {}
     for recipe in RECIPES:
         (folder / recipe).mkdir()
-        made = quantize(recipe=recipe, calibration={}, folder=str(folder / recipe), **of_model)
-        how = {"model": MODEL, "threads": 1, "progress": of_model["progress"], "eval": ONE_WINDOW, "bench": None}
+        made = quantize(QuantizeJob(MODEL, fingerprint, recipe, None, 1, str(folder / recipe)), no_progress)
         for cache in CACHES:
-            kv = None if cache == "dense-f32" else cache
-            row = measure(artifact=str(folder / recipe / made["file"]), kv=kv, logits=str(folder), **how)
-            klds[recipe, cache] = row["kld"]["mean"]
+            options = RunOptions(kv_format=None if cache == "dense-f32" else cache, threads=1)
+            artifact = str(folder / recipe / made.file)
+            row = measure(MeasureJob(artifact, MODEL, options, str(folder), quality=ONE_WINDOW), no_progress)
+            klds[recipe, cache] = row.quality.mean_kld
     found = make_candidates(source, Goal(1, 512), RECIPES, CACHES)
     return found, TableJudge({one: klds[one.recipe, one.cache] for one in found}, {})
 

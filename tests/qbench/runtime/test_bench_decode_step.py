@@ -10,6 +10,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 
 from qbench.calibration.open_subject import open_subject
+from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
 
 NUM_LAYERS, DEPTH = 16, 8
@@ -25,7 +26,7 @@ def narrow_model() -> Model:
 
 
 def wide_model() -> Model:
-    return load_model(open_subject("rand:llama-1.1b", "q4_0").source)
+    return load_model(open_subject("rand:llama-1.1b", RunOptions("q4_0")).source)
 
 
 @pytest.mark.parametrize("model", [narrow_model, wide_model], ids=["narrow", "1B"])

@@ -7,6 +7,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.close import assert_close
 
+from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
@@ -68,7 +69,7 @@ def test_layers_that_draft_are_passed_by():
 @pytest.mark.parametrize("threads", [0, -2])
 def test_fewer_threads_than_one(threads):
     with pytest.raises(InputError, match=f"threads is {threads}, expected 1 to 1024"):
-        load_model(ArraySource(small_config(), {}), threads=threads)
+        load_model(ArraySource(small_config(), {}), RunOptions(threads=threads))
 
 
 def test_threads_are_set():
@@ -76,12 +77,12 @@ def test_threads_are_set():
     source = ArraySource(config, random_weights(config))
     before = torch.get_num_threads()
     try:
-        load_model(source, threads=before + 1)
+        load_model(source, RunOptions(threads=before + 1))
         assert torch.get_num_threads() == before + 1
         load_model(source)
         assert torch.get_num_threads() == before + 1, "None leaves threads as they are"
     finally:
-        load_model(source, threads=before)
+        load_model(source, RunOptions(threads=before))
 
 
 def test_unknown_impl_lists_the_known():

@@ -7,6 +7,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.close import assert_close
 
+from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
@@ -18,12 +19,12 @@ PARTS = (1, 1, 3, 9, 17, 31, 69)
 needs_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 
 
-def model_of(kind: str, format_name: str, **how) -> Model:
+def model_of(kind: str, format_name: str, impl: str = "auto", **how) -> Model:
     changes = {"hidden_size": 256, "intermediate_size": 256, "moe_intermediate_size": 256, "head_dim": 64}
     config = small_config(kind, **changes)
     weights = random_weights(config)
     formats = {name: format_name for name, weight in weights.items() if weight.ndim == 2}
-    return load_model(ArraySource(config, weights, formats), **how)
+    return load_model(ArraySource(config, weights, formats), RunOptions(**how), impl=impl)
 
 
 def in_parts(model: Model) -> torch.Tensor:
@@ -35,7 +36,7 @@ def in_parts(model: Model) -> torch.Tensor:
 @pytest.mark.parametrize("kind", ["llama", "qwen3moe"])
 @pytest.mark.parametrize("format_name", ["q4_k", "q2_k", "q6_k", "q8_0", "f16", "bf16"])
 def test_exact_tokens_do_not_see_how_many_they_are(kind, format_name):
-    model = model_of(kind, format_name, products="exact")
+    model = model_of(kind, format_name, compute="exact")
     assert not any("int8x256" in name or "bf16 products" in name for name in model.impls.values())
     expected = in_parts(model)
     assert_close(model(TOKENS, model.new_cache(capacity=131)), expected)
@@ -55,22 +56,22 @@ def test_by_default_many_tokens_are_rounded_further(format_name):
 @needs_kernels
 def test_the_environment_goes_before(monkeypatch):
     monkeypatch.setenv("QBENCH_K_QUANT_PRODUCTS", "int8x256")
-    model = model_of("llama", "q4_k", products="exact")
+    model = model_of("llama", "q4_k", compute="exact")
     assert all("int8x256" in name for name in model.impls.values())
 
 
 def test_float32_is_the_reference():
-    model = model_of("llama", "q4_k", products="float32")
+    model = model_of("llama", "q4_k", compute="float32")
     assert set(model.impls.values()) == {"reference"}
     assert_close(in_parts(model), in_parts(model_of("llama", "q4_k", impl="reference")))
 
 
 def test_the_reference_stays_float32_whatever_the_products():
-    assert set(model_of("llama", "q4_k", impl="reference", products="exact").impls.values()) == {"reference"}
+    assert set(model_of("llama", "q4_k", impl="reference", compute="exact").impls.values()) == {"reference"}
 
 
 def test_unknown_products_list_the_known():
     with pytest.raises(
         InputError, match="products 'exct' are unknown; known: auto, exact, float32; did you mean 'exact'"
     ):
-        model_of("llama", "q4_k", products="exct")
+        model_of("llama", "q4_k", compute="exct")

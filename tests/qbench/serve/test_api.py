@@ -8,6 +8,7 @@ import openai
 import pytest
 from support.tiny_server import running, tiny_subject
 
+from qbench.run_options import RunOptions
 from qbench.runtime import Sampling, generate, load_model
 from qbench.runtime.engine import EngineOptions
 from qbench.runtime.text.tokenizer import Tokenizer
@@ -25,7 +26,7 @@ def alone(subject, text: str, sampling: Sampling, count: int) -> tuple[list[int]
     """Tokens and text of the runtime by itself."""
     tokenizer = Tokenizer(subject.source.tokenizer)
     prompt = tokenizer.encode(text)
-    tokens = generate(load_model(subject.source, products="exact"), prompt, sampling, count).tokens
+    tokens = generate(load_model(subject.source, RunOptions(compute="exact")), prompt, sampling, count).tokens
     stream = tokenizer.stream(prompt)
     return list(tokens), "".join([*(stream.push(token) for token in tokens), stream.flush()])
 

@@ -4,10 +4,12 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from support.measuring import benched
 
+from qbench.measure.metrics import Samples, SpeedFigures
 from qbench.speed import bench as bench_module
 from qbench.speed import ceilings as ceilings_module
-from qbench.speed.bench import bench, bench_cases
+from qbench.speed.bench import bench_cases
 from qbench.speed.ceilings import MOST_AGE_S, Ceilings, busy_during
 from qbench.speed.speed_case import SpeedCase
 
@@ -42,7 +44,7 @@ def measured(monkeypatch):
 
 
 def test_a_case_alone_measures_before_and_after(measured):
-    row = bench("rand:tiny", **CASE)
+    row = benched("rand:tiny", **CASE)
     assert (measured["bandwidth"], measured["ops"]) == (2, 1)
     assert row["ceilings"]["measured_s_ago"] < 1 and row["ceilings"]["bandwidths"] == [1e10, 1e10]
     assert row["ceilings_seconds"] == 3.0
@@ -52,16 +54,16 @@ def test_a_row_of_fewer_threads_is_held_against_their_bandwidth_alone(measured, 
     for module in (bench_module, ceilings_module):
         monkeypatch.setattr(module, "measure_bandwidth", lambda threads, device: threads * 1e10)
     case = SpeedCase(pp=8, tg=4, repetitions=2)
-    rows = list(bench_cases("rand:tiny", [case, case], threads=(2, 1)))
+    rows = list(row.to_json() for row in bench_cases("rand:tiny", [case, case], threads=(2, 1)))
     assert [row["ceilings"]["bandwidths"] for row in rows] == [[2e10, 2e10]] * 2 + [[1e10, 1e10]] * 2
 
 
 def test_young_ones_are_taken_and_their_age_is_told(measured):
-    row = bench("rand:tiny", **CASE, ceilings=ceilings().told())
+    row = benched("rand:tiny", **CASE, ceilings=ceilings().kept())
     assert (measured["bandwidth"], measured["ops"], row["ceilings_seconds"]) == (0, 0, 0.0)
     assert 5 <= row["ceilings"]["measured_s_ago"] < 60
     assert row["roofline"]["bandwidth_bytes_per_s"] == 5e9 and row["roofline"]["bandwidths_bytes_per_s"] == [4e9, 5e9]
-    again = bench("rand:tiny", **CASE, ceilings=row["ceilings"])
+    again = benched("rand:tiny", **CASE, ceilings=row["ceilings"])
     assert again["ceilings"]["time"] == row["ceilings"]["time"]
 
 
@@ -75,7 +77,7 @@ def test_young_ones_are_taken_and_their_age_is_told(measured):
     ],
 )
 def test_what_no_longer_holds_is_measured_again(measured, stale, bandwidths):
-    row = bench("rand:tiny", **CASE, ceilings=ceilings(**stale).told())
+    row = benched("rand:tiny", **CASE, ceilings=ceilings(**stale).kept())
     assert (measured["bandwidth"], measured["ops"]) == (bandwidths, 1)
     assert row["ceilings"]["measured_s_ago"] < 1 and row["ceilings"]["bandwidths"] == [1e10] * bandwidths
 
@@ -86,7 +88,7 @@ def test_a_system_that_tells_no_load_changes_nothing(measured):
 
 def test_what_others_took_is_a_median_of_all_samples():
     def speed(pp, tg):
-        return {"samples": {"busy_by_others": {"pp_tok_s": pp, "tg_tok_s": tg}}}
+        return SpeedFigures(samples=Samples(busy_by_others={"pp_tok_s": pp, "tg_tok_s": tg}))
 
     assert busy_during(speed([0.1, None], [0.3, 0.2])) == 0.2
     assert busy_during(speed([None], [])) is None

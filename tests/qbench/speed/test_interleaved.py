@@ -11,6 +11,7 @@ import pytest
 from support.data import REPO
 
 import cpu_kernels
+from qbench.run_options import RunOptions
 from qbench.speed import interleaved
 from qbench.speed.interleaved import interleave, is_look, random_tokens
 from qbench.speed.median_interval import median_interval
@@ -161,8 +162,8 @@ def test_two_real_processes_and_another_checkout(tmp_path):
     command, env = of_checkout(checkout(tmp_path))
     scalar = env | {"QBENCH_ISA": "scalar"}
     with (
-        speed_process("rand:tiny", threads=1) as ours,
-        speed_process("rand:tiny", recipe="q8_0", threads=1, command=command, env=scalar) as other,
+        speed_process("rand:tiny", RunOptions(threads=1)) as ours,
+        speed_process("rand:tiny", RunOptions("q8_0", threads=1), command=command, env=scalar) as other,
     ):
         rounds = interleave([ours, other], case)
         assert all(second > 0 for phase in rounds.of.values() for side in phase for second in side.seconds)
@@ -183,7 +184,7 @@ def test_another_checkout_runs_its_own_code(tmp_path):
 
 def test_a_worker_tells_why_it_cannot():
     with pytest.raises(InputError, match="'huge' is unknown"):
-        speed_process("rand:huge", threads=1)
+        speed_process("rand:huge", RunOptions(threads=1))
     with pytest.raises(InputError, match=r"m\.gguf's process ended with status 3: no room"):
         command = (sys.executable, "-c", "import sys; print('no room', file=sys.stderr); sys.exit(3)")
-        speed_process("m.gguf", threads=1, command=command)
+        speed_process("m.gguf", RunOptions(threads=1), command=command)

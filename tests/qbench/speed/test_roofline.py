@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.close import assert_close
 
+from qbench.measure.metrics import SpeedFigures
 from qbench.speed.roofline import (
     Peaks,
     Shape,
@@ -94,14 +95,14 @@ def test_a_step_of_a_large_batch_is_bound_by_its_operations():
     mean_keys = np.mean([8, 9, 10, 11, 12])
     assert ops["attention"]["q_k"] == 2 * 2 * 2 * 4 * mean_keys * 1000
     peaks = Peaks(bytes_per_s=1e9, ops_per_s={"fp32": 1e6, "int8": 1e6, "bf16": 1e6})
-    result = roofline(least_work(TENSORS, SHAPE, IMPLS, case), peaks, {"ttft_ms": None, "tpot_ms": 2e3})
+    result = roofline(least_work(TENSORS, SHAPE, IMPLS, case), peaks, SpeedFigures(ttft_ms=None, tpot_ms=2e3)).to_json()
     total = sum(ops["linears"].values()) + 2 * ops["attention"]["q_k"]
     assert_close(result["tg"], total / 1e6 / 2, rtol=2.0**-50)
 
 
 def test_shares_are_least_time_over_measured_time():
     peaks = Peaks(bytes_per_s=1e6, ops_per_s={"fp32": 1e6, "int8": 4e6, "bf16": 2e6})
-    result = roofline(least_work(TENSORS, SHAPE, IMPLS, CASE), peaks, {"ttft_ms": 10.0, "tpot_ms": 2.0})
+    result = roofline(least_work(TENSORS, SHAPE, IMPLS, CASE), peaks, SpeedFigures(ttft_ms=10.0, tpot_ms=2.0)).to_json()
     tg_bytes = 733 + 8.5 + 64 + 9 * 64 + 64
     assert_close(result["tg"], tg_bytes / 1e6 / 2e-3, rtol=2.0**-50)
     pp_s = 768 / 4e6 + (768 + 2 * 864) / 1e6 + 160 / 2e6
@@ -116,22 +117,26 @@ def test_attention_is_held_against_the_arithmetic_of_its_keys_and_values():
 
 def test_a_short_prompt_is_bound_by_reading_the_weights():
     peaks = Peaks(bytes_per_s=1e3, ops_per_s={"fp32": 1e6, "int8": 4e6, "bf16": 2e6})
-    result = roofline(least_work(TENSORS, SHAPE, IMPLS, CASE), peaks, {"ttft_ms": 1000.0, "tpot_ms": 2.0})
+    result = roofline(
+        least_work(TENSORS, SHAPE, IMPLS, CASE), peaks, SpeedFigures(ttft_ms=1000.0, tpot_ms=2.0)
+    ).to_json()
     assert_close(result["pp"], (733 + 64) / 1e3, rtol=2.0**-50)
 
 
 def test_what_a_cache_holds_is_not_bound_by_memory():
     peaks = Peaks(bytes_per_s=1e6, ops_per_s={"fp32": 1e6, "int8": 4e6, "bf16": 2e6})
-    work, speed = least_work(TENSORS, SHAPE, IMPLS, CASE), {"ttft_ms": 10.0, "tpot_ms": 2.0}
+    work, speed = least_work(TENSORS, SHAPE, IMPLS, CASE), SpeedFigures(ttft_ms=10.0, tpot_ms=2.0)
     read = int(sum(work["tg_bytes"].values()))
-    assert roofline(work, replace(peaks, cache_bytes=read), speed)["tg"] is not None
-    held = roofline(work, replace(peaks, cache_bytes=read + 1), speed)
-    assert held["tg"] is None and held["pp"] == roofline(work, peaks, speed)["pp"]
+    assert roofline(work, replace(peaks, cache_bytes=read), speed).tg is not None
+    held = roofline(work, replace(peaks, cache_bytes=read + 1), speed).to_json()
+    assert held["tg"] is None and held["pp"] == roofline(work, peaks, speed).pp
 
 
 def test_a_phase_that_was_not_measured_has_no_share():
     peaks = Peaks(bytes_per_s=1.0, ops_per_s={"fp32": 1.0, "int8": 1.0, "bf16": 1.0})
-    result = roofline(least_work(TENSORS, SHAPE, IMPLS, CASE), peaks, {"ttft_ms": None, "tpot_ms": None})
+    result = roofline(
+        least_work(TENSORS, SHAPE, IMPLS, CASE), peaks, SpeedFigures(ttft_ms=None, tpot_ms=None)
+    ).to_json()
     assert result["pp"] is None and result["tg"] is None
 
 

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from support.documents import append_record, latest_records, read_files
 from support.flatten_ref import latest_rows
 from support.sample_records import failed_record, make_record, sweep_records, write_records
 
-from qbench.measure.records.record import append_record, read_files
-from qbench.store import latest_records, load_records, load_with_others, measured_keys, query
+from qbench.measure.records import record
+from qbench.store import load_records, load_with_others, measured_keys, query
 from qbench.store.columns import COLUMNS
 from quant.errors import InputError
 
@@ -158,7 +159,9 @@ def test_of_kinds_only_the_files_that_hold_them_are_read(tmp_path, monkeypatch):
     for kind, group in groupby(rows, key=lambda row: row["case"].get("kind")):
         write_records(tmp_path / f"{kind}.jsonl", list(group))
     read = []
-    monkeypatch.setattr("qbench.store.load.read_records", lambda file: read.append(file.name) or read_files(file))
+    monkeypatch.setattr(
+        "qbench.store.load.read_records", lambda file: read.append(file.name) or record.read_files(file)
+    )
     found = latest_records(tmp_path, kinds=("kernel",))
     assert [row["case"]["op"] for row in found.values()] == ["attention_f32"] and read == ["kernel.jsonl"]
     assert len(latest_records(tmp_path, kinds=(None,))) == 2 and len(latest_records(tmp_path)) == 4

@@ -20,7 +20,7 @@ PAUSE_S = float(os.environ.get("QBENCH_STUB_PAUSE_S", "0.004"))
 def reference(model: str, folder: str, **settings) -> dict:
     (Path(folder) / ".logits.npy.tmp-1").write_bytes(b"half")
     time.sleep(PAUSE_S)
-    return {"cached": False}
+    return {"kept": []}
 
 
 def quantize(model: str, recipe: str, folder: str, **settings) -> dict:
@@ -39,7 +39,7 @@ def measure(artifact: str, model: str, **settings) -> dict:
         os.kill(os.getpid(), signal.SIGSEGV)
     if "refuse" in content:
         raise InputError("this recipe cannot be measured")
-    asked = {name: settings[name] for name in ("kv", "bench")} | {"isa": os.environ.get("QBENCH_ISA")}
+    asked = {"kv": settings["options"]["kv"], "bench": settings["speed"], "isa": os.environ.get("QBENCH_ISA")}
     folder = Path(artifact).parents[2].name  # of the run, or of a node of a cluster
     return {"perplexity": 2.0, "content": content, "span": [start, time.time()], "folder": folder, "asked": asked}
 

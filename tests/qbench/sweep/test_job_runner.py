@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from qbench.sweep.case_runner import of_harness
+from qbench.measure.metrics import Metrics
+from qbench.sweep.case_runner import overhead
 from qbench.sweep.job_runner import JobFailed, Worker, run_job
 
 WORKER = """
@@ -83,7 +84,7 @@ def test_the_time_of_a_job_is_that_of_its_process(run, worker):
 def test_one_job_alone(tmp_path):
     told = []
     with pytest.raises(JobFailed, match="no/such"):
-        job = {"job": "reference", "model": "no/such", "fingerprint": "f", "eval": {}, "threads": 1, "folder": "x"}
+        job = {"job": "reference", "model": "no/such", "fingerprint": "f", "quality": {}, "threads": 1, "folder": "x"}
         run_job(job, tmp_path / "log", progress=lambda *state: told.append(state))
     assert told == []
 
@@ -94,5 +95,4 @@ def test_a_job_leaves_what_its_worker_does_at_exit_and_does_its_own(run, tmp_pat
 
 
 def test_overhead_is_neither_passes_nor_loading_nor_what_the_machine_can_do():
-    cost = of_harness(10.0, {"timed_seconds": 5.0, "load_seconds": 2.5, "ceilings_seconds": 2.0})
-    assert cost == {"wall_seconds": 10.0, "overhead_seconds": 0.5}
+    assert overhead(10.0, Metrics(timed_seconds=5.0, load_seconds=2.5, peaks_seconds=2.0)) == 0.5

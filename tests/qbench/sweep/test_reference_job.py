@@ -5,30 +5,33 @@ from types import SimpleNamespace
 
 import pytest
 
+from qbench.measure.case import QualityCase
 from qbench.quality import open_reference
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.kld import reference_logits
 from qbench.quality.kld.reference_logits import KeptLogits, kept_bytes
+from qbench.run_options import RunOptions
 from qbench.sources import open_source
+from qbench.sweep.job import MeasureJob, ReferenceJob
 from qbench.sweep.jobs import measure, reference
 
 MODEL = "ref:llama"
-EVAL = {"text": None, "max_windows": 2, "protocols": ["llama.cpp-128"]}
+EVAL = QualityCase(max_windows=2, protocols=("llama.cpp-128",))
 
 
 def run_reference(folder) -> list[str]:
     fingerprint = open_source(MODEL).fingerprint()
-    return reference(MODEL, fingerprint, EVAL, threads=1, folder=str(folder), progress=None)["kept"]
+    return list(reference(ReferenceJob(MODEL, fingerprint, EVAL, 1, str(folder)), None).kept)
 
 
 def run_case(folder) -> dict:
-    how = {"bench": None, "kv": None, "threads": 1, "progress": None}
-    return measure(MODEL, MODEL, EVAL, logits=str(folder), **how)
+    job = MeasureJob(MODEL, MODEL, RunOptions(threads=1), str(folder), quality=EVAL)
+    return measure(job, None).to_json()
 
 
 def exact_bytes() -> int:
     source = open_source(MODEL)
-    (plan,) = prepare(source, read_text(None, MODEL), EVAL["max_windows"], EVAL["protocols"])
+    (plan,) = prepare(source, read_text(None, MODEL), EVAL.max_windows, EVAL.protocols)
     return kept_bytes(plan, source.config["vocab_size"], "exact")
 
 
@@ -39,7 +42,7 @@ def test_what_does_not_fit_whole_is_kept_as_top_k(tmp_path, monkeypatch, short_o
         monkeypatch.setattr(reference_logits, "CACHE_LIMIT_BYTES", exact_bytes() - 1)
     else:  # half of what is free may be taken
         monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2 * exact_bytes() - 2))
-    assert run_reference(tmp_path) == EVAL["protocols"]
+    assert run_reference(tmp_path) == list(EVAL.protocols)
     (file,) = tmp_path.glob("*.logits")
     assert KeptLogits(file).header["mode"] == "top-k" and file.stat().st_size < exact_bytes()
     # A case that would run the reference beside its model has none to run.
@@ -72,5 +75,5 @@ def test_where_nothing_fits_the_case_runs_the_reference_itself(tmp_path, monkeyp
 
 
 def test_what_fits_is_kept_whole(tmp_path):
-    assert run_reference(tmp_path) == EVAL["protocols"]
+    assert run_reference(tmp_path) == list(EVAL.protocols)
     assert run_case(tmp_path)["kld_reference"]["mode"] == "exact"

@@ -69,7 +69,7 @@ FIGURES = {"alias": "t", "acc,none": 0.5, "acc_stderr,none": "N/A", "acc_norm,no
 
 
 def test_a_tasks_entry():
-    entry = summarize_task(task(), [*samples(1.0, 0.0), *samples(0.0, 0.0, filter_name="other")], FIGURES)
+    entry = summarize_task(task(), [*samples(1.0, 0.0), *samples(0.0, 0.0, filter_name="other")], FIGURES).to_json()
     assert (entry["metric"], entry["value"], entry["error"], entry["correct"]) == ("acc", 0.5, 0.5, "10")
     assert entry["metrics"] == {"acc,none": 0.5, "acc_norm,none": None} and entry["num_items"] == 2
 
@@ -77,7 +77,7 @@ def test_a_tasks_entry():
 @pytest.mark.parametrize("right, ends", [(5, (0.5655, 1.0)), (0, (0.0, 0.4345)), (4, (0.3755, 0.9638))])
 def test_five_items_have_an_interval_of_some_width(right, ends):
     """Wilson's for n = 5, as printed in tables of it; lm-eval's own error is 0 where all are right"""
-    entry = summarize_task(task(), samples(*[1.0] * right, *[0.0] * (5 - right)), {"acc,none": right / 5})
+    entry = summarize_task(task(), samples(*[1.0] * right, *[0.0] * (5 - right)), {"acc,none": right / 5}).to_json()
     assert_close(entry["interval"], ends, atol=5e-5)
     assert (entry["error"] == 0) == (right in (0, 5))
 
@@ -91,7 +91,7 @@ def test_only_shares_have_an_interval():
 def test_a_figure_that_some_items_lack_is_not_paired():
     rows = samples(1.0, 0.0, 1.0)
     del rows[1]["acc"]
-    entry = summarize_task(task(), rows, FIGURES)
+    entry = summarize_task(task(), rows, FIGURES).to_json()
     assert (entry["num_items"], entry["error"], entry.keys() & {"correct", "values"}) == (3, None, set())
 
 
@@ -102,13 +102,14 @@ def test_other_items_are_another_protocol(change):
         changed.reverse()
     else:
         changed[0][change] = "another"
-    first, second = (summarize_task(task(), rows, FIGURES) for rows in (plain, changed))
+    first, second = (summarize_task(task(), rows, FIGURES).to_json() for rows in (plain, changed))
     assert first["protocol_hash"] != second["protocol_hash"]
     assert (first["items_sha256"] == second["items_sha256"]) == (change == "arguments")
 
 
 def test_products_are_of_the_protocol_where_they_were_asked_for():
-    plain, auto, exact = (summarize_task(task(), samples(1.0), FIGURES, *told) for told in ((), ("auto",), ("exact",)))
+    ways = ((), ("auto",), ("exact",))
+    plain, auto, exact = (summarize_task(task(), samples(1.0), FIGURES, *way).to_json() for way in ways)
     assert plain == auto and exact["protocol_hash"] != auto["protocol_hash"]
     assert exact["protocol"] == auto["protocol"] | {"products": "exact"}
 
@@ -118,9 +119,9 @@ def test_a_group_has_the_items_of_its_tasks():
         "a": summarize_task(task("a"), samples(1, 0), FIGURES),
         "b": summarize_task(task("b"), samples(1), FIGURES),
     }
-    group = summarize_group(entries, {"acc,none": 2 / 3, "alias": "group"})
+    group = summarize_group(entries, {"acc,none": 2 / 3, "alias": "group"}).to_json()
     assert (group["correct"], group["num_items"], group["value"]) == ("101", 3, 2 / 3)
     assert group["interval"] == list(share_interval(2, 3))
-    swapped = summarize_group(dict(reversed(entries.items())), {"acc,none": 2 / 3})
+    swapped = summarize_group(dict(reversed(entries.items())), {"acc,none": 2 / 3}).to_json()
     assert swapped["items_sha256"] != group["items_sha256"]
     assert summarize_group(entries, {"alias": "group without a figure"}) is None

@@ -6,13 +6,16 @@ import pytest
 from support.close import assert_close
 from support.data import STORIES260K, TASK_FILES, needs_stories, needs_task_files
 from support.hf_task_model import hf_task_model
+from support.measuring import tasks_of
 
+from qbench.measure.case import TasksCase
+from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.sources import open_source
+from qbench.sweep.job import MeasureJob
 from qbench.sweep.jobs import measure
 from qbench.tasks import TaskSettings, run_tasks
 from qbench.tasks.catalogue import load_tasks
-from qbench.tasks.evaluate import evaluate_tasks
 from qbench.tasks.quiet import quiet
 
 # task -> items: every kind of request, in numbers that take moments
@@ -78,16 +81,16 @@ def test_equals_hf_item_by_item(task, stories, oracle):
 @pytest.fixture(scope="module")
 def sums():
     """The first sums, by the embedded model as it is."""
-    return evaluate_tasks("ref:llama", TaskSettings(("ref_sums",), limit=6), threads=1)
+    return tasks_of("ref:llama", TaskSettings(("ref_sums",), limit=6), threads=1)
 
 
 def test_an_entry_names_its_items(sums):
     entry = sums["tasks"]["ref_sums"]
     assert (entry["metric"], entry["num_items"], len(entry["correct"])) == ("exact_match", 6, 6)
-    fewer = evaluate_tasks("ref:llama", TaskSettings(("ref_sums",), limit=5), recipe="q2_k", threads=1)
+    fewer = tasks_of("ref:llama", TaskSettings(("ref_sums",), limit=5), recipe="q2_k", threads=1)
     other = fewer["tasks"]["ref_sums"]
     assert other["items_sha256"] != entry["items_sha256"] and other["protocol_hash"] != entry["protocol_hash"]
-    same = evaluate_tasks("ref:llama", TaskSettings(("ref_sums",), limit=6), recipe="q2_k", threads=1)
+    same = tasks_of("ref:llama", TaskSettings(("ref_sums",), limit=6), recipe="q2_k", threads=1)
     assert same["tasks"]["ref_sums"]["protocol"] == entry["protocol"], "another model, the same items"
 
 
@@ -95,14 +98,14 @@ def test_a_run_that_was_stopped_goes_on_with_what_it_had(sums, tmp_path, monkeyp
     from qbench.tasks import model as task_model
 
     settings = TaskSettings(("ref_sums",), limit=6)
-    first = evaluate_tasks("ref:llama", settings, threads=1, cache=tmp_path / "answers")
+    first = tasks_of("ref:llama", settings, threads=1, answers=tmp_path / "answers")
     assert first["tasks"] == sums["tasks"]
     monkeypatch.setattr(task_model, "generate_batch", lambda *_: pytest.fail("asked again"))
-    second = evaluate_tasks("ref:llama", settings, threads=1, cache=tmp_path / "answers")
+    second = tasks_of("ref:llama", settings, threads=1, answers=tmp_path / "answers")
     assert second["tasks"] == sums["tasks"]
-    for other in ({"recipe": "q4_0"}, {"cache_kind": "window:64"}, {"products": "exact"}):  # has answers of its own
+    for other in ({"recipe": "q4_0"}, {"cache": "window:64"}, {"compute": "exact"}):  # has answers of its own
         with pytest.raises(pytest.fail.Exception):
-            evaluate_tasks("ref:llama", settings, threads=1, cache=tmp_path / "answers", **other)
+            tasks_of("ref:llama", settings, threads=1, answers=tmp_path / "answers", **other)
 
 
 # Every container and arithmetic, keys and values of each width. Who cannot tell brackets apart is right in 0.25.
@@ -121,13 +124,13 @@ KINDS = (
 
 @pytest.mark.parametrize("recipe", KINDS)
 def test_any_artifact_and_cache_keeps_what_the_model_can(recipe):
-    entry = evaluate_tasks("ref:llama", TaskSettings(("ref_brackets",), limit=40), recipe=recipe, threads=1)["tasks"]
+    entry = tasks_of("ref:llama", TaskSettings(("ref_brackets",), limit=40), recipe=recipe, threads=1)["tasks"]
     assert entry["ref_brackets"]["value"] >= 0.9
 
 
 def test_a_case_of_a_sweep_measures_tasks(sums):
-    settings = {"names": ["ref_sums"], "limit": 6, "num_fewshot": None, "include": []}
-    metrics = measure("ref:llama", "ref:llama", None, None, None, 1, "", lambda *_: None, tasks=settings)
+    job = MeasureJob("ref:llama", "ref:llama", RunOptions(threads=1), "", tasks=TasksCase(("ref_sums",), limit=6))
+    metrics = measure(job, lambda *_: None).to_json()
     assert metrics["tasks"] == sums["tasks"] and metrics["model"] == "ref:llama"
 
 
@@ -136,6 +139,6 @@ def test_a_group_is_an_entry_beside_its_tasks(tmp_path):
         "group: pair\ntask: [ref_minimal_pairs, ref_brackets]\naggregate_metric_list: [{metric: acc}]\n"
     )
     settings = TaskSettings(("pair",), limit=4, include=(str(tmp_path),))
-    tasks = evaluate_tasks("ref:llama", settings, threads=1)["tasks"]
+    tasks = tasks_of("ref:llama", settings, threads=1)["tasks"]
     assert list(tasks) == ["pair", "ref_minimal_pairs", "ref_brackets"]
     assert tasks["pair"]["correct"] == tasks["ref_minimal_pairs"]["correct"] + tasks["ref_brackets"]["correct"]

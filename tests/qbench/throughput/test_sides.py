@@ -6,6 +6,7 @@ import pytest
 from support.artifact import write_artifact
 from support.memory_source import MemorySource
 
+from qbench.run_options import RunOptions
 from qbench.runtime import Sampling, generate, load_model
 from qbench.runtime.engine import EngineOptions
 from qbench.speed.timed_process import TimedProcess
@@ -20,7 +21,7 @@ JOBS = Workload(9, (3, 40), (1, 20), seed=1).jobs(300)
 
 @pytest.fixture(scope="module")
 def model():
-    return load_model(MemorySource(), products="exact", threads=1)
+    return load_model(MemorySource(), RunOptions(compute="exact", threads=1))
 
 
 def alone(model) -> list[tuple[int, ...]]:
@@ -57,4 +58,4 @@ def test_llama_cpp_gives_the_same_side_by_side_and_one_by_one(tmp_path):
 
 def test_a_workload_beyond_the_context_is_named():
     with pytest.raises(InputError, match="requests of up to 1200 tokens, but the model's context holds 1024"):
-        measure_throughput("ref:llama", Workload(1, (1, 1000), (1, 200)), threads=1)
+        measure_throughput("ref:llama", Workload(1, (1, 1000), (1, 200)), RunOptions(threads=1))

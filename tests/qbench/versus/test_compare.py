@@ -11,6 +11,7 @@ from support.artifact import write_artifact
 from support.memory_source import MemorySource
 
 import qbench
+from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.speed.rounds import Rounds, Samples
 from qbench.speed.speed_case import SpeedCase
@@ -115,7 +116,7 @@ def test_a_process_that_dies_between_commands_is_told_too():
 def test_against_llama_cpp(gguf_file):
     pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     cases = [SpeedCase(pp=8, tg=2, depth=depth, repetitions=2) for depth in (0, 5)]
-    rows = compare(str(gguf_file), cases, threads=1)
+    rows = compare(str(gguf_file), cases, RunOptions(threads=1))
     assert [row["depth"] for row in rows] == [0, 5]
     for row in rows:
         assert row["ours"]["pp_tok_s"] > 0 and row["theirs"]["tg_tok_s"] > 0 and row["ratio"]["pp"]["median"] > 0

@@ -113,7 +113,7 @@ def test_idle_power_is_measured_and_taken_off(monkeypatch):
 
     moments = [Conditions(None, None, None, None, {"package-0": joules}, 2.0) for joules in (99.0, 50.0, 40.0, 45.0)]
     rounds = Rounds({"pp": [Samples([9.0, 1.0, 1.0, 1.0], moments)]}, meter, {"package-0": 10.0})
-    assert energy(rounds, 0) == {
+    assert energy(rounds, 0).to_json() == {
         "joules": {"pp": {"package-0": 45.0 - 10.0 * 2.0}},
         "idle_watts": {"package-0": 10.0},
         "reason": None,
@@ -122,5 +122,5 @@ def test_idle_power_is_measured_and_taken_off(monkeypatch):
 
 def test_no_energy_is_none_with_the_reason():
     rounds = Rounds({"pp": [Samples([1.0])]}, Meter((), "nothing to read"), {})
-    assert energy(rounds, 0) == {"joules": None, "reason": "nothing to read"}
+    assert energy(rounds, 0).to_json() == {"joules": None, "reason": "nothing to read"}
     assert idle_watts(rounds.meter) == {}

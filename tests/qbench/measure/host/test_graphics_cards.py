@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from qbench.measure.host import machine as machine_module
-from qbench.measure.host.graphics_cards import graphics_cards
+from qbench.measure.host.graphics_cards import GraphicsCard, graphics_cards
 
 CARDS = """
 #include <string.h>
@@ -29,7 +29,7 @@ def test_a_card(tmp_path):
     subprocess.run([compiler, "-shared", "-fPIC", source, "-o", made], check=True)
     clocks = {"processors": 1980, "memory": None}  # what the card does not tell is None
     card = {"name": "NVIDIA H200", "memory_gib": 139, "driver": "580.1", "clocks_mhz": clocks}
-    assert graphics_cards(str(made)) == [card]
+    assert [one.to_json() for one in graphics_cards(str(made))] == [card]
 
 
 def test_without_the_library():
@@ -38,8 +38,8 @@ def test_without_the_library():
 
 def test_a_card_makes_another_machine_and_its_driver_does_not(monkeypatch):
     def machine(cards):
-        monkeypatch.setattr(machine_module, "graphics_cards", lambda: cards)
-        return machine_module.machine.__wrapped__()
+        monkeypatch.setattr(machine_module, "graphics_cards", lambda: [GraphicsCard.from_json(card) for card in cards])
+        return machine_module.machine.__wrapped__().to_json()
 
     card = {"name": "NVIDIA H200", "memory_gib": 139, "driver": "580.1", "clocks_mhz": {}}
     without, with_card, updated = machine([]), machine([card]), machine([card | {"driver": "590.2"}])

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from qbench.measure.host.placement import cpu_list, parse_cpu_list, placement
+from qbench.measure.host.placement import Placement, cpu_list, parse_cpu_list, placement
 
 LISTS = [({0}, "0"), ({0, 1}, "0-1"), ({3, 0, 2, 1, 8}, "0-3,8"), ({5, 7, 9, 10}, "5,7,9-10"), (set(), "")]
 
@@ -20,11 +20,11 @@ def test_numa_nodes(tmp_path, cpus, expected):
     for node, text in enumerate(("0-3\n", "4-7\n")):
         (tmp_path / f"node{node}").mkdir()
         (tmp_path / f"node{node}" / "cpulist").write_text(text)
-    assert placement(cpus, tmp_path) == {"affinity": cpu_list(cpus), "numa_nodes": expected}
+    assert placement(cpus, tmp_path) == Placement(cpu_list(cpus), expected)
 
 
 def test_a_system_that_does_not_say(tmp_path):
-    assert placement({0}, tmp_path / "absent")["numa_nodes"] is None
+    assert placement({0}, tmp_path / "absent").numa_nodes is None
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity here")
@@ -33,6 +33,6 @@ def test_this_process():
     one = min(allowed)
     try:
         os.sched_setaffinity(0, {one})
-        assert placement()["affinity"] == str(one)
+        assert placement().affinity == str(one)
     finally:
         os.sched_setaffinity(0, allowed)

@@ -1,8 +1,8 @@
 import json
 
 import pytest
+from support.documents import append_record, case_key, make_record, read_records
 
-from qbench.measure.records.record import append_record, case_key, make_record, read_records
 from qbench.measure.records.record_schema import SCHEMA_VERSION
 from quant.errors import InputError
 
@@ -30,8 +30,9 @@ def test_a_row_names_the_code_that_measured_and_not_the_one_that_writes():
 
 
 def test_key_is_of_the_case_alone():
-    first, second = make_record({"a": 1, "b": 2}, {"x": 1}), make_record({"b": 2, "a": 1}, None, "it broke")
-    assert first["key"] == second["key"] == case_key({"a": 1, "b": 2}) != case_key({"a": 1, "b": 3})
+    case, turned, other = {"model": "m", "a": 1, "b": 2}, {"b": 2, "a": 1, "model": "m"}, {"model": "m", "a": 1, "b": 3}
+    first, second = make_record(case, {"x": 1}), make_record(turned, None, "it broke")
+    assert first["key"] == second["key"] == case_key(case) != case_key(other)
     assert second["status"] == "error" and second["error"] == "it broke"
 
 
@@ -103,5 +104,5 @@ def test_no_file(tmp_path):
 
 def test_a_number_that_json_cannot_hold_writes_nothing(tmp_path):
     with pytest.raises(ValueError):
-        append_record(tmp_path / "r.jsonl", make_record({}, {"perplexity": float("inf")}))
+        append_record(tmp_path / "r.jsonl", make_record({"model": "m"}, {"perplexity": float("inf")}))
     assert not (tmp_path / "r.jsonl").exists()

@@ -12,9 +12,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from support.documents import append_record, make_record, read_records
 
 from qbench.measure.records import line_file
-from qbench.measure.records.record import append_record, keep_records, make_record, read_records
+from qbench.measure.records.record import keep_records
 from quant.errors import InputError
 
 FORK = multiprocessing.get_context("fork")

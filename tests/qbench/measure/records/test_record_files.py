@@ -1,8 +1,9 @@
 import os
 
 import pytest
+from support.documents import append_record, make_record, read_files
 
-from qbench.measure.records.record import append_record, keep_records, make_record, read_files
+from qbench.measure.records.record import keep_records
 from qbench.measure.records.record_files import check_writable, kept_file, record_files
 from quant.errors import InputError
 

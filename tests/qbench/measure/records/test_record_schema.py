@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from support.documents import latest_records, read_records
 
-from qbench.measure.records.record import keep_records, read_records
+from qbench.measure.records.record import keep_records
 from qbench.measure.records.record_schema import MIGRATIONS, SCHEMA_VERSION, migrate
-from qbench.store import latest_records, load_records
+from qbench.store import load_records
 
 FIXTURES = Path(__file__).parent / "schema_1.jsonl"
 

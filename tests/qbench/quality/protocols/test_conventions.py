@@ -86,17 +86,17 @@ def test_words_and_bytes_belong_to_documents_or_to_a_lone_ones_windows(setting):
     ],
 )
 def test_unlike_protocols_do_not_join_and_the_difference_is_named(setting, changes, field):
-    one, other = plan(setting).protocol.describe(), plan(setting, **changes).protocol.describe()
+    one, other = plan(setting).protocol.describe().to_json(), plan(setting, **changes).protocol.describe().to_json()
     assert one["hash"] != other["hash"]
     with pytest.raises(InputError, match=field):
         require_same_protocol(one, other)
-    require_same_protocol(one, plan(setting, limit=99).protocol.describe())
+    require_same_protocol(one, plan(setting, limit=99).protocol.describe().to_json())
 
 
 def test_the_protocol_of_earlier_records_keeps_its_hash(setting):
     """Fields that came later say nothing of windows, so rows measured before them still join."""
     names = ["name", "window", "stride", "scored", "bos", "dtype", "num_windows", "text_windows", "data_sha256"]
-    assert list(plan(setting).protocol.describe()) == [*names, "tokens_sha256", "hash"]
+    assert list(plan(setting).protocol.describe().to_json()) == [*names, "tokens_sha256", "hash"]
 
 
 @pytest.mark.parametrize(

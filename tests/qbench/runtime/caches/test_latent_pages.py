@@ -9,6 +9,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.close import assert_close
 
+from qbench.run_options import RunOptions
 from qbench.runtime import Model, generate, load_model
 from qbench.runtime.attention.latent_plans import get_plan
 from qbench.runtime.caches.over_pages import paged_cache
@@ -30,12 +31,12 @@ PLANS = [None, "compressed", "absorbed", "elided", "materialised"]
 needs_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 
 
-def model_of(kv: str | None = None, weights: str = "f32", **options) -> Model:
+def model_of(kv: str | None = None, weights: str = "f32", impl: str = "auto", **options) -> Model:
     config = small_config("deepseek2", **(FP8_SIZES if kv == "kv-fp8" else SIZES))
     values = random_weights(config)
     entry = {} if kv is None else {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
     formats = {name: weights for name, value in values.items() if value.ndim == 2}
-    return load_model(ArraySource(config | entry, values, formats), **options)
+    return load_model(ArraySource(config | entry, values, formats), RunOptions(**options), impl=impl)
 
 
 def pool_of(model: Model, num_pages: int, page_tokens: int = 16, plan: str | None = None) -> PagePool:
@@ -154,7 +155,7 @@ def test_windows_of_unlike_lengths():
 
 def test_a_models_own_window_is_seen_without_a_cache():
     for kv in (None, "kv-int8"):
-        model, tokens = model_of(kv, kind="window:9"), tokens_of(1, 60)
+        model, tokens = model_of(kv, cache="window:9"), tokens_of(1, 60)
         cache = model.new_cache()
         steps = torch.cat([model(part, cache) for part in tokens.split((20, 40), dim=1)], 1)
         assert_close(model(tokens), steps, atol=2**-6 if kv else 1e-4)
@@ -169,7 +170,7 @@ def few_up_to(count: int):
 @pytest.mark.parametrize("kind", ["dynamic", "paged", "window:256"])
 def test_exact_products_do_not_depend_on_how_many_tokens_come_at_once(monkeypatch, kind):
     monkeypatch.setattr("qbench.runtime.layers.latent_kernel.choose_plan", few_up_to(4))
-    model, tokens = model_of("kv-f16", "q8_0", products="exact"), tokens_of(1, 40)
+    model, tokens = model_of("kv-f16", "q8_0", compute="exact"), tokens_of(1, 40)
     whole = model(tokens, model.new_cache(kind=kind))
     for sizes in ((39, 1), (1, 3, 36), (7, 33)):
         cache = model.new_cache(kind=kind)
@@ -181,7 +182,7 @@ def test_exact_products_do_not_depend_on_how_many_tokens_come_at_once(monkeypatc
 @needs_kernels
 @pytest.mark.parametrize("kv", FORMATS)
 def test_the_engine_gives_each_request_what_it_gets_alone(kv):
-    model = model_of(kv, "q8_0", products="exact")
+    model = model_of(kv, "q8_0", compute="exact")
     document = tuple(tokens_of(1, 35)[0].tolist())
     requests = [Request((*document, 1 + n, *range(n)), Sampling(), 40, stop_ids=()) for n in range(4)]
     engine = Engine(model, EngineOptions(num_pages=12, prefill_chunk=24))

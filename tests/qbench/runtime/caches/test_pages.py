@@ -13,6 +13,7 @@ from support.array_source import ArraySource
 from support.close import assert_close
 from support.mixed_workload import AT_ONCE, LONGEST, run_mixed_workload
 
+from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.caches.kernel_cache import STORES
 from qbench.runtime.caches.over_pages import paged_cache
@@ -32,11 +33,11 @@ needs_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extens
 PLAIN_FORMATS = [name for name in STORES if name is None or not KV_FORMATS[name].calibrated]
 
 
-def model_of(kv: str | None = None, **options) -> Model:
+def model_of(kv: str | None = None, impl: str = "auto", **options) -> Model:
     weights = random_weights(CONFIG)
     entry = {} if kv is None else {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
     formats = {name: "q8_0" for name, weight in weights.items() if weight.ndim == 2}
-    return load_model(ArraySource(CONFIG | entry, weights, formats), **options)
+    return load_model(ArraySource(CONFIG | entry, weights, formats), RunOptions(**options), impl=impl)
 
 
 def pool_of(model: Model, num_pages: int, page_tokens: int = PAGE) -> PagePool:

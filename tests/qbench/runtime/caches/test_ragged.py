@@ -7,6 +7,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.close import assert_close
 
+from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.caches.cache import Cache, DenseCache, NoCache
 from qbench.runtime.caches.kernel_cache import KernelCache
@@ -21,12 +22,14 @@ LENGTHS = (7, 1, 19, 12)  # of the prompts of a batch
 FLOAT_ATOL = 1e-4  # torch's products of more rows sum in another order: the project's promise for float32 logits
 
 
-def model_of(architecture: str = "llama", kv: str | None = None, weights: str = "q8_0", **options) -> Model:
+def model_of(
+    architecture: str = "llama", kv: str | None = None, weights: str = "q8_0", impl: str = "auto", **options
+) -> Model:
     config = small_config(architecture, **({"head_dim": 32} if architecture != "deepseek2" else {}))
     values = random_weights(config)
     entry = {} if kv is None else {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
     formats = {name: weights for name, value in values.items() if value.ndim == 2}
-    return load_model(ArraySource(config | entry, values, formats), **options)
+    return load_model(ArraySource(config | entry, values, formats), RunOptions(**options), impl=impl)
 
 
 def prompts() -> list[torch.Tensor]:

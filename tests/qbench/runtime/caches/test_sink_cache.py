@@ -9,6 +9,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.close import assert_close
 
+from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.attention.rope import far_rotation, inverse_frequencies, rotation
 from qbench.runtime.caches.cache import Cache
@@ -33,7 +34,7 @@ def model_of(
 ) -> Model:
     config = small_config(architecture, **({"head_dim": 32} if architecture != "deepseek2" else {}) | changes)
     entry = {} if kv is None else {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
-    return load_model(ArraySource(config | entry, random_weights(config)), kind=kind, impl=impl)
+    return load_model(ArraySource(config | entry, random_weights(config)), RunOptions(cache=kind), impl=impl)
 
 
 def tokens_of(batch: int, length: int, seed: int = 0) -> torch.Tensor:

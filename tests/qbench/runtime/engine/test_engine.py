@@ -11,6 +11,7 @@ from support.array_source import ArraySource
 from support.byte_tokenizer import byte_tokenizer
 from support.engine_runs import GREEDY, alone, assert_no_page_is_lost, prompt, run, tokens_of
 
+from qbench.run_options import RunOptions
 from qbench.runtime import Sampling, generate, load_model
 from qbench.runtime.engine import Engine, EngineOptions, NeverFits, QueueFull, Request
 from quant.errors import InputError
@@ -60,7 +61,7 @@ def test_in_every_format_of_keys_and_values(load, kv, preempt):
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_every_architecture(kind):
     config = small_config(kind)
-    model = load_model(ArraySource(config, random_weights(config)), products="exact")
+    model = load_model(ArraySource(config, random_weights(config)), RunOptions(compute="exact"))
     requests = [Request((*range(2, 20 + 3 * each), 50 + each), GREEDY, 24, stop_ids=()) for each in range(5)]
     engine = Engine(model, EngineOptions(num_pages=9, max_batch=4, prefill_chunk=16))
     ids = [engine.submit(request) for request in requests]

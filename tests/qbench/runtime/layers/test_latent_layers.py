@@ -6,6 +6,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.close import assert_close
 
+from qbench.run_options import RunOptions
 from qbench.runtime import Cache, Model, load_model
 from qbench.runtime.attention.latent_plans import get_plan
 from quant.extension import has_cpu_kernels
@@ -21,12 +22,12 @@ SHAPES = {
 TOKENS = torch.randint(150, (3, 23), generator=torch.Generator().manual_seed(0))
 
 
-def model_of(shape: str, format_name: str = "q8_0", **loading) -> Model:
+def model_of(shape: str, format_name: str = "q8_0", impl: str = "auto", **loading) -> Model:
     name, changes = SHAPES[shape]
     config = small_config(name, **changes)
     weights = random_weights(config)
     formats = {name: format_name for name, weight in weights.items() if weight.ndim == 2}
-    return load_model(ArraySource(config, weights, formats), **loading)
+    return load_model(ArraySource(config, weights, formats), RunOptions(**loading), impl=impl)
 
 
 def logits(model: Model, batch: int, last_only: bool = False, plan: str = "elided") -> torch.Tensor:

@@ -1,14 +1,15 @@
 import json
+from dataclasses import replace
 
 import pytest
+from support.documents import append_record, make_record
 
 from qbench.measure.host.machine import machine
-from qbench.measure.records.record import append_record, make_record
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweep.forecast import forecast as forecast_module
 from qbench.sweep.forecast.forecast import forecast_sweep
+from qbench.sweep.job import ModelProbe, ProbeJob
 from qbench.sweep.jobs import probe
-from qbench.sweep.probe import ModelProbe
 from qbench.sweep.suite.cases import make_cases, plan_points
 from qbench.sweep.suite.rules import parse_only
 from qbench.sweep.suite.suite import EvalSettings, Suite
@@ -25,7 +26,7 @@ def probed(monkeypatch):
 
     def run_job(job, log, **how):
         asked.append((job["model"], job["recipes"]))
-        return {name: getattr(PROBE, name) for name in PROBE.__dataclass_fields__}
+        return PROBE.to_json()
 
     monkeypatch.setattr(forecast_module, "run_job", run_job)
     return asked
@@ -37,7 +38,7 @@ def foresee(tmp_path, suite=SUITE, kept="none", **selection):
 
 def measure(records, suite, index, **metrics) -> None:
     records.parent.mkdir(exist_ok=True)
-    append_record(records, make_record(make_cases(suite, plan_points(suite))[index], metrics))
+    append_record(records, make_record(make_cases(suite, plan_points(suite))[index].to_json(), metrics))
 
 
 def test_without_any_record_a_probe_tells(tmp_path, probed):
@@ -64,9 +65,7 @@ def test_what_the_run_holds_takes_no_time_unless_it_is_to_be_fresh(tmp_path):
     told = foresee(tmp_path)
     assert [case.basis for case in told.cases] == ["done", "alike"] and len(told.waiting) == 1
     assert [case.basis for case in foresee(tmp_path, fresh=True).cases] == ["measured", "alike"]
-    assert [case.planned.point["recipe"] for case in foresee(tmp_path, only=(parse_only("recipe=q8*"),)).cases] == [
-        "q8_0"
-    ]
+    assert [case.planned.point.recipe for case in foresee(tmp_path, only=(parse_only("recipe=q8*"),)).cases] == ["q8_0"]
 
 
 def test_a_recipe_that_does_not_fit_the_model_is_told(tmp_path):
@@ -76,11 +75,12 @@ def test_a_recipe_that_does_not_fit_the_model_is_told(tmp_path):
 
 
 def test_a_real_probe():
-    told = probe(model="rand:tiny", recipes=["q8_0", "q4_0"], calibration={}, threads=1, budget_s=60.0, progress=print)
+    job = ProbeJob("rand:tiny", ("q8_0", "q4_0"), None, threads=1, budget_s=60.0)
+    told = probe(job, print).to_json()
     assert set(told["quantize_s"]) == {"q8_0", "q4_0"} and all(seconds > 0 for seconds in told["quantize_s"].values())
     # How they compare is left open: each is timed once, and others may be at work during any of them.
     assert min(told[name] for name in ("load_s", "token_s", "judged_token_s", "step_s")) > 0
-    hurried = probe(model="rand:tiny", recipes=["q8_0"], calibration={}, threads=1, budget_s=0.0, progress=print)
+    hurried = probe(replace(job, recipes=("q8_0",), budget_s=0.0), print).to_json()
     assert hurried["quantize_s"] == {}
 
 
@@ -102,4 +102,4 @@ def test_the_command_prints_it_and_writes_nothing(tmp_path, monkeypatch, capsys)
         ("ref:llama", ["eval", "bench"]),
         ("rand:tiny", ["bench"]),
     ]
-    assert [path.name for path in tmp_path.iterdir()] == ["s.yaml"] and machine()["id"]
+    assert [path.name for path in tmp_path.iterdir()] == ["s.yaml"] and machine().id

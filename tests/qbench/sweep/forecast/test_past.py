@@ -1,22 +1,26 @@
 import pytest
+from support.documents import case_key
 
-from qbench.measure.records.record import case_key
+from qbench.measure.case import Case
+from qbench.measure.records.record import Record
 from qbench.sweep.forecast.past import Past
 
 BENCH = {"pp": 8, "tg": 4, "depth": 0, "repetitions": 5}
 
 
-def case(recipe="q8_0", model="ref:llama", **changed) -> dict:
+def case(recipe="q8_0", model="ref:llama", **changed) -> Case:
     base = {"model": model, "fingerprint": "f", "recipe": recipe, "cache": "dense-f32", "threads": 1, "batch": 1}
-    return base | {"eval": None, "bench": BENCH} | changed
+    return Case.from_json(base | {"eval": None, "bench": BENCH} | changed)
 
 
-def row(of: dict, machine="here", status="ok", **metrics) -> dict:
-    about = {"key": case_key(of), "case": of, "status": status, "code": "c", "machine": {"id": machine}}
-    return about | {"metrics": metrics or None}
+def row(of: Case | dict, machine="here", status="ok", **metrics) -> Record:
+    document = of if isinstance(of, dict) else of.to_json()
+    about = {"key": case_key(document), "case": document, "status": status, "code": "c", "machine": {"id": machine}}
+    kept = {"schema_version": 2, "time": "2026-01-01T00:00:00", "error": None, "metrics": metrics or None}
+    return Record.from_json(about | kept)
 
 
-def past(*rows: dict) -> Past:
+def past(*rows: Record) -> Past:
     return Past({"here"}).read(rows)
 
 

@@ -8,9 +8,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from support.documents import read_records
 
+from qbench.measure.host.commit import CodeVersion
 from qbench.measure.host.machine import machine
-from qbench.measure.records.record import read_records
 from qbench.sweep.ray.ray_cluster import Cluster
 from qbench.sweep.ray.ray_executor import RayExecutor
 from qbench.sweep.ray.ray_node import sweeps_folder
@@ -70,7 +71,7 @@ def two_nodes(LocalCluster, folder: str):
 
 def test_a_node_of_other_code_is_refused(cluster, monkeypatch):
     nodes, _ = cluster
-    monkeypatch.setattr("qbench.sweep.ray.ray_cluster.code_version", lambda: {"code": "another"})
+    monkeypatch.setattr("qbench.sweep.ray.ray_cluster.code_version", lambda: CodeVersion(None, None, "another"))
     with pytest.raises(InputError, match="runs other code than this machine: install the same commit there"):
         Cluster(nodes.address)
     assert not ray.is_initialized()
@@ -102,7 +103,7 @@ def test_a_node_that_is_killed_costs_no_row(tmp_path, cluster, capfd):
         if event.kind == "progress":
             placed.append(event.index)
         if event.kind == "done":
-            done.append(event.record["metrics"]["folder"])
+            done.append(event.record.to_json()["metrics"]["folder"])
         running = [one.node.name for one in executors[0].running.values()]
         if any(second.node_id.startswith(node_of(folder)) for folder in done) and second.node_id in running:
             if second in nodes.worker_nodes:
@@ -115,7 +116,7 @@ def test_a_node_that_is_killed_costs_no_row(tmp_path, cluster, capfd):
         rows = list(read_records(result.records))
         expected = {(model, recipe) for model in suite.models for recipe in suite.recipes}
         assert Counter((row["case"]["model"], row["case"]["recipe"]) for row in rows) == Counter(expected)
-        assert all(row["machine"] == machine() and row["status"] == "ok" for row in rows)
+        assert all(row["machine"] == machine().to_json() and row["status"] == "ok" for row in rows)
         # Nothing else was measured on a node while a speed was.
         speeds, others = folders_of(rows, True), folders_of(rows, False)
         for i, (node, (start, end)) in enumerate(speeds):

@@ -5,6 +5,12 @@ from collections import Counter
 
 import pytest
 
+from qbench.measure.case import Case
+from qbench.measure.host.commit import CodeVersion
+from qbench.measure.host.machine import Machine
+from qbench.measure.metrics import Metrics
+from qbench.measure.records.record import Origin
+from qbench.sweep.case_runner import Outcome
 from qbench.sweep.ray.ray_cluster import Cluster, Lost
 from qbench.sweep.ray.ray_executor import ATTEMPTS, RayExecutor
 from qbench.sweep.ray.ray_placing import Demand, Node, demand_of
@@ -13,13 +19,14 @@ from quant.errors import InputError
 GIB = 2**30
 
 
-def case(number: int, threads: int = 1, bench: bool = False, **more) -> dict:
+def case(number: int, threads: int = 1, bench: bool = False, **more) -> Case:
     shared = {"model": "ref:llama", "recipe": "q8_0", "eval": None, "device": "cpu", "number": number}
-    return shared | {"threads": threads, "bench": {"pp": 8} if bench else None} | more
+    return Case.from_json(shared | {"threads": threads, "bench": {"pp": 8} if bench else None} | more)
 
 
 def node(name: str, cpus: float = 2, memory: float = 64 * GIB) -> Node:
-    return Node(name, f"address of {name}", cpus, 0, memory, {"machine": {"id": f"machine of {name}"}})
+    origin = Origin(Machine(f"machine of {name}"), CodeVersion(None, None, "c"), {})
+    return Node(name, f"address of {name}", cpus, 0, memory, origin)
 
 
 class DoubleCluster:
@@ -57,7 +64,7 @@ class DoubleCluster:
         placed = self.running.pop(reference)
         if not self.is_alive(placed.node.name):
             raise Lost("the node is gone")
-        return {"metrics": {"on": placed.node.name}, "error": None}
+        return Outcome(Metrics.from_json({"on": placed.node.name}))
 
     def clean(self, sweep):
         self.calls.append("clean")
@@ -66,7 +73,7 @@ class DoubleCluster:
         self.calls.append("leave")
 
 
-def run(cluster: DoubleCluster, cases: list[dict], tmp_path) -> dict[int, dict]:
+def run(cluster: DoubleCluster, cases: list[Case], tmp_path) -> dict[int, Outcome]:
     executor = RayExecutor(tmp_path, cluster)
     outcomes = list(executor.run(iter(enumerate(cases)), lambda *told: None))
     assert Counter(number for number, _ in outcomes) == Counter(range(len(cases)))
@@ -80,7 +87,7 @@ def test_a_speed_case_has_its_node_to_itself(tmp_path):
     for together in cluster.together:
         for name in ("a", "b"):
             here = [number for where, number in together if where == name]
-            assert len(here) == 1 or not any(cases[number]["bench"] for number in here)
+            assert len(here) == 1 or not any(cases[number].speed for number in here)
             assert len(here) <= cluster.nodes[name].cpus
     assert max(map(len, cluster.together)) > 2, "quality cases do not share: the test tests too little"
     assert cluster.calls == ["clean", "leave"]
@@ -89,8 +96,8 @@ def test_a_speed_case_has_its_node_to_itself(tmp_path):
 def test_a_lost_case_is_measured_on_another_node(tmp_path):
     cluster = DoubleCluster(node("a"), node("b"), dies={"b": 2})
     outcomes = run(cluster, [case(i) for i in range(8)], tmp_path)
-    assert {outcome["metrics"]["on"] for outcome in outcomes.values()} == {"a"}
-    assert {outcome["origin"]["machine"]["id"] for outcome in outcomes.values()} == {"machine of a"}
+    assert {dict(outcome.metrics.rest)["on"] for outcome in outcomes.values()} == {"a"}
+    assert {outcome.origin.machine.id for outcome in outcomes.values()} == {"machine of a"}
     assert Counter(number for number, name in cluster.began if name == "b").total() == 2
 
 
@@ -98,7 +105,7 @@ def test_a_case_that_takes_its_nodes_along_ends_as_an_error(tmp_path):
     cluster = DoubleCluster(*(node(name, cpus=1) for name in "abcd"), dies=dict.fromkeys("abc", 1))
     cluster.outcome = lambda reference: lose_first(cluster, reference)
     outcomes = run(cluster, [case(0), case(1)], tmp_path)
-    assert outcomes[0]["error"] == f"lost with its worker {ATTEMPTS} times: it crashed" and outcomes[1]["error"] is None
+    assert outcomes[0].error == f"lost with its worker {ATTEMPTS} times: it crashed" and outcomes[1].error is None
     assert len({name for number, name in cluster.began if number == 0}) == ATTEMPTS
 
 
@@ -114,9 +121,9 @@ def test_what_no_node_can_take_says_why_and_the_others_run(tmp_path):
     text = {"text": "absent.txt", "text_sha256": "0"}
     cases = [case(0, threads=8), case(1, eval=text), case(2, threads=3), case(3, device="cuda")]
     outcomes = run(cluster, cases, tmp_path)
-    assert outcomes[0]["error"].startswith("no node of the cluster has 8 CPU and 1.0 GiB; they have 2 CPU and 64.0 GiB")
-    assert outcomes[1]["error"].startswith("no node has absent.txt: what is named by a path")
-    assert outcomes[2]["metrics"] == {"on": "b"} and "8 CPU" not in outcomes[3]["error"]
+    assert outcomes[0].error.startswith("no node of the cluster has 8 CPU and 1.0 GiB; they have 2 CPU and 64.0 GiB")
+    assert outcomes[1].error.startswith("no node has absent.txt: what is named by a path")
+    assert outcomes[2].metrics.to_json() == {"on": "b"} and "8 CPU" not in outcomes[3].error
 
 
 def test_a_cluster_without_nodes_ends_the_sweep_and_records_nothing(tmp_path):

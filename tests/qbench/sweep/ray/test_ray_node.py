@@ -2,6 +2,8 @@
 
 import pytest
 
+from qbench.measure.case import Case
+from qbench.sweep.case_runner import Outcome
 from qbench.sweep.ray import ray_node
 
 
@@ -12,9 +14,9 @@ class Runner:
         self.closed = False
 
     def run(self, case, on_stage):
-        if case["breaks"]:
+        if dict(case.rest)["breaks"]:
             raise RuntimeError("broke")
-        return {"metrics": {}, "error": None}
+        return Outcome()
 
     def close(self) -> None:
         self.closed = True
@@ -26,7 +28,8 @@ def test_no_worker_outlives_its_case(monkeypatch, tmp_path, breaks):
     monkeypatch.setattr(ray_node, "CaseRunner", lambda *places: runner)
     monkeypatch.setattr(ray_node, "sweeps_folder", lambda: tmp_path)
     try:
-        ray_node.run_case({"breaks": breaks}, "sweep/slot", str(tmp_path / "absent"), ())
+        case = Case.from_json({"model": "ref:llama", "breaks": breaks})
+        ray_node.run_case(case, "sweep/slot", str(tmp_path / "absent"), ())
     except RuntimeError:
         assert breaks
     assert runner.closed

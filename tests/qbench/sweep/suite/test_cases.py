@@ -22,12 +22,17 @@ def rule(**axes) -> Rule:
     return Rule.of(axes, "exclude", sections=("eval", "bench"))
 
 
+def made_cases(of: Suite, planned) -> list[dict]:
+    """The cases as records keep them."""
+    return [case.to_json() for case in make_cases(of, planned)]
+
+
 def points(of: Suite, *names: str) -> list[tuple]:
-    return [tuple(one.point[name] for name in names) for one in plan_points(of)]
+    return [one.point.values(names) for one in plan_points(of)]
 
 
 def test_a_plain_suite_measures_everything_in_one_row_a_recipe():
-    cases = make_cases(suite(), plan_points(suite()))
+    cases = made_cases(suite(), plan_points(suite()))
     assert [(case["recipe"], case["threads"], case["batch"]) for case in cases] == [
         ("bf16", available_cores(), 1),
         ("q8_0", available_cores(), 1),
@@ -47,13 +52,13 @@ def test_the_grid_turns_its_last_axes_fastest():
         ("bf16", "kv-int8", 1, 0),
     ]
     assert len(plan_points(grid)) == 2 * 2 * 2 * 2
-    deep = make_cases(grid, plan_points(grid))[1]
+    deep = made_cases(grid, plan_points(grid))[1]
     assert deep["bench"]["depth"] == 64 and deep["context"] >= 64 + 8
 
 
 def test_quality_is_measured_once_whatever_the_threads_batches_and_depths():
     grid = suite(threads=(1, 2), batches=(1, 4), contexts=(0, 64), caches=("dense-f32", "kv-int8"))
-    cases = make_cases(grid, plan_points(grid))
+    cases = made_cases(grid, plan_points(grid))
     evaluated = [(case["recipe"], case["cache"]) for case in cases if case["eval"]]
     assert sorted(evaluated) == sorted({(case["recipe"], case["cache"]) for case in cases})
     assert all(case["bench"] for case in cases)
@@ -61,26 +66,26 @@ def test_quality_is_measured_once_whatever_the_threads_batches_and_depths():
 
 def test_another_instruction_set_may_round_otherwise_so_it_is_evaluated_too():
     grid = suite(recipes=["bf16"], isa=("auto", "scalar"))
-    assert [bool(case["eval"]) for case in make_cases(grid, plan_points(grid))] == [True, True]
+    assert [bool(case["eval"]) for case in made_cases(grid, plan_points(grid))] == [True, True]
 
 
 def test_kinds_of_caches_are_part_of_a_case_but_for_the_usual_one():
     """Rows from before there were others keep their keys."""
     grid = suite(recipes=["bf16"], cache_kinds=("dynamic", "window:128"), contexts=(0, 64))
-    cases = make_cases(grid, plan_points(grid))
+    cases = made_cases(grid, plan_points(grid))
     assert [(case.get("cache_kind"), bool(case["eval"])) for case in cases] == [
         (None, True),
         (None, False),
         ("window:128", True),
         ("window:128", False),
     ]
-    assert cases[:2] == make_cases(suite(recipes=["bf16"], contexts=(0, 64)), plan_points(grid)[:2])
+    assert cases[:2] == made_cases(suite(recipes=["bf16"], contexts=(0, 64)), plan_points(grid)[:2])
 
 
 def test_products_are_part_of_a_case_where_they_were_asked_for():
     """Rows from before they could be keep their keys."""
     grid = suite(recipes=["bf16"], products=("auto", "exact", "float32"), contexts=(0, 64))
-    cases = make_cases(grid, plan_points(grid))
+    cases = made_cases(grid, plan_points(grid))
     assert [(case.get("products"), bool(case["eval"])) for case in cases] == [
         (None, True),
         (None, False),
@@ -89,7 +94,7 @@ def test_products_are_part_of_a_case_where_they_were_asked_for():
         ("float32", True),
         ("float32", False),
     ]
-    assert cases[:2] == make_cases(suite(recipes=["bf16"], contexts=(0, 64)), plan_points(grid)[:2])
+    assert cases[:2] == made_cases(suite(recipes=["bf16"], contexts=(0, 64)), plan_points(grid)[:2])
 
 
 def test_all_threads_are_those_of_the_machine_and_no_point_comes_twice():
@@ -98,7 +103,7 @@ def test_all_threads_are_those_of_the_machine_and_no_point_comes_twice():
 
 
 def test_random_weights_have_no_quality():
-    cases = make_cases(
+    cases = made_cases(
         suite(["ref:llama", "rand:tiny"], ["bf16"]), plan_points(suite(["ref:llama", "rand:tiny"], ["bf16"]))
     )
     assert [(case["model"], bool(case["eval"])) for case in cases] == [("ref:llama", True), ("rand:tiny", False)]
@@ -115,7 +120,7 @@ def test_rules_strike_points_or_what_is_measured_there():
 
 def test_quality_moves_to_the_first_point_that_is_left():
     grid = suite(recipes=["bf16"], threads=(1, 2), exclude=(rule(threads=1),))
-    assert [(one.point["threads"], one.sections) for one in plan_points(grid)] == [(2, ("eval", "bench"))]
+    assert [(one.point.threads, one.sections) for one in plan_points(grid)] == [(2, ("eval", "bench"))]
 
 
 def test_rules_that_leave_nothing_or_strike_nothing_are_refused():
@@ -128,7 +133,7 @@ def test_rules_that_leave_nothing_or_strike_nothing_are_refused():
 def test_a_model_that_is_not_there():
     absent = suite(["ref_llama"])
     with pytest.raises(InputError, match="'ref_llama' is not there; did you mean 'ref:llama'"):
-        make_cases(absent, plan_points(absent))
+        made_cases(absent, plan_points(absent))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +147,7 @@ def test_a_model_that_is_not_there():
 )
 def test_points_that_cannot_run_here_are_refused_before_anything_is_measured(axes, told):
     with pytest.raises(InputError, match=told):
-        make_cases(suite(**axes), plan_points(suite(**axes)))
+        made_cases(suite(**axes), plan_points(suite(**axes)))
 
 
 def test_texts_and_recipe_files_are_part_of_a_case(tmp_path):
@@ -152,7 +157,7 @@ def test_texts_and_recipe_files_are_part_of_a_case(tmp_path):
     with_files = suite(
         recipes=[str(recipe)], eval=EvalSettings(str(text)), calibration=CalibrationSettings("generated", samples=4)
     )
-    (case,) = make_cases(with_files, plan_points(with_files))
+    (case,) = made_cases(with_files, plan_points(with_files))
     assert len(case["recipe_sha256"]) == len(case["eval"]["text_sha256"]) == 64
     assert case["calibration"] == {"text": "generated", "samples": 4, "length": None, "seed": 0}
 
@@ -162,7 +167,7 @@ def test_tasks_protocols_and_batches_are_part_of_a_case(monkeypatch):
     monkeypatch.setattr("qbench.sweep.suite.cases.check_tasks", asked.append)
     tasks = TaskSettings(("ref_recall",), limit=4)
     grid = suite(recipes=["bf16"], eval=EvalSettings(protocols=("gptq-2048", "stride-64")), tasks=tasks, batches=(2, 4))
-    first, second = make_cases(grid, plan_points(grid))
+    first, second = made_cases(grid, plan_points(grid))
     assert asked == [tasks]
     assert first["tasks"] == {"names": ["ref_recall"], "limit": 4}
     assert first["eval"]["protocols"] == ["gptq-2048", "stride-64"]
@@ -175,7 +180,7 @@ def test_selection_by_axis():
 
     def chosen(*only: str) -> list[str]:
         picked = select(grid, Selection(only=tuple(map(parse_only, only))))
-        return [f"{one.point['model']} {one.point['recipe']}" for one in picked]
+        return [f"{one.point.model} {one.point.recipe}" for one in picked]
 
     assert chosen("recipe=q4_0|q8_0,model=ref:llama") == ["ref:llama q8_0", "ref:llama q4_0"]
     assert chosen("model=*outliers,recipe=bf16", "recipe=q4_0") == [
@@ -191,7 +196,7 @@ def test_selection_by_axis():
 def test_quality_is_measured_at_the_first_point_that_is_selected(threads):
     grid = suite(recipes=["bf16"], threads=(2, 1))
     picked = select(grid, Selection(only=(parse_only(f"threads={threads}"),)))
-    assert [(one.point["threads"], one.sections) for one in picked] == [(threads, ("eval", "bench"))]
+    assert [(one.point.threads, one.sections) for one in picked] == [(threads, ("eval", "bench"))]
 
 
 @pytest.mark.parametrize(
@@ -213,4 +218,4 @@ def test_a_shuffle_is_the_same_for_the_same_seed_and_loses_nothing():
     planned = plan_points(grid)
     first, again, other = (select(grid, Selection(shuffle=seed)) for seed in (1, 1, 2))
     assert first == again != other and first != planned
-    assert sorted(one.point["recipe"] for one in first) == sorted(one.point["recipe"] for one in planned)
+    assert sorted(one.point.recipe for one in first) == sorted(one.point.recipe for one in planned)

@@ -1,0 +1,109 @@
+"""`Case`: what defines one measurement of a model, and nothing that comes out of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from qbench.cache_kinds import DYNAMIC
+from qbench.devices import CPU
+from qbench.products import AUTO
+from quant.json_data import JsonRow
+
+
+@dataclass(frozen=True, slots=True)
+class QualityCase(JsonRow):
+    """The text that is scored. text_sha256: of the file at that path, which may be edited."""
+
+    json_omits: ClassVar[tuple[str, ...]] = ("protocols", "text_sha256")
+
+    text: str | None = None
+    max_windows: int | None = None
+    protocols: tuple[str, ...] = ()
+    text_sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TasksCase(JsonRow):
+    """Fields of TaskSettings."""
+
+    json_omits: ClassVar[tuple[str, ...]] = ("limit", "num_fewshot", "include")
+
+    names: tuple[str, ...] = ()
+    limit: int | None = None
+    num_fewshot: int | None = None
+    include: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedWork(JsonRow):
+    """Fields of SpeedCase, apart from the batch."""
+
+    json_omits: ClassVar[tuple[str, ...]] = ("precision", "budget_s")
+
+    pp: int = 0
+    tg: int = 0
+    depth: int = 0
+    repetitions: int = 1
+    precision: float | None = None
+    budget_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationCase(JsonRow):
+    """Fields of CalibrationOptions. text_sha256: of the file at that path, which may be edited."""
+
+    json_omits: ClassVar[tuple[str, ...]] = ("text_sha256",)
+
+    text: str | None = None
+    samples: int | None = None
+    length: int | None = None
+    seed: int = 0
+    text_sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case(JsonRow):
+    """One point of a suite's grid with what is measured there; a part is None if it is not measured.
+
+    recipe_sha256  of a recipe that is a file
+    kv_format      of the KV cache, the recipe's own included
+    context        tokens that a sequence's cache holds at most
+    kind, of       "again" and the key of the first, for a speed that is measured a second time
+    """
+
+    json_keys: ClassVar[Mapping[str, str]] = {
+        "kv_format": "cache",
+        "cache": "cache_kind",
+        "compute": "products",
+        "quality": "eval",
+        "speed": "bench",
+    }
+    # Left out unless they are asked for, so that rows of older code keep their keys.
+    json_omits: ClassVar[tuple[str, ...]] = (
+        "recipe_sha256",
+        "cache",
+        "compute",
+        "tasks",
+        "calibration",
+        "kind",
+        "of",
+    )
+
+    model: str
+    fingerprint: str | None = None
+    recipe: str | None = None
+    recipe_sha256: str | None = None
+    kv_format: str | None = None
+    isa: str | None = None
+    device: str = CPU
+    threads: int | None = None
+    cache: str = DYNAMIC
+    compute: str = AUTO
+    context: int | None = None
+    batch: int = 1
+    quality: QualityCase | None = None
+    tasks: TasksCase | None = None
+    speed: SpeedWork | None = None
+    calibration: CalibrationCase | None = None
+    kind: str | None = None
+    of: str | None = None

@@ -1,0 +1,132 @@
+"""What a sweep asks of a worker, and what the worker answers: one class per job and per result."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from qbench.calibration.options import SAMPLES, CalibrationOptions
+from qbench.measure.case import CalibrationCase, QualityCase, TasksCase
+from qbench.measure.metrics import MachinePeaks, Metrics
+from qbench.run_options import RunOptions
+from qbench.speed.speed_case import SpeedCase
+from quant.json_data import JsonData
+
+R = TypeVar("R", bound=JsonData)
+
+
+class Job(JsonData, Generic[R]):
+    """name: of the job, as the worker knows it; result: the class of what it answers"""
+
+    __slots__ = ()
+    name: ClassVar[str]
+    result: ClassVar[type[JsonData]]
+
+    def answer(self, document: Mapping[str, Any]) -> R:
+        return self.result.from_json(document)  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptReferences(JsonData):
+    """Names of the protocols whose logits are kept; under the others each case runs the reference next to its model."""
+
+    kept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceJob(Job[KeptReferences]):
+    """Run the unquantized model over the text and keep its logits in the folder."""
+
+    name: ClassVar[str] = "reference"
+    result: ClassVar[type[JsonData]] = KeptReferences
+
+    model: str
+    fingerprint: str | None
+    quality: QualityCase
+    threads: int | None
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class MadeArtifact(JsonData):
+    """file: its name in the folder; code: that wrote it"""
+
+    json_omits: ClassVar[tuple[str, ...]] = ("code", "quantize_seconds", "quantize_peak_rss_bytes")
+
+    file: str
+    code: str | None = None
+    quantize_seconds: float | None = None
+    quantize_peak_rss_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizeJob(Job[MadeArtifact]):
+    """Write the artifact of one recipe into the folder."""
+
+    name: ClassVar[str] = "quantize"
+    result: ClassVar[type[JsonData]] = MadeArtifact
+
+    model: str
+    fingerprint: str | None
+    recipe: str
+    calibration: CalibrationCase | None
+    threads: int | None
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureJob(Job[Metrics]):
+    """Measure the artifact; a part that is None is not measured.
+
+    model    the unquantized one, which is the reference of quality
+    logits   folder of the reference's logits
+    peaks    of the machine, from an earlier row
+    """
+
+    name: ClassVar[str] = "measure"
+    result: ClassVar[type[JsonData]] = Metrics
+
+    artifact: str
+    model: str
+    options: RunOptions
+    logits: str
+    quality: QualityCase | None = None
+    speed: SpeedCase | None = None
+    tasks: TasksCase | None = None
+    peaks: MachinePeaks | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelProbe(JsonData):
+    """Seconds of loading an artifact, of a prompt's token, of that with all logits judged, and of a step of decoding.
+
+    All from one layer between embedding and head: a token of a prompt reads the layers alone, all else every weight.
+
+    quantize_s   recipe -> seconds of quantizing the whole; those that there was time for
+    """
+
+    load_s: float
+    token_s: float
+    judged_token_s: float
+    step_s: float
+    quantize_s: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeJob(Job[ModelProbe]):
+    """recipes: whose quantizing is tried on one layer, until `budget_s` seconds have passed"""
+
+    name: ClassVar[str] = "probe"
+    result: ClassVar[type[JsonData]] = ModelProbe
+
+    model: str
+    recipes: tuple[str, ...]
+    calibration: CalibrationCase | None
+    threads: int
+    budget_s: float
+
+
+def calibration_options(case: CalibrationCase | None) -> CalibrationOptions:
+    """The options that a suite gives; all others have their defaults."""
+    if case is None:
+        return CalibrationOptions()
+    return CalibrationOptions(case.text, case.samples or SAMPLES, case.length, case.seed)

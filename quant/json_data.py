@@ -1,0 +1,166 @@
+"""`JsonData`: frozen dataclasses that are written as JSON objects and read back."""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cache
+from types import UnionType
+from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
+
+
+class JsonData:
+    """Base of dataclasses whose fields are JSON values, other such classes, and tuples, lists and mappings of them.
+
+    json_keys   field -> its key, if that is another word
+    json_omits  fields that are left out of the document while they have their default
+    json_flat   fields whose own keys stand among those of this document; such a field is None if none of them is there
+    """
+
+    __slots__ = ()
+    json_keys: ClassVar[Mapping[str, str]] = {}
+    json_omits: ClassVar[tuple[str, ...]] = ()
+    json_flat: ClassVar[tuple[str, ...]] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object, its keys in the order of the fields."""
+        return _document(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """raises ValueError for an unknown key, a missing one, or another value than an object in a nested place"""
+        return instance_of(cls, document)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonRow(JsonData):
+    """A document that older or newer code may have written: what it lacks and what is unknown comes back as it was.
+
+    lacks     keys that the document did not have
+    explicit  keys that it had although `json_omits` leaves them out
+    rest      (key, value) of those that no field is for
+    """
+
+    lacks: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    explicit: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    rest: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
+
+
+HIDDEN = ("lacks", "explicit", "rest")  # fields of JsonRow that are no keys
+
+
+def plain(value: Any) -> Any:
+    """A value of a field as JSON has it."""
+    if isinstance(value, JsonData):
+        return value.to_json()
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value] if _is_deep(value) else list(value)
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return value
+
+
+def _is_deep(items: Any) -> bool:
+    """Whether the first item is no plain number or text; lists hold values of one kind."""
+    return bool(items) and not isinstance(items[0], (int, float, str))
+
+
+@cache
+def _fields(kind: type) -> tuple[tuple[Field, str, Any], ...]:
+    """(field, key, type) of each field."""
+    hints = get_type_hints(kind)
+    keys = kind.json_keys
+    return tuple((one, keys.get(one.name, one.name), hints[one.name]) for one in fields(kind) if one.name not in HIDDEN)
+
+
+@cache
+def keys_of(kind: type) -> frozenset[str]:
+    """The keys that a document of this class may have."""
+    keys: set[str] = set()
+    for one, key, hint in _fields(kind):
+        keys |= keys_of(_class_of(hint)) if one.name in kind.json_flat else {key}
+    return frozenset(keys)
+
+
+@cache
+def _own_keys(kind: type) -> frozenset[str]:
+    """The keys of the fields that are not flat."""
+    return frozenset(key for one, key, _ in _fields(kind) if one.name not in kind.json_flat)
+
+
+def _document(instance: Any) -> dict[str, Any]:
+    kind, document = type(instance), {}
+    is_row = isinstance(instance, JsonRow)
+    lacks, explicit = (instance.lacks, instance.explicit) if is_row else (frozenset(), frozenset())
+    for one, key, _ in _fields(kind):
+        value = getattr(instance, one.name)
+        if one.name in kind.json_flat:
+            document |= {} if value is None else value.to_json()
+            continue
+        may_omit = key in lacks or (one.name in kind.json_omits and key not in explicit)
+        if not (may_omit and _is_default(one, value)):
+            document[key] = plain(value)
+    return document | dict(instance.rest) if is_row else document
+
+
+def _is_default(one: Field, value: Any) -> bool:
+    if one.default_factory is not MISSING:
+        return value == one.default_factory()
+    return one.default is not MISSING and (value is one.default or value == one.default)
+
+
+def instance_of(kind: Any, document: Any, classes: Mapping[str, type] | None = None) -> Any:
+    """An instance of the class from its document; classes: field -> its class, instead of the hint."""
+    if not isinstance(document, Mapping):
+        raise ValueError(f"{kind.__name__}: got {type(document).__name__}, expected an object")
+    values, lacks, explicit = {}, set(), set()
+    for one, key, hint in _fields(kind):
+        if one.name in kind.json_flat:
+            part = _class_of(hint)
+            there = [name for name in keys_of(part) if name in document]
+            is_there = any(name not in _own_keys(kind) for name in there)
+            values[one.name] = instance_of(part, {name: document[name] for name in there}) if is_there else None
+        elif key in document:
+            values[one.name] = _typed((classes or {}).get(one.name, hint), document[key])
+            if one.name in kind.json_omits and _is_default(one, values[one.name]):
+                explicit.add(key)
+        elif one.name not in kind.json_omits:
+            lacks.add(key)
+    unknown = [name for name in document if name not in keys_of(kind)]
+    if issubclass(kind, JsonRow):
+        rest = tuple((name, document[name]) for name in unknown)
+        values |= {"lacks": frozenset(lacks), "explicit": frozenset(explicit), "rest": rest}
+    elif unknown:
+        raise ValueError(f"{kind.__name__}: unknown key {unknown[0]!r}; known: {', '.join(sorted(keys_of(kind)))}")
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise ValueError(f"{kind.__name__}: {error}") from error
+
+
+def _typed(hint: Any, value: Any) -> Any:
+    """A JSON value as the hint has it: nested classes are made, lists become tuples, the rest is as it is."""
+    maker = _maker(hint)
+    return value if value is None or maker is None else maker(value)
+
+
+@cache
+def _maker(hint: Any) -> Any:
+    """What makes a value of the hint from JSON; None: JSON has it already."""
+    if get_origin(hint) in (Union, UnionType):
+        makers = [maker for maker in map(_maker, get_args(hint)) if maker is not None]
+        return makers[0] if makers else None
+    if isinstance(hint, type) and issubclass(hint, JsonData):
+        return hint.from_json
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        item = _maker(arguments[0])
+        return tuple if item is None else lambda values: tuple(_typed(arguments[0], value) for value in values)
+    if origin is list and _maker(arguments[0]):
+        return lambda values: [_typed(arguments[0], value) for value in values]
+    if origin in (dict, Mapping) and _maker(arguments[1]):
+        return lambda values: {key: _typed(arguments[1], value) for key, value in values.items()}
+    return None
+
+
+def _class_of(hint: Any) -> Any:
+    """The class of `C | None`."""
+    return next(one for one in (*get_args(hint), hint) if isinstance(one, type) and issubclass(one, JsonData))

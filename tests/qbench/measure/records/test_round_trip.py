@@ -1,0 +1,48 @@
+"""Every record in results/ becomes data classes and the same JSON again, with the same key."""
+
+import json
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qbench.measure.records.record import Record, case_key
+
+RESULTS = Path(__file__).parents[4] / "results"
+FILES = sorted(RESULTS.rglob("*.jsonl"))
+
+
+def documents(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def canonical(document: Any) -> str:
+    """Tells 1 and 1.0 apart, as equality does not."""
+    return json.dumps(document, sort_keys=True)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
+def test_every_kept_record_comes_back_as_it_was(file):
+    for document in documents(file):
+        record = Record.from_json(document)
+        assert canonical(record.to_json()) == canonical(document)
+        assert case_key(record.case) == document["key"]
+
+
+def unknown_keys(value: Any) -> set[str]:
+    """Keys that no field is for, in the value and all that it holds."""
+    found = {f"{type(value).__name__}.{key}" for key, _ in getattr(value, "rest", ())}
+    if is_dataclass(value):
+        parts = [getattr(value, field.name) for field in fields(value) if field.name != "rest"]
+    elif isinstance(value, dict):
+        parts = list(value.values())
+    else:
+        parts = list(value) if isinstance(value, (list, tuple)) else []
+    return found.union(*map(unknown_keys, parts))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
+def test_rows_of_models_have_a_field_for_every_key(file):
+    rows = [Record.from_json(document) for document in documents(file) if "kind" not in document["case"]]
+    assert set().union(*map(unknown_keys, rows)) == set()

@@ -1,0 +1,43 @@
+"""`bench`, `evaluate` and `evaluate_tasks` by keyword, as JSON: each value goes to the settings that know it."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from qbench.measure.metrics import MachinePeaks
+from qbench.quality.evaluate import evaluate
+from qbench.quality.quality_settings import QualitySettings
+from qbench.quality.save_reference import save_reference
+from qbench.run_options import RunOptions
+from qbench.speed.bench import bench
+from qbench.speed.speed_case import SpeedCase
+from qbench.tasks.evaluate import evaluate_tasks
+from qbench.tasks.settings import TaskSettings
+
+
+def benched(spec: str, *, ceilings: Any = None, **values: Any) -> Any:
+    kept = MachinePeaks.from_json(ceilings) if isinstance(ceilings, dict) else ceilings
+    return bench(spec, of(SpeedCase, values), run_options(values), ceilings=kept).to_json()
+
+
+def evaluated(spec: str, *, logits_cache: Path | None = None, **values: Any) -> Any:
+    return evaluate(spec, of(QualitySettings, values), run_options(values), logits_cache=logits_cache).to_json()
+
+
+def saved_reference(spec: str, path: Path, *, mode: str | None = None, **values: Any) -> Any:
+    return save_reference(spec, path, of(QualitySettings, values), run_options(values), mode=mode).to_json()
+
+
+def tasks_of(spec: str, settings: TaskSettings, *, answers: Path | None = None, **values: Any) -> Any:
+    return evaluate_tasks(spec, settings, run_options(values), cache=answers).to_json()
+
+
+def of(kind: type, values: dict[str, Any]) -> Any:
+    """The settings with the values that are theirs, which `values` loses."""
+    own = {field.name: values.pop(field.name) for field in fields(kind) if field.name in values}
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in own.items()})
+
+
+def run_options(values: dict[str, Any]) -> RunOptions:
+    """raises TypeError for a value that nobody knows"""
+    return RunOptions(**values)

@@ -18,13 +18,13 @@ OLDEST_GPU = (8, 0)  # compute capability that the kernels are compiled for, fro
 
 
 def check_device_name(name: str) -> None:
-    """raises InputError for a name that is none of DEVICES"""
+    """raises InputError for a name that is not in DEVICES"""
     if name not in DEVICES:
         raise InputError(f"device {name!r} is unknown; known: {', '.join(DEVICES)}{nearest(name, DEVICES)}")
 
 
 def check_device(name: str, products: str = AUTO_PRODUCTS) -> None:
-    """raises InputError for a name that is none of DEVICES, a device that is not here, or products that it has not"""
+    """raises InputError for a name that is not in DEVICES, a device that is not here, or products that it lacks"""
     check_device_name(name)
     if name == CPU:
         return

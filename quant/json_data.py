@@ -12,7 +12,7 @@ class JsonData:
 
     json_keys   field -> its key, if that is another word
     json_omits  fields that are left out of the document while they have their default
-    json_flat   fields whose own keys stand among those of this document; such a field is None if none of them is there
+    json_flat   fields whose own keys stand among those of this document; the field is None if no such key is there
     """
 
     __slots__ = ()
@@ -32,7 +32,7 @@ class JsonData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonRow(JsonData):
-    """A document that older or newer code may have written: what it lacks and what is unknown comes back as it was.
+    """A document that older or newer code may have written: lacking and unknown keys come back as they were.
 
     lacks     keys that the document did not have
     explicit  keys that it had although `json_omits` leaves them out
@@ -144,7 +144,7 @@ def _typed(hint: Any, value: Any) -> Any:
 
 @cache
 def _maker(hint: Any) -> Any:
-    """What makes a value of the hint from JSON; None: JSON has it already."""
+    """The function that makes a value of the hint from JSON; None: JSON has it already."""
     if get_origin(hint) in (Union, UnionType):
         makers = [maker for maker in map(_maker, get_args(hint)) if maker is not None]
         return makers[0] if makers else None

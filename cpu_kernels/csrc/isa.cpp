@@ -106,7 +106,7 @@ Found probe() { return {}; }
 
 }  // namespace
 
-// The instruction sets up to the one that QBENCH_CPU names; all of them if it names none. Throws std::runtime_error for
+// The instruction sets up to the one that QBENCH_CPU names; all of them if it is unset. Throws std::runtime_error for
 // an unknown name: a run that meant to leave out instructions must not use them.
 static Features pretended() {
     const char* name = std::getenv("QBENCH_CPU");

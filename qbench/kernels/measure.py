@@ -10,7 +10,7 @@ import numpy as np
 
 from qbench.kernels.benchmark import OURS, Absent, Benchmark, Contender
 from qbench.measure.host.clocks import Clock
-from qbench.measure.records.record import case_key
+from qbench.measure.records.record import json_hash
 from qbench.statistics import spread
 
 CASE_KEYS = ("op", "shape", "tokens", "threads", "clock", "forced")
@@ -31,7 +31,7 @@ def timing_protocol(clock: str) -> dict[str, Any]:
         "clock": clock,
         "of": "medians of rounds",
     }
-    return about | {"hash": case_key(about)}
+    return about | {"hash": json_hash(about)}
 
 
 @dataclass(frozen=True, slots=True)

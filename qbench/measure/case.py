@@ -1,4 +1,4 @@
-"""`Case`: what defines one measurement of a model, and nothing that comes out of it."""
+"""`Case`: the definition of one measurement of a model, without its results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class CalibrationCase(JsonRow):
 
 @dataclass(frozen=True, slots=True)
 class Case(JsonRow):
-    """One point of a suite's grid with what is measured there; a part is None if it is not measured.
+    """One point of a suite's grid and its measurements; a part is None if it is not measured.
 
     recipe_sha256  of a recipe that is a file
     kv_format      of the KV cache, the recipe's own included

@@ -1,4 +1,4 @@
-"""`Metrics`: what was measured of a model, by part: the facts of the run, its speed, its memory and its quality."""
+"""`Metrics`: the measured figures of a model, by part: the facts of the run, its speed, its memory and its quality."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,8 +15,8 @@ class Facts(JsonRow):
 
     kv_format  of the KV cache; None: floats
     impls      implementation -> number of linears that it runs, the commonest first
-    kernels    what runs next to the linears, on devices that report it
-    forced     what the environment forces the kernels to
+    kernels    the code that runs next to the linears, on devices that report it
+    forced     the switches of the environment that the kernels obey
     """
 
     json_keys: ClassVar = {"kv_format": "kv", "compute": "products"}
@@ -79,13 +79,13 @@ class Samples(JsonRow):
     interleaved_with: list[str] | None = None
 
     def of(self, phase: str) -> list[float]:
-        """Those of "pp" or "tg"; none if the phase was not measured."""
+        """The samples of "pp" or "tg"; empty if the phase was not measured."""
         return (self.pp_tok_s if phase == "pp" else self.tg_tok_s) or []
 
 
 @dataclass(frozen=True, slots=True)
 class Energy(JsonRow):
-    """Joules of one repetition by phase and counter, beyond what the idle machine takes; or the reason for None."""
+    """Joules of one repetition by phase and counter, without those of the idle machine; or the reason for None."""
 
     json_omits: ClassVar[tuple[str, ...]] = ("idle_watts",)
 
@@ -103,7 +103,7 @@ class SpeedFigures(JsonRow):
     tpot_ms             from one token to the next of a sequence
     interval            95 %, of the median; None for fewer than 6 samples
     timed_seconds       of all samples, those of the warm-up included
-    cache_bytes         what the KV cache of all sequences takes after the last pass
+    cache_bytes         size of the KV cache of all sequences after the last pass
     """
 
     json_omits: ClassVar[tuple[str, ...]] = ("cache_bytes",)
@@ -138,7 +138,7 @@ class Roofline(JsonRow):
 
 @dataclass(frozen=True, slots=True)
 class MachinePeaks(JsonRow):
-    """What the machine could do at most, and when that was measured. Fields as in `qbench.speed.ceilings`."""
+    """Measured bandwidth and operation rates of the machine, and their time. Fields as in `qbench.speed.ceilings`."""
 
     threads: int | None = None
     bandwidths: tuple[float, ...] = ()
@@ -151,7 +151,7 @@ class MachinePeaks(JsonRow):
 
 @dataclass(frozen=True, slots=True)
 class Speed(JsonRow):
-    """A speed case, its figures, and what they are held against.
+    """A speed case, its figures, and the bounds that they are compared with.
 
     cache            layout of the KV cache, if another than dynamic
     peaks            of the machine, under the key `ceilings`

@@ -29,10 +29,10 @@ class Subject:
         return self.options.threads or available_cores()
 
     def facts(self, impls: Mapping[str, str], kernels: Mapping[str, str] | None = None) -> Facts:
-        """What results of every kind begin with.
+        """The facts that results of every kind begin with.
 
-        impls     linear -> what runs it
-        kernels   what runs next to the linears, on devices that report it
+        impls     linear -> its implementation
+        kernels   the code that runs next to the linears, on devices that report it
         """
         recipe, placed, code = self.options.recipe, placement(), code_version()
         size = size_summary(self.source.tensors)

@@ -1,4 +1,4 @@
-"""`QualitySettings`: what a quality measurement scores, and what it compares with."""
+"""`QualitySettings`: the text that a quality measurement scores, and its reference."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ class QualitySettings:
 
     text         a UTF-8 file; None: the held-out text of a ref: model, or of a ref: reference
     max_windows  number of windows, spread over the text; documents for protocols that score those; None: all
-    protocols    names as `conventions.make_plans` knows them; none: what the file of logits has, else gptq-2048
+    protocols    names as `conventions.make_plans` knows them; if empty, those of the file of logits, else gptq-2048
     documents    how the text is divided, one of documents.HOW; None: as it looks
     reference    the unquantized model, run next to the measured one
     logits       a file of the reference's logits, instead of the reference

@@ -129,14 +129,15 @@ class Judge:
         wanted = [(candidate.recipe, candidate.cache) for candidate in candidates]
         cases = {(case.recipe, case.kv_format): case for case in make_cases(suite, plan_points(suite))}
         missing = [point for point in wanted if self.row(cases[point], is_same) is None]
-        failed: dict[tuple[str, str], str] = {}
+        failed: dict[tuple[str | None, str | None], str | None] = {}
         if missing:
             only = tuple(Rule.of({"recipe": recipe, "cache": cache}, "recommend") for recipe, cache in missing)
             how = {"selection": Selection(only=only), "executor": lambda folder: self.executor, "is_held": True}
             result = run_sweep(suite, self.folder, self.on_event, **how)
-            rows = [row for row in read_records(result.records) if row.case.model in suite.models]
-            self.rows += filter(None, map(_counted, rows))
-            failed = {(row.case.recipe, row.case.kv_format): row.error for row in rows}
+            for row in read_records(result.records):
+                if isinstance(row.case, Case) and row.case.model in suite.models:
+                    self.rows += filter(None, [_counted(row)])
+                    failed[row.case.recipe, row.case.kv_format] = row.error
         return [self.told(self.row(cases[point], is_same), figure, failed.get(point)) for point in wanted]
 
     def told(self, row: Metrics | None, figure: Callable[[Metrics], float | None], error: str | None) -> Measured:

@@ -60,7 +60,7 @@ class Metrics:
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """Of the engine, as prometheus_client asks a collector."""
+        """The metrics of the engine, as prometheus_client asks a collector."""
         stats = self.stats
         for field, (name, text) in GAUGES.items():
             yield GaugeMetricFamily(name, text, value=getattr(stats, field))

@@ -137,7 +137,7 @@ def bench_case(
 
 
 def speed_of(about: CaseFacts, case: SpeedCase, figures: SpeedFigures, ceilings: Ceilings) -> Speed:
-    """The figures of a case, and what they are held against."""
+    """The figures of a case, and the bounds that they are compared with."""
     share = roofline(about.work, ceilings.peaks, figures)
     return Speed(
         context=case.longest,

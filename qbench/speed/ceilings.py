@@ -42,7 +42,7 @@ class Ceilings:
         )
 
     def kept(self) -> MachinePeaks:
-        """What a row keeps: every field, and their age."""
+        """The peaks as a row keeps them: every field, and their age."""
         return MachinePeaks(
             threads=self.threads,
             bandwidths=self.bandwidths,

@@ -7,7 +7,7 @@ from qbench.speed.rounds import Rounds, Samples
 
 
 def energy(rounds: Rounds, side: int) -> Energy:
-    """Of a repetition, the median; without a meter the reason.
+    """The median energy of a repetition; without a meter the reason.
 
     Idle power is measured in the same run, with the models loaded; what other programs take then counts as idle.
     """

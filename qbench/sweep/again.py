@@ -13,7 +13,7 @@ from qbench.sweep.suite.cases import Planned
 
 
 def again(planned: Iterable[Planned], cases: Iterable[Case]) -> list[tuple[Planned, Case]]:
-    """Of those whose speed is measured, the points and cases of a second time."""
+    """The points and cases of a second time, of those whose speed is measured."""
     pairs = zip(planned, cases, strict=True)
     return [(Planned(one.point, ("bench",)), _speed_of(case)) for one, case in pairs if case.speed]
 

@@ -1,4 +1,4 @@
-"""`CaseRunner`: one case, from what defines it to its metrics, on the machine that this process runs on.
+"""`CaseRunner`: one case, from its definition to its metrics, on the machine that this process runs on.
 
 Three jobs, each in a worker process of its own: the unquantized model's logits, once for each model and text; the
 artifact, once for each model, recipe and calibration; then the measurement.
@@ -32,7 +32,7 @@ OnStage = Callable[[str, tuple[int, int, str] | None], None]  # ("measure", (don
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a case: metrics, or the error in one line. origin: of another machine that measured it"""
+    """The result of a case: metrics, or the error in one line. origin: of another machine that measured it"""
 
     metrics: Metrics | None = None
     error: str | None = None
@@ -41,9 +41,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Stamp(JsonRow):
-    """What an artifact's bytes depend on, and what the job that wrote it answered.
+    """The inputs of an artifact's bytes, and the answer of the job that wrote it.
 
-    made   its file, the code that wrote it, and what that took
+    made   its file, the code that wrote it, and the cost
     """
 
     json_omits: ClassVar[tuple[str, ...]] = ("fingerprint", "recipe_sha256", "made")
@@ -142,7 +142,7 @@ class CaseRunner:
     def artifact(self, case: Case, on_stage: OnStage) -> tuple[Path, MadeArtifact]:
         """The recipe's file, written unless the one there has the same model, recipe, calibration and quantizing code.
 
-        returns   its path, and what the job that wrote it answered
+        returns   its path, and the answer of the job that wrote it
         raises    JobFailed
         """
         folder = self.folder(case)
@@ -164,7 +164,7 @@ class CaseRunner:
         return self.artifacts / re.sub(r"[^A-Za-z0-9.+-]+", "_", f"{case.model}-{case.recipe}").strip("_")
 
     def made(self, case: Case) -> MadeArtifact | None:
-        """What the job that wrote the artifact answered; None for no artifact, and for one of something else."""
+        """The answer of the job that wrote the artifact; None for no artifact, and for one of something else."""
         stamp, folder = _read_stamp(self.folder(case) / STAMP), self.folder(case)
         if stamp is None or stamp.made is None or replace(stamp, made=None) != _stamp(case):
             return None
@@ -192,7 +192,7 @@ def speed_case(work: SpeedWork, batch: int) -> SpeedCase:
 
 
 def _stamp(case: Case) -> Stamp:
-    """What an artifact's bytes depend on."""
+    """The inputs of an artifact's bytes."""
     return Stamp(
         recipe=case.recipe,
         calibration=case.calibration,
@@ -203,7 +203,7 @@ def _stamp(case: Case) -> Stamp:
 
 
 def overhead(wall_seconds: float, metrics: Metrics) -> float:
-    """Seconds of a measurement, from the fork of its process to its end, beyond what a plain script would take.
+    """Seconds of a measurement, from the fork of its process to its end, beyond the time of a plain script.
 
     Such a script loads the model and runs the same forward passes. Overhead is starting the process, reading the text,
     statistics, and sending the row. Machine peaks are part of the row; they are measured again unless the previous case
@@ -215,7 +215,7 @@ def overhead(wall_seconds: float, metrics: Metrics) -> float:
 
 
 def _read_stamp(path: Path) -> Stamp | None:
-    """The stamp of an artifact's folder; None for none that can be read, so that the artifact is made again."""
+    """The stamp of an artifact's folder; None if it cannot be read, so that the artifact is made again."""
     try:
         return Stamp.from_json(json.loads(path.read_text()))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What a sweep asks of a worker, and what the worker answers: one class per job and per result."""
+"""The jobs that a sweep gives to a worker, and the answers: one class per job and per result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ R = TypeVar("R", bound=JsonData)
 
 
 class Job(JsonData, Generic[R]):
-    """name: of the job, as the worker knows it; result: the class of what it answers"""
+    """name: of the job, as the worker knows it; result: the class of its answer"""
 
     __slots__ = ()
     name: ClassVar[str]

@@ -37,7 +37,7 @@ class ReadBefore(SourceView):
 
 
 def probe_model(job: ProbeJob, progress: Progress) -> ModelProbe:
-    """Of the weights as they are stored."""
+    """Probe the model with the weights as they are stored."""
     start = time.perf_counter()
     source = open_source(job.model)
     num_layers = ModelConfig.of(source).num_layers

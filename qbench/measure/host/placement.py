@@ -19,7 +19,7 @@ class Placement(JsonData):
 
 
 def placement(cpus: set[int] | None = None, nodes: Path = NODES) -> Placement:
-    """Of the processors that this process may use.
+    """The placement of the processors that this process may use.
 
     cpus   those to place; None: the ones that this process may use
     nodes  folder of node0, node1, ..., each with its `cpulist`

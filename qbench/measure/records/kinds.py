@@ -66,14 +66,14 @@ class FloorVariant(JsonRow):
 
 @dataclass(frozen=True, slots=True)
 class OtherCase(JsonRow):
-    """Of a kind without a class of its own: all else is in `rest`."""
+    """A case of a kind without a class of its own: all else is in `rest`."""
 
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
 class OtherMetrics(JsonRow):
-    """Of a kind without a class of its own: everything is in `rest`."""
+    """Metrics of a kind without a class of its own: everything is in `rest`."""
 
 
 AnyCase = Case | FloorCase | OtherCase

@@ -22,7 +22,7 @@ from quant.json_data import JsonData, JsonRow, instance_of
 
 @dataclass(frozen=True, slots=True)
 class Origin(JsonData):
-    """Who measured, and with what."""
+    """The machine, the code and the package versions that measured."""
 
     json_flat: ClassVar[tuple[str, ...]] = ("code",)
 
@@ -64,8 +64,13 @@ class Record(JsonRow):
 
 
 def case_key(case: JsonData) -> str:
-    """16 hex digits of what defines a case: model, recipe, what is measured and how. Results are no part of it."""
-    return hashlib.sha256(json.dumps(case.to_json(), sort_keys=True).encode()).hexdigest()[:16]
+    """16 hex digits of the definition of a case: model, recipe, measurements and options. Results are no part of it."""
+    return json_hash(case.to_json())
+
+
+def json_hash(document: Mapping[str, Any]) -> str:
+    """16 hex digits of a JSON object, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def make_record(
@@ -97,7 +102,7 @@ def make_record(
 
 
 def origin() -> Origin:
-    """Of this process."""
+    """The origin of rows that this process writes."""
     return Origin(machine(), code_version(), versions())
 
 

@@ -68,7 +68,7 @@ def _mean(values: np.ndarray) -> tuple[float, float]:
 
 
 def _root(variance: float) -> float:
-    """Of a difference of nearly equal terms, which rounding can take below zero."""
+    """The root of a difference of nearly equal terms, which rounding can take below zero."""
     return float(np.sqrt(max(0.0, variance)))
 
 

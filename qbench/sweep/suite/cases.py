@@ -1,4 +1,4 @@
-"""The cases of a suite: each point of its grid that is left, with what is measured there.
+"""The cases of a suite: each point of its grid that is left, with its measurements.
 
 A point's speed is measured there. Quality is the same for any number of threads, batch and depth, so it is measured
 once for each (model, recipe, cache, its kind, products, instruction set, device): in the case of its first point that
@@ -137,7 +137,7 @@ class _Describe:
         return CalibrationCase(**asdict(given), text_sha256=self.text_hash(given.text))
 
     def text_hash(self, text: str | None) -> str | None:
-        """Of the file at that path: the code makes a text that has no path."""
+        """The hash of the file at that path; None for a text that the code makes."""
         return None if text is None or not is_file_spec(text) else self.hash(text)
 
     def _model(self, spec: str) -> tuple[str, int]:

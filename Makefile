@@ -43,7 +43,7 @@ lint: $(VENV)/.linted-with $(VENV)/.tested-with
 	$(VENV)/bin/ruff format --check .
 	$(CXX_SOURCES) | xargs $(VENV)/bin/clang-format --dry-run --Werror
 	$(VENV)/bin/python -m checks.prose --since $(SINCE)
-	$(VENV)/bin/lint-imports --no-cache
+	$(VENV)/bin/python -m checks.floors
 	$(VENV)/bin/pyright --project pyproject.toml --pythonpath $(VENV)/bin/python
 
 fix: $(VENV)/.linted-with

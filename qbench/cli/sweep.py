@@ -14,6 +14,7 @@ from qbench.cli.sweep_view import sweep_view
 from qbench.gate.options import suite_file
 from qbench.measure.host.machine import machine
 from qbench.report import write_report
+from qbench.sweep.forecast.time_left import TimeLeft
 from qbench.sweep.interrupt import gentle_interrupt
 from qbench.sweep.suite.rules import parse_only
 
@@ -85,7 +86,6 @@ def time_left(records: Path) -> Callable:
 
     def of(cases):
         from qbench.sweep.forecast.forecast import read_past
-        from qbench.sweep.forecast.time_left import TimeLeft
 
         return TimeLeft(cases, read_past({machine().id}, records, KEPT))
 

@@ -7,15 +7,19 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from qbench.calibration.write import write_quantized
 from qbench.measure.host.commit import QUANTIZING, code_hash, code_version
 from qbench.measure.host.machine import machine
 from qbench.measure.host.memory import peak_rss_bytes
 from qbench.measure.metrics import Metrics
 from qbench.progress import Progress
-from qbench.quality.evaluate import evaluate
+from qbench.quality.evaluate import evaluate, read_text, setting_of
+from qbench.quality.kld.reference_logits import cache_path, mode_that_fits, save_logits
 from qbench.quality.protocols.conventions import DEFAULT, make_plans
 from qbench.quality.quality_settings import QualitySettings
 from qbench.run_options import RunOptions
+from qbench.runtime import load_model, set_threads
+from qbench.sources import open_source
 from qbench.speed.bench import bench
 from qbench.sweep.job import (
     Job,
@@ -31,16 +35,17 @@ from qbench.sweep.job import (
 from qbench.sweep.probe import probe_model
 from qbench.tasks.evaluate import evaluate_tasks
 from qbench.tasks.settings import TaskSettings
+from quant.artifacts import make_artifact_job
+from quant.artifacts.output import artifact_name
 from quant.errors import InputError
 from quant.json_data import JsonData
 from quant.models import ModelConfig
+from quant.recipes import get_recipe
 from quant.source import Source
 
 
 def open_unchanged(model: str, fingerprint: str | None) -> Source:
     """raises InputError if the model is no longer the one that the sweep's rows are about to name"""
-    from qbench.sources import open_source
-
     source = open_source(model)
     if source.fingerprint() != fingerprint:
         raise InputError(f"{model} changed while the sweep ran; start the sweep again to measure the new one")
@@ -52,10 +57,6 @@ def reference(job: ReferenceJob, progress: Progress) -> KeptReferences:
 
     Whole if they fit, else as top-k: then each row's `kld_reference` says how far its divergence may be off.
     """
-    from qbench.quality.evaluate import read_text, setting_of
-    from qbench.quality.kld.reference_logits import cache_path, mode_that_fits, save_logits
-    from qbench.runtime import load_model
-
     source, kept = open_unchanged(job.model, job.fingerprint), Path(job.folder)
     text = read_text(job.quality.text, job.model, kept=kept)
     setting = setting_of(source, text, job.quality.max_windows, kept=kept)
@@ -74,12 +75,6 @@ def reference(job: ReferenceJob, progress: Progress) -> KeptReferences:
 
 def quantize(job: QuantizeJob, progress: Progress) -> MadeArtifact:
     """Write the artifact of one recipe into the folder."""
-    from qbench.calibration.write import write_quantized
-    from qbench.runtime import set_threads
-    from quant.artifacts import make_artifact_job
-    from quant.artifacts.output import artifact_name
-    from quant.recipes import get_recipe
-
     recipe = get_recipe(job.recipe)
     source = open_unchanged(job.model, job.fingerprint)
     set_threads(job.threads)
@@ -135,16 +130,9 @@ def probe(job: ProbeJob, progress: Progress) -> ModelProbe:
 
 
 def preload() -> None:
-    """Loads what the jobs import, and says which code and machine that is: an edit made later is of the next worker."""
-    import scipy.special
+    """Loads scipy, which jobs import late, and reads code and machine: a later edit counts for the next worker."""
+    import scipy.special  # noqa: F401
 
-    from qbench.calibration import write
-    from qbench.quality import evaluate
-    from qbench.runtime import load_model
-    from qbench.speed import bench
-    from qbench.tasks import evaluate as evaluate_tasks
-
-    assert all((write, bench, evaluate, evaluate_tasks, load_model, scipy.special))
     code_version()
     code_hash(QUANTIZING)
     machine()

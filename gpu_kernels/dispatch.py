@@ -6,11 +6,9 @@ from typing import Protocol, TypeVar
 
 from torch import Tensor
 
-from gpu_kernels.attention import table as attention
-from gpu_kernels.fused import table as fused
-from gpu_kernels.products import table as products
+from gpu_kernels.tables import attention, fused, products
 
-# Each family of kernels is a package; its table.py holds its rows, and <op>_problems.py what an op is proven on.
+# Each family of kernels is a package; its file in tables/ holds its rows, its <op>_problems.py what an op is proven on.
 FAMILIES: dict[str, dict[tuple[str, str], dict[str, str]]] = {
     "products": products.IMPLEMENTATIONS,
     "fused": fused.IMPLEMENTATIONS,

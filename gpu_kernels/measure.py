@@ -8,8 +8,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from gpu_kernels.measurement import Measurement, WrongResults, append, known_ops, line
 from gpu_kernels.proof.choose import choices, write_choices
-from gpu_kernels.proof.measure import Measurement, WrongResults, append, known_ops, line
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -57,7 +57,7 @@ def command(ctx, suite, only, device, tokens, cpu_time, threads, keep, as_json) 
 
 def on_gpu(ctx, only: str, keep: str | None, as_json: bool) -> None:
     """What `python -m gpu_kernels.measure` does. raises UsageError for options that say how the CPU is timed"""
-    from gpu_kernels.proof.measure import append, line
+    from gpu_kernels.measurement import append, line
     from qbench.kernels.gpu import WrongResults, gpu_rows
 
     refuse(ctx, ("suite", "tokens", "cpu_time", "threads"), "--device cuda times each kernel at its own sizes")

@@ -20,8 +20,8 @@ from quant.errors import InputError
 # of 20 samples scatters by less than the launches do among themselves.
 ROUNDS = 20
 
-# What the worker imports of the packages that it times.
-WORKER_IMPORTS = "qbench.calibration.open_subject"
+# The newest module that the worker imports of the packages that it times.
+WORKER_IMPORTS = "qbench.run_options"
 
 PEAK = "peak_rss_bytes"
 # {phase: [seconds of each round, for each side], PEAK: [of each side] where the processes ran nothing before}

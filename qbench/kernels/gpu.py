@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from gpu_kernels.proof.measure import Measurement, WrongResults, known_ops
+from gpu_kernels.measurement import Measurement, WrongResults, known_ops
 from quant.errors import InputError
 
 __all__ = ["WrongResults", "gpu_rows"]

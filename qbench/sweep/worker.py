@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from qbench.measure.child import die_with_parent, send, take_stdout
-from qbench.sweep.jobs import JOBS, preload
 from quant.errors import InputError
 
 Job = Callable[..., dict[str, Any]]
@@ -28,6 +27,8 @@ Job = Callable[..., dict[str, Any]]
 def main() -> int:
     parent = os.getppid()
     die_with_parent(parent)
+    from qbench.sweep.jobs import JOBS, preload  # takes seconds, in which the parent may die
+
     preload()
     return serve(JOBS)
 

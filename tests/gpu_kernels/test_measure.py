@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gpu_kernels import measure
+from gpu_kernels import measure, measurement
+from gpu_kernels.decode import timed_step
 from gpu_kernels.dispatch import FAMILIES
-from gpu_kernels.proof import ceilings, compile_ahead, decode_step, record, timing
-from gpu_kernels.proof import measure as proof_measure
-from gpu_kernels.proof.measure import Measurement
+from gpu_kernels.measurement import Measurement
+from gpu_kernels.proof import ceilings, compile_ahead, record, timing
 
 CEILINGS = {"copy_bytes_s": 4e12, "read_bytes_s": 3e12, "bytes_s": 4e12, "int8_ops_s": 1.5e15, "bf16_ops_s": 8e14}
 ABOUT = {"gpu": "pretended GPU", "l2_bytes": 2**10, "time": "now", "versions": {}}
@@ -20,9 +20,9 @@ ABOUT = {"gpu": "pretended GPU", "l2_bytes": 2**10, "time": "now", "versions": {
 def pretend_gpu(monkeypatch):
     """A machine whose GPU is right and takes 10 us for everything, peers 30; the problems are never run."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(proof_measure, "compute_capability", lambda _: 90)
-    monkeypatch.setattr(proof_measure, "wrong_results", lambda *_: [])
-    monkeypatch.setattr(proof_measure, "operand_sets", lambda *_: [])
+    monkeypatch.setattr(measurement, "compute_capability", lambda _: 90)
+    monkeypatch.setattr(measurement, "wrong_results", lambda *_: [])
+    monkeypatch.setattr(measurement, "operand_sets", lambda *_: [])
     monkeypatch.setattr(compile_ahead, "compile_problems", lambda *_: None)
     monkeypatch.setattr(record, "provenance", lambda commit: ABOUT | {"commit": commit})
     monkeypatch.setattr(ceilings, "measure_ceilings", lambda device: CEILINGS)
@@ -36,7 +36,7 @@ def pretend_gpu(monkeypatch):
         "ceiling": "bandwidth",
     }
     ways = [step | {"impl": how, "us": us, "samples_us": [us]} for how, us in (("graph", 500.0), ("eager", 1500.0))]
-    monkeypatch.setattr(decode_step, "decode_rows", lambda device: ways)
+    monkeypatch.setattr(timed_step, "decode_rows", lambda device: ways)
 
 
 def pretended_times(calls, sets):
@@ -66,7 +66,7 @@ def test_unknown_op(capsys, tmp_path):
 
 
 def test_wrong_results_are_not_timed(pretend_gpu, monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(proof_measure, "wrong_results", lambda *_: ["w8a8_gemm M=1"])
+    monkeypatch.setattr(measurement, "wrong_results", lambda *_: ["w8a8_gemm M=1"])
     monkeypatch.setattr(ceilings, "measure_ceilings", lambda *_: pytest.fail("timed"))
     assert measure.main(["--out", str(tmp_path)]) == 1
     assert "wrong, so nothing was timed:\n  w8a8_gemm M=1" in capsys.readouterr().err

@@ -58,7 +58,7 @@ class Cluster:
             except self.ray.exceptions.RayError as error:
                 self.left_out[name] = f"node {address} does not answer ({_first_line(error)})"
                 continue
-            if who.code != code_version().code:
+            if who.code.code != code_version().code:
                 self.left_out[name] = f"node {address} runs other code than this machine: install the same commit there"
                 continue
             room = (resources["CPU"], resources.get("GPU", 0.0), resources.get("memory", 0.0))

@@ -98,7 +98,7 @@ def test_the_gpu_is_asked_for_in_one_line(qbench, monkeypatch):
 @pytest.fixture
 def measured(monkeypatch):
     """A GPU whose measurement gives one row."""
-    from gpu_kernels.proof.measure import Measurement
+    from gpu_kernels.measurement import Measurement
 
     row = {"op": "silu_mul", "label": "M=1 K=1", "impl": "triton", "us": 2.0, "tops": 0.5, "gb_s": 9.0}
     row |= {"share": 0.25, "ceiling": "bandwidth"}
@@ -114,7 +114,7 @@ def test_rows_of_the_gpu(qbench, measured, tmp_path):
 
 
 def test_a_wrong_kernel_of_the_gpu_ends_in_1(qbench, monkeypatch):
-    from gpu_kernels.proof.measure import Measurement, WrongResults
+    from gpu_kernels.measurement import Measurement, WrongResults
 
     def rows(self):
         raise WrongResults("wrong, so nothing was timed:\n  silu_mul M=1 K=1")

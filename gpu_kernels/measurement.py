@@ -10,8 +10,9 @@ from pathlib import Path
 
 import torch
 
+from gpu_kernels.decode import timed_step
 from gpu_kernels.launch import compute_capability
-from gpu_kernels.proof import ceilings, compile_ahead, decode_step, record, timing
+from gpu_kernels.proof import ceilings, compile_ahead, record, timing
 from gpu_kernels.proof.check import wrong_results
 from gpu_kernels.proof.contenders import OURS, contenders, operand_sets
 from gpu_kernels.proof.problems import Problem, all_ops, family, in_turn, problems_of, refusal
@@ -46,7 +47,7 @@ class Measurement:
         self.about = record.provenance(self.commit)
         arch = compute_capability(self.device)
         self.tell(f"compiling {', '.join(self.ops)} for sm_{arch}")
-        ops = [op for op in self.ops if op != decode_step.OP]
+        ops = [op for op in self.ops if op != timed_step.OP]
         compile_ahead.compile_problems(ops, arch)
         self.tell(f"checking, {self.elapsed():.0f} s")
         known = [problem for op in ops for problem in problems_of(op)]
@@ -56,7 +57,7 @@ class Measurement:
             raise WrongResults("\n  ".join(["wrong, so nothing was timed:", *wrong]))
         self.tell(f"{len(checked)} problems right, timing, {self.elapsed():.0f} s")
         self.ceilings = ceilings.measure_ceilings(self.device)
-        if decode_step.OP in self.ops:
+        if timed_step.OP in self.ops:
             yield self._decode()
         timed = in_turn(checked)
         for index, problem in enumerate(timed):
@@ -79,7 +80,7 @@ class Measurement:
 
     def _decode(self) -> list[dict]:
         """The eager step counts as the graph's peer."""
-        rows = decode_step.decode_rows(self.device)
+        rows = timed_step.decode_rows(self.device)
         graphs = {row["label"]: row for row in rows if row["impl"] == "graph"}
         found = []
         for row in rows:
@@ -147,7 +148,7 @@ def append(folder: Path, rows: list[dict]) -> None:
 
 def known_ops(only: str) -> list[str]:
     """The ops whose name contains `only`. raises ValueError if none does"""
-    known = [*all_ops(), decode_step.OP]
+    known = [*all_ops(), timed_step.OP]
     found = [op for op in known if only in op]
     if not found:
         raise ValueError(f"got --only {only!r}, expected part of one of {', '.join(known)}")

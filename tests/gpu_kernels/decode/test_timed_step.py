@@ -3,23 +3,24 @@
 import pytest
 import torch
 
+from gpu_kernels.decode import timed_step
 from gpu_kernels.decode.llama import LlamaShape
 from gpu_kernels.graphs import eagerly
-from gpu_kernels.proof import decode_step, timing
+from gpu_kernels.proof import timing
 
 SHAPE = LlamaShape(64, 1, 2, 1, 64, 32, 31)
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(decode_step, "CONTEXT", 32)
-    monkeypatch.setattr(decode_step, "REPETITIONS", 2)
-    monkeypatch.setattr(decode_step, "STEPS", 1)
+    monkeypatch.setattr(timed_step, "CONTEXT", 32)
+    monkeypatch.setattr(timed_step, "REPETITIONS", 2)
+    monkeypatch.setattr(timed_step, "STEPS", 1)
     monkeypatch.setattr(timing, "event_time", lambda work: work() or 7.0)
 
 
 def test_rows():
-    rows = decode_step.decode_rows("cpu", shape=SHAPE, captured=eagerly)
+    rows = timed_step.decode_rows("cpu", shape=SHAPE, captured=eagerly)
     assert [(row["impl"], row["sizes"]["B"]) for row in rows] == [
         ("graph", 1),
         ("eager", 1),
@@ -39,10 +40,10 @@ def test_other_tokens_are_an_error():
         return lambda: result.fill_(-1), result
 
     with pytest.raises(RuntimeError, match="got other tokens from the graph than from the eager step at a batch of 1"):
-        decode_step.decode_rows("cpu", shape=SHAPE, captured=wrong)
+        timed_step.decode_rows("cpu", shape=SHAPE, captured=wrong)
 
 
 def test_pages_hold_the_context_once():
-    given = decode_step._inputs(3, 2, "cpu")
+    given = timed_step._inputs(3, 2, "cpu")
     assert sorted(given["block_table"].flatten().tolist()) == list(range(6))
     assert torch.equal(given["slot"], given["block_table"][:, -1] * 16 + 15) and (given["position"] == 31).all()

@@ -5,8 +5,12 @@ from collections import Counter
 import pytest
 
 from qbench.cli.main import main
+from qbench.measure.case import CalibrationCase
+from qbench.run_options import RunOptions
 from qbench.sources import open_source
+from qbench.speed.speed_case import SpeedCase
 from qbench.sweep import jobs
+from qbench.sweep.job import MeasureJob, QuantizeJob
 from quant.artifacts import output
 from quant.quantize import QuantizedSource
 from quant.recipes import Recipe
@@ -61,12 +65,16 @@ def test_a_run_in_memory(decisions, recipe):
 
 
 def test_a_case_of_a_sweep(tmp_path, decisions):
-    fingerprint, calibration = open_source("rand:tiny").fingerprint(), {"text": "random", "samples": 2, "length": 32}
-    many = {"threads": 1, "progress": lambda *state: None}
-    made = jobs.quantize("rand:tiny", fingerprint, "imatrix-q4_0", calibration, folder=str(tmp_path), **many)
-    sizes = {"pp": 8, "tg": 2, "depth": 0, "repetitions": 1}
-    jobs.measure(str(tmp_path / made["file"]), "rand:tiny", None, sizes, None, logits="", **many)
+    fingerprint = open_source("rand:tiny").fingerprint()
+    calibration = CalibrationCase(text="random", samples=2, length=32)
+    made = jobs.quantize(QuantizeJob("rand:tiny", fingerprint, "imatrix-q4_0", calibration, 1, str(tmp_path)), quiet)
+    speed = SpeedCase(pp=8, tg=2, depth=0, repetitions=1)
+    jobs.measure(MeasureJob(str(tmp_path / made.file), "rand:tiny", RunOptions(threads=1), "", speed=speed), quiet)
     assert decisions == ONCE
+
+
+def quiet(done: int, total: int, what: str) -> None:
+    """Progress that nobody follows."""
 
 
 def test_a_verification(tmp_path, decisions):

@@ -16,7 +16,7 @@ SEEN = """
 import json, os, subprocess, sys
 import qbench, cpu_kernels, torch
 from qbench.measure.host.machine import machine
-found = machine()
+found = machine().to_json()
 facts = {
     "features": cpu_kernels.features(),
     "chosen": sorted({row["impl"] for row in cpu_kernels.op_table() if row["chosen"]}),

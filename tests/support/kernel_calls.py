@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-FUSED = ("run_layers", "run_latent_layers", "attention_step", "feed_forward")
+FUSED = ("run_layers", "run_mla_layers", "attention_step", "feed_forward")
 
 
 def count_fused_calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:

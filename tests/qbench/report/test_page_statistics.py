@@ -208,6 +208,6 @@ def test_the_suite_of_one_case_gives_that_very_case(page, tmp_path, left_out):
     given = {key: value for key, value in yaml.safe_load(SUITE).items() if key not in left_out}
     suite = build_suite(given, "test", tmp_path)
     (case,) = make_cases(suite, plan_points(suite))
-    text = page.evaluate("measured => suiteText({ case: measured })", json.loads(json.dumps(case)))
+    text = page.evaluate("measured => suiteText({ case: measured })", case.to_json())
     again = build_suite(yaml.safe_load(text), "again", tmp_path)
     assert make_cases(again, plan_points(again)) == [case]

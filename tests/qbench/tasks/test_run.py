@@ -56,7 +56,7 @@ def test_equals_hf_item_by_item(task, stories, oracle):
     from lm_eval.evaluator import evaluate
 
     settings = TaskSettings((task,), limit=LIMITS[task], include=(str(TASK_FILES),))
-    entry = run_tasks(*stories, settings)[task]
+    entry = run_tasks(*stories, settings)[task].to_json()
     with quiet():
         theirs = evaluate(oracle, load_tasks(settings), limit=settings.limit, bootstrap_iters=0)
     items = [sample[entry["metric"]] for sample in theirs["samples"][task]]

@@ -23,13 +23,18 @@ FLOAT_ATOL = 1e-4  # torch's products of more rows sum in another order: the pro
 
 
 def model_of(
-    architecture: str = "llama", kv: str | None = None, weights: str = "q8_0", impl: str = "auto", **options
+    architecture: str = "llama",
+    kv: str | None = None,
+    weights: str = "q8_0",
+    impl: str = "auto",
+    path: str = "auto",
+    **options,
 ) -> Model:
     config = small_config(architecture, **({"head_dim": 32} if architecture != "deepseek2" else {}))
     values = random_weights(config)
     entry = {} if kv is None else {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
     formats = {name: weights for name, value in values.items() if value.ndim == 2}
-    return load_model(ArraySource(config | entry, values, formats), RunOptions(**options), impl=impl)
+    return load_model(ArraySource(config | entry, values, formats), RunOptions(**options), impl=impl, path=path)
 
 
 def prompts() -> list[torch.Tensor]:

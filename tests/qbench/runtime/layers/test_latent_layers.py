@@ -22,12 +22,12 @@ SHAPES = {
 TOKENS = torch.randint(150, (3, 23), generator=torch.Generator().manual_seed(0))
 
 
-def model_of(shape: str, format_name: str = "q8_0", impl: str = "auto", **loading) -> Model:
+def model_of(shape: str, format_name: str = "q8_0", impl: str = "auto", path: str = "auto", **loading) -> Model:
     name, changes = SHAPES[shape]
     config = small_config(name, **changes)
     weights = random_weights(config)
     formats = {name: format_name for name, weight in weights.items() if weight.ndim == 2}
-    return load_model(ArraySource(config, weights, formats), RunOptions(**loading), impl=impl)
+    return load_model(ArraySource(config, weights, formats), RunOptions(**loading), impl=impl, path=path)
 
 
 def logits(model: Model, batch: int, last_only: bool = False, plan: str = "elided") -> torch.Tensor:

@@ -7,6 +7,7 @@ from support.array_source import ArraySource
 from support.close import assert_close
 from support.kernel_calls import count_fused_calls
 
+from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.layers.paths import PATH_NAMES, PATHS, planned_path
 from quant.errors import InputError
@@ -49,8 +50,8 @@ CHOSEN = {
     ("phi3, half of a head rotated", "dynamic"): ("net-steps", {"feed_forward": 2}),
     ("gemma2", "dynamic"): ("python", {}),
     ("gpt2", "dynamic"): ("python", {}),
-    ("deepseek2", "dynamic"): ("latent-layers", {"run_latent_layers": 1}),
-    ("deepseek2", "paged"): ("latent-layers", {"run_latent_layers": 1}),
+    ("deepseek2", "dynamic"): ("latent-layers", {"run_mla_layers": 1}),
+    ("deepseek2", "paged"): ("latent-layers", {"run_mla_layers": 1}),
     ("deepseek2", "none"): ("net-steps", {"feed_forward": 1, "PackedExperts": 2}),
     ("deepseek2, latents of no kernel", "dynamic"): ("net-steps", {"feed_forward": 1, "PackedExperts": 2}),
 }
@@ -64,13 +65,13 @@ FORCED = {
 TOKENS = torch.randint(150, (2, 6), generator=torch.Generator().manual_seed(0))
 
 
-def model_of(name: str, format_of_layer_0: str = "bf16", **loading) -> Model:
+def model_of(name: str, format_of_layer_0: str = "bf16", device: str = "cpu", **loading) -> Model:
     kind, changes = MODELS[name]
     config = small_config(kind, **changes)
     weights = random_weights(config)
     formats = {name: "bf16" for name, weight in weights.items() if weight.ndim == 2}
     formats |= {name: format_of_layer_0 for name in formats if "layers.0.self_attn.o" in name}
-    return load_model(ArraySource(config, weights, formats), **loading)
+    return load_model(ArraySource(config, weights, formats), RunOptions(device=device), **loading)
 
 
 @pytest.mark.parametrize("name, layout", [pytest.param(*case, id=f"{case[0]}, {case[1]}") for case in CHOSEN])
@@ -104,7 +105,7 @@ def test_the_forced_path_of_latent_attention_runs(monkeypatch):
     calls = count_fused_calls(monkeypatch)
     best, forced = model_of("deepseek2"), model_of("deepseek2", path="python")
     expected = best(TOKENS, best.new_cache(2, 20))
-    assert calls == {"run_latent_layers": 1}
+    assert calls == {"run_mla_layers": 1}
     calls.clear()
     assert_close(forced(TOKENS, forced.new_cache(2, 20)), expected)
     assert not calls

@@ -1,12 +1,21 @@
 """Options of a run (a sample of large parameter grids), and at its end which tests did not run on this machine."""
 
 import os
+import tempfile
+from pathlib import Path
 
 import pytest
 from support.not_exercised import not_run, table
 from support.sampling import sample_grids
 
 import cpu_kernels
+
+# Triton and the Hugging Face libraries keep caches at home. They read these variables when they are first imported.
+CACHES = {"TRITON_HOME": "triton", "HF_HOME": "huggingface"}
+if not os.access(Path.home(), os.W_OK):
+    _caches = tempfile.TemporaryDirectory(prefix="qbench-caches-")  # removed when the run ends
+    for _name, _folder in CACHES.items():
+        os.environ.setdefault(_name, f"{_caches.name}/{_folder}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

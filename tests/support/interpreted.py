@@ -3,21 +3,31 @@
 import json
 import multiprocessing
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import pytest
 import triton
 
 # Triton 3.6 turns a loop's bound into an int by a conversion of arrays that NumPy 2.4 dropped.
 INTERPRETER_IS_BROKEN = triton.__version__ < "3.7" and np.lib.NumpyVersion(np.__version__) >= "2.4.0"
 
 
+# Tensors of the largest test and the semaphores of the process pool lie there.
+SHARED_MEMORY, SHARED_BYTES = Path("/dev/shm"), 64 << 20
+
+
 @contextmanager
 def interpreting_process() -> Iterator[ProcessPoolExecutor]:
+    """The process; a skip if there is no room for the tensors that it shares with this one."""
+    if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free < SHARED_BYTES:
+        pytest.skip("Triton's interpreter shares tensors in /dev/shm, which has less than 64 MiB left")
     with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as pool:
         with mock.patch.dict(os.environ, TRITON_INTERPRET="1", PYTHONWARNINGS="ignore"):
             pool.submit(int).result()  # starts the process while the variable is set

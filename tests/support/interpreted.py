@@ -19,7 +19,7 @@ import triton
 INTERPRETER_IS_BROKEN = triton.__version__ < "3.7" and np.lib.NumpyVersion(np.__version__) >= "2.4.0"
 
 
-# Tensors of the largest test and the semaphores of the process pool lie there.
+# Room for the tensors of the largest test and the semaphores of the process pool.
 SHARED_MEMORY, SHARED_BYTES = Path("/dev/shm"), 64 << 20
 
 

@@ -92,20 +92,20 @@ class OneDnnInt8Linears:
             raise Absent(f"torch {torch.__version__} has no oneDNN") from error
         self.x = torch.from_numpy(x)
         self.weights = [pack(torch.from_numpy(codes).clone(), None) for _ in range(copies)]
-        self.scale = torch.from_numpy(scale[:, 0].copy())
+        self.scale, self.zero_points = torch.from_numpy(scale[:, 0].copy()), torch.zeros(len(codes), dtype=torch.int64)
         self.y = torch.empty(0)
         largest = torch.full((PROBE_SIZE, PROBE_SIZE), LARGEST_CODE, dtype=torch.int8)
         x_q = largest.to(torch.uint8).add_(self.zero_point)
-        refuse_saturation(self.product(x_q, 1.0, pack(largest, None), torch.ones(PROBE_SIZE)))
+        ones, zeros = torch.ones(PROBE_SIZE), torch.zeros(PROBE_SIZE, dtype=torch.int64)
+        refuse_saturation(self.product(x_q, 1.0, pack(largest, None), ones, zeros))
 
     def run(self) -> None:
         for weight in self.weights:
             x_scale = self.x.abs().amax() / 127
             x_q = torch.round(self.x / x_scale).add_(self.zero_point).to(torch.uint8)
-            self.y = self.product(x_q, float(x_scale), weight, self.scale)
+            self.y = self.product(x_q, float(x_scale), weight, self.scale, self.zero_points)
 
-    def product(self, x_q: Tensor, x_scale: float, weight: Tensor, scale: Tensor) -> Tensor:
-        zero_points = torch.zeros(len(scale), dtype=torch.int64)
+    def product(self, x_q: Tensor, x_scale: float, weight: Tensor, scale: Tensor, zero_points: Tensor) -> Tensor:
         return self.multiply(
             x_q, x_scale, self.zero_point, weight, scale, zero_points, None, 1.0, 0, torch.float32, "none", [], ""
         )

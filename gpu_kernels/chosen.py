@@ -1,6 +1,7 @@
 """Which of an op's candidate configurations runs on a GPU: the fastest that was measured there, as kept in configs/."""
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -12,7 +13,7 @@ Config = TypeVar("Config")
 CONFIGS = Path(__file__).parent / "configs"
 
 
-def chosen(op: str, row: str, candidates: list[Config], device: torch.device) -> Config:
+def chosen(op: str, row: str, candidates: Sequence[Config], device: torch.device) -> Config:
     """The candidate that configs/ names for this row on this device's GPU, or the first where it names none.
 
     candidates  their str() is what configs/ holds

@@ -30,6 +30,7 @@ class Operands(Protocol[Results]):
 
     def empty(self) -> Results:
         """The op's results, to be written."""
+        ...
 
 
 _forced: dict[str, str] = {}  # "impl": what `force` named
@@ -80,7 +81,9 @@ def results_of(op: str, operands: Operands[Results], impl: str | None) -> Result
     """
     results = operands.empty()
     buffers = results if isinstance(results, tuple) else (results,)
-    run = implementation(op, buffers[0].device.type, impl)
-    if buffers[0].numel():
+    first = buffers[0]
+    assert first is not None  # only later results are optional
+    run = implementation(op, first.device.type, impl)
+    if first.numel():
         run(operands, *buffers)
     return results

@@ -1,6 +1,7 @@
 """A kernel with all that its launch takes: to run, or to compile for a GPU that is not there."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -14,7 +15,7 @@ INTERPRETED_AS = 90
 class Launch:
     """The tensors among the arguments may be meta tensors where the launch is compiled and not run."""
 
-    kernel: triton.JITFunction
+    kernel: triton.KernelInterface[Any]  # a JITFunction, or an interpreter's
     grid: tuple[int, ...]
     arguments: dict  # by the kernel's parameter names
     num_warps: int
@@ -45,7 +46,7 @@ def architecture(op: str, tensor: Tensor, kernel: object) -> int:
     raise RuntimeError(f"{op}: got {got}, expected GPU tensors without it, or CPU tensors and TRITON_INTERPRET=1")
 
 
-def compute_capability(device: torch.device | str) -> int:
+def compute_capability(device: torch.device | str | int) -> int:
     """Compute capability times ten of a CUDA device: 80, 90, 100."""
     major, minor = torch.cuda.get_device_capability(device)
     return 10 * major + minor

@@ -1,6 +1,6 @@
 """A Triton op whose tile shape comes from a table: how a call chooses it and runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ class Tuned:
 
     op: str
     kernel: object
-    row_of: Callable[[Any, int], tuple[str, list[Any]]]
+    row_of: Callable[[Any, int], tuple[str, Sequence[Any]]]
     launches: Callable[..., list[Launch]]
 
     def run(self, operands: Any, *results: Tensor, config: Any = None) -> None:

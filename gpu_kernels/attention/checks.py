@@ -1,5 +1,7 @@
 """What the operands of the attention ops share: checks, all before any byte is touched, and room for the results."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -19,7 +21,7 @@ def check_shape(op: str, name: str, tensor: Tensor, shape: list[int | None], mea
         raise ValueError(f"{op}: got {name} {sizes}, expected [{', '.join(map(str, wanted))}]")
 
 
-def check_one_device(op: str, tensors: dict[str, Tensor | None]) -> None:
+def check_one_device(op: str, tensors: Mapping[str, Tensor | None]) -> None:
     (first_name, first), *others = [(name, tensor) for name, tensor in tensors.items() if tensor is not None]
     for name, tensor in others:
         if tensor.device != first.device:

@@ -86,7 +86,7 @@ def flash_launches(work: Work, config: Config, num_splits: int, arch: int) -> li
         "stride_tb": cache.block_table.stride(0) if cache else 0,
         "stride_tp": cache.block_table.stride(1) if cache else 0,
         "stride_l": cache.lengths.stride(0) if cache else 0,
-        "stride_scale": int(cache is not None and cache.is_codes and cache.key_scale.shape[0] > 1),
+        "stride_scale": int(cache is not None and cache.has_head_scales),
         "GROUP": query.shape[1] // work.num_kv_heads,
         "KEY_SIZE": min(key_size, block_d),
         "KEY_REST": max(key_size - block_d, 0),

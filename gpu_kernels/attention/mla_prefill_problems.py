@@ -19,9 +19,13 @@ from gpu_kernels.proof.problems import Peer, Problem, dtype_name
 KEY_SIZE, VALUE_SIZE = 192, 128
 CONFIGURED = Configured(Operands, mla_prefill_triton, launches, row_of)
 
-# (new tokens of each sequence, tokens of each, heads)
-TIMED = [((4096,), (4096,), 128), ((4096,), (4096,), 16), ((1024,) * 4, (1024,) * 4, 32)]
-RAGGED = [((37, 0, 2), (37, 5, 131), 3), ((1,), (1,), 1)]
+Sizes = tuple[tuple[int, ...], tuple[int, ...], int]  # new tokens of each sequence, tokens of each, heads
+TIMED: list[Sizes] = [
+    ((4096,), (4096,), 128),
+    ((4096,), (4096,), 16),
+    ((1024,) * 4, (1024,) * 4, 32),
+]
+RAGGED: list[Sizes] = [((37, 0, 2), (37, 5, 131), 3), ((1,), (1,), 1)]
 
 
 def problems() -> list[Problem]:

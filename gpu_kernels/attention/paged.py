@@ -45,6 +45,11 @@ class PagedCache:
     def is_codes(self) -> bool:
         return self.keys.dtype in CODES
 
+    @property
+    def has_head_scales(self) -> bool:
+        """Whether each key-value head has a scale of its own."""
+        return self.key_scale is not None and self.key_scale.shape[0] > 1
+
     def sequence(self, index: int) -> tuple[Tensor, Tensor]:
         """(keys, values) [length, Hkv, D] float64 of one sequence, scaled."""
         length, pages = int(self.lengths[index]), self.block_table[index]
@@ -87,8 +92,9 @@ def check_cache(op: str, query: Tensor, cache: PagedCache) -> None:
             check_dtype(op, name, scale, (torch.float32,))
             if scale.dim() != 1 or scale.shape[0] not in (1, num_kv_heads) or not scale.is_contiguous():
                 raise ValueError(f"{op}: got {name} {list(scale.shape)}, expected dense [1] or [{num_kv_heads}]")
-    if cache.is_codes and cache.key_scale.shape != cache.value_scale.shape:
-        shapes = f"{list(cache.key_scale.shape)} and {list(cache.value_scale.shape)}"
+    key_scale, value_scale = cache.key_scale, cache.value_scale
+    if key_scale is not None and value_scale is not None and key_scale.shape != value_scale.shape:
+        shapes = f"{list(key_scale.shape)} and {list(value_scale.shape)}"
         raise ValueError(f"{op}: got scales {shapes}, expected both alike")
     tensors = {"query": query, "keys": cache.keys, "values": cache.values}
     check_one_device(op, tensors | {"block_table": cache.block_table, "lengths": cache.lengths} | scales)

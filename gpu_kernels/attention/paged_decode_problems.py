@@ -1,6 +1,6 @@
 """What paged decode is checked, compiled and timed on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -87,8 +87,7 @@ def _ragged() -> list[Case]:
 
 
 def _in_bfloat16(case: Case, cache_dtype: torch.dtype) -> Case:
-    values = {name: getattr(case, name) for name in Case.__slots__}
-    return Case(**values | {"query_dtype": torch.bfloat16, "cache_dtype": cache_dtype})
+    return replace(case, query_dtype=torch.bfloat16, cache_dtype=cache_dtype)
 
 
 def _problem(case: Case) -> Problem:

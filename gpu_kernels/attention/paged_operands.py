@@ -81,8 +81,9 @@ def paged_cache(
         # NaN, or the largest integer: as a byte 127 is either.
         poison(rows.view(torch.uint8) if is_codes else rows, table, lengths, 127 if is_codes else torch.nan)
         found.append(rows)
-    scales = [draw.uniform(num_scales, low=0.5, high=1.5) / 40 if is_codes else None for _ in found]
-    return PagedCache(*found, table, lengths_tensor, *scales)
+    keys, values = found
+    key_scale, value_scale = (draw.uniform(num_scales, low=0.5, high=1.5) / 40 if is_codes else None for _ in found)
+    return PagedCache(keys, values, table, lengths_tensor, key_scale, value_scale)
 
 
 def sequence_bounds(sizes: Iterable[int], device: str) -> Tensor:

@@ -70,7 +70,9 @@ def _attend_heads(
     )
 
 
-def visible_tokens(num_queries: int, length: int, window: int | None = None, device: object = None) -> Tensor:
+def visible_tokens(
+    num_queries: int, length: int, window: int | None = None, device: torch.device | None = None
+) -> Tensor:
     """[Q, T] bool: the queries are the last of `length` tokens; each sees itself and what is before it.
 
     window  sees this many tokens at most, itself among them

@@ -50,7 +50,7 @@ def size_bytes(*tensors: Tensor | None) -> int:
 class DenseLinear:
     """torch's own product, of weight [N, K] in x's type."""
 
-    codes = None
+    codes: str | None = None
     name = "torch"
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -71,7 +71,7 @@ class PackedLinear:
     workspace  of all products that run one after the other
     """
 
-    codes = None
+    codes: str | None = None
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class PackedLinear:
         is_gguf: bool = False,
     ) -> None:
         self.weight, self.dtype, self.bias, self.workspace = weight, dtype, bias, workspace
-        op = "gguf_gemm" if is_gguf else f"w{weight.bits}a16_gemm"
+        op = "gguf_gemm" if is_gguf or isinstance(weight, KQuantWeight) else f"w{weight.bits}a16_gemm"
         self._product = {"gguf_gemm": gguf_gemm, "w4a16_gemm": w4a16_gemm, "w8a16_gemm": w8a16_gemm}[op]
         self.name, self.num_rows = named(op, weight.codes), weight.num_rows
         self.size_bytes = size_bytes(*_parts(weight).values(), getattr(weight, "order", None), bias)
@@ -173,10 +173,15 @@ def join_rows(weights: Sequence[WordsWeight | KQuantWeight]) -> WordsWeight | KQ
     if len(weights) == 1:
         return first
     each = [_parts(weight) for weight in weights]
-    joined = {
-        name: None if part is None else torch.cat([one[name] for one in each], 1) for name, part in each[0].items()
-    }
-    return replace(first, **joined)
+    return replace(first, **{name: _join([one[name] for one in each]) for name in each[0]})
+
+
+def _join(parts: Sequence[Tensor | None]) -> Tensor | None:
+    """The parts along their second axis; None if no weight has the part. raises ValueError if only some have it"""
+    found = [part for part in parts if part is not None]
+    if found and len(found) != len(parts):
+        raise ValueError(f"join_rows: got {len(found)} of {len(parts)} weights with a part, expected one layout")
+    return torch.cat(found, 1) if found else None
 
 
 def _parts(weight: WordsWeight | KQuantWeight) -> dict[str, Tensor | None]:

@@ -73,14 +73,14 @@ class Llama:
         return sum(stack.size_bytes for stack in stacks) + self.head.size_bytes
 
 
-def llama_layers(model: Llama, tokens: Tensor, attend: Attend) -> tuple[Tensor, Tensor]:
+def llama_layers(model: Llama, tokens: Tensor, attend: Attend) -> tuple[Tensor, Tensor | None]:
     """(x, h) [T, hidden]: what the last layer adds, and what it is added to. tokens [T]"""
     eps, size = model.shape.rms_norm_eps, model.shape.head_dim
-    x, h = model.embed(tokens), None  # [T, hidden]
+    x, h = model.embed(tokens), None  # [T, hidden]; h is None before the first layer
     for number, layer in enumerate(model.layers):
         y, scale, h = add_rmsnorm(x, layer.input_norm, residual=h, eps=eps, quantize=layer.qkv.codes)
         query, key, value = (part.unflatten(1, (-1, size)) for part in layer.qkv(y, scale))  # [T, H or G, D]
-        if layer.query_norm is not None:
+        if layer.query_norm is not None and layer.key_norm is not None:
             query, key = _head_norm(query, layer.query_norm, eps), _head_norm(key, layer.key_norm, eps)
         (x,) = layer.output(attend(number, query, key, value).flatten(1))
         y, scale, h = add_rmsnorm(x, layer.post_norm, residual=h, eps=eps, quantize=layer.gate_up.codes)
@@ -88,7 +88,7 @@ def llama_layers(model: Llama, tokens: Tensor, attend: Attend) -> tuple[Tensor, 
     return x, h
 
 
-def llama_head(model: Llama, x: Tensor, h: Tensor) -> Tensor:
+def llama_head(model: Llama, x: Tensor, h: Tensor | None) -> Tensor:
     """[T, vocabulary] of what `llama_layers` gave, or of rows of it."""
     return model.head(add_rmsnorm(x, model.norm, residual=h, eps=model.shape.rms_norm_eps)[0])
 
@@ -113,9 +113,12 @@ def random_llama(shape: LlamaShape, *, dtype: torch.dtype, device: str, position
     """Dense weights of N(0, 1 / in), so that activations keep their size; the head is the embedding."""
     generator = torch.Generator(device).manual_seed(seed)
 
+    def linear(columns: int, rows: int) -> DenseLinear:
+        weight = torch.randn(rows, columns, generator=generator, device=device) * columns**-0.5
+        return DenseLinear(weight.to(dtype))
+
     def stack(columns: int, *rows: int) -> Stack:
-        weight = torch.randn(sum(rows), columns, generator=generator, device=device) * columns**-0.5
-        return Stack([(DenseLinear(weight.to(dtype)), rows)])
+        return Stack([(linear(columns, sum(rows)), rows)])
 
     def ones() -> Tensor:
         return torch.ones(shape.hidden_size, dtype=dtype, device=device)
@@ -127,7 +130,7 @@ def random_llama(shape: LlamaShape, *, dtype: torch.dtype, device: str, position
 
     exponents = torch.arange(0, shape.head_dim, 2, device=device) / shape.head_dim
     angles = torch.outer(torch.arange(positions, device=device), shape.rope_theta**-exponents)
-    ((head, _),) = stack(shape.hidden_size, shape.vocab_size).parts
+    head = linear(shape.hidden_size, shape.vocab_size)
     layers = [layer() for _ in range(shape.num_layers)]
     rotation = Rotation(angles.cos(), angles.sin(), [None] * shape.num_layers)
     return Llama(shape, head.rows, layers, ones(), head, rotation)

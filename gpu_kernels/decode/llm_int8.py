@@ -58,4 +58,4 @@ class LlmInt8Linear:
         outlier_weight = torch.cat([self.known_weight, weight.to(self.dtype)], 1)
         outlier_features = torch.cat([self.known, features]).to(torch.int32)
         codes, outliers = (x_q, x_scale, self.weight_q, self.weight_scale), (x, outlier_features, outlier_weight)
-        return llm_int8_gemm(Operands(*codes, *outliers, self.bias, self.workspace))
+        return llm_int8_gemm(Operands(*codes, *outliers, bias=self.bias, workspace=self.workspace))

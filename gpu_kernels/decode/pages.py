@@ -35,10 +35,11 @@ class Pages:
         scales = (self.key_scale or []) + (self.value_scale or [])
         return sum(tensor.nbytes for tensor in (*self.keys, *self.values, *scales))
 
-    def scales(self, layer: int) -> dict[str, Tensor | None]:
-        if self.key_scale is None:
-            return {"key_scale": None, "value_scale": None}
-        return {"key_scale": self.key_scale[layer], "value_scale": self.value_scale[layer]}
+    def scales(self, layer: int) -> tuple[Tensor, Tensor] | tuple[None, None]:
+        """(key_scale, value_scale) of a layer"""
+        if self.key_scale is None or self.value_scale is None:
+            return None, None
+        return self.key_scale[layer], self.value_scale[layer]
 
 
 def zero_pages(
@@ -93,10 +94,11 @@ def attend_to(
     """
 
     def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        keys, values, scales = pages.keys[layer], pages.values[layer], pages.scales(layer)
+        keys, values, (key_scale, value_scale) = pages.keys[layer], pages.values[layer], pages.scales(layer)
         places = (rows["position"], rows["slot"], rotation.cos, rotation.sin)
-        query = rope_cache(RopeCache(query, key, value, keys, values, *places, **scales))
-        cache = PagedCache(keys, values, rows["block_table"], rows["length"], **scales)
+        new = RopeCache(query, key, value, keys, values, *places, key_scale=key_scale, value_scale=value_scale)
+        query = rope_cache(new)
+        cache = PagedCache(keys, values, rows["block_table"], rows["length"], key_scale, value_scale)
         how = {"window": rotation.windows[layer], "softmax_scale": rotation.softmax_scale}
         if cu_queries is None:
             return paged_decode(PagedDecode(query[:, None], cache, **how))[0][:, 0]

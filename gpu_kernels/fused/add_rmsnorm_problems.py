@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gpu_kernels.fused.add_rmsnorm import Operands, add_rmsnorm, add_rmsnorm_ref
 from gpu_kernels.fused.add_rmsnorm_triton import launches
-from gpu_kernels.fused.row_codes import CODE_DTYPES, codes_agree, row_codes_ref
+from gpu_kernels.fused.row_codes import codes_agree, row_codes_ref, row_dtype
 from gpu_kernels.launch import Launch
 from gpu_kernels.proof.bounds import same, within_rounding
 from gpu_kernels.proof.draw import Draw
@@ -44,7 +44,7 @@ def _problem(
     itemsize = dtype.itemsize
     num_bytes = itemsize * K  # weight
     num_bytes += (3 if has_residual else 1) * itemsize * M * K  # x, residual, h
-    num_bytes += (CODE_DTYPES.get(quantize, dtype).itemsize * K + (4 if quantize else 0)) * M  # y, scale
+    num_bytes += (row_dtype(dtype, quantize).itemsize * K + (4 if quantize else 0)) * M  # y, scale
 
     def operands(device: str) -> dict[str, Any]:
         draw = Draw(device)

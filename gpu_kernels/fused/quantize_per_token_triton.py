@@ -4,6 +4,8 @@ Split    one program a row.
 Program  reads the row twice in steps of BLOCK_K: for the absmax, then (now out of the cache) for the codes.
 """
 
+# Kernel bodies are Triton's language, whose stubs are wrong about operators on tensors and constexpr.
+# pyright: reportOperatorIssue=false
 import triton
 import triton.language as tl
 from torch import Tensor

@@ -37,8 +37,8 @@ class Sizes:
         return " ".join([heads, dtype_name(self.dtype), *(form for form, holds in forms.items() if holds)])
 
 
-LLAMA = dict(H=32, G=8, D=128, E=128, R=128, dtype=torch.bfloat16)
-TIMED = [Sizes(T, fp8=fp8, **LLAMA) for T in (4096, 128) for fp8 in (False, True)]
+LLAMA = partial(Sizes, H=32, G=8, D=128, E=128, R=128, dtype=torch.bfloat16)
+TIMED = [LLAMA(T, fp8=fp8) for T in (4096, 128) for fp8 in (False, True)]
 RAGGED = [
     Sizes(1, 1, 1, 2, 1, 2),
     Sizes(5, 3, 1, 63, 31, 62, dtype=torch.float32),

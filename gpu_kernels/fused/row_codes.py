@@ -19,9 +19,14 @@ def check_quantize(op: str, quantize: str | None) -> None:
         raise NotImplementedError(f"{op}: got quantize {quantize!r}, expected None or one of {list(QMAX)}")
 
 
+def row_dtype(dtype: torch.dtype, quantize: str | None) -> torch.dtype:
+    """The type of y: the codes', or `dtype` if nothing is quantized."""
+    return dtype if quantize is None else CODE_DTYPES[quantize]
+
+
 def empty_rows(x: Tensor, quantize: str | None) -> tuple[Tensor, Tensor | None]:
     """(y [M, K] in x's type or its codes, scale [M] float32 if quantized), to be written, for x [M, K]"""
-    y = torch.empty(x.shape, dtype=CODE_DTYPES.get(quantize, x.dtype), device=x.device)
+    y = torch.empty(x.shape, dtype=row_dtype(x.dtype, quantize), device=x.device)
     return y, torch.empty(x.shape[0], device=x.device) if quantize else None
 
 
@@ -30,6 +35,7 @@ def write_rows(exact: Tensor, quantize: str | None, y: Tensor, scale: Tensor | N
     if quantize is None:
         y.copy_(exact)
         return
+    assert scale is not None  # `empty_rows` gives one with codes
     codes, row_scale = row_codes_ref(exact.float(), quantize)
     y.copy_(codes)
     scale.copy_(row_scale)

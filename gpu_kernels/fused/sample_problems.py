@@ -83,10 +83,12 @@ def agrees(result: tuple[Tensor, Tensor], operands: dict[str, Any]) -> bool:
     settings = [operands[name] for name in ("uniform", "temperature", "top_k", "top_p")]
     settings = zip(*settings, torch.zeros(len(logits)) if min_p is None else min_p, strict=True)
     rows = zip(logits.double(), *result, settings, strict=True)
-    return all(_row_agrees(row, int(t), float(cut), *map(float, s), error) for row, t, cut, s in rows)
+    return all(_row_agrees(row, int(t), float(cut), [float(value) for value in s], error) for row, t, cut, s in rows)
 
 
-def _row_agrees(row, token, cut, uniform, temperature, top_k, top_p, min_p, error) -> bool:
+def _row_agrees(row: Tensor, token: int, cut: float, settings: list[float], error: float) -> bool:
+    """settings  uniform, temperature, top_k, top_p, min_p"""
+    uniform, temperature, top_k, top_p, min_p = settings
     best = int(row.argmax())
     if not row[best].isfinite():
         return token == NO_TOKEN and math.isnan(cut)
@@ -94,7 +96,8 @@ def _row_agrees(row, token, cut, uniform, temperature, top_k, top_p, min_p, erro
         return token == best and cut == row[best]
     mass = ((row - row[best]) / temperature).exp()
     kept = row >= cut
-    if not _is_cut_right(row, mass, kept, cut, temperature, int(top_k), top_p, min_p, error):
+    cut_k = kept_from(row, temperature, int(top_k), 1.0 + 2 * error)
+    if not _is_cut_right(mass, (row > cut, kept, row >= cut_k), top_p, min_p, error):
         return False
     if not 0 <= token < len(row) or not kept[token]:
         return False
@@ -103,14 +106,17 @@ def _row_agrees(row, token, cut, uniform, temperature, top_k, top_p, min_p, erro
     return bool(cumulative[token] - mass[token] <= target + slack and cumulative[token] >= target - slack)
 
 
-def _is_cut_right(row, mass, kept, cut, temperature, top_k, top_p, min_p, error) -> bool:
-    """All kept are likely enough, and the least likely of those dropped is one that some cut drops."""
-    cut_k = kept_from(row, temperature, top_k, 1.0 + 2 * error)
-    all_mass = float(mass[row >= cut_k].sum())
-    is_kept_right = bool((row[kept] >= cut_k).all()) and float(mass[kept].min()) >= min_p * (1 - error)
+def _is_cut_right(mass: Tensor, masks: tuple[Tensor, Tensor, Tensor], top_p: float, min_p: float, error: float) -> bool:
+    """All kept are likely enough, and the least likely of those dropped is one that some cut drops.
+
+    masks  [V] bool each: above the cut, kept, and kept by top-k alone
+    """
+    above, kept, kept_by_k = masks
+    all_mass = float(mass[kept_by_k].sum())
+    is_kept_right = bool(kept_by_k[kept].all()) and float(mass[kept].min()) >= min_p * (1 - error)
     if top_p < 1:  # less than top_p is above the cut
-        is_kept_right &= float(mass[row > cut].sum()) < (top_p + error) * all_mass
-    dropped = mass[~kept & (row >= cut_k)]
+        is_kept_right &= float(mass[above].sum()) < (top_p + error) * all_mass
+    dropped = mass[~kept & kept_by_k]
     if not is_kept_right or not len(dropped) or float(dropped.max()) < min_p * (1 + error):
         return is_kept_right
     # What min-p would keep is dropped: by top-p, since with what equals the cut at least top_p is kept.

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpu_kernels.fused.row_codes import CODE_DTYPES, codes_agree, row_codes_ref
+from gpu_kernels.fused.row_codes import codes_agree, row_codes_ref, row_dtype
 from gpu_kernels.fused.silu_mul import Operands, silu_mul, silu_mul_ref
 from gpu_kernels.fused.silu_mul_triton import launches
 from gpu_kernels.launch import Launch
@@ -43,7 +43,7 @@ def _problem(M: int, K: int, dtype: torch.dtype, quantize: str | None, *, is_tim
         agrees=partial(agrees, quantize=quantize),
         launches=partial(_launches, quantize),
         # gate, up, y, scale
-        num_bytes=(2 * dtype.itemsize * K + CODE_DTYPES.get(quantize, dtype).itemsize * K + 4 * bool(quantize)) * M,
+        num_bytes=(2 * dtype.itemsize * K + row_dtype(dtype, quantize).itemsize * K + 4 * bool(quantize)) * M,
         ops=(6 if quantize else 4) * M * K,  # exp, add, divide, product; absmax and divide
         ceiling="bandwidth",
         peers={"torch chain": partial(_chain, quantize)},

@@ -14,6 +14,7 @@ def check_operands(op: str, *operands: tuple[str, Tensor | None, list[int], tupl
     raises    TypeError (dtypes), ValueError (shapes, devices)
     """
     first_name, first, *_ = operands[0]
+    assert first is not None
     for name, tensor, shape, dtypes in operands:
         if tensor is None:
             continue

@@ -14,6 +14,9 @@ Edges    rows past M or N read the last real row, whose results are never stored
          Columns past K are masked, in the variant that K % BLOCK_K != 0 calls for.
 """
 
+# Kernel bodies are Triton's language, whose stubs are wrong about iteration over tl.range, literals that are declared
+# constexpr and literals that are passed as constexpr.
+# pyright: reportGeneralTypeIssues=false, reportAssignmentType=false, reportArgumentType=false
 import torch
 import triton
 import triton.language as tl

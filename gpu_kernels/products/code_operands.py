@@ -1,22 +1,33 @@
 """The operands that W8A8, FP8 and LLM.int8() share: codes times codes, with scales for the rows of each."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+
+from gpu_kernels.products.split_k import Workspace
 
 
 @dataclass(frozen=True, slots=True)
 class CodeOperands:
     """x_q [M, K] and weight_q [N, K] in any strides, and their scales.
 
-    A subclass adds the op's other operands, with `bias`, `out_dtype` and `workspace`, and checks them all.
+    bias       [N] float16, bfloat16 or float32
+    workspace  None: allocated, and zeroed by one launch more, if the product is split over K
+    A subclass adds the op's other operands, with `result_dtype`, and checks them all.
     """
 
     x_q: Tensor
     x_scale: Tensor
     weight_q: Tensor
     weight_scale: Tensor
+    bias: Tensor | None = field(default=None, kw_only=True)
+    workspace: Workspace | None = field(default=None, kw_only=True)
+
+    @property
+    def result_dtype(self) -> torch.dtype:
+        """y's"""
+        raise NotImplementedError
 
     @property
     def num_tokens(self) -> int:
@@ -35,7 +46,7 @@ class CodeOperands:
 
     def empty(self) -> Tensor:
         """y [M, N], to be written"""
-        return torch.empty(len(self.x_q), len(self.weight_q), dtype=self.out_dtype, device=self.x_q.device)
+        return torch.empty(len(self.x_q), len(self.weight_q), dtype=self.result_dtype, device=self.x_q.device)
 
 
 def scale_shape(scale: Tensor, num_rows: int) -> list[int]:

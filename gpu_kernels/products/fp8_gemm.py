@@ -41,9 +41,11 @@ class Operands(CodeOperands):
     raises        TypeError (dtypes), ValueError (shapes, devices), NotImplementedError (out_dtype)
     """
 
-    bias: Tensor | None = None
     out_dtype: torch.dtype = torch.bfloat16
-    workspace: Workspace | None = None
+
+    @property
+    def result_dtype(self) -> torch.dtype:
+        return self.out_dtype
 
     def __post_init__(self) -> None:
         x_q, weight_q = self.x_q, self.weight_q
@@ -100,7 +102,7 @@ def fp8_gemm(
     impl: str | None = None,
 ) -> Tensor:
     """y [M, N] in out_dtype of these `Operands`; impl names an entry of the table other than the first."""
-    operands = Operands(x_q, x_scale, weight_q, weight_scale, bias, out_dtype, workspace)
+    operands = Operands(x_q, x_scale, weight_q, weight_scale, out_dtype, bias=bias, workspace=workspace)
     return results_of("fp8_gemm", operands, impl)
 
 

@@ -15,6 +15,7 @@ from gpu_kernels.products.vllm_peers import scaled_mm_peers
 from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import Peer, Problem, dtype_name
+from gpu_kernels.proof.torch_products import scaled_mm
 
 WEIGHTS = ((8192, 8192), (14336, 4096))  # (N, K): a square, and Llama 8B's feed-forward
 TOKENS = (4096, 16, 512)
@@ -91,9 +92,7 @@ def _agrees(y: Tensor, expected_and_magnitude: tuple[Tensor, Tensor]) -> bool:
 
 def _scaled_mm(x_q, x_scale, weight_q, weight_scale, workspace, out_dtype) -> Tensor:
     """torch's own, with a scale a row of each."""
-    return torch._scaled_mm(
-        x_q, weight_q.T, scale_a=x_scale[:, None], scale_b=weight_scale[None, :], out_dtype=out_dtype
-    )
+    return scaled_mm(x_q, weight_q.T, scale_a=x_scale[:, None], scale_b=weight_scale[None, :], out_dtype=out_dtype)
 
 
 def _peers(N: int, K: int, scales: str) -> dict[str, Any]:

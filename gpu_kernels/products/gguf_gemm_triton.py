@@ -7,6 +7,11 @@ Program  walks blocks of four planes; a plane is a group of features. Its codes 
 Edges    rows past N read the last real row and are never stored. Tokens past M read as 0. Rows are whole super-blocks.
 """
 
+# Kernel bodies are Triton's language, whose stubs are wrong about iteration over tl.range, literals that are declared
+# constexpr, literals that are passed as constexpr, methods of constexpr results and names bound under a constexpr
+# condition.
+# pyright: reportGeneralTypeIssues=false, reportAssignmentType=false, reportArgumentType=false
+# pyright: reportAttributeAccessIssue=false, reportPossiblyUnboundVariable=false
 import triton
 import triton.language as tl
 from torch import Tensor

@@ -18,6 +18,7 @@ source  ggml's block structures of these types; the bytes are drawn where this p
 """
 
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -85,7 +86,7 @@ def dequantize_k_ref(weight: KQuantWeight) -> Tensor:
     feature = torch.arange(K, device=q.device)
     group, super_block = feature // weight.plane_k, feature // SUPER_BLOCK
     real = weight.d.double()[super_block] * weight.scales.double()[group] * q.T  # [K, N]
-    if weight.minima is not None:
+    if weight.minima is not None and weight.dmin is not None:
         real = real - weight.dmin.double()[super_block] * weight.minima.double()[group]
     return real.T
 
@@ -109,7 +110,7 @@ def _half(data: Tensor) -> Tensor:
 def _words(q: Tensor, plane_k: int, bits: int, dtype: torch.dtype) -> Tensor:
     """q [N, K] int32 -> [K / (4 * plane_k), N, plane_k]"""
     by_plane = q.reshape(len(q), -1, 4, plane_k)  # [N, blocks, 4, plane_k]
-    words = sum(by_plane[:, :, p] << bits * p for p in range(4))
+    words = reduce(torch.bitwise_or, (by_plane[:, :, p] << bits * p for p in range(4)))
     return words.to(dtype).transpose(0, 1).contiguous()
 
 

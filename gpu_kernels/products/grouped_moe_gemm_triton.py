@@ -6,6 +6,8 @@ Launch 2 multiplies that with down and the routing weight, and stores each pair'
 Then     torch sums the shares of each token, in the order of their places: no atomics, so one result.
 """
 
+from collections.abc import Sequence
+
 import torch
 import triton
 from torch import Tensor
@@ -37,7 +39,7 @@ WORDS_ROWS = [
 ]
 
 
-def row(arch: int, tokens_per_expert: float, bits: int = 16) -> tuple[str, list[Config] | list[WordsConfig]]:
+def row(arch: int, tokens_per_expert: float, bits: int = 16) -> tuple[str, Sequence[Config | WordsConfig]]:
     """(name, candidates) of the row of ROWS, or of WORDS_ROWS for weights of 4 or 8 bits.
 
     raises  NotImplementedError if the architecture has no rows
@@ -51,7 +53,7 @@ def row(arch: int, tokens_per_expert: float, bits: int = 16) -> tuple[str, list[
     return name if bits == 16 else f"{bits} bits, {name}", candidates
 
 
-def row_of(operands: Operands, arch: int) -> tuple[str, list[Config] | list[WordsConfig]]:
+def row_of(operands: Operands, arch: int) -> tuple[str, Sequence[Config | WordsConfig]]:
     """(name, candidates)"""
     return row(arch, operands.tokens_per_expert, operands.bits)
 
@@ -127,6 +129,7 @@ def launches(
 
 def _weights(weights: Experts, config: Config | WordsConfig) -> dict[str, Tensor | int | None]:
     if not isinstance(weights, WordsExperts):
+        assert isinstance(config, Config)  # `row` gives weights in words the other class
         return {
             "weight_ptr": weights,
             "BLOCK_K": config.block_k,

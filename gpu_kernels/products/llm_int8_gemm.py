@@ -17,7 +17,6 @@ from torch import Tensor
 from gpu_kernels.dispatch import results_of
 from gpu_kernels.products.checks import FLOATS, HALVES, check_matrix, check_operands
 from gpu_kernels.products.code_operands import CodeOperands
-from gpu_kernels.products.split_k import Workspace
 from gpu_kernels.products.w8a8_gemm import check_features, w8a8_gemm_ref
 
 
@@ -40,11 +39,9 @@ class Operands(CodeOperands):
     x: Tensor
     outlier_features: Tensor
     outlier_weight: Tensor
-    bias: Tensor | None = None
-    workspace: Workspace | None = None
 
     @property
-    def out_dtype(self) -> torch.dtype:
+    def result_dtype(self) -> torch.dtype:
         return self.x.dtype
 
     def __post_init__(self) -> None:

@@ -39,9 +39,12 @@ def make_workspace(device: torch.device | str) -> Workspace:
 class Tile(Protocol):
     """The part that the configurations of all products share."""
 
-    block_m: int
-    block_n: int
-    programs_per_sm: int
+    @property
+    def block_m(self) -> int: ...
+    @property
+    def block_n(self) -> int: ...
+    @property
+    def programs_per_sm(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from gpu_kernels.proof.bounds import within_rounding
 from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import Peer, Problem, dtype_name
+from gpu_kernels.proof.torch_products import int_mm
 
 TOKENS = (4096, 16, 1, 512, 64)
 WEIGHTS = ((4096, 4096), (14336, 4096), (4096, 14336), (8192, 8192))  # (N, K): Llama 8B's projections, and a square
@@ -77,7 +78,7 @@ def _peers(M: int) -> dict[str, Any]:
 
 
 def _int_mm(x_q: Tensor, weight_q: Tensor, **_rest: Any) -> Tensor:
-    return torch._int_mm(x_q, weight_q.T)
+    return int_mm(x_q, weight_q.T)
 
 
 def _bf16_operands(operands: dict[str, Any]) -> dict[str, Tensor]:

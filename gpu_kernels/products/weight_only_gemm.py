@@ -28,6 +28,8 @@ class Operands(WeightOperands):
     raises  TypeError (dtypes), ValueError (shapes, strides, devices), NotImplementedError (groups)
     """
 
+    weight: WordsWeight
+
     def __post_init__(self) -> None:
         x, weight = self.x, self.weight
         op = op_of(weight)

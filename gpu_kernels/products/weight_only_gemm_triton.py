@@ -18,7 +18,7 @@ from gpu_kernels.products.tiles_triton import store_or_split, tile_of
 from gpu_kernels.products.weight_only_configs import Config, row
 from gpu_kernels.products.weight_only_gemm import Operands, op_of
 from gpu_kernels.products.weight_operands import WeightOperands
-from gpu_kernels.products.words_layout import PLANE_K, block_k
+from gpu_kernels.products.words_layout import PLANE_K, WordsWeight, block_k
 from gpu_kernels.products.words_product_triton import words_product
 from gpu_kernels.tuned import Tuned
 
@@ -38,6 +38,7 @@ def row_of(operands: Operands, arch: int) -> tuple[str, list[Config]]:
 def launches(operands: WeightOperands, y: Tensor, config: Config, arch: int) -> list[Launch]:
     """One program a share of a tile. The activations of many tokens are put in order before."""
     x, weight = operands.x, operands.weight
+    assert isinstance(weight, WordsWeight)  # gguf_gemm_triton comes here with q8_0 alone
     order = weight.order  # the place of x's features that the kernel still has to gather by
     if order is not None and len(x) > MAX_GATHERED_TOKENS:
         x, order = x.index_select(1, order), None

@@ -21,6 +21,7 @@ from gpu_kernels.products.words_layout import PLANE_K, WordsWeight, block_k, unp
 from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import Peer, Problem, dtype_name
+from gpu_kernels.proof.torch_products import convert_weight_to_int4pack, weight_int4pack_mm
 
 CONFIGURED = Configured(Operands, weight_only_gemm_triton, launches, row_of)
 
@@ -98,10 +99,10 @@ def _int4pack_operands(N: int, K: int, problem: dict[str, Any]) -> dict[str, Any
     """torch's own 4-bit weights of the same size; 8 is the inner tiling that its documentation's examples use."""
     x = problem["x"].to(torch.bfloat16)
     bytes_of_two = torch.randint(0, 256, (N, K // 2), dtype=torch.uint8, device=x.device)
-    packed = torch._convert_weight_to_int4pack(bytes_of_two, 8)
+    packed = convert_weight_to_int4pack(bytes_of_two, 8)
     scales_and_zeros = torch.rand(K // 128, N, 2, dtype=torch.bfloat16, device=x.device)
     return {"x": x, "packed": packed, "scales_and_zeros": scales_and_zeros}
 
 
 def _int4pack_mm(x: Tensor, packed: Tensor, scales_and_zeros: Tensor) -> Tensor:
-    return torch._weight_int4pack_mm(x, packed, 128, scales_and_zeros)
+    return weight_int4pack_mm(x, packed, 128, scales_and_zeros)

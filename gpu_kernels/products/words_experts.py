@@ -67,10 +67,11 @@ def stack_experts(weights: list[WordsWeight]) -> WordsExperts:
     if any(each.order is not None for each in weights):
         raise NotImplementedError("stack_experts: got experts in act-order, expected features in their own order")
     first = weights[0]
+    zero_points = [each.zero_point for each in weights if each.zero_point is not None]
     return WordsExperts(
         codes=torch.stack([each.codes for each in weights]),
         scale=torch.stack([each.scale for each in weights]),
-        zero_point=None if first.zero_point is None else torch.stack([each.zero_point for each in weights]),
+        zero_point=torch.stack(zero_points) if zero_points else None,
         num_features=first.num_features,
         group_size=first.group_size,
         bits=first.bits,

@@ -15,6 +15,7 @@ neighbouring words lie in one 32-bit register, where one AND-OR makes two floats
 """
 
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -106,7 +107,7 @@ def pack_codes(q: Tensor, bits: int) -> Tensor:
     offset = 1 << bits - 1
     unsigned = torch.nn.functional.pad(q.to(torch.int32) + offset, (0, -K % block_k(bits)), value=offset)
     by_plane = unsigned.reshape(N, -1, planes(bits), PLANE_K)  # [N, blocks, planes, 32]
-    words = sum(by_plane[:, :, p] << bits * p for p in range(planes(bits)))  # [N, blocks, 32]
+    words = reduce(torch.bitwise_or, (by_plane[:, :, p] << bits * p for p in range(planes(bits))))  # [N, blocks, 32]
     return words.to(torch.int16).transpose(0, 1).contiguous()  # past 2**15 wraps round
 
 

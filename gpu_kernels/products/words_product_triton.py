@@ -4,6 +4,9 @@ A block of features is one load of 32 words a row; a plane of 32 features at a t
 meets its activations in the tensor cores. Each group's sum is scaled in float32.
 """
 
+# Kernel bodies are Triton's language, whose stubs are wrong about iteration over tl.range, literals that are declared
+# constexpr and names bound under a constexpr condition.
+# pyright: reportGeneralTypeIssues=false, reportAssignmentType=false, reportPossiblyUnboundVariable=false
 import triton
 import triton.language as tl
 

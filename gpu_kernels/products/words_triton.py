@@ -1,5 +1,7 @@
 """Codes of 4 and 8 bits to floats, two at once, in Triton; the layout of the words is drawn in words_layout.py."""
 
+# Kernel bodies are Triton's language, whose stubs are wrong about operators on tensors and constexpr.
+# pyright: reportOperatorIssue=false
 import triton
 import triton.language as tl
 

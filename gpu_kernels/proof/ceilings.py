@@ -3,6 +3,7 @@
 import torch
 
 from gpu_kernels.proof.timing import median, time_interleaved
+from gpu_kernels.proof.torch_products import int_mm, scaled_mm
 
 BYTES = 2**30
 PRODUCT_SIZE = 8192
@@ -38,13 +39,13 @@ def _work(device: str) -> dict:
     one = torch.ones((), device=device)
 
     def fp8(_):
-        return torch._scaled_mm(a_fp8, b_fp8.T, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+        return scaled_mm(a_fp8, b_fp8.T, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
 
     a_fp8, b_fp8 = a_bf16.to(torch.float8_e4m3fn), b_bf16.to(torch.float8_e4m3fn)
     return {
         "copy_bytes_s": lambda _: target.copy_(source),
         "read_bytes_s": lambda _: words.sum(),
-        "int8_ops_s": lambda _: torch._int_mm(a, b.T),
+        "int8_ops_s": lambda _: int_mm(a, b.T),
         "bf16_ops_s": lambda _: a_bf16 @ b_bf16.T,
         "fp8_ops_s": fp8,
     }

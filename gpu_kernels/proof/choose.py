@@ -28,7 +28,7 @@ def choices(rows: list[dict]) -> dict[str, dict[str, str]]:
     found = defaultdict(dict)
     for (op, row), each in slowdowns.items():
         complete = {name: sum(taken) for name, taken in each.items() if len(taken) == max(map(len, each.values()))}
-        found[op][row] = min(complete, key=complete.get)
+        found[op][row] = min(complete, key=complete.__getitem__)
     return dict(found)
 
 

@@ -31,6 +31,7 @@ def source(launch: Launch, arch: int) -> ASTSource:
     which is no public interface; a test holds the result against a launch.
     """
     kernel, backend = launch.kernel, make_backend(GPUTarget("cuda", arch, 32))
+    assert isinstance(kernel, triton.JITFunction)  # an interpreted kernel cannot be compiled
     given = launch.arguments | launch.options
     bound = create_function_from_signature(kernel.signature, kernel.params, backend)(**given)
     _, signature, constants, attributes = kernel._pack_args(backend, given, *bound)

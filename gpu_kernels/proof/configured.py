@@ -1,6 +1,6 @@
 """An op with a table of tile shapes: the calls, launches and names of its problems for each candidate."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ class Configured:
     operands: Callable[..., Any]
     run: Callable[..., None]
     launches: Callable[..., list[Launch]]
-    row: Callable[[Any, int], tuple[str, list[Any]]]
+    row: Callable[[Any, int], tuple[str, Sequence[Any]]]
 
     def call(self, function: Callable[..., Any], **given: Any) -> Any:
         """The results of the op's public function, by its Triton kernel."""

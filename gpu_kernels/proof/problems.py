@@ -1,6 +1,6 @@
 """What a kernel is proven on: one problem is one op at one size, with its oracle, its bound, its cost and its peers."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -65,7 +65,7 @@ class Problem:
     num_bytes: int
     ops: int
     ceiling: str
-    peers: dict[str, Callable[..., Any] | Peer]
+    peers: Mapping[str, Callable[..., Any] | Peer]
     variants: Callable[[int], dict[str, Callable[..., Any]]] = no_variants
     row: Callable[[int], str] = no_row
     is_timed: bool = True

@@ -55,7 +55,7 @@ def test_bias_strides_and_half(run):
     around = torch.full((160, 11), torch.nan, device=run.device).to(FP8)
     around[:, 1::2] = x_q.T
     y = torch.full((5, 35), torch.nan, dtype=torch.float16, device=run.device)
-    run(fp8_gemm_triton, Operands(around[:, 1::2].T, x_scale, weight_q, weight_scale, bias), y)
+    run(fp8_gemm_triton, Operands(around[:, 1::2].T, x_scale, weight_q, weight_scale, bias=bias), y)
     assert torch.equal(y, fp8_gemm_ref(x_q, x_scale, weight_q, weight_scale, bias).half())
 
 

@@ -32,8 +32,8 @@ def make(M, N, K, F, device="cpu"):
 
 def check_exact(run, operands, bias=None):
     y = torch.full((len(operands[0]), len(operands[2])), torch.nan, dtype=torch.float16, device=run.device)
-    run(llm_int8_gemm_triton, Operands(*operands, bias), y)
-    assert torch.equal(y, llm_int8_gemm_ref(Operands(*operands, bias)).half())
+    run(llm_int8_gemm_triton, Operands(*operands, bias=bias), y)
+    assert torch.equal(y, llm_int8_gemm_ref(Operands(*operands, bias=bias)).half())
 
 
 def test_ref_equals_textbook_loop():

@@ -142,7 +142,7 @@ def test_bias(run, dtype, bias_dtype):
     operands = make(3, 131, 63, run.device)
     bias = torch.linspace(-3, 3, 131, device=run.device).to(bias_dtype)
     y = poisoned(3, 131, dtype, run.device)
-    run(w8a8_gemm_triton, Operands(*operands, bias), y)
+    run(w8a8_gemm_triton, Operands(*operands, bias=bias), y)
     product = w8a8_gemm_ref(*operands).abs().max().item()
     expected = w8a8_gemm_ref(*operands, bias)
     assert_close(y, expected, rtol=relative_error(dtype, run), atol=4 * 2**-24 * (product + 3))
@@ -179,7 +179,7 @@ def test_strided_operands_and_untouched_surroundings(run):
     _, weight_scale_view = surrounded(weight_scale, torch.nan)
     _, bias_view = surrounded(torch.linspace(-1, 1, N, device=run.device), torch.nan)
     y_buffer, y_view = surrounded(poisoned(M, N, torch.float32, run.device), 12345.0)
-    run(w8a8_gemm_triton, Operands(x_view, x_scale_view, weight_view, weight_scale_view, bias_view), y_view)
+    run(w8a8_gemm_triton, Operands(x_view, x_scale_view, weight_view, weight_scale_view, bias=bias_view), y_view)
 
     expected = w8a8_gemm_ref(x_q, x_scale, weight_q, weight_scale, bias_view)
     bound = 4 * 2**-24 * (expected.abs().max().item() + 2)
@@ -201,7 +201,7 @@ def test_no_input_features_leave_the_bias(run):
     x_q, x_scale, weight_q, weight_scale = make(3, 5, 0, run.device)
     bias = torch.linspace(-1, 1, 5, device=run.device)
     y = poisoned(3, 5, torch.float32, run.device)
-    run(w8a8_gemm_triton, Operands(x_q, x_scale, weight_q, weight_scale, bias), y)
+    run(w8a8_gemm_triton, Operands(x_q, x_scale, weight_q, weight_scale, bias=bias), y)
     assert torch.equal(y, bias.expand(3, 5))
 
 

@@ -34,8 +34,8 @@ def compile_w8a8(arch, M, config, *, K=4096, out_dtype=torch.bfloat16, bias_dtyp
         meta(M, dtype=torch.float32),
         meta(4096, K, dtype=torch.int8),
         meta(4096, dtype=torch.float32),
-        bias_dtype and meta(4096, dtype=bias_dtype),
-        out_dtype,
+        bias=bias_dtype and meta(4096, dtype=bias_dtype),
+        out_dtype=out_dtype,
     )
     (launch,) = code_launch(operands, operands.empty(), config, arch)
     return compile_launch(launch, arch)

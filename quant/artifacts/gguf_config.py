@@ -2,21 +2,30 @@
 
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
 
-from quant.artifacts.gguf_families import LAYER_EPS, PARTLY_ROTATED, RMS_EPS, family_config, family_metadata
+from quant.artifacts.gguf_cursor import Value
+from quant.artifacts.gguf_families import (
+    HEAD_DIM_KEYS,
+    LAYER_EPS,
+    PARTLY_ROTATED,
+    RMS_EPS,
+    family_config,
+    family_metadata,
+)
+from quant.artifacts.gguf_keys import KeyReader
 from quant.artifacts.gguf_rope import llama3_scaling
 from quant.artifacts.gguf_yarn import YARN, yarn_metadata, yarn_scaling
 from quant.artifacts.stop_tokens import gguf_stop_tokens
 from quant.errors import InputError
 from quant.models import ARCHITECTURES, Architecture, ModelConfig
-from quant.models.rope import DEFAULT_THETA, LONGROPE
+from quant.models.rope import DEFAULT_THETA, LONGROPE, RopeScaling
 from quant.present import present
 
+ConfigValue = Value | list[Value] | RopeScaling | None  # of the config.json
 # config.json key, field of ModelConfig, GGUF key after "ARCH.", type
-Rows = tuple[tuple[str, str, str, type], ...]
+Rows = tuple[tuple[str, str, str, type[int] | type[float]], ...]
 CONFIG_KEYS: Rows = (
     ("max_position_embeddings", "max_positions", "context_length", int),
     ("hidden_size", "hidden_size", "embedding_length", int),
@@ -67,7 +76,6 @@ OPTIONAL = {
 }
 # flag -> one of the tensors that are there where it is set
 BIASES = {"attention_bias": "blk.0.attn_q.bias", "mlp_bias": "blk.0.ffn_gate.bias"}
-HEAD_DIM_KEYS = ("attention.key_length", "attention.value_length", "rope.dimension_count")
 GATING = "expert_gating_func"
 GATINGS = {"softmax": 1, "sigmoid": 2}  # llama.cpp's numbers; a file that names none means softmax
 LLAMA_BEST_OF_GROUP = 2  # scores that llama.cpp sums to a group's own
@@ -133,31 +141,30 @@ def _check_experts(config: ModelConfig) -> None:
 
 
 def config_from_metadata(
-    metadata: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]], rope_factors: np.ndarray | None, where: str
-) -> dict[str, Any]:
+    metadata: Mapping[str, Value], tensors: Mapping[str, tuple[int, ...]], rope_factors: np.ndarray | None, where: str
+) -> dict[str, ConfigValue]:
     """The config.json that a GGUF file's metadata amounts to.
 
     tensors        GGUF name -> shape: the vocabulary's size, and whether head and biases exist, stand nowhere else
     rope_factors   [head_dim // 2] float32, tensor rope_freqs.weight, or None
     raises         InputError naming the key that is missing or of the wrong type
     """
-    arch = metadata.get("general.architecture")
     architecture = _architecture(metadata, where)
-    reader = _Reader(metadata, present(arch), where)
-    config: dict[str, Any] = {}
+    reader = KeyReader(metadata, present(architecture.gguf_arch), where)
+    config: dict[str, ConfigValue] = {}
     for name, _, key, kind in _rows(architecture):
-        value = reader.get(key, kind, required=name not in OPTIONAL)
+        value = reader.get(key, kind) if name in OPTIONAL else reader.require(key, kind)
         if value is not None:
             config[name] = value
     config |= FIXED.get(architecture.name, {})
     if architecture.positions == "rope":
-        config |= _mla_dims(reader, config) if architecture.has_mla else _head_dim(reader)
+        config |= _mla_dims(reader) if architecture.has_mla else _head_dim(reader)
         theta = reader.get("rope.freq_base", float) or DEFAULT_THETA
         config |= {
             "rope_theta": theta,
             "rope_scaling": _rope_scaling(reader, theta, rope_factors, architecture.has_mla),
         }
-    config |= family_config(architecture, config, reader)
+    config |= family_config(architecture, reader)
     config |= {"vocab_size": tensors["token_embd.weight"][0], "tie_word_embeddings": "output.weight" not in tensors}
     config["hidden_act"] = architecture.canonical({}).get("hidden_act", "silu")
     flags = {row.only_if for row in architecture.tensors}
@@ -169,34 +176,35 @@ def config_from_metadata(
     return {"architectures": [architecture.name], "model_type": architecture.model_type, **named}
 
 
-def _architecture(metadata: Mapping[str, Any], where: str) -> Architecture:
+def _architecture(metadata: Mapping[str, Value], where: str) -> Architecture:
     """The architecture that the file names; of several that share the name, the one whose mark is among the keys."""
     arch = metadata.get("general.architecture")
     rows = [row for row in ARCHITECTURES.values() if arch is not None and row.gguf_arch == arch]
-    if not rows:
+    if not isinstance(arch, str) or not rows:
         known = ", ".join(dict.fromkeys(row.gguf_arch for row in ARCHITECTURES.values() if row.gguf_arch))
         raise InputError(f"{where}: general.architecture is {arch!r}; known: {known}")
-    marked = (row for row in rows if row.gguf_mark and _is_marked(metadata, row.gguf_mark, present(arch)))
+    marked = (row for row in rows if row.gguf_mark and _is_marked(metadata, row.gguf_mark, arch))
     return next(marked, None) or next(row for row in rows if row.gguf_mark is None)
 
 
-def _is_marked(metadata: Mapping[str, Any], mark: tuple[str, int | None], arch: str) -> bool:
+def _is_marked(metadata: Mapping[str, Value], mark: tuple[str, int | None], arch: str) -> bool:
     key, wanted = mark
     value = metadata.get(f"{arch}.{key}")
     return bool(value) if wanted is None else value == wanted
 
 
-def _head_dim(reader: "_Reader") -> dict[str, Any]:
-    if reader.arch in PARTLY_ROTATED and reader.get(HEAD_DIM_KEYS[0], int):
-        head_dim, rotated = (reader.get(key, int) for key in (HEAD_DIM_KEYS[0], HEAD_DIM_KEYS[2]))
-        return {"head_dim": head_dim, "partial_rotary_factor": (rotated or head_dim) / head_dim}
+def _head_dim(reader: KeyReader) -> dict[str, int | float]:
+    key_length, _, dimension_count = HEAD_DIM_KEYS
+    if reader.arch in PARTLY_ROTATED and (head_dim := reader.get(key_length, int)):
+        rotated = reader.get(dimension_count, int) or head_dim
+        return {"head_dim": head_dim, "partial_rotary_factor": rotated / head_dim}
     head_dims = {value for key in HEAD_DIM_KEYS if (value := reader.get(key, int)) is not None}
     if len(head_dims) > 1:
         raise InputError(f"{reader.where}: {', '.join(HEAD_DIM_KEYS)} differ ({sorted(head_dims)}): not supported")
     return {"head_dim": head_dims.pop()} if head_dims else {}
 
 
-def _mla_dims(reader: "_Reader", config: Mapping[str, Any]) -> dict[str, Any]:
+def _mla_dims(reader: KeyReader) -> dict[str, int | None]:
     """What GGUF says of multi-head latent attention in other words than a config.json.
 
     Newer files speak of keys and values as the cache has them, and of the heads' own under names with "mla".
@@ -208,47 +216,25 @@ def _mla_dims(reader: "_Reader", config: Mapping[str, Any]) -> dict[str, Any]:
             f"{reader.where}: experts are chosen by function {gating} in {groups} groups, known: {GATINGS} "
             "(expert_gating_func), and groups with sigmoid alone"
         )
-    key_size = reader.get("attention.key_length_mla", int) or reader.get("attention.key_length", int, required=True)
+    key_size = reader.get("attention.key_length_mla", int) or reader.require("attention.key_length", int)
     return {
-        "num_key_value_heads": config["num_attention_heads"],
-        "qk_nope_head_dim": key_size - config["qk_rope_head_dim"],
-        "v_head_dim": reader.get("attention.value_length_mla", int) or config["v_head_dim"],
+        "num_key_value_heads": reader.require("attention.head_count", int),
+        "qk_nope_head_dim": key_size - reader.require("rope.dimension_count", int),
+        "v_head_dim": reader.get("attention.value_length_mla", int) or reader.require("attention.value_length", int),
         "q_lora_rank": reader.get("attention.q_lora_rank", int) or None,
     }
 
 
 def _rope_scaling(
-    reader: "_Reader", theta: float, rope_factors: np.ndarray | None, has_mla: bool
-) -> dict[str, Any] | None:
+    reader: KeyReader, theta: float, rope_factors: np.ndarray | None, has_mla: bool
+) -> RopeScaling | None:
     kind = reader.get("rope.scaling.type", str) or "none"
     if kind not in ("none", "linear", YARN):
         raise InputError(f"{reader.where}: rope.scaling.type {kind!r} is not supported; known: none, linear, {YARN}")
     if kind == YARN:
-        return yarn_scaling(reader.get, has_mla)
+        return yarn_scaling(reader, has_mla)
     if kind == "linear":
-        return {"rope_type": "linear", "factor": reader.get("rope.scaling.factor", float, required=True)}
+        return {"rope_type": "linear", "factor": reader.require("rope.scaling.factor", float)}
     if rope_factors is None:
         return None
     return llama3_scaling(rope_factors, theta, reader.get(ORIGINAL_CONTEXT, int), reader.where)
-
-
-class _Reader:
-    """Typed look-ups under one architecture's prefix."""
-
-    def __init__(self, metadata: Mapping[str, Any], arch: str, where: str) -> None:
-        self.metadata, self.arch, self.where = metadata, arch, where
-
-    def get(self, key: str, kind: type, *, required: bool = False) -> Any:
-        """The value as `kind`, or None where it is absent."""
-        full = f"{self.arch}.{key}"
-        value = self.metadata.get(full)
-        if value is None:
-            if required:
-                raise InputError(f"{self.where}: key {full!r} is missing")
-            return None
-        if type(value) is not kind:
-            raise InputError(f"{self.where}: key {full!r} must be {kind.__name__}, got {value!r}")
-        if kind is float:
-            with np.errstate(over="ignore"):
-                return float(str(np.float32(value)))  # stored as float32: the shortest number that means the same
-        return value

@@ -1,8 +1,8 @@
 """Reads GGUF's primitive values and never past the end of the file."""
 
+import mmap
 import struct
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -24,6 +24,8 @@ SCALARS: dict[int, tuple[str, str]] = {
 }
 BOOL, STRING, ARRAY = 7, 8, 9
 LENGTH_BYTES = 8
+Value = str | bool | int | float | list[str] | np.ndarray  # of a metadata key, as it is read
+Written = Value | list[int] | list[float]  # and as it is written
 # Strings become Python objects and arrays copies; no real header comes near this (Llama 3's is 8 MB).
 MAX_HEADER_BYTES = 1 << 30
 
@@ -32,7 +34,7 @@ MAX_HEADER_BYTES = 1 << 30
 class Cursor:
     """A position in `data`; every method moves it, and raises InputError where the file does not go on."""
 
-    data: Any  # bytes or mmap
+    data: bytes | mmap.mmap
     where: str
     position: int = 0
 
@@ -82,7 +84,7 @@ class Cursor:
         except UnicodeDecodeError as error:
             raise InputError(f"{self.where}: {what} is not UTF-8 ({error})") from error
 
-    def value(self, value_type: int, what: str) -> Any:
+    def value(self, value_type: int, what: str) -> Value:
         """A metadata value: Python scalar or string, list of strings, or NumPy array of numbers."""
         if value_type == STRING:
             return self.string(what)

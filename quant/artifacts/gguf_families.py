@@ -1,12 +1,12 @@
 """What GGUF says of families beside Llama's, and what llama.cpp knows of them without being told."""
 
-from typing import Any, Protocol
-
+from quant.artifacts.gguf_keys import KeyReader
 from quant.errors import InputError
 from quant.models import Architecture, ModelConfig
 from quant.models.activations import activation_of
 from quant.models.windows import window_of_layers
 
+HEAD_DIM_KEYS = ("attention.key_length", "attention.value_length", "rope.dimension_count")
 RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
 # One width for all layers that have a window, which architectures differ in. llama.cpp reads it for Gemma; a "llama"
 # with one, as Mistral's first models are, and a Phi-3 with one it takes for models without.
@@ -24,11 +24,7 @@ ALWAYS_TIED = ("gemma2",)
 SCALED_BY_STREAM = {"gemma2": 46, "gemma3": 62}
 
 
-class Reader(Protocol):
-    def get(self, key: str, kind: type, *, required: bool = False) -> Any: ...
-
-
-def family_metadata(config: ModelConfig) -> dict[str, Any]:
+def family_metadata(config: ModelConfig) -> dict[str, int | float]:
     """Keys after "ARCH." beyond those of every model. raises  InputError for what llama.cpp does in another way"""
     architecture, arch = config.architecture, config.architecture.gguf_arch
     usual = activation_of(architecture.canonical({}))
@@ -43,7 +39,7 @@ def family_metadata(config: ModelConfig) -> dict[str, Any]:
         arch,
         "all of it",
     )
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, int | float] = {}
     softcaps = (config.attention_softcap, config.logit_softcap)
     if arch in WITH_SOFTCAPS:
         _refuse(not all(softcaps), "scores or logits are not capped", arch, "caps on both")
@@ -58,19 +54,22 @@ def family_metadata(config: ModelConfig) -> dict[str, Any]:
     return metadata
 
 
-def family_config(architecture: Architecture, config: dict[str, Any], reader: Reader) -> dict[str, Any]:
-    """The usual keys of a config.json for what `family_metadata` wrote. config: those read so far, head_dim included"""
+def family_config(architecture: Architecture, reader: KeyReader) -> dict[str, int | float]:
+    """The usual keys of a config.json for the GGUF keys that `family_metadata` wrote."""
     arch = architecture.gguf_arch
-    found: dict[str, Any] = {}
-    if arch in WITH_WINDOWS and reader.get(WINDOW, int):
-        found["sliding_window"] = reader.get(WINDOW, int)
+    found: dict[str, int | float] = {}
+    if arch in WITH_WINDOWS and (window := reader.get(WINDOW, int)):
+        found["sliding_window"] = window
     if arch in WITH_SOFTCAPS:
-        found |= {name: reader.get(key, float) for name, key in SOFTCAPS.items() if reader.get(key, float)}
+        found |= {name: cap for name, key in SOFTCAPS.items() if (cap := reader.get(key, float))}
     if architecture.local_theta is not None:
         found["rope_local_base_freq"] = reader.get(LOCAL_THETA, float) or architecture.local_theta
     if arch in SCALED_BY_STREAM:
-        sizes = (config[name] for name in ("num_hidden_layers", "hidden_size", "num_attention_heads", "head_dim"))
-        found["query_pre_attn_scalar"] = round(_scale(arch, *sizes) ** -2)
+        head_dim = next((dim for key in HEAD_DIM_KEYS if (dim := reader.get(key, int))), None)
+        num_layers, hidden_size = reader.require("block_count", int), reader.require("embedding_length", int)
+        num_heads = reader.require("attention.head_count", int)
+        head_dim = head_dim or reader.require(HEAD_DIM_KEYS[0], int)
+        found["query_pre_attn_scalar"] = round(_scale(arch, num_layers, hidden_size, num_heads, head_dim) ** -2)
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import gguf
 
+from quant.artifacts.gguf_cursor import Written
 from quant.artifacts.gguf_name import GGUFName, encoded, name_of_model, size_label
 from quant.formats import BlockFormat
 from quant.models import ModelConfig, expected_tensors, split_name
@@ -29,7 +30,7 @@ OF_THE_FILE = {
 def identity(source: Source) -> GGUFName:
     """Name, size, fine-tune and version: as a GGUF file's metadata says, else as the spec does."""
     name = name_of_model(source.spec, _size_label(source))
-    said = _said(source)
+    said = {key: value for key, value in _said(source).items() if isinstance(value, str)}
     if "general.basename" in said:
         name = replace(name_of_model(said["general.basename"], name.size_label), version=name.version)
         name = replace(name, fine_tune=said.get("general.finetune"))
@@ -46,13 +47,13 @@ def file_name(source: Source, recipe: Recipe | None) -> str:
 
 def general_metadata(
     source: Source, recipe: Recipe | None, calibration: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+) -> dict[str, Written]:
     """The general.* keys of a file: what a GGUF source says of its model, and what its name and size say.
 
     calibration   as the manifest describes it; a recipe by importance then has llama.cpp's quantize.imatrix.* too
     """
     name = identity(source)
-    metadata = {
+    metadata: dict[str, Written | None] = {
         "general.type": "model",
         "general.basename": name.base_name,
         "general.finetune": name.fine_tune,
@@ -69,7 +70,7 @@ def general_metadata(
     return {key: value for key, value in metadata.items() if value is not None}
 
 
-def _imatrix_keys(source: Source, calibration: Mapping[str, Any]) -> dict[str, Any]:
+def _imatrix_keys(source: Source, calibration: Mapping[str, Any]) -> dict[str, Written | None]:
     """As llama-quantize says which matrix it used; a matrix of this very run has no file."""
     expected = expected_tensors(ModelConfig.of(source))
     return {
@@ -88,7 +89,7 @@ def _size_label(source: Source) -> str:
     return size_label(num_weights(source.tensors), moe.num_experts if moe else 0, of_experts)
 
 
-def _said(source: Source) -> Mapping[str, Any]:
+def _said(source: Source) -> dict[str, str | list[str]]:
     """The general.* texts of a GGUF file, where the source is one."""
     metadata = getattr(source, "metadata", {})
     return {

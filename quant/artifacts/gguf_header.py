@@ -11,9 +11,9 @@ import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from quant.artifacts.gguf_cursor import LENGTH_BYTES, Cursor
+from quant.artifacts.gguf_cursor import LENGTH_BYTES, Cursor, Value
 from quant.errors import InputError
 from quant.formats import format_of_gguf_type
 
@@ -43,7 +43,7 @@ class GGUFTensor:
 class GGUFHeader:
     """All that stands before the data."""
 
-    metadata: dict[str, Any]
+    metadata: dict[str, Value]
     tensors: dict[str, GGUFTensor]
 
 
@@ -51,7 +51,7 @@ class GGUFHeader:
 class GGUFNames:
     """The table as it stands, whether or not it makes sense. tensors: (name, shape), one that is there twice twice"""
 
-    metadata: dict[str, Any]
+    metadata: dict[str, Value]
     tensors: list[tuple[str, tuple[int, ...]]]
 
 
@@ -101,7 +101,7 @@ def _parse_names(cursor: Cursor, path: Path) -> GGUFNames:
     return GGUFNames(metadata, [(name, shape) for name, shape, _, _ in entries])
 
 
-def _table(cursor: Cursor, path: Path) -> tuple[dict[str, Any], list[tuple[str, tuple[int, ...], int, int]]]:
+def _table(cursor: Cursor, path: Path) -> tuple[dict[str, Value], list[tuple[str, tuple[int, ...], int, int]]]:
     """(metadata, tensor entries as `_tensor_entry` gives them)"""
     magic = cursor.take(len(MAGIC), "magic")
     if magic != MAGIC:
@@ -116,8 +116,8 @@ def _table(cursor: Cursor, path: Path) -> tuple[dict[str, Any], list[tuple[str, 
     return metadata, [_tensor_entry(cursor, index) for index in range(num_tensors)]
 
 
-def _metadata(cursor: Cursor, num_keys: int) -> dict[str, Any]:
-    metadata: dict[str, Any] = {}
+def _metadata(cursor: Cursor, num_keys: int) -> dict[str, Value]:
+    metadata: dict[str, Value] = {}
     for index in range(num_keys):
         key = cursor.string(f"name of key {index}")
         if key in metadata:
@@ -140,7 +140,7 @@ def _tensor_entry(cursor: Cursor, index: int) -> tuple[str, tuple[int, ...], int
     return name, tuple(reversed(dims)), ggml_type, cursor.integer(10, f"offset of tensor {name!r}")
 
 
-def _alignment(metadata: dict[str, Any], path: Path) -> int:
+def _alignment(metadata: dict[str, Value], path: Path) -> int:
     alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
     if type(alignment) is not int or alignment <= 0 or alignment & (alignment - 1):
         raise InputError(f"{path}: general.alignment must be a power of two, got {alignment!r}")

@@ -1,15 +1,14 @@
 """RoPE as GGUF keeps it: pairs of neighbouring rows, and llama3 scaling as a tensor of factors."""
 
-from typing import Any
-
 import numpy as np
 
 from quant.errors import InputError
 from quant.models import RopeConfig
+from quant.models.rope import RopeScaling
 from quant.present import present
 
 
-def llama3_scaling(factors: np.ndarray, theta: float, original_context: int | None, where: str) -> dict[str, Any]:
+def llama3_scaling(factors: np.ndarray, theta: float, original_context: int | None, where: str) -> RopeScaling:
     """The `rope_scaling` whose `RopeConfig.frequency_divisors` are these, checked by computing them again.
 
     GGUF does not keep the parameters. Published models all use low 1 and high 4; the context they were

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from quant.artifacts.gguf_cursor import Value
 from quant.artifacts.gguf_header import GGUFHeader, read_header
 from quant.errors import InputError
 
@@ -81,7 +81,7 @@ def read_shards(path: Path) -> GGUFHeader:
     return GGUFHeader(headers[0].metadata, tensors)
 
 
-def _check_split(path: Path, metadata: dict[str, Any], index: int, num_shards: int, num_tensors: int) -> None:
+def _check_split(path: Path, metadata: dict[str, Value], index: int, num_shards: int, num_tensors: int) -> None:
     expected = {"split.no": index, "split.count": num_shards, "split.tensors.count": num_tensors}
     unsplit = {"split.no": 0, "split.count": 1, "split.tensors.count": num_tensors}
     for key, value in expected.items():

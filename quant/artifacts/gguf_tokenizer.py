@@ -7,11 +7,12 @@ pre-tokenizer.
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from quant.artifacts import gguf_tokenizer_bpe as byte_level
 from quant.artifacts import gguf_tokenizer_spm as sentencepiece
+from quant.artifacts.gguf_cursor import Value, Written
 from quant.artifacts.gguf_vocabulary import Vocabulary, special_tokens, vocabulary_from_json, vocabulary_from_metadata
+from quant.artifacts.tokenizer_parts import Template, TemplatePart
 from quant.errors import InputError
 from quant.json_file import parse_json
 from quant.source import TokenizerInfo
@@ -21,7 +22,7 @@ CHAT_TEMPLATE = "tokenizer.chat_template"
 NONE = ("no_vocab", "none")  # what llama.cpp calls a model without a tokenizer
 
 
-def metadata_from_tokenizer(tokenizer: TokenizerInfo | None, vocab_size: int, where: str) -> dict[str, Any]:
+def metadata_from_tokenizer(tokenizer: TokenizerInfo | None, vocab_size: int, where: str) -> dict[str, Written]:
     """tokenizer.ggml.* keys. raises InputError for a tokenizer that GGUF's two kinds cannot say."""
     if tokenizer is None:
         return {"tokenizer.ggml.model": NONE[0]}
@@ -46,15 +47,15 @@ def metadata_from_tokenizer(tokenizer: TokenizerInfo | None, vocab_size: int, wh
     return keys if tokenizer.chat_template is None else keys | {CHAT_TEMPLATE: tokenizer.chat_template}
 
 
-def tokenizer_from_metadata(metadata: Mapping[str, Any], vocab_size: int, where: str) -> TokenizerInfo | None:
+def tokenizer_from_metadata(metadata: Mapping[str, Value], vocab_size: int, where: str) -> TokenizerInfo | None:
     """The tokenizer as `tokenizers` JSON, or None where the file has none.
 
     raises   InputError for kinds, pre-tokenizers and shapes of data that are unknown
     """
     model = metadata.get("tokenizer.ggml.model")
-    if model is None or model in NONE:
+    if model is None or (isinstance(model, str) and model in NONE):
         return None
-    if model not in KINDS:
+    if not isinstance(model, str) or model not in KINDS:
         raise InputError(f"{where}: tokenizer.ggml.model is {model!r}; known: {', '.join(KINDS)}, {NONE[0]}")
     vocabulary = vocabulary_from_metadata(metadata, vocab_size, where)
     ids = {key: _token_id(metadata, key, vocabulary, where) for key in ("bos_token_id", "eos_token_id")}
@@ -78,17 +79,17 @@ def tokenizer_from_metadata(metadata: Mapping[str, Any], vocab_size: int, where:
     )
 
 
-def _token_id(metadata: Mapping[str, Any], key: str, vocabulary: Vocabulary, where: str) -> int | None:
+def _token_id(metadata: Mapping[str, Value], key: str, vocabulary: Vocabulary, where: str) -> int | None:
     value = metadata.get(f"tokenizer.ggml.{key}")
     if value is not None and (type(value) is not int or not 0 <= value < len(vocabulary.tokens)):
         raise InputError(f"{where}: tokenizer.ggml.{key} is {value!r}, expected 0 to {len(vocabulary.tokens) - 1}")
     return value
 
 
-def _prepend(token: str, token_id: int) -> dict[str, Any]:
+def _prepend(token: str, token_id: int) -> Template:
     """The post-processor that puts one special token before the text."""
-    special = {"SpecialToken": {"id": token, "type_id": 0}}
-    single = [special, {"Sequence": {"id": "A", "type_id": 0}}]
+    special: TemplatePart = {"SpecialToken": {"id": token, "type_id": 0}}
+    single: list[TemplatePart] = [special, {"Sequence": {"id": "A", "type_id": 0}}]
     return {
         "type": "TemplateProcessing",
         "single": single,

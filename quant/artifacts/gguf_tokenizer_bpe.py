@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from quant.artifacts.gguf_cursor import Value, Written
 from quant.artifacts.gguf_vocabulary import Vocabulary, string_list
+from quant.artifacts.tokenizer_parts import Step, TokenizerParts
 from quant.errors import InputError
 
 MODEL = "gpt2"
@@ -15,15 +17,15 @@ ADD_BOS = False
 class PreTokenizer:
     """One tokenizer.ggml.pre. ignore_merges: a word that is a token is taken whole."""
 
-    steps: tuple[Mapping[str, Any], ...]
+    steps: tuple[Step, ...]
     ignore_merges: bool = False
 
 
-def _byte_level(use_regex: bool) -> dict[str, Any]:
+def _byte_level(use_regex: bool) -> Step:
     return {"type": "ByteLevel", "add_prefix_space": False, "use_regex": use_regex}
 
 
-def _split(regex: str) -> dict[str, Any]:
+def _split(regex: str) -> Step:
     return {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
 
 
@@ -48,12 +50,12 @@ def merge_pairs(model: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
     return [(first, second) for first, second in pairs]
 
 
-def metadata_from_json(document: Mapping[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Any]:
+def metadata_from_json(document: Mapping[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Written]:
     """pre and merges. raises InputError for a preparation of the text that has no name in GGUF."""
     steps = _steps(document.get("pre_tokenizer"))
     ignore_merges = bool(document["model"].get("ignore_merges"))
-    row = PreTokenizer(steps, ignore_merges)
-    pre = next((name for name, known in PRE_TOKENIZERS.items() if known == row), None)
+    rows = PRE_TOKENIZERS.items()
+    pre = next((name for name, row in rows if row.steps == steps and row.ignore_merges == ignore_merges), None)
     if pre is None or document.get("normalizer") is not None:
         raise InputError(
             f"{where}: the tokenizer cuts words in none of the ways known for GGUF "
@@ -62,10 +64,10 @@ def metadata_from_json(document: Mapping[str, Any], vocabulary: Vocabulary, wher
     return {"pre": pre, "merges": [f"{left} {right}" for left, right in merge_pairs(document["model"], where)]}
 
 
-def json_from_metadata(metadata: Mapping[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Any]:
+def json_from_metadata(metadata: Mapping[str, Value], vocabulary: Vocabulary, where: str) -> TokenizerParts:
     """The parts of a `tokenizers` JSON document that make this kind."""
     pre = metadata.get("tokenizer.ggml.pre")
-    if pre not in PRE_TOKENIZERS:
+    if not isinstance(pre, str) or pre not in PRE_TOKENIZERS:
         raise InputError(f"{where}: tokenizer.ggml.pre is {pre!r}; known: {', '.join(PRE_TOKENIZERS)}")
     row = PRE_TOKENIZERS[pre]
     merges = [merge.split(" ", 1) for merge in string_list(metadata, "tokenizer.ggml.merges", where)]
@@ -73,7 +75,7 @@ def json_from_metadata(metadata: Mapping[str, Any], vocabulary: Vocabulary, wher
     for pair in merges:
         if len(pair) != 2 or not {*pair, "".join(pair)} <= known.keys():
             raise InputError(f"{where}: merge {' '.join(pair)!r} joins or makes what is no token")
-    byte_level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    byte_level: Step = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
     return {
         "normalizer": None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [_whole(step) for step in row.steps]},
@@ -95,12 +97,12 @@ def json_from_metadata(metadata: Mapping[str, Any], vocabulary: Vocabulary, wher
 
 
 def _steps(pre_tokenizer: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], ...]:
-    """The steps in order, without what moves offsets alone."""
+    """The steps of a document in order, without the keys that move offsets alone."""
     if pre_tokenizer is None:
         return ()
     steps = pre_tokenizer["pretokenizers"] if pre_tokenizer.get("type") == "Sequence" else [pre_tokenizer]
     return tuple({key: value for key, value in step.items() if key != "trim_offsets"} for step in steps)
 
 
-def _whole(step: Mapping[str, Any]) -> dict[str, Any]:
-    return {**step, "trim_offsets": True} if step["type"] == "ByteLevel" else dict(step)
+def _whole(step: Step) -> Step:
+    return {**step, "trim_offsets": True} if step["type"] == "ByteLevel" else step

@@ -8,19 +8,21 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+from quant.artifacts.gguf_cursor import Value, Written
 from quant.artifacts.gguf_tokenizer_bpe import merge_pairs
 from quant.artifacts.gguf_vocabulary import BYTE, NORMAL, UNKNOWN, Vocabulary, number_list
+from quant.artifacts.tokenizer_parts import Step, TokenizerParts
 from quant.errors import InputError
 
 MODEL = "llama"
 ADD_BOS = True  # llama.cpp's own choice where the file does not say
 SPACE = "\u2581"  # LOWER ONE EIGHTH BLOCK, SentencePiece's visible space
 
-_PREPEND = {"type": "Prepend", "prepend": SPACE}
-_REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+_PREPEND: Step = {"type": "Prepend", "prepend": SPACE}
+_REPLACE: Step = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
 
 
-def metadata_from_json(document: Mapping[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Any]:
+def metadata_from_json(document: Mapping[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Written]:
     """pre, scores and add_space_prefix. raises InputError if scores cannot say what the merges say."""
     pairs = merge_pairs(document["model"], where)
     rank = {}
@@ -37,14 +39,14 @@ def metadata_from_json(document: Mapping[str, Any], vocabulary: Vocabulary, wher
     return {"pre": "default", "scores": scores, "add_space_prefix": _space_prefix(document, where)}
 
 
-def json_from_metadata(metadata: Mapping[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Any]:
+def json_from_metadata(metadata: Mapping[str, Value], vocabulary: Vocabulary, where: str) -> TokenizerParts:
     """The parts of a `tokenizers` JSON document that make this kind."""
     scores = number_list(metadata, "tokenizer.ggml.scores", where)
     if len(scores) != len(vocabulary.tokens):
         raise InputError(f"{where}: {len(scores)} scores for {len(vocabulary.tokens)} tokens")
     prefix = metadata.get("tokenizer.ggml.add_space_prefix", True)
     unknown = next(iter(vocabulary.ids(UNKNOWN)), None)
-    strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefix else []
+    strip: list[Step] = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefix else []
     return {
         "normalizer": {"type": "Sequence", "normalizers": [_PREPEND, _REPLACE] if prefix else [_REPLACE]},
         "pre_tokenizer": None,

@@ -2,15 +2,28 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
+from quant.artifacts.gguf_cursor import Value
 from quant.errors import InputError
 
 # tokenizer.ggml.token_type
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 BYTE_TOKENS = {f"<0x{byte:02X}>" for byte in range(256)}
+
+
+class AddedToken(TypedDict):
+    """One of the `added_tokens` of a `tokenizers` JSON document."""
+
+    id: int
+    content: str
+    single_word: bool
+    lstrip: bool
+    rstrip: bool
+    normalized: bool
+    special: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +68,7 @@ def vocabulary_from_json(document: Mapping[str, Any], vocab_size: int, where: st
     return Vocabulary(tokens, types)
 
 
-def vocabulary_from_metadata(metadata: Mapping[str, Any], vocab_size: int, where: str) -> Vocabulary:
+def vocabulary_from_metadata(metadata: Mapping[str, Value], vocab_size: int, where: str) -> Vocabulary:
     """Tokens of a GGUF file. raises InputError if lists are missing, of unlike length, or name a text twice."""
     tokens = string_list(metadata, "tokenizer.ggml.tokens", where)
     if len(tokens) != vocab_size:
@@ -70,23 +83,30 @@ def vocabulary_from_metadata(metadata: Mapping[str, Any], vocab_size: int, where
     return Vocabulary(tokens, types)
 
 
-def special_tokens(vocabulary: Vocabulary) -> list[dict[str, Any]]:
+def special_tokens(vocabulary: Vocabulary) -> list[AddedToken]:
     """The `added_tokens` of a `tokenizers` JSON document."""
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return [
-        {"id": token_id, "content": token, **flags, "special": vocabulary.types[token_id] != USER_DEFINED}
+        {
+            "id": token_id,
+            "content": token,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": vocabulary.types[token_id] != USER_DEFINED,
+        }
         for token, token_id in vocabulary.ids(UNKNOWN, CONTROL, USER_DEFINED).items()
     ]
 
 
-def string_list(metadata: Mapping[str, Any], key: str, where: str) -> list[str]:
+def string_list(metadata: Mapping[str, Value], key: str, where: str) -> list[str]:
     value = metadata.get(key)
     if not isinstance(value, list):
         raise InputError(f"{where}: key {key!r} must be a list of strings, got {type(value).__name__}")
     return value
 
 
-def number_list(metadata: Mapping[str, Any], key: str, where: str) -> list[Any]:
+def number_list(metadata: Mapping[str, Value], key: str, where: str) -> list[Any]:
     value = metadata.get(key)
     if not isinstance(value, np.ndarray):
         raise InputError(f"{where}: key {key!r} must be a list of numbers, got {type(value).__name__}")

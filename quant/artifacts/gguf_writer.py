@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
 
 from quant.artifacts.f32_vectors import VECTOR_FORMAT
 from quant.artifacts.gguf_config import metadata_from_config
+from quant.artifacts.gguf_cursor import Written
 from quant.artifacts.gguf_header import is_gguf
 from quant.artifacts.gguf_kv import metadata_from_kv
 from quant.artifacts.gguf_layout import Entry, layout, rope_factors, split_entries
@@ -41,7 +41,7 @@ def write_gguf(
     path: Path,
     *,
     name: str,
-    metadata: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Written] | None = None,
     progress: Progress | None = None,
     max_shard_bytes: int | None = None,
 ) -> TensorHashes:
@@ -91,7 +91,7 @@ def check_gguf(source: Source, max_shard_bytes: int | None = None) -> None:
 def _write_file(
     path: Path,
     config: ModelConfig,
-    metadata: Mapping[str, Any],
+    metadata: Mapping[str, Written],
     split: Mapping[str, int],
     entries: list[Entry],
     arrays: Iterator[np.ndarray],
@@ -130,7 +130,7 @@ def check_formats(source: Source) -> None:
             raise ValueError(f"{name} is {info.format}; llama.cpp needs vectors in {VECTOR_FORMAT}: use F32Vectors")
 
 
-def _metadata(source: Source, config: ModelConfig, name: str) -> dict[str, Any]:
+def _metadata(source: Source, config: ModelConfig, name: str) -> dict[str, Written]:
     weights = Counter()
     for info in source.tensors.values():
         weights[info.format] += int(np.prod(info.shape, dtype=np.int64))

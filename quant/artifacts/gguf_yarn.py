@@ -1,10 +1,9 @@
 """YaRN in GGUF's words: a magnitude relative to the paper's, or DeepSeek's share of it that is in the softmax."""
 
-from collections.abc import Callable
-from typing import Any
-
+from quant.artifacts.gguf_keys import KeyReader
 from quant.errors import InputError
 from quant.models import ModelConfig, yarn
+from quant.models.rope import RopeScaling
 
 YARN = "yarn"
 TYPE, FACTOR = "rope.scaling.type", "rope.scaling.factor"
@@ -33,18 +32,22 @@ def yarn_metadata(config: ModelConfig) -> dict[str, int | float | str]:
     return metadata | {LOG_MULTIPLIER: 0.1 * rope.mscale_all_dim}
 
 
-def yarn_scaling(get: Callable[..., Any], has_mla: bool) -> dict[str, Any]:
-    """The `rope_scaling` of a config.json. get: (key, type, required=) -> the value, or None where it is absent"""
-    factor = get(FACTOR, float, required=True)
-    scaling = {"rope_type": YARN, "factor": factor}
-    scaling["original_max_position_embeddings"] = get(ORIGINAL_CONTEXT, int, required=True)
-    scaling |= {name: value for name, key in BETAS.items() if (value := get(key, float)) is not None}
+def yarn_scaling(reader: KeyReader, has_mla: bool) -> RopeScaling:
+    """The `rope_scaling` of a config.json."""
+    factor, context = reader.require(FACTOR, float), reader.require(ORIGINAL_CONTEXT, int)
+    scaling: RopeScaling = {"rope_type": YARN, "factor": factor, "original_max_position_embeddings": context}
+    fast, slow = (reader.get(key, float) for key in BETAS.values())
+    if fast is not None:
+        scaling["beta_fast"] = fast
+    if slow is not None:
+        scaling["beta_slow"] = slow
     if has_mla:
-        mscale = _short(10 * get(LOG_MULTIPLIER, float, required=True))
-        return scaling | {"mscale": mscale, "mscale_all_dim": mscale}
-    relative = get(ATTENTION_FACTOR, float)
-    # A key that says 1 says nothing: the paper's magnitude follows from the factor.
-    return scaling if relative in (None, 1.0) else scaling | {"attention_factor": relative * yarn.magnitude(factor)}
+        scaling["mscale"] = scaling["mscale_all_dim"] = _short(10 * reader.require(LOG_MULTIPLIER, float))
+        return scaling
+    relative = reader.get(ATTENTION_FACTOR, float)
+    if relative is not None and relative != 1.0:  # 1 is the paper's magnitude, which follows from the factor
+        scaling["attention_factor"] = relative * yarn.magnitude(factor)
+    return scaling
 
 
 def _short(value: float) -> float:

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from quant.artifacts.layouts import StoredModule
+from quant.artifacts.layouts.scheme import QuantizationArgs
 from quant.errors import InputError
 from quant.kv import KVScheme
-from quant.kv.scheme import CONFIG_KEY
+from quant.kv.scheme import CONFIG_KEY, KVEntry
 from quant.models import ModelConfig
 from quant.present import present
 from quant.safetensors.writer import Entry
@@ -26,7 +27,7 @@ SCALES = ("k_scale", "v_scale")
 DTYPES = ("F32", "F16", "BF16")  # the first is written
 
 
-def kv_cache_scheme(config: Mapping[str, Any]) -> dict[str, Any] | None:
+def kv_cache_scheme(config: Mapping[str, Any]) -> QuantizationArgs | None:
     """compressed-tensors' kv_cache_scheme of a model's config; None where keys and values are kept in another way."""
     strategy = STRATEGIES.get((config.get(CONFIG_KEY) or {}).get("format", ""))
     if strategy is None:
@@ -54,7 +55,7 @@ def kv_scale_tensors(config: Mapping[str, Any], model: ModelConfig) -> dict[Entr
 
 def read_kv_cache(
     config: Mapping[str, Any], model: ModelConfig, modules: Mapping[str, StoredModule], where: str
-) -> dict[str, Any]:
+) -> dict[str, KVEntry]:
     """{key of the config: entry with all scales}; empty where no scheme of compressed-tensors is named.
 
     raises   InputError for a scheme that is not read here, or scales that are missing or belong to none
@@ -69,8 +70,8 @@ def read_kv_cache(
     name = _format_name(scheme)
     if name is None:
         raise InputError(f"{where}: kv_cache_scheme asks for {scheme!r:.200}; read here: static 8-bit floats")
-    scales = {part: [_read(module, part, where) for module in attentions] for part in SCALES}
-    return {CONFIG_KEY: {"format": name, **scales}}
+    k_scale, v_scale = ([_read(module, part, where) for module in attentions] for part in SCALES)
+    return {CONFIG_KEY: {"format": name, "k_scale": k_scale, "v_scale": v_scale}}
 
 
 def is_kv_scale(name: str) -> bool:

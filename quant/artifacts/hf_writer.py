@@ -90,7 +90,7 @@ def _config_and_kv_scales(source: Source, layout: Layout) -> tuple[dict[str, Any
     if scales:
         config[KV_KEY] = {"format": config[KV_KEY]["format"]}
     if scales or any(info.format not in DTYPE_OF_FORMAT for info in source.tensors.values()):
-        config["quantization_config"] = layout.config() | ({"kv_cache_scheme": scheme} if scales else {})
+        config["quantization_config"] = {**layout.config(), **({"kv_cache_scheme": scheme} if scales else {})}
     return config, scales
 
 

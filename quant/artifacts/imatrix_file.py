@@ -67,8 +67,10 @@ def _read_gguf(path: Path) -> ImatrixFile:
         if name + COUNTS not in header.tensors:
             raise InputError(f"{path}: tensor {name + COUNTS!r} is missing; the file is incomplete")
         entries[name] = _entry(_floats(tensor), _floats(header.tensors[name + COUNTS]), f"{path}: {name}")
-    datasets = header.metadata.get("imatrix.datasets", [])
-    return ImatrixFile(entries, tuple(datasets), int(header.metadata.get("imatrix.chunk_count", 0)))
+    datasets, num_chunks = header.metadata.get("imatrix.datasets", []), header.metadata.get("imatrix.chunk_count", 0)
+    if not isinstance(datasets, list) or not isinstance(num_chunks, int | float):
+        raise InputError(f"{path}: imatrix.datasets must be a list of texts and imatrix.chunk_count a number")
+    return ImatrixFile(entries, tuple(map(str, datasets)), int(num_chunks))
 
 
 def _entry(sums: np.ndarray, counts: np.ndarray, where: str) -> ImatrixEntry:

@@ -6,13 +6,17 @@ another token, which stands in generation_config.json, or in keys of a GGUF file
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
+import numpy as np
+
+from quant.artifacts.gguf_cursor import Value
 from quant.artifacts.gguf_vocabulary import CONTROL
 from quant.errors import InputError
 from quant.json_file import read_json
-from quant.models.values import token_ids
+from quant.models.values import Config, token_ids
 
+T = TypeVar("T")
 EOS = "eos_token_id"
 GENERATION_CONFIG = "generation_config.json"
 GGUF_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
@@ -20,7 +24,7 @@ GGUF_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|END_OF_TURN_TOKEN|>")
 
 
-def hf_stop_tokens(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+def hf_stop_tokens(folder: Path, config: Config) -> dict[str, list[int]]:
     """eos_token_id as the folder's files name it together, the config's own first; nothing where they add nothing.
 
     raises   InputError naming the file
@@ -35,19 +39,19 @@ def hf_stop_tokens(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     return {} if set(others) <= set(own) else {EOS: _joined((*own, *others))}
 
 
-def gguf_stop_tokens(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def gguf_stop_tokens(metadata: Mapping[str, Value]) -> dict[str, Value | list[Value]]:
     """eos_token_id as the keys and the vocabulary's control tokens name it; the tokenizer checks their types."""
     named = (metadata.get(f"tokenizer.ggml.{key}") for key in GGUF_KEYS)
     ids = _joined([token for token in named if token is not None] + _turn_ends(metadata))
     return {} if not ids else {EOS: ids if len(ids) > 1 else ids[0]}
 
 
-def _turn_ends(metadata: Mapping[str, Any]) -> list[int]:
+def _turn_ends(metadata: Mapping[str, Value]) -> list[Value]:
     tokens, types = (metadata.get(f"tokenizer.ggml.{key}") for key in ("tokens", "token_type"))
-    if tokens is None or types is None or len(tokens) != len(types):
+    if not isinstance(tokens, list) or not isinstance(types, list | np.ndarray) or len(tokens) != len(types):
         return []
     return [index for index, kind in enumerate(types) if kind == CONTROL and tokens[index] in TURN_ENDS]
 
 
-def _joined(ids: Iterable[int]) -> list[int]:
+def _joined(ids: Iterable[T]) -> list[T]:
     return list(dict.fromkeys(ids))

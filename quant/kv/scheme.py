@@ -6,7 +6,7 @@ a few numbers a layer, which every container of configs can hold.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
@@ -17,6 +17,14 @@ from quant.models import ModelConfig
 from quant.stats import KVStats
 
 CONFIG_KEY = "kv_cache"
+
+
+class KVEntry(TypedDict):
+    """The value under CONFIG_KEY; the scales of a calibrated format, [layers][kv heads or 1]"""
+
+    format: str
+    k_scale: NotRequired[list[list[float]]]
+    v_scale: NotRequired[list[list[float]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +54,11 @@ class KVScheme:
         scales = (_scales(entry, key, fmt, model, where) for key in ("k_scale", "v_scale"))
         return cls(fmt, *scales)
 
-    def config_entry(self) -> dict[str, Any]:
+    def config_entry(self) -> KVEntry:
         """The value under CONFIG_KEY; float32 survive the way through JSON."""
-        entry: dict[str, Any] = {"format": self.format.name}
-        if self.k_scale is not None and self.v_scale is not None:
-            entry |= {"k_scale": self.k_scale.tolist(), "v_scale": self.v_scale.tolist()}
-        return entry
+        if self.k_scale is None or self.v_scale is None:
+            return {"format": self.format.name}
+        return {"format": self.format.name, "k_scale": self.k_scale.tolist(), "v_scale": self.v_scale.tolist()}
 
 
 def calibrate_kv(fmt: KVFormat, stats: Sequence[KVStats]) -> KVScheme:

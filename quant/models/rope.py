@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Required, TypedDict, cast
 
 import numpy as np
 
@@ -15,6 +15,23 @@ DEFAULT_THETA = 10000.0  # of the RoPE paper, where a config names none
 ORIGINAL_CONTEXT = "original_max_position_embeddings"
 LONGROPE = "longrope"
 LAYER_TYPES = ("full_attention", "sliding_attention")
+
+
+class RopeScaling(TypedDict, total=False):
+    """The `rope_scaling` of a config.json; which of the parameters there are depends on the type."""
+
+    rope_type: Required[str]
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_position_embeddings: int
+    beta_fast: float
+    beta_slow: float
+    mscale: float
+    mscale_all_dim: float
+    attention_factor: float
+    short_factor: list[float]
+    long_factor: list[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +114,15 @@ class RopeConfig:
             values.setdefault("factor", count(config, "max_position_embeddings") / values[ORIGINAL_CONTEXT])
         return cls(known.canonical or rope_type, theta, rotated_share=share, **values)
 
-    def hf_scaling(self) -> dict[str, Any] | None:
+    def hf_scaling(self) -> RopeScaling | None:
         """The `rope_scaling` of a config.json; theta stands beside it."""
         if self.rope_type == "default":
             return None
         known = ROPE_TYPES[self.rope_type]
         values = {name: getattr(self, name) for name in known.parameters + known.optional}
         given = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-        return {"rope_type": self.rope_type} | {name: value for name, value in given.items() if value is not None}
+        present = {name: value for name, value in given.items() if value is not None}
+        return cast(RopeScaling, {"rope_type": self.rope_type} | present)
 
     @property
     def rotation_scale(self) -> float:

@@ -99,8 +99,8 @@ class Layout(ABC):
         """
 
     @abstractmethod
-    def config(self) -> dict[str, Any]:
-        """The quantization_config of the tensors it was made of."""
+    def config(self) -> Mapping[str, object]:
+        """The quantization_config of the tensors it was made of, ready for JSON."""
 
     @abstractmethod
     def parts(self, info: TensorInfo) -> tuple[Part, ...]:

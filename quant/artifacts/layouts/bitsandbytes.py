@@ -14,7 +14,7 @@ outlier_features  [F] int32
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -23,16 +23,29 @@ from quant.errors import InputError
 from quant.formats import Format, get_format
 from quant.formats.llm_int8 import OUTLIER_THRESHOLD, LlmInt8Format
 from quant.models import HEAD
+from quant.present import present
 from quant.qtensor import QTensor
 from quant.source import SharedInfo, TensorInfo
 
 ROW_ORDER = 0
 
 
+class BitsandbytesConfig(TypedDict):
+    """The quantization_config, as it is written."""
+
+    quant_method: str
+    load_in_8bit: bool
+    load_in_4bit: bool
+    llm_int8_threshold: float
+    llm_int8_skip_modules: list[str]
+    llm_int8_has_fp16_weight: bool
+    llm_int8_enable_fp32_cpu_offload: bool
+
+
 class BitsandbytesLayout(Layout):
     quant_method = "bitsandbytes"
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: BitsandbytesConfig | None = None) -> None:
         self._config = config
 
     @classmethod
@@ -65,10 +78,10 @@ class BitsandbytesLayout(Layout):
                 f"{where}: quantization_config has load_in_8bit {config.get('load_in_8bit')!r} and llm_int8_threshold "
                 f"{threshold!r}; read here: load_in_8bit with a threshold of {OUTLIER_THRESHOLD}"
             )
-        return cls(config)
+        return cls()
 
-    def config(self) -> dict[str, Any]:
-        return dict(self._config)
+    def config(self) -> BitsandbytesConfig:
+        return present(self._config)
 
     def parts(self, info: TensorInfo) -> tuple[Part, ...]:
         parts = [

@@ -1,17 +1,20 @@
 """The layout of compressed-tensors: config groups, each a scheme and the linears it is for."""
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 
 from quant.artifacts.layouts.base import Layout, Part, StoredModule, check_holds, module_of
 from quant.artifacts.layouts.int8s import Int8s
 from quant.artifacts.layouts.packed_ints import G_IDX, PackedInts
+from quant.artifacts.layouts.scheme import QuantizationArgs, Scheme
 from quant.artifacts.layouts.targets import LINEAR, rank
 from quant.errors import InputError
 from quant.formats import Format, Int8Format, get_format
 from quant.models import HEAD
+from quant.present import present
 from quant.qtensor import QTensor
 from quant.source import TensorInfo
 
@@ -23,7 +26,7 @@ class Packer(Protocol):
     mark: str
 
     def holds(self, fmt: Format) -> bool: ...
-    def scheme(self, fmt: Any) -> dict[str, Any]: ...
+    def scheme(self, fmt: Any) -> Scheme: ...
     def format_name(self, weights: Mapping[str, Any], inputs: Mapping[str, Any] | None) -> str | None: ...
     def parts(self, fmt: Any, info: TensorInfo) -> tuple[Part, ...]: ...
     def pack(self, qtensor: QTensor) -> dict[str, np.ndarray]: ...
@@ -36,12 +39,39 @@ MIXED = "mixed-precision"  # of groups that each name their own format
 ARGS_DEFAULTS = {"num_bits": 8, "type": "int", "symmetric": True, "dynamic": False}  # of keys that may be left away
 
 
+class ConfigGroup(Scheme):
+    """targets: "Linear", or names of modules"""
+
+    targets: list[str]
+    format: str
+
+
+class CompressedTensorsConfig(TypedDict):
+    """The quantization_config, as it is written."""
+
+    quant_method: str
+    format: str
+    quantization_status: str
+    config_groups: dict[str, ConfigGroup]
+    ignore: list[str]
+    kv_cache_scheme: None
+    global_compression_ratio: None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFormat:
+    """One config group as it was read: the format of the modules that its targets name."""
+
+    targets: list[str]
+    format: Format
+
+
 class CompressedTensorsLayout(Layout):
     quant_method = "compressed-tensors"
 
-    def __init__(self, config: Mapping[str, Any], formats: Mapping[str, Format]) -> None:
+    def __init__(self, groups: Sequence[GroupFormat], config: CompressedTensorsConfig | None = None) -> None:
+        self._groups = groups
         self._config = config
-        self._formats = formats  # of each config group
 
     @classmethod
     def holds(cls, fmt: Format) -> bool:
@@ -64,35 +94,33 @@ class CompressedTensorsLayout(Layout):
         modules = {module_of(name): info.format for name, info in linears.items()}
         formats = [fmt for fmt in map(get_format, sorted(set(modules.values()))) if cls.holds(fmt)]
         names = {_packer(fmt).name for fmt in formats}
-        groups = {}
-        for number, fmt in enumerate(formats):
+        groups: list[GroupFormat] = []
+        for fmt in formats:
             members = [module for module, name in modules.items() if name == fmt.name]
-            targets = [LINEAR] if len(formats) == 1 else members
-            groups[f"group_{number}"] = {"targets": targets, **_packer(fmt).scheme(fmt), "format": _packer(fmt).name}
+            groups.append(GroupFormat([LINEAR] if len(formats) == 1 else members, fmt))
         known = {fmt.name for fmt in formats}
         # A tied head has no tensor of its own, and is a Linear all the same.
         ignored = {module for module, name in modules.items() if name not in known} | {module_of(HEAD)} - set(modules)
-        config = {
+        config: CompressedTensorsConfig = {
             "quant_method": cls.quant_method,
             "format": MIXED if len(names) > 1 else next(iter(names), PackedInts.name),
             "quantization_status": "compressed",
-            "config_groups": groups,
+            "config_groups": {f"group_{number}": _config_group(group) for number, group in enumerate(groups)},
             "ignore": sorted(ignored),
             "kv_cache_scheme": None,
             "global_compression_ratio": None,
         }
-        return cls(config, dict(zip(groups, formats, strict=True)))
+        return cls(groups, config)
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any], where: str) -> "CompressedTensorsLayout":
         groups = config.get("config_groups")
         if not isinstance(groups, Mapping):
             raise InputError(f"{where}: quantization_config has no config_groups")
-        formats = {key: _read_format(group, config.get("format"), where) for key, group in groups.items()}
-        return cls(config, formats)
+        return cls([_read_group(group, config.get("format"), where) for group in groups.values()])
 
-    def config(self) -> dict[str, Any]:
-        return dict(self._config)
+    def config(self) -> CompressedTensorsConfig:
+        return present(self._config)
 
     def parts(self, info: TensorInfo) -> tuple[Part, ...]:
         fmt = get_format(info.format)
@@ -118,16 +146,21 @@ class CompressedTensorsLayout(Layout):
         return _packer(fmt).unpack(fmt, module, info)
 
     def _format_of(self, module: str) -> Format | None:
-        ranks = {key: rank(module, self._config["config_groups"][key]["targets"]) for key in self._formats}
-        meant = {key: found for key, found in ranks.items() if found is not None}
-        return self._formats[min(meant, key=meant.__getitem__)] if meant else None
+        """That of the group whose targets name the module best; the first of equals."""
+        ranks = [(found, group) for group in self._groups if (found := rank(module, group.targets)) is not None]
+        return min(ranks, key=lambda row: row[0])[1].format if ranks else None
 
 
 def _packer(fmt: Format) -> Packer:
     return next(packer for packer in PACKERS if packer.holds(fmt))
 
 
-def _read_format(group: Any, format_of_all: Any, where: str) -> Format:
+def _config_group(group: GroupFormat) -> ConfigGroup:
+    packer = _packer(group.format)
+    return {"targets": group.targets, **packer.scheme(group.format), "format": packer.name}
+
+
+def _read_group(group: Any, format_of_all: Any, where: str) -> GroupFormat:
     """raises InputError for a scheme that is not read here"""
     group = group if isinstance(group, Mapping) else {}
     weights, inputs = group.get("weights"), group.get("input_activations")
@@ -138,7 +171,7 @@ def _read_format(group: Any, format_of_all: Any, where: str) -> Format:
             format_name = packer.format_name(weights, inputs)
             fmt = _known_format(format_name)
             if fmt is not None and packer.holds(fmt) and _same_scheme(packer.scheme(fmt), group):
-                return fmt
+                return GroupFormat(targets, fmt)
     raise InputError(
         f"{where}: quantization_config asks for {name!r} of {weights!r:.200}; read here: "
         f"{PackedInts.name} integers of 2, 3, 4 or 8 bits, by channel or group, and {Int8s.name} W8A8"
@@ -152,14 +185,16 @@ def _known_format(name: str | None) -> Format | None:
         return None
 
 
-def _same_scheme(wanted: Mapping[str, Any], group: Mapping[str, Any]) -> bool:
+def _same_scheme(wanted: Scheme, group: Mapping[str, Any]) -> bool:
     """Whether a group asks for what `wanted` says, however much else it says."""
-    return not group.get("output_activations") and all(
-        _same_args(wanted[key], group.get(key)) for key in ("weights", "input_activations")
+    return (
+        not group.get("output_activations")
+        and _same_args(wanted["weights"], group.get("weights"))
+        and _same_args(wanted["input_activations"], group.get("input_activations"))
     )
 
 
-def _same_args(wanted: Mapping[str, Any] | None, args: Any) -> bool:
+def _same_args(wanted: QuantizationArgs | None, args: Any) -> bool:
     if wanted is None or not isinstance(args, Mapping):
         return wanted is None and not args
     got = {key: args.get(key, ARGS_DEFAULTS.get(key)) for key in wanted}

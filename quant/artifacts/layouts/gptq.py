@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from quant.artifacts.layouts.base import Layout, Part, StoredModule, check_holds, tensor_info
-from quant.artifacts.layouts.gptq_config import V1, GptqConfig
+from quant.artifacts.layouts.gptq_config import V1, GptqConfig, GptqDocument
 from quant.artifacts.layouts.int_parts import SCALE_DTYPES, half_scale, int_group_format, natural_groups, shared_groups
 from quant.errors import InputError
 from quant.formats import Format, IntGroupFormat, get_format
 from quant.formats.int_packing import pack_int32, packed_words, unpack_int32
+from quant.present import present
 from quant.qtensor import QTensor
 from quant.source import TensorInfo
 
@@ -54,8 +55,8 @@ class GptqLayout(Layout):
     def of_config(cls, config: Mapping[str, Any], where: str) -> "GptqLayout":
         return cls(GptqConfig.read(config, where))
 
-    def config(self) -> dict[str, Any]:
-        return dict(self._config.raw)
+    def config(self) -> GptqDocument:
+        return present(self._config.document)
 
     def parts(self, info: TensorInfo) -> tuple[Part, ...]:
         fmt = int_group_format(info.format)

@@ -3,14 +3,13 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from quant.artifacts.layouts.base import module_of
 from quant.artifacts.layouts.int_parts import int_group_format
 from quant.errors import InputError
 from quant.formats import IntGroupFormat, get_format
 from quant.models import HEAD
-from quant.present import present
 from quant.source import TensorInfo
 
 V1, V2 = "gptq", "gptq_v2"  # how zero points are stored, by `checkpoint_format`
@@ -18,14 +17,40 @@ SKIP = "-:"  # pattern of modules that are not quantized; "+:" or nothing: those
 PACK_DTYPE = "int32"
 
 
+class GptqSettings(TypedDict, total=False):
+    """Settings of the linears that a pattern matches; empty for those that are skipped.
+
+    group_size   -1 if there are no groups
+    """
+
+    bits: int
+    group_size: int
+    sym: bool
+
+
+class GptqDocument(GptqSettings):
+    """The quantization_config, as it is written. dynamic: pattern -> settings"""
+
+    quant_method: str
+    checkpoint_format: str
+    pack_dtype: str
+    desc_act: bool
+    lm_head: bool
+    dynamic: NotRequired[dict[str, GptqSettings]]
+
+
 @dataclass(frozen=True, slots=True)
 class GptqConfig:
     """version   V1 or V2
-    raw       the config.json object
+    format    of the modules that no pattern matches
+    patterns  (pattern, format) of those that have their own
+    document  the config.json object to write; None for a config that was read
     """
 
     version: str
-    raw: Mapping[str, Any]
+    format: IntGroupFormat
+    patterns: tuple[tuple[str, IntGroupFormat], ...] = ()
+    document: GptqDocument | None = None
 
     @classmethod
     def read(cls, raw: Mapping[str, Any], where: str) -> "GptqConfig":
@@ -37,39 +62,20 @@ class GptqConfig:
                 f"{where}: quantization_config has checkpoint_format {version!r} in {pack_dtype!r}; "
                 f"read here: {V1} and {V2} in {PACK_DTYPE}"
             )
-        config = cls(version, raw)
-        patterns = config.patterns
-        if not isinstance(patterns, Mapping) or not all(_is_pattern(*item) for item in patterns.items()):
+        dynamic = raw.get("dynamic") or {}
+        if not isinstance(dynamic, Mapping) or not all(_is_pattern(*item) for item in dynamic.items()):
             raise InputError(
-                f"{where}: quantization_config's 'dynamic' maps patterns to settings, got {patterns!r:.100}"
+                f"{where}: quantization_config's 'dynamic' maps patterns to settings, got {dynamic!r:.100}"
             )
-        for settings in ({}, *patterns.values()):
-            if config.format_of_settings(settings) is None:
-                raise InputError(
-                    f"{where}: quantization_config asks for {dict(settings) or _main_settings(raw)}; "
-                    "read here: bits 2, 3, 4 or 8, a group_size above 0 or -1, sym true or false"
-                )
-        return config
-
-    @property
-    def patterns(self) -> Mapping[str, Any]:
-        return self.raw.get("dynamic") or {}
+        formats = {pattern: _format_of(raw, settings, where) for pattern, settings in dynamic.items()}
+        patterns = (
+            (pattern.removeprefix("+:"), fmt) for pattern, fmt in formats.items() if not pattern.startswith(SKIP)
+        )
+        return cls(version, _format_of(raw, {}, where), tuple(patterns))
 
     def format_of(self, module: str) -> IntGroupFormat:
         """The format of a quantized module: that of the first pattern that matches, else everybody's."""
-        for pattern, settings in self.patterns.items():
-            if not pattern.startswith(SKIP) and re.match(pattern.removeprefix("+:"), module):
-                return present(self.format_of_settings(settings))
-        return present(self.format_of_settings({}))
-
-    def format_of_settings(self, settings: Mapping[str, Any]) -> IntGroupFormat | None:
-        """None for settings that stand for no format of ours."""
-        settings = {**_main_settings(self.raw), **settings}
-        bits, group_size, symmetric = (settings.get(key) for key in ("bits", "group_size", "sym"))
-        if type(bits) is not int or type(group_size) is not int or type(symmetric) is not bool:
-            return None
-        group = "" if group_size == -1 else f"g{group_size}"
-        return IntGroupFormat.parse(f"w{bits}{group}{'' if symmetric else '-asym'}")
+        return next((fmt for pattern, fmt in self.patterns if re.match(pattern, module)), self.format)
 
     @classmethod
     def write(cls, linears: Mapping[str, TensorInfo]) -> "GptqConfig":
@@ -78,7 +84,7 @@ class GptqConfig:
         formats = [int_group_format(fmt) for fmt in packed.values()]
         version = V1 if all(fmt.symmetric for fmt in formats) else V2
         main = max(sorted(set(packed.values())), key=list(packed.values()).count)
-        raw = {
+        document: GptqDocument = {
             "quant_method": "gptq",
             "checkpoint_format": version,
             "pack_dtype": PACK_DTYPE,
@@ -86,26 +92,42 @@ class GptqConfig:
             "desc_act": any(info.has_shared("g_idx") for info in linears.values()),
             "lm_head": HEAD in packed,
         }
-        dynamic = {
-            f"+:^{_escaped(name)}$": _settings(int_group_format(fmt)) for name, fmt in packed.items() if fmt != main
-        }
+        others = [(f"^{_escaped(name)}$", int_group_format(fmt)) for name, fmt in packed.items() if fmt != main]
+        dynamic = {f"+:{pattern}": _settings(fmt) for pattern, fmt in others}
         # The head and what lies outside the decoder layers is left alone unless asked for.
         skipped = [name for name in linears if name not in packed and name != HEAD]
-        dynamic |= {f"{SKIP}^{_escaped(name)}$": {} for name in skipped}
-        return cls(version, raw | ({"dynamic": dynamic} if dynamic else {}))
+        dynamic |= {f"{SKIP}^{_escaped(name)}$": GptqSettings() for name in skipped}
+        if dynamic:
+            document["dynamic"] = dynamic
+        return cls(version, int_group_format(main), tuple(others), document)
 
 
 def _is_int(info: TensorInfo) -> bool:
     return isinstance(get_format(info.format), IntGroupFormat)
 
 
-def _settings(fmt: IntGroupFormat) -> dict[str, Any]:
+def _settings(fmt: IntGroupFormat) -> GptqSettings:
     return {"bits": fmt.bits, "group_size": fmt.group_size or -1, "sym": fmt.symmetric}
 
 
-def _main_settings(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """AutoGPTQ's defaults where an old file leaves a key away."""
-    return {"bits": raw.get("bits"), "group_size": raw.get("group_size", 128), "sym": raw.get("sym", True)}
+def _format_of(raw: Mapping[str, Any], own: Mapping[str, Any], where: str) -> IntGroupFormat:
+    """The format of a config's settings and a pattern's own. raises InputError if there is no such format here"""
+    main = {
+        "bits": raw.get("bits"),
+        "group_size": raw.get("group_size", 128),
+        "sym": raw.get("sym", True),
+    }  # AutoGPTQ's
+    bits, group_size, symmetric = ({**main, **own}.get(key) for key in ("bits", "group_size", "sym"))
+    found = None
+    if type(bits) is int and type(group_size) is int and type(symmetric) is bool:
+        group = "" if group_size == -1 else f"g{group_size}"
+        found = IntGroupFormat.parse(f"w{bits}{group}{'' if symmetric else '-asym'}")
+    if found is None:
+        raise InputError(
+            f"{where}: quantization_config asks for {dict(own) or main}; "
+            "read here: bits 2, 3, 4 or 8, a group_size above 0 or -1, sym true or false"
+        )
+    return found
 
 
 def _escaped(name: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from quant.artifacts.layouts.base import Part, StoredModule, tensor_info
+from quant.artifacts.layouts.scheme import QuantizationArgs, Scheme
 from quant.errors import InputError
 from quant.formats import Format, get_format
 from quant.formats.int8 import Int8Format
@@ -32,7 +33,7 @@ class Int8s:
         return isinstance(fmt, Int8Format)
 
     @staticmethod
-    def scheme(fmt: Int8Format) -> dict[str, Any]:
+    def scheme(fmt: Int8Format) -> Scheme:
         strategy, dynamic = INPUTS[fmt.inputs]
         return {
             "weights": _args("tensor" if fmt.per_tensor_weight else "channel", False),
@@ -83,7 +84,7 @@ class Int8s:
         return QTensor(info.format, info.shape, parts, shared)
 
 
-def _args(strategy: str, dynamic: bool) -> dict[str, Any]:
+def _args(strategy: str, dynamic: bool) -> QuantizationArgs:
     return {
         "num_bits": 8,
         "type": "int",

@@ -15,6 +15,7 @@ import numpy as np
 
 from quant.artifacts.layouts.base import Part, StoredModule, tensor_info
 from quant.artifacts.layouts.int_parts import SCALE_DTYPES, half_scale, int_group_format, shared_groups
+from quant.artifacts.layouts.scheme import QuantizationArgs, Scheme
 from quant.errors import InputError
 from quant.formats import Format, IntGroupFormat
 from quant.formats.int_packing import pack_int32, packed_words, unpack_int32
@@ -33,8 +34,8 @@ class PackedInts:
         return isinstance(fmt, IntGroupFormat)
 
     @staticmethod
-    def scheme(fmt: IntGroupFormat) -> dict[str, Any]:
-        weights = {
+    def scheme(fmt: IntGroupFormat) -> Scheme:
+        weights: QuantizationArgs = {
             "num_bits": fmt.bits,
             "type": "int",
             "symmetric": fmt.symmetric,

@@ -1,0 +1,38 @@
+"""Typed look-ups of a GGUF file's metadata keys under one architecture's prefix."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import numpy as np
+
+from quant.artifacts.gguf_cursor import Value
+from quant.errors import InputError
+
+T = TypeVar("T", bound=int | float | str)
+
+
+class KeyReader:
+    """where: the file, which errors begin with"""
+
+    def __init__(self, metadata: Mapping[str, Value], arch: str, where: str) -> None:
+        self._metadata, self.arch, self.where = metadata, arch, where
+
+    def get(self, key: str, kind: type[T]) -> T | None:
+        """The value of `ARCH.key`, or None if it is absent. raises InputError for a value of another type"""
+        full = f"{self.arch}.{key}"
+        value = self._metadata.get(full)
+        if value is None:
+            return None
+        if type(value) is not kind:
+            raise InputError(f"{self.where}: key {full!r} must be {kind.__name__}, got {value!r}")
+        if kind is float and isinstance(value, float):
+            with np.errstate(over="ignore"):
+                return kind(str(np.float32(value)))  # stored as float32: the shortest number that means the same
+        return value
+
+    def require(self, key: str, kind: type[T]) -> T:
+        """The value of `ARCH.key`. raises InputError if it is absent, or of another type"""
+        value = self.get(key, kind)
+        if value is None:
+            raise InputError(f"{self.where}: key {f'{self.arch}.{key}'!r} is missing")
+        return value

@@ -1,0 +1,84 @@
+"""The parts of a `tokenizers` JSON document that a GGUF file's keys become, as that library spells them."""
+
+from typing import NotRequired, TypedDict
+
+
+class Pattern(TypedDict, total=False):
+    """One of the two keys: an exact text, or a regular expression."""
+
+    String: str
+    Regex: str
+
+
+class Step(TypedDict):
+    """A normalizer, pre-tokenizer or decoder; which keys there are depends on the type."""
+
+    type: str
+    add_prefix_space: NotRequired[bool]
+    trim_offsets: NotRequired[bool]
+    use_regex: NotRequired[bool]
+    individual_digits: NotRequired[bool]
+    prepend: NotRequired[str]
+    pattern: NotRequired[Pattern]
+    behavior: NotRequired[str]
+    invert: NotRequired[bool]
+    content: NotRequired[str]
+    start: NotRequired[int]
+    stop: NotRequired[int]
+    normalizers: NotRequired[list["Step"]]
+    pretokenizers: NotRequired[list["Step"]]
+    decoders: NotRequired[list["Step"]]
+
+
+class BpeModel(TypedDict):
+    """vocab: text -> id; merges: pairs"""
+
+    type: str
+    dropout: float | None
+    unk_token: str | None
+    continuing_subword_prefix: str | None
+    end_of_word_suffix: str | None
+    fuse_unk: bool
+    byte_fallback: bool
+    ignore_merges: bool
+    vocab: dict[str, int]
+    merges: list[list[str]]
+
+
+class Piece(TypedDict):
+    """A special token or a text ("A", "B") in a template."""
+
+    id: str
+    type_id: int
+
+
+class TemplatePart(TypedDict, total=False):
+    """One of the two keys."""
+
+    SpecialToken: Piece
+    Sequence: Piece
+
+
+class TemplateToken(TypedDict):
+    id: str
+    ids: list[int]
+    tokens: list[str]
+
+
+class Template(TypedDict):
+    """A post-processor that puts special tokens around one text or a pair of texts."""
+
+    type: str
+    single: list[TemplatePart]
+    pair: list[TemplatePart]
+    special_tokens: dict[str, TemplateToken]
+
+
+class TokenizerParts(TypedDict):
+    """The keys of the document beyond those that are the same for all."""
+
+    normalizer: Step | None
+    pre_tokenizer: Step | None
+    post_processor: Template | None
+    decoder: Step
+    model: BpeModel

@@ -55,9 +55,9 @@ def command(words, baseline, long, noise_floor, keep, as_json, **how) -> None:
 def print_rows(found, long: bool) -> None:
     """One object a comparison, and the noise floor's record if it was measured."""
     for comparison in found.comparisons:
-        print_json(json_row(comparison))
+        print_json(json_row(comparison).to_json())
     for floor in found.noise_floors:
-        print_json(floor)
+        print_json(floor.to_json())
 
 
 def print_tables(found, long: bool) -> None:

@@ -73,7 +73,7 @@ def compare(options: GateOptions, comment: str | None, keep: str | None, as_json
         Path(comment).write_text(markdown(result), encoding="utf-8")
     if keep is not None:
         keep_gate(Path(keep), result)
-    print_json(result.as_json()) if as_json else click.echo(plain(result), nl=False)
+    print_json(result.report().to_json()) if as_json else click.echo(plain(result), nl=False)
     if result.is_red:
         raise click.exceptions.Exit(1)
 

@@ -1,69 +1,75 @@
 """A noise floor as a table: how far the model lies from itself, by what was changed."""
 
-from qbench.compare.side import Record
-from qbench.compare.table import Grid
+from collections.abc import Callable
 
-SHOWN = ("perplexity", "kld", "same_top")
+from qbench.compare.table import Grid
+from qbench.measure.metrics import TaskResult
+from qbench.measure.records.kinds import FloorCase, FloorMetrics, FloorVariant
+from qbench.measure.records.record import Record
+from quant.present import present
 
 
 def make_floor_grid(record: Record) -> Grid:
-    """Of a text under one protocol, or of a task."""
-    return _of_task(record) if "tasks" in record["metrics"] else _of_text(record)
+    """Of a text under one protocol, or of a task. raises TypeError for a row of another kind"""
+    case, metrics = record.case, record.metrics
+    if not isinstance(case, FloorCase) or not isinstance(metrics, FloorMetrics):
+        raise TypeError(f"{record.key}: got a row of kind {case.kind!r}, expected a noise floor")
+    note = _note(case, metrics, record.machine.id, "protocol" if metrics.tasks is None else "task")
+    if metrics.tasks is None:
+        return _of_text(metrics, note)
+    ((task, entry),) = metrics.tasks.items()
+    return _of_task(metrics, task, entry, note)
 
 
-def _of_text(record: Record) -> Grid:
-    metrics = record["metrics"]
-    rows = [[name, variant["how"], *_figures(variant)] for name, variant in metrics["variants"].items()]
-    floor = metrics["floor"]
+def _of_text(metrics: FloorMetrics, note: str) -> Grid:
+    rows = [[name, variant.how, *_figures(variant)] for name, variant in present(metrics.variants).items()]
+    floor = present(metrics.floor)
     rows.append(["floor", "the farthest end", f"{100 * floor['perplexity']:.2g} %", f"{floor['kld']:.2e}", ""])
     headings = ["changed", "how", "perplexity", "mean KLD from itself", "same top"]
-    return Grid(headings, rows, [False, False, True, True, True], [_note(record, "protocol")])
+    return Grid(headings, rows, [False, False, True, True, True], [note])
 
 
-def _of_task(record: Record) -> Grid:
-    metrics = record["metrics"]
-    ((task, entry),) = metrics["tasks"].items()
-    scale, unit = (100, " points") if "correct" in entry else (1, "")
+def _of_task(metrics: FloorMetrics, task: str, entry: TaskResult, note: str) -> Grid:
+    scale, unit = (1, "") if entry.correct is None else (100, " points")
 
-    def change(variant: Record) -> str:
-        if not variant["floor"]:
+    def change(variant: FloorVariant) -> str:
+        if not variant.floor:
             return "identical"
-        return _with_interval(variant["change"], lambda value: f"{scale * value:+.3g}") + unit
+        return _with_interval(present(variant.change), lambda value: f"{scale * value:+.3g}") + unit
 
     rows = [
-        [name, variant["how"], change(variant), _flips(variant["flips"])]
-        for name, variant in metrics["variants"].items()
+        [name, variant.how, change(variant), _flips(variant.flips)]
+        for name, variant in present(metrics.variants).items()
     ]
-    rows.append(["floor", "the largest", f"{scale * metrics['floor'][task]:.2g}{unit}", ""])
-    headings = ["changed", "how", f"{task} {entry['metric']}", "answers"]
-    return Grid(headings, rows, [False, False, True, False], [_note(record, "task")])
+    rows.append(["floor", "the largest", f"{scale * present(metrics.floor)[task]:.2g}{unit}", ""])
+    headings = ["changed", "how", f"{task} {entry.metric}", "answers"]
+    return Grid(headings, rows, [False, False, True, False], [note])
 
 
-def _flips(flips: Record | None) -> str:
+def _flips(flips: dict[str, int] | None) -> str:
     return "" if flips is None else f"{flips['lost']} lost, {flips['gained']} gained of {flips['num_items']}"
 
 
-def _note(record: Record, kind: str) -> str:
-    metrics = record["metrics"]
-    protocol = metrics["protocol"]
+def _note(case: FloorCase, metrics: FloorMetrics, machine: str, kind: str) -> str:
+    protocol = present(present(metrics.quality).protocol)
     return (
-        f"{record['case']['model']}, {kind} {protocol['name']} ({protocol['hash'][:12]}), isa {metrics['isa']}, "
-        f"machine {record['machine']['id']}: each line is the same model, computed otherwise, against itself [95 %]."
+        f"{case.model}, {kind} {protocol.name} ({(protocol.hash or '')[:12]}), isa {present(metrics.facts).isa}, "
+        f"machine {machine}: each line is the same model, computed otherwise, against itself [95 %]."
     )
 
 
-def _figures(variant: Record) -> list[str]:
-    if not any(variant["floor"].values()):
-        return ["identical"] * len(SHOWN)
-    ratio, kld, same_top = (variant[metric] for metric in SHOWN)
+def _figures(variant: FloorVariant) -> list[str]:
+    if not isinstance(variant.floor, dict) or not any(variant.floor.values()):
+        return ["identical"] * 3
     return [
-        _with_interval(ratio, lambda value: f"{100 * (value - 1):+.4f}") + " %",
-        _with_interval(kld, lambda value: f"{value:.2e}"),
-        _with_interval(same_top, lambda value: f"{100 * value:.3f}") + " %",
+        _with_interval(present(variant.perplexity), lambda value: f"{100 * (value - 1):+.4f}") + " %",
+        _with_interval(present(variant.kld), lambda value: f"{value:.2e}"),
+        _with_interval(present(variant.same_top), lambda value: f"{100 * value:.3f}") + " %",
     ]
 
 
-def _with_interval(estimate: Record, write) -> str:
-    if estimate["low"] is None:
-        return f"{write(estimate['value'])} [n/a]"
-    return f"{write(estimate['value'])} [{write(estimate['low'])}, {write(estimate['high'])}]"
+def _with_interval(estimate: dict[str, float | None], write: Callable[[float], str]) -> str:
+    value, low, high = present(estimate["value"]), estimate["low"], estimate["high"]
+    if low is None or high is None:
+        return f"{write(value)} [n/a]"
+    return f"{write(value)} [{write(low)}, {write(high)}]"

@@ -1,19 +1,60 @@
-"""A comparison as one plain mapping."""
+"""A comparison as `--json` prints it."""
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
-from qbench.compare.side import Record
-from qbench.statistics import Comparison
-
-
-def json_row(comparison: Comparison) -> dict[str, Any]:
-    """{a, b: which rows; cells: one a metric; left_out: why the others are none}"""
-    cells = [cell.as_dict() for cell in comparison.cells]
-    return {"a": _which(comparison.a), "b": _which(comparison.b), "cells": cells, "left_out": comparison.left_out}
+from qbench.compare.comparison import Comparison
+from qbench.measure.records.record import Record
+from qbench.statistics.cell import Cell
+from quant.json_data import JsonData
 
 
-def _which(record: Record) -> dict[str, Any]:
-    protocol = record["metrics"].get("protocol") or {}
-    about = {name: record["case"].get(name) for name in ("model", "recipe", "cache", "threads", "context", "batch")}
-    origin = {"key": record["key"], "machine": record["machine"]["id"], "commit": record.get("commit")}
-    return {**about, **origin, "time": record["time"], "protocol_hash": protocol.get("hash")}
+@dataclass(frozen=True, slots=True)
+class ComparedRow(JsonData):
+    """Which row was compared."""
+
+    json_keys: ClassVar[Mapping[str, str]] = {"kv_format": "cache"}
+
+    model: str
+    recipe: str | None
+    kv_format: str | None
+    threads: int | None
+    context: int | None
+    batch: int | None
+    key: str
+    machine: str
+    commit: str | None
+    time: str
+    protocol_hash: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonRow(JsonData):
+    """cells: one per metric; left_out: the reasons why other metrics have none"""
+
+    a: ComparedRow
+    b: ComparedRow
+    cells: list[Cell]
+    left_out: list[str]
+
+
+def json_row(comparison: Comparison) -> ComparisonRow:
+    return ComparisonRow(_row_of(comparison.a), _row_of(comparison.b), comparison.cells, comparison.left_out)
+
+
+def _row_of(record: Record) -> ComparedRow:
+    case, quality = record.model_case, record.figures.quality
+    return ComparedRow(
+        model=case.model,
+        recipe=case.recipe,
+        kv_format=case.kv_format,
+        threads=case.threads,
+        context=case.context,
+        batch=None if "batch" in case.lacks else case.batch,
+        key=record.key,
+        machine=record.machine.id,
+        commit=record.commit,
+        time=record.time,
+        protocol_hash=quality and quality.protocol and quality.protocol.hash,
+    )

@@ -55,7 +55,7 @@ class Measuring:
 
     @property
     def task_settings(self) -> TaskSettings:
-        return TaskSettings(tuple(name.strip() for name in self.tasks.split(",")), self.limit)
+        return TaskSettings(tuple(name.strip() for name in (self.tasks or "").split(",")), self.limit)
 
     def require_nothing(self, what: str) -> None:
         """raises InputError if anything is asked for, since `what` is measured already"""

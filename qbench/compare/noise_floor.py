@@ -28,7 +28,7 @@ from qbench.quality.quality import Reference, measure_quality
 from qbench.run_options import RunOptions
 from qbench.runtime.load import load_model, set_threads
 from qbench.statistics import Estimate, block_mean, perplexity_ratio
-from quant.json_data import plain
+from quant.present import present
 
 METRICS = ("perplexity", "kld")  # that have a floor, see qbench.statistics.with_floors
 
@@ -120,14 +120,14 @@ def _other_batch(model: Model, threads: int) -> Model:
 
 def _distance(how: str, base: Quality, found: Quality) -> FloorVariant:
     """From the model as it runs: estimates, their distances from no difference, and the blocks."""
-    before, after = plain(base.blocks), plain(found.blocks)
-    perplexity = perplexity_ratio(before, after)
-    kld = block_mean(after["kld"], after["tokens"]).at_least(0.0)
+    before, after = present(base.blocks), present(found.blocks)
+    perplexity, tokens = perplexity_ratio(before, after), present(after.tokens)
+    kld = block_mean(present(after.kld), tokens).at_least(0.0)
     return FloorVariant(
         how=how,
         perplexity=described(perplexity),
         kld=described(kld),
-        same_top=described(block_mean(after["same_top"], after["tokens"])),
+        same_top=described(block_mean(present(after.same_top), tokens)),
         floor={"perplexity": farthest(perplexity, 1.0), "kld": farthest(kld, 0.0)},
         blocks=found.blocks,
     )
@@ -139,5 +139,5 @@ def described(estimate: Estimate) -> dict[str, float | None]:
 
 def farthest(estimate: Estimate, neutral: float) -> float:
     """The end of the interval that lies farthest from no difference; of one block, the value."""
-    ends = (estimate.value,) if estimate.low is None else (estimate.low, estimate.high)
+    ends = estimate.interval or [estimate.value]
     return max(abs(end - neutral) for end in ends)

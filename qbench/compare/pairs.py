@@ -3,7 +3,8 @@
 import json
 from collections.abc import Sequence
 
-from qbench.compare.side import Record, identity, value_of
+from qbench.compare.side import identity, value_of
+from qbench.measure.records.record import Record
 from quant.errors import InputError
 
 # What follows from a recipe.
@@ -31,7 +32,9 @@ def pair_rows(a: Sequence[Record], b: Sequence[Record], named: Sequence[str]) ->
         if "cache" not in named and len(fitting) > 1:
             fitting = [other for other in fitting if value_of(other, "cache") == value_of(record, "cache")]
         if len(fitting) > 1:
-            raise InputError(f"{len(fitting)} rows of A fit one of B; they differ in {_differing(*fitting[:2], named)}")
+            raise InputError(
+                f"{len(fitting)} rows of A fit one of B; they differ in {_differing(fitting[0], fitting[1], named)}"
+            )
         pairs += [(other, record) for other in fitting]
         alone += [record] if not fitting and identity(record) not in of_a_alone else []
     if not pairs:
@@ -41,16 +44,16 @@ def pair_rows(a: Sequence[Record], b: Sequence[Record], named: Sequence[str]) ->
 
 def _settings(record: Record, named: Sequence[str]) -> str:
     left_out = {*named, *(WITH_RECIPE if "recipe" in named else ())}
-    case = {name: value for name, value in record["case"].items() if name not in left_out}
+    case = {name: value for name, value in record.case.to_json().items() if name not in left_out}
     for key in (key for key in named if "." in key):
         section, _, name = key.partition(".")
         if isinstance(case.get(section), dict):
             case[section] = {other: value for other, value in case[section].items() if other != name}
-    return json.dumps([case, None if "machine" in named else record["machine"]["id"]], sort_keys=True)
+    return json.dumps([case, None if "machine" in named else record.machine.id], sort_keys=True)
 
 
 def _differing(a: Record, b: Record, named: Sequence[str]) -> str:
     """The keys, each with both values."""
-    keys = [*dict.fromkeys([*a["case"], *b["case"]]), "machine"]
+    keys = [*dict.fromkeys([*a.case.to_json(), *b.case.to_json()]), "machine"]
     unlike = [key for key in keys if key not in named and value_of(a, key) != value_of(b, key)]
     return "; ".join(f"{key}: {value_of(a, key)} and {value_of(b, key)}" for key in unlike) or "time alone"

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from qbench.compare.comparison import Comparison, collect, judge_table
 from qbench.compare.kept_floor import kept_floors, of_model
 from qbench.compare.pairs import Pairs, pair_rows
-from qbench.compare.side import Record, Rows, named_keys, parse_side, select
+from qbench.compare.side import Rows, named_keys, parse_side, select
 from qbench.compare.speed_floor import SpeedFloors, kept_speed_floors, with_speed_floors, work_of
-from qbench.statistics import Comparison, judge_table, with_floors
-from qbench.statistics.comparison import collect
+from qbench.measure.records.record import Record
+from qbench.statistics import with_floors
 from quant.errors import InputError
 
 
@@ -18,7 +19,7 @@ def compare_sides(a: Rows, b: Rows) -> tuple[list[Comparison], str | None]:
     raises   InputError as `select` and `pair_rows`, and for unlike protocols
     """
     pairs, alone = pair_rows(select(a), select(b), named_keys((a, b)))
-    names = ", ".join(f"{row['case']['model']} {row['case'].get('recipe')}" for row in alone)
+    names = ", ".join(f"{row.model_case.model} {row.model_case.recipe}" for row in alone)
     warning = f"not compared, for want of their like in A: {names}" if alone else None
     return compare_pairs(pairs, [a.path, b.path]), warning
 
@@ -31,7 +32,7 @@ def compare_with_baseline(rows: Rows, baseline: str) -> tuple[list[Comparison], 
 
 def with_conditions(rows: Rows, conditions: str) -> Rows:
     more = parse_side(f":{conditions}", rows.path)
-    return Rows(rows.path, {**rows.where, **more.where})
+    return Rows(rows.path, {**rows.where, **(more.where if more else {})})
 
 
 def compare_pairs(pairs: Pairs, paths: Sequence[str]) -> list[Comparison]:
@@ -43,7 +44,7 @@ def _collected(a: Record, b: Record, floors: Mapping[tuple, Mapping[str, float]]
     try:
         found = collect(a, b)
     except InputError as error:
-        names = " and ".join(f"{row['case']['model']} {row['case'].get('recipe') or ''}".strip() for row in (a, b))
+        names = " and ".join(f"{row.model_case.model} {row.model_case.recipe or ''}".strip() for row in (a, b))
         raise InputError(f"{names}: {error}") from error
     cells = with_floors(found.cells, of_model(floors, a))
     return replace(found, cells=with_speed_floors(cells, of_speed.get(work_of(a), {})))

@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from qbench.compare.comparison import Comparison, compare_records
 from qbench.compare.measured import Measuring, measure_models
 from qbench.compare.noise_floor import measure_noise_floors
 from qbench.compare.rows import compare_sides, compare_with_baseline
-from qbench.compare.side import Record, Rows, parse_side
+from qbench.compare.side import Rows, parse_side
 from qbench.compare.task_floor import measure_task_floors
-from qbench.measure.records.record import append_record
+from qbench.measure.records.kinds import FloorMetrics
+from qbench.measure.records.record import Record, append_record
 from qbench.measure.records.record_files import kept_file
 from qbench.progress import Progress
-from qbench.statistics import Comparison, compare_records
 from quant.errors import InputError
 
 
@@ -76,9 +77,18 @@ def _models(
     measure_floors = measure_noise_floors if measuring.tasks is None else measure_task_floors
     floors = measure_floors(specs[0], measuring, progress) if noise_floor else []
     measured = measure_models(specs, measuring, progress) if len(specs) == 2 else []
-    for record in [*floors, *measured] if keep is not None else ():
-        append_record(kept_file(Path(keep), record.machine.id), record)
-    known = [floor.to_json() for floor in floors]
-    by_protocol = {floor["metrics"]["protocol"]["hash"]: floor["metrics"]["floor"] for floor in known}
-    compared = [compare_records(*(record.to_json() for record in measured), by_protocol)] if measured else []
-    return Compared(compared, known)
+    if keep is not None:
+        for record in [*floors, *measured]:
+            append_record(kept_file(Path(keep), record.machine.id), record)
+    compared = [compare_records(measured[0], measured[1], _by_protocol(floors))] if measured else []
+    return Compared(compared, floors)
+
+
+def _by_protocol(floors: Sequence[Record]) -> dict[str | None, dict[str, float]]:
+    """Protocol hash -> metric -> floor"""
+    found: dict[str | None, dict[str, float]] = {}
+    for record in floors:
+        metrics = record.metrics
+        if isinstance(metrics, FloorMetrics) and metrics.floor is not None:
+            found[metrics.protocol_hash] = metrics.floor
+    return found

@@ -1,22 +1,25 @@
 """One side of a comparison: a model that is measured now, or the rows of records that a few words pick out."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from qbench.cache_kinds import DYNAMIC
-from qbench.measure.records.record import read_files
+from qbench.measure.records.record import Record, latest, read_files
 from qbench.measure.records.record_files import SUFFIX
 from qbench.nearest import nearest
 from qbench.products import AUTO
 from quant.errors import InputError
 
-Record = dict[str, Any]
-
 # Of the record beside its case; the beginning of a value is enough.
-OF_RECORD = {"machine": ("machine", "id"), "commit": ("commit",), "key": ("key",), "time": ("time",)}
+OF_RECORD: dict[str, Callable[[Record], str | None]] = {
+    "machine": lambda record: record.machine.id,
+    "commit": lambda record: record.commit,
+    "key": lambda record: record.key,
+    "time": lambda record: record.time,
+}
 
 
 # What a case does not name.
@@ -49,7 +52,7 @@ def parse_side(word: str, path: str | None = None) -> Rows | None:
     for key, equals, value in pairs:
         if not (key and equals and value):
             raise InputError(f"{word}: {key + equals + value!r} is no condition; expected KEY=VALUE,KEY=VALUE")
-    return Rows(head or path, {key: value for key, _, value in pairs})
+    return Rows(head or path or "", {key: value for key, _, value in pairs})
 
 
 def _holds_records(word: str) -> bool:
@@ -64,8 +67,7 @@ def select(rows: Rows) -> list[Record]:
 
     raises   InputError for a key that no row has, and where no row is left
     """
-    found = (record for record in read_files(rows.path) if record.is_ok and record.case.kind is None)
-    measured = [record.to_json() for record in found]
+    measured = [record for record in read_files(rows.path) if record.is_ok and record.case.kind is None]
     if not measured:
         raise InputError(f"{rows.path}: no measured row; run `qbench sweep` first")
     left = measured
@@ -73,21 +75,11 @@ def select(rows: Rows) -> list[Record]:
         before, left = left, [record for record in left if matches(record, key, pattern)]
         if not left:
             raise InputError(f"{rows}: no row with {key}={pattern}; {_there_are(before, key, pattern)}")
-    return list(latest_documents(left).values())
-
-
-def latest_documents(records: Iterable[Record]) -> dict[tuple[str, str], Record]:
-    """As `latest`, of documents."""
-    found: dict[tuple[str, str], Record] = {}
-    for record in records:
-        case = record["key"], record["machine"]["id"]
-        if case not in found or record["time"] >= found[case]["time"]:
-            found[case] = record
-    return found
+    return list(latest(left).values())
 
 
 def identity(record: Record) -> tuple[str, str, str]:
-    return record["key"], record["machine"]["id"], record["time"]
+    return record.key, record.machine.id, record.time
 
 
 def matches(record: Record, key: str, pattern: str) -> bool:
@@ -95,17 +87,19 @@ def matches(record: Record, key: str, pattern: str) -> bool:
     return fnmatchcase(_text(value), pattern + ("*" if key in OF_RECORD else ""))
 
 
-def value_of(record: Mapping[str, Any], key: str) -> Any:
-    """Of the record for OF_RECORD, else of its case, names joined by dots; None where it is not there."""
-    value: Any = record if key in OF_RECORD else record["case"]
-    for name in OF_RECORD.get(key) or key.split("."):
+def value_of(record: Record, key: str) -> Any:
+    """Of the record for OF_RECORD, else of its case as JSON, names joined by dots; None if it has no such value."""
+    if key in OF_RECORD:
+        return OF_RECORD[key](record)
+    value: Any = record.case.to_json()
+    for name in key.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
     return DEFAULTS.get(key) if value is None else value
 
 
 def _there_are(records: Sequence[Record], key: str, pattern: str) -> str:
     """What a message says of the values that rows have."""
-    known = [*OF_RECORD, *dict.fromkeys([*DEFAULTS, *(name for record in records for name in record["case"])])]
+    known = [*OF_RECORD, *dict.fromkeys([*DEFAULTS, *(name for record in records for name in record.case.to_json())])]
     if key.split(".")[0] not in known:
         return f"known keys: {', '.join(known)}{nearest(key, known)}"
     values = list(dict.fromkeys(_text(value_of(record, key)) for record in records))

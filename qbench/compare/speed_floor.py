@@ -2,32 +2,42 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-from qbench.measure.case import Case
+from qbench.compare.comparison import SPEEDS
+from qbench.measure.case import Case, SpeedWork
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.kinds import AGAIN
-from qbench.measure.records.record import Record as MeasuredRecord
+from qbench.measure.records.record import Record
 from qbench.statistics import Cell
-from qbench.statistics.comparison import SPEEDS
 from qbench.statistics.estimate import ALPHA
 from qbench.store import latest_records
 from qbench.store.load import files_with
 
 LEAST = 4  # pairs: Student's t of fewer degrees asks for more than three times their spread
-WORK = ("pp", "tg", "depth")
 
-Record = Mapping[str, Any]
-Work = tuple[Any, ...]  # machine, threads, batch and WORK
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a speed was measured at; None for a value that a row does not have."""
+
+    machine: str
+    threads: int | None
+    batch: int | None
+    pp: int | None
+    tg: int | None
+    depth: int | None
+
+
 SpeedFloors = Mapping[Work, Mapping[str, float]]
 
 
 def work_of(record: Record) -> Work:
-    """None for what a row does not say: one of two models that `compare` measured has neither threads nor speeds."""
-    case = record["case"]
-    of_case = map(case.get, ("threads", "batch"))
-    return record["machine"]["id"], *of_case, *map((case.get("bench") or {}).get, WORK)
+    """The work of a model's row. A model that `compare` measured itself has neither threads nor speeds."""
+    case = record.model_case
+    work = case.speed or SpeedWork(lacks=frozenset({"pp", "tg", "depth"}))
+    pp, tg, depth = (None if name in work.lacks else getattr(work, name) for name in ("pp", "tg", "depth"))
+    return Work(record.machine.id, case.threads, None if "batch" in case.lacks else case.batch, pp, tg, depth)
 
 
 def kept_speed_floors(paths: Sequence[str]) -> SpeedFloors:
@@ -50,12 +60,12 @@ def kept_speed_floors(paths: Sequence[str]) -> SpeedFloors:
             rates = [_rate(row, phase) for row in (first, record)]
             if rates[0] and rates[1]:
                 log = math.log(rates[1] / rates[0])
-                logs.setdefault(work_of(record.to_json()), {}).setdefault(phase, []).append(log)
+                logs.setdefault(work_of(record), {}).setdefault(phase, []).append(log)
     floors = {work: {phase: _floor(of) for phase, of in by.items() if len(of) >= LEAST} for work, by in logs.items()}
     return {work: by for work, by in floors.items() if by}
 
 
-def _rate(record: MeasuredRecord, phase: str) -> float | None:
+def _rate(record: Record, phase: str) -> float | None:
     return record.metrics.figure(phase) if isinstance(record.metrics, Metrics) else None
 
 

@@ -4,10 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from qbench.compare import text
-from qbench.compare.side import Record, identity, value_of
+from qbench.compare.comparison import Comparison
+from qbench.compare.side import identity, value_of
 from qbench.markdown_grid import markdown_grid
+from qbench.measure.case import Case, SpeedWork
+from qbench.measure.records.record import Record
 from qbench.phrases import count
-from qbench.statistics import Cell, Comparison
+from qbench.statistics import Cell
 from qbench.statistics.power import POWER
 
 # Keys of a case that tell rows apart for a reader, in this order.
@@ -139,19 +142,17 @@ def _notes(comparisons: Sequence[Comparison]) -> list[str]:
 
 def _origin(record: Record) -> str:
     """Model, recipe, protocol, machine and commit of a row."""
-    case, metrics = record["case"], record["metrics"]
-    protocol = metrics.get("protocol")
-    parts = [f"{case['model']} {case.get('recipe') or 'as stored'}"]
-    parts += [f"protocol {protocol['name']} ({protocol['hash'][:12]})"] if protocol else []
-    parts += [_work(case)] if case.get("bench") else []
-    parts.append(f"machine {record['machine']['id']}")
-    commit = record.get("commit")
-    parts.append(f"commit {commit[:10]}{'+changes' if record.get('dirty') else ''}" if commit else "commit unknown")
+    case, quality, commit = record.model_case, record.figures.quality, record.commit
+    protocol = quality and quality.protocol
+    parts = [f"{case.model} {case.recipe or 'as stored'}"]
+    parts += [f"protocol {protocol.name} ({(protocol.hash or '')[:12]})"] if protocol else []
+    parts += [_work(case, case.speed)] if case.speed else []
+    parts.append(f"machine {record.machine.id}")
+    parts.append(f"commit {commit[:10]}{'+changes' if record.dirty else ''}" if commit else "commit unknown")
     return ", ".join(parts)
 
 
-def _work(case: Record) -> str:
+def _work(case: Case, work: SpeedWork) -> str:
     """ "pp512 and tg128 at depth 0, 2 threads": what the speeds are of."""
-    bench, threads = case["bench"], case["threads"]
-    phases = " and ".join(f"{phase}{bench[phase]}" for phase in ("pp", "tg") if bench.get(phase))
-    return f"{phases} at depth {bench.get('depth', 0)}, {count(threads, 'thread')}"
+    phases = " and ".join(f"{phase}{getattr(work, phase)}" for phase in ("pp", "tg") if getattr(work, phase))
+    return f"{phases} at depth {work.depth}, {count(case.threads or 1, 'thread')}"

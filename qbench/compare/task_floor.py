@@ -6,6 +6,7 @@ from typing import Any
 from qbench.calibration.open_subject import open_subject
 from qbench.compare.measured import Measuring
 from qbench.compare.noise_floor import case_of_floor, described, farthest, other_threads
+from qbench.compare.task_cells import task_cells
 from qbench.measure.metrics import ProtocolFacts, Quality, TaskResult
 from qbench.measure.records.kinds import FloorMetrics, FloorVariant
 from qbench.measure.records.record import Record, make_record
@@ -13,9 +14,8 @@ from qbench.progress import Progress
 from qbench.run_options import RunOptions
 from qbench.runtime.load import load_model, set_threads
 from qbench.statistics.cell import NEUTRAL, Cell
-from qbench.statistics.task_cells import task_cells
 from qbench.tasks.run import run_tasks
-from quant.json_data import keys_of, plain
+from quant.json_data import keys_of
 
 FLIPS = frozenset({"flips"})  # null for a task whose items are not right or wrong
 
@@ -61,7 +61,7 @@ def measure_task_floors(spec: str, measuring: Measuring, progress: Progress | No
 
 def _cells(base: dict[str, TaskResult], found: dict[str, TaskResult]) -> dict[str, Cell]:
     """Task -> its cell; a group has none of its own, as its tasks have the same items."""
-    return {cell.metric: cell for cell in task_cells(plain(base), plain(found), []) if cell.is_tested}
+    return {cell.metric: cell for cell in task_cells(base, found, []) if cell.is_tested}
 
 
 def _distance(how: str, cell: Cell) -> FloorVariant:
@@ -69,6 +69,6 @@ def _distance(how: str, cell: Cell) -> FloorVariant:
     change = described(cell.estimate)
     if cell.flips is None:
         return FloorVariant(how=how, change=change, floor=farthest(cell.estimate, NEUTRAL[cell.kind]), explicit=FLIPS)
-    lost, gained, num_items = cell.flips
+    lost, gained, num_items = cell.flips.right_to_wrong, cell.flips.wrong_to_right, cell.flips.num_items
     flips = {"lost": lost, "gained": gained, "num_items": num_items}
     return FloorVariant(how=how, change=change, flips=flips, floor=(lost + gained) / num_items)

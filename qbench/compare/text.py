@@ -51,7 +51,7 @@ def change(cell: Cell) -> str:
         write, unit = _signed(lambda number: f"{100 * number:+.2f}"), " points"
     if cell.exact:
         return f"{write(estimate.value)}{unit}"
-    interval = MISSING if estimate.low is None else f"{write(estimate.low)}, {write(estimate.high)}"
+    interval = MISSING if estimate.interval is None else ", ".join(map(write, estimate.interval))
     return f"{write(estimate.value)}{unit} [{interval}]"
 
 
@@ -101,5 +101,5 @@ def flips(cell: Cell) -> str:
     """ "; 12 lost, 3 gained of 200" of a task's items."""
     if cell.flips is None:
         return ""
-    lost, gained, num_items = cell.flips
-    return f"; {lost} lost, {gained} gained of {num_items}"
+    flips = cell.flips
+    return f"; {flips.right_to_wrong} lost, {flips.wrong_to_right} gained of {flips.num_items}"

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from qbench.measure.host.commit import ROOT
 from quant.errors import InputError
+from quant.present import present
 
 # What the extension is compiled from.
 NATIVE = ("cpu_kernels/csrc", "CMakeLists.txt")
@@ -92,7 +93,7 @@ def _checked_out_alike(commit: str) -> bool:
 
 
 def _extension() -> Path:
-    return Path(importlib.import_module("cpu_kernels._ext").__file__)
+    return Path(present(importlib.import_module("cpu_kernels._ext").__file__))
 
 
 def _compile(commit: str, tree: Path, folder: Path) -> None:

@@ -82,7 +82,7 @@ def _plain(name: str, value: Any) -> Any:
     return _listed(value)
 
 
-def _rule(rule: Rule) -> dict[str, Any]:
+def _rule(rule: Rule) -> dict[str, list[str] | bool]:
     return {axis: list(patterns) for axis, patterns in rule.axes} | dict.fromkeys(rule.sections, True)
 
 

@@ -1,6 +1,6 @@
 """A baseline as a file: the suite's rows, and beside each the launches that its peak of memory is judged by."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qbench.compare.kept_floor import kept_floors
@@ -9,7 +9,7 @@ from qbench.gate.measure import failures, measure_suite, this_tree
 from qbench.gate.pairing import Pair, names_of
 from qbench.gate.timed import launch_alone, subject_of
 from qbench.measure.host.machine import machine
-from qbench.measure.records.record import Record, append_record
+from qbench.measure.records.record import append_record
 from qbench.measure.records.record_files import kept_file
 from quant.errors import InputError
 
@@ -29,9 +29,9 @@ def write_baseline(suite: Path, target: Path, folder: Path) -> Written:
     rows = measure_suite(tree, suite)
     for name, error in failures(rows).items():
         raise InputError(f"{name} failed: {error}")
-    names = names_of([row["case"] for row in rows])
+    names = names_of([row.model_case for row in rows])
     pairs = [Pair(name, row, row) for name, row in zip(names, rows, strict=True)]
-    subjects = [subject_of(pair, (tree,), suite) for pair in pairs if pair.now["case"]["bench"]]
+    subjects = [subject_of(pair, (tree,), suite) for pair in pairs if pair.now.model_case.speed]
     launches = launch_alone(subjects)
     file = kept_file(target, machine().id)
     known = kept_floors([str(file)]) if file.exists() else {}
@@ -40,6 +40,6 @@ def write_baseline(suite: Path, target: Path, folder: Path) -> Written:
             for floor in measure(row):
                 append_record(file, floor)
     for pair in pairs:
-        own = {"launches": launches[pair.name]} if pair.name in launches else {}
-        append_record(file, Record.from_json(pair.now | {"metrics": pair.now["metrics"] | own}))
+        metrics = replace(pair.now.figures, launches=launches.get(pair.name))
+        append_record(file, replace(pair.now, metrics=metrics))
     return Written(file, len(pairs))

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from qbench.statistics import Estimate, holm
+from quant.json_data import JsonData
+from quant.present import present
 
 ALPHA = 0.05  # of gates over unchanged code, the share that may be red
 POWER = 0.9  # with which a loss of `detectable` is found
@@ -15,7 +17,7 @@ MANY = 10_000  # degrees of freedom at which t is normal to four digits
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Check(JsonData):
     """A metric of one case, in the baseline and now.
 
     `loss` has one sign for every metric: above 0 is worse. It is a share of the baseline (0.05 is 5 % more time, bytes
@@ -50,7 +52,7 @@ def judge(checks: Sequence[Check], alpha: float = ALPHA) -> list[Check]:
     for gate, share in shares.items():
         family, part = [check for check in tested if check.gate == gate], share / sum(shares.values())
         p_values = holm([one_sided(check.loss) for check in family])
-        adjusted |= {id(check): min(1.0, p_value / part) for check, p_value in zip(family, p_values, strict=True)}
+        adjusted |= {id(check): min(1.0, present(p) / part) for check, p in zip(family, p_values, strict=True)}
         steps[gate] = alpha * part / len(family)
     return [_judged(check, adjusted.get(id(check)), steps.get(check.gate, alpha), alpha) for check in checks]
 
@@ -70,7 +72,8 @@ def is_tested(check: Check) -> bool:
 
 def one_sided(loss: Estimate) -> float:
     """p value of a loss of at least this where there is none; its two-sided one counts gains too."""
-    return loss.p_value / 2 if loss.value > 0 else 1 - loss.p_value / 2
+    half = present(loss.p_value) / 2
+    return half if loss.value > 0 else 1 - half
 
 
 def _judged(check: Check, adjusted_p: float | None, step: float, alpha: float) -> Check:
@@ -83,7 +86,7 @@ def _verdict(check: Check, adjusted_p: float | None, step: float, alpha: float) 
     loss = check.loss
     if check.is_exact:
         return "worse" if loss.value > check.floor else "better" if loss.value < -check.floor else "same"
-    if loss.low is None:
+    if loss.low is None or loss.high is None:
         return "untold"
     sure = one_sided(loss) if adjusted_p is None else adjusted_p
     if sure < alpha and loss.low > 0 and loss.value > check.floor:

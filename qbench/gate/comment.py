@@ -62,10 +62,10 @@ def table(checks: Sequence[Check]) -> str:
 def origin(result: GateResult) -> str:
     """Suite, commits and machine."""
     about = result.about
-    base, now = (short_commit(*about[side]) for side in ("baseline_commit", "commit"))
+    base, now = short_commit(*about.baseline_commit), short_commit(*about.commit)
     num_launches = max(map(len, result.launches.values()), default=0)
     launches = f"; processes a case and side: {num_launches}" if num_launches else ""
-    return f"Suite {about['suite']}; {now} against {base} ({about['baseline']}); machine {about['machine']}{launches}."
+    return f"Suite {about.suite}; {now} against {base} ({about.baseline}); machine {about.machine}{launches}."
 
 
 def _cells(check: Check) -> list[str]:
@@ -90,8 +90,8 @@ def _would_see(check: Check) -> str:
 
 def _change(check: Check) -> str:
     loss = check.loss
-    ends = "" if loss.low is None else f" [{_loss(loss.low, check)}, {_loss(loss.high, check)}]"
-    return _loss(loss.value, check) + ends
+    ends = ", ".join(_loss(end, check) for end in loss.interval or ())
+    return _loss(loss.value, check) + (f" [{ends}]" if ends else "")
 
 
 def _size(check: Check) -> str:

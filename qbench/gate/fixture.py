@@ -9,21 +9,23 @@ from typing import Any
 from qbench.gate.base_commit import Tree
 from qbench.gate.check import Check, judge
 from qbench.gate.comment import moved
-from qbench.gate.fixture_rows import FixtureRows, case_of_test
+from qbench.gate.fixture_rows import FixtureRows, case_of_test, test_of
 from qbench.gate.launches import PEAK, ROUNDS, Launch, Subject, launch_all, peaks_of
 from qbench.gate.limits import require, within
 from qbench.gate.memory import OTHER_HOURS, peak_checks, stored_check
-from qbench.gate.pairing import Pair, Record
+from qbench.gate.pairing import Pair
 from qbench.gate.quality import quality_checks
 from qbench.gate.speed import typical
 from qbench.gate.timed import ALONE
-from qbench.measure.records.kinds import OtherMetrics
-from qbench.measure.records.record import make_record
+from qbench.measure.case import QualityCase
+from qbench.measure.metrics import Metrics
+from qbench.measure.records.record import Record, make_record
 from qbench.quality.evaluate import evaluate
 from qbench.quality.quality_settings import QualitySettings
 from qbench.run_options import RunOptions
 from qbench.sources import open_source
 from qbench.speed.speed_case import SpeedCase
+from quant.present import present
 from quant.sizes import size_summary
 
 
@@ -52,21 +54,20 @@ class QbenchGate:
         threads: int | None = None,
         name: str | None = None,
     ) -> dict[str, Any]:
-        """Perplexity, and with a reference the mean KLD (nats). returns what `qbench eval --json` prints
+        """Perplexity, and with a reference the mean KLD (nats). returns the object that `qbench eval --json` prints
 
         name   in the baseline, for a model whose path is another in each run [the file's name]
         """
         text = None if text is None else str(text)
         scored = QualitySettings(text, windows, reference=reference)
         found = evaluate(str(model), scored, RunOptions(threads=threads))
-        figures = found.to_json()
-        within("perplexity", figures["perplexity"], figures["perplexity_interval"], max_perplexity)
+        quality = present(found.quality)
+        within("perplexity", quality.perplexity, quality.perplexity_interval, max_perplexity)
         if max_kld is not None:
-            within("mean KLD", figures["kld"]["mean"], figures["kld_interval"], max_kld)
-        settings = {"eval": {"text": text, "max_windows": windows}, "threads": threads}
-        record = make_record(case_of_test("quality", model, name, **settings), found).to_json()
-        self._compare(record, lambda pair: quality_checks(pair, FixtureRows(self.baseline).floors(pair)))
-        return figures
+            within("mean KLD", quality.mean_kld, quality.kld_interval, max_kld)
+        case = case_of_test("quality", model, name, quality=QualityCase(text, windows), threads=threads)
+        self._compare(make_record(case, found), lambda rows, pair: quality_checks(pair, rows.floors(pair)))
+        return found.to_json()
 
     def memory(
         self,
@@ -77,7 +78,7 @@ class QbenchGate:
         context: int = 512,
         threads: int | None = None,
         name: str | None = None,
-    ) -> dict[str, Any]:
+    ) -> dict[str, int | list[int]]:
         """Bytes of the weights as stored, and the peaks of fresh processes that prefill `context` tokens."""
         size = size_summary(open_source(str(model)).tensors)["size_bytes"]
         launches = alone(model, SpeedCase(pp=context, tg=0, repetitions=1), threads)
@@ -85,9 +86,9 @@ class QbenchGate:
         require(max_weight_bytes is None or size <= max_weight_bytes, f"{size} bytes of weights, over the limit")
         over = max_peak_rss_bytes is not None and min(peaks) > max_peak_rss_bytes
         require(not over, f"peak RSS of {min(peaks)} bytes at least, over the limit of {max_peak_rss_bytes}")
-        found = {"size_bytes": size, "launches": launches}
+        found = Metrics.from_json({"size_bytes": size, "launches": launches})
         case = case_of_test("memory", model, name, context=context, threads=threads)
-        self._compare(make_record(case, OtherMetrics.from_json(found)).to_json(), memory_checks)
+        self._compare(make_record(case, found), lambda rows, pair: memory_checks(pair))
         return {"size_bytes": size, PEAK: peaks}
 
     def speed(
@@ -114,13 +115,13 @@ class QbenchGate:
                 found[f"{phase}_tok_s"] = sorted(rates)[len(rates) // 2]
         return found
 
-    def _compare(self, record: Record, checks_of: Callable[[Pair], list[Check]]) -> None:
+    def _compare(self, record: Record, checks_of: Callable[[FixtureRows, Pair], list[Check]]) -> None:
         if self.baseline is None:
             return
         rows = FixtureRows(self.baseline)
         if self.save:
             return rows.save(record)
-        judged = judge(checks_of(Pair(record["case"]["name"], rows.like(record), record)))
+        judged = judge(checks_of(rows, Pair(test_of(record).name, rows.like(record), record)))
         worse = [check for check in judged if check.verdict == "worse"]
         require(not worse, moved(worse))
 
@@ -133,6 +134,6 @@ def alone(model: str | Path, case: SpeedCase, threads: int | None) -> list[Launc
 
 
 def memory_checks(pair: Pair) -> list[Check]:
-    sides = [row["metrics"]["launches"] for row in (pair.baseline, pair.now)]
+    sides = [present(row.figures.launches) for row in (pair.baseline, pair.now)]
     peaks = {pair.name: (peaks_of(sides[0], 0), peaks_of(sides[1], 0))}
     return [stored_check(pair), *peak_checks(peaks, OTHER_HOURS)]

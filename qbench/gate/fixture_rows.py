@@ -1,30 +1,33 @@
 """The baseline of the fixture's tests: the rows that one run saves and a later one is compared with."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from qbench.compare.kept_floor import kept_floors, of_model
 from qbench.gate.floors import measure
-from qbench.gate.pairing import Pair, Record, difference
-from qbench.measure.records.kinds import OtherCase
-from qbench.measure.records.record import Record as RowRecord
-from qbench.measure.records.record import append_record, read_records
+from qbench.gate.pairing import Pair, difference
+from qbench.measure.case import QualityCase
+from qbench.measure.records.kinds import GATE_TEST, GateTestCase
+from qbench.measure.records.record import Record, append_record, read_records
 from qbench.measure.records.record_files import kept_file, record_files
 from qbench.sources import open_source
 from qbench.statistics import Floors
 from quant.errors import InputError
 
-KIND = "gate-test"
 
-
-def case_of_test(gate: str, model: str | Path, name: str | None, **settings: Any) -> OtherCase:
+def case_of_test(
+    gate: str,
+    model: str | Path,
+    name: str | None,
+    *,
+    quality: QualityCase | None = None,
+    context: int | None = None,
+    threads: int | None = None,
+) -> GateTestCase:
     """What defines a test: its gate, its settings and the model's name, not where the model lies in this run."""
     shown = name or (Path(model).name if Path(model).exists() else str(model))
-    about = {"kind": KIND, "gate": gate, "name": shown, "model": str(model)}
-    about |= {"fingerprint": open_source(str(model)).fingerprint()} | settings
-    return OtherCase.from_json(about)
+    fingerprint = open_source(str(model)).fingerprint()
+    return GateTestCase(GATE_TEST, gate, shown, str(model), fingerprint, quality, context, threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,28 +38,34 @@ class FixtureRows:
 
     def save(self, record: Record) -> None:
         """And of quality the noise floor that it will be judged by."""
-        file = kept_file(self.path, record["machine"]["id"])
-        append_record(file, RowRecord.from_json(record))
-        if record["case"]["gate"] == "quality":
+        file = kept_file(self.path, record.machine.id)
+        append_record(file, record)
+        if test_of(record).gate == "quality":
             for floor in measure(record):
                 append_record(file, floor)
 
     def like(self, record: Record) -> Record:
         """The latest row of the same test. raises InputError for none of this machine"""
-        rows = [row.to_json() for file in record_files(self.path) for row in read_records(file)]
-        alike = [row for row in rows if _same_test(row["case"]) == _same_test(record["case"])]
-        here = [row for row in alike if row["machine"]["id"] == record["machine"]["id"]]
+        test = test_of(record)
+        rows = [row for file in record_files(self.path) for row in read_records(file)]
+        alike = [row for row in rows if isinstance(row.case, GateTestCase) and _same(row.case) == _same(test)]
+        here = [row for row in alike if row.machine.id == record.machine.id]
         if not alike:
-            raise InputError(f"{self.path} lacks {record['case']['name']}; run once with --qbench-save")
+            raise InputError(f"{self.path} lacks {test.name}; run once with --qbench-save")
         if not here:
-            raise InputError(
-                f"{self.path} is of another machine: {difference(alike[-1]['machine'], record['machine'])}"
-            )
-        return max(here, key=lambda row: row["time"])
+            raise InputError(f"{self.path} is of another machine: {difference(alike[-1].machine, record.machine)}")
+        return max(here, key=lambda row: row.time)
 
     def floors(self, pair: Pair) -> Floors:
         return of_model(kept_floors([str(self.path)]), pair.baseline)
 
 
-def _same_test(case: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in case.items() if name not in ("model", "fingerprint")}
+def test_of(record: Record) -> GateTestCase:
+    if not isinstance(record.case, GateTestCase):
+        raise TypeError(f"{record.key}: got a row of kind {record.case.kind!r}, expected {GATE_TEST!r}")
+    return record.case
+
+
+def _same(case: GateTestCase) -> GateTestCase:
+    """The case without the parts that may differ between runs of one test."""
+    return replace(case, model="", fingerprint=None)

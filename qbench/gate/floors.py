@@ -7,9 +7,11 @@ from qbench.compare.kept_floor import kept_floors
 from qbench.compare.measured import Measuring
 from qbench.compare.noise_floor import measure_noise_floors
 from qbench.gate.pairing import Pair
-from qbench.gate.pairing import Record as Document
+from qbench.measure.case import Case
+from qbench.measure.records.kinds import GateTestCase
 from qbench.measure.records.record import Record, append_record
 from qbench.measure.records.record_files import make_folder
+from quant.present import present
 
 Key = tuple[str, str]  # (fingerprint of the unquantized model, protocol hash)
 FloorsOfModels = Mapping[Key, Mapping[str, float]]
@@ -35,19 +37,29 @@ def floors_of(pairs: Iterable[Pair], paths: Iterable[Path], folder: Path) -> Flo
     return known
 
 
-def key_of(record: Document) -> Key | None:
-    """None where no quality was measured."""
-    protocol = record["metrics"].get("protocol")
-    return protocol and (record["case"]["fingerprint"], protocol["hash"])
+def key_of(record: Record) -> Key | None:
+    """None if no quality was measured."""
+    quality = record.figures.quality
+    protocol = quality and quality.protocol
+    return None if protocol is None else (_case_of(record).fingerprint or "", protocol.hash or "")
 
 
-def measure(record: Document) -> list[Record]:
+def measure(record: Record) -> list[Record]:
     """The model of a row against itself, on the row's own text and under its protocols."""
-    case = record["case"]
-    settings = case["eval"]
-    how = {"text": settings["text"], "windows": settings["max_windows"], "threads": case["threads"]}
-    how |= {"protocols": tuple(settings.get("protocols") or ()), "products": case.get("products")}
-    return measure_noise_floors(case["model"], Measuring(**how))
+    case = _case_of(record)
+    settings = present(case.quality)
+    measuring = Measuring(
+        text=settings.text,
+        windows=settings.max_windows,
+        protocols=settings.protocols,
+        products=case.compute if isinstance(case, Case) else None,
+        threads=case.threads,
+    )
+    return measure_noise_floors(present(case.model), measuring)
+
+
+def _case_of(record: Record) -> Case | GateTestCase:
+    return record.case if isinstance(record.case, GateTestCase) else record.model_case
 
 
 def _known(paths: Iterable[Path], kept: Path) -> dict[Key, Mapping[str, float]]:

@@ -25,7 +25,7 @@ WORKER_IMPORTS = "qbench.run_options"
 
 PEAK = "peak_rss_bytes"
 # {phase: [seconds of each round, for each side], PEAK: [of each side] where the processes ran nothing before}
-Launch = dict[str, Any]
+Launch = dict[str, list[Any]]
 Launches = dict[str, list[Launch]]  # name of the case -> its launches
 
 
@@ -102,7 +102,7 @@ def launch_group(subjects: Sequence[Subject]) -> list[Launch]:
                 for side, (_, artifact) in zip(sides, subject.sides, strict=True):
                     side.open(str(artifact), subject.options)
             rounds = interleave(sides, subject.case, threads=subject.threads)
-            launch = {phase: [rounds.steady(phase, side) for side in range(len(sides))] for phase in rounds.of}
+            launch: Launch = {phase: [rounds.steady(phase, side) for side in range(len(sides))] for phase in rounds.of}
             if subject is first:
                 launch[PEAK] = [side.call("memory", {})[PEAK] for side in sides]
             launches.append(launch)

@@ -8,9 +8,10 @@ def within(what: str, value: float | None, interval: Sequence[float] | None, lim
     """raises AssertionError for a value that is over its limit for sure: its 95 % interval is, or it is not finite"""
     if limit is None:
         return
+    if value is None:
+        raise AssertionError(f"{what} is not finite, the limit {limit:.6g}")
     low, high = interval or (value, value)
-    shown = f"{what} is {value:.6g} [{low:.6g}, {high:.6g}], the limit {limit:.6g}" if value is not None else ""
-    require(value is not None, f"{what} is not finite, the limit {limit:.6g}")
+    shown = f"{what} is {value:.6g} [{low:.6g}, {high:.6g}], the limit {limit:.6g}"
     require(low <= limit, shown)
     if value > limit:
         warnings.warn(f"{shown}: over it, but within its interval", stacklevel=3)

@@ -5,12 +5,13 @@ import sys
 from pathlib import Path
 
 from qbench.gate.base_commit import Tree
-from qbench.gate.pairing import Record, names_of
+from qbench.gate.pairing import names_of
 from qbench.gate.suite_rows import rows_of, suite_cases
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import machine
-from qbench.measure.records.record import read_records
+from qbench.measure.records.record import Record, read_records
 from quant.errors import InputError
+from quant.present import present
 
 
 def this_tree(folder: Path) -> Tree:
@@ -31,18 +32,18 @@ def measure_suite(tree: Tree, suite: Path) -> list[Record]:
         raise InputError(f"{tree.name} cannot sweep {suite}: it ended with status {status}, its own line is above")
     here = machine().id
     rows = [row for row in read_records(records) if row.machine.id == here and tree.code in (None, row.code)]
-    return rows_of(suite_cases(suite), [row.to_json() for row in rows])
+    return rows_of(suite_cases(suite), rows)
 
 
 def artifact_of(tree: Tree, suite: Path, record: Record) -> Path:
-    return tree.folder / suite.stem / record["metrics"]["artifact"]
+    return tree.folder / suite.stem / present(present(record.figures.facts).artifact)
 
 
 def measured(rows: list[Record]) -> list[Record]:
-    return [row for row in rows if row["status"] == "ok"]
+    return [row for row in rows if row.is_ok]
 
 
 def failures(rows: list[Record]) -> dict[str, str]:
     """Name of the case -> why it has no figures."""
-    names = names_of([row["case"] for row in rows])
-    return {name: row["error"] for name, row in zip(names, rows, strict=True) if row["status"] != "ok"}
+    names = names_of([row.model_case for row in rows])
+    return {name: row.error or "" for name, row in zip(names, rows, strict=True) if not row.is_ok}

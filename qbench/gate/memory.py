@@ -1,14 +1,16 @@
 """Memory: bytes of weights and of keys and values exactly, the peak of fresh processes by how much they scatter."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from qbench.gate.check import Check
 from qbench.gate.pairing import Pair
+from qbench.measure.metrics import Metrics
 from qbench.statistics import Estimate
 from qbench.statistics.student import student_estimate
+from quant.present import present
 
 # How far the peaks of one code may lie apart in processes of other hours: how much of a library's file the system maps
 # around a fault (64 KiB of it at most) depends on what it has cached. torch's libraries have hundreds of such places.
@@ -17,10 +19,10 @@ OTHER_HOURS = 2 << 20
 IN_TURN = 1 << 20
 
 HELD = "weights held"
-EXACT = {
-    "weights stored": lambda metrics: metrics["size_bytes"],
-    HELD: lambda metrics: metrics["predicted_bytes"]["resident"],
-    "KV a token": lambda metrics: metrics["kv_bytes_per_token"],
+EXACT: dict[str, Callable[[Metrics], float | None]] = {
+    "weights stored": lambda metrics: metrics.figure("size_bytes"),
+    HELD: lambda metrics: present(present(metrics.speed).predicted_bytes)["resident"],
+    "KV a token": lambda metrics: metrics.figure("kv_bytes_per_token"),
 }
 
 
@@ -39,7 +41,7 @@ def stored_check(pair: Pair) -> Check:
 
 
 def _exact_check(pair: Pair, metric: str) -> Check:
-    old, new = (float(EXACT[metric](row["metrics"])) for row in (pair.baseline, pair.now))
+    old, new = (float(present(EXACT[metric](row.figures))) for row in (pair.baseline, pair.now))
     return Check("memory", pair.name, metric, "bytes", old, new, Estimate(_share(old, new)), is_exact=True)
 
 
@@ -62,8 +64,8 @@ def peak_checks(peaks: Mapping[str, tuple[Sequence[int], Sequence[int]]], floor_
         loss = Estimate(now / baseline - 1)
         if freedom:
             loss = student_estimate(loss.value, deviation * math.sqrt(1 / len(old) + 1 / len(new)) / baseline, freedom)
-        figures = ("peak RSS", "bytes", baseline, now, loss)
-        checks.append(Check("memory", case, *figures, freedom=freedom, floor=floor_bytes / baseline))
+        floor = floor_bytes / baseline
+        checks.append(Check("memory", case, "peak RSS", "bytes", baseline, now, loss, freedom=freedom, floor=floor))
     return checks
 
 

@@ -3,20 +3,21 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from qbench.measure.records.record import read_records
+from qbench.measure.case import Case
+from qbench.measure.host.machine import Machine
+from qbench.measure.records.record import Record, read_records
 from qbench.measure.records.record_files import record_files
 from quant.errors import InputError
 
 # What makes two cases the same test. What they are *of*, the model's bytes or a recipe's, may have changed: that is
 # then what is tested; and text and windows are told apart by the protocol.
-SAME = ("model", "recipe", "cache", "cache_kind", "products", "isa", "device", "threads", "batch")
+SAME = ("model", "recipe", "kv_format", "cache", "compute", "isa", "device", "threads", "batch")
 SAME_WORK = ("pp", "tg", "depth")
 # Of a machine: what its id is a hash of, so what tells two of them apart.
 HARDWARE = ("cpu", "flags", "features", "cores", "memory_gib", "architecture")
 
-Record = dict[str, Any]
+CaseIdentity = tuple[str | int | None, ...]  # the values of SAME, then those of SAME_WORK
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,11 @@ class Pair:
     @property
     def is_elsewhere(self) -> bool:
         """Whether the baseline's row is of another machine."""
-        return self.baseline["machine"]["id"] != self.now["machine"]["id"]
+        return self.baseline.machine.id != self.now.machine.id
 
     @property
     def elsewhere(self) -> str:
-        return difference(self.baseline["machine"], self.now["machine"])
+        return difference(self.baseline.machine, self.now.machine)
 
 
 def pair_cases(
@@ -54,15 +55,15 @@ def pair_cases(
     """
     past, pairs, missing = by_case(baseline), [], []
     latest = [rows[-1] for rows in by_case(now).values()]
-    for record, name in zip(latest, names_of([record["case"] for record in latest]), strict=True):
-        candidates, ours = past.get(_key(record["case"]), []), record["machine"]
-        here = [row for row in candidates if row["machine"]["id"] == ours["id"]]
+    for record, name in zip(latest, names_of([record.model_case for record in latest]), strict=True):
+        candidates, ours = past.get(_identity(record.model_case), []), record.machine
+        here = [row for row in candidates if row.machine.id == ours.id]
         if not candidates:
-            missing.append(name + _nearest(record["case"], past))
+            missing.append(name + _nearest(record.model_case, past))
         elif here or any_machine:
             pairs.append(Pair(name, (here or candidates)[-1], record))
         else:
-            raise InputError(f"{where} is of another machine: {difference(candidates[-1]['machine'], ours)}")
+            raise InputError(f"{where} is of another machine: {difference(candidates[-1].machine, ours)}")
     if missing and not may_lack:
         raise InputError(f"{where} lacks {', '.join(missing)}; measure it again with the suite as it is now")
     return pairs
@@ -70,13 +71,13 @@ def pair_cases(
 
 def lacking(now: Iterable[Record], baseline: Iterable[Record]) -> list[str]:
     """Names of the cases that the baseline has no row of."""
-    past, cases = by_case(baseline), [record["case"] for record in now]
-    return [name for case, name in zip(cases, names_of(cases), strict=True) if _key(case) not in past]
+    past, cases = by_case(baseline), [record.model_case for record in now]
+    return [name for case, name in zip(cases, names_of(cases), strict=True) if _identity(case) not in past]
 
 
-def _nearest(case: dict[str, Any], past: Iterable[tuple]) -> str:
+def _nearest(case: Case, past: Iterable[CaseIdentity]) -> str:
     """ " (has threads 2, not 1)": of the same model and recipe, what the last row there was measured with instead."""
-    key, axes = _key(case), SAME + SAME_WORK
+    key, axes = _identity(case), SAME + SAME_WORK
     alike = [other for other in past if other[:2] == key[:2]]
     if not alike:
         return ""
@@ -86,8 +87,7 @@ def _nearest(case: dict[str, Any], past: Iterable[tuple]) -> str:
 
 def read_baseline(path: Path) -> list[Record]:
     """The rows of a file, or of every .jsonl file of a folder. raises InputError for none"""
-    rows = (record.to_json() for file in record_files(path) for record in read_records(file))
-    records = [row for row in rows if is_measured(row)]
+    records = [record for file in record_files(path) for record in read_records(file) if is_measured(record)]
     if not records:
         raise InputError(f"{path} holds no measured rows; `qbench sweep` and `qbench report --keep` write some")
     return records
@@ -95,20 +95,20 @@ def read_baseline(path: Path) -> list[Record]:
 
 def is_measured(record: Record) -> bool:
     """A case of a sweep, and none that failed: records of other kinds may lie beside."""
-    return record["status"] == "ok" and record["case"].get("kind") is None
+    return record.is_ok and record.case.kind is None
 
 
-def by_case(records: Iterable[Record]) -> dict[tuple, list[Record]]:
+def by_case(records: Iterable[Record]) -> dict[CaseIdentity, list[Record]]:
     """The rows of each case, in order of time."""
-    found: dict[tuple, list[Record]] = {}
-    for record in sorted(records, key=lambda record: record["time"]):
-        found.setdefault(_key(record["case"]), []).append(record)
+    found: dict[CaseIdentity, list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.time):
+        found.setdefault(_identity(record.model_case), []).append(record)
     return found
 
 
-def names_of(cases: Sequence[dict[str, Any]]) -> list[str]:
+def names_of(cases: Sequence[Case]) -> list[str]:
     """ "ref:llama q4_k_m", and what tells it from others of that model and recipe: "ref:llama q4_k_m, threads 2" """
-    keys, axes = list(map(_key, cases)), SAME + SAME_WORK
+    keys, axes = list(map(_identity, cases)), SAME + SAME_WORK
     names = []
     for key in keys:
         alike = [other for other in keys if other[:2] == key[:2]]
@@ -117,16 +117,18 @@ def names_of(cases: Sequence[dict[str, Any]]) -> list[str]:
     return names
 
 
-def _key(case: dict[str, Any]) -> tuple:
-    work = case.get("bench") or {}
-    return (*map(case.get, SAME), *map(work.get, SAME_WORK))
+def _identity(case: Case) -> CaseIdentity:
+    work = (getattr(case.speed, name) for name in SAME_WORK) if case.speed else (None for _ in SAME_WORK)
+    return (*(getattr(case, name) for name in SAME), *work)
 
 
-def difference(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
+def difference(theirs: Machine, ours: Machine) -> str:
     """ "cores 4 there, 2 here; ...", the ids where all that is told of both is the same"""
-    unlike = [name for name in HARDWARE if theirs.get(name) != ours.get(name)] or ["id"]
-    return "; ".join(f"{name} {_shown(theirs.get(name))} there, {_shown(ours.get(name))} here" for name in unlike)
+    unlike = [name for name in HARDWARE if getattr(theirs, name) != getattr(ours, name)] or ["id"]
+    return "; ".join(
+        f"{name} {_shown(getattr(theirs, name))} there, {_shown(getattr(ours, name))} here" for name in unlike
+    )
 
 
-def _shown(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+def _shown(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

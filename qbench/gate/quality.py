@@ -1,13 +1,12 @@
 """Quality: perplexity and divergence block by block, tasks item by item, each against the baseline's own."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
+from qbench.compare.comparison import collect, require_alike
 from qbench.gate.check import Check
 from qbench.gate.pairing import Pair
-from qbench.statistics import Cell, Estimate, Floors, require_same_protocol, with_floors
-from qbench.statistics.comparison import collect
+from qbench.measure.metrics import Metrics
+from qbench.statistics import Cell, Estimate, Floors, with_floors
 from quant.errors import InputError
 
 # Of a comparison's metrics, what speaks for others too: same_top follows the KLD, with more noise.
@@ -21,13 +20,14 @@ def quality_checks(pair: Pair, floors: Floors) -> list[Check]:
     floors   protocol hash -> "perplexity" or "kld" -> the loss that the same model shows against itself
     raises   InputError for rows of unlike protocols or items, and where the baseline lacks what pairs with this run
     """
-    before, now = pair.baseline["metrics"], pair.now["metrics"]
+    before, now = pair.baseline.figures, pair.now.figures
     _require_alike(pair.name, before, now)
-    if "protocol" in now and now["perplexity"] is None:
-        if before["perplexity"] is None:
+    if now.quality is not None and now.quality.perplexity is None:
+        was = before.figure("perplexity")
+        if was is None:
             raise InputError(f"{pair.name}: the baseline's logits were not finite either, so nothing can be compared")
         broken = Estimate(math.inf)
-        return [Check("quality", pair.name, "perplexity", "", before["perplexity"], math.nan, broken, is_exact=True)]
+        return [Check("quality", pair.name, "perplexity", "", was, math.nan, broken, is_exact=True)]
     compared = collect(pair.baseline, pair.now)
     left_out = [why for why in compared.left_out if not why.startswith("speed")]
     if left_out:
@@ -36,17 +36,17 @@ def quality_checks(pair: Pair, floors: Floors) -> list[Check]:
     return [_check(pair.name, cell) for cell in cells]
 
 
-def _require_alike(case: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    if "protocol" in now:
-        if "protocol" not in before:
+def _require_alike(case: str, before: Metrics, now: Metrics) -> None:
+    if now.quality is not None and now.quality.protocol is not None:
+        if before.quality is None or before.quality.protocol is None:
             raise InputError(f"{case}: the baseline's quality was not measured")
-        require_same_protocol(before["protocol"], now["protocol"])
-        if now["perplexity"] is not None and not before.get("blocks"):
+        require_alike(before.quality.protocol, now.quality.protocol)
+        if now.quality.perplexity is not None and not before.quality.blocks:
             raise InputError(
                 f"{case}: the baseline has no blocks to pair (an older qbench measured it); measure it again"
             )
-    for kind in ("protocols", "tasks"):
-        missing = [name for name in now.get(kind) or {} if name not in (before.get(kind) or {})]
+    for was, found in ((before.protocols, now.protocols), (before.tasks, now.tasks)):
+        missing = [name for name in found or {} if name not in (was or {})]
         if missing:
             raise InputError(f"{case}: the baseline was not measured on {', '.join(missing)}")
 
@@ -71,5 +71,8 @@ def loss_of(cell: Cell) -> Estimate:
     sign = 1 if cell.lower_is_better else -1
     neutral = 1 if cell.kind == "ratio" else 0
     found = cell.estimate
-    ends = [] if found.low is None else sorted(sign * (end - neutral) for end in (found.low, found.high))
-    return Estimate(sign * (found.value - neutral), found.error, *(ends or (None, None)), found.p_value)
+    value = sign * (found.value - neutral)
+    if found.interval is None:
+        return Estimate(value, found.error, p_value=found.p_value)
+    low, high = sorted(sign * (end - neutral) for end in found.interval)
+    return Estimate(value, found.error, low, high, found.p_value)

@@ -1,11 +1,39 @@
 """What a gate comes to."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from qbench.gate.check import Check
 from qbench.gate.launches import Launch
+from quant.json_data import JsonData
+
+Commit = tuple[str | None, bool | None]  # (hash, whether the tree was changed)
+
+
+@dataclass(frozen=True, slots=True)
+class GateAbout(JsonData):
+    """What was compared with what, where, and how long it took."""
+
+    suite: str
+    baseline: str
+    baseline_commit: Commit
+    commit: Commit
+    machine: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GateReport(JsonData):
+    """A gate as `--json` prints it."""
+
+    json_flat: ClassVar[tuple[str, ...]] = ("about",)
+
+    about: GateAbout
+    red: bool
+    failed: dict[str, str]
+    not_checked: list[str]
+    checks: list[Check]
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,14 +41,13 @@ class GateResult:
     """checks        with their verdicts
     failed        case -> why it no longer runs, where the baseline has it
     not_checked   what was left out, each with its reason
-    about         suite, baseline and its commit, commit, machine, seconds
     launches      name of a case -> what each launch of it took
     """
 
     checks: Sequence[Check]
+    about: GateAbout
     failed: Mapping[str, str] = field(default_factory=dict)
     not_checked: Sequence[str] = ()
-    about: Mapping[str, Any] = field(default_factory=dict)
     launches: Mapping[str, Sequence[Launch]] = field(default_factory=dict)
 
     @property
@@ -31,7 +58,5 @@ class GateResult:
     def is_red(self) -> bool:
         return bool(self.failed or self.worse)
 
-    def as_json(self) -> dict[str, Any]:
-        checks = [asdict(check) for check in self.checks]
-        facts = {"red": self.is_red, "failed": dict(self.failed), "not_checked": list(self.not_checked)}
-        return {**self.about, **facts, "checks": checks}
+    def report(self) -> GateReport:
+        return GateReport(self.about, self.is_red, dict(self.failed), list(self.not_checked), list(self.checks))

@@ -4,10 +4,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from qbench.compare.kept_floor import of_model
-from qbench.gate.base_commit import base_tree, cache_folder
+from qbench.gate.base_commit import Tree, base_tree, cache_folder
 from qbench.gate.base_suite import known_suite
 from qbench.gate.check import Check, judge, sees_slowdown
 from qbench.gate.floors import floors_of
@@ -15,13 +14,14 @@ from qbench.gate.launches import Launches, check_worker
 from qbench.gate.measure import failures, measure_suite, measured, this_tree
 from qbench.gate.memory import exact_checks
 from qbench.gate.options import GATES, GateOptions
-from qbench.gate.pairing import Pair, Record, lacking, pair_cases, read_baseline
+from qbench.gate.pairing import Pair, lacking, pair_cases, read_baseline
 from qbench.gate.quality import quality_checks
-from qbench.gate.result import GateResult
+from qbench.gate.result import GateAbout, GateResult
 from qbench.gate.suite_rows import suite_cases
 from qbench.gate.timed import Say, alone, in_turn
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import machine
+from qbench.measure.records.record import Record, make_record
 
 
 def run_gate(options: GateOptions, say: Say = lambda line: None) -> GateResult:
@@ -53,7 +53,7 @@ class _Gate:
         timed, launches = self.timed_checks(pairs, checks)
         judged = judge([*checks, *timed])
         failed = {name: error for name, error in failures(rows).items() if name not in self.failed_before}
-        return GateResult(judged, failed, self.not_checked, self.about(pairs), launches)
+        return GateResult(judged, self.about(pairs), failed, self.not_checked, launches)
 
     def baseline_rows(self) -> list[Record]:
         """The baseline's, once it is sure that it holds every case of the suite, of this machine."""
@@ -62,9 +62,8 @@ class _Gate:
             self.failed_before = failures(rows)
             return measured(rows)
         rows = read_baseline(Path(self.options.baseline))
-        here = machine().to_json()
-        cases = suite_cases(self.options.suite)
-        self.pairs([{"case": case.to_json(), "machine": here, "time": ""} for case in cases], rows)
+        now = [replace(make_record(case, None), machine=machine()) for case in suite_cases(self.options.suite)]
+        self.pairs(now, rows)
         return rows
 
     def pairs(self, rows: Sequence[Record], past: Sequence[Record]) -> list[Pair]:
@@ -82,23 +81,23 @@ class _Gate:
             paths = [] if self.base is not None else [Path(self.options.baseline)]
             floors = floors_of(pairs, paths, self.options.folder)
             quality = [check for pair in pairs for check in quality_checks(pair, of_model(floors, pair.now))]
-        memory = [check for pair in pairs if pair.now["case"]["bench"] for check in exact_checks(pair)]
+        memory = [check for pair in pairs if pair.now.model_case.speed for check in exact_checks(pair)]
         return self.wanted([*quality, *memory])
 
     def timed_checks(self, pairs: Sequence[Pair], others: Sequence[Check]) -> tuple[list[Check], Launches]:
         """Of launches: the peak of memory, and speed."""
-        pairs = [pair for pair in pairs if pair.now["case"]["bench"]]
+        pairs = [pair for pair in pairs if pair.now.model_case.speed]
         if not pairs or {"memory", "speed"} <= self.options.skip:
             return [], {}
-        checks, launches = self.beside_records(pairs) if self.base is None else self.in_turn(pairs, others)
+        checks, launches = self.beside_records(pairs) if self.base is None else self.in_turn(pairs, others, self.base)
         return self.wanted(checks), launches
 
-    def in_turn(self, pairs: Sequence[Pair], others: Sequence[Check]) -> tuple[list[Check], Launches]:
+    def in_turn(self, pairs: Sequence[Pair], others: Sequence[Check], base: Tree) -> tuple[list[Check], Launches]:
         """With the base commit; where speed is no gate, no longer than the peaks need."""
         is_gate = "speed" not in self.options.skip | self.options.report
         options = self.options if is_gate else replace(self.options, budget_s=0.0)
         self.say(f"launching this tree and {self.where} in turn, for peaks of memory and speed")
-        checks, launches = in_turn(pairs, (self.base, self.this), options, others, self.say)
+        checks, launches = in_turn(pairs, (base, self.this), options, others, self.say)
         sees = sees_slowdown(judge([*others, *checks]))
         if is_gate and sees > options.see:
             self.not_checked.append(f"slowdowns below {100 * sees:.1f} %, for which the budget was too short")
@@ -125,26 +124,28 @@ class _Gate:
             if check.gate not in skip
         ]
 
-    def about(self, pairs: Sequence[Pair]) -> dict[str, Any]:
-        base = pairs[0].baseline if pairs else {}
+    def about(self, pairs: Sequence[Pair]) -> GateAbout:
+        base = pairs[0].baseline if pairs else None
         code = code_version()
-        return {
-            "suite": str(self.options.suite),
-            "baseline": self.where,
-            "baseline_commit": (base.get("commit"), base.get("dirty")),
-            "commit": (code.commit, code.dirty),
-            "machine": machine().id,
-            "seconds": time.monotonic() - self.start,
-        }
+        return GateAbout(
+            suite=str(self.options.suite),
+            baseline=self.where,
+            baseline_commit=(base.commit, base.dirty) if base else (None, None),
+            commit=(code.commit, code.dirty),
+            machine=machine().id,
+            seconds=time.monotonic() - self.start,
+        )
 
 
 def why_not_beside(pair: Pair) -> str | None:
     """Why processes of now say nothing beside the baseline's: None where they do."""
     if pair.is_elsewhere:
         return f"is of another machine: {pair.elsewhere}"
-    before, now = (row["versions"] for row in (pair.baseline, pair.now))
+    before, now = (row.versions or {} for row in (pair.baseline, pair.now))
     others = [name for name in now if name != "qbench"]  # its own version is what is under test
     unlike = [f"{name} {before.get(name)}, not {now[name]}" for name in others if before.get(name) != now[name]]
     if unlike:
         return "ran with " + ", ".join(unlike)
-    return None if "launches" in pair.baseline["metrics"] else "has no launches; `qbench gate --save` keeps some"
+    if pair.baseline.figures.launches is None:
+        return "has no launches; `qbench gate --save` keeps some"
+    return None

@@ -14,7 +14,7 @@ from qbench.statistics.student import student_mean, student_shift
 FLOOR = 0.025
 
 # One pair of processes: phase -> seconds of the base and of this tree, round by round
-Launch = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+Launch = Mapping[str, Sequence[Sequence[float]]]
 
 
 def slowdown(launches: Sequence[Launch], phase: str) -> Estimate:
@@ -24,15 +24,15 @@ def slowdown(launches: Sequence[Launch], phase: str) -> Estimate:
     not make them more alike: a launch counts as one sample.
     source   Kalibera & Jones 2013, "Rigorous benchmarking in reasonable time", section 5 (levels of repetition)
     """
-    return as_loss(student_mean(np.array([log_ratio(*launch[phase]) for launch in launches])))
+    return as_loss(student_mean(np.array([log_ratio(launch[phase][0], launch[phase][1]) for launch in launches])))
 
 
 def as_loss(of_logs: Estimate) -> Estimate:
     """Of the logarithm of a ratio of times: how much more."""
     ratio = math.exp(of_logs.value)
-    if of_logs.low is None:
+    if of_logs.interval is None or of_logs.error is None:
         return Estimate(ratio - 1)
-    low, high = math.expm1(of_logs.low), math.expm1(of_logs.high)
+    low, high = map(math.expm1, of_logs.interval)
     return Estimate(ratio - 1, ratio * of_logs.error, low, high, of_logs.p_value)
 
 
@@ -48,9 +48,9 @@ def in_turn_checks(case: str, launches: Sequence[Launch], tokens: Mapping[str, i
     """
     checks = []
     for phase, count in tokens.items():
-        rates = [count / typical([launch[phase][side] for launch in launches]) for side in (0, 1)]
-        figures = (f"{phase}{count}", "tok/s", *rates, slowdown(launches, phase))
-        checks.append(Check("speed", case, *figures, freedom=len(launches) - 1, floor=FLOOR))
+        base, now = (count / typical([launch[phase][side] for launch in launches]) for side in (0, 1))
+        loss, freedom = slowdown(launches, phase), len(launches) - 1
+        checks.append(Check("speed", case, f"{phase}{count}", "tok/s", base, now, loss, freedom=freedom, floor=FLOOR))
     return checks
 
 
@@ -62,9 +62,9 @@ def apart_checks(
     for phase, count in tokens.items():
         sides = [[launch[phase][0] for launch in side] for side in (baseline, now)]
         logs = (np.log([median(seconds) for seconds in side]) for side in sides)
-        rates = [count / typical(side) for side in sides]
-        figures = (f"{phase}{count}", "tok/s", *rates, as_loss(student_shift(*logs)))
-        checks.append(Check("speed", case, *figures, floor=FLOOR, is_gate=False))
+        before, after = (count / typical(side) for side in sides)
+        loss = as_loss(student_shift(*logs))
+        checks.append(Check("speed", case, f"{phase}{count}", "tok/s", before, after, loss, floor=FLOOR, is_gate=False))
     return checks
 
 

@@ -2,14 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from qbench.measure.case import Case
-from qbench.measure.records.record import case_key
+from qbench.measure.records.record import Record, case_key
 from qbench.sweep.suite.cases import make_cases, plan_points
 from qbench.sweep.suite.load_suite import load_suite
-
-Record = dict[str, Any]
 
 OF_WHAT = ("fingerprint", "recipe_sha256")  # in a case, what it is of: another commit may have another
 
@@ -25,18 +22,20 @@ def rows_of(cases: Sequence[Case], rows: Sequence[Record]) -> list[Record]:
 
     A row has the case's own key or, where another commit tells a case in other words, agrees in all that both tell.
     """
-    by_key = [_last([row for row in rows if row["key"] == case_key(case)]) for case in cases]
-    found = [row or _last_alike(case.to_json(), rows) for row, case in zip(by_key, cases, strict=True)]
+    by_key = [_last([row for row in rows if row.key == case_key(case)]) for case in cases]
+    found = [row or _last_alike(case, rows) for row, case in zip(by_key, cases, strict=True)]
     return [row for row in found if row is not None]
 
 
-def _last_alike(case: Mapping[str, Any], rows: Sequence[Record]) -> Record | None:
-    return _last([row for row in rows if is_alike(row["case"], case)])
+def _last_alike(case: Case, rows: Sequence[Record]) -> Record | None:
+    wanted = case.to_json()
+    return _last([row for row in rows if is_alike(row.case.to_json(), wanted)])
 
 
-def is_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def is_alike(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
+    """Whether two cases, as JSON, agree in all that both have; OF_WHAT may differ"""
     return all(one[name] == other[name] for name in one.keys() & other.keys() if name not in OF_WHAT)
 
 
 def _last(rows: Sequence[Record]) -> Record | None:
-    return max(rows, key=lambda row: row["time"], default=None)
+    return max(rows, key=lambda row: row.time, default=None)

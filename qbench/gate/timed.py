@@ -16,6 +16,7 @@ from qbench.gate.speed import apart_checks, in_turn_checks
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweep.suite.grid import own_cache
 from qbench.sweep.suite.suite_names import AUTO
+from quant.present import present
 
 LEAST = 8  # launches before the first look at how far they scatter: from fewer that is a guess
 ALONE = 3  # launches of one tree, beside those that a baseline's records hold: peaks of memory scatter little
@@ -60,8 +61,8 @@ def alone(pairs: Sequence[Pair], this: Tree, suite: Path) -> tuple[list[Check], 
     launches = launch_alone(subjects)
     peaks, speeds = {}, []
     for pair, subject in zip(pairs, subjects, strict=True):
-        sides = pair.baseline["metrics"]["launches"], launches[pair.name]
-        peaks[pair.name] = tuple(peaks_of(side, 0) for side in sides)
+        sides = present(pair.baseline.figures.launches), launches[pair.name]
+        peaks[pair.name] = peaks_of(sides[0], 0), peaks_of(sides[1], 0)
         speeds += apart_checks(pair.name, *sides, subject.tokens)
     reported = [replace(check, is_gate=False) for check in peak_checks(peaks, OTHER_HOURS)]
     return [*reported, *speeds], launches
@@ -74,13 +75,13 @@ def launch_alone(subjects: Sequence[Subject]) -> Launches:
 
 def subject_of(pair: Pair, trees: Sequence[Tree], suite: Path) -> Subject:
     """What to launch of a case: base and this tree with the artifact that each made, or this tree alone."""
-    case, rows = pair.now["case"], (pair.baseline, pair.now)[-len(trees) :]
-    work = {name: case["bench"][name] for name in ("pp", "tg", "depth")}
+    case, rows = pair.now.model_case, (pair.baseline, pair.now)[-len(trees) :]
+    work = present(case.speed)
     return Subject(
         pair.name,
         tuple((tree, artifact_of(tree, suite, row)) for tree, row in zip(trees, rows, strict=True)),
-        SpeedCase(**work, batch=case["batch"], repetitions=ROUNDS),
-        case["threads"],
-        isa=None if case["isa"] == AUTO else case["isa"],
-        kv=None if case["cache"] == own_cache(case["recipe"]) else case["cache"],
+        SpeedCase(work.pp, work.tg, work.depth, batch=case.batch, repetitions=ROUNDS),
+        present(case.threads),
+        isa=None if case.isa == AUTO else case.isa,
+        kv=None if case.kv_format == own_cache(present(case.recipe)) else case.kv_format,
     )

@@ -19,6 +19,7 @@ from qbench.quality.protocols.passes import Model, batches
 from qbench.quality.protocols.perplexity import perplexity_statistics, token_nll
 from qbench.quality.protocols.plan import Plan
 from quant.errors import InputError
+from quant.present import present
 
 
 class Kept(Protocol):
@@ -68,18 +69,19 @@ def measure_quality(
         logits = model(batch.tokens)  # [B, T, V]
         beside = None
         if reference is not None and any(kept[p] is None for uses in batch.uses for p, _ in uses):
-            beside = reference.model(batch.tokens)
+            beside = present(reference.model)(batch.tokens)
         for row, uses in enumerate(batch.uses):
             for p, w in uses:
                 window = plans[p].windows[w]
                 scored = slice(window.first, window.first + len(window.targets))
                 rows, targets = logits[row, scored], torch.from_numpy(window.targets)
+                kept_rows = kept[p]
                 if reference is None:
                     scores[p][w] = token_nll(rows, targets)
-                elif kept[p] is None:
-                    scores[p][w] = divergence(rows, beside[row, scored], targets)
+                elif kept_rows is None:
+                    scores[p][w] = divergence(rows, present(beside)[row, scored], targets)
                 else:
-                    scores[p][w] = kept[p].compare(rows, int(plans[p].starts[w]), targets)
+                    scores[p][w] = kept_rows.compare(rows, int(plans[p].starts[w]), targets)
                 done += 1
         if progress:
             progress(done, total, "windows")

@@ -24,7 +24,6 @@ from qbench.sweep.suite.suite import EvalSettings
 from qbench.sweep.suite.suite_names import check_cache, check_model, check_recipe
 from qbench.sweep.sweep import OnEvent, exclusive
 from quant.errors import InputError
-from quant.json_data import plain as json_plain
 from quant.models import ModelConfig
 from quant.present import present
 from quant.source import Source
@@ -138,10 +137,10 @@ def described(verdict: Verdict, goal: Goal, judge: Judge, answer: Verdict | None
     about["artifact"] = str(artifact) if artifact and artifact.exists() else None
     if answer is not None:
         other = judge.quality_of(answer.candidate)
-        blocks = [one and one.blocks for one in (other and other.quality, quality)]
+        before, after = ((one and one.blocks) for one in (other and other.quality, quality))
         about["kld_more"] = None
-        if all(blocks):
-            more = kld_difference(*map(json_plain, blocks))
+        if before and after:
+            more = kld_difference(before, after)
             about["kld_more"] = {"value": more.value, "low": more.low, "high": more.high}
     return plain(verdict, goal) | parts | about
 

@@ -19,6 +19,7 @@ from qbench.reference.curriculum import Stage
 from qbench.reference.export import load
 from qbench.reference.measure import measure
 from qbench.reference.mla_moe import MlaMoe, MlaMoeShape
+from qbench.reference.model import Llama
 from qbench.reference.registry import weights_dir
 from qbench.reference.skills import Sizes, render
 from qbench.reference.train import Settings, Trainer
@@ -46,7 +47,7 @@ class Distiller(Trainer):
     def __init__(
         self,
         settings: Settings,
-        teacher: nn.Module,
+        teacher: Llama,
         tokenizer: Tokenizer,
         shape: MlaMoeShape | None = None,
         stages: tuple[Stage, ...] = STAGES,
@@ -56,9 +57,15 @@ class Distiller(Trainer):
         super().__init__(settings, tokenizer, shape or MlaMoeShape(tokenizer.get_vocab_size()), stages)
 
     def first_model(self) -> nn.Module:
+        assert isinstance(self.shape, MlaMoeShape)
         student = MlaMoe(self.shape)
         upcycle(student, self.teacher, self.settings.seed)
         return student
+
+    @property
+    def student(self) -> MlaMoe:
+        assert isinstance(self.model, MlaMoe)
+        return self.model
 
     def step(self, rows: Tensor, stage: Stage) -> float:
         self.by_layer = stage.name.startswith(BY_LAYER)
@@ -71,19 +78,20 @@ class Distiller(Trainer):
 
     def loss(self, rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor | None]:
         if self.by_layer:
-            loss, logits = layer_losses(self.model, self.teacher, rows[:, :-1]), None
+            loss, logits = layer_losses(self.student, self.teacher, rows[:, :-1]), None
         else:
             text, logits = super().loss(rows, weights)
+            assert logits is not None
             with torch.no_grad():
                 expected = self.teacher(rows[:, :-1]).float().log_softmax(-1)
             divergence = F.kl_div(logits.float().log_softmax(-1), expected, reduction="none", log_target=True).sum(-1)
             loss = text + (divergence * weights).sum()
-        balance = sum(experts.balance for experts in self.model.routed)
+        balance = sum(experts.balance for experts in self.student.routed)
         return loss + BALANCE_WEIGHT * balance, logits
 
     def record(self) -> dict:
-        shares = [experts.counts / max(1, int(experts.counts.sum())) for experts in self.model.routed]
-        for experts in self.model.routed:
+        shares = [experts.counts / max(1, int(experts.counts.sum())) for experts in self.student.routed]
+        for experts in self.student.routed:
             experts.counts.zero_()
         return super().record() | {
             "teacher": "ref:llama",
@@ -91,7 +99,7 @@ class Distiller(Trainer):
         }
 
 
-def layer_losses(student: nn.Module, teacher: nn.Module, tokens: Tensor) -> Tensor:
+def layer_losses(student: MlaMoe, teacher: Llama, tokens: Tensor) -> Tensor:
     """The sum over attentions and experts of |update - teacher's update|^2 / |teacher's update|^2.
 
     The teacher's input goes into both. Nets of the same kind began equal, and are left alone.
@@ -100,7 +108,7 @@ def layer_losses(student: nn.Module, teacher: nn.Module, tokens: Tensor) -> Tens
     cos, sin = student.cos[:T], student.sin[:T]
     x = teacher.model.embed_tokens(tokens)  # [B, T, C]
     total = torch.zeros(())
-    for mine, its in zip(student.model.layers, teacher.model.layers, strict=True):
+    for mine, its in zip(student.model.blocks, teacher.model.blocks, strict=True):
         update = its.self_attn(its.input_layernorm(x), teacher.cos[:T], teacher.sin[:T])
         total = total + relative_error(mine.self_attn(mine.input_layernorm(x), cos, sin), update)
         x = x + update
@@ -126,7 +134,9 @@ def main(minutes: float, tokens: int | None, out: Path, seed: int, threads: int,
     """Train ref:mla-moe and write it in the Hugging Face layout."""
     settings = Settings(out, minutes=minutes, tokens=tokens, seed=seed, threads=threads, lr=lr, decay_from=0.1)
     folder = weights_dir("llama")
-    record = Distiller(settings, load(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))).run()
+    teacher = load(folder)
+    assert isinstance(teacher, Llama)
+    record = Distiller(settings, teacher, Tokenizer.from_file(str(folder / "tokenizer.json"))).run()
     click.echo(json.dumps({key: record[key] for key in ("seconds", "steps", "tokens", "expert_shares")}))
     click.echo(render(measure(out, Sizes())))
 

@@ -14,6 +14,7 @@ from qbench.reference.corpus import EOS
 from qbench.reference.mla_moe import MlaMoe, MlaMoeShape
 from qbench.reference.model import Llama, Shape
 from qbench.reference.tokenizer import save_tokenizer
+from quant.present import present
 
 # The trained networks by the name that their config.json gives them.
 NETWORKS = {"LlamaForCausalLM": (Llama, Shape), "DeepseekV2ForCausalLM": (MlaMoe, MlaMoeShape)}
@@ -26,7 +27,7 @@ def export(model: nn.Module, shape: Shape | MlaMoeShape, tokenizer: Tokenizer, r
     try:
         tensors = {name: weight.bfloat16().cpu().contiguous() for name, weight in model.state_dict().items()}
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-        _write_json(shape.hf_config(tokenizer.token_to_id(EOS)), folder / "config.json")
+        _write_json(shape.hf_config(present(tokenizer.token_to_id(EOS))), folder / "config.json")
         save_tokenizer(tokenizer, folder, shape.max_position_embeddings)
         _write_json(record, folder / "training.json")
         out.mkdir(exist_ok=True)

@@ -1,6 +1,7 @@
 """The second trained network: latent attention and routed experts, in DeepSeek-V2's shape."""
 
 from dataclasses import asdict, dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -103,6 +104,8 @@ class Experts(nn.Module):
     last set to zero.
     """
 
+    counts: Tensor
+
     def __init__(self, shape: MlaMoeShape):
         super().__init__()
         self.shape = shape
@@ -112,6 +115,11 @@ class Experts(nn.Module):
         self.shared_experts = MLP(shape.hidden_size, shape.n_shared_experts * shape.moe_intermediate_size)
         self.register_buffer("counts", torch.zeros(shape.n_routed_experts, dtype=torch.int64), persistent=False)
         self.balance = torch.zeros(())
+
+    @property
+    def nets(self) -> list[MLP]:
+        """`experts` with their own type."""
+        return [cast(MLP, expert) for expert in self.experts]
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.flatten(0, -2)  # [M, C]
@@ -150,6 +158,11 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(Layer(shape, index) for index in range(shape.num_hidden_layers))
         self.norm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
 
+    @property
+    def blocks(self) -> list[Layer]:
+        """`layers` with their own type."""
+        return [cast(Layer, layer) for layer in self.layers]
+
 
 class MlaMoe(nn.Module):
     """Logits of a DeepSeek-V2; its state dict has Hugging Face names.
@@ -157,6 +170,9 @@ class MlaMoe(nn.Module):
     tokens   [B, T] int64, T <= max_position_embeddings
     returns  [B, T, V]
     """
+
+    cos: Tensor
+    sin: Tensor
 
     def __init__(self, shape: MlaMoeShape):
         super().__init__()
@@ -170,13 +186,13 @@ class MlaMoe(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         T = tokens.shape[1]
         x = self.model.embed_tokens(tokens)  # [B, T, C]
-        for layer in self.model.layers:
+        for layer in self.model.blocks:
             x = layer(x, self.cos[:T], self.sin[:T])
         return self.lm_head(self.model.norm(x))
 
     @property
     def routed(self) -> list[Experts]:
-        return [layer.mlp for layer in self.model.layers if isinstance(layer.mlp, Experts)]
+        return [layer.mlp for layer in self.model.blocks if isinstance(layer.mlp, Experts)]
 
 
 def pair_tables(shape: MlaMoeShape) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,7 @@
 """The trained network: Llama, in the plainest torch that trains fast on two cores."""
 
 from dataclasses import asdict, dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -106,6 +107,11 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.num_hidden_layers))
         self.norm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
 
+    @property
+    def blocks(self) -> list[Layer]:
+        """`layers` with their own type."""
+        return [cast(Layer, layer) for layer in self.layers]
+
 
 class Llama(nn.Module):
     """Logits of a tied-head Llama; its state dict has Hugging Face names.
@@ -113,6 +119,9 @@ class Llama(nn.Module):
     tokens   [B, T] int64, T <= max_position_embeddings
     returns  [B, T, V]
     """
+
+    cos: Tensor
+    sin: Tensor
 
     def __init__(self, shape: Shape):
         super().__init__()
@@ -129,7 +138,7 @@ class Llama(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         T = tokens.shape[1]
         x = self.model.embed_tokens(tokens)  # [B, T, C]
-        for layer in self.model.layers:
+        for layer in self.model.blocks:
             x = layer(x, self.cos[:T], self.sin[:T])
         return F.linear(self.model.norm(x), self.model.embed_tokens.weight)
 

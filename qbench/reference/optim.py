@@ -1,5 +1,8 @@
 """Muon for the hidden matrices, AdamW for embeddings and norms."""
 
+from collections.abc import Callable
+from typing import overload
+
 import torch
 from torch import Tensor
 
@@ -38,8 +41,13 @@ class Muon(torch.optim.Optimizer):
     def __init__(self, params, lr: float, momentum: float = 0.95, weight_decay: float = 0.1):
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        loss = closure() if closure else None
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is None:  # an expert that no token chose
@@ -50,6 +58,7 @@ class Muon(torch.optim.Optimizer):
                 update = orthogonalize(weight.grad.lerp(velocity, group["momentum"]))  # Nesterov
                 weight.mul_(1 - group["lr"] * group["weight_decay"])
                 weight.add_(update, alpha=-group["lr"] * ADAMW_UPDATE_RMS * max(weight.shape) ** 0.5)
+        return loss
 
 
 def make_optimizers(model: torch.nn.Module, lr: float, weight_decay: float) -> list[torch.optim.Optimizer]:

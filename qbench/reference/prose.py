@@ -50,22 +50,27 @@ def third_person(verb: str) -> str:
 
 def make_scene(rng: Random, heldout: bool) -> Scene:
     """Three people of one topic; a (subject, attractor) pair is met in training or in held-out text, never in both."""
-    attractions: tuple[tuple[Person, str], ...] = ()
-    while not attractions:  # one cast in twelve has no held-out pair
+    while True:  # one cast in twelve has no held-out pair
         topic = TOPICS[rng.choice(tuple(TOPICS))]
         cast = make_cast(rng, topic)
         nouns = [person.role for person in cast] + list(topic["things"])
-        attractions = tuple(
+        attractions: tuple[tuple[Person, str], ...] = tuple(
             (person, noun)
             for person in cast
             for noun in nouns
             if noun != person.role and is_heldout("prose", person.role, noun) == heldout
         )
-    return Scene(cast, attractions)
+        if attractions:
+            return Scene(cast, attractions)
 
 
 def make_cast(rng: Random, topic: dict[str, tuple[str, ...]], size: int = 3) -> tuple[Person, ...]:
     names, roles, things = rng.sample(NAMES, size), rng.sample(topic["roles"], size), rng.sample(topic["things"], size)
+
+    def verbs() -> tuple[str, str]:
+        first, second = rng.sample(topic["verbs"], 2)
+        return first, second
+
     return tuple(
         Person(
             name=name.capitalize(),
@@ -74,7 +79,7 @@ def make_cast(rng: Random, topic: dict[str, tuple[str, ...]], size: int = 3) -> 
             thing=thing,
             colour=rng.choice(COLOURS),
             place=rng.choice(topic["places"]),
-            verbs=tuple(rng.sample(topic["verbs"], 2)),
+            verbs=verbs(),
         )
         for name, role, thing in zip(names, roles, things, strict=True)
     )

@@ -15,6 +15,7 @@ from qbench.reference.nested import CLOSERS
 from qbench.reference.ngram import train_trigram
 from qbench.reference.prose import minimal_pair
 from qbench.reference.recall import bindings, sparse
+from quant.present import present
 
 Model = Callable[[Tensor], Tensor]  # tokens [B, T] int64 -> logits [B, T, V]
 
@@ -113,18 +114,22 @@ def needle(rng: Random, tokenizer: Tokenizer, distance: int) -> tuple[list[int],
     The answer would be token number RECALL_CONTEXT, and stands once before, `distance` tokens earlier. The rest is
     held-out prose with other keys set and asked for.
     """
-    eos, newline = tokenizer.token_to_id(EOS), tokenizer.token_to_id("Ċ")
+
+    def token(text: str) -> int:
+        return present(tokenizer.token_to_id(text))
+
+    eos, newline = token(EOS), token("Ċ")
     filler = tokenizer.encode(sparse(rng, heldout=True, num_tokens=2 * RECALL_CONTEXT)).ids
     key = value = filler[0]
     while key in filler:
         ((key_word, value_word),) = bindings(rng, 1, heldout=True).items()
-        key, value = (tokenizer.token_to_id(f"Ġ{word}") for word in (key_word, value_word))
+        key, value = (token(f"Ġ{word}") for word in (key_word, value_word))
     value_at = RECALL_CONTEXT - distance
     before = [eos, *filler][: value_at - 2]
     after = filler[value_at:][: distance - 4]
     before[-1] = eos if len(before) == 1 else newline  # whole lines: `set` and `get` begin theirs
     after[-1] = newline
-    asked = [tokenizer.token_to_id("set"), key, value, newline, *after, tokenizer.token_to_id("get"), key]
+    asked = [token("set"), key, value, newline, *after, token("get"), key]
     return before + asked, value
 
 

@@ -68,6 +68,7 @@ class Trainer:
         self.started = time.perf_counter()
 
     def first_model(self) -> nn.Module:
+        assert isinstance(self.shape, Shape)
         return Llama(self.shape)
 
     @property

@@ -19,7 +19,7 @@ def upcycle(student: MlaMoe, teacher: Llama, seed: int = 0) -> None:
     student.model.embed_tokens.weight.copy_(embedding)
     student.lm_head.weight.copy_(embedding)
     student.model.norm.weight.copy_(teacher.model.norm.weight)
-    for mine, its in zip(student.model.layers, teacher.model.layers, strict=True):
+    for mine, its in zip(student.model.blocks, teacher.model.blocks, strict=True):
         mine.input_layernorm.weight.copy_(its.input_layernorm.weight)
         mine.post_attention_layernorm.weight.copy_(its.post_attention_layernorm.weight)
         begin_attention(mine.self_attn, its.self_attn)
@@ -51,7 +51,7 @@ def begin_experts(mine: Experts, its: MLP, generator: torch.Generator) -> None:
     rest = order[size:]
     # Weights sum to 1 at first and an expert holds a share of the rest: scaled, the sum is the rest's on average.
     gain = len(rest) / size
-    for expert in mine.experts:
+    for expert in mine.nets:
         begin_net(expert, its, rest[torch.randperm(len(rest), generator=generator)[:size]], gain)
 
 

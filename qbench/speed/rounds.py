@@ -13,9 +13,10 @@ PHASES = ("pp", "tg")
 class Side(Protocol):
     """What is timed: a model in this process or in another."""
 
-    pid: int
-    vocab_size: int
-
+    @property
+    def pid(self) -> int: ...
+    @property
+    def vocab_size(self) -> int: ...
     def hold(self, tokens: list[list[int]], capacity: int) -> None: ...
     def seconds(self, tokens: list[list[int]], step: int) -> float: ...
 

@@ -1,7 +1,6 @@
 """Differences with their intervals: paired wherever both sides saw the same text, items or moments."""
 
 from qbench.statistics.cell import Cell, Floors, judge, with_floors
-from qbench.statistics.comparison import Comparison, compare_records, judge_table
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.flips import accuracy_difference
 from qbench.statistics.holm import holm
@@ -16,18 +15,15 @@ from qbench.statistics.verdict import verdict
 
 __all__ = [
     "Cell",
-    "Comparison",
     "Estimate",
     "Floors",
     "accuracy_difference",
     "block_mean",
-    "compare_records",
     "detectable_difference",
     "detectable_flips",
     "detectable_ratio",
     "holm",
     "judge",
-    "judge_table",
     "kld_difference",
     "perplexity_ratio",
     "require_same_protocol",

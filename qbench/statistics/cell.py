@@ -1,13 +1,14 @@
 """One metric of two rows: what changed from A to B, and how sure that is."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from qbench.statistics.estimate import ALPHA, Estimate
 from qbench.statistics.holm import holm
 from qbench.statistics.power import detectable_difference, detectable_flips, detectable_ratio
 from qbench.statistics.verdict import Verdict, verdict
+from quant.json_data import JsonData
 
 Kind = Literal["ratio", "difference"]
 NEUTRAL = {"ratio": 1.0, "difference": 0.0}
@@ -17,12 +18,21 @@ Floors = Mapping[str | None, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Flips(JsonData):
+    """The items that turned from right to wrong and from wrong to right, and the number of all items."""
+
+    right_to_wrong: int
+    wrong_to_right: int
+    num_items: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cell(JsonData):
     """A metric of A and B, with `estimate` = B over A or B minus A.
 
     unit            of a task that is not scored right or wrong: the name of its metric
     exact           bytes: counted, so that any change is one
-    flips           of a task's items: (right to wrong, wrong to right, items)
+    flips           of a task's items
     note            why there is no interval, or what it leaves out
     is_tested       False: another cell tells of the same, so that it has no verdict and no part in the correction
     num_blocks      or items of a task that the estimate is paired over; None: right or wrong ones, or no pairs
@@ -39,7 +49,7 @@ class Cell:
     estimate: Estimate
     unit: str | None = None
     exact: bool = False
-    flips: tuple[int, int, int] | None = None
+    flips: Flips | None = None
     note: str | None = None
     is_tested: bool = True
     num_blocks: int | None = None
@@ -58,11 +68,6 @@ class Cell:
     def is_within_floor(self) -> bool:
         """Whether it is "same" for being too small to matter, sure as it is."""
         return self.verdict == "same" and self.holm_p_value is not None and self.holm_p_value < ALPHA
-
-    def as_dict(self) -> dict[str, Any]:
-        names = ("right_to_wrong", "wrong_to_right", "num_items")
-        flips = None if self.flips is None else dict(zip(names, self.flips, strict=True))
-        return {**asdict(self), "flips": flips}
 
 
 def judge(cells: Sequence[Cell]) -> list[Cell]:
@@ -110,7 +115,7 @@ def _verdict(cell: Cell) -> Verdict | None:
 
 def _detectable(cell: Cell, alpha: float) -> float | None:
     if cell.flips is not None:
-        lost, gained, num_items = cell.flips
-        return detectable_flips(lost + gained, num_items, alpha=alpha)
+        flips = cell.flips
+        return detectable_flips(flips.right_to_wrong + flips.wrong_to_right, flips.num_items, alpha=alpha)
     find = detectable_ratio if cell.kind == "ratio" else detectable_difference
     return find(cell.estimate, floor=cell.floor or 0.0, alpha=alpha)

@@ -3,12 +3,14 @@
 import math
 from dataclasses import dataclass, replace
 
+from quant.json_data import JsonData
+
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(JsonData):
     """A value with its standard error and 95 % interval; None where the data cannot tell, as one block cannot.
 
     p_value   of "no difference" (ratio 1, difference 0), two-sided; None for a value that is no comparison

@@ -1,17 +1,31 @@
 """Two models on the same blocks of text: what is common to both cancels, so that small differences show."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.studentized import block_mean
 from quant.errors import InputError
+from quant.present import present
 
-# {unit, tokens: [int], nll: [sums], kld: [sums], same_top: [sums]}, one entry a block; also units: [words or bytes]
-# where the protocol tells perplexity by those
-Blocks = Mapping[str, Any]
+
+class Blocks(Protocol):
+    """Sums of each block of text; units: its words or bytes, if the protocol counts those"""
+
+    @property
+    def unit(self) -> str | None: ...
+    @property
+    def tokens(self) -> Sequence[int] | None: ...
+    @property
+    def units(self) -> Sequence[int] | None: ...
+    @property
+    def nll(self) -> Sequence[float] | None: ...
+    @property
+    def kld(self) -> Sequence[float] | None: ...
+    @property
+    def same_top(self) -> Sequence[float] | None: ...
 
 
 def perplexity_ratio(blocks_a: Blocks, blocks_b: Blocks) -> Estimate:
@@ -19,27 +33,34 @@ def perplexity_ratio(blocks_a: Blocks, blocks_b: Blocks) -> Estimate:
 
     raises   InputError for blocks that do not pair
     """
-    difference, tokens = _difference(blocks_a, blocks_b, "nll")
-    return block_mean(difference, blocks_a.get("units", tokens)).exp()
+    _require_pairs(blocks_a, blocks_b)
+    counts = blocks_a.tokens if blocks_a.units is None else blocks_a.units
+    return _mean_difference(blocks_a.nll, blocks_b.nll, counts).exp()
 
 
 def kld_difference(blocks_a: Blocks, blocks_b: Blocks) -> Estimate:
     """Mean KL divergence of B minus that of A, nats, both from the same reference. raises InputError as above"""
-    return block_mean(*_difference(blocks_a, blocks_b, "kld"))
+    _require_pairs(blocks_a, blocks_b)
+    return _mean_difference(blocks_a.kld, blocks_b.kld, blocks_a.tokens)
 
 
 def same_top_difference(blocks_a: Blocks, blocks_b: Blocks) -> Estimate:
     """Share of tokens that the model ranks first as its reference does, B minus A. raises InputError as above"""
-    return block_mean(*_difference(blocks_a, blocks_b, "same_top"))
+    _require_pairs(blocks_a, blocks_b)
+    return _mean_difference(blocks_a.same_top, blocks_b.same_top, blocks_a.tokens)
 
 
-def _difference(blocks_a: Blocks, blocks_b: Blocks, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """(sums of B - sums of A, tokens) of each block."""
-    if blocks_a["unit"] != blocks_b["unit"] or list(blocks_a["tokens"]) != list(blocks_b["tokens"]):
+def _mean_difference(a: Sequence[float] | None, b: Sequence[float] | None, counts: Sequence[int] | None) -> Estimate:
+    """Mean difference of sums by block, B minus A."""
+    return block_mean(np.subtract(present(b), present(a)), np.asarray(present(counts)))
+
+
+def _require_pairs(blocks_a: Blocks, blocks_b: Blocks) -> None:
+    if blocks_a.unit != blocks_b.unit or list(blocks_a.tokens or ()) != list(blocks_b.tokens or ()):
         sides = " and ".join(_described(blocks) for blocks in (blocks_a, blocks_b))
         raise InputError(f"blocks do not pair: {sides}; measure both on the same text under the same protocol")
-    return np.subtract(blocks_b[what], blocks_a[what]), np.asarray(blocks_a["tokens"])
 
 
 def _described(blocks: Blocks) -> str:
-    return f"{len(blocks['tokens'])} {blocks['unit']}s of {sum(blocks['tokens'])} tokens"
+    tokens = blocks.tokens or ()
+    return f"{len(tokens)} {blocks.unit}s of {sum(tokens)} tokens"

@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 ROOT = Path("/")
@@ -91,17 +92,22 @@ def nvml_counters(library: str) -> tuple[list[Counter], str]:
     for index in range(count.value):
         handle = ctypes.c_void_p()
         status = lib.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
-        read = _millijoules(lib, handle)
-        if status or read() is None:
+        if status or _joules(lib, handle) is None:
             return [], f"NVML is not readable (card {index} does not count its energy)"
-        counters.append(Counter(f"gpu-{index}", read))
+        counters.append(Counter(f"gpu-{index}", partial(_joules_again, lib, handle)))
     return counters, "NVML is absent (it knows of no card)"
 
 
-def _millijoules(lib: ctypes.CDLL, handle: ctypes.c_void_p) -> Callable[[], float | None]:
-    def joules() -> float | None:
-        value = ctypes.c_ulonglong()
-        status = lib.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(value))
-        return None if status else value.value / 1e3
+def _joules(lib: ctypes.CDLL, handle: ctypes.c_void_p) -> float | None:
+    """None if the card does not count its energy."""
+    value = ctypes.c_ulonglong()
+    status = lib.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(value))
+    return None if status else value.value / 1e3
 
+
+def _joules_again(lib: ctypes.CDLL, handle: ctypes.c_void_p) -> float:
+    """raises OSError for a card that counted its energy before and no longer does"""
+    joules = _joules(lib, handle)
+    if joules is None:
+        raise OSError("NVML no longer reads the energy of a card that it read before")
     return joules

@@ -1,14 +1,18 @@
 """The classes that a record's case and metrics have, by the kind that the case names."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from qbench.measure.case import Case
+from qbench.measure.case import Case, QualityCase
 from qbench.measure.metrics import Blocks, Facts, Metrics, Quality, TaskResult
+from qbench.statistics import Estimate
 from quant.json_data import JsonData, JsonRow
 
 AGAIN = "again"  # of the rows of a second time, see `qbench.sweep.again`
 NOISE_FLOOR = "noise-floor"
+GATE = "gate"
+GATE_TEST = "gate-test"  # a test that calls `qbench_gate`
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,10 @@ class FloorMetrics(JsonRow):
     floor: dict[str, float] | None = None
     seconds: float | None = None
 
+    @property
+    def protocol_hash(self) -> str | None:
+        return self.quality and self.quality.protocol and self.quality.protocol.hash
+
 
 @dataclass(frozen=True, slots=True)
 class FloorVariant(JsonRow):
@@ -65,6 +73,65 @@ class FloorVariant(JsonRow):
 
 
 @dataclass(frozen=True, slots=True)
+class GateTestCase(JsonRow):
+    """A test of `qbench_gate`: its gate and settings, and the model under the name that it has in every run."""
+
+    json_keys: ClassVar[Mapping[str, str]] = {"quality": "eval"}
+    json_omits: ClassVar[tuple[str, ...]] = ("quality", "context")
+
+    kind: str
+    gate: str
+    name: str
+    model: str | None = None
+    fingerprint: str | None = None
+    quality: QualityCase | None = None
+    context: int | None = None
+    threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GateCase(JsonRow):
+    """A run of the gate: suite, baseline, and the baseline's (commit, whether its tree was changed)."""
+
+    kind: str
+    suite: str
+    baseline: str
+    baseline_commit: tuple[str | None, bool | None]
+
+
+@dataclass(frozen=True, slots=True)
+class GateCheck(JsonRow):
+    """A check of the gate as records keep it. Fields as in `qbench.gate.check.Check`."""
+
+    gate: str
+    case: str
+    metric: str
+    unit: str
+    baseline: float | None
+    now: float | None
+    loss: Estimate
+    is_exact: bool = False
+    freedom: int | None = None
+    floor: float = 0.0
+    is_gate: bool = True
+    adjusted_p: float | None = None
+    detectable: float | None = None
+    verdict: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GateMetrics(JsonRow):
+    """What the gate found. launches: name of a case -> samples of its processes, by phase"""
+
+    red: bool
+    failed: dict[str, str]
+    not_checked: list[str]
+    checks: list[GateCheck]
+    seconds: float | None = None
+    launches: dict[str, list[dict[str, list[Any]]]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OtherCase(JsonRow):
     """A case of a kind without a class of its own: all else is in `rest`."""
 
@@ -76,12 +143,14 @@ class OtherMetrics(JsonRow):
     """Metrics of a kind without a class of its own: everything is in `rest`."""
 
 
-AnyCase = Case | FloorCase | OtherCase
-AnyMetrics = Metrics | FloorMetrics | OtherMetrics
+AnyCase = Case | FloorCase | GateTestCase | GateCase | OtherCase
+AnyMetrics = Metrics | FloorMetrics | GateMetrics | OtherMetrics
 OF_KIND: dict[str | None, tuple[type[JsonData], type[JsonData]]] = {
     None: (Case, Metrics),
     AGAIN: (Case, Metrics),
     NOISE_FLOOR: (FloorCase, FloorMetrics),
+    GATE: (GateCase, GateMetrics),
+    GATE_TEST: (GateTestCase, Metrics),
 }
 
 

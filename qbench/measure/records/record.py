@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from qbench.measure.case import Case
 from qbench.measure.host.commit import CodeVersion, code_version
 from qbench.measure.host.machine import Machine, machine, versions
+from qbench.measure.metrics import Metrics
 from qbench.measure.records.kinds import AnyCase, AnyMetrics, classes_of
 from qbench.measure.records.line_file import append, content, own_turn, read_lines
 from qbench.measure.records.record_files import kept_file, record_files
@@ -61,6 +63,20 @@ class Record(JsonRow):
     @property
     def is_ok(self) -> bool:
         return self.status == "ok"
+
+    @property
+    def model_case(self) -> Case:
+        """The case of a model's row. raises TypeError for a row of another kind"""
+        if not isinstance(self.case, Case):
+            raise TypeError(f"{self.key}: got a row of kind {self.case.kind!r}, expected a model's")
+        return self.case
+
+    @property
+    def figures(self) -> Metrics:
+        """The metrics of a model's row, empty for a case that failed. raises TypeError for a row of another kind"""
+        if self.metrics is not None and not isinstance(self.metrics, Metrics):
+            raise TypeError(f"{self.key}: got a row of kind {self.case.kind!r}, expected a model's")
+        return self.metrics or Metrics()
 
 
 def case_key(case: JsonData) -> str:

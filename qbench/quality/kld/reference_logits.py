@@ -28,6 +28,7 @@ from qbench.quality.quality_settings import QualitySettings
 from qbench.statistics import require_same_protocol
 from quant.atomic import atomic_file
 from quant.errors import InputError
+from quant.present import present
 
 CACHE_LIMIT_BYTES = 2 << 30  # beyond this the whole logits are not kept unless asked for
 MAGIC = b"qbLOGIT1"
@@ -125,7 +126,7 @@ def save_logits(
                     if mode == "exact":
                         part["logits"] = scored.numpy()
                     else:
-                        part[:] = keep(scored, targets, k, seed=int(start))
+                        part[:] = keep(scored, targets, present(k), seed=int(start))
                     done += 1
             if progress:
                 progress(done, len(plan.windows), "reference")
@@ -155,7 +156,7 @@ def cache_path(folder: Path, protocol: Protocol, fingerprint: str) -> Path:
 
 
 def _row_type(mode: str, vocab_size: int, k: int | None) -> np.dtype:
-    return np.dtype([("logits", "<f4", (vocab_size,))]) if mode == "exact" else row_type(vocab_size, k)
+    return np.dtype([("logits", "<f4", (vocab_size,))]) if mode == "exact" else row_type(vocab_size, present(k))
 
 
 def _header_bytes(header: dict[str, Any]) -> bytes:

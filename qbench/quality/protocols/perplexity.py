@@ -8,7 +8,7 @@ from torch import Tensor
 
 from qbench.measure.metrics import Quality
 from qbench.quality.protocols.plan import Plan
-from qbench.statistics import Estimate, block_mean
+from qbench.statistics import block_mean
 
 ROWS = 1024  # rows of logits in float64 at a time: 1024 x 128k words are 1 GB, the most that a pass adds
 LARGEST_LOG = 700.0  # exp of it is about 1e304; a "word" of thousands of letters can have more
@@ -44,12 +44,12 @@ def perplexity_statistics(nll: np.ndarray, plan: Plan) -> Quality:
     if bad:
         return quality
     estimate = block_mean(plan.block_sums(nll), plan.block_sizes if plan.units is None else plan.units)
-    found = estimate.exp() if max(estimate.value, estimate.high or 0) < LARGEST_LOG else Estimate(None)
+    found = estimate.exp() if max(estimate.value, estimate.high or 0) < LARGEST_LOG else None
     return replace(
         quality,
-        perplexity=found.value,
-        perplexity_error=found.error,
-        perplexity_interval=found.interval,
+        perplexity=found and found.value,
+        perplexity_error=found and found.error,
+        perplexity_interval=found and found.interval,
         nll=float(nll.mean()),
         bits_per_byte=None if plan.units is None else float(nll.sum() / np.log(2) / plan.num_bytes),
     )

@@ -48,4 +48,4 @@ class Protocol:
 
 
 def tokens_sha256(tokens: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(tokens, dtype="<i8")).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(tokens, dtype="<i8").data).hexdigest()

@@ -9,6 +9,7 @@ from qbench.compare.kept_floor import kept_floors
 from qbench.compare.measured import Measuring
 from qbench.compare.noise_floor import farthest, measure_noise_floors
 from qbench.compare.task_floor import measure_task_floors
+from qbench.measure.records.record import Record
 from qbench.statistics import Estimate
 
 
@@ -52,7 +53,7 @@ def test_of_several_machines_the_highest(record, tmp_path):
 
 
 def test_the_table_tells_each_change(record):
-    rows = {row[0]: row for row in make_floor_grid(record).rows}
+    rows = {row[0]: row for row in make_floor_grid(Record.from_json(record)).rows}
     assert list(rows) == ["threads", "batch", "bf16", "floor"]
     assert rows["threads"][1] == "1 instead of 2" and rows["threads"][2:] == ["identical"] * 3
 
@@ -83,6 +84,6 @@ def test_a_task_has_one_too(tmp_path):
     append_record(tmp_path / "r.jsonl", floor)
     ((key, kept),) = kept_floors([str(tmp_path / "r.jsonl")]).items()
     assert key[1] == floor["metrics"]["tasks"]["ref_minimal_pairs"]["protocol_hash"] and kept == floors
-    rows = make_floor_grid(floor).rows
+    rows = make_floor_grid(Record.from_json(floor)).rows
     assert [row[0] for row in rows] == ["threads", "bf16", "floor"]
     assert rows[0][2:] == ["identical", "0 lost, 0 gained of 20"]

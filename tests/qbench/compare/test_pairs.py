@@ -2,45 +2,46 @@ import pytest
 from support.sample_records import make_record
 
 from qbench.compare.pairs import pair_rows
+from qbench.measure.records.record import Record
 from quant.errors import InputError
 
 
 def row(recipe: str, **case):
     record = make_record(recipe)
-    return record | {"case": record["case"] | case, "key": f"{record['key']}{case}"}
+    return Record.from_json(record | {"case": record["case"] | case, "key": f"{record['key']}{case}"})
 
 
 def paired(a, b, named):
     pairs, _ = pair_rows(a, b, named)
-    return [(x["key"], y["key"]) for x, y in pairs]
+    return [(x.key, y.key) for x, y in pairs]
 
 
 def test_one_row_a_side_pairs_whatever_it_is():
     a, b = row("bf16"), row("q4_0", threads=1, model="other")
-    assert paired([a], [b], []) == [(a["key"], b["key"])]
+    assert paired([a], [b], []) == [(a.key, b.key)]
 
 
 def test_rows_pair_where_all_else_is_equal():
     a = [row("bf16", threads=threads) for threads in (1, 2)]
     b = [row("q4_0", threads=threads) for threads in (2, 1)]
-    assert paired(a, b, ["recipe"]) == [(a[1]["key"], b[0]["key"]), (a[0]["key"], b[1]["key"])]
+    assert paired(a, b, ["recipe"]) == [(a[1].key, b[0].key), (a[0].key, b[1].key)]
 
 
 def test_a_baseline_is_not_compared_with_itself():
     base, rest = row("bf16"), [row("bf16"), row("q4_0"), row("q8_0")]
-    assert [y for _, y in paired([base], rest, ["recipe"])] == [rest[1]["key"], rest[2]["key"]]
+    assert [y for _, y in paired([base], rest, ["recipe"])] == [rest[1].key, rest[2].key]
 
 
 def test_rows_without_their_like_are_told():
     b = [row("bf16"), row("q4_0"), row("q8_0", threads=1)]
     pairs, alone = pair_rows([row("bf16")], b, ["recipe"])
-    assert ([y["key"] for _, y in pairs], alone) == ([b[1]["key"]], [b[2]])
+    assert ([y.key for _, y in pairs], alone) == ([b[1].key], [b[2]])
 
 
 def test_of_several_caches_the_same():
     a = [row("bf16", cache="dense-f32"), row("bf16", cache="kv-int8")]
     b = [row("q4_0", cache="kv-int8"), row("q8_0", cache="dense-f32")]
-    assert paired(a, b, ["recipe"]) == [(a[1]["key"], b[0]["key"]), (a[0]["key"], b[1]["key"])]
+    assert paired(a, b, ["recipe"]) == [(a[1].key, b[0].key), (a[0].key, b[1].key)]
 
 
 def test_a_key_within_a_section():

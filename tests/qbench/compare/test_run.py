@@ -29,7 +29,7 @@ def verdicts(comparison, *metrics):
 
 def test_a_table_against_its_baseline(results):
     q8_0, q4_0 = compare([results], HERE, baseline="bf16").comparisons
-    assert [c.b["case"]["recipe"] for c in (q8_0, q4_0)] == ["q8_0", "q4_0"]
+    assert [c.b.model_case.recipe for c in (q8_0, q4_0)] == ["q8_0", "q4_0"]
     assert verdicts(q4_0, "perplexity", "kld", "size_bytes") == ["worse", "worse", "better"]
     assert verdicts(q8_0, "perplexity") == ["same"]
 
@@ -48,7 +48,7 @@ def test_one_file_against_another_pairs_equal_cases(results, tmp_path):
     (tmp_path / "later").mkdir()
     other = write_records(tmp_path / "later" / "r.jsonl", [row | {"time": "2026-02-01T00:00:00"} for row in later])
     found = compare([results, str(other)], HERE)
-    assert [c.b["case"]["recipe"] for c in found.comparisons] == ["q4_0", "bf16"]
+    assert [c.b.model_case.recipe for c in found.comparisons] == ["q4_0", "bf16"]
     assert verdicts(found.comparisons[0], "perplexity", "size_bytes") == ["worse", "same"]
 
 
@@ -56,7 +56,7 @@ def test_two_commits_of_one_file(results, tmp_path):
     row = measured_record("q4_0", loss=0.009) | {"commit": "fedc" * 4, "time": "2026-02-01T00:00:00"}
     write_records(tmp_path / "later.jsonl", [row])
     (comparison,) = compare([f"{tmp_path}:commit=0123,recipe=q4_0", ":commit=fedc"], HERE).comparisons
-    assert comparison.b["commit"] == "fedc" * 4 and verdicts(comparison, "perplexity") == ["worse"]
+    assert comparison.b.commit == "fedc" * 4 and verdicts(comparison, "perplexity") == ["worse"]
 
 
 def test_a_row_without_its_like_is_a_warning(results, tmp_path):

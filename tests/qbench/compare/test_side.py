@@ -45,21 +45,21 @@ def test_half_a_condition(folder, conditions):
 
 
 def test_conditions_pick_rows_and_patterns_several(folder):
-    assert [row["case"]["recipe"] for row in select(Rows(str(folder), {"recipe": "q4_0"}))] == ["q4_0"]
-    assert [row["case"]["recipe"] for row in select(Rows(str(folder), {"recipe": "q4_*"}))] == ["q4_k_m", "q4_0"]
+    assert [row.model_case.recipe for row in select(Rows(str(folder), {"recipe": "q4_0"}))] == ["q4_0"]
+    assert [row.model_case.recipe for row in select(Rows(str(folder), {"recipe": "q4_*"}))] == ["q4_k_m", "q4_0"]
     assert len(select(Rows(str(folder), {"bench.pp": "512", "machine": "a1"}))) == len(sweep_records())
 
 
 def test_of_each_case_the_latest(folder):
     write_records(folder / "n.jsonl", [make_record("q4_0", perplexity=9.0)])
     (row,) = select(Rows(str(folder), {"recipe": "q4_0"}))
-    assert row["metrics"]["perplexity"] == 9.0
+    assert row.figures.figure("perplexity") == 9.0
 
 
 def test_the_latest_is_by_time_and_not_by_the_name_of_its_file(folder):
     write_records(folder / "z.jsonl", [make_record("q4_0", perplexity=9.0) | {"time": "2025-12-31T00:00:00"}])
     (row,) = select(Rows(str(folder), {"recipe": "q4_0"}))
-    assert row["metrics"]["perplexity"] != 9.0
+    assert row.figures.figure("perplexity") != 9.0
 
 
 def test_what_failed_is_no_row(tmp_path):
@@ -83,7 +83,7 @@ def test_rows_without_a_kind_of_cache_are_those_of_a_dynamic_one(folder):
     window = rows[0] | {"key": "window", "case": rows[0]["case"] | {"cache_kind": "window:64"}}
     write_records(folder / "m.jsonl", [*rows, window])
     assert len(select(Rows(str(folder), {"cache_kind": "dynamic"}))) == len(rows)
-    assert [row["key"] for row in select(Rows(str(folder), {"cache_kind": "window:64"}))] == ["window"]
+    assert [row.key for row in select(Rows(str(folder), {"cache_kind": "window:64"}))] == ["window"]
 
 
 def test_rows_without_products_are_those_of_auto(folder):
@@ -91,6 +91,6 @@ def test_rows_without_products_are_those_of_auto(folder):
     exact = rows[0] | {"key": "exact", "case": rows[0]["case"] | {"products": "exact"}}
     write_records(folder / "m.jsonl", [*rows, exact])
     assert len(select(Rows(str(folder), {"products": "auto"}))) == len(rows)
-    assert [row["key"] for row in select(Rows(str(folder), {"products": "exact"}))] == ["exact"]
+    assert [row.key for row in select(Rows(str(folder), {"products": "exact"}))] == ["exact"]
     with pytest.raises(InputError, match="no row with products=fp32; there are auto, exact"):
         select(Rows(str(folder), {"products": "fp32"}))

@@ -9,7 +9,8 @@ from support.sample_records import write_records
 
 from qbench.compare.rows import compare_with_baseline
 from qbench.compare.side import Rows
-from qbench.compare.speed_floor import _floor, kept_speed_floors, work_of
+from qbench.compare.speed_floor import Work, _floor, kept_speed_floors, work_of
+from qbench.measure.records.record import Record
 
 
 def write(tmp_path, rows):
@@ -55,15 +56,18 @@ def test_a_difference_below_it_says_nothing_and_one_beyond_does(tmp_path):
     (floors,) = kept_speed_floors([path]).values()
     assert floors["pp_tok_s"] > 0.04
     compared, _ = compare_with_baseline(Rows(path, {}), RECIPES[0])
-    verdicts = {one.b["case"]["recipe"]: [cell for cell in one.cells if cell.metric == "pp_tok_s"] for one in compared}
+    verdicts = {one.b.model_case.recipe: [cell for cell in one.cells if cell.metric == "pp_tok_s"] for one in compared}
     (within,), (beyond,) = verdicts[RECIPES[1]], verdicts[RECIPES[2]]
     assert (within.verdict, within.is_within_floor, beyond.verdict) == ("same", True, "worse")
 
 
 def test_work_is_told_apart():
+    def work(row) -> Work:
+        return work_of(Record.from_json(row))
+
     a, b = measured("bf16"), measured("q8_0")
-    assert work_of(a) == work_of(b)
+    assert work(a) == work(b)
     b["case"]["bench"] = b["case"]["bench"] | {"depth": 4096}
-    assert work_of(a) != work_of(b)
+    assert work(a) != work(b)
     del b["case"]["threads"], b["case"]["bench"]
-    assert work_of(b)[1:] == (None, 1, None, None, None)
+    assert work(b) == Work(b["machine"]["id"], None, 1, None, None, None)

@@ -1,9 +1,9 @@
 import pytest
 from support.paired_records import measured_record
+from support.row_comparison import collect, compare_rows
 
+from qbench.compare.comparison import judge_table
 from qbench.compare.table import make_grid
-from qbench.statistics import compare_records, judge_table
-from qbench.statistics.comparison import collect
 
 PROTOCOL = "f00d"  # hash of that of measured_record
 BASE = measured_record("bf16", kld=1e-4)
@@ -11,7 +11,7 @@ ROWS = [measured_record("q8_0", loss=1e-5, seed=1), measured_record("q4_0", loss
 
 
 def test_one_pair_is_a_line_a_metric():
-    grid = make_grid([compare_records(BASE, ROWS[1], {PROTOCOL: {"perplexity": 1e-3, "kld": 1e-5, "same_top": 0.01}})])
+    grid = make_grid([compare_rows(BASE, ROWS[1], {PROTOCOL: {"perplexity": 1e-3, "kld": 1e-5, "same_top": 0.01}})])
     lines = {row[0]: row[1:] for row in grid.rows}
     assert list(lines) == ["perplexity", "mean KLD", "same top", "tg tok/s", "size"]
     _, _, change, verdict, p, floor, detectable = lines["perplexity"]
@@ -32,18 +32,18 @@ def test_several_pairs_are_a_line_each():
 
 
 def test_a_sure_difference_within_the_floor_says_so():
-    comparisons = [compare_records(BASE, row, {PROTOCOL: {"perplexity": 0.1}}) for row in ROWS]
+    comparisons = [compare_rows(BASE, row, {PROTOCOL: {"perplexity": 0.1}}) for row in ROWS]
     assert make_grid(comparisons).rows[1][1].endswith("; within the noise floor")
     assert make_grid(comparisons[1:]).rows[0][4] == "same, within the floor"
 
 
 def test_a_common_floor_stands_in_the_heading():
-    comparisons = [compare_records(BASE, row, {PROTOCOL: {"kld": 1e-5}}) for row in ROWS]
+    comparisons = [compare_rows(BASE, row, {PROTOCOL: {"kld": 1e-5}}) for row in ROWS]
     assert "mean KLD (noise floor 1.0e-05)" in make_grid(comparisons).headings
 
 
 def test_notes_name_the_rows_and_what_the_interval_leaves_out():
-    markdown = make_grid([compare_records(BASE, ROWS[0])]).markdown()
+    markdown = make_grid([compare_rows(BASE, ROWS[0])]).markdown()
     for part in ("A: ref:llama bf16, protocol windows-1024 (f00d)", "B: ref:llama q8_0", "all 4 tests", "(Holm)"):
         assert part in markdown
     assert "tg tok/s: measured in runs of their own" in markdown and "Noise floor: n/a where" in markdown

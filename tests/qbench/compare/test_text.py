@@ -2,6 +2,7 @@ import pytest
 
 from qbench.compare import text
 from qbench.statistics import Cell, Estimate
+from qbench.statistics.cell import Flips
 
 
 def cell(metric="perplexity", kind="ratio", estimate=None, **more):
@@ -42,7 +43,7 @@ def test_values_and_distances_in_their_units():
 
 def test_probability_and_flips():
     assert [text.probability(p) for p in (1e-5, 0.0123, 0.5, None)] == ["< 0.001", "0.012", "0.50", "n/a"]
-    assert text.flips(cell(flips=(12, 3, 200))) == "; 12 lost, 3 gained of 200"
+    assert text.flips(cell(flips=Flips(12, 3, 200))) == "; 12 lost, 3 gained of 200"
 
 
 def test_headings_keep_the_convention():

@@ -1,16 +1,9 @@
 from qbench.gate.check import Check, judge
 from qbench.gate.comment import figure, markdown, plain
-from qbench.gate.result import GateResult
+from qbench.gate.result import GateAbout, GateResult
 from qbench.statistics import Estimate
 
-ABOUT = {
-    "suite": "suites/ci.yaml",
-    "baseline": "commit main",
-    "baseline_commit": ("a" * 40, False),
-    "commit": ("b" * 40, True),
-    "machine": "a4dab71faf5c",
-    "seconds": 12.0,
-}
+ABOUT = GateAbout("suites/ci.yaml", "commit main", ("a" * 40, False), ("b" * 40, True), "a4dab71faf5c", 12.0)
 WORSE = Check(
     "quality", "ref:llama q4_k_m", "kld", "nats", 2.7e-3, 3.1e-3, Estimate(4e-4, 1e-4, 2e-4, 6e-4, 1e-4), floor=1e-4
 )

@@ -5,13 +5,17 @@ from support.gate_rows import row
 from qbench.gate.check import judge
 from qbench.gate.memory import exact_checks, peak_checks
 from qbench.gate.pairing import Pair
+from qbench.measure.records.record import Record
 
 PAGE = 4096
 
 
 def test_bytes_that_follow_from_shapes_are_exact():
     now = row(size_bytes=2_219_521, kv_bytes_per_token=3071)
-    checks = {check.metric: check for check in judge(exact_checks(Pair("a case", row(), now)))}
+    checks = {
+        check.metric: check
+        for check in judge(exact_checks(Pair("a case", Record.from_json(row()), Record.from_json(now))))
+    }
     verdicts = {name: check.verdict for name, check in checks.items()}
     assert verdicts == {"weights stored": "worse", "weights held": "same", "KV a token": "better"}
 

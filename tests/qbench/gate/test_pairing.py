@@ -1,26 +1,34 @@
 import json
 
 import pytest
-from support.gate_rows import MACHINE, row
+from support.gate_rows import MACHINE
+from support.gate_rows import row as document
 
 from qbench.gate.pairing import names_of, pair_cases, read_baseline
+from qbench.measure.case import Case
+from qbench.measure.records.record import Record
 from quant.errors import InputError
 
 OTHER = MACHINE | {"id": "b" * 12, "cores": 4, "flags": ["avx2", "avx512f"]}
 
 
+def row(*recipe: str, changes: dict | None = None, **given) -> Record:
+    return Record.from_json(document(*recipe, **given) | (changes or {}))
+
+
 def test_each_case_has_its_latest_row_of_this_machine():
-    old, new = row(commit="old") | {"commit": "old"}, row() | {"time": "2026-01-02T00:00:00+00:00"}
-    foreign = row(machine=OTHER) | {"time": "2026-01-03T00:00:00+00:00"}
+    old = row(commit="old", changes={"commit": "old"})
+    new = row(changes={"time": "2026-01-02T00:00:00+00:00"})
+    foreign = row(machine=OTHER, changes={"time": "2026-01-03T00:00:00+00:00"})
     (pair,) = pair_cases([row()], [new, old, foreign], "base.jsonl")
     assert pair.baseline is new and pair.name == "ref:llama q4_k_m" and not pair.is_elsewhere
 
 
 def test_the_model_may_have_changed_and_the_work_may_not():
-    changed = row()
-    changed["case"] = changed["case"] | {"fingerprint": "another", "recipe_sha256": "another"}
+    case = document()["case"] | {"fingerprint": "another", "recipe_sha256": "another"}
+    changed = row(changes={"case": case})
     assert pair_cases([changed], [row()], "base.jsonl")
-    changed["case"] = changed["case"] | {"bench": {"pp": 9, "tg": 4, "depth": 0}}
+    changed = row(changes={"case": case | {"bench": {"pp": 9, "tg": 4, "depth": 0}}})
     with pytest.raises(InputError, match=r"base.jsonl lacks ref:llama q4_k_m \(has pp 8, not 9\)"):
         pair_cases([changed], [row()], "base.jsonl")
 
@@ -43,23 +51,25 @@ def test_machines_that_are_alike_in_all_that_is_told_differ_in_their_ids():
 
 
 def test_names_tell_what_varies():
-    cases = [row()["case"], row()["case"] | {"threads": 2}]
+    cases = [Case.from_json(document()["case"] | more) for more in ({}, {"threads": 2})]
     assert names_of(cases) == ["ref:llama q4_k_m, threads 1", "ref:llama q4_k_m, threads 2"]
 
 
 def test_a_baseline_is_a_file_or_a_folder_with_rows_that_were_measured(tmp_path):
     file = tmp_path / "results" / "aaaa.jsonl"
     file.parent.mkdir()
-    file.write_text("\n".join(json.dumps(found) for found in (row(), row("bf16") | {"status": "error"})) + "\n")
-    assert [found["key"] for found in read_baseline(file)] == ["q4_k_m"]
-    assert [found["key"] for found in read_baseline(file.parent)] == ["q4_k_m"]
-    file.write_text(json.dumps(row() | {"status": "error"}) + "\n")
+    file.write_text(
+        "\n".join(json.dumps(found) for found in (document(), document("bf16") | {"status": "error"})) + "\n"
+    )
+    assert [found.key for found in read_baseline(file)] == ["q4_k_m"]
+    assert [found.key for found in read_baseline(file.parent)] == ["q4_k_m"]
+    file.write_text(json.dumps(document() | {"status": "error"}) + "\n")
     with pytest.raises(InputError, match="no measured rows"):
         read_baseline(file)
 
 
 def test_records_of_a_newer_schema_are_refused(tmp_path):
     file = tmp_path / "base.jsonl"
-    file.write_text(json.dumps(row() | {"schema_version": 99}) + "\n")
+    file.write_text(json.dumps(document() | {"schema_version": 99}) + "\n")
     with pytest.raises(InputError, match="schema 99"):
         read_baseline(file)

@@ -66,7 +66,9 @@ def test_quality_is_saved_and_then_compared_with(tmp_path, monkeypatch):
     gate = QbenchGate(file)
     gate.quality("ref:llama", **how)
     with pytest.raises(InputError, match="lacks rand:tiny"):
-        FixtureRows(file).like(make_record({"kind": "gate-test", "gate": "memory", "name": "rand:tiny"}, {}))
+        FixtureRows(file).like(
+            Record.from_json(make_record({"kind": "gate-test", "gate": "memory", "name": "rand:tiny"}, {}))
+        )
     other = json.loads(file.read_text().splitlines()[0])
     other["machine"] |= {"id": "another", "cores": 99}
     file.write_text(json.dumps(other) + "\n")

@@ -6,6 +6,7 @@ from support.gate_rows import PROTOCOL, blocks, row
 from qbench.gate.check import judge
 from qbench.gate.pairing import Pair
 from qbench.gate.quality import quality_checks
+from qbench.measure.records.record import Record
 from quant.errors import InputError
 
 FLOORS = {"perplexity": 3e-4, "kld": 1e-4}
@@ -13,7 +14,10 @@ FLOORS = {"perplexity": 3e-4, "kld": 1e-4}
 
 def gate(baseline: dict, now: dict, floors: dict = FLOORS) -> dict:
     by_protocol = {PROTOCOL["hash"]: floors}
-    return {check.metric: check for check in judge(quality_checks(Pair("a case", baseline, now), by_protocol))}
+    return {
+        check.metric: check
+        for check in judge(quality_checks(Pair("a case", *map(Record.from_json, (baseline, now))), by_protocol))
+    }
 
 
 def test_each_protocol_has_its_own_floor_and_freedom():

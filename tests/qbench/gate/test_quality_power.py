@@ -8,6 +8,7 @@ from support.quality_loss import NoisyModel
 from qbench.gate.check import POWER, Check, judge
 from qbench.gate.pairing import Pair
 from qbench.gate.quality import quality_checks
+from qbench.measure.records.record import Record
 from qbench.statistics import Estimate
 
 # Of ref:llama on 24 windows, as `qbench compare ref:llama --noise-floor --windows 24` measures it; a higher one would
@@ -19,7 +20,10 @@ OTHERS = [Check("speed", "other", "pp512", "tok/s", 1.0, 1.0, Estimate(1e-3, 1e-
 
 def finds(noisy: NoisyModel, seed: int) -> bool:
     now = noisy.with_loss(2 * FLOORS["kld"], seed)
-    checks = quality_checks(Pair("noisy", row(**noisy.baseline), row(**now)), {PROTOCOL["hash"]: FLOORS})
+    checks = quality_checks(
+        Pair("noisy", *(Record.from_json(row(**metrics)) for metrics in (noisy.baseline, now))),
+        {PROTOCOL["hash"]: FLOORS},
+    )
     return any(check.verdict == "worse" for check in judge([*checks, *OTHERS]))
 
 

@@ -24,7 +24,7 @@ def gate(tmp_path_factory):
     """A gate of this tree against itself: its checks of speed and memory, judged."""
     tree, suite = this_tree(tmp_path_factory.mktemp("gate")), suite_file("ci")
     rows = measure_suite(tree, suite)
-    pairs = [Pair(name, row, row) for name, row in zip(names_of([r["case"] for r in rows]), rows, strict=True)]
+    pairs = [Pair(name, row, row) for name, row in zip(names_of([row.model_case for row in rows]), rows, strict=True)]
     options = GateOptions(suite, "itself", budget_s=BUDGET_S)
     return lambda: judge(in_turn(pairs, (tree, tree), options, [], print)[0])
 

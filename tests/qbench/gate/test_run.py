@@ -38,7 +38,7 @@ def world(tmp_path, monkeypatch):
     found = {"base": rows(), "now": rows(), "slower": 0.0, "turns": None}
 
     def measure_suite(tree, suite):
-        return found["base" if tree.name == "base" else "now"]
+        return list(map(Record.from_json, found["base" if tree.name == "base" else "now"]))
 
     def launch_all(groups, enough, *, least, budget_s):
         names, turns = [subject.name for group in groups for subject in group], least

@@ -1,13 +1,16 @@
 """A folder that has seen several versions of a suite, and the rows of the one that is there now."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.documents import case_key
 
 from qbench.gate.suite_rows import rows_of, suite_cases
 from qbench.measure.case import Case
+from qbench.measure.metrics import Metrics
+from qbench.measure.records.record import Record, make_record, origin
 
+ORIGIN = origin()
 SUITE = """\
 name: small
 models: [rand:tiny]
@@ -23,9 +26,9 @@ def cases(folder: Path, recipes: str = "bf16, q8_0", pp: int = 8) -> list[Case]:
     return suite_cases(path)
 
 
-def row(of: Case | dict, hour: int = 0) -> dict:
-    case = of if isinstance(of, dict) else of.to_json()
-    return {"key": case_key(case), "case": case, "time": f"2026-01-01T{hour:02d}:00:00"}
+def row(of: Case | dict, hour: int = 0) -> Record:
+    case = of if isinstance(of, Case) else Case.from_json(of)
+    return replace(make_record(case, Metrics(), where=ORIGIN), time=f"2026-01-01T{hour:02d}:00:00")
 
 
 def test_rows_of_the_suite_as_it_was_are_left_out(tmp_path):

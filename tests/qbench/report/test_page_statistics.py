@@ -8,9 +8,11 @@ import pytest
 import yaml
 from support.browser import WatchedPage, chromium
 from support.measured_records import blocks_of, measured_record
+from support.row_comparison import compare_rows
 from support.sample_records import SWEEP, write_records
 
 from qbench import statistics
+from qbench.measure.metrics import Blocks
 from qbench.report import write_page
 from qbench.report.pareto import pareto_front
 from qbench.statistics.holm import holm
@@ -62,7 +64,7 @@ def test_paired_blocks(page, a, b):
     ):
         change = "asRatio(pairedBlocks(a, b, what))" if what == "nll" else "pairedBlocks(a, b, what)"
         found = page.evaluate(f"([a, b, what]) => {change}", [*blocks, what])
-        assert_same_estimate(found, paired(*blocks), END_ERROR)
+        assert_same_estimate(found, paired(*map(Blocks.from_json, blocks)), END_ERROR)
 
 
 def test_blocks_of_unlike_lengths_and_blocks_that_do_not_pair(page):
@@ -72,14 +74,13 @@ def test_blocks_of_unlike_lengths_and_blocks_that_do_not_pair(page):
         {"unit": "document", "tokens": tokens, "kld": (rng.gamma(1, 0.01, 40) * tokens).tolist()} for _ in range(2)
     ]
     found = page.evaluate("([a, b]) => pairedBlocks(a, b, 'kld')", sides)
-    assert_same_estimate(found, statistics.kld_difference(*sides), END_ERROR)
+    assert_same_estimate(found, statistics.kld_difference(*map(Blocks.from_json, sides)), END_ERROR)
     assert page.evaluate("([a, b]) => pairedBlocks(a, b, 'nll')", sides) is None
     sides[1]["tokens"] = tokens[::-1]
     assert page.evaluate("([a, b]) => pairedBlocks(a, b, 'kld')", sides) is None
     alone = {"unit": "window", "tokens": [100], "kld": [1.5]}
-    assert_same_estimate(
-        page.evaluate("a => pairedBlocks(a, a, 'kld')", alone), statistics.kld_difference(alone, alone)
-    )
+    expected = statistics.kld_difference(*map(Blocks.from_json, (alone, alone)))
+    assert_same_estimate(page.evaluate("a => pairedBlocks(a, a, 'kld')", alone), expected)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_tasks_of_every_kind_say_the_same(page):
         "([a, b]) => compareRecords(a, b).cells.map((cell) => [cell.column.key, cell.verdict, cell.change])", [a, b]
     )
     told = {key: (verdict, change) for key, verdict, change in found}
-    cells = {cell.metric: cell for cell in statistics.compare_records(a, b).cells}
+    cells = {cell.metric: cell for cell in compare_rows(a, b).cells}
     assert cells.keys() & {"median", "broken"} == told.keys() & {"median", "broken"} == set()
     for name in ("words", "bits", "mean", "items", "skill", "group"):
         assert told[name][0] == cells[name].verdict
@@ -176,7 +177,7 @@ def test_whole_comparisons_say_the_same(page, recipe):
     found = page.evaluate(
         "([a, b]) => compareRecords(a, b).cells.map((cell) => [cell.column.key, cell.verdict])", [a, b]
     )
-    expected = {cell.metric: cell.verdict for cell in statistics.compare_records(a, b).cells}
+    expected = {cell.metric: cell.verdict for cell in compare_rows(a, b).cells}
     names = {"kld_mean": "kld"}
     found = {names.get(key, key): told for key, told in found if names.get(key, key) in expected}
     assert found.keys() == expected.keys()

@@ -2,11 +2,16 @@ import math
 
 import numpy as np
 import pytest
-from support.blocks import blocks
+from support.blocks import blocks as block_document
 from support.close import assert_close
 
+from qbench.measure.metrics import Blocks
 from qbench.statistics import kld_difference, perplexity_ratio, same_top_difference
 from quant.errors import InputError
+
+
+def blocks(**sums) -> Blocks:
+    return Blocks.from_json(block_document(**sums))
 
 
 def test_ratio_by_hand():

@@ -1,7 +1,8 @@
 import pytest
 from support.paired_records import measured_record as measured
+from support.row_comparison import compare_rows
 
-from qbench.statistics import compare_records, require_same_protocol
+from qbench.statistics import require_same_protocol
 from quant.errors import InputError
 
 PROTOCOL = "f00d"  # hash of that of measured_record
@@ -12,7 +13,7 @@ def by_metric(comparison):
 
 
 def test_a_worse_recipe_is_worse_in_quality_and_better_in_size():
-    cells = by_metric(compare_records(measured("bf16", kld=1e-4), measured("q4_0", loss=0.004, seed=1)))
+    cells = by_metric(compare_rows(measured("bf16", kld=1e-4), measured("q4_0", loss=0.004, seed=1)))
     assert {name: cell.verdict for name, cell in cells.items()} == {
         "perplexity": "worse",
         "kld": "worse",
@@ -25,21 +26,21 @@ def test_a_worse_recipe_is_worse_in_quality_and_better_in_size():
 
 def test_the_same_row_is_the_same_everywhere():
     row = measured("q8_0")
-    comparison = compare_records(row, row)
+    comparison = compare_rows(row, row)
     assert {cell.verdict for cell in comparison.cells} == {"same"}
     assert all(cell.estimate.p_value == 1 for cell in comparison.cells if not cell.exact)
 
 
 def test_floor_makes_a_sure_difference_the_same():
     a, b = measured("bf16"), measured("q8_0", loss=0.004, seed=1)
-    assert by_metric(compare_records(a, b))["perplexity"].verdict == "worse"
-    cell = by_metric(compare_records(a, b, {PROTOCOL: {"perplexity": 0.01}}))["perplexity"]
+    assert by_metric(compare_rows(a, b))["perplexity"].verdict == "worse"
+    cell = by_metric(compare_rows(a, b, {PROTOCOL: {"perplexity": 0.01}}))["perplexity"]
     assert (cell.verdict, cell.floor) == ("same", 0.01)
 
 
 def test_the_floor_of_another_protocol_is_none():
     a, b = measured("bf16"), measured("q8_0", loss=0.004, seed=1)
-    cell = by_metric(compare_records(a, b, {"beef": {"perplexity": 0.01}}))["perplexity"]
+    cell = by_metric(compare_rows(a, b, {"beef": {"perplexity": 0.01}}))["perplexity"]
     assert (cell.verdict, cell.floor) == ("worse", None)
 
 
@@ -49,7 +50,7 @@ def test_too_few_blocks_for_a_verdict_say_so(num_blocks):
         sums = {"nll": [200.0 + loss] * num_blocks, "kld": [loss] * num_blocks, "same_top": [90.0] * num_blocks}
         return measured(recipe, blocks={"unit": "window", "tokens": [100] * num_blocks, **sums})
 
-    cells = by_metric(compare_records(short("bf16", 0.0), short("q8_0", 1.0)))
+    cells = by_metric(compare_rows(short("bf16", 0.0), short("q8_0", 1.0)))
     for metric in ("perplexity", "kld"):
         assert cells[metric].verdict is None and cells[metric].num_blocks == num_blocks
         assert cells[metric].note.startswith(
@@ -59,7 +60,7 @@ def test_too_few_blocks_for_a_verdict_say_so(num_blocks):
 
 def test_rows_without_blocks_say_so_and_are_not_judged():
     old = measured("q8_0", blocks=None)
-    cell = by_metric(compare_records(measured("bf16"), old))["perplexity"]
+    cell = by_metric(compare_rows(measured("bf16"), old))["perplexity"]
     assert cell.verdict is None and cell.estimate.low is None
     assert cell.note.startswith("no interval, for want of the sums by block that B lacks")
 
@@ -69,7 +70,7 @@ def test_unlike_protocols_are_refused_with_what_differs():
     a["metrics"]["protocol"] = {"name": "windows-1024", "num_windows": 24, "hash": "a"}
     b["metrics"]["protocol"] = {"name": "windows-1024", "num_windows": 12, "hash": "b"}
     with pytest.raises(InputError, match=r"num_windows \(24 and 12\)"):
-        compare_records(a, b)
+        compare_rows(a, b)
     require_same_protocol(a["metrics"]["protocol"], a["metrics"]["protocol"])
 
 
@@ -80,7 +81,7 @@ def test_only_common_conventions_are_compared():
 
     a = measured("bf16", protocols=with_conventions("gptq-2048", "llama.cpp-512"))
     b = measured("q8_0", protocols=with_conventions("llama.cpp-512", "lm-eval-word"))
-    assert "perplexity" in by_metric(compare_records(a, b))
+    assert "perplexity" in by_metric(compare_rows(a, b))
 
 
 def test_each_common_convention_has_cells_of_its_own():
@@ -90,7 +91,7 @@ def test_each_common_convention_has_cells_of_its_own():
         return {name: row["metrics"] | {"protocol": {"name": name, "hash": name}} for name in conventions}
 
     a, b = measured("bf16"), measured("q4_0", loss=0.004, seed=1)
-    cells = by_metric(compare_records(*(row | {"metrics": {"protocols": both(row)}} for row in (a, b))))
+    cells = by_metric(compare_rows(*(row | {"metrics": {"protocols": both(row)}} for row in (a, b))))
     names = [f"{metric} ({name})" for name in conventions for metric in ("perplexity", "kld", "same_top")]
     assert list(cells) == names and {cells[name].verdict for name in names[::3]} == {"worse"}
 
@@ -98,30 +99,30 @@ def test_each_common_convention_has_cells_of_its_own():
 def test_a_side_without_divergence_is_told():
     without = measured("q8_0")
     without["metrics"]["kld"] = None
-    comparison = compare_records(measured("bf16"), without)
+    comparison = compare_rows(measured("bf16"), without)
     assert comparison.left_out == ["kld: B has none (no reference, or logits that are not finite)"]
 
 
 def test_divergences_from_unlike_references_are_left_out():
-    comparison = compare_records(measured("bf16"), measured("q8_0", reference="ref:other"))
+    comparison = compare_rows(measured("bf16"), measured("q8_0", reference="ref:other"))
     assert "kld" not in by_metric(comparison)
     assert comparison.left_out == ["kld: measured from unlike references (ref:llama and ref:other)"]
 
 
 def test_speeds_of_unlike_machines_are_left_out():
     other = measured("q8_0") | {"machine": {"id": "ffff", "cpu": "Other", "cores": 2}}
-    comparison = compare_records(measured("bf16"), other)
+    comparison = compare_rows(measured("bf16"), other)
     assert "tg_tok_s" not in by_metric(comparison)
     assert comparison.left_out == ["speed: measured on unlike machines (a1b2c3 and ffff)"]
 
 
 def test_speeds_of_runs_apart_say_so():
-    cell = by_metric(compare_records(measured("bf16"), measured("q8_0", seed=2)))["tg_tok_s"]
+    cell = by_metric(compare_rows(measured("bf16"), measured("q8_0", seed=2)))["tg_tok_s"]
     assert "runs of their own" in cell.note
 
 
 def test_p_values_are_corrected_for_the_whole_table():
-    cells = compare_records(measured("bf16"), measured("q8_0", loss=0.002, seed=1)).cells
+    cells = compare_rows(measured("bf16"), measured("q8_0", loss=0.002, seed=1)).cells
     tested = [cell for cell in cells if cell.holm_p_value is not None]
     assert len(tested) == 4
     smallest = min(tested, key=lambda cell: cell.estimate.p_value)

@@ -7,9 +7,11 @@ import pytest
 from lm_eval.api.metrics import bits_per_byte, mean, perplexity, weighted_perplexity
 from support.close import assert_close
 from support.paired_records import measured_record
+from support.row_comparison import compare_rows
 
-from qbench.statistics import compare_records
-from qbench.statistics.task_cells import IN_ITS_TASKS, task_cells
+from qbench.compare.task_cells import IN_ITS_TASKS, task_cells
+from qbench.measure.metrics import TaskResult
+from qbench.statistics.cell import Flips
 
 RNG = np.random.default_rng(0)
 LIKELIHOODS = RNG.normal(-40.0, 8.0, 50)  # of documents, nats
@@ -30,11 +32,11 @@ def valued(values, value: float | None, **more) -> dict:
 
 def compared(one: dict, other: dict):
     left_out: list[str] = []
-    return task_cells({"t": one}, {"t": other}, left_out), left_out
+    return task_cells({"t": TaskResult.from_json(one)}, {"t": TaskResult.from_json(other)}, left_out), left_out
 
 
 def compared_rows(a: dict, b: dict):
-    comparison = compare_records(measured_record("bf16", tasks=a), measured_record("q4_0", tasks=b))
+    comparison = compare_rows(measured_record("bf16", tasks=a), measured_record("q4_0", tasks=b))
     return {cell.metric: cell for cell in comparison.cells}, comparison.left_out
 
 
@@ -43,7 +45,7 @@ def test_right_or_wrong_item_by_item():
         {"skill": right_or_wrong("1" * 80 + "0" * 20), "other": right_or_wrong("10")},
         {"skill": right_or_wrong("1" * 60 + "0" * 40), "other": right_or_wrong("10", num_fewshot=5)},
     )
-    assert (cells["skill"].verdict, cells["skill"].flips) == ("worse", (20, 0, 100))
+    assert (cells["skill"].verdict, cells["skill"].flips) == ("worse", Flips(20, 0, 100))
     assert left_out == ["other: unlike tasks (num_fewshot (0 and 5))"]
 
 

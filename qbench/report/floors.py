@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from qbench.compare.speed_floor import WORK, kept_speed_floors
+from qbench.compare.speed_floor import Work, kept_speed_floors
 from qbench.measure.records.record_files import record_files
 from qbench.store.load import Paths
 
@@ -18,7 +18,7 @@ def with_floors(frame: "pd.DataFrame", paths: Paths) -> "pd.DataFrame":
     floors = kept_speed_floors([str(file) for file in record_files(paths)])
     if not floors:
         return frame
-    works = zip(*(frame[name].tolist() for name in ("machine", "threads", "batch", *WORK)), strict=True)
-    of_rows = [floors.get(work, {}) for work in works]
+    works = zip(*(frame[name].tolist() for name in Work.__slots__), strict=True)
+    of_rows = [floors.get(Work(*work), {}) for work in works]
     columns = {FLOOR.format(phase): [of_row.get(f"{phase}_tok_s") for of_row in of_rows] for phase in PHASES}
     return frame.assign(**columns).astype(dict.fromkeys(columns, float))

@@ -8,8 +8,8 @@ interpreter  gpu_kernels by Triton's interpreter on the CPU: shows that they are
 import os
 from importlib.util import find_spec
 
+from qbench.compute import FAST
 from qbench.nearest import nearest
-from qbench.products import AUTO as AUTO_PRODUCTS
 from quant.errors import InputError
 
 CPU, CUDA, INTERPRETER = DEVICES = ("cpu", "cuda", "interpreter")
@@ -23,13 +23,13 @@ def check_device_name(name: str) -> None:
         raise InputError(f"device {name!r} is unknown; known: {', '.join(DEVICES)}{nearest(name, DEVICES)}")
 
 
-def check_device(name: str, products: str = AUTO_PRODUCTS) -> None:
-    """raises InputError for a name that is not in DEVICES, a device that is not here, or products that it lacks"""
+def check_device(name: str, compute: str = FAST) -> None:
+    """raises InputError for a name that is not in DEVICES, a device that is not here, or a compute that it lacks"""
     check_device_name(name)
     if name == CPU:
         return
-    if products != AUTO_PRODUCTS:
-        raise InputError(f"products {products} are the CPU's; device {name} has {AUTO_PRODUCTS} alone")
+    if compute != FAST:
+        raise InputError(f"compute {compute} runs on the CPU alone; device {name} has {FAST}")
     if find_spec("triton") is None:
         raise InputError(f"device {name} needs triton, which is not installed; pip install triton")
     if name == INTERPRETER:

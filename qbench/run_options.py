@@ -1,12 +1,12 @@
 """`RunOptions`: how a model is run, from the command line and the suites to the loaded model."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Self
 
-from qbench.cache_kinds import DYNAMIC, parse_kind
+from qbench.cache_kinds import DYNAMIC
+from qbench.cache_policies import FULL, kind_of
+from qbench.compute import FAST, check_compute
 from qbench.devices import CPU, check_device_name
-from qbench.products import AUTO, check_products
 from qbench.threads import check_threads
 from quant.json_data import JsonData
 
@@ -17,26 +17,31 @@ class RunOptions(JsonData):
 
     recipe     quantize the model by this recipe while it loads; None: as it is stored
     kv_format  format of the KV cache; None: the model's own
-    cache      layout and window of the KV cache, as qbench.cache_kinds has it
-    compute    precision of the matmuls, one of qbench.products
+    cache      layout of the KV cache, one of qbench.cache_policies.LAYOUTS
+    policy     tokens that the KV cache keeps, as qbench.cache_policies names it
+    compute    precision of the matmuls, one of qbench.compute.PRECISIONS
     device     where the model runs, one of qbench.devices
     threads    of torch and the kernels; None: every core
     """
 
-    json_keys: ClassVar[Mapping[str, str]] = {"kv_format": "kv", "cache": "cache_kind", "compute": "products"}
-
     recipe: str | None = None
     kv_format: str | None = None
     cache: str = DYNAMIC
-    compute: str = AUTO
+    policy: str = FULL
+    compute: str = FAST
     device: str = CPU
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        parse_kind(self.cache)
-        check_products(self.compute)
+        kind_of(self.cache, self.policy)
+        check_compute(self.compute)
         check_device_name(self.device)
         check_threads(self.threads)
+
+    @property
+    def cache_kind(self) -> str:
+        """The kind of cache that the runtime builds."""
+        return kind_of(self.cache, self.policy)
 
     def with_threads(self, threads: int | None) -> Self:
         return replace(self, threads=threads)

@@ -5,11 +5,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qbench.cli.bench_kinds import KindList, print_kinds
+from qbench.cache_kinds import DYNAMIC
+from qbench.cache_policies import FULL
+from qbench.cli.bench_caches import print_caches
 from qbench.cli.bench_lines import others_share, readable, readable_comparison
+from qbench.cli.cache_options import cache_list_options, kv_option, pairs_of
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.int_list import IntList
-from qbench.cli.output import device_option, json_option, kv_option, print_json, print_pairs, print_warning
+from qbench.cli.output import device_option, json_option, print_json, print_pairs, print_warning
 from qbench.cli.percentage import Percentage
 from qbench.cli.progress import progress_bar
 from qbench.devices import CPU
@@ -40,18 +43,33 @@ PRECISION = 0.02  # half of what a 5 % regression is told apart by
 @click.option("--vs", type=click.Choice(["llama.cpp"]), help="The same GGUF file through this in turn, with kv-f16.")
 @click.option("--cpu-time", is_flag=True, help="On a busy machine: count what each of several gets, of one thread.")
 @click.option("--keep", type=click.Path(), help="Append what --vs measured as records to this file or folder.")
-@click.option("--cache", "kinds", type=KindList(), help="Kinds of caches: none, dynamic, static, window:N[+S], paged.")
 @kv_option
+@cache_list_options
 @device_option
 @json_option
 def command(
-    models, recipes, pp, tg, depths, batches, threads, vs, cpu_time, keep, kinds, kv, device, as_json, **until
+    models,
+    recipes,
+    pp,
+    tg,
+    depths,
+    batches,
+    threads,
+    vs,
+    cpu_time,
+    keep,
+    layouts,
+    policies,
+    kv,
+    device,
+    as_json,
+    **until,
 ) -> None:
     """Speed and memory of MODEL: prefill (pp) and decode (tg) as llama-bench defines them.
 
     Several depths, batches or numbers of threads, as in 0,4096, are measured one after the other. Several models take
-    turns, each in a process of its own, and the ratio of each to the first is told with its interval. With --cache, a
-    table of kinds of caches, as in none,dynamic.
+    turns, each in a process of its own, and the ratio of each to the first is told with its interval. With --cache
+    or --policy, a table of the pairs that go together.
     """
     from qbench.speed.side_by_side import contenders
 
@@ -63,15 +81,17 @@ def command(
     alone = vs is None and len(models) == 1 and len(recipes) <= 1
     if (keep is not None and vs is None) or (cpu_time and alone):
         raise click.UsageError("--keep is for what --vs measures, and --cpu-time for that and for several models")
-    if device != CPU and (not alone or kinds):
-        raise click.UsageError(f"--device {device} is for one model, and not for --vs or --cache")
-    if kinds and not alone:
-        raise click.UsageError("--cache is for one model, and not for --vs")
+    of_caches = bool(layouts or policies)
+    if device != CPU and (not alone or of_caches):
+        raise click.UsageError(f"--device {device} is for one model, and not for --vs, --cache or --policy")
+    if of_caches and not alone:
+        raise click.UsageError("--cache and --policy are for one model, and not for --vs")
     if vs is not None:
         check_comparison(vs, models, recipes, batches, counts)
         print_comparison(models[0], cases, options, clock, keep, as_json)
-    elif kinds:
-        print_kinds(models[0], cases, options, counts, kinds, as_json)
+    elif of_caches:
+        pairs = pairs_of(layouts or (DYNAMIC,), policies or (FULL,))
+        print_caches(models[0], cases, options, counts, pairs, as_json)
     elif alone:
         print_bench(models[0], cases, options, counts, as_json)
     else:

@@ -12,7 +12,7 @@ from qbench.cli.progress import progress_bar
 from qbench.compare.floor_table import make_floor_grid
 from qbench.compare.json_row import json_row
 from qbench.compare.table import make_grid
-from qbench.products import PRODUCTS
+from qbench.compute import PRECISIONS
 
 COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal, which the words tell too
 
@@ -34,7 +34,7 @@ COLOURS = {"better": "green", "worse": "red"}  # of verdicts on a terminal, whic
 @click.option("--limit", type=click.IntRange(min=1), help="The first items of each task  [default: all]")
 @click.option("--noise-floor", is_flag=True, help="Measure how far the model A lies from itself.")
 @click.option("--keep", type=click.Path(), help="Append what was measured as records to this file or folder.")
-@click.option("--products", type=click.Choice(PRODUCTS), help="How two models multiply  [default: auto]")
+@click.option("--compute", type=click.Choice(PRECISIONS), help="Matmul precision, of two models  [default: fast]")
 @threads_option
 @json_option
 def command(words, baseline, long, noise_floor, keep, as_json, **how) -> None:

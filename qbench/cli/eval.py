@@ -2,11 +2,12 @@
 
 import click
 
-from qbench.cli.output import device_option, json_option, kv_option, products_option, threads_option
+from qbench.cli.cache_options import cache_options, kv_option
+from qbench.cli.output import compute_option, device_option, json_option, threads_option
 from qbench.cli.quality import check_quality, eval_quality, quality_options, save_logits
 from qbench.cli.tasks import check_tasks, eval_tasks, task_options
+from qbench.compute import FAST
 from qbench.devices import CPU
-from qbench.products import AUTO
 from qbench.run_options import RunOptions
 
 
@@ -16,15 +17,16 @@ from qbench.run_options import RunOptions
 @quality_options
 @task_options
 @kv_option
-@products_option
+@cache_options
+@compute_option
 @device_option
 @threads_option
 @json_option
-def command(model, recipe, quality, tasks, kv, products, device, threads, as_json) -> None:
+def command(model, recipe, quality, tasks, kv, cache, policy, compute, device, threads, as_json) -> None:
     """Quality of MODEL: perplexity under named protocols, KLD and same-top share against a reference."""
-    options = RunOptions(recipe, kv, compute=products, device=device, threads=threads)
+    options = RunOptions(recipe, kv, cache, policy, compute, device=device, threads=threads)
     check_tasks(tasks, quality.asked)
-    check_quality(quality, recipe or kv or products != AUTO or device != CPU)
+    check_quality(quality, recipe or kv or compute != FAST or device != CPU)
     if tasks.tasks is not None:
         eval_tasks(model, tasks, options, as_json)
     elif quality.save_logits is not None:

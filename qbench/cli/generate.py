@@ -5,8 +5,9 @@ from dataclasses import asdict
 
 import click
 
+from qbench.cli.cache_options import kv_option
 from qbench.cli.finite_range import FiniteRange
-from qbench.cli.output import json_option, kv_option, print_json, threads_option
+from qbench.cli.output import json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.run_options import RunOptions
 from quant.errors import InputError

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from qbench.cli.renamed import new_option
 from qbench.measure.host.forced import CPU, ISA, SWITCHES
 from qbench.version import __version__
 from quant.errors import InputError
@@ -79,6 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_switches()
         check_forced_isa()
         return cli.main(args=argv, prog_name="qbench", standalone_mode=False) or 0
+    except click.NoSuchOption as error:
+        return _fail(new_option(error) or error.format_message(), 2)
     except click.ClickException as error:
         return _fail(error.format_message(), 2)
     except (click.Abort, KeyboardInterrupt):

@@ -5,12 +5,13 @@ from operator import itemgetter
 
 import click
 
+from qbench.cli.cache_options import kv_option
 from qbench.cli.int_list import IntList
-from qbench.cli.output import aligned, json_option, kv_option, print_json, print_warning, readable_bytes, threads_option
+from qbench.cli.output import aligned, json_option, print_json, print_warning, readable_bytes, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.measure.records.kept_row import keep_row
 
-HEADINGS = ("plan", "cache", "operations", "time", "memory")
+HEADINGS = ("mode", "cache", "operations", "time", "memory")
 
 
 @click.command("mla")
@@ -18,8 +19,8 @@ HEADINGS = ("plan", "cache", "operations", "time", "memory")
 @click.option("--ctx", "contexts", type=IntList(0), default=(), show_default="512,4096, or fewer", help="Tokens held.")
 @click.option("--batch", "batches", type=IntList(1), default="1,4", show_default=True, help="Sequences at once.")
 @click.option("--tokens", type=IntList(1), default=(), show_default="1,512, or fewer", help="New ones of a sequence.")
-@click.option("--plan", "plans", multiple=True, help="Only this one; once, or for each of several.")
-@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Turns of each plan.")
+@click.option("--mode", "modes", multiple=True, help="Only this one; once, or for each of several.")
+@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Turns of each mode.")
 @click.option("--cpu-time", is_flag=True, help="On a busy machine: count what the process gets, of one thread.")
 @click.option("--device", default="cpu", show_default=True, help="cpu: as the runtime runs it; cuda: torch, float32.")
 @click.option("--keep", type=click.Path(), help="Append the rows as records to this file or folder.")
@@ -27,17 +28,17 @@ HEADINGS = ("plan", "cache", "operations", "time", "memory")
 @kv_option
 @threads_option
 @json_option
-def command(model, contexts, batches, tokens, plans, rounds, cpu_time, device, keep, fit, kv, threads, as_json) -> None:
-    """Bytes, operations, time and memory of one layer's latent attention by every plan.
+def command(model, contexts, batches, tokens, modes, rounds, cpu_time, device, keep, fit, kv, threads, as_json) -> None:
+    """Bytes, operations, time and memory of one layer's latent attention in every mode.
 
-    Plans take turns; * marks what the runtime takes, and --tokens 64,128,256,512 shows where that should change.
+    Modes take turns; * marks what the runtime takes, and --tokens 64,128,256,512 shows where that should change.
     """
     if fit is not None:
         return print_costs(fit, as_json)
     from qbench.mla.measure import Grid
     from qbench.mla.run import CASE_KEYS, run_mla
 
-    grid = Grid(contexts, batches, tokens, rounds, plans, "cpu" if cpu_time else "wall")
+    grid = Grid(contexts, batches, tokens, rounds, modes, "cpu" if cpu_time else "wall")
     with progress_bar(f"mla {model}") as update:
         found = run_mla(model, grid, device=device, kv=kv, threads=threads, progress=update)
     for row in found.rows if keep is not None else ():
@@ -50,7 +51,7 @@ def command(model, contexts, batches, tokens, plans, rounds, cpu_time, device, k
 
 
 def print_tables(rows: list[dict], crossovers: list[dict]) -> None:
-    """A block for each case, then where the plans cross, if the rows can tell."""
+    """A block for each case, then where the modes cross, if the rows can tell."""
     for (tokens, context, batch), of_case in groupby(rows, itemgetter("tokens", "context", "batch")):
         click.echo(f"\n{tokens} new, {context} held, batch {batch}, one layer")
         click.echo("\n".join(aligned(HEADINGS, map(cells, of_case))))
@@ -73,7 +74,7 @@ def print_costs(path: str, as_json: bool) -> None:
 
 
 def cells(row: dict) -> list[str]:
-    name = row["plan"] + (" *" if row["picked"] else "")
+    name = row["mode"] + (" *" if row["picked"] else "")
     flop = f"{row['flop_per_token'] / 1e6:.1f} M/token"
-    cache = f"{row['cache_bytes_per_token']:.0f} B"
+    cache = f"{row['kv_bytes_per_token']:.0f} B"
     return [name, cache, flop, f"{row['ms']:.3f} ms", readable_bytes(row["peak_bytes"])]

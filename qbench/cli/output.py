@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from qbench.compute import FAST, PRECISIONS
 from qbench.devices import CPU, DEVICES
-from qbench.products import AUTO, PRODUCTS
 from qbench.threads import MAX_THREADS
 
 UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -22,19 +22,14 @@ def threads_option(command: Callable) -> Callable:
     return click.option("--threads", type=threads, help="Threads to use  [default: all cores]")(command)
 
 
-def kv_option(command: Callable) -> Callable:
-    text = "Keep keys and values in this format, e.g. kv-fp8  [default: as the model says, else float32]"
-    return click.option("--kv", help=text)(command)
-
-
 def device_option(command: Callable) -> Callable:
     text = "Where the model runs; interpreter: cuda's kernels on the CPU, for proof alone"
     return click.option("--device", type=click.Choice(DEVICES), default=CPU, help=text, show_default=True)(command)
 
 
-def products_option(command: Callable) -> Callable:
-    text = "auto: rounds further for many tokens; exact: weights as stored; float32: inputs, too"
-    option = click.option("--products", type=click.Choice(PRODUCTS), default=AUTO, help=text, show_default=True)
+def compute_option(command: Callable) -> Callable:
+    text = "Precision of matmuls. fast: rounds further for many tokens; exact: weights as stored; float32: inputs, too"
+    option = click.option("--compute", type=click.Choice(PRECISIONS), default=FAST, help=text, show_default=True)
     return option(command)
 
 

@@ -2,8 +2,11 @@
 
 import click
 
+from qbench.cache_kinds import DYNAMIC
+from qbench.cache_policies import FULL
+from qbench.cli.cache_options import cache_options, kv_option
 from qbench.cli.memory_size import MEMORY_SIZE
-from qbench.cli.output import aligned, json_option, kv_option, print_json, print_pairs, readable_bytes
+from qbench.cli.output import aligned, json_option, print_json, print_pairs, readable_bytes
 from qbench.measure.records.kept_row import keep_row
 
 
@@ -14,27 +17,22 @@ from qbench.measure.records.kept_row import keep_row
 @click.option("--ctx", type=click.IntRange(min=1), help="Tokens a sequence  [default: the model's own, 8192 at most]")
 @click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences side by side.")
 @click.option("--prefill", type=click.IntRange(min=1), help="Tokens of a prompt that pass at once  [default: all]")
-@click.option(
-    "--cache",
-    default="dynamic",
-    show_default=True,
-    help="Kind: none, dynamic, static, paged, window (the model's own) or window:N.",
-)
+@cache_options
 @click.option("--memory", type=MEMORY_SIZE, help="What fits into so much, e.g. 24GiB.")
 @click.option("--measure", is_flag=True, help="Run it, too, in a process of its own, and compare the peaks.")
 @click.option("--keep", type=click.Path(), help="Append the plan as a record to this file or folder.")
 @json_option
-def command(model, recipe, kv, ctx, batch, prefill, cache, memory, measure, keep, as_json) -> None:
+def command(model, recipe, kv, ctx, batch, prefill, cache, policy, memory, measure, keep, as_json) -> None:
     """Weights, keys and values and workspace of MODEL, from its config alone; shape:NAME needs no weights at all."""
     from qbench.plan import CASE_KEYS, PlanCase, compared, measured, plan
 
-    if measure and (recipe or cache != "dynamic"):
+    if measure and (recipe or (cache, policy) != (DYNAMIC, FULL)):
         raise click.UsageError(
-            "--measure runs a model as it is stored, with a dynamic cache: quantize it, plan the file"
+            "--measure runs a model as it is stored, with a dynamic cache of policy full: quantize it, plan the file"
         )
-    result = plan(model, PlanCase(recipe, kv, ctx, batch, prefill, memory, cache))
+    result = plan(model, PlanCase(recipe, kv, ctx, batch, prefill, memory, cache, policy))
     if measure:
-        result |= compared(result, measured(model, result["context"], batch, prefill=prefill, kv=kv))
+        result |= compared(result, measured(model, result["context"], batch, prefill=prefill, kv_format=kv))
     if keep is not None:
         keep_row(keep, result, {"kind": "plan"}, CASE_KEYS)
     print_json(result) if as_json else print_plan(result)
@@ -43,15 +41,17 @@ def command(model, recipe, kv, ctx, batch, prefill, cache, memory, measure, keep
 def print_plan(result: dict) -> None:
     stored = readable_bytes(result["weights_bytes"])
     sequences = f"{result['batch']} x {result['context']} tokens"
-    kept = result["kv"] or "float32"
+    kept = result["kv_format"] or "float32"
     print_pairs(
         {
             "model": " as ".join(filter(None, (result["model"], result["recipe"]))),
             "weights": f"{readable_bytes(result['resident_bytes'])}  ({stored} stored, "
             f"{result['bits_per_weight']:.3f} bits a weight)",
             "keys and values": f"{readable_bytes(result['kv_bytes'])}  ({sequences}, "
-            f"{readable_bytes(result['kv_bytes_per_token'])} each in {kept}, {result['cache']} cache)",
-            "workspace": f"{readable_bytes(result['workspace_bytes'])}  ({result['pass_tokens']} tokens a pass)",
+            f"{readable_bytes(result['kv_bytes_per_token'])} each in {kept}, cache {result['cache']}, "
+            f"policy {result['policy']})",
+            "workspace": f"{readable_bytes(result['workspace_bytes'])}  "
+            f"({result['forward_tokens']} tokens per forward pass)",
             "total": readable_bytes(result["total_bytes"]),
             "a token in 16 bits": forms_line(result),
             **window_line(result),

@@ -82,7 +82,7 @@ def check_quality(quality: QualityOptions, as_another: str | bool | None) -> Non
         return
     if as_another or quality.reference or quality.logits:
         raise click.UsageError(
-            "--save-logits keeps MODEL as it is: no --recipe, --kv, --products, --device, --reference or --logits "
+            "--save-logits keeps MODEL as it is: no --recipe, --kv, --compute, --device, --reference or --logits "
             "with it"
         )
     if len(quality.protocols) > 1 or "all" in quality.protocols:

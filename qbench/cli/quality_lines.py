@@ -3,13 +3,13 @@
 from typing import Any
 
 from qbench.cli.output import print_pairs, readable_bytes
-from qbench.products import AUTO
+from qbench.compute import FAST
 
 
 def print_quality(result: dict[str, Any]) -> None:
     lines = {"model": result["model"]}
-    if result.get("products", AUTO) != AUTO:
-        lines["products"] = result["products"]
+    if result.get("compute", FAST) != FAST:
+        lines["compute"] = result["compute"]
     for told in (result.get("protocols") or {"": result}).values():
         lines[told["protocol"]["name"]] = _perplexity(told)
     lines["bits_per_weight"] = f"{result['bits_per_weight']:.4f}"

@@ -26,14 +26,14 @@ if TYPE_CHECKING:  # loaded when the command runs, not for its help
 @click.option("--max-shard-size", type=BYTE_COUNT, help="Shards of at most so many bytes of tensors (GGUF), e.g. 2G.")
 @click.option("--best", is_flag=True, help="Search longer for each tensor's codes.")
 @click.option("--resume", is_flag=True, help="Continue a run that was killed.")
-@click.option("--plan", is_flag=True, help="Print what each tensor becomes, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what each tensor becomes, and write nothing.")
 @calibration_options
 @threads_option
 @json_option
-def command(model, recipe_name, output, max_shard_size, best, resume, plan, calibration, threads, as_json) -> None:
+def command(model, recipe_name, output, max_shard_size, best, resume, dry_run, calibration, threads, as_json) -> None:
     """Write MODEL as one recipe says, with a manifest of what was done."""
-    if not plan and not output:
-        raise click.UsageError("quantize needs -o OUT, or --plan to see what each tensor becomes")
+    if not dry_run and not output:
+        raise click.UsageError("quantize needs -o OUT, or --dry-run to see what each tensor becomes")
     from qbench.sources import open_source
     from quant.artifacts import make_artifact_job
     from quant.recipes import get_recipe
@@ -43,8 +43,8 @@ def command(model, recipe_name, output, max_shard_size, best, resume, plan, cali
     job = make_artifact_job(open_source(model), recipe, output, max_shard_size)
     refuse_own_files(job)
     how = WriteOptions(calibration, threads, resume)
-    if plan:
-        print_plan(job, as_json)
+    if dry_run:
+        print_formats(job, as_json)
         print_forecast(job, how, as_json)
     else:
         print_written(job, how, as_json)
@@ -61,7 +61,7 @@ class WriteOptions:
     resume: bool
 
 
-def print_plan(job: "QuantizationJob", as_json: bool) -> None:
+def print_formats(job: "QuantizationJob", as_json: bool) -> None:
     """One line per tensor: name, shape, the format it gets, by which method, and why."""
     for name, planned in job.plan.items():
         shape, method = list(job.source.tensors[name].shape), job.method_name(name)

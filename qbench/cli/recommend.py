@@ -28,7 +28,7 @@ FOLDER = "runs/recommend"
 @click.option("--ctx", type=click.IntRange(min=1), help="Tokens a sequence  [default: the model's own, 8192 at most]")
 @click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences side by side.")
 @click.option("--recipes", help="Among these alone, e.g. q8_0,gptq-w4g128  [default: ten that need no calibration]")
-@click.option("--caches", help="Among these KV formats alone, e.g. dense-f32,kv-fp8  [default: five]")
+@click.option("--kv", metavar="FORMAT,...", help="KV formats to choose from, e.g. f32,kv-fp8  [default: five]")
 @click.option("--text", type=click.Path(), help="What KLD is measured on  [default: a reference model's held-out text]")
 @click.option("--windows", type=click.IntRange(min=1), default=24, show_default=True, help="Of the text.")
 @click.option("--exhaustive", is_flag=True, help="Measure every point that fits, not only those likely to matter.")
@@ -37,16 +37,14 @@ FOLDER = "runs/recommend"
 )
 @threads_option
 @json_option
-def command(
-    model, memory, tps, ctx, batch, recipes, caches, text, windows, exhaustive, output, threads, as_json
-) -> None:
+def command(model, memory, tps, ctx, batch, recipes, kv, text, windows, exhaustive, output, threads, as_json) -> None:
     """The point nearest to MODEL that fits, and why each other one does not; exit 1 where nothing does."""
     from qbench.recommend import recommend
-    from qbench.recommend.candidates import CACHES, RECIPES
+    from qbench.recommend.candidates import KV_CHOICES, RECIPES
 
     limits = {"context": ctx, "batch": batch, "tps": tps, "threads": threads}
     quality = {"text": text, "windows": windows, "exhaustive": exhaustive}
-    among = {"recipes": names(recipes) or RECIPES, "caches": names(caches) or CACHES}
+    among = {"recipes": names(recipes) or RECIPES, "kv_formats": names(kv) or KV_CHOICES}
     with progress_bar(f"recommend for {model}") as update:
         result = recommend(model, memory, folder=Path(output), on_event=narrator(update), **limits, **quality, **among)
     if as_json:
@@ -101,10 +99,10 @@ def print_others(group: list[dict]) -> None:
     """Points of one recipe that have come to the same."""
     first, last = group[0], group[-1]
     if first["why"] is not None:
-        caches = ", ".join(one["cache"] for one in group)
-        click.echo(f"  {first['recipe']} with {caches}: {first['outcome']}: {first['why']}")
+        kv_formats = ", ".join(one["kv_format"] for one in group)
+        click.echo(f"  {first['recipe']} with {kv_formats}: {first['outcome']}: {first['why']}")
     elif first["outcome"] == "memory" and len(group) > 1:
-        click.echo(f"  {point(first)}: {miss(first)}; even with {last['cache']} it {miss(last)}")
+        click.echo(f"  {point(first)}: {miss(first)}; even with {last['kv_format']} it {miss(last)}")
     else:
         for one in group:
             click.echo(f"  {point(one)}: {miss(one)}")
@@ -138,7 +136,7 @@ def place(point: Point) -> str:
 
 
 def point(one: dict) -> str:
-    return named(one["recipe"], one["cache"])
+    return named(one["recipe"], one["kv_format"])
 
 
 def named(recipe: str, kv_format: str) -> str:

@@ -23,26 +23,26 @@ def names(_context, _option, text: str | None) -> list[str] | None:
 @click.option("--into", type=click.Path(), help="Put the Markdown between a file's qbench markers.")
 @click.option("--marker", default="quickstart", show_default=True, help="Which markers, with --into.")
 @click.option("--columns", callback=names, help="Of the Markdown tables, as in recipe,size_bytes,kld_mean.")
-@click.option("--caches", is_flag=True, help="One table of kinds of caches: quality, recall, speed, memory.")
+@click.option("--cache-table", is_flag=True, help="One table of caches: quality, recall, speed, memory.")
 @click.option("--keep", type=click.Path(), help="Append the rows that this file or folder does not hold yet.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-def command(records, form, output, page, into, marker: str, columns, caches, keep, as_json: bool) -> None:
+def command(records, form, output, page, into, marker: str, columns, cache_table, keep, as_json: bool) -> None:
     """Tables of RECORDS (JSONL files of sweeps, or folders); rows that do not compare stand in tables of their own.
 
     The page of --html and -o is one file that needs no network: filters, scatters, passports, comparisons.
     """
-    if caches and (columns or as_json or form != "md"):
-        raise click.UsageError("--caches is one Markdown table with columns of its own")
+    if cache_table and (columns or as_json or form != "md"):
+        raise click.UsageError("--cache-table is one Markdown table with columns of its own")
     if output:
         click.echo(f"page: {write_report(records, output).page}", err=True)
     if page:
         click.echo(f"page: {write_page(records, page)}", err=True)
     if into:
-        text = render_caches(records) if caches else render_report(records, "md", columns)
+        text = render_caches(records) if cache_table else render_report(records, "md", columns)
         replace_between_markers(Path(into), marker, text)
     if keep:
         added = sum(keep_records(Path(path), Path(keep)) for path in records)
         click.echo(f"{keep}: {added} rows added", err=True)
     if not (output or page or into or keep):
-        text = render_caches(records) if caches else render_report(records, "json" if as_json else form, columns)
+        text = render_caches(records) if cache_table else render_report(records, "json" if as_json else form, columns)
         click.echo(text, nl=False)

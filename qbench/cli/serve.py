@@ -2,8 +2,9 @@
 
 import click
 
+from qbench.cli.cache_options import kv_option
 from qbench.cli.memory_size import MEMORY_SIZE
-from qbench.cli.output import kv_option, products_option, threads_option
+from qbench.cli.output import compute_option, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.run_options import RunOptions
 from quant.errors import InputError
@@ -23,10 +24,10 @@ from quant.errors import InputError
 @click.option("--swap-memory", type=MEMORY_SIZE, default="1GiB", show_default=True, help="For --preempt swap.")
 @click.option("--api-key", envvar="QBENCH_API_KEY", help="What clients must bring  [env QBENCH_API_KEY]")
 @kv_option
-@products_option
+@compute_option
 @threads_option
 def command(
-    model, recipe, host, port, memory, no_prefix_caching, swap_memory, api_key, kv, products, threads, **limits
+    model, recipe, host, port, memory, no_prefix_caching, swap_memory, api_key, kv, compute, threads, **limits
 ) -> None:
     """Completions and chat at /v1, streamed or whole, until Ctrl-C; Prometheus reads /metrics."""
     from qbench.calibration.open_subject import open_subject
@@ -39,7 +40,7 @@ def command(
     caching = not no_prefix_caching
     options = EngineOptions(memory_bytes=memory, prefix_caching=caching, swap_bytes=swap_memory, **limits)
     with listen(host, port) as listening:
-        subject = open_subject(model, RunOptions(recipe, kv, compute=products, threads=threads))
+        subject = open_subject(model, RunOptions(recipe, kv, compute=compute, threads=threads))
         with progress_bar(f"load {model}"):
             served = open_served(subject, options)
         try:

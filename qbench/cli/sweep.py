@@ -9,7 +9,7 @@ import click
 from qbench.cli.case_limit import CaseLimit
 from qbench.cli.output import json_option, print_json
 from qbench.cli.progress import progress_bar
-from qbench.cli.sweep_plan import print_plan
+from qbench.cli.sweep_forecast import print_forecast
 from qbench.cli.sweep_view import sweep_view
 from qbench.gate.options import suite_file
 from qbench.measure.host.machine import machine
@@ -30,11 +30,11 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells tell it
 @click.option("--limit", type=CaseLimit(), help="So many cases at most now, or none begun after a time such as 50min.")
 @click.option("--resume/--fresh", default=True, show_default=True, help="Keep what is measured, or measure anew.")
 @click.option("--again", is_flag=True, help="Then every speed a second time: the noise floor that `compare` uses.")
-@click.option("--plan", is_flag=True, help="Print what would run and what it takes, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would run and what it takes, and write nothing.")
 @click.option("--ray", metavar="ADDRESS", help="On the nodes of a Ray cluster: HOST:PORT of its head, or auto.")
 @json_option
 @click.pass_context
-def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, again, plan, ray, as_json) -> None:
+def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, again, dry_run, ray, as_json) -> None:
     """Measure every case of SUITE, a file or the name of one under suites/, that the folder does not hold yet.
 
     It is safe to stop and to start again: Ctrl-C ends it after the case that runs; a second one at once.
@@ -45,8 +45,8 @@ def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, a
     selection = Selection(tuple(map(parse_only, only)), shuffle, not resume, *(limit or (None, None)), again)
     loaded = load_suite(suite_file(suite))
     folder = Path(output) if output else Path("runs") / loaded.name
-    if plan:
-        plan_sweep(loaded, folder, selection, as_json)
+    if dry_run:
+        forecast_only(loaded, folder, selection, as_json)
         return
     where, left = executor(ray), time_left(folder / "records.jsonl")
     with sweep_view(loaded.name, left) as view, gentle_interrupt(say_stopping) as stop:
@@ -69,12 +69,12 @@ def executor(ray: str | None) -> Callable:
     return partial(RayExecutor, cluster=Cluster(ray))
 
 
-def plan_sweep(suite, folder: Path, selection, as_json: bool) -> None:
+def forecast_only(suite, folder: Path, selection, as_json: bool) -> None:
     from qbench.sweep.forecast.forecast import forecast_sweep
 
-    with progress_bar(f"plan {suite.name}") as update:
+    with progress_bar(f"forecast of {suite.name}") as update:
         forecast = forecast_sweep(suite, folder, selection, KEPT, update)
-    print_plan(suite, forecast, as_json)
+    print_forecast(suite, forecast, as_json)
 
 
 def say_stopping() -> None:

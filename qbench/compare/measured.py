@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from qbench.compute import FAST
 from qbench.measure.case import Case, QualityCase, TasksCase
 from qbench.measure.records.record import Record, make_record
-from qbench.products import AUTO
 from qbench.progress import Progress
 from qbench.quality.evaluate import evaluate
 from qbench.quality.quality_settings import QualitySettings
@@ -35,7 +35,7 @@ class Measuring:
     protocols: tuple[str, ...] = ()  # names as `conventions.make_plans` knows them; none: gptq-2048
     tasks: str | None = None  # lm-eval's, separated by commas, in place of a text
     limit: int | None = None  # the first items of each task; None: all
-    products: str | None = None  # how models multiply; None: auto
+    compute: str | None = None  # precision of the matmuls; None: fast
     threads: int | None = None  # None: every core
 
     def __post_init__(self) -> None:
@@ -47,7 +47,7 @@ class Measuring:
 
     @property
     def options(self) -> RunOptions:
-        return RunOptions(compute=self.products or AUTO, threads=self.threads)
+        return RunOptions(compute=self.compute or FAST, threads=self.threads)
 
     @property
     def quality_settings(self) -> QualitySettings:

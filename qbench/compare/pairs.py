@@ -8,7 +8,7 @@ from qbench.measure.records.record import Record
 from quant.errors import InputError
 
 # What follows from a recipe.
-WITH_RECIPE = ("recipe_sha256", "cache")
+WITH_RECIPE = ("recipe_sha256", "kv_format")
 
 Pairs = list[tuple[Record, Record]]
 
@@ -29,8 +29,8 @@ def pair_rows(a: Sequence[Record], b: Sequence[Record], named: Sequence[str]) ->
     of_a_alone = {identity(record) for record in a}
     for record in b:
         fitting = [other for other in of_a.get(_settings(record, named), ()) if identity(other) != identity(record)]
-        if "cache" not in named and len(fitting) > 1:
-            fitting = [other for other in fitting if value_of(other, "cache") == value_of(record, "cache")]
+        if "kv_format" not in named and len(fitting) > 1:
+            fitting = [other for other in fitting if value_of(other, "kv_format") == value_of(record, "kv_format")]
         if len(fitting) > 1:
             raise InputError(
                 f"{len(fitting)} rows of A fit one of B; they differ in {_differing(fitting[0], fitting[1], named)}"

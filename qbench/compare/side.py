@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from qbench.cache_kinds import DYNAMIC
+from qbench.cache_policies import FULL
+from qbench.compute import FAST
 from qbench.measure.records.record import Record, latest, read_files
 from qbench.measure.records.record_files import SUFFIX
 from qbench.nearest import nearest
-from qbench.products import AUTO
 from quant.errors import InputError
 
 # Of the record beside its case; the beginning of a value is enough.
@@ -23,7 +24,7 @@ OF_RECORD: dict[str, Callable[[Record], str | None]] = {
 
 
 # What a case does not name.
-DEFAULTS = {"products": AUTO, "cache_kind": DYNAMIC}
+DEFAULTS = {"compute": FAST, "cache": DYNAMIC, "policy": FULL}
 
 
 @dataclass(frozen=True, slots=True)

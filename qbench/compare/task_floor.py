@@ -27,14 +27,14 @@ def measure_task_floors(spec: str, measuring: Measuring, progress: Progress | No
     the answers lost and gained; and `floor`: the task -> the largest distance of the variants.
     raises   InputError as `evaluate_tasks`
     """
-    start, products = time.perf_counter(), measuring.options.compute
+    start, compute = time.perf_counter(), measuring.options.compute
     subject = open_subject(spec, measuring.options, progress)
     settings = measuring.task_settings
     model = load_model(subject.source, subject.options)
 
     def answers(of: Any, threads: int) -> dict[str, TaskResult]:
         set_threads(threads)
-        return run_tasks(of, subject.source, settings, products=products, progress=progress)
+        return run_tasks(of, subject.source, settings, compute=compute, progress=progress)
 
     base, other = answers(model, subject.threads), other_threads(subject.threads)
     cells = {("threads", f"{other} instead of {subject.threads}"): _cells(base, answers(model, other))}

@@ -52,7 +52,7 @@ def measure(record: Record) -> list[Record]:
         text=settings.text,
         windows=settings.max_windows,
         protocols=settings.protocols,
-        products=case.compute if isinstance(case, Case) else None,
+        compute=case.compute if isinstance(case, Case) else None,
         threads=case.threads,
     )
     return measure_noise_floors(present(case.model), measuring)

@@ -33,7 +33,7 @@ Launches = dict[str, list[Launch]]  # name of the case -> its launches
 class Subject:
     """What is launched of one case: the artifact that each tree made itself, the base's first.
 
-    kv   keys and values in this format instead of the artifact's own
+    kv_format  of the KV cache, if another than the artifact's own
     """
 
     name: str
@@ -41,11 +41,11 @@ class Subject:
     case: SpeedCase
     threads: int
     isa: str | None = None
-    kv: str | None = None
+    kv_format: str | None = None
 
     @property
     def options(self) -> RunOptions:
-        return RunOptions(kv_format=self.kv, threads=self.threads)
+        return RunOptions(kv_format=self.kv_format, threads=self.threads)
 
     @property
     def clock(self) -> str:

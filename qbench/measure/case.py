@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from qbench.cache_kinds import DYNAMIC
+from qbench.cache_policies import FULL, kind_of
+from qbench.compute import FAST
 from qbench.devices import CPU
-from qbench.products import AUTO
 from quant.json_data import JsonRow
 
 
@@ -72,9 +73,6 @@ class Case(JsonRow):
     """
 
     json_keys: ClassVar[Mapping[str, str]] = {
-        "kv_format": "cache",
-        "cache": "cache_kind",
-        "compute": "products",
         "quality": "eval",
         "speed": "bench",
     }
@@ -82,6 +80,7 @@ class Case(JsonRow):
     json_omits: ClassVar[tuple[str, ...]] = (
         "recipe_sha256",
         "cache",
+        "policy",
         "compute",
         "tasks",
         "calibration",
@@ -98,7 +97,8 @@ class Case(JsonRow):
     device: str = CPU
     threads: int | None = None
     cache: str = DYNAMIC
-    compute: str = AUTO
+    policy: str = FULL
+    compute: str = FAST
     context: int | None = None
     batch: int = 1
     quality: QualityCase | None = None
@@ -107,3 +107,8 @@ class Case(JsonRow):
     calibration: CalibrationCase | None = None
     kind: str | None = None
     of: str | None = None
+
+    @property
+    def cache_kind(self) -> str:
+        """The kind of cache that the runtime builds."""
+        return kind_of(self.cache, self.policy)

@@ -19,7 +19,6 @@ class Facts(JsonRow):
     forced     the switches of the environment that the kernels obey
     """
 
-    json_keys: ClassVar = {"kv_format": "kv", "compute": "products"}
     json_omits: ClassVar[tuple[str, ...]] = ("kernels",)
 
     model: str | None = None
@@ -103,10 +102,10 @@ class SpeedFigures(JsonRow):
     tpot_ms             from one token to the next of a sequence
     interval            95 %, of the median; None for fewer than 6 samples
     timed_seconds       of all samples, those of the warm-up included
-    cache_bytes         size of the KV cache of all sequences after the last pass
+    kv_bytes_held       size of the KV cache of all sequences after the last pass
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("cache_bytes",)
+    json_omits: ClassVar[tuple[str, ...]] = ("kv_bytes_held",)
 
     pp_tok_s: float | None = None
     tg_tok_s: float | None = None
@@ -117,7 +116,7 @@ class SpeedFigures(JsonRow):
     samples: Samples | None = None
     energy: Energy | None = None
     timed_seconds: float | None = None
-    cache_bytes: int | None = None
+    kv_bytes_held: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +153,14 @@ class Speed(JsonRow):
     """A speed case, its figures, and the bounds that they are compared with.
 
     cache            layout of the KV cache, if another than dynamic
-    peaks            of the machine, under the key `ceilings`
+    policy           of the KV cache, if another than full
+    peaks            of the machine, under the key `machine_peaks`
     predicted_bytes  of memory, by part
     clock, ratio     of several models that took turns: the clock, and this one's speed over the first's
     """
 
-    json_keys: ClassVar = {"cache": "cache_kind", "peaks": "ceilings"}
-    json_omits: ClassVar[tuple[str, ...]] = ("cache", "clock")
+    json_keys: ClassVar = {"peaks": "machine_peaks"}
+    json_omits: ClassVar[tuple[str, ...]] = ("cache", "policy", "clock")
     json_flat: ClassVar[tuple[str, ...]] = ("figures",)
 
     context: int | None = None
@@ -175,6 +175,7 @@ class Speed(JsonRow):
     predicted_bytes: dict[str, int] | None = None
     load_average: dict[str, list[float]] | None = None
     cache: str | None = None
+    policy: str | None = None
     clock: str | None = None
 
 
@@ -229,7 +230,6 @@ class KLDReference(JsonRow):
 class ProtocolFacts(JsonRow):
     """A protocol as records keep it: every field of `Protocol` that says something, and the hash."""
 
-    json_keys: ClassVar = {"compute": "products"}
     json_omits: ClassVar[tuple[str, ...]] = ("unit", "documents", "num_documents", "compute")
 
     name: str | None = None
@@ -349,7 +349,7 @@ class Metrics(JsonRow):
     protocols    name -> quality, if several protocols were asked for; `quality` is the first
     ratio        phase -> how many times as fast as the first of several models that took turns
     launches     of a gate: samples of fresh processes, by phase
-    peaks_seconds  of measuring the machine's peaks, under the key `ceilings_seconds`
+    peaks_seconds  of measuring the machine's peaks, under the key `machine_peaks_seconds`
     seconds      of the whole
     """
 
@@ -363,7 +363,7 @@ class Metrics(JsonRow):
         "seconds",
         *TIMES,
     )
-    json_keys: ClassVar = {"peaks_seconds": "ceilings_seconds"}
+    json_keys: ClassVar = {"peaks_seconds": "machine_peaks_seconds"}
     json_flat: ClassVar[tuple[str, ...]] = ("facts", "speed", "memory", "quality")
 
     facts: Facts | None = None

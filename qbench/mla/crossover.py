@@ -21,7 +21,7 @@ def measured_crossovers(rows: Sequence[dict[str, Any]], config: ModelConfig) -> 
     """
     times: dict[tuple[int, int], dict[int, dict[str, float]]] = {}
     for row in rows:
-        times.setdefault((row["context"], row["batch"]), {}).setdefault(row["tokens"], {})[row["plan"]] = row["ms"]
+        times.setdefault((row["context"], row["batch"]), {}).setdefault(row["tokens"], {})[row["mode"]] = row["ms"]
     found = []
     for (context, batch), by_tokens in times.items():
         tokens = crossing({count: ms[FEW] / ms[MANY] for count, ms in by_tokens.items() if FEW in ms and MANY in ms})

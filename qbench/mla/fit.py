@@ -29,7 +29,7 @@ def fit_kept(path: str) -> dict[str, float]:
     records = [record for record in latest(read_records(Path(path))).values() if record.case.kind == "mla"]
     rows = [record.case.to_json() | plain(record.metrics) for record in records]
     rows = [row for row in rows if row["device"] == "cpu" and row["batch"] == 1 and row["tokens"] > 1]
-    rows = [row for row in rows if row["plan"] in (ELIDED, COMPRESSED)]
+    rows = [row for row in rows if row["mode"] in (ELIDED, COMPRESSED)]
     models = {row["model"] for row in rows}
     if len(models) < 2 or len(rows) < FEWEST_ROWS:
         raise InputError(
@@ -55,8 +55,8 @@ def fit_costs(rows: Sequence[dict[str, Any]], configs: dict[str, ModelConfig]) -
 
 def _terms(row: dict[str, Any], config: ModelConfig) -> dict[str, int]:
     held, new = row["context"], row["tokens"]
-    of_plan = {ELIDED: elided_terms, COMPRESSED: compressed_terms}[row["plan"]]
-    projected = pass_flop(config, PLANS[row["plan"]], held, new)["projections"]
+    of_plan = {ELIDED: elided_terms, COMPRESSED: compressed_terms}[row["mode"]]
+    projected = pass_flop(config, PLANS[row["mode"]], held, new)["projections"]
     return {"passes": 1, "projected": projected, **of_plan(present(config.mla), config.num_heads, held, new)}
 
 

@@ -46,7 +46,7 @@ def measure_plans(
 ) -> Iterator[dict[str, Any]]:
     """One row for each context, batch, number of new tokens and plan, of one layer's attention.
 
-    cache_bytes_per_token  of one layer
+    kv_bytes_per_token     of one layer
     flop_per_token         operations of a new token, on average
     ms, samples_ms         median and all of the time of a pass
     peak_bytes             of the cache and all that the pass takes beside the weights
@@ -99,14 +99,14 @@ def _rows(
         yield {
             "model": source.spec,
             "device": str(layer.device),
-            "kv": None if layer.scheme is None else layer.scheme.format.name,
+            "kv_format": None if layer.scheme is None else layer.scheme.format.name,
             "threads": torch.get_num_threads(),
             "clock": grid.clock,
             "context": held,
             "batch": batch,
             "tokens": new,
-            "plan": name,
-            "cache_bytes_per_token": kv_bytes_per_token(layer.config, layer.scheme, name),
+            "mode": name,
+            "kv_bytes_per_token": kv_bytes_per_token(layer.config, layer.scheme, name),
             "flop_per_token": sum(flop.values()) / new,
             "flop": flop,
             "ms": statistics.median(samples[name]),

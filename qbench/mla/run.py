@@ -17,7 +17,7 @@ from quant.errors import InputError
 from quant.kv import KV_FORMATS
 from quant.kv.source import KVSource
 
-CASE_KEYS = ("model", "device", "kv", "threads", "clock", "context", "batch", "tokens", "plan")
+CASE_KEYS = ("model", "device", "kv_format", "threads", "clock", "context", "batch", "tokens", "mode")
 
 
 CONTEXTS, TOKENS = (512, 4096), (1, 512)  # that are measured where no others are asked for

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qbench.cache_kinds import DYNAMIC, NONE, WINDOW
+from qbench.cache_policies import FULL, kind_of
 from qbench.plan.fits import largest_batch, largest_contexts
 from qbench.plan.kv_forms import attention_form, kv_forms, windowed_share
 from qbench.runtime.memory import MemoryPredictor
@@ -19,7 +20,7 @@ from quant.recipes import get_recipe
 from quant.sizes import size_summary
 from quant.source import Source
 
-CASE_KEYS = ("model", "recipe", "kv", "context", "batch", "cache", "pass_tokens")
+CASE_KEYS = ("model", "recipe", "kv_format", "context", "batch", "cache", "policy", "forward_tokens")
 LONGEST = 8192  # the context that is planned for where none is asked and the model holds more
 
 
@@ -28,21 +29,23 @@ class PlanCase:
     """What a plan is made for.
 
     recipe        None: the model as it is stored
-    kv            format of keys and values, None: the recipe's or the model's own, else float32
+    kv_format     of the KV cache, None: the recipe's or the model's own, else float32
     context       tokens a sequence, None: the model's own, LONGEST at most
     batch         sequences
     prefill       tokens of a prompt that pass at once, None: all
     memory_bytes  what it must fit into, None: not asked
-    cache         kind of the cache, as qbench.cache_kinds has it
+    cache         layout of the KV cache
+    policy        tokens that the KV cache keeps, as qbench.cache_policies names it
     """
 
     recipe: str | None = None
-    kv: str | None = None
+    kv_format: str | None = None
     context: int | None = None
     batch: int = 1
     prefill: int | None = None
     memory_bytes: int | None = None
     cache: str = DYNAMIC
+    policy: str = FULL
 
 
 def plan(model: str, case: PlanCase) -> dict[str, Any]:
@@ -56,17 +59,18 @@ def plan(model: str, case: PlanCase) -> dict[str, Any]:
     source = planned_source(open_source(model), case)
     config = ModelConfig.of(source)
     context = planned_context(config, case.context, model)
-    predictor = MemoryPredictor(source, kind=case.cache)
+    predictor = MemoryPredictor(source, kind=kind_of(case.cache, case.policy))
     parts = predictor.at(context, case.batch, case.prefill)
     forms, share = kv_forms(config), windowed_share(config, context)
     return {
         "model": model,
         "recipe": case.recipe,
-        "kv": source.config.get("kv_cache", {}).get("format"),
+        "kv_format": source.config.get("kv_cache", {}).get("format"),
         "context": context,
         "batch": case.batch,
         "cache": case.cache,
-        "pass_tokens": predictor.cache.tokens_a_pass(context, case.prefill),
+        "policy": case.policy,
+        "forward_tokens": predictor.cache.tokens_a_pass(context, case.prefill),
         **size_summary(source.tensors),
         **parts,
         "attention": attention_form(config),
@@ -78,8 +82,8 @@ def plan(model: str, case: PlanCase) -> dict[str, Any]:
 
 def planned_source(source: Source, case: PlanCase) -> Source:
     if case.recipe is not None:
-        return PlannedSource(make_job(source, get_recipe(case.recipe)), case.kv)
-    return source if case.kv is None else KVSource(source, get_kv_format(case.kv))
+        return PlannedSource(make_job(source, get_recipe(case.recipe)), case.kv_format)
+    return source if case.kv_format is None else KVSource(source, get_kv_format(case.kv_format))
 
 
 def planned_context(config: ModelConfig, asked: int | None, model: str) -> int:

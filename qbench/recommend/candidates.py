@@ -17,7 +17,7 @@ from quant.source import Source
 # What needs no calibration and is quantized in one pass, from 16 bits a weight to 2; others by name.
 RECIPES = ("bf16", "rtn-w8", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "rtn-w4g128", "q4_0", "q3_k_m", "q2_k")
 # The most precise first: a coarser one is tried only where those before it are too large or too slow.
-CACHES = (DENSE, "kv-f16", "kv-int8", "kv-fp8", "kv-int4")
+KV_CHOICES = (DENSE, "kv-f16", "kv-int8", "kv-fp8", "kv-int4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Candidate:
     """
 
     recipe: str
-    cache: str
+    kv_format: str
     memory: dict[str, Any] | None = field(default=None, compare=False)
     unfit: str | None = field(default=None, compare=False)
     predictor: MemoryPredictor | None = field(default=None, compare=False, repr=False)
@@ -41,28 +41,28 @@ class Candidate:
         return present(self.memory)["total_bytes"]
 
     def __str__(self) -> str:
-        return self.recipe if self.cache == DENSE else f"{self.recipe} with {self.cache}"
+        return self.recipe if self.kv_format == DENSE else f"{self.recipe} with {self.kv_format}"
 
 
-def make_candidates(source: Source, goal: Goal, recipes: Sequence[str], caches: Sequence[str]) -> list[Candidate]:
-    """Every combination, recipe by recipe, caches in the given order."""
-    return [candidate for recipe in recipes for candidate in candidates_of(source, goal, recipe, caches)]
+def make_candidates(source: Source, goal: Goal, recipes: Sequence[str], kv_formats: Sequence[str]) -> list[Candidate]:
+    """Every combination, recipe by recipe, KV formats in the given order."""
+    return [candidate for recipe in recipes for candidate in candidates_of(source, goal, recipe, kv_formats)]
 
 
-def candidates_of(source: Source, goal: Goal, recipe: str, caches: Sequence[str]) -> list[Candidate]:
+def candidates_of(source: Source, goal: Goal, recipe: str, kv_formats: Sequence[str]) -> list[Candidate]:
     """One recipe's: no KV format changes a weight, so that the tensors are planned and looked at once."""
     try:
         planned = MemoryPredictor(PlannedSource(make_job(source, get_recipe(recipe))))
     except (InputError, NotImplementedError) as error:
-        return [Candidate(recipe, cache, unfit=str(error)) for cache in caches]
-    return [predicted(source, goal, recipe, cache, planned) for cache in caches]
+        return [Candidate(recipe, kv_format, unfit=str(error)) for kv_format in kv_formats]
+    return [predicted(source, goal, recipe, kv_format, planned) for kv_format in kv_formats]
 
 
-def predicted(source: Source, goal: Goal, recipe: str, cache: str, planned: MemoryPredictor) -> Candidate:
+def predicted(source: Source, goal: Goal, recipe: str, kv_format: str, planned: MemoryPredictor) -> Candidate:
     """planned: of the recipe, with its own KV format"""
     try:
-        predictor = planned if cache == DENSE else planned.with_scheme(foreseen_scheme(source, cache))
+        predictor = planned if kv_format == DENSE else planned.with_scheme(foreseen_scheme(source, kv_format))
         memory = predictor.at(goal.context, goal.batch)
     except (InputError, NotImplementedError) as error:
-        return Candidate(recipe, cache, unfit=str(error))
-    return Candidate(recipe, cache, memory, predictor=predictor)
+        return Candidate(recipe, kv_format, unfit=str(error))
+    return Candidate(recipe, kv_format, memory, predictor=predictor)

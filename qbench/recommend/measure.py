@@ -30,7 +30,7 @@ OF_BOTH = (
     "recipe",
     "recipe_sha256",
     "kv_format",
-    "cache",
+    "kv_format",
     "compute",
     "isa",
     "device",
@@ -113,7 +113,7 @@ class Judge:
             "recommend",
             (self.model,),
             tuple(dict.fromkeys(candidate.recipe for candidate in candidates)),
-            caches=tuple(dict.fromkeys(candidate.cache for candidate in candidates)),
+            kv_formats=tuple(dict.fromkeys(candidate.kv_format for candidate in candidates)),
             threads=None if self.threads is None else (self.threads,),
             **sections,
         )
@@ -126,12 +126,14 @@ class Judge:
         figure: Callable[[Metrics], float | None],
     ) -> list[Measured]:
         """The figure of each; what no row tells is measured first, in one sweep."""
-        wanted = [(candidate.recipe, candidate.cache) for candidate in candidates]
+        wanted = [(candidate.recipe, candidate.kv_format) for candidate in candidates]
         cases = {(case.recipe, case.kv_format): case for case in make_cases(suite, plan_points(suite))}
         missing = [point for point in wanted if self.row(cases[point], is_same) is None]
         failed: dict[tuple[str | None, str | None], str | None] = {}
         if missing:
-            only = tuple(Rule.of({"recipe": recipe, "cache": cache}, "recommend") for recipe, cache in missing)
+            only = tuple(
+                Rule.of({"recipe": recipe, "kv_format": kv_format}, "recommend") for recipe, kv_format in missing
+            )
             how = {"selection": Selection(only=only), "executor": lambda folder: self.executor, "is_held": True}
             result = run_sweep(suite, self.folder, self.on_event, **how)
             for row in read_records(result.records):

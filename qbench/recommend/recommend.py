@@ -12,7 +12,7 @@ from qbench.measure.records.record_files import FOLDERS
 from qbench.plan.runtime import runtime_bytes
 from qbench.quality.evaluate import read_text, setting_of
 from qbench.quality.protocols.plan import GPTQ_WINDOW
-from qbench.recommend.candidates import CACHES, RECIPES, make_candidates
+from qbench.recommend.candidates import KV_CHOICES, RECIPES, make_candidates
 from qbench.recommend.goal import Goal
 from qbench.recommend.measure import Judge
 from qbench.recommend.relax import Relaxation, relaxations
@@ -21,7 +21,7 @@ from qbench.sources import open_source
 from qbench.sources.rand import PREFIX as RANDOM
 from qbench.statistics import kld_difference
 from qbench.sweep.suite.suite import EvalSettings
-from qbench.sweep.suite.suite_names import check_cache, check_model, check_recipe
+from qbench.sweep.suite.suite_names import check_kv_format, check_model, check_recipe
 from qbench.sweep.sweep import OnEvent, exclusive
 from quant.errors import InputError
 from quant.models import ModelConfig
@@ -40,7 +40,7 @@ def recommend(
     batch: int = 1,
     tps: float | None = None,
     recipes: Sequence[str] = RECIPES,
-    caches: Sequence[str] = CACHES,
+    kv_formats: Sequence[str] = KV_CHOICES,
     text: str | None = None,
     windows: int | None = None,
     threads: int | None = None,
@@ -58,11 +58,13 @@ def recommend(
     folder         where what is not known yet is measured and kept
     raises         InputError for unknown names and limits that cannot be meant
     """
-    check_names(model, recipes, caches)
+    check_names(model, recipes, kv_formats)
     source = open_source(model)
     check_text(source, text)
     goal = make_goal(source, memory_bytes, context, batch, tps)
-    ordered = [cache for cache in CACHES if cache in caches] + [cache for cache in caches if cache not in CACHES]
+    ordered = [name for name in KV_CHOICES if name in kv_formats] + [
+        name for name in kv_formats if name not in KV_CHOICES
+    ]
     candidates = make_candidates(source, goal, recipes, ordered)
     window = min(GPTQ_WINDOW, ModelConfig.of(source).max_positions)
     quality = EvalSettings(text, windows or max(1, JUDGED_TOKENS // window))
@@ -87,12 +89,12 @@ def recommend(
     }
 
 
-def check_names(model: str, recipes: Sequence[str], caches: Sequence[str]) -> None:
+def check_names(model: str, recipes: Sequence[str], kv_formats: Sequence[str]) -> None:
     check_model(model)
     for recipe in recipes:
-        check_recipe(recipe, tuple(caches))
-    for cache in caches:
-        check_cache(cache)
+        check_recipe(recipe, tuple(kv_formats))
+    for kv_format in kv_formats:
+        check_kv_format(kv_format)
     if model.startswith(RANDOM):
         raise InputError(f"{model} has random weights: they have no quality to choose by; name a trained model")
 
@@ -113,7 +115,7 @@ def plain(verdict: Verdict, goal: Goal) -> dict[str, Any]:
     candidate = verdict.candidate
     return {
         "recipe": candidate.recipe,
-        "cache": candidate.cache,
+        "kv_format": candidate.kv_format,
         "outcome": verdict.outcome,
         "total_bytes": candidate.memory and goal.runtime_bytes + candidate.total_bytes,
         "kld": verdict.kld,
@@ -151,5 +153,5 @@ def relaxed(one: Relaxation) -> dict[str, Any]:
         "asked": one.asked,
         "enough": one.enough,
         "recipe": one.candidate.recipe,
-        "cache": one.candidate.cache,
+        "kv_format": one.candidate.kv_format,
     }

@@ -16,9 +16,9 @@ from qbench.recommend.candidates import Candidate
 from qbench.recommend.goal import Goal
 
 RUNNERS_UP = 2
-# The errors of weights and of keys and values are not of one sign, so that a coarse cache may undo a little of what a
-# coarse recipe does. Of ref:llama's 50 points the most is 11 % of the KLD over 4 windows (bf16 with kv-f16; the fewer
-# tokens, the more chance); twice that is allowed for.
+# The errors of weights and of keys and values are not of one sign, so that a coarse KV format may undo a little of
+# what a coarse recipe does. Over 4 windows the most is 11 % of the KLD among ref:llama's 50 points (bf16 with kv-f16;
+# fewer tokens, more chance); twice that is allowed for.
 GAIN = 0.25
 
 
@@ -168,5 +168,7 @@ class _Search:
                 self.verdicts[candidate] = self.verdict(candidate, "worse")
         for recipe, ladder in self.ladders.items():
             for candidate in ladder:
-                why = f"even {self.gain:.0%} nearer than with {self.first[recipe].cache} it would not be among these"
+                why = (
+                    f"even {self.gain:.0%} nearer than with {self.first[recipe].kv_format} it would not be among these"
+                )
                 self.verdicts[candidate] = Verdict(candidate, "not measured", why)

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from qbench.cache_kinds import DYNAMIC
+from qbench.cache_policies import FULL
 from qbench.markdown_grid import markdown_grid
 from qbench.phrases import count
 from qbench.report.extra_columns import SHARES
@@ -18,7 +19,7 @@ Record = dict[str, Any]
 MISSING = "n/a"
 # Tokens before the predicted one, where divergence is told apart: the windows of suites/caches.yaml end there.
 CUTS = (1, 64, 256, None)
-AXES = ("model", "recipe", "cache_kind", "cache")  # what a row is of
+AXES = {"model": None, "recipe": None, "cache": DYNAMIC, "policy": FULL, "kv_format": None}  # what a row is of
 
 
 def caches_markdown(records: Iterable[Record]) -> str:
@@ -50,10 +51,10 @@ def one_table(records: Sequence[Record]) -> str:
 
 
 def key_of(case: dict[str, Any]) -> tuple:
-    return tuple(case.get(name, DYNAMIC if name == "cache_kind" else None) for name in AXES)
+    return tuple(case.get(name, default) for name, default in AXES.items())
 
 
-HEADINGS = ("model", "recipe", "cache", "KV")
+HEADINGS = ("model", "recipe", "cache", "policy", "KV")
 Column = tuple[str, Callable[[list[Record]], str]]  # its heading, and a row's text
 
 
@@ -142,7 +143,7 @@ def speed(name: str) -> Callable[[dict[str, Any]], str | None]:
 
 
 def cache_megabytes(metrics: dict[str, Any]) -> str | None:
-    return None if metrics.get("cache_bytes") is None else f"{metrics['cache_bytes'] / 1e6:.2f}"
+    return None if metrics.get("kv_bytes_held") is None else f"{metrics['kv_bytes_held'] / 1e6:.2f}"
 
 
 def peak(found: list[Record]) -> str:

@@ -88,7 +88,7 @@ COLUMNS = (
     _text("recipe", "recipe"),
     _text("model", "model", **HIDDEN),
     _text("family", "family", **HIDDEN, meaning="What rounds the weights."),
-    _text("cache", "KV", **HIDDEN, meaning="How keys and values are kept."),
+    _text("kv_format", "KV", **HIDDEN, meaning="Format of the KV cache."),
     Column(
         "bits_per_weight",
         "bits/weight",
@@ -143,7 +143,7 @@ COLUMNS = (
         scale=100,
         on_page=False,
         meaning="Share of the operations a second that this machine reached at best, in this run or minutes before; "
-        "`ceilings` of the record tells when.",
+        "`machine_peaks` of the record tells when.",
     ),
     Column(
         "roofline_tg",
@@ -175,19 +175,20 @@ COLUMNS = (
         scale=100,
         **HIDDEN,
         meaning="Of that, what a script that loads the model and runs the same passes would not take: starting the "
-        "process, reading the text, statistics. Of rows without ceilings s, measuring those too.",
+        "process, reading the text, statistics. Of rows without machine peaks s, measuring those too.",
     ),
     Column(
-        "ceilings_seconds",
-        "ceilings s",
+        "machine_peaks_seconds",
+        "machine peaks s",
         digits=1,
         **HIDDEN,
         meaning="Measuring what this machine can do at most, in the first case of a sweep and where that has changed.",
     ),
     _text("impls", "kernels", on_page=False, meaning="What ran."),
-    _text("cache_kind", "cache", **HIDDEN, meaning="What is kept of the tokens, as in window:256."),
-    Column("cache_bytes", "cache MB", scale=1e-6, **HIDDEN, meaning="What the cache takes after the last pass."),
-    _text("products", "products", **HIDDEN, meaning="How weights are multiplied where that was asked for."),
+    _text("cache", "cache", **HIDDEN, meaning="Layout of the KV cache."),
+    _text("policy", "policy", **HIDDEN, meaning="Tokens that the KV cache keeps, as in window:256."),
+    Column("kv_bytes_held", "cache MB", scale=1e-6, **HIDDEN, meaning="What the cache takes after the last pass."),
+    _text("compute", "compute", **HIDDEN, meaning="Precision of the matmuls."),
     _text("isa", "ISA", **HIDDEN),
     _text("device", "device", **HIDDEN),
     Column("threads", "threads", digits=0, **HIDDEN),
@@ -257,9 +258,10 @@ def columns_of(table: Table, names: Sequence[str] | None = None) -> list[Column]
     columns = all_columns(table.columns)
     usual = {column.key for column in columns if column.in_markdown}
     if len(set(table.columns["recipe"])) < len(table.columns["recipe"]):
-        usual.add("cache")  # what else rows of one table may differ in
-    if len(set(table.columns["cache_kind"])) > 1:
-        usual |= {"cache_kind", "cache_bytes"}
+        usual.add("kv_format")  # what else rows of one table may differ in
+    for name in ("cache", "policy"):
+        if len(set(table.columns[name])) > 1:
+            usual |= {name, "kv_bytes_held"}
     picked = pick_columns(columns, names) if names else [column for column in columns if column.key in usual]
     shown = [column for column in picked if names or not all(map(is_missing, table.columns[column.key]))]
     headings = [_heading(column, table) for column in shown]

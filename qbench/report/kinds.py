@@ -40,7 +40,7 @@ KINDS = {
     "kernel": Kind("Kernels", kernel_cells, FORCEABLE, KERNEL_NOTE, family, is_run=True),
     "versus": Kind("The same files through llama.cpp", versus_cells, FORCEABLE, VERSUS_NOTE),
     "throughput": Kind("Many requests at once", serving_cells),
-    "mla": Kind("Ways to attend by latent attention, one layer", latent_cells, ("model", "kv", "threads", "clock")),
+    "mla": Kind("Modes of latent attention, one layer", latent_cells, ("model", "kv_format", "threads", "clock")),
     "plan": Kind("Memory by part, as planned", planned_cells, ()),
 }
 
@@ -99,7 +99,7 @@ def footer(records: list[Record], shared: tuple[str, ...]) -> str:
     """What the rows share, bandwidth while they were measured, and their origin."""
     case, machine = records[0]["case"], records[0]["machine"]
     parts = [case["model"]] if "model" in shared else []
-    parts += [f"keys and values in {case['kv'] or 'float32'}"] if "kv" in shared else []
+    parts += [f"keys and values in {case['kv_format'] or 'float32'}"] if "kv_format" in shared else []
     if "threads" in shared:
         parts.append(f"{count(case['threads'], 'thread')} of {count(machine['cores'], 'core')}")
     parts += [f"forced by {case['forced']}"] if case.get("forced") else []

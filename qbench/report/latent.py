@@ -7,7 +7,7 @@ from qbench.report.speeds import Cells
 
 def latent_cells(records: list[dict[str, Any]]) -> Cells:
     """One row a plan of each case; * marks what the runtime takes."""
-    heading = ["new", "held", "batch", "plan", "cache B/token", "Mflop/token", "ms [range]", "memory MB"]
+    heading = ["new", "held", "batch", "mode", "cache B/token", "Mflop/token", "ms [range]", "memory MB"]
     cells = []
     for record in sorted(records, key=lambda record: [record["case"][name] for name in ("tokens", "context", "batch")]):
         case, metrics = record["case"], record["metrics"]
@@ -15,8 +15,8 @@ def latent_cells(records: list[dict[str, Any]]) -> Cells:
         cells.append(
             [
                 *(str(case[name]) for name in ("tokens", "context", "batch")),
-                case["plan"] + (" *" if metrics["picked"] else ""),
-                f"{metrics['cache_bytes_per_token']:.0f}",
+                case["mode"] + (" *" if metrics["picked"] else ""),
+                f"{metrics['kv_bytes_per_token']:.0f}",
                 f"{metrics['flop_per_token'] / 1e6:.1f}",
                 f"{metrics['ms']:.3f} [{min(samples):.3f}, {max(samples):.3f}]",
                 f"{metrics['peak_bytes'] / 1e6:.1f}",

@@ -9,17 +9,27 @@ MISSING = "n/a"
 
 def planned_cells(records: list[dict[str, Any]]) -> Cells:
     """One row a plan; figures of memory in GB, and how much of the measured peak was predicted."""
-    heading = ["model", "recipe", "KV", "cache", "context", "batch", "weights GB", "KV GB", "workspace GB", "total GB"]
-    heading += ["fits", "predicted peak GB", "measured GB", "predicted / measured"]
+    heading = ["model", "recipe", "KV", "cache", "policy", "context", "batch"]
+    heading += [
+        "weights GB",
+        "KV GB",
+        "workspace GB",
+        "total GB",
+        "fits",
+        "predicted peak GB",
+        "measured GB",
+        "predicted / measured",
+    ]
     cells = []
     for record in records:
         case, metrics = record["case"], record["metrics"]
-        about = [case["model"], case["recipe"] or "as stored", case["kv"] or "float32", case["cache"]]
+        about = [case["model"], case["recipe"] or "as stored", case["kv_format"] or "float32"]
+        about += [case["cache"], case["policy"]]
         parts = [gigabytes(metrics[f"{part}_bytes"]) for part in ("resident", "kv", "workspace", "total")]
         peaks = [gigabytes(metrics.get(name)) for name in ("predicted_peak_bytes", "peak_rss_bytes")]
         ratio = f"{metrics['ratio']:.3f}" if "ratio" in metrics else MISSING
         cells.append([*about, str(case["context"]), str(case["batch"]), *parts, fits(metrics), *peaks, ratio])
-    return heading, cells, [False] * 4 + [True] * 6 + [False] + [True] * 3
+    return heading, cells, [False] * 5 + [True] * 6 + [False] + [True] * 3
 
 
 def gigabytes(size: float | None) -> str:

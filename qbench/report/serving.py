@@ -12,7 +12,7 @@ def serving_cells(records: list[dict[str, Any]]) -> Cells:
     cells = []
     for record in records:
         case = record["case"]
-        about = [case["model"].rpartition("/")[2], case["kv"] or "float32", case["workload"], str(case["batch"])]
+        about = [case["model"].rpartition("/")[2], case["kv_format"] or "float32", case["workload"], str(case["batch"])]
         for name, figures in record["metrics"]["contenders"].items():
             cells.append([*about, name, *contender_figures(figures)])
     return heading, cells, [False, False, False, True, False, True, True, True, True, True]

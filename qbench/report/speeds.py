@@ -76,7 +76,7 @@ def versus_cells(records: list[dict[str, Any]]) -> Cells:
     for record in records:
         case, metrics = record["case"], record["metrics"]
         name = case["model"].rpartition("/")[2]
-        kv = f"{metrics['kv_bits']:.3g} bits, {metrics['llama.cpp']['kv']}"
+        kv = f"{metrics['kv_bits']:.3g} bits, {metrics['llama.cpp']['kv_format']}"
         for phase in ("pp", "tg"):
             if not case[phase]:
                 continue

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qbench.compute import FAST
 from qbench.phrases import count, short_commit
-from qbench.products import AUTO
 from qbench.report.extra_columns import with_extra
 from qbench.report.family import recipe_family
 from qbench.report.floors import FLOOR, PHASES
@@ -51,8 +51,8 @@ class Table:
         ]
         if self.first("batch") > 1:
             parts.insert(1, f"batch {self.first('batch'):.0f}")
-        if self.first("products") != AUTO:
-            parts.insert(0, f"{self.first('products')} products")
+        if self.first("compute") != FAST:
+            parts.insert(0, f"{self.first('compute')} compute")
         protocols = zip(self.columns["protocol"], self.columns["protocol_hash"], strict=True)
         known = next((pair for pair in protocols if not any(map(is_missing, pair))), None)  # a row that failed has none
         if known:

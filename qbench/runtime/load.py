@@ -4,8 +4,8 @@ import importlib
 
 import torch
 
+from qbench.compute import EXACT, FAST, FLOAT32
 from qbench.devices import CPU
-from qbench.products import AUTO, EXACT, FLOAT32
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
@@ -25,7 +25,7 @@ from quant.kv import KVScheme
 from quant.models import ModelConfig
 from quant.source import Source
 
-IMPL_OF = {AUTO: "auto", EXACT: "exact", FLOAT32: "reference"}  # products -> the implementation of linears
+IMPL_OF = {FAST: "auto", EXACT: "exact", FLOAT32: "reference"}  # compute -> the implementation of linears
 
 
 def load_model(source: Source, options: RunOptions = DEFAULTS, *, impl: str = "auto", path: str = AUTO_PATH) -> Passes:
@@ -46,14 +46,14 @@ def load_model(source: Source, options: RunOptions = DEFAULTS, *, impl: str = "a
         raise InputError(f"path {path!r} runs on the CPU alone; got device {device!r}, expected path 'auto' there")
     set_threads(options.threads)
     if device != CPU:
-        return load_device_model(source, device, kind=options.cache)
+        return load_device_model(source, device, kind=options.cache_kind)
     if impl == "auto":
         impl = IMPL_OF[options.compute]
     choose_linear("f32", impl)
     config = ModelConfig.of(source)
     check_tensors(config, source.tensors)
     kv = KVScheme.of(source.config, config, source.spec)
-    return _Loader(source, config, impl).model(kv, options.cache, path)
+    return _Loader(source, config, impl).model(kv, options.cache_kind, path)
 
 
 def set_threads(threads: int | None) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from qbench.cache_kinds import DYNAMIC
+from qbench.cache_policies import FULL
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.host.device_memory import peak_device_bytes, reset_peak_device
 from qbench.measure.host.energy import find_meter
@@ -95,7 +96,8 @@ def bench_cases(
                 baseline_rss_bytes=baseline,
             )
             peaks_seconds += before_seconds
-            speed = replace(speed, cache=None if options.cache == DYNAMIC else options.cache)
+            layout = None if options.cache == DYNAMIC else options.cache
+            speed = replace(speed, cache=layout, policy=None if options.policy == FULL else options.policy)
             before, before_seconds = speed.peaks.bandwidths[-1:] if speed.peaks else (), 0.0
             seconds = time.perf_counter() - start
             times = {"peaks_seconds": peaks_seconds, "load_seconds": load_seconds, "seconds": seconds}

@@ -33,7 +33,7 @@ def measure_speed(
     case.check_context(model.config.max_positions)
     timed = TimedModel(model)
     rounds = interleave([timed], case, threads=threads, meter=meter, progress=progress)
-    return replace(speed_statistics(case, rounds, 0), cache_bytes=timed.cache.size_bytes)
+    return replace(speed_statistics(case, rounds, 0), kv_bytes_held=timed.cache.size_bytes)
 
 
 def speed_statistics(case: SpeedCase, rounds: Rounds, side: int) -> SpeedFigures:

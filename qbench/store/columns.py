@@ -49,7 +49,7 @@ TASKS = "MAP(VARCHAR, STRUCT(metric VARCHAR, value DOUBLE, error DOUBLE, num_ite
 PROTOCOLS = "MAP(VARCHAR, STRUCT(perplexity DOUBLE, perplexity_interval DOUBLE[], protocol STRUCT(hash VARCHAR)))"
 
 COLUMNS: dict[str, Column] = {
-    **_case(TEXT, "model", "recipe", "cache", "device", "fingerprint"),
+    **_case(TEXT, "model", "recipe", "kv_format", "device", "fingerprint"),
     **{name: Column(name, TEXT) for name in ("status", "error")},
     **_metrics(NUMBER, "bits_per_weight"),
     **_metrics(COUNT, "size_bytes"),
@@ -69,11 +69,12 @@ COLUMNS: dict[str, Column] = {
     "predicted_bytes": Column("metrics.predicted_bytes.total", COUNT),
     **_metrics(NUMBER, "kv_bytes_per_token", "quantize_seconds"),
     **_metrics(COUNT, "quantize_peak_rss_bytes"),
-    **_metrics(NUMBER, "seconds", "wall_seconds", "overhead_seconds", "ceilings_seconds"),
+    **_metrics(NUMBER, "seconds", "wall_seconds", "overhead_seconds", "machine_peaks_seconds"),
     "impls": Column("metrics.impls", "MAP(VARCHAR, BIGINT)", "nullif(array_to_string(map_keys({}), ', '), '')"),
-    "cache_kind": Column("case.cache_kind", TEXT, "coalesce({}, 'dynamic')"),
-    **_metrics(COUNT, "cache_bytes"),
-    "products": Column("case.products", TEXT, "coalesce({}, 'auto')"),
+    "cache": Column("case.cache", TEXT, "coalesce({}, 'dynamic')"),
+    "policy": Column("case.policy", TEXT, "coalesce({}, 'full')"),
+    **_metrics(COUNT, "kv_bytes_held"),
+    "compute": Column("case.compute", TEXT, "coalesce({}, 'fast')"),
     **_metrics(TEXT, "isa"),
     **_case(COUNT, "threads", "context", "batch"),
     "load_average": Column("metrics.load_average.before", "DOUBLE[]", "{}[1]"),
@@ -125,7 +126,7 @@ def _versus(phase: str) -> dict[str, Column]:
 VERSUS_COLUMNS: dict[str, Column] = {
     **_case(TEXT, "peer", "model"),
     **_case(COUNT, "pp", "tg", "depth", "threads"),
-    **_case(TEXT, "kv", "clock"),
+    **_case(TEXT, "kv_format", "clock"),
     **_versus("pp"),
     **_versus("tg"),
     **_metrics(NUMBER, "bits_per_weight", "kv_bits"),

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qbench.measure.records.record_schema import SCHEMA_VERSION
+from qbench.measure.records.migrate import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

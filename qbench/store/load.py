@@ -25,8 +25,8 @@ KIND = {"kind": Column("case.kind", TEXT)}  # of kernels and comparisons; a swee
 KIND_IS = b'"kind":'
 # Recipes that keep the weights as they are or only cast them: the row that others are read against.
 UNQUANTIZED = ("f32", "f16", "bf16")
-# A recipe says how keys and values are kept, so the cache is one of the things that it is compared in, and its kind.
-OF_RECIPE = json.dumps(dict.fromkeys(("recipe", "recipe_sha256", "cache", "cache_kind")))
+# A recipe may name the KV format, so rows of one group may differ in it, in the cache and in the policy.
+OF_RECIPE = json.dumps(dict.fromkeys(("recipe", "recipe_sha256", "kv_format", "cache", "policy")))
 
 
 def load_records(paths: Paths) -> "pd.DataFrame":

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qbench.measure.records.migrate import SCHEMA_VERSION
 from qbench.measure.records.record import cannot_read, line_of, read_records
-from qbench.measure.records.record_schema import SCHEMA_VERSION
 from qbench.measure.records.shape import FIGURES, OF_MODEL, STATES, TIME
 from qbench.store.columns import Column
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 # The oldest schema whose columns lie where today's do: rows of an older one are migrated before they are read.
-READ_AS_IS = 1
+READ_AS_IS = 3
 # Of what every record has, in whatever columns are asked for.
 IDENTITY = {"schema_version": "BIGINT", "machine.id": "VARCHAR"} | dict.fromkeys(("key", "status", "time"), "VARCHAR")
 CHECKED = {f"metrics.{name}": "JSON" for name in FIGURES}  # as they are written: a text is no number

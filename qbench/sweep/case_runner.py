@@ -20,7 +20,7 @@ from qbench.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweep.job import Job, MadeArtifact, MeasureJob, QuantizeJob, R, ReferenceJob
 from qbench.sweep.job_runner import WORKER, JobFailed, Worker
-from qbench.sweep.suite.grid import own_cache
+from qbench.sweep.suite.grid import own_kv_format
 from qbench.sweep.suite.suite_names import AUTO
 from quant.json_data import JsonRow
 
@@ -102,8 +102,9 @@ class CaseRunner:
     def measurement(self, case: Case, artifact: Path) -> MeasureJob:
         """The job that measures."""
         options = RunOptions(
-            kv_format=None if case.kv_format == own_cache(case.recipe) else case.kv_format,
+            kv_format=None if case.kv_format == own_kv_format(case.recipe) else case.kv_format,
             cache=case.cache,
+            policy=case.policy,
             compute=case.compute,
             device=case.device,
             threads=case.threads,

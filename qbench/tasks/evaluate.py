@@ -28,5 +28,5 @@ def evaluate_tasks(
     start = time.perf_counter()
     subject = open_subject(spec, options, progress)
     model = load_model(subject.source, subject.options)
-    tasks = run_tasks(model, subject.source, settings, cache=cache, products=options.compute, progress=progress)
+    tasks = run_tasks(model, subject.source, settings, cache=cache, compute=options.compute, progress=progress)
     return Metrics(facts=subject.facts(model.impls, model.kernels), tasks=tasks, seconds=time.perf_counter() - start)

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from qbench.compute import FAST
 from qbench.measure.metrics import TaskResult
-from qbench.products import AUTO
+from qbench.measure.records.migrate import protocol_identity
 from qbench.statistics import share_interval
 
 # The figure that a task is known by, where it has several: the first of these, else the first that it lists.
@@ -19,13 +20,13 @@ SEED = 20250211
 
 
 def summarize_task(
-    task: Any, samples: Sequence[Mapping[str, Any]], metrics: Mapping[str, Any], products: str = AUTO
+    task: Any, samples: Sequence[Mapping[str, Any]], metrics: Mapping[str, Any], compute: str = FAST
 ) -> TaskResult:
     """A task's entry under `metrics.tasks`.
 
     samples   lm-eval's, one an item and filter
     metrics   lm-eval's results of the task
-    products  that the model was loaded with; part of the protocol where they are not auto
+    compute   of the loaded model; part of the protocol if it is not fast
     """
     filter_name = samples[0]["filter"]
     rows = [sample for sample in samples if sample["filter"] == filter_name]
@@ -43,7 +44,7 @@ def summarize_task(
         "num_items": len(rows),
         "items_sha256": _sha256([[row["doc_hash"], row["target_hash"]] for row in rows]),
         "requests_sha256": _sha256([row["arguments"] for row in rows]),
-        **({} if products == AUTO else {"products": products}),
+        **({} if compute == FAST else {"compute": compute}),
     }
     value = finite(metrics[f"{metric},{filter_name}"])
     return TaskResult(
@@ -57,7 +58,7 @@ def summarize_task(
         higher_is_better=task.higher_is_better().get(metric),
         metrics={name: finite(number) for name, number in metrics.items() if _is_figure(name, number)},
         protocol=protocol,
-        protocol_hash=_sha256(protocol)[:16],
+        protocol_hash=_sha256(protocol_identity(protocol))[:16],
     )
 
 
@@ -86,7 +87,7 @@ def summarize_group(entries: dict[str, TaskResult], metrics: dict[str, float]) -
         higher_is_better=first.higher_is_better,
         metrics={name: finite(number) for name, number in metrics.items() if _is_figure(name, number)},
         protocol=protocol,
-        protocol_hash=_sha256(protocol)[:16],
+        protocol_hash=_sha256(protocol_identity(protocol))[:16],
     )
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qbench.compute import FAST
 from qbench.measure.host.commit import code_version
 from qbench.measure.metrics import TaskResult
-from qbench.products import AUTO
 from qbench.progress import Progress
 from qbench.tasks.catalogue import Loaded, load_tasks
 from qbench.tasks.quiet import quiet
@@ -30,12 +30,12 @@ def run_tasks(
     settings: TaskSettings,
     *,
     cache: Path | None = None,
-    products: str = AUTO,
+    compute: str = FAST,
     progress: Progress | None = None,
 ) -> dict[str, TaskResult]:
     """Task or group -> its result.
 
-    model     loaded from `source` with `products`
+    model     loaded from `source` with `compute`
     cache     folder that keeps each answer as it comes, so that a run that was stopped goes on
     raises    InputError for tasks that are unknown, cannot be had, or ask what this model cannot
     """
@@ -46,13 +46,13 @@ def run_tasks(
     with quiet():
         lm = TaskModel(model, source, progress)
         loaded = load_tasks(settings)
-        results = evaluate(_cached(lm, source, products, cache), loaded, limit=settings.limit, bootstrap_iters=0)
-    return _entries(loaded, dict(present(results)), products)
+        results = evaluate(_cached(lm, source, compute, cache), loaded, limit=settings.limit, bootstrap_iters=0)
+    return _entries(loaded, dict(present(results)), compute)
 
 
-def _entries(loaded: Loaded, results: Mapping[str, Any], products: str) -> dict[str, TaskResult]:
+def _entries(loaded: Loaded, results: Mapping[str, Any], compute: str) -> dict[str, TaskResult]:
     entries = {
-        name: summarize_task(task, results["samples"][name], results["results"][name], products)
+        name: summarize_task(task, results["samples"][name], results["results"][name], compute)
         for name, task in loaded["tasks"].items()
     }
     groups = {}
@@ -62,13 +62,13 @@ def _entries(loaded: Loaded, results: Mapping[str, Any], products: str) -> dict[
     return {name: entry for name, entry in groups.items() if entry is not None} | entries
 
 
-def _cached(lm: "TaskModel", source: Source, products: str, folder: Path | None) -> "LM":
+def _cached(lm: "TaskModel", source: Source, compute: str, folder: Path | None) -> "LM":
     """The model behind lm-eval's store of answers: a file for each model, cache, arithmetic and state of the code."""
     if folder is None:
         return lm
     from lm_eval.api.model import CachingLM
 
-    how = (source.config.get(CONFIG_KEY), lm.model.cache_kind, products, sorted(lm.model.impls.items()))
+    how = (source.config.get(CONFIG_KEY), lm.model.cache_kind, compute, sorted(lm.model.impls.items()))
     identity = [source.fingerprint(), code_version(), *how]
     folder.mkdir(parents=True, exist_ok=True)
     return CachingLM(lm, str(folder / f"{hashlib.sha256(repr(identity).encode()).hexdigest()[:16]}.db"))

@@ -23,7 +23,7 @@ from qbench.throughput.workload import Job, Workload
 from qbench.versus.compare import DEFAULT_KV, check_file, kv_type_of
 from quant.errors import InputError
 
-CASE_KEYS = ("model", "recipe", "kv", "products", "workload", "seed", "batch", "chunk", "threads", "clock")
+CASE_KEYS = ("model", "recipe", "kv_format", "compute", "workload", "seed", "batch", "chunk", "threads", "clock")
 OURS, STATIC, ALONE = "engine", "static batches", "engine without reuse"
 WARM_UP_TOKENS = 2  # of each of the first batch's jobs: all code has run, and memory was touched
 
@@ -66,7 +66,7 @@ def measure_throughput(
         outcomes = _interleaved(runs, jobs, batch, rounds, progress)
     return {
         **subject.facts(model.impls).to_json(),
-        "products": options.compute,
+        "compute": options.compute,
         "workload": workload.name,
         "seed": workload.seed,
         "batch": batch,

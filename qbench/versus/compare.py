@@ -28,7 +28,7 @@ from qbench.versus.llama_cpp import LlamaCppProcess
 from quant.errors import InputError
 from quant.models import ModelConfig
 
-CASE_KEYS = ("model", "pp", "tg", "depth", "threads", "kv", "clock", "forced")
+CASE_KEYS = ("model", "pp", "tg", "depth", "threads", "kv_format", "clock", "forced")
 # llama.cpp's types of keys and values, by the bits that one number takes there (scales included).
 KV_BITS = {"f32": 32.0, "f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
 SIDES = ("ours", "theirs")
@@ -62,7 +62,7 @@ def compare(
     longest = max(case.longest for case in cases)
     rows = []
     with LlamaCppProcess(str(Path(spec).expanduser()), subject.threads, longest, their_kv, clock) as theirs:
-        about = {"version": theirs.version, "system": theirs.system, "kv": their_kv}
+        about = {"version": theirs.version, "system": theirs.system, "kv_format": their_kv}
         for case in cases:
             start = time.perf_counter()
             measure_op_peaks(subject.threads)  # the largest counts, and each case finds them anew before and after

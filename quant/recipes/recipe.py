@@ -18,7 +18,7 @@ from quant.source import Source
 
 @dataclass(frozen=True, slots=True)
 class TensorPlan:
-    """The format a tensor is given, and the rule that gave it, for `qbench quantize --plan`.
+    """The format a tensor is given, and the rule that gave it, for `qbench quantize --dry-run`.
 
     method       of this tensor alone, with its own options; None: the recipe's
     in_place_of  the format that the rule gave, where a row of the tensor is no multiple of its blocks

@@ -9,7 +9,8 @@ OF_METRICS = (
     *("pp_tok_s", "tg_tok_s", "ttft_ms", "tpot_ms", "peak_rss_bytes", "baseline_rss_bytes", "kv_bytes_per_token"),
     *("quantize_seconds", "quantize_peak_rss_bytes", "seconds", "isa"),
 )
-OF_CASE = ("model", "recipe", "cache", "device", "fingerprint", "threads", "context", "batch")
+OF_CASE = ("model", "recipe", "kv_format", "device", "fingerprint", "threads", "context", "batch")
+DEFAULTS = {"cache": "dynamic", "policy": "full", "compute": "fast"}
 OF_RECORD = ("status", "error", "commit", "dirty", "code", "versions", "time", "key")
 
 
@@ -35,6 +36,7 @@ def flatten(record: dict[str, Any]) -> dict[str, Any]:
         spread = (metrics.get("spread") or {}).get(f"{phase}_tok_s") or {}
         row |= {f"{phase}_min": spread.get("min"), f"{phase}_max": spread.get("max")}
         row[f"roofline_{phase}"] = (metrics.get("roofline") or {}).get(phase)
+    row |= {name: case.get(name, default) for name, default in DEFAULTS.items()}
     return row | {
         "predicted_bytes": (metrics.get("predicted_bytes") or {}).get("total"),
         "load_average": (metrics.get("load_average") or {}).get("before", [None])[0],
@@ -50,6 +52,6 @@ def flatten(record: dict[str, Any]) -> dict[str, Any]:
 
 def shared(record: dict[str, Any]) -> str:
     """What rows that stand side by side have in common, the protocol apart."""
-    of_recipe = ("recipe", "recipe_sha256", "cache")
+    of_recipe = ("recipe", "recipe_sha256", "kv_format", "cache", "policy")
     settings = {name: value for name, value in record["case"].items() if name not in of_recipe}
     return json.dumps([settings, record["machine"]["id"]], sort_keys=True)

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from qbench.measure.records.migrate import SCHEMA_VERSION
+
 MACHINE = {
     "id": "a" * 12,
     "cpu": "some cpu",
@@ -35,7 +37,7 @@ def row(
     of = of or blocks()
     total = sum(of["tokens"])
     return {
-        "schema_version": 1,
+        "schema_version": SCHEMA_VERSION,
         "key": recipe,
         "time": "2026-01-01T00:00:00+00:00",
         "status": "ok",
@@ -44,7 +46,7 @@ def row(
             "model": model,
             "fingerprint": "e" * 64,
             "recipe": recipe,
-            "cache": "dense-f32",
+            "kv_format": "f32",
             "isa": "auto",
             "device": "cpu",
             "threads": 1,

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from qbench.measure.records.migrate import SCHEMA_VERSION
+
 # recipe: bits/weight, perplexity, mean KLD, same top, pp tok/s, tg tok/s
 SWEEP = {
     "bf16": (16.0, 6.131, 9.1e-6, 0.9992, 5200, 410),
@@ -48,7 +50,7 @@ def make_record(recipe: str, *, model: str = "ref:llama", machine: str = "a1b2c3
     }
     hardware = {"id": machine, "cpu": "Some Processor", "cores": 2}
     key = f"{model}-{recipe}-{machine}-{protocol}"
-    row: dict[str, Any] = {"schema_version": 1, "key": key, "status": "ok", "error": None, "case": case}
+    row: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "key": key, "status": "ok", "error": None, "case": case}
     return row | {"metrics": measured | metrics, "machine": hardware, **origin}
 
 

@@ -15,8 +15,8 @@ from qbench.measure.host.machine import Machine, machine, versions
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.kinds import AnyCase, AnyMetrics, classes_of
 from qbench.measure.records.line_file import append, content, own_turn, read_lines
+from qbench.measure.records.migrate import SCHEMA_VERSION, identity_of, migrate
 from qbench.measure.records.record_files import kept_file, record_files
-from qbench.measure.records.record_schema import SCHEMA_VERSION, migrate
 from qbench.measure.records.shape import is_record
 from quant.errors import InputError
 from quant.json_data import JsonData, JsonRow, instance_of
@@ -81,7 +81,7 @@ class Record(JsonRow):
 
 def case_key(case: JsonData) -> str:
     """16 hex digits of the definition of a case: model, recipe, measurements and options. Results are no part of it."""
-    return json_hash(case.to_json())
+    return json_hash(identity_of(case.to_json()))
 
 
 def json_hash(document: Mapping[str, Any]) -> str:

@@ -1,14 +1,15 @@
 """Perplexity protocols: how a text becomes scored tokens, named and hashed so that unlike numbers never meet."""
 
 import hashlib
-import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from qbench.compute import FAST
 from qbench.measure.metrics import ProtocolFacts
-from qbench.products import AUTO
+from qbench.measure.records.migrate import protocol_identity
+from qbench.measure.records.record import json_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +29,16 @@ class Protocol:
     unit: str | None = None  # what perplexity is told by: "word", "byte"; None: token
     documents: str | None = None  # how the text is divided, one of documents.HOW; None: one stream
     num_documents: int | None = None  # scored, spread evenly over the text
-    products: str | None = None  # one of qbench.products; None: auto
+    compute: str | None = None  # one of qbench.compute; None: fast
 
-    def of(self, products: str) -> "Protocol":
-        """The same, under which a model with these products is measured."""
-        return replace(self, products=None if products == AUTO else products)
+    def of(self, compute: str) -> "Protocol":
+        """The same, under which a model of this compute is measured."""
+        return replace(self, compute=None if compute == FAST else compute)
 
     @property
     def hash(self) -> str:
         """16 hex digits; rows join only where this is equal."""
-        return hashlib.sha256(json.dumps(self._described(), sort_keys=True).encode()).hexdigest()[:16]
+        return json_hash(protocol_identity(self._described()))
 
     def describe(self) -> ProtocolFacts:
         """What a record keeps: every field that says something, and the hash."""

@@ -4,7 +4,7 @@ const FILTER_NAMES = {
   model: "Model",
   recipe: "Recipe",
   family: "Recipe family",
-  cache: "KV",
+  kv_format: "KV",
   machine: "Machine",
   protocol: "Protocol",
   commit: "Commit",

@@ -42,9 +42,13 @@ function headingOf(table, { key, heading }, rows) {
   return names.size === 1 ? [...names][0] : heading;
 }
 
-// How a row keeps keys and values, where that is not what all do and its recipe does not say it: "kv-int8 window:64".
+// The KV format, cache and policy of a row, if they are not the usual ones and the recipe does not name them: "kv-int8 window:64".
 function keptAs(table, row) {
-  const [recipe, format, kind] = ["recipe", "cache", "cache_kind"].map((key) => table.value(key, row) ?? "");
-  const isUsual = format === "dense-f32" || recipe.endsWith(`+${format}`);
-  return [isUsual ? "" : format, kind === "dynamic" ? "" : kind].filter(Boolean).join(" ");
+  const [recipe, format, cache, policy] = ["recipe", "kv_format", "cache", "policy"].map(
+    (key) => table.value(key, row) ?? "",
+  );
+  const isUsual = format === "f32" || recipe.endsWith(`+${format}`);
+  return [isUsual ? "" : format, cache === "dynamic" ? "" : cache, policy === "full" ? "" : policy]
+    .filter(Boolean)
+    .join(" ");
 }

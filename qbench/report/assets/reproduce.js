@@ -4,7 +4,10 @@
 const AXES = {
   model: "models",
   recipe: "recipes",
+  kv_format: "kv_formats",
   cache: "caches",
+  policy: "policies",
+  compute: "compute",
   isa: "isa",
   device: "device",
   threads: "threads",
@@ -15,7 +18,7 @@ const SECTIONS = ["eval", "tasks", "bench", "calibration"];
 // JSON is YAML, too: no text needs quoting of another kind.
 function suiteText({ case: measured }) {
   const usual = {
-    cache: measured.recipe.includes("+kv-") ? measured.cache : "dense-f32",
+    kv_format: measured.recipe.includes("+kv-") ? measured.kv_format : "f32",
     isa: "auto",
     device: "cpu",
     batch: 1,

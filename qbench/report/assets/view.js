@@ -1,12 +1,12 @@
 // Which rows are seen, in which order, and what a link to that looks like.
 
-const FILTERS = ["model", "recipe", "family", "cache", "machine", "protocol", "commit"];
+const FILTERS = ["model", "recipe", "family", "kv_format", "machine", "protocol", "commit"];
 // What a search looks through.
 const SEARCHED = [
   "model",
   "recipe",
   "family",
-  "cache",
+  "kv_format",
   "impls",
   "isa",
   "device",

@@ -21,7 +21,7 @@ class PlanCosts:
 
 
 # Of a thread of a 2-core AVX-512 VNNI machine and bfloat16 weights, as `qbench mla --fit FILE` has them of what
-#     qbench mla MODEL --kv kv-f16 --plan elided --plan compressed --cpu-time --threads 1 --keep FILE --batch 1 ...
+#     qbench mla MODEL --kv kv-f16 --mode elided --mode compressed --cpu-time --threads 1 --keep FILE --batch 1 ...
 # kept of ref:mla-moe (--ctx 0,128,512 --tokens 8 to 512, --ctx 896 --tokens 8 to 128), rand:deepseek-v2-lite (--ctx
 # 0,512,2048 --tokens 32,64,128,192,256) and rand:deepseek-v3 (--ctx 512,1024 --tokens 64,128,192). What they pick there
 # takes at most 1.16 times as long as the faster plan, of the first two 1.03 times. Where plans cross depends on ratios

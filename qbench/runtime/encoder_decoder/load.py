@@ -1,6 +1,6 @@
 """From a source to an encoder-decoder that runs."""
 
-from qbench.products import AUTO, check_products
+from qbench.compute import FAST, check_compute
 from qbench.runtime.encoder_decoder.layers import Attention
 from qbench.runtime.encoder_decoder.model import DecoderLayer, EncoderDecoder, EncoderLayer
 from qbench.runtime.encoder_decoder.relative_bias import RelativeBias
@@ -24,15 +24,15 @@ from quant.source import Source
 
 
 def load_encoder_decoder(
-    source: Source, *, impl: str = "auto", products: str = AUTO, threads: int | None = None
+    source: Source, *, impl: str = "auto", compute: str = FAST, threads: int | None = None
 ) -> EncoderDecoder:
     """The source's model, ready to run; parameters as those of `load_model`.
 
     raises   InputError for a config that does not fit
     """
-    check_products(products)
+    check_compute(compute)
     if impl == "auto":
-        impl = IMPL_OF[products]
+        impl = IMPL_OF[compute]
     set_threads(threads)
     choose_linear("f32", impl)
     return _Loader(source, impl).model()

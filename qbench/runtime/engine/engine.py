@@ -51,7 +51,7 @@ class EngineStats:
 class Engine:
     """Continuous batching: at every step the requests that run are chosen anew, and each gets on by a token or a chunk.
 
-    With weights that are multiplied as stored (`products="exact"`) the text of a greedy request is the same whatever
+    With weights that are multiplied as stored (`compute="exact"`) the text of a greedy request is the same whatever
     else runs, has run, or is aborted. One thread calls all methods.
 
     tokenizer   for the texts of events and for stop strings; None: token ids only

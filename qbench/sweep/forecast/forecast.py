@@ -28,7 +28,7 @@ from qbench.sweep.forecast.planned_source import PlannedSource, foreseen_scheme
 from qbench.sweep.job import ModelProbe, ProbeJob
 from qbench.sweep.job_runner import JobFailed, run_job
 from qbench.sweep.suite.cases import Planned
-from qbench.sweep.suite.grid import own_cache
+from qbench.sweep.suite.grid import own_kv_format
 from qbench.sweep.suite.suite import Suite
 from qbench.sweep.sweep import Selection, measured_keys, selected_cases
 from quant.errors import InputError
@@ -244,8 +244,8 @@ class _Forecaster:
     def predictor_of(self, case: Case) -> MemoryPredictor:
         """raises InputError where recipe, KV format or kind of cache do not fit the model"""
         model, recipe, cache = case.model, case.recipe, case.kv_format
-        own = self.predictor(model, recipe, case.cache)
-        return own if cache == own_cache(recipe) else own.with_scheme(foreseen_scheme(self.source(model), cache))
+        own = self.predictor(model, recipe, case.cache_kind)
+        return own if cache == own_kv_format(recipe) else own.with_scheme(foreseen_scheme(self.source(model), cache))
 
     def peak_rss_bytes(self, case: Case) -> int:
         """As measured before, else what the runtime is predicted to hold, on top of what an empty worker does."""

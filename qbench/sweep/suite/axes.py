@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-DENSE = "dense-f32"  # keys and values as the model computes them
+DENSE = "f32"  # the KV cache as the model computes it
 ALL = "all"  # threads: one for every core that this process may use
 
 
@@ -19,6 +19,7 @@ class Point:
     recipe: str
     kv_format: str
     cache: str
+    policy: str
     compute: str
     isa: str
     device: str
@@ -28,7 +29,7 @@ class Point:
 
     def value(self, axis: str) -> str | int | None:
         """By the name that the axis has in suites and with --only."""
-        return getattr(self, FIELDS[axis])
+        return getattr(self, axis)
 
     def values(self, axes: Iterable[str]) -> tuple[str | int | None, ...]:
         return tuple(map(self.value, axes))
@@ -38,9 +39,8 @@ class Point:
 class Axis:
     """One dimension of the grid.
 
-    name    in rules and with --only
+    name    of the field of a Point, in rules and with --only
     key     in the suite's file, a list or one value
-    field   of a Point
     kind    of the values
     least   of numbers
     words   that stand for a number which the machine knows
@@ -48,7 +48,6 @@ class Axis:
 
     name: str
     key: str
-    field: str
     kind: type
     least: int = 1
     words: tuple[str, ...] = ()
@@ -56,19 +55,19 @@ class Axis:
 
 # The last one turns fastest: what shares a model, then an artifact, is measured side by side.
 AXES = (
-    Axis("model", "models", "model", str),
-    Axis("recipe", "recipes", "recipe", str),
-    Axis("cache", "caches", "kv_format", str),
-    Axis("cache_kind", "cache_kinds", "cache", str),
-    Axis("products", "products", "compute", str),
-    Axis("isa", "isa", "isa", str),
-    Axis("device", "device", "device", str),
-    Axis("threads", "threads", "threads", int, words=(ALL,)),
-    Axis("batch", "batches", "batch", int),
-    Axis("context", "contexts", "context", int, least=0),
+    Axis("model", "models", str),
+    Axis("recipe", "recipes", str),
+    Axis("kv_format", "kv_formats", str),
+    Axis("cache", "caches", str),
+    Axis("policy", "policies", str),
+    Axis("compute", "compute", str),
+    Axis("isa", "isa", str),
+    Axis("device", "device", str),
+    Axis("threads", "threads", int, words=(ALL,)),
+    Axis("batch", "batches", int),
+    Axis("context", "contexts", int, least=0),
 )
 NAMES = tuple(axis.name for axis in AXES)
-FIELDS = {axis.name: axis.field for axis in AXES}
 # A token's logits are the same for every number of threads, batch and depth, so quality is measured at the first alone.
 OF_SPEED = ("threads", "batch", "context")
 

@@ -1,8 +1,8 @@
 """The cases of a suite: each point of its grid that is left, with its measurements.
 
 A point's speed is measured there. Quality is the same for any number of threads, batch and depth, so it is measured
-once for each (model, recipe, cache, its kind, products, instruction set, device): in the case of its first point that
-is selected. One point a recipe therefore gives one row with both.
+once per (model, recipe, KV format, cache, policy, compute, instruction set, device): in the case of its first point
+that is selected. One point per recipe therefore gives one row with both.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from qbench.cache_policies import kind_of
 from qbench.calibration.options import is_file_spec
 from qbench.measure.case import CalibrationCase, Case, QualityCase, SpeedWork, TasksCase
 from qbench.sources.rand import PREFIX as RANDOM
@@ -41,7 +42,7 @@ def plan_points(suite: Suite, only: Sequence[Rule] = ()) -> list[Planned]:
     left = _points_left(suite)
     for rule in only:
         if not any(rule.matches(one.point) for one in left):
-            raise InputError(f"--only {rule} matches none of the {len(left)} points; --plan lists them")
+            raise InputError(f"--only {rule} matches none of the {len(left)} points; --dry-run lists them")
     return _quality_once([one for one in left if not only or any(rule.matches(one.point) for rule in only)])
 
 
@@ -57,11 +58,21 @@ def _points_left(suite: Suite) -> list[Planned]:
             continue
         measured = [name for name in sections(suite, point) if not any(name in rule for rule in struck)]
         if measured:
+            check_pair(point, suite)
             left.append(Planned(point, tuple(measured)))
     if not left:
         why = "its rules exclude all" if suite.exclude else "random weights have no quality, and bench is absent"
         raise InputError(f"suite {suite.name}: nothing is left to measure: {why}")
     return left
+
+
+def check_pair(point: Point, suite: Suite) -> None:
+    """raises InputError for a cache and a policy that do not go together"""
+    try:
+        kind_of(point.cache, point.policy)
+    except InputError as error:
+        rule = f'{{cache: {point.cache}, policy: "{point.policy}"}}'
+        raise InputError(f"suite {suite.name}: {error}; exclude {rule}") from error
 
 
 def _quality_once(points: Sequence[Planned]) -> list[Planned]:
@@ -121,6 +132,7 @@ class _Describe:
             device=point.device,
             threads=point.threads,
             cache=point.cache,
+            policy=point.policy,
             compute=point.compute,
             context=speed.longest if speed else None,
             batch=point.batch,

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from itertools import product
 
 from qbench.cache_kinds import DYNAMIC
+from qbench.cache_policies import FULL
+from qbench.compute import FAST
 from qbench.devices import CPU
 from qbench.measure.host.machine import available_cores
-from qbench.products import AUTO
 from qbench.sweep.suite.axes import ALL, AXES, DENSE, Point
 from qbench.sweep.suite.suite import Suite
 from quant.recipes import get_recipe
@@ -16,12 +17,12 @@ from quant.recipes import get_recipe
 def grid(suite: Suite) -> Iterator[Point]:
     """Every combination of the suite's values; axes that it does not give have one value."""
     own = defaults(suite)
-    given = {axis.field: getattr(suite, axis.key) or own[axis.field] for axis in AXES}
+    given = {axis.name: getattr(suite, axis.key) or own[axis.name] for axis in AXES}
     # On a machine of one core, 1 and all of them are one point.
     given["threads"] = tuple(dict.fromkeys(available_cores() if one == ALL else one for one in given["threads"]))
     for values in product(*given.values()):
         point = dict(zip(given, values, strict=True))
-        point["kv_format"] = point["kv_format"] or own_cache(point["recipe"])
+        point["kv_format"] = point["kv_format"] or own_kv_format(point["recipe"])
         yield Point(**point)
 
 
@@ -30,7 +31,8 @@ def defaults(suite: Suite) -> dict[str, tuple]:
     return {
         "kv_format": (None,),  # as the recipe says
         "cache": (DYNAMIC,),
-        "compute": (AUTO,),
+        "policy": (FULL,),
+        "compute": (FAST,),
         "isa": (os.environ.get("QBENCH_ISA") or "auto",),
         "device": (CPU,),
         "threads": (ALL,),
@@ -41,6 +43,6 @@ def defaults(suite: Suite) -> dict[str, tuple]:
     }
 
 
-def own_cache(recipe: str) -> str:
-    """How the recipe itself has keys and values kept."""
+def own_kv_format(recipe: str) -> str:
+    """The KV format of the recipe itself."""
     return get_recipe(recipe).kv or DENSE

@@ -5,15 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qbench.cache_kinds import parse_kind
+from qbench.cache_policies import check_layout, check_policy
 from qbench.calibration.options import is_file_spec
+from qbench.compute import check_compute
 from qbench.devices import DEVICES
-from qbench.products import check_products
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweep.suite.axes import AXES
+from qbench.sweep.suite.renamed import check_caches, check_key
 from qbench.sweep.suite.rules import Rule
 from qbench.sweep.suite.suite import MEASURED, CalibrationSettings, EvalSettings, Suite
-from qbench.sweep.suite.suite_names import AUTO, ISAS, check_cache, check_known, check_model, check_recipe
+from qbench.sweep.suite.suite_names import AUTO, ISAS, check_known, check_kv_format, check_model, check_recipe
 from qbench.sweep.suite.suite_values import fields_of
 from qbench.tasks.settings import TaskSettings
 from quant.errors import InputError
@@ -36,13 +37,16 @@ def check_names(suite: Suite) -> None:
     for model in suite.models:
         check_model(model)
     for recipe in suite.recipes:
-        check_recipe(recipe, suite.caches)
-    for cache in suite.caches or ():
-        check_cache(cache)
-    for kind in suite.cache_kinds or ():
-        parse_kind(kind)
-    for products in suite.products or ():
-        check_products(products)
+        check_recipe(recipe, suite.kv_formats)
+    for kv_format in suite.kv_formats or ():
+        check_kv_format(kv_format)
+    check_caches(suite.caches or (), f"suite {suite.name}")
+    for layout in suite.caches or ():
+        check_layout(layout)
+    for policy in suite.policies or ():
+        check_policy(policy)
+    for compute in suite.compute or ():
+        check_compute(compute)
     for isa in suite.isa or ():
         check_known("isa", isa, (AUTO, *ISAS))
     for device in suite.device or ():
@@ -53,6 +57,8 @@ def build_suite(document: Any, where: str, folder: Path) -> Suite:
     """A suite from parsed YAML; texts and recipe files are looked up from `folder`."""
     if isinstance(document, Mapping) and "cases" in document:
         raise InputError(f"{where}: a suite of kernels, without models; `qbench kernels --suite {where}` times them")
+    for key in document if isinstance(document, Mapping) else ():
+        check_key(key, where)
     lists = {axis.key: (axis.kind, axis.words) for axis in AXES}
     values = fields_of(document, Suite, where, lists, sections=(*SECTIONS, "exclude"))
     missing = [name for name in ("name", "models", "recipes") if name not in document]

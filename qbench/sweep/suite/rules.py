@@ -7,6 +7,7 @@ from typing import Any
 
 from qbench.nearest import nearest
 from qbench.sweep.suite.axes import NAMES, Point
+from qbench.sweep.suite.renamed import check_axis
 from quant.errors import InputError
 
 
@@ -31,6 +32,7 @@ class Rule:
             raise InputError(f"{where}: got {document!r}, expected a mapping of {', '.join(known)}")
         axes, named = [], []
         for key, value in document.items():
+            check_axis(key, value, where)
             if key not in known:
                 raise InputError(f"{where}: unknown axis {key!r}; known: {', '.join(known)}{nearest(key, known)}")
             if key in sections:

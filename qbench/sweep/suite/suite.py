@@ -12,7 +12,7 @@ from qbench.tasks.settings import TaskSettings
 from qbench.threads import check_threads
 from quant.errors import InputError
 
-SCHEMA = 1  # of the file: which keys there are, and what they mean
+SCHEMA = 2  # of the file: which keys there are, and what they mean
 MEASURED = ("eval", "tasks", "bench")  # the sections that say what is measured
 
 
@@ -52,12 +52,13 @@ class Suite:
     description: str = ""
     schema: int = SCHEMA
     version: int = 1  # raised when it measures something else, so that readers tell its results apart
-    caches: tuple[str, ...] | None = None  # None: as each recipe says
-    cache_kinds: tuple[str, ...] | None = None  # as in qbench.cache_kinds; None: dynamic
+    kv_formats: tuple[str, ...] | None = None  # None: as each recipe says
+    caches: tuple[str, ...] | None = None  # layouts, as in qbench.cache_policies; None: dynamic
+    policies: tuple[str, ...] | None = None  # as in qbench.cache_policies; None: full
     contexts: tuple[int, ...] | None = None  # tokens held before bench's phases; None: bench.depth
     batches: tuple[int, ...] | None = None  # None: 1
     threads: tuple[int | str, ...] | None = None  # None: every core that this process may use
-    products: tuple[str, ...] | None = None  # how models multiply; None: auto
+    compute: tuple[str, ...] | None = None  # precision of the matmuls; None: fast
     isa: tuple[str, ...] | None = None  # None: as QBENCH_ISA says, else the best that this machine has
     device: tuple[str, ...] | None = None  # None: cpu
     exclude: tuple[Rule, ...] = ()

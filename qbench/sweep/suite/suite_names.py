@@ -13,7 +13,7 @@ from qbench.sources.rand import PREFIX as RAND
 from qbench.sources.reference import PREFIX as REF
 from qbench.sources.shapes import SHAPES
 from qbench.sweep.suite.axes import DENSE, Point
-from qbench.sweep.suite.grid import own_cache
+from qbench.sweep.suite.grid import own_kv_format
 from qbench.tasks.catalogue import load_tasks
 from qbench.tasks.quiet import quiet
 from quant.errors import InputError
@@ -40,18 +40,20 @@ def check_model(model: str) -> None:
         check_known("random model", model.removeprefix(RAND), tuple(SHAPES))
 
 
-def check_recipe(recipe: str, caches: tuple[str, ...] | None) -> None:
-    own = own_cache(recipe)
-    if caches and own != DENSE:
-        raise InputError(f"recipe {recipe} keeps keys and values in {own} itself; say so there or in caches, not both")
+def check_recipe(recipe: str, kv_formats: tuple[str, ...] | None) -> None:
+    own = own_kv_format(recipe)
+    if kv_formats and own != DENSE:
+        raise InputError(f"recipe {recipe} names the KV format {own} itself; say so there or in kv_formats, not both")
 
 
-def check_cache(cache: str) -> None:
-    if cache == DENSE:
+def check_kv_format(name: str) -> None:
+    if name == DENSE:
         return
-    check_known("cache", cache, (DENSE, *KV_FORMATS))
-    if KV_FORMATS[cache].calibrated:
-        raise InputError(f"cache {cache} needs scales from calibration; give it with a recipe, as in q8_0+{cache}")
+    if name == "dense-f32":
+        raise InputError(f"KV format {name!r} is called {DENSE!r} now")
+    check_known("KV format", name, (DENSE, *KV_FORMATS))
+    if KV_FORMATS[name].calibrated:
+        raise InputError(f"KV format {name} needs scales from calibration; give it with a recipe, as in q8_0+{name}")
 
 
 def check_tasks(tasks: "TaskSettings") -> None:

@@ -52,7 +52,7 @@ def test_an_artifact(tmp_path, decisions, recipe, out):
 
 def test_a_plan_with_its_forecast(decisions):
     """The probe of one layer builds a model, by rows of the same plan."""
-    assert main(["quantize", "ref:llama", "--recipe", "gptq-q4_0", "--plan", *FEW]) == 0
+    assert main(["quantize", "ref:llama", "--recipe", "gptq-q4_0", "--dry-run", *FEW]) == 0
     assert decisions == {"plan": 1, "model": 1}
 
 

@@ -1,4 +1,4 @@
-"""`--plan`: the arithmetic of the forecast, and with --benchmark-only the forecast beside a real run."""
+"""`--dry-run`: the arithmetic of the forecast, and with --benchmark-only the forecast beside a real run."""
 
 import json
 import time
@@ -77,7 +77,7 @@ def test_disk_holds_layers_beside_hidden_states_or_the_artifact():
 
 def test_a_plan_of_a_calibrated_recipe_ends_in_its_cost(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    argv = ["quantize", "rand:tiny", "--recipe", "imatrix-q4_k_m", "--samples", "2", "--length", "32", "--plan"]
+    argv = ["quantize", "rand:tiny", "--recipe", "imatrix-q4_k_m", "--samples", "2", "--length", "32", "--dry-run"]
     assert main([*argv, "--json"]) == 0
     cost = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert cost.keys() == {"seconds", "peak_rss_bytes", "disk_bytes"} and all(value > 0 for value in cost.values())

@@ -44,8 +44,17 @@ from quant.recipes import RECIPES
         pytest.param(["sweep", "x.yaml", "--limit", "0min"], ["--limit", "0min"], id="no time at all"),
         pytest.param(["report", "no-such-records.jsonl"], ["no-such-records.jsonl"], id="no such records"),
         pytest.param(["models", "ref:llama"], ["--skills"], id="model without a question"),
+        pytest.param(["eval", "x", "--products", "exact"], ["--products is called --compute now"], id="old --products"),
+        pytest.param(["recommend", "x", "--caches", "f32"], ["--caches is called --kv now"], id="old --caches"),
+        pytest.param(["report", "x", "--caches"], ["--caches is called --cache-table now"], id="old flag --caches"),
+        pytest.param(["sweep", "x.yaml", "--plan"], ["--plan is called --dry-run now"], id="old sweep --plan"),
+        pytest.param(["quantize", "x", "--recipe", "q8_0", "--plan"], ["--dry-run now"], id="old quantize --plan"),
+        pytest.param(["mla", "--plan", "elided"], ["--plan is called --mode now"], id="old mla --plan"),
+        pytest.param(["plan", "x", "--cache", "window:64"], ["is a policy now: window:64"], id="policy as a cache"),
+        pytest.param(["plan", "x", "--cache-kind", "paged"], ["is called --cache now"], id="old --cache-kind"),
+        pytest.param(["eval", "x", "--compute", "auto"], ["auto", "fast"], id="old auto"),
         pytest.param(
-            ["eval", "ref:llama", "--products", "fp32"], ["--products", "exact", "float32"], id="unknown products"
+            ["eval", "ref:llama", "--compute", "fp32"], ["--compute", "exact", "float32"], id="unknown compute"
         ),
         pytest.param(
             ["gate", "--suite", "ci", "--baseline", "HEAD", "--comment", "no/c.md"],
@@ -143,7 +152,7 @@ def test_prompt_that_is_no_text(qbench):
 def test_unknown_recipe_key(qbench, tmp_path):
     recipe = tmp_path / "r.yaml"
     recipe.write_text("container: gguf\ndefault: q8_0\nrules: [{match: '*', fromat: q8_0}]\n")
-    qbench("quantize", "ref:llama", "--recipe", recipe, "--plan").fails_with("fromat", "format")
+    qbench("quantize", "ref:llama", "--recipe", recipe, "--dry-run").fails_with("fromat", "format")
 
 
 def test_unwritable_folder(qbench, tmp_path):

@@ -30,28 +30,32 @@ def test_batches_depths_and_threads_are_a_row_each(qbench):
         assert "pp8" in " ".join(readable(row))
 
 
-def test_kinds_of_caches_are_a_row_each(qbench):
-    argv = ("bench", "rand:tiny", *QUICK, "-d", "0,40", "--cache", "none,dynamic,window:16")
+def test_layouts_and_policies_are_a_row_per_pair(qbench):
+    argv = ("bench", "rand:tiny", *QUICK, "-d", "0,40", "--cache", "none,dynamic")
+    argv += ("--policy", "full,window:16")
     found = rows(qbench(*argv, "--json"))
-    kinds = ("none", "dynamic", "window:16")
-    assert [(row["cache_kind"], row["depth"]) for row in found] == [(kind, d) for kind in kinds for d in (0, 40)]
+    pairs = (("none", "full"), ("dynamic", "full"), ("dynamic", "window:16"))
+    expected = [(*pair, depth) for pair in pairs for depth in (0, 40)]
+    assert [(row["cache"], row["policy"], row["depth"]) for row in found] == expected
     none, dynamic, window = (found[i]["roofline"]["tg_bytes"]["kv_read"] for i in (1, 3, 5))
     assert none == 0 and abs(window / dynamic - 16 / 40.5) < 1e-9
-    assert found[1]["cache_bytes"] == 0 < found[3]["cache_bytes"] == found[3]["predicted_bytes"]["kv"]
+    assert found[1]["kv_bytes_held"] == 0 < found[3]["kv_bytes_held"] == found[3]["predicted_bytes"]["kv"]
     table = qbench(*argv).out.splitlines()
-    assert [line.split()[0] for line in table] == ["cache", *(kind for kind in kinds for _ in (0, 40))]
+    assert [tuple(line.split()[:2]) for line in table] == [("cache", "policy"), *(one[:2] for one in expected)]
 
 
 @pytest.mark.parametrize(
     "argv, message",
     [
-        (("rand:tiny", "--cache", "most"), "unknown kind of cache 'most'; known: none, dynamic"),
-        (("rand:tiny", "rand:tiny", "--cache", "none"), "--cache is for one model"),
-        (("rand:tiny", "--cache", "window"), "all layers of this model attend to all tokens"),
+        (("rand:tiny", "--cache", "most"), "unknown cache 'most'; known: dynamic, static, paged, none"),
+        (("rand:tiny", "rand:tiny", "--cache", "none"), "--cache and --policy are for one model"),
+        (("rand:tiny", "--cache", "paged", "--policy", "window:8"), "cache paged goes with policy full"),
+        (("rand:tiny", "--cache", "window:8"), "cache 'window:8' is a policy now"),
+        (("rand:tiny", "--policy", "window"), "all layers of this model attend to all tokens"),
     ],
-    ids=["unknown", "several models", "no window"],
+    ids=["unknown", "several models", "no such pair", "old name", "no window"],
 )
-def test_bad_kinds_of_caches(qbench, argv, message):
+def test_bad_caches(qbench, argv, message):
     outcome = qbench("bench", *argv, *QUICK)
     assert outcome.status == 2 and message in outcome.err and not outcome.out
 

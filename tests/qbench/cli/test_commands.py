@@ -44,7 +44,7 @@ def test_quantize_says_what_it_wrote(qbench, tmp_path):
 
 def test_plan_writes_nothing(qbench, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    outcome = qbench("quantize", "ref:llama", "--recipe", "q4_k_m", "--plan")
+    outcome = qbench("quantize", "ref:llama", "--recipe", "q4_k_m", "--dry-run")
     assert outcome.status == 0 and "q6_k" in outcome.out and "q4_k" in outcome.out
     assert list(tmp_path.iterdir()) == []
 
@@ -118,7 +118,7 @@ def test_skills_of_a_stranger(qbench):
 def test_eval_with_keys_and_values_in_another_format(qbench, artifact):
     plain = json.loads(qbench("eval", artifact, "--reference", "ref:llama", "--windows", "1", "--json").out)
     run = qbench("eval", artifact, "--reference", "ref:llama", "--windows", "1", "--kv", "kv-int4", "--json")
-    assert plain["kv"] is None and json.loads(run.out)["kv"] == "kv-int4"
+    assert plain["kv_format"] is None and json.loads(run.out)["kv_format"] == "kv-int4"
     assert json.loads(run.out)["kld"]["mean"] > plain["kld"]["mean"]
 
 

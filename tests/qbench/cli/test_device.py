@@ -20,13 +20,13 @@ def test_no_gpu(qbench, command):
 
 @without_gpu
 def test_a_suite_of_a_gpu_is_not_planned_without_one(qbench):
-    qbench("sweep", "suites/gpu.yaml", "--plan").fails_with("device cuda: there is no CUDA device")
+    qbench("sweep", "suites/gpu.yaml", "--dry-run").fails_with("device cuda: there is no CUDA device")
 
 
 def test_what_a_device_does_not_go_with(qbench):
     qbench("eval", "ref:llama", "--device", "tpu").fails_with("'tpu' is not one of 'cpu', 'cuda', 'interpreter'")
     qbench("eval", "ref:llama", "--device", "interpreter").fails_with("needs TRITON_INTERPRET=1 in the environment")
-    qbench("eval", "ref:llama", "--device", "cuda", "--products", "exact").fails_with("products exact are the CPU's")
+    qbench("eval", "ref:llama", "--device", "cuda", "--compute", "exact").fails_with("compute exact runs on the CPU")
     qbench("bench", "ref:llama", "--device", "cuda", "--cache", "dynamic").fails_with("--device cuda is for one model")
     qbench("bench", "ref:llama", "ref:llama", "--device", "cuda").fails_with("--device cuda is for one model")
     qbench("eval", "ref:llama", "--device", "cuda", "--save-logits", "x").fails_with(

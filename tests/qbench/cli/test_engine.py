@@ -7,7 +7,7 @@ QUICK = ("--requests", "4", "--prompt", "4,8", "--new", "2,6", "--batch", "2", "
 
 def test_table_json_and_record(qbench, tmp_path):
     kept = tmp_path / "rows.jsonl"
-    row = json.loads(qbench("engine", "ref:llama", *QUICK, "--products", "exact", "--keep", kept, "--json").out)
+    row = json.loads(qbench("engine", "ref:llama", *QUICK, "--compute", "exact", "--keep", kept, "--json").out)
     assert list(row["contenders"]) == ["engine", "static batches"]
     assert all(figures["tok_s"] > 0 for figures in row["contenders"].values())
     assert row["contenders"]["static batches"]["same_text"] == 1

@@ -33,16 +33,16 @@ def test_json_and_records(qbench, model, tmp_path):
     rows = [json.loads(line) for line in outcome.out.splitlines()]
     plans = [row for row in rows if "plan" in row]
     assert len(plans) == 10
-    assert {row["kv"] for row in plans} == {"kv-bf16"}
+    assert {row["kv_format"] for row in plans} == {"kv-bf16"}
     records = [json.loads(line) for line in kept.read_text().splitlines()]
     assert [record["case"]["plan"] for record in records] == [row["plan"] for row in plans]
     assert all(record["case"]["kind"] == "mla" for record in records)
 
 
 def test_lengths_that_nobody_asked_for_fit_the_context(qbench, model):
-    outcome = qbench("mla", model, "--batch", "1", "--rounds", "1", "--threads", "1", "--json", "--plan", "elided")
+    outcome = qbench("mla", model, "--batch", "1", "--rounds", "1", "--threads", "1", "--json", "--mode", "elided")
     assert outcome.status == 0
-    rows = [json.loads(line) for line in outcome.out.splitlines() if "plan" in json.loads(line)]
+    rows = [json.loads(line) for line in outcome.out.splitlines() if "mode" in json.loads(line)]
     assert [(row["context"], row["tokens"]) for row in rows] == [(128, 1), (128, 128)]  # of 256
 
 

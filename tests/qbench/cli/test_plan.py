@@ -31,9 +31,9 @@ def test_windows_are_told(qbench):
 
 def test_a_window_of_ones_own_choosing(qbench):
     """It holds as much whatever the context, so that no number of tokens is left to be counted."""
-    size = ("--cache", "window:64", "--memory", "64MiB", "--json")
+    size = ("--policy", "window:64", "--memory", "64MiB", "--json")
     short, long = (json.loads(qbench("plan", "ref:llama", "--ctx", context, *size).out) for context in ("512", "1024"))
-    assert short["kv_bytes"] == long["kv_bytes"] and short["cache"] == "window:64"
+    assert short["kv_bytes"] == long["kv_bytes"] and (short["cache"], short["policy"]) == ("dynamic", "window:64")
     assert short["kv_tokens"] is None and "window" not in short
 
 
@@ -45,7 +45,7 @@ def test_bad_input_is_one_line(qbench):
         ("plan", "ref:llama", "--ctx", "1025"),
         ("plan", "ref:llama", "--memory", "much"),
         ("plan", "ref:llama", "--cache", "most"),
-        ("plan", "ref:llama", "--cache", "window"),
+        ("plan", "ref:llama", "--policy", "window"),
         ("plan", "ref:llama", "--cache", "paged:64"),
         ("plan", "ref:llama", "--cache", "paged", "--measure"),
         ("plan", "ref:llama", "--recipe", "q4_0", "--measure"),

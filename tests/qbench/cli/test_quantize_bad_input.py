@@ -176,7 +176,7 @@ def sentencepiece_model(tmp_path):
     return write_artifact(MemorySource(tokenizer=tokenizer), tmp_path / "sentencepiece")
 
 
-@pytest.mark.parametrize("argv", [("-o", "out.gguf"), ("-o", "out.gguf", "--plan"), ("--plan",)], ids=" ".join)
+@pytest.mark.parametrize("argv", [("-o", "out.gguf"), ("-o", "out.gguf", "--dry-run"), ("--dry-run",)], ids=" ".join)
 def test_a_tokenizer_that_gguf_cannot_say_is_refused_before_the_calibration(
     qbench, tmp_path, monkeypatch, sentencepiece_model, argv
 ):
@@ -197,7 +197,7 @@ def test_a_tokenizer_that_gguf_cannot_say_is_refused_before_the_calibration(
     ],
 )
 def test_a_format_that_gptq_cannot_round_to_is_refused_before_the_calibration(refused, recipe_file, text, says):
-    for argv in ((), ("--plan",)):
+    for argv in ((), ("--dry-run",)):
         refused(recipe_file(text), "--calibration", "not-there.txt", *argv, out="out.gguf", says=["q_proj", says])
 
 
@@ -225,7 +225,7 @@ def test_a_file_where_a_shard_goes_is_refused_before_the_calibration(refused, tm
 )
 def test_a_plan_refuses_an_output_that_cannot_be_written(qbench, tmp_path, small_model, token_ids, recipe, out, says):
     before = sorted(tmp_path.rglob("*"))
-    argv = ("--recipe", recipe, "--plan", "-o", f"{tmp_path}/{out}", "--calibration", token_ids, *WINDOWS)
+    argv = ("--recipe", recipe, "--dry-run", "-o", f"{tmp_path}/{out}", "--calibration", token_ids, *WINDOWS)
     qbench("quantize", small_model, *argv).fails_with(says)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -233,10 +233,10 @@ def test_a_plan_refuses_an_output_that_cannot_be_written(qbench, tmp_path, small
 def test_a_plan_is_for_the_container_of_its_output_and_makes_nothing(qbench, tmp_path, small_model):
     before = sorted(tmp_path.rglob("*"))
     for out, vectors in (("out.gguf", "f32"), ("out", "bf16")):
-        plan = qbench("quantize", small_model, "--recipe", "bf16", "--plan", "--json", "-o", tmp_path / out)
+        plan = qbench("quantize", small_model, "--recipe", "bf16", "--dry-run", "--json", "-o", tmp_path / out)
         rows = {row["tensor"]: row["format"] for row in map(json.loads, plan.out.splitlines())}
         assert rows["model.norm.weight"] == vectors
-    assert qbench("quantize", small_model, "--recipe", "q8_0", "--plan", "-o", f"{tmp_path}/new/").status == 0
+    assert qbench("quantize", small_model, "--recipe", "q8_0", "--dry-run", "-o", f"{tmp_path}/new/").status == 0
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -264,7 +264,7 @@ def test_a_folder_that_is_not_there(refused):
 
 def test_a_plan_names_format_method_and_reason(qbench, small_model, recipe_file, token_ids):
     recipe = recipe_file("base: q8_0\nrules: [{match: '*.layers.0.*up*', format: q4_0, method: gptq}]")
-    argv = ("quantize", small_model, "--recipe", recipe, "--plan", "--calibration", token_ids, *WINDOWS)
+    argv = ("quantize", small_model, "--recipe", recipe, "--dry-run", "--calibration", token_ids, *WINDOWS)
     rows = [json.loads(line) for line in qbench(*argv, "--json").out.splitlines()]
     rows = {row["tensor"]: (row["format"], row["method"], row["reason"]) for row in rows if "tensor" in row}
     assert rows["model.layers.0.mlp.up_proj.weight"] == ("q4_0", "gptq", "rule 1: *.layers.0.*up*")

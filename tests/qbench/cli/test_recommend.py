@@ -32,7 +32,7 @@ def test_what_is_enough_is_never_less(num_bytes):
     assert 0 <= MEMORY_SIZE.convert(enough(num_bytes), None, None) - num_bytes <= num_bytes / 100
 
 
-SMALL = ("--recipes", "q8_0,q4_0", "--caches", "dense-f32", "--ctx", "128", "--windows", "1", "--threads", "1")
+SMALL = ("--recipes", "q8_0,q4_0", "--kv", "f32", "--ctx", "128", "--windows", "1", "--threads", "1")
 
 
 RUNTIME = 200_000_000
@@ -44,7 +44,7 @@ def test_what_was_measured_once_answers_again(qbench, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "runtime_bytes", lambda threads: RUNTIME)  # to the byte, three times
     first = qbench("recommend", "ref:llama", "--memory", "1GB", *SMALL, "--json")
     result = json.loads(first.out)
-    assert first.status == 0 and (result["answer"]["recipe"], result["answer"]["cache"]) == ("q8_0", "dense-f32")
+    assert first.status == 0 and (result["answer"]["recipe"], result["answer"]["kv_format"]) == ("q8_0", "f32")
     (runner_up,) = result["runners_up"]
     assert runner_up["recipe"] == "q4_0" and runner_up["kld"] > result["answer"]["kld"]
     records = (tmp_path / "runs" / "recommend" / "records.jsonl").read_bytes()
@@ -75,7 +75,7 @@ def test_what_was_measured_once_answers_again(qbench, tmp_path, monkeypatch):
         pytest.param(["rand:tiny", "--memory", "1GB"], ["rand:tiny", "random weights"], id="no quality"),
         pytest.param(["ref:llama", "--memory", "1GB", "--ctx", "9999"], ["9999", "1024"], id="too long"),
         pytest.param(["ref:llama", "--memory", "1GB", "--recipes", "q4_k"], ["q4_k", "q4_k_m"], id="no recipe"),
-        pytest.param(["ref:llama", "--memory", "1GB", "--caches", "kv-int9"], ["kv-int9", "kv-int8"], id="no cache"),
+        pytest.param(["ref:llama", "--memory", "1GB", "--kv", "kv-int9"], ["kv-int9", "kv-int8"], id="no cache"),
         pytest.param(["ref:llama", "--memory", "1GB", "--recipes", "q8_0+kv-int8"], ["q8_0+kv-int8"], id="own cache"),
         pytest.param(["ref:llama", "--memory", "1GB", "--tps", "0"], ["--tps"], id="no speed"),
         pytest.param(["ref:llama", "--memory", "1GB", "--text", "no.txt"], ["no.txt"], id="no text"),

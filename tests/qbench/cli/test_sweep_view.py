@@ -21,7 +21,7 @@ CASES = tuple(
             "model": "ref:llama",
             "fingerprint": "f",
             "recipe": recipe,
-            "cache": "dense-f32",
+            "kv_format": "f32",
             "batch": 1,
             "eval": {},
             "bench": None,
@@ -33,8 +33,16 @@ METRICS = {"perplexity": 3.4567, "kld": {"mean": 0.00815}, "pp_tok_s": None}
 
 
 def event(kind: str, index: int, **details) -> SweepEvent:
-    about = {"cache": "dynamic", "compute": "auto", "isa": "auto", "device": "cpu", "batch": 1, "context": 0}
-    point = Point("ref:llama", CASES[index].recipe, "dense-f32", threads=2, **about)
+    about = {
+        "cache": "dynamic",
+        "policy": "full",
+        "compute": "fast",
+        "isa": "auto",
+        "device": "cpu",
+        "batch": 1,
+        "context": 0,
+    }
+    point = Point("ref:llama", CASES[index].recipe, "f32", threads=2, **about)
     return SweepEvent(kind, index, 4, point, **details)
 
 

@@ -39,8 +39,8 @@ def test_rows_without_their_like_are_told():
 
 
 def test_of_several_caches_the_same():
-    a = [row("bf16", cache="dense-f32"), row("bf16", cache="kv-int8")]
-    b = [row("q4_0", cache="kv-int8"), row("q8_0", cache="dense-f32")]
+    a = [row("bf16", kv_format="f32"), row("bf16", kv_format="kv-int8")]
+    b = [row("q4_0", kv_format="kv-int8"), row("q8_0", kv_format="f32")]
     assert paired(a, b, ["recipe"]) == [(a[1].key, b[0].key), (a[0].key, b[1].key)]
 
 

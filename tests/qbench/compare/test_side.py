@@ -78,19 +78,19 @@ def test_no_row_is_told_with_what_there_is(folder, where, message):
         select(Rows(str(folder), where))
 
 
-def test_rows_without_a_kind_of_cache_are_those_of_a_dynamic_one(folder):
+def test_rows_without_a_policy_are_those_of_the_full_one(folder):
     rows = sweep_records()
-    window = rows[0] | {"key": "window", "case": rows[0]["case"] | {"cache_kind": "window:64"}}
+    window = rows[0] | {"key": "window", "case": rows[0]["case"] | {"policy": "window:64"}}
     write_records(folder / "m.jsonl", [*rows, window])
-    assert len(select(Rows(str(folder), {"cache_kind": "dynamic"}))) == len(rows)
-    assert [row.key for row in select(Rows(str(folder), {"cache_kind": "window:64"}))] == ["window"]
+    assert len(select(Rows(str(folder), {"policy": "full"}))) == len(rows)
+    assert [row.key for row in select(Rows(str(folder), {"policy": "window:64"}))] == ["window"]
 
 
-def test_rows_without_products_are_those_of_auto(folder):
+def test_rows_without_compute_are_those_of_fast(folder):
     rows = sweep_records()
-    exact = rows[0] | {"key": "exact", "case": rows[0]["case"] | {"products": "exact"}}
+    exact = rows[0] | {"key": "exact", "case": rows[0]["case"] | {"compute": "exact"}}
     write_records(folder / "m.jsonl", [*rows, exact])
-    assert len(select(Rows(str(folder), {"products": "auto"}))) == len(rows)
-    assert [row.key for row in select(Rows(str(folder), {"products": "exact"}))] == ["exact"]
-    with pytest.raises(InputError, match="no row with products=fp32; there are auto, exact"):
-        select(Rows(str(folder), {"products": "fp32"}))
+    assert len(select(Rows(str(folder), {"compute": "fast"}))) == len(rows)
+    assert [row.key for row in select(Rows(str(folder), {"compute": "exact"}))] == ["exact"]
+    with pytest.raises(InputError, match="no row with compute=fp32; there are fast, exact"):
+        select(Rows(str(folder), {"compute": "fp32"}))

@@ -17,7 +17,7 @@ name: small
 models: [rand:tiny, ref:llama]
 recipes: [bf16, q8_0, mine.yaml]
 threads: [1, all]
-caches: [dense-f32, kv-int8]
+kv_formats: [f32, kv-int8]
 exclude:
   - {recipe: mine.yaml, threads: 1}
   - {model: "rand:*", recipe: [q8_0, bf16], eval: true}

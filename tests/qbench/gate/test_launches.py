@@ -20,7 +20,7 @@ def subject(name: str, sides: int = 2, **details) -> Subject:
 
 def test_two_processes_run_all_subjects_of_a_group_in_turn():
     """With real processes: the only test here that starts some, seconds each."""
-    first, second = launch_group([subject("first"), subject("second", kv="kv-int8")])
+    first, second = launch_group([subject("first"), subject("second", kv_format="kv-int8")])
     for launch in (first, second):
         assert [len(side) for side in launch["pp"]] == [len(side) for side in launch["tg"]] != [0, 0]
         assert min(seconds for phase in ("pp", "tg") for side in launch[phase] for seconds in side) > 0
@@ -40,7 +40,7 @@ def test_cases_share_processes_where_they_may():
         subject("b", threads=2),
         subject("c"),
         subject("d", isa="avx2"),
-        subject("e", kv="kv-int8"),
+        subject("e", kv_format="kv-int8"),
     ]
     assert [[one.name for one in group] for group in grouped(subjects)] == [["a", "c", "e"], ["b"], ["d"]]
     assert [one.clock for one in subjects[:2]] == ["cpu", "wall"]

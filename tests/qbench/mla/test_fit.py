@@ -20,7 +20,7 @@ CONFIGS = {
 def rows_of(costs: dict[str, float]) -> list[dict]:
     cases = [(model, held, new) for model in CONFIGS for held in (0, 60, 900) for new in (2, 40, 300)]
     rows = [
-        {"model": model, "context": held, "tokens": new, "plan": plan}
+        {"model": model, "context": held, "tokens": new, "mode": plan}
         for model, held, new in cases
         for plan in ("elided", "compressed")
     ]

@@ -12,24 +12,24 @@ from quant.recipes import get_recipe
 
 
 def test_llama_2_7b_takes_half_a_megabyte_a_token_in_f16():
-    result = plan("shape:llama-2-7b", PlanCase(kv="kv-f16"))
+    result = plan("shape:llama-2-7b", PlanCase(kv_format="kv-f16"))
     assert result["kv_bytes_per_token"] == 2 * 32 * 4096 * 2 == result["kv_forms_bytes_per_token"]["mha"]
     assert result["attention"] == "mha" and result["context"] == 4096
 
 
 def test_bloom_176b_takes_four_megabytes_a_token_in_f16():
-    result = plan("shape:bloom-176b", PlanCase(kv="kv-f16"))
+    result = plan("shape:bloom-176b", PlanCase(kv_format="kv-f16"))
     assert result["kv_bytes_per_token"] == 2 * 70 * 14336 * 2 == pytest.approx(4e6, rel=0.01)
 
 
 def test_an_a10_holds_twenty_thousand_tokens_of_a_7b_model():
-    result = plan("shape:llama-2-7b", PlanCase(kv="kv-f16", prefill=512, memory_bytes=24 * 10**9))
+    result = plan("shape:llama-2-7b", PlanCase(kv_format="kv-f16", prefill=512, memory_bytes=24 * 10**9))
     assert result["kv_tokens"] == pytest.approx(20_000, rel=0.01)
 
 
 def test_deepseek_v2s_latents_as_its_paper_counts_them():
     """A layer: 128 heads' keys of 192 and values of 128 in 2 bytes, or a latent of 512 and a key of 64."""
-    result = plan("shape:deepseek-v2", PlanCase(kv="kv-bf16"))
+    result = plan("shape:deepseek-v2", PlanCase(kv_format="kv-bf16"))
     assert result["kv_forms_bytes_per_token"]["mha"] == 60 * 81_920
     assert result["kv_forms_bytes_per_token"]["mla"] == 60 * 1_152 == result["kv_bytes_per_token"]
 

@@ -14,8 +14,8 @@ from support.data import REPO, STORIES260K, TINYSTORIES_VALID, needs_stories, ne
 from support.measuring import benched, evaluated, saved_reference
 from support.perplexity import stacked
 
+from qbench.compute import PRECISIONS
 from qbench.measure.host.commit import QUANTIZING, code_hash
-from qbench.products import PRODUCTS
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.kld.reference_logits import cache_path, kept_bytes, save_logits
 from qbench.reference.corpus import heldout_text
@@ -26,7 +26,7 @@ from quant.errors import InputError
 
 STORIES = str(STORIES260K)
 FACTS = {"model", "recipe", "artifact", "bits_per_weight", "size_bytes", "isa", "device", "threads", "machine"} | {
-    "products",
+    "compute",
     "affinity",
     "numa_nodes",
 }
@@ -76,15 +76,15 @@ def test_divergence_grows_as_bits_shrink(story):
 def test_products_are_of_the_protocol_so_that_unlike_rows_never_join(story):
     """In float32 the file's own loss is all there is; by default activations are rounded to int8 as well."""
     settings = {"reference": STORIES, "text": story, "recipe": "q4_0", "max_windows": 2}
-    rows = {products: evaluated(STORIES, **settings, compute=products) for products in PRODUCTS}
-    auto, exact, float32 = (rows[products]["protocol"] for products in PRODUCTS)
-    assert len({auto["hash"], exact["hash"], float32["hash"]}) == 3
+    rows = {compute: evaluated(STORIES, **settings, compute=compute) for compute in PRECISIONS}
+    fast, exact, float32 = (rows[compute]["protocol"] for compute in PRECISIONS)
+    assert len({fast["hash"], exact["hash"], float32["hash"]}) == 3
     (plan,) = prepare(open_source(STORIES), read_text(story), 2)
-    assert auto == plan.protocol.describe().to_json(), "what rows from before have"
+    assert fast == plan.protocol.describe().to_json(), "what rows from before have"
     for other, name in ((exact, "exact"), (float32, "float32")):
-        with pytest.raises(InputError, match=rf"unlike protocol .* products \(None and {name}\)"):
-            require_same_protocol(auto, other)
-    assert [row["products"] for row in rows.values()] == list(PRODUCTS)
+        with pytest.raises(InputError, match=rf"unlike protocol .* compute \(None and {name}\)"):
+            require_same_protocol(fast, other)
+    assert [row["compute"] for row in rows.values()] == list(PRECISIONS)
     assert set(rows["float32"]["impls"]) == {"reference"} and rows["exact"]["impls"] != rows["float32"]["impls"]
     assert rows["float32"]["perplexity"] != rows["exact"]["perplexity"]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qbench.recommend.candidates import CACHES, make_candidates
+from qbench.recommend.candidates import KV_CHOICES, make_candidates
 from qbench.recommend.goal import Goal
 from qbench.recommend.relax import relaxations
 from qbench.recommend.search import search
@@ -19,9 +19,9 @@ RECIPES = ("bf16", "q4_k_m", "rtn-w4g128+kv-int8", "llm-int8")
 @pytest.mark.parametrize("model", ["ref:llama", "ref:mla-moe"])
 def test_each_is_as_predicted_alone(model):
     source = open_source(model)
-    for one in make_candidates(source, Goal(1, 512, batch=3), RECIPES, CACHES):
+    for one in make_candidates(source, Goal(1, 512, batch=3), RECIPES, KV_CHOICES):
         job = make_job(source, get_recipe(one.recipe))
-        planned = PlannedSource(job, None if one.cache == "dense-f32" else one.cache)
+        planned = PlannedSource(job, None if one.kv_format == "f32" else one.kv_format)
         assert one.memory == predict_memory(planned, 512, 3), str(one)
 
 
@@ -41,7 +41,7 @@ def planned(monkeypatch):
 def test_tensors_are_planned_once_a_recipe(planned):
     """For all KV formats, and for every shorter context and smaller batch of a search for what would do."""
     goal = Goal(15_000_000, 512, batch=4)
-    found = make_candidates(open_source("ref:llama"), goal, ("q8_0", "q4_0"), CACHES)
+    found = make_candidates(open_source("ref:llama"), goal, ("q8_0", "q4_0"), KV_CHOICES)
     limits = {one.limit for one in relaxations(goal, search(found, goal, judge=None))}
     assert limits >= {"memory_bytes", "batch"} and planned == ["q8_0", "q4_0"]
 

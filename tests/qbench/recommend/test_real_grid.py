@@ -6,7 +6,7 @@ import pytest
 from support.table_judge import TableJudge, brute_force, chosen_of
 
 from qbench.measure.case import QualityCase
-from qbench.recommend.candidates import CACHES, make_candidates
+from qbench.recommend.candidates import KV_CHOICES, make_candidates
 from qbench.recommend.goal import Goal
 from qbench.recommend.search import search
 from qbench.run_options import RunOptions
@@ -32,13 +32,13 @@ def measured(tmp_path_factory):
     for recipe in RECIPES:
         (folder / recipe).mkdir()
         made = quantize(QuantizeJob(MODEL, fingerprint, recipe, None, 1, str(folder / recipe)), no_progress)
-        for cache in CACHES:
-            options = RunOptions(kv_format=None if cache == "dense-f32" else cache, threads=1)
+        for cache in KV_CHOICES:
+            options = RunOptions(kv_format=None if cache == "f32" else cache, threads=1)
             artifact = str(folder / recipe / made.file)
             row = measure(MeasureJob(artifact, MODEL, options, str(folder), quality=ONE_WINDOW), no_progress)
             klds[recipe, cache] = row.quality.mean_kld
-    found = make_candidates(source, Goal(1, 512), RECIPES, CACHES)
-    return found, TableJudge({one: klds[one.recipe, one.cache] for one in found}, {})
+    found = make_candidates(source, Goal(1, 512), RECIPES, KV_CHOICES)
+    return found, TableJudge({one: klds[one.recipe, one.kv_format] for one in found}, {})
 
 
 def test_a_coarser_cache_may_come_nearer(measured):

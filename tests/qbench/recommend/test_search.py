@@ -6,7 +6,7 @@ import pytest
 from support.data import REPO
 from support.table_judge import TableJudge, brute_force, chosen_of
 
-from qbench.recommend.candidates import CACHES, Candidate, make_candidates
+from qbench.recommend.candidates import KV_CHOICES, Candidate, make_candidates
 from qbench.recommend.goal import Goal
 from qbench.recommend.relax import relaxations
 from qbench.recommend.search import GAIN, RUNNERS_UP, search
@@ -16,7 +16,7 @@ from qbench.store import load_records
 QUICKSTART = ("bf16", "rtn-w8", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "rtn-w4g128", "q4_0")
 
 
-def candidate(recipe: str, size: int, cache: str = "dense-f32") -> Candidate:
+def candidate(recipe: str, size: int, cache: str = "f32") -> Candidate:
     return Candidate(recipe, cache, {"total_bytes": size})
 
 
@@ -24,7 +24,7 @@ def candidate(recipe: str, size: int, cache: str = "dense-f32") -> Candidate:
 def quickstart():
     """The quickstart's recipes at 512 tokens, and what this project's own records tell of each"""
     rows = load_records(REPO / "results" / "quickstart").drop_duplicates("recipe").set_index("recipe")
-    found = make_candidates(open_source("ref:llama"), Goal(1, 512), QUICKSTART, ["dense-f32"])
+    found = make_candidates(open_source("ref:llama"), Goal(1, 512), QUICKSTART, ["f32"])
     klds = {one: float(rows.kld_mean[one.recipe]) for one in found}
     return found, TableJudge(klds, {one: float(rows.tg_tok_s[one.recipe]) for one in found})
 
@@ -46,7 +46,7 @@ def random_grid(rng, least: float):
     candidates, klds, speeds, peaks = [], {}, {}, {}
     for recipe in QUICKSTART:
         first = rng.random()
-        for cache in CACHES:
+        for cache in KV_CHOICES:
             unfit = "no such heads" if rng.random() < 0.1 else None
             one = Candidate(recipe, cache, {"total_bytes": rng.randrange(1, 100)}, unfit)
             klds[one] = None if rng.random() < 0.1 else first * rng.uniform(least, 1.5)
@@ -76,7 +76,7 @@ def test_random_grids_with_caches_that_gain_no_more_than_is_allowed_for(seed):
 
 def test_no_more_is_measured_than_the_answer_takes():
     sizes = {"a": 10, "b": 20, "c": 30, "d": 40, "e": 99}
-    candidates = [candidate(name, size, cache) for name, size in sizes.items() for cache in ("dense-f32", "kv-f16")]
+    candidates = [candidate(name, size, cache) for name, size in sizes.items() for cache in ("f32", "kv-f16")]
     klds = {one: {"a": 0.5, "b": 0.4, "c": 0.3, "d": 0.2, "e": 0.1}[one.recipe] for one in candidates}
     judge = TableJudge(klds, {one: 3.0 if one.recipe == "d" else 9.0 for one in candidates})
     told = {str(one.candidate): one for one in search(candidates, Goal(50, 1, tps=5), judge)}
@@ -90,12 +90,12 @@ def test_no_more_is_measured_than_the_answer_takes():
 
 
 def test_caches_of_what_is_too_far_are_not_measured():
-    candidates = [candidate(name, 10, cache) for name in "abcde" for cache in ("dense-f32", "kv-f16")]
+    candidates = [candidate(name, 10, cache) for name in "abcde" for cache in ("f32", "kv-f16")]
     klds = {one: 0.1 * 2 ** "abcde".index(one.recipe) for one in candidates}
     judge = TableJudge(klds, {})
     left = [one for one in search(candidates, Goal(50, 1), judge) if one.outcome == "not measured"]
     assert [str(one.candidate) for one in left] == ["d with kv-f16", "e with kv-f16"]
-    assert "25% nearer than with dense-f32" in left[0].why
+    assert "25% nearer than with f32" in left[0].why
 
 
 def test_the_runtime_counts():
@@ -123,7 +123,7 @@ def test_a_failure_is_told_and_the_next_cache_tried():
     assert (failed.outcome, failed.why) == ("failed", "the worker was killed")
 
 
-RECIPES, CACHE_PAIR, RUNTIME = ("q8_0", "q4_0"), ("dense-f32", "kv-int4"), 100_000_000
+RECIPES, CACHE_PAIR, RUNTIME = ("q8_0", "q4_0"), ("f32", "kv-int4"), 100_000_000
 
 
 def relaxed(goal: Goal, speed: float = 10.0):

@@ -15,15 +15,15 @@ BINS = [
 RECALL = {"ref_recall": {"metric": "acc", "value": 0.75}}
 
 
-def cell(kind: str | None, cache: str, depth: int, model: str = "ref:llama", **quality) -> dict:
+def cell(kept: dict[str, str], kv_format: str, depth: int, model: str = "ref:llama", **quality) -> dict:
     """A case; its quality where that was measured in it."""
-    metrics = {"cache_bytes": 1_500_000 + depth, "kld_by_position": BINS, "tasks": RECALL} | quality
+    metrics = {"kv_bytes_held": 1_500_000 + depth, "kld_by_position": BINS, "tasks": RECALL} | quality
     if not quality.get("judged", True):
         metrics |= {"kld": None, "same_top": None, "kld_by_position": None, "tasks": None}
     record = make_record("bf16", model=model, pp_tok_s=2000.0 + depth, tg_tok_s=50.0, **metrics)
-    record["case"] |= {"cache": cache, "bench": {"pp": 64, "tg": 32, "depth": depth}}
-    record["case"] |= {} if kind is None else {"cache_kind": kind}
-    return record | {"key": f"{model} {kind} {cache} {depth}"}
+    record["case"] |= {"kv_format": kv_format, "bench": {"pp": 64, "tg": 32, "depth": depth}}
+    record["case"] |= kept
+    return record | {"key": f"{model} {kept} {kv_format} {depth}"}
 
 
 def table(text: str) -> list[dict[str, str]]:
@@ -38,13 +38,13 @@ def caches(tmp_path):
 
 
 def test_depths_and_quality_are_one_row_and_models_one_table(caches):
-    rows = [cell(None, "dense-f32", 0), cell(None, "dense-f32", 896, judged=False), cell("window:64", "kv-int8", 896)]
-    rows.append(cell("paged", "kv-int8", 0, model="ref:mla-moe", judged=False))
+    rows = [cell({}, "f32", 0), cell({}, "f32", 896, judged=False), cell({"policy": "window:64"}, "kv-int8", 896)]
+    rows.append(cell({"cache": "paged"}, "kv-int8", 0, model="ref:mla-moe", judged=False))
     first, second, third = table(caches(rows))
-    assert [(row["model"], row["cache"], row["KV"]) for row in (first, second, third)] == [
-        ("ref:llama", "dynamic", "dense-f32"),
-        ("ref:llama", "window:64", "kv-int8"),
-        ("ref:mla-moe", "paged", "kv-int8"),
+    assert [(row["model"], row["cache"], row["policy"], row["KV"]) for row in (first, second, third)] == [
+        ("ref:llama", "dynamic", "full", "f32"),
+        ("ref:llama", "dynamic", "window:64", "kv-int8"),
+        ("ref:mla-moe", "paged", "full", "kv-int8"),
     ]
     assert first["mean KLD [95 %]"] == "9.10e-06 [8.19e-06, 1.01e-05]" and first["same top %"] == "99.92"
     by_position = [first[name] for name in ("KLD to 64", "KLD 64 to 256", "KLD from 256")]
@@ -57,19 +57,19 @@ def test_depths_and_quality_are_one_row_and_models_one_table(caches):
 
 
 def test_threads_and_machines_are_tables_of_their_own(caches):
-    other = cell(None, "kv-f16", 0)
+    other = cell({}, "kv-f16", 0)
     other["case"]["threads"] = 1
-    text = caches([cell(None, "dense-f32", 0), other | {"key": "other"}])
+    text = caches([cell({}, "f32", 0), other | {"key": "other"}])
     assert text.count("**Caches on Some Processor**") == 2 and "1 thread of 2 cores" in text
 
 
 def test_what_failed_has_no_row_and_nothing_is_an_error(caches):
     failed = failed_record("bf16", "killed") | {"key": "failed"}
-    assert len(table(caches([cell(None, "dense-f32", 0), failed]))) == 1
+    assert len(table(caches([cell({}, "f32", 0), failed]))) == 1
     with pytest.raises(InputError, match="no measured case"):
         caches([failed])
 
 
 def test_the_usual_tables_are_as_they_were(tmp_path):
-    path = write_records(tmp_path / "records.jsonl", [cell(None, "dense-f32", 0)])
+    path = write_records(tmp_path / "records.jsonl", [cell({}, "f32", 0)])
     assert "KLD from 256" not in render_report(path, "md")

@@ -14,21 +14,27 @@ def of_kind(case: dict, metrics: dict) -> dict:
 
 
 def serving(samples: int = 3, threads: int = 2) -> dict:
-    case = {"kind": "throughput", "model": "some/m.gguf", "recipe": None, "kv": "kv-f16", "workload": "8 x 4-8+4-8"}
+    case = {
+        "kind": "throughput",
+        "model": "some/m.gguf",
+        "recipe": None,
+        "kv_format": "kv-f16",
+        "workload": "8 x 4-8+4-8",
+    }
     side = {"tok_s": 99.5, "computed": 640, "ttft_ms": 250.0, "same_text": 0.5, "samples": [1.0] * samples}
     contenders = {"engine": side | {"ratio": SPREAD}, "static batches": side | {"ratio": SPREAD}}
     return of_kind(case | {"batch": 4, "threads": threads, "clock": "wall"}, {"contenders": contenders})
 
 
 def latent(plan: str, tokens: int = 1, model: str = "rand:tiny-mla") -> dict:
-    case = {"kind": "mla", "model": model, "kv": None, "threads": 2, "clock": "wall", "context": 512, "batch": 1}
-    figures = {"cache_bytes_per_token": 1152, "flop_per_token": 45.4e6, "ms": 1.5, "samples_ms": [1.5, 1.25, 2.0]}
-    return of_kind(case | {"tokens": tokens, "plan": plan}, figures | {"picked": plan == "absorbed", "peak_bytes": 8e5})
+    case = {"kind": "mla", "model": model, "kv_format": None, "threads": 2, "clock": "wall", "context": 512, "batch": 1}
+    figures = {"kv_bytes_per_token": 1152, "flop_per_token": 45.4e6, "ms": 1.5, "samples_ms": [1.5, 1.25, 2.0]}
+    return of_kind(case | {"tokens": tokens, "mode": plan}, figures | {"picked": plan == "absorbed", "peak_bytes": 8e5})
 
 
 def planned(**more) -> dict:
-    case = {"kind": "plan", "model": "shape:x", "recipe": None, "kv": None, "context": 64, "batch": 1}
-    case |= {"cache": "dynamic", "window": None, "pass_tokens": 64}
+    case = {"kind": "plan", "model": "shape:x", "recipe": None, "kv_format": None, "context": 64, "batch": 1}
+    case |= {"cache": "dynamic", "policy": "full", "forward_tokens": 64}
     parts = {"resident_bytes": 1e9, "kv_bytes": 2e9, "workspace_bytes": 5e8, "total_bytes": 3.5e9}
     return of_kind(case, parts | more)
 
@@ -70,15 +76,15 @@ def test_latent_plans_by_tokens_and_what_the_runtime_takes(markdown):
 
 def test_what_a_plan_was_asked_is_shown_and_nothing_else(markdown):
     (row,) = rows_of(markdown([planned(fits=False, memory_bytes=2e9)]))
-    assert row[6:] == ["1.000", "2.000", "0.500", "3.500", "not in 2.0 GB", "n/a", "n/a", "n/a"]
+    assert row[7:] == ["1.000", "2.000", "0.500", "3.500", "not in 2.0 GB", "n/a", "n/a", "n/a"]
     (row,) = rows_of(markdown([planned(predicted_peak_bytes=3.6e9, peak_rss_bytes=4e9, ratio=0.9)]))
-    assert row[10:] == ["n/a", "3.600", "4.000", "0.900"]
+    assert row[11:] == ["n/a", "3.600", "4.000", "0.900"]
 
 
 def test_rows_that_share_no_settings_share_no_table(markdown):
     text = markdown([serving(threads=1), serving(threads=2), latent("absorbed"), latent("absorbed", model="other")])
-    assert text.count("**Many requests at once on") == 2 and text.count("**Ways to attend") == 2
-    assert text.index("Many requests") < text.index("Ways to attend")
+    assert text.count("**Many requests at once on") == 2 and text.count("**Modes of latent attention") == 2
+    assert text.index("Many requests") < text.index("Modes of latent attention")
 
 
 def test_what_failed_has_no_row(markdown):

@@ -265,10 +265,10 @@ def test_thousands_of_rows_scroll_with_few_in_the_document(opened):
 @pytest.mark.parametrize(
     "row, expected",
     [
-        ({"recipe": "bf16", "cache": "dense-f32", "cache_kind": "dynamic"}, ""),
-        ({"recipe": "bf16", "cache": "kv-int8", "cache_kind": "window:64"}, "kv-int8 window:64"),
-        ({"recipe": "q4_k_m+kv-fp8", "cache": "kv-fp8", "cache_kind": None}, ""),
-        ({"recipe": "bf16", "cache": None, "cache_kind": "paged"}, "paged"),
+        ({"recipe": "bf16", "kv_format": "f32", "cache": "dynamic", "policy": "full"}, ""),
+        ({"recipe": "bf16", "kv_format": "kv-int8", "cache": "dynamic", "policy": "window:64"}, "kv-int8 window:64"),
+        ({"recipe": "q4_k_m+kv-fp8", "kv_format": "kv-fp8", "cache": None, "policy": None}, ""),
+        ({"recipe": "bf16", "kv_format": None, "cache": "paged", "policy": "full"}, "paged"),
     ],
 )
 def test_rows_of_other_caches_bear_their_names(desk, row, expected):

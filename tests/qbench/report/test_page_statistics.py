@@ -190,7 +190,7 @@ SUITE = """
 name: again
 models: [ref:llama]
 recipes: [q4_k_m]
-caches: [kv-fp8]
+kv_formats: [kv-fp8]
 threads: [2]
 batches: [2]
 contexts: [64]
@@ -203,7 +203,7 @@ calibration: {samples: 8}
 
 
 @pytest.mark.parametrize(
-    "left_out", [(), ("caches", "isa", "batches", "contexts", "calibration"), ("bench", "batches", "contexts")]
+    "left_out", [(), ("kv_formats", "isa", "batches", "contexts", "calibration"), ("bench", "batches", "contexts")]
 )
 def test_the_suite_of_one_case_gives_that_very_case(page, tmp_path, left_out):
     given = {key: value for key, value in yaml.safe_load(SUITE).items() if key not in left_out}

@@ -28,14 +28,22 @@ def kernel(tokens: int, **contenders) -> dict:
 
 
 def versus(depth: int, pp: int = 512) -> dict:
-    case = {"kind": "versus", "model": "some/m.gguf", "pp": pp, "tg": 64, "depth": depth, "threads": 2, "kv": None}
+    case = {
+        "kind": "versus",
+        "model": "some/m.gguf",
+        "pp": pp,
+        "tg": 64,
+        "depth": depth,
+        "threads": 2,
+        "kv_format": None,
+    }
     side = {"spread": {"pp_tok_s": SPREAD, "tg_tok_s": SPREAD}}
     shares = {"pp": 0.5, "tg": 0.875}
     return of_kind(
         case,
         {
             "kv_bits": 16.0,
-            "llama.cpp": {"kv": "f16"},
+            "llama.cpp": {"kv_format": "f16"},
             "ours": side,
             "theirs": side,
             "ratio": {phase: SPREAD | {"interval": [1.8, 2.2]} for phase in ("pp", "tg")},

@@ -115,19 +115,19 @@ def test_the_cost_of_making_an_artifact_stands_in_its_row(records):
 
 def test_rows_of_other_kv_formats_stand_in_one_table(records):
     rows = [make_record("q8_0"), make_record("q4_0")]
-    rows[0]["case"]["cache"], rows[1]["case"]["cache"] = "dense-f32", "kv-fp8"
+    rows[0]["case"]["kv_format"], rows[1]["case"]["kv_format"] = "f32", "kv-fp8"
     assert len(build_tables(load_records(records(rows)))) == 1
 
 
 def test_the_kv_format_is_told_where_one_recipe_stands_twice(tmp_path):
     dense, int8 = (make_record("q8_0"), make_record("q8_0"))
-    dense["case"]["cache"], int8["case"]["cache"] = "dense-f32", "kv-int8"
+    dense["case"]["kv_format"], int8["case"]["kv_format"] = "f32", "kv-int8"
     int8["key"] += "-int8"
     alone = build_tables(load_records(write_records(tmp_path / "one.jsonl", [dense])))
     both = build_tables(load_records(write_records(tmp_path / "two.jsonl", [dense, int8])))
     assert "KV" not in [column.heading for column in columns_of(alone[0])]
     assert "KV" in [column.heading for column in columns_of(both[0])]
-    assert sorted(both[0].columns["cache"]) == ["dense-f32", "kv-int8"]
+    assert sorted(both[0].columns["kv_format"]) == ["f32", "kv-int8"]
 
 
 def test_a_batch_is_told_in_the_note(tmp_path):

@@ -46,8 +46,8 @@ def measured(monkeypatch):
 def test_a_case_alone_measures_before_and_after(measured):
     row = benched("rand:tiny", **CASE)
     assert (measured["bandwidth"], measured["ops"]) == (2, 1)
-    assert row["ceilings"]["measured_s_ago"] < 1 and row["ceilings"]["bandwidths"] == [1e10, 1e10]
-    assert row["ceilings_seconds"] == 3.0
+    assert row["machine_peaks"]["measured_s_ago"] < 1 and row["machine_peaks"]["bandwidths"] == [1e10, 1e10]
+    assert row["machine_peaks_seconds"] == 3.0
 
 
 def test_a_row_of_fewer_threads_is_held_against_their_bandwidth_alone(measured, monkeypatch):
@@ -55,16 +55,16 @@ def test_a_row_of_fewer_threads_is_held_against_their_bandwidth_alone(measured, 
         monkeypatch.setattr(module, "measure_bandwidth", lambda threads, device: threads * 1e10)
     case = SpeedCase(pp=8, tg=4, repetitions=2)
     rows = list(row.to_json() for row in bench_cases("rand:tiny", [case, case], threads=(2, 1)))
-    assert [row["ceilings"]["bandwidths"] for row in rows] == [[2e10, 2e10]] * 2 + [[1e10, 1e10]] * 2
+    assert [row["machine_peaks"]["bandwidths"] for row in rows] == [[2e10, 2e10]] * 2 + [[1e10, 1e10]] * 2
 
 
 def test_young_ones_are_taken_and_their_age_is_told(measured):
     row = benched("rand:tiny", **CASE, ceilings=ceilings().kept())
-    assert (measured["bandwidth"], measured["ops"], row["ceilings_seconds"]) == (0, 0, 0.0)
-    assert 5 <= row["ceilings"]["measured_s_ago"] < 60
+    assert (measured["bandwidth"], measured["ops"], row["machine_peaks_seconds"]) == (0, 0, 0.0)
+    assert 5 <= row["machine_peaks"]["measured_s_ago"] < 60
     assert row["roofline"]["bandwidth_bytes_per_s"] == 5e9 and row["roofline"]["bandwidths_bytes_per_s"] == [4e9, 5e9]
-    again = benched("rand:tiny", **CASE, ceilings=row["ceilings"])
-    assert again["ceilings"]["time"] == row["ceilings"]["time"]
+    again = benched("rand:tiny", **CASE, ceilings=row["machine_peaks"])
+    assert again["ceilings"]["time"] == row["machine_peaks"]["time"]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_young_ones_are_taken_and_their_age_is_told(measured):
 def test_what_no_longer_holds_is_measured_again(measured, stale, bandwidths):
     row = benched("rand:tiny", **CASE, ceilings=ceilings(**stale).kept())
     assert (measured["bandwidth"], measured["ops"]) == (bandwidths, 1)
-    assert row["ceilings"]["measured_s_ago"] < 1 and row["ceilings"]["bandwidths"] == [1e10] * bandwidths
+    assert row["machine_peaks"]["measured_s_ago"] < 1 and row["machine_peaks"]["bandwidths"] == [1e10] * bandwidths
 
 
 def test_a_system_that_tells_no_load_changes_nothing(measured):

@@ -241,7 +241,7 @@ def test_each_case_says_how_it_is_measured(tmp_path):
         "test",
         ("ref:llama",),
         ("q8_0",),
-        caches=("dense-f32", "kv-int8"),
+        kv_formats=("f32", "kv-int8"),
         batches=(2,),
         isa=("auto", "scalar"),
         bench=SpeedCase(pp=8),

@@ -107,11 +107,11 @@ def test_other_items_are_another_protocol(change):
     assert (first["items_sha256"] == second["items_sha256"]) == (change == "arguments")
 
 
-def test_products_are_of_the_protocol_where_they_were_asked_for():
-    ways = ((), ("auto",), ("exact",))
-    plain, auto, exact = (summarize_task(task(), samples(1.0), FIGURES, *way).to_json() for way in ways)
-    assert plain == auto and exact["protocol_hash"] != auto["protocol_hash"]
-    assert exact["protocol"] == auto["protocol"] | {"products": "exact"}
+def test_compute_is_of_the_protocol_where_it_was_asked_for():
+    ways = ((), ("fast",), ("exact",))
+    plain, fast, exact = (summarize_task(task(), samples(1.0), FIGURES, *way).to_json() for way in ways)
+    assert plain == fast and exact["protocol_hash"] != fast["protocol_hash"]
+    assert exact["protocol"] == fast["protocol"] | {"compute": "exact"}
 
 
 def test_a_group_has_the_items_of_its_tasks():

@@ -3,7 +3,7 @@ import json
 import pytest
 from support.documents import append_record, case_key, make_record, read_records
 
-from qbench.measure.records.record_schema import SCHEMA_VERSION
+from qbench.measure.records.migrate import SCHEMA_VERSION
 from quant.errors import InputError
 
 

@@ -92,11 +92,11 @@ def test_the_command_prints_it_and_writes_nothing(tmp_path, monkeypatch, capsys)
         "name: s\nmodels: [ref:llama, rand:tiny]\nrecipes: [bf16, q8_0]\n"
         "eval: {max_windows: 2}\nbench: {pp: 8, tg: 4}\n"
     )
-    assert main(["sweep", "s.yaml", "--plan"]) == 0
+    assert main(["sweep", "s.yaml", "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert "| ref:llama |     4 |" not in out and "4 of 4 cases" in out and "a probe" in out
     assert "rand: models are never evaluated" in out
-    assert main(["sweep", "s.yaml", "--plan", "--json"]) == 0
+    assert main(["sweep", "s.yaml", "--dry-run", "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(row["model"], row["measures"]) for row in rows[1:3]] == [
         ("ref:llama", ["eval", "bench"]),

@@ -9,7 +9,7 @@ BENCH = {"pp": 8, "tg": 4, "depth": 0, "repetitions": 5}
 
 
 def case(recipe="q8_0", model="ref:llama", **changed) -> Case:
-    base = {"model": model, "fingerprint": "f", "recipe": recipe, "cache": "dense-f32", "threads": 1, "batch": 1}
+    base = {"model": model, "fingerprint": "f", "recipe": recipe, "kv_format": "f32", "threads": 1, "batch": 1}
     return Case.from_json(base | {"eval": None, "bench": BENCH} | changed)
 
 

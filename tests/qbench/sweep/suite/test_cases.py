@@ -37,18 +37,18 @@ def test_a_plain_suite_measures_everything_in_one_row_a_recipe():
         ("bf16", available_cores(), 1),
         ("q8_0", available_cores(), 1),
     ]
-    assert cases[0]["eval"] == {"text": None, "max_windows": None} and cases[0]["cache"] == "dense-f32"
+    assert cases[0]["eval"] == {"text": None, "max_windows": None} and cases[0]["kv_format"] == "f32"
     assert cases[0]["bench"] == {"pp": 8, "tg": 4, "depth": 0, "repetitions": 5} and cases[0]["context"] >= 8
     assert len(cases[0]["fingerprint"]) == 64 and "calibration" not in cases[0] and "recipe_sha256" not in cases[0]
 
 
 def test_the_grid_turns_its_last_axes_fastest():
-    grid = suite(threads=(1, 2), contexts=(0, 64), caches=("dense-f32", "kv-int8"))
-    assert points(grid, "recipe", "cache", "threads", "context")[:5] == [
-        ("bf16", "dense-f32", 1, 0),
-        ("bf16", "dense-f32", 1, 64),
-        ("bf16", "dense-f32", 2, 0),
-        ("bf16", "dense-f32", 2, 64),
+    grid = suite(threads=(1, 2), contexts=(0, 64), kv_formats=("f32", "kv-int8"))
+    assert points(grid, "recipe", "kv_format", "threads", "context")[:5] == [
+        ("bf16", "f32", 1, 0),
+        ("bf16", "f32", 1, 64),
+        ("bf16", "f32", 2, 0),
+        ("bf16", "f32", 2, 64),
         ("bf16", "kv-int8", 1, 0),
     ]
     assert len(plan_points(grid)) == 2 * 2 * 2 * 2
@@ -57,10 +57,10 @@ def test_the_grid_turns_its_last_axes_fastest():
 
 
 def test_quality_is_measured_once_whatever_the_threads_batches_and_depths():
-    grid = suite(threads=(1, 2), batches=(1, 4), contexts=(0, 64), caches=("dense-f32", "kv-int8"))
+    grid = suite(threads=(1, 2), batches=(1, 4), contexts=(0, 64), kv_formats=("f32", "kv-int8"))
     cases = made_cases(grid, plan_points(grid))
-    evaluated = [(case["recipe"], case["cache"]) for case in cases if case["eval"]]
-    assert sorted(evaluated) == sorted({(case["recipe"], case["cache"]) for case in cases})
+    evaluated = [(case["recipe"], case["kv_format"]) for case in cases if case["eval"]]
+    assert sorted(evaluated) == sorted({(case["recipe"], case["kv_format"]) for case in cases})
     assert all(case["bench"] for case in cases)
 
 
@@ -69,11 +69,11 @@ def test_another_instruction_set_may_round_otherwise_so_it_is_evaluated_too():
     assert [bool(case["eval"]) for case in made_cases(grid, plan_points(grid))] == [True, True]
 
 
-def test_kinds_of_caches_are_part_of_a_case_but_for_the_usual_one():
+def test_policies_are_part_of_a_case_but_for_the_usual_one():
     """Rows from before there were others keep their keys."""
-    grid = suite(recipes=["bf16"], cache_kinds=("dynamic", "window:128"), contexts=(0, 64))
+    grid = suite(recipes=["bf16"], policies=("full", "window:128"), contexts=(0, 64))
     cases = made_cases(grid, plan_points(grid))
-    assert [(case.get("cache_kind"), bool(case["eval"])) for case in cases] == [
+    assert [(case.get("policy"), bool(case["eval"])) for case in cases] == [
         (None, True),
         (None, False),
         ("window:128", True),
@@ -82,11 +82,11 @@ def test_kinds_of_caches_are_part_of_a_case_but_for_the_usual_one():
     assert cases[:2] == made_cases(suite(recipes=["bf16"], contexts=(0, 64)), plan_points(grid)[:2])
 
 
-def test_products_are_part_of_a_case_where_they_were_asked_for():
+def test_compute_is_part_of_a_case_where_it_was_asked_for():
     """Rows from before they could be keep their keys."""
-    grid = suite(recipes=["bf16"], products=("auto", "exact", "float32"), contexts=(0, 64))
+    grid = suite(recipes=["bf16"], compute=("fast", "exact", "float32"), contexts=(0, 64))
     cases = made_cases(grid, plan_points(grid))
-    assert [(case.get("products"), bool(case["eval"])) for case in cases] == [
+    assert [(case.get("compute"), bool(case["eval"])) for case in cases] == [
         (None, True),
         (None, False),
         ("exact", True),
@@ -112,8 +112,8 @@ def test_random_weights_have_no_quality():
 
 
 def test_rules_strike_points_or_what_is_measured_there():
-    struck = suite(caches=("dense-f32", "kv-int4"), exclude=(rule(recipe="q8*", cache="kv-int4"),))
-    assert points(struck, "recipe", "cache") == [("bf16", "dense-f32"), ("bf16", "kv-int4"), ("q8_0", "dense-f32")]
+    struck = suite(kv_formats=("f32", "kv-int4"), exclude=(rule(recipe="q8*", kv_format="kv-int4"),))
+    assert points(struck, "recipe", "kv_format") == [("bf16", "f32"), ("bf16", "kv-int4"), ("q8_0", "f32")]
     sections = suite(exclude=(rule(recipe="bf16", bench=True), rule(recipe=["q8_0", "q4_0"], eval=True)))
     assert [one.sections for one in plan_points(sections)] == [("eval",), ("bench",)]
 

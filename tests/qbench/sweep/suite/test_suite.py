@@ -58,24 +58,34 @@ def test_a_suite_of_kernels_is_none_of_models():
         pytest.param(GOOD + "bench: {}\ncontexts: []", "contexts is empty", id="empty list of numbers"),
         pytest.param(GOOD + "bench: {depth: 8}\ncontexts: 8", "contexts and bench's depth", id="depth twice"),
         pytest.param(GOOD + "eval: {}\nthreads: [1, 2]", "threads changes speed alone", id="threads without bench"),
-        pytest.param(GOOD + "bench: {}\nschema: 2", "schema 2, this qbench knows 1", id="newer schema"),
-        pytest.param(GOOD + "bench: {}\ncaches: kv-int9", "unknown cache 'kv-int9'.*mean 'kv-int8'", id="cache"),
-        pytest.param(GOOD + "bench: {}\ncaches: kv-fp8-cal", "needs scales from calibration", id="calibrated cache"),
+        pytest.param(GOOD + "bench: {}\nschema: 3", "schema 3, this qbench knows 2", id="newer schema"),
+        pytest.param(GOOD + "bench: {}\nkv_formats: kv-int9", "unknown KV format 'kv-int9'.*mean 'kv-int8'", id="KV"),
+        pytest.param(GOOD + "bench: {}\nkv_formats: kv-fp8-cal", "needs scales from calibration", id="calibrated KV"),
+        pytest.param(GOOD + "bench: {}\nkv_formats: dense-f32", "'dense-f32' is called 'f32' now", id="old f32"),
+        pytest.param(GOOD + "bench: {}\ncaches: kv-int8", "the key is called 'kv_formats' now", id="old caches"),
+        pytest.param(GOOD + "bench: {}\ncache_kinds: paged", "is called 'caches' and 'policies' now", id="old kinds"),
+        pytest.param(GOOD + "bench: {}\ncaches: window:8", "is a policy now: window:8", id="policy as a cache"),
+        pytest.param(GOOD + "bench: {}\nproducts: exact", "key 'products' is called 'compute' now", id="old products"),
+        pytest.param(GOOD + "bench: {}\ncompute: auto", "compute 'auto' is called 'fast' now", id="old auto"),
+        pytest.param(
+            GOOD + "bench: {}\nexclude: [{cache: kv-int8}]", "the axis is called 'kv_format' now", id="old cache axis"
+        ),
+        pytest.param(
+            GOOD + "bench: {}\nexclude: [{cache_kind: none}]", "is called 'cache' or 'policy' now", id="old kind axis"
+        ),
         pytest.param(GOOD + "bench: {}\nisa: avx513", "unknown isa 'avx513'.*did you mean 'avx512'", id="isa"),
         pytest.param(
-            GOOD + "eval: {}\ncache_kinds: window:0",
-            "'window:0': only window takes a number",
-            id="cache kind",
+            GOOD + "eval: {}\npolicies: window:0",
+            "policy 'window:0': expected full, window",
+            id="policy",
         ),
-        pytest.param(
-            GOOD + "eval: {}\nproducts: [exact, fp32]", "products 'fp32' are unknown; known: auto", id="products"
-        ),
+        pytest.param(GOOD + "eval: {}\ncompute: [exact, fp32]", "unknown compute 'fp32'; known: fast", id="compute"),
         pytest.param(GOOD + "bench: {}\ndevice: gpu", "unknown device 'gpu'; known: cpu, cuda", id="device"),
         pytest.param("name: x\nmodels: rand:tinny\nrecipes: bf16\nbench: {}", "did you mean 'tiny'", id="model"),
         pytest.param("name: x\nmodels: ref:lama\nrecipes: bf16\nbench: {}", "did you mean 'ref:llama'", id="ref model"),
         pytest.param(
-            "name: x\nmodels: ref:llama\nrecipes: bf16+kv-fp8\ncaches: kv-int8\nbench: {}",
-            "keeps keys and values in kv-fp8 itself",
+            "name: x\nmodels: ref:llama\nrecipes: bf16+kv-fp8\nkv_formats: kv-int8\nbench: {}",
+            "names the KV format kv-fp8 itself",
             id="cache in both",
         ),
         pytest.param(GOOD + "bench: {}\nexclude: {recipe: q8_0}", "expected a list of rules", id="no list of rules"),

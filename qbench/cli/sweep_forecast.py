@@ -1,4 +1,4 @@
-"""What `qbench sweep --plan` prints: a line a model, then time, memory and disk; with --json an object a case."""
+"""What `qbench sweep --dry-run` prints: a line a model, then time, memory and disk; with --json an object a case."""
 
 from itertools import groupby
 
@@ -21,10 +21,10 @@ BASES = {
 }
 
 
-def print_plan(suite, forecast, as_json: bool) -> None:
+def print_forecast(suite, forecast, as_json: bool) -> None:
     if as_json:
         for case in forecast.cases:
-            print_json(plan_row(case))
+            print_json(forecast_row(case))
         return
     click.echo(f"{suite.name} {suite.version}: {suite.description}".rstrip(": ") + "\n")
     by_model = groupby(sorted(forecast.cases, key=model_of), key=model_of)
@@ -32,7 +32,7 @@ def print_plan(suite, forecast, as_json: bool) -> None:
     click.echo("\n" + "\n".join(summary(suite, forecast)))
 
 
-def plan_row(case) -> dict:
+def forecast_row(case) -> dict:
     return {name: case.planned.point.value(name) for name in NAMES} | {
         "measures": list(case.planned.sections),
         "is_measured": case.basis == "done",

@@ -1,4 +1,4 @@
-"""`products`: how weights are multiplied when a user says so, and what a token's logits then depend on."""
+"""`compute`: the precision of the matmuls that a user asks for, and what a token's logits then depend on."""
 
 import numpy as np
 import pytest
@@ -66,12 +66,10 @@ def test_float32_is_the_reference():
     assert_close(in_parts(model), in_parts(model_of("llama", "q4_k", impl="reference")))
 
 
-def test_the_reference_stays_float32_whatever_the_products():
+def test_the_reference_stays_float32_in_every_compute():
     assert set(model_of("llama", "q4_k", impl="reference", compute="exact").impls.values()) == {"reference"}
 
 
-def test_unknown_products_list_the_known():
-    with pytest.raises(
-        InputError, match="products 'exct' are unknown; known: auto, exact, float32; did you mean 'exact'"
-    ):
+def test_unknown_compute_lists_the_known():
+    with pytest.raises(InputError, match="unknown compute 'exct'; known: fast, exact, float32; did you mean 'exact'"):
         model_of("llama", "q4_k", compute="exct")

@@ -1,0 +1,70 @@
+"""Cache layouts and cache policies, by the names that users give, and the runtime's kind for a pair of them.
+
+layout   dynamic   memory that grows with the tokens
+         static    memory for a fixed number of tokens, allocated once
+         paged     pages that any sequence may hold
+         none      no cache: every step computes all tokens again
+policy   full      every token is kept
+         window    each layer keeps the tokens of its own window; window:N: the last N tokens in every layer
+         sinks:S+N the first S tokens, as attention sinks, and the last N
+"""
+
+import re
+
+from qbench.cache_kinds import DYNAMIC, NONE, PAGED, STATIC, WINDOW, parse_kind
+from qbench.nearest import nearest
+from quant.errors import InputError
+
+LAYOUTS = (DYNAMIC, STATIC, PAGED, NONE)
+FULL, SINKS = "full", "sinks"
+POLICIES = (FULL, WINDOW, SINKS)
+_GRAMMAR = re.compile(r"full|window(:[1-9]\d*)?|sinks:[1-9]\d*\+[1-9]\d*")
+
+
+def check_layout(name: str) -> None:
+    """raises InputError if the name is not one of LAYOUTS"""
+    if name.partition(":")[0] == WINDOW:
+        raise InputError(f"cache {name!r} is a policy now: {policy_of(name)}; layouts are {', '.join(LAYOUTS)}")
+    if name not in LAYOUTS:
+        raise InputError(f"unknown cache {name!r}; known: {', '.join(LAYOUTS)}{nearest(name, LAYOUTS)}")
+
+
+def check_policy(text: str) -> None:
+    """raises InputError for an unknown policy, and for numbers that it cannot have"""
+    if _GRAMMAR.fullmatch(text):
+        return
+    name = text.partition(":")[0]
+    if name not in POLICIES:
+        raise InputError(f"unknown policy {text!r}; known: {', '.join(POLICIES)}{nearest(name, POLICIES)}")
+    raise InputError(f"policy {text!r}: expected full, window, window:N or sinks:S+N with counts of tokens from 1")
+
+
+def kind_of(layout: str, policy: str) -> str:
+    """The kind of cache that the runtime builds for a layout and a policy, as `qbench.cache_kinds` names it.
+
+    raises   InputError for an unknown name, and for a pair that does not go together
+    """
+    check_layout(layout)
+    check_policy(policy)
+    if policy == FULL:
+        return layout
+    if layout != DYNAMIC:
+        raise InputError(f"cache {layout} goes with policy full; policy {policy} needs cache dynamic")
+    name, _, counts = policy.partition(":")
+    if name == SINKS:
+        sinks, _, window = counts.partition("+")
+        return f"{WINDOW}:{window}+{sinks}"
+    return policy
+
+
+def layout_of(kind: str) -> str:
+    """The layout of a kind of cache."""
+    return DYNAMIC if parse_kind(kind).name == WINDOW else kind
+
+
+def policy_of(kind: str) -> str:
+    """The policy of a kind of cache."""
+    named = parse_kind(kind)
+    if named.sinks:
+        return f"{SINKS}:{named.sinks}+{named.window}"
+    return kind if named.name == WINDOW else FULL

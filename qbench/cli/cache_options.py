@@ -1,0 +1,78 @@
+"""Options of the KV cache, with one meaning in every command: --kv, --cache and --policy."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from qbench.cache_kinds import DYNAMIC
+from qbench.cache_policies import FULL, LAYOUTS, check_layout, check_policy, kind_of
+from quant.errors import InputError
+
+LAYOUT_HELP = f"Cache layout: {', '.join(LAYOUTS)}."
+POLICY_HELP = "Cache policy: full, window (the model's own), window:N or sinks:S+N tokens."
+
+
+class Checked(click.ParamType):
+    """A name that `check` knows."""
+
+    def __init__(self, name: str, check: Callable[[str], None]) -> None:
+        self.name, self.check = name, check
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            self.check(value)
+        except InputError as error:
+            self.fail(str(error), param, ctx)
+        return value
+
+
+class CheckedList(Checked):
+    """ "none,dynamic" -> the names, each once."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        values = value if isinstance(value, tuple) else value.split(",")
+        return tuple(dict.fromkeys(super(CheckedList, self).convert(one, param, ctx) for one in values))
+
+
+LAYOUT, POLICY = Checked("layout", check_layout), Checked("policy", check_policy)
+SOME_LAYOUTS, SOME_POLICIES = CheckedList("layout,...", check_layout), CheckedList("policy,...", check_policy)
+
+
+def kv_option(command: Callable) -> Callable:
+    text = "KV format, e.g. kv-fp8  [default: as the model says, else f32]"
+    return click.option("--kv", metavar="FORMAT", help=text)(command)
+
+
+def cache_options(command: Callable) -> Callable:
+    """--cache and --policy, one each."""
+    policy = click.option("--policy", type=POLICY, default=FULL, show_default=True, help=POLICY_HELP)
+    cache = click.option("--cache", type=LAYOUT, default=DYNAMIC, show_default=True, help=LAYOUT_HELP)
+    return cache(policy(command))
+
+
+def cache_list_options(command: Callable) -> Callable:
+    """--cache and --policy, each one or several."""
+    policies = click.option("--policy", "policies", type=SOME_POLICIES, help=f"{POLICY_HELP} One or several.")
+    layouts = click.option("--cache", "layouts", type=SOME_LAYOUTS, help=f"{LAYOUT_HELP} One or several.")
+    return layouts(policies(command))
+
+
+def pairs_of(layouts: Sequence[str], policies: Sequence[str]) -> list[tuple[str, str]]:
+    """The pairs of a layout and a policy that go together. raises InputError for a name in none of them"""
+    pairs = [(layout, policy) for layout in layouts for policy in policies if _fits(layout, policy)]
+    for layout in layouts:
+        if not any(layout == one for one, _ in pairs):
+            kind_of(layout, policies[0])
+    for policy in policies:
+        if not any(policy == one for _, one in pairs):
+            kind_of(layouts[0], policy)
+    return pairs
+
+
+def _fits(layout: str, policy: str) -> bool:
+    try:
+        kind_of(layout, policy)
+    except InputError:
+        return False
+    return True

@@ -1,0 +1,44 @@
+"""Keys and axes of suites of schema 1: one line says what they are called now."""
+
+from collections.abc import Collection
+from typing import Any
+
+from qbench.cache_policies import LAYOUTS
+from qbench.sweep.suite.axes import DENSE
+from quant.errors import InputError
+
+LAYOUT_OR_POLICY = f"a layout ({', '.join(LAYOUTS)}) or a policy (full, window:N, sinks:S+N)"
+KEYS = {
+    "cache_kinds": f"'caches' and 'policies' now: {LAYOUT_OR_POLICY}",
+    "products": "'compute' now: fast (once auto), exact, float32",
+}
+AXES = {
+    "cache_kind": f"'cache' or 'policy' now: {LAYOUT_OR_POLICY}",
+    "products": "'compute' now: fast (once auto), exact, float32",
+}
+
+
+def check_key(key: Any, where: str) -> None:
+    """raises InputError for a key of schema 1"""
+    if key in KEYS:
+        raise InputError(f"{where}: key {key!r} is called {KEYS[key]}")
+
+
+def check_axis(axis: Any, value: Any, where: str) -> None:
+    """raises InputError for an axis of schema 1 in a rule"""
+    if axis in AXES:
+        raise InputError(f"{where}: axis {axis!r} is called {AXES[axis]}")
+    for one in value if isinstance(value, list) else [value]:
+        if axis == "cache" and is_kv_format(one):
+            raise InputError(f"{where}: cache is {one!r}, a KV format; the axis is called 'kv_format' now")
+
+
+def check_caches(caches: Collection[str], where: str) -> None:
+    """raises InputError for KV formats in `caches`, as schema 1 had them"""
+    for name in caches:
+        if is_kv_format(name):
+            raise InputError(f"{where}: caches has the KV format {name!r}; the key is called 'kv_formats' now")
+
+
+def is_kv_format(name: Any) -> bool:
+    return isinstance(name, str) and (name.startswith("kv-") or name in (DENSE, "dense-f32"))

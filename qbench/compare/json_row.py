@@ -1,8 +1,6 @@
 """A comparison as `--json` prints it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from qbench.compare.comparison import Comparison
 from qbench.measure.records.record import Record
@@ -13,8 +11,6 @@ from quant.json_data import JsonData
 @dataclass(frozen=True, slots=True)
 class ComparedRow(JsonData):
     """Which row was compared."""
-
-    json_keys: ClassVar[Mapping[str, str]] = {"kv_format": "cache"}
 
     model: str
     recipe: str | None

@@ -101,7 +101,7 @@ def _case(spec: str, measuring: Measuring) -> Case:
         compute=measuring.options.compute,
         quality=quality,
         tasks=tasks,
-        lacks=frozenset({"cache", "isa", "threads", "context"}),
+        lacks=frozenset({"kv_format", "isa", "threads", "context"}),
         explicit=frozenset({"tasks"}),
         rest=rest,
     )

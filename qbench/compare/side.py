@@ -12,6 +12,7 @@ from qbench.compute import FAST
 from qbench.measure.records.record import Record, latest, read_files
 from qbench.measure.records.record_files import SUFFIX
 from qbench.nearest import nearest
+from qbench.sweep.suite.renamed import check_axis
 from quant.errors import InputError
 
 # Of the record beside its case; the beginning of a value is enough.
@@ -53,6 +54,7 @@ def parse_side(word: str, path: str | None = None) -> Rows | None:
     for key, equals, value in pairs:
         if not (key and equals and value):
             raise InputError(f"{word}: {key + equals + value!r} is no condition; expected KEY=VALUE,KEY=VALUE")
+        check_axis(key, value, word)
     return Rows(head or path or "", {key: value for key, _, value in pairs})
 
 

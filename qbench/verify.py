@@ -1,16 +1,15 @@
 """An artifact made again from its manifest, calibration included, and compared with the one that is there."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.run import choose_basis, quantized_model
 from qbench.progress import Progress
 from qbench.sources import open_source
 from quant.artifacts.manifest import versions
+from quant.calibrated import Calibration, ImatrixCalibration
 from quant.errors import InputError
 from quant.job import QuantizationJob, make_job
 from quant.source import Source
@@ -43,22 +42,22 @@ def verify(
     """
     manifest = manifest_of(path)
     artifact = open_source(str(path))
-    source = open_source(spec or manifest["source"]["spec"])
+    source = open_source(spec or manifest.source.spec)
     check_source(source, manifest)
-    recipe = recipe_of(manifest)
+    recipe, by = recipe_of(manifest), None if manifest.calibration is None else manifest.calibration.by
     if recipe is None:
-        differing = dict(differences(artifact, source, manifest["container"], progress))
+        differing = dict(differences(artifact, source, manifest.container, progress))
     else:
-        differing = _differing(artifact, make_job(source, recipe), manifest["calibration"], text, threads, progress)
+        differing = _differing(artifact, make_job(source, recipe), by, text, threads, progress)
     now = versions()
-    unlike = {name: (then, now.get(name)) for name, then in manifest["versions"].items() if then != now.get(name)}
+    unlike = {name: (then, now.get(name)) for name, then in manifest.versions.items() if then != now.get(name)}
     return Verified(len(artifact.tensors), differing, unlike)
 
 
 def _differing(
     artifact: Source,
     job: QuantizationJob,
-    described: Mapping[str, Any] | None,
+    described: Calibration | None,
     text: str | None,
     threads: int,
     progress: Progress | None,
@@ -74,27 +73,27 @@ def _differing(
             return dict(differences(artifact, remade, job.container, progress))
 
 
-def options_of(described: Mapping[str, Any], text: str | None) -> CalibrationOptions:
+def options_of(described: Calibration, text: str | None) -> CalibrationOptions:
     """What was asked of a calibration that a manifest describes. text: where its text lies now, or None"""
-    if "imatrix" in described:
-        return CalibrationOptions(imatrix=Path(text or described["imatrix"]))
+    if isinstance(described, ImatrixCalibration):
+        return CalibrationOptions(imatrix=Path(text or described.imatrix))
     return CalibrationOptions(
-        text=text or described["text"],
-        samples=described["asked_samples"],
-        length=described["length"],
-        seed=described["seed"],
-        on=described["on"],
-        min_expert_tokens=described["min_expert_tokens"],
-        arithmetic=described.get("arithmetic", "fp32"),  # all there was before it was recorded
+        text=text or described.text,
+        samples=described.asked_samples,
+        length=described.length,
+        seed=described.seed,
+        on=described.on,
+        min_expert_tokens=described.min_expert_tokens,
+        arithmetic=described.arithmetic,
     )
 
 
-def check_calibration(job: QuantizationJob, options: CalibrationOptions, described: Mapping[str, Any]) -> None:
+def check_calibration(job: QuantizationJob, options: CalibrationOptions, described: Calibration) -> None:
     """raises InputError where the text gives other tokens than it did, or the importance matrix is another"""
-    now = choose_basis(job, options).calibration
-    if now["sha256"] != described["sha256"]:
+    now = choose_basis(job, options).about.calibration
+    if now.sha256 != described.sha256:
         what = options.imatrix or options.text
         raise InputError(
-            f"{what} is not what the artifact was calibrated on, or has changed: sha256 {now['sha256'][:12]}, the "
-            f"manifest's {described['sha256'][:12]}; name the right one with --calibration"
+            f"{what} is not what the artifact was calibrated on, or has changed: sha256 {now.sha256[:12]}, the "
+            f"manifest's {described.sha256[:12]}; name the right one with --calibration"
         )

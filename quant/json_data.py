@@ -76,7 +76,7 @@ def keys_of(kind: type) -> frozenset[str]:
     """The keys that a document of this class may have."""
     keys: set[str] = set()
     for one, key, hint in _fields(kind):
-        keys |= keys_of(_class_of(hint)) if one.name in kind.json_flat else {key}
+        keys |= frozenset().union(*map(keys_of, _classes_of(hint))) if one.name in kind.json_flat else {key}
     return frozenset(keys)
 
 
@@ -114,10 +114,8 @@ def instance_of(kind: Any, document: Any, classes: Mapping[str, type] | None = N
     values, lacks, explicit = {}, set(), set()
     for one, key, hint in _fields(kind):
         if one.name in kind.json_flat:
-            part = _class_of(hint)
-            there = [name for name in keys_of(part) if name in document]
-            is_there = any(name not in _own_keys(kind) for name in there)
-            values[one.name] = instance_of(part, {name: document[name] for name in there}) if is_there else None
+            part = _class_for(hint, document, _own_keys(kind))
+            values[one.name] = None if part is None else instance_of(part, _part_of(document, keys_of(part)))
         elif key in document:
             values[one.name] = _typed((classes or {}).get(one.name, hint), document[key])
             if one.name in kind.json_omits and _is_default(one, values[one.name]):
@@ -130,10 +128,14 @@ def instance_of(kind: Any, document: Any, classes: Mapping[str, type] | None = N
         values |= {"lacks": frozenset(lacks), "explicit": frozenset(explicit), "rest": rest}
     elif unknown:
         raise ValueError(f"{kind.__name__}: unknown key {unknown[0]!r}; known: {', '.join(sorted(keys_of(kind)))}")
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise ValueError(f"{kind.__name__}: {error}") from error
+    required = (key for one, key, _ in _fields(kind) if one.name not in values and _is_required(one))
+    if missing := [*required]:
+        raise ValueError(f"{kind.__name__} lacks {', '.join(missing)}")
+    return kind(**values)
+
+
+def _is_required(one: Field) -> bool:
+    return one.default is MISSING and one.default_factory is MISSING
 
 
 def _typed(hint: Any, value: Any) -> Any:
@@ -145,6 +147,9 @@ def _typed(hint: Any, value: Any) -> Any:
 @cache
 def _maker(hint: Any) -> Any:
     """The function that makes a value of the hint from JSON; None: JSON has it already."""
+    classes = _classes_of(hint)
+    if len(classes) > 1:
+        return lambda document: instance_of(_class_for(hint, document) or classes[0], document)
     if get_origin(hint) in (Union, UnionType):
         makers = [maker for maker in map(_maker, get_args(hint)) if maker is not None]
         return makers[0] if makers else None
@@ -161,6 +166,26 @@ def _maker(hint: Any) -> Any:
     return None
 
 
-def _class_of(hint: Any) -> Any:
-    """The class of `C | None`."""
-    return next(one for one in (*get_args(hint), hint) if isinstance(one, type) and issubclass(one, JsonData))
+@cache
+def _classes_of(hint: Any) -> tuple[type[JsonData], ...]:
+    """C of `C | None`; C and D of `C | D`."""
+    return tuple(one for one in (*get_args(hint), hint) if isinstance(one, type) and issubclass(one, JsonData))
+
+
+def _class_for(hint: Any, document: Any, apart_from: frozenset[str] = frozenset()) -> Any:
+    """The class of the hint that the document is of: it has a key that no other class has, nor `apart_from`."""
+    if not isinstance(document, Mapping):
+        return None
+    return next((one for one, marks in _marks(hint, apart_from) if not marks.isdisjoint(document)), None)
+
+
+@cache
+def _marks(hint: Any, apart_from: frozenset[str]) -> tuple[tuple[type, frozenset[str]], ...]:
+    """(class of the hint, keys that tell it from the others)"""
+    classes = _classes_of(hint)
+    others = {one: frozenset().union(*(keys_of(other) for other in classes if other is not one)) for one in classes}
+    return tuple((one, keys_of(one) - others[one] - apart_from) for one in classes)
+
+
+def _part_of(document: Mapping[str, Any], keys: frozenset[str]) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if key in keys}

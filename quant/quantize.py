@@ -72,7 +72,7 @@ class QuantizedSource:
     def fingerprint(self) -> str:
         parts = [self.job.source.fingerprint(), self.job.description]
         if self.stage is not None:
-            parts.append(json.dumps(self.stage.key, sort_keys=True))
+            parts.append(json.dumps(self.stage.key.to_json(), sort_keys=True))
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

@@ -1,29 +1,40 @@
 """What a model's tensors take: bytes, weights, and true bits a weight."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from math import prod
-from typing import Any
 
+from quant.json_data import JsonData
 from quant.models import EMBEDDING, HEAD, POSITIONS
 from quant.source import TensorInfo
 
 PARTS = ("embedding", "head", "linears", "vectors")
 
 
-def size_summary(tensors: Mapping[str, TensorInfo]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class SizeSummary(JsonData):
     """True bits per weight, all stored bits over all weights, as a whole and by part.
 
     A part without a tensor has None, such as the head that shares the embedding's bytes.
     """
+
+    size_bytes: int
+    num_weights: int
+    bits_per_weight: float | None
+    bits_per_weight_by_part: dict[str, float | None]
+
+
+def size_summary(tensors: Mapping[str, TensorInfo]) -> SizeSummary:
+    """What the tensors take together."""
     parts: dict[str, list[TensorInfo]] = {part: [] for part in PARTS}
     for name, info in tensors.items():
         parts[_part(name, info)].append(info)
-    return {
-        "size_bytes": sum(info.size_bytes for info in tensors.values()),
-        "num_weights": num_weights(tensors),
-        "bits_per_weight": _bits_per_weight(tensors.values()),
-        "bits_per_weight_by_part": {part: _bits_per_weight(infos) for part, infos in parts.items()},
-    }
+    return SizeSummary(
+        size_bytes=sum(info.size_bytes for info in tensors.values()),
+        num_weights=num_weights(tensors),
+        bits_per_weight=_bits_per_weight(tensors.values()),
+        bits_per_weight_by_part={part: _bits_per_weight(infos) for part, infos in parts.items()},
+    )
 
 
 def num_weights(tensors: Mapping[str, TensorInfo]) -> int:

@@ -7,14 +7,16 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors import safe_open
 
 from quant.atomic import fsync
+from quant.calibrated import CalibrationKey, ExpertTokens
 from quant.errors import InputError
+from quant.json_data import JsonData
 from quant.qtensor import QTensor
 from quant.safetensors.arrays import save_arrays
 from quant.source import SharedInfo, TensorInfo
@@ -25,77 +27,122 @@ TENSORS = "tensors-{}.safetensors"
 LOCK = "lock"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedTensor(JsonData):
+    """The file of a staged tensor's arrays, and all that makes them a tensor again.
+
+    step     whose file holds the arrays
+    shared   (name, shape, dtype)
+    """
+
+    step: int
+    format: str
+    shape: tuple[int, ...]
+    size_bytes: int
+    parts: tuple[str, ...]
+    shared: tuple[tuple[str, tuple[int, ...], str], ...]
+
+    @classmethod
+    def of(cls, qtensor: QTensor, step: int) -> "StagedTensor":
+        info = TensorInfo.of(qtensor)
+        return cls(
+            step=step,
+            format=info.format,
+            shape=info.shape,
+            size_bytes=info.size_bytes,
+            parts=tuple(qtensor.parts),
+            shared=tuple((shared.name, shared.shape, shared.dtype) for shared in info.shared),
+        )
+
+    @property
+    def info(self) -> TensorInfo:
+        shared = tuple(SharedInfo(name, tuple(shape), dtype) for name, shape, dtype in self.shared)
+        return TensorInfo(self.shape, self.format, self.size_bytes, shared)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageNotes(JsonData):
+    """All that later steps and the manifest need to know of earlier steps.
+
+    kv_absmax   per decoder layer: the ranges of keys, and of values, [kv heads][channels] each
+    experts     layer -> tokens that reached its experts
+    remarks     name of a weight -> remark of its method
+    """
+
+    kv_absmax: tuple[tuple[list[list[float]], list[list[float]]], ...] = ()
+    experts: Mapping[str, ExpertTokens] = field(default_factory=dict)
+    remarks: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageState(JsonData):
+    """The state file. num_done: steps that count"""
+
+    key: CalibrationKey
+    num_done: int = 0
+    notes: StageNotes = StageNotes()
+    tensors: Mapping[str, StagedTensor] = field(default_factory=dict)
+
+
 class Stage:
     """Quantized tensors a step at a time: one for each decoder layer, one for what stands after them.
 
     A step counts when `commit` has returned: its tensors are on the disk and the state file names it. Whatever a
     killed run left of a later step is written again.
 
-    key       what makes these bytes: equal keys, equal bytes
+    key       all that decides these bytes
     num_done  steps that are done
-    notes     what later steps and the manifest need to know of earlier ones
     """
 
-    def __init__(self, folder: Path, key: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, state: StageState) -> None:
         self.folder = folder
-        self.key = dict(key)
-        self.num_done: int = state["num_done"]
-        self.notes: dict[str, Any] = state["notes"]
-        self._tensors: dict[str, dict[str, Any]] = state["tensors"]  # name -> {step, format, shape, ...}
+        self.key = state.key
+        self.num_done = state.num_done
+        self.notes = state.notes
+        self._tensors = dict(state.tensors)
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
 
     def info(self, name: str) -> TensorInfo:
-        row = self._tensors[name]
-        shared = tuple(SharedInfo(part, tuple(shape), dtype) for part, shape, dtype in row["shared"])
-        return TensorInfo(tuple(row["shape"]), row["format"], row["size_bytes"], shared)
+        return self._tensors[name].info
 
     @property
     def kv_stats(self) -> list[KVStats]:
         """Of every decoder layer; empty where no layer's keys and values were seen."""
-        rows = self.notes.get("kv_absmax", [])
+        rows = self.notes.kv_absmax
         return [KVStats(*(np.array(absmax, dtype=np.float32) for absmax in row)) for row in rows]
 
     def read(self, name: str) -> QTensor:
         row = self._tensors[name]
-        with safe_open(self.folder / TENSORS.format(row["step"]), "np") as file:
-            parts = {part: file.get_tensor(f"{name} {part}") for part in row["parts"]}
-            shared = {part: file.get_tensor(f"{name} {part}") for part, _, _ in row["shared"]}
-        return QTensor(row["format"], tuple(row["shape"]), parts, shared)
+        with safe_open(self.folder / TENSORS.format(row.step), "np") as file:
+            parts = {part: file.get_tensor(f"{name} {part}") for part in row.parts}
+            shared = {part: file.get_tensor(f"{name} {part}") for part, _, _ in row.shared}
+        return QTensor(row.format, row.shape, parts, shared)
 
-    def commit(self, tensors: Mapping[str, QTensor], notes: Mapping[str, Any] | None = None) -> None:
-        """The next step is done and made these tensors; nothing of it counts until this returns."""
+    def commit(self, tensors: Mapping[str, QTensor], notes: StageNotes | None = None) -> None:
+        """The next step is done and made these tensors; nothing of it counts until this returns.
+
+        notes    those of all steps so far; None: as they were
+        """
         path = self.folder / TENSORS.format(self.num_done)
         arrays = {}
         for name, qtensor in tensors.items():
             parts = qtensor.parts | qtensor.shared
             arrays |= {f"{name} {part}": np.ascontiguousarray(array) for part, array in parts.items()}
-            self._tensors[name] = {"step": self.num_done, **_row(qtensor)}
+            self._tensors[name] = StagedTensor.of(qtensor, self.num_done)
         save_arrays(arrays, path)
         fsync(path)
-        self.notes |= notes or {}
+        self.notes = notes or self.notes
         self.num_done += 1
         self._write_state()
 
     def _write_state(self) -> None:
-        state = {"key": self.key, "num_done": self.num_done, "notes": self.notes, "tensors": self._tensors}
+        state = StageState(key=self.key, num_done=self.num_done, notes=self.notes, tensors=self._tensors)
         temp = self.folder / f"{STATE}.tmp"
-        temp.write_text(json.dumps(state))
+        temp.write_text(json.dumps(state.to_json()))
         fsync(temp)
         os.replace(temp, self.folder / STATE)
-
-
-def _row(qtensor: QTensor) -> dict[str, Any]:
-    """What the state file says of a tensor."""
-    info = TensorInfo.of(qtensor)
-    return {
-        "format": info.format,
-        "shape": list(info.shape),
-        "size_bytes": info.size_bytes,
-        "parts": list(qtensor.parts),
-        "shared": [[shared.name, list(shared.shape), shared.dtype] for shared in info.shared],
-    }
 
 
 def stage_path(out: Path) -> Path:
@@ -106,11 +153,11 @@ def stage_path(out: Path) -> Path:
 def steps_done(folder: Path) -> int:
     """Of what a killed run left in `folder`; 0 where it left nothing."""
     state = _read_state(folder)
-    return 0 if state is None else state["num_done"]
+    return 0 if state is None else state.num_done
 
 
 @contextmanager
-def open_stage(folder: Path, key: Mapping[str, Any], *, resume: bool = False) -> Iterator[Stage]:
+def open_stage(folder: Path, key: CalibrationKey, *, resume: bool = False) -> Iterator[Stage]:
     """Yields the Stage in `folder`, continued from what a killed run left there, or fresh.
 
     It is gone when the block ends well, and when it ends in an InputError, which another try would end in too.
@@ -121,16 +168,14 @@ def open_stage(folder: Path, key: Mapping[str, Any], *, resume: bool = False) ->
     """
     folder.mkdir(exist_ok=True)
     with _locked(folder):
-        key = json.loads(json.dumps(key))  # as it will come back
         state = _read_state(folder) if resume else None
         if state is None:
             _clear(folder)
-            state = {"num_done": 0, "notes": {}, "tensors": {}}
-        elif state["key"] != key:
-            unlike = ", ".join(name for name in {**key, **state["key"]} if key.get(name) != state["key"].get(name))
-            raise InputError(f"{folder} was begun with another {unlike}; start again without --resume")
+            state = StageState(key=key)
+        elif unlike := key.unlike(state.key):
+            raise InputError(f"{folder} was begun with another {', '.join(unlike)}; start again without --resume")
         try:
-            yield Stage(folder, key, state)
+            yield Stage(folder, state)
         except InputError as error:
             if not isinstance(error.__cause__, OSError):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -155,10 +200,13 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _read_state(folder: Path) -> dict[str, Any] | None:
-    """None where nothing was done yet."""
+def _read_state(folder: Path) -> StageState | None:
+    """None if nothing was done yet. raises InputError for the state of another version"""
     path = folder / STATE
-    return json.loads(path.read_text()) if path.exists() else None
+    try:
+        return StageState.from_json(json.loads(path.read_text())) if path.exists() else None
+    except ValueError as error:
+        raise InputError(f"{folder} was begun by another version ({error}); start again without --resume") from error
 
 
 def _clear(folder: Path) -> None:

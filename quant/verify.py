@@ -1,14 +1,13 @@
 """Whether an artifact is what its manifest says: made again from the same source, it has the same bits."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from quant.artifacts.f32_vectors import F32Vectors
-from quant.artifacts.manifest import read_manifest
+from quant.artifacts.manifest import Manifest, read_manifest
 from quant.artifacts.tensor_hash import hash_tensor
 from quant.errors import InputError
 from quant.kv import KVScheme
@@ -19,51 +18,40 @@ from quant.recipes.yaml_recipe import recipe_from
 from quant.source import Source
 
 Progress = Callable[[int, int, str], None]  # tensors done, tensors in all, name
-# What a manifest must hold to be made again from, by part
+# The keys that a manifest must have, so that the artifact can be made again from it.
 KEYS = ("recipe", "recipe_document", "method", "options", "kv", "calibration", "container", "source", "versions")
-SOURCE_KEYS = ("spec", "fingerprint")
-TEXT_KEYS = ("text", "asked_samples", "length", "seed", "on", "min_expert_tokens", "sha256")
-IMATRIX_KEYS = ("imatrix", "sha256")
 
 
-def manifest_of(path: Path) -> dict[str, Any]:
+def manifest_of(path: Path) -> Manifest:
     """raises InputError for an artifact without a manifest, or with one that does not say how it was made"""
     manifest = read_manifest(path)
     if manifest is None:
         raise InputError(f"{path} has no manifest, so nothing says how it was made; try qbench doctor")
-    _require(path, manifest, KEYS)
-    _require(path, manifest["source"], SOURCE_KEYS)
-    _require(path, manifest["versions"], ())
-    calibration = manifest["calibration"]
-    if calibration is not None:
-        of_imatrix = isinstance(calibration, Mapping) and "imatrix" in calibration
-        _require(path, calibration, IMATRIX_KEYS if of_imatrix else TEXT_KEYS)
+    missing = [key for key in KEYS if key in manifest.lacks]
+    if manifest.calibration is not None and manifest.calibration.by is None:
+        missing.append("the text of its calibration")
+    if missing:
+        raise InputError(f"{path}: its manifest lacks {', '.join(missing)}; quantize again")
     return manifest
 
 
-def _require(path: Path, part: Any, keys: tuple[str, ...]) -> None:
-    missing = [key for key in keys if key not in part] if isinstance(part, Mapping) else list(keys)
-    if missing or not isinstance(part, Mapping):
-        raise InputError(f"{path}: its manifest lacks {', '.join(missing) or 'versions'}; quantize again")
-
-
-def recipe_of(manifest: Mapping[str, Any]) -> Recipe | None:
+def recipe_of(manifest: Manifest) -> Recipe | None:
     """The recipe that a manifest names or holds; None for a plain copy.
 
     raises   InputError for a recipe that this version does not know
     """
-    name, document = manifest["recipe"], manifest["recipe_document"]
+    name, document = manifest.recipe, manifest.recipe_document
     if name is None:
         return None
     recipe = get_recipe(name) if document is None else recipe_from(document, name)
-    if recipe.method != manifest["method"]:
-        raise InputError(f"recipe {name} is now by {recipe.method}, the artifact was made by {manifest['method']}")
-    return replace(recipe, options=manifest["options"]).in_container(manifest["container"])
+    if recipe.method != manifest.method:
+        raise InputError(f"recipe {name} is now by {recipe.method}, the artifact was made by {manifest.method}")
+    return replace(recipe, options=manifest.options or {}).in_container(manifest.container)
 
 
-def check_source(source: Source, manifest: Mapping[str, Any]) -> None:
+def check_source(source: Source, manifest: Manifest) -> None:
     """raises InputError unless this is the model that the artifact was made from"""
-    wanted = manifest["source"]["fingerprint"]
+    wanted = manifest.source.fingerprint
     if source.fingerprint() != wanted:
         raise InputError(
             f"{source.spec} is not the model that the artifact was made from, or has changed: its fingerprint is "

@@ -1,6 +1,7 @@
 """In which arithmetic a model is run for its calibration, and the Hessians are summed."""
 
 from qbench.calibration.options import CalibrationOptions
+from quant.calibrated import TextCalibration
 from quant.calibration.stats_file import StatsFile
 from quant.extension import import_kernels
 from quant.present import present
@@ -15,7 +16,8 @@ def choose_arithmetic(options: CalibrationOptions) -> str:
     if options.arithmetic is not None:
         return options.arithmetic
     if options.reads_statistics:
-        return StatsFile(present(options.stats)).about["calibration"].get("arithmetic", "fp32")
+        by = StatsFile(present(options.stats)).about.calibration
+        return by.arithmetic if isinstance(by, TextCalibration) else "fp32"
     return "bf16" if has_fast_bf16() else "fp32"
 
 

@@ -4,7 +4,6 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from qbench.calibration.arithmetic import choose_arithmetic
 from qbench.calibration.options import CalibrationOptions
@@ -16,6 +15,7 @@ from quant.artifacts.output import artifact_name
 from quant.calibration.hidden import ITEM_BYTES
 from quant.formats import get_format
 from quant.job import Output, QuantizationJob
+from quant.json_data import JsonData
 from quant.models import ModelConfig, split_name
 from quant.qtensor import QTensor
 from quant.source import Source, SourceView
@@ -53,8 +53,17 @@ class Probe:
     peak_rss_bytes: int
 
 
-def forecast(job: QuantizationJob, options: CalibrationOptions, threads: int) -> dict[str, Any]:
-    """{seconds, peak_rss_bytes, disk_bytes} of a calibrated job, without a file of statistics.
+@dataclass(frozen=True, slots=True)
+class Forecast(JsonData):
+    """Time, memory and disk of a calibrated job."""
+
+    seconds: float
+    peak_rss_bytes: int
+    disk_bytes: int
+
+
+def forecast(job: QuantizationJob, options: CalibrationOptions, threads: int) -> Forecast:
+    """The cost of a calibrated job, without a file of statistics.
 
     The middle layer is calibrated and quantized once, on all windows, and written as a model of one layer.
     raises   as `quantized_model`
@@ -64,11 +73,11 @@ def forecast(job: QuantizationJob, options: CalibrationOptions, threads: int) ->
     job.source.fingerprint()  # read as a whole for its hash, as the run will
     hashed_s = time.perf_counter() - start
     probe = measure_layer(job, replace(options, stats=None), threads)
-    return {
-        "seconds": total_seconds(probe, config.num_layers, hashed_s),
-        "peak_rss_bytes": probe.peak_rss_bytes,
-        "disk_bytes": disk_bytes(job, options, config),
-    }
+    return Forecast(
+        seconds=total_seconds(probe, config.num_layers, hashed_s),
+        peak_rss_bytes=probe.peak_rss_bytes,
+        disk_bytes=disk_bytes(job, options, config),
+    )
 
 
 def total_seconds(probe: Probe, num_layers: int, hashed_s: float) -> float:

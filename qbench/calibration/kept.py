@@ -1,11 +1,11 @@
 """Statistics that outlive a run: a file of all of them, and an importance matrix for llama.cpp."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from qbench.calibration.options import CalibrationOptions
 from quant.artifacts.imatrix import write_imatrix
+from quant.calibrated import CalibrationKey, TextCalibration
 from quant.calibration.saved import SavedStatistics
 from quant.calibration.stats_file import StatsFile, has_part, read_part, write_stats
 from quant.calibration.streaming import Statistics
@@ -15,18 +15,18 @@ from quant.stats import LayerStats
 
 
 def keep_statistics(
-    statistics: Statistics, stage: Stage, options: CalibrationOptions, about: Mapping[str, Any], source: Source
+    statistics: Statistics, stage: Stage, options: CalibrationOptions, about: CalibrationKey, source: Source
 ) -> None:
     """Writes the files of statistics that `options` asks for, once all layers are done.
 
-    about    what decides the statistics: model, calibration, and the recipe if it matters
+    about    all that decides the statistics: model, calibration, and the recipe if it matters
     raises   InputError if a file cannot be written, or an expert was not reached
     """
     if isinstance(statistics, SavedStatistics) and options.stats is not None:
         write_stats(options.stats, stage.folder, stage.num_done, about)
-    if options.export_imatrix is not None:
+    if options.export_imatrix is not None and isinstance(about.calibration, TextCalibration):
         layers = [_kept_stats(statistics, stage.folder, index) for index in range(stage.num_done)]
-        _export_imatrix(options.export_imatrix, layers, source, about["calibration"]["text"])
+        _export_imatrix(options.export_imatrix, layers, source, about.calibration.text)
 
 
 def _export_imatrix(path: Path, layers: Iterable[LayerStats], source: Source, text: str) -> None:

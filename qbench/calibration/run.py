@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from qbench.calibration.arithmetic import DECODER_IMPL, choose_arithmetic
 from qbench.calibration.kept import keep_statistics
@@ -15,6 +14,7 @@ from qbench.progress import Progress
 from qbench.runtime.streamed import StreamedDecoder
 from quant.artifacts.file_bytes import sha256_file
 from quant.artifacts.imatrix import read_imatrix
+from quant.calibrated import CalibrationKey, ImatrixCalibration, TextCalibration
 from quant.calibration.from_imatrix import ImatrixStatistics
 from quant.calibration.live import LiveStatistics
 from quant.calibration.saved import SavedStatistics, check_saved
@@ -68,8 +68,7 @@ def _calibrated(
     statistics = basis.statistics(job, options, folder, threads)
     if resume and options.keeps_statistics:
         check_saved(folder, ModelConfig.of(job.source).num_layers)
-    with open_stage(folder, {**basis.about, "code": code_hash(QUANTIZING)}, resume=resume) as stage:
-        stage.notes["calibration"] = basis.calibration
+    with open_stage(folder, replace(basis.about, code=code_hash(QUANTIZING)), resume=resume) as stage:
         quantized = quantize_layers(job, statistics, stage, progress)
         keep_statistics(statistics, stage, options, basis.stats_about, job.source)
         yield quantized
@@ -79,23 +78,19 @@ def _calibrated(
 class Basis:
     """What a model is calibrated by: windows of text, or an importance matrix.
 
-    about    {model, recipe, calibration}: everything but the code that decides the bytes
+    about    everything but the code that decides the bytes
     tokens   None for an importance matrix
     """
 
-    about: dict[str, Any]
+    about: CalibrationKey
     tokens: CalibrationTokens | None
 
     @property
-    def calibration(self) -> dict[str, Any]:
-        """The manifest's entry on the calibration."""
-        return self.about["calibration"]
-
-    @property
-    def stats_about(self) -> dict[str, Any]:
+    def stats_about(self) -> CalibrationKey:
         """The part of `about` that decides the statistics: behind quantized layers, the recipe changes them."""
-        on_original = self.calibration.get("on") == "original"
-        return {key: value for key, value in self.about.items() if key != "recipe" or not on_original}
+        by = self.about.calibration
+        on_original = isinstance(by, TextCalibration) and by.on == "original"
+        return replace(self.about, recipe=None) if on_original else self.about
 
     def statistics(self, job: QuantizationJob, options: CalibrationOptions, folder: Path, threads: int) -> Statistics:
         """From a run of the model, a file of an earlier run, or the importance matrix.
@@ -104,7 +99,7 @@ class Basis:
                  tokens that the model cannot read
         """
         if self.tokens is not None and not options.reads_statistics:
-            live = self._live(ModelConfig.of(job.source), options, folder, threads)
+            live = self._live(ModelConfig.of(job.source), self.tokens, options, folder, threads)
             if not options.keeps_statistics:
                 return live
             return SavedStatistics(live, folder, frozenset() if options.stats is None else EVERYTHING)
@@ -116,13 +111,17 @@ class Basis:
         file.check(self.stats_about)
         return file
 
-    def _live(self, config: ModelConfig, options: CalibrationOptions, folder: Path, threads: int) -> LiveStatistics:
-        arithmetic = self.calibration["arithmetic"]
+    def _live(
+        self, config: ModelConfig, tokens: CalibrationTokens, options: CalibrationOptions, folder: Path, threads: int
+    ) -> LiveStatistics:
+        by = self.about.calibration
+        assert isinstance(by, TextCalibration)
+        arithmetic = by.arithmetic
         decoder = StreamedDecoder(config, impl=DECODER_IMPL[arithmetic])
         return LiveStatistics(
             decoder,
             config,
-            present(self.tokens),
+            tokens,
             folder,
             on_quantized=options.on != "original",
             in_steps=options.on == "steps",
@@ -138,20 +137,18 @@ def choose_basis(job: QuantizationJob, options: CalibrationOptions) -> Basis:
         check_place(options.stats)
     if options.imatrix is None:
         tokens = calibration_tokens(job.source, options)
-        described = tokens.describe() | {
-            "on": options.on,
-            "min_expert_tokens": options.min_expert_tokens,
-            "arithmetic": choose_arithmetic(options),
-        }
+        described = tokens.describe(
+            on=options.on, min_expert_tokens=options.min_expert_tokens, arithmetic=choose_arithmetic(options)
+        )
     elif options.stats is not None:
         raise InputError("--imatrix and --stats both hold statistics; give one of them")
     elif options.export_imatrix is not None:
         raise InputError("--export-imatrix writes what a calibration found; with --imatrix there is none")
     else:
         tokens = None
-        described = {"imatrix": str(options.imatrix), "sha256": sha256_file(options.imatrix)}
-    about = {"model": job.source.fingerprint(), "recipe": job.description, "calibration": described}
-    return Basis(about, tokens)
+        described = ImatrixCalibration(imatrix=str(options.imatrix), sha256=sha256_file(options.imatrix))
+    key = CalibrationKey(model=job.source.fingerprint(), recipe=job.description, calibration=described)
+    return Basis(key, tokens)
 
 
 def _refuse_files(recipe: str, options: CalibrationOptions) -> None:

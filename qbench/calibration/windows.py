@@ -34,10 +34,8 @@ def calibration_tokens(source: Source, options: CalibrationOptions) -> Calibrati
         )
     chosen = sorted(Random(options.seed).sample(range(num_windows), min(options.samples, num_windows)))
     windows = tokens[: num_windows * length].reshape(num_windows, length)[chosen]
-    origin = {"text": text, "asked_samples": options.samples, "seed": options.seed}
-    if is_file_spec(text):
-        origin["text_sha256"] = sha256_file(Path(text))
-    return CalibrationTokens(windows, origin)
+    text_sha256 = sha256_file(Path(text)) if is_file_spec(text) else None
+    return CalibrationTokens(windows, text, options.seed, options.samples, text_sha256)
 
 
 def window_length(source: Source, options: CalibrationOptions) -> int:

@@ -1,11 +1,15 @@
 """`qbench doctor ARTIFACT`: what is wrong with a quantized model."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from qbench.cli.output import json_option, print_json
 from qbench.cli.progress import progress_bar
+
+if TYPE_CHECKING:  # loaded when the command runs, not for its help
+    from quant.doctor.report import Report, TensorRow
 
 COLUMNS = ("tensor", "format", "SQNR dB", "at end", "scale from", "to", "dead", "NaN")
 
@@ -22,14 +26,14 @@ def command(artifact: Path, source: str | None, as_json: bool) -> None:
     with progress_bar(f"examine {artifact}") as update:
         report = examine(artifact, open_source, spec=source, progress=update)
     if as_json:
-        print_json(report.as_json())
+        print_json(report.summary.to_json())
     else:
         print_report(report)
     if report.findings:
         raise click.exceptions.Exit(1)
 
 
-def print_report(report) -> None:
+def print_report(report: "Report") -> None:
     """The table, what could not be looked at, and the findings last, where they are seen."""
     rows = [COLUMNS, *map(_cells, report.rows())]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
@@ -45,18 +49,18 @@ def print_report(report) -> None:
     click.echo(f"{count} finding{'s' if count > 1 else ''}" if count else "healthy")
 
 
-def _cells(row) -> tuple[str, ...]:
-    sqnr = "same" if row["identical"] else _number(row["sqnr_db"], "{:.1f}")
-    saturation = None if row["saturation"] is None else 100 * row["saturation"]
+def _cells(row: "TensorRow") -> tuple[str, ...]:
+    sqnr = "same" if row.identical else _number(row.sqnr_db, "{:.1f}")
+    saturation = None if row.saturation is None else 100 * row.saturation
     return (
-        row["name"],
-        row["format"],
+        row.name,
+        row.format,
         sqnr,
         _number(saturation, "{:.2f} %"),
-        _number(row["scale_min"], "{:.2e}"),
-        _number(row["scale_max"], "{:.2e}"),
-        f"{row['num_dead_groups']}/{row['num_groups']}" if row["num_groups"] else "n/a",
-        str(row["num_not_finite"]),
+        _number(row.scale_min, "{:.2e}"),
+        _number(row.scale_max, "{:.2e}"),
+        f"{row.num_dead_groups}/{row.num_groups}" if row.num_groups else "n/a",
+        str(row.num_not_finite),
     )
 
 

@@ -51,7 +51,7 @@ def describe(spec: str) -> dict:
     tokenizer = source.tokenizer
     return {
         "model": spec,
-        **size_summary(source.tensors),
+        **size_summary(source.tensors).to_json(),
         "config": {key: source.config.get(key) for key in CONFIG_KEYS},
         "tokenizer": None if tokenizer is None else f"bos {tokenizer.bos_token_id}, eos {tokenizer.eos_token_id}",
         "tensors": [

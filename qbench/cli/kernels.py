@@ -44,7 +44,8 @@ def command(ctx, suite, only, device, tokens, cpu_time, threads, keep, as_json) 
     cases, counts, clock = asked if suite is None else of_suite(ctx, suite)
     busy, any_wrong = busy_share(), False
     with progress_bar("kernels") as update:
-        for number, row in enumerate(rows_of(cases, counts, busy, clock, update)):
+        for number, measured in enumerate(rows_of(cases, counts, busy, clock, update)):
+            row = measured.to_json()
             if number == 0:
                 print_warning(busy_warning(busy))
             any_wrong |= "wrong" in row["contenders"][OURS]

@@ -84,10 +84,10 @@ def print_forecast(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> 
     set_threads(threads)
     cost = forecast(job, how.calibration, threads)
     if as_json:
-        print_json(cost)
+        print_json(cost.to_json())
     else:
-        memory, disk = readable_bytes(cost["peak_rss_bytes"]), readable_bytes(cost["disk_bytes"])
-        click.echo(f"takes about {cost['seconds']:.0f} s, {memory} of memory and {disk} of disk, by a probe of a layer")
+        memory, disk = readable_bytes(cost.peak_rss_bytes), readable_bytes(cost.disk_bytes)
+        click.echo(f"takes about {cost.seconds:.0f} s, {memory} of memory and {disk} of disk, by a probe of a layer")
 
 
 def print_written(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> None:
@@ -103,17 +103,19 @@ def print_written(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> N
     set_threads(threads)
     with progress_bar(f"quantize {model} as {recipe}") as update:
         path = write_quantized(job, how.calibration, threads=threads, resume=how.resume, progress=update)
-    calibration = (read_manifest(path) or {}).get("calibration") or {}
-    warnings = [few_tokens_warning(calibration.get("experts")), *remark_lines(calibration.get("remarks") or {})]
+    if (manifest := read_manifest(path)) is not None and (calibrated := manifest.calibration) is not None:
+        warnings = [few_tokens_warning(calibrated.experts), *remark_lines(calibrated.remarks)]
+    else:
+        warnings = []
     for warning in filter(None, warnings):
         click.echo(f"warning: {warning}", err=True)
     weights = size_summary(open_source(str(path)).tensors)
-    result = {"model": model, "recipe": recipe, "artifact": str(path), **weights}
+    result = {"model": model, "recipe": recipe, "artifact": str(path), **weights.to_json()}
     if as_json:
         print_json(result)
     else:
-        size, bits = readable_bytes(weights["size_bytes"]), weights["bits_per_weight"]
-        click.echo(f"{path}: {weights['num_weights']:,} weights, {size}, {bits:.3f} bits a weight")
+        size, bits = readable_bytes(weights.size_bytes), weights.bits_per_weight
+        click.echo(f"{path}: {weights.num_weights:,} weights, {size}, {bits:.3f} bits a weight")
 
 
 def warn_of_unread_text(job: "QuantizationJob", calibration: CalibrationOptions) -> None:

@@ -32,7 +32,7 @@ def command(ctx: click.Context, only: str, verbose: bool, emulate_amx: bool, as_
     from qbench.kernels.selftest import selftest, summary
 
     with progress_bar("selftest") as update:
-        result = {"machine": machine().id, **summary(selftest(kernels(), only, update))}
+        result = {"machine": machine().id, **summary(selftest(kernels(), only, update)).to_json()}
     if as_json:
         print_json(result)
     else:

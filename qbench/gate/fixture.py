@@ -80,7 +80,7 @@ class QbenchGate:
         name: str | None = None,
     ) -> dict[str, int | list[int]]:
         """Bytes of the weights as stored, and the peaks of fresh processes that prefill `context` tokens."""
-        size = size_summary(open_source(str(model)).tensors)["size_bytes"]
+        size = size_summary(open_source(str(model)).tensors).size_bytes
         launches = alone(model, SpeedCase(pp=context, tg=0, repetitions=1), threads)
         peaks = peaks_of(launches, 0)
         require(max_weight_bytes is None or size <= max_weight_bytes, f"{size} bytes of weights, over the limit")

@@ -2,9 +2,8 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from qbench.kernels.benchmark import OURS, Absent, Benchmark, Contender
 from qbench.measure.host.clocks import Clock
 from qbench.measure.records.record import json_hash
 from qbench.statistics import spread
+from quant.json_data import JsonData
 
 CASE_KEYS = ("op", "shape", "tokens", "threads", "clock", "forced")
 ROUNDS = 5  # turns of each contender: A B C, C B A, ...
@@ -21,17 +21,92 @@ TURN_S = 0.04  # of timed calls in a turn; a run is one call at least
 SETTLE_S = 0.012
 
 
-def timing_protocol(clock: str) -> dict[str, Any]:
-    """How contenders are timed, and 16 hex digits of it: times compare where these are equal."""
-    about = {
-        "name": "turns",
-        "rounds": ROUNDS,
-        "turn_s": TURN_S,
-        "settle_s": SETTLE_S,
-        "clock": clock,
-        "of": "medians of rounds",
-    }
-    return about | {"hash": json_hash(about)}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimingProtocol(JsonData):
+    """How contenders are timed. hash: 16 hex digits of the rest; times compare if these are equal"""
+
+    json_omits = ("hash",)
+
+    name: str = "turns"
+    rounds: int
+    turn_s: float
+    settle_s: float
+    clock: str
+    of: str = "medians of rounds"
+    hash: str | None = None
+
+
+def timing_protocol(clock: str) -> TimingProtocol:
+    protocol = TimingProtocol(rounds=ROUNDS, turn_s=TURN_S, settle_s=SETTLE_S, clock=clock)
+    return replace(protocol, hash=json_hash(protocol.to_json()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What became of a contender: its times, or why there are none.
+
+    how      the code that ran
+    seconds  of one call, [round][sample]
+    absent, wrong   the reason
+    """
+
+    how: str | None = None
+    seconds: list[list[float]] | None = None
+    absent: str | None = None
+    wrong: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures(JsonData):
+    """Median, spread and raw samples of one call in milliseconds, and the rates that they come to.
+
+    The median is that of the rounds, as is the ratio's: a round in a slow spell has fewer samples than others, and
+    counts as much.
+    share    of the roofline; None for a search
+    ratio    how many times as fast as this contender ours is: {median, min, max, mad}; not of ours itself
+    """
+
+    json_omits = ("ratio",)
+
+    how: str
+    ms: float
+    gb_s: float
+    tera_ops: float | None
+    share: float | None
+    spread_ms: dict[str, float]
+    samples_ms: list[list[float]]
+    ratio: dict[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untimed(JsonData):
+    """Why a contender has no times: it is absent, or wrong."""
+
+    json_omits = ("absent", "wrong")
+
+    absent: str | None = None
+    wrong: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelFigures(JsonData):
+    """The figures of one kernel at one shape and number of tokens.
+
+    least_ms  of a call, by what bounds it
+    impls     implementation of ours -> 1; empty if ours has no times
+    """
+
+    op: str
+    shape: str
+    tokens: int | None
+    calls: int
+    moved_bytes: int
+    operations: int | None
+    arithmetic: str
+    least_ms: float | None
+    bound_by: str | None
+    impls: dict[str, int]
+    contenders: dict[str, Figures | Untimed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,31 +130,29 @@ class Ceilings:
         return bounds
 
 
-def measure(benchmark: Benchmark, clock: Clock = time.perf_counter) -> dict[str, Any]:
-    """Seconds of one call of each contender: {name: {seconds: [round][sample], how} | {absent | wrong: reason}}
-
-    Nobody is timed where ours is wrong.
-    """
-    found: dict[str, dict[str, Any]] = {}
+def measure(benchmark: Benchmark, clock: Clock = time.perf_counter) -> dict[str, Found]:
+    """Contender -> its seconds per call. Nobody is timed if ours is wrong."""
+    found: dict[str, Found] = {}
     ready: dict[str, Contender] = {}
     for name, build in benchmark.contenders.items():
         try:
             contender = build()
         except Absent as absent:
-            found[name] = {"absent": str(absent)}
+            found[name] = Found(absent=str(absent))
             continue
         if contender.run() is not None and clock is not time.perf_counter:
-            found[name] = {"absent": "it runs in a process of its own, whose processor time is not counted"}
+            found[name] = Found(absent="it runs in a process of its own, whose processor time is not counted")
             continue
         off = benchmark.own_checks.get(name, benchmark.check)(contender.output())
         if off.is_right:
-            ready[name], found[name] = contender, {"how": contender.how}
+            ready[name], found[name] = contender, Found(how=contender.how)
         else:
-            found[name] = {"wrong": f"error {off.error:.3g}, expected at most {off.bound:.3g}"}
-    if "wrong" in found[OURS]:
-        return found | {name: {"absent": f"not timed, as {OURS} is wrong"} for name in ready}
+            found[name] = Found(wrong=f"error {off.error:.3g}, expected at most {off.bound:.3g}")
+    if found[OURS].wrong is not None:
+        return found | {name: Found(absent=f"not timed, as {OURS} is wrong") for name in ready}
     for name, seconds in take_turns({name: contender.run for name, contender in ready.items()}, clock).items():
-        found[name]["seconds"] = [[sample / benchmark.calls for sample in samples] for samples in seconds]
+        calls = [[sample / benchmark.calls for sample in samples] for samples in seconds]
+        found[name] = replace(found[name], seconds=calls)
     return found
 
 
@@ -107,52 +180,48 @@ def seconds_of(run: Callable[[], float | None], clock: Clock) -> float:
     return clock() - start if told is None else told
 
 
-def summarize(benchmark: Benchmark, found: dict[str, Any], ceilings: Ceilings) -> dict[str, Any]:
+def summarize(benchmark: Benchmark, found: Mapping[str, Found], ceilings: Ceilings) -> KernelFigures:
     """One row: our figures, and of each contender its time and how many times as fast as it ours is."""
     bounds = ceilings.bounds_s(benchmark)
     bound_by = max(bounds, key=bounds.__getitem__, default=None)
     least = None if bound_by is None else bounds[bound_by]
-    row = {
-        "op": benchmark.op,
-        "shape": benchmark.shape,
-        "tokens": benchmark.tokens,
-        "calls": benchmark.calls,
-        "moved_bytes": benchmark.moved_bytes,
-        "operations": benchmark.operations,
-        "arithmetic": benchmark.arithmetic,
-        "least_ms": None if least is None else 1e3 * least,
-        "bound_by": bound_by,
-        "impls": {found[OURS]["how"]: 1} if "how" in found[OURS] else {},
-        "contenders": {},
-    }
+    ours = found[OURS]
+    contenders: dict[str, Figures | Untimed] = {}
     for name, entry in found.items():
-        row["contenders"][name] = figures(benchmark, entry, least)
-    ours = found[OURS].get("seconds")
-    for name, entry in found.items():
-        if name != OURS and ours and "seconds" in entry:
-            row["contenders"][name]["ratio"] = ratio(ours, entry["seconds"])
-    return row
+        shown = figures(benchmark, entry, least)
+        if isinstance(shown, Figures) and name != OURS and ours.seconds and entry.seconds:
+            shown = replace(shown, ratio=ratio(ours.seconds, entry.seconds))
+        contenders[name] = shown
+    return KernelFigures(
+        op=benchmark.op,
+        shape=benchmark.shape,
+        tokens=benchmark.tokens,
+        calls=benchmark.calls,
+        moved_bytes=benchmark.moved_bytes,
+        operations=benchmark.operations,
+        arithmetic=benchmark.arithmetic,
+        least_ms=None if least is None else 1e3 * least,
+        bound_by=bound_by,
+        impls={} if ours.how is None else {ours.how: 1},
+        contenders=contenders,
+    )
 
 
-def figures(benchmark: Benchmark, entry: dict[str, Any], least: float | None) -> dict[str, Any]:
-    """Median, spread and raw samples in milliseconds, and what they come to; only the reason where there are none.
-
-    The median is that of the rounds, as of the ratio: a round in a slow spell has fewer samples than others, and counts
-    as much.
-    """
-    if "seconds" not in entry:
-        return entry
-    rounds = round_medians(entry["seconds"])
+def figures(benchmark: Benchmark, entry: Found, least: float | None) -> Figures | Untimed:
+    """least: seconds of a call at the roofline"""
+    if entry.how is None or entry.seconds is None:
+        return Untimed(absent=entry.absent, wrong=entry.wrong)
+    rounds = round_medians(entry.seconds)
     median = float(np.median(rounds))
-    return {
-        "how": entry["how"],
-        "ms": 1e3 * median,
-        "gb_s": benchmark.moved_bytes / median / 1e9,
-        "tera_ops": None if benchmark.operations is None else benchmark.operations / median / 1e12,
-        "share": None if least is None else least / median,
-        "spread_ms": spread([1e3 * seconds for seconds in rounds]),
-        "samples_ms": [[1e3 * sample for sample in turn] for turn in entry["seconds"]],
-    }
+    return Figures(
+        how=entry.how,
+        ms=1e3 * median,
+        gb_s=benchmark.moved_bytes / median / 1e9,
+        tera_ops=None if benchmark.operations is None else benchmark.operations / median / 1e12,
+        share=None if least is None else least / median,
+        spread_ms=spread([1e3 * seconds for seconds in rounds]),
+        samples_ms=[[1e3 * sample for sample in turn] for turn in entry.seconds],
+    )
 
 
 def round_medians(seconds: list[list[float]]) -> list[float]:

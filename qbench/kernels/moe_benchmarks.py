@@ -11,7 +11,7 @@ from qbench.kernels.benchmark import OURS, Benchmark, Contender
 from qbench.kernels.deviation import Deviation, deviation
 from qbench.kernels.linear_benchmarks import COLD_BYTES, COMPUTE_BOUND_TOKENS, arithmetic_of
 from qbench.kernels.moe_peers import BACKENDS_OF, KtLayers
-from qbench.kernels.peers.kt.experts import contender_name
+from qbench.kernels.peers.kt.experts import KtSizes, contender_name
 from quant.formats import dequantize, get_format
 from quant.qtensor import QTensor
 from quant.recipes.containers import fit_row
@@ -105,7 +105,7 @@ def moe_benchmarks(format_name: str, tokens: tuple[int, ...], threads: int) -> I
         if not all(get_format(format_of(format_name, row)).holds_row(row) for row in (hidden, ffn)):
             continue
         layer = Layer(format_name, hidden, ffn, num_experts)
-        sizes = {
+        sizes: KtSizes = {
             "hidden_size": hidden,
             "ffn_size": ffn,
             "num_experts": num_experts,

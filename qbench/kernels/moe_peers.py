@@ -3,7 +3,7 @@
 import numpy as np
 
 from qbench.kernels.benchmark import Absent
-from qbench.kernels.peers.kt.experts import BACKENDS, KtExperts, KtLayer, fastest
+from qbench.kernels.peers.kt.experts import BACKENDS, KtExperts, KtLayer, KtSizes, fastest
 from quant.formats import dequantize
 from quant.qtensor import QTensor
 
@@ -24,7 +24,7 @@ class KtLayers:
     sizes     as KtLayer has them
     """
 
-    def __init__(self, format_name: str, qtensors: list[QTensor], sizes: dict[str, int]) -> None:
+    def __init__(self, format_name: str, qtensors: list[QTensor], sizes: KtSizes) -> None:
         self.names = [name for name in BACKENDS_OF.get(format_name, ()) if holds(name, sizes)]
         self.qtensors = dict(zip(("gate", "up", "down"), qtensors, strict=True))
         self.sizes = sizes
@@ -49,5 +49,5 @@ class KtLayers:
             layer.close()
 
 
-def holds(backend: str, sizes: dict[str, int]) -> bool:
-    return all(sizes[name] % BACKENDS[backend].multiple == 0 for name in ("hidden_size", "ffn_size"))
+def holds(backend: str, sizes: KtSizes) -> bool:
+    return all(size % BACKENDS[backend].multiple == 0 for size in (sizes["hidden_size"], sizes["ffn_size"]))

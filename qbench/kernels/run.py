@@ -2,24 +2,58 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import cpu_kernels
 from qbench.kernels.linear_benchmarks import ANY_SHAPE, COMPUTE_BOUND_TOKENS
-from qbench.kernels.measure import Ceilings, measure, summarize, timing_protocol
+from qbench.kernels.measure import Ceilings, KernelFigures, TimingProtocol, measure, summarize, timing_protocol
 from qbench.kernels.timed import benchmarks, timed_ops
 from qbench.measure.host.clocks import CLOCKS, check_clock
 from qbench.measure.host.forced import forced
 from qbench.measure.host.machine import last_level_cache_bytes, machine
-from qbench.measure.host.placement import placement
+from qbench.measure.host.placement import Placement, placement
 from qbench.measure.subject import running_isa
 from qbench.nearest import nearest
 from qbench.progress import Progress
 from qbench.speed.peaks import largest_peak
 from quant.errors import InputError
+from quant.json_data import JsonData
 
 PEAK_TRIES = 3  # before the first kernel of an arithmetic: who shares the cores can halve a peak for a second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions(JsonData):
+    """The circumstances of a timing.
+
+    bandwidth_bytes_per_s   before and after the case; empty for one that a cache keeps
+    busy_before             share of the machine that others took
+    """
+
+    json_flat = ("placement",)
+
+    threads: int
+    clock: str
+    forced: str | None
+    protocol: TimingProtocol
+    isa: str
+    machine: str
+    placement: Placement
+    bandwidth_bytes_per_s: list[float]
+    peak_ops_per_s: float
+    busy_before: float
+    load_average: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow(JsonData):
+    """What `qbench kernels` prints and keeps of one case."""
+
+    json_flat = ("figures", "conditions")
+
+    figures: KernelFigures
+    conditions: Conditions
 
 
 def run_kernels(
@@ -30,8 +64,8 @@ def run_kernels(
     clock: str = "wall",
     progress: Progress | None = None,
     shapes: Sequence[str] = ANY_SHAPE,
-) -> Iterator[dict[str, Any]]:
-    """A row a kernel, shape and number of tokens; those of a shape come together.
+) -> Iterator[KernelRow]:
+    """A row per kernel, shape and number of tokens; those of a shape come together.
 
     The bandwidth is measured before and after each case that no cache keeps, and the larger counts; of the peaks the
     largest that was found in the run until then. So a slow spell of the machine flatters no kernel.
@@ -59,21 +93,21 @@ def run_kernels(
             before = (bandwidths or [cpu_kernels.measure_read_bandwidth(threads)])[-1:] if is_cold else []
             found = measure(benchmark, CLOCKS[clock])
             bandwidths = [*before, cpu_kernels.measure_read_bandwidth(threads)] if is_cold else []
-            about = {
-                "threads": threads,
-                "clock": clock,
-                "forced": forced(),
-                "protocol": timing_protocol(clock),
-                "isa": running_isa(),
-                "machine": machine().id,
-                **placement().to_json(),
-                "bandwidth_bytes_per_s": bandwidths,
-                "peak_ops_per_s": peak,
-                "busy_before": busy,
-                "load_average": list(os.getloadavg()),
-            }
+            conditions = Conditions(
+                threads=threads,
+                clock=clock,
+                forced=forced(),
+                protocol=timing_protocol(clock),
+                isa=running_isa(),
+                machine=machine().id,
+                placement=placement(),
+                bandwidth_bytes_per_s=bandwidths,
+                peak_ops_per_s=peak,
+                busy_before=busy,
+                load_average=list(os.getloadavg()),
+            )
             ceilings = Ceilings(max(bandwidths, default=0.0), {arithmetic: peak}, cache_bytes)
-            yield summarize(benchmark, found, ceilings) | about
+            yield KernelRow(summarize(benchmark, found, ceilings), conditions)
     if not tried:
         told = only if isinstance(only, str) else " or ".join(only)
         raise InputError(

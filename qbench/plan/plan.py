@@ -71,7 +71,7 @@ def plan(model: str, case: PlanCase) -> dict[str, Any]:
         "cache": case.cache,
         "policy": case.policy,
         "forward_tokens": predictor.cache.tokens_a_pass(context, case.prefill),
-        **size_summary(source.tensors),
+        **size_summary(source.tensors).to_json(),
         **parts,
         "attention": attention_form(config),
         "kv_forms_bytes_per_token": forms,

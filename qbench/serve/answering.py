@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse, Response, StreamingResponse
@@ -14,6 +14,7 @@ from qbench.serve.answers import Answer, Choice
 from qbench.serve.bodies import SamplingFields
 from qbench.serve.engine_thread import EngineThread, RequestStream
 from qbench.serve.errors import Unavailable, error_body, status_of
+from qbench.serve.wire import Body, ErrorBody
 
 Result = TypeVar("Result")
 DONE = "data: [DONE]\n\n"
@@ -121,5 +122,5 @@ async def preceded(
         yield each
 
 
-def line(value: dict[str, Any]) -> str:
+def line(value: Body | ErrorBody) -> str:
     return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"

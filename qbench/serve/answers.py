@@ -5,10 +5,23 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from qbench.runtime import Tokenizer
 from qbench.runtime.engine import Event
+from qbench.serve.wire import (
+    AnyChoice,
+    Body,
+    ChatChoice,
+    ChatDelta,
+    ChatLogprobs,
+    CompletionChoice,
+    CompletionLogprobs,
+    Delta,
+    Head,
+    ScoredToken,
+    TokenScore,
+    Usage,
+)
 from quant.present import present
 
 
@@ -35,7 +48,7 @@ class Choice:
 
 
 class Answer(ABC):
-    """One answer under one id. What differs between the two APIs is what a choice looks like."""
+    """One answer under one id. The two APIs differ in the form of a choice."""
 
     kind: str
     chunk_kind: str
@@ -43,35 +56,33 @@ class Answer(ABC):
 
     def __init__(self, model: str, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self._head = {"id": f"{self.id_prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+        self._head: Head = {"id": f"{self.id_prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
 
-    def whole(self, choices: Sequence[Choice], num_prompt_tokens: int) -> dict[str, Any]:
-        shown = [
-            {"index": index, **self.choice(choice), "finish_reason": choice.finish_reason}
-            for index, choice in enumerate(choices)
-        ]
-        usage = usage_of(choices, num_prompt_tokens)
-        return self._head | {"object": self.kind, "choices": shown, "usage": usage}
+    def whole(self, choices: Sequence[Choice], num_prompt_tokens: int) -> Body:
+        body = self._body(self.kind, [self.choice(index, choice) for index, choice in enumerate(choices)])
+        return {**body, "usage": usage_of(choices, num_prompt_tokens)}
 
-    def chunk(self, index: int, event: Event) -> dict[str, Any]:
-        shown = {"index": index, **self.delta(event), "finish_reason": event.finish_reason}
-        return self._head | {"object": self.chunk_kind, "choices": [shown]}
+    def chunk(self, index: int, event: Event) -> Body:
+        return self._body(self.chunk_kind, [self.delta(index, event)])
 
-    def opening(self, index: int) -> dict[str, Any] | None:
+    def opening(self, index: int) -> Body | None:
         """A chunk before the first of a choice, or None."""
         return None
 
-    def usage_chunk(self, choices: Sequence[Choice], num_prompt_tokens: int) -> dict[str, Any]:
-        return self._head | {"object": self.chunk_kind, "choices": [], "usage": usage_of(choices, num_prompt_tokens)}
+    def usage_chunk(self, choices: Sequence[Choice], num_prompt_tokens: int) -> Body:
+        return {**self._body(self.chunk_kind, []), "usage": usage_of(choices, num_prompt_tokens)}
 
     @abstractmethod
-    def choice(self, choice: Choice) -> dict[str, Any]: ...
+    def choice(self, index: int, choice: Choice) -> AnyChoice: ...
 
     @abstractmethod
-    def delta(self, event: Event) -> dict[str, Any]: ...
+    def delta(self, index: int, event: Event) -> AnyChoice: ...
 
     def token_text(self, token: int) -> str:
         return self.tokenizer.decode([token], skip_special=False)
+
+    def _body(self, kind: str, choices: list[AnyChoice]) -> Body:
+        return {**self._head, "object": kind, "choices": choices}
 
 
 class CompletionAnswer(Answer):
@@ -82,16 +93,18 @@ class CompletionAnswer(Answer):
         super().__init__(model, tokenizer)
         self._offsets: dict[int, int] = {}  # of each choice: characters of the tokens told with log-probabilities
 
-    def choice(self, choice: Choice) -> dict[str, Any]:
-        return {"text": choice.text, "logprobs": self._logprobs(choice.scored, 0)}
+    def choice(self, index: int, choice: Choice) -> CompletionChoice:
+        logprobs = self._logprobs(choice.scored, 0)
+        return {"index": index, "text": choice.text, "logprobs": logprobs, "finish_reason": choice.finish_reason}
 
-    def delta(self, event: Event) -> dict[str, Any]:
+    def delta(self, index: int, event: Event) -> CompletionChoice:
         scored = [] if event.logprob is None else [event]
         start = self._offsets.get(event.request_id, 0)
         self._offsets[event.request_id] = start + sum(len(self.token_text(present(each.token))) for each in scored)
-        return {"text": event.text or "", "logprobs": self._logprobs(scored, start)}
+        logprobs = self._logprobs(scored, start)
+        return {"index": index, "text": event.text or "", "logprobs": logprobs, "finish_reason": event.finish_reason}
 
-    def _logprobs(self, events: Sequence[Event], start: int) -> dict[str, Any] | None:
+    def _logprobs(self, events: Sequence[Event], start: int) -> CompletionLogprobs | None:
         if not events:
             return None
         texts = [self.token_text(present(event.token)) for event in events]
@@ -108,37 +121,38 @@ class ChatAnswer(Answer):
     kind, chunk_kind = "chat.completion", "chat.completion.chunk"
     id_prefix = "chatcmpl"
 
-    def opening(self, index: int) -> dict[str, Any]:
-        delta = {"role": "assistant", "content": ""}
-        shown = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
-        return self._head | {"object": self.chunk_kind, "choices": [shown]}
+    def opening(self, index: int) -> Body:
+        delta: Delta = {"role": "assistant", "content": ""}
+        shown: ChatDelta = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+        return self._body(self.chunk_kind, [shown])
 
-    def choice(self, choice: Choice) -> dict[str, Any]:
-        message = {"role": "assistant", "content": choice.text}
-        return {"message": message, "logprobs": self._logprobs(choice.scored)}
-
-    def delta(self, event: Event) -> dict[str, Any]:
-        delta = {"content": event.text} if event.text else {}
-        return {"delta": delta, "logprobs": self._logprobs([] if event.logprob is None else [event])}
-
-    def _logprobs(self, events: Sequence[Event]) -> dict[str, Any] | None:
-        if not events:
-            return None
+    def choice(self, index: int, choice: Choice) -> ChatChoice:
         return {
-            "content": [
-                self._score(present(event.token), present(event.logprob))
-                | {"top_logprobs": [self._score(token, score) for token, score in event.top_logprobs]}
-                for event in events
-            ]
+            "index": index,
+            "message": {"role": "assistant", "content": choice.text},
+            "logprobs": self._logprobs(choice.scored),
+            "finish_reason": choice.finish_reason,
         }
 
-    def _score(self, token: int, score: float) -> dict[str, Any]:
+    def delta(self, index: int, event: Event) -> ChatDelta:
+        delta: Delta = {"content": event.text} if event.text else {}
+        logprobs = self._logprobs([] if event.logprob is None else [event])
+        return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": event.finish_reason}
+
+    def _logprobs(self, events: Sequence[Event]) -> ChatLogprobs | None:
+        return {"content": [self._scored(event) for event in events]} if events else None
+
+    def _scored(self, event: Event) -> ScoredToken:
+        tops = [self._score(token, score) for token, score in event.top_logprobs]
+        return {**self._score(present(event.token), present(event.logprob)), "top_logprobs": tops}
+
+    def _score(self, token: int, score: float) -> TokenScore:
         text = self.token_text(token)
         is_whole = "\N{REPLACEMENT CHARACTER}" not in text  # else it is a part of a character, whose bytes are not told
         return {"token": text, "logprob": score, "bytes": list(text.encode()) if is_whole else None}
 
 
-def usage_of(choices: Sequence[Choice], num_prompt_tokens: int) -> dict[str, int]:
+def usage_of(choices: Sequence[Choice], num_prompt_tokens: int) -> Usage:
     num_tokens = sum(choice.num_tokens for choice in choices)
     return {
         "prompt_tokens": num_prompt_tokens,

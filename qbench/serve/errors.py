@@ -1,8 +1,7 @@
 """What a client is told when it cannot be served: a status, and OpenAI's object with one line."""
 
-from typing import Any
-
 from qbench.runtime.engine import NeverFits, QueueFull
+from qbench.serve.wire import ErrorBody
 from quant.errors import InputError
 
 
@@ -46,5 +45,5 @@ def status_of(error: Exception) -> tuple[int, str, str | None]:
     return next((status, name, None) for kind, status, name in STATUSES if isinstance(error, kind))
 
 
-def error_body(message: str, kind: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
+def error_body(message: str, kind: str, code: str | None = None, param: str | None = None) -> ErrorBody:
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}

@@ -3,15 +3,14 @@
 source   ggml, docs/gguf.md, "General metadata"
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 import gguf
 
 from quant.artifacts.gguf_cursor import Written
 from quant.artifacts.gguf_name import GGUFName, encoded, name_of_model, size_label
+from quant.calibrated import Calibration, ImatrixCalibration, TextCalibration
 from quant.formats import BlockFormat
 from quant.models import ModelConfig, expected_tensors, split_name
 from quant.recipes import Recipe
@@ -46,7 +45,7 @@ def file_name(source: Source, recipe: Recipe | None) -> str:
 
 
 def general_metadata(
-    source: Source, recipe: Recipe | None, calibration: Mapping[str, Any] | None = None
+    source: Source, recipe: Recipe | None, calibration: Calibration | None = None
 ) -> dict[str, Written]:
     """The general.* keys of a file: what a GGUF source says of its model, and what its name and size say.
 
@@ -70,16 +69,17 @@ def general_metadata(
     return {key: value for key, value in metadata.items() if value is not None}
 
 
-def _imatrix_keys(source: Source, calibration: Mapping[str, Any]) -> dict[str, Written | None]:
+def _imatrix_keys(source: Source, calibration: Calibration) -> dict[str, Written | None]:
     """As llama-quantize says which matrix it used; a matrix of this very run has no file."""
     expected = expected_tensors(ModelConfig.of(source))
+    text = calibration if isinstance(calibration, TextCalibration) else None
     return {
-        "quantize.imatrix.file": calibration.get("imatrix"),
-        "quantize.imatrix.dataset": calibration.get("text"),
+        "quantize.imatrix.file": calibration.imatrix if isinstance(calibration, ImatrixCalibration) else None,
+        "quantize.imatrix.dataset": None if text is None else text.text,
         "quantize.imatrix.entries_count": len(
             {expected[name].gguf_name for name in expected if is_decoder_linear(name)}
         ),
-        "quantize.imatrix.chunks_count": calibration.get("samples"),
+        "quantize.imatrix.chunks_count": None if text is None else text.samples,
     }
 
 

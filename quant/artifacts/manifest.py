@@ -6,6 +6,8 @@ the data has streamed past; and so the file stays byte for byte the same whichev
 """
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,12 @@ from typing import Any
 from quant.artifacts.gguf_shards import first_shard
 from quant.artifacts.tensor_hash import TensorHashes
 from quant.atomic import atomic_file
+from quant.calibrated import Calibration, ExpertTokens, TextCalibration
+from quant.errors import InputError
+from quant.json_data import JsonData, JsonRow
 from quant.json_file import read_json
 from quant.recipes import Recipe
-from quant.sizes import size_summary
+from quant.sizes import SizeSummary, size_summary
 from quant.source import Source
 from quant.stage import Stage
 
@@ -31,59 +36,118 @@ def manifest_path(artifact: Path) -> Path:
     return artifact.with_name(f"{first_shard(artifact).name}.{MANIFEST}")
 
 
+@dataclass(frozen=True, slots=True)
+class ManifestSource(JsonData):
+    """The model before the recipe."""
+
+    spec: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestTensor(JsonRow):
+    """One tensor as it was written."""
+
+    format: str
+    shape: tuple[int, ...]
+    size_bytes: int | None = None
+    sha256: str = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrated(JsonRow):
+    """The calibration and its outcome.
+
+    experts   layer -> tokens that reached its experts; None for a model without experts
+    remarks   name of a weight -> remark of its method
+    """
+
+    json_flat = ("by",)
+
+    by: Calibration | None
+    experts: Mapping[str, ExpertTokens] | None = None
+    remarks: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest(JsonRow):
+    """The document next to an artifact; `lacks` names the keys that an older document does not have.
+
+    recipe_document   the whole document of a recipe that the user wrote
+    options           of the method
+    seed              None without calibration, since nothing is drawn then
+    """
+
+    json_flat = ("size",)
+
+    schema: int = SCHEMA
+    recipe: str | None
+    recipe_document: Mapping[str, Any] | None = None
+    method: str | None
+    options: Mapping[str, Any] | None = None
+    kv: str | None = None
+    calibration: Calibrated | None = None
+    seed: int | None = None
+    container: str = ""
+    source: ManifestSource
+    versions: Mapping[str, str | None] = field(default_factory=dict)
+    size: SizeSummary | None = None
+    tensors: Mapping[str, ManifestTensor]
+
+
 def build_manifest(
     source: Source,
-    origin: dict[str, str],
+    origin: ManifestSource,
     hashes: TensorHashes,
     recipe: Recipe | None,
     container: str,
     stage: Stage | None = None,
-) -> dict[str, Any]:
-    """What is written beside an artifact.
+) -> Manifest:
+    """The manifest of an artifact.
 
     source   as written
-    origin   {spec, fingerprint} before the recipe
-    recipe   None for a plain copy; of one that the user wrote, the manifest has the whole document
+    recipe   None for a plain copy
     stage    of a calibrated recipe
     """
+    by = None if stage is None else stage.key.calibration
     calibration = None
     if stage is not None:
-        kept = {"experts": stage.notes.get("experts"), "remarks": stage.notes.get("remarks", {})}
-        calibration = stage.notes["calibration"] | kept
-    return {
-        "schema": SCHEMA,
-        "recipe": None if recipe is None else recipe.name,
-        "recipe_document": None if recipe is None else recipe.source,
-        "method": None if recipe is None else recipe.method,
-        "options": None if recipe is None else dict(recipe.options),
-        "kv": None if recipe is None else recipe.kv,
-        "calibration": calibration,
-        "seed": None if calibration is None else calibration.get("seed"),  # without calibration nothing is drawn
-        "container": container,
-        "source": origin,
-        "versions": versions(),
-        **size_summary(source.tensors),
-        "tensors": {
-            name: {
-                "format": info.format,
-                "shape": list(info.shape),
-                "size_bytes": info.size_bytes,
-                "sha256": hashes[name],
-            }
+        calibration = Calibrated(by=by, experts=stage.notes.experts or None, remarks=stage.notes.remarks)
+    return Manifest(
+        recipe=None if recipe is None else recipe.name,
+        recipe_document=None if recipe is None else recipe.source,
+        method=None if recipe is None else recipe.method,
+        options=None if recipe is None else dict(recipe.options),
+        kv=None if recipe is None else recipe.kv,
+        calibration=calibration,
+        seed=by.seed if isinstance(by, TextCalibration) else None,
+        container=container,
+        source=origin,
+        versions=versions(),
+        size=size_summary(source.tensors),
+        tensors={
+            name: ManifestTensor(info.format, info.shape, info.size_bytes, sha256=hashes[name])
             for name, info in source.tensors.items()
         },
-    }
+    )
 
 
-def write_manifest(path: Path, manifest: dict[str, Any]) -> None:
+def write_manifest(path: Path, manifest: Manifest) -> None:
     with atomic_file(path) as temp:
-        temp.write_text(json.dumps(manifest, indent=1, default=str) + "\n")  # YAML reads some words as dates
+        text = json.dumps(manifest.to_json(), indent=1, default=str)  # YAML reads some words as dates
+        temp.write_text(text + "\n")
 
 
-def read_manifest(artifact: Path) -> dict[str, Any] | None:
-    """The manifest of an artifact, or None where it has none. raises InputError if it is damaged."""
+def read_manifest(artifact: Path) -> Manifest | None:
+    """The manifest of an artifact, or None if it has none. raises InputError if it is damaged"""
     path = manifest_path(artifact)
-    return read_json(path) if path.is_file() else None
+    if not path.is_file():
+        return None
+    document = read_json(path)
+    try:
+        return Manifest.from_json(document)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: its manifest is not whole ({error}); remove it, or quantize again") from error
 
 
 def versions() -> dict[str, str | None]:

@@ -7,7 +7,7 @@ from quant.artifacts import gguf_writer, hf_writer
 from quant.artifacts.f32_vectors import F32Vectors
 from quant.artifacts.gguf_general import general_metadata
 from quant.artifacts.gguf_shards import shards_named
-from quant.artifacts.manifest import MANIFEST, build_manifest, manifest_path, write_manifest
+from quant.artifacts.manifest import MANIFEST, ManifestSource, build_manifest, manifest_path, write_manifest
 from quant.artifacts.output import choose_output, is_artifact_dir
 from quant.artifacts.progress import Progress
 from quant.atomic import atomic_dir
@@ -51,9 +51,9 @@ class _Origin:
     recipe: Recipe | None = None
     stage: Stage | None = None
 
-    def entry(self) -> dict[str, str]:
+    def entry(self) -> ManifestSource:
         """The manifest's entry on the source."""
-        return {"spec": self.source.spec, "fingerprint": self.source.fingerprint()}
+        return ManifestSource(self.source.spec, self.source.fingerprint())
 
 
 def _write(source: Source, output: Output, origin: _Origin, progress: Progress | None) -> Path:
@@ -65,7 +65,7 @@ def _write(source: Source, output: Output, origin: _Origin, progress: Progress |
 def _write_gguf(source: Source, output: Output, origin: _Origin, progress: Progress | None) -> Path:
     source = F32Vectors(source)
     entry = origin.entry()  # before the output is written, which may be the source's own file
-    calibration = None if origin.stage is None else origin.stage.notes["calibration"]
+    calibration = None if origin.stage is None else origin.stage.key.calibration
     hashes = gguf_writer.write_gguf(
         source,
         output.path,

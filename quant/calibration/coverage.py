@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from quant.calibrated import ExpertTokens
 from quant.errors import InputError
 from quant.models import split_name
 from quant.stats import InputStats
@@ -52,12 +53,12 @@ def expert_tokens(names: Iterable[str], num_tokens: Mapping[str, int]) -> list[i
     return [counts[expert] for expert in sorted(counts)]
 
 
-def few_tokens_warning(experts: Mapping[str, Mapping[str, list[int]]] | None) -> str | None:
+def few_tokens_warning(experts: Mapping[str, ExpertTokens] | None) -> str | None:
     """One line on the experts that were calibrated on few tokens; None where there are none.
 
-    experts   layer -> {"tokens": of each expert}, as a manifest keeps them
+    experts   of each layer, as a manifest keeps them
     """
-    counts = {(layer, expert): n for layer, row in (experts or {}).items() for expert, n in enumerate(row["tokens"])}
+    counts = {(layer, expert): n for layer, row in (experts or {}).items() for expert, n in enumerate(row.tokens)}
     few = {place: n for place, n in counts.items() if n < FEW_TOKENS}
     if not few:
         return None

@@ -8,15 +8,17 @@ and `L.G.sample`; the ranges of keys and values are `L.k_absmax` and `L.v_absmax
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from quant.atomic import atomic_file
+from quant.calibrated import CalibrationKey
 from quant.calibration.coverage import FIELD_OF
 from quant.errors import InputError
+from quant.json_data import JsonData
 from quant.qtensor import QTensor
 from quant.safetensors.arrays import save_arrays
 from quant.safetensors.writer import Entry, safetensors_writer
@@ -30,29 +32,56 @@ EVERYTHING = frozenset(FIELD_OF)
 ONE_FILE = 1 << 62  # bytes: never split
 
 
+@dataclass(frozen=True, slots=True)
+class StatsGroup(JsonData):
+    """Weights that share an input, and how many tokens that input had."""
+
+    names: tuple[str, ...]
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayerHead(JsonData):
+    """What "about" says of a layer. extra_tokens: expert -> tokens, see `LayerStats`"""
+
+    groups: tuple[StatsGroup, ...]
+    extra_tokens: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StatsHead(JsonData):
+    """What "about" says of a file."""
+
+    json_flat = ("about",)
+
+    schema: int
+    about: CalibrationKey
+    layers: tuple[LayerHead, ...]
+
+
 def write_part(folder: Path, index: int, stats: LayerStats) -> None:
     groups, arrays = [], {}
     for number, (names, inputs) in enumerate(_groups(stats)):
-        groups.append({"names": names, "num_tokens": inputs.num_tokens})
+        groups.append(StatsGroup(tuple(names), inputs.num_tokens))
         fields = {field: getattr(inputs, field) for field in FIELDS}
         arrays |= {f"{index}.{number}.{field}": array for field, array in fields.items() if array is not None}
     if stats.kv is not None:
         arrays |= {f"{index}.k_absmax": stats.kv.k_absmax, f"{index}.v_absmax": stats.kv.v_absmax}
     extra = {str(expert): count for expert, count in stats.extra_tokens.items()}
-    arrays[ABOUT] = _as_bytes({"groups": groups, "extra_tokens": extra})
+    arrays[ABOUT] = _as_bytes(LayerHead(tuple(groups), extra))
     save_arrays({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / PART.format(index))
 
 
-def write_stats(path: Path, folder: Path, num_parts: int, about: Mapping[str, Any]) -> None:
+def write_stats(path: Path, folder: Path, num_parts: int, about: CalibrationKey) -> None:
     """One file of the parts in `folder`; a tensor at a time.
 
-    about    what was calibrated: a file is read again only where this is equal
+    about    all that decides the statistics: a file is read again only if this is equal
     raises   InputError where the file cannot be written
     """
     there = [index for index in range(num_parts) if has_part(folder, index)]  # a head that stays as it is has none
     parts = [safe_open(folder / PART.format(index), "np") for index in there]
-    layers = [_from_bytes(part.get_tensor(ABOUT)) for part in parts]
-    head = _as_bytes({"schema": SCHEMA, **about, "layers": layers})
+    layers = tuple(LayerHead.from_json(_json(part.get_tensor(ABOUT))) for part in parts)
+    head = _as_bytes(StatsHead(SCHEMA, about, layers))
     names = [[name for name in part.keys() if name != ABOUT] for part in parts]
     entries = [_entry(part, name) for part, own in zip(parts, names, strict=True) for name in own]
     with atomic_file(path, replaces=is_stats_file, needed_bytes=sum(entry.size_bytes for entry in entries)) as temp:
@@ -86,19 +115,18 @@ class StatsFile:
         self.path = path
         try:
             self._file = safe_open(path, "np")
-            self.about: dict[str, Any] = _from_bytes(self._file.get_tensor(ABOUT))
-            self._layers = self.about.pop("layers")
-            schema = self.about.pop("schema")
-        except (SafetensorError, OSError, KeyError, ValueError) as error:
+            document = _json(self._file.get_tensor(ABOUT))
+            schema = document["schema"]
+            if schema != SCHEMA:
+                raise InputError(f"{path}: statistics of schema {schema}, expected {SCHEMA}; calibrate again")
+            head = StatsHead.from_json(document)
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path}: no file of calibration statistics; write to another name") from error
-        if schema != SCHEMA:
-            raise InputError(f"{path}: statistics of schema {schema}, expected {SCHEMA}; calibrate again")
+        self.about, self._layers = head.about, head.layers
 
-    def check(self, about: Mapping[str, Any]) -> None:
+    def check(self, about: CalibrationKey) -> None:
         """raises InputError unless the file is of this model and calibration"""
-        wanted = json.loads(json.dumps(about))
-        unlike = [name for name in {**wanted, **self.about} if wanted.get(name) != self.about.get(name)]
-        if unlike:
+        if unlike := about.unlike(self.about):
             raise InputError(
                 f"{self.path} holds statistics of another {', '.join(unlike)}; remove it or write to another name"
                 + (
@@ -140,25 +168,24 @@ def has_part(folder: Path, index: int) -> bool:
 def read_part(folder: Path, index: int) -> LayerStats:
     """What `write_part` wrote, less Hessians and samples."""
     with safe_open(folder / PART.format(index), "np") as part:
-        return _layer_stats(part, _from_bytes(part.get_tensor(ABOUT)), index, lambda names: frozenset())
+        return _layer_stats(part, LayerHead.from_json(_json(part.get_tensor(ABOUT))), index, lambda names: frozenset())
 
 
-def _layer_stats(file: Any, row: Mapping[str, Any], index: int, needs: Needs) -> LayerStats:
-    """file: an open safetensors file; row: what its tensor "about" says of the layer"""
+def _layer_stats(file: safe_open, row: LayerHead, index: int, needs: Needs) -> LayerStats:
+    """row: the file's own head of the layer"""
     inputs: dict[str, InputStats] = {}
     there = set(file.keys())
-    for number, group in enumerate(row["groups"]):
-        names = tuple(group["names"])
+    for number, group in enumerate(row.groups):
+        names = group.names
         wanted = {"absmax", "sum_squares", *(FIELD_OF[need] for need in needs(names))}
         keys = {field: f"{index}.{number}.{field}" for field in FIELDS}
-        arrays: dict[str, Any] = {
-            field: file.get_tensor(key) if field in wanted and key in there else None for field, key in keys.items()
-        }
-        inputs |= dict.fromkeys(names, InputStats(group["num_tokens"], **arrays))
+        read = {field: file.get_tensor(key) for field, key in keys.items() if field in wanted and key in there}
+        absmax, hessian, sample = (read.get(field) for field in ("absmax", "hessian", "sample"))
+        inputs |= dict.fromkeys(names, InputStats(group.num_tokens, absmax, read["sum_squares"], hessian, sample))
     kv = None
     if f"{index}.k_absmax" in there:
         kv = KVStats(*(file.get_tensor(f"{index}.{each}_absmax") for each in "kv"))
-    return LayerStats(inputs, kv, {int(expert): count for expert, count in row["extra_tokens"].items()})
+    return LayerStats(inputs, kv, {int(expert): count for expert, count in row.extra_tokens.items()})
 
 
 def is_stats_file(path: Path) -> bool:
@@ -177,14 +204,14 @@ def _groups(stats: LayerStats) -> list[tuple[list[str], InputStats]]:
     return list(groups.values())
 
 
-def _entry(part: Any, name: str) -> Entry:
+def _entry(part: safe_open, name: str) -> Entry:
     piece = part.get_slice(name)
     return Entry(name, piece.get_dtype(), tuple(piece.get_shape()))
 
 
-def _as_bytes(value: Any) -> np.ndarray:
-    return np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)
+def _as_bytes(head: LayerHead | StatsHead) -> np.ndarray:
+    return np.frombuffer(json.dumps(head.to_json()).encode(), dtype=np.uint8)
 
 
-def _from_bytes(array: np.ndarray) -> dict[str, Any]:
+def _json(array: np.ndarray) -> dict:
     return json.loads(array.tobytes())

@@ -1,11 +1,12 @@
 """Calibrated quantization, one decoder layer at a time: read, calibrate, quantize, put aside, free."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
+from quant.calibrated import ExpertTokens
 from quant.calibration.coverage import check_coverage, expert_tokens
 from quant.calibration.memory import release_free_memory
 from quant.errors import InputError
@@ -16,7 +17,7 @@ from quant.methods.remarks import remark_lines
 from quant.models import EMBEDDING, EMBEDDING_NORM, FINAL_NORM, HEAD, POSITIONS, ModelConfig, names_by_layer
 from quant.qtensor import QTensor
 from quant.quantize import QuantizedSource, chunk_rows, round_tensor
-from quant.stage import Stage
+from quant.stage import Stage, StageNotes
 from quant.stats import InputStats, LayerStats, Names, Needs, Quantize, merge_stats
 
 Progress = Callable[[int, int, str], None]  # layers done, layers in all, what is being done
@@ -118,7 +119,7 @@ class _Run:
             for name, qtensor in originals.items():
                 self._weight(name, qtensor)  # which of them it was says more
             raise
-        self.stage.commit(made, self._notes(index, merge_stats(seen)) | self._remarked(remarks))
+        self.stage.commit(made, self._notes(index, merge_stats(seen), remarks))
         return remarks
 
     def head(self) -> dict[str, str]:
@@ -212,17 +213,18 @@ class _Run:
     def _matrix(self, name: str) -> bool:
         return len(self.job.source.tensors[name].shape) > 1
 
-    def _remarked(self, remarks: Mapping[str, str]) -> dict[str, Any]:
-        return {"remarks": {**self.stage.notes.get("remarks", {}), **remarks}} if remarks else {}
+    def _remarked(self, remarks: Mapping[str, str]) -> StageNotes:
+        """The notes with these remarks added."""
+        return replace(self.stage.notes, remarks={**self.stage.notes.remarks, **remarks})
 
-    def _notes(self, index: int, stats: LayerStats) -> dict[str, Any]:
-        """What of the layer's statistics outlives the layer."""
-        notes: dict[str, Any] = {}
+    def _notes(self, index: int, stats: LayerStats, remarks: Mapping[str, str]) -> StageNotes:
+        """The notes with the part of the layer's statistics that outlives the layer."""
+        notes = self._remarked(remarks)
         if stats.kv is not None:
-            rows = self.stage.notes.get("kv_absmax", [])
-            notes["kv_absmax"] = [*rows, [stats.kv.k_absmax.tolist(), stats.kv.v_absmax.tolist()]]
+            row = (stats.kv.k_absmax.tolist(), stats.kv.v_absmax.tolist())
+            notes = replace(notes, kv_absmax=(*notes.kv_absmax, row))
         counts = expert_tokens(self.names[index], {name: inputs.num_tokens for name, inputs in stats.inputs.items()})
         if counts:
-            row = {"tokens": counts, "extra": {str(expert): extra for expert, extra in stats.extra_tokens.items()}}
-            notes["experts"] = {**self.stage.notes.get("experts", {}), str(index): row}
+            extra = {str(expert): extra for expert, extra in stats.extra_tokens.items()}
+            notes = replace(notes, experts={**notes.experts, str(index): ExpertTokens(counts, extra)})
         return notes

@@ -2,9 +2,10 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+
+from quant.calibrated import TextCalibration
 
 BATCH_TOKENS = 2048  # of one forward pass: enough for full-speed products, little enough to be held beside a layer
 
@@ -13,11 +14,17 @@ BATCH_TOKENS = 2048  # of one forward pass: enough for full-speed products, litt
 class CalibrationTokens:
     """tokens [S, T] int64: S windows of T tokens each
 
-    origin   what was asked for: the spec of the text, how many windows, how long, from which seed
+    text            spec of the text that they were cut from
+    seed            that drew them
+    asked_samples   windows that were asked for
+    text_sha256     of a text in a file
     """
 
     tokens: np.ndarray
-    origin: dict[str, Any]
+    text: str
+    seed: int
+    asked_samples: int
+    text_sha256: str | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -30,10 +37,21 @@ class CalibrationTokens:
         digest.update(np.ascontiguousarray(self.tokens, dtype="<i8").data)
         return digest.hexdigest()
 
-    def describe(self) -> dict[str, Any]:
-        """What a manifest keeps: enough to make the same windows again, and to see that they are the same."""
+    def describe(self, *, on: str, min_expert_tokens: int | None, arithmetic: str) -> TextCalibration:
+        """The calibration by these windows, as a manifest keeps it."""
         samples, length = self.tokens.shape
-        return {**self.origin, "samples": samples, "length": length, "sha256": self.sha256}
+        return TextCalibration(
+            text=self.text,
+            asked_samples=self.asked_samples,
+            seed=self.seed,
+            text_sha256=self.text_sha256,
+            samples=samples,
+            length=length,
+            sha256=self.sha256,
+            on=on,
+            min_expert_tokens=min_expert_tokens,
+            arithmetic=arithmetic,
+        )
 
     def batches(self) -> list[slice]:
         """Windows that run together. Fixed by the windows alone, so that sums do not depend on threads."""

@@ -1,12 +1,11 @@
 """An artifact's examination: tensor by tensor, then as a whole."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from quant.artifacts.gguf_reader import GGUFSource
 from quant.artifacts.gguf_rope import rows_to_pairs
-from quant.artifacts.manifest import read_manifest
+from quant.artifacts.manifest import Manifest, read_manifest
 from quant.artifacts.tensor_hash import hash_tensor
 from quant.doctor.findings import Finding
 from quant.doctor.inventory import open_or_explain
@@ -34,7 +33,7 @@ def examine(
     raises        InputError for what is no model, a manifest that is damaged, and a source of another model
     """
     report = Report()
-    manifest = _manifest(path)
+    manifest = read_manifest(path)
     artifact, report.findings = open_or_explain(path, open_source)
     if artifact is None:
         report.skipped["tensors"] = "the structure is not whole"
@@ -50,29 +49,16 @@ def examine(
     return report
 
 
-def _manifest(path: Path) -> dict[str, Any] | None:
-    """raises InputError for one that does not say what a manifest says"""
-    manifest = read_manifest(path)
-    if manifest is None:
-        return None
-    source, tensors = manifest.get("source"), manifest.get("tensors")
-    whole = isinstance(source, Mapping) and {"spec", "fingerprint"} <= source.keys() and isinstance(tensors, Mapping)
-    rows = tensors.values() if isinstance(tensors, Mapping) else ()
-    if not whole or not all(isinstance(row, Mapping) and {"format", "shape", "sha256"} <= row.keys() for row in rows):
-        raise InputError(f"{path}: its manifest does not list source and tensors; remove it, or quantize again")
-    return manifest
-
-
 def _examine_tensor(
-    report: Report, artifact: Source, name: str, reference: Reference, manifest: Mapping[str, Any] | None
+    report: Report, artifact: Source, name: str, reference: Reference, manifest: Manifest | None
 ) -> None:
     try:
         qtensor = artifact.read(name)
     except InputError as error:
         report.findings.append(Finding("readable", name, str(error)))
         return
-    if manifest is not None and name in manifest["tensors"]:
-        if stored_hash(artifact, name, qtensor) != manifest["tensors"][name]["sha256"]:
+    if manifest is not None and name in manifest.tensors:
+        if stored_hash(artifact, name, qtensor) != manifest.tensors[name].sha256:
             report.findings.append(Finding("hash", name, "its bytes are not those that the manifest was written for"))
     measured = measure(name, qtensor, reference.read(name))
     report.tensors.append(measured)
@@ -83,7 +69,7 @@ def _examine_tensor(
             report.findings.append(Finding("tied weights" if apart else check, name, message))
 
 
-def _examine_model(report: Report, artifact: Source, manifest: Mapping[str, Any] | None) -> None:
+def _examine_model(report: Report, artifact: Source, manifest: Manifest | None) -> None:
     if is_encoder_decoder(artifact.config):
         report.skipped["KV scales"] = "an encoder-decoder has none"
     else:
@@ -92,7 +78,7 @@ def _examine_model(report: Report, artifact: Source, manifest: Mapping[str, Any]
         report.skipped |= dict.fromkeys(("hash", "manifest", "expert coverage"), "there is no manifest")
         return
     report.findings += [*manifest_tensors(artifact, manifest), *expert_coverage(manifest)]
-    if not (manifest.get("calibration") or {}).get("experts"):
+    if manifest.calibration is None or not manifest.calibration.experts:
         report.skipped["expert coverage"] = "nothing of experts was calibrated"
 
 

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+from quant.json_data import JsonData
+
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(JsonData):
     """check: its name in one of the tables of checks; where: a tensor's canonical name, a layer, or the artifact"""
 
     check: str

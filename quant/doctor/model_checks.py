@@ -1,14 +1,14 @@
 """Checks that need more than one tensor: the manifest's list, experts, tied weights, scales of keys and values."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from statistics import median
-from typing import Any
 
 import numpy as np
 
 from quant.artifacts.file_bytes import read_span
 from quant.artifacts.hf_reader import HFSource
 from quant.artifacts.layouts import FORMAT_OF_DTYPE
+from quant.artifacts.manifest import Manifest
 from quant.doctor.findings import Finding
 from quant.errors import InputError
 from quant.formats import dequantize
@@ -24,24 +24,25 @@ LEAST_EXPERT_SHARE = 0.01
 KV_SCALE_RATIO = 2.0**11
 
 
-def manifest_tensors(artifact: Source, manifest: Mapping[str, Any]) -> Iterator[Finding]:
+def manifest_tensors(artifact: Source, manifest: Manifest) -> Iterator[Finding]:
     """The names, formats and shapes that the manifest lists against those that are there."""
-    listed = manifest["tensors"]
+    listed = manifest.tensors
     for name in listed.keys() - artifact.tensors.keys():
         yield Finding("manifest", name, "the manifest lists the tensor, and the artifact has it not")
     for name, info in artifact.tensors.items():
         if name not in listed:
             yield Finding("manifest", name, "the tensor is not in the manifest")
-        elif (listed[name]["format"], tuple(listed[name]["shape"])) != (info.format, info.shape):
-            wanted = f"{listed[name]['format']} {listed[name]['shape']}"
+        elif (listed[name].format, listed[name].shape) != (info.format, info.shape):
+            wanted = f"{listed[name].format} {list(listed[name].shape)}"
             yield Finding("manifest", name, f"it is {info.format} {list(info.shape)}, the manifest says {wanted}")
 
 
-def expert_coverage(manifest: Mapping[str, Any]) -> Iterator[Finding]:
+def expert_coverage(manifest: Manifest) -> Iterator[Finding]:
     """Experts that calibration hardly reached."""
-    for layer, row in ((manifest.get("calibration") or {}).get("experts") or {}).items():
-        least = LEAST_EXPERT_SHARE * sum(row["tokens"]) / len(row["tokens"])
-        for expert, count in enumerate(row["tokens"]):
+    experts = None if manifest.calibration is None else manifest.calibration.experts
+    for layer, row in (experts or {}).items():
+        least = LEAST_EXPERT_SHARE * sum(row.tokens) / len(row.tokens)
+        for expert, count in enumerate(row.tokens):
             if count == 0 or count < least:
                 yield Finding(
                     "expert coverage",

@@ -1,11 +1,11 @@
 """The model that an artifact was made from, where it can be had, and what of it compares."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from quant.artifacts.manifest import Manifest
 from quant.errors import InputError
 from quant.formats import dequantize
 from quant.models import EMBEDDING, HEAD
@@ -38,7 +38,7 @@ class Reference:
 
 
 def reference_of(
-    artifact: Source, manifest: Mapping[str, Any] | None, spec: str | None, open_source: Callable[[str], Source]
+    artifact: Source, manifest: Manifest | None, spec: str | None, open_source: Callable[[str], Source]
 ) -> Reference:
     """What `spec` names, or else the manifest's source where it is still there and unchanged.
 
@@ -52,15 +52,15 @@ def reference_of(
         return _unless_folded(artifact, source, manifest)
     if manifest is None:
         return Reference(None, "no manifest names the source; give it with --source")
-    origin = manifest["source"]
-    if origin["spec"].startswith(HUB):
-        return Reference(None, f"the source is {origin['spec']}; give it with --source")
+    origin = manifest.source
+    if origin.spec.startswith(HUB):
+        return Reference(None, f"the source is {origin.spec}; give it with --source")
     try:
-        source = open_source(origin["spec"])
+        source = open_source(origin.spec)
     except InputError as error:
         return Reference(None, f"the source cannot be opened ({error})")
-    if source.fingerprint() != origin["fingerprint"]:
-        return Reference(None, f"{origin['spec']} has changed since")
+    if source.fingerprint() != origin.fingerprint:
+        return Reference(None, f"{origin.spec} has changed since")
     return _unless_folded(artifact, source, manifest)
 
 
@@ -75,16 +75,16 @@ def _unlike(artifact: Source, source: Source) -> str | None:
     return None
 
 
-def _unless_folded(artifact: Source, source: Source, manifest: Mapping[str, Any] | None) -> Reference:
+def _unless_folded(artifact: Source, source: Source, manifest: Manifest | None) -> Reference:
     if (manifest is None or folds(manifest)) and _norms_differ(artifact, source):
         return Reference(None, "its norms differ from the source's: a method folded scales into them and the weights")
     return Reference(source)
 
 
-def folds(manifest: Mapping[str, Any]) -> bool:
+def folds(manifest: Manifest) -> bool:
     """Whether a method of the recipe folds scales."""
-    document = manifest.get("recipe_document") or {}
-    methods = {manifest["method"], *(rule.get("method") for rule in document.get("rules", ()))}
+    document = manifest.recipe_document or {}
+    methods = {manifest.method, *(rule.get("method") for rule in document.get("rules", ()))}
     return not methods.isdisjoint(FOLDING)
 
 

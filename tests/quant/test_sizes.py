@@ -11,11 +11,11 @@ def test_bits_per_weight_by_hand():
     summary = size_summary(source.tensors)
     linears = 2 * 128 * 128 + 2 * 64 * 128 + 3 * 256 * 128
     floats = 2 * 320 * 128 + 3 * 128
-    assert summary["num_weights"] == linears + floats
-    assert summary["size_bytes"] == linears * 4.125 / 8 + floats * 2
-    assert summary["bits_per_weight"] == (linears * 4.125 + floats * 16) / (linears + floats)
-    assert summary["bits_per_weight_by_part"] == {"embedding": 16, "head": 16, "linears": 4 + 16 / 128, "vectors": 16}
+    assert summary.num_weights == linears + floats
+    assert summary.size_bytes == linears * 4.125 / 8 + floats * 2
+    assert summary.bits_per_weight == (linears * 4.125 + floats * 16) / (linears + floats)
+    assert summary.bits_per_weight_by_part == {"embedding": 16, "head": 16, "linears": 4 + 16 / 128, "vectors": 16}
 
 
 def test_a_tied_head_has_no_bits_of_its_own():
-    assert size_summary(MemorySource(tie_word_embeddings=True).tensors)["bits_per_weight_by_part"]["head"] is None
+    assert size_summary(MemorySource(tie_word_embeddings=True).tensors).bits_per_weight_by_part["head"] is None

@@ -1,17 +1,19 @@
 import errno
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from quant.atomic import check_target
+from quant.calibrated import CalibrationKey, ImatrixCalibration
 from quant.errors import InputError
 from quant.formats import get_format
 from quant.qtensor import QTensor
 from quant.source import TensorInfo
-from quant.stage import STATE, open_stage, stage_path
+from quant.stage import STATE, StageNotes, open_stage, stage_path
 
-KEY = {"model": "a", "recipe": "b"}
+KEY = CalibrationKey(model="a", recipe="b", calibration=ImatrixCalibration(imatrix="i", sha256="0"))
 W8 = get_format("w8").quantize_ref(np.ones((2, 8), np.float32))
 SHARED = QTensor("w8", W8.shape, W8.parts, {"g_idx": np.arange(8, dtype=np.int32)})
 
@@ -46,9 +48,9 @@ def test_tensors_come_back_as_they_were(folder):
 
 
 def test_resume_goes_on_after_the_last_step(folder):
-    leave(folder, {"x": W8}, {"y": W8}, notes={"seen": 1})
+    leave(folder, {"x": W8}, {"y": W8}, notes=StageNotes(remarks={"x": "seen"}))
     with open_stage(folder, KEY, resume=True) as stage:
-        assert stage.num_done == 2 and stage.notes == {"seen": 1} and "y" in stage
+        assert stage.num_done == 2 and stage.notes == StageNotes(remarks={"x": "seen"}) and "y" in stage
         assert np.array_equal(stage.read("y").parts["weight_packed"], W8.parts["weight_packed"])
 
 
@@ -66,7 +68,7 @@ def test_an_old_stage_is_discarded_without_resume(folder):
 def test_a_stage_of_something_else_is_refused_and_kept(folder):
     leave(folder, {"x": W8})
     with pytest.raises(InputError, match="begun with another recipe; start again without --resume"):
-        with open_stage(folder, KEY | {"recipe": "c"}, resume=True):
+        with open_stage(folder, replace(KEY, recipe="c"), resume=True):
             raise AssertionError("not reached")
     with open_stage(folder, KEY, resume=True) as stage:
         assert stage.num_done == 1

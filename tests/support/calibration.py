@@ -23,4 +23,4 @@ def layer_tensors(source: Source, layer: int | None) -> dict[str, QTensor]:
 
 def windows(samples: int = 6, length: int = 40, vocab_size: int = 160, seed: int = 0) -> CalibrationTokens:
     tokens = np.random.default_rng(seed).integers(0, vocab_size, (samples, length))
-    return CalibrationTokens(tokens, {"text": "random", "seed": seed})
+    return CalibrationTokens(tokens, "random", seed, samples)

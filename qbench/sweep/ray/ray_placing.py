@@ -104,4 +104,4 @@ def demand_of(case: Case) -> Demand:
 
 @cache
 def _num_weights(model: str) -> int:
-    return size_summary(open_source(model).tensors)["num_weights"]
+    return size_summary(open_source(model).tensors).num_weights

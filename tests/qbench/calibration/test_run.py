@@ -28,15 +28,15 @@ def test_manifest_says_how_to_calibrate_again(tmp_path):
     out = tmp_path / "m.gguf"
     assert quantize("ref:llama", "imatrix-q4_k_m", out, "--seed", "7", "--best") == 0
     manifest = read_manifest(out)
-    assert manifest["seed"] == 7 and manifest["options"] == {"effort": "best"} and manifest["method"] == "imatrix"
-    calibration = manifest["calibration"]
+    assert manifest.seed == 7 and manifest.options == {"effort": "best"} and manifest.method == "imatrix"
+    calibration = manifest.calibration.to_json()
     assert {key: calibration[key] for key in ("text", "samples", "length", "on")} == {
         "text": "generated",
         "samples": 4,
         "length": 128,
         "on": "quantized",
     }
-    assert len(calibration["sha256"]) == 64 and manifest["versions"]["torch"]
+    assert len(calibration["sha256"]) == 64 and manifest.versions["torch"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.gguf", "m.gguf.qbench.json"]
 
 
@@ -107,7 +107,7 @@ def test_an_importance_matrix_instead_of_text(tmp_path, capsys, name):
     }
     write_imatrix(path, importance, source, 512)
     assert quantize("ref:llama", "imatrix-q4_0", tmp_path / "a.gguf", "--imatrix", path) == 0
-    assert read_manifest(tmp_path / "a.gguf")["calibration"]["imatrix"] == str(path)
+    assert read_manifest(tmp_path / "a.gguf").calibration.by.imatrix == str(path)
     capsys.readouterr()
     assert quantize("ref:llama", "gptq-q4_0", tmp_path / "b.gguf", "--imatrix", path) == 2
     assert "the statistics lack what its method needs (hessian)" in capsys.readouterr().err
@@ -120,8 +120,8 @@ def test_the_importance_matrix_of_a_calibration_comes_back(tmp_path):
     original = ("--calibrate-on", "original")
     assert quantize("ref:llama", "imatrix-q4_k_m", tmp_path / "a.gguf", *original, *out) == 0
     assert quantize("ref:llama", "imatrix-q4_k_m", tmp_path / "b.gguf", "--imatrix", tmp_path / "i.gguf") == 0
-    first, second = (read_manifest(tmp_path / name)["tensors"] for name in ("a.gguf", "b.gguf"))
-    assert {name: row["sha256"] for name, row in first.items()} == {name: row["sha256"] for name, row in second.items()}
+    first, second = (read_manifest(tmp_path / name).tensors for name in ("a.gguf", "b.gguf"))
+    assert {name: row.sha256 for name, row in first.items()} == {name: row.sha256 for name, row in second.items()}
 
 
 def test_an_importance_matrix_has_no_ranges_of_keys(tmp_path, capsys):

@@ -7,6 +7,7 @@ from support.calibration import layer_tensors, small_source, windows
 from support.close import assert_close
 
 from qbench.runtime.streamed import StreamedDecoder
+from quant.calibrated import CalibrationKey, ImatrixCalibration
 from quant.calibration import streaming
 from quant.calibration.live import LiveStatistics
 from quant.calibration.streaming import quantize_layers
@@ -23,6 +24,7 @@ from quant.stats import merge_stats
 
 Q = "model.layers.1.self_attn.q_proj.weight"
 IMATRIX = Recipe("test", "gguf", "imatrix", Uniform("q4_0"))
+KEY = CalibrationKey(model="test", calibration=ImatrixCalibration(imatrix="none", sha256=""))
 GPTQ = Recipe("test", "hf", "gptq", Linears("w4g32"), packing="gptq")
 
 
@@ -30,7 +32,7 @@ def make(source, recipe, folder, *, calibration=None, resume=False, **options):
     """All tensors of the calibrated model, and the stage's notes."""
     config = ModelConfig.of(source)
     statistics = LiveStatistics(StreamedDecoder(config), config, calibration or windows(), folder, **options)
-    with open_stage(folder, {"test": 1}, resume=resume) as stage:
+    with open_stage(folder, KEY, resume=resume) as stage:
         quantized = quantize_layers(make_job(source, recipe), statistics, stage)
         return {name: quantized.read(name) for name in quantized.tensors}, stage.notes
 
@@ -66,7 +68,7 @@ class Spy:
 def spied(source, recipe, folder, **options):
     config = ModelConfig.of(source)
     spy = Spy(LiveStatistics(StreamedDecoder(config), config, windows(), folder, **options))
-    with open_stage(folder, {}) as stage:
+    with open_stage(folder, KEY) as stage:
         quantized = quantize_layers(make_job(source, recipe), spy, stage)
         return spy.seen, {name: quantized.read(name) for name in quantized.tensors}
 
@@ -155,7 +157,7 @@ def test_every_tensor_gets_its_planned_format(tmp_path, kind):
     made, notes = make(source, IMATRIX, tmp_path / "s", **options)
     plan = IMATRIX.plan(source)
     assert {name: qtensor.format for name, qtensor in made.items()} == {name: row.format for name, row in plan.items()}
-    assert len(notes["kv_absmax"]) == 2 and np.shape(notes["kv_absmax"])[1:3] == (2, 2)
+    assert len(notes.kv_absmax) == 2 and np.shape(notes.kv_absmax)[1:3] == (2, 2)
 
 
 def test_importance_lowers_the_error_of_outputs(tmp_path):
@@ -216,9 +218,9 @@ def test_tokens_are_routed_to_experts_that_have_too_few(tmp_path):
     source, calibration = small_source("qwen3moe"), windows(samples=2, length=20)
     _, notes = make(source, IMATRIX, tmp_path / "s", calibration=calibration, min_expert_tokens=30)
     for layer in ("0", "1"):
-        row = notes["experts"][layer]
-        assert len(row["tokens"]) == 8 and min(row["tokens"]) >= 30 and row["extra"]
-        natural = sum(row["tokens"]) - sum(row["extra"].values())
+        row = notes.experts[layer]
+        assert len(row.tokens) == 8 and min(row.tokens) >= 30 and row.extra
+        natural = sum(row.tokens) - sum(row.extra.values())
         assert natural == calibration.num_tokens * 3, "each token chooses three experts"
 
 
@@ -232,7 +234,7 @@ def test_tokens_are_routed_to_experts_that_have_too_few(tmp_path):
 )
 def test_tokens_that_the_model_cannot_read(tmp_path, tokens, words):
     with pytest.raises(InputError, match=words):
-        make(small_source(), IMATRIX, tmp_path / "s", calibration=CalibrationTokens(tokens, {}))
+        make(small_source(), IMATRIX, tmp_path / "s", calibration=CalibrationTokens(tokens, "random", 0, len(tokens)))
 
 
 def test_weights_with_nan(tmp_path):

@@ -16,6 +16,10 @@ from quant.errors import InputError
 REF = open_source("ref:llama")
 WORDS = "the cat sees the dog . " * 400
 
+# A manifest's entry, in its order.
+TEXT_KEYS = ("text", "asked_samples", "seed", "text_sha256", "samples", "length", "sha256")
+OPTION_KEYS = ("on", "min_expert_tokens", "arithmetic")
+
 
 def tokens_of(text: str, source=REF, **options) -> np.ndarray:
     return calibration_tokens(source, CalibrationOptions(text=str(text), **options))
@@ -27,9 +31,10 @@ def test_windows_of_a_text_file(tmp_path):
     ids = np.array(Tokenizer(REF.tokenizer).encode(WORDS))
     whole = ids[: len(ids) // 32 * 32].reshape(-1, 32)
     assert made.tokens.shape == (5, 32) and all((row == whole).all(1).any() for row in made.tokens)
-    described = made.describe()
-    assert described["samples"] == 5 and described["length"] == 32 and described["sha256"] == made.sha256
-    assert described["text"] == str(tmp_path / "a.txt") and len(described["text_sha256"]) == 64
+    described = made.describe(on="steps", min_expert_tokens=None, arithmetic="fp32")
+    assert described.samples == 5 and described.length == 32 and described.sha256 == made.sha256
+    assert described.text == str(tmp_path / "a.txt") and len(described.text_sha256) == 64
+    assert list(described.to_json()) == [*TEXT_KEYS, *OPTION_KEYS]
 
 
 def test_the_seed_draws_the_windows(tmp_path):
@@ -41,7 +46,7 @@ def test_the_seed_draws_the_windows(tmp_path):
 def test_a_short_text_gives_fewer_windows_and_says_so(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(100))
     made = tokens_of(tmp_path / "a.npy", samples=64, length=30)
-    assert made.describe()["samples"] == 3 and made.describe()["asked_samples"] == 64
+    assert len(made.tokens) == 3 and made.asked_samples == 64
     assert np.array_equal(made.tokens, np.arange(90).reshape(3, 30))
 
 
@@ -64,7 +69,7 @@ def test_documents_of_json_lines_follow_each_other(tmp_path):
 
 def test_generated_text_is_the_default_of_a_reference_model_and_never_held_out():
     made = calibration_tokens(REF, CalibrationOptions(samples=32, length=512, seed=HELDOUT_SEED))
-    assert made.describe()["text"] == "generated"
+    assert made.text == "generated"
     text = Tokenizer(REF.tokenizer).decode(made.tokens.reshape(-1).tolist(), skip_special=False)
     heldout = set(heldout_text(num_chars=400_000).split(EOS))
     generated = text.split(EOS)[1:-1]
@@ -74,7 +79,7 @@ def test_generated_text_is_the_default_of_a_reference_model_and_never_held_out()
 
 def test_a_random_model_gets_random_ids():
     made = calibration_tokens(open_source("rand:tiny"), CalibrationOptions(samples=3, length=100))
-    assert made.describe()["text"] == "random" and 0 <= made.tokens.min() and made.tokens.max() < 512
+    assert made.text == "random" and 0 <= made.tokens.min() and made.tokens.max() < 512
 
 
 def test_a_dataset_of_the_hub(monkeypatch, tmp_path):

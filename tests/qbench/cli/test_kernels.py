@@ -34,7 +34,11 @@ def test_rows(qbench, small, tmp_path, monkeypatch):
     for record in kept:
         ours = record["metrics"]["contenders"][OURS]
         assert ours["samples_ms"] and record["metrics"]["impls"] == {ours["how"]: 1}
-        assert record["metrics"]["protocol"] == measure.timing_protocol("wall") != measure.timing_protocol("cpu")
+        assert (
+            record["metrics"]["protocol"]
+            == measure.timing_protocol("wall").to_json()
+            != measure.timing_protocol("cpu").to_json()
+        )
     assert f"linear_{name}" in qbench(*argv).out
     readme = tmp_path / "README.md"
     readme.write_text("<!-- qbench:kernels begin -->\n<!-- qbench:kernels end -->\n")

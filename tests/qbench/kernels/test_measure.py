@@ -10,7 +10,7 @@ from support.close import assert_close
 from qbench.kernels import measure as module
 from qbench.kernels.benchmark import OURS, Absent, Benchmark
 from qbench.kernels.deviation import deviation
-from qbench.kernels.measure import Ceilings, measure, summarize, take_turns
+from qbench.kernels.measure import Ceilings, Found, Untimed, measure, summarize, take_turns
 from qbench.measure.host.clocks import CLOCKS
 
 EXPECTED = np.ones((2, 3))
@@ -85,13 +85,13 @@ def test_a_fast_round_counts_once_however_many_samples_it_has():
     """Pooled, the median of both were that of the fast round; by rounds they agree with the ratio."""
     slow, fast = [4e-6], [1e-6] * 9
     found = {
-        OURS: {"how": "x", "seconds": [slow, fast, slow]},
-        "peer": {"how": "x", "seconds": [[8e-6], [2e-6] * 4, [8e-6]]},
+        OURS: Found(how="x", seconds=[slow, fast, slow]),
+        "peer": Found(how="x", seconds=[[8e-6], [2e-6] * 4, [8e-6]]),
     }
     row = summarize(benchmark_of({}), found, Ceilings(600e6, {"int8": 500e6}))
-    ours, peer = row["contenders"][OURS], row["contenders"]["peer"]
-    assert_close([ours["ms"], peer["ms"], peer["ratio"]["median"]], [4e-3, 8e-3, 2.0], rtol=2.0**-50)
-    assert ours["spread_ms"]["min"] == 1e-3 and peer["ratio"]["max"] == 2.0
+    ours, peer = row.contenders[OURS], row.contenders["peer"]
+    assert_close([ours.ms, peer.ms, peer.ratio["median"]], [4e-3, 8e-3, 2.0], rtol=2.0**-50)
+    assert ours.spread_ms["min"] == 1e-3 and peer.ratio["max"] == 2.0
 
 
 def test_processor_time_does_not_count_what_others_take(quick):
@@ -113,9 +113,9 @@ def test_what_is_absent_or_wrong_has_no_time(quick):
             }
         )
     )
-    assert found["absent"] == {"absent": "it is not installed"}
-    assert found["wrong"] == {"wrong": "error 0.5, expected at most 0.25"}
-    assert "seconds" not in found["nan"] and "seconds" in found[OURS]
+    assert found["absent"] == Found(absent="it is not installed")
+    assert found["wrong"] == Found(wrong="error 0.5, expected at most 0.25")
+    assert found["nan"].seconds is None and found[OURS].seconds
     assert log.count("wrong") == 1  # the run that was checked
 
 
@@ -123,49 +123,51 @@ def test_what_is_absent_or_wrong_has_no_time(quick):
 def test_nobody_is_timed_where_ours_is_wrong(quick, value):
     log = []
     found = measure(benchmark_of({OURS: lambda: Sleeper(log, OURS, value), "peer": lambda: Sleeper(log, "peer")}))
-    assert set(found[OURS]) == {"wrong"} and found["peer"] == {"absent": "not timed, as qbench is wrong"}
+    assert found[OURS] == Found(wrong=found[OURS].wrong) and found["peer"] == Found(
+        absent="not timed, as qbench is wrong"
+    )
     assert log == [OURS, "peer"]  # the runs that were checked
     row = summarize(benchmark_of({}), found, Ceilings(600e6, {"int8": 500e6}))
-    assert not any("ms" in entry for entry in row["contenders"].values())
+    assert all(isinstance(entry, Untimed) for entry in row.contenders.values())
 
 
 def test_figures_are_of_one_call():
     found = {
-        OURS: {"how": "avx", "seconds": [[2e-6, 2e-6], [2e-6]]},
-        "peer": {"how": "x", "seconds": [[4e-6], [6e-6]]},
-        "absent": {"absent": "no"},
+        OURS: Found(how="avx", seconds=[[2e-6, 2e-6], [2e-6]]),
+        "peer": Found(how="x", seconds=[[4e-6], [6e-6]]),
+        "absent": Found(absent="no"),
     }
     ceilings = Ceilings(bytes_per_s=600e6, ops_per_s={"int8": 4000e6})  # 1 us for the bytes, 0.25 us for the operations
     row = summarize(benchmark_of({}), found, ceilings)
-    ours, peer = row["contenders"][OURS], row["contenders"]["peer"]
-    assert row["bound_by"] == "bytes" and row["contenders"]["absent"] == {"absent": "no"}
+    ours, peer = row.contenders[OURS], row.contenders["peer"]
+    assert row.bound_by == "bytes" and row.contenders["absent"].to_json() == {"absent": "no"}
     assert_close(
-        [row["least_ms"], ours["ms"], ours["gb_s"], ours["tera_ops"], ours["share"]],
+        [row.least_ms, ours.ms, ours.gb_s, ours.tera_ops, ours.share],
         [1e-3, 2e-3, 0.3, 5e-4, 0.5],
         rtol=2.0**-50,
     )
-    assert ours["samples_ms"] == [[2e-3, 2e-3], [2e-3]] and "ratio" not in ours
-    assert_close([peer["ratio"]["median"], peer["ratio"]["min"]], [2.5, 2.0], rtol=2.0**-50)
+    assert ours.samples_ms == [[2e-3, 2e-3], [2e-3]] and "ratio" not in ours.to_json()
+    assert_close([peer.ratio["median"], peer.ratio["min"]], [2.5, 2.0], rtol=2.0**-50)
 
 
 def test_what_a_cache_keeps_is_not_bound_by_memory():
-    found = {OURS: {"how": "x", "seconds": [[4e-6]]}}
+    found = {OURS: Found(how="x", seconds=[[4e-6]])}
     moved = 4 * 600  # by all calls of a run
     kept, cold = (
         summarize(benchmark_of({}), found, Ceilings(1e6, {"int8": 500e6}, size)) for size in (moved, moved - 1)
     )
-    assert (kept["bound_by"], cold["bound_by"]) == ("operations", "bytes")
+    assert (kept.bound_by, cold.bound_by) == ("operations", "bytes")
 
 
 def test_a_search_has_no_roofline():
     row = summarize(
-        replace(benchmark_of({}), operations=None), {OURS: {"how": "x", "seconds": [[1e-6]]}}, Ceilings(1e9, {})
+        replace(benchmark_of({}), operations=None), {OURS: Found(how="x", seconds=[[1e-6]])}, Ceilings(1e9, {})
     )
-    ours = row["contenders"][OURS]
-    assert row["bound_by"] is row["least_ms"] is ours["share"] is ours["tera_ops"] is None and ours["ms"] == 1e-3
+    ours = row.contenders[OURS]
+    assert row.bound_by is row.least_ms is ours.share is ours.tera_ops is None and ours.ms == 1e-3
 
 
 def test_bound_by_operations():
-    row = summarize(benchmark_of({}), {OURS: {"absent": "no"}}, Ceilings(600e6, {"int8": 500e6}))
-    assert row["bound_by"] == "operations"
-    assert_close(row["least_ms"], 2e-3, rtol=2.0**-50)
+    row = summarize(benchmark_of({}), {OURS: Found(absent="no")}, Ceilings(600e6, {"int8": 500e6}))
+    assert row.bound_by == "operations"
+    assert_close(row.least_ms, 2e-3, rtol=2.0**-50)

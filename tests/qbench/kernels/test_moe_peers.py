@@ -11,7 +11,7 @@ import support
 from qbench.kernels import measure as measuring
 from qbench.kernels import moe_benchmarks as module
 from qbench.kernels.benchmark import Absent
-from qbench.kernels.measure import measure
+from qbench.kernels.measure import Found, measure
 from qbench.kernels.moe_benchmarks import moe_benchmarks
 from qbench.kernels.moe_peers import BACKENDS_OF, KtLayers
 from qbench.kernels.peers.kt import experts
@@ -65,9 +65,9 @@ def test_it_is_timed_in_its_process_which_stands_still_meanwhile(small, stand_in
         processes.add(process := contender.layer.process)
         assert is_stopped(process.pid) and contender.how == "AMXBF16_MOE, the fastest of BF16"
         row = measure(benchmark)
-        assert row[contender_name()]["seconds"][0][0] * benchmark.calls < 60
+        assert row[contender_name()].seconds[0][0] * benchmark.calls < 60
         told = measure(benchmark, CLOCKS["cpu"])[contender_name()]
-        assert set(told) == {"absent"} and "processor time" in told["absent"]
+        assert told == Found(absent=told.absent) and "processor time" in told.absent
     assert len(processes) == 1 and process.returncode is not None  # for all numbers of tokens, and ended with them
 
 
@@ -75,7 +75,7 @@ def test_it_is_timed_in_its_process_which_stands_still_meanwhile(small, stand_in
 def test_without_it_the_reason_is_told_once(small, python, path, reason):
     python(path)
     (benchmark,) = moe_benchmarks("q4_k", (1,), 1)
-    absent = [entry["absent"] for entry in measure(benchmark).values() if "absent" in entry]
+    absent = [entry.absent for entry in measure(benchmark).values() if entry.absent is not None]
     assert len(absent) == 1 and reason in absent[0]
 
 

@@ -67,7 +67,7 @@ def test_a_wrong_kernel_is_red_and_the_others_are_not(spoil, reason):
     rows = {row.isa: row for row in selftest(broken(spoil), OP)}
     assert rows["avx2"].status is Status.WRONG and reason in rows["avx2"].reason
     assert rows["scalar"].status is Status.OK
-    assert not summary(list(rows.values()))["green"]
+    assert not summary(list(rows.values())).green
 
 
 def test_every_op_of_the_table_has_problems():
@@ -101,14 +101,14 @@ def test_what_an_emulator_executes_is_told_apart(monkeypatch):
 
 def test_an_op_without_problems_is_red():
     rows = selftest([], OP)
-    assert {row.status for row in rows} - {Status.NOT_EXECUTED} == {Status.NO_ORACLE} and not summary(rows)["green"]
-    assert not summary(rows + selftest(kernels(), "gram"))["green"]
+    assert {row.status for row in rows} - {Status.NOT_EXECUTED} == {Status.NO_ORACLE} and not summary(rows).green
+    assert not summary(rows + selftest(kernels(), "gram")).green
 
 
 def test_what_measures_the_machine_is_neither_checked_nor_wrong():
     measured, checked = selftest(kernels(), "int8_peak"), selftest(kernels(), OP)
-    assert not summary(measured)["green"] and not summary([])["green"]
-    assert summary(measured + checked)["green"]
+    assert not summary(measured).green and not summary([]).green
+    assert summary(measured + checked).green
 
 
 def test_reasons_of_dispatch(monkeypatch):

@@ -12,6 +12,7 @@ from support.memory_source import MemorySource
 from quant.artifacts import GGUFSource
 from quant.artifacts.gguf_general import general_metadata, identity
 from quant.artifacts.gguf_name import GGUFName, encoded, name_of_model, parse_name, size_label
+from quant.calibrated import TextCalibration
 from quant.errors import InputError
 from quant.recipes import get_recipe
 
@@ -139,7 +140,16 @@ def test_file_type_of_a_mix(recipe, file_type):
 
 @pytest.mark.parametrize("recipe, expected", [("imatrix-q4_k_m", True), ("gptq-q4_k_m", False), ("q4_k_m", False)])
 def test_a_matrix_that_was_used_is_told(recipe, expected):
-    calibration = {"text": "stories.txt", "samples": 7, "imatrix": None}
+    calibration = TextCalibration(
+        text="stories.txt",
+        asked_samples=9,
+        seed=0,
+        samples=7,
+        length=64,
+        sha256="",
+        on="original",
+        min_expert_tokens=None,
+    )
     metadata = general_metadata(MemorySource(), get_recipe(recipe), calibration)
     told = {key: value for key, value in metadata.items() if key.startswith("quantize.")}
     keys = {

@@ -77,7 +77,7 @@ def test_norms_of_other_float_formats_become_f32(tmp_path):
     write_artifact(source, tmp_path / "x.gguf")
     again = GGUFSource(tmp_path / "x.gguf")
     assert again.tensors["model.norm.weight"].format == "f32"
-    assert read_manifest(tmp_path / "x.gguf")["size_bytes"] == sum(info.size_bytes for info in again.tensors.values())
+    assert read_manifest(tmp_path / "x.gguf").size.size_bytes == sum(info.size_bytes for info in again.tensors.values())
     assert np.array_equal(dequantize(again.read("model.norm.weight")), dequantize(source.read("model.norm.weight")))
 
 

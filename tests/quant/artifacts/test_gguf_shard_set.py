@@ -75,7 +75,7 @@ def test_shards_hold_what_one_file_does(written, tmp_path):
     manifests = [
         read_manifest(path) for path in (whole, written, tmp_path / written.name.replace("-00001-", "-00003-"))
     ]
-    assert manifests[0]["tensors"] == manifests[1]["tensors"] and manifests[1] == manifests[2]
+    assert manifests[0].tensors == manifests[1].tensors and manifests[1] == manifests[2]
 
 
 def test_llama_cpp_computes_the_same_logits(tmp_path, byte_level_tokenizer):

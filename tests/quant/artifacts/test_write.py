@@ -11,7 +11,7 @@ from support.memory_source import MemorySource
 
 from quant import atomic
 from quant.artifacts import GGUFSource, HFSource, read_manifest
-from quant.artifacts.manifest import manifest_path
+from quant.artifacts.manifest import ManifestSource, manifest_path
 from quant.errors import InputError
 from quant.formats import get_format
 from quant.recipes import get_recipe
@@ -39,13 +39,13 @@ def test_container_and_manifest(tmp_path, name, recipe, reader):
         progress=lambda done, total, tensor: heard.append((done, total, tensor)),
     )
     again, manifest = reader(out), read_manifest(out)
-    assert manifest["recipe"] == recipe and manifest["source"] == {"spec": "memory", "fingerprint": "0" * 64}
-    assert {key: manifest[key] for key in size_summary(again.tensors)} == size_summary(again.tensors)
-    assert {key: entry["format"] for key, entry in manifest["tensors"].items()} == {
+    assert manifest.recipe == recipe and manifest.source == ManifestSource("memory", "0" * 64)
+    assert manifest.size == size_summary(again.tensors)
+    assert {key: entry.format for key, entry in manifest.tensors.items()} == {
         key: info.format for key, info in again.tensors.items()
     }
     assert [tensor for _, _, tensor in heard] == list(source.tensors)
-    assert heard[-1][0] == heard[-1][1] == manifest["size_bytes"]
+    assert heard[-1][0] == heard[-1][1] == manifest.size.size_bytes
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         {out.name, manifest_path(out).relative_to(tmp_path).parts[0]}
     )
@@ -56,7 +56,7 @@ def test_hashes_are_those_of_the_bytes_in_the_file(tmp_path):
     name = "model.layers.0.mlp.up_proj.weight"
     parts = HFSource(out).read(name).parts
     digest = hashlib.sha256(b"".join(array.tobytes() for array in parts.values())).hexdigest()
-    assert read_manifest(out)["tensors"][name]["sha256"] == digest
+    assert read_manifest(out).tensors[name].sha256 == digest
 
 
 def test_same_input_same_bytes(tmp_path):
@@ -99,7 +99,7 @@ def test_an_artifact_replaces_its_like(tmp_path, name, recipe):
     out = write_artifact(MemorySource(), tmp_path / name, recipe=get_recipe(recipe))
     first = read_manifest(out)
     write_artifact(MemorySource(seed=1), out, recipe=get_recipe(recipe))
-    assert read_manifest(out)["tensors"] != first["tensors"]
+    assert read_manifest(out).tensors != first.tensors
 
 
 def test_an_artifact_made_over_its_own_source_names_what_the_source_was(tmp_path):
@@ -107,7 +107,7 @@ def test_an_artifact_made_over_its_own_source_names_what_the_source_was(tmp_path
     source = GGUFSource(out)
     before = source.fingerprint()
     write_artifact(source, out, recipe=get_recipe("q4_0"))
-    assert read_manifest(out)["source"]["fingerprint"] == before != GGUFSource(out).fingerprint()
+    assert read_manifest(out).source.fingerprint == before != GGUFSource(out).fingerprint()
 
 
 @pytest.mark.parametrize("name", ["x.gguf", "x"], ids=["GGUF", "directory"])

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from quant.calibrated import ExpertTokens
 from quant.calibration.coverage import FIELD_OF, check_coverage, expert_tokens, few_tokens_warning
 from quant.errors import InputError
 from quant.stats import InputStats
@@ -44,6 +45,6 @@ def test_an_expert_counts_as_often_as_its_rarest_linear():
 
 
 def test_few_tokens_are_told():
-    line = few_tokens_warning({"0": {"tokens": [500, 3]}, "1": {"tokens": [127, 128]}})
+    line = few_tokens_warning({"0": ExpertTokens([500, 3]), "1": ExpertTokens([127, 128])})
     assert line.startswith("2 of 4 experts were calibrated on fewer than 128 tokens (layer 0, expert 1: 3)")
-    assert few_tokens_warning({"0": {"tokens": [500]}}) is None and few_tokens_warning(None) is None
+    assert few_tokens_warning({"0": ExpertTokens([500])}) is None and few_tokens_warning(None) is None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -70,6 +70,36 @@ def kt_python() -> str:
     return python
 
 
+class KtSizes(TypedDict):
+    hidden_size: int
+    ffn_size: int
+    num_experts: int
+    num_chosen: int
+    max_tokens: int
+    threads: int
+
+
+class KtSpec(KtSizes):
+    """The first line to the worker. weights: path of an .npz file"""
+
+    cls: str
+    format: str
+    weights: str
+
+
+class KtCalls(TypedDict):
+    """Every line after it. calls: path of an .npz file; output: path of the last call's output"""
+
+    calls: str
+    output: str
+
+
+class KtAnswer(TypedDict):
+    """seconds: of all calls; not there in the answer to the first line, which nobody reads"""
+
+    seconds: float
+
+
 class KtLayer:
     """One layer in one backend, loaded.
 
@@ -78,12 +108,11 @@ class KtLayer:
     raises    Absent where there is no kt-kernel, or where this backend of it does not start
     """
 
-    def __init__(self, backend: str, sizes: dict[str, int], weights: dict[str, np.ndarray]) -> None:
+    def __init__(self, backend: str, sizes: KtSizes, weights: dict[str, np.ndarray]) -> None:
         about = BACKENDS[backend]
         self.cls = about.cls
         self.folder = TemporaryDirectory()
-        arrays: dict[str, Any] = dict(weights)
-        np.savez(self.path("weights.npz"), **arrays)
+        np.savez(self.path("weights.npz"), allow_pickle=False, **weights)
         self.process = subprocess.Popen(
             [kt_python(), FOLDER / "worker.py"],
             stdin=subprocess.PIPE,
@@ -92,7 +121,7 @@ class KtLayer:
             text=True,
             env=os.environ | ({"LD_PRELOAD": self.spin_fix()} if has_spin_fix() else {}),
         )
-        self.ask(sizes | {"cls": self.cls, "format": about.format, "weights": self.path("weights.npz")})
+        self.ask({**sizes, "cls": self.cls, "format": about.format, "weights": self.path("weights.npz")})
 
     def path(self, name: str) -> str:
         return str(Path(self.folder.name) / name)
@@ -102,7 +131,7 @@ class KtLayer:
         subprocess.run(["g++", "-O2", "-shared", "-fPIC", "-o", library, FOLDER / "nospin.cpp"], check=True)
         return library
 
-    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, question: KtSpec | KtCalls) -> KtAnswer:
         """Its answer; it runs meanwhile, and at no other time."""
         self.process.send_signal(signal.SIGCONT)
         stdin, stdout = present(self.process.stdin), present(self.process.stdout)
@@ -132,7 +161,7 @@ class KtExperts:
         self.layer, self.how = layer, layer.cls
         chosen, weights = map(np.stack, zip(*routes, strict=True))
         np.savez(layer.path(f"{len(x)}.npz"), x=x, chosen=chosen, weights=weights)
-        self.question = {"calls": layer.path(f"{len(x)}.npz"), "output": layer.path("y.npy")}
+        self.question: KtCalls = {"calls": layer.path(f"{len(x)}.npz"), "output": layer.path("y.npy")}
 
     def run(self) -> float:
         return self.layer.ask(self.question)["seconds"]

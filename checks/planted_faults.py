@@ -57,7 +57,9 @@ def search(root: Path, faults: Sequence[Fault], runs: Runs, everywhere: Sequence
         compiled = [fault for fault in faults if fault.is_compiled]
         if compiled:
             tree.build()
-        looking.require_clean("test", tuple(sorted({name for fault in faults for name in _first(fault, tree.root)})))
+        looking.require_clean(
+            "test", tuple(sorted({name for fault in faults for name in fault.nearest_tests(tree.root)}))
+        )
         print(HEADING, flush=True)
         verdicts = []
         for fault in (*(fault for fault in faults if not fault.is_compiled), *compiled):
@@ -68,10 +70,6 @@ def search(root: Path, faults: Sequence[Fault], runs: Runs, everywhere: Sequence
             if before != after:
                 print(row(after), flush=True)
     return confirmed
-
-
-def _first(fault: Fault, root: Path) -> Sequence[str]:
-    return fault.tests or fault.first_tests(root)
 
 
 def _chosen(faults: Sequence[Fault], only: Sequence[str] | None) -> list[Fault]:

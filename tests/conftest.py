@@ -5,8 +5,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from support.file_seconds import file_seconds, seconds_table
 from support.not_exercised import not_run, table
-from support.sampling import sample_grids
+from support.sampling import GRID, sample_grids
 
 import cpu_kernels
 
@@ -23,7 +24,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--grid", type=int, metavar="N", help=help_text)
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    sample = sample_grids(items, GRID)
+    for item in items:
+        if item not in sample:
+            item.add_marker(pytest.mark.exhaustive("outside the sample of its grid"))
     most = config.getoption("--grid")
     if most is not None:
         kept = sample_grids(items, most)
@@ -38,4 +44,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     cpu = f"{', '.join(cpu_kernels.features())}" + (f" (QBENCH_CPU={pretended})" if pretended else "")
     terminalreporter.line(f"processor: {cpu}; {len(skipped)} tests did not run")
     for line in table(skipped):
+        terminalreporter.line(line)
+    terminalreporter.section("seconds per file")
+    stats = terminalreporter.stats
+    reports = [report for name in ("", "passed", "failed", "error", "skipped") for report in stats.get(name, [])]
+    for line in seconds_table(file_seconds(reports)):
         terminalreporter.line(line)

@@ -20,7 +20,7 @@ class Fault:
     """`old` occurs exactly once in `file` and becomes `new`.
 
     kind   what a programmer would call it: wrong constant, off by one, missing fsync, ...
-    tests  files or folders of tests that should see it first; empty: the folder that mirrors the file's
+    tests  files or folders of tests that should see it first; empty: the file or folder that mirrors `file`
     """
 
     id: str
@@ -64,12 +64,18 @@ class Fault:
                 raise UnusableFault(f"{self.id}: {self.file} is no Python with the fault: {error}") from error
         return planted
 
-    def first_tests(self, root: Path) -> list[str]:
-        """Its `tests`, and the folder of tests that mirrors the file's; of folders that exist, the nearest."""
+    def nearest_tests(self, root: Path) -> list[str]:
+        """Its `tests`; if it has none, the file of tests that mirrors its file; if there is none, `mirror`."""
+        file = Path("tests", self.file)
+        mirrored = file.with_name(f"test_{file.stem}.py")
+        return list(self.tests) or [mirrored.as_posix() if (root / mirrored).is_file() else self.mirror(root)]
+
+    def mirror(self, root: Path) -> str:
+        """The folder of tests that mirrors the file's; of folders that exist, the nearest."""
         folder = (root / "tests" / self.file).parent
         while not folder.is_dir():
             folder = folder.parent
-        return list(dict.fromkeys((*self.tests, folder.relative_to(root).as_posix())))
+        return folder.relative_to(root).as_posix()
 
 
 def load_faults(folder: Path) -> list[Fault]:

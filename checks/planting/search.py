@@ -60,8 +60,8 @@ class Search:
         return Verdict(fault, found_by, seen_by, time.monotonic() - began)
 
     def _find(self, fault: Fault) -> tuple[str, str]:
-        near = tuple(fault.first_tests(self.tree.root))
-        likely = [("test", fault.tests or near), ("test", near)]
+        near = (fault.mirror(self.tree.root),)
+        likely = [("test", tuple(fault.nearest_tests(self.tree.root))), ("test", near)]
         wide = [("test-all", near)]
         if self.everywhere:
             wide = [("test", self.everywhere), *wide, ("test-all", self.everywhere)]

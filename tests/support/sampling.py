@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
+GRID = 6  # parameter sets per test function in `make test`, and more if there are more values; see planted_faults.py
+
 
 def sample_grids(items: Iterable[pytest.Item], most: int) -> set[pytest.Item]:
     """At most `most` items per test function; more only if its parameter values are more.

@@ -10,6 +10,7 @@ and for tests that fail without any.
 """
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,4 +81,5 @@ def _chosen(faults: Sequence[Fault], only: Sequence[str] | None) -> list[Fault]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the copy is removed
     sys.exit(main())

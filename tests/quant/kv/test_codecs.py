@@ -127,6 +127,15 @@ def test_constant_vectors_come_back():
             assert_close(codec.round_trip(x), x, rtol=2.0**-10)
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_minimum_that_is_rounded_up_lies_above_the_smallest_value(bits):
+    """In float16, 1000.3 is 1000.5: codes below 0 become 0 and do not wrap around."""
+    x = torch.tensor([1000.3, 1000.9, 1001.5, 1002.3]).view(1, 1, 1, 4)
+    codec = IntGroups(bits)
+    assert codec.encode(x)["minimum"].item() == 1000.5
+    assert ((codec.round_trip(x) - x).abs() <= 0.25 + (1002.3 - 1000.5) / (2**bits - 1)).all()
+
+
 def test_nibbles_by_hand():
     codes = torch.tensor([1, 2, 15, 0], dtype=torch.uint8)
     assert pack(codes, 4).tolist() == [0x21, 0x0F]

@@ -100,6 +100,18 @@ def test_scaling_brings_the_error_down(name):
     assert error < 0.9 * plain
 
 
+def test_a_channel_without_inputs_does_not_move_the_others():
+    layer, _, x = feed_forward_layer("w3g32")
+    x[:, 7] = 0
+    stats = InputStats(len(x), np.abs(x).max(axis=0), np.square(x).sum(axis=0), sample=x)
+    made = Awq(clip=False).quantize_layer(layer, {DOWN: stats})
+    scale = layer.weights[UP][:, 0] / dequantize(made[UP])[:, 0]
+    assert scale[7] == 1
+    others = np.delete(scale, 7)
+    assert others.max() > 1.5
+    assert_close(others.max() * others.min(), 1, rtol=2**-20)
+
+
 def test_one_ratio_is_plain_rounding():
     layer, stats, _ = feed_forward_layer("w4g32-asym")
     made = Awq(num_ratios=1, clip=False).quantize_layer(layer, stats)

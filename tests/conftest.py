@@ -26,10 +26,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    sample = sample_grids(items, GRID)
-    for item in items:
-        if item not in sample:
-            item.add_marker(pytest.mark.exhaustive("outside the sample of its grid"))
+    quick = [item for item in items if item.get_closest_marker("exhaustive") is None]
+    for item in {*quick} - sample_grids(quick, GRID):
+        item.add_marker(pytest.mark.exhaustive("outside the sample of its grid"))
     most = config.getoption("--grid")
     if most is not None:
         kept = sample_grids(items, most)

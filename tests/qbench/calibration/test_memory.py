@@ -46,9 +46,11 @@ def growth(layers: int, recipe: str, folder) -> int:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("recipe", ["imatrix-q4_0"])
-def test_peak_memory_is_flat(tmp_path, recipe):
-    four, sixteen, sixty_four = (growth(layers, recipe, tmp_path) for layers in (4, 16, 64))
-    assert four > 4 * 768 * 2048 * 3, "less than one layer's weights in float32: nothing was measured"
-    assert sixteen <= 1.03 * four
-    assert sixty_four <= 1.1 * four
+@pytest.mark.parametrize(
+    "layers, most",
+    [(16, 1.03), pytest.param(64, 1.1, marks=pytest.mark.exhaustive("a minute; 16 layers show what grows with them"))],
+)
+def test_peak_memory_is_flat(tmp_path, layers, most):
+    few, many = (growth(count, "imatrix-q4_0", tmp_path) for count in (4, layers))
+    assert few > 4 * 768 * 2048 * 3, "less than one layer's weights in float32: nothing was measured"
+    assert many <= most * few

@@ -13,7 +13,7 @@ from qbench.runtime import load_model
 from quant.errors import InputError
 from quant.formats import dequantize, get_format
 from quant.methods import Layer
-from quant.methods.folding import FoldedLayer, find_folds
+from quant.methods.folding import Fold, FoldedLayer, find_folds
 from quant.models import ModelConfig, split_name
 
 TOKENS = torch.randint(160, (2, 40), generator=torch.Generator().manual_seed(1))
@@ -148,3 +148,8 @@ def test_a_norm_of_zeros_stays_zero():
     assert (norm[:3] == 0).all()
     assert all(np.isfinite(weight).all() for weight in folded.weights.values())
     assert get_format("bf16").name == folded.vectors["model.layers.0.input_layernorm.weight"].format
+
+
+def test_a_channel_that_several_features_read_has_the_largest_of_them():
+    fold = Fold("a.weight", ("b.weight",), channel_of=np.array([0, 0, 1, 3]))
+    assert fold.per_channel(np.array([1, 5, 2, 4], dtype=np.float32), 4).tolist() == [5, 2, 0, 4]

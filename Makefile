@@ -1,6 +1,7 @@
 # Two commands from a bare clone: `make demo` and `make test`. Both set up .venv first, and only once.
 #   make demo          measure a small model in several formats
-#   make test          all tests that need no GPU
+#   make test          tests that need no GPU: a sample of each large grid, no long loops; at most 8 minutes on 2 cores
+#   make test-all      those, then all that `make test` leaves out
 #   make test-pretended  tests of the kernels on pretended lesser CPUs
 #   make lint          format, types, imports and prose, at most a minute; `make fix` repairs the format
 #   make gate          compare with the stored results of this project
@@ -9,6 +10,7 @@
 #   make asan          kernel tests with AddressSanitizer
 #   make bench         benchmarks of the CPU kernels
 #   make setup         only the installation that the others begin with
+#   make planted-faults  which of 60 faults and more, planted one at a time, these two runs find; hours
 #   make clean         remove compiled files and runs
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
@@ -20,13 +22,26 @@ INTEROP := .venv-interop
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 NATIVE := $(shell find CMakeLists.txt cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl' -o -name CMakeLists.txt)
 
-.PHONY: demo test test-pretended lint fix gate test-gpu test-interop asan setup bench clean
+.PHONY: demo test test-all planted-faults test-pretended lint fix gate test-gpu test-interop asan setup bench clean
 
 demo: setup
 	$(VENV)/bin/qbench sweep suites/quickstart.yaml
 
+# One process of tests per core, a whole file each. 2 of them take about 1.5 GB; RUNS= for one process.
+RUNS ?= -n 2 --dist loadfile --no-loadscope-reorder
+
+# The sample of a grid has every value of every parameter: tests/support/sampling.py. Tests that are marked `exhaustive`
+# say why they are left to `make test-all`.
 test: setup $(VENV)/.tested-with $(VENV)/.oracle
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest -m 'not exhaustive' $(RUNS)
+
+# Nothing runs twice: first `make test`, then the rest.
+test-all: test
+	$(VENV)/bin/python -m pytest -m exhaustive $(RUNS)
+
+# In a copy of the tracked files as they are now; the table is Markdown. `FAULTS=--near` runs only the likely tests.
+planted-faults: setup $(VENV)/.tested-with $(VENV)/.oracle
+	$(VENV)/bin/python -m checks.planted_faults $(FAULTS)
 
 # Tests that depend on the instruction set, repeated on pretended lesser CPUs with a sample of each parameter grid.
 test-pretended: setup $(VENV)/.tested-with

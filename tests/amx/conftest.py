@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,17 +25,18 @@ def kernels_emulator(emulator) -> Path:
     return emulator
 
 
-_bounds = pytest.StashKey[dict[str, float]]()
+BOUND = "amx bound"  # property of a test: (format, multiply-adds per cycle); reports carry it from any process
 
 
 @pytest.fixture
-def amx_bounds(request) -> dict[str, float]:
-    """Format -> multiply-adds a cycle that its tile instructions allow at best; printed at the end."""
-    return request.config.stash.setdefault(_bounds, {})
+def amx_bounds(request) -> Callable[[str, float], None]:
+    """amx_bounds(format, multiply-adds per cycle that its tile instructions allow at best): printed at the end"""
+    return lambda name, bound: request.node.user_properties.append((BOUND, (name, bound)))
 
 
-def pytest_terminal_summary(terminalreporter, config):
-    bounds = config.stash.get(_bounds, None)
+def pytest_terminal_summary(terminalreporter):
+    reports = terminalreporter.getreports("passed")
+    bounds = dict(value for report in reports for name, value in report.user_properties if name == BOUND)
     if not bounds:
         return
     terminalreporter.section("AMX: bounds from exact instruction counts, not measurements")

@@ -38,4 +38,4 @@ def test_products_are_those_of_the_shape(counts, amx_bounds, product):
     assert num_products == [3 * 4 * steps, 3 * 3 * steps]  # tiles of tokens x panels x steps
     assert whole["ldtilecfg"] == whole["tilerelease"] > 0
     cycles = amx.least_cycles(whole)
-    amx_bounds[product] = 48 * 64 * 512 / cycles
+    amx_bounds(product, 48 * 64 * 512 / cycles)

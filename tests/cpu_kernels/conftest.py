@@ -10,7 +10,13 @@ from cpu_kernels.decode import decode_blocks
 from cpu_kernels.encode import encode_blocks
 
 ISAS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")
-_ran = pytest.StashKey[dict[str, set[str]]]()
+RAN = "ran"  # property of a test: (op, instruction set); reports carry it from any process to the summary
+
+
+def note_run(test: pytest.Item, op: str, isa: str) -> None:
+    entry = (RAN, (op, isa))
+    if entry not in test.user_properties:
+        test.user_properties.append(entry)
 
 
 @pytest.fixture(params=[row["impl"] for row in cpu_kernels.op_table() if row["op"] == "linear_q8_0"])
@@ -24,14 +30,13 @@ def isa(request):
 @pytest.fixture
 def matmul(request):
     """PackedLinear.matmul under one implementation, which must say itself that it was the one that ran."""
-    ran = request.config.stash.setdefault(_ran, defaultdict(set))
 
     def run(packed: cpu_kernels.PackedLinear, x: np.ndarray, isa: str, **kwargs) -> np.ndarray:
         if isa == "amx" and kwargs.get("path") == "direct":
             isa = "avx512_vnni"  # what few tokens take on a machine with AMX
         y = packed.matmul(x, isa=isa, **kwargs)
         assert packed.last_isa == isa
-        ran["linear"].add(isa)
+        note_run(request.node, "linear", isa)
         return y
 
     return run
@@ -40,14 +45,13 @@ def matmul(request):
 @pytest.fixture
 def encode_as(request):
     """An encoder under one implementation, which must say itself that it was the one that ran."""
-    ran = request.config.stash.setdefault(_ran, defaultdict(set))
 
     def run(isa: str, name: str, blocks: np.ndarray, importance: np.ndarray | None, effort: str) -> np.ndarray:
         if isa not in cpu_kernels.features():
             pytest.skip(f"this machine has no {isa}")
         data, who = encode_blocks(name, blocks, importance, effort == "best", isa)
         assert who == isa
-        ran["encode"].add(isa)
+        note_run(request.node, "encode", isa)
         return data
 
     return run
@@ -56,22 +60,25 @@ def encode_as(request):
 @pytest.fixture
 def decode_as(request):
     """A decoder under one implementation, which must say itself that it was the one that ran."""
-    ran = request.config.stash.setdefault(_ran, defaultdict(set))
 
     def run(isa: str, name: str, blocks: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         if isa not in cpu_kernels.features():
             pytest.skip(f"this machine has no {isa}")
         weights, who = decode_blocks(name, blocks, isa, out)
         assert who == isa
-        ran["decode"].add(isa)
+        note_run(request.node, "decode", isa)
         return weights
 
     return run
 
 
-def pytest_terminal_summary(terminalreporter, config):
-    ran = config.stash.get(_ran, None)
-    if ran is None:
+def pytest_terminal_summary(terminalreporter):
+    ran = defaultdict(set)
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == RAN:
+                ran[value[0]].add(value[1])
+    if not ran:
         return
     terminalreporter.section("cpu_kernels: exercised")
     rows = {(row["op"], row["impl"]) for row in cpu_kernels.op_table()}

@@ -114,3 +114,13 @@ def test_a_stage_outlives_an_artifact_that_the_disk_has_no_room_for(folder):
         check_target(folder.with_name("m.gguf"), lambda path: False, needed_bytes=1 << 62)
     with open_stage(folder, KEY, resume=True) as stage:
         assert stage.num_done == 1
+
+
+def test_tensors_are_on_the_disk_before_the_state_names_them(folder, monkeypatch):
+    """A crash of the system may keep the rename and lose what was not flushed before it."""
+    done = []
+    monkeypatch.setattr("quant.stage.fsync", lambda path: done.append(path.name))
+    monkeypatch.setattr("quant.stage.os.replace", lambda old, new: done.append(f"{old.name} -> {new.name}"))
+    with open_stage(folder, KEY) as stage:
+        stage.commit({"x": W8})
+    assert done == ["tensors-0.safetensors", f"{STATE}.tmp", f"{STATE}.tmp -> {STATE}"]

@@ -118,6 +118,7 @@ def test_old_files_may_end_after_the_entries(tmp_path):
         file = read_imatrix_file(tmp_path / "x.dat")
         assert (file.num_chunks, file.datasets) == (chunks, datasets)
         assert file.entries["blk.0.ffn_down.weight"].means.tolist() == [[0.5, 2.0]]
+        assert file.entries["blk.0.ffn_down.weight"].counts.tolist() == [4 * 512]  # tokens: a call is a chunk
 
 
 @pytest.mark.parametrize("file", LAYOUTS)

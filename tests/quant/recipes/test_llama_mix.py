@@ -15,7 +15,6 @@ from quant.errors import InputError
 from quant.formats import format_of_gguf_type
 from quant.job import make_job
 from quant.models import expected_tensors
-from quant.recipes.llama_mix import use_more_bits
 from quant.recipes.mixes import LABELS, mix
 from quant.recipes.recipe import Recipe
 
@@ -160,10 +159,6 @@ def test_every_rule_decides_somewhere(label):
         layer = r" of layer \d+ \(" + re.escape(rule.words) + r"\)" if rule.words else ""
         pattern = rf"preset: {label} {rule.role.value}{layer}"
         assert any(re.fullmatch(pattern, reason) for reason in reasons), rule
-
-
-def test_more_bits_by_hand():
-    assert [layer for layer in range(16) if use_more_bits(layer, 16)] == [0, 1, 4, 7, 10, 13, 14, 15]
 
 
 def test_labels_are_file_types_of_llama_cpp():

@@ -5,6 +5,7 @@ from quant.errors import InputError
 from quant.formats import get_format
 from quant.recipes import RECIPES, get_recipe
 from quant.recipes.containers import fit_row
+from quant.recipes.llama_mix import use_more_bits
 
 SMALL = ShapeSource(LlamaShape(num_layers=2))
 
@@ -90,3 +91,7 @@ def test_kv_suffix():
 def test_group_sizes_that_fit_are_named(row_size, names):
     with pytest.raises(InputError, match=f"got {row_size}; in a YAML recipe give it {names}"):
         fit_row("down_proj", "w4g128", row_size, "hf")
+
+
+def test_layers_with_more_bits_by_hand():
+    assert [layer for layer in range(16) if use_more_bits(layer, 16)] == [0, 1, 4, 7, 10, 13, 14, 15]

@@ -9,6 +9,7 @@ from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation
 
 
+@pytest.mark.exhaustive("half a minute; tests/cpu_kernels has each kernel's own tests")
 def test_all_kernels_are_right_here(qbench):
     outcome = qbench("selftest", "--json")
     result = json.loads(outcome.out)

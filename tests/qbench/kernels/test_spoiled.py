@@ -18,7 +18,15 @@ def best_isa(kernel: Kernel, problem: Problem) -> str | None:
     return next((row["impl"] for row in rows if row["available"] and row["impl"] not in problem.not_for), None)
 
 
-@pytest.mark.parametrize("kernel", kernels(), ids=lambda kernel: kernel.op)
+# One of each family, "linear" of linear_q4_k, in every run.
+FAMILIES = {kernel.op.partition("_")[0]: kernel.op for kernel in reversed(kernels())}
+OTHERS = pytest.mark.exhaustive("a minute; every run has one kernel of each family")
+KERNELS = [
+    pytest.param(kernel, id=kernel.op, marks=() if kernel.op in FAMILIES.values() else OTHERS) for kernel in kernels()
+]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_what_is_spoiled_is_red(kernel):
     chosen = [(problem, best_isa(kernel, problem)) for problem in kernel.problems()]
     problems = [(problem, problem.run(isa)[0]) for problem, isa in chosen if isa]

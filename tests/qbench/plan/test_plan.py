@@ -10,6 +10,8 @@ from qbench.sources import open_source
 from quant.errors import InputError
 from quant.recipes import get_recipe
 
+BATCHES = (1, pytest.param(16, marks=pytest.mark.exhaustive("seconds of prefill; one sequence has the same parts")))
+
 
 def test_llama_2_7b_takes_half_a_megabyte_a_token_in_f16():
     result = plan("shape:llama-2-7b", PlanCase(kv_format="kv-f16"))
@@ -82,7 +84,7 @@ def test_bad_input():
         open_source("shape:llama-2-7b").read("model.norm.weight")
 
 
-@pytest.mark.parametrize("batch", [1, 16])
+@pytest.mark.parametrize("batch", BATCHES)
 def test_the_peak_of_a_process_is_predicted_within_a_twentieth(batch):
     predicted = plan("ref:llama", PlanCase(batch=batch))
     result = compared(predicted, measured("ref:llama", predicted["context"], batch))
@@ -92,7 +94,7 @@ def test_the_peak_of_a_process_is_predicted_within_a_twentieth(batch):
         assert predicted["total_bytes"] / part == pytest.approx(1, abs=0.05)
 
 
-@pytest.mark.parametrize("batch", [1, 16])
+@pytest.mark.parametrize("batch", BATCHES)
 def test_the_peak_of_latents_and_experts_is_predicted_within_a_twentieth(batch):
     predicted = plan("ref:mla-moe", PlanCase(batch=batch))
     result = compared(predicted, measured("ref:mla-moe", predicted["context"], batch))

@@ -34,6 +34,12 @@ def test_error_is_that_of_a_resampled_mean():
     assert_close(block_mean(sums, tokens).error, resampled.standard_error, rtol=tolerance)
 
 
+@pytest.mark.parametrize("num_blocks", [2, 10])
+def test_error_of_equal_blocks_is_that_of_a_mean(num_blocks):
+    values = np.random.default_rng(3).normal(size=num_blocks)
+    assert_close(block_mean(4 * values, np.full(num_blocks, 4)).error, stats.sem(values), rtol=2**-40)
+
+
 def test_interval_is_students_where_students_law_holds():
     values = np.random.default_rng(2).normal(3.0, 1.0, size=40)
     found = block_mean(values, np.ones(40))

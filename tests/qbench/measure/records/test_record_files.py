@@ -4,7 +4,7 @@ import pytest
 from support.documents import append_record, make_record, read_files
 
 from qbench.measure.records.record import keep_records
-from qbench.measure.records.record_files import check_writable, kept_file, record_files
+from qbench.measure.records.record_files import check_writable, kept_file, make_folder, record_files
 from quant.errors import InputError
 
 
@@ -66,3 +66,12 @@ def test_what_is_read_only_is_told(tmp_path, monkeypatch):
     for target in (tmp_path, tmp_path / "new.jsonl"):
         with pytest.raises(InputError, match=r"cannot write there: .*read-only; choose another"):
             check_writable(target)
+
+
+def test_new_folders_are_on_the_disk_each_in_the_one_above(tmp_path, monkeypatch):
+    flushed = []
+    monkeypatch.setattr("qbench.measure.records.record_files.fsync", flushed.append)
+    make_folder(tmp_path / "a" / "b")
+    assert flushed == [tmp_path, tmp_path / "a"] and (tmp_path / "a" / "b").is_dir()
+    make_folder(tmp_path / "a" / "b")
+    assert len(flushed) == 2

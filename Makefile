@@ -27,8 +27,8 @@ NATIVE := $(shell find CMakeLists.txt cpu_kernels -name '*.cpp' -o -name '*.h' -
 demo: setup
 	$(VENV)/bin/qbench sweep suites/quickstart.yaml
 
-# One process of tests per core, a whole file each. 2 of them take about 1.5 GB; RUNS= for one process.
-RUNS ?= -n 2 --dist loadfile --no-loadscope-reorder
+# More options of pytest: `make test RUNS='-n 2 --dist loadfile --no-loadscope-reorder'` runs files in two processes.
+RUNS ?=
 
 # The sample of a grid has every value of every parameter: tests/support/sampling.py. Tests that are marked `exhaustive`
 # say why they are left to `make test-all`.

@@ -24,12 +24,15 @@ def test_each_case_has_its_latest_row_of_this_machine():
     assert pair.baseline is new and pair.name == "ref:llama q4_k_m" and not pair.is_elsewhere
 
 
-def test_the_model_may_have_changed_and_the_work_may_not():
+@pytest.mark.parametrize(
+    "work, told", [({"pp": 9}, "pp 8, not 9"), ({"tg": 5}, "tg 4, not 5"), ({"depth": 64}, "depth 0, not 64")]
+)
+def test_the_model_may_have_changed_and_the_work_may_not(work, told):
     case = document()["case"] | {"fingerprint": "another", "recipe_sha256": "another"}
     changed = row(changes={"case": case})
     assert pair_cases([changed], [row()], "base.jsonl")
-    changed = row(changes={"case": case | {"bench": {"pp": 9, "tg": 4, "depth": 0}}})
-    with pytest.raises(InputError, match=r"base.jsonl lacks ref:llama q4_k_m \(has pp 8, not 9\)"):
+    changed = row(changes={"case": case | {"bench": {"pp": 8, "tg": 4, "depth": 0} | work}})
+    with pytest.raises(InputError, match=rf"base.jsonl lacks ref:llama q4_k_m \(has {told}\)"):
         pair_cases([changed], [row()], "base.jsonl")
 
 

@@ -19,7 +19,7 @@ class UnusableFault(Exception):
 class Fault:
     """`old` occurs exactly once in `file` and becomes `new`.
 
-    kind   what a programmer would call it: wrong constant, off by one, missing fsync, ...
+    kind   its name among programmers: wrong constant, off by one, missing fsync, ...
     tests  files or folders of tests that should see it first; empty: the file or folder that mirrors `file`
     """
 
@@ -65,7 +65,7 @@ class Fault:
         return planted
 
     def nearest_tests(self, root: Path) -> list[str]:
-        """Its `tests`; if it has none, the file of tests that mirrors its file; if there is none, `mirror`."""
+        """Its `tests` if they are given, else the mirrored file of tests if it exists, else the folder `mirror`."""
         file = Path("tests", self.file)
         mirrored = file.with_name(f"test_{file.stem}.py")
         return list(self.tests) or [mirrored.as_posix() if (root / mirrored).is_file() else self.mirror(root)]

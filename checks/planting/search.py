@@ -44,7 +44,7 @@ class Verdict:
 
 
 class Search:
-    """Searches of one tree. `everywhere`: folders that hold all tests; none: only tests next to a fault are run."""
+    """Searches of one tree. `everywhere`: folders that hold all tests; empty: run only tests next to a fault."""
 
     def __init__(self, tree: Tree, runs: Runs, everywhere: Sequence[str] = ("tests",)) -> None:
         self.tree, self.runs, self.everywhere = tree, runs, tuple(everywhere)

@@ -18,7 +18,7 @@ def row(verdict: Verdict) -> str:
 
 
 def shares(verdicts: Sequence[Verdict]) -> tuple[float, float]:
-    """Of the faults that can be planted, the share that `test` finds and the share that `test-all` finds."""
+    """Share of usable faults that `test` finds, and share that `test-all` finds."""
     usable = [verdict for verdict in verdicts if not verdict.problem]
     counts = (sum(one.found_by == "test" for one in usable), sum(one.found_by != "" for one in usable))
     return tuple(count / max(1, len(usable)) for count in counts)

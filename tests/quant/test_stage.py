@@ -117,7 +117,7 @@ def test_a_stage_outlives_an_artifact_that_the_disk_has_no_room_for(folder):
 
 
 def test_tensors_are_on_the_disk_before_the_state_names_them(folder, monkeypatch):
-    """A crash of the system may keep the rename and lose what was not flushed before it."""
+    """A system crash may keep the rename and lose data that was not flushed before it."""
     done = []
     monkeypatch.setattr("quant.stage.fsync", lambda path: done.append(path.name))
     monkeypatch.setattr("quant.stage.os.replace", lambda old, new: done.append(f"{old.name} -> {new.name}"))

@@ -12,7 +12,7 @@ def file_seconds(reports: Iterable) -> Counter[str]:
     for report in reports:
         seconds[report.nodeid.partition("::")[0]] += getattr(
             report, "duration", 0.0
-        )  # a file that was only collected has none
+        )  # absent if a file was only collected
     return seconds
 
 

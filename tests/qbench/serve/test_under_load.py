@@ -94,15 +94,18 @@ async def _all_at_once(url: str, count: int) -> list[tuple[int, str]]:
 
 def test_metrics_tell_what_happened():
     with running(tiny_subject(), EngineOptions(num_pages=64)) as server:
-        client = server.client()
+        client, began = server.client(), time.perf_counter()
         for _ in range(2):
             client.completions.create(**(ASKED | {"prompt": "x" * 100}), max_tokens=10)
+        elapsed = time.perf_counter() - began
         with pytest.raises(openai.BadRequestError):
             client.completions.create(**ASKED, max_tokens=0)
         until(lambda: server.stats.running == 0)
         told = server.metrics()
     assert told["qbench_time_to_first_token_seconds_count"] == 2
     assert told["qbench_time_per_output_token_seconds_count"] == 18
+    sums = [told[f"qbench_time_{name}_seconds_sum"] for name in ("to_first_token", "per_output_token")]
+    assert min(sums) > 0 and sum(sums) < elapsed, "the times of a request's tokens do not overlap"
     assert told['qbench_requests_total{ended_by="length"}'] == 2
     assert told['qbench_requests_total{ended_by="refused"}'] == 1
     assert told["qbench_generated_tokens_total"] == 20

@@ -75,6 +75,14 @@ def test_the_mean_is_right_to_what_is_expected(noise):
     assert expected <= 0.02 * exact.kld.mean() + VOCAB * DOUBLE and got.error.mean() > 10 * expected
 
 
+def test_the_variance_is_that_of_the_error():
+    """Strata of the tail make the error a little smaller than that of independent draws."""
+    reference, targets = normal(3, 2.0, rows=2000), torch.zeros(2000, dtype=torch.int64)
+    model = reference + 0.2 * normal(4, 1.0, rows=2000)
+    exact, got = divergence(model, reference, targets), top_k_divergence(model, keep(reference, targets, 24), targets)
+    assert 0.6 < np.mean((got.kld - exact.kld) ** 2) / got.variance.mean() < 1.1
+
+
 def test_the_tokens_drawn_are_of_the_tail_and_by_its_masses():
     reference = normal(5, 1.0, rows=1).expand(5000, VOCAB)
     kept = keep(reference, torch.zeros(5000, dtype=torch.int64), 3)

@@ -233,20 +233,20 @@ def test_a_page_that_is_saved_comes_back_elsewhere(kv, impl):
     assert sum(part.nbytes for part in saved[0]) == pool.page_bytes
 
 
-@needs_kernels
+@pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("kv", PLAIN_FORMATS)
-def test_writing_after_a_fork_never_changes_the_sibling(kv):
-    model = model_of(kv)
+def test_writing_after_a_fork_never_changes_the_sibling(kv, impl):
+    model = model_of(kv, impl=impl)
     pool, first = pool_of(model, 12), None
     first = PagedSequence(pool)
     prompt, a, b = tokens_of(1, 37), tokens_of(1, 9, seed=1), tokens_of(1, 9, seed=2)
-    model(prompt, PagedCache(pool, [first]))
+    model(prompt, paged_cache(pool, [first]))
     second = first.fork()
     assert second.pages == first.pages and pool.num_free == 12 - 3
     outputs = []
     for start, end in pairwise((0, 4, 5, 9)):  # by turns, so that each writes between what the other writes
         for sequence, text in ((first, a), (second, b)):
-            outputs.append(model(text[:, start:end], PagedCache(pool, [sequence])))
+            outputs.append(model(text[:, start:end], paged_cache(pool, [sequence])))
     assert pool.num_free == 12 - 4, "of 3 pages two are still shared"
     for text, got in ((a, outputs[::2]), (b, outputs[1::2])):
         cache = model.new_cache()

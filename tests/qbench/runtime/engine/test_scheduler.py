@@ -133,6 +133,20 @@ def test_nobody_is_overtaken_more_often_than_allowed(bound, seed):
     assert (max(before) > 0) == (bound > 0), "and it is used: one of two prefixes is there when a request ends"
 
 
+def test_who_waits_for_a_prefix_waits_for_few_others():
+    """Another computes the prefix in many steps; meanwhile one later request may start first, and no second one."""
+    run = Run(max_batch=4, max_overtakes=1, prefill_chunk=2 * SIZE)
+    document = prompt(1, 20 * SIZE)
+    run.submit([*document, 1, 2])
+    run.step()
+    run.submit([*document, 3, 4])
+    run.submit(prompt(2, 20))
+    run.submit(prompt(3, 20))
+    run.step()
+    assert run.started.index(1) < run.started.index(3) and run.states[0].pending > SIZE
+    run.finish()
+
+
 def test_prefixes_that_are_there_come_first():
     run = Run(max_batch=1)
     known, unknown = prompt(1, 40), prompt(2, 40)

@@ -37,7 +37,7 @@ def measured(problem: Problem, records: Path) -> str:
     if not found:
         return NOT_RUN
     last = found[-1]
-    share = "" if last["share"] is None else f", {last['share']:.0%} of {last['ceiling']}"
+    share = "" if last["share"] is None else f", {last['share']:.0%} of {last['bound']}"
     return f"{last['gpu']}, {last['commit'][:10]}: {problem.label} in {last['us']:.1f} us{share}"
 
 

@@ -12,7 +12,7 @@ import torch
 
 from gpu_kernels.decode import timed_step
 from gpu_kernels.launch import compute_capability
-from gpu_kernels.proof import ceilings, compile_ahead, record, timing
+from gpu_kernels.proof import compile_ahead, machine_peaks, record, timing
 from gpu_kernels.proof.check import wrong_results
 from gpu_kernels.proof.contenders import OURS, contenders, operand_sets
 from gpu_kernels.proof.problems import Problem, all_ops, family, in_turn, problems_of, refusal
@@ -32,7 +32,7 @@ class Measurement:
     device: str = "cuda"
     tell: Callable[[str], None] = lambda line: None
     about: dict = field(default_factory=dict)
-    ceilings: dict[str, float] = field(default_factory=dict)
+    machine_peaks: dict[str, float] = field(default_factory=dict)
     refused: list[Problem] = field(default_factory=list)
     left_out: list[Problem] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
@@ -56,7 +56,7 @@ class Measurement:
         if wrong := wrong_results(checked, self.device, arch):
             raise WrongResults("\n  ".join(["wrong, so nothing was timed:", *wrong]))
         self.tell(f"{len(checked)} problems right, timing, {self.elapsed():.0f} s")
-        self.ceilings = ceilings.measure_ceilings(self.device)
+        self.machine_peaks = machine_peaks.measure_machine_peaks(self.device)
         if timed_step.OP in self.ops:
             yield self._decode()
         timed = in_turn(checked)
@@ -67,8 +67,8 @@ class Measurement:
             yield self._time(problem, arch)
 
     def epilogue(self) -> list[str]:
-        """The ceilings, and what was refused or left out: one line each."""
-        told = ["ceilings: " + ", ".join(f"{name} {value:.4g}" for name, value in self.ceilings.items())]
+        """The machine peaks, and what was refused or left out: one line each."""
+        told = ["machine peaks: " + ", ".join(f"{name} {value:.4g}" for name, value in self.machine_peaks.items())]
         if self.refused:
             told.append("not for this GPU: " + "; ".join(map(str, self.refused)))
         if self.left_out:
@@ -86,8 +86,8 @@ class Measurement:
         for row in rows:
             graph = graphs[row["label"]]
             is_graph = row is graph
-            rated = _rates(row, self.ceilings) if is_graph else _ratio(row["samples_us"], graph["samples_us"])
-            found.append(row | rated | {"ceilings": self.ceilings} | self.about)
+            rated = _rates(row, self.machine_peaks) if is_graph else _ratio(row["samples_us"], graph["samples_us"])
+            found.append(row | rated | {"machine_peaks": self.machine_peaks} | self.about)
         return found
 
     def _time(self, problem: Problem, arch: int) -> list[dict]:
@@ -100,9 +100,11 @@ class Measurement:
             "sizes": problem.sizes,
             "row": problem.row(arch),
             "sets": sets,
-            "ceilings": self.ceilings,
+            "machine_peaks": self.machine_peaks,
         } | self.about
-        found = [_result(problem, way.impl, way.is_ours, samples, self.ceilings) for way in ways if way.impl in samples]
+        found = [
+            _result(problem, way.impl, way.is_ours, samples, self.machine_peaks) for way in ways if way.impl in samples
+        ]
         missing = [{"impl": impl, "absent": why} for impl, why in absent.items()]
         return [row | about for row in found + missing]
 
@@ -112,14 +114,14 @@ def _result(problem: Problem, impl: str, is_ours: bool, samples: dict, peaks: di
     result = {"impl": impl, "us": timing.median(samples[impl]), "samples_us": samples[impl]}
     if not is_ours:
         return result | _ratio(samples[impl], samples.get(OURS, []))
-    costs = {"ops": problem.ops, "num_bytes": problem.num_bytes, "ceiling": problem.ceiling}
+    costs = {"ops": problem.ops, "num_bytes": problem.num_bytes, "bound": problem.bound}
     return result | costs | _rates(result | costs, peaks)
 
 
 def _rates(row: dict, peaks: dict[str, float]) -> dict:
     ops_s, bytes_s = row["ops"] / row["us"] * 1e6, row["num_bytes"] / row["us"] * 1e6
-    peak = peaks.get(ceilings.CEILING_OF[row["ceiling"]])
-    share = (bytes_s if row["ceiling"] == "bandwidth" else ops_s) / peak if peak else None
+    peak = peaks.get(machine_peaks.PEAK_OF[row["bound"]])
+    share = (bytes_s if row["bound"] == "bandwidth" else ops_s) / peak if peak else None
     return {"tops": ops_s / 1e12, "gb_s": bytes_s / 1e9, "share": share}
 
 
@@ -137,7 +139,7 @@ def line(row: dict) -> str:
     if "tops" not in row:
         ratio = row.get("ours_times_as_fast")
         return f"{label} {row['us']:9.2f} us" + (f"  ours {ratio:.2f}x as fast" if ratio else "")
-    share = "" if row["share"] is None else f" ({row['share']:.0%} of {row['ceiling']})"
+    share = "" if row["share"] is None else f" ({row['share']:.0%} of {row['bound']})"
     return f"{label} {row['us']:9.2f} us {row['tops']:8.1f} TOPS {row['gb_s']:7.0f} GB/s{share}"
 
 

@@ -103,7 +103,7 @@ def _problem(case: Case) -> Problem:
         launches=CONFIGURED.all_launches,
         num_bytes=num_bytes,
         ops=ops,
-        ceiling="bandwidth" if ops < BF16_OPS_PER_BYTE * num_bytes else "bf16",
+        bound="bandwidth" if ops < BF16_OPS_PER_BYTE * num_bytes else "bf16",
         peers=_peers(longest, case.is_fp8) if case.is_timed else {},
         variants=partial(CONFIGURED.variants, operands),
         row=partial(CONFIGURED.row_name, operands),

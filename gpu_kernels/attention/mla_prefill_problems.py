@@ -55,7 +55,7 @@ def _problem(
         launches=CONFIGURED.all_launches,
         num_bytes=num_bytes,
         ops=2 * pairs * num_heads * (KEY_SIZE + VALUE_SIZE),
-        ceiling="bf16",
+        bound="bf16",
         peers={"torch sdpa bf16": Peer(partial(_dense_operands, new[0]), _sdpa)} if is_peer else {},
         variants=partial(CONFIGURED.variants, operands),
         row=partial(CONFIGURED.row_name, operands),

@@ -106,7 +106,7 @@ def _problem(case: Case) -> Problem:
         launches=CONFIGURED.all_launches,
         num_bytes=num_bytes,
         ops=2 * case.num_pairs * case.num_heads * 2 * head_size,
-        ceiling="bf16",
+        bound="bf16",
         peers={"torch sdpa bf16": Peer(partial(_dense_operands, case.new[0]), _sdpa)} if is_peer else {},
         variants=partial(CONFIGURED.variants, operands),
         row=partial(CONFIGURED.row_name, operands),

@@ -79,6 +79,6 @@ def _rows(model: Llama, batch: int, ways: dict[str, Callable[[], None]]) -> list
         "row": "",
         "num_bytes": num_bytes,
         "ops": model.step_bytes * batch,  # a multiply-add for each weight of 2 bytes
-        "ceiling": "bandwidth",
+        "bound": "bandwidth",
     }
     return [about | {"impl": how, "us": timing.median(taken), "samples_us": taken} for how, taken in samples.items()]

@@ -65,7 +65,7 @@ def _problem(
         launches=partial(_launches, plus_one, quantize),
         num_bytes=num_bytes,
         ops=(6 if quantize else 4) * M * K,  # add, square and sum, two products; absmax and divide
-        ceiling="bandwidth",
+        bound="bandwidth",
         peers={"torch chain": partial(_chain, plus_one, quantize)},
         is_timed=is_timed,
         is_interpreted=not is_timed,

@@ -40,7 +40,7 @@ def _problem(T: int, dtype: torch.dtype, is_fp8: bool, interleaved: bool, is_tim
         # latent and key, the row, a row of cos and of sin, position and slot
         num_bytes=T * (dtype.itemsize * width + row + 2 * 4 * ROPE_SIZE // 2 + 2 * 8),
         ops=T * (4 * LATENT_SIZE * is_fp8 + 3 * ROPE_SIZE),  # abs, max, divide, round; two products and a sum
-        ceiling="bandwidth",
+        bound="bandwidth",
         peers={"torch chain": partial(_chain, interleaved)},
         is_timed=is_timed,
         is_interpreted=not is_timed,

@@ -33,7 +33,7 @@ def _problem(M: int, K: int, dtype: torch.dtype, is_timed: bool) -> Problem:
         launches=_launches,
         num_bytes=dtype.itemsize * M * K + M * K + 4 * M,  # x, codes, scales
         ops=4 * M * K,  # abs, max, divide, round
-        ceiling="bandwidth",
+        bound="bandwidth",
         peers={"torch": quantize_per_token_ref},
         is_timed=is_timed,
         is_interpreted=not is_timed,

@@ -45,7 +45,7 @@ def _problem(M: int, K: int, dtype: torch.dtype, quantize: str | None, *, is_tim
         # gate, up, y, scale
         num_bytes=(2 * dtype.itemsize * K + row_dtype(dtype, quantize).itemsize * K + 4 * bool(quantize)) * M,
         ops=(6 if quantize else 4) * M * K,  # exp, add, divide, product; absmax and divide
-        ceiling="bandwidth",
+        bound="bandwidth",
         peers={"torch chain": partial(_chain, quantize)},
         is_timed=is_timed,
         is_interpreted=not is_timed,

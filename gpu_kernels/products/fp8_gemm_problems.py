@@ -49,7 +49,7 @@ def _problem(M: int, N: int, K: int, scales: str, out_dtype: torch.dtype, is_tim
         launches=CONFIGURED.all_launches,
         num_bytes=M * K + N * K + 4 * num_scales + out_dtype.itemsize * M * N,  # codes, scales, y
         ops=2 * M * N * K,
-        ceiling="bandwidth" if M <= BANDWIDTH_TOKENS else "fp8",
+        bound="bandwidth" if M <= BANDWIDTH_TOKENS else "fp8",
         peers=_peers(N, K, scales),
         variants=partial(CONFIGURED.variants, operands),
         row=partial(CONFIGURED.row_name, operands),

@@ -45,7 +45,7 @@ def _problem(M: int, N: int, K: int, kind: str, dtype: torch.dtype, is_timed: bo
         launches=CONFIGURED.all_launches,
         num_bytes=2 * M * K + int(N * K * BITS_PER_WEIGHT[kind] / 8) + 2 * M * N,  # x, weight, y
         ops=2 * M * N * K,
-        ceiling="bandwidth" if M <= BANDWIDTH_TOKENS else "bf16",
+        bound="bandwidth" if M <= BANDWIDTH_TOKENS else "bf16",
         peers=bf16_product(N, K),
         variants=partial(CONFIGURED.variants, operands),
         row=partial(CONFIGURED.row_name, operands),

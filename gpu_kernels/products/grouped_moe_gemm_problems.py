@@ -79,7 +79,7 @@ def _problem(layer: Layer, kind: Kind | None, dtype: torch.dtype, is_timed: bool
         # gate, up and down of those experts; x, y; hidden, written and read; shares in float32, written and read
         num_bytes=met * _expert_bytes(layer, kind) + 2 * 2 * M * K + 2 * 2 * M * top * I + 2 * 4 * M * top * K,
         ops=2 * M * top * 3 * I * K,
-        ceiling="bandwidth" if M * top / E <= 64 else "bf16",
+        bound="bandwidth" if M * top / E <= 64 else "bf16",
         peers={"torch, expert by expert": Peer(partial(_dense_operands, dtype), _expert_by_expert)},
         variants=partial(CONFIGURED.variants, operands),
         row=partial(CONFIGURED.row_name, operands),

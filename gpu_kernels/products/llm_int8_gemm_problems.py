@@ -39,7 +39,7 @@ def _problem(M: int, N: int, K: int, F: int, dtype: torch.dtype, is_timed: bool)
         # codes, scales, outliers (activations, weights, their places), y
         num_bytes=M * K + N * K + 4 * (M + N) + 2 * F * (M + N) + 4 * F + 2 * M * N,
         ops=2 * M * N * (K + F),
-        ceiling="bandwidth" if M <= BANDWIDTH_TOKENS else "int8",
+        bound="bandwidth" if M <= BANDWIDTH_TOKENS else "int8",
         peers=bf16_product(N, K),
         variants=partial(CONFIGURED.variants, operands),
         row=partial(CONFIGURED.row_name, operands),

@@ -45,7 +45,7 @@ def _problem(M: int, N: int, K: int, out_dtype: torch.dtype, is_timed: bool) -> 
         launches=CONFIGURED.all_launches,
         num_bytes=M * K + N * K + 4 * (M + N) + out_dtype.itemsize * M * N,  # codes, scales, y
         ops=2 * M * N * K,
-        ceiling="bandwidth" if M <= BANDWIDTH_TOKENS else "int8",
+        bound="bandwidth" if M <= BANDWIDTH_TOKENS else "int8",
         peers=_peers(M),
         variants=partial(CONFIGURED.variants, operands),
         row=partial(CONFIGURED.row_name, operands),

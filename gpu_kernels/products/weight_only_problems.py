@@ -57,7 +57,7 @@ def weight_only_problem(
         launches=CONFIGURED.all_launches,
         num_bytes=2 * M * K + N * K * kind.bits // 8 + scale_bytes + 2 * M * N,  # x, codes, scales and zero points, y
         ops=2 * M * N * K,
-        ceiling="bandwidth" if M <= BANDWIDTH_TOKENS else "bf16",
+        bound="bandwidth" if M <= BANDWIDTH_TOKENS else "bf16",
         peers=_peers(N, K, kind),
         variants=partial(CONFIGURED.variants, operands),
         row=partial(CONFIGURED.row_name, operands),

@@ -46,7 +46,7 @@ class Problem:
     launches   (meta operands, architecture) -> what `call` launches there; NotImplementedError where it refuses
     num_bytes  read and written once by the kernel, term by term where it is computed
     ops        multiply-adds x 2
-    ceiling    what bounds it: "bf16", "fp8", "int8" or "bandwidth"
+    bound    what bounds it: "bf16", "fp8", "int8" or "bandwidth"
     peers      name -> call(**operands), or a Peer: others' code for the job, or the chain that a fused step replaces
     variants   architecture -> {configuration: call(**operands) with it}: the candidates of its row of configurations
     row        architecture -> the name of that row
@@ -64,7 +64,7 @@ class Problem:
     launches: Callable[[dict[str, Any], int], list[Launch]]
     num_bytes: int
     ops: int
-    ceiling: str
+    bound: str
     peers: Mapping[str, Callable[..., Any] | Peer]
     variants: Callable[[int], dict[str, Callable[..., Any]]] = no_variants
     row: Callable[[int], str] = no_row

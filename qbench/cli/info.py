@@ -16,13 +16,13 @@ def command(measure: bool, as_json: bool) -> None:
     if as_json:
         print_json(info)
         return
-    ceilings = info.pop("ceilings")
+    machine_peaks = info.pop("machine_peaks")
     kernels = info.pop("kernels")
     print_pairs(info)
     for op in kernels:
         state = "chosen" if op["chosen"] else "available" if op["available"] else "not on this machine"
         click.echo(f"kernel  {op['op']}  {op['impl']}  {state}")
-    for threads, row in ceilings.items():
+    for threads, row in machine_peaks.items():
         click.echo(
             f"{threads} thread(s): read {readable_bytes(row['read_bytes_s'])}/s, "
             f"int8 {row['int8_op_s'] / 1e12:.3f} TOPS, fp32 {row['fp32_op_s'] / 1e12:.3f} TFLOPS"
@@ -30,18 +30,18 @@ def command(measure: bool, as_json: bool) -> None:
 
 
 def describe(measure: bool) -> dict:
-    """Machine fingerprint, the kernel table, and the ceilings measured now (empty where not measured)."""
+    """Machine fingerprint, the kernel table, and the machine peaks measured now (empty where not measured)."""
     import cpu_kernels
 
     info = machine().to_json()
     info["kernels"] = cpu_kernels.op_table()
-    info["ceilings"] = {}
+    info["machine_peaks"] = {}
     if measure:
         counts = sorted({1, info["cores"]})
         with progress_bar("measuring") as update:
             for done, threads in enumerate(counts):
                 update(done, len(counts), f"bandwidth and peaks, {threads} thread(s)")
-                info["ceilings"][str(threads)] = {
+                info["machine_peaks"][str(threads)] = {
                     "read_bytes_s": cpu_kernels.measure_read_bandwidth(threads),
                     "int8_op_s": cpu_kernels.measure_int8_peak(threads),
                     "fp32_op_s": cpu_kernels.measure_fp32_peak(threads),

@@ -110,7 +110,7 @@ class KernelFigures(JsonData):
 
 
 @dataclass(frozen=True, slots=True)
-class Ceilings:
+class RunPeaks:
     """Measured in this run, with the threads of the run. cache_bytes: of the last level, 0: unknown"""
 
     bytes_per_s: float
@@ -180,9 +180,9 @@ def seconds_of(run: Callable[[], float | None], clock: Clock) -> float:
     return clock() - start if told is None else told
 
 
-def summarize(benchmark: Benchmark, found: Mapping[str, Found], ceilings: Ceilings) -> KernelFigures:
+def summarize(benchmark: Benchmark, found: Mapping[str, Found], machine_peaks: RunPeaks) -> KernelFigures:
     """One row: our figures, and of each contender its time and how many times as fast as it ours is."""
-    bounds = ceilings.bounds_s(benchmark)
+    bounds = machine_peaks.bounds_s(benchmark)
     bound_by = max(bounds, key=bounds.__getitem__, default=None)
     least = None if bound_by is None else bounds[bound_by]
     ours = found[OURS]

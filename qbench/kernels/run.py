@@ -7,7 +7,7 @@ from itertools import groupby
 
 import cpu_kernels
 from qbench.kernels.linear_benchmarks import ANY_SHAPE, COMPUTE_BOUND_TOKENS
-from qbench.kernels.measure import Ceilings, KernelFigures, TimingProtocol, measure, summarize, timing_protocol
+from qbench.kernels.measure import RunPeaks, KernelFigures, TimingProtocol, measure, summarize, timing_protocol
 from qbench.kernels.timed import benchmarks, timed_ops
 from qbench.measure.host.clocks import CLOCKS, check_clock
 from qbench.measure.host.forced import forced
@@ -106,8 +106,8 @@ def run_kernels(
                 busy_before=busy,
                 load_average=list(os.getloadavg()),
             )
-            ceilings = Ceilings(max(bandwidths, default=0.0), {arithmetic: peak}, cache_bytes)
-            yield KernelRow(summarize(benchmark, found, ceilings), conditions)
+            machine_peaks = RunPeaks(max(bandwidths, default=0.0), {arithmetic: peak}, cache_bytes)
+            yield KernelRow(summarize(benchmark, found, machine_peaks), conditions)
     if not tried:
         told = only if isinstance(only, str) else " or ".join(only)
         raise InputError(

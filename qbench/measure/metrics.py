@@ -137,7 +137,7 @@ class Roofline(JsonRow):
 
 @dataclass(frozen=True, slots=True)
 class MachinePeaks(JsonRow):
-    """Measured bandwidth and operation rates of the machine, and their time. Fields as in `qbench.speed.ceilings`."""
+    """Measured bandwidth and operation rates of the machine. Fields as in `qbench.speed.machine_peaks`."""
 
     threads: int | None = None
     bandwidths: tuple[float, ...] = ()

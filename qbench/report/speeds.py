@@ -50,7 +50,7 @@ def kernel_figures(ours: dict[str, Any], bound_by: str | None) -> list[str]:
 
 
 def percent(share: float | None) -> str:
-    """ "61 %"; of more than all no figure, as the ceiling was then measured in a slow spell"""
+    """ "61 %"; of more than all no figure, as the peak was then measured in a slow spell"""
     if share is None:
         return ABSENT
     return f"{100 * share:.0f} %" if share < 1.005 else "over 100 %"

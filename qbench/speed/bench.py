@@ -20,7 +20,7 @@ from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.load import set_threads
 from qbench.speed.case_facts import CaseFacts, case_facts
-from qbench.speed.ceilings import Ceilings, busy_during, measure_ceilings
+from qbench.speed.machine_peaks import CurrentPeaks, busy_during, measure_machine_peaks
 from qbench.speed.peaks import measure_bandwidth
 from qbench.speed.roofline import roofline
 from qbench.speed.speed import measure_speed
@@ -33,11 +33,11 @@ def bench(
     case: SpeedCase,
     options: RunOptions = DEFAULTS,
     *,
-    ceilings: MachinePeaks | None = None,
+    machine_peaks: MachinePeaks | None = None,
     progress: Progress | None = None,
 ) -> Metrics:
     """One case of `bench_cases`."""
-    (row,) = bench_cases(spec, [case], options, ceilings=ceilings, progress=progress)
+    (row,) = bench_cases(spec, [case], options, machine_peaks=machine_peaks, progress=progress)
     return row
 
 
@@ -47,7 +47,7 @@ def bench_cases(
     options: RunOptions = DEFAULTS,
     *,
     threads: Sequence[int | None] = (),
-    ceilings: MachinePeaks | None = None,
+    machine_peaks: MachinePeaks | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Metrics]:
     """Throughput of prefill and decode, share of the roofline, and memory predicted and measured; one row per case.
@@ -57,7 +57,7 @@ def bench_cases(
 
     options   a cache other than dynamic is named in the row
     threads   several numbers of threads, one after the other, instead of the options' own
-    ceilings  of the machine, from another row's `ceilings`: taken while they are young, and others leave as much of
+    machine_peaks  from another row: taken while they are young, and others leave as much of
               the machine as then; None: measured before and after each case
     returns   rows with spread and raw samples
     raises    InputError for impossible sizes, or more tokens than the model's context holds
@@ -68,7 +68,7 @@ def bench_cases(
     open_seconds = time.perf_counter() - start
     for case in cases:
         case.check_context(ModelConfig.of(subject.source).max_positions)
-    known = None if ceilings is None else Ceilings.of(ceilings)
+    known = None if machine_peaks is None else CurrentPeaks.of(machine_peaks)
     # Before the memory is watched: it takes buffers of its own.
     is_known = known is not None and known.holds(subject.threads)
     before, before_seconds = ((), 0.0) if is_known else bandwidth_before(subject.options)
@@ -115,13 +115,13 @@ def bench_case(
     subject: Subject,
     model: Any,
     case: SpeedCase,
-    known: Ceilings | None,
+    known: CurrentPeaks | None,
     before: Sequence[float],
     progress: Progress | None = None,
 ) -> tuple[Facts, Speed, Memory, float]:
-    """Facts, speed and memory of a model that is loaded, and the seconds that measuring the ceilings took.
+    """Facts, speed and memory of a model that is loaded, and the seconds that measuring the machine peaks took.
 
-    known    the ceilings of an earlier case, measured again if they no longer hold
+    known    the machine peaks of an earlier case, measured again if they no longer hold
     before   bytes a second measured right before, if any
     """
     load_before = os.getloadavg()
@@ -130,7 +130,7 @@ def bench_case(
     memory = Memory(peak_rss_bytes=peak_rss_bytes(), peak_device_bytes=peak_device_bytes(subject.options.device))
     start = time.perf_counter()
     if known is None or not known.holds(subject.threads) or not known.is_like(busy_during(figures)):
-        known = measure_ceilings(subject.threads, figures, *before, device=subject.options.device)
+        known = measure_machine_peaks(subject.threads, figures, *before, device=subject.options.device)
     seconds = time.perf_counter() - start
     about = case_facts(subject, model, case)
     speed = speed_of(about, case, figures, known)
@@ -138,9 +138,9 @@ def bench_case(
     return about.facts, replace(speed, load_average=load), memory, seconds
 
 
-def speed_of(about: CaseFacts, case: SpeedCase, figures: SpeedFigures, ceilings: Ceilings) -> Speed:
+def speed_of(about: CaseFacts, case: SpeedCase, figures: SpeedFigures, machine_peaks: CurrentPeaks) -> Speed:
     """The figures of a case, and the bounds that they are compared with."""
-    share = roofline(about.work, ceilings.peaks, figures)
+    share = roofline(about.work, machine_peaks.peaks, figures)
     return Speed(
         context=case.longest,
         batch=case.batch,
@@ -148,8 +148,8 @@ def speed_of(about: CaseFacts, case: SpeedCase, figures: SpeedFigures, ceilings:
         tg=case.tg,
         depth=case.depth,
         figures=figures,
-        roofline=replace(share, bandwidths_bytes_per_s=list(ceilings.bandwidths)),
-        peaks=ceilings.kept(),
+        roofline=replace(share, bandwidths_bytes_per_s=list(machine_peaks.bandwidths)),
+        peaks=machine_peaks.kept(),
         kv_bytes_per_token=about.kv_bytes_per_token,
         predicted_bytes=about.predicted_bytes,
     )

@@ -4,7 +4,7 @@ from functools import cache
 
 import torch
 
-from gpu_kernels.proof.ceilings import measure_ceilings as measure_gpu_ceilings
+from gpu_kernels.proof.machine_peaks import measure_machine_peaks as measure_gpu_peaks
 from qbench.devices import CPU, CUDA
 from qbench.measure.host.machine import last_level_cache_bytes
 
@@ -16,7 +16,7 @@ def measure_bandwidth(threads: int, device: str = CPU) -> float:
     import cpu_kernels
 
     if device == CUDA:
-        return gpu_ceilings()["bytes_s"]
+        return gpu_peaks()["bytes_s"]
     return cpu_kernels.measure_read_bandwidth(threads)
 
 
@@ -32,15 +32,15 @@ def measure_op_peaks(threads: int, device: str = CPU) -> dict[str, float]:
     largest that this process has measured, once more now.
     """
     if device == CUDA:
-        found = gpu_ceilings()
+        found = gpu_peaks()
         return {name.removesuffix("_ops_s"): rate for name, rate in found.items() if name.endswith("_ops_s")}
     return {arithmetic: largest_peak(arithmetic, threads) for arithmetic in ARITHMETICS}
 
 
 @cache
-def gpu_ceilings() -> dict[str, float]:
+def gpu_peaks() -> dict[str, float]:
     """As gpu_kernels measures them, once a process; their memory is given back."""
-    found = measure_gpu_ceilings("cuda")
+    found = measure_gpu_peaks("cuda")
     torch.cuda.empty_cache()
     return found
 

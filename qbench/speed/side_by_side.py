@@ -15,8 +15,8 @@ from qbench.run_options import DEFAULTS, RunOptions
 from qbench.sources import open_source
 from qbench.speed.bench import speed_of
 from qbench.speed.case_facts import CaseFacts
-from qbench.speed.ceilings import measure_ceilings
 from qbench.speed.interleaved import interleave
+from qbench.speed.machine_peaks import measure_machine_peaks
 from qbench.speed.peaks import measure_bandwidth
 from qbench.speed.rounds import PHASES, Rounds
 from qbench.speed.speed import speed_statistics
@@ -109,7 +109,7 @@ def rows_of_case(
     before = measure_bandwidth(threads)
     rounds = interleave(sides, case, threads=threads, meter=find_meter(), progress=progress)
     speeds = [speed_statistics(case, rounds, index) for index in range(len(sides))]
-    ceilings = measure_ceilings(threads, speeds[0], before)
+    machine_peaks = measure_machine_peaks(threads, speeds[0], before)
     load = {"before": list(load_before), "after": list(os.getloadavg())}
     names, rows = [one.name for one in contenders], []
     for index, side in enumerate(sides):
@@ -118,7 +118,7 @@ def rows_of_case(
         if figures.samples is not None:
             others = names[:index] + names[index + 1 :]
             figures = replace(figures, samples=replace(figures.samples, interleaved_with=others))
-        speed = replace(speed_of(about, case, figures, ceilings), load_average=load, clock=clock)
+        speed = replace(speed_of(about, case, figures, machine_peaks), load_average=load, clock=clock)
         memory = Memory.from_json(side.call("memory", {}))
         ratio = ratios(rounds, index)
         rows.append(Metrics(facts=about.facts, speed=speed, memory=memory, ratio=ratio, explicit=frozenset({"ratio"})))

@@ -93,7 +93,7 @@ def measure(job: MeasureJob, progress: Progress) -> Metrics:
     """Speed and memory first, while the process holds nothing else, then quality against the unquantized model."""
     parts = []
     if job.speed is not None:
-        parts.append(bench(job.artifact, job.speed, job.options, ceilings=job.peaks, progress=progress))
+        parts.append(bench(job.artifact, job.speed, job.options, machine_peaks=job.peaks, progress=progress))
     if job.quality is not None:
         asked = job.quality
         settings = QualitySettings(asked.text, asked.max_windows, asked.protocols, reference=job.model)

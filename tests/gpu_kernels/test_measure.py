@@ -10,9 +10,9 @@ from gpu_kernels import measure, measurement
 from gpu_kernels.decode import timed_step
 from gpu_kernels.dispatch import FAMILIES
 from gpu_kernels.measurement import Measurement
-from gpu_kernels.proof import ceilings, compile_ahead, record, timing
+from gpu_kernels.proof import compile_ahead, machine_peaks, record, timing
 
-CEILINGS = {"copy_bytes_s": 4e12, "read_bytes_s": 3e12, "bytes_s": 4e12, "int8_ops_s": 1.5e15, "bf16_ops_s": 8e14}
+MACHINE_PEAKS = {"copy_bytes_s": 4e12, "read_bytes_s": 3e12, "bytes_s": 4e12, "int8_ops_s": 1.5e15, "bf16_ops_s": 8e14}
 ABOUT = {"gpu": "pretended GPU", "l2_bytes": 2**10, "time": "now", "versions": {}}
 
 
@@ -25,7 +25,7 @@ def pretend_gpu(monkeypatch):
     monkeypatch.setattr(measurement, "operand_sets", lambda *_: [])
     monkeypatch.setattr(compile_ahead, "compile_problems", lambda *_: None)
     monkeypatch.setattr(record, "provenance", lambda commit: ABOUT | {"commit": commit})
-    monkeypatch.setattr(ceilings, "measure_ceilings", lambda device: CEILINGS)
+    monkeypatch.setattr(machine_peaks, "measure_machine_peaks", lambda device: MACHINE_PEAKS)
     monkeypatch.setattr(timing, "time_interleaved", pretended_times)
     step = {
         "op": "llama_decode",
@@ -33,7 +33,7 @@ def pretend_gpu(monkeypatch):
         "row": "",
         "ops": 2 * 10**9,
         "num_bytes": 10**9,
-        "ceiling": "bandwidth",
+        "bound": "bandwidth",
     }
     ways = [step | {"impl": how, "us": us, "samples_us": [us]} for how, us in (("graph", 500.0), ("eager", 1500.0))]
     monkeypatch.setattr(timed_step, "decode_rows", lambda device: ways)
@@ -67,7 +67,7 @@ def test_unknown_op(capsys, tmp_path):
 
 def test_wrong_results_are_not_timed(pretend_gpu, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(measurement, "wrong_results", lambda *_: ["w8a8_gemm M=1"])
-    monkeypatch.setattr(ceilings, "measure_ceilings", lambda *_: pytest.fail("timed"))
+    monkeypatch.setattr(machine_peaks, "measure_machine_peaks", lambda *_: pytest.fail("timed"))
     assert measure.main(["--out", str(tmp_path)]) == 1
     assert "wrong, so nothing was timed:\n  w8a8_gemm M=1" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
@@ -82,19 +82,19 @@ def test_records(pretend_gpu, tmp_path):
     assert len(here) == 2 * (1 + 3 + 2) and rows.index(ours) == 0
     assert (ours["impl"], ours["us"], ours["samples_us"]) == ("triton", 10.0, [10.0, 10.0, 11.0])
     assert ours["tops"] == pytest.approx(2 * 4096**3 / 10e-6 / 1e12)
-    assert ours["share"] == pytest.approx(ours["tops"] * 1e12 / CEILINGS["int8_ops_s"])
+    assert ours["share"] == pytest.approx(ours["tops"] * 1e12 / MACHINE_PEAKS["int8_ops_s"])
     assert (ours["schema"], ours["commit"], ours["gpu"], ours["sets"]) == (2, "abc", "pretended GPU", 2)
     assert (missing["impl"], missing["absent"]) == ("torch._int_mm", "RuntimeError: no such product")
     assert "us" not in missing and "tops" not in theirs
     few = next(row for row in rows if row["sizes"]["M"] == 1)
-    assert few["ceiling"] == "bandwidth" and few["share"] == pytest.approx(few["gb_s"] * 1e9 / CEILINGS["bytes_s"])
+    assert few["bound"] == "bandwidth" and few["share"] == pytest.approx(few["gb_s"] * 1e9 / MACHINE_PEAKS["bytes_s"])
 
 
 def test_the_eager_step_is_the_graphs_peer(pretend_gpu, tmp_path):
     assert measure.main(["--out", str(tmp_path), "--commit", "abc", "--only", "llama_decode"]) == 0
     graph, eager = records(tmp_path / "decode.jsonl")
     assert (graph["impl"], graph["gb_s"], graph["tops"]) == ("graph", 2000.0, 4.0)
-    assert graph["share"] == pytest.approx(2e12 / CEILINGS["bytes_s"]) and graph["commit"] == "abc"
+    assert graph["share"] == pytest.approx(2e12 / MACHINE_PEAKS["bytes_s"]) and graph["commit"] == "abc"
     assert eager["ours_times_as_fast"] == 3.0 and "share" not in eager
 
 

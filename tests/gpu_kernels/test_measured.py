@@ -23,7 +23,7 @@ def test_the_last_record_of_the_first_problem_counts(tmp_path):
         "impl": "triton",
         "us": 12.34,
         "share": 0.876,
-        "ceiling": "bandwidth",
+        "bound": "bandwidth",
     }
     row |= {"gpu": "Some GPU", "commit": "0123456789abcdef"}
     rows = [row | {"us": 99.0}, row, row | {"impl": "torch chain"}, row | {"label": second.label}]

@@ -10,7 +10,7 @@ MEASURED = ("read_bandwidth", "fp32_peak", "int8_peak", "int16_peak", "bf16_peak
 
 
 @pytest.fixture(scope="package", autouse=True)
-def ceilings_measured_once():
+def machine_peaks_measured_once():
     """Of each number of threads, as they were when first asked for; tests of the measuring itself are elsewhere."""
     with pytest.MonkeyPatch.context() as patch:
         for name in (f"measure_{what}" for what in MEASURED):

@@ -15,9 +15,9 @@ from qbench.tasks.evaluate import evaluate_tasks
 from qbench.tasks.settings import TaskSettings
 
 
-def benched(spec: str, *, ceilings: Any = None, **values: Any) -> Any:
-    kept = MachinePeaks.from_json(ceilings) if isinstance(ceilings, dict) else ceilings
-    return bench(spec, of(SpeedCase, values), run_options(values), ceilings=kept).to_json()
+def benched(spec: str, *, machine_peaks: Any = None, **values: Any) -> Any:
+    kept = MachinePeaks.from_json(machine_peaks) if isinstance(machine_peaks, dict) else machine_peaks
+    return bench(spec, of(SpeedCase, values), run_options(values), machine_peaks=kept).to_json()
 
 
 def evaluated(spec: str, *, logits_cache: Path | None = None, **values: Any) -> Any:

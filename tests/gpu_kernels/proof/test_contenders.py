@@ -18,7 +18,7 @@ def doubler(**changes) -> Problem:
         launches=lambda operands, arch: [],
         num_bytes=24,
         ops=3,
-        ceiling="bandwidth",
+        bound="bandwidth",
         peers={"list": Peer(lambda operands: {"items": operands["x"].tolist()}, lambda items: 2 * items)},
         variants=lambda arch: {"by 3": lambda x: x.mul_(3)},
         **changes,

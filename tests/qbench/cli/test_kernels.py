@@ -105,7 +105,7 @@ def measured(monkeypatch):
     from gpu_kernels.measurement import Measurement
 
     row = {"op": "silu_mul", "label": "M=1 K=1", "impl": "triton", "us": 2.0, "tops": 0.5, "gb_s": 9.0}
-    row |= {"share": 0.25, "ceiling": "bandwidth"}
+    row |= {"share": 0.25, "bound": "bandwidth"}
     monkeypatch.setattr(Measurement, "rows", lambda self: iter([[row]]))
     return row
 

@@ -10,7 +10,7 @@ from support.close import assert_close
 from qbench.kernels import measure as module
 from qbench.kernels.benchmark import OURS, Absent, Benchmark
 from qbench.kernels.deviation import deviation
-from qbench.kernels.measure import Ceilings, Found, Untimed, measure, summarize, take_turns
+from qbench.kernels.measure import RunPeaks, Found, Untimed, measure, summarize, take_turns
 from qbench.measure.host.clocks import CLOCKS
 
 EXPECTED = np.ones((2, 3))
@@ -88,7 +88,7 @@ def test_a_fast_round_counts_once_however_many_samples_it_has():
         OURS: Found(how="x", seconds=[slow, fast, slow]),
         "peer": Found(how="x", seconds=[[8e-6], [2e-6] * 4, [8e-6]]),
     }
-    row = summarize(benchmark_of({}), found, Ceilings(600e6, {"int8": 500e6}))
+    row = summarize(benchmark_of({}), found, RunPeaks(600e6, {"int8": 500e6}))
     ours, peer = row.contenders[OURS], row.contenders["peer"]
     assert_close([ours.ms, peer.ms, peer.ratio["median"]], [4e-3, 8e-3, 2.0], rtol=2.0**-50)
     assert ours.spread_ms["min"] == 1e-3 and peer.ratio["max"] == 2.0
@@ -127,7 +127,7 @@ def test_nobody_is_timed_where_ours_is_wrong(quick, value):
         absent="not timed, as qbench is wrong"
     )
     assert log == [OURS, "peer"]  # the runs that were checked
-    row = summarize(benchmark_of({}), found, Ceilings(600e6, {"int8": 500e6}))
+    row = summarize(benchmark_of({}), found, RunPeaks(600e6, {"int8": 500e6}))
     assert all(isinstance(entry, Untimed) for entry in row.contenders.values())
 
 
@@ -137,8 +137,8 @@ def test_figures_are_of_one_call():
         "peer": Found(how="x", seconds=[[4e-6], [6e-6]]),
         "absent": Found(absent="no"),
     }
-    ceilings = Ceilings(bytes_per_s=600e6, ops_per_s={"int8": 4000e6})  # 1 us for the bytes, 0.25 us for the operations
-    row = summarize(benchmark_of({}), found, ceilings)
+    machine_peaks = RunPeaks(bytes_per_s=600e6, ops_per_s={"int8": 4000e6})  # 1 us for the bytes, 0.25 us for the operations
+    row = summarize(benchmark_of({}), found, machine_peaks)
     ours, peer = row.contenders[OURS], row.contenders["peer"]
     assert row.bound_by == "bytes" and row.contenders["absent"].to_json() == {"absent": "no"}
     assert_close(
@@ -154,20 +154,20 @@ def test_what_a_cache_keeps_is_not_bound_by_memory():
     found = {OURS: Found(how="x", seconds=[[4e-6]])}
     moved = 4 * 600  # by all calls of a run
     kept, cold = (
-        summarize(benchmark_of({}), found, Ceilings(1e6, {"int8": 500e6}, size)) for size in (moved, moved - 1)
+        summarize(benchmark_of({}), found, RunPeaks(1e6, {"int8": 500e6}, size)) for size in (moved, moved - 1)
     )
     assert (kept.bound_by, cold.bound_by) == ("operations", "bytes")
 
 
 def test_a_search_has_no_roofline():
     row = summarize(
-        replace(benchmark_of({}), operations=None), {OURS: Found(how="x", seconds=[[1e-6]])}, Ceilings(1e9, {})
+        replace(benchmark_of({}), operations=None), {OURS: Found(how="x", seconds=[[1e-6]])}, RunPeaks(1e9, {})
     )
     ours = row.contenders[OURS]
     assert row.bound_by is row.least_ms is ours.share is ours.tera_ops is None and ours.ms == 1e-3
 
 
 def test_bound_by_operations():
-    row = summarize(benchmark_of({}), {OURS: Found(absent="no")}, Ceilings(600e6, {"int8": 500e6}))
+    row = summarize(benchmark_of({}), {OURS: Found(absent="no")}, RunPeaks(600e6, {"int8": 500e6}))
     assert row.bound_by == "operations"
     assert_close(row.least_ms, 2e-3, rtol=2.0**-50)

@@ -1,4 +1,4 @@
-"""The ceilings of a GPU, measured in the run whose kernels are held against them."""
+"""The machine peaks of a GPU, measured in the run whose kernels are held against them."""
 
 import torch
 
@@ -7,11 +7,11 @@ from gpu_kernels.proof.torch_products import int_mm, scaled_mm
 
 BYTES = 2**30
 PRODUCT_SIZE = 8192
-# What Problem.ceiling names -> the ceiling that it is a share of.
-CEILING_OF = {"bandwidth": "bytes_s", "int8": "int8_ops_s", "bf16": "bf16_ops_s", "fp8": "fp8_ops_s"}
+# What Problem.bound names -> the peak that it is a share of.
+PEAK_OF = {"bandwidth": "bytes_s", "int8": "int8_ops_s", "bf16": "bf16_ops_s", "fp8": "fp8_ops_s"}
 
 
-def measure_ceilings(device: str) -> dict[str, float]:
+def measure_machine_peaks(device: str) -> dict[str, float]:
     """What this GPU does on random data: bytes and operations a second.
 
     copy_bytes_s  read plus written; read_bytes_s  a sum of float32; bytes_s  the larger of the two
@@ -26,8 +26,8 @@ def measure_ceilings(device: str) -> dict[str, float]:
         "fp8_ops_s": operations,
     }
     samples, _ = time_interleaved(_work(device), sets=1)
-    ceilings = {name: amounts[name] / median(taken) * 1e6 for name, taken in samples.items()}
-    return ceilings | {"bytes_s": max(ceilings["copy_bytes_s"], ceilings["read_bytes_s"])}
+    machine_peaks = {name: amounts[name] / median(taken) * 1e6 for name, taken in samples.items()}
+    return machine_peaks | {"bytes_s": max(machine_peaks["copy_bytes_s"], machine_peaks["read_bytes_s"])}
 
 
 def _work(device: str) -> dict:

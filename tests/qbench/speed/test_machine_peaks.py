@@ -8,16 +8,16 @@ from support.measuring import benched
 
 from qbench.measure.metrics import Samples, SpeedFigures
 from qbench.speed import bench as bench_module
-from qbench.speed import ceilings as ceilings_module
+from qbench.speed import machine_peaks as peaks_module
 from qbench.speed.bench import bench_cases
-from qbench.speed.ceilings import MOST_AGE_S, Ceilings, busy_during
+from qbench.speed.machine_peaks import MOST_AGE_S, CurrentPeaks, busy_during
 from qbench.speed.speed_case import SpeedCase
 
 CASE = {"pp": 8, "tg": 4, "repetitions": 2, "threads": 1}
 
 
-def ceilings(threads: int = 1, busy: float | None = 0.0, age: float = 5.0) -> Ceilings:
-    return Ceilings(threads, (4e9, 5e9), {"fp32": 1e11, "int8": 4e11, "bf16": 2e11}, busy, time.time() - age)
+def machine_peaks(threads: int = 1, busy: float | None = 0.0, age: float = 5.0) -> CurrentPeaks:
+    return CurrentPeaks(threads, (4e9, 5e9), {"fp32": 1e11, "int8": 4e11, "bf16": 2e11}, busy, time.time() - age)
 
 
 @pytest.fixture
@@ -33,11 +33,11 @@ def measured(monkeypatch):
         found[what] += 1
         return value
 
-    for module in (bench_module, ceilings_module):
+    for module in (bench_module, peaks_module):
         monkeypatch.setattr(module, "measure_bandwidth", lambda threads, device: count("bandwidth", 1e10))
     ops = {"fp32": 1e11, "int8": 4e11, "bf16": 2e11}
-    monkeypatch.setattr(ceilings_module, "measure_op_peaks", lambda threads, device: count("ops", ops))
-    for module in (bench_module, ceilings_module):
+    monkeypatch.setattr(peaks_module, "measure_op_peaks", lambda threads, device: count("ops", ops))
+    for module in (bench_module, peaks_module):
         monkeypatch.setattr(module, "busy_during", lambda speed: found["busy"])
     monkeypatch.setattr(bench_module, "time", SimpleNamespace(perf_counter=lambda: now))
     return found
@@ -51,7 +51,7 @@ def test_a_case_alone_measures_before_and_after(measured):
 
 
 def test_a_row_of_fewer_threads_is_held_against_their_bandwidth_alone(measured, monkeypatch):
-    for module in (bench_module, ceilings_module):
+    for module in (bench_module, peaks_module):
         monkeypatch.setattr(module, "measure_bandwidth", lambda threads, device: threads * 1e10)
     case = SpeedCase(pp=8, tg=4, repetitions=2)
     rows = list(row.to_json() for row in bench_cases("rand:tiny", [case, case], threads=(2, 1)))
@@ -59,11 +59,11 @@ def test_a_row_of_fewer_threads_is_held_against_their_bandwidth_alone(measured, 
 
 
 def test_young_ones_are_taken_and_their_age_is_told(measured):
-    row = benched("rand:tiny", **CASE, ceilings=ceilings().kept())
+    row = benched("rand:tiny", **CASE, machine_peaks=machine_peaks().kept())
     assert (measured["bandwidth"], measured["ops"], row["machine_peaks_seconds"]) == (0, 0, 0.0)
     assert 5 <= row["machine_peaks"]["measured_s_ago"] < 60
     assert row["roofline"]["bandwidth_bytes_per_s"] == 5e9 and row["roofline"]["bandwidths_bytes_per_s"] == [4e9, 5e9]
-    again = benched("rand:tiny", **CASE, ceilings=row["machine_peaks"])
+    again = benched("rand:tiny", **CASE, machine_peaks=row["machine_peaks"])
     assert again["machine_peaks"]["time"] == row["machine_peaks"]["time"]
 
 
@@ -77,13 +77,13 @@ def test_young_ones_are_taken_and_their_age_is_told(measured):
     ],
 )
 def test_what_no_longer_holds_is_measured_again(measured, stale, bandwidths):
-    row = benched("rand:tiny", **CASE, ceilings=ceilings(**stale).kept())
+    row = benched("rand:tiny", **CASE, machine_peaks=machine_peaks(**stale).kept())
     assert (measured["bandwidth"], measured["ops"]) == (bandwidths, 1)
     assert row["machine_peaks"]["measured_s_ago"] < 1 and row["machine_peaks"]["bandwidths"] == [1e10] * bandwidths
 
 
 def test_a_system_that_tells_no_load_changes_nothing(measured):
-    assert ceilings(busy=None).is_like(0.9) and ceilings(busy=0.9).is_like(None)
+    assert machine_peaks(busy=None).is_like(0.9) and machine_peaks(busy=0.9).is_like(None)
 
 
 def test_what_others_took_is_a_median_of_all_samples():

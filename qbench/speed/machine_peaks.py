@@ -15,7 +15,7 @@ MOST_AGE_S = 600.0  # a machine that warms up or throttles does so within minute
 
 
 @dataclass(frozen=True, slots=True)
-class Ceilings:
+class CurrentPeaks:
     """bandwidths      bytes a second that `threads` read, each time that was measured; the largest is the bound, since
                     others may have been at work during another
     ops_per_s       peak operations a second by arithmetic
@@ -33,7 +33,7 @@ class Ceilings:
     cache_bytes: int = 0
 
     @classmethod
-    def of(cls, kept: MachinePeaks) -> "Ceilings":
+    def of(cls, kept: MachinePeaks) -> "CurrentPeaks":
         """From those that an earlier row keeps."""
         if kept.threads is None or kept.ops_per_s is None or kept.time is None:
             raise ValueError(f"got {kept}, expected peaks that were measured")
@@ -68,7 +68,7 @@ class Ceilings:
         return abs(self.busy_by_others - busy_by_others) <= QUIET
 
 
-def measure_ceilings(threads: int, speed: SpeedFigures, *before: float, device: str = CPU) -> Ceilings:
+def measure_machine_peaks(threads: int, speed: SpeedFigures, *before: float, device: str = CPU) -> CurrentPeaks:
     """Now, right after a case.
 
     speed    of the case, as `speed_statistics` tells it
@@ -77,7 +77,7 @@ def measure_ceilings(threads: int, speed: SpeedFigures, *before: float, device: 
     """
     bandwidths = (*before, measure_bandwidth(threads, device))
     ops = measure_op_peaks(threads, device)
-    return Ceilings(threads, bandwidths, ops, busy_during(speed), time.time(), last_cache_bytes(device))
+    return CurrentPeaks(threads, bandwidths, ops, busy_during(speed), time.time(), last_cache_bytes(device))
 
 
 def busy_during(speed: SpeedFigures) -> float | None:

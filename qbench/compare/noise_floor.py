@@ -23,7 +23,7 @@ from qbench.measure.subject import Subject, running_isa
 from qbench.progress import Progress
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.protocols.conventions import DEFAULT
-from qbench.quality.protocols.passes import Model
+from qbench.quality.protocols.forward import Model
 from qbench.quality.quality import Reference, measure_quality
 from qbench.run_options import RunOptions
 from qbench.runtime.load import load_model, set_threads

@@ -31,7 +31,7 @@ SHAPES = ((3, 1, 1, 1), (6, 2, 1, 1100), (6, 2, 67, 131))  # query heads, kv hea
 HEAD_DIM, PAGE = 64, 32
 SOFTMAX_SCALE = HEAD_DIM**-0.5
 WINDOW, SINKS = 40, 17
-RAGGED = ((5, 131), (1, 40), (3, 64))  # queries and tokens of each sequence
+VARLEN = ((5, 131), (1, 40), (3, 64))  # queries and tokens of each sequence
 GIVEN = (2.0**-6, 0.013)  # scales of float8 keys and values that are given
 LATENT_SIZE, ROPE_SIZE = 512, 64
 LATENT_FORMATS = ("f32", "f16", "bf16", "fp8", "int8", "int4")
@@ -62,7 +62,7 @@ def problems() -> Iterator[Problem]:
     for name in FORMATS | INTEGER_FORMATS:
         yield from of_format(name, q, k, v, window=WINDOW)
         yield from of_format(name, q, k, v, window=WINDOW, num_sinks=SINKS)
-        yield from of_format(name, q[:, :, : sum(new for new, _ in RAGGED)], k, v, ragged=RAGGED)
+        yield from of_format(name, q[:, :, : sum(new for new, _ in VARLEN)], k, v, varlen=VARLEN)
     for name, scales in product(FLOAT8, ("per_tensor", "given")):
         yield from of_format(name, q, k, v, scales)
     for num_heads, tokens in LATENT_SHAPES:
@@ -125,7 +125,7 @@ class Call:
     arithmetic  as cpu_kernels.attention.multiplies_in names it
     window      tokens that a query sees; 0: all before it
     num_sinks   first tokens that it sees, too, as -q meets their keys
-    ragged      (queries, tokens) of each of several sequences, which begin alike; none: all queries are of one
+    varlen      (queries, tokens) of each of several sequences, which begin alike; none: all queries are of one
     """
 
     format: str
@@ -136,7 +136,7 @@ class Call:
     arithmetic: str
     window: int = 0
     num_sinks: int = 0
-    ragged: tuple[tuple[int, int], ...] = ()
+    varlen: tuple[tuple[int, int], ...] = ()
 
     def problem(self, not_for: frozenset[str] = frozenset()) -> Problem:
         _, num_heads, queries, _ = self.q.shape
@@ -144,7 +144,7 @@ class Call:
         about += f", scales {self.scales}" if self.format in FLOAT8 else ""
         about += f", window {self.window}" if self.window else ""
         about += f", {self.num_sinks} sinks" if self.num_sinks else ""
-        about += f", of {len(self.ragged)} sequences" if self.ragged else ""
+        about += f", of {len(self.varlen)} sequences" if self.varlen else ""
         return Problem(about, self.run, self.check, not_for)
 
     def stored(self, isa: str) -> tuple[cpu_kernels.KVStore, np.ndarray]:
@@ -163,15 +163,15 @@ class Call:
 
     @property
     def sequences(self) -> tuple[tuple[int, int], ...]:
-        return self.ragged or ((self.q.shape[2], self.k.shape[2]),)
+        return self.varlen or ((self.q.shape[2], self.k.shape[2]),)
 
     def run(self, isa: str) -> tuple[np.ndarray, str]:
         (store, table), out = self.stored(isa), np.full_like(self.q, np.nan)
         new, lengths = np.array(self.sequences).T
-        starts = np.concatenate(([0], np.cumsum(new))) if self.ragged else None
+        cu_seqlens = np.concatenate(([0], np.cumsum(new))) if self.varlen else None
         sinks = {"sinks": self.num_sinks, "sink_q": -self.q} if self.num_sinks else {}
         past = np.repeat(table, len(new), 0), lengths.copy()
-        store.attend(self.q, *past, out, SOFTMAX_SCALE, self.window, starts, isa=isa, **sinks)
+        store.attend(self.q, *past, out, SOFTMAX_SCALE, self.window, cu_seqlens, isa=isa, **sinks)
         return out, store.last_isa
 
     def check(self, out: np.ndarray) -> Deviation:

@@ -9,7 +9,7 @@ from qbench.runtime.attention.latent_plans import COMPRESSED, ELIDED, choose_pla
 from quant.models import ModelConfig
 
 FEW, MANY = ELIDED, COMPRESSED
-MOST_TOKENS = 4096  # of a pass; no crossing that was measured lies above 300
+MOST_TOKENS = 4096  # of a forward pass; no crossing that was measured lies above 300
 
 
 def measured_crossovers(rows: Sequence[dict[str, Any]], config: ModelConfig) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Costs of terms from measured passes: what the runtime's choice between plans rests on."""
+"""Costs of terms from measured forward passes: what the runtime's choice between plans rests on."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from qbench.measure.records.record import latest, read_records
-from qbench.mla.work import pass_flop
+from qbench.mla.work import forward_flop
 from qbench.runtime.attention.latent_costs import compressed_terms, elided_terms
 from qbench.runtime.attention.latent_plans import COMPRESSED, ELIDED, PLANS
 from qbench.sources import open_source
@@ -56,7 +56,7 @@ def fit_costs(rows: Sequence[dict[str, Any]], configs: dict[str, ModelConfig]) -
 def _terms(row: dict[str, Any], config: ModelConfig) -> dict[str, int]:
     held, new = row["context"], row["tokens"]
     of_plan = {ELIDED: elided_terms, COMPRESSED: compressed_terms}[row["mode"]]
-    projected = pass_flop(config, PLANS[row["mode"]], held, new)["projections"]
+    projected = forward_flop(config, PLANS[row["mode"]], held, new)["projections"]
     return {"passes": 1, "projected": projected, **of_plan(present(config.mla), config.num_heads, held, new)}
 
 

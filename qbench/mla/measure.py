@@ -12,7 +12,7 @@ import torch
 from qbench.measure.host.clocks import CLOCKS, Clock
 from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes, reset_peak_rss
 from qbench.mla.layer import Layer
-from qbench.mla.work import pass_flop
+from qbench.mla.work import forward_flop
 from qbench.progress import Progress
 from qbench.runtime.attention.latent_plans import PLANS, choose_plan
 from qbench.runtime.caches.cache import Cache
@@ -48,8 +48,8 @@ def measure_plans(
 
     kv_bytes_per_token     of one layer
     flop_per_token         operations of a new token, on average
-    ms, samples_ms         median and all of the time of a pass
-    peak_bytes             of the cache and all that the pass takes beside the weights
+    ms, samples_ms         median and all of the time of a forward pass
+    peak_bytes             of the cache and all that the forward pass takes beside the weights
     picked                 whether the runtime takes this plan here
     raises                 InputError for a model without latent attention or too small a context
     """
@@ -95,7 +95,7 @@ def _rows(
             if sum(samples[name]) < 1e3 * BUDGET_S:
                 samples[name].append(1e3 * _seconds(layer, lambda cache=caches[name]: layer.run(x, cache), clock))
     for name in names:
-        flop = pass_flop(layer.config, PLANS[name], held, new)
+        flop = forward_flop(layer.config, PLANS[name], held, new)
         yield {
             "model": source.spec,
             "device": str(layer.device),
@@ -117,7 +117,7 @@ def _rows(
 
 
 def _peak_bytes(layer: Layer, run: Callable[[], Any], cache: Cache) -> int:
-    """What the cache holds, and what a pass takes at most, the weights aside."""
+    """What the cache holds, and what a forward pass takes at most, the weights aside."""
     run()  # the first packs what the plan needs
     if layer.device.type == "cuda":
         before = torch.cuda.memory_allocated()
@@ -125,7 +125,7 @@ def _peak_bytes(layer: Layer, run: Callable[[], Any], cache: Cache) -> int:
         run()
         torch.cuda.synchronize()
         return cache.size_bytes + torch.cuda.max_memory_allocated() - before
-    ctypes.CDLL(None).malloc_trim(0)  # what was freed counts as the pass's own when it is taken again
+    ctypes.CDLL(None).malloc_trim(0)  # what was freed counts as the forward pass's own when it is taken again
     reset_peak_rss()
     before = current_rss_bytes()
     run()

@@ -70,7 +70,7 @@ def plan(model: str, case: PlanCase) -> dict[str, Any]:
         "batch": case.batch,
         "cache": case.cache,
         "policy": case.policy,
-        "forward_tokens": predictor.cache.tokens_a_pass(context, case.prefill),
+        "forward_tokens": predictor.cache.tokens_per_forward(context, case.prefill),
         **size_summary(source.tensors).to_json(),
         **parts,
         "attention": attention_form(config),

@@ -15,7 +15,7 @@ from qbench.quality.kld.kld import Divergence, concatenate, divergence
 from qbench.quality.kld.kld_statistics import with_divergence
 from qbench.quality.kld.llama_statistics import llama_statistics
 from qbench.quality.protocols.blocks import blocks_of
-from qbench.quality.protocols.passes import Model, batches
+from qbench.quality.protocols.forward import Model, batches
 from qbench.quality.protocols.perplexity import perplexity_statistics, token_nll
 from qbench.quality.protocols.plan import Plan
 from quant.errors import InputError

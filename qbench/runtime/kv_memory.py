@@ -3,7 +3,7 @@
 from qbench.cache_kinds import DYNAMIC, parse_kind
 from qbench.runtime.caches.kernel_cache import BLOCK_TOKENS, has_store, held_tokens
 from qbench.runtime.caches.kernel_sinks import has_kernel_sinks
-from qbench.runtime.caches.kinds import LONGEST_PASS, PLANNED, longest_pass_of, window_rules
+from qbench.runtime.caches.kinds import MAX_CHUNK_TOKENS, PLANNED, max_chunk_tokens_of, window_rules
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.caches.owned_pages import window_pages
 from qbench.runtime.caches.sink_cache import check_sinks
@@ -35,13 +35,13 @@ class CacheMemory:
         named = parse_kind(kind)
         self.kind = kind = named.name
         self.window, self.far_share, self.sinks = None, 0.0, named.sinks  # far: layers that attend to all tokens
-        self.tokens_at_once = LONGEST_PASS
+        self.tokens_at_once = MAX_CHUNK_TOKENS
         if kind == "window":
             windows = [rule.window for rule in window_rules(config, named.window)]
             self.window, self.far_share = max(windows), windows.count(0) / len(windows)
         if named.sinks:
             check_sinks(config, named.window, named.sinks)
-            self.tokens_at_once = longest_pass_of(config, named.window, named.sinks)
+            self.tokens_at_once = max_chunk_tokens_of(config, named.window, named.sinks)
         self.keeps_latents = kind in PLANNED and chosen_latents(config, scheme)[1] is not None
         in_torch = impl == "reference" or kind == "none" or self.keeps_latents
         self.in_stores = not in_torch and (has_kernel_sinks if self.sinks else has_store)(config, scheme)
@@ -50,7 +50,7 @@ class CacheMemory:
         else:
             self.bytes_per_token = 0 if kind == "none" else kv_bytes_per_token(config, scheme)
 
-    def tokens_a_pass(self, context: int, prefill: int | None) -> int:
+    def tokens_per_forward(self, context: int, prefill: int | None) -> int:
         """Of a sequence, at most, where a prompt is given in parts of `prefill` tokens; None: all at once."""
         if self.kind == "none":
             return context

@@ -9,6 +9,7 @@ from qbench.devices import CPU
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
+from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.device import load_device_model
 from qbench.runtime.layers.blocks import BlockBuilder
 from qbench.runtime.layers.embedding import Embedding
@@ -17,7 +18,6 @@ from qbench.runtime.layers.linear import choose_linear
 from qbench.runtime.layers.paths import AUTO as AUTO_PATH
 from qbench.runtime.layers.paths import check_path
 from qbench.runtime.model import Model
-from qbench.runtime.passes import Passes
 from qbench.threads import check_threads
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
@@ -28,7 +28,9 @@ from quant.source import Source
 IMPL_OF = {FAST: "auto", EXACT: "exact", FLOAT32: "reference"}  # compute -> the implementation of linears
 
 
-def load_model(source: Source, options: RunOptions = DEFAULTS, *, impl: str = "auto", path: str = AUTO_PATH) -> Passes:
+def load_model(
+    source: Source, options: RunOptions = DEFAULTS, *, impl: str = "auto", path: str = AUTO_PATH
+) -> DecoderModel:
     """The source's model, ready to run.
 
     options   its recipe and KV format are those of `source` already, as `open_subject` makes it. compute "exact": a

@@ -67,7 +67,7 @@ class MemoryPredictor:
                                           that the allocator leaves
         total_bytes                       resident_bytes + kv_bytes + workspace_bytes
         """
-        num_tokens = self.cache.tokens_a_pass(context, prefill)
+        num_tokens = self.cache.tokens_per_forward(context, prefill)
         parts = {
             "resident_bytes": self.resident_bytes,
             "kv_bytes": self.cache.size_bytes(context, batch),

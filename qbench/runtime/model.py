@@ -12,17 +12,17 @@ from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kinds import CacheMaker
 from qbench.runtime.caches.step import Step
+from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.layers.block import Block
 from qbench.runtime.layers.embedding import Embedding
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.norm import Norm
 from qbench.runtime.layers.paths import AUTO, LayerPaths
-from qbench.runtime.passes import Passes
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 
 
-class Model(Passes[Cache]):
+class Model(DecoderModel[Cache]):
     """The decoder on this machine's processor; built by `load_model`.
 
     paths         the code that can run its layers, best first
@@ -73,8 +73,8 @@ class Model(Passes[Cache]):
         """Of caches that are made without naming one."""
         return self._caches.kind
 
-    def _of_one_pass(self, batch: int, num_tokens: int) -> Cache:
-        return self._caches.of_one_pass(batch)
+    def _uncached(self, batch: int, num_tokens: int) -> Cache:
+        return self._caches.uncached(batch)
 
     def _logits(self, step: Step, cache: Cache, last_only: bool) -> Tensor:
         is_uniform = step.counts is None

@@ -1,7 +1,7 @@
 """A decoder of the Llama family, written as equations: token ids in, logits out. Start reading the runtime here.
 
-Plain torch from top to bottom: no KV cache, no kernels, no fast path. It is slow on purpose. `model.py`, `passes.py`
-and `layers/` compute the same function with KV caches and kernels, and their tests compare them with this file.
+Plain torch from top to bottom: no KV cache, no kernels, no fast path. It is slow on purpose. `model.py`,
+`decoder_model.py` and `layers/` compute the same function with KV caches and kernels; their tests compare them with it.
 
     x      = embedding[tokens]
     x      = x + attention(rms_norm(x))        per layer

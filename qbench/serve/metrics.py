@@ -25,7 +25,7 @@ COUNTERS = {
     "preemptions": ("qbench_preemptions", "Times that a request had to give its pages back"),
     "swapped_out": ("qbench_swapped_out_pages", "Pages of preempted requests that were copied out of the pool"),
     "swapped_in": ("qbench_swapped_in_pages", "Pages of preempted requests that were copied back"),
-    "steps": ("qbench_steps", "Passes through the model"),
+    "steps": ("qbench_steps", "Forward passes"),
     "computed_tokens": ("qbench_computed_tokens", "Tokens that went through the model"),
     "generated_tokens": ("qbench_generated_tokens", "Tokens that were drawn"),
 }

@@ -67,7 +67,7 @@ class Served:
 
 
 def served_room(config: ModelConfig, options: EngineOptions, num_pages: int) -> int:
-    return min(most_tokens(config), num_pages * options.page_tokens)
+    return min(most_tokens(config), num_pages * options.page_size)
 
 
 def choices(request: Request, n: int) -> list[Request]:

@@ -118,19 +118,19 @@ def mean_length(case: SpeedCase) -> float:
 
 
 def prefill_ops(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedCase) -> dict[str, dict[str, float]]:
-    """Operations of one prefill of all sequences, as `pass_ops`."""
-    return pass_ops(tensors, shape, case.batch, case.pp, case.depth)
+    """Operations of one prefill of all sequences, as `forward_ops`."""
+    return forward_ops(tensors, shape, case.batch, case.pp, case.depth)
 
 
 def decode_ops(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedCase) -> dict[str, dict[str, float]]:
-    """Operations of one decode step of all sequences, as `pass_ops`."""
-    return pass_ops(tensors, shape, case.batch, 1, mean_length(case))
+    """Operations of one decode step of all sequences, as `forward_ops`."""
+    return forward_ops(tensors, shape, case.batch, 1, mean_length(case))
 
 
-def pass_ops(
+def forward_ops(
     tensors: dict[str, TensorInfo], shape: Shape, batch: int, num_tokens: int, depth: float
 ) -> dict[str, dict[str, float]]:
-    """Operations (a multiply and an add are two) of one pass: {"linears": {name: ops}, "attention": {...}}.
+    """Operations (a multiply and an add are two) of one forward pass: {"linears": {name: ops}, "attention": {...}}.
 
     linear     2 N K a token; an expert's for the tokens that choose it; the head only for each sequence's last token
     attention  each query sees depth + its own index + 1 keys, or its window: 2 D for q k^T, 2 V for the sum over v,

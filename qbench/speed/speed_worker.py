@@ -28,7 +28,7 @@ class TimedModel:
 
     def __init__(self, model: Any, clock: str = "wall") -> None:
         self.model, self.clock = model, CLOCKS[clock]
-        # Where a model's passes run on by themselves: they follow each other, and the last is waited for.
+        # Where a model's forward passes run on by themselves: they follow each other, and the last is waited for.
         self.run = getattr(model, "enqueue", partial(model, last_only=True))
         self.wait = getattr(model, "wait", lambda: None)
         self.pid, self.vocab_size = os.getpid(), model.config.vocab_size
@@ -47,7 +47,7 @@ class TimedModel:
             self.wait()
 
     def seconds(self, tokens: list[list[int]], step: int) -> float:
-        """Time of passes over `step` of these tokens each, after those that are held.
+        """Time of forward passes over `step` of these tokens each, after those that are held.
 
         tokens   [B, T] of the batch that is held
         """

@@ -1,4 +1,4 @@
-"""How long a model's passes take here, found by a few short ones; for models of which no record tells it."""
+"""How long a model's forward passes take here, found by a few short ones; for models of which no record tells it."""
 
 import time
 from typing import Any
@@ -44,7 +44,7 @@ def probe_model(job: ProbeJob, progress: Progress) -> ModelProbe:
     one = ReadBefore(OneLayer(source))
     load_start = time.perf_counter()
     loaded = load_model(one, RunOptions(threads=job.threads))
-    times = {"load_s": time.perf_counter() - load_start, **probe_passes(loaded)}
+    times = {"load_s": time.perf_counter() - load_start, **probe_forward(loaded)}
     share = num_weights(source.tensors) / num_weights(one.tensors)
     times = {name: seconds * (num_layers if name == "token_s" else share) for name, seconds in times.items()}
     quantize_s: dict[str, float] = {}
@@ -59,8 +59,8 @@ def probe_model(job: ProbeJob, progress: Progress) -> ModelProbe:
 
 
 @torch.inference_mode()
-def probe_passes(model: Any) -> dict[str, float]:
-    """token_s, judged_token_s, step_s; each after a pass that warms up."""
+def probe_forward(model: Any) -> dict[str, float]:
+    """token_s, judged_token_s, step_s; each after a forward pass that warms up."""
     num_tokens = min(TOKENS, model.config.max_positions - STEPS)
     tokens = torch.from_numpy(np.random.default_rng(0).integers(model.config.vocab_size, size=(1, num_tokens)))
     cache = model.new_cache(batch=1, capacity=num_tokens + STEPS)

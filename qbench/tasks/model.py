@@ -12,7 +12,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from qbench.progress import Progress
 from qbench.runtime import Model, Sampling, Tokenizer
 from qbench.tasks.generation import Prompt, count_occurrences, generate_batch, plan_batches
-from qbench.tasks.scoring import Request, plan_passes, run_pass
+from qbench.tasks.scoring import Request, group_requests, run_forward
 from quant.errors import InputError
 from quant.present import present
 from quant.source import Source
@@ -66,9 +66,9 @@ class TaskModel(TemplateLM):
         for request, (name, _, _) in zip(asked, requests, strict=True):
             names[request].append(name)
         answers: dict[Request, tuple[float, bool]] = {}
-        passes = plan_passes(asked, self.model.config.vocab_size, share=self._can_go_back())
-        for work in passes:
-            for request, answer in run_pass(self.model, work):
+        forwards = group_requests(asked, self.model.config.vocab_size, share=self._can_go_back())
+        for work in forwards:
+            for request, answer in run_forward(self.model, work):
                 answers[request] = answer.loglikelihood, answer.greedy
                 for name in filter(None, names[request]):
                     self.cache_hook.add_partial("loglikelihood", name, answers[request])

@@ -10,11 +10,11 @@ from torch import Tensor
 from qbench.quality.protocols.perplexity import token_nll
 from qbench.runtime import Model
 
-# Contexts of so many tokens are read once for all that follows them. A pass over fewer tokens takes hardly longer than
-# over one, since it waits for the weights: there it is better to read several contexts side by side.
+# Contexts of so many tokens are read once for all that follows them. A forward pass over fewer tokens takes hardly
+# longer than over one, since it waits for the weights: there it is better to read several contexts side by side.
 SHARED_CONTEXT = 32
-# Of one pass, its cache and its logits: about what feeds two cores (512 tokens of a 128k vocabulary: 262 MB of logits).
-PASS_TOKENS = 512
+# A forward pass, its cache and its logits: enough for two cores (512 tokens of a 128k vocabulary: 262 MB).
+FORWARD_TOKENS = 512
 LOGITS_BYTES = 256 << 20
 
 Tokens = tuple[int, ...]
@@ -35,7 +35,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class Forward:
     """Contexts read together, then rounds of continuations that follow them, one of each context a round.
 
     contexts   [B] of one length
@@ -52,19 +52,19 @@ class Pass:
                 yield Request(context, continuation)
 
 
-def plan_passes(requests: Sequence[Request], vocab_size: int, *, share: bool = True) -> list[Pass]:
-    """Passes that hold each distinct request once, the longest first, so that what is too large fails at once.
+def group_requests(requests: Sequence[Request], vocab_size: int, *, share: bool = True) -> list[Forward]:
+    """Forward passes that hold each distinct request once, the longest first, so that what is too large fails at once.
 
     share   whether a cache may go back to the end of its context
     """
     continuations: dict[Tokens, set[Tokens]] = defaultdict(set)
     for request in requests:
         continuations[request.context].add(request.continuation)
-    passes: list[Pass] = []
+    forwards: list[Forward] = []
     alike: dict[tuple[int, int], list[Request]] = defaultdict(list)
     for context, following in continuations.items():
         if share and len(following) > 1 and len(context) >= SHARED_CONTEXT:
-            passes.append(Pass([context], [[tokens] for tokens in sorted(following, key=_longest_first)]))
+            forwards.append(Forward([context], [[tokens] for tokens in sorted(following, key=_longest_first)]))
             continue
         for tokens in following:
             alike[len(context), len(tokens)].append(Request(context, tokens))
@@ -73,18 +73,18 @@ def plan_passes(requests: Sequence[Request], vocab_size: int, *, share: bool = T
         step = batch_size(num_context + num_tokens, num_tokens, vocab_size)
         for start in range(0, len(group), step):
             batch = group[start : start + step]
-            passes.append(Pass([r.context for r in batch], [[r.continuation for r in batch]]))
-    return sorted(passes, key=lambda p: (-len(p.contexts[0]) - len(p.rounds[0][0]), p.contexts, p.rounds))
+            forwards.append(Forward([r.context for r in batch], [[r.continuation for r in batch]]))
+    return sorted(forwards, key=lambda p: (-len(p.contexts[0]) - len(p.rounds[0][0]), p.contexts, p.rounds))
 
 
 def batch_size(num_tokens: int, num_scored: int, vocab_size: int) -> int:
-    """Sequences of num_tokens, num_scored of them with logits, that a pass takes."""
-    return max(1, min(PASS_TOKENS // num_tokens, LOGITS_BYTES // (4 * num_scored * vocab_size)))
+    """Sequences of num_tokens, num_scored of them with logits, that a forward pass takes."""
+    return max(1, min(FORWARD_TOKENS // num_tokens, LOGITS_BYTES // (4 * num_scored * vocab_size)))
 
 
 @torch.inference_mode()
-def run_pass(model: Model, work: Pass) -> Iterator[tuple[Request, Answer]]:
-    """The answers of a pass's requests.
+def run_forward(model: Model, work: Forward) -> Iterator[tuple[Request, Answer]]:
+    """The answers of a forward pass's requests.
 
     Logits are computed from the context's last token on: a large vocabulary costs as much as many layers.
     """

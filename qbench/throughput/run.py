@@ -82,9 +82,9 @@ def measure_throughput(
 def _contenders(
     model: Model, workload: Workload, batch: int, chunk: int, file: str | None, threads: int, clock: str
 ) -> Iterator[dict[str, Run]]:
-    page_tokens = EngineOptions().page_tokens
+    page_size = EngineOptions().page_size
     # Room for a whole batch of the longest, and for the document beside them: nobody is preempted.
-    num_pages = (batch + 1) * (-(-workload.longest // page_tokens) + 1)
+    num_pages = (batch + 1) * (-(-workload.longest // page_size) + 1)
     limits = {"num_pages": num_pages, "max_batch": batch, "prefill_chunk": chunk}
     runs: dict[str, Run] = {OURS: EngineSide(model, EngineOptions(**limits), CLOCKS[clock]).run}
     if workload.document:

@@ -10,7 +10,7 @@ import cpu_kernels
 from cpu_kernels.attention import attention_ref, sink_attention_ref
 from cpu_kernels.attention_bound import sink_attention_bound
 
-GONE = -1
+EVICTED = -1
 
 
 @pytest.fixture(params=[row["impl"] for row in cpu_kernels.op_table() if row["op"] == "attention"])
@@ -62,7 +62,7 @@ def test_matches_the_definition(isa, name):
 def test_pages_between_are_not_read(name):
     held, q, sink_q = held_in(name, 300), normal(3, 2, 6, 5, 32), normal(4, 2, 6, 5, 32)
     expected = attend(held, q, sink_q, 40, 20)
-    held.table[:, 2 : (300 - 5 + 1 - 40) // 16] = GONE
+    held.table[:, 2 : (300 - 5 + 1 - 40) // 16] = EVICTED
     assert_close(attend(held, q, sink_q, 40, 20), expected)
 
 

@@ -45,7 +45,7 @@ def run_mixed_workload(pool: PagePool, seed: int = 0) -> Usage:
         for sequence, _ in running:
             _grow(sequence, 1)
         tokens += sum(sequence.length for sequence, _ in running)
-        paged += (pool.num_pages - pool.num_free) * pool.page_tokens
+        paged += (pool.num_pages - pool.num_free) * pool.page_size
         fixed += AT_ONCE * LONGEST
         for sequence, length in running:
             if sequence.length >= length:

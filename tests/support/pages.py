@@ -6,5 +6,5 @@ from qbench.runtime.caches.pages import PagePool
 from quant.models import ModelConfig
 
 
-def small_pool(num_pages: int, page_tokens: int = 16) -> PagePool:
-    return PagePool(ModelConfig.from_hf(small_config()), None, num_pages, page_tokens)
+def small_pool(num_pages: int, page_size: int = 16) -> PagePool:
+    return PagePool(ModelConfig.from_hf(small_config()), None, num_pages, page_size)

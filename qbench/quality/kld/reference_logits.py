@@ -20,7 +20,7 @@ from qbench.measure.metrics import KLDReference
 from qbench.progress import Progress
 from qbench.quality.kld.kld import Divergence, divergence
 from qbench.quality.kld.top_k import entries, keep, row_type, top_k_divergence
-from qbench.quality.protocols.passes import Model, batches
+from qbench.quality.protocols.forward import Model, batches
 from qbench.quality.protocols.perplexity import token_nll
 from qbench.quality.protocols.plan import Plan
 from qbench.quality.protocols.protocol import Protocol

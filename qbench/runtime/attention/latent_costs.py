@@ -1,4 +1,4 @@
-"""What each plan of latent attention costs: counts from sizes and lengths, times from a fit to measured passes."""
+"""What each plan of latent attention costs: counts from sizes and lengths, times from a fit to measurements."""
 
 from dataclasses import dataclass
 

@@ -71,7 +71,7 @@ def choose_plan_in_torch(sizes: MlaConfig, new: int) -> LatentPlan:
 
 @lru_cache(256)
 def choose_plan(sizes: MlaConfig, num_heads: int, held: int, new: int, window: int = 0) -> LatentPlan:
-    """The fastest way of cpu_kernels for `new` tokens of a sequence that holds `held`, by what passes cost."""
+    """The fastest way of cpu_kernels for `new` tokens of a sequence that holds `held`, by what forward passes cost."""
     if new == 1:
         return PLANS[ELIDED]
     few, many = (

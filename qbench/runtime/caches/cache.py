@@ -25,9 +25,9 @@ class Cache(Sequences):
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
         """Store k and v of the new tokens and attend over all that each query may see.
 
-        q          [B, H, T, D] float32, rotated; of a ragged pass [1, H, N, D], and so on
+        q          [B, H, T, D] float32, rotated; of a varlen batch [1, H, N, D], and so on
         k, v       [B, G, T, D] float32, k rotated; head h reads kv head h // (H / G)
-        positions  [T] int64, length .. length + T - 1; of a ragged pass [N]
+        positions  [T] int64, length .. length + T - 1; of a varlen batch [N]
         returns    [B, H, T, D] float32
         """
 
@@ -39,13 +39,13 @@ class Cache(Sequences):
 
 
 class TorchCache(Cache):
-    """A cache whose sequences are attended to in torch, of a ragged pass one by one."""
+    """A cache whose sequences are attended to in torch, of a varlen batch one by one."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-        if self.starts is None:
+        if self.cu_seqlens is None:
             return self._attend(layer, slice(None), self.length, q, k, v)
         parts = []
-        for b, (start, end) in enumerate(pairwise(self.starts.tolist())):
+        for b, (start, end) in enumerate(pairwise(self.cu_seqlens.tolist())):
             new = (x[:, :, start:end] for x in (q, k, v))  # [1, heads, T, D]
             parts.append(self._attend(layer, slice(b, b + 1), int(self.lengths[b]), *new))
         return torch.cat(parts, dim=2)
@@ -110,7 +110,7 @@ class DenseCache(TorchCache):
         capacity = min(max(length, 2 * capacity), self.limit)  # doubling: each token is copied once on average
         for held in (self.keys, self.values):
             grown = held[layer].new_empty(*held[layer].shape[:2], capacity, held[layer].shape[3])
-            grown[:, :, : held[layer].shape[2]] = held[layer]  # of a ragged pass some have their new tokens already
+            grown[:, :, : held[layer].shape[2]] = held[layer]  # of a varlen batch some have their new tokens already
             held[layer] = grown
 
 

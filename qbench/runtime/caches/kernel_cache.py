@@ -53,7 +53,7 @@ class StoreCache(Cache):
     """A cache whose keys and values are in cpu_kernels' stores; some rows of `layers.paths` call those themselves.
 
     stores       one a layer
-    block_table  [B, pages] int32: where each sequence lies in them, in a pass
+    block_table  [B, pages] int32: where each sequence lies in them, in a forward pass
     """
 
     stores: list[Any]
@@ -61,7 +61,7 @@ class StoreCache(Cache):
 
     def __init__(self, config: ModelConfig, batch: int) -> None:
         super().__init__(config, batch)
-        # Lengths after the pass that runs, the same for every layer.
+        # Lengths after the forward pass that runs, the same for every layer.
         self._alike_ends = np.zeros(batch, dtype=np.int64)
         self._ragged_ends = self._alike_ends
 
@@ -73,7 +73,7 @@ class StoreCache(Cache):
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
         store, ends = self.reserve(layer, k.shape[2])
-        store.append(k.numpy(), v.numpy(), self.block_table, ends, self.starts)
+        store.append(k.numpy(), v.numpy(), self.block_table, ends, self.cu_seqlens)
         return self._attend(layer, q, ends)
 
     def rope_attend(
@@ -85,7 +85,7 @@ class StoreCache(Cache):
         rotated = torch.empty_like(q)
         cos, sin = (angles.numpy() for angles in rope)
         new = (q.numpy(), k.numpy(), v.numpy(), cos, sin)
-        store.rope_append(*new, self.block_table, ends, rotated.numpy(), self.starts)
+        store.rope_append(*new, self.block_table, ends, rotated.numpy(), self.cu_seqlens)
         return self._attend(layer, rotated, ends)
 
     def _attend(self, layer: int, q: Tensor, ends: np.ndarray) -> Tensor:
@@ -93,7 +93,7 @@ class StoreCache(Cache):
         batch, num_heads, num_tokens, head_dim = q.shape
         out = q.new_empty(batch, num_tokens, num_heads, head_dim).transpose(1, 2)
         rule, past = self.rules[layer], (self.block_table, ends)
-        self.stores[layer].attend(q.numpy(), *past, out.numpy(), rule.scale, rule.window, self.starts)
+        self.stores[layer].attend(q.numpy(), *past, out.numpy(), rule.scale, rule.window, self.cu_seqlens)
         return out
 
     def reserve_all(self, num_tokens: int) -> tuple[list[Any], np.ndarray]:
@@ -103,9 +103,9 @@ class StoreCache(Cache):
         return self.stores, self.reserve(0, num_tokens)[1]
 
     def reserve(self, layer: int, num_tokens: int) -> tuple[Any, np.ndarray]:
-        """The layer's store, and the sequences' lengths after the pass; the store has room for them.
+        """The layer's store, and the sequences' lengths after the forward pass; the store has room for them.
 
-        num_tokens  new ones of each sequence, of a ragged pass all together
+        num_tokens  new ones of each sequence, of a varlen batch all together
         """
         ends = self._ends(num_tokens)
         longest = int(ends.max())
@@ -118,7 +118,7 @@ class StoreCache(Cache):
         """Room in the layer's store for sequences of up to so many tokens."""
 
     def _ends(self, num_tokens: int) -> np.ndarray:
-        if self.starts is not None:
+        if self.cu_seqlens is not None:
             return self._ragged_ends
         length = self.length + num_tokens
         if self._alike_ends[0] != length:
@@ -157,7 +157,7 @@ class KernelCache(StoreCache):
         return sum(store.nbytes for store in self.stores)
 
     def reserve_all(self, num_tokens: int) -> tuple[list[Any], np.ndarray]:
-        # A ragged pass brings no sequence more tokens than all together.
+        # A varlen batch brings no sequence more tokens than all together.
         if self.length + num_tokens <= self._room:
             return self.stores, self._ends(num_tokens)
         stores, ends = super().reserve_all(num_tokens)

@@ -54,10 +54,10 @@ class KernelSinkCache(SinkCache):
     ) -> Tensor:
         store, rule = self.pool.memory.stores[layer], self.rules[layer]
         angles, past = self._near[self._rope_of[layer]], (self._table, self._ends)
-        store.append(rotate(k, *angles).numpy(), v.numpy(), *past, self.starts)
+        store.append(rotate(k, *angles).numpy(), v.numpy(), *past, self.cu_seqlens)
         near, far = rotate(q, *angles).numpy(), rotate(q, *self._far[self._rope_of[layer]]).numpy()
         batch, num_heads, num_tokens, head_dim = q.shape
         out = q.new_empty(batch, num_tokens, num_heads, head_dim).transpose(1, 2)
         sinks = {"sinks": self.num_sinks, "sink_q": far}
-        store.attend(near, *past, out.numpy(), rule.scale, rule.window, self.starts, **sinks)
+        store.attend(near, *past, out.numpy(), rule.scale, rule.window, self.cu_seqlens, **sinks)
         return out

@@ -25,7 +25,7 @@ PLANNED = (DYNAMIC, STATIC, PAGED, WINDOW)  # kinds that attend to latents by a 
 
 # Tokens that a window cache takes at once: enough to fill the tiles of any product many times over, and little memory
 # beside a usual window of 4096.
-LONGEST_PASS = 256
+MAX_CHUNK_TOKENS = 256
 
 
 class CacheMaker:
@@ -53,7 +53,7 @@ class CacheMaker:
         if plan is not None and kind.name not in PLANNED:
             raise InputError(f"a cache of kind {kind.name} attends as it can; a plan goes with {', '.join(PLANNED)}")
         if kind.name == NONE:
-            return RecomputeCache(self.config, self._of_one_pass(batch))
+            return RecomputeCache(self.config, self._uncached(batch))
         if kind.name == WINDOW:
             return self._window(batch, capacity, kind, plan)
         if kind.name == PAGED:
@@ -62,18 +62,18 @@ class CacheMaker:
         cache.room = min(capacity, self.config.max_positions) if kind.name == STATIC else None
         return cache
 
-    def of_one_pass(self, batch: int) -> Cache:
+    def uncached(self, batch: int) -> Cache:
         """Keeps nothing; keys and values pass through the format, and a query sees what it would in the cache."""
         kind = parse_kind(self.kind)
         if kind.sinks:
-            return self._sinks(batch, kind, one_pass=True, plan=None)
+            return self._sinks(batch, kind, uncached=True, plan=None)
         _, rows = (None, None) if self.scheme is None else chosen_latents(self.config, self.scheme)
-        cache = self._of_one_pass(batch) if rows is None else LatentRows(self.config, rows, batch)
+        cache = self._uncached(batch) if rows is None else LatentRows(self.config, rows, batch)
         if kind.name == WINDOW:
             cache.rules = window_rules(self.config, kind.window)
         return cache
 
-    def _of_one_pass(self, batch: int) -> NoCache:
+    def _uncached(self, batch: int) -> NoCache:
         """Of every head's own keys and values."""
         if self.scheme is None:
             return NoCache(self.config, batch)
@@ -98,7 +98,7 @@ class CacheMaker:
     def _window(self, batch: int, capacity: int, kind: CacheKind, plan: str | None) -> Cache:
         rules = window_rules(self.config, kind.window)
         if kind.sinks:
-            return self._sinks(batch, kind, one_pass=False, plan=plan)
+            return self._sinks(batch, kind, uncached=False, plan=plan)
         if all(rule.window for rule in rules):
             return self._windows_alone(batch, rules, plan)
         near = [layer for layer, rule in enumerate(rules) if rule.window]
@@ -106,7 +106,7 @@ class CacheMaker:
         near_part = self._of_layers(near)._windows_alone(batch, [rules[layer] for layer in near], plan)
         far_part = self._of_layers(far)._paged(batch, capacity, plan)
         cache = LayeredCache(self.config, (near_part, far_part), (near, far))
-        cache.longest_pass = LONGEST_PASS
+        cache.max_chunk_tokens = MAX_CHUNK_TOKENS
         return cache
 
     def _of_layers(self, layers: Sequence[int]) -> "CacheMaker":
@@ -115,27 +115,27 @@ class CacheMaker:
     def _windows_alone(self, batch: int, rules: list[AttentionRule], plan: str | None) -> Cache:
         """Of layers that have a window, all of them."""
         longest = max(rule.window for rule in rules)
-        most_pages = window_pages(longest, LONGEST_PASS, BLOCK_TOKENS)
+        most_pages = window_pages(longest, MAX_CHUNK_TOKENS, BLOCK_TOKENS)
         pool = PagePool(self.config, self.scheme, batch * most_pages, impl=self.impl, plan=plan)
         cache = paged_cache(pool, [WindowSequence(pool, longest, most_pages) for _ in range(batch)])
-        cache.rules, cache.longest_pass = rules, LONGEST_PASS
+        cache.rules, cache.max_chunk_tokens = rules, MAX_CHUNK_TOKENS
         return cache
 
-    def _sinks(self, batch: int, kind: CacheKind, *, one_pass: bool, plan: str | None) -> Cache:
-        """one_pass: of a whole text at once"""
+    def _sinks(self, batch: int, kind: CacheKind, *, uncached: bool, plan: str | None) -> Cache:
+        """uncached: of a whole text at once"""
         check_sinks(self.config, kind.window, kind.sinks)
-        longest_pass = longest_pass_of(self.config, kind.window, kind.sinks)
-        most_pages = window_pages(kind.window, longest_pass, BLOCK_TOKENS)
+        max_chunk_tokens = max_chunk_tokens_of(self.config, kind.window, kind.sinks)
+        most_pages = window_pages(kind.window, max_chunk_tokens, BLOCK_TOKENS)
         num_pages = batch * (most_pages + -(-kind.sinks // BLOCK_TOKENS))
         in_kernels = self.impl != "reference" and has_kernel_sinks(self.config, self.scheme)
         pool = PagePool(self.config, self.scheme, num_pages, impl="auto" if in_kernels else "reference", plan=plan)
-        if one_pass:
+        if uncached:
             sequences = [GrowingSequence(pool) for _ in range(batch)]
         else:
             sequences = [WindowSequence(pool, kind.window, most_pages, kind.sinks) for _ in range(batch)]
         cache = (KernelSinkCache if in_kernels else SinkCache)(pool, sequences, kind.window, kind.sinks)
         cache.rules = window_rules(self.config, kind.window)
-        cache.longest_pass = None if one_pass else longest_pass
+        cache.max_chunk_tokens = None if uncached else max_chunk_tokens
         return cache
 
 
@@ -152,6 +152,6 @@ def window_rules(config: ModelConfig, window: int | None) -> list[AttentionRule]
     return rules
 
 
-def longest_pass_of(config: ModelConfig, window: int, num_sinks: int) -> int:
+def max_chunk_tokens_of(config: ModelConfig, window: int, num_sinks: int) -> int:
     """Tokens at once of a window with sinks: no more than have positions behind those that are kept."""
-    return min(LONGEST_PASS, config.max_positions - (num_sinks + window - 1))
+    return min(MAX_CHUNK_TOKENS, config.max_positions - (num_sinks + window - 1))

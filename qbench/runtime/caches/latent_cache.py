@@ -66,10 +66,10 @@ def latent_format(config: ModelConfig, scheme: KVScheme | None) -> LatentFormat 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Sequences of a pass that hold as many tokens, and get as many.
+    """Sequences of a forward pass that hold as many tokens, and get as many.
 
     which   their places in the batch
-    new     the columns of the pass that are theirs
+    new     the columns of the forward pass that are theirs
     length  tokens that each holds
     count   tokens that each gets
     """
@@ -91,12 +91,12 @@ class LatentRows(Cache):
         self.rank = config.mla.kv_lora_rank
 
     def spans(self, num_tokens: int) -> list[Span]:
-        """The pass over [B, num_tokens] tokens; of a ragged one, [1, num_tokens], a span for each sequence."""
-        if self.starts is None:
+        """Spans of [B, num_tokens] tokens; one per sequence of a varlen batch [1, num_tokens]."""
+        if self.cu_seqlens is None:
             return [Span(slice(None), slice(None), self.length, num_tokens)]
         return [
             Span(slice(b, b + 1), slice(start, end), int(self.lengths[b]), end - start)
-            for b, (start, end) in enumerate(pairwise(self.starts.tolist()))
+            for b, (start, end) in enumerate(pairwise(self.cu_seqlens.tolist()))
         ]
 
     def extend(self, layer: int, rows: Tensor, span: Span) -> Tensor:
@@ -207,5 +207,5 @@ class LatentCache(HeldLatents):
         check_room(length, self.limit)
         capacity = min(max(length, 2 * held.shape[1]), self.limit)  # doubling: each token is copied once on average
         grown = held.new_empty(held.shape[0], capacity, held.shape[2])
-        grown[:, : held.shape[1]] = held  # of a ragged pass some have their new tokens already
+        grown[:, : held.shape[1]] = held  # of a varlen batch some have their new tokens already
         self.held[layer] = grown

@@ -37,7 +37,7 @@ class KernelLatents(HeldLatents):
     Every new token counts as a sequence of its own, that lies where its sequence lies and ends with that token.
     Comes before the class that keeps the rows among a class's bases.
 
-    block_table  [M, pages] int32, ends [M] int64: of the M tokens of the pass
+    block_table  [M, pages] int32, ends [M] int64: of the M tokens of the forward pass
     longest      tokens of the longest sequence after it
     """
 
@@ -59,16 +59,16 @@ class KernelLatents(HeldLatents):
 
     @abstractmethod
     def table(self) -> np.ndarray:
-        """[B, pages] int32: where each sequence lies, with the tokens of the pass."""
+        """[B, pages] int32: where each sequence lies, with the tokens of the forward pass."""
 
     @abstractmethod
     def rows(self, layer: int) -> np.ndarray:
-        """The layer's memory as cpu_kernels take it, with room for the pass: [pages, page_size, width]"""
+        """The layer's memory as cpu_kernels take it, with room for the forward pass: [pages, page_size, width]"""
 
     def attend_joined(self, layer: int, q: Tensor, rows: Tensor, span: Span) -> Tensor:
         self.store(layer, rows, span)
         batch, num_heads, num_tokens, width = q.shape
-        tokens = slice(None) if self.starts is None else span.new
+        tokens = slice(None) if self.cu_seqlens is None else span.new
         queries = q.transpose(1, 2).reshape(batch * num_tokens, num_heads, width).contiguous()
         out = torch.empty(batch * num_tokens, num_heads, self.rank)
         past = (self.rows(layer), self.block_table[tokens], self.ends[tokens])

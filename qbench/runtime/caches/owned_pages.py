@@ -1,6 +1,6 @@
 """Sequences that have a pool to themselves: one that grows with them, or one of just the size of their window."""
 
-from qbench.runtime.caches.page_memory import GONE
+from qbench.runtime.caches.page_memory import EVICTED
 from qbench.runtime.caches.pages import OutOfPages, PagedSequence, PagePool
 from quant.errors import InputError
 
@@ -36,21 +36,21 @@ class WindowSequence(PagedSequence):
 
     def reserve(self, num_tokens: int) -> None:
         num_pages = self._pages_of(self.length + num_tokens)
-        unseen = max(0, self.length + 1 - self.window) // self.pool.page_tokens
+        unseen = max(0, self.length + 1 - self.window) // self.pool.page_size
         for index in range(self._num_gone, min(unseen, num_pages - self.most_pages)):
             self.pool.release(self.pages[index])
-            self.pages[index] = GONE
+            self.pages[index] = EVICTED
             self._num_gone = index + 1
         super().reserve(num_tokens)
 
     def check_truncate(self, length: int) -> None:
         super().check_truncate(length)
         first_seen = max(0, length + 1 - self.window)
-        is_gone = first_seen < self._num_gone * self.pool.page_tokens and self._num_gone > self._first
-        if is_gone and length > self._first * self.pool.page_tokens:
+        is_gone = first_seen < self._num_gone * self.pool.page_size and self._num_gone > self._first
+        if is_gone and length > self._first * self.pool.page_size:
             raise InputError(
                 f"truncate to {length}, whose window begins at token {first_seen}, but of {self.length} tokens those "
-                f"before {self._num_gone * self.pool.page_tokens} are gone"
+                f"before {self._num_gone * self.pool.page_size} are gone"
             )
 
     def truncate(self, length: int) -> None:
@@ -58,6 +58,6 @@ class WindowSequence(PagedSequence):
         self._num_gone = max(self._first, min(self._num_gone, len(self.pages)))
 
 
-def window_pages(window: int, longest_pass: int, page_tokens: int) -> int:
-    """Pages that hold what `longest_pass` new tokens see: window - 1 before them, beginning anywhere in a page."""
-    return -(-(window - 1 + longest_pass) // page_tokens) + 1
+def window_pages(window: int, max_chunk_tokens: int, page_size: int) -> int:
+    """Pages that hold what `max_chunk_tokens` new tokens see: window - 1 before them, beginning anywhere in a page."""
+    return -(-(window - 1 + max_chunk_tokens) // page_size) + 1

@@ -16,39 +16,39 @@ from quant.kv.codec import Codec
 from quant.kv.floats import Floats
 from quant.models import ModelConfig
 
-GONE = -1  # in the place of a page that its sequence has given back
+EVICTED = -1  # in the place of a page that its sequence has given back
 
 PageBytes = list[np.ndarray] | list[Tensor]  # all that a page holds, as `save` of its memory gives it to `load`
 
 
 def pages_there(pages: list[list[int]], num_pages: int) -> list[int]:
     """Of the first pages of some sequences, those that any of them holds."""
-    return [i for i in range(num_pages) if any(row[i] != GONE for row in pages)]
+    return [i for i in range(num_pages) if any(row[i] != EVICTED for row in pages)]
 
 
-def read_pages(pages: list[list[int]], num_tokens: int, page_tokens: int) -> tuple[Tensor, int]:
+def read_pages(pages: list[list[int]], num_tokens: int, page_size: int) -> tuple[Tensor, int]:
     """[B, pages] int64: where to read those that any sequence holds, and how many of the tokens there come first.
 
     What one has given back and another has not is hidden from its queries: it reads its last page instead.
     """
-    there = pages_there(pages, -(-num_tokens // page_tokens))
-    used = torch.tensor([[row[i] if row[i] != GONE else row[there[-1]] for i in there] for row in pages])
-    return used, num_tokens - (there[-1] + 1 - len(there)) * page_tokens
+    there = pages_there(pages, -(-num_tokens // page_size))
+    used = torch.tensor([[row[i] if row[i] != EVICTED else row[there[-1]] for i in there] for row in pages])
+    return used, num_tokens - (there[-1] + 1 - len(there)) * page_size
 
 
-def tokens_there(pages: list[list[int]], num_tokens: int, page_tokens: int) -> Tensor:
+def tokens_there(pages: list[list[int]], num_tokens: int, page_size: int) -> Tensor:
     """[S] int64: the tokens in `pages_there` of the first num_tokens, in order"""
-    firsts = page_tokens * torch.tensor(pages_there(pages, -(-num_tokens // page_tokens)))
-    tokens = (firsts[:, None] + torch.arange(page_tokens)).flatten()
+    firsts = page_size * torch.tensor(pages_there(pages, -(-num_tokens // page_size)))
+    tokens = (firsts[:, None] + torch.arange(page_size)).flatten()
     return tokens[tokens < num_tokens]
 
 
 class StorePages:
     """One store a layer, a page of it a page."""
 
-    def __init__(self, config: ModelConfig, scheme: KVScheme | None, num_pages: int, page_tokens: int) -> None:
+    def __init__(self, config: ModelConfig, scheme: KVScheme | None, num_pages: int, page_size: int) -> None:
         layers = range(config.num_layers)
-        self.stores: list[Any] = [make_store(config, scheme, layer, num_pages, page_tokens) for layer in layers]
+        self.stores: list[Any] = [make_store(config, scheme, layer, num_pages, page_size) for layer in layers]
         self.page_bytes = sum(store.nbytes for store in self.stores) // num_pages
 
     def copy(self, source: int, target: int) -> None:
@@ -74,24 +74,24 @@ class StorePages:
 class TorchPages:
     """One tensor a layer for each part of what the format keeps; raises InputError where it keeps groups of tokens."""
 
-    def __init__(self, config: ModelConfig, scheme: KVScheme | None, num_pages: int, page_tokens: int) -> None:
+    def __init__(self, config: ModelConfig, scheme: KVScheme | None, num_pages: int, page_size: int) -> None:
         codecs = (Floats(torch.float32),) * 2 if scheme is None else (scheme.format.keys, scheme.format.values)
         if any(codec.token_group > 1 for codec in codecs):
             raise InputError(
                 f"{scheme.format.name} encodes several tokens together, which no pages hold: what a token reads would "
-                "depend on where passes end, and so on who else runs; take a format that encodes each token by itself"
+                "depend on the other requests of its forward pass; take a format that encodes each token by itself"
             )
         self.sides = [
-            tuple(_Side(codec, scale, num_pages, page_tokens) for codec, scale in zip(codecs, scales, strict=True))
+            tuple(_Side(codec, scale, num_pages, page_size) for codec, scale in zip(codecs, scales, strict=True))
             for scales in (
                 (None, None) if scheme is None else layer_scales(scheme, layer) for layer in range(config.num_layers)
             )
         ]
         widths = zip(codecs, (config.head_dim, config.value_dim), strict=True)
         token_bytes = sum(codec.bytes_per_token(config.num_kv_heads, width) for codec, width in widths)
-        self.page_bytes = round(config.num_layers * page_tokens * token_bytes)
+        self.page_bytes = round(config.num_layers * page_size * token_bytes)
 
-    @torch.inference_mode()  # as what is held was made in a pass of a model
+    @torch.inference_mode()  # as what is held was made in a forward pass of a model
     def copy(self, source: int, target: int) -> None:
         for sides in self.sides:
             for side in sides:
@@ -117,7 +117,7 @@ class TorchPages:
     def extend(self, layer: int, pages: list[list[int]], length: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Store k and v [B, G, T, D] behind `length` tokens of sequences in these pages; returns all, [B, G, S, D].
 
-        Where pages are GONE for all, S counts only tokens of those that are there, as `tokens_there` says.
+        Where pages are EVICTED for all, S counts only tokens of those that are there, as `tokens_there` says.
         """
         keys, values = self.sides[layer]
         return keys.extend(pages, length, k), values.extend(pages, length, v)
@@ -126,11 +126,11 @@ class TorchPages:
 class LatentPages:
     """One tensor a layer of the rows that all heads share."""
 
-    def __init__(self, config: ModelConfig, fmt: LatentFormat, num_pages: int, page_tokens: int) -> None:
-        self.format, self.rank, self.page_tokens = fmt, config.mla.kv_lora_rank, page_tokens
-        shape = (num_pages, page_tokens, fmt.width(config.mla))
+    def __init__(self, config: ModelConfig, fmt: LatentFormat, num_pages: int, page_size: int) -> None:
+        self.format, self.rank, self.page_size = fmt, config.mla.kv_lora_rank, page_size
+        shape = (num_pages, page_size, fmt.width(config.mla))
         self.held = [torch.empty(shape, dtype=fmt.dtype) for _ in range(config.num_layers)]
-        self.page_bytes = config.num_layers * page_tokens * fmt.row_bytes(config.mla)
+        self.page_bytes = config.num_layers * page_size * fmt.row_bytes(config.mla)
 
     def copy(self, source: int, target: int) -> None:
         for held in self.held:
@@ -151,24 +151,24 @@ class LatentPages:
     def store(self, layer: int, pages: list[list[int]], length: int, rows: Tensor) -> None:
         """Keep rows [B, T, latent_size] float32 behind `length` tokens of sequences in these pages."""
         places = torch.arange(length, length + rows.shape[1])
-        number, within = places // self.page_tokens, places % self.page_tokens
-        first = length // self.page_tokens
+        number, within = places // self.page_size, places % self.page_size
+        first = length // self.page_size
         used = torch.tensor([row[first : int(number[-1]) + 1] for row in pages])  # [B, pages]
         self.held[layer][used[:, number - first], within] = self.format.encode(rows, self.rank)
 
     def read(self, layer: int, pages: list[list[int]], length: int) -> Tensor:
         """The first tokens as they are stored, those of pages that are there: [B, length or fewer, width]"""
-        used, end = read_pages(pages, length, self.page_tokens)
+        used, end = read_pages(pages, length, self.page_size)
         return self.held[layer][used].flatten(1, 2)[:, :end]
 
 
 class _Side:
     """Keys or values of one layer."""
 
-    def __init__(self, codec: Codec, scale: Tensor | None, num_pages: int, page_tokens: int) -> None:
+    def __init__(self, codec: Codec, scale: Tensor | None, num_pages: int, page_size: int) -> None:
         self.codec, self.scale = codec, scale
-        self.num_pages, self.page_tokens = num_pages, page_tokens
-        self.parts: dict[str, Tensor] = {}  # [pages, G or 1, page_tokens, P] each, made when the first token comes
+        self.num_pages, self.page_size = num_pages, page_size
+        self.parts: dict[str, Tensor] = {}  # [pages, G or 1, page_size, P] each, made when the first token comes
 
     def copy(self, source: int, target: int) -> None:
         for part in self.parts.values():
@@ -182,9 +182,9 @@ class _Side:
 
     def extend(self, pages: list[list[int]], length: int, x: Tensor) -> Tensor:
         """Store x [B, G, T, D] behind `length` tokens of each sequence; returns all, [B, G, S, D]."""
-        used, end = read_pages(pages, length + x.shape[2], self.page_tokens)
+        used, end = read_pages(pages, length + x.shape[2], self.page_size)
         places = torch.arange(end - x.shape[2], end)
-        number, within = places // self.page_tokens, places % self.page_tokens
+        number, within = places // self.page_size, places % self.page_size
         for name, part in self.codec.encode(x, self.scale).items():
             held = self._part(name, part)
             held[used[:, number], :, within] = part.transpose(1, 2)  # [B, T, G, P]
@@ -194,9 +194,9 @@ class _Side:
     def _part(self, name: str, like: Tensor) -> Tensor:
         if name not in self.parts:
             # Zeros: what is hidden weighs 0, and 0 times a NaN that memory happens to hold is NaN.
-            self.parts[name] = like.new_zeros(self.num_pages, like.shape[1], self.page_tokens, like.shape[3])
+            self.parts[name] = like.new_zeros(self.num_pages, like.shape[1], self.page_size, like.shape[3])
         return self.parts[name]
 
     def _gather(self, part: Tensor, used: Tensor) -> Tensor:
-        """-> [B, G, pages * page_tokens, P]"""
+        """-> [B, G, pages * page_size, P]"""
         return part[used].transpose(1, 2).flatten(2, 3)  # [B, pages, G, tokens, P] before

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from qbench.runtime.caches.cache import TorchCache, causal_attention
 from qbench.runtime.caches.kernel_cache import StoreCache
-from qbench.runtime.caches.page_memory import GONE
+from qbench.runtime.caches.page_memory import EVICTED
 from qbench.runtime.caches.pages import PagedSequence, PagePool
 from qbench.runtime.caches.sequences import check_room
 from qbench.runtime.caches.step import Step
@@ -25,12 +25,12 @@ class Paged:
 
     @property
     def bytes_per_token(self) -> float:
-        return self.pool.page_bytes / self.pool.page_tokens
+        return self.pool.page_bytes / self.pool.page_size
 
     @property
     def size_bytes(self) -> int:
         """Of the pages that these sequences hold; shared ones count once."""
-        return len({page for sequence in self.sequences for page in sequence.pages} - {GONE}) * self.pool.page_bytes
+        return len({page for sequence in self.sequences for page in sequence.pages} - {EVICTED}) * self.pool.page_bytes
 
     def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
         step = super().begin(tokens, num_valid)
@@ -43,7 +43,7 @@ class Paged:
     def table(self) -> np.ndarray:
         """[B, pages] int32: the pages of each sequence, in order"""
         most = max([1, *(len(sequence.pages) for sequence in self.sequences)])
-        table = np.full((self.batch, most), GONE, dtype=np.int32)
+        table = np.full((self.batch, most), EVICTED, dtype=np.int32)
         for row, sequence in zip(table, self.sequences, strict=True):
             row[: len(sequence.pages)] = sequence.pages
         return table
@@ -63,9 +63,9 @@ class Paged:
 
 
 class PagedCache(Paged, StoreCache):
-    """Sequences in pages of a pool of stores, for one or more passes; cheap to make: each may have its own.
+    """Sequences in pages of a pool of stores, for one or more forward passes; cheap to make: each may have its own.
 
-    A pass takes the pages that its new tokens need, and raises OutOfPages before anything is computed.
+    A forward pass takes the pages that its new tokens need, and raises OutOfPages before anything is computed.
     """
 
     def __init__(self, pool: PagePool, sequences: Sequence[PagedSequence]) -> None:

@@ -2,7 +2,7 @@
 
 from qbench.runtime.caches.kernel_cache import BLOCK_TOKENS, has_store
 from qbench.runtime.caches.latent_choice import chosen_latents
-from qbench.runtime.caches.page_memory import GONE, LatentPages, StorePages, TorchPages
+from qbench.runtime.caches.page_memory import EVICTED, LatentPages, StorePages, TorchPages
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
@@ -13,7 +13,7 @@ class OutOfPages(RuntimeError):
 
 
 class PagePool:
-    """Pages of `page_tokens` tokens, each free or held by one or more; any page serves any sequence.
+    """Pages of `page_size` tokens, each free or held by one or more; any page serves any sequence.
 
     A page is written to only by its one holder: who shares it and wants to write copies it before.
 
@@ -22,7 +22,7 @@ class PagePool:
     plan     of latent attention, None: as `chosen_latents` has it
     memory   StorePages, TorchPages or LatentPages
     raises   InputError for impossible sizes, or a format that encodes several tokens together: a token would be read as
-             it came until its group is full, so that results would tell where passes end
+             it came until its group is full, so that results would tell where forward passes end
     source   Kwon et al. 2023, arXiv:2309.06180, section 4
     """
 
@@ -31,25 +31,25 @@ class PagePool:
         config: ModelConfig,
         scheme: KVScheme | None,
         num_pages: int,
-        page_tokens: int = BLOCK_TOKENS,
+        page_size: int = BLOCK_TOKENS,
         *,
         impl: str = "auto",
         plan: str | None = None,
     ) -> None:
-        if num_pages < 1 or page_tokens < 1 or page_tokens % BLOCK_TOKENS:
+        if num_pages < 1 or page_size < 1 or page_size % BLOCK_TOKENS:
             raise InputError(
-                f"{num_pages} pages of {page_tokens} tokens, expected 1 or more, of a multiple of {BLOCK_TOKENS} tokens"
+                f"{num_pages} pages of {page_size} tokens, expected 1 or more, of a multiple of {BLOCK_TOKENS} tokens"
             )
         self.config = config
         self.num_pages = num_pages
-        self.page_tokens = page_tokens
+        self.page_size = page_size
         self.impl = impl
         self.plan, rows = chosen_latents(config, scheme, plan, impl=impl)
         if rows is not None:
-            self.memory = LatentPages(config, rows, num_pages, page_tokens)
+            self.memory = LatentPages(config, rows, num_pages, page_size)
         else:
             in_stores = impl != "reference" and has_store(config, scheme)
-            self.memory = (StorePages if in_stores else TorchPages)(config, scheme, num_pages, page_tokens)
+            self.memory = (StorePages if in_stores else TorchPages)(config, scheme, num_pages, page_size)
         self._references = [0] * num_pages
         self._free = list(range(num_pages))[::-1]
 
@@ -110,7 +110,7 @@ class PagePool:
 class PagedSequence:
     """The pages of one sequence, in order.
 
-    pages   may be more than `length` tokens need, and GONE where nobody sees what was there any more;
+    pages   may be more than `length` tokens need, and EVICTED where nobody sees what was there any more;
             those that are shared are copied before they are written to
     length  tokens that are there
     """
@@ -122,7 +122,7 @@ class PagedSequence:
 
     def reserve(self, num_tokens: int) -> None:
         """Pages of its own for so many tokens more; raises OutOfPages, and then nothing has changed."""
-        pool, size = self.pool, self.pool.page_tokens
+        pool, size = self.pool, self.pool.page_size
         first = self.length // size  # the first page that is written to
         num_pages = -(-(self.length + num_tokens) // size)
         shared = [i for i in range(first, min(num_pages, len(self.pages))) if pool.references(self.pages[i]) > 1]
@@ -142,7 +142,7 @@ class PagedSequence:
         child.length = self.length
         child.pages = self.pages[: self._pages_of(self.length)]
         for page in child.pages:
-            if page != GONE:
+            if page != EVICTED:
                 self.pool.retain(page)
         return child
 
@@ -151,7 +151,7 @@ class PagedSequence:
         self.check_truncate(length)
         keep = self._pages_of(length)
         for page in self.pages[keep:]:
-            if page != GONE:
+            if page != EVICTED:
                 self.pool.release(page)
         del self.pages[keep:]
         self.length = length
@@ -166,4 +166,4 @@ class PagedSequence:
         self.truncate(0)
 
     def _pages_of(self, length: int) -> int:
-        return -(-length // self.pool.page_tokens)
+        return -(-length // self.pool.page_size)

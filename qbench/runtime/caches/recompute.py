@@ -1,4 +1,4 @@
-"""RecomputeCache: no keys and values at all, every pass computes them anew for all tokens."""
+"""RecomputeCache: no keys and values at all, every forward pass computes them anew for all tokens."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from qbench.runtime.caches.cache import Cache, TorchCache
-from qbench.runtime.caches.step import Step, ragged_step
+from qbench.runtime.caches.step import Step, varlen_step
 from quant.models import ModelConfig
 
 
 class RecomputeCache(Cache):
     """Keeps the tokens themselves, so that a step costs what a prompt of all of them does: what caches save.
 
-    how   the cache of one pass over whole sequences: NoCache, RoundTripCache
+    how   the cache of one forward pass over whole sequences: NoCache, RoundTripCache
     """
 
     one_width = False
@@ -26,7 +26,7 @@ class RecomputeCache(Cache):
         super().__init__(config, how.batch)
         self.how = how
         self._held = [torch.empty(0, dtype=torch.int64)] * how.batch  # [length] tokens of each sequence
-        self._read = self._held  # and those of the pass that runs
+        self._read = self._held  # and those of the forward pass that runs
 
     def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
         step = super().begin(tokens, num_valid)
@@ -37,14 +37,14 @@ class RecomputeCache(Cache):
         self._read = [torch.cat(both) for both in zip(self._held, new, strict=True)]
         ends = self.lengths + step.counts
         padded = torch.nn.utils.rnn.pad_sequence(self._read, batch_first=True)  # [B, longest]
-        whole = ragged_step(padded, np.zeros_like(ends), ends)
-        self.starts = whole.starts
+        whole = varlen_step(padded, np.zeros_like(ends), ends)
+        self.cu_seqlens = whole.cu_seqlens
         given = zip(step.counts.tolist(), np.cumsum(ends).tolist(), strict=True)
         asked = torch.cat([torch.arange(end - count, end) for count, end in given])
         return replace(whole, added=step.counts, places=step.places, asked=asked)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-        self.how.starts = self.starts
+        self.how.cu_seqlens = self.cu_seqlens
         self.how.lengths = np.zeros_like(self.lengths)
         return self.how.attend(layer, q, k, v, positions)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from qbench.runtime.caches.step import Step, ragged_step
+from qbench.runtime.caches.step import Step, varlen_step
 from quant.errors import InputError
 from quant.models import ModelConfig
 
@@ -15,8 +15,8 @@ from quant.models import ModelConfig
 class Sequences(ABC):
     """The tokens that a batch of sequences holds: how many, where the next stand, and what is forgotten.
 
-    A forward pass calls `begin`, then `advance`. Where sequences differ in the tokens that they hold or get, the pass
-    is ragged: [1, N] tokens, one sequence's after another's, and `starts` says whose they are. Each sequence's result
+    A forward pass calls `begin`, then `advance`. Where sequences differ in the tokens that they hold or get, the batch
+    is varlen: [1, N] tokens, one sequence's after another's, and `cu_seqlens` says whose they are. Each sequence's result
     is then that of the sequence alone.
 
     lengths  [B] int64: tokens held of each sequence
@@ -24,14 +24,14 @@ class Sequences(ABC):
     rules    how each layer attends
     limit    most tokens of a sequence: as many as the model's context holds
     room     of a cache that never takes more: tokens of a sequence; None: as many as the model's context holds
-    longest_pass  most tokens that a sequence may get at once; None: any number
-    starts   of the pass that runs, as `Step.starts`; None: [B, T] tokens, of sequences that are alike
+    max_chunk_tokens  most tokens that a sequence may get at once; None: any number
+    cu_seqlens  of the forward pass that runs, as `Step.cu_seqlens`; None: [B, T] tokens, of sequences that are alike
     """
 
     length: int = 0
     room: int | None = None
-    longest_pass: int | None = None
-    starts: np.ndarray | None = None
+    max_chunk_tokens: int | None = None
+    cu_seqlens: np.ndarray | None = None
     _num_left: np.ndarray | None = None
 
     def __init__(self, config: ModelConfig, batch: int = 1) -> None:
@@ -64,7 +64,7 @@ class Sequences(ABC):
         self._num_left = num_columns
 
     def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
-        """The pass over these tokens.
+        """The forward pass over these tokens.
 
         tokens     [B, T] int64
         num_valid  [B]: of row b the first num_valid[b] columns are tokens, the rest padding; None: all T
@@ -72,7 +72,7 @@ class Sequences(ABC):
         """
         step = self._step(tokens, num_valid)
         self._check_room(step.end)
-        self.starts = step.starts
+        self.cu_seqlens = step.cu_seqlens
         return step
 
     def _step(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None) -> Step:
@@ -83,7 +83,7 @@ class Sequences(ABC):
             start = self.next_position(self.length)
             return Step(tokens, start, start + num_columns)
         first, end = self._valid(tokens, num_valid)
-        return ragged_step(tokens, self.next_position(self.lengths), end - first, self._num_left)
+        return varlen_step(tokens, self.next_position(self.lengths), end - first, self._num_left)
 
     def next_position(self, lengths: Any) -> Any:
         """Of the token that follows `lengths` others, an int or [B] int64."""
@@ -132,7 +132,7 @@ class Sequences(ABC):
                     f"one after another, from 0 to {self.lengths[b]} on"
                 )
         if (starts < self.lengths).any():
-            longest = int((starts + end - first).max())  # nothing is forgotten for a pass that cannot be
+            longest = int((starts + end - first).max())  # nothing is forgotten for a forward pass that cannot be
             check_room(longest, self.limit)
             self._check_room(longest)
             self.truncate(starts)

@@ -54,10 +54,10 @@ class SinkCache(Paged, Cache):
     def rope_attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
     ) -> Tensor:
-        if self.starts is None:
+        if self.cu_seqlens is None:
             return self._attend(layer, slice(None), self.length, q, k, v)
         parts = []
-        for b, (start, end) in enumerate(pairwise(self.starts.tolist())):
+        for b, (start, end) in enumerate(pairwise(self.cu_seqlens.tolist())):
             new = (x[:, :, start:end] for x in (q, k, v))  # [1, heads, T, D]
             parts.append(self._attend(layer, slice(b, b + 1), int(self.lengths[b]), *new))
         return torch.cat(parts, dim=2)
@@ -67,7 +67,7 @@ class SinkCache(Paged, Cache):
         pages = [sequence.pages for sequence in self.sequences[which]]
         keys, values = self.pool.memory.extend(layer, pages, length, k, v)  # [B, G, S, D]
         num_new, end = q.shape[2], length + q.shape[2]
-        tokens = tokens_there(pages, end, self.pool.page_tokens)  # [S]
+        tokens = tokens_there(pages, end, self.pool.page_size)  # [S]
         start = self.next_position(length)
         angles = self._rotations(0, start + num_new)[self._rope_of[layer]]
         # Of what lies before the first query's window positions do not count: it is hidden.

@@ -11,19 +11,19 @@ from torch import Tensor
 class Step:
     """Tokens of one forward pass, as layers see them.
 
-    Where all sequences hold as many tokens and get as many new ones, these are [B, T]. Else the pass is ragged: the new
-    tokens of all sequences stand one after another as one row [1, N], padding is gone, and only the cache knows where
-    one sequence ends. A layer need not tell the two apart.
+    If all sequences hold as many tokens and get as many new ones, these are [B, T]. Else the batch is varlen: the new
+    tokens of all sequences follow one another in one row [1, N] without padding, and only the cache knows where one
+    sequence ends. A layer need not tell the two apart.
 
-    tokens     [B, T] int64, of a ragged pass [1, N]
-    length     tokens held before it, of a ragged pass of the longest
+    tokens     [B, T] int64, of a varlen batch [1, N]
+    length     tokens held before it, of a varlen batch of the longest
     end        positions that the model needs: tokens of the longest sequence after it
     counts     [B] int64 tokens of each sequence; None: T for each
-    places     [N] int64: where each token of a ragged pass stood among the B * T given
-    positions  [T] int64, of a ragged pass [N]
-    added      [B] int64 of tokens that are new, where a pass reads old ones, too; None: all
+    places     [N] int64: where each token of a varlen batch stood among the B * T given
+    positions  [T] int64, of a varlen batch [N]
+    added      [B] int64 of tokens that are new, where a forward pass reads old ones, too; None: all
     num_asked  of T, the last so many were given; None: all
-    asked      of a ragged pass, rows of the tokens that were given; None: all
+    asked      of a varlen batch, rows of the tokens that were given; None: all
     """
 
     tokens: Tensor
@@ -31,32 +31,32 @@ class Step:
     end: int
     counts: np.ndarray | None = None
     places: Tensor | None = None
-    ragged_positions: Tensor | None = None
+    varlen_positions: Tensor | None = None
     added: np.ndarray | None = None
     num_asked: int | None = None
     asked: Tensor | None = None
 
     @property
     def num_new(self) -> int | np.ndarray:
-        """New tokens of every sequence, of a ragged pass [B] of each."""
+        """New tokens of every sequence, of a varlen batch [B] of each."""
         if self.counts is None:
             return self.tokens.shape[1] if self.num_asked is None else self.num_asked
         return self.counts if self.added is None else self.added
 
     @property
-    def starts(self) -> np.ndarray | None:
-        """[B + 1] int64: rows starts[b] up to starts[b + 1] of a ragged pass are those of sequence b."""
+    def cu_seqlens(self) -> np.ndarray | None:
+        """[B + 1] int64: rows cu_seqlens[b] up to cu_seqlens[b + 1] of a varlen batch are those of sequence b."""
         return None if self.counts is None else np.concatenate(([0], np.cumsum(self.counts)))
 
     @property
     def positions(self) -> Tensor:
-        return torch.arange(self.length, self.end) if self.ragged_positions is None else self.ragged_positions
+        return torch.arange(self.length, self.end) if self.varlen_positions is None else self.varlen_positions
 
     def wanted(self, x: Tensor, last_only: bool) -> Tensor:
         """x of the tokens whose logits are asked for: all that were given, or the last of each sequence.
 
-        x        [B, T, K], of a ragged pass [1, N, K]
-        returns  as x; with last_only [B, 1, K], of a ragged pass [1, B, K]
+        x        [B, T, K], of a varlen batch [1, N, K]
+        returns  as x; with last_only [B, 1, K], of a varlen batch [1, B, K]
         """
         if self.counts is None:
             num_asked = 1 if last_only else self.num_asked
@@ -68,7 +68,7 @@ class Step:
     def as_given(self, y: Tensor, batch: int, num_tokens: int, last_only: bool) -> Tensor:
         """What layers made of the step, back in the shape of the tokens that it came from, NaN where there was padding.
 
-        y        [B, T, V], of a ragged pass [1, N, V]; with last_only of the last tokens
+        y        [B, T, V], of a varlen batch [1, N, V]; with last_only of the last tokens
         returns  [batch, num_tokens, V], with last_only [batch, 1, V]
         """
         if self.counts is None:
@@ -82,7 +82,7 @@ class Step:
         return out.unflatten(0, (batch, num_tokens))
 
 
-def ragged_step(tokens: Tensor, lengths: np.ndarray, counts: np.ndarray, num_left: np.ndarray | None = None) -> Step:
+def varlen_step(tokens: Tensor, lengths: np.ndarray, counts: np.ndarray, num_left: np.ndarray | None = None) -> Step:
     """The step that brings counts[b] tokens, 1 or more, to a sequence that holds lengths[b].
 
     tokens    [B, T] int64, padded: row b has its tokens in columns num_left[b] up to num_left[b] + counts[b]

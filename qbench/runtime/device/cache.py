@@ -1,4 +1,4 @@
-"""DeviceCache: keys and values in pages on a device, and where each token of a pass goes."""
+"""DeviceCache: keys and values in pages on a device, and where each token of a forward pass goes."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from quant.kv import KVScheme
 from quant.models import ModelConfig
 
 PAGE_SIZE = 64  # tokens; a tile of attention reads one or two pages
-PASS_TOKENS = 16384  # of all sequences at once: fills any GPU, and its activations are small beside the weights
+FORWARD_TOKENS = 16384  # of all sequences at once: fills any GPU, and its activations are small beside the weights
 
 
 class DeviceCache(Sequences):
@@ -36,7 +36,7 @@ class DeviceCache(Sequences):
         super().__init__(config, batch)
         self.config, self.place = config, place
         self.dtype = page_dtype(scheme, place)
-        self.longest_pass = max(1, PASS_TOKENS // batch)
+        self.max_chunk_tokens = max(1, FORWARD_TOKENS // batch)
         self.scales = page_scales(scheme, config, place)
         self._make(-(-min(capacity, self.limit) // PAGE_SIZE))
 
@@ -70,15 +70,15 @@ class DeviceCache(Sequences):
         """
         batch = self.batch
         counts = np.full(batch, step.tokens.shape[1]) if step.counts is None else step.counts
-        starts = np.concatenate(([0], np.cumsum(counts)))
+        cu_seqlens = np.concatenate(([0], np.cumsum(counts)))
         owner = np.repeat(np.arange(batch), counts)  # [N]
-        position = np.arange(len(owner)) - starts[owner] + self.lengths[owner]
+        position = np.arange(len(owner)) - cu_seqlens[owner] + self.lengths[owner]
         slot = (position // PAGE_SIZE * batch + owner) * PAGE_SIZE + position % PAGE_SIZE
         # In one copy: each costs the host more than the copying.
         sent = self.place.send(np.stack([step.tokens.reshape(-1).numpy(), position, slot]))
         length = self.place.send((self.lengths + counts).astype(np.int32))
         named = dict(zip(("token", "position", "slot"), sent, strict=True))
-        return named | {"block_table": self.block_table, "length": length}, starts
+        return named | {"block_table": self.block_table, "length": length}, cu_seqlens
 
     @property
     def bytes_per_token(self) -> float:

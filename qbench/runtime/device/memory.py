@@ -1,6 +1,6 @@
 """Memory that a model takes on a device, by part."""
 
-from qbench.runtime.device.cache import PAGE_SIZE, PASS_TOKENS
+from qbench.runtime.device.cache import FORWARD_TOKENS, PAGE_SIZE
 from qbench.runtime.device.model import DeviceModel
 from quant.source import Source
 
@@ -9,11 +9,11 @@ def predict_device_memory(model: DeviceModel, source: Source, context: int, batc
     """Bytes by part for `batch` sequences of `context` tokens; the keys are those of `predict_memory`.
 
     resident_bytes   weights in the layouts of the kernels, as this model holds them
-    workspace_bytes  what a layer of the longest pass has at its widest, gate, up and their product beside the stream,
-                     and the last position's logits
+    workspace_bytes  the widest point of a layer in the longest forward pass: gate, up, their product and the residual
+                     stream, and the last position's logits
     """
     config, element = model.config, model.place.dtype.itemsize
-    tokens = batch * min(context, max(1, PASS_TOKENS // batch))
+    tokens = batch * min(context, max(1, FORWARD_TOKENS // batch))
     widest = max(3 * config.ffn_size, 3 * config.q_size + 2 * config.kv_size)
     parts = {
         "resident_bytes": model.weight_bytes,

@@ -9,10 +9,10 @@ from gpu_kernels.decode.pages import attend_to, step_inputs
 from gpu_kernels.graphs import DecodeGraphs
 from qbench.cache_kinds import DYNAMIC, PAGED, parse_kind
 from qbench.runtime.caches.step import Step
+from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.device.cache import DeviceCache
 from qbench.runtime.device.kv import page_dtype
 from qbench.runtime.device.place import Place
-from qbench.runtime.passes import Passes
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
@@ -22,7 +22,7 @@ KINDS = (DYNAMIC, PAGED)
 EAGER_STEPS = 8
 
 
-class DeviceModel(Passes[DeviceCache]):
+class DeviceModel(DecoderModel[DeviceCache]):
     """Built by `load_device_model`.
 
     kernels   what runs beside the linears, by op
@@ -47,19 +47,19 @@ class DeviceModel(Passes[DeviceCache]):
         if parse_kind(kind).name not in KINDS:
             raise NotImplementedError(f"device {self.place.name}: got cache {kind}, expected one of {', '.join(KINDS)}")
 
-    def _of_one_pass(self, batch: int, num_tokens: int) -> DeviceCache:
+    def _uncached(self, batch: int, num_tokens: int) -> DeviceCache:
         return self.new_cache(batch, num_tokens)
 
     @torch.inference_mode()
     def enqueue(self, tokens: Tensor, cache: DeviceCache) -> None:
         """A call with last_only whose logits stay where they are; the next may be asked for before it is done."""
-        for part in tokens.split(cache.longest_pass, dim=1):
+        for part in tokens.split(cache.max_chunk_tokens, dim=1):
             step = self._step(part, cache, None)
             self._on_device(step, cache, last_only=True)
             cache.advance(step.num_new)
 
     def wait(self) -> None:
-        """Until all passes are done."""
+        """Until all forward passes are done."""
         self.place.wait()
 
     def _logits(self, step: Step, cache: DeviceCache, last_only: bool) -> Tensor:
@@ -72,11 +72,11 @@ class DeviceModel(Passes[DeviceCache]):
             raise InputError(f"token ids from {least} to {most}, expected 0 to {self.config.vocab_size - 1}")
         cache.reserve(step.end)
         is_decode = step.tokens.numel() == cache.batch
-        rows, starts = cache.rows(step)
+        rows, cu_seqlens = cache.rows(step)
         if is_decode:
             logits = self._decode(rows, cache)  # [B, V]
             return logits[:, None] if step.counts is None else logits[None]
-        bounds, most = self.place.send(starts.astype(np.int32)), int(np.diff(starts).max())
+        bounds, most = self.place.send(cu_seqlens.astype(np.int32)), int(np.diff(cu_seqlens).max())
         attend = attend_to(cache.pages, self.llama.rotation, rows, bounds, most)
         both = llama_layers(self.llama, rows["token"], attend)  # [N, K] each
         shape = step.tokens.shape

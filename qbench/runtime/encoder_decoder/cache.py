@@ -23,7 +23,7 @@ class Encoded:
 
 
 class EncoderDecoderCache(DenseCache):
-    """One sequence for each input. A pass calls `attend` and then `attend_encoded` in every layer.
+    """One sequence for each input. A forward pass calls `attend` and then `attend_encoded` in every layer.
 
     bias     of the decoder's relative positions
     encoded  of each sequence's input; the inputs may have unlike lengths, and no sequence sees another's
@@ -36,14 +36,14 @@ class EncoderDecoderCache(DenseCache):
         super().__init__(config, len(encoded), capacity)
         self.bias = bias
         self.encoded = encoded
-        self._bias_of_pass: tuple[tuple[int, int], Tensor] | None = None  # every layer wants the same
+        self._bias_of_forward: tuple[tuple[int, int], Tensor] | None = None  # every layer wants the same
 
     def attend_encoded(self, layer: int, q: Tensor) -> Tensor:
-        """q [B, H, T, D], of a ragged pass [1, H, N, D] -> what each query reads of its sequence's input, as q"""
-        if self.starts is None:
+        """q [B, H, T, D], of a varlen batch [1, H, N, D] -> what each query reads of its sequence's input, as q"""
+        if self.cu_seqlens is None:
             ends = range(len(self.encoded) + 1)
             return torch.cat([self._read(layer, b, q[b : b + 1]) for b, _ in pairwise(ends)])
-        spans = enumerate(pairwise(self.starts.tolist()))
+        spans = enumerate(pairwise(self.cu_seqlens.tolist()))
         return torch.cat([self._read(layer, b, q[:, :, start:end]) for b, (start, end) in spans], dim=2)
 
     def _read(self, layer: int, b: int, q: Tensor) -> Tensor:
@@ -57,9 +57,9 @@ class EncoderDecoderCache(DenseCache):
 
     def _bias(self, num_queries: int, num_keys: int) -> Tensor:
         size = (num_queries, num_keys)
-        if self._bias_of_pass is None or self._bias_of_pass[0] != size:
-            self._bias_of_pass = (size, self.bias(num_queries, num_keys))
-        return self._bias_of_pass[1]
+        if self._bias_of_forward is None or self._bias_of_forward[0] != size:
+            self._bias_of_forward = (size, self.bias(num_queries, num_keys))
+        return self._bias_of_forward[1]
 
 
 def check_inputs(sequences: Sequence[Sequence[int]]) -> None:

@@ -82,14 +82,14 @@ class Engine:
         if needed > self.pool.num_pages:
             raise NeverFits(
                 f"a prompt of {len(request.tokens)} tokens and {request.max_new_tokens} new ones take {needed} pages "
-                f"of {self.pool.page_tokens}, but there are {self.pool.num_pages}; ask for less"
+                f"of {self.pool.page_size}, but there are {self.pool.num_pages}; ask for less"
             )
         if len(self.scheduler.waiting) >= self.options.max_queue:
             raise QueueFull(f"{len(self.scheduler.waiting)} requests wait already; try again later")
         stream = None
         if self.tokenizer is not None:
             stream = StoppingStream(self.tokenizer.stream(request.tokens), request.stop_strings)
-        state = RequestState(self._num_submitted, request, self.options.page_tokens, stream)
+        state = RequestState(self._num_submitted, request, self.options.page_size, stream)
         self._num_submitted += 1
         self._states[state.id] = state
         self.scheduler.submit(state)
@@ -144,7 +144,7 @@ class Engine:
         return events
 
     def _forward(self, work: Sequence[tuple[RequestState, int]]) -> list[tuple[RequestState, Tensor]]:
-        """One pass over so many tokens of each; those of which all tokens are computed, with logits [V] of the next."""
+        """Run so many tokens of each request; returns those that are computed whole, with logits [V] of the next."""
         states, counts = [state for state, _ in work], np.array([count for _, count in work])
         tokens = np.zeros((len(states), counts.max()), dtype=np.int64)  # [B, T], padding is not computed
         for row, (state, count) in zip(tokens, work, strict=True):
@@ -206,10 +206,10 @@ def _pool(model: Model, options: EngineOptions) -> PagePool:
     """raises InputError where memory_bytes hold no page"""
     num_pages = options.num_pages
     if num_pages is None:
-        page_bytes = PagePool(model.config, model.kv, 1, options.page_tokens, impl=model.impl).page_bytes
+        page_bytes = PagePool(model.config, model.kv, 1, options.page_size, impl=model.impl).page_bytes
         num_pages = options.memory_bytes // page_bytes
         if num_pages < 1:
             raise InputError(f"memory_bytes is {options.memory_bytes}, but a page takes {page_bytes}")
         if not options.prefix_caching:  # nothing is kept of those that are over, so more would stand empty
-            num_pages = min(num_pages, options.max_batch * -(-model.config.max_positions // options.page_tokens))
-    return PagePool(model.config, model.kv, num_pages, options.page_tokens, impl=model.impl)
+            num_pages = min(num_pages, options.max_batch * -(-model.config.max_positions // options.page_size))
+    return PagePool(model.config, model.kv, num_pages, options.page_size, impl=model.impl)

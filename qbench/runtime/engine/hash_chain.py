@@ -14,23 +14,23 @@ class HashChain:
     So equal digests mean equal prefixes of equal versions, and one look-up tells whether a whole prefix is held.
     """
 
-    def __init__(self, page_tokens: int, version: str | None) -> None:
-        self.page_tokens = page_tokens
+    def __init__(self, page_size: int, version: str | None) -> None:
+        self.page_size = page_size
         self.root = _digest(b"" if version is None else b"version " + version.encode())
         self._digests: list[bytes] = []
 
     def digests(self, tokens: Sequence[int]) -> list[bytes]:
         """One for each full page of `tokens`, which may only have grown since the last call."""
-        known, size = self._digests, self.page_tokens
+        known, size = self._digests, self.page_size
         for start in range(len(known) * size, len(tokens) - size + 1, size):
             known.append(_after(known[-1] if known else self.root, tokens[start : start + size]))
         return known
 
     def last(self, tokens: Sequence[int]) -> bytes:
         """Of all `tokens`, whose last page need not be full."""
-        num_full = len(tokens) // self.page_tokens
+        num_full = len(tokens) // self.page_size
         before = self.digests(tokens)[num_full - 1] if num_full else self.root
-        rest = tokens[num_full * self.page_tokens :]
+        rest = tokens[num_full * self.page_size :]
         return _after(before, rest) if rest else before
 
 

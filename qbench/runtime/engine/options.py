@@ -11,7 +11,7 @@ RECOMPUTE, SWAP = PREEMPT = ("recompute", "swap")
 class EngineOptions:
     """Limits of an engine.
 
-    page_tokens       tokens of a page
+    page_size       tokens of a page
     num_pages         pages of the pool; None: as many as memory_bytes hold
     max_batch         sequences that run at once
     prefill_chunk     tokens of prompts computed in a step, beside one of each sequence that is past its prompt
@@ -23,7 +23,7 @@ class EngineOptions:
     swap_bytes        of pages that are swapped out, at most; whoever finds no room there computes again
     """
 
-    page_tokens: int = 16
+    page_size: int = 16
     num_pages: int | None = None
     memory_bytes: int = 1 << 30
     max_batch: int = 32
@@ -36,7 +36,7 @@ class EngineOptions:
     swap_bytes: int = 1 << 30
 
     def __post_init__(self) -> None:
-        least = {"page_tokens": 1, "memory_bytes": 1, "max_batch": 1, "prefill_chunk": 2, "max_queue": 1}
+        least = {"page_size": 1, "memory_bytes": 1, "max_batch": 1, "prefill_chunk": 2, "max_queue": 1}
         least |= {"max_overtakes": 0, "num_pages": 1, "prefix_max_age_s": 0, "swap_bytes": 1}
         for name, minimum in least.items():
             value = getattr(self, name)

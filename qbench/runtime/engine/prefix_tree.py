@@ -71,7 +71,7 @@ class PrefixTree:
 
     def num_matched(self, tokens: Sequence[int], chain: HashChain) -> int:
         """Full pages that `match` would find."""
-        num_full = (len(tokens) - 1) // self.pool.page_tokens
+        num_full = (len(tokens) - 1) // self.pool.page_size
         return bisect_left(chain.digests(tokens), True, hi=num_full, key=lambda digest: not self._is_held(digest))
 
     def match(self, tokens: Sequence[int], chain: HashChain, partial: bool = True) -> Prefix:
@@ -81,7 +81,7 @@ class PrefixTree:
         may hold more tokens than are counted, unless `partial` is False: whoever writes to it copies it first.
         """
         path = self._path(tokens, chain)
-        num_tokens = len(path) * self.pool.page_tokens
+        num_tokens = len(path) * self.pool.page_size
         parent = path[-1] if path else self._roots.get(chain.root)
         rest = tokens[num_tokens : len(tokens) - 1]
         best, common = self._nearest(parent, rest) if partial and parent is not None else (None, 0)
@@ -111,7 +111,7 @@ class PrefixTree:
         stored_at = self.clock() if stored_at is None else stored_at
         if self._is_old(stored_at):
             return stored_at
-        digests, size = chain.digests(tokens), self.pool.page_tokens
+        digests, size = chain.digests(tokens), self.pool.page_size
         start = start if start and self._is_held(digests[start - 1]) else 0
         root = self._roots.get(chain.root) or Entry(chain.root, NO_PAGE, (), None, math.inf)
         parent, path, num_full = self._entries[digests[start - 1]] if start else root, [], len(tokens) // size
@@ -149,7 +149,7 @@ class PrefixTree:
 
     def forget(self, version: str | None) -> None:
         """Drop all of a version; requests that hold its pages keep them."""
-        root = self._roots.get(HashChain(self.pool.page_tokens, version).root)
+        root = self._roots.get(HashChain(self.pool.page_size, version).root)
         for entry in list(root.children.values()) if root is not None else ():
             self._drop(entry)
 

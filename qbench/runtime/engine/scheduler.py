@@ -59,10 +59,10 @@ class Scheduler:
 
     def keep_pages(self, state: RequestState) -> None:
         """Let others share the pages that became full."""
-        num_full = state.num_computed // self.pool.page_tokens
+        num_full = state.num_computed // self.pool.page_size
         if self.tree is None or not state.keeps or num_full == state.num_shared:
             return
-        tokens = state.tokens[: num_full * self.pool.page_tokens]
+        tokens = state.tokens[: num_full * self.pool.page_size]
         state.since = self.tree.insert(tokens, state.chain, state.sequence.pages, state.since, state.num_shared)
         state.num_shared = num_full
 
@@ -158,7 +158,7 @@ class Scheduler:
             digests = state.chain.digests(state.tokens)
             waits = num_matched < len(digests) and digests[num_matched] in coming
             if state.swapped is not None:
-                num_matched, waits = max(num_matched, state.swapped.length // self.pool.page_tokens), False
+                num_matched, waits = max(num_matched, state.swapped.length // self.pool.page_size), False
             if waits and state.overtaken < self.options.max_overtakes:
                 continue
             if num_matched > most:
@@ -229,7 +229,7 @@ class Scheduler:
         return self.pool.num_free + (0 if self.tree is None else self.tree.num_evictable())
 
     def pages_of(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.pool.page_tokens)
+        return -(-num_tokens // self.pool.page_size)
 
     def _no_pages(self) -> str:
         return (

@@ -35,11 +35,11 @@ class RequestState:
         "tokens",
     )
 
-    def __init__(self, id: int, request: Request, page_tokens: int, stream: StoppingStream | None) -> None:
+    def __init__(self, id: int, request: Request, page_size: int, stream: StoppingStream | None) -> None:
         self.id = id
         self.request = request
         self.tokens = list(request.tokens)
-        self.chain = HashChain(page_tokens, request.version)
+        self.chain = HashChain(page_size, request.version)
         self.sampler = Sampler(request.sampling)
         self.stream = stream
         self.sequence: PagedSequence | None = None
@@ -67,7 +67,7 @@ class RequestState:
         self.sequence = PagedSequence(pool)
         self.sequence.pages = prefix.pages
         self.sequence.length = prefix.num_tokens
-        self.num_shared = prefix.num_tokens // pool.page_tokens
+        self.num_shared = prefix.num_tokens // pool.page_size
         self.since = prefix.stored_at if self.swapped is None else min(self.since, prefix.stored_at)
         self.keeps |= self.swapped is None
 

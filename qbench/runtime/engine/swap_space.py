@@ -28,7 +28,7 @@ class SwapSpace:
 
     def save(self, sequence: PagedSequence) -> Swapped | None:
         """A copy of the sequence's pages; None where there is no room for it."""
-        pages = sequence.pages[: -(-sequence.length // self.pool.page_tokens)]
+        pages = sequence.pages[: -(-sequence.length // self.pool.page_size)]
         if self.num_pages + len(pages) > self.max_pages:
             return None
         self.num_pages += len(pages)
@@ -37,7 +37,7 @@ class SwapSpace:
 
     def restore(self, sequence: PagedSequence, swapped: Swapped) -> None:
         """Make the sequence what it was, in pages that it has to itself but for full ones that it holds already."""
-        first = sequence.length // self.pool.page_tokens
+        first = sequence.length // self.pool.page_size
         for page, saved in zip(sequence.pages[first:], swapped.pages[first:], strict=False):  # more are reserved
             self.pool.memory.load(page, saved)
             self.num_in += 1

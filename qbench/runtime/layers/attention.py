@@ -84,7 +84,7 @@ class KernelAttention(Attention):
         store, ends = cache.reserve(self.layer, len(positions))
         rule = cache.rules[self.layer]
         past = (cache.block_table, ends, rule.scale)
-        steps = (norm_weight, eps, residual, *self.head_norms, rule.window, cache.starts)
+        steps = (norm_weight, eps, residual, *self.head_norms, rule.window, cache.cu_seqlens)
         cos, sin = rope[0].numpy(), rope[1].numpy()
         y = self._attention_step(*self.groups, store, rows, cos, sin, *past, *steps)
         return as_outputs(y, x)

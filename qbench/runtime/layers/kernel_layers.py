@@ -36,7 +36,7 @@ class KernelLayers:
         angles = (cos.numpy(), sin.numpy())
         rule = cache.rules[0]
         past = (cache.block_table, ends, rule.scale, rule.window)
-        y = self._run(self._layers, stores, as_rows(x), *angles, *past, last_only, cache.starts)
+        y = self._run(self._layers, stores, as_rows(x), *angles, *past, last_only, cache.cu_seqlens)
         return torch.from_numpy(y.reshape(x.shape[0], -1, y.shape[1]))
 
 

@@ -28,7 +28,7 @@ class KernelLatentAttention(LatentAttention):
         q, latent = self._project(x, norm)
         if len(few) == len(spans):
             out = self._step(q, latent, rope, cache, slice(None))
-        else:  # a ragged pass, [1, N]
+        else:  # a varlen batch, [1, N]
             columns = np.concatenate([np.arange(span.new.start, span.new.stop) for span in few])
             out = x.new_empty(1, x.shape[1], self.num_heads * self.sizes.v_head_dim)
             turns = (rope[0][columns], rope[1][columns])
@@ -52,7 +52,7 @@ class KernelLatentAttention(LatentAttention):
         cache: KernelLatents,
         columns: slice | np.ndarray,
     ) -> Tensor:
-        """These tokens of the pass, of which `columns` are theirs: -> [B, T, H V]"""
+        """These tokens of the forward pass, of which `columns` are theirs: -> [B, T, H V]"""
         batch, num_tokens = q.shape[:2]
         past = (cache.format.name, cache.rows(self.layer), cache.block_table[columns], cache.ends[columns])
         norm, turns = (self.kv_norm.array, self.kv_norm.eps), self.angles(rope, batch)
@@ -61,7 +61,7 @@ class KernelLatentAttention(LatentAttention):
         return torch.from_numpy(y).view(batch, num_tokens, -1)
 
     def angles(self, rope: tuple[Tensor, Tensor], batch: int) -> list[np.ndarray]:
-        """cos and sin [T, D] as cpu_kernels take them: of every token of the pass, [B T, D]"""
+        """cos and sin [T, D] as cpu_kernels take them: of every token of the forward pass, [B T, D]"""
         return [angles.repeat(batch, 1).numpy() if batch > 1 else angles.numpy() for angles in rope]
 
     def score_scale(self, cache: KernelLatents) -> float:

@@ -1,4 +1,4 @@
-"""All layers of a model with latent attention as one call of cpu_kernels, for passes of few tokens a sequence."""
+"""All layers of a model with latent attention as one call of cpu_kernels, for few tokens per sequence."""
 
 import importlib
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class LatentLayers:
         y = torch.from_numpy(self._run(self._layers, rows, cache.format.name, *new, *past)).view(x.shape)
         if not last_only:
             return y
-        return y[:, -1:] if cache.starts is None else y[:, cache.starts[1:] - 1]
+        return y[:, -1:] if cache.cu_seqlens is None else y[:, cache.cu_seqlens[1:] - 1]
 
     @cached_property
     def _run(self) -> Any:

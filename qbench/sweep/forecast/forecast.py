@@ -18,7 +18,7 @@ from qbench.measure.records.record_files import record_files
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.kld.reference_logits import default_mode, kept_bytes
 from qbench.quality.protocols.conventions import DEFAULT
-from qbench.quality.protocols.passes import batch_size
+from qbench.quality.protocols.forward import batch_size
 from qbench.quality.protocols.plan import GPTQ_WINDOW, Plan
 from qbench.runtime.memory import MemoryPredictor
 from qbench.sources import open_source

@@ -7,7 +7,7 @@ from support.array_source import ArraySource
 
 from qbench.cache_kinds import KINDS
 from qbench.runtime import load_model
-from qbench.runtime.caches.kinds import LONGEST_PASS
+from qbench.runtime.caches.kinds import MAX_CHUNK_TOKENS
 from qbench.runtime.memory import MemoryPredictor
 from quant.errors import InputError
 from quant.kv import KV_FORMATS, KVScheme
@@ -41,7 +41,7 @@ def test_a_window_bounds_what_a_context_takes():
     assert (
         windowed.at(1024)["kv_bytes"] == windowed.at(512)["kv_bytes"] < MemoryPredictor(source()).at(1024)["kv_bytes"]
     )
-    assert windowed.cache.tokens_a_pass(1024, None) == LONGEST_PASS
+    assert windowed.cache.tokens_per_forward(1024, None) == MAX_CHUNK_TOKENS
 
 
 def test_without_a_cache_every_pass_is_the_whole_context():

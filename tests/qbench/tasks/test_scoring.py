@@ -8,7 +8,7 @@ from support.close import assert_close
 from support.memory_source import MemorySource
 
 from qbench.runtime import load_model
-from qbench.tasks.scoring import PASS_TOKENS, SHARED_CONTEXT, Pass, Request, plan_passes, run_pass
+from qbench.tasks.scoring import FORWARD_TOKENS, SHARED_CONTEXT, Forward, Request, group_requests, run_forward
 from quant.kv import KV_FORMATS, get_kv_format
 from quant.kv.source import KVSource
 
@@ -42,8 +42,8 @@ def loglikelihood_ref(model, request: Request) -> tuple[float, bool]:
 
 
 def answers_of(model, requests, **options):
-    passes = plan_passes(requests, VOCAB, **options)
-    return dict(pair for work in passes for pair in run_pass(model, work))
+    forwards = group_requests(requests, VOCAB, **options)
+    return dict(pair for work in forwards for pair in run_forward(model, work))
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +54,14 @@ def model():
 @pytest.mark.parametrize("share", [True, False])
 def test_every_distinct_request_is_planned_once(share):
     requests = some_requests()
-    passes = plan_passes(requests, VOCAB, share=share)
-    planned = [request for work in passes for request in work.requests]
+    forwards = group_requests(requests, VOCAB, share=share)
+    planned = [request for work in forwards for request in work.requests]
     assert len(planned) == len(set(planned)) and set(planned) == set(requests)
-    for work in passes:
+    for work in forwards:
         assert len({len(context) for context in work.contexts}) == 1
         assert all(len({len(tokens) for tokens in continuations}) == 1 for continuations in work.rounds)
-        assert len(work.contexts) == 1 or len(work.contexts) * len(work.contexts[0]) <= PASS_TOKENS
-    lengths = [len(work.contexts[0]) + len(work.rounds[0][0]) for work in passes]
+        assert len(work.contexts) == 1 or len(work.contexts) * len(work.contexts[0]) <= FORWARD_TOKENS
+    lengths = [len(work.contexts[0]) + len(work.rounds[0][0]) for work in forwards]
     assert lengths == sorted(lengths, reverse=True)
 
 
@@ -69,8 +69,8 @@ def test_a_long_context_is_read_once_for_all_its_answers():
     context = tuple(range(SHARED_CONTEXT))
     answers = [(1,), (2,), (3, 4)]
     requests = [Request(context, answer) for answer in answers] + [Request(context[1:], answer) for answer in answers]
-    shared, *others = plan_passes(requests, VOCAB)
-    assert shared == Pass([context], [[(3, 4)], [(1,)], [(2,)]])
+    shared, *others = group_requests(requests, VOCAB)
+    assert shared == Forward([context], [[(3, 4)], [(1,)], [(2,)]])
     assert [len(work.contexts) for work in others] == [1, 2], "shorter ones side by side, as far as they are alike"
 
 

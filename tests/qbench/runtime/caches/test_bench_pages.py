@@ -11,10 +11,10 @@ from qbench.runtime.caches.pages import PagePool
 from quant.models import ModelConfig
 
 
-@pytest.mark.parametrize("page_tokens", [16, 64])
-def test_mixed_workload(benchmark, page_tokens):
+@pytest.mark.parametrize("page_size", [16, 64])
+def test_mixed_workload(benchmark, page_size):
     config = ModelConfig.from_hf(small_config())
-    pool = PagePool(config, None, AT_ONCE * LONGEST // page_tokens, page_tokens, impl="reference")
+    pool = PagePool(config, None, AT_ONCE * LONGEST // page_size, page_size, impl="reference")
     benchmark.group = "pages"
     usage = benchmark.pedantic(run_mixed_workload, (pool,), rounds=3, warmup_rounds=1)
     assert pool.num_free == pool.num_pages

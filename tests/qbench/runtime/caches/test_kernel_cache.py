@@ -106,7 +106,7 @@ def query_factor(scheme: KVScheme | None) -> np.ndarray:
     return (np.float32(SOFTMAX_SCALE) * LOG2_E * np.repeat(given, 4 // len(given)))[:, None, None]
 
 
-@pytest.mark.parametrize("cuts", [(), (1, 2, 40), tuple(range(1, 70))], ids=["one run", "ragged", "token by token"])
+@pytest.mark.parametrize("cuts", [(), (1, 2, 40), tuple(range(1, 70))], ids=["one run", "varlen", "token by token"])
 @pytest.mark.parametrize("name", STORES)
 def test_attends_as_the_cache_on_torch_does(name, cuts):
     """Torch is given the queries as the kernel rounds them, so that what is left are roundings with a bound."""
@@ -121,7 +121,7 @@ def test_attends_as_the_cache_on_torch_does(name, cuts):
     assert_close(got, feed(torch_cache(scheme), seen, k, v, cuts), atol=bound)
 
 
-@pytest.mark.parametrize("cuts", [(), (1, 2, 40), tuple(range(1, 70))], ids=["one run", "ragged", "token by token"])
+@pytest.mark.parametrize("cuts", [(), (1, 2, 40), tuple(range(1, 70))], ids=["one run", "varlen", "token by token"])
 def test_a_window_in_one_layer_of_two(cuts):
     config = ModelConfig.from_hf(
         CONFIG

@@ -13,7 +13,7 @@ from qbench.cache_kinds import KINDS
 from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.caches.kernel_cache import STORES
-from qbench.runtime.caches.kinds import LONGEST_PASS
+from qbench.runtime.caches.kinds import MAX_CHUNK_TOKENS
 from qbench.runtime.caches.layered_cache import LayeredCache
 from qbench.runtime.kv_memory import CacheMemory
 from quant.errors import InputError
@@ -118,7 +118,7 @@ def test_a_models_window_is_all_that_is_kept(kv, impl):
     for part in tokens.split((200, 1, 250, 1, 200, 1, 1, 246), dim=1):
         assert_close(model(part, one), model(part, other))
     held = [page for sequence in one.sequences for page in sequence.pages if page >= 0]
-    assert len(held) * 16 <= 2 * (40 + LONGEST_PASS + 2 * 16)
+    assert len(held) * 16 <= 2 * (40 + MAX_CHUNK_TOKENS + 2 * 16)
     assert one.size_bytes == one.pool.num_pages * one.pool.page_bytes < 2 * 350 * other.bytes_per_token
 
 
@@ -166,7 +166,7 @@ def test_longer_prompts_are_taken_in_parts():
     expected = model(tokens, model.new_cache(1, 700))
     assert_close(model(tokens, model.new_cache(kind="window")), expected)
     assert_close(model(tokens, model.new_cache(kind="window"), last_only=True), expected[:, -1:])
-    with pytest.raises(InputError, match=f"700 columns with padding, but this cache takes {LONGEST_PASS} tokens"):
+    with pytest.raises(InputError, match=f"700 columns with padding, but this cache takes {MAX_CHUNK_TOKENS} tokens"):
         model(tokens, model.new_cache(kind="window"), num_valid=[650])
 
 
@@ -188,7 +188,7 @@ def test_going_back_as_far_as_there_is_room_beside_the_window():
     one, other = model.new_cache(kind="window"), model.new_cache()
     for cache in (one, other):
         model(tokens, cache, last_only=True)
-        model(tokens[:, :LONGEST_PASS], cache, last_only=True)
+        model(tokens[:, :MAX_CHUNK_TOKENS], cache, last_only=True)
         cache.truncate(600)
     assert_close(model(tokens[:, :3], one), model(tokens[:, :3], other))
     with pytest.raises(ValueError, match=r"truncate to 300, whose window begins at token 261, .* are gone"):
@@ -249,7 +249,10 @@ def test_formats_that_pages_do_not_hold():
 
 def test_a_models_own_kind():
     model = model_of(kind="window:9")
-    assert model.new_cache().longest_pass == LONGEST_PASS and model.new_cache(kind="dynamic").longest_pass is None
+    assert (
+        model.new_cache().max_chunk_tokens == MAX_CHUNK_TOKENS
+        and model.new_cache(kind="dynamic").max_chunk_tokens is None
+    )
     tokens = tokens_of(1, 60)
     cache = model.new_cache()
     steps = torch.cat([model(part, cache) for part in tokens.split(1, dim=1)], 1)

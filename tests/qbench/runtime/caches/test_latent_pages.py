@@ -13,7 +13,7 @@ from qbench.run_options import RunOptions
 from qbench.runtime import Model, generate, load_model
 from qbench.runtime.attention.latent_plans import get_plan
 from qbench.runtime.caches.over_pages import paged_cache
-from qbench.runtime.caches.page_memory import GONE
+from qbench.runtime.caches.page_memory import EVICTED
 from qbench.runtime.caches.paged_latents import PagedKernelLatentCache, PagedLatentCache
 from qbench.runtime.caches.pages import PagedSequence, PagePool
 from qbench.runtime.engine import Engine, EngineOptions, Request
@@ -39,8 +39,8 @@ def model_of(kv: str | None = None, weights: str = "f32", impl: str = "auto", **
     return load_model(ArraySource(config | entry, values, formats), RunOptions(**options), impl=impl)
 
 
-def pool_of(model: Model, num_pages: int, page_tokens: int = 16, plan: str | None = None) -> PagePool:
-    pool = PagePool(model.config, model.kv, num_pages, page_tokens, impl=model.impl, plan=plan)
+def pool_of(model: Model, num_pages: int, page_size: int = 16, plan: str | None = None) -> PagePool:
+    pool = PagePool(model.config, model.kv, num_pages, page_size, impl=model.impl, plan=plan)
     for held in pool.memory.held:
         held.view(torch.uint8).fill_(255)  # NaN in every format: what is not written must not be read
     order = np.random.default_rng(num_pages).permutation(num_pages)
@@ -56,11 +56,11 @@ def tokens_of(batch: int, length: int, seed: int = 0) -> torch.Tensor:
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("kv", FORMATS)
-@pytest.mark.parametrize("page_tokens", [16, 48])
-def test_they_are_bit_for_bit_what_owning_the_memory_is(page_tokens, kv, impl):
+@pytest.mark.parametrize("page_size", [16, 48])
+def test_they_are_bit_for_bit_what_owning_the_memory_is(page_size, kv, impl):
     model, tokens = model_of(kv, impl=impl), tokens_of(3, 61)
     for plan in PLANS:
-        pool = pool_of(model, 20, page_tokens, plan)
+        pool = pool_of(model, 20, page_size, plan)
         paged = paged_cache(pool, [PagedSequence(pool) for _ in range(3)])
         assert type(paged) is (PagedKernelLatentCache if impl == "auto" and has_cpu_kernels() else PagedLatentCache)
         own = model.new_cache(3, capacity=5, plan=plan)
@@ -138,7 +138,7 @@ def test_a_window_is_plain_attention_with_a_mask(plan, impl):
     assert (logits - masked(tokens)).abs().max() > 0.1, "the window hides something"
     memory = CacheMemory(model.config, None, impl, "window:9")
     assert memory.size_bytes(1000, 2) == cache.pool.num_pages * cache.pool.page_bytes
-    assert GONE in cache.sequences[1].pages, "what no query sees any more is given back"
+    assert EVICTED in cache.sequences[1].pages, "what no query sees any more is given back"
 
 
 def test_windows_of_unlike_lengths():
@@ -146,7 +146,7 @@ def test_windows_of_unlike_lengths():
     tokens, caches = tokens_of(3, 310), [model.new_cache(3, 400, kind=kind) for kind in ("window:40", "dynamic")]
     caches[1].rules = caches[0].rules
     for cache in caches:
-        cache.longest_pass = None
+        cache.max_chunk_tokens = None
         model(tokens[:, :200], cache, num_valid=[min(length, 200) for length in lengths])
     for count in (1, 5, 1):
         one, other = (model(tokens[:, 200 : 200 + count], cache) for cache in caches)

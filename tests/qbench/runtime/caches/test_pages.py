@@ -40,8 +40,8 @@ def model_of(kv: str | None = None, impl: str = "auto", **options) -> Model:
     return load_model(ArraySource(CONFIG | entry, weights, formats), RunOptions(**options), impl=impl)
 
 
-def pool_of(model: Model, num_pages: int, page_tokens: int = PAGE) -> PagePool:
-    pool = PagePool(model.config, model.kv, num_pages, page_tokens, impl=model.impl)
+def pool_of(model: Model, num_pages: int, page_size: int = PAGE) -> PagePool:
+    pool = PagePool(model.config, model.kv, num_pages, page_size, impl=model.impl)
     order = np.random.default_rng(num_pages).permutation(num_pages)
     held = [pool.allocate() for _ in range(num_pages)]
     for page in order:  # so that pages are handed out in no order
@@ -183,10 +183,10 @@ def test_pages_of_a_mixed_workload_waste_less_than_4_percent(seed):
     assert usage.num_sequences > 5 * AT_ONCE and pool.num_free == pool.num_pages
 
 
-@pytest.mark.parametrize("num_pages, page_tokens", [(0, 16), (3, 0), (3, 24)])
-def test_impossible_sizes(num_pages, page_tokens):
-    with pytest.raises(InputError, match=f"{num_pages} pages of {page_tokens} tokens, expected"):
-        PagePool(MODEL, None, num_pages, page_tokens)
+@pytest.mark.parametrize("num_pages, page_size", [(0, 16), (3, 0), (3, 24)])
+def test_impossible_sizes(num_pages, page_size):
+    with pytest.raises(InputError, match=f"{num_pages} pages of {page_size} tokens, expected"):
+        PagePool(MODEL, None, num_pages, page_size)
 
 
 def test_formats_that_encode_several_tokens_together():
@@ -199,10 +199,10 @@ def test_formats_that_encode_several_tokens_together():
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("kv", PLAIN_FORMATS)
-@pytest.mark.parametrize("page_tokens", [16, 48])
-def test_paged_is_bit_for_bit_what_owning_the_memory_is(kv, page_tokens, impl):
+@pytest.mark.parametrize("page_size", [16, 48])
+def test_paged_is_bit_for_bit_what_owning_the_memory_is(kv, page_size, impl):
     model, tokens = model_of(kv, impl=impl), tokens_of(3, 61)
-    pool = pool_of(model, 20, page_tokens)
+    pool = pool_of(model, 20, page_size)
     paged = paged_cache(pool, [PagedSequence(pool) for _ in range(3)])
     assert isinstance(paged, PagedCache if impl == "auto" and has_cpu_kernels() else PagedTorchCache)
     own = model.new_cache(3, capacity=5)

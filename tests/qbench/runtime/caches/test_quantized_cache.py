@@ -44,7 +44,7 @@ def feed(cache, q, k, v, cuts) -> torch.Tensor:
     return torch.cat(outputs, dim=2)
 
 
-@pytest.mark.parametrize("cuts", [(), (1, 2, 40), tuple(range(1, 70))], ids=["one run", "ragged", "token by token"])
+@pytest.mark.parametrize("cuts", [(), (1, 2, 40), tuple(range(1, 70))], ids=["one run", "varlen", "token by token"])
 @pytest.mark.parametrize("name", PER_TOKEN)
 def test_attends_over_what_the_format_gives_back(name, cuts):
     scheme, (q, k, v) = make_scheme(name), make_qkv(70)
@@ -55,7 +55,7 @@ def test_attends_over_what_the_format_gives_back(name, cuts):
     assert_close(got, causal_attention(q, *kept, MODEL.attention_rule(1)), atol=1e-5)
 
 
-@pytest.mark.parametrize("cuts", [(), (1, 31, 33, 64, 69), tuple(range(1, 70))], ids=["one run", "ragged", "each"])
+@pytest.mark.parametrize("cuts", [(), (1, 31, 33, 64, 69), tuple(range(1, 70))], ids=["one run", "varlen", "each"])
 def test_groups_of_tokens_are_encoded_once_they_are_full(cuts):
     scheme, (q, k, v) = make_scheme("kv-int4-kc"), make_qkv(70)
     got = feed(QuantizedCache(MODEL, scheme, batch=2, capacity=8), q, k, v, cuts)[:, :, -1:]

@@ -14,7 +14,7 @@ from qbench.runtime import Model, load_model
 from qbench.runtime.attention.rope import far_rotation, inverse_frequencies, rotation
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kernel_sinks import KernelSinkCache
-from qbench.runtime.caches.kinds import LONGEST_PASS
+from qbench.runtime.caches.kinds import MAX_CHUNK_TOKENS
 from qbench.runtime.caches.sink_cache import SinkCache
 from qbench.runtime.kv_memory import CacheMemory
 from quant.errors import InputError
@@ -117,7 +117,7 @@ def test_until_the_window_is_full_it_is_the_dynamic_cache():
 def test_texts_are_longer_than_the_context_and_memory_does_not_grow():
     model, tokens = model_of(max_position_embeddings=40), tokens_of(1, 90)
     cache = model.new_cache(kind=KIND)
-    assert cache.longest_pass == 40 - (SINKS + WINDOW - 1)
+    assert cache.max_chunk_tokens == 40 - (SINKS + WINDOW - 1)
     assert_close(model(tokens, cache), slow(model, tokens), atol=TOLERANCE)
     assert cache.length == 90 and cache.pool.num_pages == 1 + 4  # of sinks, and of 9 - 1 + 29 tokens
     with pytest.raises(InputError, match="41 tokens, but the model's context holds 40"):
@@ -219,4 +219,4 @@ def test_what_cannot_be(architecture, kind, message):
 
 
 def test_passes_are_as_long_as_those_of_windows():
-    assert model_of(max_position_embeddings=1024).new_cache(kind=KIND).longest_pass == LONGEST_PASS
+    assert model_of(max_position_embeddings=1024).new_cache(kind=KIND).max_chunk_tokens == MAX_CHUNK_TOKENS

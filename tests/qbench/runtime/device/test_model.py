@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from support.array_source import ArraySource
-from support.device_passes import facts, few_passes, passes
+from support.device_forward import facts, few_forwards, passes
 from support.interpreted import INTERPRETER_IS_BROKEN, interpreting_process
 from support.memory_source import MemorySource
 
@@ -124,12 +124,12 @@ def check(run: Run, function: Callable, source: ArraySource, bound: Callable[[st
 
 @pytest.mark.parametrize("format_name", [*GGUF, *INTS, "q5_k"])
 def test_formats(run, format_name):
-    check(run, few_passes, source_in(format_name))
+    check(run, few_forwards, source_in(format_name))
 
 
 @pytest.mark.parametrize("format_name", ["w8a8", "w8a8-wtensor-atensor", "llm-int8", "llm-int8 outliers"])
 def test_int8_activations(run, format_name):
-    check(run, few_passes, source_in(format_name), moved_codes)
+    check(run, few_forwards, source_in(format_name), moved_codes)
 
 
 @pytest.mark.parametrize("num_scales", [1, 2], ids=["per tensor", "per head"])
@@ -137,12 +137,12 @@ def test_fp8_keys_and_values(run, num_scales):
     name = "kv-fp8-cal-head" if num_scales == 2 else "kv-fp8-cal"
     scales = [[0.01, 0.02][:num_scales]]
     kv = {"kv_cache": {"format": name, "k_scale": scales, "v_scale": scales}}
-    check(run, few_passes, source_in("f16", **kv), moved_e4m3)
+    check(run, few_forwards, source_in("f16", **kv), moved_e4m3)
 
 
 @pytest.mark.parametrize("changes", [QWEN2, QWEN3], ids=["qwen2", "qwen3"])
 def test_families(run, changes):
-    check(run, few_passes, source_in("f16", **changes, tie_word_embeddings=False))
+    check(run, few_forwards, source_in("f16", **changes, tie_word_embeddings=False))
 
 
 def test_a_window_and_all_kinds_of_passes(run):

@@ -7,8 +7,8 @@ from qbench.runtime.engine.hash_chain import HashChain
 TOKENS = list(range(40))
 
 
-def digests(tokens: list[int], version: str | None = None, page_tokens: int = 16) -> list[bytes]:
-    return HashChain(page_tokens, version).digests(tokens)
+def digests(tokens: list[int], version: str | None = None, page_size: int = 16) -> list[bytes]:
+    return HashChain(page_size, version).digests(tokens)
 
 
 @pytest.mark.parametrize("num_tokens, num_pages", [(0, 0), (15, 0), (16, 1), (31, 1), (32, 2), (40, 2)])
@@ -36,7 +36,7 @@ def test_versions_share_nothing():
 
 
 def test_tokens_are_told_apart_whatever_their_digits():
-    assert digests([1, 11], page_tokens=2) != digests([11, 1], page_tokens=2)
+    assert digests([1, 11], page_size=2) != digests([11, 1], page_size=2)
 
 
 @pytest.mark.parametrize("length", [1, 15, 16, 17, 32, 40])

@@ -13,8 +13,8 @@ LENGTHS = (5, 2)  # of the prompts; a query of the longer sees past a window of 
 NUM_STEPS = 3  # the second is captured, the third replayed
 
 
-def few_passes(source: Source, device: str) -> dict[str, torch.Tensor]:
-    """Logits of a ragged prompt, and of a step after it.
+def few_forwards(source: Source, device: str) -> dict[str, torch.Tensor]:
+    """Logits of a varlen prompt, and of a step after it.
 
     device   "cpu": the reference
     """

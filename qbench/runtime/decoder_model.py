@@ -1,4 +1,4 @@
-"""Passes: how every decoder is called, on the CPU and on a device.
+"""DecoderModel: how every decoder is called, on the CPU and on a device.
 
 Without a cache, a call computes the function of `reference_decoder.py`, where the equations are on one page. With a
 cache it computes the same for the new tokens alone.
@@ -21,8 +21,8 @@ from quant.models import ModelConfig
 SomeCache = TypeVar("SomeCache", bound=Sequences)
 
 
-class Passes(ABC, Generic[SomeCache]):
-    """Logits of token ids, pass after pass over a cache.
+class DecoderModel(ABC, Generic[SomeCache]):
+    """Logits of token ids, one forward pass after another over a cache.
 
     impls         linear name -> the implementation that runs
     kernels       what runs beside the linears, where that is told
@@ -47,7 +47,7 @@ class Passes(ABC, Generic[SomeCache]):
         """
 
     @abstractmethod
-    def _of_one_pass(self, batch: int, num_tokens: int) -> SomeCache:
+    def _uncached(self, batch: int, num_tokens: int) -> SomeCache:
         """A cache for tokens that nothing follows."""
 
     @abstractmethod
@@ -78,10 +78,10 @@ class Passes(ABC, Generic[SomeCache]):
         """
         if tokens.ndim != 2 or not tokens.numel():
             raise InputError(f"tokens of shape {list(tokens.shape)}, expected [batch, at least 1 token]")
-        cache = self._of_one_pass(*tokens.shape) if cache is None else cache
+        cache = self._uncached(*tokens.shape) if cache is None else cache
         if cache_position is not None:
             cache.go_to(cache_position, tokens, num_valid)
-        if cache.longest_pass is not None and tokens.shape[1] > cache.longest_pass:
+        if cache.max_chunk_tokens is not None and tokens.shape[1] > cache.max_chunk_tokens:
             return self._in_parts(tokens, cache, last_only, num_valid)
         step = self._step(tokens, cache, num_valid)
         logits = self._logits(step, cache, last_only)
@@ -91,13 +91,13 @@ class Passes(ABC, Generic[SomeCache]):
     def _in_parts(
         self, tokens: Tensor, cache: SomeCache, last_only: bool, num_valid: Sequence[int] | np.ndarray | None
     ) -> Tensor:
-        """The same in as many passes as the cache asks for."""
+        """The same in as many forward passes as the cache asks for."""
         if num_valid is not None or cache.is_padded:
             raise InputError(
-                f"{tokens.shape[1]} columns with padding, but this cache takes {cache.longest_pass} tokens at once; "
+                f"{tokens.shape[1]} columns with padding, but this cache takes {cache.max_chunk_tokens} at once; "
                 "give them in parts"
             )
-        parts = [self(part, cache, last_only=last_only) for part in tokens.split(cache.longest_pass, dim=1)]
+        parts = [self(part, cache, last_only=last_only) for part in tokens.split(cache.max_chunk_tokens, dim=1)]
         return parts[-1] if last_only else torch.cat(parts, dim=1)
 
     def _step(self, tokens: Tensor, cache: SomeCache, num_valid: Sequence[int] | np.ndarray | None) -> Step:

@@ -3,7 +3,7 @@ import pytest
 import torch
 from support.perplexity import plan_of
 
-from qbench.quality.protocols.passes import MAX_BATCH, batches
+from qbench.quality.protocols.forward import MAX_BATCH, batches
 from qbench.quality.protocols.plan import Plan
 from qbench.quality.protocols.windows import sliding
 

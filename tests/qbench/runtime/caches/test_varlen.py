@@ -11,7 +11,7 @@ from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.caches.cache import Cache, DenseCache, NoCache
 from qbench.runtime.caches.kernel_cache import KernelCache
-from qbench.runtime.caches.step import ragged_step
+from qbench.runtime.caches.step import varlen_step
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme
@@ -126,11 +126,11 @@ def test_sequences_that_are_alike_again_are_read_as_one_batch():
     model = model_of()
     cache = model.new_cache(len(LENGTHS))
     model(padded(prompts(), "right"), cache, num_valid=LENGTHS)
-    assert cache.starts is not None
+    assert cache.cu_seqlens is not None
     cache.truncate(1)
     model(torch.ones(len(LENGTHS), 2, dtype=torch.int64), cache, num_valid=[2] * len(LENGTHS))
     model(torch.ones(len(LENGTHS), 2, dtype=torch.int64), cache)
-    assert cache.starts is None and cache.lengths.tolist() == [5] * len(LENGTHS)
+    assert cache.cu_seqlens is None and cache.lengths.tolist() == [5] * len(LENGTHS)
 
 
 def test_truncate_keeps_what_is_shorter():
@@ -144,12 +144,12 @@ def test_step_of_a_textbook_loop():
     rng = np.random.default_rng(1)
     tokens = torch.from_numpy(rng.integers(0, 100, (4, 9)))
     lengths, counts, left = np.array([3, 0, 8, 8]), np.array([1, 9, 4, 2]), np.array([2, 0, 5, 1])
-    step = ragged_step(tokens, lengths, counts, left)
+    step = varlen_step(tokens, lengths, counts, left)
     expected = [
         (b * 9 + left[b] + i, int(tokens[b, left[b] + i]), lengths[b] + i) for b in range(4) for i in range(counts[b])
     ]
     assert list(zip(step.places.tolist(), step.tokens[0].tolist(), step.positions.tolist(), strict=True)) == expected
-    assert step.starts.tolist() == [0, 1, 10, 14, 16]
+    assert step.cu_seqlens.tolist() == [0, 1, 10, 14, 16]
     assert (step.length, step.end) == (8, 12)
 
 

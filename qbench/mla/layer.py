@@ -74,7 +74,7 @@ class Layer:
     def run(self, x: Tensor, cache: Cache) -> Tensor:
         """The layer's attention to x, [B, T, K]; the cache may run again, as it does not advance."""
         step = cache.begin(torch.zeros(*x.shape[:2], dtype=torch.int64))
-        cos, sin = self.rotations(step.length, step.end)
+        cos, sin = self.rotations(step.seq_len, step.end)
         return self.attention(x, self.norm, (cos.to(self.device), sin.to(self.device)), step.positions, cache)
 
     def _empty(self, plan: str, batch: int, capacity: int) -> Cache:

@@ -19,15 +19,15 @@ def largest(fits: Callable[[int], bool], limit: int) -> int:
     return low
 
 
-def largest_contexts(total: Total, memory_bytes: int, limit: int) -> list[dict[str, int]]:
+def largest_contexts(total: Total, memory_bytes: int, max_seq_len: int) -> list[dict[str, int]]:
     """For 1, 2, 4, ... MOST_LISTED sequences the longest context of all of them, as long as one token fits.
 
-    limit    the model's own context
-    returns  rows of batch, context, tokens (of all sequences) and total_bytes
+    max_seq_len  the model's own context
+    returns      rows of batch, context, tokens (of all sequences) and total_bytes
     """
     rows, batch = [], 1
     while batch <= MOST_LISTED:
-        context = largest(lambda tokens, batch=batch: total(tokens, batch) <= memory_bytes, limit)
+        context = largest(lambda tokens, batch=batch: total(tokens, batch) <= memory_bytes, max_seq_len)
         if not context:
             break
         row = {"batch": batch, "context": context, "tokens": batch * context, "total_bytes": total(context, batch)}

@@ -78,7 +78,7 @@ class Model(DecoderModel[Cache]):
 
     def _logits(self, step: Step, cache: Cache, last_only: bool) -> Tensor:
         is_uniform = step.counts is None
-        rotations = self.rotations(step.length, step.end) if is_uniform else self.rotations.at(step.positions)
+        rotations = self.rotations(step.seq_len, step.end) if is_uniform else self.rotations.at(step.positions)
         # Positions are made only for code that reads them: a decode step in one call does not.
         learned = None if self.embedding.positions is None else step.positions
         x = self.embedding(step.tokens, learned)  # [B, T, K], of a varlen batch [1, N, K]

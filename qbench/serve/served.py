@@ -20,7 +20,7 @@ from quant.errors import InputError
 @dataclass(frozen=True, slots=True)
 class Served:
     """template      or why there is none
-    room          the most tokens of a prompt and its answer together: the context, or all pages if they hold less
+    max_seq_len   the most tokens of a prompt and its answer together: the context, or all pages if they hold less
     most_choices  that one request may ask for: as many as can wait
     """
 
@@ -30,7 +30,7 @@ class Served:
     template: ChatTemplate | str
     engine: EngineThread
     metrics: Metrics
-    room: int
+    max_seq_len: int
     most_choices: int
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -61,12 +61,12 @@ class Served:
             raise InputError("top_logprobs needs logprobs true")
         messages = [message.as_template_sees_it() for message in body.messages]
         tokens = tuple(conversation_tokens(self.template, self.tokenizer, messages))
-        max_tokens = body.max_completion_tokens or body.max_tokens or max(self.room - len(tokens), 1)
+        max_tokens = body.max_completion_tokens or body.max_tokens or max(self.max_seq_len - len(tokens), 1)
         asked = _request(body, max_tokens, (body.top_logprobs or 0) if body.logprobs else None)
         return choices(replace(asked, tokens=tokens), body.n)
 
 
-def served_room(config: ModelConfig, options: EngineOptions, num_pages: int) -> int:
+def served_seq_len(config: ModelConfig, options: EngineOptions, num_pages: int) -> int:
     return min(most_tokens(config), num_pages * options.page_size)
 
 

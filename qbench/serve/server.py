@@ -13,7 +13,7 @@ from qbench.serve.app import create_app
 from qbench.serve.chat_template import ChatTemplate
 from qbench.serve.engine_thread import EngineThread
 from qbench.serve.metrics import Metrics
-from qbench.serve.served import Served, served_room
+from qbench.serve.served import Served, served_seq_len
 from quant.errors import InputError
 
 GRACE_S = 5  # that connections have to end when the server does
@@ -34,9 +34,11 @@ def open_served(subject: Subject, options: EngineOptions) -> Served:
     metrics = Metrics(engine.stats())
     recipe = subject.options.recipe
     name = subject.spec if recipe is None else f"{subject.spec}:{recipe}"
-    room = served_room(model.config, options, engine.pool.num_pages)
+    max_seq_len = served_seq_len(model.config, options, engine.pool.num_pages)
     thread = EngineThread(engine, metrics)
-    return Served(name, model.config, tokenizer, template_of(tokenizer), thread, metrics, room, options.max_queue)
+    return Served(
+        name, model.config, tokenizer, template_of(tokenizer), thread, metrics, max_seq_len, options.max_queue
+    )
 
 
 def template_of(tokenizer: Tokenizer) -> ChatTemplate | str:

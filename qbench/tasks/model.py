@@ -116,9 +116,9 @@ class TaskModel(TemplateLM):
                 f"a task's continuation has {len(continuation)} tokens, but the model's context holds "
                 f"{self.max_length}; choose a model of longer context"
             )
-        room = self.max_length + 1 - len(continuation)
-        self.truncated += len(context) > room
-        return Request(tuple(context[-room:]), tuple(continuation))
+        max_context = self.max_length + 1 - len(continuation)
+        self.truncated += len(context) > max_context
+        return Request(tuple(context[-max_context:]), tuple(continuation))
 
     def _prompt(self, context: str, gen_kwargs: dict[str, Any], seed: int) -> Prompt:
         options: dict[str, Any] = dict(normalize_gen_kwargs(gen_kwargs, MAX_NEW_TOKENS))
@@ -132,12 +132,12 @@ class TaskModel(TemplateLM):
                 f"a task asks for max_gen_toks {new_tokens}, but the model's context holds {self.max_length}; "
                 "choose a model of longer context"
             )
-        room = self.max_length - new_tokens
+        max_context = self.max_length - new_tokens
         tokens = self.tok_encode(context)
-        self.truncated += len(tokens) > room
+        self.truncated += len(tokens) > max_context
         temperature = float(options.get("temperature") or 0.0) if options["do_sample"] else 0.0
         sampling = Sampling(temperature, options.get("top_p") or 1.0, options.get("top_k") or 0, seed=seed)
-        return Prompt(tuple(tokens[-room:]), tuple(options["until"]), new_tokens, sampling)
+        return Prompt(tuple(tokens[-max_context:]), tuple(options["until"]), new_tokens, sampling)
 
     def _can_go_back(self) -> bool:
         """Whether a cache that is cut holds what it held: not where tokens are encoded in groups, across the cut."""

@@ -30,7 +30,7 @@ def passes(source: Source, device: str) -> dict[str, torch.Tensor]:
     found |= {f"step {number}": _step(model, tokens, cache) for number in range(NUM_STEPS)}
     cache.truncate(2)
     found["again"] = model(tokens[:, :2], cache, last_only=True)
-    return found | {"alone": model(tokens[:1]), "lengths": torch.from_numpy(cache.lengths)}
+    return found | {"alone": model(tokens[:1]), "lengths": torch.from_numpy(cache.seq_lens)}
 
 
 def _open(source: Source, device: str) -> tuple[Any, torch.Tensor]:
@@ -43,11 +43,11 @@ def _open(source: Source, device: str) -> tuple[Any, torch.Tensor]:
 def _prompt(model: Any, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
     """[sum of LENGTHS, V]"""
     logits = model(tokens, cache, num_valid=LENGTHS)
-    return torch.cat([row[:length] for row, length in zip(logits, LENGTHS, strict=True)])
+    return torch.cat([row[:seq_len] for row, seq_len in zip(logits, LENGTHS, strict=True)])
 
 
 def _step(model: Any, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
-    return model((tokens[:, :1] + cache.length) % model.config.vocab_size, cache, last_only=True)
+    return model((tokens[:, :1] + cache.seq_len) % model.config.vocab_size, cache, last_only=True)
 
 
 def facts(source: Source, device: str) -> tuple[dict[str, str], dict[str, str], int]:

@@ -37,20 +37,20 @@ def run_mixed_workload(pool: PagePool, seed: int = 0) -> Usage:
     tokens = paged = fixed = started = 0
     for _ in range(STEPS):
         while len(running) < AT_ONCE:
-            length = int(np.exp(rng.uniform(np.log(SHORTEST), np.log(LONGEST))))
+            seq_len = int(np.exp(rng.uniform(np.log(SHORTEST), np.log(LONGEST))))
             sequence = PagedSequence(pool)
-            _grow(sequence, length // 4)
-            running.append((sequence, length))
+            _grow(sequence, seq_len // 4)
+            running.append((sequence, seq_len))
             started += 1
         for sequence, _ in running:
             _grow(sequence, 1)
-        tokens += sum(sequence.length for sequence, _ in running)
+        tokens += sum(sequence.seq_len for sequence, _ in running)
         paged += (pool.num_pages - pool.num_free) * pool.page_size
         fixed += AT_ONCE * LONGEST
-        for sequence, length in running:
-            if sequence.length >= length:
+        for sequence, seq_len in running:
+            if sequence.seq_len >= seq_len:
                 sequence.release()
-        running = [(sequence, length) for sequence, length in running if sequence.length]
+        running = [(sequence, seq_len) for sequence, seq_len in running if sequence.seq_len]
     for sequence, _ in running:
         sequence.release()
     return Usage(tokens, paged, fixed, started)
@@ -58,4 +58,4 @@ def run_mixed_workload(pool: PagePool, seed: int = 0) -> Usage:
 
 def _grow(sequence: PagedSequence, num_tokens: int) -> None:
     sequence.reserve(num_tokens)
-    sequence.length += num_tokens
+    sequence.seq_len += num_tokens

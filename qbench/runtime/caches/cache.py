@@ -11,7 +11,7 @@ from torch import Tensor
 
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.attention.ruled_attention import ruled_attention
-from qbench.runtime.caches.sequences import Sequences, check_room
+from qbench.runtime.caches.sequences import Sequences, check_seq_len
 from quant.errors import InputError
 from quant.models import AttentionRule, ModelConfig
 
@@ -43,16 +43,16 @@ class TorchCache(Cache):
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
         if self.cu_seqlens is None:
-            return self._attend(layer, slice(None), self.length, q, k, v)
+            return self._attend(layer, slice(None), self.seq_len, q, k, v)
         parts = []
         for b, (start, end) in enumerate(pairwise(self.cu_seqlens.tolist())):
             new = (x[:, :, start:end] for x in (q, k, v))  # [1, heads, T, D]
-            parts.append(self._attend(layer, slice(b, b + 1), int(self.lengths[b]), *new))
+            parts.append(self._attend(layer, slice(b, b + 1), int(self.seq_lens[b]), *new))
         return torch.cat(parts, dim=2)
 
     @abstractmethod
-    def _attend(self, layer: int, which: slice, length: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """`attend` of the sequences `which`, all of which hold `length` tokens."""
+    def _attend(self, layer: int, which: slice, seq_len: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """`attend` of the sequences `which`, all of which hold `seq_len` tokens."""
 
 
 class NoCache(TorchCache):
@@ -61,7 +61,7 @@ class NoCache(TorchCache):
     bytes_per_token = 0
     one_width = False
 
-    def _attend(self, layer: int, which: slice, length: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def _attend(self, layer: int, which: slice, seq_len: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return causal_attention(q, k, v, self.rules[layer])
 
 
@@ -74,7 +74,7 @@ class DenseCache(TorchCache):
         if batch < 1 or capacity < 1:
             raise InputError(f"cache of batch {batch} and capacity {capacity}, expected at least 1 of each")
         super().__init__(config, batch)
-        shape = (batch, config.num_kv_heads, min(capacity, self.limit))
+        shape = (batch, config.num_kv_heads, min(capacity, self.max_seq_len))
         self.keys = [torch.empty(*shape, config.head_dim) for _ in range(config.num_layers)]  # [B, G, C, D] each
         self.values = [torch.empty(*shape, config.value_dim) for _ in range(config.num_layers)]
 
@@ -90,24 +90,24 @@ class DenseCache(TorchCache):
     def size_bytes(self) -> int:
         return self.batch * self.capacity * self.bytes_per_token
 
-    def _attend(self, layer: int, which: slice, length: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return causal_attention(q, *self._store(layer, which, length, k, v), self.rules[layer])
+    def _attend(self, layer: int, which: slice, seq_len: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return causal_attention(q, *self._store(layer, which, seq_len, k, v), self.rules[layer])
 
-    def _store(self, layer: int, which: slice, length: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values [B, G, S, D] of the sequences `which`, those of the new tokens behind the `length` held."""
-        end = length + k.shape[2]
+    def _store(self, layer: int, which: slice, seq_len: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values [B, G, S, D] of the sequences `which`, those of the new tokens behind the `seq_len` held."""
+        end = seq_len + k.shape[2]
         self._reserve(layer, end)
         keys, values = self.keys[layer][which, :, :end], self.values[layer][which, :, :end]
-        keys[:, :, length:] = k
-        values[:, :, length:] = v
+        keys[:, :, seq_len:] = k
+        values[:, :, seq_len:] = v
         return keys, values
 
-    def _reserve(self, layer: int, length: int) -> None:
+    def _reserve(self, layer: int, seq_len: int) -> None:
         capacity = self.keys[layer].shape[2]
-        if length <= capacity:
+        if seq_len <= capacity:
             return
-        check_room(length, self.limit)
-        capacity = min(max(length, 2 * capacity), self.limit)  # doubling: each token is copied once on average
+        check_seq_len(seq_len, self.max_seq_len)
+        capacity = min(max(seq_len, 2 * capacity), self.max_seq_len)  # doubling: each token is copied once on average
         for held in (self.keys, self.values):
             grown = held[layer].new_empty(*held[layer].shape[:2], capacity, held[layer].shape[3])
             grown[:, :, : held[layer].shape[2]] = held[layer]  # of a varlen batch some have their new tokens already

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.caches.sequences import check_room
+from qbench.runtime.caches.sequences import check_seq_len
 from qbench.runtime.caches.step import Step
 from qbench.runtime.kernel_steps import weighs_scores
 from quant.errors import InputError
@@ -68,7 +68,7 @@ class StoreCache(Cache):
     def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
         step = super().begin(tokens, num_valid)
         if step.counts is not None:
-            self._ragged_ends = self.lengths + step.counts
+            self._ragged_ends = self.seq_lens + step.counts
         return step
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
@@ -109,20 +109,20 @@ class StoreCache(Cache):
         """
         ends = self._ends(num_tokens)
         longest = int(ends.max())
-        check_room(longest, self.limit)
-        self._make_room(layer, longest)
+        check_seq_len(longest, self.max_seq_len)
+        self._reserve_layer(layer, longest)
         return self.stores[layer], ends
 
     @abstractmethod
-    def _make_room(self, layer: int, length: int) -> None:
+    def _reserve_layer(self, layer: int, seq_len: int) -> None:
         """Room in the layer's store for sequences of up to so many tokens."""
 
     def _ends(self, num_tokens: int) -> np.ndarray:
         if self.cu_seqlens is not None:
             return self._ragged_ends
-        length = self.length + num_tokens
-        if self._alike_ends[0] != length:
-            self._alike_ends = np.full(self.batch, length)
+        seq_len = self.seq_len + num_tokens
+        if self._alike_ends[0] != seq_len:
+            self._alike_ends = np.full(self.batch, seq_len)
         return self._alike_ends
 
 
@@ -139,9 +139,9 @@ class KernelCache(StoreCache):
         if batch < 1 or capacity < 1:
             raise InputError(f"cache of batch {batch} and capacity {capacity}, expected at least 1 of each")
         super().__init__(config, batch)
-        self._room = 0  # tokens that every store has room for, at least
+        self._reserved = 0  # tokens that every store has room for, at least
         self.block_table = np.arange(batch, dtype=np.int32)[:, None]
-        page_size = held_tokens(min(capacity, self.limit))
+        page_size = held_tokens(min(capacity, self.max_seq_len))
         self.stores = [make_store(config, scheme, layer, batch, page_size) for layer in range(config.num_layers)]
 
     @property
@@ -158,17 +158,17 @@ class KernelCache(StoreCache):
 
     def reserve_all(self, num_tokens: int) -> tuple[list[Any], np.ndarray]:
         # A varlen batch brings no sequence more tokens than all together.
-        if self.length + num_tokens <= self._room:
+        if self.seq_len + num_tokens <= self._reserved:
             return self.stores, self._ends(num_tokens)
         stores, ends = super().reserve_all(num_tokens)
-        self._room = self.stores[-1].page_size
+        self._reserved = self.stores[-1].page_size
         return stores, ends
 
-    def _make_room(self, layer: int, length: int) -> None:
+    def _reserve_layer(self, layer: int, seq_len: int) -> None:
         store = self.stores[layer]
-        if length > store.page_size:
+        if seq_len > store.page_size:
             # doubling: each token is copied once on average
-            store.grow(held_tokens(min(max(length, 2 * store.page_size), self.limit)))
+            store.grow(held_tokens(min(max(seq_len, 2 * store.page_size), self.max_seq_len)))
 
 
 def make_store(config: ModelConfig, scheme: KVScheme | None, layer: int, num_pages: int, page_size: int) -> Any:

@@ -37,8 +37,8 @@ class KernelSinkCache(SinkCache):
     def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
         step = super().begin(tokens, num_valid)
         self._table = self.table()
-        self._ends = self.lengths + (tokens.shape[1] if step.counts is None else step.counts)
-        moved = self.lengths - self.next_position(self.lengths)  # [B]: how much later in the text than in the cache
+        self._ends = self.seq_lens + (tokens.shape[1] if step.counts is None else step.counts)
+        moved = self.seq_lens - self.next_position(self.seq_lens)  # [B]: how much later in the text than in the cache
         moved = int(moved[0]) if step.counts is None else torch.from_numpy(np.repeat(moved, step.counts))
         places = step.positions + moved
         self._near = self._angles(places)

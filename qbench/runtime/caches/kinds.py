@@ -59,7 +59,7 @@ class CacheMaker:
         if kind.name == PAGED:
             return self._paged(batch, capacity, plan)
         cache = self._dynamic(batch, capacity, plan)
-        cache.room = min(capacity, self.config.max_positions) if kind.name == STATIC else None
+        cache.max_held = min(capacity, self.config.max_positions) if kind.name == STATIC else None
         return cache
 
     def uncached(self, batch: int) -> Cache:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qbench.runtime.caches.cache import Cache, causal_attention, sees
-from qbench.runtime.caches.sequences import check_room
+from qbench.runtime.caches.sequences import check_seq_len
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.kv.latent_codes import LATENT_CODES, LatentCodes
@@ -70,13 +70,13 @@ class Span:
 
     which   their places in the batch
     new     the columns of the forward pass that are theirs
-    length  tokens that each holds
+    seq_len  tokens that each holds
     count   tokens that each gets
     """
 
     which: slice
     new: slice
-    length: int
+    seq_len: int
     count: int
 
 
@@ -93,9 +93,9 @@ class LatentRows(Cache):
     def spans(self, num_tokens: int) -> list[Span]:
         """Spans of [B, num_tokens] tokens; one per sequence of a varlen batch [1, num_tokens]."""
         if self.cu_seqlens is None:
-            return [Span(slice(None), slice(None), self.length, num_tokens)]
+            return [Span(slice(None), slice(None), self.seq_len, num_tokens)]
         return [
-            Span(slice(b, b + 1), slice(start, end), int(self.lengths[b]), end - start)
+            Span(slice(b, b + 1), slice(start, end), int(self.seq_lens[b]), end - start)
             for b, (start, end) in enumerate(pairwise(self.cu_seqlens.tolist()))
         ]
 
@@ -176,7 +176,7 @@ class LatentCache(HeldLatents):
             raise InputError(f"cache of batch {batch} and capacity {capacity}, expected at least 1 of each")
         super().__init__(config, fmt, batch, plan)
         self.row_bytes = fmt.row_bytes(config.mla)
-        shape = (batch, min(capacity, self.limit), fmt.width(config.mla))
+        shape = (batch, min(capacity, self.max_seq_len), fmt.width(config.mla))
         self.held = [torch.empty(shape, dtype=fmt.dtype) for _ in range(config.num_layers)]  # [B, C, width] each
 
     @property
@@ -192,20 +192,22 @@ class LatentCache(HeldLatents):
         return sum(held.nbytes for held in self.held)
 
     def store(self, layer: int, rows: Tensor, span: Span) -> None:
-        end = span.length + span.count
+        end = span.seq_len + span.count
         self.reserve(layer, end)
-        self.held[layer][span.which, span.length : end] = self.format.encode(rows, self.rank)
+        self.held[layer][span.which, span.seq_len : end] = self.format.encode(rows, self.rank)
 
     def read(self, layer: int, span: Span) -> Tensor:
-        return self.held[layer][span.which, : span.length + span.count]
+        return self.held[layer][span.which, : span.seq_len + span.count]
 
-    def reserve(self, layer: int, length: int) -> None:
+    def reserve(self, layer: int, seq_len: int) -> None:
         """Room for sequences of so many tokens."""
         held = self.held[layer]
-        if length <= held.shape[1]:
+        if seq_len <= held.shape[1]:
             return
-        check_room(length, self.limit)
-        capacity = min(max(length, 2 * held.shape[1]), self.limit)  # doubling: each token is copied once on average
+        check_seq_len(seq_len, self.max_seq_len)
+        capacity = min(
+            max(seq_len, 2 * held.shape[1]), self.max_seq_len
+        )  # doubling: each token is copied once on average
         grown = held.new_empty(held.shape[0], capacity, held.shape[2])
         grown[:, : held.shape[1]] = held  # of a varlen batch some have their new tokens already
         self.held[layer] = grown

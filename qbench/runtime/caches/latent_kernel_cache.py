@@ -52,7 +52,7 @@ class KernelLatents(HeldLatents):
             self.block_table = np.repeat(self.table(), step.counts, axis=0)
             self.ends = step.positions.numpy() + 1
             return step
-        num_tokens, ends = step.end - step.length, np.arange(step.length + 1, step.end + 1)
+        num_tokens, ends = step.end - step.seq_len, np.arange(step.seq_len + 1, step.end + 1)
         self.block_table = self.table() if num_tokens == 1 else np.repeat(self.table(), num_tokens, axis=0)
         self.ends = ends if self.batch == 1 else np.tile(ends, self.batch)
         return step

@@ -59,10 +59,10 @@ class LayeredCache(Cache):
         for part in self.parts:
             part.advance(num_tokens)
 
-    def truncate(self, length: int | np.ndarray) -> None:
+    def truncate(self, seq_len: int | np.ndarray) -> None:
         for part in self.parts:
-            part.truncate(length)
-        super().truncate(length)
+            part.truncate(seq_len)
+        super().truncate(seq_len)
 
 
 def config_of(config: ModelConfig, layers: Sequence[int]) -> ModelConfig:

@@ -35,26 +35,26 @@ class WindowSequence(PagedSequence):
         self._num_gone = self._first  # pages up to this one are gone
 
     def reserve(self, num_tokens: int) -> None:
-        num_pages = self._pages_of(self.length + num_tokens)
-        unseen = max(0, self.length + 1 - self.window) // self.pool.page_size
+        num_pages = self._pages_of(self.seq_len + num_tokens)
+        unseen = max(0, self.seq_len + 1 - self.window) // self.pool.page_size
         for index in range(self._num_gone, min(unseen, num_pages - self.most_pages)):
             self.pool.release(self.pages[index])
             self.pages[index] = EVICTED
             self._num_gone = index + 1
         super().reserve(num_tokens)
 
-    def check_truncate(self, length: int) -> None:
-        super().check_truncate(length)
-        first_seen = max(0, length + 1 - self.window)
+    def check_truncate(self, seq_len: int) -> None:
+        super().check_truncate(seq_len)
+        first_seen = max(0, seq_len + 1 - self.window)
         is_gone = first_seen < self._num_gone * self.pool.page_size and self._num_gone > self._first
-        if is_gone and length > self._first * self.pool.page_size:
+        if is_gone and seq_len > self._first * self.pool.page_size:
             raise InputError(
-                f"truncate to {length}, whose window begins at token {first_seen}, but of {self.length} tokens those "
+                f"truncate to {seq_len}, whose window begins at token {first_seen}, but of {self.seq_len} tokens those "
                 f"before {self._num_gone * self.pool.page_size} are gone"
             )
 
-    def truncate(self, length: int) -> None:
-        super().truncate(length)
+    def truncate(self, seq_len: int) -> None:
+        super().truncate(seq_len)
         self._num_gone = max(self._first, min(self._num_gone, len(self.pages)))
 
 

@@ -114,13 +114,13 @@ class TorchPages:
         """[pages, ...] each; of a page that holds tokens they are there"""
         return (part for sides in self.sides for side in sides for part in side.parts.values())
 
-    def extend(self, layer: int, pages: list[list[int]], length: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Store k and v [B, G, T, D] behind `length` tokens of sequences in these pages; returns all, [B, G, S, D].
+    def extend(self, layer: int, pages: list[list[int]], seq_len: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Store k and v [B, G, T, D] behind `seq_len` tokens of sequences in these pages; returns all, [B, G, S, D].
 
         Where pages are EVICTED for all, S counts only tokens of those that are there, as `tokens_there` says.
         """
         keys, values = self.sides[layer]
-        return keys.extend(pages, length, k), values.extend(pages, length, v)
+        return keys.extend(pages, seq_len, k), values.extend(pages, seq_len, v)
 
 
 class LatentPages:
@@ -148,17 +148,17 @@ class LatentPages:
         for held, data in zip(self.held, saved, strict=True):
             held[page] = data
 
-    def store(self, layer: int, pages: list[list[int]], length: int, rows: Tensor) -> None:
-        """Keep rows [B, T, latent_size] float32 behind `length` tokens of sequences in these pages."""
-        places = torch.arange(length, length + rows.shape[1])
+    def store(self, layer: int, pages: list[list[int]], seq_len: int, rows: Tensor) -> None:
+        """Keep rows [B, T, latent_size] float32 behind `seq_len` tokens of sequences in these pages."""
+        places = torch.arange(seq_len, seq_len + rows.shape[1])
         number, within = places // self.page_size, places % self.page_size
-        first = length // self.page_size
+        first = seq_len // self.page_size
         used = torch.tensor([row[first : int(number[-1]) + 1] for row in pages])  # [B, pages]
         self.held[layer][used[:, number - first], within] = self.format.encode(rows, self.rank)
 
-    def read(self, layer: int, pages: list[list[int]], length: int) -> Tensor:
+    def read(self, layer: int, pages: list[list[int]], seq_len: int) -> Tensor:
         """The first tokens as they are stored, those of pages that are there: [B, length or fewer, width]"""
-        used, end = read_pages(pages, length, self.page_size)
+        used, end = read_pages(pages, seq_len, self.page_size)
         return self.held[layer][used].flatten(1, 2)[:, :end]
 
 
@@ -180,9 +180,9 @@ class _Side:
             self.parts[name] = part.new_zeros(num_pages, *part.shape[1:])
             self.parts[name][: len(part)] = part
 
-    def extend(self, pages: list[list[int]], length: int, x: Tensor) -> Tensor:
-        """Store x [B, G, T, D] behind `length` tokens of each sequence; returns all, [B, G, S, D]."""
-        used, end = read_pages(pages, length + x.shape[2], self.page_size)
+    def extend(self, pages: list[list[int]], seq_len: int, x: Tensor) -> Tensor:
+        """Store x [B, G, T, D] behind `seq_len` tokens of each sequence; returns all, [B, G, S, D]."""
+        used, end = read_pages(pages, seq_len + x.shape[2], self.page_size)
         places = torch.arange(end - x.shape[2], end)
         number, within = places // self.page_size, places % self.page_size
         for name, part in self.codec.encode(x, self.scale).items():

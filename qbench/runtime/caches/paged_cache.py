@@ -9,7 +9,7 @@ from qbench.runtime.caches.cache import TorchCache, causal_attention
 from qbench.runtime.caches.kernel_cache import StoreCache
 from qbench.runtime.caches.page_memory import EVICTED
 from qbench.runtime.caches.pages import PagedSequence, PagePool
-from qbench.runtime.caches.sequences import check_room
+from qbench.runtime.caches.sequences import check_seq_len
 from qbench.runtime.caches.step import Step
 
 
@@ -21,7 +21,7 @@ class Paged:
 
     def _over(self, pool: PagePool, sequences: Sequence[PagedSequence]) -> None:
         self.pool, self.sequences = pool, list(sequences)
-        self.lengths = np.array([sequence.length for sequence in sequences], dtype=np.int64)
+        self.seq_lens = np.array([sequence.seq_len for sequence in sequences], dtype=np.int64)
 
     @property
     def bytes_per_token(self) -> float:
@@ -34,7 +34,7 @@ class Paged:
 
     def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
         step = super().begin(tokens, num_valid)
-        check_room(step.end, self.pool.config.max_positions)
+        check_seq_len(step.end, self.pool.config.max_positions)
         counts = [tokens.shape[1]] * self.batch if step.counts is None else step.counts.tolist()
         for sequence, count in zip(self.sequences, counts, strict=True):
             sequence.reserve(count)
@@ -50,15 +50,15 @@ class Paged:
 
     def advance(self, num_tokens: int | np.ndarray) -> None:
         super().advance(num_tokens)
-        for sequence, length in zip(self.sequences, self.lengths.tolist(), strict=True):
-            sequence.length = length
+        for sequence, seq_len in zip(self.sequences, self.seq_lens.tolist(), strict=True):
+            sequence.seq_len = seq_len
 
-    def truncate(self, length: int | np.ndarray) -> None:
-        wanted = np.minimum(self.lengths, length).tolist()
+    def truncate(self, seq_len: int | np.ndarray) -> None:
+        wanted = np.minimum(self.seq_lens, seq_len).tolist()
         for sequence, kept in zip(self.sequences, wanted, strict=True):
             sequence.check_truncate(kept)  # all, before any forgets
-        super().truncate(length)
-        for sequence, kept in zip(self.sequences, self.lengths.tolist(), strict=True):
+        super().truncate(seq_len)
+        for sequence, kept in zip(self.sequences, self.seq_lens.tolist(), strict=True):
             sequence.truncate(kept)
 
 
@@ -81,7 +81,7 @@ class PagedCache(Paged, StoreCache):
     def reserve_all(self, num_tokens: int) -> tuple[list, np.ndarray]:
         return self.stores, self._ends(num_tokens)
 
-    def _make_room(self, layer: int, length: int) -> None:
+    def _reserve_layer(self, layer: int, seq_len: int) -> None:
         """`begin` has made it."""
 
 
@@ -94,7 +94,7 @@ class PagedTorchCache(Paged, TorchCache):
         TorchCache.__init__(self, pool.config, len(sequences))
         self._over(pool, sequences)
 
-    def _attend(self, layer: int, which: slice, length: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def _attend(self, layer: int, which: slice, seq_len: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         pages = [sequence.pages for sequence in self.sequences[which]]
-        keys, values = self.pool.memory.extend(layer, pages, length, k, v)
+        keys, values = self.pool.memory.extend(layer, pages, seq_len, k, v)
         return causal_attention(q, keys, values, self.rules[layer])

@@ -19,10 +19,10 @@ class PagedLatentCache(Paged, HeldLatents):
         self._over(pool, sequences)
 
     def store(self, layer: int, rows: Tensor, span: Span) -> None:
-        self.pool.memory.store(layer, self._pages(span), span.length, rows)
+        self.pool.memory.store(layer, self._pages(span), span.seq_len, rows)
 
     def read(self, layer: int, span: Span) -> Tensor:
-        return self.pool.memory.read(layer, self._pages(span), span.length + span.count)
+        return self.pool.memory.read(layer, self._pages(span), span.seq_len + span.count)
 
     def _pages(self, span: Span) -> list[list[int]]:
         return [sequence.pages for sequence in self.sequences[span.which]]

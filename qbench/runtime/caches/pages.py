@@ -110,27 +110,27 @@ class PagePool:
 class PagedSequence:
     """The pages of one sequence, in order.
 
-    pages   may be more than `length` tokens need, and EVICTED where nobody sees what was there any more;
+    pages   may be more than `seq_len` tokens need, and EVICTED where nobody sees what was there any more;
             those that are shared are copied before they are written to
-    length  tokens that are there
+    seq_len  tokens that are there
     """
 
     def __init__(self, pool: PagePool) -> None:
         self.pool = pool
         self.pages: list[int] = []
-        self.length = 0
+        self.seq_len = 0
 
     def reserve(self, num_tokens: int) -> None:
         """Pages of its own for so many tokens more; raises OutOfPages, and then nothing has changed."""
         pool, size = self.pool, self.pool.page_size
-        first = self.length // size  # the first page that is written to
-        num_pages = -(-(self.length + num_tokens) // size)
+        first = self.seq_len // size  # the first page that is written to
+        num_pages = -(-(self.seq_len + num_tokens) // size)
         shared = [i for i in range(first, min(num_pages, len(self.pages))) if pool.references(self.pages[i]) > 1]
         missing = num_pages - len(self.pages)
         if max(missing, 0) + len(shared) > pool.num_free:
             raise OutOfPages(f"{max(missing, 0) + len(shared)} pages are needed, {pool.num_free} are free")
         for i in shared:
-            holds_tokens = i == first and self.length % size
+            holds_tokens = i == first and self.seq_len % size
             own = pool.copy(self.pages[i]) if holds_tokens else pool.allocate()
             pool.release(self.pages[i])
             self.pages[i] = own
@@ -139,31 +139,31 @@ class PagedSequence:
     def fork(self) -> "PagedSequence":
         """Another sequence of the same tokens, in the same pages until one of the two writes."""
         child = PagedSequence(self.pool)
-        child.length = self.length
-        child.pages = self.pages[: self._pages_of(self.length)]
+        child.seq_len = self.seq_len
+        child.pages = self.pages[: self._pages_of(self.seq_len)]
         for page in child.pages:
             if page != EVICTED:
                 self.pool.retain(page)
         return child
 
-    def truncate(self, length: int) -> None:
-        """Forget the tokens from `length` on, and give back the pages that held nothing else."""
-        self.check_truncate(length)
-        keep = self._pages_of(length)
+    def truncate(self, seq_len: int) -> None:
+        """Forget the tokens from `seq_len` on, and give back the pages that held nothing else."""
+        self.check_truncate(seq_len)
+        keep = self._pages_of(seq_len)
         for page in self.pages[keep:]:
             if page != EVICTED:
                 self.pool.release(page)
         del self.pages[keep:]
-        self.length = length
+        self.seq_len = seq_len
 
-    def check_truncate(self, length: int) -> None:
+    def check_truncate(self, seq_len: int) -> None:
         """raises ValueError for a length that it cannot go back to"""
-        if not 0 <= length <= self.length:
-            raise ValueError(f"truncate to {length}, expected 0 to {self.length}")
+        if not 0 <= seq_len <= self.seq_len:
+            raise ValueError(f"truncate to {seq_len}, expected 0 to {self.seq_len}")
 
     def release(self) -> None:
         """Give all pages back."""
         self.truncate(0)
 
-    def _pages_of(self, length: int) -> int:
-        return -(-length // self.pool.page_size)
+    def _pages_of(self, seq_len: int) -> int:
+        return -(-seq_len // self.pool.page_size)

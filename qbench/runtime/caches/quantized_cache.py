@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from qbench.runtime.caches.cache import NoCache, TorchCache, causal_attention
-from qbench.runtime.caches.sequences import check_room
+from qbench.runtime.caches.sequences import check_seq_len
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.kv.codec import Codec
@@ -23,7 +23,7 @@ class RoundTripCache(NoCache):
         super().__init__(config, batch)
         self.scheme = scheme
 
-    def _attend(self, layer: int, which: slice, length: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def _attend(self, layer: int, which: slice, seq_len: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         k_scale, v_scale = layer_scales(self.scheme, layer)
         keys = self.scheme.format.keys.round_trip(k, k_scale)
         values = self.scheme.format.values.round_trip(v, v_scale)
@@ -60,16 +60,16 @@ class QuantizedCache(TorchCache):
         """Bytes held for tokens that are there or expected."""
         return sum(side.size_bytes for layer in (*self.keys, *self.values) for side in layer)
 
-    def _attend(self, layer: int, which: slice, length: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        check_room(length + k.shape[2], self.limit)
+    def _attend(self, layer: int, which: slice, seq_len: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        check_seq_len(seq_len + k.shape[2], self.max_seq_len)
         keys = _extend(self.keys[layer][which], k)
         return causal_attention(q, keys, _extend(self.values[layer][which], v), self.rules[layer])
 
-    def truncate(self, length: int | np.ndarray) -> None:
-        """Forget all tokens from `length` on. Tokens of a group that is cut come back as they were decoded."""
-        super().truncate(length)
+    def truncate(self, seq_len: int | np.ndarray) -> None:
+        """Forget all tokens from `seq_len` on. Tokens of a group that is cut come back as they were decoded."""
+        super().truncate(seq_len)
         for layer in (*self.keys, *self.values):
-            for side, kept in zip(layer, self.lengths.tolist(), strict=True):
+            for side, kept in zip(layer, self.seq_lens.tolist(), strict=True):
                 side.truncate(kept)
 
 
@@ -106,14 +106,14 @@ class _Side:
         held = [] if not self.encoded else [self.codec.decode(self._held(self.encoded), self.scale)]
         return torch.cat([*held, self.tail], dim=2) if self.tail is not None else held[0]
 
-    def truncate(self, length: int) -> None:
+    def truncate(self, seq_len: int) -> None:
         group = self.codec.token_group
-        if length >= self.encoded:
-            keep = length - self.encoded
+        if seq_len >= self.encoded:
+            keep = seq_len - self.encoded
             self.tail = self.tail[:, :, :keep] if self.tail is not None and keep else None
             return
-        whole = length // group * group
-        cut = self.codec.decode(self._held(self.encoded), self.scale)[:, :, whole:length] if length > whole else None
+        whole = seq_len // group * group
+        cut = self.codec.decode(self._held(self.encoded), self.scale)[:, :, whole:seq_len] if seq_len > whole else None
         self.encoded, self.tail = whole, cut
 
     def _held(self, num_tokens: int) -> dict[str, Tensor]:

@@ -32,10 +32,10 @@ class RecomputeCache(Cache):
         step = super().begin(tokens, num_valid)
         if step.counts is None:
             self._read = [torch.cat(both) for both in zip(self._held, tokens, strict=True)]
-            return replace(step, tokens=torch.stack(self._read), length=0, num_asked=tokens.shape[1])
+            return replace(step, tokens=torch.stack(self._read), seq_len=0, num_asked=tokens.shape[1])
         new = step.tokens[0].split(step.counts.tolist())
         self._read = [torch.cat(both) for both in zip(self._held, new, strict=True)]
-        ends = self.lengths + step.counts
+        ends = self.seq_lens + step.counts
         padded = torch.nn.utils.rnn.pad_sequence(self._read, batch_first=True)  # [B, longest]
         whole = varlen_step(padded, np.zeros_like(ends), ends)
         self.cu_seqlens = whole.cu_seqlens
@@ -45,13 +45,13 @@ class RecomputeCache(Cache):
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
         self.how.cu_seqlens = self.cu_seqlens
-        self.how.lengths = np.zeros_like(self.lengths)
+        self.how.seq_lens = np.zeros_like(self.seq_lens)
         return self.how.attend(layer, q, k, v, positions)
 
     def advance(self, num_tokens: int | np.ndarray) -> None:
         super().advance(num_tokens)
         self._held = self._read
 
-    def truncate(self, length: int | np.ndarray) -> None:
-        super().truncate(length)
-        self._held = [tokens[:kept] for tokens, kept in zip(self._held, self.lengths.tolist(), strict=True)]
+    def truncate(self, seq_len: int | np.ndarray) -> None:
+        super().truncate(seq_len)
+        self._held = [tokens[:kept] for tokens, kept in zip(self._held, self.seq_lens.tolist(), strict=True)]

@@ -15,21 +15,21 @@ from quant.models import ModelConfig
 class Sequences(ABC):
     """The tokens that a batch of sequences holds: how many, where the next stand, and what is forgotten.
 
-    A forward pass calls `begin`, then `advance`. Where sequences differ in the tokens that they hold or get, the batch
-    is varlen: [1, N] tokens, one sequence's after another's, and `cu_seqlens` says whose they are. Each sequence's result
-    is then that of the sequence alone.
+    A forward pass calls `begin`, then `advance`. If sequences differ in the tokens that they hold or get, the batch is
+    varlen: [1, N] tokens, one sequence's after another's, and `cu_seqlens` says whose they are. Each sequence's result
+    is the same as if it ran alone.
 
-    lengths  [B] int64: tokens held of each sequence
-    length   of the longest
-    rules    how each layer attends
-    limit    most tokens of a sequence: as many as the model's context holds
-    room     of a cache that never takes more: tokens of a sequence; None: as many as the model's context holds
+    seq_lens          [B] int64: tokens held of each sequence
+    seq_len           of the longest
+    rules             how each layer attends
+    max_seq_len       most tokens of a sequence: as many as the model's context holds
+    max_held          most tokens of a sequence in a cache of fixed size; None: max_seq_len
     max_chunk_tokens  most tokens that a sequence may get at once; None: any number
-    cu_seqlens  of the forward pass that runs, as `Step.cu_seqlens`; None: [B, T] tokens, of sequences that are alike
+    cu_seqlens        of the forward pass that runs, as `Step.cu_seqlens`; None: [B, T] tokens of uniform sequences
     """
 
-    length: int = 0
-    room: int | None = None
+    seq_len: int = 0
+    max_held: int | None = None
     max_chunk_tokens: int | None = None
     cu_seqlens: np.ndarray | None = None
     _num_left: np.ndarray | None = None
@@ -37,17 +37,17 @@ class Sequences(ABC):
     def __init__(self, config: ModelConfig, batch: int = 1) -> None:
         self.rules = [config.attention_rule(layer) for layer in range(config.num_layers)]
         self.batch = batch
-        self.limit = config.max_positions
-        self._lengths: np.ndarray | None = None  # None: all hold `length`, and a decode step touches no array
+        self.max_seq_len = config.max_positions
+        self._seq_lens: np.ndarray | None = None  # None: all hold `seq_len`, and a decode step touches no array
 
     @property
-    def lengths(self) -> np.ndarray:
-        return np.full(self.batch, self.length) if self._lengths is None else self._lengths
+    def seq_lens(self) -> np.ndarray:
+        return np.full(self.batch, self.seq_len) if self._seq_lens is None else self._seq_lens
 
-    @lengths.setter
-    def lengths(self, lengths: np.ndarray) -> None:
-        self.length = int(lengths.max(initial=0))
-        self._lengths = None if (lengths == self.length).all() else lengths
+    @seq_lens.setter
+    def seq_lens(self, seq_lens: np.ndarray) -> None:
+        self.seq_len = int(seq_lens.max(initial=0))
+        self._seq_lens = None if (seq_lens == self.seq_len).all() else seq_lens
 
     def pad_left(self, num_columns: Sequence[int] | np.ndarray) -> None:
         """The first columns of each row of the tokens that come next are padding: nothing sees them or counts them.
@@ -56,9 +56,9 @@ class Sequences(ABC):
         raises       InputError where there are tokens already
         """
         num_columns = np.asarray(num_columns, dtype=np.int64)
-        if self.length or num_columns.shape != (self.batch,) or num_columns.min() < 0:
+        if self.seq_len or num_columns.shape != (self.batch,) or num_columns.min() < 0:
             raise InputError(
-                f"padding {num_columns.tolist()} on the left of {self.batch} sequences of up to {self.length} tokens, "
+                f"padding {num_columns.tolist()} on the left of {self.batch} sequences of up to {self.seq_len} tokens, "
                 "expected a number of columns for each, before the first token"
             )
         self._num_left = num_columns
@@ -79,15 +79,15 @@ class Sequences(ABC):
         batch, num_columns = tokens.shape
         if batch != self.batch:
             raise InputError(f"tokens of {batch} sequences, expected {self.batch} as the cache holds")
-        if num_valid is None and self._num_left is None and self._lengths is None:
-            start = self.next_position(self.length)
+        if num_valid is None and self._num_left is None and self._seq_lens is None:
+            start = self.next_position(self.seq_len)
             return Step(tokens, start, start + num_columns)
         first, end = self._valid(tokens, num_valid)
-        return varlen_step(tokens, self.next_position(self.lengths), end - first, self._num_left)
+        return varlen_step(tokens, self.next_position(self.seq_lens), end - first, self._num_left)
 
-    def next_position(self, lengths: Any) -> Any:
-        """Of the token that follows `lengths` others, an int or [B] int64."""
-        return lengths
+    def next_position(self, seq_lens: Any) -> Any:
+        """Of the token that follows `seq_lens` others, an int or [B] int64."""
+        return seq_lens
 
     def _valid(
         self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None
@@ -126,41 +126,41 @@ class Sequences(ABC):
         starts = rows[np.arange(batch), first]
         for b, row in enumerate(rows):
             row = row[first if isinstance(first, int) else first[b] : end[b]]
-            if not 0 <= starts[b] <= self.lengths[b] or (np.diff(row) != 1).any():
+            if not 0 <= starts[b] <= self.seq_lens[b] or (np.diff(row) != 1).any():
                 raise InputError(
-                    f"cache_position {row.tolist()} of sequence {b}, which holds {self.lengths[b]} tokens; expected "
-                    f"one after another, from 0 to {self.lengths[b]} on"
+                    f"cache_position {row.tolist()} of sequence {b}, which holds {self.seq_lens[b]} tokens; expected "
+                    f"one after another, from 0 to {self.seq_lens[b]} on"
                 )
-        if (starts < self.lengths).any():
+        if (starts < self.seq_lens).any():
             longest = int((starts + end - first).max())  # nothing is forgotten for a forward pass that cannot be
-            check_room(longest, self.limit)
+            check_seq_len(longest, self.max_seq_len)
             self._check_room(longest)
             self.truncate(starts)
 
-    def _check_room(self, length: int) -> None:
-        if self.room is not None and length > self.room:
-            raise InputError(f"{length} tokens, but the static cache has room for {self.room}; make it larger")
+    def _check_room(self, seq_len: int) -> None:
+        if self.max_held is not None and seq_len > self.max_held:
+            raise InputError(f"{seq_len} tokens, but the static cache has room for {self.max_held}; make it larger")
 
     def advance(self, num_tokens: int | np.ndarray) -> None:
         """num_tokens: new ones of every sequence, or [B] of each"""
         self._num_left = None
-        if self._lengths is None and isinstance(num_tokens, int):
-            self.length += num_tokens
+        if self._seq_lens is None and isinstance(num_tokens, int):
+            self.seq_len += num_tokens
         else:
-            self.lengths = self.lengths + num_tokens
+            self.seq_lens = self.seq_lens + num_tokens
 
-    def truncate(self, length: int | np.ndarray) -> None:
-        """Forget all tokens from `length` on, keeping the memory: a benchmark's next repetition starts here.
+    def truncate(self, seq_len: int | np.ndarray) -> None:
+        """Forget all tokens from `seq_len` on, keeping the memory: a benchmark's next repetition starts here.
 
-        length  of all sequences, of which shorter ones keep theirs; or [B] int64 of each
+        seq_len  of all sequences, of which shorter ones keep theirs; or [B] int64 of each
         """
-        if isinstance(length, int):
-            if not 0 <= length <= self.length:
-                raise ValueError(f"truncate to {length}, expected 0 to {self.length}")
-            length = np.minimum(self.lengths, length)
-        elif length.shape != (self.batch,) or not ((length >= 0) & (length <= self.lengths)).all():
-            raise ValueError(f"truncate to {length.tolist()}, expected up to {self.lengths.tolist()}")
-        self.lengths = length
+        if isinstance(seq_len, int):
+            if not 0 <= seq_len <= self.seq_len:
+                raise ValueError(f"truncate to {seq_len}, expected 0 to {self.seq_len}")
+            seq_len = np.minimum(self.seq_lens, seq_len)
+        elif seq_len.shape != (self.batch,) or not ((seq_len >= 0) & (seq_len <= self.seq_lens)).all():
+            raise ValueError(f"truncate to {seq_len.tolist()}, expected up to {self.seq_lens.tolist()}")
+        self.seq_lens = seq_len
 
     @property
     def is_padded(self) -> bool:
@@ -173,6 +173,6 @@ class Sequences(ABC):
         """Bytes that one token of one sequence takes, over all layers; a fraction where tokens share a scale."""
 
 
-def check_room(length: int, limit: int) -> None:
-    if length > limit:
-        raise InputError(f"{length} tokens, but the model's context holds {limit}; shorten the text")
+def check_seq_len(seq_len: int, max_seq_len: int) -> None:
+    if seq_len > max_seq_len:
+        raise InputError(f"{seq_len} tokens, but the model's context holds {max_seq_len}; shorten the text")

@@ -38,15 +38,15 @@ class SinkCache(Paged, Cache):
         check_sinks(pool.config, window, num_sinks)
         Cache.__init__(self, pool.config, len(sequences))
         self._over(pool, sequences)
-        self.limit = sys.maxsize
+        self.max_seq_len = sys.maxsize
         self.num_sinks = num_sinks
         self.most_before = num_sinks + window - 1  # kept tokens before a query
         self._rotations = Rotations(pool.config)
         own = [pool.config.rope_of(layer) is pool.config.local_rope for layer in range(pool.config.num_layers)]
         self._rope_of = [int(is_local) for is_local in own]
 
-    def next_position(self, lengths: Any) -> Any:
-        return min(lengths, self.most_before) if isinstance(lengths, int) else np.minimum(lengths, self.most_before)
+    def next_position(self, seq_lens: Any) -> Any:
+        return min(seq_lens, self.most_before) if isinstance(seq_lens, int) else np.minimum(seq_lens, self.most_before)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
         raise NotImplementedError("keys that are rotated already; expected rope_attend")
@@ -55,23 +55,23 @@ class SinkCache(Paged, Cache):
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
     ) -> Tensor:
         if self.cu_seqlens is None:
-            return self._attend(layer, slice(None), self.length, q, k, v)
+            return self._attend(layer, slice(None), self.seq_len, q, k, v)
         parts = []
         for b, (start, end) in enumerate(pairwise(self.cu_seqlens.tolist())):
             new = (x[:, :, start:end] for x in (q, k, v))  # [1, heads, T, D]
-            parts.append(self._attend(layer, slice(b, b + 1), int(self.lengths[b]), *new))
+            parts.append(self._attend(layer, slice(b, b + 1), int(self.seq_lens[b]), *new))
         return torch.cat(parts, dim=2)
 
-    def _attend(self, layer: int, which: slice, length: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Of the sequences `which`, all of which hold `length` tokens; q, k not rotated -> [B, H, T, D]"""
+    def _attend(self, layer: int, which: slice, seq_len: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Of the sequences `which`, all of which hold `seq_len` tokens; q, k not rotated -> [B, H, T, D]"""
         pages = [sequence.pages for sequence in self.sequences[which]]
-        keys, values = self.pool.memory.extend(layer, pages, length, k, v)  # [B, G, S, D]
-        num_new, end = q.shape[2], length + q.shape[2]
+        keys, values = self.pool.memory.extend(layer, pages, seq_len, k, v)  # [B, G, S, D]
+        num_new, end = q.shape[2], seq_len + q.shape[2]
         tokens = tokens_there(pages, end, self.pool.page_size)  # [S]
-        start = self.next_position(length)
+        start = self.next_position(seq_len)
         angles = self._rotations(0, start + num_new)[self._rope_of[layer]]
         # Of what lies before the first query's window positions do not count: it is hidden.
-        places = torch.where(tokens < self.num_sinks, tokens, (tokens - length + start).clamp(min=0))
+        places = torch.where(tokens < self.num_sinks, tokens, (tokens - seq_len + start).clamp(min=0))
         keys = _turn(keys, angles, places)
         near = torch.arange(start, start + num_new)  # of each query, as its window sees it, and as a sink does
         far = near.clamp(max=self.most_before)
@@ -80,7 +80,7 @@ class SinkCache(Paged, Cache):
         for first in range(0, num_new, QUERIES):
             some = slice(first, first + QUERIES)
             queries = [_turn(q[:, :, :, some], angles, at[some]) for at in (near, far)]
-            distance = torch.arange(length, end)[some, None] - tokens  # [t, S]
+            distance = torch.arange(seq_len, end)[some, None] - tokens  # [t, S]
             out.append(self._sums(queries, keys, values, distance, tokens, self.rules[layer]))
         return torch.cat(out, 3).flatten(1, 2)
 

@@ -16,7 +16,7 @@ class Step:
     sequence ends. A layer need not tell the two apart.
 
     tokens     [B, T] int64, of a varlen batch [1, N]
-    length     tokens held before it, of a varlen batch of the longest
+    seq_len    tokens held before it, of a varlen batch of the longest
     end        positions that the model needs: tokens of the longest sequence after it
     counts     [B] int64 tokens of each sequence; None: T for each
     places     [N] int64: where each token of a varlen batch stood among the B * T given
@@ -27,7 +27,7 @@ class Step:
     """
 
     tokens: Tensor
-    length: int
+    seq_len: int
     end: int
     counts: np.ndarray | None = None
     places: Tensor | None = None
@@ -50,7 +50,7 @@ class Step:
 
     @property
     def positions(self) -> Tensor:
-        return torch.arange(self.length, self.end) if self.varlen_positions is None else self.varlen_positions
+        return torch.arange(self.seq_len, self.end) if self.varlen_positions is None else self.varlen_positions
 
     def wanted(self, x: Tensor, last_only: bool) -> Tensor:
         """x of the tokens whose logits are asked for: all that were given, or the last of each sequence.
@@ -82,7 +82,7 @@ class Step:
         return out.unflatten(0, (batch, num_tokens))
 
 
-def varlen_step(tokens: Tensor, lengths: np.ndarray, counts: np.ndarray, num_left: np.ndarray | None = None) -> Step:
+def varlen_step(tokens: Tensor, seq_lens: np.ndarray, counts: np.ndarray, num_left: np.ndarray | None = None) -> Step:
     """The step that brings counts[b] tokens, 1 or more, to a sequence that holds lengths[b].
 
     tokens    [B, T] int64, padded: row b has its tokens in columns num_left[b] up to num_left[b] + counts[b]
@@ -92,6 +92,6 @@ def varlen_step(tokens: Tensor, lengths: np.ndarray, counts: np.ndarray, num_lef
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)  # [N]: number within its sequence
     first = np.arange(batch) * num_columns + (0 if num_left is None else num_left)  # [B]: place of each first token
     places = torch.from_numpy(np.repeat(first, counts) + within)
-    positions = torch.from_numpy(np.repeat(lengths, counts) + within)
-    ends = lengths + counts
-    return Step(tokens.reshape(-1)[places][None], int(lengths.max()), int(ends.max()), counts, places, positions)
+    positions = torch.from_numpy(np.repeat(seq_lens, counts) + within)
+    ends = seq_lens + counts
+    return Step(tokens.reshape(-1)[places][None], int(seq_lens.max()), int(ends.max()), counts, places, positions)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gpu_kernels.decode.pages import Pages, zero_pages
 from gpu_kernels.graphs import DecodeGraphs
-from qbench.runtime.caches.sequences import Sequences, check_room
+from qbench.runtime.caches.sequences import Sequences, check_seq_len
 from qbench.runtime.caches.step import Step
 from qbench.runtime.device.kv import page_dtype, page_scales
 from qbench.runtime.device.place import Place
@@ -38,7 +38,7 @@ class DeviceCache(Sequences):
         self.dtype = page_dtype(scheme, place)
         self.max_chunk_tokens = max(1, FORWARD_TOKENS // batch)
         self.scales = page_scales(scheme, config, place)
-        self._make(-(-min(capacity, self.limit) // PAGE_SIZE))
+        self._make(-(-min(capacity, self.max_seq_len) // PAGE_SIZE))
 
     def _make(self, num_pages: int) -> None:
         """Pages for each sequence, in place of those that there are."""
@@ -51,15 +51,15 @@ class DeviceCache(Sequences):
         self.graph: DecodeGraphs | None = None
         self.steps = 0
 
-    def reserve(self, length: int) -> None:
+    def reserve(self, seq_len: int) -> None:
         """Room for sequences of this length. raises  InputError past the model's context"""
-        needed = -(-length // PAGE_SIZE)
+        needed = -(-seq_len // PAGE_SIZE)
         if needed <= self.num_pages:
             return
-        check_room(length, self.limit)
+        check_seq_len(seq_len, self.max_seq_len)
         before = self.pages
         # doubling: each token is copied once on average
-        self._make(min(max(needed, 2 * self.num_pages), -(-self.limit // PAGE_SIZE)))
+        self._make(min(max(needed, 2 * self.num_pages), -(-self.max_seq_len // PAGE_SIZE)))
         for old, new in zip((*before.keys, *before.values), (*self.pages.keys, *self.pages.values), strict=True):
             new.view(torch.uint8)[: len(old)] = old.view(torch.uint8)
 
@@ -72,13 +72,13 @@ class DeviceCache(Sequences):
         counts = np.full(batch, step.tokens.shape[1]) if step.counts is None else step.counts
         cu_seqlens = np.concatenate(([0], np.cumsum(counts)))
         owner = np.repeat(np.arange(batch), counts)  # [N]
-        position = np.arange(len(owner)) - cu_seqlens[owner] + self.lengths[owner]
+        position = np.arange(len(owner)) - cu_seqlens[owner] + self.seq_lens[owner]
         slot = (position // PAGE_SIZE * batch + owner) * PAGE_SIZE + position % PAGE_SIZE
         # In one copy: each costs the host more than the copying.
         sent = self.place.send(np.stack([step.tokens.reshape(-1).numpy(), position, slot]))
-        length = self.place.send((self.lengths + counts).astype(np.int32))
+        seq_len = self.place.send((self.seq_lens + counts).astype(np.int32))
         named = dict(zip(("token", "position", "slot"), sent, strict=True))
-        return named | {"block_table": self.block_table, "length": length}, cu_seqlens
+        return named | {"block_table": self.block_table, "length": seq_len}, cu_seqlens
 
     @property
     def bytes_per_token(self) -> float:

@@ -50,8 +50,8 @@ class EncoderDecoderCache(DenseCache):
         encoded = self.encoded[b]
         return F.scaled_dot_product_attention(q, encoded.keys[layer], encoded.values[layer], scale=1.0)
 
-    def _attend(self, layer: int, which: slice, length: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        keys, values = self._store(layer, which, length, k, v)
+    def _attend(self, layer: int, which: slice, seq_len: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values = self._store(layer, which, seq_len, k, v)
         bias = self._bias(q.shape[2], keys.shape[2])
         return F.scaled_dot_product_attention(q, keys, values, attn_mask=bias, scale=1.0)
 

@@ -158,7 +158,7 @@ class Scheduler:
             digests = state.chain.digests(state.tokens)
             waits = num_matched < len(digests) and digests[num_matched] in coming
             if state.swapped is not None:
-                num_matched, waits = max(num_matched, state.swapped.length // self.pool.page_size), False
+                num_matched, waits = max(num_matched, state.swapped.seq_len // self.pool.page_size), False
             if waits and state.overtaken < self.options.max_overtakes:
                 continue
             if num_matched > most:
@@ -192,7 +192,7 @@ class Scheduler:
         except OutOfPages:
             state.stop()
             return False
-        if state.swapped is not None and state.swapped.length > prefix.num_tokens:
+        if state.swapped is not None and state.swapped.seq_len > prefix.num_tokens:
             self.swap.restore(state.sequence, state.swapped)
         self._drop_swapped(state)
         self.num_lookup_tokens += len(state.tokens)

@@ -13,7 +13,7 @@ class RequestState:
     """What is known of a request: it waits without a sequence, and runs with one.
 
     id         in order of arrival
-    tokens     prompt and text so far; those before `sequence.length` are computed
+    tokens     prompt and text so far; those before `sequence.seq_len` are computed
     keeps      whether its pages may be kept for others: not where they were computed before its version was forgotten
     since      when the oldest of its pages was computed, be it by another request
     overtaken  later requests that were started before it
@@ -51,7 +51,7 @@ class RequestState:
 
     @property
     def num_computed(self) -> int:
-        return 0 if self.sequence is None else self.sequence.length
+        return 0 if self.sequence is None else self.sequence.seq_len
 
     @property
     def pending(self) -> int:
@@ -66,7 +66,7 @@ class RequestState:
         """Run behind what is computed already, whose pages are the state's from here on."""
         self.sequence = PagedSequence(pool)
         self.sequence.pages = prefix.pages
-        self.sequence.length = prefix.num_tokens
+        self.sequence.seq_len = prefix.num_tokens
         self.num_shared = prefix.num_tokens // pool.page_size
         self.since = prefix.stored_at if self.swapped is None else min(self.since, prefix.stored_at)
         self.keeps |= self.swapped is None

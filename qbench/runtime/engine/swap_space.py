@@ -11,7 +11,7 @@ class Swapped:
     """pages: the bytes of each, in order; length: tokens in them"""
 
     pages: list[PageBytes]
-    length: int
+    seq_len: int
 
 
 class SwapSpace:
@@ -28,20 +28,20 @@ class SwapSpace:
 
     def save(self, sequence: PagedSequence) -> Swapped | None:
         """A copy of the sequence's pages; None where there is no room for it."""
-        pages = sequence.pages[: -(-sequence.length // self.pool.page_size)]
+        pages = sequence.pages[: -(-sequence.seq_len // self.pool.page_size)]
         if self.num_pages + len(pages) > self.max_pages:
             return None
         self.num_pages += len(pages)
         self.num_out += len(pages)
-        return Swapped([self.pool.memory.save(page) for page in pages], sequence.length)
+        return Swapped([self.pool.memory.save(page) for page in pages], sequence.seq_len)
 
     def restore(self, sequence: PagedSequence, swapped: Swapped) -> None:
         """Make the sequence what it was, in pages that it has to itself but for full ones that it holds already."""
-        first = sequence.length // self.pool.page_size
+        first = sequence.seq_len // self.pool.page_size
         for page, saved in zip(sequence.pages[first:], swapped.pages[first:], strict=False):  # more are reserved
             self.pool.memory.load(page, saved)
             self.num_in += 1
-        sequence.length = swapped.length
+        sequence.seq_len = swapped.seq_len
 
     def drop(self, swapped: Swapped) -> None:
         self.num_pages -= len(swapped.pages)

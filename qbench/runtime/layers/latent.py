@@ -208,7 +208,7 @@ class LatentAttention:
 
 def _turns(batch: int, span: Span) -> Iterator[slice]:
     """Sequences that pass together, by their places: of up to LATENT_TOKENS tokens, or one; nearly as many a turn."""
-    turns = -(-batch // max(1, LATENT_TOKENS // (span.length + span.count)))
+    turns = -(-batch // max(1, LATENT_TOKENS // (span.seq_len + span.count)))
     return (slice(batch * turn // turns, batch * (turn + 1) // turns) for turn in range(turns))
 
 

@@ -42,7 +42,7 @@ class KernelLatentAttention(LatentAttention):
     def _fastest(self, cache: HeldLatents, span: Span) -> LatentPlan:
         if not isinstance(cache, KernelLatents):
             return super()._fastest(cache, span)
-        return choose_plan(self.sizes, self.num_heads, span.length, span.count, cache.rules[self.layer].window)
+        return choose_plan(self.sizes, self.num_heads, span.seq_len, span.count, cache.rules[self.layer].window)
 
     def _step(
         self,

@@ -66,11 +66,11 @@ def check_lengths(num_prompt: int, max_new_tokens: int, max_positions: int) -> N
         raise InputError("the prompt is empty, expected at least 1 token (a BOS token will do)")
     if max_new_tokens < 1:
         raise InputError(f"max_new_tokens is {max_new_tokens}, expected at least 1")
-    room = max_positions - num_prompt
-    if max_new_tokens > room:
+    max_new = max_positions - num_prompt
+    if max_new_tokens > max_new:
         raise InputError(
             f"a prompt of {num_prompt} tokens and {max_new_tokens} new ones exceed the model's context of "
-            f"{max_positions}; " + (f"ask for at most {room}" if room > 0 else "shorten the prompt")
+            f"{max_positions}; " + (f"ask for at most {max_new}" if max_new > 0 else "shorten the prompt")
         )
 
 

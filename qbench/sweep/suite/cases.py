@@ -116,11 +116,11 @@ class _Describe:
     def case(self, planned: Planned) -> Case:
         point, suite = planned.point, self.suite
         check_here(point)
-        fingerprint, limit = self.model(point.model)
+        fingerprint, max_seq_len = self.model(point.model)
         speed = None
         if suite.bench is not None and "bench" in planned.sections:
             speed = replace(suite.bench, depth=point.context, batch=point.batch)
-            speed.check_context(limit)
+            speed.check_context(max_seq_len)
         recipe = point.recipe
         return Case(
             model=point.model,

@@ -35,15 +35,15 @@ CONFIGS = {
 LOGITS_ATOL = 1e-4  # the project's promise for float32 logits of order 1
 
 
-def random_tokens(config: dict, batch: int, length: int) -> torch.Tensor:
-    return torch.randint(config["vocab_size"], (batch, length), generator=torch.Generator().manual_seed(1))
+def random_tokens(config: dict, batch: int, seq_len: int) -> torch.Tensor:
+    return torch.randint(config["vocab_size"], (batch, seq_len), generator=torch.Generator().manual_seed(1))
 
 
 @pytest.mark.parametrize("changes", [pytest.param(changes, id=name) for name, changes in CONFIGS.items()])
 def test_logits_equal_transformers(changes):
     config = small_config(**changes)
     weights = random_weights(config)
-    tokens = random_tokens(config, batch=2, length=200)
+    tokens = random_tokens(config, batch=2, seq_len=200)
     model = load_model(ArraySource(config, weights))
     expected = transformers_logits(config, weights, tokens)
     assert expected.std() > 0.3, "logits this small would let a wrong model pass"
@@ -61,21 +61,21 @@ def gqa_model():
     "chunks", [[1] * 40, [17, 1, 1, 20, 1], [1, 39], [39, 1]], ids=["decode", "mixed", "1+39", "39+1"]
 )
 def test_any_chunking_equals_one_prefill(gqa_model, chunks):
-    tokens = random_tokens(small_config(), batch=3, length=40)
+    tokens = random_tokens(small_config(), batch=3, seq_len=40)
     cache = gqa_model.new_cache(batch=3, capacity=4)
     logits = torch.cat([gqa_model(chunk, cache) for chunk in tokens.split(chunks, dim=1)], dim=1)
-    assert cache.length == 40
+    assert cache.seq_len == 40
     assert_close(logits, gqa_model(tokens), atol=LOGITS_ATOL)
 
 
 def test_sequences_of_a_batch_do_not_mix(gqa_model):
-    tokens = random_tokens(small_config(), batch=4, length=30)
+    tokens = random_tokens(small_config(), batch=4, seq_len=30)
     alone = torch.cat([gqa_model(row[None]) for row in tokens])
     assert_close(gqa_model(tokens), alone, atol=LOGITS_ATOL)
 
 
 def test_no_position_sees_a_later_token(gqa_model):
-    tokens = random_tokens(small_config(), batch=1, length=30)
+    tokens = random_tokens(small_config(), batch=1, seq_len=30)
     changed = tokens.clone()
     changed[0, 20] = (changed[0, 20] + 1) % 160
     before, after = gqa_model(tokens), gqa_model(changed)
@@ -84,7 +84,7 @@ def test_no_position_sees_a_later_token(gqa_model):
 
 
 def test_last_only_is_the_last_row(gqa_model):
-    tokens = random_tokens(small_config(), batch=2, length=9)
+    tokens = random_tokens(small_config(), batch=2, seq_len=9)
     assert_close(gqa_model(tokens, last_only=True), gqa_model(tokens)[:, -1:], atol=LOGITS_ATOL)
 
 
@@ -115,4 +115,4 @@ def test_past_the_context_with_a_cache_is_an_error_and_leaves_the_cache(gqa_mode
     gqa_model(random_tokens(small_config(), 1, 256), cache, last_only=True)
     with pytest.raises(InputError, match="257 tokens"):
         gqa_model(torch.tensor([[1]]), cache)
-    assert cache.length == 256
+    assert cache.seq_len == 256

@@ -15,11 +15,11 @@ VOCAB = 11
 
 
 class RecordingCache:
-    length, size_bytes = 0, 48
+    seq_len, size_bytes = 0, 48
 
-    def truncate(self, length: int) -> None:
-        assert length <= self.length
-        self.length = length
+    def truncate(self, seq_len: int) -> None:
+        assert seq_len <= self.seq_len
+        self.seq_len = seq_len
 
 
 class RecordingModel:
@@ -37,9 +37,9 @@ class RecordingModel:
 
     def __call__(self, tokens, cache, last_only: bool):
         assert last_only and tokens.shape[0] == self.batch and 0 <= tokens.min() and tokens.max() < VOCAB
-        self.passes.append((cache.length, tokens.shape[1]))
-        cache.length += tokens.shape[1]
-        assert cache.length <= self.capacity
+        self.passes.append((cache.seq_len, tokens.shape[1]))
+        cache.seq_len += tokens.shape[1]
+        assert cache.seq_len <= self.capacity
         time.sleep(self.pause_s)
         return torch.zeros(1, 1, VOCAB)
 

@@ -30,25 +30,25 @@ class RecordingSide:
     pid, vocab_size = os.getpid(), 11
 
     def __init__(self, log: list, name: str) -> None:
-        self.log, self.name, self.length = log, name, 0
+        self.log, self.name, self.seq_len = log, name, 0
 
     def new_cache(self, batch: int, capacity: int) -> "RecordingSide":
         return self
 
-    def truncate(self, length: int) -> None:
-        self.length = length
+    def truncate(self, seq_len: int) -> None:
+        self.seq_len = seq_len
 
     def __call__(self, tokens, cache, last_only: bool) -> None:
-        self.log.append((self.name, self.length, tokens[0].tolist()))
-        self.length += tokens.shape[1]
+        self.log.append((self.name, self.seq_len, tokens[0].tolist()))
+        self.seq_len += tokens.shape[1]
 
     def hold(self, tokens: list[list[int]], capacity: int) -> None:
         self.log.append((self.name, 0, tokens[0]))
-        self.length = len(tokens[0])
+        self.seq_len = len(tokens[0])
 
     def seconds(self, tokens: list[list[int]], step: int) -> float:
         for first in range(0, len(tokens[0]), step):
-            self.log.append((self.name, self.length + first, tokens[0][first : first + step]))
+            self.log.append((self.name, self.seq_len + first, tokens[0][first : first + step]))
         return 1.0
 
 

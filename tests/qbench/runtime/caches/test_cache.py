@@ -91,7 +91,7 @@ def test_dense_cache_equals_attention_over_everything(capacity):
             assert_close(out, expected[:, :, new], atol=20 * 2**-23)
         cache.advance(size)
         start += size
-    assert cache.length == 20
+    assert cache.seq_len == 20
 
 
 def test_truncate_forgets_and_continues():

@@ -20,8 +20,8 @@ def source_of(architecture: str = "llama") -> ArraySource:
     return ArraySource(config, random_weights(config))
 
 
-def tokens_of(batch: int, length: int, seed: int = 0) -> torch.Tensor:
-    return torch.randint(150, (batch, length), generator=torch.Generator().manual_seed(seed))
+def tokens_of(batch: int, seq_len: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(150, (batch, seq_len), generator=torch.Generator().manual_seed(seed))
 
 
 def after(model: Model, kind: str, *parts: torch.Tensor) -> torch.Tensor:
@@ -40,7 +40,7 @@ def test_a_draft_that_is_not_taken(architecture, kind, impl):
     model(tokens[:, 20:], cache, cache_position=range(20, 30))
     got = model(other, cache, cache_position=torch.arange(20, 29))
     assert_close(got, after(model, kind, tokens[:, :20], other))
-    assert cache.lengths.tolist() == [29, 29]
+    assert cache.seq_lens.tolist() == [29, 29]
     got = model(other[:, :1], cache, cache_position=[0])
     assert_close(got, after(model, kind, other[:, :1]))
 
@@ -56,7 +56,7 @@ def test_of_each_sequence_its_own(kind, impl):
     cache = model.new_cache(3, 64, kind=kind)
     model(tokens, cache)
     got = model(other, cache, num_valid=counts, cache_position=positions)
-    assert cache.lengths.tolist() == [22, 13, 1]
+    assert cache.seq_lens.tolist() == [22, 13, 1]
     again = model(other[:, :1], cache)
     for b, (start, count) in enumerate(zip(starts, counts, strict=True)):
         text = torch.cat((tokens[b : b + 1, :start], other[b : b + 1, :count], other[b : b + 1, :1]), 1)
@@ -112,7 +112,7 @@ def test_positions_that_cannot_be(kind, positions, message):
     model(tokens, cache)
     with pytest.raises(InputError, match=message):
         model(tokens[:, :3], cache, cache_position=positions)
-    assert cache.lengths.tolist() == [10, 10]
+    assert cache.seq_lens.tolist() == [10, 10]
     got = model(tokens[:, :3], cache)
     assert_close(got, after(model, kind, tokens, tokens[:, :3]))
 
@@ -126,7 +126,7 @@ def test_a_pass_that_there_is_no_room_for_forgets_nothing(kind):
     model(tokens[:, :-2], cache)
     with pytest.raises(InputError, match=f"{limit + 1} tokens, but the"):
         model(tokens[:, :5], cache, cache_position=range(limit - 4, limit + 1))
-    assert cache.length == limit - 2
+    assert cache.seq_len == limit - 2
 
 
 def test_a_window_cannot_go_back_to_what_is_gone():
@@ -136,7 +136,7 @@ def test_a_window_cannot_go_back_to_what_is_gone():
     model(tokens, cache, last_only=True)
     with pytest.raises(InputError, match=r"truncate to 100, whose window begins at token 81, .* are gone"):
         model(tokens[:, :1], cache, cache_position=[100])
-    assert cache.length == 800
+    assert cache.seq_len == 800
     other = model.new_cache(1, kind="window:20")
     model(tokens[:, :790], other, last_only=True)
     assert_close(model(tokens[:, :5], cache, cache_position=range(790, 795)), model(tokens[:, :5], other))

@@ -43,8 +43,8 @@ def scheme_of(kv: str, num_layers: int) -> KVScheme:
     return KVScheme(KV_FORMATS[kv], *((scales, 1.5 * scales) if KV_FORMATS[kv].calibrated else ()))
 
 
-def tokens_of(batch: int, length: int) -> torch.Tensor:
-    return torch.randint(150, (batch, length), generator=torch.Generator().manual_seed(length))
+def tokens_of(batch: int, seq_len: int) -> torch.Tensor:
+    return torch.randint(150, (batch, seq_len), generator=torch.Generator().manual_seed(seq_len))
 
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
@@ -64,14 +64,14 @@ def test_full_budgets_are_the_dynamic_cache_bit_for_bit(kind, kv, impl):
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("kind", ["none", *FULL])
 def test_padded_batches(kind, impl, on):
-    model, tokens, lengths = model_of(impl=impl), tokens_of(3, 23), [5, 1, 19]
+    model, tokens, seq_lens = model_of(impl=impl), tokens_of(3, 23), [5, 1, 19]
     logits = []
     for cache in (model.new_cache(3, 30, kind=kind), model.new_cache(3, 30)):
         if on == "left":
-            cache.pad_left([19 - length for length in lengths])
-        first = model(tokens[:, :19], cache, num_valid=None if on == "left" else lengths)
+            cache.pad_left([19 - seq_len for seq_len in seq_lens])
+        first = model(tokens[:, :19], cache, num_valid=None if on == "left" else seq_lens)
         logits.append([first, model(tokens[:, 19:22], cache), model(tokens[:, 22:], cache, last_only=True)])
-        assert cache.lengths.tolist() == [length + 4 for length in lengths]
+        assert cache.seq_lens.tolist() == [seq_len + 4 for seq_len in seq_lens]
     # Products of all tokens sum in another order than those of the new ones, and with q8_0 round their inputs anew.
     atol = 0 if kind != "none" else 1e-4 if impl == "reference" else logits[1][0].nan_to_num().abs().max().item() / 127
     for got, expected in zip(*logits, strict=True):
@@ -90,7 +90,7 @@ def test_nothing_kept_is_a_prompt_of_all_tokens(batch, kv):
     cache.truncate(10)
     rest = torch.cat((tokens[:, :10], tokens[:, 30:]), 1)
     assert_close(model(tokens[:, 30:], cache), model(rest)[:, -10:], atol=atol)
-    assert cache.length == 20 and cache.bytes_per_token == 0
+    assert cache.seq_len == 20 and cache.bytes_per_token == 0
 
 
 def test_a_static_cache_ends_with_a_clear_error_and_stays_as_it_is():
@@ -148,16 +148,16 @@ def test_layers_without_a_window_keep_all_beside_those_that_have_one(architectur
 
 def test_mixed_layers_of_unlike_lengths_and_going_back():
     model, tokens = mixed_model("mistral"), tokens_of(3, 400)
-    lengths, caches = [200, 3, 90], [model.new_cache(3, 400, kind=kind) for kind in ("window", "dynamic")]
+    seq_lens, caches = [200, 3, 90], [model.new_cache(3, 400, kind=kind) for kind in ("window", "dynamic")]
     for cache in caches:
         cache.pad_left([0, 197, 110])
     logits = [[model(tokens[:, :200], cache), model(tokens[:, 200:204], cache)] for cache in caches]
     for one, other in zip(*logits, strict=True):
         assert torch.equal(one.nan_to_num(9), other.nan_to_num(9))
-    starts = np.array(lengths)
+    starts = np.array(seq_lens)
     one, other = (model(tokens[:, :2], cache, cache_position=starts[:, None] + range(2)) for cache in caches)
     assert_close(one, other)
-    assert caches[0].lengths.tolist() == [length + 2 for length in lengths]
+    assert caches[0].seq_lens.tolist() == [seq_len + 2 for seq_len in seq_lens]
 
 
 @pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")

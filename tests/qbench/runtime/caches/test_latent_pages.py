@@ -50,8 +50,8 @@ def pool_of(model: Model, num_pages: int, page_size: int = 16, plan: str | None 
     return pool
 
 
-def tokens_of(batch: int, length: int, seed: int = 0) -> torch.Tensor:
-    return torch.randint(150, (batch, length), generator=torch.Generator().manual_seed(seed))
+def tokens_of(batch: int, seq_len: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(150, (batch, seq_len), generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
@@ -142,12 +142,12 @@ def test_a_window_is_plain_attention_with_a_mask(plan, impl):
 
 
 def test_windows_of_unlike_lengths():
-    model, lengths = model_of("kv-int8"), (300, 3, 90)
+    model, seq_lens = model_of("kv-int8"), (300, 3, 90)
     tokens, caches = tokens_of(3, 310), [model.new_cache(3, 400, kind=kind) for kind in ("window:40", "dynamic")]
     caches[1].rules = caches[0].rules
     for cache in caches:
         cache.max_chunk_tokens = None
-        model(tokens[:, :200], cache, num_valid=[min(length, 200) for length in lengths])
+        model(tokens[:, :200], cache, num_valid=[min(seq_len, 200) for seq_len in seq_lens])
     for count in (1, 5, 1):
         one, other = (model(tokens[:, 200 : 200 + count], cache) for cache in caches)
         assert_close(one, other)

@@ -49,8 +49,8 @@ def pool_of(model: Model, num_pages: int, page_size: int = PAGE) -> PagePool:
     return pool
 
 
-def tokens_of(batch: int, length: int, seed: int = 0) -> torch.Tensor:
-    return torch.randint(150, (batch, length), generator=torch.Generator().manual_seed(seed))
+def tokens_of(batch: int, seq_len: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(150, (batch, seq_len), generator=torch.Generator().manual_seed(seed))
 
 
 # ---- who holds what
@@ -101,7 +101,7 @@ class Pool(RuleBasedStateMachine):
             self.clock += 1
             self.written[page][i % PAGE] = self.clock
             text.append(self.clock)
-        sequence.length += count
+        sequence.seq_len += count
 
     @rule(data=st.data(), ahead=st.integers(1, 20))
     def reserve_ahead(self, data: st.DataObject, ahead: int) -> None:
@@ -121,9 +121,9 @@ class Pool(RuleBasedStateMachine):
     def truncate(self, data: st.DataObject) -> None:
         if self.sequences:
             sequence, text = self.pick(data)
-            length = data.draw(st.integers(0, len(text)))
-            sequence.truncate(length)
-            del text[length:]
+            seq_len = data.draw(st.integers(0, len(text)))
+            sequence.truncate(seq_len)
+            del text[seq_len:]
 
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
@@ -142,7 +142,7 @@ class Pool(RuleBasedStateMachine):
     @invariant()
     def each_reads_what_it_wrote(self) -> None:
         for sequence, text in self.sequences:
-            assert sequence.length == len(text) <= len(sequence.pages) * PAGE
+            assert sequence.seq_len == len(text) <= len(sequence.pages) * PAGE
             assert [self.written[sequence.pages[i // PAGE]][i % PAGE] for i in range(len(text))] == text
 
 
@@ -228,7 +228,7 @@ def test_a_page_that_is_saved_comes_back_elsewhere(kv, impl):
     assert not set(other.pages) & set(pages)
     for page, held in zip(other.pages, saved, strict=True):
         pool.memory.load(page, held)
-    other.length = 40
+    other.seq_len = 40
     assert_close(model(tokens[:, 40:], paged_cache(pool, [other])), expected)
     assert sum(part.nbytes for part in saved[0]) == pool.page_bytes
 
@@ -271,14 +271,14 @@ def test_sequences_come_and_go_between_passes():
     # sequence -> tokens of each pass: prompts beside single tokens, one that comes later and one that has left
     for step in ({0: 20, 1: 20}, {0: 1, 1: 1, 2: 20}, {1: 19, 2: 1}, {2: 19, 1: 1}, {2: 1}):
         tokens = torch.full((len(step), max(step.values())), -1)
-        starts = {b: live[b].length for b in step}
+        starts = {b: live[b].seq_len for b in step}
         for row, (b, count) in zip(tokens, step.items(), strict=True):
             row[:count] = texts[b][starts[b] : starts[b] + count]
         cache = PagedCache(pool, [live[b] for b in step])
         logits = model(tokens, cache, num_valid=list(step.values()))
         for row, (b, count) in zip(logits, step.items(), strict=True):
             assert_close(row[:count], alone[b][starts[b] : starts[b] + count])
-        assert [live[b].length for b in step] == [starts[b] + count for b, count in step.items()]
+        assert [live[b].seq_len for b in step] == [starts[b] + count for b, count in step.items()]
 
 
 @needs_kernels
@@ -290,7 +290,7 @@ def test_out_of_pages_is_told_before_anything_is_computed():
     cache = PagedCache(pool, [second])
     with pytest.raises(OutOfPages, match="2 pages are needed, 1 are free"):
         model(tokens_of(1, 17), cache)
-    assert (second.length, second.pages, pool.num_free) == (0, [], 1)
+    assert (second.seq_len, second.pages, pool.num_free) == (0, [], 1)
     model(tokens_of(1, 16), cache)
     assert cache.size_bytes == pool.page_bytes
 

@@ -66,24 +66,24 @@ def test_groups_of_tokens_are_encoded_once_they_are_full(cuts):
 
 @pytest.mark.parametrize("name", KV_FORMATS)
 @pytest.mark.parametrize("length", [0, 17, 32, 64, 66])
-def test_truncate_forgets_the_rest(name, length):
+def test_truncate_forgets_the_rest(name, seq_len):
     scheme, (q, k, v) = make_scheme(name), make_qkv(70)
     cache = QuantizedCache(MODEL, scheme, batch=2)
     for layer in range(2):
         cache.attend(layer, q, k, v, torch.arange(70))
     cache.advance(70)
-    cache.truncate(length)
-    assert cache.length == length
+    cache.truncate(seq_len)
+    assert cache.seq_len == seq_len
     other = make_qkv(5, seed=1)
-    got = cache.attend(1, *other, torch.arange(length, length + 5))
+    got = cache.attend(1, *other, torch.arange(seq_len, seq_len + 5))
     k_scale, v_scale = layer_scales(scheme, 1)
     group = scheme.format.keys.token_group
     whole = 64 if group > 1 else 70  # what was encoded before the cut
-    keys = torch.cat([scheme.format.keys.round_trip(k[:, :, :whole], k_scale), k[:, :, whole:]], dim=2)[:, :, :length]
-    held = length // group * group
+    keys = torch.cat([scheme.format.keys.round_trip(k[:, :, :whole], k_scale), k[:, :, whole:]], dim=2)[:, :, :seq_len]
+    held = seq_len // group * group
     tail = torch.cat([keys[:, :, held:], other[1]], dim=2)
     keys = torch.cat([keys[:, :, :held], scheme.format.keys.round_trip(tail, k_scale)], dim=2)
-    values = scheme.format.values.round_trip(torch.cat([v[:, :, :length], other[2]], dim=2), v_scale)
+    values = scheme.format.values.round_trip(torch.cat([v[:, :, :seq_len], other[2]], dim=2), v_scale)
     assert_close(got, causal_attention(other[0], keys, values, MODEL.attention_rule(1)), atol=1e-5)
 
 

@@ -37,8 +37,8 @@ def model_of(
     return load_model(ArraySource(config | entry, random_weights(config)), RunOptions(cache=kind), impl=impl)
 
 
-def tokens_of(batch: int, length: int, seed: int = 0) -> torch.Tensor:
-    return torch.randint(150, (batch, length), generator=torch.Generator().manual_seed(seed))
+def tokens_of(batch: int, seq_len: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(150, (batch, seq_len), generator=torch.Generator().manual_seed(seed))
 
 
 def stepwise(model: Model, cache: Cache, tokens: torch.Tensor, parts=PARTS) -> torch.Tensor:
@@ -56,7 +56,7 @@ class SlowSinks(Cache):
         self.config = model.config
         self.held: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(model.config.num_layers)]
 
-    def next_position(self, lengths: int) -> int:
+    def next_position(self, seq_lens: int) -> int:
         return 0  # nothing here looks at it, and the model may not think that its context is full
 
     def attend(self, layer, q, k, v, positions):
@@ -119,7 +119,7 @@ def test_texts_are_longer_than_the_context_and_memory_does_not_grow():
     cache = model.new_cache(kind=KIND)
     assert cache.max_chunk_tokens == 40 - (SINKS + WINDOW - 1)
     assert_close(model(tokens, cache), slow(model, tokens), atol=TOLERANCE)
-    assert cache.length == 90 and cache.pool.num_pages == 1 + 4  # of sinks, and of 9 - 1 + 29 tokens
+    assert cache.seq_len == 90 and cache.pool.num_pages == 1 + 4  # of sinks, and of 9 - 1 + 29 tokens
     with pytest.raises(InputError, match="41 tokens, but the model's context holds 40"):
         model(tokens[:, :41])
 
@@ -156,18 +156,18 @@ def test_rotations_that_change_with_the_text_are_done_when_keys_are_read():
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 def test_batches_of_unlike_lengths(impl):
-    model, lengths = model_of(impl=impl), (30, 1, 14)
-    rows = [tokens_of(1, length + 5, seed)[0] for seed, length in enumerate(lengths)]
+    model, seq_lens = model_of(impl=impl), (30, 1, 14)
+    rows = [tokens_of(1, seq_len + 5, seed)[0] for seed, seq_len in enumerate(seq_lens)]
     tokens = torch.full((3, 30), -1)
-    for b, length in enumerate(lengths):
-        tokens[b, :length] = rows[b][:length]
+    for b, seq_len in enumerate(seq_lens):
+        tokens[b, :seq_len] = rows[b][:seq_len]
     cache = model.new_cache(3, kind=KIND)
-    first = model(tokens, cache, num_valid=lengths)
+    first = model(tokens, cache, num_valid=seq_lens)
     rest = model(torch.stack([row[-5:] for row in rows]), cache)
-    for b, length in enumerate(lengths):
+    for b, seq_len in enumerate(seq_lens):
         alone = model.new_cache(kind=KIND)
-        expected = stepwise(model, alone, rows[b][None], (length, 5))[0]
-        assert_close(torch.cat((first[b, :length], rest[b])), expected, atol=TOLERANCE)
+        expected = stepwise(model, alone, rows[b][None], (seq_len, 5))[0]
+        assert_close(torch.cat((first[b, :seq_len], rest[b])), expected, atol=TOLERANCE)
 
 
 def test_a_models_own_kind():
@@ -180,19 +180,19 @@ def test_going_back():
     cache = model.new_cache(kind=KIND)
     model(tokens, cache, last_only=True)
 
-    def check(length: int) -> None:
+    def check(seq_len: int) -> None:
         again = model.new_cache(kind=KIND)
-        if length:
-            model(tokens[:, :length], again, last_only=True)
-        got = model(other, cache, cache_position=range(length, length + 5))
+        if seq_len:
+            model(tokens[:, :seq_len], again, last_only=True)
+        got = model(other, cache, cache_position=range(seq_len, seq_len + 5))
         assert_close(got, model(other, again), atol=TOLERANCE)
         assert_close(model(tokens[:, :90], cache), model(tokens[:, :90], again), atol=TOLERANCE)
 
     check(580)
     with pytest.raises(InputError, match=r"truncate to 100, whose window begins at token 92, .* are gone"):
         model(other, cache, cache_position=range(100, 105))
-    for length in (2, 0):  # in the page of the sinks, which is always there
-        check(length)
+    for seq_len in (2, 0):  # in the page of the sinks, which is always there
+        check(seq_len)
     assert len(cache.sequences[0].pages) == 6
 
 

@@ -39,7 +39,7 @@ def model_of(
 
 def prompts() -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(3)
-    return [torch.randint(150, (length + 4,), generator=generator) for length in LENGTHS]
+    return [torch.randint(150, (seq_len + 4,), generator=generator) for seq_len in LENGTHS]
 
 
 def padded(rows: list[torch.Tensor], on: str) -> torch.Tensor:
@@ -54,7 +54,7 @@ def feed(model: Model, cache: Cache, on: str, last_only: bool) -> list[torch.Ten
     rows = prompts()
     tokens = padded([row[:-4] for row in rows], on)
     if on == "left":
-        cache.pad_left([tokens.shape[1] - length for length in LENGTHS])
+        cache.pad_left([tokens.shape[1] - seq_len for seq_len in LENGTHS])
         logits = [model(tokens, cache, last_only=last_only)]
     else:
         logits = [model(tokens, cache, last_only=last_only, num_valid=LENGTHS)]
@@ -62,8 +62,8 @@ def feed(model: Model, cache: Cache, on: str, last_only: bool) -> list[torch.Ten
         assert_nan_at_padding(logits[0], on)
     rest = torch.stack([row[-4:] for row in rows])
     logits += [model(part, cache, last_only=last_only) for part in rest.split((3, 1), dim=1)]
-    assert cache.lengths.tolist() == [length + 4 for length in LENGTHS]
-    assert cache.length == max(LENGTHS) + 4
+    assert cache.seq_lens.tolist() == [seq_len + 4 for seq_len in LENGTHS]
+    assert cache.seq_len == max(LENGTHS) + 4
     return [torch.cat([real(part[b]) for part in logits]) for b in range(len(rows))]
 
 
@@ -72,7 +72,7 @@ def real(logits: torch.Tensor) -> torch.Tensor:
 
 
 def assert_nan_at_padding(logits: torch.Tensor, on: str) -> None:
-    is_padding = (padded([torch.zeros(length) for length in LENGTHS], on) == -1)[..., None]
+    is_padding = (padded([torch.zeros(seq_len) for seq_len in LENGTHS], on) == -1)[..., None]
     assert_close(logits.isnan(), is_padding.expand_as(logits))
 
 
@@ -117,7 +117,7 @@ def test_on_torch(architecture, kv, on):
 
 def test_without_a_cache():
     model = model_of(weights="f32", impl="reference")
-    logits = model(padded(prompts(), "right"), num_valid=[length + 4 for length in LENGTHS])
+    logits = model(padded(prompts(), "right"), num_valid=[seq_len + 4 for seq_len in LENGTHS])
     for row, tokens in zip(logits, prompts(), strict=True):
         assert_close(real(row), model(tokens[None])[0], atol=FLOAT_ATOL)
 
@@ -130,27 +130,27 @@ def test_sequences_that_are_alike_again_are_read_as_one_batch():
     cache.truncate(1)
     model(torch.ones(len(LENGTHS), 2, dtype=torch.int64), cache, num_valid=[2] * len(LENGTHS))
     model(torch.ones(len(LENGTHS), 2, dtype=torch.int64), cache)
-    assert cache.cu_seqlens is None and cache.lengths.tolist() == [5] * len(LENGTHS)
+    assert cache.cu_seqlens is None and cache.seq_lens.tolist() == [5] * len(LENGTHS)
 
 
 def test_truncate_keeps_what_is_shorter():
     for cache in (model_of().new_cache(len(LENGTHS)), model_of(impl="reference").new_cache(len(LENGTHS))):
         model_of()(padded(prompts(), "right"), cache, num_valid=LENGTHS)
         cache.truncate(10)
-        assert cache.lengths.tolist() == [7, 1, 10, 10] and cache.length == 10
+        assert cache.seq_lens.tolist() == [7, 1, 10, 10] and cache.seq_len == 10
 
 
 def test_step_of_a_textbook_loop():
     rng = np.random.default_rng(1)
     tokens = torch.from_numpy(rng.integers(0, 100, (4, 9)))
-    lengths, counts, left = np.array([3, 0, 8, 8]), np.array([1, 9, 4, 2]), np.array([2, 0, 5, 1])
-    step = varlen_step(tokens, lengths, counts, left)
+    seq_lens, counts, left = np.array([3, 0, 8, 8]), np.array([1, 9, 4, 2]), np.array([2, 0, 5, 1])
+    step = varlen_step(tokens, seq_lens, counts, left)
     expected = [
-        (b * 9 + left[b] + i, int(tokens[b, left[b] + i]), lengths[b] + i) for b in range(4) for i in range(counts[b])
+        (b * 9 + left[b] + i, int(tokens[b, left[b] + i]), seq_lens[b] + i) for b in range(4) for i in range(counts[b])
     ]
     assert list(zip(step.places.tolist(), step.tokens[0].tolist(), step.positions.tolist(), strict=True)) == expected
     assert step.cu_seqlens.tolist() == [0, 1, 10, 14, 16]
-    assert (step.length, step.end) == (8, 12)
+    assert (step.seq_len, step.end) == (8, 12)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_bad_numbers_of_tokens(num_valid, message):
     cache = model.new_cache(4)
     with pytest.raises(InputError, match=message):
         model(torch.zeros(4, 3, dtype=torch.int64), cache, num_valid=num_valid)
-    assert cache.length == 0
+    assert cache.seq_len == 0
 
 
 def test_another_batch_than_the_caches():
@@ -196,9 +196,9 @@ def test_the_context_bounds_the_longest():
     with pytest.raises(InputError, match="257 tokens, but the model's context holds 256"):
         model(torch.zeros(2, 7, dtype=torch.int64), cache)
     model(torch.zeros(2, 7, dtype=torch.int64), cache, num_valid=[6, 7])
-    assert cache.lengths.tolist() == [256, 10]
+    assert cache.seq_lens.tolist() == [256, 10]
 
 
 def test_which_caches_these_are():
     assert isinstance(model_of().new_cache(), KernelCache if has_cpu_kernels() else DenseCache)
-    assert NoCache(ModelConfig.from_hf(small_config())).lengths.tolist() == [0]
+    assert NoCache(ModelConfig.from_hf(small_config())).seq_lens.tolist() == [0]

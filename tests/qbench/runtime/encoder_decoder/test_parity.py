@@ -78,8 +78,8 @@ def test_greedy_text_is_that_of_transformers(tmp_path):
 
 
 @pytest.mark.parametrize("lengths", [(9, 9, 9), (1, 30, 7)], ids=["alike", "unlike"])
-def test_inputs_of_a_batch_do_not_see_each_other(model, lengths):
-    inputs = [random_tokens(length, seed=length + n).tolist() for n, length in enumerate(lengths)]
+def test_inputs_of_a_batch_do_not_see_each_other(model, seq_lens):
+    inputs = [random_tokens(seq_len, seed=seq_len + n).tolist() for n, seq_len in enumerate(seq_lens)]
     tokens = random_tokens(len(inputs), 12)
     together = model.condition(inputs)(tokens)
     for n, row in enumerate(inputs):
@@ -87,13 +87,13 @@ def test_inputs_of_a_batch_do_not_see_each_other(model, lengths):
 
 
 def test_sequences_of_unlike_lengths(model):
-    inputs = [random_tokens(length, seed=length).tolist() for length in (5, 11, 3)]
+    inputs = [random_tokens(seq_len, seed=seq_len).tolist() for seq_len in (5, 11, 3)]
     tokens = random_tokens(3, 10)
     decoder = model.condition(inputs)
     cache = decoder.new_cache()
     first = decoder(tokens, cache, num_valid=[4, 10, 1])
     second = decoder(random_tokens(3, 2, seed=3), cache, last_only=True)
-    assert cache.lengths.tolist() == [6, 12, 3]
+    assert cache.seq_lens.tolist() == [6, 12, 3]
     for n, count in enumerate((4, 10, 1)):
         alone = model.condition([inputs[n]])
         own = alone.new_cache()

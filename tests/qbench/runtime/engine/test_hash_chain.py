@@ -18,8 +18,8 @@ def test_one_for_each_full_page(num_tokens, num_pages):
 
 def test_grows_with_the_text():
     chain = HashChain(16, None)
-    for length in range(41):
-        assert chain.digests(TOKENS[:length]) == digests(TOKENS[:length])
+    for seq_len in range(41):
+        assert chain.digests(TOKENS[:seq_len]) == digests(TOKENS[:seq_len])
 
 
 @pytest.mark.parametrize("changed", range(40))
@@ -40,8 +40,8 @@ def test_tokens_are_told_apart_whatever_their_digits():
 
 
 @pytest.mark.parametrize("length", [1, 15, 16, 17, 32, 40])
-def test_the_digest_of_all_tokens_is_that_of_a_page_where_they_fill_it(length):
+def test_the_digest_of_all_tokens_is_that_of_a_page_where_they_fill_it(seq_len):
     chain = HashChain(16, "v")
-    last = chain.last(TOKENS[:length])
-    assert (last in chain.digests(TOKENS)) == (length % 16 == 0)
-    assert last == HashChain(16, "v").last(TOKENS[:length]) != HashChain(16, "w").last(TOKENS[:length])
+    last = chain.last(TOKENS[:seq_len])
+    assert (last in chain.digests(TOKENS)) == (seq_len % 16 == 0)
+    assert last == HashChain(16, "v").last(TOKENS[:seq_len]) != HashChain(16, "w").last(TOKENS[:seq_len])

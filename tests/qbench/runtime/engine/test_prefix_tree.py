@@ -72,9 +72,9 @@ def test_matches_are_those_of_all_texts_ever_stored():
     tree, stored = make(4000), []
     for _ in range(150):
         text = [draw.choice((0, 0, 0, 1)) for _ in range(draw.randint(1, 6 * SIZE))]
-        _, length = look_up(tree, text)
+        _, seq_len = look_up(tree, text)
         common = [shared(text[:-1], other) for other in stored]
-        assert length == max(common, default=0)
+        assert seq_len == max(common, default=0)
         store(tree, text)
         stored.append(text)
 

@@ -40,7 +40,7 @@ class Run:
         self.check(step)
         self.started += [state.id for state in self.scheduler.running if state.id not in self.started]
         for state, count in [*((state, 1) for state in step.decode), *step.prefill]:
-            state.sequence.length += count
+            state.sequence.seq_len += count
             self.num_computed += count
             self.scheduler.keep_pages(state)
             if not state.pending:
@@ -58,8 +58,8 @@ class Run:
         assert [state.id for state in scheduler.running] == sorted(state.id for state in scheduler.running)
         for state, count in [*((state, 1) for state in step.decode), *step.prefill]:
             sequence = state.sequence
-            assert len(sequence.pages) * SIZE >= sequence.length + count
-            written = sequence.pages[sequence.length // SIZE : -(-(sequence.length + count) // SIZE)]
+            assert len(sequence.pages) * SIZE >= sequence.seq_len + count
+            written = sequence.pages[sequence.seq_len // SIZE : -(-(sequence.seq_len + count) // SIZE)]
             assert all(self.pool.references(page) == 1 for page in written), "others read what would be written to"
 
     def finish(self, limit: int = 10_000) -> None:
@@ -71,9 +71,9 @@ class Run:
         assert self.pool.num_free == self.pool.num_pages
 
 
-def prompt(seed: int, length: int) -> list[int]:
+def prompt(seed: int, seq_len: int) -> list[int]:
     draw = random.Random(seed)
-    return [draw.randint(2, 150) for _ in range(length)]
+    return [draw.randint(2, 150) for _ in range(seq_len)]
 
 
 WORKLOADS = {

@@ -12,10 +12,10 @@ SHAPES = [
 ]
 
 
-def operands(batch, num_heads, num_kv_heads, length, head_dim, value_dim):
+def operands(batch, num_heads, num_kv_heads, seq_len, head_dim, value_dim):
     generator = torch.Generator().manual_seed(0)
     return tuple(
-        torch.randn(batch, heads, length, dim, generator=generator)
+        torch.randn(batch, heads, seq_len, dim, generator=generator)
         for heads, dim in ((num_heads, head_dim), (num_kv_heads, head_dim), (num_kv_heads, value_dim))
     )
 

@@ -57,7 +57,7 @@ def test_every_plan_gives_the_logits_of_transformers(tmp_path, shape, impl):
         cache = model.new_cache(2, 4, plan=plan)
         assert isinstance(cache, LatentCache) == (plan != "decompressed")
         assert_close(stepwise(model, cache), expected, atol=TOLERANCE)
-        assert cache.length == TOKENS.shape[1]
+        assert cache.seq_len == TOKENS.shape[1]
 
 
 def test_yarn_softmax_scale_reaches_every_plan(tmp_path):
@@ -149,7 +149,7 @@ def test_sequences_of_unlike_lengths_give_what_each_gives_alone(monkeypatch, imp
         logits = model(rows, cache, num_valid=[count[step] for count in counts])
         for b, count in enumerate(counts):
             got[b].append(logits[b, : count[step]])
-    assert cache.lengths.tolist() == held
+    assert cache.seq_lens.tolist() == held
     for b, count in enumerate(counts):
         alone = model.new_cache(1, 4, plan=plan)
         expected = [model(part, alone)[0] for part in tokens[b : b + 1, : sum(count)].split(count, 1)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from qbench.cli.renamed import new_option
+from qbench.cli.renamed import check_variables, new_option
 from qbench.measure.host.forced import CPU, ISA, SWITCHES
 from qbench.version import __version__
 from quant.errors import InputError
@@ -77,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     NotImplementedError that says what there is. Any other ValueError or RuntimeError comes of a mistake in the code.
     """
     try:
+        check_variables()
         check_switches()
         check_forced_isa()
         return cli.main(args=argv, prog_name="qbench", standalone_mode=False) or 0

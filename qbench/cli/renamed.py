@@ -1,6 +1,10 @@
-"""Options and values of earlier versions: one line says what they are called now."""
+"""Options and variables of earlier versions: one line says what they are called now."""
+
+import os
 
 import click
+
+from quant.errors import InputError
 
 # An old option -> the new one, by command; "": of every command.
 OPTIONS = {
@@ -18,3 +22,13 @@ def new_option(error: click.NoSuchOption) -> str | None:
     command = error.ctx.info_name if error.ctx else ""
     new = {**OPTIONS[""], **OPTIONS.get(command or "", {})}.get(error.option_name)
     return new and f"{error.option_name} is called {new} now"
+
+
+VARIABLES = {"QBENCH_MLA_PLAN": "QBENCH_MLA_MODE"}
+
+
+def check_variables() -> None:
+    """raises InputError for a variable of the environment that nobody reads any more"""
+    for old, new in VARIABLES.items():
+        if old in os.environ:
+            raise InputError(f"{old} is called {new} now")

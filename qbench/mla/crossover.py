@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from qbench.runtime.attention.latent_plans import COMPRESSED, ELIDED, choose_plan
+from qbench.runtime.attention.mla_modes import COMPRESSED, ELIDED, choose_mode
 from quant.models import ModelConfig
 
 FEW, MANY = ELIDED, COMPRESSED
@@ -13,11 +13,11 @@ MOST_TOKENS = 4096  # of a forward pass; no crossing that was measured lies abov
 
 
 def measured_crossovers(rows: Sequence[dict[str, Any]], config: ModelConfig) -> list[dict[str, Any]]:
-    """For each context and batch of the rows of `measure_plans`, where the two plans' times cross.
+    """For each context and batch of the rows of `measure_modes`, where the two modes' times cross.
 
-    tokens  new ones of a sequence, between the two measured numbers around it as logarithms are; None where one plan
+    tokens  new ones of a sequence, between the two measured numbers around it as logarithms are; None where one mode
             is faster throughout
-    picked  from how many on the runtime takes the plan of many, whatever was measured here; None: from no number on
+    picked  from how many on the runtime takes the mode of many, whatever was measured here; None: from no number on
     """
     times: dict[tuple[int, int], dict[int, dict[str, float]]] = {}
     for row in rows:
@@ -34,7 +34,7 @@ def picked_crossover(config: ModelConfig, held: int) -> int | None:
     """The fewest new tokens of a sequence that holds `held` for which the runtime makes keys and values anew; None
     where it does not for MOST_TOKENS."""
     counts = range(2, min(config.max_positions - held, MOST_TOKENS) + 1)
-    return next((new for new in counts if choose_plan(config.mla, config.num_heads, held, new).name == MANY), None)
+    return next((new for new in counts if choose_mode(config.mla, config.num_heads, held, new).name == MANY), None)
 
 
 def crossing(ratios: dict[int, float]) -> float | None:

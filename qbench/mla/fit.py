@@ -1,4 +1,4 @@
-"""Costs of terms from measured forward passes: what the runtime's choice between plans rests on."""
+"""Costs of terms from measured forward passes: what the runtime's choice between modes rests on."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,15 +8,15 @@ import numpy as np
 
 from qbench.measure.records.record import latest, read_records
 from qbench.mla.work import forward_flop
-from qbench.runtime.attention.latent_costs import compressed_terms, elided_terms
-from qbench.runtime.attention.latent_plans import COMPRESSED, ELIDED, PLANS
+from qbench.runtime.attention.mla_costs import compressed_terms, elided_terms
+from qbench.runtime.attention.mla_modes import COMPRESSED, ELIDED, MODES
 from qbench.sources import open_source
 from quant.errors import InputError
 from quant.json_data import plain
 from quant.models import ModelConfig
 from quant.present import present
 
-SHARED = ("passes", "projected")  # what both plans do alike: calls around attention, and projections
+SHARED = ("passes", "projected")  # what both modes do alike: calls around attention, and projections
 FEWEST_ROWS = 16  # twice as many as there are terms
 
 
@@ -33,7 +33,7 @@ def fit_kept(path: str) -> dict[str, float]:
     models = {row["model"] for row in rows}
     if len(models) < 2 or len(rows) < FEWEST_ROWS:
         raise InputError(
-            f"{path}: {len(rows)} rows of {len(models)} models, expected {FEWEST_ROWS} or more of plans {ELIDED} and "
+            f"{path}: {len(rows)} rows of {len(models)} models, expected {FEWEST_ROWS} or more of modes {ELIDED} and "
             f"{COMPRESSED}, batch 1, several --tokens above 1 and several --ctx, of 2 models or more"
         )
     return fit_costs(rows, {model: ModelConfig.of(open_source(model)) for model in models})
@@ -42,7 +42,7 @@ def fit_kept(path: str) -> dict[str, float]:
 def fit_costs(rows: Sequence[dict[str, Any]], configs: dict[str, ModelConfig]) -> dict[str, float]:
     """Nanoseconds of a unit of each term, of a thread, that come nearest to the rows' times, relative to these.
 
-    rows     of `measure_plans`, batch 1, plans elided and compressed, of models unlike in sizes
+    rows     of `measure_modes`, batch 1, modes elided and compressed, of models unlike in sizes
     configs  of the rows' models
     returns  the terms of PlanCosts and SHARED ones, all 0 or above
     """
@@ -55,9 +55,9 @@ def fit_costs(rows: Sequence[dict[str, Any]], configs: dict[str, ModelConfig]) -
 
 def _terms(row: dict[str, Any], config: ModelConfig) -> dict[str, int]:
     held, new = row["context"], row["tokens"]
-    of_plan = {ELIDED: elided_terms, COMPRESSED: compressed_terms}[row["mode"]]
-    projected = forward_flop(config, PLANS[row["mode"]], held, new)["projections"]
-    return {"passes": 1, "projected": projected, **of_plan(present(config.mla), config.num_heads, held, new)}
+    of_mode = {ELIDED: elided_terms, COMPRESSED: compressed_terms}[row["mode"]]
+    projected = forward_flop(config, MODES[row["mode"]], held, new)["projections"]
+    return {"passes": 1, "projected": projected, **of_mode(present(config.mla), config.num_heads, held, new)}
 
 
 def _nonnegative(a: np.ndarray, b: np.ndarray) -> np.ndarray:

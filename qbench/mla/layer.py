@@ -1,4 +1,4 @@
-"""The attention of one layer of a model, with a past of random tokens, by any plan and on any device of torch."""
+"""The attention of one layer of a model, with a past of random tokens, by any mode and on any device of torch."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ PREFIX = f"model.layers.{LAYER}"
 class Layer:
     """Layer 0 of a model, from its norm to its output.
 
-    device   "cpu": as the runtime runs it; another of torch: the same plans in torch, in float32
+    device   "cpu": as the runtime runs it; another of torch: the same modes in torch, in float32
     raises   InputError for a model without latent attention, or a device that torch has not
     """
 
@@ -46,10 +46,10 @@ class Layer:
         if not self.in_kernels:
             move(self.attention, self.norm, self.device)
 
-    def cache(self, plan: str, batch: int, held: int, new: int) -> Cache:
-        """A cache for the plan: each of `batch` sequences holds `held` random tokens and has room for new ones."""
+    def cache(self, mode: str, batch: int, held: int, new: int) -> Cache:
+        """A cache for the mode: each of `batch` sequences holds `held` random tokens and has room for new ones."""
         generator = torch.Generator().manual_seed(held)
-        cache, mla = self._empty(plan, batch, held + new), present(self.config.mla)
+        cache, mla = self._empty(mode, batch, held + new), present(self.config.mla)
         if held == 0:
             return cache
         cache.begin(torch.zeros(batch, held, dtype=torch.int64))
@@ -77,10 +77,10 @@ class Layer:
         cos, sin = self.rotations(step.seq_len, step.end)
         return self.attention(x, self.norm, (cos.to(self.device), sin.to(self.device)), step.positions, cache)
 
-    def _empty(self, plan: str, batch: int, capacity: int) -> Cache:
-        _, latents = chosen_latents(self.config, self.scheme, plan)
+    def _empty(self, mode: str, batch: int, capacity: int) -> Cache:
+        _, latents = chosen_latents(self.config, self.scheme, mode)
         if latents is not None:
-            cache = new_latent_cache(self.config, latents, plan, batch, capacity, in_kernels=self.in_kernels)
+            cache = new_latent_cache(self.config, latents, mode, batch, capacity, in_kernels=self.in_kernels)
             cache.held = [held.to(self.device) for held in cache.held]
         elif self.scheme is not None:
             cache = QuantizedCache(self.config, self.scheme, batch, capacity)

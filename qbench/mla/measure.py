@@ -1,4 +1,4 @@
-"""Time and memory of every plan over contexts and batches, in turn, and which of them the runtime picks."""
+"""Time and memory of every mode over contexts and batches, in turn, and which of them the runtime picks."""
 
 import ctypes
 import statistics
@@ -14,7 +14,7 @@ from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes, reset_
 from qbench.mla.layer import Layer
 from qbench.mla.work import forward_flop
 from qbench.progress import Progress
-from qbench.runtime.attention.latent_plans import PLANS, choose_plan
+from qbench.runtime.attention.mla_modes import MODES, choose_mode
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.kv_memory import kv_bytes_per_token
@@ -22,14 +22,14 @@ from quant.errors import InputError
 from quant.source import Source
 
 TURN_S = 0.02  # of calls between which nobody else's are timed: a call of microseconds is timed many times
-BUDGET_S = 3.0  # of all turns of one plan: passes of seconds take fewer turns, one at least
+BUDGET_S = 3.0  # of all turns of one mode: passes of seconds take fewer turns, one at least
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """contexts: tokens held; tokens: new ones of each sequence, 1 for a decode step; rounds: turns of each plan
+    """contexts: tokens held; tokens: new ones of each sequence, 1 for a decode step; rounds: turns of each mode
 
-    plans  names; none: all that the model's KV format can keep
+    modes  names; none: all that the model's KV format can keep
     clock  "wall", or "cpu": the time that the process gets, of one thread
     """
 
@@ -37,24 +37,24 @@ class Grid:
     batches: tuple[int, ...]
     tokens: tuple[int, ...] = (1, 512)
     rounds: int = 5
-    plans: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
     clock: str = "wall"
 
 
-def measure_plans(
+def measure_modes(
     source: Source, grid: Grid, device: str = "cpu", progress: Progress | None = None
 ) -> Iterator[dict[str, Any]]:
-    """One row for each context, batch, number of new tokens and plan, of one layer's attention.
+    """One row for each context, batch, number of new tokens and mode, of one layer's attention.
 
     kv_bytes_per_token     of one layer
     flop_per_token         operations of a new token, on average
     ms, samples_ms         median and all of the time of a forward pass
     peak_bytes             of the cache and all that the forward pass takes beside the weights
-    picked                 whether the runtime takes this plan here
+    picked                 whether the runtime takes this mode here
     raises                 InputError for a model without latent attention or too small a context
     """
     layer = Layer(source, device)
-    names = checked_plans(layer, grid.plans)
+    names = checked_modes(layer, grid.modes)
     longest = max(grid.contexts) + max(grid.tokens)
     if longest > layer.config.max_positions:
         raise InputError(f"{longest} tokens, but the model's context holds {layer.config.max_positions}")
@@ -65,20 +65,20 @@ def measure_plans(
         yield from _rows(source, layer, case, names, grid)
 
 
-def checked_plans(layer: Layer, asked: tuple[str, ...]) -> list[str]:
+def checked_modes(layer: Layer, asked: tuple[str, ...]) -> list[str]:
     """Those that are asked for, or all that the model's KV format can keep; InputError for one that it cannot."""
     keeps_latents = chosen_latents(layer.config, layer.scheme)[1] is not None
     for name in asked:
         chosen_latents(layer.config, layer.scheme, name)
-    names = [plan.name for plan in PLANS.values() if keeps_latents or not plan.keeps_latents]
+    names = [mode.name for mode in MODES.values() if keeps_latents or not mode.keeps_latents]
     return [name for name in names if not asked or name in asked]
 
 
 def _picked(layer: Layer, held: int, new: int) -> str:
-    """The plan that the runtime takes."""
+    """The mode that the runtime takes."""
     if chosen_latents(layer.config, layer.scheme)[1] is None:
         return "decompressed"
-    return choose_plan(layer.config.mla, layer.config.num_heads, held, new).name
+    return choose_mode(layer.config.mla, layer.config.num_heads, held, new).name
 
 
 def _rows(
@@ -95,7 +95,7 @@ def _rows(
             if sum(samples[name]) < 1e3 * BUDGET_S:
                 samples[name].append(1e3 * _seconds(layer, lambda cache=caches[name]: layer.run(x, cache), clock))
     for name in names:
-        flop = forward_flop(layer.config, PLANS[name], held, new)
+        flop = forward_flop(layer.config, MODES[name], held, new)
         yield {
             "model": source.spec,
             "device": str(layer.device),
@@ -118,7 +118,7 @@ def _rows(
 
 def _peak_bytes(layer: Layer, run: Callable[[], Any], cache: Cache) -> int:
     """What the cache holds, and what a forward pass takes at most, the weights aside."""
-    run()  # the first packs what the plan needs
+    run()  # the first packs what the mode needs
     if layer.device.type == "cuda":
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()

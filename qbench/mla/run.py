@@ -9,7 +9,7 @@ from qbench.measure.host.forced import forced
 from qbench.measure.host.machine import available_cores
 from qbench.measure.host.placement import placement
 from qbench.mla.crossover import measured_crossovers
-from qbench.mla.measure import Grid, measure_plans
+from qbench.mla.measure import Grid, measure_modes
 from qbench.progress import Progress
 from qbench.runtime import ModelConfig, set_threads
 from qbench.sources import open_source
@@ -25,7 +25,7 @@ CONTEXTS, TOKENS = (512, 4096), (1, 512)  # that are measured where no others ar
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """rows of `measure_plans`, where the plans cross, and a warning of other programs, if there are any"""
+    """rows of `measure_modes`, where the modes cross, and a warning of other programs, if there are any"""
 
     rows: list[dict[str, Any]]
     crossovers: list[dict[str, Any]]
@@ -54,7 +54,7 @@ def run_mla(
     grid = replace(grid, **fitting_lengths(config, grid.contexts, grid.tokens))
     rows = [
         row | {"busy_before": busy, "forced": forced(), **placement().to_json()}
-        for row in measure_plans(source, grid, device, progress)
+        for row in measure_modes(source, grid, device, progress)
     ]
     crossovers = measured_crossovers(rows, config)
     return Found(rows, crossovers, busy_warning(busy))

@@ -1,8 +1,8 @@
-"""Bytes and operations of latent attention by each plan, counted from the sizes of a model."""
+"""Bytes and operations of latent attention by each mode, counted from the sizes of a model."""
 
 import math
 
-from qbench.runtime.attention.latent_plans import LatentPlan
+from qbench.runtime.attention.mla_modes import MlaMode
 from quant.models import MlaConfig, ModelConfig
 from quant.present import present
 
@@ -19,7 +19,7 @@ def crossover_tokens(sizes: MlaConfig) -> float:
     return sizes.kv_lora_rank * made / extra if extra > 0 else math.inf
 
 
-def forward_flop(config: ModelConfig, plan: LatentPlan, held: int, new: int) -> dict[str, int]:
+def forward_flop(config: ModelConfig, mode: MlaMode, held: int, new: int) -> dict[str, int]:
     """Operations (a multiply and an add are two) of one layer's attention for `new` tokens of a sequence that holds
     `held`, term by term.
 
@@ -31,17 +31,17 @@ def forward_flop(config: ModelConfig, plan: LatentPlan, held: int, new: int) -> 
     mla, heads, hidden = present(config.mla), config.num_heads, config.hidden_size
     nope, rope, value, rank = mla.qk_nope_head_dim, mla.qk_rope_head_dim, mla.v_head_dim, mla.kv_lora_rank
     query_input = mla.q_lora_rank or hidden
-    kept, out = (rank, rank) if plan.materialises else (nope, value)  # of a head, as projections make and take them
+    kept, out = (rank, rank) if mode.materialises else (nope, value)  # of a head, as projections make and take them
     projected = query_input * heads * (kept + rope) + hidden * mla.latent_size + heads * out * hidden
     if mla.q_lora_rank:
         projected += hidden * mla.q_lora_rank
     made = heads * rank * (nope + value)
-    if not plan.absorbs:
-        made *= (held + new if plan.keeps_latents else new) / new  # a new token's share
-    a_pair = heads * (2 * rank + rope if plan.absorbs else nope + rope + value)
+    if not mode.absorbs:
+        made *= (held + new if mode.keeps_latents else new) / new  # a new token's share
+    a_pair = heads * (2 * rank + rope if mode.absorbs else nope + rope + value)
     pairs = new * held + new * (new + 1) // 2
     return {
         "projections": 2 * new * projected,
-        "up": 0 if plan.materialises else round(2 * new * made),
+        "up": 0 if mode.materialises else round(2 * new * made),
         "pairs": 2 * pairs * a_pair,
     }

@@ -6,7 +6,7 @@ from qbench.report.speeds import Cells
 
 
 def latent_cells(records: list[dict[str, Any]]) -> Cells:
-    """One row a plan of each case; * marks what the runtime takes."""
+    """One row a mode of each case; * marks what the runtime takes."""
     heading = ["new", "held", "batch", "mode", "cache B/token", "Mflop/token", "ms [range]", "memory MB"]
     cells = []
     for record in sorted(records, key=lambda record: [record["case"][name] for name in ("tokens", "context", "batch")]):

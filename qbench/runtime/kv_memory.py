@@ -3,7 +3,7 @@
 from qbench.cache_kinds import DYNAMIC, parse_kind
 from qbench.runtime.caches.kernel_cache import BLOCK_TOKENS, has_store, held_tokens
 from qbench.runtime.caches.kernel_sinks import has_kernel_sinks
-from qbench.runtime.caches.kinds import MAX_CHUNK_TOKENS, PLANNED, max_chunk_tokens_of, window_rules
+from qbench.runtime.caches.kinds import LATENT_KINDS, MAX_CHUNK_TOKENS, max_chunk_tokens_of, window_rules
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.caches.owned_pages import window_pages
 from qbench.runtime.caches.sink_cache import check_sinks
@@ -12,16 +12,16 @@ from quant.kv import KVScheme
 from quant.models import ModelConfig
 
 
-def kv_bytes_per_token(config: ModelConfig, scheme: KVScheme | None = None, plan: str | None = None) -> float:
+def kv_bytes_per_token(config: ModelConfig, scheme: KVScheme | None = None, mode: str | None = None) -> float:
     """Keys and values of one token over all layers.
 
     scheme   their format, None: float32
-    plan     of latent attention, None: as a cache would choose
+    mode     of latent attention, None: as a cache would choose
     """
-    plan, latents = chosen_latents(config, scheme, plan)
+    mode, latents = chosen_latents(config, scheme, mode)
     if latents is not None:
         return config.num_layers * latents.row_bytes(config.mla)
-    return _heads_bytes(config, scheme, in_stores=plan is None and scheme is not None and has_store(config, scheme))
+    return _heads_bytes(config, scheme, in_stores=mode is None and scheme is not None and has_store(config, scheme))
 
 
 class CacheMemory:
@@ -42,7 +42,7 @@ class CacheMemory:
         if named.sinks:
             check_sinks(config, named.window, named.sinks)
             self.tokens_at_once = max_chunk_tokens_of(config, named.window, named.sinks)
-        self.keeps_latents = kind in PLANNED and chosen_latents(config, scheme)[1] is not None
+        self.keeps_latents = kind in LATENT_KINDS and chosen_latents(config, scheme)[1] is not None
         in_torch = impl == "reference" or kind == "none" or self.keeps_latents
         self.in_stores = not in_torch and (has_kernel_sinks if self.sinks else has_store)(config, scheme)
         if kind in ("window", "paged") and not self.keeps_latents:

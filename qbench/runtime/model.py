@@ -58,15 +58,15 @@ class Model(DecoderModel[Cache]):
         self.weight_bytes = 0
 
     def new_cache(
-        self, batch: int = 1, capacity: int = 256, *, kind: str | None = None, plan: str | None = None
+        self, batch: int = 1, capacity: int = 256, *, kind: str | None = None, mode: str | None = None
     ) -> Cache:
         """An empty cache; keys and values are float32 where the model names no format for them.
 
         kind     as qbench.cache_kinds has it, as in "paged" or "window:256"; None: the model's own
-        plan     of latent attention, one of PLANS; None: as PLAN_VARIABLE says, else what is measured to be fastest
-        raises   InputError for an unknown kind or plan, impossible sizes, and what the kind or the format cannot be
+        mode     of latent attention, one of MODES; None: as MODE_VARIABLE says, else what is measured to be fastest
+        raises   InputError for an unknown kind or mode, impossible sizes, and what the kind or the format cannot be
         """
-        return self._caches.new(kind, batch, capacity, plan)
+        return self._caches.new(kind, batch, capacity, mode)
 
     @property
     def cache_kind(self) -> str:

@@ -3,7 +3,7 @@
 import importlib
 from types import ModuleType
 
-from qbench.runtime.attention.latent_plans import choose_plan
+from qbench.runtime.attention.mla_modes import choose_mode
 from qbench.runtime.layers.latent import LATENT_TOKENS
 from qbench.runtime.layers.paths import LAYERS, NET_STEPS, PYTHON, STEPS, LayerPath
 from quant.models import ModelConfig
@@ -70,7 +70,7 @@ def absorbs(config: ModelConfig, num_tokens: int) -> bool:
     if len(rules) > 1 or config.local_rope is not None:
         return False
     (rule,) = rules
-    return choose_plan(config.mla, config.num_heads, num_tokens, num_tokens, rule.window).absorbs
+    return choose_mode(config.mla, config.num_heads, num_tokens, num_tokens, rule.window).absorbs
 
 
 def _absorbed_layers(config: ModelConfig, rows: int) -> int:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from qbench.quality.protocols.mode import Plan
 from torch import Tensor
 
 from qbench.quality.evaluate import prepare, read_text
-from qbench.quality.protocols.plan import Plan
 from qbench.quality.protocols.protocol import Protocol
 from qbench.quality.protocols.windows import Window
 from qbench.quality.quality import measure_quality
@@ -27,9 +27,9 @@ def reference_windows(num_windows: int) -> np.ndarray:
     return stacked(prepare(open_source(REFERENCE), read_text(None, REFERENCE), num_windows)[0])
 
 
-def stacked(plan: Plan) -> np.ndarray:
+def stacked(mode: Plan) -> np.ndarray:
     """[W, T] int64 of a plan whose windows are equally long"""
-    return np.stack([window.tokens for window in plan.windows])
+    return np.stack([window.tokens for window in mode.windows])
 
 
 def plan_of(windows: np.ndarray, **changes: Any) -> Plan:

@@ -30,7 +30,7 @@ class NoisyModel:
     def __init__(self, recipe: str, num_windows: int | None) -> None:
         source = open_subject(MODEL, RunOptions(recipe, threads=1)).source
         self.source, self.weights = source, {name: dequantized(source.read(name)) for name in source.tensors}
-        (self.plan,) = prepare(source, read_text(None, MODEL), num_windows)
+        (self.mode,) = prepare(source, read_text(None, MODEL), num_windows)
         self.vocab_size, self.sigma = source.config["vocab_size"], FIRST_SIGMA
         self.reference = self.kept_reference()
         self.baseline = self.measure(0.0, 0)
@@ -39,7 +39,7 @@ class NoisyModel:
         self.folder = tempfile.TemporaryDirectory(prefix="qbench-noisy-")
         path = Path(self.folder.name) / "reference.logits"
         model = load_model(open_subject(MODEL, RunOptions(threads=available_cores())).source, impl="reference")
-        save_logits(path, model, self.plan, self.vocab_size, mode="exact", named={"model": MODEL, "fingerprint": ""})
+        save_logits(path, model, self.mode, self.vocab_size, mode="exact", named={"model": MODEL, "fingerprint": ""})
         return Reference(self.vocab_size, kept=[KeptLogits(path)])
 
     def measure(self, sigma: float, seed: int) -> dict:
@@ -48,8 +48,8 @@ class NoisyModel:
         noisy = {name: moved(weight, sigma, rng) for name, weight in self.weights.items()}
         source = ArraySource(self.source.config, noisy, tokenizer=self.source.tokenizer)
         model = load_model(source, RunOptions(threads=available_cores()), impl="reference")
-        (found,) = measure_quality(model, [self.plan], self.vocab_size, reference=self.reference)
-        return found.to_json() | {"protocol": self.plan.protocol.describe().to_json()}
+        (found,) = measure_quality(model, [self.mode], self.vocab_size, reference=self.reference)
+        return found.to_json() | {"protocol": self.mode.protocol.describe().to_json()}
 
     def with_loss(self, kld: float, seed: int) -> dict:
         """With so much noise that the mean KLD is higher by `kld` nats, a tenth more or less.

@@ -1,1 +1,1 @@
-"""How attention is computed, whichever cache holds the keys: rotations, rules, plans of latent attention."""
+"""How attention is computed, whichever cache holds the keys: rotations, rules, modes of latent attention."""

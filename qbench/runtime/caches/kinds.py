@@ -21,7 +21,7 @@ from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import AttentionRule, ModelConfig
 
-PLANNED = (DYNAMIC, STATIC, PAGED, WINDOW)  # kinds that attend to latents by a plan
+LATENT_KINDS = (DYNAMIC, STATIC, PAGED, WINDOW)  # kinds that attend to latents by a mode
 
 # Tokens that a window cache takes at once: enough to fill the tiles of any product many times over, and little memory
 # beside a usual window of 4096.
@@ -41,24 +41,24 @@ class CacheMaker:
         self.kind = kind
         parse_kind(kind)
 
-    def new(self, kind: str | None, batch: int, capacity: int, plan: str | None = None) -> Cache:
+    def new(self, kind: str | None, batch: int, capacity: int, mode: str | None = None) -> Cache:
         """An empty cache.
 
-        plan     of latent attention, kinds dynamic, static, paged and window
+        mode     of latent attention, kinds dynamic, static, paged and window
         raises   InputError for an unknown kind, impossible sizes, or what the kind does not go with
         """
         kind = parse_kind(self.kind if kind is None else kind)
         if batch < 1 or capacity < 1:
             raise InputError(f"cache of batch {batch} and capacity {capacity}, expected at least 1 of each")
-        if plan is not None and kind.name not in PLANNED:
-            raise InputError(f"a cache of kind {kind.name} attends as it can; a plan goes with {', '.join(PLANNED)}")
+        if mode is not None and kind.name not in LATENT_KINDS:
+            raise InputError(f"a cache of kind {kind.name} has no modes; a mode goes with {', '.join(LATENT_KINDS)}")
         if kind.name == NONE:
             return RecomputeCache(self.config, self._uncached(batch))
         if kind.name == WINDOW:
-            return self._window(batch, capacity, kind, plan)
+            return self._window(batch, capacity, kind, mode)
         if kind.name == PAGED:
-            return self._paged(batch, capacity, plan)
-        cache = self._dynamic(batch, capacity, plan)
+            return self._paged(batch, capacity, mode)
+        cache = self._dynamic(batch, capacity, mode)
         cache.max_held = min(capacity, self.config.max_positions) if kind.name == STATIC else None
         return cache
 
@@ -66,7 +66,7 @@ class CacheMaker:
         """Keeps nothing; keys and values pass through the format, and a query sees what it would in the cache."""
         kind = parse_kind(self.kind)
         if kind.sinks:
-            return self._sinks(batch, kind, uncached=True, plan=None)
+            return self._sinks(batch, kind, uncached=True, mode=None)
         _, rows = (None, None) if self.scheme is None else chosen_latents(self.config, self.scheme)
         cache = self._uncached(batch) if rows is None else LatentRows(self.config, rows, batch)
         if kind.name == WINDOW:
@@ -79,32 +79,32 @@ class CacheMaker:
             return NoCache(self.config, batch)
         return RoundTripCache(self.config, self.scheme, batch)
 
-    def _dynamic(self, batch: int, capacity: int, plan: str | None) -> Cache:
+    def _dynamic(self, batch: int, capacity: int, mode: str | None) -> Cache:
         config, scheme = self.config, self.scheme
-        plan, rows = chosen_latents(config, scheme, plan, impl=self.impl)
+        mode, rows = chosen_latents(config, scheme, mode, impl=self.impl)
         if rows is not None:
-            return new_latent_cache(config, rows, plan, batch, capacity, in_kernels=self.impl != "reference")
-        if self.impl != "reference" and plan is None and has_store(config, scheme):
+            return new_latent_cache(config, rows, mode, batch, capacity, in_kernels=self.impl != "reference")
+        if self.impl != "reference" and mode is None and has_store(config, scheme):
             return KernelCache(config, scheme, batch, capacity)
         if scheme is not None:
             return QuantizedCache(config, scheme, batch, capacity)
         return DenseCache(config, batch, capacity)
 
-    def _paged(self, batch: int, capacity: int, plan: str | None) -> Cache:
+    def _paged(self, batch: int, capacity: int, mode: str | None) -> Cache:
         num_pages = batch * -(-min(capacity, self.config.max_positions) // BLOCK_TOKENS)
-        pool = PagePool(self.config, self.scheme, num_pages, impl=self.impl, plan=plan)
+        pool = PagePool(self.config, self.scheme, num_pages, impl=self.impl, mode=mode)
         return paged_cache(pool, [GrowingSequence(pool) for _ in range(batch)])
 
-    def _window(self, batch: int, capacity: int, kind: CacheKind, plan: str | None) -> Cache:
+    def _window(self, batch: int, capacity: int, kind: CacheKind, mode: str | None) -> Cache:
         rules = window_rules(self.config, kind.window)
         if kind.sinks:
-            return self._sinks(batch, kind, uncached=False, plan=plan)
+            return self._sinks(batch, kind, uncached=False, mode=mode)
         if all(rule.window for rule in rules):
-            return self._windows_alone(batch, rules, plan)
+            return self._windows_alone(batch, rules, mode)
         near = [layer for layer, rule in enumerate(rules) if rule.window]
         far = [layer for layer, rule in enumerate(rules) if not rule.window]
-        near_part = self._of_layers(near)._windows_alone(batch, [rules[layer] for layer in near], plan)
-        far_part = self._of_layers(far)._paged(batch, capacity, plan)
+        near_part = self._of_layers(near)._windows_alone(batch, [rules[layer] for layer in near], mode)
+        far_part = self._of_layers(far)._paged(batch, capacity, mode)
         cache = LayeredCache(self.config, (near_part, far_part), (near, far))
         cache.max_chunk_tokens = MAX_CHUNK_TOKENS
         return cache
@@ -112,23 +112,23 @@ class CacheMaker:
     def _of_layers(self, layers: Sequence[int]) -> "CacheMaker":
         return CacheMaker(config_of(self.config, layers), scheme_of(self.scheme, layers), self.impl)
 
-    def _windows_alone(self, batch: int, rules: list[AttentionRule], plan: str | None) -> Cache:
+    def _windows_alone(self, batch: int, rules: list[AttentionRule], mode: str | None) -> Cache:
         """Of layers that have a window, all of them."""
         longest = max(rule.window for rule in rules)
         most_pages = window_pages(longest, MAX_CHUNK_TOKENS, BLOCK_TOKENS)
-        pool = PagePool(self.config, self.scheme, batch * most_pages, impl=self.impl, plan=plan)
+        pool = PagePool(self.config, self.scheme, batch * most_pages, impl=self.impl, mode=mode)
         cache = paged_cache(pool, [WindowSequence(pool, longest, most_pages) for _ in range(batch)])
         cache.rules, cache.max_chunk_tokens = rules, MAX_CHUNK_TOKENS
         return cache
 
-    def _sinks(self, batch: int, kind: CacheKind, *, uncached: bool, plan: str | None) -> Cache:
+    def _sinks(self, batch: int, kind: CacheKind, *, uncached: bool, mode: str | None) -> Cache:
         """uncached: of a whole text at once"""
         check_sinks(self.config, kind.window, kind.sinks)
         max_chunk_tokens = max_chunk_tokens_of(self.config, kind.window, kind.sinks)
         most_pages = window_pages(kind.window, max_chunk_tokens, BLOCK_TOKENS)
         num_pages = batch * (most_pages + -(-kind.sinks // BLOCK_TOKENS))
         in_kernels = self.impl != "reference" and has_kernel_sinks(self.config, self.scheme)
-        pool = PagePool(self.config, self.scheme, num_pages, impl="auto" if in_kernels else "reference", plan=plan)
+        pool = PagePool(self.config, self.scheme, num_pages, impl="auto" if in_kernels else "reference", mode=mode)
         if uncached:
             sequences = [GrowingSequence(pool) for _ in range(batch)]
         else:

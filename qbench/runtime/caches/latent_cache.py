@@ -143,12 +143,12 @@ class LatentRows(Cache):
 class HeldLatents(LatentRows):
     """Rows that are kept: where, says the class.
 
-    plan     the name of a way to attend that is always taken, or None: whichever is measured to be fastest
+    mode     the name of a way to attend that is always taken, or None: whichever is measured to be fastest
     """
 
-    def __init__(self, config: ModelConfig, fmt: LatentFormat, batch: int = 1, plan: str | None = None) -> None:
+    def __init__(self, config: ModelConfig, fmt: LatentFormat, batch: int = 1, mode: str | None = None) -> None:
         super().__init__(config, fmt, batch)
-        self.plan = plan
+        self.mode = mode
 
     def extend(self, layer: int, rows: Tensor, span: Span) -> Tensor:
         self.store(layer, rows, span)
@@ -170,11 +170,11 @@ class LatentCache(HeldLatents):
     """
 
     def __init__(
-        self, config: ModelConfig, fmt: LatentFormat, batch: int = 1, capacity: int = 256, plan: str | None = None
+        self, config: ModelConfig, fmt: LatentFormat, batch: int = 1, capacity: int = 256, mode: str | None = None
     ) -> None:
         if batch < 1 or capacity < 1:
             raise InputError(f"cache of batch {batch} and capacity {capacity}, expected at least 1 of each")
-        super().__init__(config, fmt, batch, plan)
+        super().__init__(config, fmt, batch, mode)
         self.row_bytes = fmt.row_bytes(config.mla)
         shape = (batch, min(capacity, self.max_seq_len), fmt.width(config.mla))
         self.held = [torch.empty(shape, dtype=fmt.dtype) for _ in range(config.num_layers)]  # [B, C, width] each

@@ -2,34 +2,34 @@
 
 import os
 
-from qbench.runtime.attention.latent_plans import ELIDED, get_plan
+from qbench.runtime.attention.mla_modes import ELIDED, get_mode
 from qbench.runtime.caches.latent_cache import LATENT_FORMATS, LatentFormat, latent_format
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 
-PLAN_VARIABLE = "QBENCH_MLA_PLAN"  # the plan of every cache that is not told one
+MODE_VARIABLE = "QBENCH_MLA_MODE"  # the mode of every cache that is not told one
 
 
 def chosen_latents(
-    config: ModelConfig, scheme: KVScheme | None, plan: str | None = None, *, impl: str = "auto"
+    config: ModelConfig, scheme: KVScheme | None, mode: str | None = None, *, impl: str = "auto"
 ) -> tuple[str | None, LatentFormat | None]:
-    """The plan that is asked for, None for the fastest, and the format of rows, None for keys and values of heads.
+    """The mode that is asked for, None for the fastest, and the format of rows, None for keys and values of heads.
 
-    impl     of the model. "exact": where no plan is asked for it is the same for any number of tokens, as the fastest
-             depends on how many come at once, and each plan rounds its own way
-    raises   InputError for an unknown plan, one of latents in a format that keeps none, and any for other attention
+    impl     of the model. "exact": where no mode is asked for it is the same for any number of tokens, as the fastest
+             depends on how many come at once, and each mode rounds its own way
+    raises   InputError for an unknown mode, one of latents in a format that keeps none, and any for other attention
     """
     if config.mla is None:
-        if plan is not None:
-            raise InputError(f"plan {plan!r} is one of latent attention, which {config.architecture.name} has not")
+        if mode is not None:
+            raise InputError(f"mode {mode!r} is one of latent attention, which {config.architecture.name} has not")
         return None, None
-    plan, fmt = plan or os.environ.get(PLAN_VARIABLE) or None, latent_format(config, scheme)
-    if plan is None:
+    mode, fmt = mode or os.environ.get(MODE_VARIABLE) or None, latent_format(config, scheme)
+    if mode is None:
         return ELIDED if impl == "exact" and fmt is not None else None, fmt
-    if not get_plan(plan).keeps_latents:
-        return plan, None
+    if not get_mode(mode).keeps_latents:
+        return mode, None
     if fmt is None:
         known = ", ".join(name for name in LATENT_FORMATS if name)
-        raise InputError(f"plan {plan!r} keeps latents, which {scheme.format.name} does not hold here; known: {known}")
-    return plan, fmt
+        raise InputError(f"mode {mode!r} keeps latents, which {scheme.format.name} does not hold here; known: {known}")
+    return mode, fmt

@@ -24,11 +24,11 @@ def has_latent_kernels(mla: MlaConfig) -> bool:
 
 
 def new_latent_cache(
-    config: ModelConfig, fmt: LatentFormat, plan: str | None, batch: int, capacity: int, *, in_kernels: bool
+    config: ModelConfig, fmt: LatentFormat, mode: str | None, batch: int, capacity: int, *, in_kernels: bool
 ) -> LatentCache:
     """in_kernels: where they take rows of these sizes"""
     kind = KernelLatentCache if in_kernels and has_latent_kernels(config.mla) else LatentCache
-    return kind(config, fmt, batch, capacity, plan)
+    return kind(config, fmt, batch, capacity, mode)
 
 
 class KernelLatents(HeldLatents):

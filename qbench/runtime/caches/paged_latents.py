@@ -15,7 +15,7 @@ class PagedLatentCache(Paged, HeldLatents):
     """Rows of sequences in pages of a pool; whoever makes keys and values of them in torch gathers them."""
 
     def __init__(self, pool: PagePool, sequences: Sequence[PagedSequence]) -> None:
-        HeldLatents.__init__(self, pool.config, pool.memory.format, len(sequences), pool.plan)
+        HeldLatents.__init__(self, pool.config, pool.memory.format, len(sequences), pool.mode)
         self._over(pool, sequences)
 
     def store(self, layer: int, rows: Tensor, span: Span) -> None:

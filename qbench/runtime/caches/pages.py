@@ -19,7 +19,7 @@ class PagePool:
 
     scheme   format of keys and values; None: float32
     impl     "auto": in cpu_kernels' stores where those hold the format; "reference": in torch
-    plan     of latent attention, None: as `chosen_latents` has it
+    mode     of latent attention, None: as `chosen_latents` has it
     memory   StorePages, TorchPages or LatentPages
     raises   InputError for impossible sizes, or a format that encodes several tokens together: a token would be read as
              it came until its group is full, so that results would tell where forward passes end
@@ -34,7 +34,7 @@ class PagePool:
         page_size: int = BLOCK_TOKENS,
         *,
         impl: str = "auto",
-        plan: str | None = None,
+        mode: str | None = None,
     ) -> None:
         if num_pages < 1 or page_size < 1 or page_size % BLOCK_TOKENS:
             raise InputError(
@@ -44,7 +44,7 @@ class PagePool:
         self.num_pages = num_pages
         self.page_size = page_size
         self.impl = impl
-        self.plan, rows = chosen_latents(config, scheme, plan, impl=impl)
+        self.mode, rows = chosen_latents(config, scheme, mode, impl=impl)
         if rows is not None:
             self.memory = LatentPages(config, rows, num_pages, page_size)
         else:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qbench.runtime.attention.latent_plans import PLANS, LatentPlan, choose_plan_in_torch
+from qbench.runtime.attention.mla_modes import MODES, MlaMode, choose_mode_in_torch
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.caches.cache import Cache, causal_attention
 from qbench.runtime.caches.latent_cache import HeldLatents, LatentRows, Span
@@ -24,7 +24,7 @@ LATENT_TOKENS = 512
 
 
 class LatentAttention:
-    """Projections around the cache by any of PLANS; the cache says which.
+    """Projections around the cache by any of MODES; the cache says which.
 
     down            x -> queries (or their latent, where they have one), and the latent of keys and values
     q_norm, q_up    from the latent of the queries, or None
@@ -33,7 +33,7 @@ class LatentAttention:
     source          DeepSeek-V2, arXiv:2405.04434, section 2.1
     """
 
-    step = None  # attention alone is never one call: a cache of latents has its own table, `latent_plans.PLANS`
+    step = None  # attention alone is never one call: a cache of latents has its own table, `mla_modes.MODES`
 
     def __init__(
         self,
@@ -69,19 +69,19 @@ class LatentAttention:
         del k, v  # free before the last product
         return self._output(out, x)
 
-    def plan(self, cache: LatentRows, span: Span) -> LatentPlan:
+    def mode(self, cache: LatentRows, span: Span) -> MlaMode:
         """How a sequence of the span attends over this cache."""
         if not isinstance(cache, HeldLatents):
-            return PLANS["compressed"]
-        if cache.plan is not None:
-            return PLANS[cache.plan]
+            return MODES["compressed"]
+        if cache.mode is not None:
+            return MODES[cache.mode]
         return self._fastest(cache, span)
 
-    def _fastest(self, cache: HeldLatents, span: Span) -> LatentPlan:
-        return choose_plan_in_torch(self.sizes, span.count)
+    def _fastest(self, cache: HeldLatents, span: Span) -> MlaMode:
+        return choose_mode_in_torch(self.sizes, span.count)
 
     def pack(self) -> int:
-        """Makes what plans over latents need, ahead of the first token. returns its bytes"""
+        """Makes what modes over latents need, ahead of the first token. returns its bytes"""
         return self.heads.size_bytes
 
     def _project(self, x: Tensor, norm: RMSNorm) -> tuple[Tensor, Tensor]:
@@ -98,9 +98,9 @@ class LatentAttention:
 
     def _over_latents(self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], cache: LatentRows) -> Tensor:
         spans = cache.spans(x.shape[1])
-        if any(self.plan(cache, span).materialises for span in spans):
+        if any(self.mode(cache, span).materialises for span in spans):
             return self._materialised(x, norm, rope, cache, spans)
-        if len(x) > 1 and not self.plan(cache, spans[0]).absorbs:
+        if len(x) > 1 and not self.mode(cache, spans[0]).absorbs:
             return self._in_turns(x, norm, rope, cache, spans[0])
         q, latent = self._project(x, norm)
         parts = [self._of_span(q[:, s.new], latent[:, s.new], _columns(rope, s), cache, s) for s in spans]
@@ -109,9 +109,9 @@ class LatentAttention:
 
     def _of_span(self, q: Tensor, latent: Tensor, rope: tuple[Tensor, Tensor], cache: LatentRows, span: Span) -> Tensor:
         """Attention of the span's new tokens over all that it holds: -> [B, T, H V]"""
-        plan = self.plan(cache, span)
-        if plan.absorbs:
-            return _joined_heads(self._absorbed(q, latent, rope, cache, span, plan))
+        mode = self.mode(cache, span)
+        if mode.absorbs:
+            return _joined_heads(self._absorbed(q, latent, rope, cache, span, mode))
         return _joined_heads(self._compressed(q, latent, rope, cache, span))
 
     def _in_turns(self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], cache: LatentRows, span: Span) -> Tensor:
@@ -142,13 +142,13 @@ class LatentAttention:
         rope: tuple[Tensor, Tensor],
         cache: LatentRows,
         span: Span,
-        plan: LatentPlan,
+        mode: MlaMode,
     ) -> Tensor:
         """[B, H, T, V]"""
         rows = self._rows(latent, rope)
         kept, turned = self._parts(q, rope)
         kept, turned = self._scaled(self.heads.absorb(kept)), self._scaled(turned)
-        if plan.joins:
+        if mode.joins:
             sums = cache.attend_joined(self.layer, torch.cat((kept, turned), -1), rows, span)
         else:
             sums = cache.attend_parts(self.layer, kept, turned, rows, span)

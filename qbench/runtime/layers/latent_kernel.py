@@ -1,4 +1,4 @@
-"""Latent attention whose absorbed plan is one call of cpu_kernels between its projections."""
+"""Latent attention whose absorbed mode is one call of cpu_kernels between its projections."""
 
 import importlib
 from functools import cached_property
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.runtime.attention.latent_plans import PLANS, LatentPlan, choose_plan
+from qbench.runtime.attention.mla_modes import MODES, MlaMode, choose_mode
 from qbench.runtime.caches.latent_cache import HeldLatents, LatentRows, Span
 from qbench.runtime.caches.latent_kernel_cache import KernelLatents
 from qbench.runtime.layers.fused import as_rows
@@ -18,11 +18,11 @@ from qbench.runtime.layers.norm import RMSNorm
 
 
 class KernelLatentAttention(LatentAttention):
-    """The plan "elided" of all sequences that take it is one call, over a cache of the kernels' own rows."""
+    """The mode "elided" of all sequences that take it is one call, over a cache of the kernels' own rows."""
 
     def _over_latents(self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], cache: LatentRows) -> Tensor:
         spans = cache.spans(x.shape[1])
-        few = [span for span in spans if self.plan(cache, span) is PLANS["elided"]]
+        few = [span for span in spans if self.mode(cache, span) is MODES["elided"]]
         if not few or not isinstance(cache, KernelLatents):
             return super()._over_latents(x, norm, rope, cache)
         q, latent = self._project(x, norm)
@@ -39,10 +39,10 @@ class KernelLatentAttention(LatentAttention):
         (y,) = self.output(out, residual=x)
         return y
 
-    def _fastest(self, cache: HeldLatents, span: Span) -> LatentPlan:
+    def _fastest(self, cache: HeldLatents, span: Span) -> MlaMode:
         if not isinstance(cache, KernelLatents):
             return super()._fastest(cache, span)
-        return choose_plan(self.sizes, self.num_heads, span.seq_len, span.count, cache.rules[self.layer].window)
+        return choose_mode(self.sizes, self.num_heads, span.seq_len, span.count, cache.rules[self.layer].window)
 
     def _step(
         self,

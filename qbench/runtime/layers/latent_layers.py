@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qbench.runtime.attention.latent_plans import PLANS
+from qbench.runtime.attention.mla_modes import MODES
 from qbench.runtime.attention.rotations import Rotation
 from qbench.runtime.caches.latent_kernel_cache import KernelLatents
 from qbench.runtime.caches.step import Step
@@ -27,8 +27,8 @@ class LatentLayers:
         self.attention = blocks[0].attention
 
     def takes(self, cache: KernelLatents, num_tokens: int) -> bool:
-        """Whether absorbed attention is the plan for all sequences of the forward pass over this cache."""
-        return all(self.attention.plan(cache, span) is PLANS["elided"] for span in cache.spans(num_tokens))
+        """Whether absorbed attention is the mode for all sequences of the forward pass over this cache."""
+        return all(self.attention.mode(cache, span) is MODES["elided"] for span in cache.spans(num_tokens))
 
     def __call__(
         self, x: Tensor, rotations: Sequence[Rotation], step: Step, cache: KernelLatents, last_only: bool

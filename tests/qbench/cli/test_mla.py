@@ -31,11 +31,11 @@ def test_json_and_records(qbench, model, tmp_path):
     outcome = qbench("mla", model, *ARGUMENTS, "--json", "--keep", str(kept), "--kv", "kv-bf16")
     assert outcome.status == 0
     rows = [json.loads(line) for line in outcome.out.splitlines()]
-    plans = [row for row in rows if "mode" in row]
-    assert len(plans) == 10
-    assert {row["kv_format"] for row in plans} == {"kv-bf16"}
+    modes = [row for row in rows if "mode" in row]
+    assert len(modes) == 10
+    assert {row["kv_format"] for row in modes} == {"kv-bf16"}
     records = [json.loads(line) for line in kept.read_text().splitlines()]
-    assert [record["case"]["mode"] for record in records] == [row["mode"] for row in plans]
+    assert [record["case"]["mode"] for record in records] == [row["mode"] for row in modes]
     assert all(record["case"]["kind"] == "mla" for record in records)
 
 

@@ -6,7 +6,7 @@ import pytest
 from support.architectures import small_config
 
 from qbench.mla.fit import _terms, fit_costs, fit_kept
-from qbench.runtime.attention.latent_costs import COSTS
+from qbench.runtime.attention.mla_costs import COSTS
 from quant.errors import InputError
 from quant.models import ModelConfig
 
@@ -20,9 +20,9 @@ CONFIGS = {
 def rows_of(costs: dict[str, float]) -> list[dict]:
     cases = [(model, held, new) for model in CONFIGS for held in (0, 60, 900) for new in (2, 40, 300)]
     rows = [
-        {"model": model, "context": held, "tokens": new, "mode": plan}
+        {"model": model, "context": held, "tokens": new, "mode": mode}
         for model, held, new in cases
-        for plan in ("elided", "compressed")
+        for mode in ("elided", "compressed")
     ]
     for row in rows:
         row["ms"] = 1e-6 * sum(count * costs[name] for name, count in _terms(row, CONFIGS[row["model"]]).items())

@@ -11,7 +11,7 @@ from support.close import assert_close
 
 from qbench.run_options import RunOptions
 from qbench.runtime import Model, generate, load_model
-from qbench.runtime.attention.latent_plans import get_plan
+from qbench.runtime.attention.mla_modes import get_mode
 from qbench.runtime.caches.over_pages import paged_cache
 from qbench.runtime.caches.page_memory import EVICTED
 from qbench.runtime.caches.paged_latents import PagedKernelLatentCache, PagedLatentCache
@@ -26,7 +26,7 @@ from quant.kv.scheme import CONFIG_KEY
 SIZES = {"kv_lora_rank": 64, "qk_rope_head_dim": 16, "max_position_embeddings": 512}  # that the kernels take
 FP8_SIZES = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "num_hidden_layers": 2}
 FORMATS = [None, "kv-f16", "kv-bf16", "kv-fp8", "kv-int8", "kv-int4"]
-PLANS = [None, "compressed", "absorbed", "elided", "materialised"]
+MODES = [None, "compressed", "absorbed", "elided", "materialised"]
 
 needs_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 
@@ -39,8 +39,8 @@ def model_of(kv: str | None = None, weights: str = "f32", impl: str = "auto", **
     return load_model(ArraySource(config | entry, values, formats), RunOptions(**options), impl=impl)
 
 
-def pool_of(model: Model, num_pages: int, page_size: int = 16, plan: str | None = None) -> PagePool:
-    pool = PagePool(model.config, model.kv, num_pages, page_size, impl=model.impl, plan=plan)
+def pool_of(model: Model, num_pages: int, page_size: int = 16, mode: str | None = None) -> PagePool:
+    pool = PagePool(model.config, model.kv, num_pages, page_size, impl=model.impl, mode=mode)
     for held in pool.memory.held:
         held.view(torch.uint8).fill_(255)  # NaN in every format: what is not written must not be read
     order = np.random.default_rng(num_pages).permutation(num_pages)
@@ -59,11 +59,11 @@ def tokens_of(batch: int, seq_len: int, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("page_size", [16, 48])
 def test_they_are_bit_for_bit_what_owning_the_memory_is(page_size, kv, impl):
     model, tokens = model_of(kv, impl=impl), tokens_of(3, 61)
-    for plan in PLANS:
-        pool = pool_of(model, 20, page_size, plan)
+    for mode in MODES:
+        pool = pool_of(model, 20, page_size, mode)
         paged = paged_cache(pool, [PagedSequence(pool) for _ in range(3)])
         assert type(paged) is (PagedKernelLatentCache if impl == "auto" and has_cpu_kernels() else PagedLatentCache)
-        own = model.new_cache(3, capacity=5, plan=plan)
+        own = model.new_cache(3, capacity=5, mode=mode)
         for part in tokens.split((40, 1, 1, 19), dim=1):
             assert_close(model(part, paged), model(part, own))
         paged.truncate(17)
@@ -73,11 +73,11 @@ def test_they_are_bit_for_bit_what_owning_the_memory_is(page_size, kv, impl):
 
 
 @needs_kernels
-@pytest.mark.parametrize("plan", PLANS)
-def test_sequences_of_unlike_lengths(plan):
+@pytest.mark.parametrize("mode", MODES)
+def test_sequences_of_unlike_lengths(mode):
     model, counts = model_of("kv-f16"), [(20, 1, 5), (1, 19, 1), (17, 16, 2)]
-    tokens, pool = tokens_of(3, 40), pool_of(model, 9, plan=plan)
-    one, other = paged_cache(pool, [PagedSequence(pool) for _ in range(3)]), model.new_cache(3, 5, plan=plan)
+    tokens, pool = tokens_of(3, 40), pool_of(model, 9, mode=mode)
+    one, other = paged_cache(pool, [PagedSequence(pool) for _ in range(3)]), model.new_cache(3, 5, mode=mode)
     for step in zip(*counts, strict=True):
         logits = [model(tokens[:, : max(step)], cache, num_valid=step) for cache in (one, other)]
         assert torch.equal(*(each.nan_to_num(0) for each in logits))
@@ -117,22 +117,22 @@ def test_pages_grow_with_their_sequences():
 @pytest.mark.parametrize("kv", FORMATS)
 def test_a_window_of_all_tokens_is_the_dynamic_cache_bit_for_bit(kv, impl):
     model, tokens = model_of(kv, impl=impl), tokens_of(2, 70)
-    for plan in (None, *PLANS):
-        one, other = model.new_cache(2, 70, kind="window:256", plan=plan), model.new_cache(2, 70, plan=plan)
+    for mode in (None, *MODES):
+        one, other = model.new_cache(2, 70, kind="window:256", mode=mode), model.new_cache(2, 70, mode=mode)
         for part in tokens.split((40, 1, 1, 28), dim=1):
             assert_close(model(part, one), model(part, other))
 
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
-@pytest.mark.parametrize("plan", PLANS)
-def test_a_window_is_plain_attention_with_a_mask(plan, impl):
+@pytest.mark.parametrize("mode", MODES)
+def test_a_window_is_plain_attention_with_a_mask(mode, impl):
     """Each head's own keys and values, in torch, of which a mask hides what is before the window."""
     model, tokens = model_of(impl=impl), tokens_of(2, 330)
     masked = model_of(impl="reference")
-    expected = masked.new_cache(2, plan="decompressed")
+    expected = masked.new_cache(2, mode="decompressed")
     expected.rules = [replace(rule, window=9) for rule in expected.rules]
     logits = masked(tokens, expected)
-    cache = model.new_cache(2, kind="window:9", plan=plan)
+    cache = model.new_cache(2, kind="window:9", mode=mode)
     got = torch.cat([model(part, cache) for part in tokens.split((20, 1, 39, 5, 200, 65), dim=1)], 1)
     assert_close(got, logits, atol=1e-4)
     assert (logits - masked(tokens)).abs().max() > 0.1, "the window hides something"
@@ -163,7 +163,7 @@ def test_a_models_own_window_is_seen_without_a_cache():
 
 def few_up_to(count: int):
     """choose_plan that takes so many tokens for few"""
-    return lambda sizes, heads, held, new, window: get_plan("elided" if new <= count else "compressed")
+    return lambda sizes, heads, held, new, window: get_mode("elided" if new <= count else "compressed")
 
 
 @needs_kernels

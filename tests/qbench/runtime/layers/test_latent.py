@@ -1,4 +1,4 @@
-"""Every plan of latent attention against transformers and against the plain one."""
+"""Every mode of latent attention against transformers and against the plain one."""
 
 import pytest
 import torch
@@ -8,9 +8,9 @@ from support.close import assert_close
 from support.transformers_model import logits_of, transformers_model
 
 from qbench.runtime import load_model
-from qbench.runtime.attention.latent_plans import PLANS, choose_plan
+from qbench.runtime.attention.mla_modes import MODES, choose_mode
 from qbench.runtime.caches.latent_cache import LatentCache
-from qbench.runtime.caches.latent_choice import PLAN_VARIABLE
+from qbench.runtime.caches.latent_choice import MODE_VARIABLE
 from qbench.runtime.caches.quantized_cache import RoundTripCache
 from qbench.runtime.kv_memory import kv_bytes_per_token
 from qbench.runtime.layers.latent import LatentAttention
@@ -53,9 +53,9 @@ def test_every_plan_gives_the_logits_of_transformers(tmp_path, shape, impl):
     expected = logits_of(transformers_model(source.config, random_weights(source.config), tmp_path), TOKENS)
     model = load_model(source, impl=impl)
     assert type(model.blocks[0].attention) is (LatentAttention if needs_torch(shape, impl) else KernelLatentAttention)
-    for plan in (None, *PLANS):
-        cache = model.new_cache(2, 4, plan=plan)
-        assert isinstance(cache, LatentCache) == (plan != "decompressed")
+    for mode in (None, *MODES):
+        cache = model.new_cache(2, 4, mode=mode)
+        assert isinstance(cache, LatentCache) == (mode != "decompressed")
         assert_close(stepwise(model, cache), expected, atol=TOLERANCE)
         assert cache.seq_len == TOKENS.shape[1]
 
@@ -66,8 +66,8 @@ def test_yarn_softmax_scale_reaches_every_plan(tmp_path):
     assert ModelConfig.of(source).rope.softmax_scale > 1
     model = load_model(source)
     expected = model(TOKENS)
-    for plan in PLANS:
-        assert_close(stepwise(model, model.new_cache(2, 4, plan=plan)), expected, atol=TOLERANCE)
+    for mode in MODES:
+        assert_close(stepwise(model, model.new_cache(2, 4, mode=mode)), expected, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("name, row_bytes", [("kv-f16", 160), ("kv-bf16", 160), ("kv-int8", 100), ("kv-int4", 72)])
@@ -77,8 +77,8 @@ def test_formats_round_rows_once_whatever_the_plan(impl, name, row_bytes):
     source.config["kv_cache"] = {"format": name}
     model = load_model(source, impl=impl)
     whole = model(TOKENS)
-    for plan in ("compressed", "absorbed", "elided", "materialised"):
-        cache = model.new_cache(2, 4, plan=plan)
+    for mode in ("compressed", "absorbed", "elided", "materialised"):
+        cache = model.new_cache(2, 4, mode=mode)
         assert cache.bytes_per_token == 3 * row_bytes
         assert_close(stepwise(model, cache), whole, atol=STEPS_OF[name])
     del source.config["kv_cache"]
@@ -90,7 +90,7 @@ def test_fp8_rows_take_656_bytes_of_the_published_size():
     source.config["kv_cache"] = {"format": "kv-fp8"}
     model = load_model(source)
     whole = model(TOKENS)
-    cache = model.new_cache(2, 4, plan="elided")
+    cache = model.new_cache(2, 4, mode="elided")
     assert cache.bytes_per_token == 3 * 656
     assert_close(stepwise(model, cache), whole, atol=STEPS_OF["kv-fp8"])
 
@@ -101,15 +101,15 @@ def test_a_format_without_rows_keeps_heads():
     model = load_model(source)
     assert not isinstance(model.new_cache(), LatentCache)
     with pytest.raises(InputError, match="'elided' keeps latents, which kv-fp8-e5m2 does not hold here; known: kv-f16"):
-        model.new_cache(plan="elided")
+        model.new_cache(mode="elided")
 
 
 def test_a_batch_gives_what_each_sequence_gives():
     model = load_model(source_of("kernels' sizes"))
-    for plan in ("absorbed", "elided"):
-        both = stepwise(model, model.new_cache(2, 4, plan=plan))
+    for mode in ("absorbed", "elided"):
+        both = stepwise(model, model.new_cache(2, 4, mode=mode))
         for row in range(2):
-            cache = model.new_cache(1, 64, plan=plan)
+            cache = model.new_cache(1, 64, mode=mode)
             alone = [model(part[row : row + 1], cache) for part in TOKENS.split(STEPS, 1)]
             assert_close(torch.cat(alone, 1)[0], both[row], atol=TOLERANCE)
 
@@ -120,7 +120,7 @@ def test_sequences_in_turn_give_the_bits_of_all_at_once(monkeypatch, impl, laten
     model, tokens = load_model(source_of("kernels' sizes"), impl=impl), torch.cat((TOKENS, TOKENS.flip(1), TOKENS + 1))
 
     def logits() -> torch.Tensor:
-        cache = model.new_cache(6, 4, plan="compressed")
+        cache = model.new_cache(6, 4, mode="compressed")
         return torch.cat([model(part, cache) for part in (tokens % 160).split((13, 17), 1)], 1)
 
     expected = logits()
@@ -130,15 +130,15 @@ def test_sequences_in_turn_give_the_bits_of_all_at_once(monkeypatch, impl, laten
 
 def few_up_to(count: int):
     """choose_plan that takes so many tokens for few"""
-    return lambda sizes, heads, held, new, window: PLANS["elided" if new <= count else "compressed"]
+    return lambda sizes, heads, held, new, window: MODES["elided" if new <= count else "compressed"]
 
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
-@pytest.mark.parametrize("plan", [None, *PLANS])
-def test_sequences_of_unlike_lengths_give_what_each_gives_alone(monkeypatch, impl, plan):
+@pytest.mark.parametrize("mode", [None, *MODES])
+def test_sequences_of_unlike_lengths_give_what_each_gives_alone(monkeypatch, impl, mode):
     monkeypatch.setattr("qbench.runtime.layers.latent_kernel.choose_plan", few_up_to(4))
     model, counts = load_model(source_of("kernels' sizes"), impl=impl), [(12, 1), (1, 9), (7, 30 - 7)]
-    cache = model.new_cache(3, 4, plan=plan)
+    cache = model.new_cache(3, 4, mode=mode)
     tokens = torch.cat((TOKENS, TOKENS.flip(1)[:1]))
     held, got = [0, 0, 0], [[], [], []]
     for step in range(2):
@@ -151,7 +151,7 @@ def test_sequences_of_unlike_lengths_give_what_each_gives_alone(monkeypatch, imp
             got[b].append(logits[b, : count[step]])
     assert cache.seq_lens.tolist() == held
     for b, count in enumerate(counts):
-        alone = model.new_cache(1, 4, plan=plan)
+        alone = model.new_cache(1, 4, mode=mode)
         expected = [model(part, alone)[0] for part in tokens[b : b + 1, : sum(count)].split(count, 1)]
         assert_close(torch.cat(got[b]), torch.cat(expected), atol=TOLERANCE)
 
@@ -168,23 +168,23 @@ def test_truncated_it_goes_on_from_there():
 
 def test_the_plan_comes_from_the_number_of_tokens(monkeypatch):
     mla = ModelConfig.from_hf(small_config("deepseek2", kv_lora_rank=512, qk_nope_head_dim=128, v_head_dim=128)).mla
-    assert choose_plan(mla, 16, 4096, 1).name == "elided"
-    assert choose_plan(mla, 16, 4096, 100000).name == "compressed"
+    assert choose_mode(mla, 16, 4096, 1).name == "elided"
+    assert choose_mode(mla, 16, 4096, 100000).name == "compressed"
     model = load_model(source_of("kernels' sizes"))
-    monkeypatch.setenv(PLAN_VARIABLE, "decompressed")
+    monkeypatch.setenv(MODE_VARIABLE, "decompressed")
     assert not isinstance(model.new_cache(), LatentCache)
-    monkeypatch.setenv(PLAN_VARIABLE, "absorbed")
-    assert model.new_cache().plan == "absorbed"
-    assert model.new_cache(plan="compressed").plan == "compressed"
+    monkeypatch.setenv(MODE_VARIABLE, "absorbed")
+    assert model.new_cache().mode == "absorbed"
+    assert model.new_cache(mode="compressed").mode == "compressed"
 
 
 def test_bad_plans():
     model = load_model(source_of("plain queries"))
     with pytest.raises(InputError, match="'fast' is unknown; known: decompressed, compressed, absorbed"):
-        model.new_cache(plan="fast")
+        model.new_cache(mode="fast")
     config = small_config("llama")
     with pytest.raises(InputError, match="'elided' is one of latent attention, which LlamaForCausalLM has not"):
-        load_model(ArraySource(config, random_weights(config))).new_cache(plan="elided")
+        load_model(ArraySource(config, random_weights(config))).new_cache(mode="elided")
 
 
 @pytest.mark.parametrize("name", [None, "kv-bf16"])
@@ -193,7 +193,7 @@ def test_decompressed_values_keep_their_own_width(name):
     if name:
         source.config["kv_cache"] = {"format": name}
     model = load_model(source)
-    cache = model.new_cache(2, 4, plan="decompressed")
+    cache = model.new_cache(2, 4, mode="decompressed")
     config = model.config
     assert cache.bytes_per_token == (2 if name else 4) * config.num_layers * config.num_heads * (24 + 16)
     assert cache.bytes_per_token == kv_bytes_per_token(config, model.kv, "decompressed")

@@ -8,7 +8,7 @@ from support.close import assert_close
 
 from qbench.run_options import RunOptions
 from qbench.runtime import Cache, Model, load_model
-from qbench.runtime.attention.latent_plans import get_plan
+from qbench.runtime.attention.mla_modes import get_mode
 from quant.extension import has_cpu_kernels
 
 pytestmark = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
@@ -30,9 +30,9 @@ def model_of(shape: str, format_name: str = "q8_0", impl: str = "auto", path: st
     return load_model(ArraySource(config, weights, formats), RunOptions(**loading), impl=impl, path=path)
 
 
-def logits(model: Model, batch: int, last_only: bool = False, plan: str = "elided") -> torch.Tensor:
+def logits(model: Model, batch: int, last_only: bool = False, mode: str = "elided") -> torch.Tensor:
     """Of a prompt, a few tokens and single ones after it."""
-    cache = model.new_cache(batch=batch, capacity=5, plan=plan)  # it grows
+    cache = model.new_cache(batch=batch, capacity=5, mode=mode)  # it grows
     parts = [model(part, cache, last_only=last_only) for part in TOKENS[:batch].split((17, 4, 1, 1), dim=1)]
     return torch.cat(parts, dim=1)
 
@@ -42,7 +42,7 @@ def path_of(model: Model, cache: Cache, num_tokens: int) -> str:
 
 
 def ragged_logits(model: Model, last_only: bool = False) -> torch.Tensor:
-    cache = model.new_cache(batch=3, plan="elided")
+    cache = model.new_cache(batch=3, mode="elided")
     return torch.cat([model(TOKENS[:, :4], cache, last_only=last_only, num_valid=n) for n in ([4, 1, 2], [1, 1, 3])], 1)
 
 
@@ -60,18 +60,18 @@ def test_one_call_is_block_after_block(shape, format_name, last_only):
         assert_close(one[real], other[real])
 
 
-@pytest.mark.parametrize("plan", ["compressed", "decompressed", "absorbed"])
-def test_other_plans_run_block_by_block(plan):
+@pytest.mark.parametrize("mode", ["compressed", "decompressed", "absorbed"])
+def test_other_plans_run_block_by_block(mode):
     model = model_of("plain queries")
-    assert path_of(model, model.new_cache(plan=plan), 1) == "net-steps"
-    expected = logits(model, 1, plan=plan)
-    assert_close(logits(model_of("plain queries", path="net-steps"), 1, plan=plan), expected)
+    assert path_of(model, model.new_cache(mode=mode), 1) == "net-steps"
+    expected = logits(model, 1, mode=mode)
+    assert_close(logits(model_of("plain queries", path="net-steps"), 1, mode=mode), expected)
 
 
 def test_what_another_plan_takes_runs_block_by_block(monkeypatch):
-    plan = {1: get_plan("elided"), 10_000: get_plan("compressed")}
+    mode = {1: get_mode("elided"), 10_000: get_mode("compressed")}
     monkeypatch.setattr(
-        "qbench.runtime.layers.latent_kernel.choose_plan", lambda s, heads, held, new, window: plan[new]
+        "qbench.runtime.layers.latent_kernel.choose_plan", lambda s, heads, held, new, window: mode[new]
     )
     model = model_of("plain queries")
     cache = model.new_cache()

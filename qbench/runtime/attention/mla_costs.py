@@ -1,4 +1,4 @@
-"""What each plan of latent attention costs: counts from sizes and lengths, times from a fit to measurements."""
+"""What each mode of latent attention costs: counts from sizes and lengths, times from a fit to measurements."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ class PlanCosts:
 #     qbench mla MODEL --kv kv-f16 --mode elided --mode compressed --cpu-time --threads 1 --keep FILE --batch 1 ...
 # kept of ref:mla-moe (--ctx 0,128,512 --tokens 8 to 512, --ctx 896 --tokens 8 to 128), rand:deepseek-v2-lite (--ctx
 # 0,512,2048 --tokens 32,64,128,192,256) and rand:deepseek-v3 (--ctx 512,1024 --tokens 64,128,192). What they pick there
-# takes at most 1.16 times as long as the faster plan, of the first two 1.03 times. Where plans cross depends on ratios
+# takes at most 1.16 times as long as the faster mode, of the first two 1.03 times. Where modes cross depends on ratios
 # alone; new tokens, measured and by these costs:
 #
 #     tokens held      ref:mla-moe      deepseek-v2-lite      deepseek-v3

@@ -16,13 +16,13 @@ source   DeepSeek-V2, arXiv:2405.04434, section 2.1
 from dataclasses import dataclass
 from functools import lru_cache
 
-from qbench.runtime.attention.latent_costs import COSTS, compressed_terms, elided_terms, nanoseconds
+from qbench.runtime.attention.mla_costs import COSTS, compressed_terms, elided_terms, nanoseconds
 from quant.errors import InputError
 from quant.models import MlaConfig
 
 
 @dataclass(frozen=True, slots=True)
-class LatentPlan:
+class MlaMode:
     """keeps_latents  whether the cache keeps one row for all heads, or every head's key and value
     absorbs        whether W_UK and W_UV meet queries and outputs instead of each token
     joins          whether the parts of a score are put side by side first
@@ -38,26 +38,26 @@ class LatentPlan:
 
 DECOMPRESSED, COMPRESSED, ELIDED = "decompressed", "compressed", "elided"
 
-PLANS: dict[str, LatentPlan] = {
-    plan.name: plan
-    for plan in (
-        LatentPlan(DECOMPRESSED, keeps_latents=False, absorbs=False),
-        LatentPlan(COMPRESSED, absorbs=False),
-        LatentPlan("absorbed", joins=True),
-        LatentPlan(ELIDED),
-        LatentPlan("materialised", materialises=True),
+MODES: dict[str, MlaMode] = {
+    mode.name: mode
+    for mode in (
+        MlaMode(DECOMPRESSED, keeps_latents=False, absorbs=False),
+        MlaMode(COMPRESSED, absorbs=False),
+        MlaMode("absorbed", joins=True),
+        MlaMode(ELIDED),
+        MlaMode("materialised", materialises=True),
     )
 }
 
 
-def get_plan(name: str) -> LatentPlan:
+def get_mode(name: str) -> MlaMode:
     """raises InputError for an unknown name"""
-    if name not in PLANS:
-        raise InputError(f"MLA plan {name!r} is unknown; known: {', '.join(PLANS)}")
-    return PLANS[name]
+    if name not in MODES:
+        raise InputError(f"MLA mode {name!r} is unknown; known: {', '.join(MODES)}")
+    return MODES[name]
 
 
-def choose_plan_in_torch(sizes: MlaConfig, new: int) -> LatentPlan:
+def choose_mode_in_torch(sizes: MlaConfig, new: int) -> MlaMode:
     """The way of fewest operations over a cache of latents, where torch attends, which keeps all scores of a turn.
 
     A pair of a query and a token costs absorbed attention 2 H (2 R + D_rope) operations and plain attention
@@ -66,15 +66,15 @@ def choose_plan_in_torch(sizes: MlaConfig, new: int) -> LatentPlan:
     """
     made = sizes.qk_nope_head_dim + sizes.v_head_dim
     extra = 2 * sizes.kv_lora_rank - made  # of one pair, what is absorbed costs more
-    return PLANS[ELIDED if new * extra <= sizes.kv_lora_rank * made else COMPRESSED]
+    return MODES[ELIDED if new * extra <= sizes.kv_lora_rank * made else COMPRESSED]
 
 
 @lru_cache(256)
-def choose_plan(sizes: MlaConfig, num_heads: int, held: int, new: int, window: int = 0) -> LatentPlan:
+def choose_mode(sizes: MlaConfig, num_heads: int, held: int, new: int, window: int = 0) -> MlaMode:
     """The fastest way of cpu_kernels for `new` tokens of a sequence that holds `held`, by what forward passes cost."""
     if new == 1:
-        return PLANS[ELIDED]
+        return MODES[ELIDED]
     few, many = (
         nanoseconds(terms(sizes, num_heads, held, new, window), COSTS) for terms in (elided_terms, compressed_terms)
     )
-    return PLANS[ELIDED if few <= many else COMPRESSED]
+    return MODES[ELIDED if few <= many else COMPRESSED]

@@ -1,9 +1,9 @@
-"""What plans cost against a count pair by pair, and which is taken."""
+"""What modes cost against a count pair by pair, and which is taken."""
 
 import pytest
 from support.architectures import small_config
 
-from qbench.runtime.attention.latent_costs import (
+from qbench.runtime.attention.mla_costs import (
     COSTS,
     PlanCosts,
     compressed_terms,
@@ -11,7 +11,7 @@ from qbench.runtime.attention.latent_costs import (
     nanoseconds,
     seen_pairs,
 )
-from qbench.runtime.attention.latent_plans import choose_plan
+from qbench.runtime.attention.mla_modes import choose_mode
 from quant.models import MlaConfig, ModelConfig
 
 REFERENCE = MlaConfig(0, 128, 64, 32, 64)  # ref:mla-moe, 4 heads
@@ -45,16 +45,16 @@ def test_the_cheaper_plan_is_taken(sizes, heads):
             few, many = (
                 nanoseconds(terms(sizes, heads, held, new), COSTS) for terms in (elided_terms, compressed_terms)
             )
-            assert choose_plan(sizes, heads, held, new).name == ("elided" if few <= many else "compressed")
-    assert choose_plan(sizes, heads, 100_000, 1).name == "elided"
+            assert choose_mode(sizes, heads, held, new).name == ("elided" if few <= many else "compressed")
+    assert choose_mode(sizes, heads, 100_000, 1).name == "elided"
 
 
 def test_many_tokens_of_large_sizes_are_made_anew():
-    assert choose_plan(LITE, 16, 4000, 90).name == "elided"
-    assert choose_plan(LITE, 16, 4000, 200).name == "compressed"
-    assert choose_plan(LITE, 16, 4000, 200, window=4).name == "elided", "of a window few pairs are seen"
+    assert choose_mode(LITE, 16, 4000, 90).name == "elided"
+    assert choose_mode(LITE, 16, 4000, 200).name == "compressed"
+    assert choose_mode(LITE, 16, 4000, 200, window=4).name == "elided", "of a window few pairs are seen"
 
 
 def test_small_sizes_are_no_exception():
     config = ModelConfig.from_hf(small_config("deepseek2"))
-    assert choose_plan(config.mla, config.num_heads, 0, 2).name == "elided"
+    assert choose_mode(config.mla, config.num_heads, 0, 2).name == "elided"

@@ -33,8 +33,8 @@ def print_forecast(suite, forecast, as_json: bool) -> None:
 
 
 def forecast_row(case) -> dict:
-    return {name: case.planned.point.value(name) for name in NAMES} | {
-        "measures": list(case.planned.sections),
+    return {name: case.selected.point.value(name) for name in NAMES} | {
+        "measures": list(case.selected.sections),
         "is_measured": case.basis == "done",
         "seconds": case.seconds,
         "basis": case.basis,
@@ -49,12 +49,12 @@ def point_text(point: Point) -> str:
 
 
 def model_of(case) -> str:
-    return case.planned.point.model
+    return case.selected.point.model
 
 
 def model_line(model: str, cases: list) -> list[str]:
     waiting = [case for case in cases if case.basis != "done"]
-    measures = [section for case in cases for section in case.planned.sections]
+    measures = [section for case in cases for section in case.selected.sections]
     known = [case.seconds for case in waiting if case.seconds is not None]
     basis = next((text for name, text in BASES.items() if any(case.basis == name for case in waiting)), "")
     return [
@@ -83,7 +83,7 @@ def summary(suite, forecast) -> list[str]:
         f"disk        {artifacts} of artifacts, {beside} more while it runs; "
         f"{readable_bytes(forecast.free_disk_bytes)} are free",
     ]
-    lines += [f"will fail   {point_text(case.planned.point)}: {case.reason}" for case in forecast.cases if case.reason]
+    lines += [f"will fail   {point_text(case.selected.point)}: {case.reason}" for case in forecast.cases if case.reason]
     if forecast.peak_rss_bytes > forecast.memory_bytes:
         lines.append("warning: that is more memory than this machine has; leave cases out with `exclude` or --only")
     if disk > forecast.free_disk_bytes:

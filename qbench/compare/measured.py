@@ -32,7 +32,7 @@ class Measuring:
     reference: str | None = None
     text: str | None = None
     windows: int | None = None  # None: all of the text's
-    protocols: tuple[str, ...] = ()  # names as `conventions.make_plans` knows them; none: gptq-2048
+    protocols: tuple[str, ...] = ()  # names as `conventions.make_scorings` knows them; none: gptq-2048
     tasks: str | None = None  # lm-eval's, separated by commas, in place of a text
     limit: int | None = None  # the first items of each task; None: all
     compute: str | None = None  # precision of the matmuls; None: fast

@@ -53,20 +53,20 @@ def measure_noise_floors(spec: str, measuring: Measuring, progress: Progress | N
     start = time.perf_counter()
     subject = open_subject(spec, measuring.options, progress)
     passage = read_text(measuring.text, spec, measuring.reference)
-    plans = prepare(subject.source, passage, measuring.windows, measuring.protocols or (DEFAULT,))
+    scorings = prepare(subject.source, passage, measuring.windows, measuring.protocols or (DEFAULT,))
     model = load_model(subject.source, subject.options)
     as_is = _with_threads(model, subject.threads)
-    bases = measure_quality(as_is, plans, model.config.vocab_size, progress=progress)
+    bases = measure_quality(as_is, scorings, model.config.vocab_size, progress=progress)
     reference = Reference(model.config.vocab_size, model=as_is)
-    found: list[dict[str, FloorVariant]] = [{} for _ in plans]
+    found: list[dict[str, FloorVariant]] = [{} for _ in scorings]
     for variant in _variants(subject, model):
-        theirs = measure_quality(variant.model, plans, reference.vocab_size, reference=reference, progress=progress)
-        for of_plan, base, its in zip(found, bases, theirs, strict=True):
-            of_plan[variant.name] = _distance(variant.how, base, its)
+        theirs = measure_quality(variant.model, scorings, reference.vocab_size, reference=reference, progress=progress)
+        for of_scoring, base, its in zip(found, bases, theirs, strict=True):
+            of_scoring[variant.name] = _distance(variant.how, base, its)
     facts, seconds = subject.facts(model.impls), time.perf_counter() - start
     records = []
-    for plan, base, variants in zip(plans, bases, found, strict=True):
-        protocol = plan.protocol.of(measuring.options.compute)
+    for scoring, base, variants in zip(scorings, bases, found, strict=True):
+        protocol = scoring.protocol.of(measuring.options.compute)
         floor = {metric: max(variant.distance(metric) for variant in variants.values()) for metric in METRICS}
         quality = replace(base, protocol=protocol.describe())
         metrics = FloorMetrics(facts=facts, quality=quality, variants=variants, floor=floor, seconds=seconds)

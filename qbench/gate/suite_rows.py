@@ -5,7 +5,7 @@ from pathlib import Path
 
 from qbench.measure.case import Case
 from qbench.measure.records.record import Record, case_key
-from qbench.sweep.suite.cases import make_cases, plan_points
+from qbench.sweep.suite.cases import make_cases, select_points
 from qbench.sweep.suite.load_suite import load_suite
 
 OF_WHAT = ("fingerprint", "recipe_sha256")  # in a case, what it is of: another commit may have another
@@ -14,7 +14,7 @@ OF_WHAT = ("fingerprint", "recipe_sha256")  # in a case, what it is of: another 
 def suite_cases(suite: Path) -> list[Case]:
     """raises InputError as `load_suite` and `make_cases`"""
     loaded = load_suite(suite)
-    return make_cases(loaded, plan_points(loaded))
+    return make_cases(loaded, select_points(loaded))
 
 
 def rows_of(cases: Sequence[Case], rows: Sequence[Record]) -> list[Record]:

@@ -9,9 +9,9 @@ from qbench.calibration.open_subject import open_subject
 from qbench.measure.metrics import Metrics
 from qbench.progress import Progress
 from qbench.quality.open_reference import kept_logits, open_reference
-from qbench.quality.protocols.conventions import DEFAULT, make_plans
+from qbench.quality.protocols.conventions import DEFAULT, make_scorings
 from qbench.quality.protocols.documents import read_passage
-from qbench.quality.protocols.plan import Plan, Setting
+from qbench.quality.protocols.scoring import Scoring, Setting
 from qbench.quality.quality import Reference, measure_quality
 from qbench.quality.quality_settings import QualitySettings
 from qbench.reference.corpus import heldout_text
@@ -50,9 +50,9 @@ def evaluate(
     reference = kept.header["model"] if kept else settings.reference
     passage = read_text(settings.text, spec, reference, kept=logits_cache)
     setting = setting_of(subject.source, passage, settings.max_windows, settings.documents, logits_cache)
-    plans = make_plans(setting, settings.protocols or (DEFAULT,))
+    scorings = make_scorings(setting, settings.protocols or (DEFAULT,))
     if kept is not None:
-        kept.require(plans)
+        kept.require(scorings)
     load_start = time.perf_counter()
     model = load_model(subject.source, subject.options)
     load_seconds = open_seconds + time.perf_counter() - load_start
@@ -60,27 +60,29 @@ def evaluate(
     if kept is not None:
         beside = Reference(kept.vocab_size, kept=[kept])
     elif reference is not None:
-        beside = open_reference(reference, subject, setting, plans, logits_cache)
-    results = measure_quality(model, plans, model.config.vocab_size, reference=beside, progress=progress)
+        beside = open_reference(reference, subject, setting, scorings, logits_cache)
+    results = measure_quality(model, scorings, model.config.vocab_size, reference=beside, progress=progress)
     told = [
-        replace(result, protocol=plan.protocol.of(options.compute).describe())
-        for plan, result in zip(plans, results, strict=True)
+        replace(result, protocol=scoring.protocol.of(options.compute).describe())
+        for scoring, result in zip(scorings, results, strict=True)
     ]
     return Metrics(
         facts=subject.facts(model.impls, model.kernels),
         reference=reference,
         explicit=frozenset({"reference"}),
         quality=told[0],
-        protocols={plan.protocol.name: result for plan, result in zip(plans, told, strict=True)} if told[1:] else None,
+        protocols={scoring.protocol.name: result for scoring, result in zip(scorings, told, strict=True)}
+        if told[1:]
+        else None,
         timed_seconds=told[0].timed_seconds,
         load_seconds=load_seconds,
         seconds=time.perf_counter() - start,
     )
 
 
-def prepare(source: Source, text: str, max_windows: int | None, protocols: Sequence[str] = (DEFAULT,)) -> list[Plan]:
+def prepare(source: Source, text: str, max_windows: int | None, protocols: Sequence[str] = (DEFAULT,)) -> list[Scoring]:
     """What the protocols score of this text, by the source's tokenizer and context; raises InputError as `evaluate`"""
-    return make_plans(setting_of(source, text, max_windows), protocols)
+    return make_scorings(setting_of(source, text, max_windows), protocols)
 
 
 def setting_of(

@@ -8,7 +8,7 @@ import numpy as np
 
 from qbench.measure.subject import Subject
 from qbench.quality.kld.reference_logits import KeptLogits, cache_path
-from qbench.quality.protocols.plan import Plan, Setting
+from qbench.quality.protocols.scoring import Scoring, Setting
 from qbench.quality.quality import Reference
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
@@ -27,16 +27,16 @@ def kept_logits(path: Path | None, reference: str | None) -> KeptLogits | None:
 
 
 def open_reference(
-    spec: str, subject: Subject, setting: Setting, plans: Sequence[Plan], cache: Path | None
+    spec: str, subject: Subject, setting: Setting, scorings: Sequence[Scoring], cache: Path | None
 ) -> Reference:
-    """What `cache` holds of the reference; it runs beside the model for plans of which that is nothing.
+    """What `cache` holds of the reference; it runs next to the model for scorings of which nothing is kept.
 
     raises   InputError for a reference that tokenizes the text differently
     """
     source = open_source(spec)
-    kept: list[KeptLogits | None] = [None] * len(plans)
+    kept: list[KeptLogits | None] = [None] * len(scorings)
     if cache is not None:
-        paths = [cache_path(cache, plan.protocol, source.fingerprint()) for plan in plans]
+        paths = [cache_path(cache, scoring.protocol, source.fingerprint()) for scoring in scorings]
         kept = [KeptLogits(path) if path.exists() else None for path in paths]
     if all(kept):  # of this reference and these very tokens, as a protocol tells them
         return Reference(ModelConfig.of(source).vocab_size, kept=kept)

@@ -17,16 +17,16 @@ from qbench.quality.kld.llama_statistics import llama_statistics
 from qbench.quality.protocols.blocks import blocks_of
 from qbench.quality.protocols.forward import Model, batches
 from qbench.quality.protocols.perplexity import perplexity_statistics, token_nll
-from qbench.quality.protocols.plan import Plan
+from qbench.quality.protocols.scoring import Scoring
 from quant.errors import InputError
 from quant.present import present
 
 
 class Kept(Protocol):
-    """Reference logits of one plan that were kept from an earlier run."""
+    """Reference logits of one scoring that were kept from an earlier run."""
 
     def compare(self, logits: Tensor, start: int, targets: Tensor) -> Divergence:
-        """The model's logits [N, V] for the plan's scored tokens from number `start` on, against the reference's."""
+        """The model's logits [N, V] for the scoring's scored tokens from number `start` on, against the reference's."""
         ...
 
     def describe(self) -> KLDReference:
@@ -39,22 +39,22 @@ class Reference:
     """What a model is compared with: the same windows through the unquantized model, kept or run beside it."""
 
     vocab_size: int
-    model: Model | None = None  # for plans of which nothing is kept
-    kept: Sequence[Kept | None] = ()  # one a plan
+    model: Model | None = None  # for scorings of which nothing is kept
+    kept: Sequence[Kept | None] = ()  # one a scoring
 
 
 @torch.inference_mode()
 def measure_quality(
     model: Model,
-    plans: Sequence[Plan],
+    scorings: Sequence[Scoring],
     vocab_size: int,
     *,
     reference: Reference | None = None,
     progress: Progress | None = None,
 ) -> list[Quality]:
-    """For each plan its perplexity statistics, and with a reference also KLD statistics.
+    """For each scoring its perplexity statistics, and with a reference also KLD statistics.
 
-    `timed_seconds` of the passes of all plans together, the comparison with the reference included.
+    `timed_seconds` of the passes of all scorings together, the comparison with the reference included.
     raises    InputError if the reference has another vocabulary
     """
     if reference is not None and reference.vocab_size != vocab_size:
@@ -62,17 +62,17 @@ def measure_quality(
             f"the model has {vocab_size} tokens and its reference {reference.vocab_size}; "
             "give the unquantized model that it was made from"
         )
-    kept = reference.kept if reference and reference.kept else [None] * len(plans)
-    scores: list[list[Any]] = [[None] * len(plan.windows) for plan in plans]
-    done, total, start = 0, sum(len(plan.windows) for plan in plans), time.perf_counter()
-    for batch in batches(plans, vocab_size):
+    kept = reference.kept if reference and reference.kept else [None] * len(scorings)
+    scores: list[list[Any]] = [[None] * len(scoring.windows) for scoring in scorings]
+    done, total, start = 0, sum(len(scoring.windows) for scoring in scorings), time.perf_counter()
+    for batch in batches(scorings, vocab_size):
         logits = model(batch.tokens)  # [B, T, V]
         beside = None
         if reference is not None and any(kept[p] is None for uses in batch.uses for p, _ in uses):
             beside = present(reference.model)(batch.tokens)
         for row, uses in enumerate(batch.uses):
             for p, w in uses:
-                window = plans[p].windows[w]
+                window = scorings[p].windows[w]
                 scored = slice(window.first, window.first + len(window.targets))
                 rows, targets = logits[row, scored], torch.from_numpy(window.targets)
                 kept_rows = kept[p]
@@ -81,33 +81,33 @@ def measure_quality(
                 elif kept_rows is None:
                     scores[p][w] = divergence(rows, present(beside)[row, scored], targets)
                 else:
-                    scores[p][w] = kept_rows.compare(rows, int(plans[p].starts[w]), targets)
+                    scores[p][w] = kept_rows.compare(rows, int(scorings[p].starts[w]), targets)
                 done += 1
         if progress:
             progress(done, total, "windows")
     seconds = time.perf_counter() - start
     if reference is None:
-        found = [_without_reference(plan, part) for plan, part in zip(plans, scores, strict=True)]
+        found = [_without_reference(scoring, part) for scoring, part in zip(scorings, scores, strict=True)]
     else:
-        ways = zip(plans, scores, kept, strict=True)
-        found = [_with_reference(plan, concatenate(part), of) for plan, part, of in ways]
+        ways = zip(scorings, scores, kept, strict=True)
+        found = [_with_reference(scoring, concatenate(part), of) for scoring, part, of in ways]
     return [replace(quality, timed_seconds=seconds) for quality in found]
 
 
-def _without_reference(plan: Plan, nll: list[np.ndarray]) -> Quality:
+def _without_reference(scoring: Scoring, nll: list[np.ndarray]) -> Quality:
     values = np.concatenate(nll)
-    return replace(perplexity_statistics(values, plan), blocks=blocks_of(plan, {"nll": values}))
+    return replace(perplexity_statistics(values, scoring), blocks=blocks_of(scoring, {"nll": values}))
 
 
-def _with_reference(plan: Plan, compared: Divergence, kept: Kept | None) -> Quality:
+def _with_reference(scoring: Scoring, compared: Divergence, kept: Kept | None) -> Quality:
     columns = {"nll": compared.nll, "kld": compared.kld, "same_top": compared.same_top}
-    quality = with_divergence(perplexity_statistics(compared.nll, plan), compared, plan)
+    quality = with_divergence(perplexity_statistics(compared.nll, scoring), compared, scoring)
     return replace(
         quality,
         explicit=quality.explicit | {"llama_perplexity"},
         kld_reference=_with_errors(kept.describe() if kept else KLDReference(mode="exact"), compared),
         llama_perplexity=llama_statistics(compared.nll, compared),
-        blocks=blocks_of(plan, columns),
+        blocks=blocks_of(scoring, columns),
     )
 
 

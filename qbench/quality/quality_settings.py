@@ -10,7 +10,7 @@ class QualitySettings:
 
     text         a UTF-8 file; None: the held-out text of a ref: model, or of a ref: reference
     max_windows  number of windows, spread over the text; documents for protocols that score those; None: all
-    protocols    names as `conventions.make_plans` knows them; if empty, those of the file of logits, else gptq-2048
+    protocols    names as `conventions.make_scorings` knows them; if empty, those of the file of logits, else gptq-2048
     documents    how the text is divided, one of documents.HOW; None: as it looks
     reference    the unquantized model, run next to the measured one
     logits       a file of the reference's logits, instead of the reference

@@ -11,7 +11,7 @@ from qbench.measure.metrics import Facts, Quality
 from qbench.progress import Progress
 from qbench.quality.evaluate import read_text, setting_of
 from qbench.quality.kld.reference_logits import KeptLogits, default_mode, kept_bytes, save_logits
-from qbench.quality.protocols.conventions import DEFAULT, make_plans
+from qbench.quality.protocols.conventions import DEFAULT, make_scorings
 from qbench.quality.protocols.perplexity import perplexity_statistics
 from qbench.quality.quality_settings import QualitySettings
 from qbench.run_options import DEFAULTS, RunOptions
@@ -61,23 +61,23 @@ def save_reference(
     start, path = time.perf_counter(), Path(path)
     subject = open_subject(spec, options, progress)
     setting = setting_of(subject.source, read_text(settings.text, spec), settings.max_windows, settings.documents)
-    (plan,) = make_plans(setting, settings.protocols or (DEFAULT,))
+    (scoring,) = make_scorings(setting, settings.protocols or (DEFAULT,))
     model = load_model(subject.source, subject.options, impl="reference")
     vocab_size = model.config.vocab_size
-    mode = mode or default_mode(plan, vocab_size)
-    size = kept_bytes(plan, vocab_size, mode)
+    mode = mode or default_mode(scoring, vocab_size)
+    size = kept_bytes(scoring, vocab_size, mode)
     if not path.parent.is_dir():
         raise InputError(f"{path}: there is no folder {path.parent}")
     free = shutil.disk_usage(path.parent).free
     if size > free:
         raise InputError(f"{path}: the logits take {size:,} bytes and the disk has {free:,}; free some, or keep top-k")
     named = {"model": spec, "fingerprint": subject.source.fingerprint()}
-    nll = save_logits(path, model, plan, vocab_size, mode=mode, named=named, progress=progress)
+    nll = save_logits(path, model, scoring, vocab_size, mode=mode, named=named, progress=progress)
     kept = KeptLogits(path)
     fp16_bytes = 2 * vocab_size * len(nll)
     return SavedReference(
         facts=subject.facts(model.impls),
-        quality=perplexity_statistics(nll, plan),
+        quality=perplexity_statistics(nll, scoring),
         logits=KeptFile(str(path), mode, kept.header["k"], kept.num_bytes, fp16_bytes),
         seconds=time.perf_counter() - start,
     )

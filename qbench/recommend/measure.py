@@ -17,7 +17,7 @@ from qbench.speed.speed_case import SpeedCase
 from qbench.store import latest_records
 from qbench.sweep.case_runner import Outcome
 from qbench.sweep.executor import LocalExecutor, Numbered, OnStage
-from qbench.sweep.suite.cases import make_cases, plan_points
+from qbench.sweep.suite.cases import make_cases, select_points
 from qbench.sweep.suite.rules import Rule
 from qbench.sweep.suite.suite import EvalSettings, Suite
 from qbench.sweep.sweep import OnEvent, Selection, run_sweep
@@ -95,7 +95,7 @@ class Judge:
         A process of one's own takes more: a sweep's is forked, and what it shares untouched does not count as its own.
         """
         suite = self.speed_suite(candidate)
-        metrics = self.row(make_cases(suite, plan_points(suite))[0], is_same_speed)
+        metrics = self.row(make_cases(suite, select_points(suite))[0], is_same_speed)
         if metrics is None or metrics.speed is None or metrics.speed.context != self.bench.longest:
             return None
         return metrics.memory and metrics.memory.peak_rss_bytes
@@ -103,7 +103,7 @@ class Judge:
     def quality_of(self, candidate: Candidate) -> Metrics | None:
         """The row with the candidate's quality, once it is measured."""
         suite = self.suite([candidate], eval=self.quality)
-        return self.row(make_cases(suite, plan_points(suite))[0], is_same_quality)
+        return self.row(make_cases(suite, select_points(suite))[0], is_same_quality)
 
     def speed_suite(self, candidate: Candidate) -> Suite:
         return self.suite([candidate], bench=self.bench, batches=(self.batch,))
@@ -127,7 +127,7 @@ class Judge:
     ) -> list[Measured]:
         """The figure of each; what no row tells is measured first, in one sweep."""
         wanted = [(candidate.recipe, candidate.kv_format) for candidate in candidates]
-        cases = {(case.recipe, case.kv_format): case for case in make_cases(suite, plan_points(suite))}
+        cases = {(case.recipe, case.kv_format): case for case in make_cases(suite, select_points(suite))}
         missing = [point for point in wanted if self.row(cases[point], is_same) is None]
         failed: dict[tuple[str | None, str | None], str | None] = {}
         if missing:

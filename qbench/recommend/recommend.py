@@ -11,7 +11,7 @@ from qbench.measure.host.machine import machine
 from qbench.measure.records.record_files import FOLDERS
 from qbench.plan.runtime import runtime_bytes
 from qbench.quality.evaluate import read_text, setting_of
-from qbench.quality.protocols.plan import GPTQ_WINDOW
+from qbench.quality.protocols.scoring import GPTQ_WINDOW
 from qbench.recommend.candidates import KV_CHOICES, RECIPES, make_candidates
 from qbench.recommend.goal import Goal
 from qbench.recommend.measure import Judge

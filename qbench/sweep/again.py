@@ -9,13 +9,13 @@ from dataclasses import replace
 from qbench.measure.case import Case
 from qbench.measure.records.kinds import AGAIN
 from qbench.measure.records.record import case_key
-from qbench.sweep.suite.cases import Planned
+from qbench.sweep.suite.cases import Selected
 
 
-def again(planned: Iterable[Planned], cases: Iterable[Case]) -> list[tuple[Planned, Case]]:
+def again(selected: Iterable[Selected], cases: Iterable[Case]) -> list[tuple[Selected, Case]]:
     """The points and cases of a second time, of those whose speed is measured."""
-    pairs = zip(planned, cases, strict=True)
-    return [(Planned(one.point, ("bench",)), _speed_of(case)) for one, case in pairs if case.speed]
+    pairs = zip(selected, cases, strict=True)
+    return [(Selected(one.point, ("bench",)), _speed_of(case)) for one, case in pairs if case.speed]
 
 
 def _speed_of(case: Case) -> Case:

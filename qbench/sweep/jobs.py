@@ -15,7 +15,7 @@ from qbench.measure.metrics import Metrics
 from qbench.progress import Progress
 from qbench.quality.evaluate import evaluate, read_text, setting_of
 from qbench.quality.kld.reference_logits import cache_path, mode_that_fits, save_logits
-from qbench.quality.protocols.conventions import DEFAULT, make_plans
+from qbench.quality.protocols.conventions import DEFAULT, make_scorings
 from qbench.quality.quality_settings import QualitySettings
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model, set_threads
@@ -60,17 +60,19 @@ def reference(job: ReferenceJob, progress: Progress) -> KeptReferences:
     source, kept = open_unchanged(job.model, job.fingerprint), Path(job.folder)
     text = read_text(job.quality.text, job.model, kept=kept)
     setting = setting_of(source, text, job.quality.max_windows, kept=kept)
-    plans = make_plans(setting, job.quality.protocols or (DEFAULT,))
+    scorings = make_scorings(setting, job.quality.protocols or (DEFAULT,))
     vocab_size = ModelConfig.of(source).vocab_size
     named = {"model": job.model, "fingerprint": source.fingerprint()}
-    paths = [cache_path(kept, plan.protocol, source.fingerprint()) for plan in plans]
-    absent = [(plan, path) for plan, path in zip(plans, paths, strict=True) if not path.exists()]
+    paths = [cache_path(kept, scoring.protocol, source.fingerprint()) for scoring in scorings]
+    absent = [(scoring, path) for scoring, path in zip(scorings, paths, strict=True) if not path.exists()]
     loaded = load_model(source, RunOptions(threads=job.threads), impl="reference") if absent else None
-    for plan, path in absent:
-        mode = mode_that_fits(plan, vocab_size, room=shutil.disk_usage(job.folder).free // 2)
+    for scoring, path in absent:
+        mode = mode_that_fits(scoring, vocab_size, room=shutil.disk_usage(job.folder).free // 2)
         if mode is not None:
-            save_logits(path, loaded, plan, vocab_size, mode=mode, named=named, progress=progress)
-    return KeptReferences(tuple(plan.protocol.name for plan, path in zip(plans, paths, strict=True) if path.exists()))
+            save_logits(path, loaded, scoring, vocab_size, mode=mode, named=named, progress=progress)
+    return KeptReferences(
+        tuple(scoring.protocol.name for scoring, path in zip(scorings, paths, strict=True) if path.exists())
+    )
 
 
 def quantize(job: QuantizeJob, progress: Progress) -> MadeArtifact:

@@ -23,7 +23,7 @@ from qbench.measure.records.record import Record, append_record, case_key, make_
 from qbench.sweep.again import again
 from qbench.sweep.executor import Executor, LocalExecutor
 from qbench.sweep.suite.axes import Point, varying
-from qbench.sweep.suite.cases import Planned, make_cases, plan_points
+from qbench.sweep.suite.cases import Selected, make_cases, select_points
 from qbench.sweep.suite.rules import Rule
 from qbench.sweep.suite.suite import Suite
 from quant.errors import InputError
@@ -99,26 +99,26 @@ def run_sweep(
                runs there; only the last two leave the folder behind
     """
     selection = selection or Selection()
-    planned, cases = selected_cases(suite, selection)
+    selected, cases = selected_cases(suite, selection)
     out_dir = Path(out_dir).resolve()
     with nullcontext() if is_held else exclusive(out_dir):
-        run = _Run(planned, cases, out_dir / "records.jsonl", executor(out_dir), on_event or (lambda event: None))
+        run = _Run(selected, cases, out_dir / "records.jsonl", executor(out_dir), on_event or (lambda event: None))
         return run.all(selection, stop)
 
 
-def selected_cases(suite: Suite, selection: Selection) -> tuple[list[Planned], list[Case]]:
+def selected_cases(suite: Suite, selection: Selection) -> tuple[list[Selected], list[Case]]:
     """The points to measure and their cases, side by side. raises InputError as `run_sweep`"""
-    planned = select(suite, selection)
-    cases = make_cases(suite, planned)
-    more = again(planned, cases) if selection.again else []
+    selected = select(suite, selection)
+    cases = make_cases(suite, selected)
+    more = again(selected, cases) if selection.again else []
     if selection.again and not more:
         raise InputError(f"suite {suite.name}: no speed is measured, so that nothing is to be measured again")
-    return [*planned, *(one for one, _ in more)], [*cases, *(case for _, case in more)]
+    return [*selected, *(one for one, _ in more)], [*cases, *(case for _, case in more)]
 
 
-def select(suite: Suite, selection: Selection) -> list[Planned]:
-    """The points to measure, in the order of the selection. raises InputError as `plan_points`"""
-    chosen = plan_points(suite, selection.only)
+def select(suite: Suite, selection: Selection) -> list[Selected]:
+    """The points to measure, in the order of the selection. raises InputError as `select_points`"""
+    chosen = select_points(suite, selection.only)
     if selection.shuffle is not None:
         random.Random(selection.shuffle).shuffle(chosen)
     return chosen
@@ -158,16 +158,18 @@ class _Run:
     """One run: its cases, which of them are there already, and the one writer of their rows."""
 
     def __init__(
-        self, planned: list[Planned], cases: list[Case], records: Path, executor: Executor, on_event: OnEvent
+        self, selected: list[Selected], cases: list[Case], records: Path, executor: Executor, on_event: OnEvent
     ) -> None:
-        self.planned, self.cases, self.records, self.executor = planned, cases, records, executor
+        self.selected, self.cases, self.records, self.executor = selected, cases, records, executor
         self.on_event = on_event
         self.counts = {"done": 0, "skipped": 0, "failed": 0}
 
     def all(self, selection: Selection, stop: Callable[[], bool]) -> SweepResult:
         held = set() if selection.fresh else measured_keys(self.records, self.executor.machines())
         missing = [case for case in self.cases if case_key(case) not in held]
-        self.tell("begin", 0, cases=tuple(missing[: selection.limit]), varying=varying([p.point for p in self.planned]))
+        self.tell(
+            "begin", 0, cases=tuple(missing[: selection.limit]), varying=varying([p.point for p in self.selected])
+        )
         end = math.inf if selection.budget_s is None else time.monotonic() + selection.budget_s
         waiting = self.waiting(held, selection.limit, lambda: stop() or time.monotonic() > end)
         for index, outcome in self.executor.run(waiting, self.on_stage):
@@ -194,5 +196,5 @@ class _Run:
     def tell(self, kind: str, index: int, **details: Any) -> None:
         if kind in self.counts:
             self.counts[kind] += 1
-        of_kind, point = self.cases[index].kind or "", self.planned[index].point
+        of_kind, point = self.cases[index].kind or "", self.selected[index].point
         self.on_event(SweepEvent(kind, index, len(self.cases), point, of_kind=of_kind, **details))

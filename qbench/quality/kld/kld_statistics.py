@@ -6,7 +6,7 @@ import numpy as np
 
 from qbench.measure.metrics import KLDBin, Quality
 from qbench.quality.kld.kld import Divergence
-from qbench.quality.protocols.plan import Plan
+from qbench.quality.protocols.scoring import Scoring
 from qbench.statistics import block_mean
 
 QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0, "p95": 0.95} | {
@@ -22,7 +22,7 @@ WITHOUT = ("kld", "kld_error", "kld_interval", "same_top", "mean_delta_p", "delt
 CONFIDENCE_EDGES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
 
-def with_divergence(quality: Quality, compared: Divergence, plan: Plan) -> Quality:
+def with_divergence(quality: Quality, compared: Divergence, scoring: Scoring) -> Quality:
     """The quality with `kld`, `delta_p` and `same_top`, their intervals and quantiles, KLD by position and confidence.
 
     returns   None for each statistic if a logit was not finite
@@ -30,13 +30,13 @@ def with_divergence(quality: Quality, compared: Divergence, plan: Plan) -> Quali
     bad = int(np.count_nonzero(~np.isfinite(compared.kld)))
     if bad:
         return replace(quality, non_finite_kld=bad, explicit=frozenset(WITHOUT))
-    mean = block_mean(plan.block_sums(compared.kld), plan.block_sizes).at_least(0.0)
+    mean = block_mean(scoring.block_sums(compared.kld), scoring.block_sizes).at_least(0.0)
     return replace(
         quality,
         kld={"mean": mean.value, **_quantiles(compared.kld, QUANTILES)},
         kld_error=mean.error,
         kld_interval=mean.interval,
-        kld_by_position=_by_bin(compared.kld, plan.positions, _position_edges(int(plan.positions.max()))),
+        kld_by_position=_by_bin(compared.kld, scoring.positions, _position_edges(int(scoring.positions.max()))),
         kld_by_confidence=_by_bin(compared.kld, compared.confidence, CONFIDENCE_EDGES),
         same_top=float(compared.same_top.mean()),
         mean_delta_p=float(compared.delta_p.mean()),

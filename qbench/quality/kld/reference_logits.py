@@ -1,9 +1,9 @@
-"""The reference's logits of one plan in a file, so that many models are compared with one run of it.
+"""The reference's logits of one scoring in a file, so that many models are compared with one run of it.
 
 magic      8 bytes
 length     uint32, of the header
 header     JSON: mode, k, vocab_size, num_rows, protocol, model, fingerprint; blanks up to a multiple of 64 bytes
-rows       one a scored token, in the order of the plan: [V] float32 logits ("exact") or a `top_k.row_type`
+rows       one a scored token, in the order of the scoring: [V] float32 logits ("exact") or a `top_k.row_type`
 """
 
 import json
@@ -22,8 +22,8 @@ from qbench.quality.kld.kld import Divergence, divergence
 from qbench.quality.kld.top_k import entries, keep, row_type, top_k_divergence
 from qbench.quality.protocols.forward import Model, batches
 from qbench.quality.protocols.perplexity import token_nll
-from qbench.quality.protocols.plan import Plan
 from qbench.quality.protocols.protocol import Protocol
+from qbench.quality.protocols.scoring import Scoring
 from qbench.quality.quality_settings import QualitySettings
 from qbench.statistics import require_same_protocol
 from quant.atomic import atomic_file
@@ -68,12 +68,12 @@ class KeptLogits:
             documents=settings.documents or protocol.get("documents"),
         )
 
-    def require(self, plans: Sequence[Plan]) -> None:
-        """raises InputError that names what differs if the file was made from anything but the one plan"""
-        if len(plans) > 1:
+    def require(self, scorings: Sequence[Scoring]) -> None:
+        """raises InputError that names what differs if the file was made from anything but the one scoring"""
+        if len(scorings) > 1:
             raise InputError(f"{self.path} holds one protocol, {self.header['protocol']['name']}; ask for it alone")
         try:
-            require_same_protocol(self.header["protocol"], plans[0].protocol.describe().to_json())
+            require_same_protocol(self.header["protocol"], scorings[0].protocol.describe().to_json())
         except InputError as error:
             raise InputError(f"{self.path} was made from something else: {error}") from None
 
@@ -81,7 +81,7 @@ class KeptLogits:
         return KLDReference(mode=self.header["mode"], k=self.header["k"], bytes=self.num_bytes)
 
     def compare(self, logits: Tensor, start: int, targets: Tensor) -> Divergence:
-        """logits [N, V] of the model for the scored tokens from number `start` of the plan on"""
+        """logits [N, V] of the model for the scored tokens from number `start` of the scoring on"""
         rows = np.array(self.rows[start : start + len(logits)])
         if self.header["mode"] == "exact":
             return divergence(logits, torch.from_numpy(rows["logits"]), targets)
@@ -92,34 +92,34 @@ class KeptLogits:
 def save_logits(
     path: Path,
     model: Model,
-    plan: Plan,
+    scoring: Scoring,
     vocab_size: int,
     *,
     mode: str,
     named: Mapping[str, Any],
     progress: Progress | None = None,
 ) -> np.ndarray:
-    """Run the reference over the plan and keep its logits; the file appears whole or not at all.
+    """Run the reference over the scoring and keep its logits; the file appears whole or not at all.
 
     mode      "exact" or "top-k"
     named     {model, fingerprint} for whoever opens the file
     returns   [N] float64 negative log-likelihood of each scored token, nats
     """
     k = entries(vocab_size) if mode == "top-k" else None
-    num_rows, dtype = int(plan.starts[-1]), _row_type(mode, vocab_size, k)
+    num_rows, dtype = int(scoring.starts[-1]), _row_type(mode, vocab_size, k)
     header = {"mode": mode, "k": k, "vocab_size": vocab_size, "num_rows": num_rows}
-    head = _header_bytes({**header, "protocol": plan.protocol.describe().to_json(), **named})
+    head = _header_bytes({**header, "protocol": scoring.protocol.describe().to_json(), **named})
     nll, done = np.empty(num_rows), 0
     with atomic_file(path) as temporary:
         with open(temporary, "wb") as file:
             file.write(head)
             file.truncate(len(head) + num_rows * dtype.itemsize)
         rows = np.memmap(temporary, dtype, "r+", len(head), num_rows)
-        for batch in batches([plan], vocab_size):
+        for batch in batches([scoring], vocab_size):
             logits = model(batch.tokens)  # [B, T, V]
             for row, uses in zip(logits, batch.uses, strict=True):
                 for _, index in uses:
-                    window, start = plan.windows[index], plan.starts[index]
+                    window, start = scoring.windows[index], scoring.starts[index]
                     scored, targets = row[window.first :][: len(window.targets)], torch.from_numpy(window.targets)
                     part = rows[start : start + len(targets)]
                     nll[start : start + len(targets)] = token_nll(scored, targets)
@@ -129,25 +129,25 @@ def save_logits(
                         part[:] = keep(scored, targets, present(k), seed=int(start))
                     done += 1
             if progress:
-                progress(done, len(plan.windows), "reference")
+                progress(done, len(scoring.windows), "reference")
         rows.flush()
     return nll
 
 
-def default_mode(plan: Plan, vocab_size: int) -> str:
+def default_mode(scoring: Scoring, vocab_size: int) -> str:
     """Whole logits as long as they fit, since they change no digit."""
-    return "exact" if kept_bytes(plan, vocab_size, "exact") <= CACHE_LIMIT_BYTES else "top-k"
+    return "exact" if kept_bytes(scoring, vocab_size, "exact") <= CACHE_LIMIT_BYTES else "top-k"
 
 
-def mode_that_fits(plan: Plan, vocab_size: int, room: int) -> str | None:
+def mode_that_fits(scoring: Scoring, vocab_size: int, room: int) -> str | None:
     """The default mode where its rows fit into `room` bytes, else top-k, else none."""
-    modes = (default_mode(plan, vocab_size), "top-k")
-    return next((mode for mode in modes if kept_bytes(plan, vocab_size, mode) <= room), None)
+    modes = (default_mode(scoring, vocab_size), "top-k")
+    return next((mode for mode in modes if kept_bytes(scoring, vocab_size, mode) <= room), None)
 
 
-def kept_bytes(plan: Plan, vocab_size: int, mode: str) -> int:
+def kept_bytes(scoring: Scoring, vocab_size: int, mode: str) -> int:
     """What the rows take; the header comes on top."""
-    return int(plan.starts[-1]) * _row_type(mode, vocab_size, entries(vocab_size)).itemsize
+    return int(scoring.starts[-1]) * _row_type(mode, vocab_size, entries(vocab_size)).itemsize
 
 
 def cache_path(folder: Path, protocol: Protocol, fingerprint: str) -> Path:

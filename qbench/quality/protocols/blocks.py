@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from qbench.measure.metrics import Blocks
-from qbench.quality.protocols.plan import Plan
+from qbench.quality.protocols.scoring import Scoring
 
 
-def blocks_of(plan: Plan, columns: Mapping[str, np.ndarray]) -> Blocks | None:
+def blocks_of(scoring: Scoring, columns: Mapping[str, np.ndarray]) -> Blocks | None:
     """Sums of each column over each block's tokens, blocks in the order of the text.
 
     columns   name -> [N] float64, one value a scored token: `nll`, and with a reference `kld` and `same_top`
@@ -17,6 +17,6 @@ def blocks_of(plan: Plan, columns: Mapping[str, np.ndarray]) -> Blocks | None:
     """
     if not all(np.isfinite(values).all() for values in columns.values()):
         return None
-    sums = {name: plan.block_sums(values).tolist() for name, values in columns.items()}
-    units = None if plan.units is None else plan.units.tolist()
-    return Blocks(unit=plan.block_unit, tokens=plan.block_sizes.tolist(), units=units, **sums)
+    sums = {name: scoring.block_sums(values).tolist() for name, values in columns.items()}
+    units = None if scoring.units is None else scoring.units.tolist()
+    return Blocks(unit=scoring.block_unit, tokens=scoring.block_sizes.tolist(), units=units, **sums)

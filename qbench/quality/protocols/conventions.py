@@ -1,12 +1,12 @@
-"""The conventions of the field by name, such as `llama.cpp-512`: each makes a plan for a text."""
+"""The conventions of the field by name, such as `llama.cpp-512`: each makes the scoring of a text."""
 
 import re
 from collections.abc import Sequence
 
 from qbench.nearest import nearest
-from qbench.quality.protocols.document_plans import lm_eval
-from qbench.quality.protocols.plan import Plan, Setting
-from qbench.quality.protocols.stream_plans import CONVENTIONS
+from qbench.quality.protocols.document_scorings import lm_eval
+from qbench.quality.protocols.scoring import Scoring, Setting
+from qbench.quality.protocols.stream_scorings import CONVENTIONS
 from quant.errors import InputError
 
 DEFAULT = "gptq-2048"
@@ -24,8 +24,8 @@ def check_protocol(name: str) -> None:
         raise _unknown(name)
 
 
-def make_plans(setting: Setting, names: Sequence[str] = (DEFAULT,)) -> list[Plan]:
-    """One plan a name, in order; `all` stands for every convention with its usual numbers.
+def make_scorings(setting: Setting, names: Sequence[str] = (DEFAULT,)) -> list[Scoring]:
+    """One scoring per name, in order; `all` means every convention with its usual numbers.
 
     raises   InputError for an unknown name, a text too short for it, or a limit below 1
     """
@@ -33,11 +33,11 @@ def make_plans(setting: Setting, names: Sequence[str] = (DEFAULT,)) -> list[Plan
         raise InputError(f"the number of windows must be 1 or more, got {setting.limit}")
     every = (DEFAULT, "llama.cpp-512", "lm-eval-word", "lm-eval-byte", f"stride-{setting.longest // 2}")
     wanted = [one for name in names for one in (every if name == "all" else (name,))]
-    plans = {plan.protocol.name: plan for plan in (_plan(setting, name) for name in wanted)}
-    return list(plans.values())
+    scorings = {scoring.protocol.name: scoring for scoring in (_scoring(setting, name) for name in wanted)}
+    return list(scorings.values())
 
 
-def _plan(setting: Setting, name: str) -> Plan:
+def _scoring(setting: Setting, name: str) -> Scoring:
     kind, _, number = name.rpartition("-")
     if kind == "lm-eval" and number in ("word", "byte"):
         return lm_eval(setting, number)

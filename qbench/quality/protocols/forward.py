@@ -1,4 +1,4 @@
-"""Forward passes for several plans at once: windows of the same tokens are run once, those of like length together."""
+"""Forward passes for several scorings at once: equal windows run once, windows of one length together."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.quality.protocols.plan import Plan
+from qbench.quality.protocols.scoring import Scoring
 
 Model = Callable[[Tensor], Tensor]  # tokens [B, T] int64 -> logits [B, T, V] float32
 BATCH_LOGITS_BYTES = 128 << 20  # logits of a batch: large enough to feed two cores, small beside any model
@@ -19,14 +19,14 @@ class Batch:
     """Distinct token rows, and who scores them."""
 
     tokens: Tensor  # [B, T] int64; shorter rows end in zeros, which no earlier position sees
-    uses: list[list[tuple[int, int]]]  # for each row: (plan, window) pairs
+    uses: list[list[tuple[int, int]]]  # for each row: (scoring, window) pairs
 
 
-def batches(plans: Sequence[Plan], vocab_size: int) -> Iterator[Batch]:
-    """Every window of every plan in exactly one batch."""
+def batches(scorings: Sequence[Scoring], vocab_size: int) -> Iterator[Batch]:
+    """Every window of every scoring in exactly one batch."""
     users: dict[bytes, list[tuple[int, int]]] = {}
-    for p, plan in enumerate(plans):
-        for w, window in enumerate(plan.windows):
+    for p, scoring in enumerate(scorings):
+        for w, window in enumerate(scoring.windows):
             users.setdefault(window.tokens.tobytes(), []).append((p, w))
     # Stable, longest first: the first batch needs the most memory, and windows of one length stay in the text's order.
     rows = sorted(((np.frombuffer(key, dtype=np.int64), uses) for key, uses in users.items()), key=lambda r: -len(r[0]))

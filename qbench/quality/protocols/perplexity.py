@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from qbench.measure.metrics import Quality
-from qbench.quality.protocols.plan import Plan
+from qbench.quality.protocols.scoring import Scoring
 from qbench.statistics import block_mean
 
 ROWS = 1024  # rows of logits in float64 at a time: 1024 x 128k words are 1 GB, the most that a pass adds
@@ -29,21 +29,21 @@ def token_nll(logits: Tensor, targets: Tensor) -> np.ndarray:
     return torch.cat(parts).numpy()
 
 
-def perplexity_statistics(nll: np.ndarray, plan: Plan) -> Quality:
-    """Perplexity by the plan's unit, its standard error and 95 % interval by a studentized bootstrap over its blocks.
+def perplexity_statistics(nll: np.ndarray, scoring: Scoring) -> Quality:
+    """Perplexity by the scoring's unit, its error and 95 % interval by a studentized bootstrap over its blocks.
 
     nll       [N] float64; inf marks logits that were not finite: they are counted, and since no average that leaves
               them out would be the model's, there is no perplexity (None) as soon as there is one
     """
     bad = int(np.count_nonzero(~np.isfinite(nll)))
     quality = Quality(
-        protocol=plan.protocol.describe(), num_windows=len(plan.windows), num_tokens=len(nll), non_finite=bad
+        protocol=scoring.protocol.describe(), num_windows=len(scoring.windows), num_tokens=len(nll), non_finite=bad
     )
-    if plan.units is not None:
-        quality = replace(quality, num_words=plan.num_words, num_bytes=plan.num_bytes)
+    if scoring.units is not None:
+        quality = replace(quality, num_words=scoring.num_words, num_bytes=scoring.num_bytes)
     if bad:
         return quality
-    estimate = block_mean(plan.block_sums(nll), plan.block_sizes if plan.units is None else plan.units)
+    estimate = block_mean(scoring.block_sums(nll), scoring.block_sizes if scoring.units is None else scoring.units)
     found = estimate.exp() if max(estimate.value, estimate.high or 0) < LARGEST_LOG else None
     return replace(
         quality,
@@ -51,5 +51,5 @@ def perplexity_statistics(nll: np.ndarray, plan: Plan) -> Quality:
         perplexity_error=found and found.error,
         perplexity_interval=found and found.interval,
         nll=float(nll.mean()),
-        bits_per_byte=None if plan.units is None else float(nll.sum() / np.log(2) / plan.num_bytes),
+        bits_per_byte=None if scoring.units is None else float(nll.sum() / np.log(2) / scoring.num_bytes),
     )

@@ -134,7 +134,7 @@ class Engine:
         if not self._states:
             return events
         self._num_steps += 1
-        step = self.scheduler.plan()
+        step = self.scheduler.schedule()
         for state, reason in step.failed:
             del self._states[state.id]
             events.append(Event(state.id, "failed", error=reason))

@@ -73,7 +73,7 @@ class Scheduler:
         for state in (*self.running, *self.waiting):
             state.keeps &= state.request.version != version
 
-    def plan(self) -> Step:
+    def schedule(self) -> Step:
         step = Step()
         for state in list(self.running):
             if state.sequence is not None and state.pending == 1:

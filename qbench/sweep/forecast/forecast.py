@@ -19,7 +19,7 @@ from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.kld.reference_logits import default_mode, kept_bytes
 from qbench.quality.protocols.conventions import DEFAULT
 from qbench.quality.protocols.forward import batch_size
-from qbench.quality.protocols.plan import GPTQ_WINDOW, Plan
+from qbench.quality.protocols.scoring import GPTQ_WINDOW, Scoring
 from qbench.runtime.memory import MemoryPredictor
 from qbench.sources import open_source
 from qbench.sweep.case_runner import CaseRunner
@@ -27,7 +27,7 @@ from qbench.sweep.forecast.past import Past
 from qbench.sweep.forecast.planned_source import PlannedSource, foreseen_scheme
 from qbench.sweep.job import ModelProbe, ProbeJob
 from qbench.sweep.job_runner import JobFailed, run_job
-from qbench.sweep.suite.cases import Planned
+from qbench.sweep.suite.cases import Selected
 from qbench.sweep.suite.grid import own_kv_format
 from qbench.sweep.suite.suite import Suite
 from qbench.sweep.sweep import Selection, measured_keys, selected_cases
@@ -37,7 +37,7 @@ from quant.models import ModelConfig
 from quant.recipes import get_recipe
 from quant.source import Source
 
-PROBE_BUDGET_S = 15.0  # for the recipes of one model: a plan is to be there while one waits for it
+PROBE_BUDGET_S = 15.0  # for the recipes of one model: somebody waits for the forecast
 FLOAT_BYTES = 4
 OnProbe = Callable[[int, int, str], None]
 
@@ -50,7 +50,7 @@ class CaseForecast:
     artifact_bytes   written for this case, 0 where the artifact is there or another case makes it
     """
 
-    planned: Planned
+    selected: Selected
     seconds: float | None
     basis: str
     peak_rss_bytes: int
@@ -101,7 +101,7 @@ def forecast_sweep(
     on_probe   hears of the short runs of models that no record tells of
     raises     as `run_sweep` before it makes its folder
     """
-    planned, cases = selected_cases(suite, selection)
+    selected, cases = selected_cases(suite, selection)
     here, records = {machine().id}, out_dir / "records.jsonl"
     past = read_past(here, records, kept)
     keys = set() if selection.fresh else measured_keys(records, here)
@@ -109,7 +109,7 @@ def forecast_sweep(
     waiting = [case for index, case in enumerate(cases) if index not in held]
     told = _Forecaster(past, probe_unknown(waiting, past, on_probe), CaseRunner(out_dir / "artifacts", out_dir / "tmp"))
     forecasts = [
-        told.done(planned[index]) if index in held else told.case(planned[index], case)
+        told.done(selected[index]) if index in held else told.case(selected[index], case)
         for index, case in enumerate(cases)
     ]
     place = next(parent for parent in (out_dir, *out_dir.absolute().parents) if parent.exists())
@@ -156,22 +156,22 @@ class _Forecaster:
         self.past, self.probes, self.runner = past, probes, runner
         self.artifacts: set[tuple[str, str]] = set()
         self.references: set[str] = set()
-        self.plans: dict[str, list[Plan]] = {}
+        self.scorings: dict[str, list[Scoring]] = {}
         self.temporary_bytes = 0
         self.source = cache(open_source)
         self.planned_source, self.predictor = cache(self._planned_source), cache(self._predictor)
         self.baseline = current_rss_bytes()  # this process has torch loaded, as a worker has
 
-    def done(self, planned: Planned) -> CaseForecast:
-        return CaseForecast(planned, 0.0, "done", 0, 0)
+    def done(self, selected: Selected) -> CaseForecast:
+        return CaseForecast(selected, 0.0, "done", 0, 0)
 
-    def case(self, planned: Planned, case: Case) -> CaseForecast:
+    def case(self, selected: Selected, case: Case) -> CaseForecast:
         try:
-            return self.fitting_case(planned, case)
+            return self.fitting_case(selected, case)
         except InputError as error:  # the recipe, or the KV format, does not fit this model
-            return CaseForecast(planned, 0.0, "unfit", 0, 0, str(error))
+            return CaseForecast(selected, 0.0, "unfit", 0, 0, str(error))
 
-    def fitting_case(self, planned: Planned, case: Case) -> CaseForecast:
+    def fitting_case(self, selected: Selected, case: Case) -> CaseForecast:
         parts = [self.measuring(case)]
         artifact_bytes = 0
         if (case.model, case.recipe) not in self.artifacts:
@@ -186,7 +186,7 @@ class _Forecaster:
             parts.append(self.referencing(case))
         measuring, basis = parts[0]
         seconds = None if measuring is None else measuring + sum(parts[1:])
-        return CaseForecast(planned, seconds, basis, self.peak_rss_bytes(case), artifact_bytes)
+        return CaseForecast(selected, seconds, basis, self.peak_rss_bytes(case), artifact_bytes)
 
     def measuring(self, case: Case) -> tuple[float | None, str]:
         known, probe = self.past.measuring(case), self.probes.get(case.model)
@@ -214,23 +214,23 @@ class _Forecaster:
 
     def referencing(self, case: Case) -> float:
         vocab_size = ModelConfig.of(self.source(case.model)).vocab_size
-        for plan in self.eval_plans(case):
-            self.temporary_bytes += kept_bytes(plan, vocab_size, default_mode(plan, vocab_size))
+        for scoring in self.eval_scorings(case):
+            self.temporary_bytes += kept_bytes(scoring, vocab_size, default_mode(scoring, vocab_size))
         known, probe = self.past.referencing(case), self.probes.get(case.model)
         if known is not None or probe is None:
             return known or 0.0
         return self.eval_tokens(case) * probe.token_s
 
     def eval_tokens(self, case: Case) -> int:
-        return sum(len(window.tokens) for plan in self.eval_plans(case) for window in plan.windows)
+        return sum(len(window.tokens) for scoring in self.eval_scorings(case) for window in scoring.windows)
 
-    def eval_plans(self, case: Case) -> list[Plan]:
+    def eval_scorings(self, case: Case) -> list[Scoring]:
         """What the case's protocols score, made once for each model."""
-        if case.model not in self.plans:
+        if case.model not in self.scorings:
             settings, source = case.quality, self.source(case.model)
             text = read_text(settings.text, case.model)
-            self.plans[case.model] = prepare(source, text, settings.max_windows, settings.protocols or (DEFAULT,))
-        return self.plans[case.model]
+            self.scorings[case.model] = prepare(source, text, settings.max_windows, settings.protocols or (DEFAULT,))
+        return self.scorings[case.model]
 
     def _planned_source(self, model: str, recipe: str) -> Source:
         return PlannedSource(make_job(self.source(model), get_recipe(recipe)))

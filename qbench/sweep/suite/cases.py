@@ -26,14 +26,14 @@ from quant.models import ModelConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class Selected:
     """A point that is measured, and the sections of the suite that are measured there."""
 
     point: Point
     sections: tuple[str, ...]  # of MEASURED
 
 
-def plan_points(suite: Suite, only: Sequence[Rule] = ()) -> list[Planned]:
+def select_points(suite: Suite, only: Sequence[Rule] = ()) -> list[Selected]:
     """What is left of the grid after the suite's rules, in order.
 
     only     points that one of these rules matches; none: all
@@ -46,7 +46,7 @@ def plan_points(suite: Suite, only: Sequence[Rule] = ()) -> list[Planned]:
     return _quality_once([one for one in left if not only or any(rule.matches(one.point) for rule in only)])
 
 
-def _points_left(suite: Suite) -> list[Planned]:
+def _points_left(suite: Suite) -> list[Selected]:
     points = list(grid(suite))
     for rule in suite.exclude:
         if not any(rule.matches(point) for point in points):
@@ -59,7 +59,7 @@ def _points_left(suite: Suite) -> list[Planned]:
         measured = [name for name in sections(suite, point) if not any(name in rule for rule in struck)]
         if measured:
             check_pair(point, suite)
-            left.append(Planned(point, tuple(measured)))
+            left.append(Selected(point, tuple(measured)))
     if not left:
         why = "its rules exclude all" if suite.exclude else "random weights have no quality, and bench is absent"
         raise InputError(f"suite {suite.name}: nothing is left to measure: {why}")
@@ -75,16 +75,16 @@ def check_pair(point: Point, suite: Suite) -> None:
         raise InputError(f"suite {suite.name}: {error}; exclude {rule}") from error
 
 
-def _quality_once(points: Sequence[Planned]) -> list[Planned]:
+def _quality_once(points: Sequence[Selected]) -> list[Selected]:
     """The points that measure anything when each subject's quality is measured at its first one alone."""
-    planned, judged = [], set()
+    selected, judged = [], set()
     for one in points:
         subject = one.point.values(name for name in NAMES if name not in OF_SPEED)
         measured = [name for name in one.sections if name == "bench" or (subject, name) not in judged]
         judged |= {(subject, name) for name in measured}
         if measured:
-            planned.append(Planned(one.point, tuple(measured)))
-    return planned
+            selected.append(Selected(one.point, tuple(measured)))
+    return selected
 
 
 def sections(suite: Suite, point: Point) -> tuple[str, ...]:
@@ -93,16 +93,16 @@ def sections(suite: Suite, point: Point) -> tuple[str, ...]:
     return tuple(name for name in given if name == "bench" or not point.model.startswith(RANDOM))
 
 
-def make_cases(suite: Suite, planned: Sequence[Planned]) -> list[Case]:
+def make_cases(suite: Suite, selected: Sequence[Selected]) -> list[Case]:
     """The cases of these points, each with all that defines it and nothing that comes out of it.
 
     raises   InputError for a model, text or recipe file that cannot be read, a point that this machine cannot run, and
              for more tokens than a model's context holds
     """
-    if any("tasks" in one.sections for one in planned):
+    if any("tasks" in one.sections for one in selected):
         check_tasks(suite.tasks)
     describe = _Describe(suite)
-    return list(map(describe.case, planned))
+    return list(map(describe.case, selected))
 
 
 class _Describe:
@@ -113,12 +113,12 @@ class _Describe:
         self.hash = cache(lambda path: sha256_file(Path(path)))
         self.model = cache(self._model)
 
-    def case(self, planned: Planned) -> Case:
-        point, suite = planned.point, self.suite
+    def case(self, selected: Selected) -> Case:
+        point, suite = selected.point, self.suite
         check_here(point)
         fingerprint, max_seq_len = self.model(point.model)
         speed = None
-        if suite.bench is not None and "bench" in planned.sections:
+        if suite.bench is not None and "bench" in selected.sections:
             speed = replace(suite.bench, depth=point.context, batch=point.batch)
             speed.check_context(max_seq_len)
         recipe = point.recipe
@@ -136,8 +136,8 @@ class _Describe:
             compute=point.compute,
             context=speed.longest if speed else None,
             batch=point.batch,
-            quality=self.quality(suite.eval) if suite.eval and "eval" in planned.sections else None,
-            tasks=TasksCase(**asdict(suite.tasks)) if suite.tasks and "tasks" in planned.sections else None,
+            quality=self.quality(suite.eval) if suite.eval and "eval" in selected.sections else None,
+            tasks=TasksCase(**asdict(suite.tasks)) if suite.tasks and "tasks" in selected.sections else None,
             speed=speed and speed_work(speed),
             calibration=self.calibration(suite.calibration) if suite.calibration else None,
         )

@@ -45,8 +45,8 @@ def story(tmp_path_factory):
 def test_perplexity_equals_a_plain_loop_over_transformers(story):
     transformers = pytest.importorskip("transformers")
     result = evaluated(STORIES, text=story)
-    (plan,) = prepare(open_source(STORIES), read_text(story), None)
-    protocol, windows = plan.protocol, stacked(plan)
+    (scoring,) = prepare(open_source(STORIES), read_text(story), None)
+    protocol, windows = scoring.protocol, stacked(scoring)
     oracle = transformers.LlamaForCausalLM.from_pretrained(STORIES, dtype=torch.float32)
     with torch.inference_mode():
         losses = [oracle(torch.tensor(w[None]), labels=torch.tensor(w[None])).loss.item() for w in windows]
@@ -79,8 +79,8 @@ def test_products_are_of_the_protocol_so_that_unlike_rows_never_join(story):
     rows = {compute: evaluated(STORIES, **settings, compute=compute) for compute in PRECISIONS}
     fast, exact, float32 = (rows[compute]["protocol"] for compute in PRECISIONS)
     assert len({fast["hash"], exact["hash"], float32["hash"]}) == 3
-    (plan,) = prepare(open_source(STORIES), read_text(story), 2)
-    assert fast == plan.protocol.describe().to_json(), "what rows from before have"
+    (scoring,) = prepare(open_source(STORIES), read_text(story), 2)
+    assert fast == scoring.protocol.describe().to_json(), "what rows from before have"
     for other, name in ((exact, "exact"), (float32, "float32")):
         with pytest.raises(InputError, match=rf"unlike protocol .* compute \(None and {name}\)"):
             require_same_protocol(fast, other)
@@ -93,11 +93,11 @@ def test_products_are_of_the_protocol_so_that_unlike_rows_never_join(story):
 @needs_tinystories
 def test_cached_reference_changes_no_digit(story, tmp_path):
     source = open_source(STORIES)
-    (plan,) = prepare(source, read_text(story), 3)
-    path = cache_path(tmp_path, plan.protocol, source.fingerprint())
+    (scoring,) = prepare(source, read_text(story), 3)
+    path = cache_path(tmp_path, scoring.protocol, source.fingerprint())
     named = {"model": STORIES, "fingerprint": source.fingerprint()}
-    save_logits(path, load_model(source, impl="reference"), plan, 512, mode="exact", named=named)
-    assert path.stat().st_size - kept_bytes(plan, 512, "exact") in range(1, 4096), "a header and the logits"
+    save_logits(path, load_model(source, impl="reference"), scoring, 512, mode="exact", named=named)
+    assert path.stat().st_size - kept_bytes(scoring, 512, "exact") in range(1, 4096), "a header and the logits"
     settings = {"reference": STORIES, "text": story, "recipe": "q4_0", "max_windows": 3}
     cached, computed = evaluated(STORIES, **settings, logits_cache=tmp_path), evaluated(STORIES, **settings)
     assert cached["kld"] == computed["kld"] and cached["blocks"] == computed["blocks"]

@@ -17,7 +17,7 @@ from qbench.report import write_page
 from qbench.report.pareto import pareto_front
 from qbench.statistics.holm import holm
 from qbench.statistics.studentized import RESAMPLES
-from qbench.sweep.suite.cases import make_cases, plan_points
+from qbench.sweep.suite.cases import make_cases, select_points
 from qbench.sweep.suite.load_suite import build_suite
 
 # An end of an interval is a quantile at 2.5 %, in standard errors from the middle, of RESAMPLES draws. Its own standard
@@ -208,7 +208,7 @@ calibration: {samples: 8}
 def test_the_suite_of_one_case_gives_that_very_case(page, tmp_path, left_out):
     given = {key: value for key, value in yaml.safe_load(SUITE).items() if key not in left_out}
     suite = build_suite(given, "test", tmp_path)
-    (case,) = make_cases(suite, plan_points(suite))
+    (case,) = make_cases(suite, select_points(suite))
     text = page.evaluate("measured => suiteText({ case: measured })", case.to_json())
     again = build_suite(yaml.safe_load(text), "again", tmp_path)
-    assert make_cases(again, plan_points(again)) == [case]
+    assert make_cases(again, select_points(again)) == [case]

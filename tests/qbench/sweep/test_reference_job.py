@@ -31,8 +31,8 @@ def run_case(folder) -> dict:
 
 def exact_bytes() -> int:
     source = open_source(MODEL)
-    (plan,) = prepare(source, read_text(None, MODEL), EVAL.max_windows, EVAL.protocols)
-    return kept_bytes(plan, source.config["vocab_size"], "exact")
+    (scoring,) = prepare(source, read_text(None, MODEL), EVAL.max_windows, EVAL.protocols)
+    return kept_bytes(scoring, source.config["vocab_size"], "exact")
 
 
 @pytest.mark.parametrize("short_of", ["limit", "disk"])

@@ -14,7 +14,7 @@ from qbench.quality.kld.kld import Divergence
 from qbench.quality.kld.kld_statistics import with_divergence
 from qbench.quality.kld.llama_statistics import llama_statistics
 
-PLAN = plan_of(np.zeros((10, 41), dtype=np.int64))  # 10 windows of 40 scored tokens
+SCORING = plan_of(np.zeros((10, 41), dtype=np.int64))  # 10 windows of 40 scored tokens
 ROUNDING = 2.0**-52 * 400 * 16  # of sums of 400 terms in float64, and of differences of them
 
 
@@ -38,7 +38,7 @@ def compared(num: int = 400) -> Divergence:
 def test_quantiles_are_those_that_they_are_named_after():
     values = np.random.default_rng(0).permutation(np.linspace(0, 1, 400))
     one = Divergence(*(values for _ in range(8)))
-    told = with_divergence(Quality(), one, PLAN).to_json()
+    told = with_divergence(Quality(), one, SCORING).to_json()
     for name, share in {
         "min": 0,
         "p001": 0.001,
@@ -57,9 +57,9 @@ def test_quantiles_are_those_that_they_are_named_after():
 
 def test_no_interval_reaches_below_zero():
     """Two windows of unlike divergence: a t of one degree of freedom, 12.7, times half their difference."""
-    plan = plan_of(np.zeros((2, 41), dtype=np.int64))  # 2 windows of 40 scored tokens
+    scoring = plan_of(np.zeros((2, 41), dtype=np.int64))  # 2 windows of 40 scored tokens
     one = Divergence(*(np.repeat([0.01, 0.03], 40) for _ in range(8)))
-    told = with_divergence(Quality(), one, plan).to_json()
+    told = with_divergence(Quality(), one, scoring).to_json()
     low, high = told["kld_interval"]
     assert low == 0 and told["kld_error"] * 12.7 > told["kld"]["mean"]
     assert_close(high, 0.02 + stats.t.ppf(0.975, 1) * 0.01, rtol=2.0**-40)
@@ -67,7 +67,7 @@ def test_no_interval_reaches_below_zero():
 
 def test_bins_hold_every_token_once():
     one = compared()
-    told = with_divergence(Quality(), one, PLAN).to_json()
+    told = with_divergence(Quality(), one, SCORING).to_json()
     for part in told["kld_by_position"]:
         inside = [one.kld[i] for i in range(400) if part["low"] <= i % 40 + 1 < part["high"]]
         assert part["count"] == len(inside)
@@ -83,13 +83,13 @@ def test_bins_hold_every_token_once():
 
 def test_a_certain_reference_is_in_the_last_bin():
     one = Divergence(*(np.ones(400) for _ in range(8)))
-    assert [part["count"] for part in with_divergence(Quality(), one, PLAN).to_json()["kld_by_confidence"]] == [400]
+    assert [part["count"] for part in with_divergence(Quality(), one, SCORING).to_json()["kld_by_confidence"]] == [400]
 
 
 def test_one_logit_that_is_not_finite_leaves_no_statistic():
     one = compared()
     one.kld[3] = math.nan
-    told = with_divergence(Quality(), one, PLAN).to_json()
+    told = with_divergence(Quality(), one, SCORING).to_json()
     assert told["non_finite_kld"] == 1 and told["kld"] is None and told["delta_p"] is None
     assert llama_statistics(one.nll, one) is None
 

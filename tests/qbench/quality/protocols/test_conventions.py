@@ -3,9 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qbench.quality.protocols.conventions import make_plans
+from qbench.quality.protocols.conventions import make_scorings
 from qbench.quality.protocols.documents import read_passage
-from qbench.quality.protocols.plan import Plan, Setting
+from qbench.quality.protocols.scoring import Scoring, Setting
 from qbench.reference.registry import weights_dir
 from qbench.statistics import require_same_protocol
 from quant.artifacts.hf_tokenizer import read_tokenizer
@@ -24,56 +24,56 @@ def setting() -> Setting:
     )
 
 
-def plan(setting: Setting, name: str = "gptq-2048", **changes) -> Plan:
-    (only,) = make_plans(replace(setting, **changes), [name])
+def scoring(setting: Setting, name: str = "gptq-2048", **changes) -> Scoring:
+    (only,) = make_scorings(replace(setting, **changes), [name])
     return only
 
 
 def test_a_name_tells_the_window_that_context_and_text_allow(setting):
-    assert plan(setting).protocol.name == "windows-100"
+    assert scoring(setting).protocol.name == "windows-100"
     long = replace(setting, passage=read_passage(TEXT * 9), context=4096)
-    assert plan(long).protocol.name == "gptq-2048"
-    assert plan(setting, context=4096).protocol.name == f"windows-{len(setting.tokens)}"
+    assert scoring(long).protocol.name == "gptq-2048"
+    assert scoring(setting, context=4096).protocol.name == f"windows-{len(setting.tokens)}"
 
 
 def test_all_conventions_have_protocols_of_their_own(setting):
-    plans = make_plans(setting, ["llama.cpp-32", "windows-64", "stride-7", "lm-eval-word", "lm-eval-byte"])
-    assert [p.protocol.name for p in plans] == [
+    scorings = make_scorings(setting, ["llama.cpp-32", "windows-64", "stride-7", "lm-eval-word", "lm-eval-byte"])
+    assert [p.protocol.name for p in scorings] == [
         "llama.cpp-32",
         "windows-64",
         "stride-7",
         "lm-eval-word",
         "lm-eval-byte",
     ]
-    assert len({p.protocol.hash for p in plans}) == 5
-    for p in plans:
+    assert len({p.protocol.hash for p in scorings}) == 5
+    for p in scorings:
         assert p.protocol.num_windows == len(p.windows) == p.protocol.text_windows
         assert p.block_sizes.sum() == p.starts[-1] == len(p.positions)
         assert max(len(window.tokens) for window in p.windows) <= setting.context
-    assert plans[0].windows[1].tokens[0] == setting.tokenizer.bos_token_id
-    assert plans[0].protocol.bos == "window-start" and plans[1].protocol.bos == "text-start"
+    assert scorings[0].windows[1].tokens[0] == setting.tokenizer.bos_token_id
+    assert scorings[0].protocol.bos == "window-start" and scorings[1].protocol.bos == "text-start"
 
 
 def test_asking_twice_measures_once(setting):
-    assert len(make_plans(setting, ["windows-64", "windows-64", "gptq-2048", "windows-100"])) == 2
+    assert len(make_scorings(setting, ["windows-64", "windows-64", "gptq-2048", "windows-100"])) == 2
 
 
 def test_special_tokens_in_a_text_are_text_to_llama_cpp_alone(setting):
     marked = replace(setting, passage=read_passage(f"{TEXT}<|endoftext|>{TEXT}"))
     assert marked.tokens[1:].tolist().count(setting.tokenizer.bos_token_id) == 1
     assert marked.plain_tokens[1:].tolist().count(setting.tokenizer.bos_token_id) == 0
-    used = plan(marked, "llama.cpp-32").protocol.tokens_sha256
-    assert used != plan(marked, "windows-32").protocol.tokens_sha256
+    used = scoring(marked, "llama.cpp-32").protocol.tokens_sha256
+    assert used != scoring(marked, "windows-32").protocol.tokens_sha256
 
 
 def test_words_and_bytes_belong_to_documents_or_to_a_lone_ones_windows(setting):
-    lone = plan(setting, "lm-eval-word")
+    lone = scoring(setting, "lm-eval-word")
     assert lone.block_unit == "window" and lone.num_blocks == len(lone.windows) > 2
     assert np.isclose(lone.units.sum(), lone.num_words) and lone.num_words == len(TEXT.split()) + 1
     parts = read_passage(f"{TEXT}<|endoftext|>one two<|endoftext|>{TEXT[:400]}")
-    many = plan(setting, "lm-eval-byte", passage=parts)
+    many = scoring(setting, "lm-eval-byte", passage=parts)
     assert many.block_unit == "document" and many.units.tolist() == [len(TEXT), len("one two"), 400]
-    limited = plan(setting, "lm-eval-byte", passage=parts, limit=2)
+    limited = scoring(setting, "lm-eval-byte", passage=parts, limit=2)
     assert limited.units.tolist() == [len(TEXT), len("one two")] and limited.protocol.num_documents == 2
 
 
@@ -86,17 +86,20 @@ def test_words_and_bytes_belong_to_documents_or_to_a_lone_ones_windows(setting):
     ],
 )
 def test_unlike_protocols_do_not_join_and_the_difference_is_named(setting, changes, field):
-    one, other = plan(setting).protocol.describe().to_json(), plan(setting, **changes).protocol.describe().to_json()
+    one, other = (
+        scoring(setting).protocol.describe().to_json(),
+        scoring(setting, **changes).protocol.describe().to_json(),
+    )
     assert one["hash"] != other["hash"]
     with pytest.raises(InputError, match=field):
         require_same_protocol(one, other)
-    require_same_protocol(one, plan(setting, limit=99).protocol.describe().to_json())
+    require_same_protocol(one, scoring(setting, limit=99).protocol.describe().to_json())
 
 
 def test_the_protocol_of_earlier_records_keeps_its_hash(setting):
     """Fields that came later say nothing of windows, so rows measured before them still join."""
     names = ["name", "window", "stride", "scored", "bos", "dtype", "num_windows", "text_windows", "data_sha256"]
-    assert list(plan(setting).protocol.describe().to_json()) == [*names, "tokens_sha256", "hash"]
+    assert list(scoring(setting).protocol.describe().to_json()) == [*names, "tokens_sha256", "hash"]
 
 
 @pytest.mark.parametrize(
@@ -113,15 +116,15 @@ def test_the_protocol_of_earlier_records_keeps_its_hash(setting):
 )
 def test_names_that_cannot_be(setting, name, message):
     with pytest.raises(InputError, match=message):
-        plan(setting, name)
+        scoring(setting, name)
 
 
 def test_texts_that_are_too_short(setting):
     with pytest.raises(InputError, match="text of two windows"):
-        plan(setting, "llama.cpp-64", passage=read_passage("the cat"))
+        scoring(setting, "llama.cpp-64", passage=read_passage("the cat"))
     with pytest.raises(InputError, match="1 tokens"):
-        plan(replace(setting, tokenizer=replace(setting.tokenizer, add_bos=False)), passage=read_passage("a"))
+        scoring(replace(setting, tokenizer=replace(setting.tokenizer, add_bos=False)), passage=read_passage("a"))
     with pytest.raises(InputError, match="got 0"):
-        plan(setting, limit=0)
+        scoring(setting, limit=0)
     with pytest.raises(InputError, match="neither"):
-        plan(setting, "lm-eval-word", tokenizer=replace(setting.tokenizer, bos_token_id=None, eos_token_id=None))
+        scoring(setting, "lm-eval-word", tokenizer=replace(setting.tokenizer, bos_token_id=None, eos_token_id=None))

@@ -4,33 +4,33 @@ import torch
 from support.perplexity import plan_of
 
 from qbench.quality.protocols.forward import MAX_BATCH, batches
-from qbench.quality.protocols.plan import Plan
+from qbench.quality.protocols.scoring import Scoring
 from qbench.quality.protocols.windows import sliding
 
 TOKENS = np.arange(1, 1001)
 WHOLE = plan_of(TOKENS.reshape(10, 100))
 
 
-def ragged() -> Plan:
+def ragged() -> Scoring:
     """Overlapping windows, the last one shorter; every second one is one of WHOLE's"""
     windows = sliding(TOKENS[:960], 100, 50, None)
-    return Plan(WHOLE.protocol, windows, "window")
+    return Scoring(WHOLE.protocol, windows, "window")
 
 
 def test_every_window_is_in_one_batch_under_its_own_tokens():
-    plans, seen = [WHOLE, ragged()], []
-    for batch in batches(plans, vocab_size=37):
+    scorings, seen = [WHOLE, ragged()], []
+    for batch in batches(scorings, vocab_size=37):
         assert batch.tokens.shape[0] == len(batch.uses) <= MAX_BATCH
         for row, uses in zip(batch.tokens, batch.uses, strict=True):
             for p, w in uses:
-                window = plans[p].windows[w].tokens
+                window = scorings[p].windows[w].tokens
                 assert np.array_equal(row[: len(window)], window) and not row[len(window) :].any()
                 seen.append((p, w))
-    assert sorted(seen) == [(p, w) for p, plan in enumerate(plans) for w in range(len(plan.windows))]
+    assert sorted(seen) == [(p, w) for p, scoring in enumerate(scorings) for w in range(len(scoring.windows))]
 
 
 def test_windows_of_the_same_tokens_run_once():
-    alone = [sum(len(batch.uses) for batch in batches([plan], 37)) for plan in (WHOLE, ragged())]
+    alone = [sum(len(batch.uses) for batch in batches([scoring], 37)) for scoring in (WHOLE, ragged())]
     together = sum(len(batch.uses) for batch in batches([WHOLE, ragged()], 37))
     assert alone == [10, 19] and together == 10 + 19 - 9  # windows at 0, 100, ..., 800 are in both
 

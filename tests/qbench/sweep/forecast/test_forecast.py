@@ -10,7 +10,7 @@ from qbench.sweep.forecast import forecast as forecast_module
 from qbench.sweep.forecast.forecast import forecast_sweep
 from qbench.sweep.job import ModelProbe, ProbeJob
 from qbench.sweep.jobs import probe
-from qbench.sweep.suite.cases import make_cases, plan_points
+from qbench.sweep.suite.cases import make_cases, select_points
 from qbench.sweep.suite.rules import parse_only
 from qbench.sweep.suite.suite import EvalSettings, Suite
 from qbench.sweep.sweep import Selection
@@ -38,7 +38,7 @@ def foresee(tmp_path, suite=SUITE, kept="none", **selection):
 
 def measure(records, suite, index, **metrics) -> None:
     records.parent.mkdir(exist_ok=True)
-    append_record(records, make_record(make_cases(suite, plan_points(suite))[index].to_json(), metrics))
+    append_record(records, make_record(make_cases(suite, select_points(suite))[index].to_json(), metrics))
 
 
 def test_without_any_record_a_probe_tells(tmp_path, probed):
@@ -65,7 +65,9 @@ def test_what_the_run_holds_takes_no_time_unless_it_is_to_be_fresh(tmp_path):
     told = foresee(tmp_path)
     assert [case.basis for case in told.cases] == ["done", "alike"] and len(told.waiting) == 1
     assert [case.basis for case in foresee(tmp_path, fresh=True).cases] == ["measured", "alike"]
-    assert [case.planned.point.recipe for case in foresee(tmp_path, only=(parse_only("recipe=q8*"),)).cases] == ["q8_0"]
+    assert [case.selected.point.recipe for case in foresee(tmp_path, only=(parse_only("recipe=q8*"),)).cases] == [
+        "q8_0"
+    ]
 
 
 def test_a_recipe_that_does_not_fit_the_model_is_told(tmp_path):

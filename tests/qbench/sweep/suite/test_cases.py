@@ -4,7 +4,7 @@ import pytest
 
 from qbench.measure.host.machine import available_cores
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep.suite.cases import make_cases, plan_points
+from qbench.sweep.suite.cases import make_cases, select_points
 from qbench.sweep.suite.rules import Rule, parse_only
 from qbench.sweep.suite.suite import CalibrationSettings, EvalSettings, Suite
 from qbench.sweep.sweep import Selection, select
@@ -22,17 +22,17 @@ def rule(**axes) -> Rule:
     return Rule.of(axes, "exclude", sections=("eval", "bench"))
 
 
-def made_cases(of: Suite, planned) -> list[dict]:
+def made_cases(of: Suite, selected) -> list[dict]:
     """The cases as records keep them."""
-    return [case.to_json() for case in make_cases(of, planned)]
+    return [case.to_json() for case in make_cases(of, selected)]
 
 
 def points(of: Suite, *names: str) -> list[tuple]:
-    return [one.point.values(names) for one in plan_points(of)]
+    return [one.point.values(names) for one in select_points(of)]
 
 
 def test_a_plain_suite_measures_everything_in_one_row_a_recipe():
-    cases = made_cases(suite(), plan_points(suite()))
+    cases = made_cases(suite(), select_points(suite()))
     assert [(case["recipe"], case["threads"], case["batch"]) for case in cases] == [
         ("bf16", available_cores(), 1),
         ("q8_0", available_cores(), 1),
@@ -51,14 +51,14 @@ def test_the_grid_turns_its_last_axes_fastest():
         ("bf16", "f32", 2, 64),
         ("bf16", "kv-int8", 1, 0),
     ]
-    assert len(plan_points(grid)) == 2 * 2 * 2 * 2
-    deep = made_cases(grid, plan_points(grid))[1]
+    assert len(select_points(grid)) == 2 * 2 * 2 * 2
+    deep = made_cases(grid, select_points(grid))[1]
     assert deep["bench"]["depth"] == 64 and deep["context"] >= 64 + 8
 
 
 def test_quality_is_measured_once_whatever_the_threads_batches_and_depths():
     grid = suite(threads=(1, 2), batches=(1, 4), contexts=(0, 64), kv_formats=("f32", "kv-int8"))
-    cases = made_cases(grid, plan_points(grid))
+    cases = made_cases(grid, select_points(grid))
     evaluated = [(case["recipe"], case["kv_format"]) for case in cases if case["eval"]]
     assert sorted(evaluated) == sorted({(case["recipe"], case["kv_format"]) for case in cases})
     assert all(case["bench"] for case in cases)
@@ -66,26 +66,26 @@ def test_quality_is_measured_once_whatever_the_threads_batches_and_depths():
 
 def test_another_instruction_set_may_round_otherwise_so_it_is_evaluated_too():
     grid = suite(recipes=["bf16"], isa=("auto", "scalar"))
-    assert [bool(case["eval"]) for case in made_cases(grid, plan_points(grid))] == [True, True]
+    assert [bool(case["eval"]) for case in made_cases(grid, select_points(grid))] == [True, True]
 
 
 def test_policies_are_part_of_a_case_but_for_the_usual_one():
     """Rows from before there were others keep their keys."""
     grid = suite(recipes=["bf16"], policies=("full", "window:128"), contexts=(0, 64))
-    cases = made_cases(grid, plan_points(grid))
+    cases = made_cases(grid, select_points(grid))
     assert [(case.get("policy"), bool(case["eval"])) for case in cases] == [
         (None, True),
         (None, False),
         ("window:128", True),
         ("window:128", False),
     ]
-    assert cases[:2] == made_cases(suite(recipes=["bf16"], contexts=(0, 64)), plan_points(grid)[:2])
+    assert cases[:2] == made_cases(suite(recipes=["bf16"], contexts=(0, 64)), select_points(grid)[:2])
 
 
 def test_compute_is_part_of_a_case_where_it_was_asked_for():
     """Rows from before they could be keep their keys."""
     grid = suite(recipes=["bf16"], compute=("fast", "exact", "float32"), contexts=(0, 64))
-    cases = made_cases(grid, plan_points(grid))
+    cases = made_cases(grid, select_points(grid))
     assert [(case.get("compute"), bool(case["eval"])) for case in cases] == [
         (None, True),
         (None, False),
@@ -94,7 +94,7 @@ def test_compute_is_part_of_a_case_where_it_was_asked_for():
         ("float32", True),
         ("float32", False),
     ]
-    assert cases[:2] == made_cases(suite(recipes=["bf16"], contexts=(0, 64)), plan_points(grid)[:2])
+    assert cases[:2] == made_cases(suite(recipes=["bf16"], contexts=(0, 64)), select_points(grid)[:2])
 
 
 def test_all_threads_are_those_of_the_machine_and_no_point_comes_twice():
@@ -104,36 +104,36 @@ def test_all_threads_are_those_of_the_machine_and_no_point_comes_twice():
 
 def test_random_weights_have_no_quality():
     cases = made_cases(
-        suite(["ref:llama", "rand:tiny"], ["bf16"]), plan_points(suite(["ref:llama", "rand:tiny"], ["bf16"]))
+        suite(["ref:llama", "rand:tiny"], ["bf16"]), select_points(suite(["ref:llama", "rand:tiny"], ["bf16"]))
     )
     assert [(case["model"], bool(case["eval"])) for case in cases] == [("ref:llama", True), ("rand:tiny", False)]
     with pytest.raises(InputError, match="random weights have no quality"):
-        plan_points(suite(["rand:tiny"], bench=None))
+        select_points(suite(["rand:tiny"], bench=None))
 
 
 def test_rules_strike_points_or_what_is_measured_there():
     struck = suite(kv_formats=("f32", "kv-int4"), exclude=(rule(recipe="q8*", kv_format="kv-int4"),))
     assert points(struck, "recipe", "kv_format") == [("bf16", "f32"), ("bf16", "kv-int4"), ("q8_0", "f32")]
     sections = suite(exclude=(rule(recipe="bf16", bench=True), rule(recipe=["q8_0", "q4_0"], eval=True)))
-    assert [one.sections for one in plan_points(sections)] == [("eval",), ("bench",)]
+    assert [one.sections for one in select_points(sections)] == [("eval",), ("bench",)]
 
 
 def test_quality_moves_to_the_first_point_that_is_left():
     grid = suite(recipes=["bf16"], threads=(1, 2), exclude=(rule(threads=1),))
-    assert [(one.point.threads, one.sections) for one in plan_points(grid)] == [(2, ("eval", "bench"))]
+    assert [(one.point.threads, one.sections) for one in select_points(grid)] == [(2, ("eval", "bench"))]
 
 
 def test_rules_that_leave_nothing_or_strike_nothing_are_refused():
     with pytest.raises(InputError, match="nothing is left to measure: its rules exclude all"):
-        plan_points(suite(exclude=(rule(model="*"),)))
+        select_points(suite(exclude=(rule(model="*"),)))
     with pytest.raises(InputError, match="exclude recipe=q4_0 matches no point"):
-        plan_points(suite(exclude=(rule(recipe="q4_0"),)))
+        select_points(suite(exclude=(rule(recipe="q4_0"),)))
 
 
 def test_a_model_that_is_not_there():
     absent = suite(["ref_llama"])
     with pytest.raises(InputError, match="'ref_llama' is not there; did you mean 'ref:llama'"):
-        made_cases(absent, plan_points(absent))
+        made_cases(absent, select_points(absent))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_model_that_is_not_there():
 )
 def test_points_that_cannot_run_here_are_refused_before_anything_is_measured(axes, told):
     with pytest.raises(InputError, match=told):
-        made_cases(suite(**axes), plan_points(suite(**axes)))
+        made_cases(suite(**axes), select_points(suite(**axes)))
 
 
 def test_texts_and_recipe_files_are_part_of_a_case(tmp_path):
@@ -157,7 +157,7 @@ def test_texts_and_recipe_files_are_part_of_a_case(tmp_path):
     with_files = suite(
         recipes=[str(recipe)], eval=EvalSettings(str(text)), calibration=CalibrationSettings("generated", samples=4)
     )
-    (case,) = made_cases(with_files, plan_points(with_files))
+    (case,) = made_cases(with_files, select_points(with_files))
     assert len(case["recipe_sha256"]) == len(case["eval"]["text_sha256"]) == 64
     assert case["calibration"] == {"text": "generated", "samples": 4, "length": None, "seed": 0}
 
@@ -167,7 +167,7 @@ def test_tasks_protocols_and_batches_are_part_of_a_case(monkeypatch):
     monkeypatch.setattr("qbench.sweep.suite.cases.check_tasks", asked.append)
     tasks = TaskSettings(("ref_recall",), limit=4)
     grid = suite(recipes=["bf16"], eval=EvalSettings(protocols=("gptq-2048", "stride-64")), tasks=tasks, batches=(2, 4))
-    first, second = made_cases(grid, plan_points(grid))
+    first, second = made_cases(grid, select_points(grid))
     assert asked == [tasks]
     assert first["tasks"] == {"names": ["ref_recall"], "limit": 4}
     assert first["eval"]["protocols"] == ["gptq-2048", "stride-64"]
@@ -215,7 +215,7 @@ def test_selections_that_cannot_be_read(text, told):
 
 def test_a_shuffle_is_the_same_for_the_same_seed_and_loses_nothing():
     grid = suite(recipes=["bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"])
-    planned = plan_points(grid)
+    selected = select_points(grid)
     first, again, other = (select(grid, Selection(shuffle=seed)) for seed in (1, 1, 2))
-    assert first == again != other and first != planned
-    assert sorted(one.point.recipe for one in first) == sorted(one.point.recipe for one in planned)
+    assert first == again != other and first != selected
+    assert sorted(one.point.recipe for one in first) == sorted(one.point.recipe for one in selected)

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import numpy as np
 
 from qbench.quality.protocols import windows as cut
-from qbench.quality.protocols.plan import GPTQ_WINDOW, Plan, Setting
 from qbench.quality.protocols.protocol import Protocol, tokens_sha256
+from qbench.quality.protocols.scoring import GPTQ_WINDOW, Scoring, Setting
 from qbench.quality.protocols.windows import Window
 from quant.errors import InputError
 
 
-def gptq(setting: Setting, size: int) -> Plan:
+def gptq(setting: Setting, size: int) -> Scoring:
     """`gptq-2048`, or `windows-N` where context or text holds less.
 
     source   the evaluation loop of Frantar et al. 2022, arXiv:2210.17323, section 4
@@ -21,13 +21,13 @@ def gptq(setting: Setting, size: int) -> Plan:
     return _whole(setting, setting.longest)
 
 
-def sized(setting: Setting, size: int) -> Plan:
+def sized(setting: Setting, size: int) -> Scoring:
     """`windows-N`"""
     _require_context(setting, size)
     return _whole(setting, size)
 
 
-def llama_cpp(setting: Setting, size: int) -> Plan:
+def llama_cpp(setting: Setting, size: int) -> Scoring:
     """`llama.cpp-N`: what llama-perplexity does, to which special tokens in a text are text like any other.
 
     source   llama.cpp, tools/perplexity/perplexity.cpp; it takes no text of less than two windows
@@ -40,19 +40,19 @@ def llama_cpp(setting: Setting, size: int) -> Plan:
             f"{len(tokens)} tokens; give a longer text or a smaller N"
         )
     windows = cut.second_half(tokens, size, tokenizer.bos_token_id if tokenizer.add_bos else None, setting.limit)
-    return _plan(setting, f"llama.cpp-{size}", tokens, windows, size, "second-half")
+    return _scoring(setting, f"llama.cpp-{size}", tokens, windows, size, "second-half")
 
 
-def stride(setting: Setting, step: int) -> Plan:
+def stride(setting: Setting, step: int) -> Scoring:
     """`stride-N`: windows as long as they may be, N tokens from one to the next."""
     size = setting.longest
     if step >= size:
         raise InputError(f"stride-{step} leaves no context in windows of {size} tokens; expected 1 to {size - 1}")
     windows = cut.sliding(setting.tokens, size, step, setting.limit)
-    return _plan(setting, f"stride-{step}", setting.tokens, windows, size, "new", step)
+    return _scoring(setting, f"stride-{step}", setting.tokens, windows, size, "new", step)
 
 
-CONVENTIONS: dict[str, Callable[[Setting, int], Plan]] = {
+CONVENTIONS: dict[str, Callable[[Setting, int], Scoring]] = {
     "gptq": gptq,
     "windows": sized,
     "llama.cpp": llama_cpp,
@@ -60,14 +60,14 @@ CONVENTIONS: dict[str, Callable[[Setting, int], Plan]] = {
 }
 
 
-def _whole(setting: Setting, size: int) -> Plan:
+def _whole(setting: Setting, size: int) -> Scoring:
     size = min(size, len(setting.tokens))
     windows = cut.whole(setting.tokens, size, setting.limit)
     name = f"gptq-{size}" if size == GPTQ_WINDOW else f"windows-{size}"
-    return _plan(setting, name, setting.tokens, windows, size, "all")
+    return _scoring(setting, name, setting.tokens, windows, size, "all")
 
 
-def _plan(
+def _scoring(
     setting: Setting,
     name: str,
     tokens: np.ndarray,
@@ -75,7 +75,7 @@ def _plan(
     size: int,
     scored: str,
     step: int | None = None,
-) -> Plan:
+) -> Scoring:
     """step   from window to window; None: they lie side by side"""
     protocol = Protocol(
         name=name,
@@ -89,7 +89,7 @@ def _plan(
         data_sha256=setting.data_sha256,
         tokens_sha256=tokens_sha256(tokens),
     )
-    return Plan(protocol, windows, "window")
+    return Scoring(protocol, windows, "window")
 
 
 def _require_context(setting: Setting, size: int) -> None:

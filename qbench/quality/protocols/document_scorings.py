@@ -3,13 +3,13 @@
 import numpy as np
 
 from qbench.quality.protocols import windows as cut
-from qbench.quality.protocols.plan import Plan, Setting
 from qbench.quality.protocols.protocol import Protocol, tokens_sha256
+from qbench.quality.protocols.scoring import Scoring, Setting
 from qbench.quality.protocols.windows import Window
 from quant.errors import InputError
 
 
-def lm_eval(setting: Setting, unit: str) -> Plan:
+def lm_eval(setting: Setting, unit: str) -> Scoring:
     """`lm-eval-word` or `lm-eval-byte`.
 
     Each document follows a prefix token. A tokenizer that adds BOS puts one after that, and it is scored with the rest.
@@ -45,7 +45,7 @@ def lm_eval(setting: Setting, unit: str) -> Plan:
         num_documents=len(picked),
     )
     block_unit = "window" if lone else "document"
-    return Plan(protocol, windows, block_unit, units, int(num_words.sum()), int(num_bytes.sum()))
+    return Scoring(protocol, windows, block_unit, units, int(num_words.sum()), int(num_bytes.sum()))
 
 
 def _prefix(setting: Setting) -> int:

@@ -18,7 +18,7 @@ GPTQ_WINDOW = 2048  # also the longest window of `stride-N` and `lm-eval-*`, wha
 
 
 @dataclass(frozen=True)
-class Plan:
+class Scoring:
     """The windows of one protocol, in the order of the text."""
 
     protocol: Protocol

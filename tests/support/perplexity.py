@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from qbench.quality.protocols.mode import Plan
 from torch import Tensor
 
 from qbench.quality.evaluate import prepare, read_text
 from qbench.quality.protocols.protocol import Protocol
+from qbench.quality.protocols.scoring import Scoring
 from qbench.quality.protocols.windows import Window
 from qbench.quality.quality import measure_quality
 from qbench.runtime import load_model
@@ -27,17 +27,17 @@ def reference_windows(num_windows: int) -> np.ndarray:
     return stacked(prepare(open_source(REFERENCE), read_text(None, REFERENCE), num_windows)[0])
 
 
-def stacked(mode: Plan) -> np.ndarray:
+def stacked(scoring: Scoring) -> np.ndarray:
     """[W, T] int64 of a plan whose windows are equally long"""
-    return np.stack([window.tokens for window in mode.windows])
+    return np.stack([window.tokens for window in scoring.windows])
 
 
-def plan_of(windows: np.ndarray, **changes: Any) -> Plan:
+def plan_of(windows: np.ndarray, **changes: Any) -> Scoring:
     """Every token but a window's first is scored: [W, T] int64"""
     num, size = windows.shape
     protocol = Protocol(f"windows-{size}", size, size, "all", "text-start", "float32", num, num, "", "")
     cuts = [Window(window, 0, window[1:], block) for block, window in enumerate(windows)]
-    return replace(Plan(protocol, cuts, "window"), **changes)
+    return replace(Scoring(protocol, cuts, "window"), **changes)
 
 
 def our_perplexity(source: Source, windows: np.ndarray) -> float:

@@ -65,7 +65,7 @@ def test_groups_of_tokens_are_encoded_once_they_are_full(cuts):
 
 
 @pytest.mark.parametrize("name", KV_FORMATS)
-@pytest.mark.parametrize("length", [0, 17, 32, 64, 66])
+@pytest.mark.parametrize("seq_len", [0, 17, 32, 64, 66])
 def test_truncate_forgets_the_rest(name, seq_len):
     scheme, (q, k, v) = make_scheme(name), make_qkv(70)
     cache = QuantizedCache(MODEL, scheme, batch=2)

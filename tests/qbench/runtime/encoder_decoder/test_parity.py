@@ -77,7 +77,7 @@ def test_greedy_text_is_that_of_transformers(tmp_path):
     assert list(got.tokens) == expected.tolist() and len(set(got.tokens)) > 5
 
 
-@pytest.mark.parametrize("lengths", [(9, 9, 9), (1, 30, 7)], ids=["alike", "unlike"])
+@pytest.mark.parametrize("seq_lens", [(9, 9, 9), (1, 30, 7)], ids=["alike", "unlike"])
 def test_inputs_of_a_batch_do_not_see_each_other(model, seq_lens):
     inputs = [random_tokens(seq_len, seed=seq_len + n).tolist() for n, seq_len in enumerate(seq_lens)]
     tokens = random_tokens(len(inputs), 12)

@@ -39,7 +39,7 @@ def test_tokens_are_told_apart_whatever_their_digits():
     assert digests([1, 11], page_size=2) != digests([11, 1], page_size=2)
 
 
-@pytest.mark.parametrize("length", [1, 15, 16, 17, 32, 40])
+@pytest.mark.parametrize("seq_len", [1, 15, 16, 17, 32, 40])
 def test_the_digest_of_all_tokens_is_that_of_a_page_where_they_fill_it(seq_len):
     chain = HashChain(16, "v")
     last = chain.last(TOKENS[:seq_len])

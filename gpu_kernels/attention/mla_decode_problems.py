@@ -60,7 +60,7 @@ TIMED = [
     (32, 2, 64, 8192, False),
 ]
 # (lengths, new tokens, heads, page size, parts); a kernel less to compile for each type where none is one part alone
-RAGGED = [
+ODD = [
     ((1, 0, 131), 1, 16, 16, 4),
     ((63, 2), 3, 5, 32, 2),
     ((97,), 1, 66, 128, 3),
@@ -72,13 +72,13 @@ def problems() -> list[Problem]:
         Case((length,) * batch, num_queries, num_heads, is_fp8, is_timed=True)
         for batch, num_queries, num_heads, length, is_fp8 in TIMED
     ]
-    ragged = [
+    odd = [
         Case(lengths, num_queries, num_heads, is_fp8, page_size, splits, dtype)
-        for lengths, num_queries, num_heads, page_size, splits in RAGGED
+        for lengths, num_queries, num_heads, page_size, splits in ODD
         for is_fp8 in (False, True)
         for dtype in (torch.float16, torch.bfloat16)
     ]
-    return [_problem(case) for case in timed + ragged]
+    return [_problem(case) for case in timed + odd]
 
 
 def _problem(case: Case) -> Problem:

@@ -25,12 +25,12 @@ TIMED: list[Sizes] = [
     ((4096,), (4096,), 16),
     ((1024,) * 4, (1024,) * 4, 32),
 ]
-RAGGED: list[Sizes] = [((37, 0, 2), (37, 5, 131), 3), ((1,), (1,), 1)]
+ODD: list[Sizes] = [((37, 0, 2), (37, 5, 131), 3), ((1,), (1,), 1)]
 
 
 def problems() -> list[Problem]:
     timed = [_problem(*sizes, torch.bfloat16, is_timed=True) for sizes in TIMED]
-    return timed + [_problem(*sizes, dtype, False) for sizes in RAGGED for dtype in (torch.float16, torch.bfloat16)]
+    return timed + [_problem(*sizes, dtype, False) for sizes in ODD for dtype in (torch.float16, torch.bfloat16)]
 
 
 def _problem(

@@ -18,13 +18,13 @@ from gpu_kernels.proof.problems import Problem, dtype_name
 EPS = 1e-5
 # Tokens of a prefill; hidden sizes of Llama 8B and 405B; a whole batch of decoding.
 TIMED = [(4096, 4096, "int8"), (4096, 4096, "fp8"), (4096, 16384, None), (64, 4096, "int8")]
-RAGGED = [(1, 1), (3, 63), (131, 131), (5, 4099)]
+ODD = [(1, 1), (3, 63), (131, 131), (5, 4099)]
 FORMS = [(None, torch.float16), ("int8", torch.float32), ("fp8", torch.float16)]
 
 
 def problems() -> list[Problem]:
     found = [_problem(M, K, torch.bfloat16, quantize, is_timed=True) for M, K, quantize in TIMED]
-    found += [_problem(M, K, dtype, quantize) for M, K in RAGGED for quantize, dtype in FORMS]
+    found += [_problem(M, K, dtype, quantize) for M, K in ODD for quantize, dtype in FORMS]
     found.append(_problem(3, 63, torch.float16, "int8", has_residual=False, plus_one=True))
     return found
 

@@ -17,11 +17,11 @@ PAGE_SIZE = 64
 SENTINEL = 100  # what the cache holds where nothing is written
 # (tokens, dtype, FP8 cache, interleaved); a prefill's and a batch's
 TIMED = [(4096, torch.bfloat16, True, True), (4096, torch.bfloat16, False, True), (128, torch.bfloat16, True, True)]
-RAGGED = [(1, torch.float16, True, False), (7, torch.float16, True, True), (7, torch.float16, False, False)]
+ODD = [(1, torch.float16, True, False), (7, torch.float16, True, True), (7, torch.float16, False, False)]
 
 
 def problems() -> list[Problem]:
-    return [_problem(*each, is_timed=True) for each in TIMED] + [_problem(*each) for each in RAGGED]
+    return [_problem(*each, is_timed=True) for each in TIMED] + [_problem(*each) for each in ODD]
 
 
 def _problem(T: int, dtype: torch.dtype, is_fp8: bool, interleaved: bool, is_timed: bool = False) -> Problem:

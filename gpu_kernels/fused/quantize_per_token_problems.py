@@ -12,12 +12,12 @@ from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import Problem, dtype_name
 
 TIMED = ((4096, 4096), (4096, 14336))  # rows of a prefill: Llama 8B's hidden and intermediate size
-RAGGED = ((1, 1), (3, 131), (63, 63))
+ODD = ((1, 1), (3, 131), (63, 63))
 
 
 def problems() -> list[Problem]:
     timed = [_problem(M, K, torch.bfloat16, is_timed=True) for M, K in TIMED]
-    return timed + [_problem(M, K, dtype, is_timed=False) for M, K in RAGGED for dtype in IN_DTYPES]
+    return timed + [_problem(M, K, dtype, is_timed=False) for M, K in ODD for dtype in IN_DTYPES]
 
 
 def _problem(M: int, K: int, dtype: torch.dtype, is_timed: bool) -> Problem:

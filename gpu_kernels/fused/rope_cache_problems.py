@@ -39,7 +39,7 @@ class Sizes:
 
 LLAMA = partial(Sizes, H=32, G=8, D=128, E=128, R=128, dtype=torch.bfloat16)
 TIMED = [LLAMA(T, fp8=fp8) for T in (4096, 128) for fp8 in (False, True)]
-RAGGED = [
+ODD = [
     Sizes(1, 1, 1, 2, 1, 2),
     Sizes(5, 3, 1, 63, 31, 62, dtype=torch.float32),
     Sizes(5, 18, 17, 16, 16, 16, fp8=True, scales=17),
@@ -49,7 +49,7 @@ RAGGED = [
 
 
 def problems() -> list[Problem]:
-    return [_problem(sizes, is_timed=True) for sizes in TIMED] + [_problem(sizes) for sizes in RAGGED]
+    return [_problem(sizes, is_timed=True) for sizes in TIMED] + [_problem(sizes) for sizes in ODD]
 
 
 def _problem(sizes: Sizes, is_timed: bool = False) -> Problem:

@@ -15,7 +15,7 @@ from gpu_kernels.proof.problems import Problem, dtype_name
 
 LLAMA_VOCABULARY = 128256
 TIMED = [(64, LLAMA_VOCABULARY, torch.float32), (1, LLAMA_VOCABULARY, torch.float32)]
-RAGGED = [(1, 1, torch.float32), (9, 3, torch.float16), (9, 131, torch.float32), (2, MAX_BLOCK_V + 63, torch.float32)]
+ODD = [(1, 1, torch.float32), (9, 3, torch.float16), (9, 131, torch.float32), (2, MAX_BLOCK_V + 63, torch.float32)]
 # (temperature, top_k, top_p, min_p) of the rows, in turn; the first is what is timed most.
 ROWS = [
     (0.8, 0, 0.95, 0.0),
@@ -31,7 +31,7 @@ ROWS = [
 
 
 def problems() -> list[Problem]:
-    return [_problem(*each, is_timed=True) for each in TIMED] + [_problem(*each) for each in RAGGED]
+    return [_problem(*each, is_timed=True) for each in TIMED] + [_problem(*each) for each in ODD]
 
 
 def _problem(B: int, V: int, dtype: torch.dtype, is_timed: bool = False) -> Problem:

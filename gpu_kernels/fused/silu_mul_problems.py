@@ -15,13 +15,13 @@ from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import Problem, dtype_name
 
 TIMED = [(4096, 14336, "int8"), (4096, 14336, "fp8"), (4096, 14336, None), (64, 14336, "fp8")]  # Llama 8B
-RAGGED = [(1, 1), (3, 63), (131, 131), (5, 4099)]
+ODD = [(1, 1), (3, 63), (131, 131), (5, 4099)]
 FORMS = [(None, torch.float16), ("int8", torch.float32), ("fp8", torch.float16)]
 
 
 def problems() -> list[Problem]:
     found = [_problem(M, K, torch.bfloat16, quantize, is_timed=True) for M, K, quantize in TIMED]
-    return found + [_problem(M, K, dtype, quantize) for M, K in RAGGED for quantize, dtype in FORMS]
+    return found + [_problem(M, K, dtype, quantize) for M, K in ODD for quantize, dtype in FORMS]
 
 
 def _problem(M: int, K: int, dtype: torch.dtype, quantize: str | None, *, is_timed: bool = False) -> Problem:

@@ -19,7 +19,7 @@ from gpu_kernels.proof.torch_products import scaled_mm
 
 WEIGHTS = ((8192, 8192), (14336, 4096))  # (N, K): a square, and Llama 8B's feed-forward
 TOKENS = (4096, 16, 512)
-RAGGED = ((1, 131, 256, "token"), (17, 35, 131, "blocks"), (67, 130, 160, "tensor"))
+ODD = ((1, 131, 256, "token"), (17, 35, 131, "blocks"), (67, 130, 160, "tensor"))
 # As w8a8_gemm's: 2 * M operations a byte of weights, and FP8 products run at the int8 ones' rate.
 BANDWIDTH_TOKENS = 175
 CONFIGURED = Configured(Operands, fp8_gemm_triton, code_launch, row_of)
@@ -32,7 +32,7 @@ def problems() -> list[Problem]:
         for M in TOKENS
         for scales in ("token", "blocks")
     ]
-    return timed + [_problem(*row, torch.float16, is_timed=False) for row in RAGGED]
+    return timed + [_problem(*row, torch.float16, is_timed=False) for row in ODD]
 
 
 def _problem(M: int, N: int, K: int, scales: str, out_dtype: torch.dtype, is_timed: bool) -> Problem:

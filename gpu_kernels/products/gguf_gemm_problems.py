@@ -23,13 +23,13 @@ from gpu_kernels.proof.problems import Problem, dtype_name
 
 BITS_PER_WEIGHT = {"q8_0": 8.5, "q4_k": 4.625, "q6_k": 6.5625}  # as gguf_layout holds them
 TIMED = {"q4_k": (1, 16, 4096), "q6_k": (1, 16, 4096), "q8_0": (16,)}  # M: q8_0 is w8a16_gemm's kernel in groups of 32
-RAGGED = ((1, 131, 512), (3, 35, 768))  # M, N, K
+ODD = ((1, 131, 512), (3, 35, 768))  # M, N, K
 CONFIGURED = Configured(Operands, gguf_gemm_triton, launches, row_of)
 
 
 def problems() -> list[Problem]:
     timed = [_problem(M, 8192, 8192, kind, torch.bfloat16, is_timed=True) for kind in TIMED for M in TIMED[kind]]
-    return timed + [_problem(*shape, kind, torch.float16, is_timed=False) for kind in TIMED for shape in RAGGED]
+    return timed + [_problem(*shape, kind, torch.float16, is_timed=False) for kind in TIMED for shape in ODD]
 
 
 def _problem(M: int, N: int, K: int, kind: str, dtype: torch.dtype, is_timed: bool) -> Problem:

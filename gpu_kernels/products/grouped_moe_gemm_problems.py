@@ -47,17 +47,17 @@ CONFIGURED = Configured(Operands, grouped_moe_gemm_triton, _launches, row_of)
 MIXTRAL = partial(Layer, E=8, top=2, I=14336, K=4096)
 DEEPSEEK_V2_LITE = partial(Layer, E=64, top=6, I=1408, K=2048)
 TIMED = (DEEPSEEK_V2_LITE(16), DEEPSEEK_V2_LITE(4096), MIXTRAL(1), MIXTRAL(4096), DEEPSEEK_V2_LITE(1))
-RAGGED = (Layer(1, 4, 2, 35, 64), Layer(7, 20, 3, 64, 40), Layer(70, 2, 1, 67, 131))
+ODD = (Layer(1, 4, 2, 35, 64), Layer(7, 20, 3, 64, 40), Layer(70, 2, 1, 67, 131))
 W4, W8 = Kind(4, 128), Kind(8, None)
 TIMED_WORDS = ((DEEPSEEK_V2_LITE(16), W4), (DEEPSEEK_V2_LITE(16), W8), (MIXTRAL(4096), W4), (MIXTRAL(4096), W8))
-RAGGED_WORDS = ((Layer(7, 5, 2, 128, 256), Kind(4, 128, symmetric=False)), (Layer(37, 2, 1, 35, 48), W8))
+ODD_WORDS = ((Layer(7, 5, 2, 128, 256), Kind(4, 128, symmetric=False)), (Layer(37, 2, 1, 35, 48), W8))
 
 
 def problems() -> list[Problem]:
     timed = [_problem(layer, None, torch.bfloat16, is_timed=True) for layer in TIMED]
     timed += [_problem(*row, torch.bfloat16, is_timed=True) for row in TIMED_WORDS]
-    ragged = [_problem(layer, None, torch.float16, is_timed=False) for layer in RAGGED]
-    return timed + ragged + [_problem(*row, torch.float16, is_timed=False) for row in RAGGED_WORDS]
+    odd = [_problem(layer, None, torch.float16, is_timed=False) for layer in ODD]
+    return timed + odd + [_problem(*row, torch.float16, is_timed=False) for row in ODD_WORDS]
 
 
 def _problem(layer: Layer, kind: Kind | None, dtype: torch.dtype, is_timed: bool) -> Problem:

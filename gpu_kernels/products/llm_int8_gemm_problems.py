@@ -15,14 +15,14 @@ from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import Problem, dtype_name
 
 TIMED = ((16, 4096, 4096, 24), (4096, 4096, 4096, 24), (4096, 14336, 4096, 24))  # M, N, K, outlier features
-RAGGED = ((1, 131, 64, 3), (17, 3, 131, 33), (67, 67, 96, 0))
+ODD = ((1, 131, 64, 3), (17, 3, 131, 33), (67, 67, 96, 0))
 BANDWIDTH_TOKENS = 175  # as w8a8_gemm's
 CONFIGURED = Configured(Operands, llm_int8_gemm_triton, launches, row_of)
 
 
 def problems() -> list[Problem]:
     timed = [_problem(*row, torch.bfloat16, is_timed=True) for row in TIMED]
-    return timed + [_problem(*row, torch.float16, is_timed=False) for row in RAGGED]
+    return timed + [_problem(*row, torch.float16, is_timed=False) for row in ODD]
 
 
 def _problem(M: int, N: int, K: int, F: int, dtype: torch.dtype, is_timed: bool) -> Problem:

@@ -20,7 +20,7 @@ from gpu_kernels.proof.torch_products import int_mm
 
 TOKENS = (4096, 16, 1, 512, 64)
 WEIGHTS = ((4096, 4096), (14336, 4096), (4096, 14336), (8192, 8192))  # (N, K): Llama 8B's projections, and a square
-RAGGED = ((1, 5, 33), (17, 3, 64), (65, 67, 131))
+ODD = ((1, 5, 33), (17, 3, 64), (65, 67, 131))
 # 2 * M operations a byte of weights. An H200 does about 350 a byte (int8 near 1.5e15 a second over 4.3e12 bytes).
 BANDWIDTH_TOKENS = 175
 INT_MM_MIN_TOKENS = 17  # torch._int_mm refuses fewer
@@ -29,7 +29,7 @@ CONFIGURED = Configured(Operands, w8a8_gemm_triton, code_launch, row_of)
 
 def problems() -> list[Problem]:
     timed = [_problem(M, N, K, torch.bfloat16, is_timed=True) for N, K in WEIGHTS for M in TOKENS]
-    return timed + [_problem(*shape, dtype, is_timed=False) for shape in RAGGED for dtype in FLOATS]
+    return timed + [_problem(*shape, dtype, is_timed=False) for shape in ODD for dtype in FLOATS]
 
 
 def _problem(M: int, N: int, K: int, out_dtype: torch.dtype, is_timed: bool) -> Problem:

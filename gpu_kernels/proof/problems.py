@@ -50,7 +50,7 @@ class Problem:
     peers      name -> call(**operands), or a Peer: others' code for the job, or the chain that a fused step replaces
     variants   architecture -> {configuration: call(**operands) with it}: the candidates of its row of configurations
     row        architecture -> the name of that row
-    is_timed        False: a small ragged size, which is checked alone
+    is_timed        False: a small odd size, which is checked alone
     is_interpreted  False: too large for the interpreter, or of a dtype that it gets wrong
     """
 

@@ -28,7 +28,7 @@ class Kernel:
     """An op under test, in all instruction sets that cpu_kernels.op_table() has for it.
 
     op        as the table names it
-    problems  inputs of ragged shapes: 1, 3, 63, 131 and what the op cuts its work into, one less and one more
+    problems  inputs of odd shapes: 1, 3, 63, 131 and what the op cuts its work into, one less and one more
     runs_as   the op of the table whose implementations it runs, where it has none of its own
     """
 

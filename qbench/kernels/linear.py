@@ -41,7 +41,7 @@ def packed_formats() -> list[str]:
 
 
 def problems(format_name: str) -> Iterator[Problem]:
-    """Each path on ragged shapes; then tokens with NaN and with infinity among others, and the groups of integers."""
+    """Each path on odd shapes; then tokens with NaN and with infinity among others, and the groups of integers."""
     fmt = get_format(format_name)
     block_size = max(32, fmt.block_size)
     inputs = [random_inputs(fmt, num_tokens, num_rows, n * block_size) for num_tokens, num_rows, n in SHAPES]

@@ -10,16 +10,16 @@ from support.close import assert_close
 from gpu_kernels.fused import rope_cache_problems
 from gpu_kernels.fused.rope import rotate_ref, rotation_error
 from gpu_kernels.fused.rope_cache import Operands, rope_cache
-from gpu_kernels.fused.rope_cache_problems import RAGGED, SENTINEL
+from gpu_kernels.fused.rope_cache_problems import ODD, SENTINEL
 from gpu_kernels.proof.problems import problems_of
 from qbench.runtime.attention.rope import rotate, rotation
 
-REFERENCE = {str(sizes): sizes for sizes in RAGGED}
+REFERENCE = {str(sizes): sizes for sizes in ODD}
 
 
 def make(**changes):
     """T=3 H=4 G=2 D=24 E=8 R=6, float16."""
-    sizes = dataclasses.replace(RAGGED[3], interleaved=False, **changes)
+    sizes = dataclasses.replace(ODD[3], interleaved=False, **changes)
     return rope_cache_problems._operands(sizes, "cpu")
 
 

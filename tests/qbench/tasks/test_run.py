@@ -103,7 +103,7 @@ def test_a_run_that_was_stopped_goes_on_with_what_it_had(sums, tmp_path, monkeyp
     monkeypatch.setattr(task_model, "generate_batch", lambda *_: pytest.fail("asked again"))
     second = tasks_of("ref:llama", settings, threads=1, answers=tmp_path / "answers")
     assert second["tasks"] == sums["tasks"]
-    for other in ({"recipe": "q4_0"}, {"cache": "window:64"}, {"compute": "exact"}):  # has answers of its own
+    for other in ({"recipe": "q4_0"}, {"policy": "window:64"}, {"compute": "exact"}):  # has answers of its own
         with pytest.raises(pytest.fail.Exception):
             tasks_of("ref:llama", settings, threads=1, answers=tmp_path / "answers", **other)
 

@@ -10,6 +10,7 @@ from support.array_source import ArraySource
 from support.close import assert_close
 
 from qbench.cache_kinds import KINDS
+from qbench.cache_policies import layout_of, policy_of
 from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.caches.kernel_cache import STORES
@@ -34,7 +35,11 @@ def model_of(
     values = random_weights(config)
     entry = {} if kv is None else {CONFIG_KEY: scheme_of(kv, config["num_hidden_layers"]).config_entry()}
     formats = {name: weights for name, value in values.items() if value.ndim == 2}
-    return load_model(ArraySource(config | entry, values, formats), RunOptions(cache=kind), impl=impl)
+    return load_model(
+        ArraySource(config | entry, values, formats),
+        RunOptions(cache=layout_of(kind), policy=policy_of(kind)),
+        impl=impl,
+    )
 
 
 def scheme_of(kv: str, num_layers: int) -> KVScheme:

@@ -155,21 +155,21 @@ def test_windows_of_unlike_lengths():
 
 def test_a_models_own_window_is_seen_without_a_cache():
     for kv in (None, "kv-int8"):
-        model, tokens = model_of(kv, cache="window:9"), tokens_of(1, 60)
+        model, tokens = model_of(kv, policy="window:9"), tokens_of(1, 60)
         cache = model.new_cache()
         steps = torch.cat([model(part, cache) for part in tokens.split((20, 40), dim=1)], 1)
         assert_close(model(tokens), steps, atol=2**-6 if kv else 1e-4)
 
 
 def few_up_to(count: int):
-    """choose_plan that takes so many tokens for few"""
+    """choose_mode that takes so many tokens for few"""
     return lambda sizes, heads, held, new, window: get_mode("elided" if new <= count else "compressed")
 
 
 @needs_kernels
 @pytest.mark.parametrize("kind", ["dynamic", "paged", "window:256"])
 def test_exact_products_do_not_depend_on_how_many_tokens_come_at_once(monkeypatch, kind):
-    monkeypatch.setattr("qbench.runtime.layers.latent_kernel.choose_plan", few_up_to(4))
+    monkeypatch.setattr("qbench.runtime.layers.latent_kernel.choose_mode", few_up_to(4))
     model, tokens = model_of("kv-f16", "q8_0", compute="exact"), tokens_of(1, 40)
     whole = model(tokens, model.new_cache(kind=kind))
     for sizes in ((39, 1), (1, 3, 36), (7, 33)):

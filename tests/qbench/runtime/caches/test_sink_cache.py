@@ -9,6 +9,7 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.close import assert_close
 
+from qbench.cache_policies import layout_of, policy_of
 from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
 from qbench.runtime.attention.rope import far_rotation, inverse_frequencies, rotation
@@ -34,7 +35,11 @@ def model_of(
 ) -> Model:
     config = small_config(architecture, **({"head_dim": 32} if architecture != "deepseek2" else {}) | changes)
     entry = {} if kv is None else {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
-    return load_model(ArraySource(config | entry, random_weights(config)), RunOptions(cache=kind), impl=impl)
+    return load_model(
+        ArraySource(config | entry, random_weights(config)),
+        RunOptions(cache=layout_of(kind), policy=policy_of(kind)),
+        impl=impl,
+    )
 
 
 def tokens_of(batch: int, seq_len: int, seed: int = 0) -> torch.Tensor:

@@ -35,7 +35,7 @@ class Run:
         return state
 
     def step(self) -> Step:
-        step = self.scheduler.mode()
+        step = self.scheduler.schedule()
         self.num_steps += 1
         self.check(step)
         self.started += [state.id for state in self.scheduler.running if state.id not in self.started]

@@ -129,14 +129,14 @@ def test_sequences_in_turn_give_the_bits_of_all_at_once(monkeypatch, impl, laten
 
 
 def few_up_to(count: int):
-    """choose_plan that takes so many tokens for few"""
+    """choose_mode that takes so many tokens for few"""
     return lambda sizes, heads, held, new, window: MODES["elided" if new <= count else "compressed"]
 
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("mode", [None, *MODES])
 def test_sequences_of_unlike_lengths_give_what_each_gives_alone(monkeypatch, impl, mode):
-    monkeypatch.setattr("qbench.runtime.layers.latent_kernel.choose_plan", few_up_to(4))
+    monkeypatch.setattr("qbench.runtime.layers.latent_kernel.choose_mode", few_up_to(4))
     model, counts = load_model(source_of("kernels' sizes"), impl=impl), [(12, 1), (1, 9), (7, 30 - 7)]
     cache = model.new_cache(3, 4, mode=mode)
     tokens = torch.cat((TOKENS, TOKENS.flip(1)[:1]))

@@ -71,7 +71,7 @@ def test_other_plans_run_block_by_block(mode):
 def test_what_another_plan_takes_runs_block_by_block(monkeypatch):
     mode = {1: get_mode("elided"), 10_000: get_mode("compressed")}
     monkeypatch.setattr(
-        "qbench.runtime.layers.latent_kernel.choose_plan", lambda s, heads, held, new, window: mode[new]
+        "qbench.runtime.layers.latent_kernel.choose_mode", lambda s, heads, held, new, window: mode[new]
     )
     model = model_of("plain queries")
     cache = model.new_cache()

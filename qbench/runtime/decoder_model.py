@@ -94,8 +94,8 @@ class DecoderModel(ABC, Generic[SomeCache]):
         """The same in as many forward passes as the cache asks for."""
         if num_valid is not None or cache.is_padded:
             raise InputError(
-                f"{tokens.shape[1]} columns with padding, but this cache takes {cache.max_chunk_tokens} at once; "
-                "give them in parts"
+                f"{tokens.shape[1]} columns with padding, but this cache takes {cache.max_chunk_tokens} tokens "
+                "at once; give them in parts"
             )
         parts = [self(part, cache, last_only=last_only) for part in tokens.split(cache.max_chunk_tokens, dim=1)]
         return parts[-1] if last_only else torch.cat(parts, dim=1)

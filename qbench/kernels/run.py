@@ -7,7 +7,7 @@ from itertools import groupby
 
 import cpu_kernels
 from qbench.kernels.linear_benchmarks import ANY_SHAPE, COMPUTE_BOUND_TOKENS
-from qbench.kernels.measure import RunPeaks, KernelFigures, TimingProtocol, measure, summarize, timing_protocol
+from qbench.kernels.measure import KernelFigures, RunPeaks, TimingProtocol, measure, summarize, timing_protocol
 from qbench.kernels.timed import benchmarks, timed_ops
 from qbench.measure.host.clocks import CLOCKS, check_clock
 from qbench.measure.host.forced import forced

@@ -10,7 +10,7 @@ from support.close import assert_close
 from qbench.kernels import measure as module
 from qbench.kernels.benchmark import OURS, Absent, Benchmark
 from qbench.kernels.deviation import deviation
-from qbench.kernels.measure import RunPeaks, Found, Untimed, measure, summarize, take_turns
+from qbench.kernels.measure import Found, RunPeaks, Untimed, measure, summarize, take_turns
 from qbench.measure.host.clocks import CLOCKS
 
 EXPECTED = np.ones((2, 3))
@@ -137,7 +137,7 @@ def test_figures_are_of_one_call():
         "peer": Found(how="x", seconds=[[4e-6], [6e-6]]),
         "absent": Found(absent="no"),
     }
-    machine_peaks = RunPeaks(bytes_per_s=600e6, ops_per_s={"int8": 4000e6})  # 1 us for the bytes, 0.25 us for the operations
+    machine_peaks = RunPeaks(bytes_per_s=600e6, ops_per_s={"int8": 4000e6})  # bytes take 1 us, operations 0.25 us
     row = summarize(benchmark_of({}), found, machine_peaks)
     ours, peer = row.contenders[OURS], row.contenders["peer"]
     assert row.bound_by == "bytes" and row.contenders["absent"].to_json() == {"absent": "no"}

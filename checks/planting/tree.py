@@ -82,7 +82,7 @@ def copied(root: Path) -> Iterator[Tree]:
     git = ["git", "-C", str(root)]
     stashed = subprocess.run([*git, "stash", "create"], capture_output=True, text=True, check=True).stdout.strip()
     with tempfile.TemporaryDirectory(prefix="planted-faults-") as folder:
-        tree = Tree(Path(folder) / "tree")
+        tree = Tree(Path(folder))
         add = [*git, "worktree", "add", "--quiet", "--detach", str(tree.root), stashed or "HEAD"]
         subprocess.run(add, check=True)
         try:

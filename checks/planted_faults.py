@@ -1,9 +1,9 @@
 """Plant the faults of checks/faults in a copy of the project and report which test run finds each.
 
-python -m checks.planted_faults                    all faults, and a Markdown table
-python -m checks.planted_faults --only ID [ID ...]  some of them
-python -m checks.planted_faults --near              run only the tests next to each fault, a quick look
-python -m checks.planted_faults --check            only whether every fault can be planted
+python -m checks.planted_faults                     plant all faults and print a Markdown table
+python -m checks.planted_faults --only ID [ID ...]  plant some of them
+python -m checks.planted_faults --near              run only the tests next to each fault: a quick look
+python -m checks.planted_faults --check             check only that every fault can be planted
 
 Exit status 1 if `make test` finds fewer than 95 % or `make test-all` not all; 2 for a fault that cannot be planted
 and for tests that fail without any.

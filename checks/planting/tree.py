@@ -9,9 +9,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from checks.planting.fault import Fault, UnusableFault
 
@@ -47,7 +49,7 @@ class Tree:
         except subprocess.TimeoutExpired:
             return Done(None, "")
         finally:
-            with_group(process.pid)
+            end_group(process.pid)
             process.wait()
 
     def build(self) -> None:
@@ -120,12 +122,14 @@ def _tool(name: str, tools: Path) -> str:
     return shutil.which(name) or str(tools / "bin" / name)
 
 
-def with_group(pid: int) -> None:
-    """Ends the processes of a group that is led by `pid`."""
-    try:
+def end_group(pid: int) -> None:
+    """Ends the process, its descendants (ninja gives each a group of its own), and all others of its group."""
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+    with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from quant.recipes.yaml_recipe import recipe_from
 
 WINDOWS = 48  # of the text; how many of them a difference needs to stand out stands beside it
 CALIBRATION = CalibrationOptions(samples=24)
+MANY_WINDOWS = pytest.mark.exhaustive("half a minute; the differences that fewer windows show are in every run")
 
 
 def recipe_of(name: str) -> Recipe:
@@ -54,9 +55,9 @@ def kld_of(recipe: str, num_windows: int, model: str = "ref:llama") -> np.ndarra
 @pytest.mark.parametrize(
     "better, worse, num_windows",
     [
-        ("gptq-w4g128", "rtn-w4g128", 24),
+        pytest.param("gptq-w4g128", "rtn-w4g128", 24, marks=MANY_WINDOWS),
         ("gptq-w3g128", "rtn-w3g128", 16),
-        ("awq-w4g128", "own:w4g128-asym", WINDOWS),
+        pytest.param("awq-w4g128", "own:w4g128-asym", WINDOWS, marks=MANY_WINDOWS),
         ("gptq-q4_k_m", "q4_k_m", 12),
     ],
 )

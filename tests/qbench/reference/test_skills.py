@@ -69,7 +69,10 @@ def test_unknown_model_suggests_the_nearest():
     assert set(MODELS) == {"llama", "llama-outliers", "mla-moe"}
 
 
-@pytest.fixture(scope="module", params=["llama", "mla-moe"])
+SLOW = pytest.mark.exhaustive("a quarter of a minute; the model changes only if it is trained again")
+
+
+@pytest.fixture(scope="module", params=["llama", pytest.param("mla-moe", marks=SLOW)])
 def embedded(request):
     try:
         folder = weights_dir(request.param)

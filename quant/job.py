@@ -1,4 +1,4 @@
-"""QuantizationJob: source, recipe, plan and output of one quantization, decided once, before the work begins."""
+"""QuantizationJob: source, recipe, formats and output of one quantization, decided once, before the work begins."""
 
 import json
 from collections import Counter
@@ -11,7 +11,7 @@ from quant.formats import get_format
 from quant.kv import get_kv_format
 from quant.methods import Method, Rtn
 from quant.models import EMBEDDING, HEAD
-from quant.recipes import Recipe, TensorPlan
+from quant.recipes import Recipe, TensorChoice
 from quant.source import Source, TensorInfo
 
 FLOATS = ("f32", "f16", "bf16")
@@ -44,35 +44,35 @@ class QuantizationJob:
 
     source  the model as it is
     recipe  fitted to the container
-    plan    canonical name -> TensorPlan, in the order of source.tensors
+    choices  canonical name -> TensorChoice, in the order of source.tensors
     output  None: the model serves this process alone and is not written
     """
 
     source: Source
     recipe: Recipe
-    plan: Mapping[str, TensorPlan]
+    choices: Mapping[str, TensorChoice]
     output: Output | None = None
 
     @property
     def container(self) -> str:
-        """The kind of artifact that the plan is made for: "gguf" or "hf"."""
+        """The kind of artifact that the formats are chosen for: "gguf" or "hf"."""
         return self.recipe.container
 
     @property
     def needs_calibration(self) -> bool:
-        """Whether a method of the plan, or the recipe's KV format, needs statistics of activations."""
-        methods = [self.recipe.make_method(), *(row.method for row in self.plan.values() if row.method is not None)]
+        """Whether a method of a tensor, or the recipe's KV format, needs statistics of activations."""
+        methods = [self.recipe.make_method(), *(row.method for row in self.choices.values() if row.method is not None)]
         if any(method.needs for method in methods):
             return True
         return self.recipe.kv is not None and get_kv_format(self.recipe.kv).calibrated
 
     def method_of(self, name: str) -> Method:
         """The method that rounds the tensor if it has statistics."""
-        return self.plan[name].method or self.recipe.make_method()
+        return self.choices[name].method or self.recipe.make_method()
 
     def method_name(self, name: str) -> str | None:
         """The method that rounds a tensor; None for norms, biases and tensors that stay floats."""
-        if len(self.source.tensors[name].shape) == 1 or self.plan[name].format in FLOATS:
+        if len(self.source.tensors[name].shape) == 1 or self.choices[name].format in FLOATS:
             return None
         method = self.method_of(name)
         # The input of an embedding is tokens, which have no statistics. Not every method uses those of a tied head.
@@ -81,15 +81,15 @@ class QuantizationJob:
 
     @property
     def description(self) -> str:
-        """Text of all that decides bytes in recipe and plan: equal texts give equal bytes."""
+        """Text of all that decides bytes in recipe and choices: equal texts give equal bytes."""
         recipe = self.recipe
-        methods = {name: row.method for name, row in self.plan.items() if row.method is not None}
+        methods = {name: row.method for name, row in self.choices.items() if row.method is not None}
         return json.dumps(
             {
                 "method": recipe.method,
                 "options": dict(recipe.options),
                 "kv": recipe.kv,
-                "formats": {name: row.format for name, row in self.plan.items()},
+                "formats": {name: row.format for name, row in self.choices.items()},
                 "methods": {name: [method.name, asdict(method)] for name, method in methods.items()},
             },
             sort_keys=True,
@@ -97,10 +97,10 @@ class QuantizationJob:
 
     def foreseen_tensors(self) -> dict[str, TensorInfo]:
         """The tensors after quantization, as far as they are known without calibration."""
-        return {name: self._foreseen(name) for name in self.plan}
+        return {name: self._foreseen(name) for name in self.choices}
 
     def _foreseen(self, name: str) -> TensorInfo:
-        info, fmt, method = self.source.tensors[name], get_format(self.plan[name].format), self.method_of(name)
+        info, fmt, method = self.source.tensors[name], get_format(self.choices[name].format), self.method_of(name)
         if info.format == fmt.name and not method.needs:
             return info
         shared = () if len(info.shape) == 1 else method.shared(fmt, info.shape[-1])
@@ -108,33 +108,35 @@ class QuantizationJob:
 
     def rounded_again(self) -> list[str]:
         """Tensors that are quantized already and get another quantized format: the losses of both roundings add up."""
-        stored = {name: self.source.tensors[name].format for name in self.plan}
+        stored = {name: self.source.tensors[name].format for name in self.choices}
         return [
             name
-            for name, row in self.plan.items()
+            for name, row in self.choices.items()
             if stored[name] not in FLOATS and row.format not in (*FLOATS, stored[name])
         ]
 
     def fallbacks(self) -> dict[tuple[str, str], int]:
         """(format of the recipe, format used instead) -> number of tensors whose rows do not divide into its blocks."""
-        return dict(Counter((row.in_place_of, row.format) for row in self.plan.values() if row.in_place_of is not None))
+        return dict(
+            Counter((row.in_place_of, row.format) for row in self.choices.values() if row.in_place_of is not None)
+        )
 
 
 def make_job(source: Source, recipe: Recipe, output: Output | None = None) -> QuantizationJob:
     """The job of quantizing `source` by `recipe`: for `output`, or for this process alone.
 
     raises   InputError if the container of `output` cannot hold the recipe's formats, if a method cannot round to its
-             tensor's format, and as `Recipe.plan`
+             tensor's format, and as `Recipe.choose`
     """
     if output is not None:
         recipe = recipe.in_container(output.container)
-    job = QuantizationJob(source, recipe, recipe.plan(source), output)
+    job = QuantizationJob(source, recipe, recipe.choose(source), output)
     _check_methods(job)
     return job
 
 
 def _check_methods(job: QuantizationJob) -> None:
-    for name, row in job.plan.items():
+    for name, row in job.choices.items():
         method = job.method_of(name)
         if method.needs and job.method_name(name) == method.name:
             try:

@@ -25,10 +25,10 @@ CHUNK_WEIGHTS = 1 << 20
 
 
 class QuantizedSource:
-    """Source whose tensors have the formats that `job` plans.
+    """Source whose tensors have the formats that `job` chose.
 
     Nothing is kept. Each `read` takes the tensor from `stage`, which holds the calibrated layers (see
-    `quant.calibration.streaming`), or rounds it now. A tensor that already has its planned format passes through
+    `quant.calibration.streaming`), or rounds it now. A tensor that already has its chosen format passes through
     untouched.
     raises   InputError if the job needs calibration and there is no stage
     """
@@ -64,7 +64,7 @@ class QuantizedSource:
     def _info(self, name: str) -> TensorInfo:
         if self.stage is not None and name in self.stage:
             return self.stage.info(name)
-        info, wanted = self.job.source.tensors[name], self.job.plan[name].format
+        info, wanted = self.job.source.tensors[name], self.job.choices[name].format
         if info.format == wanted:
             return info  # arrays next to its codes, such as a g_idx, pass through as well
         return TensorInfo(info.shape, wanted, get_format(wanted).size_bytes(info.shape))
@@ -77,11 +77,11 @@ class QuantizedSource:
 
 
 def round_tensor(job: QuantizationJob, name: str) -> QTensor:
-    """One tensor of the source in its planned format, rounded without statistics, some rows at a time.
+    """One tensor of the source in its chosen format, rounded without statistics, some rows at a time.
 
     raises   InputError naming the tensor for weights that the format cannot hold
     """
-    stored, wanted = job.source.read(name), get_format(job.plan[name].format)
+    stored, wanted = job.source.read(name), get_format(job.choices[name].format)
     if stored.format == wanted.name:
         return stored
     method = without_statistics(job.method_of(name))

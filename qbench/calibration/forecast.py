@@ -86,11 +86,11 @@ def total_seconds(probe: Probe, num_layers: int, hashed_s: float) -> float:
 
 def disk_bytes(job: QuantizationJob, options: CalibrationOptions, config: ModelConfig) -> int:
     """The most bytes at one time: all staged layers, with the hidden states of one layer or with the artifact."""
-    source, plan = job.source, job.plan
-    sizes = {name: get_format(plan[name].format).size_bytes(info.shape) for name, info in source.tensors.items()}
+    source, choices = job.source, job.choices
+    sizes = {name: get_format(choices[name].format).size_bytes(info.shape) for name, info in source.tensors.items()}
     staged = sum(size for name, size in sizes.items() if split_name(name)[1] is not None)
     row_bytes = 2 * ITEM_BYTES * config.hidden_size
-    alone = all(job.method_of(name).stands_alone for name in plan)
+    alone = all(job.method_of(name).stands_alone for name in choices)
     if options.on == "steps" and alone and not (config.moe or config.mla):
         read_bytes = 2 if choose_arithmetic(options) == "bf16" else ITEM_BYTES
         row_bytes += ITEM_BYTES * config.hidden_size + read_bytes * (
@@ -101,7 +101,7 @@ def disk_bytes(job: QuantizationJob, options: CalibrationOptions, config: ModelC
 
 
 def measure_layer(job: QuantizationJob, options: CalibrationOptions, threads: int) -> Probe:
-    """Quantizes and writes the model's middle layer as the job plans it."""
+    """Quantizes and writes the model's middle layer as the job does."""
     clock = _Clock()
     reset_peak_rss()
     with TemporaryDirectory(prefix="qbench-") as folder:
@@ -115,8 +115,8 @@ def measure_layer(job: QuantizationJob, options: CalibrationOptions, threads: in
 def one_layer_job(job: QuantizationJob, folder: Path) -> QuantizationJob:
     """The part of the job that is the model's middle layer, for an artifact in `folder`."""
     one = OneLayer(job.source)
-    plan = {name: job.plan[original] for name, original in one.original.items()}
-    return QuantizationJob(one, job.recipe, plan, Output(folder / artifact_name("m", job.recipe), job.container))
+    choices = {name: job.choices[original] for name, original in one.original.items()}
+    return QuantizationJob(one, job.recipe, choices, Output(folder / artifact_name("m", job.recipe), job.container))
 
 
 class _Clock:

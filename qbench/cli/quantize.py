@@ -63,14 +63,14 @@ class WriteOptions:
 
 def print_formats(job: "QuantizationJob", as_json: bool) -> None:
     """One line per tensor: name, shape, the format it gets, by which method, and why."""
-    for name, planned in job.plan.items():
+    for name, choice in job.choices.items():
         shape, method = list(job.source.tensors[name].shape), job.method_name(name)
-        row = {"tensor": name, "shape": shape, "format": planned.format, "method": method, "reason": planned.reason}
+        row = {"tensor": name, "shape": shape, "format": choice.format, "method": method, "reason": choice.reason}
         if as_json:
             print_json(row)
         else:
             size = "x".join(map(str, shape))
-            click.echo(f"{name:<48} {size:>13}  {planned.format:<7} {method or '':<11} {planned.reason}")
+            click.echo(f"{name:<48} {size:>13}  {choice.format:<7} {method or '':<11} {choice.reason}")
 
 
 def print_forecast(job: "QuantizationJob", how: WriteOptions, as_json: bool) -> None:

@@ -150,7 +150,7 @@ class _Run:
         """Whether the tensor's rounding can depend on statistics."""
         method = self.job.method_of(name)
         reads = method.weighs_tied_tables or name != EMBEDDING  # an embedding comes here where it is the head
-        return bool(method.needs) and reads and self.job.plan[name].format not in FLOATS
+        return bool(method.needs) and reads and self.job.choices[name].format not in FLOATS
 
     def _quantize_layer(
         self, originals: Mapping[str, QTensor], stats: LayerStats, remarks: dict[str, str]
@@ -161,7 +161,7 @@ class _Run:
         made: dict[str, QTensor] = {}
         for group in self._groups(originals, stats.inputs):
             weights = {name: self._weight(name, originals[name]) for name in group.names}
-            formats = {name: self.job.plan[name].format for name in (*weights, *vectors)}
+            formats = {name: self.job.choices[name].format for name in (*weights, *vectors)}
             layer = Layer(weights, formats, vectors, self.config, remarks)
             result = group.method.quantize_layer(layer, {name: stats.inputs[name] for name in group.names})
             twice = made.keys() & result.keys()
@@ -184,7 +184,7 @@ class _Run:
 
     def _quantize_rows(self, name: str, inputs: Mapping[str, InputStats], remarks: dict[str, str]) -> QTensor:
         """A head's weight, some rows at a time."""
-        original, wanted = self.job.source.read(name), self.job.plan[name].format
+        original, wanted = self.job.source.read(name), self.job.choices[name].format
         method, num_rows = self.job.method_of(name), original.shape[0]
         step = chunk_rows(wanted, original.shape, HEAD_CHUNK_WEIGHTS)
         made = []
@@ -200,12 +200,12 @@ class _Run:
         check_coverage(asked, inputs)
 
     def _weight(self, name: str, qtensor: QTensor) -> np.ndarray:
-        """float32 of a tensor that its planned format can hold."""
+        """float32 of a tensor that its chosen format can hold."""
         weight = dequantize(qtensor)
         if not np.isfinite(weight).all():
             raise InputError(f"tensor {name}: weights with NaN or inf cannot be quantized; check the source")
         try:
-            get_format(self.job.plan[name].format).check_range(weight)
+            get_format(self.job.choices[name].format).check_range(weight)
         except InputError as error:
             raise InputError(f"tensor {name}: {error}") from error
         return weight

@@ -7,10 +7,10 @@ from pathlib import Path
 from quant.errors import InputError
 from quant.kv import KV_FORMATS
 from quant.recipes.presets import RECIPES
-from quant.recipes.recipe import Recipe, TensorPlan
+from quant.recipes.recipe import Recipe, TensorChoice
 from quant.recipes.yaml_recipe import read_recipe
 
-__all__ = ["RECIPES", "Recipe", "TensorPlan", "get_recipe"]
+__all__ = ["RECIPES", "Recipe", "TensorChoice", "get_recipe"]
 
 
 def get_recipe(spec: str | Path) -> Recipe:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from quant.formats import get_format
 from quant.models import ModelConfig
-from quant.recipes.recipe import TensorPlan
+from quant.recipes.recipe import TensorChoice
 from quant.recipes.roles import Role, gguf_place
 
 HEAD_FORMAT = "q6_k"  # of every mix but Q8_0
@@ -52,7 +52,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """A role's format where `when` holds; words: how a plan says where that is."""
+    """A role's format where `when` holds; words: how the reason of a choice says where that is."""
 
     role: Role
     format: str
@@ -79,20 +79,20 @@ class LlamaMix:
         own = {self.default, HEAD_FORMAT, ODD_HEAD_FORMAT, ROUTER_FORMAT, *(rule.format for rule in self.raises)}
         return frozenset(own | {BIG_VALUES[name] for name in own & set(BIG_VALUES)})
 
-    def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorPlan:
+    def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorChoice:
         place = gguf_place(name, model)
         role = place.role
         if role is Role.ROUTER:
-            return TensorPlan(ROUTER_FORMAT, f"preset: {self.label} router of experts")
+            return TensorChoice(ROUTER_FORMAT, f"preset: {self.label} router of experts")
         if role is Role.HEAD:
-            return TensorPlan(self._head_format(row_size), f"preset: {self.label} output")
+            return TensorChoice(self._head_format(row_size), f"preset: {self.label} output")
         if role is Role.EMBEDDING and model.tie_word_embeddings:
-            return TensorPlan(self._head_format(row_size), f"preset: {self.label} output (tied to the embedding)")
+            return TensorChoice(self._head_format(row_size), f"preset: {self.label} output (tied to the embedding)")
         if place.layer is None:
-            return TensorPlan(self.default, f"preset: {self.label} default")
+            return TensorChoice(self.default, f"preset: {self.label} default")
         return self._in_layer(role, place.layer, model)
 
-    def _in_layer(self, role: Role, layer: int, model: ModelConfig) -> TensorPlan:
+    def _in_layer(self, role: Role, layer: int, model: ModelConfig) -> TensorChoice:
         site = Site(
             layer,
             model.num_layers,
@@ -103,14 +103,14 @@ class LlamaMix:
         rule = next((rule for rule in self.raises if rule.role is role and rule.when(site)), None)
         format_name = rule.format if rule else self.default
         if site.eight_experts and role in (Role.ATTN_K, Role.ATTN_V):
-            return TensorPlan(EIGHT_EXPERTS_FORMAT, f"preset: {self.label} {role.value}, small beside 8 experts")
+            return TensorChoice(EIGHT_EXPERTS_FORMAT, f"preset: {self.label} {role.value}, small beside 8 experts")
         if role is Role.ATTN_V and format_name in BIG_VALUES and is_70b(model):
             words = f"{role.value}, small beside its 8 query heads in a 70B model"
-            return TensorPlan(BIG_VALUES[format_name], f"preset: {self.label} {words}")
+            return TensorChoice(BIG_VALUES[format_name], f"preset: {self.label} {words}")
         if rule is None:
-            return TensorPlan(self.default, f"preset: {self.label} default")
+            return TensorChoice(self.default, f"preset: {self.label} default")
         where = f" of layer {layer} ({rule.words})" if rule.words else ""
-        return TensorPlan(rule.format, f"preset: {self.label} {role.value}{where}")
+        return TensorChoice(rule.format, f"preset: {self.label} {role.value}{where}")
 
     def _head_format(self, row_size: int) -> str:
         if self.default == ODD_HEAD_FORMAT or row_size % get_format(self.default).block_size:

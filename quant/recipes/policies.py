@@ -7,7 +7,7 @@ from quant.errors import InputError
 from quant.formats import get_format
 from quant.methods import Method
 from quant.models import ModelConfig
-from quant.recipes.recipe import Policy, TensorPlan
+from quant.recipes.recipe import Policy, TensorChoice
 from quant.recipes.roles import Role, place_of
 
 
@@ -21,8 +21,8 @@ class Uniform:
     def formats(self) -> frozenset[str]:
         return frozenset({self.format})
 
-    def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorPlan:
-        return TensorPlan(self.format, f"preset: every matrix {self.format}")
+    def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorChoice:
+        return TensorChoice(self.format, f"preset: every matrix {self.format}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class Linears:
     def formats(self) -> frozenset[str]:
         return frozenset({self.format, "bf16"})
 
-    def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorPlan:
+    def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorChoice:
         place = place_of(name)
         if place.layer is None:
-            return TensorPlan("bf16", "preset: outside the decoder layers")
+            return TensorChoice("bf16", "preset: outside the decoder layers")
         if place.role is Role.ROUTER:
-            return TensorPlan("bf16", "preset: router of experts")
-        return TensorPlan(self.format, f"preset: decoder linear {self.format}")
+            return TensorChoice("bf16", "preset: router of experts")
+        return TensorChoice(self.format, f"preset: decoder linear {self.format}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,11 @@ class Default:
     def formats(self) -> frozenset[str]:
         return frozenset({self.format})
 
-    def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorPlan:
+    def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorChoice:
         place = place_of(name)
         if (place.layer is None or place.role is Role.ROUTER) and not holds_embedding(self.format):
-            return TensorPlan("bf16", f"default: {self.format} is for decoder linears")
-        return TensorPlan(self.format, "default")
+            return TensorChoice("bf16", f"default: {self.format} is for decoder linears")
+        return TensorChoice(self.format, "default")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +91,13 @@ class Rules:
     def formats(self) -> frozenset[str]:
         return self.otherwise.formats | {rule.format for rule in self.rules if rule.format is not None}
 
-    def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorPlan:
+    def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorChoice:
         for number, rule in enumerate(self.rules, start=1):
             if fnmatchcase(name, rule.match):
                 fmt = rule.format or self.otherwise.choose(name, row_size, model).format
                 if place_of(name).role is Role.EMBEDDING and not holds_embedding(fmt):
                     raise InputError(f"{name}: {fmt} is for linears, got an embedding; use bf16")
-                return TensorPlan(fmt, f"rule {number}: {rule.match}", rule.method)
+                return TensorChoice(fmt, f"rule {number}: {rule.match}", rule.method)
         return self.otherwise.choose(name, row_size, model)
 
 

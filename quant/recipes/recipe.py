@@ -17,7 +17,7 @@ from quant.source import Source
 
 
 @dataclass(frozen=True, slots=True)
-class TensorPlan:
+class TensorChoice:
     """The format a tensor is given, and the rule that gave it, for `qbench quantize --dry-run`.
 
     method       of this tensor alone, with its own options; None: the recipe's
@@ -38,7 +38,7 @@ class Policy(Protocol):
         """Every format this policy may choose."""
         ...
 
-    def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorPlan: ...
+    def choose(self, name: str, row_size: int, model: ModelConfig) -> TensorChoice: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ class Recipe:
         """
         return replace(self, container=container)
 
-    def plan(self, source: Source) -> dict[str, TensorPlan]:
-        """Canonical name -> TensorPlan, in the order of source.tensors.
+    def choose(self, source: Source) -> dict[str, TensorChoice]:
+        """Canonical name -> TensorChoice, in the order of source.tensors.
 
         raises   InputError for a row that its format cannot hold and the container has no fallback for, for a
                  pattern that matches nothing, for heads that the KV format cannot hold, and where rows of no matrix
@@ -102,17 +102,17 @@ class Recipe:
             get_kv_format(self.kv).check(model.head_dim)
         self._check_patterns(source)
         expected = expected_tensors(model)
-        plan = {
-            name: self._plan_one(name, info.shape, model)
+        choices = {
+            name: self._choose_one(name, info.shape, model)
             if not expected[name].stored.offset
-            else TensorPlan(SHIFTED, f"vector: a difference in the checkpoint, exact in {SHIFTED}")
+            else TensorChoice(SHIFTED, f"vector: a difference in the checkpoint, exact in {SHIFTED}")
             for name, info in source.tensors.items()
         }
-        matrices = [plan[name] for name, info in source.tensors.items() if len(info.shape) > 1 and name != POSITIONS]
+        matrices = [choices[name] for name, info in source.tensors.items() if len(info.shape) > 1 and name != POSITIONS]
         last = CONTAINERS[self.container].last_resort
         if matrices and all(row.in_place_of is not None and row.format == last for row in matrices):
             raise InputError(f"recipe {self.name}: rows of {source.spec} fit no block of it; all would stay in {last}")
-        return plan
+        return choices
 
     def _check_patterns(self, source: Source) -> None:
         matrices = [name for name, info in source.tensors.items() if len(info.shape) > 1]
@@ -123,10 +123,10 @@ class Recipe:
                     f"names are like {matrices[-1]}"
                 )
 
-    def _plan_one(self, name: str, shape: tuple[int, ...], model: ModelConfig) -> TensorPlan:
+    def _choose_one(self, name: str, shape: tuple[int, ...], model: ModelConfig) -> TensorChoice:
         if len(shape) == 1 or name == POSITIONS:  # which llama.cpp leaves alone, too
             vectors = CONTAINERS[self.container].vectors
-            return TensorPlan(vectors, f"vector: {vectors} in {self.container}")
+            return TensorChoice(vectors, f"vector: {vectors} in {self.container}")
         row_size = rows_of(shape)[1]
         chosen = self.policy.choose(name, row_size, model)
         format_name = fit_row(name, chosen.format, row_size, self.container)

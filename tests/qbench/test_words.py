@@ -33,7 +33,7 @@ OLD_OPTIONS = ("--caches", "--products", "--cache-kind", "--plan")
 OLD_VALUES = ("dense-f32", "auto")
 OLD_NAMES = re.compile(
     r"cache_kinds|products?_option|check_products|[Cc]eilings?|CEILINGS?|Passes|longest_pass|of_one_pass|pass_flop|ragged\w*"
-    r"|page_tokens|PAGE_TOKENS|GONE|LatentPlan|latent_plans?|make_plans|plan_points|check_room|dense_f32"
+    r"|page_tokens|PAGE_TOKENS|TensorPlan|GONE|LatentPlan|latent_plans?|make_plans|plan_points|check_room|dense_f32"
 )
 # Modules that translate old files and command lines, or name a machine's pages as an operating system does.
 MAY_SAY_OLD = {"qbench/measure/records/migrate.py", "qbench/cli/renamed.py", "qbench/sweep/suite/renamed.py"}

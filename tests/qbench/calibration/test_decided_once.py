@@ -1,4 +1,4 @@
-"""One run decides once: the recipe is planned, the container chosen and the quantized model built a single time."""
+"""One run decides once: formats are chosen, the container chosen and the quantized model built a single time."""
 
 from collections import Counter
 
@@ -32,13 +32,13 @@ def decisions(monkeypatch):
 
         monkeypatch.setattr(owner, name, counted)
 
-    count(Recipe, "plan", "plan")
+    count(Recipe, "choose", "choose")
     count(output, "container_of", "container")
     count(QuantizedSource, "__init__", "model")
     return counts
 
 
-ONCE = {"plan": 1, "container": 1, "model": 1}
+ONCE = {"choose": 1, "container": 1, "model": 1}
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_an_artifact(tmp_path, decisions, recipe, out):
 
 
 def test_a_plan_with_its_forecast(decisions):
-    """The probe of one layer builds a model, by rows of the same plan."""
+    """The probe of one layer builds a model, by the same choices."""
     assert main(["quantize", "ref:llama", "--recipe", "gptq-q4_0", "--dry-run", *FEW]) == 0
-    assert decisions == {"plan": 1, "model": 1}
+    assert decisions == {"choose": 1, "model": 1}
 
 
 @pytest.mark.parametrize("recipe", ["q4_0", "rtn-w4g128"])
@@ -61,7 +61,7 @@ def test_a_run_in_memory(decisions, recipe):
     """No container is chosen: it is the recipe's own."""
     argv = ["eval", "ref:llama", "--recipe", recipe, "--windows", "1", "--protocol", "windows-1024"]
     assert main(argv) == 0
-    assert decisions == {"plan": 1, "model": 1}
+    assert decisions == {"choose": 1, "model": 1}
 
 
 def test_a_case_of_a_sweep(tmp_path, decisions):
@@ -81,4 +81,4 @@ def test_a_verification(tmp_path, decisions):
     assert main(["quantize", "ref:llama", "--recipe", "gptq-q4_0", "-o", f"{tmp_path}/m.gguf", *FEW]) == 0
     decisions.clear()
     assert main(["verify", f"{tmp_path}/m.gguf"]) == 0
-    assert decisions == {"plan": 1, "model": 1}
+    assert decisions == {"choose": 1, "model": 1}

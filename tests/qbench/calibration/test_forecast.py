@@ -49,9 +49,9 @@ def test_the_probe_is_by_the_plan_of_the_whole_model(tmp_path):
     policy = Rules((Rule("*.layers.2.*", "q8_0"),), Uniform("q4_0"))
     recipe = Recipe("test", "gguf", "imatrix", policy, must_match=("*.layers.2.*",))
     job = one_layer_job(make_job(small_source(num_hidden_layers=5), recipe), tmp_path)
-    assert list(job.plan) == list(job.source.tensors)
-    assert job.plan["model.layers.0.self_attn.q_proj.weight"].format == "q8_0"
-    assert job.plan["lm_head.weight"].format == "q4_0" and job.output.path == tmp_path / "m.gguf"
+    assert list(job.choices) == list(job.source.tensors)
+    assert job.choices["model.layers.0.self_attn.q_proj.weight"].format == "q8_0"
+    assert job.choices["lm_head.weight"].format == "q4_0" and job.output.path == tmp_path / "m.gguf"
 
 
 def test_seconds_grow_with_the_layers():

@@ -1,4 +1,4 @@
-"""Candidates hold what is predicted of each alone, and a model's tensors are planned once a recipe."""
+"""Candidates hold what is predicted of each alone, and a model's formats are chosen once per recipe."""
 
 import pytest
 
@@ -26,24 +26,24 @@ def test_each_is_as_predicted_alone(model):
 
 
 @pytest.fixture
-def planned(monkeypatch):
-    """The recipes whose tensors are planned, in order"""
-    names, plan = [], Recipe.plan
+def chosen(monkeypatch):
+    """The recipes whose formats are chosen, in order"""
+    names, choose = [], Recipe.choose
 
     def noted(recipe, source):
         names.append(recipe.name)
-        return plan(recipe, source)
+        return choose(recipe, source)
 
-    monkeypatch.setattr(Recipe, "plan", noted)
+    monkeypatch.setattr(Recipe, "choose", noted)
     return names
 
 
-def test_tensors_are_planned_once_a_recipe(planned):
+def test_formats_are_chosen_once_per_recipe(chosen):
     """For all KV formats, and for every shorter context and smaller batch of a search for what would do."""
     goal = Goal(15_000_000, 512, batch=4)
     found = make_candidates(open_source("ref:llama"), goal, ("q8_0", "q4_0"), KV_CHOICES)
     limits = {one.limit for one in relaxations(goal, search(found, goal, judge=None))}
-    assert limits >= {"memory_bytes", "batch"} and planned == ["q8_0", "q4_0"]
+    assert limits >= {"memory_bytes", "batch"} and chosen == ["q8_0", "q4_0"]
 
 
 def test_an_implementation_is_chosen_once_a_format_not_once_an_expert(monkeypatch):

@@ -109,10 +109,10 @@ def backend():
     pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed").llama_backend_init()
 
 
-def planned(label: str, source, *, calibrated: bool = False) -> dict[str, str]:
+def choice(label: str, source, *, calibrated: bool = False) -> dict[str, str]:
     """Canonical name -> format"""
     recipe = Recipe("x", "gguf", "rtn", mix(label, calibrated=calibrated))
-    return {name: plan.format for name, plan in recipe.plan(source).items()}
+    return {name: choices.format for name, choices in recipe.choose(source).items()}
 
 
 @pytest.mark.parametrize("kind, changes", SHAPES.values(), ids=SHAPES.keys())
@@ -124,7 +124,7 @@ def test_types_are_those_of_llama_quantize(kind, changes, tmp_path):
         for calibrated in (False, True):
             if label == "Q2_K_S" and not calibrated:
                 continue  # llama.cpp refuses it
-            ours = planned(label, source, calibrated=calibrated)
+            ours = choice(label, source, calibrated=calibrated)
             theirs = types_of_llama_quantize(tmp_path / "in.gguf", label, imatrix=calibrated)
             assert set(theirs) == set(gguf_names.values())
             assert ours == {name: theirs[gguf_name] for name, gguf_name in gguf_names.items()}, (label, calibrated)
@@ -168,7 +168,7 @@ def test_labels_are_file_types_of_llama_cpp():
 def test_reasons():
     recipe = Recipe("x", "gguf", "rtn", mix("Q4_K_M"))
     job = make_job(ShapeSource(LlamaShape(tied=True, ffn=96)), recipe)
-    reason = {name: planned.reason for name, planned in job.plan.items()}
+    reason = {name: choice.reason for name, choice in job.choices.items()}
     assert reason["model.embed_tokens.weight"] == "preset: Q4_K_M output (tied to the embedding)"
     assert reason["model.layers.2.self_attn.v_proj.weight"] == "preset: Q4_K_M attn_v of layer 2 (more bits)"
     assert reason["model.layers.0.self_attn.q_proj.weight"] == "preset: Q4_K_M default"
@@ -179,4 +179,4 @@ def test_reasons():
 
 def test_rows_that_fit_no_block_are_refused():
     with pytest.raises(InputError, match="rows of shapes fit no block of it; all would stay in f16"):
-        Recipe("x", "gguf", "rtn", mix("Q4_K_M")).plan(ShapeSource(LlamaShape(hidden=132, ffn=132, head_dim=34)))
+        Recipe("x", "gguf", "rtn", mix("Q4_K_M")).choose(ShapeSource(LlamaShape(hidden=132, ffn=132, head_dim=34)))

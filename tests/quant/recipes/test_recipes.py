@@ -11,7 +11,7 @@ SMALL = ShapeSource(LlamaShape(num_layers=2))
 
 
 def formats(recipe, source=SMALL) -> dict[str, str]:
-    return {name: planned.format for name, planned in recipe.plan(source).items()}
+    return {name: choice.format for name, choice in recipe.choose(source).items()}
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -19,17 +19,17 @@ def formats(recipe, source=SMALL) -> dict[str, str]:
 def test_presets_plan_every_tensor_in_order(name, tied):
     source = ShapeSource(LlamaShape(num_layers=2, tied=tied))
     recipe = get_recipe(name)
-    plan = recipe.plan(source)
-    assert list(plan) == list(source.tensors)
-    assert all(planned.reason for planned in plan.values())
-    assert {planned.format for planned in plan.values()} <= recipe.policy.formats | {"f32", "bf16"}
+    choices = recipe.choose(source)
+    assert list(choices) == list(source.tensors)
+    assert all(choice.reason for choice in choices.values())
+    assert {choice.format for choice in choices.values()} <= recipe.policy.formats | {"f32", "bf16"}
     recipe.make_method()
 
 
 def test_heads_that_the_kv_format_cannot_hold():
     source = ShapeSource(LlamaShape(num_layers=2, head_dim=48))
     with pytest.raises(InputError, match="groups of 32 channels do not divide a head of 48"):
-        get_recipe("q8_0+kv-int4").plan(source)
+        get_recipe("q8_0+kv-int4").choose(source)
 
 
 def test_bf16_in_both_containers():
@@ -57,7 +57,7 @@ def test_row_without_fallback_names_tensor_row_and_format():
     source = ShapeSource(LlamaShape(ffn=172))
     message = r"^model\.layers\.0\.mlp\.down_proj\.weight: w4g128 needs rows of a multiple of 128 weights, got 172; in"
     with pytest.raises(InputError, match=message) as caught:
-        get_recipe("rtn-w4g128").plan(source)
+        get_recipe("rtn-w4g128").choose(source)
     assert "\n" not in str(caught.value)
     assert get_format("w8").name in formats(get_recipe("rtn-w8"), source).values()
 

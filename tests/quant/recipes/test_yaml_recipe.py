@@ -28,8 +28,8 @@ def test_first_match_wins(recipe_of):
           - {match: "*.layers.0.*", format: q5_k}
     """)
     assert (recipe.name, recipe.container, recipe.method) == ("mine", "gguf", "rtn")
-    plan = recipe.plan(SMALL)
-    got = {name.removeprefix("model.layers."): (planned.format, planned.reason) for name, planned in plan.items()}
+    choices = recipe.choose(SMALL)
+    got = {name.removeprefix("model.layers."): (choice.format, choice.reason) for name, choice in choices.items()}
     assert got["0.mlp.down_proj.weight"] == ("q8_0", "rule 1: *.layers.0.mlp.down_proj*")
     assert got["1.mlp.down_proj.weight"] == ("q6_k", "rule 2: *.down_proj*")
     assert got["0.self_attn.q_proj.weight"] == ("q5_k", "rule 3: *.layers.0.*")
@@ -39,21 +39,21 @@ def test_first_match_wins(recipe_of):
 
 
 def test_integer_default_is_for_decoder_linears(recipe_of):
-    plan = recipe_of("{container: hf, default: w4g128, rules: [{match: lm_head.weight, format: w8}]}").plan(SMALL)
-    assert plan["model.embed_tokens.weight"].format == "bf16"
-    assert plan["lm_head.weight"].format == "w8"
-    assert plan["model.layers.1.mlp.up_proj.weight"].format == "w4g128"
+    choices = recipe_of("{container: hf, default: w4g128, rules: [{match: lm_head.weight, format: w8}]}").choose(SMALL)
+    assert choices["model.embed_tokens.weight"].format == "bf16"
+    assert choices["lm_head.weight"].format == "w8"
+    assert choices["model.layers.1.mlp.up_proj.weight"].format == "w4g128"
 
 
 def test_float_default_is_for_every_matrix(recipe_of):
-    plan = recipe_of("{container: hf, default: f16}").plan(SMALL)
-    assert plan["model.embed_tokens.weight"].format == "f16"
+    choices = recipe_of("{container: hf, default: f16}").choose(SMALL)
+    assert choices["model.embed_tokens.weight"].format == "f16"
 
 
 def test_integer_embedding_is_an_error(recipe_of):
     recipe = recipe_of("{container: hf, default: bf16, rules: [{match: '*', format: w8}]}")
     with pytest.raises(InputError, match=r"model\.embed_tokens\.weight: w8 is for linears, got an embedding"):
-        recipe.plan(SMALL)
+        recipe.choose(SMALL)
 
 
 @pytest.mark.parametrize(
@@ -104,27 +104,29 @@ def test_bad_files(recipe_of, text, message):
 def test_rules_over_a_named_recipe(recipe_of):
     recipe = recipe_of("{base: q4_k_m, kv: kv-int8, rules: [{match: 'lm_head*', format: q8_0}]}")
     assert (recipe.container, recipe.kv) == ("gguf", "kv-int8")
-    expected = {name: row.format for name, row in get_recipe("q4_k_m").plan(SMALL).items()} | {"lm_head.weight": "q8_0"}
-    assert {name: row.format for name, row in recipe.plan(SMALL).items()} == expected
+    expected = {name: row.format for name, row in get_recipe("q4_k_m").choose(SMALL).items()} | {
+        "lm_head.weight": "q8_0"
+    }
+    assert {name: row.format for name, row in recipe.choose(SMALL).items()} == expected
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_named_recipe_is_a_base(recipe_of, name):
     recipe, preset = recipe_of(f"base: {name}"), get_recipe(name)
-    assert recipe.plan(SMALL) == preset.plan(SMALL)
+    assert recipe.choose(SMALL) == preset.choose(SMALL)
     assert (recipe.method, recipe.options, recipe.packing) == (preset.method, preset.options, preset.packing)
 
 
 def test_a_rule_with_a_method_of_its_own(recipe_of):
     recipe = recipe_of("{base: q4_k_m, rules: [{match: '*.down_proj*', method: rtn}]}")
     source = ShapeSource(LlamaShape(num_layers=8))  # its first layer's down_proj is q6_k in the base
-    plan, base = recipe.plan(source), get_recipe("q4_k_m").plan(source)
+    choices, base = recipe.choose(source), get_recipe("q4_k_m").choose(source)
     down = "model.layers.0.mlp.down_proj.weight"
-    assert (plan[down].method, plan[down].format) == (make_method("rtn", {}), base[down].format)
-    assert base[down].format == "q6_k" and plan["model.layers.0.mlp.up_proj.weight"].method is None
+    assert (choices[down].method, choices[down].format) == (make_method("rtn", {}), base[down].format)
+    assert base[down].format == "q6_k" and choices["model.layers.0.mlp.up_proj.weight"].method is None
 
 
 def test_a_rule_that_matches_nothing(recipe_of):
     recipe = recipe_of("{base: q8_0, rules: [{match: '*', format: q6_k}, {match: '*.dawn_proj*', format: q4_k}]}")
     with pytest.raises(InputError, match=r"rule 2 matches no matrix of shapes \('\*\.dawn_proj\*'\)"):
-        recipe.plan(SMALL)
+        recipe.choose(SMALL)

@@ -6,11 +6,11 @@ from typing import Protocol, TypeVar
 
 from torch import Tensor
 
-from gpu_kernels.tables import attention, fused, products
+from gpu_kernels.tables import attention, fused, gemm
 
 # Each family of kernels is a package; its file in tables/ holds its rows, its <op>_problems.py what an op is proven on.
 FAMILIES: dict[str, dict[tuple[str, str], dict[str, str]]] = {
-    "products": products.IMPLEMENTATIONS,
+    "gemm": gemm.IMPLEMENTATIONS,
     "fused": fused.IMPLEMENTATIONS,
     "attention": attention.IMPLEMENTATIONS,
 }

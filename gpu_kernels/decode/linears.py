@@ -13,12 +13,12 @@ from torch import Tensor
 
 from gpu_kernels.dispatch import implementation_name
 from gpu_kernels.fused.quantize_per_token import quantize_per_token
-from gpu_kernels.products.gguf_gemm import dequantize_ref, gguf_gemm
-from gpu_kernels.products.gguf_layout import KQuantWeight
-from gpu_kernels.products.split_k import Workspace
-from gpu_kernels.products.w8a8_gemm import w8a8_gemm
-from gpu_kernels.products.weight_only_gemm import w4a16_gemm, w8a16_gemm
-from gpu_kernels.products.words_layout import WordsWeight
+from gpu_kernels.gemm.gguf_gemm import dequantize_ref, gguf_gemm
+from gpu_kernels.gemm.gguf_layout import KQuantWeight
+from gpu_kernels.gemm.split_k import Workspace
+from gpu_kernels.gemm.w8a8_gemm import w8a8_gemm
+from gpu_kernels.gemm.weight_only_gemm import w4a16_gemm, w8a16_gemm
+from gpu_kernels.gemm.words_layout import WordsWeight
 
 
 class Linear(Protocol):

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from gpu_kernels.decode.linears import named, size_bytes
-from gpu_kernels.products.llm_int8_gemm import Operands, llm_int8_gemm
-from gpu_kernels.products.split_k import Workspace
+from gpu_kernels.gemm.llm_int8_gemm import Operands, llm_int8_gemm
+from gpu_kernels.gemm.split_k import Workspace
 
 THRESHOLD = 6.0
 # Outlier features that a call may have beside the known ones. Dettmers et al. 2022, section 4.1: at most seven in

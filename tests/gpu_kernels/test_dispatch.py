@@ -62,7 +62,7 @@ def test_nothing_runs_for_empty_results(monkeypatch):
 def test_missing_triton_is_told(monkeypatch):
     """None in sys.modules is how Python spells a module that is not there."""
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "gpu_kernels.products.gguf_gemm_triton", raising=False)
+    monkeypatch.delitem(sys.modules, "gpu_kernels.gemm.gguf_gemm_triton", raising=False)
     with pytest.raises(RuntimeError, match="triton is not installed; pip install triton, or ask for impl='reference'"):
         implementation("gguf_gemm", "cuda")
 

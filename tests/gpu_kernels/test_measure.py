@@ -76,7 +76,7 @@ def test_wrong_results_are_not_timed(pretend_gpu, monkeypatch, capsys, tmp_path)
 def test_records(pretend_gpu, tmp_path):
     for _ in range(2):  # the second run appends
         assert measure.main(["--out", str(tmp_path / "gpu"), "--commit", "abc", "--only", "w8a8_gemm"]) == 0
-    rows = records(tmp_path / "gpu" / "products.jsonl")
+    rows = records(tmp_path / "gpu" / "gemm.jsonl")
     here = [row for row in rows if row["label"] == "M=4096 N=4096 K=4096 bfloat16"]
     ours, theirs, missing = here[0], here[5], here[-1]
     assert len(here) == 2 * (1 + 3 + 2) and rows.index(ours) == 0

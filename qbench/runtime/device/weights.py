@@ -8,9 +8,9 @@ from torch import Tensor
 
 from gpu_kernels.decode.linears import DenseLinear, Int8Linear, Linear, PackedLinear, Stack, join_rows
 from gpu_kernels.decode.llm_int8 import LlmInt8Linear
-from gpu_kernels.products.gguf_layout import BLOCK_BYTES, KQuantWeight, pack_gguf
-from gpu_kernels.products.split_k import make_workspace
-from gpu_kernels.products.words_layout import BITS, GROUP_SIZES, WordsWeight, pack_words
+from gpu_kernels.gemm.gguf_layout import BLOCK_BYTES, KQuantWeight, pack_gguf
+from gpu_kernels.gemm.split_k import make_workspace
+from gpu_kernels.gemm.words_layout import BITS, GROUP_SIZES, WordsWeight, pack_words
 from qbench.runtime.device.place import Place
 from qbench.runtime.layers.arrays import as_tensor
 from qbench.runtime.layers.fused import runs_of_equal_format

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gpu_kernels.attention.flashinfer_peers import page_lists
-from gpu_kernels.products import vllm_peers
+from gpu_kernels.gemm import vllm_peers
 from gpu_kernels.proof import installed
 from gpu_kernels.proof.problems import problems_of
 

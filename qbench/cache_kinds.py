@@ -1,4 +1,4 @@
-"""Kinds of caches that the runtime builds, for every format of keys and values; users name a layout and a policy.
+"""Kinds of caches that the runtime builds, in every KV format; users name a layout and a policy.
 
 none      nothing: every step computes all tokens anew
 dynamic   all of them, in memory that grows with them

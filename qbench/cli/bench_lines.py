@@ -156,7 +156,7 @@ def readable_comparison(row: dict[str, Any]) -> dict[str, str | None]:
         "model": row["model"],
         "kernels": kernels_line(row),
         "llama.cpp": f"llama-cpp-python {theirs['version']}, {row['threads']} thread(s)",
-        "keys and values": f"{row['kv_bits']:.3g} bits here, {theirs['kv_format']} there",
+        "KV cache": f"{row['kv_bits']:.3g} bits here, {theirs['kv_format']} there",
         "bandwidth": f"{readable_bytes(min(bandwidths))}/s to {readable_bytes(max(bandwidths))}/s over the rounds",
         "measured": measured_line(row["ours"]),
     }

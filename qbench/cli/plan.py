@@ -23,7 +23,7 @@ from qbench.measure.records.kept_row import keep_row
 @click.option("--keep", type=click.Path(), help="Append the plan as a record to this file or folder.")
 @json_option
 def command(model, recipe, kv, ctx, batch, prefill, cache, policy, memory, measure, keep, as_json) -> None:
-    """Weights, keys and values and workspace of MODEL, from its config alone; shape:NAME needs no weights at all."""
+    """Weights, KV cache and workspace of MODEL, from its config alone; shape:NAME needs no weights at all."""
     from qbench.plan import CASE_KEYS, PlanCase, compared, measured, plan
 
     if measure and (recipe or (cache, policy) != (DYNAMIC, FULL)):
@@ -47,7 +47,7 @@ def print_plan(result: dict) -> None:
             "model": " as ".join(filter(None, (result["model"], result["recipe"]))),
             "weights": f"{readable_bytes(result['resident_bytes'])}  ({stored} stored, "
             f"{result['bits_per_weight']:.3f} bits a weight)",
-            "keys and values": f"{readable_bytes(result['kv_bytes'])}  ({sequences}, "
+            "KV cache": f"{readable_bytes(result['kv_bytes'])}  ({sequences}, "
             f"{readable_bytes(result['kv_bytes_per_token'])} each in {kept}, cache {result['cache']}, "
             f"policy {result['policy']})",
             "workspace": f"{readable_bytes(result['workspace_bytes'])}  "
@@ -71,7 +71,7 @@ def forms_line(result: dict) -> str:
 
 def window_line(result: dict) -> dict[str, str]:
     share = result["windowed_kv_share"]
-    return {"windows": f"see {share:.0%} of these keys and values"} if share < 1 else {}
+    return {"windows": f"see {share:.0%} of this KV cache"} if share < 1 else {}
 
 
 def measured_lines(result: dict) -> dict[str, str]:
@@ -89,7 +89,7 @@ def print_fitting(result: dict) -> None:
     over = result["total_bytes"] - result["memory_bytes"]
     click.echo(f"\nof {memory}: {'fits' if result['fits'] else f'{readable_bytes(over)} too much'}")
     if result["kv_tokens"] is not None:
-        click.echo(f"beside the weights {result['kv_tokens']:,} tokens of keys and values")
+        click.echo(f"next to the weights: {result['kv_tokens']:,} tokens of KV cache")
     click.echo(f"at {result['context']} tokens each at most {result['largest_batch']:,} sequences")
     rows = [
         (*(f"{row[name]:,}" for name in ("batch", "context", "tokens")), readable_bytes(row["total_bytes"]))

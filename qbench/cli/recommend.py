@@ -22,7 +22,7 @@ FOLDER = "runs/recommend"
     "--memory",
     type=MEMORY_SIZE,
     required=True,
-    help="Of the whole process: its runtime (Python, torch), weights, keys and values, workspace; e.g. 6GiB.",
+    help="Memory of the whole process: runtime (Python, torch), weights, KV cache, workspace; e.g. 6GiB.",
 )
 @click.option("--tps", type=FiniteRange(min=0, min_open=True), help="Tokens a second at least, all sequences.")
 @click.option("--ctx", type=click.IntRange(min=1), help="Tokens a sequence  [default: the model's own, 8192 at most]")
@@ -112,7 +112,7 @@ def about(one: dict) -> dict[str, str | None]:
     """What is known of a point that fits."""
     low, high = one["kld_interval"] or (None, None)
     kld = f"{one['kld']:.2e} nats" + ("" if low is None else f"  (95 % {low:.2e} to {high:.2e})")
-    parts = {"runtime": "runtime_bytes", "weights": "resident_bytes", "keys and values": "kv_bytes"}
+    parts = {"runtime": "runtime_bytes", "weights": "resident_bytes", "KV cache": "kv_bytes"}
     parts |= {"workspace": "workspace_bytes"}
     memory = ", ".join(f"{name} {readable_bytes(one[key])}" for name, key in parts.items())
     peak = one["peak_rss_bytes"]

@@ -1,4 +1,4 @@
-"""Memory before anything is made: weights, keys and values, workspace, and what fits into how much."""
+"""Memory before anything is made: weights, KV cache, workspace, and what fits into how much."""
 
 from qbench.plan.measured import compared, measured
 from qbench.plan.plan import CASE_KEYS, PlanCase, plan

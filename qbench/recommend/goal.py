@@ -9,7 +9,7 @@ from quant.errors import InputError
 class Goal:
     """Limits; raises InputError for what cannot be meant."""
 
-    memory_bytes: int  # of the whole process: its runtime, weights, keys and values, workspace
+    memory_bytes: int  # of the whole process: its runtime, weights, KV cache, workspace
     context: int  # tokens that each sequence may reach
     batch: int = 1  # sequences side by side
     tps: float | None = None  # tokens a second of all sequences together, decoding at the end of the context

@@ -163,7 +163,7 @@ COLUMNS = (
         "of theirs that a sweep's process shares with the one it was forked from and does not touch.",
     ),
     Column("peak_device_bytes", "GPU MB", digits=0, scale=1e-6, **HIDDEN, meaning="The most that its tensors held."),
-    Column("predicted_bytes", "predicted MB", scale=1e-6, **HIDDEN, meaning="Weights, keys and values, workspace."),
+    Column("predicted_bytes", "predicted MB", scale=1e-6, **HIDDEN, meaning="Weights, KV cache, workspace."),
     Column("kv_bytes_per_token", "KV bytes/token", digits=0, **HIDDEN),
     Column("quantize_seconds", "quantize s", digits=1, on_page=False, meaning="Making the file, calibration included."),
     Column("quantize_peak_rss_bytes", "quantize MB", digits=0, scale=1e-6, on_page=False),

@@ -99,7 +99,7 @@ def footer(records: list[Record], shared: tuple[str, ...]) -> str:
     """What the rows share, bandwidth while they were measured, and their origin."""
     case, machine = records[0]["case"], records[0]["machine"]
     parts = [case["model"]] if "model" in shared else []
-    parts += [f"keys and values in {case['kv_format'] or 'float32'}"] if "kv_format" in shared else []
+    parts += [f"KV cache in {case['kv_format'] or 'float32'}"] if "kv_format" in shared else []
     if "threads" in shared:
         parts.append(f"{count(case['threads'], 'thread')} of {count(machine['cores'], 'core')}")
     parts += [f"forced by {case['forced']}"] if case.get("forced") else []

@@ -71,7 +71,7 @@ KERNEL_NOTE = (
 
 def versus_cells(records: list[dict[str, Any]]) -> Cells:
     """One row a file and test: tokens a second of both, the ratio, and which code of ours ran."""
-    heading = ["model", "test", "keys and values", "qbench tok/s", "llama.cpp tok/s", "ratio", "of the roofline", "ran"]
+    heading = ["model", "test", "KV cache", "qbench tok/s", "llama.cpp tok/s", "ratio", "of the roofline", "ran"]
     cells = []
     for record in records:
         case, metrics = record["case"], record["metrics"]

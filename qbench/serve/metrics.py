@@ -14,15 +14,15 @@ TPOT_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
 GAUGES = {
     "queued": ("qbench_requests_queued", "Requests that wait"),
     "running": ("qbench_requests_running", "Requests that run"),
-    "free_pages": ("qbench_pages_free", "Pages of keys and values that a request can have at once"),
-    "num_pages": ("qbench_pages", "Pages of keys and values"),
+    "free_pages": ("qbench_pages_free", "Pages of the KV cache that a request can have at once"),
+    "num_pages": ("qbench_pages", "Pages of the KV cache"),
     "prefix_pages": ("qbench_prefix_pages", "Pages that are kept for prompts that begin alike"),
     "swap_pages": ("qbench_swap_pages", "Pages of preempted requests that are out of the pool"),
 }
 COUNTERS = {
     "prefix_hit_tokens": ("qbench_prefix_hit_tokens", "Tokens of prompts that were found computed"),
     "prefix_lookup_tokens": ("qbench_prefix_lookup_tokens", "Tokens of prompts that were looked up"),
-    "preemptions": ("qbench_preemptions", "Times that a request had to give its pages back"),
+    "preemptions": ("qbench_preemptions", "Times that a request was preempted"),
     "swapped_out": ("qbench_swapped_out_pages", "Pages of preempted requests that were copied out of the pool"),
     "swapped_in": ("qbench_swapped_in_pages", "Pages of preempted requests that were copied back"),
     "steps": ("qbench_steps", "Forward passes"),

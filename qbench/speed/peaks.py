@@ -39,7 +39,7 @@ def measure_op_peaks(threads: int, device: str = CPU) -> dict[str, float]:
 
 @cache
 def gpu_peaks() -> dict[str, float]:
-    """As gpu_kernels measures them, once a process; their memory is given back."""
+    """As gpu_kernels measures them, once a process; their memory is freed."""
     found = measure_gpu_peaks("cuda")
     torch.cuda.empty_cache()
     return found

@@ -48,7 +48,7 @@ class Recipe:
     container   "gguf" or "hf"
     method      name in quant.methods; options are that method's own
     packing     how an hf directory names and lays out its quantized parts: a row of containers.PACKINGS
-    kv          name in quant.kv of the format that keys and values are kept in; None: as the runtime likes
+    kv          KV format, a name in quant.kv; None: the runtime's own
     must_match  fnmatch patterns that each have to match a matrix of the model
     source      the YAML document that the recipe was read from; None for a named one
     raises      InputError if the container cannot hold a format of the policy, or the method refuses an option

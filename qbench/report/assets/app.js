@@ -79,7 +79,7 @@ function subjectHead(kind, name) {
         ["models", kind === "recipe" ? told("model") : null],
         ["recipes", kind === "model" ? told("recipe") : null],
         ["family", kind === "recipe" ? told("family") : null],
-        ["keys and values", told("kv_format")],
+        ["KV format", told("kv_format")],
         ["protocols", told("protocol")],
         ["protocol hashes", told("protocol_hash")],
         ["processors", told("cpu")],

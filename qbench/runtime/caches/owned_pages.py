@@ -17,7 +17,7 @@ class GrowingSequence(PagedSequence):
 
 
 class WindowSequence(PagedSequence):
-    """Gives pages back that no later query sees, once it holds `most_pages`.
+    """Frees pages that no later query sees, once it holds `most_pages`.
 
     The oldest go first and no sooner than they must, so that `truncate` can go back by as many tokens as there is room
     for beside the window.

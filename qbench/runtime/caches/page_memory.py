@@ -16,7 +16,7 @@ from quant.kv.codec import Codec
 from quant.kv.floats import Floats
 from quant.models import ModelConfig
 
-EVICTED = -1  # in the place of a page that its sequence has given back
+EVICTED = -1  # in the place of a page that its sequence has freed
 
 PageBytes = list[np.ndarray] | list[Tensor]  # all that a page holds, as `save` of its memory gives it to `load`
 
@@ -29,7 +29,7 @@ def pages_there(pages: list[list[int]], num_pages: int) -> list[int]:
 def read_pages(pages: list[list[int]], num_tokens: int, page_size: int) -> tuple[Tensor, int]:
     """[B, pages] int64: where to read those that any sequence holds, and how many of the tokens there come first.
 
-    What one has given back and another has not is hidden from its queries: it reads its last page instead.
+    A page that one has freed and another has not is hidden from its queries: it reads its last page instead.
     """
     there = pages_there(pages, -(-num_tokens // page_size))
     used = torch.tensor([[row[i] if row[i] != EVICTED else row[there[-1]] for i in there] for row in pages])

@@ -147,7 +147,7 @@ class PagedSequence:
         return child
 
     def truncate(self, seq_len: int) -> None:
-        """Forget the tokens from `seq_len` on, and give back the pages that held nothing else."""
+        """Forget the tokens from `seq_len` on, and free the pages that held nothing else."""
         self.check_truncate(seq_len)
         keep = self._pages_of(seq_len)
         for page in self.pages[keep:]:

@@ -19,7 +19,7 @@ class EngineOptions:
     prefix_caching    whether computed pages are kept and shared by requests that begin alike
     prefix_max_age_s  how long a page may be shared after it was computed; None: until its memory is needed
     max_overtakes     later requests that may be started before one that waits, because their prefix is there
-    preempt           what a request that had to give its pages back does later: "recompute" them, or "swap" them in
+    preempt           how a preempted request gets its pages again: "recompute" or "swap"
     swap_bytes        of pages that are swapped out, at most; whoever finds no room there computes again
     """
 

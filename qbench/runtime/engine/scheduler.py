@@ -1,4 +1,4 @@
-"""What runs in the next step: who goes on, who starts, who has to give its pages back."""
+"""What runs in the next step: which requests go on, start or are preempted."""
 
 from bisect import insort
 from collections.abc import Sequence
@@ -183,7 +183,7 @@ class Scheduler:
 
     def _start_after(self, state: RequestState, prefix: Prefix) -> bool:
         state.start(self.pool, prefix)
-        # One page for each of those that run: else a step later the newest would have to give its own back.
+        # Reserve one page per running request; otherwise the next step would preempt the newest one.
         needed = self.pages_of(len(state.tokens)) - state.num_shared + len(self.running)
         try:
             if not self._make_room(needed):

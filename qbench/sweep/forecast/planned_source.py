@@ -12,7 +12,7 @@ from quant.source import Source, SourceView
 class PlannedSource(SourceView):
     """The model of a job, for sizes and `predict_memory`. Reading it gives the tensors before quantization.
 
-    kv       format of keys and values; None: the recipe's own
+    kv       KV format; None: the recipe's own
     raises   InputError if the KV format does not fit the model
     """
 

@@ -71,7 +71,7 @@ def test_latent_plans_by_tokens_and_what_the_runtime_takes(markdown):
         ("512", "absorbed *"),
     ]
     assert rows_of(text)[0][4:] == ["1152", "45.4", "1.500 [1.250, 2.000]", "0.8"]
-    assert "rand:tiny-mla; keys and values in float32; 2 threads of 2 cores" in text
+    assert "rand:tiny-mla; KV cache in float32; 2 threads of 2 cores" in text
 
 
 def test_what_a_plan_was_asked_is_shown_and_nothing_else(markdown):

@@ -8,7 +8,7 @@ from qbench.cli.main import COMMANDS
 def test_a_plan_as_lines(qbench):
     outcome = qbench("plan", "shape:llama-2-7b", "--kv", "kv-f16", "--memory", "24GB", "--prefill", "512")
     assert outcome.status == 0 and "524.29 kB each in kv-f16" in outcome.out and "mha* 524.29 kB" in outcome.out
-    assert "of 24.00 GB: fits" in outcome.out and "beside the weights 20,0" in outcome.out
+    assert "of 24.00 GB: fits" in outcome.out and "next to the weights: 20,0" in outcome.out
 
 
 def test_a_plan_as_json(qbench):
@@ -26,7 +26,7 @@ def test_a_plan_is_kept(qbench, tmp_path):
 
 
 def test_windows_are_told(qbench):
-    assert "see 12% of these" in qbench("plan", "shape:mistral-7b", "--ctx", "32768").out
+    assert "see 12% of this KV cache" in qbench("plan", "shape:mistral-7b", "--ctx", "32768").out
 
 
 def test_a_window_of_ones_own_choosing(qbench):

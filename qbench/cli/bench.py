@@ -17,6 +17,8 @@ from qbench.cli.percentage import Percentage
 from qbench.cli.progress import progress_bar
 from qbench.devices import CPU
 from qbench.measure.host.busy import busy_share, busy_warning
+from qbench.measure.metrics import Metrics
+from qbench.measure.records.kept_kinds import VersusCase, VersusMetrics
 from qbench.measure.records.kept_row import keep_row
 from qbench.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
@@ -126,7 +128,7 @@ def print_bench(
 
     with progress_bar(f"bench {model}") as update:
         for number, row in enumerate(bench_cases(model, cases, options, threads=threads, progress=update)):
-            print_row(row.to_json(), as_json, number)
+            print_row(row, as_json, number)
 
 
 def print_side_by_side(
@@ -144,12 +146,12 @@ def print_side_by_side(
         measured = bench_side_by_side(sides, cases, options, threads=threads, clock=clock, progress=update)
         rows = (row for rows in measured for row in rows)
         for number, row in enumerate(rows):
-            print_row(row.to_json(), as_json, number)
+            print_row(row, as_json, number)
 
 
-def print_row(row: dict, as_json: bool, number: int) -> None:
+def print_row(row: Metrics, as_json: bool, number: int) -> None:
     if as_json:
-        print_json(row)
+        print_json(row.to_json())
         return
     if number:
         click.echo()
@@ -166,10 +168,11 @@ def print_comparison(
     with progress_bar(f"bench {model} --vs llama.cpp") as update:
         rows = [row | {"busy_before": busy} for row in compare(model, cases, options, clock=clock, progress=update)]
     print_warning(busy_warning(busy))
+    about = {"kind": "versus", "peer": "llama.cpp"}
     for row in rows:
         if keep is not None:
-            keep_row(keep, row, {"kind": "versus", "peer": "llama.cpp"}, CASE_KEYS)
+            keep_row(keep, row, about, CASE_KEYS)
         if as_json:
             print_json(row)
         else:
-            print_pairs(readable_comparison(row))
+            print_pairs(readable_comparison(VersusCase.from_json(about | row), VersusMetrics.from_json(row)))

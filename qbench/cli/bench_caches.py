@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import click
 
 from qbench.cli.output import aligned, print_json, readable_bytes
 from qbench.cli.progress import progress_bar
+from qbench.measure.metrics import Metrics
 from qbench.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
+from quant.present import present
 
 
 def print_caches(
@@ -28,28 +29,26 @@ def print_caches(
         for layout, policy in pairs:
             cached = replace(options, cache=layout, policy=policy)
             for row in bench_cases(model, cases, cached, threads=threads, progress=update):
-                rows.append(row.to_json() | {"cache": layout, "policy": policy})
+                rows.append((layout, policy, row))
                 if as_json:
-                    print_json(rows[-1])
+                    print_json(row.to_json() | {"cache": layout, "policy": policy})
     if not as_json:
         click.echo("\n".join(caches_table(rows)))
 
 
-def caches_table(rows: Sequence[dict[str, Any]]) -> list[str]:
+def caches_table(rows: Sequence[tuple[str, str, Metrics]]) -> list[str]:
     """A line per cache, depth, batch and number of threads: milliseconds of a step of all sequences, and so on."""
     heads = ("cache", "policy", "held", "batch", "threads", "ms a step", "prompt ms", "cache takes")
     cells = [
         (
-            row["cache"],
-            row["policy"],
-            str(row["depth"]),
-            str(row["batch"]),
-            str(row["threads"]),
-            _number(row["tpot_ms"]),
-            _number(row["ttft_ms"]),
-            readable_bytes(row["kv_bytes_held"]),
+            layout,
+            policy,
+            *(str(row.figure(name)) for name in ("depth", "batch", "threads")),
+            _number(row.figure("tpot_ms")),
+            _number(row.figure("ttft_ms")),
+            readable_bytes(present(row.figure("kv_bytes_held"))),
         )
-        for row in rows
+        for layout, policy, row in rows
     ]
     return aligned(heads, cells)
 

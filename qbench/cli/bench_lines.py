@@ -1,62 +1,77 @@
 """The lines of `qbench bench` for people."""
 
+from collections.abc import Mapping
 from statistics import median
-from typing import Any
+from typing import Protocol
 
 from qbench.cli.output import readable_bytes
+from qbench.measure.metrics import Energy, Facts, Metrics, Samples, SpeedFigures
+from qbench.measure.records.kept_kinds import VersusCase, VersusMetrics, VersusRatio
 from qbench.statistics.autocorrelation import told_of_few
+from quant.present import present
 
 PHASES = ("pp", "tg")
 STOPPED = {"narrow": "every interval is narrow enough", "budget": "the budget is spent", "repetitions": "as asked for"}
 
 
-def readable(result: dict[str, Any]) -> dict[str, str | None]:
+class Work(Protocol):
+    """The sizes of a speed: of a measured model, or of a case."""
+
+    @property
+    def pp(self) -> int | None: ...
+    @property
+    def tg(self) -> int | None: ...
+    @property
+    def depth(self) -> int | None: ...
+    @property
+    def batch(self) -> int | None: ...
+
+
+def readable(result: Metrics) -> dict[str, str | None]:
     """Medians with their intervals, share of the roofline, ratio to the first, how the machine was, memory by part."""
-    peak, baseline = readable_bytes(result["peak_rss_bytes"]), readable_bytes(result["baseline_rss_bytes"])
-    predicted = {part: readable_bytes(value) for part, value in result["predicted_bytes"].items()}
+    facts, speed, memory = present(result.facts), present(result.speed), present(result.memory)
+    figures, roofline = present(speed.figures), present(speed.roofline)
+    peak, baseline = (readable_bytes(present(size)) for size in (memory.peak_rss_bytes, memory.baseline_rss_bytes))
+    predicted = {part: readable_bytes(value) for part, value in present(speed.predicted_bytes).items()}
+    shares = {"pp": roofline.pp, "tg": roofline.tg}
     return {
-        "model": result["model"] + (f" as {result['recipe']}" if result["recipe"] else ""),
-        "kernels": kernels_line(result),
-        **{test_name(result, phase): throughput(result, phase) for phase in PHASES},
+        "model": present(facts.model) + (f" as {facts.recipe}" if facts.recipe else ""),
+        "kernels": kernels_line(facts),
+        **{test_name(speed, phase): throughput(figures, shares[phase], phase) for phase in PHASES},
         **ratio_lines(result),
-        "ttft, tpot": f"{milliseconds(result['ttft_ms'])}, {milliseconds(result['tpot_ms'])}",
-        "measured": measured_line(result),
+        "ttft, tpot": f"{milliseconds(figures.ttft_ms)}, {milliseconds(figures.tpot_ms)}",
+        "measured": measured_line(present(figures.samples), speed.clock),
         "machine": machine_line(result),
-        "energy": energy_line(result),
-        "bits_per_weight": f"{result['bits_per_weight']:.4f}",
+        "energy": energy_line(speed, present(figures.energy)),
+        "bits_per_weight": f"{facts.bits_per_weight:.4f}",
         "peak_rss": f"{peak} ({baseline} before the model)",
-        **device_memory_line(result),
+        **({} if memory.peak_device_bytes is None else {"peak_device": readable_bytes(memory.peak_device_bytes)}),
         "predicted": ", ".join(f"{part} {value}" for part, value in predicted.items()),
-        "kv_bytes_per_token": readable_bytes(result["kv_bytes_per_token"]),
+        "kv_bytes_per_token": readable_bytes(present(speed.kv_bytes_per_token)),
     }
 
 
-def device_memory_line(result: dict[str, Any]) -> dict[str, str]:
-    """Of a GPU, what its memory held at most."""
-    peak = result.get("peak_device_bytes")
-    return {} if peak is None else {"peak_device": readable_bytes(peak)}
-
-
-def test_name(result: dict[str, Any], phase: str) -> str:
+def test_name(work: Work, phase: str) -> str:
     """ "pp512", "tg128@4096 x 16": at a depth, of a batch"""
-    depth = f"@{result['depth']}" if result["depth"] else ""
-    return f"{phase}{result[phase]}{depth}" + (f" x {result['batch']}" if result["batch"] > 1 else "")
+    depth = f"@{work.depth}" if work.depth else ""
+    batch = f" x {work.batch}" if work.batch and work.batch > 1 else ""
+    return f"{phase}{getattr(work, phase)}{depth}{batch}"
 
 
-def kernels_line(result: dict[str, Any]) -> str:
-    impls = ", ".join(f"{name} x {count}" for name, count in result["impls"].items())
-    beside = ", ".join(f"{op} {name}" for op, name in result.get("kernels", {}).items())
-    return f"{impls}{beside and '; ' + beside}; isa {result['isa']}, {result['threads']} thread(s)"
+def kernels_line(facts: Facts, threads: int | None = None) -> str:
+    """threads: if the facts do not have them"""
+    impls = ", ".join(f"{name} x {count}" for name, count in (facts.impls or {}).items())
+    others = ", ".join(f"{op} {name}" for op, name in (facts.kernels or {}).items())
+    return f"{impls}{others and '; ' + others}; isa {facts.isa}, {threads or facts.threads} thread(s)"
 
 
-def throughput(result: dict[str, Any], phase: str) -> str | None:
-    """ "123.4 tok/s (95 % 121.0 to 125.9, 64 % of the roofline)", or None where the phase was not measured."""
-    value = result[f"{phase}_tok_s"]
+def throughput(figures: SpeedFigures, share: float | None, phase: str) -> str | None:
+    """ "123.4 tok/s (95 % 121.0 to 125.9, 64 % of the roofline)", or None for a phase that was not measured."""
+    value = figures.pp_tok_s if phase == "pp" else figures.tg_tok_s
     if value is None:
         return None
-    samples, interval = result["samples"][f"{phase}_tok_s"], result["interval"][f"{phase}_tok_s"]
+    samples, interval = present(figures.samples).of(phase), (figures.interval or {}).get(f"{phase}_tok_s")
     ends = f"95 % {interval[0]:.2f} to {interval[1]:.2f}" if interval else f"{min(samples):.2f} to {max(samples):.2f}"
-    share = result["roofline"][phase]
     bound = f", {100 * share:.0f} % of the roofline" if share is not None else ""
     return f"{value:.2f} tok/s ({ends}{bound})"
 
@@ -65,20 +80,16 @@ def milliseconds(value: float | None) -> str:
     return "n/a" if value is None else f"{value:.2f} ms"
 
 
-def ratio_lines(result: dict[str, Any]) -> dict[str, str]:
-    """How many times as fast as the first of several, where this is another of them."""
-    found = result.get("ratio") or {}
-    few = (
-        told_of_few(num_rounds(result["samples"]))
-        if any(ratio["low"] is not None for ratio in found.values())
-        else None
-    )
-    return {f"{phase} ratio": ratio_text(ratio) for phase, ratio in found.items()} | (
-        {"few rounds": few} if few else {}
-    )
+def ratio_lines(result: Metrics) -> dict[str, str]:
+    """How many times as fast as the first of several models, for each of the others."""
+    found, few = result.ratio or {}, None
+    if any(ratio["low"] is not None for ratio in found.values()):
+        few = told_of_few(num_rounds(samples_of(result)))
+    lines = {f"{phase} ratio": ratio_text(ratio) for phase, ratio in found.items()}
+    return lines | ({"few rounds": few} if few else {})
 
 
-def ratio_text(ratio: dict[str, float]) -> str:
+def ratio_text(ratio: Mapping[str, float | None]) -> str:
     if ratio["low"] is None:
         return f"{ratio['value']:.3f} of the first (one sample: no interval)"
     return (
@@ -86,89 +97,92 @@ def ratio_text(ratio: dict[str, float]) -> str:
     )
 
 
-def measured_line(result: dict[str, Any]) -> str:
+def samples_of(result: Metrics) -> Samples:
+    return present(present(present(result.speed).figures).samples)
+
+
+def measured_line(samples: Samples, clock: str | None) -> str:
     """ "12 rounds after 2 of warm-up, stopped: the budget is spent; outliers: 1 of pp, 81.2 tok/s" """
-    samples = result["samples"]
-    measured = [phase for phase in PHASES if samples[f"{phase}_tok_s"]]
-    rounds = num_rounds(samples)
-    warm_up = max(len(samples["warm_up"][f"{phase}_tok_s"]) for phase in measured)
-    clock = "; processor time" if result.get("clock") == "cpu" else ""
-    outliers = "; ".join(text for phase in measured for text in outliers_of(samples, f"{phase}_tok_s", phase)) or "none"
-    why = STOPPED[samples["stopped"]]
-    return f"{rounds} rounds after {warm_up} of warm-up, stopped: {why}{clock}; outliers: {outliers}"
+    measured = [phase for phase in PHASES if samples.of(phase)]
+    warm_up = max(len(present(samples.warm_up)[f"{phase}_tok_s"]) for phase in measured)
+    of_process = "; processor time" if clock == "cpu" else ""
+    outliers = "; ".join(text for phase in measured for text in outliers_of(samples, phase)) or "none"
+    why, rounds = STOPPED[present(samples.stopped)], num_rounds(samples)
+    return f"{rounds} rounds after {warm_up} of warm-up, stopped: {why}{of_process}; outliers: {outliers}"
 
 
-def num_rounds(samples: dict[str, Any]) -> int:
+def num_rounds(samples: Samples) -> int:
     """After the warm-up of every phase that was measured."""
-    return min(len(samples[f"{phase}_tok_s"]) for phase in PHASES if samples[f"{phase}_tok_s"])
+    return min(len(samples.of(phase)) for phase in PHASES if samples.of(phase))
 
 
-def outliers_of(samples: dict[str, Any], key: str, phase: str) -> list[str]:
+def outliers_of(samples: Samples, phase: str) -> list[str]:
     """ "3 of pp, 81.2 to 104.0 tok/s": those that lie far off still count in the median"""
-    values = [samples[key][index] for index in samples["outliers"][key]]
+    values = [samples.of(phase)[index] for index in present(samples.outliers)[f"{phase}_tok_s"]]
     if not values:
         return []
     span = f"{values[0]:.1f}" if len(values) == 1 else f"{min(values):.1f} to {max(values):.1f}"
     return [f"{len(values)} of {phase}, {span} tok/s"]
 
 
-def machine_line(result: dict[str, Any]) -> str | None:
+def machine_line(result: Metrics) -> str | None:
     """Medians over all samples; what the system does not say is left out."""
-    bandwidths = " and ".join(readable_bytes(value) for value in result["roofline"]["bandwidths_bytes_per_s"])
+    roofline, samples = present(present(result.speed).roofline), samples_of(result)
+    bandwidths = " and ".join(readable_bytes(value) for value in present(roofline.bandwidths_bytes_per_s))
     parts = [f"{bandwidths}/s read before and after"]
-    for name, text in (
-        ("clock_mhz", "{:.0f} MHz"),
-        ("temperature_c", "{:.0f} C"),
-        ("load", "load {:.2f}"),
-        ("busy_by_others", "others took {:.0%}"),
+    for values, text in (
+        (samples.clock_mhz, "{:.0f} MHz"),
+        (samples.temperature_c, "{:.0f} C"),
+        (samples.load, "load {:.2f}"),
+        (samples.busy_by_others, "others took {:.0%}"),
     ):
-        value = typical(result, name)
+        value = typical(values)
         parts += [] if value is None else [text.format(value)]
     return ", ".join(parts)
 
 
-def typical(result: dict[str, Any], condition: str) -> float | None:
+def typical(condition: Mapping[str, list[float | None]] | None) -> float | None:
     """The median over all samples that know it."""
-    moments = [value for values in result["samples"][condition].values() for value in values if value is not None]
+    moments = [value for values in (condition or {}).values() for value in values if value is not None]
     return median(moments) if moments else None
 
 
-def others_share(result: dict[str, Any]) -> float:
-    """What others took of the machine, as a rule; 0 where the system does not say."""
-    return typical(result, "busy_by_others") or 0.0
+def others_share(result: Metrics) -> float:
+    """What others took of the machine, as a rule; 0 if the system does not say."""
+    return typical(samples_of(result).busy_by_others) or 0.0
 
 
-def energy_line(result: dict[str, Any]) -> str:
-    """Joules a token beyond idle, of all counters together; n/a with the reason."""
-    energy = result["energy"]
-    if energy["joules"] is None:
-        return f"n/a: {energy['reason']}"
-    counts = {phase: result["batch"] * result[phase] for phase in PHASES}
-    spent = ", ".join(f"{phase} {sum(by.values()) / counts[phase]:.3g} J" for phase, by in energy["joules"].items())
-    return f"{spent} a token beyond idle ({', '.join(energy['idle_watts'])})"
+def energy_line(work: Work, energy: Energy) -> str:
+    """Joules per token beyond idle, of all counters together; n/a with the reason."""
+    if energy.joules is None:
+        return f"n/a: {energy.reason}"
+    counts = {phase: present(work.batch) * getattr(work, phase) for phase in PHASES}
+    spent = ", ".join(f"{phase} {sum(by.values()) / counts[phase]:.3g} J" for phase, by in energy.joules.items())
+    return f"{spent} a token beyond idle ({', '.join(energy.idle_watts or ())})"
 
 
-def readable_comparison(row: dict[str, Any]) -> dict[str, str | None]:
+def readable_comparison(case: VersusCase, found: VersusMetrics) -> dict[str, str | None]:
     """Both, and how many times as fast ours is, each with its interval."""
-    theirs, shares = row["llama.cpp"], row["roofline"]
-    bandwidths = shares["bandwidth_bytes_per_s"]
-    lines = {
-        "model": row["model"],
-        "kernels": kernels_line(row),
-        "llama.cpp": f"llama-cpp-python {theirs['version']}, {row['threads']} thread(s)",
-        "KV cache": f"{row['kv_bits']:.3g} bits here, {theirs['kv_format']} there",
+    ours, theirs, roofline = present(found.ours), present(found.theirs), present(found.roofline)
+    bandwidths, peer = present(roofline.bandwidth_bytes_per_s), present(found.peer)
+    lines: dict[str, str | None] = {
+        "model": case.model,
+        "kernels": kernels_line(present(found.facts), case.threads),
+        "llama.cpp": f"llama-cpp-python {peer.version}, {case.threads} thread(s)",
+        "KV cache": f"{found.kv_bits:.3g} bits here, {peer.kv_format} there",
         "bandwidth": f"{readable_bytes(min(bandwidths))}/s to {readable_bytes(max(bandwidths))}/s over the rounds",
-        "measured": measured_line(row["ours"]),
+        "measured": measured_line(present(ours.samples), None),
     }
     for phase in PHASES:
-        test, found = f"{phase}{row[phase]}@{row['depth']}", row["ratio"][phase]
-        for side, name in (("ours", "qbench"), ("theirs", "llama.cpp")):
-            lines[f"{test} {name}"] = throughput({**row[side], "roofline": shares[side]}, phase)
-        lines[f"{test} ratio"] = found and versus_ratio(found)
+        test, ratio = f"{phase}{getattr(case, phase)}@{case.depth}", present(found.ratio)[phase]
+        for name, figures, shares in (("qbench", ours, roofline.ours), ("llama.cpp", theirs, roofline.theirs)):
+            lines[f"{test} {name}"] = throughput(figures, present(shares)[phase], phase)
+        lines[f"{test} ratio"] = ratio and versus_ratio(ratio)
     return lines
 
 
-def versus_ratio(found: dict[str, Any]) -> str:
-    """ "1.31 (95 % 1.28 to 1.34)", of the rounds' range where they are too few for an interval"""
-    low, high = found["interval"] or (found["min"], found["max"])
-    return f"{found['median']:.2f} ({'95 % ' if found['interval'] else ''}{low:.2f} to {high:.2f})"
+def versus_ratio(ratio: VersusRatio) -> str:
+    """ "1.31 (95 % 1.28 to 1.34)"; with the rounds' range if they are too few for an interval"""
+    if ratio.interval:
+        return f"{ratio.median:.2f} (95 % {ratio.interval[0]:.2f} to {ratio.interval[1]:.2f})"
+    return f"{ratio.median:.2f} ({ratio.min:.2f} to {ratio.max:.2f})"

@@ -27,12 +27,15 @@ class Checked(click.ParamType):
         return value
 
 
-class CheckedList(Checked):
+class CheckedList(click.ParamType):
     """ "none,dynamic" -> the names, each once."""
+
+    def __init__(self, name: str, check: Callable[[str], object]) -> None:
+        self.name, self.one = name, Checked(name, check)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
         values = value if isinstance(value, tuple) else value.split(",")
-        return tuple(dict.fromkeys(super(CheckedList, self).convert(one, param, ctx) for one in values))
+        return tuple(dict.fromkeys(self.one.convert(one, param, ctx) for one in values))
 
 
 LAYOUT, POLICY = Checked("layout", check_layout), Checked("policy", check_policy)

@@ -41,8 +41,9 @@ def command(model, contexts, batches, tokens, modes, rounds, cpu_time, device, k
     grid = Grid(contexts, batches, tokens, rounds, modes, "cpu" if cpu_time else "wall")
     with progress_bar(f"mla {model}") as update:
         found = run_mla(model, grid, device=device, kv=kv, threads=threads, progress=update)
-    for row in found.rows if keep is not None else ():
-        keep_row(keep, row, {"kind": "mla"}, CASE_KEYS)
+    if keep is not None:
+        for row in found.rows:
+            keep_row(keep, row, {"kind": "mla"}, CASE_KEYS)
     print_warning(found.warning)
     for row in (*found.rows, *found.crossovers) if as_json else ():
         print_json(row)

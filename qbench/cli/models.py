@@ -10,6 +10,7 @@ from qbench.cli.progress import progress_bar
 from qbench.report import replace_between_markers
 from qbench.run_options import RunOptions
 from quant.errors import InputError
+from quant.present import present
 
 
 @click.command("models")
@@ -52,7 +53,7 @@ def print_skills(spec: str, recipe: str | None, into: str | None, threads: int |
     subject = open_subject(spec, RunOptions(recipe, threads=threads))
     with progress_bar(f"measure what {spec} can do"):
         model = load_model(subject.source, subject.options)
-        report = skill_report(model, Tokenizer.from_str(subject.source.tokenizer.json))
+        report = skill_report(model, Tokenizer.from_str(present(subject.source.tokenizer).json))
     if into:
         replace_between_markers(Path(into), "skills", f"```\n{render(report)}\n```")
     elif as_json:

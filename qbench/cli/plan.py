@@ -32,7 +32,7 @@ def command(model, recipe, kv, ctx, batch, prefill, cache, policy, memory, measu
         )
     result = plan(model, PlanCase(recipe, kv, ctx, batch, prefill, memory, cache, policy))
     if measure:
-        result |= compared(result, measured(model, result["context"], batch, prefill=prefill, kv_format=kv))
+        result |= compared(result, measured(model, result["context"], batch, prefill=prefill, kv=kv))
     if keep is not None:
         keep_row(keep, result, {"kind": "plan"}, CASE_KEYS)
     print_json(result) if as_json else print_plan(result)

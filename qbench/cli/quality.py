@@ -9,10 +9,11 @@ import click
 
 from qbench.cli.output import print_json
 from qbench.cli.progress import progress_bar
-from qbench.cli.quality_lines import print_quality
+from qbench.cli.quality_lines import print_kept, print_quality
 from qbench.quality.protocols.documents import HOW
 from qbench.quality.quality_settings import QualitySettings
 from qbench.run_options import RunOptions
+from quant.present import present
 
 KEPT = ("exact", "top-k")
 PROTOCOLS = (
@@ -94,13 +95,13 @@ def eval_quality(model: str, quality: QualityOptions, options: RunOptions, as_js
 
     with progress_bar(f"evaluate {model}") as update:
         result = evaluate(model, quality.settings, options, progress=update)
-    (print_json if as_json else print_quality)(result.to_json())
+    print_json(result.to_json()) if as_json else print_quality(result)
 
 
 def save_logits(model: str, quality: QualityOptions, options: RunOptions, as_json: bool) -> None:
     from qbench.quality.save_reference import save_reference
 
-    path, mode = quality.save_logits, quality.kld_reference
+    path, mode = present(quality.save_logits), quality.kld_reference
     with progress_bar(f"logits of {model}") as update:
         result = save_reference(model, path, quality.settings, options, mode=mode, progress=update)
-    (print_json if as_json else print_quality)(result.to_json())
+    print_json(result.to_json()) if as_json else print_kept(result)

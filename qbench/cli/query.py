@@ -38,7 +38,7 @@ def command(sql: str | None, show_schema: bool, records: tuple[str, ...], form: 
     if show_schema == (sql is not None):
         raise click.UsageError("give either SQL or --schema")
     paths = records or default_folders()
-    answer = schema(paths) if show_schema else query(sql, paths)
+    answer = schema(paths) if sql is None else query(sql, paths)
     if as_json or form == "json":
         for row in plain_rows(answer):
             print_json(row)

@@ -12,6 +12,7 @@ from qbench.cli.output import json_option, print_json, print_pairs, readable_byt
 from qbench.cli.progress import Update, progress_bar
 from qbench.measure.metrics import Metrics
 from qbench.sweep.suite.axes import DENSE, Point
+from quant.present import present
 
 FOLDER = "runs/recommend"
 
@@ -72,7 +73,8 @@ def narrator(update: Update) -> Callable:
 def figure(metrics: Metrics) -> str:
     if metrics.quality is not None and metrics.quality.mean_kld is not None:
         return f"kld {metrics.quality.mean_kld:.2e} nats"
-    return f"{metrics.figure('tg_tok_s'):.2f} tok/s, peak {readable_bytes(metrics.figure('peak_rss_bytes'))}"
+    peak = readable_bytes(present(metrics.figure("peak_rss_bytes")))
+    return f"{metrics.figure('tg_tok_s'):.2f} tok/s, peak {peak}"
 
 
 def names(text: str | None) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ FORMS = ("md", "csv", "json", "html")
 
 def names(_context, _option, text: str | None) -> list[str] | None:
     """ "a, b" -> ["a", "b"]"""
-    return text and [name.strip() for name in text.split(",")]
+    return [name.strip() for name in text.split(",")] if text else None
 
 
 @click.command("report")

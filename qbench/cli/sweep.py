@@ -42,7 +42,8 @@ def command(ctx, suite: str, output: str | None, only, shuffle, limit, resume, a
     from qbench.sweep.suite.load_suite import load_suite
     from qbench.sweep.sweep import Selection, run_sweep
 
-    selection = Selection(tuple(map(parse_only, only)), shuffle, not resume, *(limit or (None, None)), again)
+    most, budget_s = limit or (None, None)
+    selection = Selection(tuple(map(parse_only, only)), shuffle, not resume, most, budget_s, again)
     loaded = load_suite(suite_file(suite))
     folder = Path(output) if output else Path("runs") / loaded.name
     if dry_run:

@@ -149,7 +149,7 @@ def case_text(event: Any, varying: tuple[str, ...]) -> str:
 
 def result_text(record: Record) -> str:
     """The figures of a row in one line."""
-    found = [(heading, form, _value(record.metrics, key)) for key, heading, form in FIGURES]
+    found = [(heading, form, _value(record.figures, key)) for key, heading, form in FIGURES]
     texts = [f"{heading} {form.format(value)}" for heading, form, value in found if value is not None]
     return ", ".join(texts) or "measured"
 

@@ -65,7 +65,7 @@ def eval_tasks(model: str, tasks: TaskOptions, options: RunOptions, as_json: boo
 
     if tasks.tasks == "list":
         return click.echo("\n".join(offline_names()))
-    names = [name.strip() for name in (tasks.tasks or "").split(",")]
+    names = tuple(name.strip() for name in (tasks.tasks or "").split(","))
     settings = TaskSettings(names, tasks.limit, tasks.num_fewshot, tasks.include_path)
     with progress_bar(f"tasks of {model}") as update:
         result = evaluate_tasks(model, settings, options, cache=tasks.answers, progress=update).to_json()

@@ -5,21 +5,20 @@ they are one row, and models stand below each other.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
-from typing import Any
 
-from qbench.cache_kinds import DYNAMIC
-from qbench.cache_policies import FULL
 from qbench.markdown_grid import markdown_grid
+from qbench.measure.case import Case
+from qbench.measure.metrics import Metrics
+from qbench.measure.records.record import Record
 from qbench.phrases import count
 from qbench.report.extra_columns import SHARES
 from qbench.report.kinds import origin
+from quant.present import present
 
-Record = dict[str, Any]
 MISSING = "n/a"
 # Tokens before the predicted one, where divergence is told apart: the windows of suites/caches.yaml end there.
-CUTS = (1, 64, 256, None)
-AXES = {"model": None, "recipe": None, "cache": DYNAMIC, "policy": FULL, "kv_format": None}  # what a row is of
+CUTS = (1, 64, 256)
+AXES = ("model", "recipe", "cache", "policy", "kv_format")  # fields of the case that all records of a row share
 
 
 def caches_markdown(records: Iterable[Record]) -> str:
@@ -27,16 +26,16 @@ def caches_markdown(records: Iterable[Record]) -> str:
 
     records   the latest of each case of a sweep that was measured
     """
-    groups: dict[tuple, list[Record]] = {}
+    groups: dict[tuple[str, int | None], list[Record]] = {}
     for record in records:
-        groups.setdefault((record["machine"]["id"], record["case"]["threads"]), []).append(record)
+        groups.setdefault((record.machine.id, record.model_case.threads), []).append(record)
     return "\n".join(map(one_table, groups.values()))
 
 
 def one_table(records: Sequence[Record]) -> str:
-    rows: dict[tuple, list[Record]] = {}
+    rows: dict[tuple[str | None, ...], list[Record]] = {}
     for record in records:
-        rows.setdefault(key_of(record["case"]), []).append(record)
+        rows.setdefault(key_of(record.model_case), []).append(record)
     columns = columns_of(records)
     cells = [[of_row(found) for _, of_row in columns] for found in rows.values()]
     shown = [i for i in range(len(columns)) if any(line[i] != MISSING for line in cells)]
@@ -44,59 +43,60 @@ def one_table(records: Sequence[Record]) -> str:
         [[columns[i][0] for i in shown], *([line[i] for i in shown] for line in cells)],
         [columns[i][0] not in HEADINGS for i in shown],
     )
-    machine = records[0]["machine"]
-    threads = f"{count(records[0]['case']['threads'], 'thread')} of {count(machine['cores'], 'core')}"
+    machine = records[0].machine
+    threads = f"{count(present(records[0].model_case.threads), 'thread')} of {count(present(machine.cores), 'core')}"
     note = "; ".join([protocols_of(records), threads, origin(list(records))])
-    return f"**Caches on {machine['cpu']}**\n\n{grid}\n\n{note}.\n"
+    return f"**Caches on {machine.cpu}**\n\n{grid}\n\n{note}.\n"
 
 
-def key_of(case: dict[str, Any]) -> tuple:
-    return tuple(case.get(name, default) for name, default in AXES.items())
+def key_of(case: Case) -> tuple[str | None, ...]:
+    return tuple(getattr(case, name) for name in AXES)
 
 
 HEADINGS = ("model", "recipe", "cache", "policy", "KV")
 Column = tuple[str, Callable[[list[Record]], str]]  # its heading, and a row's text
+Figure = Callable[[Metrics], str | None]  # of one record; None if it was not measured
 
 
 def columns_of(records: Sequence[Record]) -> list[Column]:
     about = [(heading, axis(i)) for i, heading in enumerate(HEADINGS)]
-    tasks = dict.fromkeys(name for record in records for name in record["metrics"].get("tasks") or ())
-    depths = sorted({record["case"]["bench"]["depth"] for record in records if record["case"]["bench"]})
+    tasks = dict.fromkeys(name for record in records for name in record.figures.tasks or ())
+    depths = sorted({work.depth for record in records if (work := record.model_case.speed)})
     quality = [("mean KLD [95 %]", first_of(mean_kld))]
-    quality += [(f"KLD {span(*ends)}", first_of(kld_between(*ends))) for ends in pairwise(CUTS)]
-    quality += [("same top %", first_of(lambda metrics: percent(metrics.get("same_top"))))]
+    quality += [
+        (f"KLD {span(*ends)}", first_of(kld_between(*ends))) for ends in zip(CUTS, (*CUTS[1:], None), strict=True)
+    ]
+    quality += [("same top %", first_of(lambda metrics: percent(metrics.figure("same_top"))))]
     quality += [(f"{name} %", first_of(task_share(name))) for name in tasks]
     speeds = [column for depth in depths for column in speed_columns(records, depth)]
     return [*about, *quality, *speeds, ("peak RSS MB", peak)]
 
 
 def axis(place: int) -> Callable[[list[Record]], str]:
-    return lambda found: str(key_of(found[0]["case"])[place] or "as stored")
+    return lambda found: str(key_of(found[0].model_case)[place] or "as stored")
 
 
-def first_of(figure: Callable[[dict[str, Any]], str | None]) -> Callable[[list[Record]], str]:
+def first_of(figure: Figure) -> Callable[[list[Record]], str]:
     """Of the row's records the first that has it: quality is measured in one of them."""
-    return lambda found: next(filter(None, (figure(record["metrics"]) for record in found)), MISSING)
+    return lambda found: next(filter(None, (figure(record.figures) for record in found)), MISSING)
 
 
-def mean_kld(metrics: dict[str, Any]) -> str | None:
-    if not metrics.get("kld"):
+def mean_kld(metrics: Metrics) -> str | None:
+    quality = metrics.quality
+    if quality is None or quality.mean_kld is None:
         return None
-    ends = metrics.get("kld_interval")
-    return f"{metrics['kld']['mean']:.2e}" + (f" [{ends[0]:.2e}, {ends[1]:.2e}]" if ends else "")
+    ends = quality.kld_interval
+    return f"{quality.mean_kld:.2e}" + (f" [{ends[0]:.2e}, {ends[1]:.2e}]" if ends else "")
 
 
-def kld_between(low: int, high: int | None) -> Callable[[dict[str, Any]], str | None]:
+def kld_between(low: int, high: int | None) -> Figure:
     """The mean over tokens with so many before them, from the bins of powers of two that records keep."""
 
-    def of(metrics: dict[str, Any]) -> str | None:
-        bins = [
-            part
-            for part in metrics.get("kld_by_position") or ()
-            if part["low"] >= low and (high is None or part["low"] < high)
-        ]
-        count = sum(part["count"] for part in bins)
-        return f"{sum(part['mean'] * part['count'] for part in bins) / count:.2e}" if count else None
+    def of(metrics: Metrics) -> str | None:
+        every = (metrics.quality and metrics.quality.kld_by_position) or ()
+        bins = [part for part in every if part.low >= low and (high is None or part.low < high)]
+        count = sum(part.count for part in bins)
+        return f"{sum(part.mean * part.count for part in bins) / count:.2e}" if count else None
 
     return of
 
@@ -112,10 +112,10 @@ def percent(share: float | None) -> str | None:
     return None if share is None else f"{100 * share:.2f}"
 
 
-def task_share(name: str) -> Callable[[dict[str, Any]], str | None]:
-    def of(metrics: dict[str, Any]) -> str | None:
-        entry = (metrics.get("tasks") or {}).get(name)
-        return percent(entry["value"]) if entry and entry["metric"] in SHARES else None
+def task_share(name: str) -> Figure:
+    def of(metrics: Metrics) -> str | None:
+        entry = (metrics.tasks or {}).get(name)
+        return percent(entry.value) if entry and entry.metric in SHARES else None
 
     return of
 
@@ -123,36 +123,50 @@ def task_share(name: str) -> Callable[[dict[str, Any]], str | None]:
 def speed_columns(records: Sequence[Record], depth: int) -> list[Column]:
     """Prefill, decode and the bytes that the cache takes, of the records at this depth."""
 
-    def at_depth(text: Callable[[dict[str, Any]], str | None]) -> Callable[[list[Record]], str]:
+    def at_depth(text: Figure) -> Callable[[list[Record]], str]:
         one = first_of(text)
-        return lambda found: one([record for record in found if (record["case"]["bench"] or {}).get("depth") == depth])
+        return lambda found: one([record for record in found if depth_of(record) == depth])
 
-    bench = next(record["case"]["bench"] for record in records if (record["case"]["bench"] or {}).get("depth") == depth)
+    work = present(next(record.model_case.speed for record in records if depth_of(record) == depth))
     at = f"@{depth}" if depth else ""
-    phases = [(f"{name}{bench[name]}{at} tok/s [range]", at_depth(speed(f"{name}_tok_s"))) for name in ("pp", "tg")]
+    phases = [
+        (f"{name}{getattr(work, name)}{at} tok/s [range]", at_depth(speed(f"{name}_tok_s"))) for name in ("pp", "tg")
+    ]
     return [*phases, (f"cache MB{at}", at_depth(cache_megabytes))]
 
 
-def speed(name: str) -> Callable[[dict[str, Any]], str | None]:
-    def of(metrics: dict[str, Any]) -> str | None:
-        found = (metrics.get("spread") or {}).get(name)
-        digits = 1 if found and metrics[name] < 100 else 0
-        return found and f"{metrics[name]:.{digits}f} [{found['min']:.{digits}f}, {found['max']:.{digits}f}]"
+def depth_of(record: Record) -> int | None:
+    """None if no speed was measured."""
+    work = record.model_case.speed
+    return work and work.depth
+
+
+def speed(name: str) -> Figure:
+    def of(metrics: Metrics) -> str | None:
+        figures, median = metrics.speed and metrics.speed.figures, metrics.figure(name)
+        found = ((figures and figures.spread) or {}).get(name)
+        if found is None or median is None:
+            return None
+        digits = 1 if median < 100 else 0
+        return f"{median:.{digits}f} [{found.min:.{digits}f}, {found.max:.{digits}f}]"
 
     return of
 
 
-def cache_megabytes(metrics: dict[str, Any]) -> str | None:
-    return None if metrics.get("kv_bytes_held") is None else f"{metrics['kv_bytes_held'] / 1e6:.2f}"
+def cache_megabytes(metrics: Metrics) -> str | None:
+    held = metrics.figure("kv_bytes_held")
+    return None if held is None else f"{held / 1e6:.2f}"
 
 
 def peak(found: list[Record]) -> str:
     """The most that any of the row's processes held."""
-    sizes = [record["metrics"]["peak_rss_bytes"] for record in found if "peak_rss_bytes" in record["metrics"]]
+    every = (record.figures.figure("peak_rss_bytes") for record in found)
+    sizes = [size for size in every if size is not None]
     return f"{max(sizes) / 1e6:.0f}" if sizes else MISSING
 
 
 def protocols_of(records: Sequence[Record]) -> str:
-    found = (record["metrics"].get("protocol") for record in records)
-    names = dict.fromkeys(f"{protocol['name']} ({protocol['hash']})" for protocol in found if protocol)
+    found = (record.figures.quality for record in records)
+    protocols = [quality.protocol for quality in found if quality and quality.protocol]
+    names = dict.fromkeys(f"{protocol.name} ({protocol.hash})" for protocol in protocols)
     return "protocol " + ", ".join(names) if names else "no quality"

@@ -14,8 +14,9 @@ same high bytes, which deflate then takes for next to nothing.
 
 import json
 import zlib
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -34,7 +35,7 @@ def pack(frame: "pd.DataFrame", room: int | None = None) -> tuple[bytes, list[st
     """
     columns, left_out, size = {}, [], 0
     with ThreadPoolExecutor() as pool:  # deflate runs beside Python
-        every = list(pool.map(lambda name: zlib.compress(_pack_column(frame[name])), frame))
+        every = list(pool.map(lambda name: zlib.compress(_pack_column(cast("pd.Series", frame[name]))), frame))
     for name, packed in zip(frame, every, strict=True):
         if room is not None and size + len(packed) > room:
             left_out.append(name)
@@ -45,7 +46,7 @@ def pack(frame: "pd.DataFrame", room: int | None = None) -> tuple[bytes, list[st
     return _with_head(head, b"".join(columns.values())), left_out
 
 
-def _with_head(head: dict[str, Any], data: bytes) -> bytes:
+def _with_head(head: Mapping[str, object], data: bytes) -> bytes:
     text = json.dumps(head, allow_nan=False, ensure_ascii=False).encode()
     return len(text).to_bytes(4, "little") + text + data
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from qbench.report.extra_columns import OVERHEAD, PROTOCOL, SHARES, TASK, metric_of
 from qbench.report.floors import FLOOR, PHASES
@@ -81,7 +81,16 @@ def _text(key: str, heading: str, **shown: Any) -> Column:
 
 
 ENDS = (":low", ":high")  # after the key of a protocol
-HIDDEN = {"in_markdown": False, "on_page": False}
+
+
+class Places(TypedDict):
+    """Where a column is shown. Fields of Column."""
+
+    in_markdown: bool
+    on_page: bool
+
+
+HIDDEN: Places = {"in_markdown": False, "on_page": False}
 NATS = "Kullback-Leibler divergence of the next-token distribution from the unquantized model's, in nats: "
 
 COLUMNS = (
@@ -233,7 +242,8 @@ def all_columns(columns: Mapping[str, Iterable[Any]]) -> list[Column]:
 def _extra(columns: Mapping[str, Iterable[Any]], key: str) -> Column:
     if key.startswith(PROTOCOL):
         heading = f"perplexity {key.removeprefix(PROTOCOL)}"
-        return Column(key, heading, digits=3, ends=tuple(key + end for end in ENDS), ends_name=INTERVAL, **HIDDEN)
+        low, high = (key + end for end in ENDS)
+        return Column(key, heading, digits=3, ends=(low, high), ends_name=INTERVAL, **HIDDEN)
     name = key.removeprefix(TASK)
     metric = metric_of(columns["tasks"], name)
     if metric is None:  # of another table's rows

@@ -1,6 +1,6 @@
 """Columns that are made of others, or that not every table has: one a task, and one a further protocol of a run."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,12 +30,12 @@ def with_extra(frame: "pd.DataFrame") -> "pd.DataFrame":
     return frame.assign(**columns)
 
 
-def metric_of(rows: Iterable[dict[str, Any] | None], task: str) -> str | None:
+def metric_of(rows: Iterable[Mapping[str, Mapping[str, Any]] | None], task: str) -> str | None:
     """The metric that a task is told by; None where no row has the task."""
     return next((row[task]["metric"] for row in rows if row and task in row), None)
 
 
-def _values(tasks: dict[str, Any] | None, protocols: dict[str, Any] | None) -> Iterator[tuple[str, float | None]]:
+def _values(tasks: Mapping[str, Any] | None, protocols: Mapping[str, Any] | None) -> Iterator[tuple[str, float | None]]:
     for name, entry in (tasks or {}).items():
         yield TASK + name, entry["value"]
     if not protocols or len(protocols) < 2:  # the only one is the row's own

@@ -3,16 +3,15 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 from qbench.markdown_grid import markdown_grid
+from qbench.measure.records.kept_kinds import VersusMetrics
+from qbench.measure.records.record import Record
 from qbench.phrases import count, short_commit
 from qbench.report.latent import latent_cells
 from qbench.report.planned import planned_cells
 from qbench.report.serving import serving_cells
 from qbench.report.speeds import KERNEL_NOTE, VERSUS_NOTE, Cells, family, kernel_cells, versus_cells
-
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +19,7 @@ class Kind:
     """A kind of record.
 
     cells    of the rows of one table
-    shared   keys of a case that all rows of a table have in common, beside the machine
+    shared   fields of a case that all rows of a table have in common, like the machine
     note     what the columns are, below each table
     part     what else divides the rows into tables, each with that name
     is_run   one command measures all rows anew: those of other code than the newest row's are not shown
@@ -34,6 +33,7 @@ class Kind:
     is_run: bool = False
 
 
+OF_LATENTS = ("model", "kv_format", "threads", "clock")
 FORCEABLE = ("threads", "clock", "forced")
 # `kind` of a record's case, as the command that keeps it says, in the order of their tables
 KINDS = {
@@ -52,14 +52,9 @@ def kinds_markdown(records: Iterable[Record]) -> str:
     """
 
     def key(record: Record) -> tuple[str, ...]:
-        kind = record["case"]["kind"]
-        place = list(KINDS).index(kind)
-        return (
-            str(place),
-            kind,
-            record["machine"]["id"],
-            *(str(record["case"].get(name)) for name in KINDS[kind].shared),
-        )
+        kind = kind_of(record)
+        shared = (str(getattr(record.case, name)) for name in KINDS[kind].shared)
+        return (str(list(KINDS).index(kind)), kind, record.machine.id, *shared)
 
     tables = []
     for (_, name, *_), group in groupby(sorted(of_newest_runs(records), key=key), key=key):
@@ -73,9 +68,7 @@ def kinds_markdown(records: Iterable[Record]) -> str:
             grids += [part] if part else []
             grids.append(markdown_grid([heading, *cells], numeric))
         told = [kind.note, footer(rows, kind.shared)] if kind.note else [footer(rows, kind.shared)]
-        tables.append(
-            "\n\n".join([f"**{kind.title} on {rows[0]['machine']['cpu']}**", *grids, *(f"{one}." for one in told)])
-        )
+        tables.append("\n\n".join([f"**{kind.title} on {rows[0].machine.cpu}**", *grids, *(f"{one}." for one in told)]))
     return "\n\n".join(tables) + "\n" if tables else ""
 
 
@@ -84,27 +77,35 @@ def of_newest_runs(records: Iterable[Record]) -> list[Record]:
     records = list(records)
     newest: dict[tuple[str, str], Record] = {}
     for record in records:
-        run = record["case"]["kind"], record["machine"]["id"]
-        if run not in newest or record["time"] > newest[run]["time"]:
+        run = kind_of(record), record.machine.id
+        if run not in newest or record.time > newest[run].time:
             newest[run] = record
 
     def is_shown(record: Record) -> bool:
-        kind = record["case"]["kind"]
-        return not KINDS[kind].is_run or record["code"] == newest[kind, record["machine"]["id"]]["code"]
+        kind = kind_of(record)
+        return not KINDS[kind].is_run or record.code == newest[kind, record.machine.id].code
 
     return [record for record in records if is_shown(record)]
 
 
+def kind_of(record: Record) -> str:
+    """One of KINDS; raises TypeError for a row of a sweep."""
+    if record.case.kind is None:
+        raise TypeError(f"{record.key}: got a row of a sweep, expected one of {', '.join(KINDS)}")
+    return record.case.kind
+
+
 def footer(records: list[Record], shared: tuple[str, ...]) -> str:
     """What the rows share, bandwidth while they were measured, and their origin."""
-    case, machine = records[0]["case"], records[0]["machine"]
-    parts = [case["model"]] if "model" in shared else []
-    parts += [f"KV cache in {case['kv_format'] or 'float32'}"] if "kv_format" in shared else []
+    case, machine = records[0].case, records[0].machine
+    about = {name: getattr(case, name, None) for name in ("model", "kv_format", "threads", "forced", "clock")}
+    parts = [str(about["model"])] if "model" in shared else []
+    parts += [f"KV cache in {about['kv_format'] or 'float32'}"] if "kv_format" in shared else []
     if "threads" in shared:
-        parts.append(f"{count(case['threads'], 'thread')} of {count(machine['cores'], 'core')}")
-    parts += [f"forced by {case['forced']}"] if case.get("forced") else []
-    parts += ["processor time of the process"] if case.get("clock") == "cpu" else []
-    bandwidths = [value / 1e9 for record in records for value in bandwidths_of(record["metrics"])]
+        parts.append(f"{count(about['threads'] or 1, 'thread')} of {count(machine.cores or 1, 'core')}")
+    parts += [f"forced by {about['forced']}"] if about["forced"] else []
+    parts += ["processor time of the process"] if about["clock"] == "cpu" else []
+    bandwidths = [value / 1e9 for record in records for value in bandwidths_of(record)]
     if bandwidths:
         parts.append(f"read bandwidth {min(bandwidths):.0f} to {max(bandwidths):.0f} GB/s in the same run")
     return "; ".join([*parts, origin(records)])
@@ -112,10 +113,12 @@ def footer(records: list[Record], shared: tuple[str, ...]) -> str:
 
 def origin(records: list[Record]) -> str:
     """Machine and commits."""
-    commits = dict.fromkeys(short_commit(record["commit"], record["dirty"]) for record in records)
-    return f"machine {records[0]['machine']['id']}; commit {', '.join(commits)}"
+    commits = dict.fromkeys(short_commit(record.commit, record.dirty) for record in records)
+    return f"machine {records[0].machine.id}; commit {', '.join(commits)}"
 
 
-def bandwidths_of(metrics: dict[str, Any]) -> list[float]:
+def bandwidths_of(record: Record) -> list[float]:
     """Bytes a second, each time that they were measured; none for what is not bound by them."""
-    return metrics.get("bandwidth_bytes_per_s") or metrics.get("roofline", {}).get("bandwidth_bytes_per_s") or []
+    metrics = record.metrics
+    source = metrics.roofline if isinstance(metrics, VersusMetrics) else metrics
+    return getattr(source, "bandwidth_bytes_per_s", None) or []

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from html import escape
 from importlib.resources import files
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from qbench.report.columnar import EXACT_ROWS, pack
 from qbench.report.columns import Column, all_columns
@@ -45,9 +45,9 @@ def render_page(frame: "pd.DataFrame", records: Iterable[tuple[int, bytes]] = ()
     frame     of `load_records`
     records   (row of the frame, its record as one line of JSON), those to be kept first coming first
     """
-    digits = _key_digits(frame["key"])
+    digits = _key_digits(cast("pd.Series", frame["key"]))
     frame = with_extra(frame)
-    columns = all_columns(frame)
+    columns = all_columns({str(name): values for name, values in frame.items()})
     packed, left_out = pack(page_table(frame, columns, digits), TABLE_BYTES * 3 // 4)  # base64 makes 4 bytes of 3
     table = base64.b64encode(packed).decode()
     plotly, parts = _plotly(), files("qbench.report").joinpath("assets")
@@ -88,7 +88,8 @@ def page_table(frame: "pd.DataFrame", columns: Sequence[Column], key_digits: int
         time=time,
     )
     # The page finds the fronts itself.
-    return table[[name for name in dict.fromkeys(_in_order(columns)) if name != "pareto"]]
+    shown = [name for name in dict.fromkeys(_in_order(columns)) if name != "pareto"]
+    return cast("pd.DataFrame", table[shown])
 
 
 def _in_order(columns: Sequence[Column]) -> Iterator[str]:
@@ -104,7 +105,8 @@ def _in_order(columns: Sequence[Column]) -> Iterator[str]:
 
 def _commits(frame: "pd.DataFrame") -> "pd.Series":
     """A tree with changes is not the commit that it began from."""
-    return frame["commit"].where(~frame["dirty"].fillna(False).astype(bool), frame["commit"].astype(str) + "+changes")
+    commits, dirty = (cast("pd.Series", frame[name]) for name in ("commit", "dirty"))
+    return commits.where(~dirty.fillna(False).astype(bool), commits.astype(str) + "+changes")
 
 
 def _key_digits(keys: "pd.Series") -> int:

@@ -1,34 +1,26 @@
 """The table of what `qbench plan` kept: memory by part from a config alone, beside the peak where one was measured."""
 
-from typing import Any
-
+from qbench.measure.records.kept_kinds import PlanCase, PlanMetrics
+from qbench.measure.records.record import Record
 from qbench.report.speeds import Cells
+from qbench.report.typed_rows import rows_of
 
 MISSING = "n/a"
 
 
-def planned_cells(records: list[dict[str, Any]]) -> Cells:
+def planned_cells(records: list[Record]) -> Cells:
     """One row a plan; figures of memory in GB, and how much of the measured peak was predicted."""
     heading = ["model", "recipe", "KV", "cache", "policy", "context", "batch"]
-    heading += [
-        "weights GB",
-        "KV GB",
-        "workspace GB",
-        "total GB",
-        "fits",
-        "predicted peak GB",
-        "measured GB",
-        "predicted / measured",
-    ]
+    heading += ["weights GB", "KV GB", "workspace GB", "total GB", "fits"]
+    heading += ["predicted peak GB", "measured GB", "predicted / measured"]
     cells = []
-    for record in records:
-        case, metrics = record["case"], record["metrics"]
-        about = [case["model"], case["recipe"] or "as stored", case["kv_format"] or "float32"]
-        about += [case["cache"], case["policy"]]
-        parts = [gigabytes(metrics[f"{part}_bytes"]) for part in ("resident", "kv", "workspace", "total")]
-        peaks = [gigabytes(metrics.get(name)) for name in ("predicted_peak_bytes", "peak_rss_bytes")]
-        ratio = f"{metrics['ratio']:.3f}" if "ratio" in metrics else MISSING
-        cells.append([*about, str(case["context"]), str(case["batch"]), *parts, fits(metrics), *peaks, ratio])
+    for case, found in rows_of(records, PlanCase, PlanMetrics):
+        about = [case.model, case.recipe or "as stored", case.kv_format or "float32"]
+        about += [str(case.cache), str(case.policy)]
+        parts = map(gigabytes, (found.resident_bytes, found.kv_bytes, found.workspace_bytes, found.total_bytes))
+        peaks = map(gigabytes, (found.predicted_peak_bytes, found.peak_rss_bytes))
+        ratio = MISSING if found.ratio is None else f"{found.ratio:.3f}"
+        cells.append([*about, str(case.context), str(case.batch), *parts, fits(found), *peaks, ratio])
     return heading, cells, [False] * 5 + [True] * 6 + [False] + [True] * 3
 
 
@@ -36,8 +28,8 @@ def gigabytes(size: float | None) -> str:
     return MISSING if size is None else f"{size / 1e9:.3f}"
 
 
-def fits(metrics: dict[str, Any]) -> str:
+def fits(metrics: PlanMetrics) -> str:
     """ "in 24.0 GB", "not in 24.0 GB"; nothing was asked: n/a"""
-    if "fits" not in metrics:
+    if metrics.fits is None or metrics.memory_bytes is None:
         return MISSING
-    return f"{'' if metrics['fits'] else 'not '}in {metrics['memory_bytes'] / 1e9:.1f} GB"
+    return f"{'' if metrics.fits else 'not '}in {metrics.memory_bytes / 1e9:.1f} GB"

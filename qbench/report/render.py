@@ -24,7 +24,7 @@ def to_markdown(tables: list[Table], columns: Sequence[str] | None = None) -> st
 def markdown_table(table: Table, names: Sequence[str] | None = None) -> str:
     columns = columns_of(table, names)
     rows = [[column.full_heading for column in columns]]
-    rows += zip(*(column.cells(table.columns) for column in columns), strict=True)
+    rows += map(list, zip(*(column.cells(table.columns) for column in columns), strict=True))
     return markdown_grid(rows, [column.numeric for column in columns])
 
 

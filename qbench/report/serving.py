@@ -1,25 +1,25 @@
 """The table of what `qbench engine` kept: many requests at once, the engine beside other ways to run them."""
 
-from typing import Any
+from qbench.measure.records.kept_kinds import ServingFigures, ThroughputCase, ThroughputMetrics
+from qbench.measure.records.record import Record
+from qbench.report.speeds import Cells, with_range
+from qbench.report.typed_rows import rows_of
+from quant.present import present
 
-from qbench.report.speeds import Cells
 
-
-def serving_cells(records: list[dict[str, Any]]) -> Cells:
+def serving_cells(records: list[Record]) -> Cells:
     """One row a contender of each workload; ratios are how many times as fast the engine is, range of the rounds."""
     heading = ["model", "KV", "requests", "at once", "run by", "new tok/s", "computed", "first token s"]
     heading += ["engine is", "same text"]
     cells = []
-    for record in records:
-        case = record["case"]
-        about = [case["model"].rpartition("/")[2], case["kv_format"] or "float32", case["workload"], str(case["batch"])]
-        for name, figures in record["metrics"]["contenders"].items():
+    for case, metrics in rows_of(records, ThroughputCase, ThroughputMetrics):
+        about = [case.model.rpartition("/")[2], case.kv_format or "float32", str(case.workload), str(case.batch)]
+        for name, figures in present(metrics.contenders).items():
             cells.append([*about, name, *contender_figures(figures)])
     return heading, cells, [False, False, False, True, False, True, True, True, True, True]
 
 
-def contender_figures(figures: dict[str, Any]) -> list[str]:
-    ratio = figures["ratio"]
-    ends = f" [{ratio['min']:.2f}, {ratio['max']:.2f}]" if len(figures["samples"]) > 1 else ""
-    shown = [f"{figures['tok_s']:.1f}", str(figures["computed"]), f"{figures['ttft_ms'] / 1e3:.2f}"]
-    return [*shown, f"{ratio['median']:.2f}x{ends}", f"{100 * figures['same_text']:.0f} %"]
+def contender_figures(figures: ServingFigures) -> list[str]:
+    ratio = with_range(figures.ratio, 2, "x") if len(figures.samples) > 1 else f"{figures.ratio.median:.2f}x"
+    shown = [f"{figures.tok_s:.1f}", str(figures.computed), f"{figures.ttft_ms / 1e3:.2f}"]
+    return [*shown, ratio, f"{100 * figures.same_text:.0f} %"]

@@ -1,6 +1,17 @@
 """Tables of what `qbench kernels` and `qbench bench --vs` kept: kernels beside their peers, models beside llama.cpp."""
 
-from typing import Any
+from qbench.measure.metrics import Spread
+from qbench.measure.records.kept_kinds import (
+    Contender,
+    KernelCase,
+    KernelMetrics,
+    VersusCase,
+    VersusMetrics,
+    VersusRatio,
+)
+from qbench.measure.records.record import Record
+from qbench.report.typed_rows import rows_of
+from quant.present import present
 
 OURS, ABSENT = "qbench", "n/a"
 Cells = tuple[list[str], list[list[str]], list[bool]]  # the heading, rows of as many texts, which columns are numbers
@@ -15,38 +26,43 @@ FAMILIES = {
 }
 
 
-def family(record: dict[str, Any]) -> str:
-    op = record["case"]["op"]
+def family(record: Record) -> str:
+    """ "" for a row that is no kernel's"""
+    if not isinstance(record.case, KernelCase):
+        return ""
+    op = record.case.op
     return next((title for prefix, title in FAMILIES.items() if op.startswith(prefix)), "Others")
 
 
-def kernel_cells(records: list[dict[str, Any]]) -> Cells:
+def kernel_cells(records: list[Record]) -> Cells:
     """One row a kernel, shape and number of tokens; a column for every peer that any of them had.
 
     Columns that would be n/a in every row are left out.
     """
-    peers = list(dict.fromkeys(name for record in records for name in record["metrics"]["contenders"] if name != OURS))
+    rows = rows_of(records, KernelCase, KernelMetrics)
+    peers = list(dict.fromkeys(name for _, metrics in rows for name in present(metrics.contenders) if name != OURS))
     heading = ["kernel", "shape", "M", "ms", "rate", "of the roofline", "ran", *peers]
     cells = []
-    for record in records:
-        case, metrics = record["case"], record["metrics"]
-        ours = metrics["contenders"][OURS]
-        figures = [ABSENT] * 4 if "ms" not in ours else kernel_figures(ours, metrics["bound_by"])
-        others = [peer_cell(metrics["contenders"].get(name)) for name in peers]
-        tokens = ABSENT if case["tokens"] is None else str(case["tokens"])
-        cells.append([case["op"], case["shape"], tokens, *figures, *others])
+    for case, metrics in rows:
+        contenders = present(metrics.contenders)
+        figures = kernel_figures(contenders[OURS], metrics.bound_by)
+        others = [peer_cell(contenders.get(name)) for name in peers]
+        tokens = ABSENT if case.tokens is None else str(case.tokens)
+        cells.append([case.op, case.shape, tokens, *figures, *others])
     kept = [i for i, column in enumerate(zip(*cells, strict=True)) if set(column) != {ABSENT}]
     numeric = [False, False, True, True, True, True, False] + [True] * len(peers)
     return [heading[i] for i in kept], [[row[i] for i in kept] for row in cells], [numeric[i] for i in kept]
 
 
-def kernel_figures(ours: dict[str, Any], bound_by: str | None) -> list[str]:
+def kernel_figures(ours: Contender, bound_by: str | None) -> list[str]:
     """Time, what it moves or computes a second, by which of them it is bound, the share of that, and what ran."""
+    if ours.ms is None:
+        return [ABSENT] * 4
     rate, share = ABSENT, ABSENT
     if bound_by is not None:
-        rate = f"{ours['gb_s']:.1f} GB/s" if bound_by == "bytes" else f"{ours['tera_ops']:.3f} TOPS"
-        share = percent(ours["share"])
-    return [f"{ours['ms']:.3f}", rate, share, ours["how"]]
+        rate = f"{ours.gb_s:.1f} GB/s" if bound_by == "bytes" else f"{ours.tera_ops:.3f} TOPS"
+        share = percent(ours.share)
+    return [f"{ours.ms:.3f}", rate, share, ours.how or ABSENT]
 
 
 def percent(share: float | None) -> str:
@@ -56,11 +72,11 @@ def percent(share: float | None) -> str:
     return f"{100 * share:.0f} %" if share < 1.005 else "over 100 %"
 
 
-def peer_cell(entry: dict[str, Any] | None) -> str:
+def peer_cell(entry: Contender | None) -> str:
     """ "0.412 ms, 1.31x [1.25, 1.40]": its time, and how many times as fast ours is, with the rounds' range"""
-    if not entry or "ms" not in entry:
+    if entry is None or entry.ms is None:
         return ABSENT
-    return f"{entry['ms']:.3f} ms" + (f", {with_range(entry['ratio'], 2, 'x')}" if "ratio" in entry else "")
+    return f"{entry.ms:.3f} ms" + (f", {with_range(entry.ratio, 2, 'x')}" if entry.ratio else "")
 
 
 KERNEL_NOTE = (
@@ -69,22 +85,23 @@ KERNEL_NOTE = (
 )
 
 
-def versus_cells(records: list[dict[str, Any]]) -> Cells:
+def versus_cells(records: list[Record]) -> Cells:
     """One row a file and test: tokens a second of both, the ratio, and which code of ours ran."""
     heading = ["model", "test", "KV cache", "qbench tok/s", "llama.cpp tok/s", "ratio", "of the roofline", "ran"]
     cells = []
-    for record in records:
-        case, metrics = record["case"], record["metrics"]
-        name = case["model"].rpartition("/")[2]
-        kv = f"{metrics['kv_bits']:.3g} bits, {metrics['llama.cpp']['kv_format']}"
+    for case, metrics in rows_of(records, VersusCase, VersusMetrics):
+        name, roofline = case.model.rpartition("/")[2], present(metrics.roofline)
+        kv = f"{metrics.kv_bits:.3g} bits, {present(metrics.peer).kv_format}"
         for phase in ("pp", "tg"):
-            if not case[phase]:
+            if not getattr(case, phase):
                 continue
-            test = f"{phase}{case[phase]}" + (f"@{case['depth']}" if case["depth"] else "")
-            sides = [with_range(metrics[side]["spread"][f"{phase}_tok_s"], 1) for side in ("ours", "theirs")]
-            shares = [percent(metrics["roofline"][side][phase]) for side in ("ours", "theirs")]
-            ran = ", ".join(map(short_name, metrics["ran"][phase])) if "ran" in metrics else ABSENT
-            cells.append([name, test, kv, *sides, with_interval(metrics["ratio"][phase]), " and ".join(shares), ran])
+            test = f"{phase}{getattr(case, phase)}" + (f"@{case.depth}" if case.depth else "")
+            spreads = [present(present(side).spread)[f"{phase}_tok_s"] for side in (metrics.ours, metrics.theirs)]
+            sides = [with_range(present(spread), 1) for spread in spreads]
+            shares = [percent(present(side)[phase]) for side in (roofline.ours, roofline.theirs)]
+            ran = ABSENT if metrics.ran is None else ", ".join(map(short_name, metrics.ran[phase]))
+            ratio = with_interval(present(present(metrics.ratio)[phase]))
+            cells.append([name, test, kv, *sides, ratio, " and ".join(shares), ran])
     return heading, cells, [False, False, False, True, True, True, True, False]
 
 
@@ -100,11 +117,12 @@ def short_name(impl: str) -> str:
     return " ".join([head, *inside.removesuffix("]").split(" ", 1)[1:]])
 
 
-def with_range(spread: dict[str, float], digits: int, unit: str = "") -> str:
-    return f"{spread['median']:.{digits}f}{unit} [{spread['min']:.{digits}f}, {spread['max']:.{digits}f}]"
+def with_range(spread: Spread, digits: int, unit: str = "") -> str:
+    return f"{spread.median:.{digits}f}{unit} [{spread.min:.{digits}f}, {spread.max:.{digits}f}]"
 
 
-def with_interval(ratio: dict[str, Any]) -> str:
+def with_interval(ratio: VersusRatio) -> str:
     """ "1.31 (1.25 to 1.40)"; where there are too few pairs for an interval, without"""
-    low, high = ratio.get("interval") or (None, None)
-    return f"{ratio['median']:.2f}" + ("" if low is None else f" ({low:.2f} to {high:.2f})")
+    if not ratio.interval:
+        return f"{ratio.median:.2f}"
+    return f"{ratio.median:.2f} ({ratio.interval[0]:.2f} to {ratio.interval[1]:.2f})"

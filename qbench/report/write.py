@@ -45,7 +45,7 @@ def render_report(records: Records, form: str, columns: Sequence[str] | None = N
         return TABLE_FORMS[form](_tables(records))
     frame, others = load_with_others(records)
     found = latest_records(others, kinds=KINDS.keys()) if others else {}
-    of_kinds = kinds_markdown(record.to_json() for record in found.values() if record.is_ok)
+    of_kinds = kinds_markdown(record for record in found.values() if record.is_ok)
     if frame.empty and of_kinds:
         return of_kinds
     _require_rows(frame, records)
@@ -56,7 +56,7 @@ def render_report(records: Records, form: str, columns: Sequence[str] | None = N
 
 def render_caches(records: Records) -> str:
     """One table of kinds of caches, models below each other. raises InputError if there are no rows of a sweep"""
-    found = [row.to_json() for row in latest_records(records, kinds=(None,)).values() if row.is_ok]
+    found = [row for row in latest_records(records, kinds=(None,)).values() if row.is_ok]
     if not found:
         raise InputError(f"{', '.join(map(str, record_files(records)))}: no measured case of a sweep")
     return caches_markdown(found)

@@ -1,23 +1,24 @@
 """A row that a command printed as a record, beside those of sweeps."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qbench.measure.records.kinds import OtherCase, OtherMetrics
+from qbench.measure.records.kinds import case_and_metrics
 from qbench.measure.records.record import append_record, make_record
 from qbench.measure.records.record_files import kept_file
 
 GIVEN = {"forced"}  # keys that a case has only where something is, so that rows without them keep their identity
 
 
-def keep_row(path: str, row: dict[str, Any], about: dict[str, str], case_keys: Sequence[str]) -> None:
+def keep_row(path: str, row: Mapping[str, Any], about: Mapping[str, str], case_keys: Sequence[str]) -> None:
     """Append `row`: `about` and the columns of `case_keys` define its case, the rest was measured.
 
     path     a file, or a folder, where this machine has a file of its own
     raises   InputError if the file cannot be written
     """
-    case = about | {key: row[key] for key in case_keys if key not in GIVEN or row[key] is not None}
+    case = {**about} | {key: row[key] for key in case_keys if key not in GIVEN or row[key] is not None}
     metrics = {key: value for key, value in row.items() if key not in case_keys}
-    record = make_record(OtherCase.from_json(case), OtherMetrics.from_json(metrics))
+    of_case, of_metrics = case_and_metrics(case["kind"])
+    record = make_record(of_case.from_json(case), of_metrics.from_json(metrics))
     append_record(kept_file(Path(path), record.machine.id), record)

@@ -6,6 +6,18 @@ from typing import Any, ClassVar
 
 from qbench.measure.case import Case, QualityCase
 from qbench.measure.metrics import Blocks, Facts, Metrics, Quality, TaskResult
+from qbench.measure.records.kept_kinds import (
+    KernelCase,
+    KernelMetrics,
+    LatentCase,
+    LatentMetrics,
+    PlanCase,
+    PlanMetrics,
+    ThroughputCase,
+    ThroughputMetrics,
+    VersusCase,
+    VersusMetrics,
+)
 from qbench.statistics import Estimate
 from quant.json_data import JsonData, JsonRow
 
@@ -143,18 +155,29 @@ class OtherMetrics(JsonRow):
     """Metrics of a kind without a class of its own: everything is in `rest`."""
 
 
-AnyCase = Case | FloorCase | GateTestCase | GateCase | OtherCase
-AnyMetrics = Metrics | FloorMetrics | GateMetrics | OtherMetrics
-OF_KIND: dict[str | None, tuple[type[JsonData], type[JsonData]]] = {
+KeptCase = KernelCase | VersusCase | ThroughputCase | LatentCase | PlanCase
+KeptMetrics = KernelMetrics | VersusMetrics | ThroughputMetrics | LatentMetrics | PlanMetrics
+AnyCase = Case | FloorCase | GateTestCase | GateCase | KeptCase | OtherCase
+AnyMetrics = Metrics | FloorMetrics | GateMetrics | KeptMetrics | OtherMetrics
+OF_KIND: dict[str | None, tuple[type[AnyCase], type[AnyMetrics]]] = {
     None: (Case, Metrics),
     AGAIN: (Case, Metrics),
     NOISE_FLOOR: (FloorCase, FloorMetrics),
     GATE: (GateCase, GateMetrics),
     GATE_TEST: (GateTestCase, Metrics),
+    "kernel": (KernelCase, KernelMetrics),
+    "versus": (VersusCase, VersusMetrics),
+    "throughput": (ThroughputCase, ThroughputMetrics),
+    "mla": (LatentCase, LatentMetrics),
+    "plan": (PlanCase, PlanMetrics),
 }
+
+
+def case_and_metrics(kind: str | None) -> tuple[type[AnyCase], type[AnyMetrics]]:
+    return OF_KIND.get(kind, (OtherCase, OtherMetrics))
 
 
 def classes_of(kind: str | None) -> dict[str, type[JsonData]]:
     """Field of a record -> its class."""
-    case, metrics = OF_KIND.get(kind, (OtherCase, OtherMetrics))
+    case, metrics = case_and_metrics(kind)
     return {"case": case, "metrics": metrics}

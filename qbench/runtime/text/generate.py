@@ -3,13 +3,24 @@
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
-from qbench.runtime.model import Model
 from qbench.runtime.text.log_probabilities import LogProbabilities, log_probabilities
 from qbench.runtime.text.sampling import Sampler, Sampling
 from quant.errors import InputError
+from quant.models import ModelConfig
+
+
+class Continuing(Protocol):
+    """A decoder that `generate` runs: a Model, or one with encoded inputs."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+    def new_cache(self, *, capacity: int) -> Any: ...
+    def __call__(self, tokens: Tensor, cache: Any = None, *, last_only: bool = False) -> Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +35,7 @@ class Generation:
 
 
 def generate(
-    model: Model,
+    model: Continuing,
     tokens: Sequence[int],
     sampling: Sampling,
     max_new_tokens: int,

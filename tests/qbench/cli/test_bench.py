@@ -6,6 +6,7 @@ import pytest
 
 from qbench.cli.bench import how_long
 from qbench.cli.bench_lines import energy_line, outliers_of, ratio_lines, readable
+from qbench.measure.metrics import Energy, Metrics, Samples, Speed
 
 QUICK = ("-p", "8", "-n", "2", "-r", "1", "--threads", "1")
 
@@ -27,7 +28,7 @@ def test_batches_depths_and_threads_are_a_row_each(qbench):
         assert abs(row["pp_tok_s"] * row["ttft_ms"] / 1e3 - 8 * row["batch"]) < 1e-9 * 8 * row["batch"]
         assert row["energy"]["joules"] is not None or row["energy"]["reason"]
         assert len(row["roofline"]["bandwidths_bytes_per_s"]) == 2
-        assert "pp8" in " ".join(readable(row))
+        assert "pp8" in " ".join(readable(Metrics.from_json(row)))
 
 
 def test_layouts_and_policies_are_a_row_per_pair(qbench):
@@ -67,14 +68,16 @@ def test_several_models_take_turns(qbench):
     assert (first["recipe"], second["recipe"]) == ("bf16", "q8_0") and first["ratio"] is None
     assert second["ratio"]["pp"]["value"] > 0 and second["samples"]["interleaved_with"] == ["rand:tiny as bf16"]
     assert second["peak_rss_bytes"] > 0 and second["samples"]["stopped"] == "repetitions"
-    assert "of the first" in readable(second)["pp ratio"] and "pp ratio" not in readable(first)
+    assert "of the first" in readable(Metrics.from_json(second))["pp ratio"]
+    assert "pp ratio" not in readable(Metrics.from_json(first))
 
 
 def test_a_ratio_of_few_rounds_says_what_its_interval_is_worth():
     ratio = {"value": 1.2, "low": 1.1, "high": 1.3, "p_value": 0.01}
 
     def lines(rounds: int, **of_ratio) -> dict:
-        return ratio_lines({"ratio": {"pp": ratio | of_ratio}, "samples": {"pp_tok_s": [9.0] * rounds, "tg_tok_s": []}})
+        samples = {"pp_tok_s": [9.0] * rounds, "tg_tok_s": []}
+        return ratio_lines(Metrics.from_json({"ratio": {"pp": ratio | of_ratio}, "samples": samples}))
 
     assert "hardly show in 5 rounds" in lines(5)["few rounds"]
     assert "few rounds" not in lines(15) and "few rounds" not in lines(1, low=None)
@@ -125,15 +128,17 @@ def test_what_cannot_be_measured(qbench, argv, parts):
 
 
 def test_outliers_are_shown():
-    samples = {"pp_tok_s": [100.0, 9.0, 101.0, 950.0], "outliers": {"pp_tok_s": [1, 3]}}
-    assert outliers_of(samples, "pp_tok_s", "pp") == ["2 of pp, 9.0 to 950.0 tok/s"]
-    assert outliers_of(samples | {"outliers": {"pp_tok_s": [1]}}, "pp_tok_s", "pp") == ["1 of pp, 9.0 tok/s"]
-    assert outliers_of(samples | {"outliers": {"pp_tok_s": []}}, "pp_tok_s", "pp") == []
+    def outliers(*places: int) -> list[str]:
+        return outliers_of(Samples(pp_tok_s=[100.0, 9.0, 101.0, 950.0], outliers={"pp_tok_s": list(places)}), "pp")
+
+    assert outliers(1, 3) == ["2 of pp, 9.0 to 950.0 tok/s"]
+    assert outliers(1) == ["1 of pp, 9.0 tok/s"]
+    assert outliers() == []
 
 
 def test_energy_in_words():
-    result = {"batch": 2, "pp": 100, "tg": 10, "energy": {"joules": None, "reason": "RAPL is absent"}}
-    assert energy_line(result) == "n/a: RAPL is absent"
+    work = Speed(batch=2, pp=100, tg=10)
+    assert energy_line(work, Energy(reason="RAPL is absent")) == "n/a: RAPL is absent"
     by = {"pp": {"package-0": 30.0, "dram-0": 10.0}, "tg": {"package-0": 3.0, "dram-0": 1.0}}
-    energy = {"joules": by, "idle_watts": {"package-0": 5.0, "dram-0": 1.0}, "reason": None}
-    assert energy_line(result | {"energy": energy}) == "pp 0.2 J, tg 0.2 J a token beyond idle (package-0, dram-0)"
+    energy = Energy(joules=by, idle_watts={"package-0": 5.0, "dram-0": 1.0})
+    assert energy_line(work, energy) == "pp 0.2 J, tg 0.2 J a token beyond idle (package-0, dram-0)"

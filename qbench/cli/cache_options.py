@@ -30,7 +30,7 @@ class Checked(click.ParamType):
 class CheckedList(click.ParamType):
     """ "none,dynamic" -> the names, each once."""
 
-    def __init__(self, name: str, check: Callable[[str], object]) -> None:
+    def __init__(self, name: str, check: Callable[[str], None]) -> None:
         self.name, self.one = name, Checked(name, check)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +15,9 @@ from qbench.measure.metrics import Metrics
 from qbench.sweep.suite.axes import DENSE, Point
 from quant.present import present
 
+if TYPE_CHECKING:
+    from qbench.recommend.answer import JudgedPoint, MeasuredPoint, MoreKld, Recommendation, RelaxedLimit
+
 FOLDER = "runs/recommend"
 
 
@@ -23,7 +27,7 @@ FOLDER = "runs/recommend"
     "--memory",
     type=MEMORY_SIZE,
     required=True,
-    help="Memory of the whole process: runtime (Python, torch), weights, KV cache, workspace; e.g. 6GiB.",
+    help="Of the whole process: its runtime (Python, torch), weights, keys and values, workspace; e.g. 6GiB.",
 )
 @click.option("--tps", type=FiniteRange(min=0, min_open=True), help="Tokens a second at least, all sequences.")
 @click.option("--ctx", type=click.IntRange(min=1), help="Tokens a sequence  [default: the model's own, 8192 at most]")
@@ -49,10 +53,10 @@ def command(model, memory, tps, ctx, batch, recipes, kv, text, windows, exhausti
     with progress_bar(f"recommend for {model}") as update:
         result = recommend(model, memory, folder=Path(output), on_event=narrator(update), **limits, **quality, **among)
     if as_json:
-        print_json(result)
+        print_json(result.to_json())
     else:
         print_answer(result)
-    if result["answer"] is None:
+    if result.answer is None:
         raise click.exceptions.Exit(1)
 
 
@@ -81,87 +85,89 @@ def names(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
-def print_answer(result: dict) -> None:
-    if result["answer"] is None:
-        found = result["relaxations"]
+def print_answer(result: "Recommendation") -> None:
+    if result.answer is None:
+        found = result.relaxations
         click.echo("nothing meets this; what would do, the nearest first:" if found else "nothing of this can run")
         print_pairs({f"  {flag(one)}": point(one) for one in found})
     else:
-        print_pairs({"recommended": point(result["answer"]), **about(result["answer"])})
-    for runner_up in result["runners_up"]:
+        print_pairs({"recommended": point(result.answer), **about(result.answer)})
+    for runner_up in result.runners_up:
         click.echo()
-        print_pairs({"runner-up": point(runner_up), **about(runner_up)})
-    if result["others"]:
+        print_pairs({"runner-up": point(runner_up), **about(runner_up, runner_up.kld_more)})
+    if result.others:
         click.echo("\nothers")
-    for _, group in groupby(result["others"], key=lambda one: (one["recipe"], one["outcome"], one["why"])):
+    for _, group in groupby(result.others, key=lambda one: (one.recipe, one.outcome, one.why)):
         print_others(list(group))
 
 
-def print_others(group: list[dict]) -> None:
+def print_others(group: "list[JudgedPoint]") -> None:
     """Points of one recipe that have come to the same."""
     first, last = group[0], group[-1]
-    if first["why"] is not None:
-        kv_formats = ", ".join(one["kv_format"] for one in group)
-        click.echo(f"  {first['recipe']} with {kv_formats}: {first['outcome']}: {first['why']}")
-    elif first["outcome"] == "memory" and len(group) > 1:
-        click.echo(f"  {point(first)}: {miss(first)}; even with {last['kv_format']} it {miss(last)}")
+    if first.why is not None:
+        kv_formats = ", ".join(one.kv_format for one in group)
+        click.echo(f"  {first.recipe} with {kv_formats}: {first.outcome}: {first.why}")
+    elif first.outcome == "memory" and len(group) > 1:
+        click.echo(f"  {point(first)}: {miss(first)}; even with {last.kv_format} it {miss(last)}")
     else:
         for one in group:
             click.echo(f"  {point(one)}: {miss(one)}")
 
 
-def about(one: dict) -> dict[str, str | None]:
+def about(one: "MeasuredPoint", more: "MoreKld | None" = None) -> dict[str, str | None]:
     """What is known of a point that fits."""
-    low, high = one["kld_interval"] or (None, None)
-    kld = f"{one['kld']:.2e} nats" + ("" if low is None else f"  (95 % {low:.2e} to {high:.2e})")
-    parts = {"runtime": "runtime_bytes", "weights": "resident_bytes", "KV cache": "kv_bytes"}
-    parts |= {"workspace": "workspace_bytes"}
-    memory = ", ".join(f"{name} {readable_bytes(one[key])}" for name, key in parts.items())
-    peak = one["peak_rss_bytes"]
-    lines = {"kld": kld, "memory": f"{readable_bytes(one['total_bytes'])} predicted  ({memory})"}
+    low, high = one.kld_interval or (None, None)
+    kld = f"{one.kld:.2e} nats" + ("" if low is None else f"  (95 % {low:.2e} to {high:.2e})")
+    parts = {"runtime": one.runtime_bytes, "weights": one.resident_bytes, "KV cache": one.kv_bytes}
+    parts |= {"workspace": one.workspace_bytes}
+    memory = ", ".join(f"{name} {readable_bytes(size)}" for name, size in parts.items())
+    peak = one.peak_rss_bytes
+    lines: dict[str, str | None] = {
+        "kld": kld,
+        "memory": f"{readable_bytes(present(one.total_bytes))} predicted  ({memory})",
+    }
     lines["peak"] = (
         "not measured (--tps does)"
         if peak is None
         else f"{readable_bytes(peak)} measured, libraries' shared pages left out"
     )
-    if one["tps"] is not None:
-        lines["speed"] = f"{one['tps']:.2f} tok/s"
-    more = one.get("kld_more")
-    if more is not None and more["low"] is not None:
-        sure = "surely more" if more["low"] > 0 else "not told apart on this text"
-        lines["against it"] = f"kld {more['value']:+.2e} nats  (95 % {more['low']:+.2e} to {more['high']:+.2e}; {sure})"
-    return lines | ({"file": one["artifact"]} if one["artifact"] else {})
+    if one.tps is not None:
+        lines["speed"] = f"{one.tps:.2f} tok/s"
+    if more is not None and more.low is not None and more.high is not None:
+        sure = "surely more" if more.low > 0 else "not told apart on this text"
+        lines["against it"] = f"kld {more.value:+.2e} nats  (95 % {more.low:+.2e} to {more.high:+.2e}; {sure})"
+    return lines | ({"file": one.artifact} if one.artifact else {})
 
 
 def place(point: Point) -> str:
     return named(point.recipe, point.kv_format)
 
 
-def point(one: dict) -> str:
-    return named(one["recipe"], one["kv_format"])
+def point(one: "JudgedPoint | RelaxedLimit") -> str:
+    return named(one.recipe, one.kv_format)
 
 
 def named(recipe: str, kv_format: str) -> str:
     return recipe if kv_format == DENSE else f"{recipe} with {kv_format}"
 
 
-def miss(one: dict) -> str:
+def miss(one: "JudgedPoint") -> str:
     """Why a point is not the answer, in figures."""
-    if one["outcome"] == "memory":
-        return f"needs {readable_bytes(one['total_bytes'])}, {readable_bytes(one['short'])} too much"
-    if one["outcome"] == "peak":
-        return f"its process took {readable_bytes(one['short'])} too much when it was timed"
-    if one["outcome"] == "speed":
-        kld = "" if one["kld"] is None else f"  (kld {one['kld']:.2e})"
-        return f"{one['tps']:.2f} tok/s, {one['short']:.2f} too few{kld}"
-    return f"kld {one['kld']:.2e}"
+    if one.outcome == "memory":
+        return f"needs {readable_bytes(present(one.total_bytes))}, {readable_bytes(present(one.short))} too much"
+    if one.outcome == "peak":
+        return f"its process took {readable_bytes(present(one.short))} too much when it was timed"
+    if one.outcome == "speed":
+        kld = "" if one.kld is None else f"  (kld {one.kld:.2e})"
+        return f"{one.tps:.2f} tok/s, {one.short:.2f} too few{kld}"
+    return f"kld {one.kld:.2e}"
 
 
-def flag(one: dict) -> str:
-    value = one["enough"]
+def flag(one: "RelaxedLimit") -> str:
+    value = one.enough
     return {
-        "memory_bytes": lambda: f"--memory {enough(value)}",
+        "memory_bytes": lambda: f"--memory {enough(int(value))}",
         "context": lambda: f"--ctx {value}",
         "batch": lambda: f"--batch {value}",
         "tps": lambda: f"--tps {int(value * 100) / 100:g}",
-    }[one["limit"]]()
+    }[one.limit]()

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.machine import machine
@@ -12,6 +11,7 @@ from qbench.measure.records.record_files import FOLDERS
 from qbench.plan.runtime import runtime_bytes
 from qbench.quality.evaluate import read_text, setting_of
 from qbench.quality.protocols.scoring import GPTQ_WINDOW
+from qbench.recommend.answer import JudgedPoint, MeasuredPoint, MoreKld, Recommendation, RelaxedLimit, RunnerUp
 from qbench.recommend.candidates import KV_CHOICES, RECIPES, make_candidates
 from qbench.recommend.goal import Goal
 from qbench.recommend.measure import Judge
@@ -47,8 +47,8 @@ def recommend(
     exhaustive: bool = False,
     folder: Path = Path("runs/recommend"),
     on_event: OnEvent | None = None,
-) -> dict[str, Any]:
-    """{answer, runners_up, others, relaxations}: the point of least KLD that meets the goal, and what became of all.
+) -> Recommendation:
+    """The point of least KLD that meets the goal, and what became of all.
 
     memory_bytes   of the whole process, what it takes without any model included
     context        tokens a sequence; None: the model's own, LONGEST at most
@@ -73,20 +73,20 @@ def recommend(
         goal = replace(goal, runtime_bytes=runtime_bytes(threads))
         verdicts = search(candidates, goal, judge, 1.0 if exhaustive else GAIN)
     chosen = [verdict for verdict in verdicts if verdict.outcome in ("answer", "runner-up")]
-    return {
-        "model": model,
-        "memory_bytes": goal.memory_bytes,
-        "runtime_bytes": goal.runtime_bytes,
-        "context": goal.context,
-        "batch": goal.batch,
-        "tps": goal.tps,
-        "answer": described(chosen[0], goal, judge) if chosen else None,
-        "runners_up": [described(verdict, goal, judge, chosen[0]) for verdict in chosen[1:]],
-        "others": [plain(verdict, goal) for verdict in verdicts if verdict not in chosen],
-        "relaxations": [] if chosen else [relaxed(one) for one in relaxations(goal, verdicts)],
-        "machine": machine().id,
-        **code_version().to_json(),
-    }
+    return Recommendation(
+        model=model,
+        memory_bytes=goal.memory_bytes,
+        runtime_bytes=goal.runtime_bytes,
+        context=goal.context,
+        batch=goal.batch,
+        tps=goal.tps,
+        answer=described(chosen[0], goal, judge) if chosen else None,
+        runners_up=[runner_up(verdict, goal, judge, chosen[0]) for verdict in chosen[1:]],
+        others=[plain(verdict, goal) for verdict in verdicts if verdict not in chosen],
+        relaxations=[] if chosen else [relaxed(one) for one in relaxations(goal, verdicts)],
+        machine=machine().id,
+        code=code_version(),
+    )
 
 
 def check_names(model: str, recipes: Sequence[str], kv_formats: Sequence[str]) -> None:
@@ -111,47 +111,52 @@ def make_goal(source: Source, memory_bytes: int, context: int | None, batch: int
     return Goal(memory_bytes, context or min(limit, LONGEST), batch, tps)
 
 
-def plain(verdict: Verdict, goal: Goal) -> dict[str, Any]:
+def plain(verdict: Verdict, goal: Goal) -> JudgedPoint:
     candidate = verdict.candidate
-    return {
-        "recipe": candidate.recipe,
-        "kv_format": candidate.kv_format,
-        "outcome": verdict.outcome,
-        "total_bytes": candidate.memory and goal.runtime_bytes + candidate.total_bytes,
-        "kld": verdict.kld,
-        "tps": verdict.tps,
-        "short": verdict.short,
-        "why": verdict.why,
-    }
+    return JudgedPoint(
+        recipe=candidate.recipe,
+        kv_format=candidate.kv_format,
+        outcome=verdict.outcome,
+        total_bytes=goal.runtime_bytes + candidate.total_bytes if candidate.memory else None,
+        kld=verdict.kld,
+        tps=verdict.tps,
+        short=verdict.short,
+        why=verdict.why,
+    )
 
 
-def described(verdict: Verdict, goal: Goal, judge: Judge, answer: Verdict | None = None) -> dict[str, Any]:
-    """With what the row tells besides; for a runner-up how much more it diverges than the answer, and how surely."""
+def described(verdict: Verdict, goal: Goal, judge: Judge) -> MeasuredPoint:
+    """The point with the figures of its row."""
     row, memory = judge.quality_of(verdict.candidate), present(verdict.candidate.memory)
-    parts = {name: memory[name] for name in ("resident_bytes", "kv_bytes", "workspace_bytes")}
-    parts |= {"runtime_bytes": goal.runtime_bytes, "peak_rss_bytes": judge.peak_bytes(verdict.candidate)}
     facts, quality = (row.facts, row.quality) if row else (None, None)
-    about: dict[str, Any] = {
-        **{name: getattr(quality, name, None) for name in ("kld_interval", "same_top", "perplexity")},
-        "bits_per_weight": facts and facts.bits_per_weight,
-    }
     artifact = judge.folder / facts.artifact if facts and facts.artifact else None
-    about["artifact"] = str(artifact) if artifact and artifact.exists() else None
-    if answer is not None:
-        other = judge.quality_of(answer.candidate)
-        before, after = ((one and one.blocks) for one in (other and other.quality, quality))
-        about["kld_more"] = None
-        if before and after:
-            more = kld_difference(before, after)
-            about["kld_more"] = {"value": more.value, "low": more.low, "high": more.high}
-    return plain(verdict, goal) | parts | about
+    point = plain(verdict, goal)
+    return MeasuredPoint(
+        **{field.name: getattr(point, field.name) for field in fields(point)},
+        resident_bytes=memory["resident_bytes"],
+        kv_bytes=memory["kv_bytes"],
+        workspace_bytes=memory["workspace_bytes"],
+        runtime_bytes=goal.runtime_bytes,
+        peak_rss_bytes=judge.peak_bytes(verdict.candidate),
+        kld_interval=quality and quality.kld_interval,
+        same_top=quality and quality.same_top,
+        perplexity=quality and quality.perplexity,
+        bits_per_weight=facts and facts.bits_per_weight,
+        artifact=str(artifact) if artifact and artifact.exists() else None,
+    )
 
 
-def relaxed(one: Relaxation) -> dict[str, Any]:
-    return {
-        "limit": one.limit,
-        "asked": one.asked,
-        "enough": one.enough,
-        "recipe": one.candidate.recipe,
-        "kv_format": one.candidate.kv_format,
-    }
+def runner_up(verdict: Verdict, goal: Goal, judge: Judge, answer: Verdict) -> RunnerUp:
+    """The point, with how much more it diverges than the answer, and how surely."""
+    rows = [judge.quality_of(one.candidate) for one in (answer, verdict)]
+    before, after = (row and row.quality and row.quality.blocks for row in rows)
+    more = kld_difference(before, after) if before and after else None
+    point = described(verdict, goal, judge)
+    return RunnerUp(
+        **{field.name: getattr(point, field.name) for field in fields(point)},
+        kld_more=more and MoreKld(more.value, more.low, more.high),
+    )
+
+
+def relaxed(one: Relaxation) -> RelaxedLimit:
+    return RelaxedLimit(one.limit, one.asked, one.enough, one.candidate.recipe, one.candidate.kv_format)

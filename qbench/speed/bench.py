@@ -26,6 +26,7 @@ from qbench.speed.roofline import roofline
 from qbench.speed.speed import measure_speed
 from qbench.speed.speed_case import SpeedCase
 from quant.models import ModelConfig
+from quant.present import present
 
 
 def bench(
@@ -100,15 +101,15 @@ def bench_cases(
             speed = replace(speed, cache=layout, policy=None if options.policy == FULL else options.policy)
             before, before_seconds = speed.peaks.bandwidths[-1:] if speed.peaks else (), 0.0
             seconds = time.perf_counter() - start
-            times = {"peaks_seconds": peaks_seconds, "load_seconds": load_seconds, "seconds": seconds}
-            yield Metrics(facts=facts, speed=speed, memory=memory, **times)
+            found = Metrics(facts=facts, speed=speed, memory=memory)
+            yield replace(found, peaks_seconds=peaks_seconds, load_seconds=load_seconds, seconds=seconds)
             start, load_seconds = time.perf_counter(), 0.0  # the next case has the model loaded
 
 
 def bandwidth_before(options: RunOptions) -> tuple[tuple[float, ...], float]:
     """Measured now, and the seconds that it took."""
     start = time.perf_counter()
-    return (measure_bandwidth(options.threads, options.device),), time.perf_counter() - start
+    return (measure_bandwidth(present(options.threads), options.device),), time.perf_counter() - start
 
 
 def bench_case(

@@ -121,4 +121,4 @@ def _half_width(rounds: Rounds, phase: str) -> float:
 
 def _half_width_of_ratio(first: list[float], other: list[float]) -> float:
     ratio = speed_ratio(first, other)
-    return inf if ratio.low is None else (ratio.high - ratio.low) / (2 * ratio.value)
+    return inf if ratio.interval is None else (ratio.interval[1] - ratio.interval[0]) / (2 * ratio.value)

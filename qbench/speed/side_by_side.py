@@ -130,8 +130,9 @@ def ratios(rounds: Rounds, side: int) -> dict[str, dict[str, float | None]] | No
     """Speed over that of the first, with its interval and the p value of no difference; None for the first itself."""
     if side == 0:
         return None
-    return {
-        phase: asdict(speed_ratio(*([1 / seconds for seconds in rounds.steady(phase, one)] for one in (0, side))))
-        for phase in PHASES
-        if phase in rounds.of
-    }
+    found = {}
+    for phase in PHASES:
+        if phase in rounds.of:
+            first, other = ([1 / seconds for seconds in rounds.steady(phase, one)] for one in (0, side))
+            found[phase] = asdict(speed_ratio(first, other))
+    return found

@@ -16,6 +16,7 @@ from qbench.speed.speed_worker import TimedModel
 from qbench.speed.spent import energy
 from qbench.speed.steady import outliers
 from qbench.statistics import spread
+from quant.present import present
 
 
 def measure_speed(
@@ -33,25 +34,30 @@ def measure_speed(
     case.check_context(model.config.max_positions)
     timed = TimedModel(model)
     rounds = interleave([timed], case, threads=threads, meter=meter, progress=progress)
-    return replace(speed_statistics(case, rounds, 0), kv_bytes_held=timed.cache.size_bytes)
+    return replace(speed_statistics(case, rounds, 0), kv_bytes_held=present(timed.cache).size_bytes)
 
 
 def speed_statistics(case: SpeedCase, rounds: Rounds, side: int) -> SpeedFigures:
     """The figures of one of the sides, from the rounds after the warm-up."""
     rates = {phase: _rates(case, rounds, phase, side) for phase in PHASES}
     ttft, step = (_median_ms(rounds, phase, side) for phase in PHASES)
-    spreads = {phase: Spread(**spread(rates[phase])) if rates[phase] else None for phase in PHASES}
+    spreads = {phase: Spread.from_json(spread(rates[phase])) if rates[phase] else None for phase in PHASES}
     return SpeedFigures(
         pp_tok_s=spreads["pp"] and spreads["pp"].median,
         tg_tok_s=spreads["tg"] and spreads["tg"].median,
         ttft_ms=ttft,
         tpot_ms=None if step is None else step / case.tg,
-        interval={f"{phase}_tok_s": median_interval(rates[phase]) for phase in PHASES},
+        interval={f"{phase}_tok_s": _ends(rates[phase]) for phase in PHASES},
         spread={f"{phase}_tok_s": spreads[phase] for phase in PHASES},
         samples=_samples(case, rounds, side, rates),
         energy=energy(rounds, side),
         timed_seconds=sum(sum(sides[side].seconds) for sides in rounds.of.values()),
     )
+
+
+def _ends(rates: list[float]) -> list[float] | None:
+    interval = median_interval(rates)
+    return None if interval is None else list(interval)
 
 
 def _rates(case: SpeedCase, rounds: Rounds, phase: str, side: int) -> list[float]:
@@ -70,13 +76,13 @@ def _median_ms(rounds: Rounds, phase: str, side: int) -> float | None:
 def _samples(case: SpeedCase, rounds: Rounds, side: int, rates: dict[str, list[float]]) -> Samples:
     """The rates that count, those of the warm-up, the outliers, and the conditions of each."""
     of = {f"{phase}_tok_s": (phase, rounds.of[phase][side], rounds.warm_up(phase)) for phase in rounds.of}
-    conditions = {
-        name: {
+
+    def conditions(name: str) -> dict[str, list[float | None]]:
+        return {
             key: [getattr(moment, name) for moment in samples.conditions[first:]]
             for key, (_, samples, first) in of.items()
         }
-        for name in ("clock_mhz", "temperature_c", "load", "busy_by_others")
-    }
+
     return Samples(
         pp_tok_s=rates["pp"],
         tg_tok_s=rates["tg"],
@@ -85,6 +91,9 @@ def _samples(case: SpeedCase, rounds: Rounds, side: int, rates: dict[str, list[f
             for key, (phase, samples, first) in of.items()
         },
         outliers={key: outliers(samples.seconds[first:]) for key, (_, samples, first) in of.items()},
+        clock_mhz=conditions("clock_mhz"),
+        temperature_c=conditions("temperature_c"),
+        load=conditions("load"),
+        busy_by_others=conditions("busy_by_others"),
         stopped=rounds.stopped,
-        **conditions,
     )

@@ -12,19 +12,35 @@ out   {"result": what describes it}, then {"result": what the call returned}*; {
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from qbench.measure.child import die_with_parent, send, take_stdout
 from qbench.measure.host.clocks import CLOCKS
 from qbench.measure.host.memory import current_rss_bytes, peak_rss_bytes
+from qbench.measure.metrics import Facts, Memory
+from quant.json_data import JsonData, plain
+
+if TYPE_CHECKING:
+    from qbench.speed.case_facts import CaseFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Described(JsonData):
+    """The facts of the model that a worker holds."""
+
+    vocab_size: int
+    facts: Facts
 
 
 class TimedModel:
     """A model and a cache that holds some tokens: passes over others after them, timed again and again."""
+
+    model: Any
 
     def __init__(self, model: Any, clock: str = "wall") -> None:
         self.model, self.clock = model, CLOCKS[clock]
@@ -32,7 +48,8 @@ class TimedModel:
         self.run = getattr(model, "enqueue", partial(model, last_only=True))
         self.wait = getattr(model, "wait", lambda: None)
         self.pid, self.vocab_size = os.getpid(), model.config.vocab_size
-        self.depth, self.cache = 0, None
+        self.depth = 0
+        self.cache: Any = None
 
     def hold(self, tokens: list[list[int]], capacity: int) -> None:
         """Start anew with these in a cache of room for `capacity`.
@@ -63,7 +80,7 @@ class TimedModel:
 class TimedSubject(TimedModel):
     """A model from its spec, in a process of its own."""
 
-    def __init__(self, model: str, options: dict[str, Any], clock: str) -> None:
+    def __init__(self, model: str, options: Mapping[str, Any], clock: str) -> None:
         import qbench.calibration.open_subject
         import qbench.runtime  # noqa: F401 - what follows is of the model, not of what is imported for it
 
@@ -71,7 +88,7 @@ class TimedSubject(TimedModel):
         self.clock_name = clock
         self.open(model, options)
 
-    def open(self, model: str, options: dict[str, Any]) -> dict[str, Any]:
+    def open(self, model: str, options: Mapping[str, Any]) -> "Described":
         """Take this model, in place of one that is held; returns as `describe`."""
         from qbench.calibration.open_subject import open_subject
         from qbench.run_options import RunOptions
@@ -82,20 +99,19 @@ class TimedSubject(TimedModel):
         super().__init__(load_model(self.subject.source, self.subject.options), self.clock_name)
         return self.describe()
 
-    def describe(self) -> dict[str, Any]:
-        """vocab_size, and the facts that every result repeats"""
-        return {"vocab_size": self.vocab_size, "facts": self.subject.facts(self.model.impls).to_json()}
+    def describe(self) -> "Described":
+        return Described(self.vocab_size, self.subject.facts(self.model.impls))
 
-    def facts(self, case: dict[str, Any]) -> dict[str, Any]:
+    def facts(self, case: Mapping[str, Any]) -> "CaseFacts":
         """`case_facts` of a case, given by its fields."""
         from qbench.speed.case_facts import case_facts
         from qbench.speed.speed_case import SpeedCase
 
-        return case_facts(self.subject, self.model, SpeedCase.from_json(case)).to_json()
+        return case_facts(self.subject, self.model, SpeedCase.from_json(case))
 
-    def memory(self) -> dict[str, int]:
+    def memory(self) -> Memory:
         peak = max(peak_rss_bytes(), self.baseline_rss_bytes)
-        return {"peak_rss_bytes": peak, "peak_rss_since": "start", "baseline_rss_bytes": self.baseline_rss_bytes}
+        return Memory(peak_rss_bytes=peak, peak_rss_since="start", baseline_rss_bytes=self.baseline_rss_bytes)
 
 
 def serve(kind: Callable[..., Any]) -> int:
@@ -105,10 +121,10 @@ def serve(kind: Callable[..., Any]) -> int:
     die_with_parent(parent)
     try:
         side = kind(**json.loads(sys.stdin.readline()))
-        send(channel, {"result": side.describe()})
+        send(channel, {"result": plain(side.describe())})
         for line in sys.stdin:
             call = json.loads(line)
-            send(channel, {"result": getattr(side, call.pop("call"))(**call)})
+            send(channel, {"result": plain(getattr(side, call.pop("call"))(**call))})
     except (ImportError, ValueError, NotImplementedError, RuntimeError, OSError, MemoryError) as error:
         send(channel, {"error": " ".join(str(error).split()) or type(error).__name__})
         return 1

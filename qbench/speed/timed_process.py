@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from qbench.run_options import RunOptions
 from quant.errors import InputError
+from quant.present import present
 
 WORKER_FILE = str(Path(__file__).with_name("speed_worker.py"))
 # -P: the worker's own folder is no place to import from
@@ -26,7 +27,7 @@ class TimedProcess:
     """
 
     def __init__(
-        self, name: str, command: Sequence[str], settings: dict[str, Any], env: Mapping[str, str] | None = None
+        self, name: str, command: Sequence[str], settings: Mapping[str, Any], env: Mapping[str, str] | None = None
     ) -> None:
         self.name = name
         self._log = tempfile.TemporaryFile()
@@ -38,6 +39,7 @@ class TimedProcess:
             env=None if env is None else {**os.environ, **env},
         )
         self.pid = self._worker.pid
+        self._questions, self._answers = present(self._worker.stdin), present(self._worker.stdout)
         self.about = self._ask(settings)
 
     def __enter__(self) -> Self:
@@ -47,8 +49,8 @@ class TimedProcess:
         self._worker.kill()
         self._worker.wait()
         with suppress(BrokenPipeError):  # of a worker that died with a command unread
-            self._worker.stdin.close()
-        self._worker.stdout.close()
+            self._questions.close()
+        self._answers.close()
         self._log.close()
 
     @property
@@ -67,15 +69,15 @@ class TimedProcess:
         """As TimedSubject.open."""
         self.about = self.call("open", {"model": model, "options": options.to_json()})
 
-    def call(self, method: str, arguments: dict[str, Any]) -> Any:
+    def call(self, method: str, arguments: Mapping[str, Any]) -> Any:
         """What the worker's method of this name returns."""
         return self._ask({"call": method, **arguments})
 
-    def _ask(self, question: dict[str, Any]) -> Any:
+    def _ask(self, question: Mapping[str, Any]) -> Any:
         try:
-            self._worker.stdin.write(json.dumps(question).encode() + b"\n")
-            self._worker.stdin.flush()
-            line = self._worker.stdout.readline()
+            self._questions.write(json.dumps(question).encode() + b"\n")
+            self._questions.flush()
+            line = self._answers.readline()
         except BrokenPipeError:
             line = b""
         answer = json.loads(line) if line.endswith(b"\n") else {"error": self._last_words()}

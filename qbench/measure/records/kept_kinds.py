@@ -82,8 +82,8 @@ class VersusCase(JsonRow):
     json_omits: ClassVar[tuple[str, ...]] = ("forced",)
 
     kind: str
-    peer: str
     model: str
+    peer: str | None = None
     pp: int = 0
     tg: int = 0
     depth: int = 0

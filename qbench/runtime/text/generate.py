@@ -11,14 +11,22 @@ from torch import Tensor
 from qbench.runtime.text.log_probabilities import LogProbabilities, log_probabilities
 from qbench.runtime.text.sampling import Sampler, Sampling
 from quant.errors import InputError
-from quant.models import ModelConfig
+
+
+class Limits(Protocol):
+    """The part of a model's config that `generate` reads."""
+
+    @property
+    def max_positions(self) -> int: ...
+    @property
+    def eos_token_ids(self) -> Collection[int]: ...
 
 
 class Continuing(Protocol):
     """A decoder that `generate` runs: a Model, or one with encoded inputs."""
 
     @property
-    def config(self) -> ModelConfig: ...
+    def config(self) -> Limits: ...
     def new_cache(self, *, capacity: int) -> Any: ...
     def __call__(self, tokens: Tensor, cache: Any = None, *, last_only: bool = False) -> Tensor: ...
 

@@ -44,14 +44,15 @@ FOLDER = "runs/recommend"
 @json_option
 def command(model, memory, tps, ctx, batch, recipes, kv, text, windows, exhaustive, output, threads, as_json) -> None:
     """The point nearest to MODEL that fits, and why each other one does not; exit 1 where nothing does."""
-    from qbench.recommend import recommend
+    from qbench.recommend import Asked, recommend
     from qbench.recommend.candidates import KV_CHOICES, RECIPES
 
     limits = {"context": ctx, "batch": batch, "tps": tps, "threads": threads}
     quality = {"text": text, "windows": windows, "exhaustive": exhaustive}
     among = {"recipes": names(recipes) or RECIPES, "kv_formats": names(kv) or KV_CHOICES}
     with progress_bar(f"recommend for {model}") as update:
-        result = recommend(model, memory, folder=Path(output), on_event=narrator(update), **limits, **quality, **among)
+        asked = Asked(model, memory, **limits, **quality, **among)
+        result = recommend(asked, folder=Path(output), on_event=narrator(update))
     if as_json:
         print_json(result.to_json())
     else:

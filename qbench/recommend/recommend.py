@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from qbench.measure.host.commit import code_version
@@ -32,46 +32,53 @@ JUDGED_TOKENS = 24 * 1024  # of text that judge quality: the quickstart's window
 LONGEST = 8192  # context where none is asked for, or the model's own if that is shorter
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The limits, and the points to search.
+
+    memory_bytes   of the whole process, with what it takes without any model
+    context        tokens per sequence; None: the model's own, LONGEST at most
+    text           for the KLD; None: a reference model's held-out text
+    windows        of the text; None: as many as make JUDGED_TOKENS
+    exhaustive     measure every point that fits, instead of those that `search` takes to matter
+    """
+
+    model: str
+    memory_bytes: int
+    context: int | None = None
+    batch: int = 1
+    tps: float | None = None
+    recipes: Sequence[str] = RECIPES
+    kv_formats: Sequence[str] = KV_CHOICES
+    text: str | None = None
+    windows: int | None = None
+    threads: int | None = None
+    exhaustive: bool = False
+
+
 def recommend(
-    model: str,
-    memory_bytes: int,
-    *,
-    context: int | None = None,
-    batch: int = 1,
-    tps: float | None = None,
-    recipes: Sequence[str] = RECIPES,
-    kv_formats: Sequence[str] = KV_CHOICES,
-    text: str | None = None,
-    windows: int | None = None,
-    threads: int | None = None,
-    exhaustive: bool = False,
-    folder: Path = Path("runs/recommend"),
-    on_event: OnEvent | None = None,
+    asked: Asked, *, folder: Path = Path("runs/recommend"), on_event: OnEvent | None = None
 ) -> Recommendation:
     """The point of least KLD that meets the goal, and what became of all.
 
-    memory_bytes   of the whole process, what it takes without any model included
-    context        tokens a sequence; None: the model's own, LONGEST at most
-    text           that KLD is measured on; None: a reference model's held-out text
-    windows        of it; None: as many as make JUDGED_TOKENS
-    exhaustive     measure every point that fits, instead of those that `search` takes to matter
-    folder         where what is not known yet is measured and kept
-    raises         InputError for unknown names and limits that cannot be meant
+    folder   where what is not known yet is measured and kept
+    raises   InputError for unknown names and limits that cannot be meant
     """
-    check_names(model, recipes, kv_formats)
+    model, kv_formats = asked.model, asked.kv_formats
+    check_names(model, asked.recipes, kv_formats)
     source = open_source(model)
-    check_text(source, text)
-    goal = make_goal(source, memory_bytes, context, batch, tps)
+    check_text(source, asked.text)
+    goal = make_goal(source, asked.memory_bytes, asked.context, asked.batch, asked.tps)
     ordered = [name for name in KV_CHOICES if name in kv_formats] + [
         name for name in kv_formats if name not in KV_CHOICES
     ]
-    candidates = make_candidates(source, goal, recipes, ordered)
+    candidates = make_candidates(source, goal, asked.recipes, ordered)
     window = min(GPTQ_WINDOW, ModelConfig.of(source).max_positions)
-    quality = EvalSettings(text, windows or max(1, JUDGED_TOKENS // window))
-    how = {"threads": threads, "on_event": on_event}
+    quality = EvalSettings(asked.text, asked.windows or max(1, JUDGED_TOKENS // window))
+    how = {"threads": asked.threads, "on_event": on_event}
     with exclusive(folder.resolve()), closing(Judge(model, goal, quality, folder, map(Path, FOLDERS), **how)) as judge:
-        goal = replace(goal, runtime_bytes=runtime_bytes(threads))
-        verdicts = search(candidates, goal, judge, 1.0 if exhaustive else GAIN)
+        goal = replace(goal, runtime_bytes=runtime_bytes(asked.threads))
+        verdicts = search(candidates, goal, judge, 1.0 if asked.exhaustive else GAIN)
     chosen = [verdict for verdict in verdicts if verdict.outcome in ("answer", "runner-up")]
     return Recommendation(
         model=model,

@@ -20,6 +20,7 @@ from qbench.run_options import RunOptions
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweep.job import Job, MadeArtifact, MeasureJob, QuantizeJob, R, ReferenceJob
 from qbench.sweep.job_runner import WORKER, JobFailed, Worker
+from qbench.sweep.messages import JobRequest
 from qbench.sweep.suite.grid import own_kv_format
 from qbench.sweep.suite.suite_names import AUTO
 from quant.json_data import JsonRow
@@ -179,7 +180,7 @@ class CaseRunner:
         def progress(*state) -> None:
             on_stage(job.name, state)
 
-        request = {"job": job.name, **job.to_json()}
+        request = JobRequest(job.name, job.to_json())
         return job.answer(self.worker.run(request, log, progress=progress, environment=environment))
 
 

@@ -10,6 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from qbench.sweep.messages import JobRequest, WorkerMessage, WorkerRequest
+from quant.present import present
+
 WORKER = (sys.executable, "-m", "qbench.sweep.worker")
 OnProgress = Callable[[int, int, str], None]
 
@@ -37,13 +40,13 @@ class Worker:
 
     def run(
         self,
-        job: dict[str, Any],
+        job: JobRequest,
         log: Path,
         *,
         progress: OnProgress | None = None,
         environment: Mapping[str, str | None] | None = None,
-    ) -> dict[str, Any]:
-        """The job's result.
+    ) -> Mapping[str, Any]:
+        """The job's result, as JSON.
 
         log           file that takes what the job prints
         environment   what is different in the environment of the job's process; None takes a name out
@@ -51,7 +54,7 @@ class Worker:
         """
         process = self._started(log)
         try:
-            _send(process, {"job": job, "log": str(log), "environment": dict(environment or {})})
+            _send(process, WorkerRequest(job, str(log), environment or {}))
             outcome, status, self.seconds = _follow(process, progress)
         except BaseException:
             self.kill()
@@ -59,9 +62,9 @@ class Worker:
         if status is None:  # the worker itself died, and its jobs with it
             status = process.wait()
             self.close()
-        if "result" in outcome and status == 0:
-            return outcome["result"]
-        raise JobFailed(outcome.get("error") if status == 1 and "error" in outcome else _cause_of_death(status, log))
+        if outcome.result is not None and status == 0:
+            return outcome.result
+        raise JobFailed(outcome.error if status == 1 and outcome.error else _cause_of_death(status, log))
 
     def _started(self, log: Path) -> subprocess.Popen:
         if self.process is None or self.process.poll() is not None:
@@ -76,8 +79,8 @@ class Worker:
         """Lets the worker end. It holds no unfinished job."""
         if self.process is not None:
             with suppress(BrokenPipeError):  # it is gone, and what was sent last with it
-                self.process.stdin.close()
-            self.process.stdout.close()
+                present(self.process.stdin).close()
+            present(self.process.stdout).close()
             self.process.wait()
             self.process = None
 
@@ -89,34 +92,35 @@ class Worker:
             self.close()
 
 
-def run_job(job: dict[str, Any], log: Path, *, progress: OnProgress | None = None) -> dict[str, Any]:
-    """The result of a single job. raises JobFailed"""
+def run_job(job: JobRequest, log: Path, *, progress: OnProgress | None = None) -> Mapping[str, Any]:
+    """The result of a single job, as JSON. raises JobFailed"""
     with Worker() as worker:
         return worker.run(job, log, progress=progress)
 
 
-def _send(process: subprocess.Popen, request: dict[str, Any]) -> None:
+def _send(process: subprocess.Popen, request: WorkerRequest) -> None:
     """A worker that dies before it reads breaks the pipe; its status then says more than the error would."""
     try:
-        process.stdin.write(json.dumps(request).encode() + b"\n")
-        process.stdin.flush()
+        channel = present(process.stdin)
+        channel.write(json.dumps(request.to_json()).encode() + b"\n")
+        channel.flush()
     except BrokenPipeError:
         pass
 
 
-def _follow(process: subprocess.Popen, progress: OnProgress | None) -> tuple[dict[str, Any], int | None, float]:
+def _follow(process: subprocess.Popen, progress: OnProgress | None) -> tuple[WorkerMessage, int | None, float]:
     """The last message before the job's process ended, its status and seconds; None where the worker died itself."""
-    last: dict[str, Any] = {}
-    for line in process.stdout:
+    last = WorkerMessage()
+    for line in present(process.stdout):
         if not line.endswith(b"\n"):
             break  # torn: it died while writing
-        message = json.loads(line)
-        if "ended" in message:
-            return last, message["ended"], message["seconds"]
+        message = WorkerMessage.from_json(json.loads(line))
+        if message.ended is not None:
+            return last, message.ended, message.seconds or 0.0
         last = message
-        if progress and "progress" in message:
-            progress(*message["progress"])
-    return {}, None, 0.0
+        if progress and message.progress is not None:
+            progress(*message.progress)
+    return WorkerMessage(), None, 0.0
 
 
 def _cause_of_death(status: int, log: Path) -> str:

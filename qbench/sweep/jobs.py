@@ -110,20 +110,20 @@ def measure(job: MeasureJob, progress: Progress) -> Metrics:
 
 def joined(parts: Sequence[Metrics]) -> Metrics:
     """All that was measured of one artifact, with the sums of their seconds."""
-    found: dict[str, Any] = {}
+    found = Metrics()
     for part in parts:
-        found |= {one.name: value for one in fields(part) if (value := getattr(part, one.name)) is not None}
+        found = replace(
+            found, **{one.name: value for one in fields(part) if (value := getattr(part, one.name)) is not None}
+        )
     figures = [part.speed.figures.timed_seconds if part.speed and part.speed.figures else None for part in parts]
     timed = [part.timed_seconds or of_speed for part, of_speed in zip(parts, figures, strict=True)]
-    return Metrics(
-        **found
-        | {
-            "timed_seconds": sum(filter(None, timed)),
-            "load_seconds": sum(part.load_seconds or 0.0 for part in parts),
-            "peaks_seconds": sum(part.peaks_seconds or 0.0 for part in parts),
-            "seconds": sum(part.seconds or 0.0 for part in parts),
-            "explicit": frozenset().union(*(part.explicit for part in parts)),
-        }
+    return replace(
+        found,
+        timed_seconds=sum(filter(None, timed)),
+        load_seconds=sum(part.load_seconds or 0.0 for part in parts),
+        peaks_seconds=sum(part.peaks_seconds or 0.0 for part in parts),
+        seconds=sum(part.seconds or 0.0 for part in parts),
+        explicit=frozenset().union(*(part.explicit for part in parts)),
     )
 
 
@@ -140,11 +140,11 @@ def preload() -> None:
     machine()
 
 
-def by_json(kind: type[Job], function: Callable[[Any, Progress], JsonData]) -> Callable[..., dict[str, Any]]:
-    """The job as the worker calls it: by the fields of its class, for the JSON of its result."""
+def by_json(kind: type[Job], function: Callable[[Any, Progress], JsonData]) -> Callable[..., JsonData]:
+    """The job as the worker calls it: by the fields of its class."""
 
-    def run(progress: Progress, **arguments: Any) -> dict[str, Any]:
-        return function(kind.from_json(arguments), progress).to_json()
+    def run(progress: Progress, **arguments: Any) -> JsonData:
+        return function(kind.from_json(arguments), progress)
 
     return run
 

@@ -3,7 +3,7 @@
 A process for each job makes the peak of its memory its own, and a crash one row's error; forking it saves the seconds
 that torch takes to load. What this process loads is the code of all its jobs, and what they say of it in their rows.
 
-in    {"job": {"job": name, ...arguments}, "log": path, "environment": {name: text or null}} as a line for each job
+in    {"job": {"name", "arguments"}, "log": path, "environment": {name: text or null}} as a line for each job
 out   {"progress": [done, total, what]}*, then {"result": {...}} or {"error": "one line"},
       then {"ended": status, "seconds": that its process took}
 """
@@ -19,9 +19,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from qbench.measure.child import die_with_parent, send, take_stdout
+from qbench.sweep.messages import JobRequest, WorkerMessage, WorkerRequest
 from quant.errors import InputError
+from quant.json_data import plain
 
-Job = Callable[..., dict[str, Any]]
+Job = Callable[..., Any]  # by the arguments of a request and progress=; its result is written as JSON
 
 
 def main() -> int:
@@ -38,32 +40,36 @@ def serve(jobs: Mapping[str, Job]) -> int:
     channel, own = take_stdout(), os.getpid()
     gc.freeze()  # or collecting in a child would write to, and so copy, all that it shares with this process
     for line in sys.stdin.buffer:
-        request = json.loads(line)
+        request = WorkerRequest.from_json(json.loads(line))
         start = time.perf_counter()
         child = os.fork()
         if child == 0:
             die_with_parent(own)
             leave_finalizers()
-            redirect(request["log"])
-            change_environment(request["environment"])
-            leave(run(jobs, request["job"], channel))
+            redirect(request.log)
+            change_environment(request.environment)
+            leave(run(jobs, request.job, channel))
         _, status = os.waitpid(child, 0)
-        send(channel, {"ended": os.waitstatus_to_exitcode(status), "seconds": time.perf_counter() - start})
+        tell(channel, WorkerMessage(ended=os.waitstatus_to_exitcode(status), seconds=time.perf_counter() - start))
     return 0
 
 
-def run(jobs: Mapping[str, Job], job: dict[str, Any], channel: int) -> int:
+def run(jobs: Mapping[str, Job], job: JobRequest, channel: int) -> int:
     """returns 0 for a result, 1 for an error that was told"""
     try:
-        result = jobs[job.pop("job")](**job, progress=lambda *state: send(channel, {"progress": state}))
+        result = jobs[job.name](**job.arguments, progress=lambda *state: tell(channel, WorkerMessage(progress=state)))
     except (InputError, NotImplementedError, RuntimeError, OSError, MemoryError) as error:
-        send(channel, {"error": " ".join(str(error).split()) or type(error).__name__})
+        tell(channel, WorkerMessage(error=" ".join(str(error).split()) or type(error).__name__))
         return 1
     except BaseException:
         sys.stdout.flush()  # what it printed comes before the traceback, whose last line the parent tells
         raise
-    send(channel, {"result": result})
+    tell(channel, WorkerMessage(result=plain(result)))
     return 0
+
+
+def tell(channel: int, message: WorkerMessage) -> None:
+    send(channel, message.to_json())
 
 
 def leave_finalizers() -> None:

@@ -10,13 +10,13 @@ from quant.json_data import JsonRow
 
 @dataclass(frozen=True, slots=True)
 class KernelCase(JsonRow):
-    """A kernel and its work. tokens: None for work that has none"""
+    """A kernel and its work. tokens: None for work without tokens"""
 
     json_omits: ClassVar[tuple[str, ...]] = ("forced",)
 
     kind: str
-    op: str
-    shape: str
+    op: str = ""
+    shape: str = ""
     tokens: int | None = None
     threads: int | None = None
     clock: str | None = None
@@ -25,7 +25,7 @@ class KernelCase(JsonRow):
 
 @dataclass(frozen=True, slots=True)
 class Contender(JsonRow):
-    """One implementation of the work: its times, or the reason why it has none.
+    """One implementation of the work: its times, or the reason for their absence.
 
     how        the code that ran
     share      of the roofline

@@ -27,6 +27,7 @@ from qbench.sweep.forecast.past import Past
 from qbench.sweep.forecast.planned_source import PlannedSource, foreseen_scheme
 from qbench.sweep.job import ModelProbe, ProbeJob
 from qbench.sweep.job_runner import JobFailed, run_job
+from qbench.sweep.messages import JobRequest
 from qbench.sweep.suite.cases import Selected
 from qbench.sweep.suite.grid import own_kv_format
 from qbench.sweep.suite.suite import Suite
@@ -142,7 +143,7 @@ def probe_unknown(cases: Sequence[Case], past: Past, on_probe: OnProbe | None) -
         progress(0, 0, "a few passes")
         with tempfile.TemporaryDirectory(prefix="qbench-") as folder:
             try:
-                request = {"job": job.name, **job.to_json()}
+                request = JobRequest(job.name, job.to_json())
                 probes[model] = job.answer(run_job(request, Path(folder) / "log", progress=progress))
             except JobFailed:
                 continue  # its cases are told as unknown; the sweep's rows will say why

@@ -8,6 +8,7 @@ import pytest
 from qbench.measure.metrics import Metrics
 from qbench.sweep.case_runner import overhead
 from qbench.sweep.job_runner import JobFailed, Worker, run_job
+from qbench.sweep.messages import JobRequest
 
 WORKER = """
 import os, signal, sys, time, weakref
@@ -46,7 +47,7 @@ def worker(tmp_path):
 @pytest.fixture
 def run(worker, tmp_path):
     def run(job: str, **how):
-        return worker.run({"job": job}, tmp_path / "log", **how)
+        return worker.run(JobRequest(job), tmp_path / "log", **how)
 
     return run
 
@@ -84,8 +85,8 @@ def test_the_time_of_a_job_is_that_of_its_process(run, worker):
 def test_one_job_alone(tmp_path):
     told = []
     with pytest.raises(JobFailed, match="no/such"):
-        job = {"job": "reference", "model": "no/such", "fingerprint": "f", "quality": {}, "threads": 1, "folder": "x"}
-        run_job(job, tmp_path / "log", progress=lambda *state: told.append(state))
+        job = {"model": "no/such", "fingerprint": "f", "quality": {}, "threads": 1, "folder": "x"}
+        run_job(JobRequest("reference", job), tmp_path / "log", progress=lambda *state: told.append(state))
     assert told == []
 
 

@@ -25,7 +25,7 @@ def probed(monkeypatch):
     asked = []
 
     def run_job(job, log, **how):
-        asked.append((job["model"], job["recipes"]))
+        asked.append((job.arguments["model"], job.arguments["recipes"]))
         return PROBE.to_json()
 
     monkeypatch.setattr(forecast_module, "run_job", run_job)

@@ -41,14 +41,15 @@ def command(model, contexts, batches, tokens, modes, rounds, cpu_time, device, k
     grid = Grid(contexts, batches, tokens, rounds, modes, "cpu" if cpu_time else "wall")
     with progress_bar(f"mla {model}") as update:
         found = run_mla(model, grid, device=device, kv=kv, threads=threads, progress=update)
+    rows, crossovers = ([row.to_json() for row in each] for each in (found.rows, found.crossovers))
     if keep is not None:
-        for row in found.rows:
+        for row in rows:
             keep_row(keep, row, {"kind": "mla"}, CASE_KEYS)
     print_warning(found.warning)
-    for row in (*found.rows, *found.crossovers) if as_json else ():
+    for row in (*rows, *crossovers) if as_json else ():
         print_json(row)
     if not as_json:
-        print_tables(found.rows, found.crossovers)
+        print_tables(rows, crossovers)
 
 
 def print_tables(rows: list[dict], crossovers: list[dict]) -> None:

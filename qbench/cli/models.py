@@ -36,10 +36,10 @@ def print_models(as_json: bool) -> None:
 
     for row in list_models():
         if as_json:
-            print_json(row)
+            print_json(row.to_json())
         else:
-            params = f"{row['params'] / 1e6:,.1f} M" if row["params"] else ""
-            click.echo(f"{row['spec']:<20} {params:>10}  {row['description']}")
+            params = f"{row.params / 1e6:,.1f} M" if row.params else ""
+            click.echo(f"{row.spec:<20} {params:>10}  {row.description}")
 
 
 def print_skills(spec: str, recipe: str | None, into: str | None, threads: int | None, as_json: bool) -> None:

@@ -1,5 +1,7 @@
 """`qbench plan MODEL --recipe R --ctx N --memory 24GiB`: memory by part, before anything is made."""
 
+from dataclasses import replace
+
 import click
 
 from qbench.cache_kinds import DYNAMIC
@@ -30,9 +32,11 @@ def command(model, recipe, kv, ctx, batch, prefill, cache, policy, memory, measu
         raise click.UsageError(
             "--measure runs a model as it is stored, with a dynamic cache of policy full: quantize it, plan the file"
         )
-    result = plan(model, PlanCase(recipe, kv, ctx, batch, prefill, memory, cache, policy))
+    planned = plan(model, PlanCase(recipe, kv, ctx, batch, prefill, memory, cache, policy))
     if measure:
-        result |= compared(result, measured(model, result["context"], batch, prefill=prefill, kv=kv))
+        found = measured(model, planned.context, batch, prefill=prefill, kv_format=kv)
+        planned = replace(planned, measured=compared(planned.parts.total_bytes, found))
+    result = planned.to_json()
     if keep is not None:
         keep_row(keep, result, {"kind": "plan"}, CASE_KEYS)
     print_json(result) if as_json else print_plan(result)

@@ -2,31 +2,43 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
+from qbench.mla.measure import ModePoint
 from qbench.runtime.attention.mla_modes import COMPRESSED, ELIDED, choose_mode
+from quant.json_data import JsonData
 from quant.models import ModelConfig
 
 FEW, MANY = ELIDED, COMPRESSED
 MOST_TOKENS = 4096  # of a forward pass; no crossing that was measured lies above 300
 
 
-def measured_crossovers(rows: Sequence[dict[str, Any]], config: ModelConfig) -> list[dict[str, Any]]:
-    """For each context and batch of the rows of `measure_modes`, where the two modes' times cross.
+@dataclass(frozen=True, slots=True)
+class Crossover(JsonData):
+    """Where the two modes' times cross at one context and batch.
 
-    tokens  new ones of a sequence, between the two measured numbers around it as logarithms are; None where one mode
+    tokens  new ones of a sequence, between the two measured numbers around it as logarithms are; None if one mode
             is faster throughout
     picked  from how many on the runtime takes the mode of many, whatever was measured here; None: from no number on
     """
+
+    context: int
+    batch: int
+    tokens: float | None
+    picked: int | None
+
+
+def measured_crossovers(rows: Sequence[ModePoint], config: ModelConfig) -> list[Crossover]:
+    """One for each context and batch of the rows."""
     times: dict[tuple[int, int], dict[int, dict[str, float]]] = {}
     for row in rows:
-        times.setdefault((row["context"], row["batch"]), {}).setdefault(row["tokens"], {})[row["mode"]] = row["ms"]
+        times.setdefault((row.context, row.batch), {}).setdefault(row.tokens, {})[row.mode] = row.ms
     found = []
     for (context, batch), by_tokens in times.items():
         tokens = crossing({count: ms[FEW] / ms[MANY] for count, ms in by_tokens.items() if FEW in ms and MANY in ms})
         picked = picked_crossover(config, context)
-        found.append({"context": context, "batch": batch, "tokens": tokens, "picked": picked})
+        found.append(Crossover(context, batch, tokens, picked))
     return found
 
 

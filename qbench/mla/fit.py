@@ -1,12 +1,13 @@
 """Costs of terms from measured forward passes: what the runtime's choice between modes rests on."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from qbench.measure.records.record import latest, read_records
+from qbench.mla.measure import ModePoint
 from qbench.mla.work import forward_flop
 from qbench.runtime.attention.mla_costs import compressed_terms, elided_terms
 from qbench.runtime.attention.mla_modes import COMPRESSED, ELIDED, MODES
@@ -27,10 +28,12 @@ def fit_kept(path: str) -> dict[str, float]:
     raises   InputError where there are too few to tell the terms apart
     """
     records = [record for record in latest(read_records(Path(path))).values() if record.case.kind == "mla"]
-    rows = [record.case.to_json() | plain(record.metrics) for record in records]
-    rows = [row for row in rows if row["device"] == "cpu" and row["batch"] == 1 and row["tokens"] > 1]
-    rows = [row for row in rows if row["mode"] in (ELIDED, COMPRESSED)]
-    models = {row["model"] for row in rows}
+    documents = [record.case.to_json() | plain(record.metrics) for record in records]
+    names = [field.name for field in fields(ModePoint)]
+    on_cpu = [{name: row[name] for name in names} for row in documents if row["device"] == "cpu"]
+    rows = [row for row in map(ModePoint.from_json, on_cpu) if row.batch == 1 and row.tokens > 1]
+    rows = [row for row in rows if row.mode in (ELIDED, COMPRESSED)]
+    models = {row.model for row in rows}
     if len(models) < 2 or len(rows) < FEWEST_ROWS:
         raise InputError(
             f"{path}: {len(rows)} rows of {len(models)} models, expected {FEWEST_ROWS} or more of modes {ELIDED} and "
@@ -39,24 +42,24 @@ def fit_kept(path: str) -> dict[str, float]:
     return fit_costs(rows, {model: ModelConfig.of(open_source(model)) for model in models})
 
 
-def fit_costs(rows: Sequence[dict[str, Any]], configs: dict[str, ModelConfig]) -> dict[str, float]:
+def fit_costs(rows: Sequence[ModePoint], configs: dict[str, ModelConfig]) -> dict[str, float]:
     """Nanoseconds of a unit of each term, of a thread, that come nearest to the rows' times, relative to these.
 
     rows     of `measure_modes`, batch 1, modes elided and compressed, of models unlike in sizes
     configs  of the rows' models
     returns  the terms of PlanCosts and SHARED ones, all 0 or above
     """
-    terms = [_terms(row, configs[row["model"]]) for row in rows]
+    terms = [_terms(row, configs[row.model]) for row in rows]
     names = sorted({name for each in terms for name in each})
-    times = np.array([1e6 * row["ms"] for row in rows])
+    times = np.array([1e6 * row.ms for row in rows])
     shares = np.array([[each.get(name, 0) for name in names] for each in terms]) / times[:, None]
     return dict(zip(names, _nonnegative(shares, np.ones(len(rows))).tolist(), strict=True))
 
 
-def _terms(row: dict[str, Any], config: ModelConfig) -> dict[str, int]:
-    held, new = row["context"], row["tokens"]
-    of_mode = {ELIDED: elided_terms, COMPRESSED: compressed_terms}[row["mode"]]
-    projected = forward_flop(config, MODES[row["mode"]], held, new)["projections"]
+def _terms(row: ModePoint, config: ModelConfig) -> dict[str, int]:
+    held, new = row.context, row.tokens
+    of_mode = {ELIDED: elided_terms, COMPRESSED: compressed_terms}[row.mode]
+    projected = forward_flop(config, MODES[row.mode], held, new)["projections"]
     return {"passes": 1, "projected": projected, **of_mode(present(config.mla), config.num_heads, held, new)}
 
 

@@ -19,6 +19,7 @@ from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.kv_memory import kv_bytes_per_token
 from quant.errors import InputError
+from quant.json_data import JsonData
 from quant.source import Source
 
 TURN_S = 0.02  # of calls between which nobody else's are timed: a call of microseconds is timed many times
@@ -41,17 +42,58 @@ class Grid:
     clock: str = "wall"
 
 
+@dataclass(frozen=True, slots=True)
+class ModePoint(JsonData):
+    """A mode at one number of tokens held, sequences and new tokens, and its median time."""
+
+    model: str
+    context: int
+    batch: int
+    tokens: int
+    mode: str
+    ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeRow(JsonData):
+    """One mode of one layer's attention at one context, batch and number of new tokens.
+
+    kv_bytes_per_token  of one layer
+    flop_per_token      operations per new token, on average
+    flop                operations of a sequence by term, see `forward_flop`
+    ms, samples_ms      median and all of the time of a forward pass
+    peak_bytes          of the cache and all that the forward pass takes apart from the weights
+    picked              whether the runtime takes this mode here
+    """
+
+    model: str
+    device: str
+    kv_format: str | None
+    threads: int
+    clock: str
+    context: int
+    batch: int
+    tokens: int
+    mode: str
+    kv_bytes_per_token: float
+    flop_per_token: float
+    flop: dict[str, int]
+    ms: float
+    samples_ms: list[float]
+    peak_bytes: int
+    picked: bool
+
+    @property
+    def point(self) -> ModePoint:
+        return ModePoint(self.model, self.context, self.batch, self.tokens, self.mode, self.ms)
+
+
 def measure_modes(
     source: Source, grid: Grid, device: str = "cpu", progress: Progress | None = None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[ModeRow]:
     """One row for each context, batch, number of new tokens and mode, of one layer's attention.
 
-    kv_bytes_per_token     of one layer
-    flop_per_token         operations of a new token, on average
-    ms, samples_ms         median and all of the time of a forward pass
-    peak_bytes             of the cache and all that the forward pass takes beside the weights
-    picked                 whether the runtime takes this mode here
-    raises                 InputError for a model without latent attention or too small a context
+    raises   InputError for a model without latent attention or too small a context
     """
     layer = Layer(source, device)
     names = checked_modes(layer, grid.modes)
@@ -81,9 +123,7 @@ def _picked(layer: Layer, held: int, new: int) -> str:
     return choose_mode(layer.config.mla, layer.config.num_heads, held, new).name
 
 
-def _rows(
-    source: Source, layer: Layer, case: tuple[int, int, int], names: list[str], grid: Grid
-) -> Iterator[dict[str, Any]]:
+def _rows(source: Source, layer: Layer, case: tuple[int, int, int], names: list[str], grid: Grid) -> Iterator[ModeRow]:
     held, batch, new = case
     x, clock = layer.inputs(batch, new), CLOCKS[grid.clock]
     caches, peaks, samples = {}, {}, {name: [] for name in names}
@@ -96,24 +136,24 @@ def _rows(
                 samples[name].append(1e3 * _seconds(layer, lambda cache=caches[name]: layer.run(x, cache), clock))
     for name in names:
         flop = forward_flop(layer.config, MODES[name], held, new)
-        yield {
-            "model": source.spec,
-            "device": str(layer.device),
-            "kv_format": None if layer.scheme is None else layer.scheme.format.name,
-            "threads": torch.get_num_threads(),
-            "clock": grid.clock,
-            "context": held,
-            "batch": batch,
-            "tokens": new,
-            "mode": name,
-            "kv_bytes_per_token": kv_bytes_per_token(layer.config, layer.scheme, name),
-            "flop_per_token": sum(flop.values()) / new,
-            "flop": flop,
-            "ms": statistics.median(samples[name]),
-            "samples_ms": samples[name],
-            "peak_bytes": peaks[name],
-            "picked": name == _picked(layer, held, new),
-        }
+        yield ModeRow(
+            model=source.spec,
+            device=str(layer.device),
+            kv_format=None if layer.scheme is None else layer.scheme.format.name,
+            threads=torch.get_num_threads(),
+            clock=grid.clock,
+            context=held,
+            batch=batch,
+            tokens=new,
+            mode=name,
+            kv_bytes_per_token=kv_bytes_per_token(layer.config, layer.scheme, name),
+            flop_per_token=sum(flop.values()) / new,
+            flop=flop,
+            ms=statistics.median(samples[name]),
+            samples_ms=samples[name],
+            peak_bytes=peaks[name],
+            picked=name == _picked(layer, held, new),
+        )
 
 
 def _peak_bytes(layer: Layer, run: Callable[[], Any], cache: Cache) -> int:

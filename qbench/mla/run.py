@@ -1,19 +1,19 @@
 """From what the command line says to the rows."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from qbench.measure.host.busy import busy_share, busy_warning
 from qbench.measure.host.clocks import check_clock
 from qbench.measure.host.forced import forced
 from qbench.measure.host.machine import available_cores
-from qbench.measure.host.placement import placement
-from qbench.mla.crossover import measured_crossovers
-from qbench.mla.measure import Grid, measure_modes
+from qbench.measure.host.placement import Placement, placement
+from qbench.mla.crossover import Crossover, measured_crossovers
+from qbench.mla.measure import Grid, ModeRow, measure_modes
 from qbench.progress import Progress
 from qbench.runtime import ModelConfig, set_threads
 from qbench.sources import open_source
 from quant.errors import InputError
+from quant.json_data import JsonData
 from quant.kv import KV_FORMATS
 from quant.kv.source import KVSource
 
@@ -24,11 +24,23 @@ CONTEXTS, TOKENS = (512, 4096), (1, 512)  # that are measured where no others ar
 
 
 @dataclass(frozen=True, slots=True)
+class MlaRow(JsonData):
+    """A measured mode and the circumstances. busy_before: share of the machine that others took"""
+
+    json_flat = ("measured", "placement")
+
+    measured: ModeRow
+    busy_before: float
+    forced: str | None
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """rows of `measure_modes`, where the modes cross, and a warning of other programs, if there are any"""
 
-    rows: list[dict[str, Any]]
-    crossovers: list[dict[str, Any]]
+    rows: list[MlaRow]
+    crossovers: list[Crossover]
     warning: str | None
 
 
@@ -51,19 +63,19 @@ def run_mla(
     set_threads(threads)
     busy = busy_share()
     config = ModelConfig.of(source)
-    grid = replace(grid, **fitting_lengths(config, grid.contexts, grid.tokens))
-    rows = [
-        row | {"busy_before": busy, "forced": forced(), **placement().to_json()}
-        for row in measure_modes(source, grid, device, progress)
-    ]
-    crossovers = measured_crossovers(rows, config)
+    contexts, tokens = fitting_lengths(config, grid.contexts, grid.tokens)
+    grid = replace(grid, contexts=contexts, tokens=tokens)
+    rows = [MlaRow(row, busy, forced(), placement()) for row in measure_modes(source, grid, device, progress)]
+    crossovers = measured_crossovers([row.measured.point for row in rows], config)
     return Found(rows, crossovers, busy_warning(busy))
 
 
-def fitting_lengths(config: ModelConfig, contexts: tuple[int, ...], tokens: tuple[int, ...]) -> dict[str, tuple]:
-    """Those that are asked for; where none are, as many of CONTEXTS and TOKENS as the model's context holds."""
+def fitting_lengths(
+    config: ModelConfig, contexts: tuple[int, ...], tokens: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Contexts and tokens: those asked for, or as many of CONTEXTS and TOKENS as the model's context holds."""
     tokens = tokens or _up_to(TOKENS, config.max_positions // 2)
-    return {"contexts": contexts or _up_to(CONTEXTS, max(config.max_positions - max(tokens), 0)), "tokens": tokens}
+    return contexts or _up_to(CONTEXTS, max(config.max_positions - max(tokens), 0)), tokens
 
 
 def _up_to(lengths: tuple[int, ...], most: int) -> tuple[int, ...]:

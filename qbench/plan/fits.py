@@ -1,10 +1,23 @@
 """The largest batch and context that stay within some memory."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+
+from quant.json_data import JsonData
 
 Total = Callable[[int, int], int]  # context, batch -> bytes
 MOST_SEQUENCES = 1 << 20  # where a batch is no longer searched for
 MOST_LISTED = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Room(JsonData):
+    """So many sequences of so long a context fit. tokens: of all of them"""
+
+    batch: int
+    context: int
+    tokens: int
+    total_bytes: int
 
 
 def largest(fits: Callable[[int], bool], limit: int) -> int:
@@ -19,19 +32,17 @@ def largest(fits: Callable[[int], bool], limit: int) -> int:
     return low
 
 
-def largest_contexts(total: Total, memory_bytes: int, max_seq_len: int) -> list[dict[str, int]]:
+def largest_contexts(total: Total, memory_bytes: int, max_seq_len: int) -> list[Room]:
     """For 1, 2, 4, ... MOST_LISTED sequences the longest context of all of them, as long as one token fits.
 
     max_seq_len  the model's own context
-    returns      rows of batch, context, tokens (of all sequences) and total_bytes
     """
     rows, batch = [], 1
     while batch <= MOST_LISTED:
         context = largest(lambda tokens, batch=batch: total(tokens, batch) <= memory_bytes, max_seq_len)
         if not context:
             break
-        row = {"batch": batch, "context": context, "tokens": batch * context, "total_bytes": total(context, batch)}
-        rows.append(row)
+        rows.append(Room(batch, context, batch * context, total(context, batch)))
         batch *= 2
     return rows
 

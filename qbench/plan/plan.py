@@ -1,23 +1,24 @@
 """`plan`: the memory of a model as a recipe would make it, from its config and tensor table alone."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from qbench.cache_kinds import DYNAMIC, NONE, WINDOW
 from qbench.cache_policies import FULL, kind_of
-from qbench.plan.fits import largest_batch, largest_contexts
+from qbench.plan.fits import Room, largest_batch, largest_contexts
 from qbench.plan.kv_forms import attention_form, kv_forms, windowed_share
-from qbench.runtime.memory import MemoryPredictor
+from qbench.plan.measured import Compared
+from qbench.runtime.memory import MemoryParts, MemoryPredictor
 from qbench.sources import open_source
 from qbench.sweep.forecast.planned_source import PlannedSource
 from quant.errors import InputError
 from quant.job import make_job
+from quant.json_data import JsonData
 from quant.kv import get_kv_format
 from quant.kv.source import KVSource
 from quant.models import ModelConfig
 from quant.present import present
 from quant.recipes import get_recipe
-from quant.sizes import size_summary
+from quant.sizes import SizeSummary, size_summary
 from quant.source import Source
 
 CASE_KEYS = ("model", "recipe", "kv_format", "context", "batch", "cache", "policy", "forward_tokens")
@@ -48,36 +49,72 @@ class PlanCase:
     policy: str = FULL
 
 
-def plan(model: str, case: PlanCase) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitting(JsonData):
+    """What fits into some memory.
+
+    kv_tokens         tokens of keys and values for which there is room next to the rest; None if the cache never grows
+    largest_batch     of this context
+    largest_contexts  by batch
+    """
+
+    memory_bytes: int
+    fits: bool
+    kv_tokens: int | None
+    largest_batch: int
+    largest_contexts: list[Room]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(JsonData):
     """Predicted bytes by part, what a token's keys and values take in each form, and what fits.
 
-    returns  what `MemoryPredictor.at` says of the case, and of `memory_bytes` if given: whether it fits, the tokens of
-             keys and values for which there is room beside the rest, the largest batch of this context, the largest
-             contexts by batch
-    raises   InputError for an unknown model, recipe or format, and a context past the model's
+    kv_forms_bytes_per_token   in 16 bits, see `kv_forms`
+    fitting                    None if no memory was given
+    measured                   the same by a process, see `compared`; None if none ran
     """
+
+    json_flat = ("size", "parts", "fitting", "measured")
+
+    model: str
+    recipe: str | None
+    kv_format: str | None
+    context: int
+    batch: int
+    cache: str
+    policy: str
+    forward_tokens: int
+    size: SizeSummary
+    parts: MemoryParts
+    attention: str
+    kv_forms_bytes_per_token: dict[str, int]
+    windowed_kv_share: float
+    fitting: Fitting | None = None
+    measured: Compared | None = None
+
+
+def plan(model: str, case: PlanCase) -> Plan:
+    """raises InputError for an unknown model, recipe or format, and a context past the model's"""
     source = planned_source(open_source(model), case)
     config = ModelConfig.of(source)
     context = planned_context(config, case.context, model)
     predictor = MemoryPredictor(source, kind=kind_of(case.cache, case.policy))
-    parts = predictor.at(context, case.batch, case.prefill)
-    forms, share = kv_forms(config), windowed_share(config, context)
-    return {
-        "model": model,
-        "recipe": case.recipe,
-        "kv_format": source.config.get("kv_cache", {}).get("format"),
-        "context": context,
-        "batch": case.batch,
-        "cache": case.cache,
-        "policy": case.policy,
-        "forward_tokens": predictor.cache.tokens_per_forward(context, case.prefill),
-        **size_summary(source.tensors).to_json(),
-        **parts,
-        "attention": attention_form(config),
-        "kv_forms_bytes_per_token": forms,
-        "windowed_kv_share": share,
-        **(fitting(predictor, case, context) if case.memory_bytes else {}),
-    }
+    return Plan(
+        model=model,
+        recipe=case.recipe,
+        kv_format=source.config.get("kv_cache", {}).get("format"),
+        context=context,
+        batch=case.batch,
+        cache=case.cache,
+        policy=case.policy,
+        forward_tokens=predictor.cache.tokens_per_forward(context, case.prefill),
+        size=size_summary(source.tensors),
+        parts=predictor.at(context, case.batch, case.prefill),
+        attention=attention_form(config),
+        kv_forms_bytes_per_token=kv_forms(config),
+        windowed_kv_share=windowed_share(config, context),
+        fitting=fitting(predictor, case, context) if case.memory_bytes else None,
+    )
 
 
 def planned_source(source: Source, case: PlanCase) -> Source:
@@ -92,17 +129,17 @@ def planned_context(config: ModelConfig, asked: int | None, model: str) -> int:
     return asked or min(config.max_positions, LONGEST)
 
 
-def fitting(predictor: MemoryPredictor, case: PlanCase, context: int) -> dict[str, Any]:
+def fitting(predictor: MemoryPredictor, case: PlanCase, context: int) -> Fitting:
     def total(tokens: int, batch: int) -> int:
-        return predictor.at(tokens, batch, case.prefill)["total_bytes"]
+        return predictor.at(tokens, batch, case.prefill).total_bytes
 
     grows = predictor.cache.kind not in (NONE, WINDOW)
     memory_bytes = present(case.memory_bytes)
     room = memory_bytes - predictor.resident_bytes
-    return {
-        "memory_bytes": memory_bytes,
-        "fits": total(context, case.batch) <= memory_bytes,
-        "kv_tokens": max(0, int(room // predictor.cache.bytes_per_token)) if grows else None,
-        "largest_batch": largest_batch(total, memory_bytes, context),
-        "largest_contexts": largest_contexts(total, memory_bytes, predictor.config.max_positions),
-    }
+    return Fitting(
+        memory_bytes=memory_bytes,
+        fits=total(context, case.batch) <= memory_bytes,
+        kv_tokens=max(0, int(room // predictor.cache.bytes_per_token)) if grows else None,
+        largest_batch=largest_batch(total, memory_bytes, context),
+        largest_contexts=largest_contexts(total, memory_bytes, predictor.config.max_positions),
+    )

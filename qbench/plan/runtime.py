@@ -27,4 +27,4 @@ def runtime_bytes(threads: int | None = None, small: str = SMALL) -> int:
         process.hold([[1] * PROMPT], PROMPT + STEPS)
         process.seconds([[1] * STEPS], 1)
         peak = process.call("memory", {})["peak_rss_bytes"]
-    return peak - predict_memory(open_source(small), PROMPT + STEPS)["total_bytes"]
+    return peak - predict_memory(open_source(small), PROMPT + STEPS).total_bytes

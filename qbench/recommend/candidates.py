@@ -62,7 +62,7 @@ def predicted(source: Source, goal: Goal, recipe: str, kv_format: str, planned: 
     """planned: of the recipe, with its own KV format"""
     try:
         predictor = planned if kv_format == DENSE else planned.with_scheme(foreseen_scheme(source, kv_format))
-        memory = predictor.at(goal.context, goal.batch)
+        memory = predictor.at(goal.context, goal.batch).to_json()
     except (InputError, NotImplementedError) as error:
         return Candidate(recipe, kv_format, unfit=str(error))
     return Candidate(recipe, kv_format, memory, predictor=predictor)

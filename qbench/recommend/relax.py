@@ -51,6 +51,6 @@ def _most(goal: Goal, limit: str, candidate: Candidate) -> int:
     asked = {"context": goal.context, "batch": goal.batch}
 
     def fits(number: int) -> bool:
-        return present(candidate.predictor).at(**(asked | {limit: number}))["total_bytes"] <= goal.model_bytes
+        return present(candidate.predictor).at(**(asked | {limit: number})).total_bytes <= goal.model_bytes
 
     return largest(fits, asked[limit] - 1)

@@ -1,7 +1,7 @@
 """Memory a model will take, by part, from its config and tensor table alone."""
 
 from copy import copy
-from typing import Any
+from dataclasses import dataclass
 
 from qbench.cache_kinds import DYNAMIC
 from qbench.runtime.caches.latent_choice import chosen_latents
@@ -10,6 +10,7 @@ from qbench.runtime.kv_memory import CacheMemory
 from qbench.runtime.layers.paths import LAYERS, NET_STEPS, planned_path
 from qbench.runtime.weights_memory import WeightsMemory
 from qbench.runtime.workspace import FLOAT_BYTES, absorbs, workspace_bytes
+from quant.json_data import JsonData
 from quant.kv import KVScheme
 from quant.models import ModelConfig
 from quant.source import Source
@@ -21,9 +22,31 @@ SMALL_BLOCK_GAPS, LARGE_BLOCK_GAPS = 1.55, 1.25
 MAPPED_BYTES = 32 << 20
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryParts(JsonData):
+    """Bytes by part of some sequences of some context.
+
+    weights_bytes, weights_by_format  as stored
+    kv_bytes_per_token, kv_bytes      of one sequence; of the whole cache, in the model's KV format if it names
+                                      one, else in float32
+    resident_bytes                    weights as the runtime holds them: packed, or float32 on the reference path
+    workspace_bytes                   activations at their peak, and the last position's logits, with the gaps
+                                      that the allocator leaves
+    total_bytes                       resident_bytes + kv_bytes + workspace_bytes
+    """
+
+    weights_bytes: int
+    weights_by_format: dict[str, int]
+    kv_bytes_per_token: float
+    resident_bytes: int
+    kv_bytes: int
+    workspace_bytes: int
+    total_bytes: int
+
+
 def predict_memory(
     source: Source, context: int, batch: int = 1, *, impl: str = "auto", kind: str = DYNAMIC
-) -> dict[str, Any]:
+) -> MemoryParts:
     """What `MemoryPredictor.at` says of one context and batch."""
     return MemoryPredictor(source, impl=impl, kind=kind).at(context, batch)
 
@@ -55,31 +78,22 @@ class MemoryPredictor:
             with_kernels = in_kernels and has_latent_kernels(config.mla)
             self.resident_bytes += self.weights.latent_heads_bytes(in_kernels=with_kernels)
 
-    def at(self, context: int, batch: int = 1, prefill: int | None = None) -> dict[str, Any]:
+    def at(self, context: int, batch: int = 1, prefill: int | None = None) -> MemoryParts:
         """Bytes by part for `batch` sequences of `context` tokens.
 
         prefill  tokens of a sequence that pass at once, None: all
-        weights_bytes, weights_by_format  as stored
-        resident_bytes                    weights as the runtime holds them: packed, or float32 on the reference path
-        kv_bytes_per_token, kv_bytes      of one sequence; of the whole cache, in the model's KV format if it names
-                                          one, else in float32
-        workspace_bytes                   activations at their peak, and the last position's logits, with the gaps
-                                          that the allocator leaves
-        total_bytes                       resident_bytes + kv_bytes + workspace_bytes
         """
         num_tokens = self.cache.tokens_per_forward(context, prefill)
-        parts = {
-            "resident_bytes": self.resident_bytes,
-            "kv_bytes": self.cache.size_bytes(context, batch),
-            "workspace_bytes": self.workspace_bytes(num_tokens, batch),
-        }
-        return {
-            "weights_bytes": sum(self.weights.by_format.values()),
-            "weights_by_format": self.weights.by_format,
-            "kv_bytes_per_token": self.cache.bytes_per_token,
-            **parts,
-            "total_bytes": sum(parts.values()),
-        }
+        kv_bytes, workspace = self.cache.size_bytes(context, batch), self.workspace_bytes(num_tokens, batch)
+        return MemoryParts(
+            weights_bytes=sum(self.weights.by_format.values()),
+            weights_by_format=self.weights.by_format,
+            kv_bytes_per_token=self.cache.bytes_per_token,
+            resident_bytes=self.resident_bytes,
+            kv_bytes=kv_bytes,
+            workspace_bytes=workspace,
+            total_bytes=self.resident_bytes + kv_bytes + workspace,
+        )
 
     def workspace_bytes(self, num_tokens: int, batch: int) -> int:
         """With the gaps that the allocator leaves."""

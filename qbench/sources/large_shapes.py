@@ -1,13 +1,13 @@
 """Configs of published models too large to make at random: for plans alone. Facts from each model's own config.json."""
 
-from typing import Any
+from qbench.sources.shapes import Shape
 
-_LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"}
-_MISTRAL = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "hidden_act": "silu"}
-_BLOOM = {"architectures": ["BloomForCausalLM"], "model_type": "bloom"}
-_DEEPSEEK_V2 = {"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "hidden_act": "silu"}
+_LLAMA: Shape = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"}
+_MISTRAL: Shape = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "hidden_act": "silu"}
+_BLOOM: Shape = {"architectures": ["BloomForCausalLM"], "model_type": "bloom"}
+_DEEPSEEK_V2: Shape = {"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "hidden_act": "silu"}
 
-LARGE_SHAPES: dict[str, dict[str, Any]] = {
+LARGE_SHAPES: dict[str, Shape] = {
     "llama-2-7b": _LLAMA
     | {
         "vocab_size": 32000,

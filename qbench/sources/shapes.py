@@ -1,7 +1,7 @@
 """Configs of published models, for random weights of their shape. Facts from each model's own config.json."""
 
-from typing import Any
-
+ShapeValue = bool | int | float | str | None | list[str] | dict[str, str | int | float]  # of a key of config.json
+Shape = dict[str, ShapeValue]
 # What all models of one kind have in common.
 _LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"}
 _QWEN2 = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu"}
@@ -12,7 +12,7 @@ _MIXTRAL = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "h
 _QWEN3_MOE = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_act": "silu"}
 
 
-def _llama3_scaling(factor: float) -> dict[str, Any]:
+def _llama3_scaling(factor: float) -> dict[str, str | int | float]:
     return {
         "rope_type": "llama3",
         "factor": factor,
@@ -22,7 +22,7 @@ def _llama3_scaling(factor: float) -> dict[str, Any]:
     }
 
 
-def _yarn(factor: float, original_context: int, mscale: float) -> dict[str, Any]:
+def _yarn(factor: float, original_context: int, mscale: float) -> dict[str, str | int | float]:
     return {
         "type": "yarn",
         "factor": factor,
@@ -95,11 +95,11 @@ _CHOICE_KEYS = ("topk_method", "scoring_func", "n_group", "topk_group", "norm_to
 # fmt: on
 
 
-def _configs(common: dict[str, Any], rows: dict[str, tuple], keys: tuple[str, ...] = _KEYS) -> dict[str, Any]:
+def _configs(common: Shape, rows: dict[str, tuple], keys: tuple[str, ...] = _KEYS) -> dict[str, Shape]:
     return {name: common | dict(zip(keys, row, strict=True)) for name, row in rows.items()}
 
 
-SHAPES: dict[str, dict[str, Any]] = {
+SHAPES: dict[str, Shape] = {
     **_configs(_LLAMA, _LLAMAS),
     **_configs(_QWEN2, _QWEN2S),
     **_configs(_QWEN3, _QWEN3S),

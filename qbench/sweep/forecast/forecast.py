@@ -253,12 +253,12 @@ class _Forecaster:
         known, predictor = self.past.peak_rss_bytes(case), self.predictor_of(case)
         parts = [known or 0]
         if case.speed and not known:
-            parts.append(predictor.at(case.context, case.batch)["total_bytes"] + self.baseline)
+            parts.append(predictor.at(case.context, case.batch).total_bytes + self.baseline)
         if case.quality:
             config = predictor.config
             window = min(GPTQ_WINDOW, config.max_positions)
             batch = batch_size(window, config.vocab_size)
-            both = (one.at(window, batch)["total_bytes"] for one in (predictor, self.predictor(case.model, None)))
+            both = (one.at(window, batch).total_bytes for one in (predictor, self.predictor(case.model, None)))
             logits = FLOAT_BYTES * config.vocab_size * window * batch
             # The model's logits, the reference's, and log-softmax of a part of each in float64.
             parts.append(max(both) + 3 * logits + self.baseline)

@@ -1,11 +1,12 @@
 """Costs that are put into rows come out of the fit."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 from support.architectures import small_config
 
 from qbench.mla.fit import _terms, fit_costs, fit_kept
+from qbench.mla.measure import ModePoint
 from qbench.runtime.attention.mla_costs import COSTS
 from quant.errors import InputError
 from quant.models import ModelConfig
@@ -17,16 +18,14 @@ CONFIGS = {
 }
 
 
-def rows_of(costs: dict[str, float]) -> list[dict]:
+def rows_of(costs: dict[str, float]) -> list[ModePoint]:
     cases = [(model, held, new) for model in CONFIGS for held in (0, 60, 900) for new in (2, 40, 300)]
     rows = [
-        {"model": model, "context": held, "tokens": new, "mode": mode}
-        for model, held, new in cases
-        for mode in ("elided", "compressed")
+        ModePoint(model, held, 1, new, mode, 0.0) for model, held, new in cases for mode in ("elided", "compressed")
     ]
-    for row in rows:
-        row["ms"] = 1e-6 * sum(count * costs[name] for name, count in _terms(row, CONFIGS[row["model"]]).items())
-    return rows
+    terms = [_terms(row, CONFIGS[row.model]) for row in rows]
+    times = [1e-6 * sum(count * costs[name] for name, count in each.items()) for each in terms]
+    return [replace(row, ms=ms) for row, ms in zip(rows, times, strict=True)]
 
 
 def test_costs_of_rows_that_have_them():

@@ -7,7 +7,7 @@ from support.close import assert_close
 
 from qbench.mla.crossover import crossing, measured_crossovers, picked_crossover
 from qbench.mla.layer import Layer
-from qbench.mla.measure import Grid, measure_modes
+from qbench.mla.measure import Grid, ModePoint, measure_modes
 from qbench.runtime.attention.mla_modes import MODES, choose_mode
 from quant.errors import InputError
 from quant.models import ModelConfig
@@ -24,15 +24,15 @@ def test_a_row_for_each_plan_of_each_case(monkeypatch, kv):
     monkeypatch.setattr("qbench.mla.measure.TURN_S", 0)
     source = source_of(kv=kv, kv_lora_rank=64, qk_rope_head_dim=16)
     rows = list(measure_modes(source, Grid((0, 40), (1, 2), (1, 100), rounds=2)))
-    assert [row["mode"] for row in rows] == list(MODES) * 8
-    bytes_each = {row["mode"]: row["kv_bytes_per_token"] for row in rows}
+    assert [row.mode for row in rows] == list(MODES) * 8
+    bytes_each = {row.mode: row.kv_bytes_per_token for row in rows}
     item = 4 if kv is None else 2
     assert bytes_each["decompressed"] == item * 4 * (16 + 16 + 24)
     assert bytes_each["compressed"] == bytes_each["elided"] == item * (64 + 16)
-    assert all(sum(row["picked"] for row in rows[i : i + len(MODES)]) == 1 for i in range(0, len(rows), len(MODES)))
-    assert all(row["picked"] == (row["mode"] == "elided") for row in rows if row["tokens"] == 1)
-    assert all(len(row["samples_ms"]) == 2 and row["ms"] > 0 for row in rows)
-    assert all(row["peak_bytes"] >= row["batch"] * row["context"] * row["kv_bytes_per_token"] for row in rows)
+    assert all(sum(row.picked for row in rows[i : i + len(MODES)]) == 1 for i in range(0, len(rows), len(MODES)))
+    assert all(row.picked == (row.mode == "elided") for row in rows if row.tokens == 1)
+    assert all(len(row.samples_ms) == 2 and row.ms > 0 for row in rows)
+    assert all(row.peak_bytes >= row.batch * row.context * row.kv_bytes_per_token for row in rows)
 
 
 def test_plans_agree_over_the_same_tokens():
@@ -62,13 +62,13 @@ def test_another_device_runs_the_same_in_torch(mode):
 def test_a_format_without_latents_leaves_one_plan(monkeypatch):
     monkeypatch.setattr("qbench.mla.measure.TURN_S", 0)
     rows = list(measure_modes(source_of(kv="kv-int8", qk_nope_head_dim=24), Grid((8,), (1,), (1,), rounds=1)))
-    assert [(row["mode"], row["picked"]) for row in rows] == [("decompressed", True)]
+    assert [(row.mode, row.picked) for row in rows] == [("decompressed", True)]
 
 
 def test_only_the_plans_that_are_asked_for(monkeypatch):
     monkeypatch.setattr("qbench.mla.measure.TURN_S", 0)
     rows = measure_modes(source_of(), Grid((8,), (1,), (1,), rounds=1, modes=("compressed", "elided")))
-    assert [row["mode"] for row in rows] == ["compressed", "elided"]
+    assert [row.mode for row in rows] == ["compressed", "elided"]
     with pytest.raises(InputError, match="MLA mode 'fast' is unknown"):
         next(measure_modes(source_of(), Grid((8,), (1,), modes=("fast",))))
     with pytest.raises(InputError, match="'elided' keeps latents, which kv-int8 does not hold"):
@@ -87,14 +87,14 @@ def test_crossovers_of_rows():
     config = ModelConfig.from_hf(small_config("deepseek2", kv_lora_rank=512))
     times = {1: (1.0, 2.0), 100: (4.0, 2.0)}
     rows = [
-        {"context": 8, "batch": 2, "tokens": tokens, "mode": mode, "ms": ms}
+        ModePoint("m", 8, 2, tokens, mode, ms)
         for tokens, both in times.items()
         for mode, ms in zip(("elided", "compressed"), both, strict=True)
     ]
     (found,) = measured_crossovers(rows, config)
-    assert (found["context"], found["batch"]) == (8, 2)
-    assert found["tokens"] == pytest.approx(10)
-    assert found["picked"] == picked_crossover(config, 8)
+    assert (found.context, found.batch) == (8, 2)
+    assert found.tokens == pytest.approx(10)
+    assert found.picked == picked_crossover(config, 8)
 
 
 def test_the_runtimes_crossing_is_where_its_choice_changes():

@@ -22,9 +22,9 @@ def test_every_row_fits_and_one_token_more_does_not():
         memory, limit = rng.randrange(900, 20_000), rng.randrange(1, 500)
         rows = largest_contexts(total, memory, limit)
         for row in rows:
-            assert row["total_bytes"] == total(row["context"], row["batch"]) <= memory
-            assert row["context"] == limit or total(row["context"] + 1, row["batch"]) > memory
-            assert row["tokens"] == row["batch"] * row["context"]
+            assert row.total_bytes == total(row.context, row.batch) <= memory
+            assert row.context == limit or total(row.context + 1, row.batch) > memory
+            assert row.tokens == row.batch * row.context
         following = 2 ** len(rows)
         assert following > 128 or total(1, following) > memory
 

@@ -15,25 +15,25 @@ BATCHES = (1, pytest.param(16, marks=pytest.mark.exhaustive("seconds of prefill;
 
 def test_llama_2_7b_takes_half_a_megabyte_a_token_in_f16():
     result = plan("shape:llama-2-7b", PlanCase(kv_format="kv-f16"))
-    assert result["kv_bytes_per_token"] == 2 * 32 * 4096 * 2 == result["kv_forms_bytes_per_token"]["mha"]
-    assert result["attention"] == "mha" and result["context"] == 4096
+    assert result.parts.kv_bytes_per_token == 2 * 32 * 4096 * 2 == result.kv_forms_bytes_per_token["mha"]
+    assert result.attention == "mha" and result.context == 4096
 
 
 def test_bloom_176b_takes_four_megabytes_a_token_in_f16():
     result = plan("shape:bloom-176b", PlanCase(kv_format="kv-f16"))
-    assert result["kv_bytes_per_token"] == 2 * 70 * 14336 * 2 == pytest.approx(4e6, rel=0.01)
+    assert result.parts.kv_bytes_per_token == 2 * 70 * 14336 * 2 == pytest.approx(4e6, rel=0.01)
 
 
 def test_an_a10_holds_twenty_thousand_tokens_of_a_7b_model():
     result = plan("shape:llama-2-7b", PlanCase(kv_format="kv-f16", prefill=512, memory_bytes=24 * 10**9))
-    assert result["kv_tokens"] == pytest.approx(20_000, rel=0.01)
+    assert result.fitting.kv_tokens == pytest.approx(20_000, rel=0.01)
 
 
 def test_deepseek_v2s_latents_as_its_paper_counts_them():
     """A layer: 128 heads' keys of 192 and values of 128 in 2 bytes, or a latent of 512 and a key of 64."""
     result = plan("shape:deepseek-v2", PlanCase(kv_format="kv-bf16"))
-    assert result["kv_forms_bytes_per_token"]["mha"] == 60 * 81_920
-    assert result["kv_forms_bytes_per_token"]["mla"] == 60 * 1_152 == result["kv_bytes_per_token"]
+    assert result.kv_forms_bytes_per_token["mha"] == 60 * 81_920
+    assert result.kv_forms_bytes_per_token["mla"] == 60 * 1_152 == result.parts.kv_bytes_per_token
 
 
 @pytest.mark.parametrize(
@@ -45,14 +45,14 @@ def test_deepseek_v2s_latents_as_its_paper_counts_them():
 )
 def test_grouped_heads_stand_between_all_and_one(name, forms):
     result = plan(name, PlanCase())
-    assert result["kv_forms_bytes_per_token"] == forms and result["attention"] == "gqa"
+    assert result.kv_forms_bytes_per_token == forms and result.attention == "gqa"
 
 
 def test_a_window_keeps_what_it_sees():
-    share = plan("shape:mistral-7b", PlanCase(context=32768))["windowed_kv_share"]
+    share = plan("shape:mistral-7b", PlanCase(context=32768)).windowed_kv_share
     assert share == 4096 / 32768
-    assert plan("shape:mistral-7b", PlanCase(context=4096))["windowed_kv_share"] == 1
-    assert plan("ref:llama", PlanCase())["windowed_kv_share"] == 1
+    assert plan("shape:mistral-7b", PlanCase(context=4096)).windowed_kv_share == 1
+    assert plan("ref:llama", PlanCase()).windowed_kv_share == 1
 
 
 @pytest.mark.parametrize("recipe", ["q8_0", "q4_k_m", "rtn-w8"])
@@ -65,14 +65,14 @@ def test_a_recipes_bytes_are_those_of_its_artifact(recipe, tmp_path):
         open_source(str(path)), tmp_path / ("q.gguf" if recipe[0] == "q" else "q"), recipe=get_recipe(recipe)
     )
     found = open_source(str(made))
-    assert predicted["weights_bytes"] == sum(info.size_bytes for info in found.tensors.values())
-    assert predicted["resident_bytes"] == load_model(found).weight_bytes
+    assert predicted.parts.weights_bytes == sum(info.size_bytes for info in found.tensors.values())
+    assert predicted.parts.resident_bytes == load_model(found).weight_bytes
 
 
 def test_what_does_not_fit():
     result = plan("shape:llama-2-7b", PlanCase(memory_bytes=10**9))
-    assert not result["fits"] and result["kv_tokens"] == 0
-    assert result["largest_batch"] == 0 and result["largest_contexts"] == []
+    assert not result.fitting.fits and result.fitting.kv_tokens == 0
+    assert result.fitting.largest_batch == 0 and result.fitting.largest_contexts == []
 
 
 def test_bad_input():
@@ -87,15 +87,15 @@ def test_bad_input():
 @pytest.mark.parametrize("batch", BATCHES)
 def test_the_peak_of_a_process_is_predicted_within_a_twentieth(batch):
     predicted = plan("ref:llama", PlanCase(batch=batch))
-    result = compared(predicted, measured("ref:llama", predicted["context"], batch))
-    assert result["ratio"] == pytest.approx(1, abs=0.05)
+    result = compared(predicted.parts.total_bytes, measured("ref:llama", predicted.context, batch))
+    assert result.ratio == pytest.approx(1, abs=0.05)
     if batch > 1:  # its own part is more than a third
-        part = result["peak_rss_bytes"] - result["runtime_bytes"]
-        assert predicted["total_bytes"] / part == pytest.approx(1, abs=0.05)
+        part = result.measured.peak_rss_bytes - result.measured.runtime_bytes
+        assert predicted.parts.total_bytes / part == pytest.approx(1, abs=0.05)
 
 
 @pytest.mark.parametrize("batch", BATCHES)
 def test_the_peak_of_latents_and_experts_is_predicted_within_a_twentieth(batch):
     predicted = plan("ref:mla-moe", PlanCase(batch=batch))
-    result = compared(predicted, measured("ref:mla-moe", predicted["context"], batch))
-    assert result["ratio"] == pytest.approx(1, abs=0.05)
+    result = compared(predicted.parts.total_bytes, measured("ref:mla-moe", predicted.context, batch))
+    assert result.ratio == pytest.approx(1, abs=0.05)

@@ -33,20 +33,18 @@ def test_bytes_are_those_of_the_cache(kind, architecture, kv, impl):
     predicted = MemoryPredictor(model_source, impl=impl, kind=kind).at(131, 2)
     # A window's pages are all there from the beginning, whatever its sequences hold of them.
     held = cache.pool.num_pages * cache.pool.page_bytes if kind == "window:300" else cache.size_bytes
-    assert predicted["kv_bytes"] == held
+    assert predicted.kv_bytes == held
 
 
 def test_a_window_bounds_what_a_context_takes():
     windowed = MemoryPredictor(source(), kind="window:64")
-    assert (
-        windowed.at(1024)["kv_bytes"] == windowed.at(512)["kv_bytes"] < MemoryPredictor(source()).at(1024)["kv_bytes"]
-    )
+    assert windowed.at(1024).kv_bytes == windowed.at(512).kv_bytes < MemoryPredictor(source()).at(1024).kv_bytes
     assert windowed.cache.tokens_per_forward(1024, None) == MAX_CHUNK_TOKENS
 
 
 def test_without_a_cache_every_pass_is_the_whole_context():
     none = MemoryPredictor(source(), kind="none")
-    assert none.at(512, prefill=16) == none.at(512) and none.at(512)["kv_bytes"] == 0
+    assert none.at(512, prefill=16) == none.at(512) and none.at(512).kv_bytes == 0
 
 
 def test_bad_input():

@@ -61,7 +61,7 @@ def source(tied: bool = False, format_name: str = "f32", **changes) -> ArraySour
 def test_resident_bytes_are_what_load_holds(format_name, tied, impl):
     model_source = source(tied, format_name, vocab_size=157)
     predicted = predict_memory(model_source, context=8, impl=impl)
-    assert predicted["resident_bytes"] == load_model(model_source, impl=impl).weight_bytes
+    assert predicted.resident_bytes == load_model(model_source, impl=impl).weight_bytes
 
 
 @pytest.mark.parametrize("format_name, bits", [("bf16", 16), pytest.param("q8_0", 8.5, marks=needs_cpu_kernels)])
@@ -76,22 +76,22 @@ def test_weights_by_format_are_the_stored_bytes():
     predicted = predict_memory(source(format_name="q8_0"), context=8)
     matrices = sum(weight.size for weight in random_weights(small_config()).values() if weight.ndim == 2)
     norms = sum(weight.size for weight in random_weights(small_config()).values() if weight.ndim == 1)
-    assert predicted["weights_by_format"] == {"q8_0": matrices // 32 * 34, "f32": 4 * norms}
-    assert predicted["weights_bytes"] == matrices // 32 * 34 + 4 * norms
+    assert predicted.weights_by_format == {"q8_0": matrices // 32 * 34, "f32": 4 * norms}
+    assert predicted.weights_bytes == matrices // 32 * 34 + 4 * norms
 
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 def test_kv_bytes_are_what_the_cache_holds(impl):
     cache = load_model(source(), impl=impl).new_cache(batch=3, capacity=40)
     predicted = predict_memory(source(), context=40, batch=3, impl=impl)
-    assert predicted["kv_bytes"] == cache.size_bytes
-    assert predicted["kv_bytes_per_token"] == cache.bytes_per_token
+    assert predicted.kv_bytes == cache.size_bytes
+    assert predicted.kv_bytes_per_token == cache.bytes_per_token
 
 
 def test_total_is_the_sum_of_the_parts():
     predicted = predict_memory(source(), context=100, batch=2)
-    assert predicted["total_bytes"] == sum(
-        predicted[part] for part in ("resident_bytes", "kv_bytes", "workspace_bytes")
+    assert predicted.total_bytes == sum(
+        getattr(predicted, part) for part in ("resident_bytes", "kv_bytes", "workspace_bytes")
     )
 
 
@@ -134,7 +134,7 @@ def qwen3_moe(**changes) -> ArraySource:
 
 def test_experts_are_held_as_predicted():
     predicted = predict_memory(qwen3_moe(), context=8)
-    assert predicted["resident_bytes"] == load_model(qwen3_moe()).weight_bytes
+    assert predicted.resident_bytes == load_model(qwen3_moe()).weight_bytes
 
 
 def test_workspace_of_one_expert_for_all_tokens_is_near_the_measured_peak():
@@ -179,8 +179,8 @@ def test_a_latent_model_is_held_and_cached_as_predicted(sizes, name):
     formats = {key: name for key, weight in weights.items() if weight.ndim == 2 and weight.shape[1] % 32 == 0}
     source = ArraySource(config, weights, formats)
     model, predicted = load_model(source), predict_memory(source, context=40)
-    assert predicted["resident_bytes"] == model.weight_bytes
-    assert predicted["kv_bytes"] == model.new_cache(capacity=40).size_bytes
+    assert predicted.resident_bytes == model.weight_bytes
+    assert predicted.kv_bytes == model.new_cache(capacity=40).size_bytes
 
 
 @needs_cpu_kernels

@@ -118,8 +118,8 @@ def test_outliers_change_the_weights_and_not_the_shapes(llama):
 
 def test_every_listed_model_opens():
     for row in list_models():
-        assert row.keys() == {"spec", "kind", "params", "description"} and row["description"]
-        if row["params"] is not None:
-            source = open_source(row["spec"])
-            assert row["params"] == sum(int(np.prod(info.shape)) for info in source.tensors.values())
-    assert {row["kind"] for row in list_models()} == {"ref", "rand", "shape"}
+        assert list(row.to_json()) == ["spec", "kind", "params", "description"] and row.description
+        if row.params is not None:
+            source = open_source(row.spec)
+            assert row.params == sum(int(np.prod(info.shape)) for info in source.tensors.values())
+    assert {row.kind for row in list_models()} == {"ref", "rand", "shape"}

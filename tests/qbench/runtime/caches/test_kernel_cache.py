@@ -171,8 +171,8 @@ def test_bytes_a_token(name):
     assert cache.size_bytes == 3 * 48 * expected
     entry = {} if scheme is None else {CONFIG_KEY: scheme.config_entry()}
     predicted = predict_memory(ArraySource(CONFIG | entry, random_weights(CONFIG)), context=33, batch=3)
-    assert predicted["kv_bytes"] == cache.size_bytes
-    assert predicted["kv_bytes_per_token"] == cache.bytes_per_token
+    assert predicted.kv_bytes == cache.size_bytes
+    assert predicted.kv_bytes_per_token == cache.bytes_per_token
 
 
 def test_capacity_doubles_up_to_the_context():

@@ -123,5 +123,5 @@ def test_impossible_sizes():
 def test_predicted_bytes_are_those_of_the_cache(name):
     source = ArraySource(CONFIG | {CONFIG_KEY: make_scheme(name).config_entry()}, random_weights(CONFIG))
     predicted = predict_memory(source, context=64, batch=2, impl="reference")
-    assert predicted["kv_bytes_per_token"] == QuantizedCache(MODEL, make_scheme(name)).bytes_per_token
-    assert predicted["kv_bytes"] == 2 * 64 * predicted["kv_bytes_per_token"]
+    assert predicted.kv_bytes_per_token == QuantizedCache(MODEL, make_scheme(name)).bytes_per_token
+    assert predicted.kv_bytes == 2 * 64 * predicted.kv_bytes_per_token

@@ -1,6 +1,7 @@
 """`qbench bench MODEL...`: tokens a second, share of the roofline, memory; of several in turn, and their ratios."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -166,7 +167,8 @@ def print_comparison(
 
     busy = busy_share()
     with progress_bar(f"bench {model} --vs llama.cpp") as update:
-        rows = [row | {"busy_before": busy} for row in compare(model, cases, options, clock=clock, progress=update)]
+        measured = compare(model, cases, options, clock=clock, progress=update)
+        rows = [replace(row, busy_before=busy).to_json() for row in measured]
     print_warning(busy_warning(busy))
     about = {"kind": "versus", "peer": "llama.cpp"}
     for row in rows:

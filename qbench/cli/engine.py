@@ -53,7 +53,8 @@ def command(
     options = RunOptions(recipe, kv, compute=compute, threads=threads)
     workload = Workload(requests, prompt, new, document, seed)
     with progress_bar(f"engine {model}") as update:
-        row = measure_throughput(model, workload, options, **how, clock="cpu" if cpu_time else "wall", progress=update)
+        clock = "cpu" if cpu_time else "wall"
+        row = measure_throughput(model, workload, options, **how, clock=clock, progress=update).to_json()
     print_warning(busy_warning(row["busy_before"]))
     if keep is not None:
         keep_row(keep, row, {"kind": "throughput"}, CASE_KEYS)

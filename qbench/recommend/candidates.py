@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from qbench.recommend.goal import Goal
-from qbench.runtime.memory import MemoryPredictor
+from qbench.runtime.memory import MemoryParts, MemoryPredictor
 from qbench.sweep.forecast.planned_source import PlannedSource, foreseen_scheme
 from qbench.sweep.suite.axes import DENSE
 from quant.errors import InputError
@@ -32,13 +31,13 @@ class Candidate:
 
     recipe: str
     kv_format: str
-    memory: dict[str, Any] | None = field(default=None, compare=False)
+    memory: MemoryParts | None = field(default=None, compare=False)
     unfit: str | None = field(default=None, compare=False)
     predictor: MemoryPredictor | None = field(default=None, compare=False, repr=False)
 
     @property
     def total_bytes(self) -> int:
-        return present(self.memory)["total_bytes"]
+        return present(self.memory).total_bytes
 
     def __str__(self) -> str:
         return self.recipe if self.kv_format == DENSE else f"{self.recipe} with {self.kv_format}"
@@ -62,7 +61,7 @@ def predicted(source: Source, goal: Goal, recipe: str, kv_format: str, planned: 
     """planned: of the recipe, with its own KV format"""
     try:
         predictor = planned if kv_format == DENSE else planned.with_scheme(foreseen_scheme(source, kv_format))
-        memory = predictor.at(goal.context, goal.batch).to_json()
+        memory = predictor.at(goal.context, goal.batch)
     except (InputError, NotImplementedError) as error:
         return Candidate(recipe, kv_format, unfit=str(error))
     return Candidate(recipe, kv_format, memory, predictor=predictor)

@@ -140,9 +140,9 @@ def described(verdict: Verdict, goal: Goal, judge: Judge) -> MeasuredPoint:
     point = plain(verdict, goal)
     return MeasuredPoint(
         **{field.name: getattr(point, field.name) for field in fields(point)},
-        resident_bytes=memory["resident_bytes"],
-        kv_bytes=memory["kv_bytes"],
-        workspace_bytes=memory["workspace_bytes"],
+        resident_bytes=memory.resident_bytes,
+        kv_bytes=memory.kv_bytes,
+        workspace_bytes=memory.workspace_bytes,
         runtime_bytes=goal.runtime_bytes,
         peak_rss_bytes=judge.peak_bytes(verdict.candidate),
         kld_interval=quality and quality.kld_interval,

@@ -32,7 +32,8 @@ class CaseFacts(JsonData):
 
 def case_facts(subject: Subject, model: Any, case: SpeedCase) -> CaseFacts:
     if subject.options.device == CPU:
-        predicted = predict_memory(subject.source, case.longest, case.batch, impl=model.impl, kind=model.cache_kind)
+        memory = predict_memory(subject.source, case.longest, case.batch, impl=model.impl, kind=model.cache_kind)
+        predicted = memory.to_json()
     else:
         predicted = predict_device_memory(model, subject.source, case.longest, case.batch)
     shape = Shape.of(model)

@@ -7,7 +7,7 @@ out   as of `speed_worker`
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -28,6 +28,15 @@ class Slot:
     generated: list[int] = field(default_factory=list)
 
 
+class Generated(TypedDict):
+    """The fields of an Outcome, as the line to the parent has them."""
+
+    seconds: float
+    tokens: list[list[int]]
+    first_s: list[float]
+    computed: int
+
+
 class BatchedLlamaCpp(LlamaCpp):
     """Jobs side by side in slots, as llama-server runs them: each decode call has a token of every sequence that is
     past its prompt, and prompt tokens of others up to CHUNK in all.
@@ -40,8 +49,8 @@ class BatchedLlamaCpp(LlamaCpp):
         self.vocab_size = self.describe()["vocab_size"]
         self.batch = self.lib.llama_batch_init(CHUNK, 0, 1)
 
-    def generate(self, jobs: list[tuple[list[int], int]], slots: int) -> dict[str, Any]:
-        """Greedy, without an end before num_new tokens, in the first `slots` slots. returns the fields of an Outcome
+    def generate(self, jobs: list[tuple[list[int], int]], slots: int) -> Generated:
+        """Greedy, without an end before num_new tokens, in the first `slots` slots.
 
         jobs   (tokens, num_new) each
         """

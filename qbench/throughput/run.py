@@ -4,14 +4,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.host.busy import busy_share
 from qbench.measure.host.clocks import CLOCKS, check_clock
+from qbench.measure.metrics import Facts
 from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import Model, load_model
@@ -22,12 +22,51 @@ from qbench.throughput.sides import EngineSide, Outcome, StaticSide
 from qbench.throughput.workload import Job, Workload
 from qbench.versus.compare import DEFAULT_KV, check_file, kv_type_of
 from quant.errors import InputError
+from quant.json_data import JsonData
 
 CASE_KEYS = ("model", "recipe", "kv_format", "compute", "workload", "seed", "batch", "chunk", "threads", "clock")
 OURS, STATIC, ALONE = "engine", "static batches", "engine without reuse"
 WARM_UP_TOKENS = 2  # of each of the first batch's jobs: all code has run, and memory was touched
 
 Run = Callable[[Sequence[Job]], Outcome]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContenderFigures(JsonData):
+    """Medians over the rounds.
+
+    tok_s      new tokens per second
+    computed   tokens that went through the model, of prompts and new ones
+    ttft_ms    of the median request, all of which are there from the start
+    ratio      this contender's time over the engine's, round by round
+    same_text  share of requests with the same tokens as the engine's first round
+    samples    seconds of each round
+    """
+
+    tok_s: float
+    computed: int
+    ttft_ms: float
+    ratio: dict[str, float]
+    same_text: float
+    samples: list[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThroughputRow(JsonData):
+    """Each contender's figures on one workload. busy_before: share of the machine that others took"""
+
+    json_flat = ("facts",)
+
+    facts: Facts
+    compute: str
+    workload: str
+    seed: int
+    batch: int
+    chunk: int
+    clock: str
+    new_tokens: int
+    busy_before: float
+    contenders: dict[str, ContenderFigures]
 
 
 def measure_throughput(
@@ -41,7 +80,7 @@ def measure_throughput(
     vs: str | None = None,
     clock: str = "wall",
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> ThroughputRow:
     """One row: each contender's figures, and of every other one the ratio of its time to the engine's.
 
     batch   sequences at once, of every contender
@@ -64,18 +103,18 @@ def measure_throughput(
     jobs = workload.jobs(model.config.vocab_size)
     with _contenders(model, workload, batch, chunk, spec if vs else None, subject.threads, clock) as runs:
         outcomes = _interleaved(runs, jobs, batch, rounds, progress)
-    return {
-        **subject.facts(model.impls).to_json(),
-        "compute": options.compute,
-        "workload": workload.name,
-        "seed": workload.seed,
-        "batch": batch,
-        "chunk": chunk,
-        "clock": clock,
-        "new_tokens": sum(job.num_new for job in jobs),
-        "busy_before": busy,
-        "contenders": {name: _figures(mine, outcomes[OURS]) for name, mine in outcomes.items()},
-    }
+    return ThroughputRow(
+        facts=subject.facts(model.impls),
+        compute=options.compute,
+        workload=workload.name,
+        seed=workload.seed,
+        batch=batch,
+        chunk=chunk,
+        clock=clock,
+        new_tokens=sum(job.num_new for job in jobs),
+        busy_before=busy,
+        contenders={name: _figures(mine, outcomes[OURS]) for name, mine in outcomes.items()},
+    )
 
 
 @contextmanager
@@ -85,10 +124,10 @@ def _contenders(
     page_size = EngineOptions().page_size
     # Room for a whole batch of the longest, and for the document beside them: nobody is preempted.
     num_pages = (batch + 1) * (-(-workload.longest // page_size) + 1)
-    limits = {"num_pages": num_pages, "max_batch": batch, "prefill_chunk": chunk}
-    runs: dict[str, Run] = {OURS: EngineSide(model, EngineOptions(**limits), CLOCKS[clock]).run}
+    limits = EngineOptions(num_pages=num_pages, max_batch=batch, prefill_chunk=chunk)
+    runs: dict[str, Run] = {OURS: EngineSide(model, limits, CLOCKS[clock]).run}
     if workload.document:
-        runs[ALONE] = EngineSide(model, EngineOptions(**limits, prefix_caching=False), CLOCKS[clock]).run
+        runs[ALONE] = EngineSide(model, replace(limits, prefix_caching=False), CLOCKS[clock]).run
     else:
         runs[STATIC] = StaticSide(model, batch, CLOCKS[clock]).run
     if file is None:
@@ -131,21 +170,13 @@ def _interleaved(
     return outcomes
 
 
-def _figures(mine: list[Outcome], ours: list[Outcome]) -> dict[str, Any]:
-    """Medians over the rounds.
-
-    tok_s      new tokens a second
-    computed   tokens that went through the model, of prompts and new ones
-    ttft_ms    of the median request, all of which are there from the start
-    ratio      this one's time over the engine's, round by round
-    same_text  share of requests with the same tokens as the engine's first round
-    """
+def _figures(mine: list[Outcome], ours: list[Outcome]) -> ContenderFigures:
     count = sum(map(len, mine[0].tokens))
-    return {
-        "tok_s": median(count / outcome.seconds for outcome in mine),
-        "computed": mine[0].computed,
-        "ttft_ms": median(1e3 * median(outcome.first_s) for outcome in mine),
-        "ratio": spread([outcome.seconds / our.seconds for outcome, our in zip(mine, ours, strict=True)]),
-        "same_text": sum(map(tuple.__eq__, mine[0].tokens, ours[0].tokens)) / len(mine[0].tokens),
-        "samples": [outcome.seconds for outcome in mine],
-    }
+    return ContenderFigures(
+        tok_s=median(count / outcome.seconds for outcome in mine),
+        computed=mine[0].computed,
+        ttft_ms=median(1e3 * median(outcome.first_s) for outcome in mine),
+        ratio=spread([outcome.seconds / our.seconds for outcome, our in zip(mine, ours, strict=True)]),
+        same_text=sum(map(tuple.__eq__, mine[0].tokens, ours[0].tokens)) / len(mine[0].tokens),
+        samples=[outcome.seconds for outcome in mine],
+    )

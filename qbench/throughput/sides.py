@@ -10,6 +10,7 @@ from qbench.measure.host.clocks import CLOCKS, Clock
 from qbench.runtime import Model
 from qbench.runtime.engine import Engine, EngineOptions, Request
 from qbench.throughput.workload import Job
+from quant.present import present
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class EngineSide:
             for event in events:
                 if event.kind == "token":
                     mine = tokens[order[event.request_id]]
-                    mine.append(event.token)
+                    mine.append(present(event.token))
                     if len(mine) == 1:
                         first_s[order[event.request_id]] = now
                 elif event.kind == "failed":

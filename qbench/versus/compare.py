@@ -2,19 +2,21 @@
 
 import os
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import ClassVar
 
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.host.clocks import check_clock
+from qbench.measure.metrics import Facts, Interval, SpeedFigures
 from qbench.measure.subject import Subject, summarize_impls
 from qbench.path_names import path_at
 from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
-from qbench.runtime import load_model
+from qbench.runtime import Model, load_model
 from qbench.runtime.caches.latent_cache import HeldLatents
 from qbench.speed.interleaved import interleave
 from qbench.speed.peaks import last_cache_bytes, measure_bandwidth, measure_op_peaks
@@ -26,6 +28,7 @@ from qbench.speed.speed_worker import TimedModel
 from qbench.statistics import speed_ratio, spread
 from qbench.versus.llama_cpp import LlamaCppProcess
 from quant.errors import InputError
+from quant.json_data import JsonData
 from quant.models import ModelConfig
 
 CASE_KEYS = ("model", "pp", "tg", "depth", "threads", "kv_format", "clock", "forced")
@@ -35,6 +38,73 @@ SIDES = ("ours", "theirs")
 DEFAULT_KV = "kv-f16"  # as llama.cpp keeps them unless it is told otherwise
 
 
+@dataclass(frozen=True, slots=True)
+class PeerFacts(JsonData):
+    """llama.cpp: version of llama-cpp-python, and what llama.cpp says that it was built with"""
+
+    version: str
+    system: str
+    kv_format: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedRatio(JsonData):
+    """How many times as fast as theirs ours is, round by round; interval: 95 %, of speed_ratio"""
+
+    median: float
+    min: float
+    max: float
+    mad: float
+    interval: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class BothSpeeds(JsonData):
+    """ratio: phase -> ours / theirs; None for one that was not measured"""
+
+    ours: SpeedFigures
+    theirs: SpeedFigures
+    ratio: dict[str, SpeedRatio | None]
+
+
+@dataclass(frozen=True, slots=True)
+class BothShares(JsonData):
+    """Shares of the roofline by phase: each round's least time over its own, the median. bandwidth: one per round"""
+
+    ours: dict[str, float | None]
+    theirs: dict[str, float | None]
+    bandwidth_bytes_per_s: list[float]
+    peak_ops_per_s: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersusRow(JsonData):
+    """One case of both.
+
+    ran      phase -> code that runs so many tokens -> number of linears
+    kv_bits  of one number of our KV cache, its share of the scales included
+    """
+
+    json_keys: ClassVar[Mapping[str, str]] = {"peer": "llama.cpp"}
+    json_flat = ("facts", "speeds")
+    json_omits = ("busy_before",)
+
+    facts: Facts
+    pp: int
+    tg: int
+    depth: int
+    batch: int = 1
+    clock: str
+    ran: dict[str, dict[str, int]]
+    kv_bits: float
+    peer: PeerFacts
+    speeds: BothSpeeds
+    roofline: BothShares
+    load_average: list[float]
+    seconds: float
+    busy_before: float | None = None
+
+
 def compare(
     spec: str,
     cases: list[SpeedCase],
@@ -42,7 +112,7 @@ def compare(
     *,
     clock: str = "wall",
     progress: Progress | None = None,
-) -> list[dict[str, Any]]:
+) -> list[VersusRow]:
     """Speed of both and the ratio ours / theirs, one row a case.
 
     spec     a GGUF file, which llama.cpp opens by itself
@@ -62,26 +132,26 @@ def compare(
     longest = max(case.longest for case in cases)
     rows = []
     with LlamaCppProcess(str(Path(spec).expanduser()), subject.threads, longest, their_kv, clock) as theirs:
-        about = {"version": theirs.version, "system": theirs.system, "kv_format": their_kv}
+        peer = PeerFacts(theirs.version, theirs.system, their_kv)
         for case in cases:
             start = time.perf_counter()
             measure_op_peaks(subject.threads)  # the largest counts, and each case finds them anew before and after
-            rounds, measured = measure_both(ours, theirs, case, subject.threads, progress)
-            row = {
-                **subject.facts(model.impls).to_json(),
-                "pp": case.pp,
-                "tg": case.tg,
-                "depth": case.depth,
-                "batch": 1,
-                "clock": clock,
-                "ran": ran(model.impls, case),
-            }
-            row |= {"kv_bits": kv_bits(model), "llama.cpp": about, **measured}
-            row |= {
-                "roofline": shares(subject, model, case, rounds),
-                "load_average": list(os.getloadavg()),
-            }
-            rows.append({**row, "seconds": time.perf_counter() - start})
+            rounds, speeds = measure_both(ours, theirs, case, subject.threads, progress)
+            row = VersusRow(
+                facts=subject.facts(model.impls),
+                pp=case.pp,
+                tg=case.tg,
+                depth=case.depth,
+                clock=clock,
+                ran=ran(model.impls, case),
+                kv_bits=kv_bits(model),
+                peer=peer,
+                speeds=speeds,
+                roofline=shares(subject, model, case, rounds),
+                load_average=list(os.getloadavg()),
+                seconds=0.0,
+            )
+            rows.append(replace(row, seconds=time.perf_counter() - start))
     return rows
 
 
@@ -102,7 +172,7 @@ def check_file(spec: str) -> None:
         )
 
 
-def kv_bits(model: Any) -> float:
+def kv_bits(model: Model) -> float:
     """Bits of one number of the cache, its share of the scales included."""
     config, cache = model.config, model.new_cache(batch=1, capacity=1)
     keeps_latents = isinstance(cache, HeldLatents)
@@ -110,7 +180,7 @@ def kv_bits(model: Any) -> float:
     return 8 * cache.bytes_per_token / (config.num_layers * numbers)
 
 
-def kv_type_of(model: Any) -> str:
+def kv_type_of(model: Model) -> str:
     """llama.cpp's type that takes as many bits as ours, or the nearest."""
     bits = kv_bits(model)
     return min(KV_BITS, key=lambda name: abs(KV_BITS[name] - bits))
@@ -118,28 +188,25 @@ def kv_type_of(model: Any) -> str:
 
 def measure_both(
     ours: Side, theirs: Side, case: SpeedCase, threads: int, progress: Progress | None
-) -> tuple[Rounds, dict[str, Any]]:
+) -> tuple[Rounds, BothSpeeds]:
     """The rounds, phase by phase in turn; figures of both, and the ratio ours / theirs of those rounds."""
     bandwidth = partial(measure_bandwidth, threads)
     rounds = interleave([ours, theirs], case, threads=threads, probe=bandwidth, progress=progress)
-    figures = {name: speed_statistics(case, rounds, side).to_json() for side, name in enumerate(SIDES)}
-    return rounds, {**figures, "ratio": {phase: ratio(rounds, phase) for phase in PHASES}}
+    mine, their = (speed_statistics(case, rounds, side) for side in range(len(SIDES)))
+    return rounds, BothSpeeds(mine, their, {phase: ratio(rounds, phase) for phase in PHASES})
 
 
-def ratio(rounds: Rounds, phase: str) -> dict[str, Any] | None:
-    """How many times as fast as theirs, round by round: {median, min, max, mad}; None where not measured.
-
-    interval  95 %, of speed_ratio
-    """
+def ratio(rounds: Rounds, phase: str) -> SpeedRatio | None:
+    """None for a phase that was not measured"""
     if phase not in rounds.of:
         return None
     ours, theirs = (rounds.steady(phase, side) for side in (0, 1))
     pairs = [their / our for our, their in zip(ours, theirs, strict=True)]
     interval = speed_ratio([1 / seconds for seconds in theirs], [1 / seconds for seconds in ours]).interval
-    return spread(pairs) | {"interval": interval}
+    return SpeedRatio(**spread(pairs), interval=interval)
 
 
-def shares(subject: Subject, model: Any, case: SpeedCase, rounds: Rounds) -> dict[str, Any]:
+def shares(subject: Subject, model: Model, case: SpeedCase, rounds: Rounds) -> BothShares:
     """Of the roofline, of both: each round's least time over its own, the median.
 
     The bandwidth is that of the same round. On a machine that is shared it may halve from one second to the next, so
@@ -150,17 +217,11 @@ def shares(subject: Subject, model: Any, case: SpeedCase, rounds: Rounds) -> dic
     in_cache = sum(work["tg_bytes"].values()) <= last_cache_bytes()  # the memory's bandwidth is then no bound
     least = [least_seconds(work, Peaks(bandwidth, ops)) for bandwidth in rounds.probed]
     steps = {"pp": 1, "tg": case.tg}
-    return {
-        **{
-            name: {
-                phase: None if in_cache and phase == "tg" else share(rounds, phase, side, least, steps)
-                for phase in PHASES
-            }
-            for side, name in enumerate(SIDES)
-        },
-        "bandwidth_bytes_per_s": rounds.probed,
-        "peak_ops_per_s": {name: ops[name] for name in work["pp_ops"]},
-    }
+    ours, theirs = (
+        {phase: None if in_cache and phase == "tg" else share(rounds, phase, side, least, steps) for phase in PHASES}
+        for side in range(len(SIDES))
+    )
+    return BothShares(ours, theirs, rounds.probed, {name: ops[name] for name in work["pp_ops"]})
 
 
 def share(rounds: Rounds, phase: str, side: int, least: list[dict[str, float]], steps: dict[str, int]) -> float | None:

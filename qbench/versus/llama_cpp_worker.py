@@ -9,7 +9,7 @@ out   as of `speed_worker`
 import ctypes
 import os
 import sys
-from typing import Any
+from typing import TypedDict
 
 import qbench
 from qbench.measure.host.clocks import CLOCKS
@@ -18,6 +18,14 @@ from qbench.speed.speed_worker import serve
 # What GGUF's readers call them; llama.cpp's names of types, as its command line takes them.
 KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "bf16": 30}
 BATCH = 2048  # tokens a call at most, llama.cpp's own default
+
+
+class LlamaCppFacts(TypedDict):
+    """version, system: of llama-cpp-python, and what llama.cpp was built with"""
+
+    version: str
+    system: str
+    vocab_size: int
 
 
 class LlamaCpp:
@@ -50,8 +58,7 @@ class LlamaCpp:
             raise RuntimeError(f"llama.cpp makes no context of {context} tokens with keys and values in {kv}")
         self.memory = self.lib.llama_get_memory(self.context)
 
-    def describe(self) -> dict[str, Any]:
-        """version, system: of llama-cpp-python, and what llama.cpp was built with; vocab_size"""
+    def describe(self) -> LlamaCppFacts:
         return {
             "version": self.version,
             "system": self.lib.llama_print_system_info().decode().strip(" |"),

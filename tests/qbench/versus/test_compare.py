@@ -62,14 +62,14 @@ def test_both_run_the_same_passes_and_take_turns_at_being_first():
     assert passes["ours"][0] == (0, log[0][2]) and len(log[0][2]) == 3
     order = [entry[0] for entry in log if len(entry[2]) == 4]
     assert order == ["ours", "theirs", "theirs", "ours", "ours", "theirs"]
-    assert all(len(measured[side]["samples"]["tg_tok_s"]) == 2 for side in ("ours", "theirs"))
+    assert all(len(getattr(measured, side).samples.tg_tok_s) == 2 for side in ("ours", "theirs"))
 
 
 def test_ratio_is_of_times_in_pairs():
     sides = [Samples([9.0, *seconds]) for seconds in ([1.0, 2.0, 4.0], [2.0, 2.0, 2.0])]
     found = ratio(Rounds({"pp": sides}), "pp")
-    low, high = found.pop("interval")
-    assert found == {"median": 1.0, "min": 0.5, "max": 2.0, "mad": 0.5} and low < 1 < high
+    low, high = found.interval
+    assert (found.median, found.min, found.max, found.mad) == (1.0, 0.5, 2.0, 0.5) and low < 1 < high
     assert ratio(Rounds({"pp": sides}), "tg") is None
 
 
@@ -117,13 +117,13 @@ def test_against_llama_cpp(gguf_file):
     pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     cases = [SpeedCase(pp=8, tg=2, depth=depth, repetitions=2) for depth in (0, 5)]
     rows = compare(str(gguf_file), cases, RunOptions(threads=1))
-    assert [row["depth"] for row in rows] == [0, 5]
+    assert [row.depth for row in rows] == [0, 5]
     for row in rows:
-        assert row["ours"]["pp_tok_s"] > 0 and row["theirs"]["tg_tok_s"] > 0 and row["ratio"]["pp"]["median"] > 0
-        assert len(row["roofline"]["bandwidth_bytes_per_s"]) >= 2, "each round has its own"
-        assert row["roofline"]["ours"]["tg"] is None, "a cache keeps all that a step reads"
-        assert 0 < row["roofline"]["ours"]["pp"] and 0 < row["roofline"]["theirs"]["pp"]
-        assert all(name.startswith("cpu-q8_0[") and "from" not in name for name in row["ran"]["tg"])
+        assert row.speeds.ours.pp_tok_s > 0 and row.speeds.theirs.tg_tok_s > 0 and row.speeds.ratio["pp"].median > 0
+        assert len(row.roofline.bandwidth_bytes_per_s) >= 2, "each round has its own"
+        assert row.roofline.ours["tg"] is None, "a cache keeps all that a step reads"
+        assert 0 < row.roofline.ours["pp"] and 0 < row.roofline.theirs["pp"]
+        assert all(name.startswith("cpu-q8_0[") and "from" not in name for name in row.ran["tg"])
 
 
 def test_a_share_is_of_what_the_memory_gave_in_the_same_round():

@@ -4,34 +4,22 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from quant.calibration.ready import ReadyStatistics
 from quant.qtensor import QTensor
-from quant.stats import InputStats, LayerStats, Names, Needs, Quantize
+from quant.stats import InputStats, LayerStats, Names, Needs
 
 
-class ImatrixStatistics:
+class ImatrixStatistics(ReadyStatistics):
     """importance   canonical name of a weight -> [K] float32, the mean of its squared inputs
 
     A method that needs more than an importance ends in an InputError, as does a KV format with calibrated scales.
     """
 
-    keep: frozenset[str] = frozenset()
-
     def __init__(self, importance: Mapping[str, np.ndarray]) -> None:
         self.importance = importance
 
-    def begin(self, tensors: Mapping[str, QTensor]) -> None:
-        pass
-
     def layer(self, index: int, tensors: Mapping[str, QTensor], needs: Needs) -> LayerStats:
         return self._of(tuple(tensors))
-
-    def through(
-        self, index: int, tensors: Mapping[str, QTensor], needs: Needs, quantize: Quantize, *, in_steps: bool
-    ) -> None:
-        quantize(self.layer(index, tensors, needs), tuple(tensors))
-
-    def done(self, index: int) -> None:
-        pass
 
     def head(self, norm: Mapping[str, QTensor], names: Names, needs: Needs) -> LayerStats:
         return self._of(names)

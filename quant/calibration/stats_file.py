@@ -17,12 +17,13 @@ from safetensors import SafetensorError, safe_open
 from quant.atomic import atomic_file
 from quant.calibrated import CalibrationKey
 from quant.calibration.coverage import FIELD_OF
+from quant.calibration.ready import ReadyStatistics
 from quant.errors import InputError
 from quant.json_data import JsonData
 from quant.qtensor import QTensor
 from quant.safetensors.arrays import save_arrays
 from quant.safetensors.writer import Entry, safetensors_writer
-from quant.stats import InputStats, KVStats, LayerStats, Names, Needs, Quantize
+from quant.stats import InputStats, KVStats, LayerStats, Names, Needs
 
 SCHEMA = 1
 ABOUT = "about"
@@ -103,13 +104,11 @@ def check_place(path: Path) -> None:
         raise InputError(f"{path}: the folder {path.parent} does not exist; make it first")
 
 
-class StatsFile:
+class StatsFile(ReadyStatistics):
     """`quant.calibration.streaming.Statistics` from a file, or from the parts of a run that is not over.
 
     raises   InputError for a file that is no such file
     """
-
-    keep: frozenset[str] = frozenset()
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -136,19 +135,8 @@ class StatsFile:
                 )
             )
 
-    def begin(self, tensors: Mapping[str, QTensor]) -> None:
-        pass
-
     def layer(self, index: int, tensors: Mapping[str, QTensor], needs: Needs) -> LayerStats:
         return self._read(index, needs)
-
-    def through(
-        self, index: int, tensors: Mapping[str, QTensor], needs: Needs, quantize: Quantize, *, in_steps: bool
-    ) -> None:
-        quantize(self.layer(index, tensors, needs), tuple(tensors))
-
-    def done(self, index: int) -> None:
-        pass
 
     def head(self, norm: Mapping[str, QTensor], names: Names, needs: Needs) -> LayerStats:
         return self._read(len(self._layers) - 1, needs)

@@ -5,11 +5,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from quant.errors import InputError
-from quant.formats.base import Format
+from quant.formats.integer_kernels import IntegerFormat
 
 
-class ActivationFormat(Format):
+class ActivationFormat(IntegerFormat):
     """A format whose linear computes y = fake_quantize_input(x) @ dequantize(weight).T, in integers where it can.
 
     rows_stand_alone   whether a row's codes depend on that row alone, so that a matrix may be quantized in pieces
@@ -34,9 +33,3 @@ class ActivationFormat(Format):
 
         shared   of the weight's QTensor
         """
-
-    def check_shape(self, shape: tuple[int, ...]) -> None:
-        """raises InputError if this is no matrix [N, K]"""
-        if len(shape) != 2:
-            raise InputError(f"{self.name} holds matrices [N, K], got shape {shape}")
-        self.check_row(shape[1])

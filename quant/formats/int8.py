@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from types import ModuleType
 
 import numpy as np
 
@@ -49,23 +50,14 @@ class Int8Format(ActivationFormat):
         inputs = next(inputs for inputs, suffix in SUFFIX_OF_INPUTS.items() if suffix == (match[2] or ""))
         return cls(match[1] is not None, inputs)
 
-    def quantize(self, weight: np.ndarray, *, importance: np.ndarray | None = None, effort: str = "fast") -> QTensor:
-        kernels = integer_kernels()
-        if kernels is None:
-            return self.quantize_ref(weight)
-        self.check_shape(weight.shape)
-        weight = np.ascontiguousarray(weight, dtype=np.float32)
-        try:
-            q, scale = kernels.quantize_rows(weight, self.per_tensor_weight)
-        except ValueError:
-            self._check_finite(weight)
-            raise
-        return QTensor(self.name, weight.shape, {"weight": q, "weight_scale": scale})
+    def _round(self, kernels: ModuleType, weight: np.ndarray) -> Mapping[str, np.ndarray]:
+        q, scale = kernels.quantize_rows(weight, self.per_tensor_weight)
+        return {"weight": q, "weight_scale": scale}
 
     def quantize_ref(self, weight: np.ndarray) -> QTensor:
         self.check_shape(weight.shape)
         absmax = np.maximum(weight.max(axis=1, keepdims=True), -weight.min(axis=1, keepdims=True))  # [N, 1]
-        self._check_finite(absmax)
+        self._check_values(absmax)
         if self.per_tensor_weight:
             absmax = np.full_like(absmax, absmax.max())
         scale = scale_of(absmax)
@@ -89,7 +81,7 @@ class Int8Format(ActivationFormat):
     def weight_codes(self, qtensor: QTensor) -> Codes:
         return codes_of_int8(qtensor.parts["weight"], qtensor.parts["weight_scale"])
 
-    def _check_finite(self, values: np.ndarray) -> None:
+    def _check_values(self, values: np.ndarray) -> None:
         if not np.isfinite(values).all():
             raise InputError(f"{self.name} holds finite weights, got NaN or inf; check the source")
 

@@ -1,15 +1,17 @@
 """Integers with one scale, and where asymmetric one zero point, per group of input features."""
 
 import re
+from collections.abc import Mapping
+from types import ModuleType
 
 import numpy as np
 
 from quant.errors import InputError
-from quant.formats.base import CHUNK_WEIGHTS, Format
+from quant.formats.base import CHUNK_WEIGHTS
 from quant.formats.codes import Codes
 from quant.formats.half import HALF_MAX, to_half
 from quant.formats.int_packing import pack_int32, packed_words, unpack_int32
-from quant.formats.integer_kernels import integer_kernels
+from quant.formats.integer_kernels import IntegerFormat, integer_kernels
 from quant.qtensor import QTensor
 
 SMALLEST_SCALE = np.float32(2.0**-24)  # smallest float16 above 0: a scale of 0 would divide by 0 in other readers
@@ -17,7 +19,7 @@ BITS = (2, 3, 4, 8)
 NAME = re.compile(r"w([2348])(?:g([1-9]\d*))?(-asym)?")  # w4g128-asym: bits, group size (none: per channel), symmetry
 
 
-class IntGroupFormat(Format):
+class IntGroupFormat(IntegerFormat):
     """weight = scale * (q - zero_point), q signed: what compressed-tensors calls "pack-quantized".
 
     parts   weight_packed      [N, ceil(K * bits / 32)] int32   q + 2**(bits - 1), densely packed
@@ -65,12 +67,6 @@ class IntGroupFormat(Format):
     def _group_bytes(self) -> int:
         return 2 if self.symmetric else 3
 
-    def check_shape(self, shape: tuple[int, ...]) -> None:
-        """raises InputError if this is no matrix [N, K] that the format can hold."""
-        if len(shape) != 2:
-            raise InputError(f"{self.name} holds matrices [N, K], got shape {shape}")
-        self.check_row(shape[1])
-
     def size_bytes(self, shape: tuple[int, ...]) -> int:
         """Bytes of parts; a g_idx adds 4 for each input feature, which only its QTensor can know."""
         self.check_shape(shape)
@@ -79,20 +75,11 @@ class IntGroupFormat(Format):
     def num_groups(self, row_size: int) -> int:
         return row_size // self.group_size if self.group_size else 1
 
-    def quantize(self, weight: np.ndarray, *, importance: np.ndarray | None = None, effort: str = "fast") -> QTensor:
-        kernels = integer_kernels()
-        if kernels is None:
-            return self.quantize_ref(weight)
-        self.check_shape(weight.shape)
-        weight = np.ascontiguousarray(weight, dtype=np.float32)
+    def _round(self, kernels: ModuleType, weight: np.ndarray) -> Mapping[str, np.ndarray]:
         group_size = self.group_size or weight.shape[1]
-        try:
-            packed, scale, zero_point = kernels.quantize_groups(weight, self.bits, group_size, self.symmetric)
-        except ValueError:
-            self._check_finite(weight)
-            raise
+        packed, scale, zero_point = kernels.quantize_groups(weight, self.bits, group_size, self.symmetric)
         parts = {"weight_packed": packed, "weight_scale": scale}
-        return QTensor(self.name, weight.shape, parts if self.symmetric else {**parts, "weight_zero_point": zero_point})
+        return parts if self.symmetric else {**parts, "weight_zero_point": zero_point}
 
     def quantize_ref(self, weight: np.ndarray) -> QTensor:
         """Round to nearest on the grid that `fit` gives each group."""
@@ -118,8 +105,8 @@ class IntGroupFormat(Format):
         raises    InputError for NaN and inf
         """
         lowest, highest = np.minimum(groups.min(axis=-1), 0), np.maximum(groups.max(axis=-1), 0)
-        self._check_finite(lowest)
-        self._check_finite(highest)
+        self._check_values(lowest)
+        self._check_values(highest)
         steps = np.float32(self.qmax - self.qmin)  # each end is divided before they are added: the span may be inf
         spanned = np.maximum(-lowest, highest) / (steps / 2) if self.symmetric else highest / steps - lowest / steps
         scale = to_half(np.maximum(spanned, SMALLEST_SCALE))
@@ -196,7 +183,7 @@ class IntGroupFormat(Format):
             )
         return g_idx
 
-    def _check_finite(self, values: np.ndarray) -> None:
+    def _check_values(self, values: np.ndarray) -> None:
         if not np.isfinite(values).all():
             raise InputError(f"{self.name} holds finite weights, got NaN or inf; check the source")
 

@@ -1,6 +1,7 @@
 """LLM.int8(): int8 weights and activations, with the input features that hold outliers kept in floats."""
 
 from collections.abc import Mapping
+from types import ModuleType
 
 import numpy as np
 
@@ -8,7 +9,6 @@ from quant.errors import InputError
 from quant.formats.activations import ActivationFormat
 from quant.formats.codes import Codes, codes_of_int8
 from quant.formats.half import HALF_MAX
-from quant.formats.integer_kernels import integer_kernels
 from quant.qtensor import QTensor
 
 OUTLIER_THRESHOLD = 6.0  # the paper's, at which all of a large model's outlier features are caught (section 3.2)
@@ -37,28 +37,19 @@ class LlmInt8Format(ActivationFormat):
 
     name = "llm-int8"
 
-    def quantize(self, weight: np.ndarray, *, importance: np.ndarray | None = None, effort: str = "fast") -> QTensor:
-        kernels = integer_kernels()
-        if kernels is None:
-            return self.quantize_ref(weight)
-        self.check_shape(weight.shape)
-        weight = np.ascontiguousarray(weight, dtype=np.float32)
-        try:
-            q, absmax = kernels.quantize_llm_int8(weight)
-        except ValueError:
-            self._check_magnitudes(weight)
-            raise
-        return QTensor(self.name, weight.shape, {"weight": q, "SCB": absmax})
+    def _round(self, kernels: ModuleType, weight: np.ndarray) -> Mapping[str, np.ndarray]:
+        q, absmax = kernels.quantize_llm_int8(weight)
+        return {"weight": q, "SCB": absmax}
 
     def quantize_ref(self, weight: np.ndarray) -> QTensor:
         self.check_shape(weight.shape)
-        self._check_magnitudes(weight)
+        self._check_values(weight)
         half = weight.astype(np.float16).astype(np.float32)
         q, absmax = absmax_codes(half)
         return QTensor(self.name, weight.shape, {"weight": q, "SCB": absmax})
 
-    def _check_magnitudes(self, weight: np.ndarray) -> None:
-        absmax = np.maximum(weight.max(axis=1), -weight.min(axis=1))  # [N]
+    def _check_values(self, values: np.ndarray) -> None:
+        absmax = np.maximum(values.max(axis=1), -values.min(axis=1))  # [N]
         if not (absmax <= HALF_MAX).all():
             raise InputError(f"{self.name} holds weights of magnitudes up to {HALF_MAX:.0f}, got {absmax.max():.6g}")
 

@@ -6,6 +6,8 @@
 
 constexpr int max_rows = 4;         // of a tile
 constexpr int tile_registers = 8;  // sums of a tile; of 16 registers the rest hold a step's keys or values and a weight
+// Several registers share a cache line. To ask whether one begins a line takes more instructions than to fetch again.
+constexpr bool fetches_each_register = true;
 
 inline float reduce_max(Float a) {
     __m128 m = _mm_max_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));

@@ -6,6 +6,7 @@
 
 constexpr int max_rows = 8;         // of a tile
 constexpr int tile_registers = 16;  // sums of a tile; of 32 registers the rest hold keys or values and a weight
+constexpr bool fetches_each_register = false;
 
 inline float reduce_max(Float a) { return _mm512_reduce_max_ps(a.v); }
 inline float reduce_add(Float a) { return _mm512_reduce_add_ps(a.v); }

@@ -6,6 +6,7 @@
 
 constexpr int max_rows = 4;         // of a tile
 constexpr int tile_registers = 8;
+constexpr bool fetches_each_register = false;
 
 inline float reduce_max(Float a) { return a.v; }
 inline float reduce_add(Float a) { return a.v; }

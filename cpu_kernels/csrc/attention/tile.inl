@@ -27,7 +27,7 @@ struct Chunk {
 // than a core can have underway. Into the L2, as two chunks fill an L1.
 template <class Code>
 inline void fetch(const Block& block, int64_t lane) {
-    if (width * Code::lane_size >= cache_line || lane * Code::lane_size % cache_line == 0)
+    if (fetches_each_register || width * Code::lane_size >= cache_line || lane * Code::lane_size % cache_line == 0)
         __builtin_prefetch(block.codes + lane * Code::lane_size, 0, 2);
 }
 

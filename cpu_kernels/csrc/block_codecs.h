@@ -11,7 +11,29 @@
 
 namespace qk {
 
-// All codecs of an op, as rows of Codec: NAME_table is the table of its kernels.
+// Declares the kernel of every format, named after it, for each instruction set. Kernels take a Job of the op.
+#define QK_DECLARE_CODEC(name) Isa name(const Job& job, int64_t begin, int64_t end);
+#define QK_DECLARE_CODECS              \
+    namespace scalar {                 \
+    QK_BLOCK_FORMATS(QK_DECLARE_CODEC) \
+    }                                  \
+    namespace avx2 {                   \
+    QK_BLOCK_FORMATS(QK_DECLARE_CODEC) \
+    }                                  \
+    namespace avx512 {                 \
+    QK_BLOCK_FORMATS(QK_DECLARE_CODEC) \
+    }
+
+// NAME_table, the table of a format's kernels, best first.
+#if QK_X86_KERNELS
+#define QK_X86_CODECS(name) {Isa::avx512, bit(Isa::avx512), avx512::name}, {Isa::avx2, bit(Isa::avx2), avx2::name},
+#else
+#define QK_X86_CODECS(name)
+#endif
+#define QK_CODEC_TABLE(name) \
+    static constexpr Impl<Kernel> name##_table[] = {QK_X86_CODECS(name){Isa::scalar, bit(Isa::scalar), scalar::name}};
+
+// All codecs of an op, as rows of BlockCodec.
 #define QK_CODEC_ROW(op, name) {#name, op #name, layout::name::block_size, layout::name::block_bytes, name##_table},
 
 // The encoder or the decoder of a format.

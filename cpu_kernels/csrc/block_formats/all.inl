@@ -3,8 +3,7 @@
 // A file has sections. It is included once for each, with the section's macro defined:
 //     QK_LAYOUT          layouts.h, once: struct layout::NAME says what a block contains
 //     QK_DECODE          decode/<isa>.cpp: blocks to float32
-//     QK_ENCODE_LINEAR   encode/linear/<isa>.cpp, for formats without minima: float32 to blocks
-//     QK_ENCODE_AFFINE   encode/affine/<isa>.cpp, for formats with minima: the same
+//     QK_ENCODE          encode/<isa>.cpp: float32 to blocks
 //     QK_LINEAR          linear/blocks/<isa>.cpp: panels (linear/block.h) to codes and scales
 #ifndef QK_BLOCK_FORMATS
 #define QK_BLOCK_FORMATS(X) \

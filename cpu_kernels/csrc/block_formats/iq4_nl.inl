@@ -24,7 +24,7 @@ struct IQ4_NL : layout::iq4_nl {
 QK_DECODER(iq4_nl, IQ4_NL)
 #endif
 
-#ifdef QK_ENCODE_LINEAR
+#ifdef QK_ENCODE
 namespace {
 struct IQ4_NL : layout::iq4_nl {
     static constexpr Search fast{iq4_low_fast, iq4_high_fast, 1, 0};

@@ -32,7 +32,7 @@ struct IQ4_XS : layout::iq4_xs {
 QK_DECODER(iq4_xs, IQ4_XS)
 #endif
 
-#ifdef QK_ENCODE_LINEAR
+#ifdef QK_ENCODE
 namespace {
 struct IQ4_XS : layout::iq4_xs {
     static constexpr Search fast{iq4_low_fast, iq4_high_fast, 1, 1};

@@ -26,7 +26,7 @@ struct MXFP4 : layout::mxfp4 {
 QK_DECODER(mxfp4, MXFP4)
 #endif
 
-#ifdef QK_ENCODE_LINEAR
+#ifdef QK_ENCODE
 namespace {
 struct MXFP4 : layout::mxfp4 {
     static constexpr float middle(int i) { return static_cast<float>(levels[i] + levels[i + 1]) / 2; }

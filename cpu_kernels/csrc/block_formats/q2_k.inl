@@ -29,7 +29,7 @@ struct Q2_K : layout::q2_k {
 QK_DECODER(q2_k, Q2_K)
 #endif
 
-#ifdef QK_ENCODE_AFFINE
+#ifdef QK_ENCODE
 namespace {
 struct Q2_K : layout::q2_k {
     static constexpr KAffineSearch fast{{-0.6, 0.4, 7, 3, 2}, 1, {{1, 1}}};

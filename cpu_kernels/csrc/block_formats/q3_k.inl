@@ -38,7 +38,7 @@ struct Q3_K : layout::q3_k {
 QK_DECODER(q3_k, Q3_K)
 #endif
 
-#ifdef QK_ENCODE_LINEAR
+#ifdef QK_ENCODE
 namespace {
 struct Q3_K : layout::q3_k {
     static constexpr Search fast{{-4, 1.5, 7}, {}, 0, 1};

@@ -13,7 +13,7 @@ struct q4_0 : BlockLayout {
 QK_DECODER(q4_0, OneScale<layout::q4_0>)
 #endif
 
-#ifdef QK_ENCODE_LINEAR
+#ifdef QK_ENCODE
 QK_ENCODER(q4_0, SignedMax<layout::q4_0>)
 #endif
 

@@ -13,7 +13,7 @@ struct q4_1 : BlockLayout {
 QK_DECODER(q4_1, ScaleAndMinimum<layout::q4_1>)
 #endif
 
-#ifdef QK_ENCODE_AFFINE
+#ifdef QK_ENCODE
 QK_ENCODER(q4_1, HalfAffine<layout::q4_1>)
 #endif
 

@@ -15,7 +15,7 @@ struct q4_k : KQuantLayout {
 QK_DECODER(q4_k, KScales<layout::q4_k>)
 #endif
 
-#ifdef QK_ENCODE_AFFINE
+#ifdef QK_ENCODE
 QK_ENCODER(q4_k, KScales<layout::q4_k>)
 #endif
 

@@ -16,7 +16,7 @@ struct q5_0 : BlockLayout {
 QK_DECODER(q5_0, OneScale<layout::q5_0>)
 #endif
 
-#ifdef QK_ENCODE_LINEAR
+#ifdef QK_ENCODE
 QK_ENCODER(q5_0, SignedMax<layout::q5_0>)
 #endif
 

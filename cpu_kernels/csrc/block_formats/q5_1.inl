@@ -16,7 +16,7 @@ struct q5_1 : BlockLayout {
 QK_DECODER(q5_1, ScaleAndMinimum<layout::q5_1>)
 #endif
 
-#ifdef QK_ENCODE_AFFINE
+#ifdef QK_ENCODE
 QK_ENCODER(q5_1, HalfAffine<layout::q5_1>)
 #endif
 

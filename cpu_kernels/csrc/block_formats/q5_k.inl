@@ -16,7 +16,7 @@ struct q5_k : KQuantLayout {
 QK_DECODER(q5_k, KScales<layout::q5_k>)
 #endif
 
-#ifdef QK_ENCODE_AFFINE
+#ifdef QK_ENCODE
 QK_ENCODER(q5_k, KScales<layout::q5_k>)
 #endif
 

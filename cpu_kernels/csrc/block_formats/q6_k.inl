@@ -39,7 +39,7 @@ struct Q6_K : layout::q6_k {
 QK_DECODER(q6_k, Q6_K)
 #endif
 
-#ifdef QK_ENCODE_LINEAR
+#ifdef QK_ENCODE
 namespace {
 struct Q6_K : layout::q6_k {
     static constexpr Search fast{{-32, 4, 17}, {}, 0, 0};

@@ -24,7 +24,7 @@ struct Q8_0 : layout::q8_0 {
 QK_DECODER(q8_0, Q8_0)
 #endif
 
-#ifdef QK_ENCODE_LINEAR
+#ifdef QK_ENCODE
 namespace {
 struct Q8_0 : layout::q8_0 {
     static constexpr Search best{{-124, 6, 13}, {}, 0, 0};

@@ -10,14 +10,7 @@
 
 namespace qk::encode {
 
-#if QK_X86_KERNELS
-#define QK_X86_ROWS(name) {Isa::avx512, bit(Isa::avx512), avx512::name}, {Isa::avx2, bit(Isa::avx2), avx2::name},
-#else
-#define QK_X86_ROWS(name)
-#endif
-#define QK_TABLE(name) \
-    static constexpr Impl<Kernel> name##_table[] = {QK_X86_ROWS(name){Isa::scalar, bit(Isa::scalar), scalar::name}};
-QK_BLOCK_FORMATS(QK_TABLE)
+QK_BLOCK_FORMATS(QK_CODEC_TABLE)
 
 #define QK_ENCODER(name) QK_CODEC_ROW("encode_", name)
 static constexpr Encoder all_encoders[] = {QK_BLOCK_FORMATS(QK_ENCODER)};

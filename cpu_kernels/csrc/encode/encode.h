@@ -32,16 +32,6 @@ std::span<const Encoder> encoders();
 // Throws std::invalid_argument for NaN or infinity in the weights.
 Isa run(const Encoder& encoder, const Job& job, int64_t num_blocks, const Impl<Kernel>& impl);
 
-#define QK_DECLARE_FORMAT(name) Isa name(const Job& job, int64_t begin, int64_t end);
-namespace scalar {
-QK_BLOCK_FORMATS(QK_DECLARE_FORMAT)
-}
-namespace avx2 {
-QK_BLOCK_FORMATS(QK_DECLARE_FORMAT)
-}
-namespace avx512 {
-QK_BLOCK_FORMATS(QK_DECLARE_FORMAT)
-}
-#undef QK_DECLARE_FORMAT
+QK_DECLARE_CODECS
 
 }  // namespace qk::encode

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "linear/input.h"
@@ -11,6 +12,20 @@ namespace qk::linear {
 // Below this the reciprocal of the scale would overflow, and the block counts as zeros.
 inline constexpr float smallest_absmax = 0x1p-119f;
 inline constexpr uint32_t infinity_bits = 0x7f800000;  // absmax as bits at or above it: infinite or NaN
+
+// Fills in all of a block but its codes.
+//
+// sum   of the codes, per half of the block
+// zero  the block counts as zeros: absmax is too small, or not finite
+inline void finish_block(ActivationBlock& block, const int32_t (&sum)[2], float absmax, bool finite, bool zero) {
+    block.scale = !finite ? std::numeric_limits<float>::quiet_NaN() : zero ? 0.0f : absmax / 127.0f;
+    block.offset = -128 * (sum[0] + sum[1]);
+    block.scaled_sum = block.scale * static_cast<float>(sum[0] + sum[1]);
+    for (int h = 0; h < 2; h++) {
+        block.offset_half[h] = -128 * sum[h];
+        block.scaled_sum_half[h] = block.scale * static_cast<float>(sum[h]);
+    }
+}
 
 // x [num_blocks * 32] float32 -> num_blocks blocks
 using RoundRow = void (*)(const float* x, int64_t num_blocks, ActivationBlock* out);

@@ -89,7 +89,10 @@ directs_of(std::integer_sequence<int, tokens...>) {
 template <class Format>
 Isa direct(const uint8_t* stretch, const BlockShape& shape, int num_steps, const std::byte* x, size_t token_bytes,
            int num_tokens, float* y) {
-    static constexpr auto directs = directs_of<Format>(std::make_integer_sequence<int, direct_tokens>{});
-    directs[num_tokens - 1](stretch, shape, num_steps, x, token_bytes, y);
+    static constexpr auto directs = directs_of<Format>(std::make_integer_sequence<int, tokens_at_once>{});
+    for (int m = 0; m < num_tokens; m += tokens_at_once) {
+        const int count = std::min(tokens_at_once, num_tokens - m);
+        directs[count - 1](stretch, shape, num_steps, x + m * token_bytes, token_bytes, y + m * panel_rows);
+    }
     return this_isa;
 }

@@ -1,6 +1,7 @@
 // 16 rows side by side: what every instruction set with 512-bit registers has in common.
 
 constexpr int width = 16;
+constexpr int tokens_at_once = direct_tokens;
 
 struct Bytes { __m512i v; };  // a group: 4 k of each row
 struct Ints { __m512i v; };   // a whole number a row

@@ -2,6 +2,7 @@
 
 constexpr Isa this_isa = Isa::avx2;
 constexpr int width = 8;
+constexpr int tokens_at_once = direct_tokens;
 
 struct Bytes { __m256i v; };  // 4 k of each row
 struct Ints { __m256i v; };   // a whole number a row

@@ -2,6 +2,7 @@
 
 constexpr Isa this_isa = Isa::scalar;
 constexpr int width = 1;
+constexpr int tokens_at_once = 1;  // in direct.inl: sums of more would not stay in registers
 
 struct Bytes { uint32_t v; };  // 4 k of a row
 struct Ints { int32_t v; };

@@ -26,9 +26,6 @@ constexpr int64_t least_task_bytes = 128 << 10, most_task_bytes = 1 << 20;
 constexpr int64_t tile_tokens = 12;
 constexpr int64_t piece_tokens = 12 * tile_tokens;
 
-// Activations below which one thread rounds or copies them sooner than a second one wakes (about 2 us).
-constexpr int64_t parallel_size = 1 << 15;
-
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 

@@ -17,6 +17,9 @@
 
 namespace qk::moe {
 
+// Numbers of all tokens below which one thread is done sooner than a second one wakes (about 2 us).
+inline constexpr int64_t parallel_size = 1 << 15;
+
 // Some tokens of one expert, for which its weights are read once.
 struct Piece {
     const Expert* expert;

@@ -8,9 +8,6 @@
 namespace qk::moe {
 namespace {
 
-// Numbers of all tokens below which one thread is done sooner than a second one wakes (about 2 us).
-constexpr int64_t parallel_size = 1 << 15;
-
 template <class Task>
 void for_tokens(int64_t num_tokens, int64_t row_size, const Task& task) {
     if (num_tokens * row_size >= parallel_size)

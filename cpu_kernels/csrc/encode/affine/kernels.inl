@@ -1,6 +1,5 @@
-// The affine algorithms of one instruction set. Included inside its namespace, after driver.inl.
+// The affine algorithms of one instruction set. Included inside its namespace, after words.inl.
 
-#include "encode/words.inl"
 #include "encode/affine/fit.inl"
 #include "encode/affine/half_affine.inl"
 #include "encode/affine/k_affine.inl"

@@ -1,6 +1,5 @@
-// The algorithms of formats without minima, of one instruction set. Included inside its namespace, after driver.inl.
+// The algorithms of formats without minima, of one instruction set. Included inside its namespace, after words.inl.
 
-#include "encode/words.inl"
 #include "encode/linear/levels.inl"
 #include "encode/linear/linear_fit.inl"
 #include "encode/linear/k_linear.inl"

@@ -1,5 +1,3 @@
-#include <limits>
-
 #include "linear/block_input.h"
 // All includes before the region, so that no header code gets these instructions.
 #include <immintrin.h>
@@ -46,13 +44,7 @@ void round_row(const float* x, int64_t num_blocks, ActivationBlock* out) {
         const __m256i q8 = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(q16_low, q16_high), order);
         _mm256_store_si256(reinterpret_cast<__m256i*>(out->codes), q8);
         const int32_t sum[2] = {reduce_add(_mm256_add_epi32(q[0], q[1])), reduce_add(_mm256_add_epi32(q[2], q[3]))};
-        out->scale = !finite ? std::numeric_limits<float>::quiet_NaN() : zero ? 0.0f : absmax / 127.0f;
-        out->offset = -128 * (sum[0] + sum[1]);
-        out->scaled_sum = out->scale * static_cast<float>(sum[0] + sum[1]);
-        for (int h = 0; h < 2; h++) {
-            out->offset_half[h] = -128 * sum[h];
-            out->scaled_sum_half[h] = out->scale * static_cast<float>(sum[h]);
-        }
+        finish_block(*out, sum, absmax, finite, zero);
     }
 }
 

@@ -1,5 +1,3 @@
-#include <limits>
-
 #include "linear/block_input.h"
 // All includes before the region, so that no header code gets these instructions.
 #include <immintrin.h>
@@ -34,13 +32,7 @@ void round_row(const float* x, int64_t num_blocks, ActivationBlock* out) {
         _mm_store_si128(reinterpret_cast<__m128i*>(out->codes), codes_low);
         _mm_store_si128(reinterpret_cast<__m128i*>(out->codes + 16), codes_high);
         const int32_t sum[2] = {sum_of(codes_low), sum_of(codes_high)};
-        out->scale = !finite ? std::numeric_limits<float>::quiet_NaN() : zero ? 0.0f : absmax / 127.0f;
-        out->offset = -128 * (sum[0] + sum[1]);
-        out->scaled_sum = out->scale * static_cast<float>(sum[0] + sum[1]);
-        for (int h = 0; h < 2; h++) {
-            out->offset_half[h] = -128 * sum[h];
-            out->scaled_sum_half[h] = out->scale * static_cast<float>(sum[h]);
-        }
+        finish_block(*out, sum, absmax, finite, zero);
     }
 }
 

@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
-
 #include "linear/block_input.h"
 
 namespace qk::linear::scalar {
@@ -21,13 +19,7 @@ void round_row(const float* x, int64_t num_blocks, ActivationBlock* out) {
             out->codes[k] = zero ? 0 : static_cast<int8_t>(std::lrint(x[k] * inverse));
             sum[k / 16] += out->codes[k];
         }
-        out->scale = !finite ? std::numeric_limits<float>::quiet_NaN() : zero ? 0.0f : absmax / 127.0f;
-        out->offset = -128 * (sum[0] + sum[1]);
-        out->scaled_sum = out->scale * static_cast<float>(sum[0] + sum[1]);
-        for (int h = 0; h < 2; h++) {
-            out->offset_half[h] = -128 * sum[h];
-            out->scaled_sum_half[h] = out->scale * static_cast<float>(sum[h]);
-        }
+        finish_block(*out, sum, absmax, finite, zero);
     }
 }
 

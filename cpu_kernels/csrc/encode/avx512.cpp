@@ -6,21 +6,23 @@
 #include <immintrin.h>
 
 #pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq")
 
-namespace qk::encode::avx2 {
+namespace qk::encode::avx512 {
 
-constexpr Isa this_isa = Isa::avx2;
+constexpr Isa this_isa = Isa::avx512;
 
 namespace {
-#include "simd/float_avx2.inl"
-#include "simd/int_avx2.inl"
-#include "simd/half_avx2.inl"
+#include "simd/float_avx512.inl"
+#include "simd/int_avx512.inl"
+#include "simd/half_avx512.inl"
 #include "encode/driver.inl"
+#include "encode/words.inl"
 #include "encode/affine/kernels.inl"
+#include "encode/linear/kernels.inl"
 }  // namespace
-#define QK_ENCODE_AFFINE
+#define QK_ENCODE
 #include "block_formats/all.inl"
-}  // namespace qk::encode::avx2
+}  // namespace qk::encode::avx512
 
 #pragma GCC pop_options

@@ -1,3 +1,4 @@
+#include "encode/affine/search.h"
 #include "encode/encode.h"
 #include "simd/headers.h"
 
@@ -10,8 +11,10 @@ namespace {
 #include "simd/int_scalar.inl"
 #include "simd/half_scalar.inl"
 #include "encode/driver.inl"
+#include "encode/words.inl"
+#include "encode/affine/kernels.inl"
 #include "encode/linear/kernels.inl"
 }  // namespace
-#define QK_ENCODE_LINEAR
+#define QK_ENCODE
 #include "block_formats/all.inl"
 }  // namespace qk::encode::scalar

@@ -90,17 +90,26 @@ $(VENV)/.created:
 
 $(VENV)/.dependencies: $(VENV)/.created pyproject.toml
 	@echo "setup: dependencies"
-	@$(VENV)/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' \
-	    > $(VENV)/dependencies.txt
+	@$(VENV)/bin/python -c "$$LIST_DEPENDENCIES" > $(VENV)/dependencies.txt
 	@$(PIP) --requirement $(VENV)/dependencies.txt
 	@touch $@
+
+# The build's own packages are kept in .venv. A fresh copy of them at each install would lie at another path, and all
+# files that include nanobind would be compiled again.
+define LIST_DEPENDENCIES
+import shutil, tomllib
+project = tomllib.load(open("pyproject.toml", "rb"))
+print(*project["project"]["dependencies"], *project["build-system"]["requires"], sep="\n")
+print(*(tool for tool in ("cmake", "ninja") if shutil.which(tool) is None), sep="\n")
+endef
+export LIST_DEPENDENCIES
 
 # Python files are used in place; only the metadata and the C++ call for another install.
 $(VENV)/.installed: $(VENV)/.dependencies pyproject.toml $(NATIVE)
 	@mkdir -p build
 	@cores=$$(nproc); echo "setup: compiling kernels, about $$(( ($(COMPILE_MINUTES) + cores - 1) / cores ))" \
 	    "minutes on $$cores cores if nothing is cached; full output in build/setup.log"
-	@$(VENV)/bin/python -m pip install --verbose --disable-pip-version-check --no-deps --editable . 2>&1 | \
+	@$(VENV)/bin/python -m pip install --verbose --disable-pip-version-check --no-deps --no-build-isolation --editable . 2>&1 | \
 	    tee build/setup.log | { $(PROGRESS); } || { $(COMPILE_ERRORS); exit 1; }
 	@touch $@
 

@@ -185,3 +185,11 @@ def test_bad_arguments():
         gptq_search_grid(values, cost[:7], scale, lowest, 15)
     with pytest.raises(ValueError, match="codes: got -8 to 200"):
         feedback.round(4, grid[:, :1].copy(), grid[:, :1].copy(), -8, 200)
+
+
+@pytest.mark.parametrize("distance, is_definite", [(2.0**-24, False), (2.0**-20, True)])
+def test_a_pivot_that_is_the_rounding_of_its_sum_is_refused(distance, is_definite):
+    """The second pivot is twice `distance`; below 2**-22 it is noise."""
+    alike = np.float32(1 - distance)
+    hessian = np.array([[1, alike], [alike, 1]], dtype=np.float32)
+    assert (gptq_factorize(hessian, np.ones(2, np.float32), np.arange(2)) is not None) == is_definite

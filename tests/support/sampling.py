@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-GRID = 6  # parameter sets per test function in `make test`, and more if there are more values; see planted_faults.py
+GRID = 16  # parameter sets per test function in `make test`, and more if there are more values; see planted_faults.py
 
 
 def sample_grids(items: Iterable[pytest.Item], most: int) -> set[pytest.Item]:

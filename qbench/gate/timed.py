@@ -14,7 +14,7 @@ from qbench.gate.options import GateOptions
 from qbench.gate.pairing import Pair
 from qbench.gate.speed import apart_checks, in_turn_checks
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep.suite.grid import own_kv_format
+from qbench.sweep.suite.grid import chosen_kv_format
 from qbench.sweep.suite.suite_names import AUTO
 from quant.present import present
 
@@ -83,5 +83,5 @@ def subject_of(pair: Pair, trees: Sequence[Tree], suite: Path) -> Subject:
         SpeedCase(work.pp, work.tg, work.depth, batch=case.batch, repetitions=ROUNDS),
         present(case.threads),
         isa=None if case.isa == AUTO else case.isa,
-        kv_format=None if case.kv_format == own_kv_format(present(case.recipe)) else case.kv_format,
+        kv_format=chosen_kv_format(case),
     )

@@ -21,9 +21,10 @@ from qbench.speed.speed_case import SpeedCase
 from qbench.sweep.job import Job, MadeArtifact, MeasureJob, QuantizeJob, R, ReferenceJob
 from qbench.sweep.job_runner import WORKER, JobFailed, Worker
 from qbench.sweep.messages import JobRequest
-from qbench.sweep.suite.grid import own_kv_format
+from qbench.sweep.suite.grid import chosen_kv_format
 from qbench.sweep.suite.suite_names import AUTO
 from quant.json_data import JsonRow
+from quant.present import present
 
 STAMP = "made.json"
 ISA = "QBENCH_ISA"
@@ -103,7 +104,7 @@ class CaseRunner:
     def measurement(self, case: Case, artifact: Path) -> MeasureJob:
         """The job that measures."""
         options = RunOptions(
-            kv_format=None if case.kv_format == own_kv_format(case.recipe) else case.kv_format,
+            kv_format=chosen_kv_format(case),
             cache=case.cache,
             policy=case.policy,
             compute=case.compute,
@@ -152,7 +153,7 @@ class CaseRunner:
         if made is None:
             fresh = self.temporary / folder.name
             fresh.mkdir(exist_ok=True)
-            about = (case.model, case.fingerprint, case.recipe, case.calibration, case.threads)
+            about = (case.model, case.fingerprint, present(case.recipe), case.calibration, case.threads)
             made = self.job(QuantizeJob(*about, str(fresh)), on_stage)
             stamp = replace(_stamp(case), made=made)
             (fresh / STAMP).write_text(json.dumps(stamp.to_json(), indent=1) + "\n")

@@ -40,6 +40,7 @@ from quant.artifacts.output import artifact_name
 from quant.errors import InputError
 from quant.json_data import JsonData
 from quant.models import ModelConfig
+from quant.present import present
 from quant.recipes import get_recipe
 from quant.source import Source
 
@@ -69,7 +70,7 @@ def reference(job: ReferenceJob, progress: Progress) -> KeptReferences:
     for scoring, path in absent:
         mode = mode_that_fits(scoring, vocab_size, room=shutil.disk_usage(job.folder).free // 2)
         if mode is not None:
-            save_logits(path, loaded, scoring, vocab_size, mode=mode, named=named, progress=progress)
+            save_logits(path, present(loaded), scoring, vocab_size, mode=mode, named=named, progress=progress)
     return KeptReferences(
         tuple(scoring.protocol.name for scoring, path in zip(scorings, paths, strict=True) if path.exists())
     )
@@ -82,9 +83,9 @@ def quantize(job: QuantizeJob, progress: Progress) -> MadeArtifact:
     set_threads(job.threads)
     start = time.perf_counter()
     making = make_artifact_job(source, recipe, Path(job.folder) / artifact_name("model", recipe))
-    write_quantized(making, calibration_options(job.calibration), threads=job.threads, progress=progress)
+    write_quantized(making, calibration_options(job.calibration), threads=job.threads or 1, progress=progress)
     return MadeArtifact(
-        file=making.output.path.name,
+        file=present(making.output).path.name,
         code=code_hash(QUANTIZING),
         quantize_seconds=time.perf_counter() - start,
         quantize_peak_rss_bytes=peak_rss_bytes(),

@@ -74,7 +74,7 @@ def tell(channel: int, message: WorkerMessage) -> None:
 
 def leave_finalizers() -> None:
     """To the parent what it registered: a child would take torch's operators out one by one at its end."""
-    for finalizer in list(weakref.finalize._registry):
+    for finalizer in list(weakref.finalize._registry):  # pyright: ignore[reportAttributeAccessIssue]  # of CPython, not public
         finalizer.atexit = False
 
 

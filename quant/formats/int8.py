@@ -50,7 +50,7 @@ class Int8Format(ActivationFormat):
         inputs = next(inputs for inputs, suffix in SUFFIX_OF_INPUTS.items() if suffix == (match[2] or ""))
         return cls(match[1] is not None, inputs)
 
-    def _round(self, kernels: ModuleType, weight: np.ndarray) -> Mapping[str, np.ndarray]:
+    def _round(self, kernels: ModuleType, weight: np.ndarray) -> dict[str, np.ndarray]:
         q, scale = kernels.quantize_rows(weight, self.per_tensor_weight)
         return {"weight": q, "weight_scale": scale}
 

@@ -1,7 +1,6 @@
 """Integers with one scale, and where asymmetric one zero point, per group of input features."""
 
 import re
-from collections.abc import Mapping
 from types import ModuleType
 
 import numpy as np
@@ -75,7 +74,7 @@ class IntGroupFormat(IntegerFormat):
     def num_groups(self, row_size: int) -> int:
         return row_size // self.group_size if self.group_size else 1
 
-    def _round(self, kernels: ModuleType, weight: np.ndarray) -> Mapping[str, np.ndarray]:
+    def _round(self, kernels: ModuleType, weight: np.ndarray) -> dict[str, np.ndarray]:
         group_size = self.group_size or weight.shape[1]
         packed, scale, zero_point = kernels.quantize_groups(weight, self.bits, group_size, self.symmetric)
         parts = {"weight_packed": packed, "weight_scale": scale}

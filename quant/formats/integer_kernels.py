@@ -1,7 +1,6 @@
 """IntegerFormat: formats of matrices whose integer codes the compiled kernels round, if they are installed."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from types import ModuleType
 
 import numpy as np
@@ -39,7 +38,7 @@ class IntegerFormat(Format):
             raise
 
     @abstractmethod
-    def _round(self, kernels: ModuleType, weight: np.ndarray) -> Mapping[str, np.ndarray]:
+    def _round(self, kernels: ModuleType, weight: np.ndarray) -> dict[str, np.ndarray]:
         """Parts of the QTensor of weight [N, K] float32.
 
         raises   ValueError for weights that the format cannot hold

@@ -37,7 +37,7 @@ class LlmInt8Format(ActivationFormat):
 
     name = "llm-int8"
 
-    def _round(self, kernels: ModuleType, weight: np.ndarray) -> Mapping[str, np.ndarray]:
+    def _round(self, kernels: ModuleType, weight: np.ndarray) -> dict[str, np.ndarray]:
         q, absmax = kernels.quantize_llm_int8(weight)
         return {"weight": q, "SCB": absmax}
 

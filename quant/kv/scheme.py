@@ -89,9 +89,14 @@ def _scale(codec: Fp8, absmax: np.ndarray) -> np.ndarray:
     return np.maximum(amax / codec.largest, SMALLEST_SCALE).astype(np.float32)
 
 
-def _scales(entry: Mapping[str, Any], key: str, fmt: KVFormat, model: ModelConfig, where: str) -> np.ndarray:
+def scale_shape(fmt: KVFormat, model: ModelConfig) -> tuple[int, int]:
+    """The shape of a calibrated format's scales: [layers, kv heads or 1]"""
     per_head = _calibrated(fmt)[0].per == "head"
-    shape = (model.num_layers, model.num_kv_heads if per_head else 1)
+    return model.num_layers, model.num_kv_heads if per_head else 1
+
+
+def _scales(entry: Mapping[str, Any], key: str, fmt: KVFormat, model: ModelConfig, where: str) -> np.ndarray:
+    shape = scale_shape(fmt, model)
     try:
         scales = np.asarray(entry.get(key), dtype=np.float32)
     except (TypeError, ValueError):

@@ -29,12 +29,13 @@ from qbench.sweep.job import ModelProbe, ProbeJob
 from qbench.sweep.job_runner import JobFailed, run_job
 from qbench.sweep.messages import JobRequest
 from qbench.sweep.suite.cases import Selected
-from qbench.sweep.suite.grid import own_kv_format
+from qbench.sweep.suite.grid import chosen_kv_format
 from qbench.sweep.suite.suite import Suite
 from qbench.sweep.sweep import Selection, measured_keys, selected_cases
 from quant.errors import InputError
 from quant.job import make_job
 from quant.models import ModelConfig
+from quant.present import present
 from quant.recipes import get_recipe
 from quant.source import Source
 
@@ -132,7 +133,7 @@ def probe_unknown(cases: Sequence[Case], past: Past, on_probe: OnProbe | None) -
     unknown = dict.fromkeys(case.model for case in cases if past.measuring(case) is None)
     for model in unknown:
         of_model = [case for case in cases if case.model == model]
-        recipes = list(dict.fromkeys(case.recipe for case in of_model if past.quantizing(case) is None))
+        recipes = list(dict.fromkeys(present(case.recipe) for case in of_model if past.quantizing(case) is None))
         threads = max(case.threads or 1 for case in of_model)
         job = ProbeJob(model, tuple(recipes), of_model[0].calibration, threads, PROBE_BUDGET_S)
 
@@ -173,20 +174,19 @@ class _Forecaster:
             return CaseForecast(selected, 0.0, "unfit", 0, 0, str(error))
 
     def fitting_case(self, selected: Selected, case: Case) -> CaseForecast:
-        parts = [self.measuring(case)]
+        measuring, basis = self.measuring(case)
+        before: list[float] = []  # seconds of making the artifact and the reference
         artifact_bytes = 0
-        if (case.model, case.recipe) not in self.artifacts:
-            self.artifacts.add((case.model, case.recipe))
+        artifact = (case.model, present(case.recipe))
+        if artifact not in self.artifacts:
+            self.artifacts.add(artifact)
             if self.runner.made(case) is None:
-                artifact_bytes = sum(
-                    info.size_bytes for info in self.planned_source(case.model, case.recipe).tensors.values()
-                )
-                parts.append(self.quantizing(case))
+                artifact_bytes = sum(info.size_bytes for info in self.planned_source(*artifact).tensors.values())
+                before.append(self.quantizing(case))
         if case.quality and case.model not in self.references:
             self.references.add(case.model)
-            parts.append(self.referencing(case))
-        measuring, basis = parts[0]
-        seconds = None if measuring is None else measuring + sum(parts[1:])
+            before.append(self.referencing(case))
+        seconds = None if measuring is None else measuring + sum(before)
         return CaseForecast(selected, seconds, basis, self.peak_rss_bytes(case), artifact_bytes)
 
     def measuring(self, case: Case) -> tuple[float | None, str]:
@@ -211,7 +211,7 @@ class _Forecaster:
         if known is not None or probe is None:
             return known or 0.0
         tried = probe.quantize_s
-        return tried.get(case.recipe, sum(tried.values()) / max(1, len(tried)))
+        return tried.get(present(case.recipe), sum(tried.values()) / max(1, len(tried)))
 
     def referencing(self, case: Case) -> float:
         vocab_size = ModelConfig.of(self.source(case.model)).vocab_size
@@ -228,7 +228,7 @@ class _Forecaster:
     def eval_scorings(self, case: Case) -> list[Scoring]:
         """What the case's protocols score, made once for each model."""
         if case.model not in self.scorings:
-            settings, source = case.quality, self.source(case.model)
+            settings, source = present(case.quality), self.source(case.model)
             text = read_text(settings.text, case.model)
             self.scorings[case.model] = prepare(source, text, settings.max_windows, settings.protocols or (DEFAULT,))
         return self.scorings[case.model]
@@ -244,16 +244,15 @@ class _Forecaster:
 
     def predictor_of(self, case: Case) -> MemoryPredictor:
         """raises InputError where recipe, KV format or kind of cache do not fit the model"""
-        model, recipe, cache = case.model, case.recipe, case.kv_format
-        own = self.predictor(model, recipe, case.cache_kind)
-        return own if cache == own_kv_format(recipe) else own.with_scheme(foreseen_scheme(self.source(model), cache))
+        own, chosen = self.predictor(case.model, case.recipe, case.cache_kind), chosen_kv_format(case)
+        return own if chosen is None else own.with_scheme(foreseen_scheme(self.source(case.model), chosen))
 
     def peak_rss_bytes(self, case: Case) -> int:
         """As measured before, else what the runtime is predicted to hold, on top of what an empty worker does."""
         known, predictor = self.past.peak_rss_bytes(case), self.predictor_of(case)
         parts = [known or 0]
         if case.speed and not known:
-            parts.append(predictor.at(case.context, case.batch).total_bytes + self.baseline)
+            parts.append(predictor.at(present(case.context), case.batch).total_bytes + self.baseline)
         if case.quality:
             config = predictor.config
             window = min(GPTQ_WINDOW, config.max_positions)

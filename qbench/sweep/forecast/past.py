@@ -44,8 +44,9 @@ class Past:
             return
         # Rows from before the whole was timed lack the start of their worker.
         seconds = metrics.seconds if metrics.wall_seconds is None else metrics.wall_seconds
-        for name in (record.key, *_likenesses(case)) if seconds else ():
-            self.seconds[name].append(seconds)
+        if seconds:
+            for name in (record.key, *_likenesses(case)):
+                self.seconds[name].append(seconds)
         if metrics.quantize_seconds is not None:
             self.quantize[_artifact(case)].append(metrics.quantize_seconds)
         if metrics.reference_seconds is not None:

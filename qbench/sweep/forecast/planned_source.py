@@ -4,7 +4,7 @@ import numpy as np
 
 from quant.job import QuantizationJob
 from quant.kv import KVScheme, get_kv_format
-from quant.kv.scheme import CONFIG_KEY
+from quant.kv.scheme import CONFIG_KEY, scale_shape
 from quant.models import ModelConfig
 from quant.source import Source, SourceView
 
@@ -30,5 +30,5 @@ def foreseen_scheme(source: Source, kv: str) -> KVScheme:
     fmt.check(model.head_dim)
     if not fmt.calibrated:
         return KVScheme(fmt)
-    scales = np.ones((model.num_layers, model.num_kv_heads if fmt.keys.per == "head" else 1), np.float32)
+    scales = np.ones(scale_shape(fmt, model), np.float32)
     return KVScheme(fmt, scales, scales)

@@ -75,17 +75,16 @@ class Cluster:
         return self.reached[node.name, path]
 
     def start(self, placed: Placed, sweep: str, worker: tuple[str, ...]) -> Any:
-        """Send a case to its node, where it takes a slot. returns Ray's reference to its outcome
+        """Send a case to its node. returns Ray's reference to its outcome
 
         sweep    name of its folder on every node
         worker   command that runs a job there
         """
-        demand, node = placed.demand, placed.node
-        placed.slot = node.take_slot(demand)
+        demand, node = placed.waited.demand, placed.node
         return self._send(
             ray_node.run_case,
             node.name,
-            placed.case,
+            placed.waited.case,
             f"{sweep}/{node.name[:12]}-{placed.slot}",
             self.folder,
             worker,

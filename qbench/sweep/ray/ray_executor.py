@@ -17,7 +17,7 @@ from qbench.sweep.case_runner import Outcome
 from qbench.sweep.executor import Numbered, OnStage
 from qbench.sweep.job_runner import WORKER
 from qbench.sweep.ray.ray_cluster import Cluster, Lost
-from qbench.sweep.ray.ray_placing import Node, Placed, demand_of
+from qbench.sweep.ray.ray_placing import Node, Placed, Waiting, demand_of
 from quant.errors import InputError
 
 ATTEMPTS = 3  # of a case whose node is lost
@@ -34,7 +34,7 @@ class RayExecutor:
     def __init__(self, folder: Path, cluster: Cluster, worker: tuple[str, ...] = WORKER) -> None:
         self.cluster, self.worker = cluster, worker
         self.sweep = hashlib.sha256(str(folder).encode()).hexdigest()[:12]
-        self.waiting: deque[Placed] = deque()  # lost ones first, then the one that found no place
+        self.waiting: deque[Waiting] = deque()  # lost ones first, then the one that found no place
         self.running: dict[Any, Placed] = {}  # by Ray's reference to the outcome
 
     def machines(self) -> set[str]:
@@ -56,7 +56,7 @@ class RayExecutor:
                 taken = next(cases, None)
                 is_over = taken is None
                 if taken is not None:
-                    self.waiting.append(Placed(*taken, demand_of(taken[1])))
+                    self.waiting.append(Waiting(*taken, demand_of(taken[1])))
                     yield from self.place(on_stage)
             yield from self.place(on_stage)
             for reference in self.cluster.wait(list(self.running), POLL_S) if self.running else ():
@@ -83,36 +83,39 @@ class RayExecutor:
                 yield first.number, Outcome(error=why)
                 continue
             # Elsewhere than where it was lost; then where others run, so that whole nodes stay free.
-            first.node = min(free, key=lambda node: (first.lost.count(node.name), -len(node.slots)))
-            on_stage(first.number, "measure", (0, 0, f"on {first.node.address}"))
-            self.running[self.cluster.start(first, self.sweep, self.worker)] = first
+            node = min(free, key=lambda node: (first.lost.count(node.name), -len(node.slots)))
+            on_stage(first.number, "measure", (0, 0, f"on {node.address}"))
+            placed = Placed(first, node, node.take_slot(first.demand))
+            self.running[self.cluster.start(placed, self.sweep, self.worker)] = placed
 
-    def able(self, placed: Placed) -> tuple[list[Node], str]:
+    def able(self, waiting: Waiting) -> tuple[list[Node], str]:
         """The nodes that could take it if nothing else ran there, or why none could."""
-        large = [node for node in self.nodes() if node.can_hold(placed.demand)]
+        large = [node for node in self.nodes() if node.can_hold(waiting.demand)]
         if not large:
             most = ", ".join(node.room for node in self.nodes())
-            return [], f"no node of the cluster has {placed.demand}; they have {most}"
-        for path in paths_of(placed.case):
+            return [], f"no node of the cluster has {waiting.demand}; they have {most}"
+        paths = paths_of(waiting.case)
+        for path in paths:
             if not any(self.cluster.reaches(node, path) for node in large):
                 return (
                     [],
                     f"no node has {path}: what is named by a path must lie there on every node",
                 )
-        return [node for node in large if all(self.cluster.reaches(node, path) for path in paths_of(placed.case))], ""
+        return [node for node in large if all(self.cluster.reaches(node, path) for path in paths)], ""
 
     def ended(self, reference: Any, placed: Placed) -> Iterator[tuple[int, Outcome]]:
         """Its outcome; a lost one waits again, until it was lost ATTEMPTS times."""
-        placed.node.slots.pop(placed.slot, None)
+        waited, node = placed.waited, placed.node
+        node.slots.pop(placed.slot, None)
         try:
-            yield placed.number, replace(self.cluster.outcome(reference), origin=placed.node.origin)
+            yield waited.number, replace(self.cluster.outcome(reference), origin=node.origin)
         except Lost as lost:
-            placed.lost.append(placed.node.name)
-            if len(placed.lost) < ATTEMPTS:
-                self.waiting.appendleft(placed)
+            waited.lost.append(node.name)
+            if len(waited.lost) < ATTEMPTS:
+                self.waiting.appendleft(waited)
             else:
                 error = f"lost with its worker {ATTEMPTS} times: {lost}"
-                yield placed.number, Outcome(error=error, origin=placed.node.origin)
+                yield waited.number, Outcome(error=error, origin=node.origin)
 
 
 def paths_of(case: Case) -> list[str]:

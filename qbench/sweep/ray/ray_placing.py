@@ -80,20 +80,23 @@ class Node:
         return slot
 
 
-@dataclass(slots=True)
-class Placed:
-    """A case on its way.
-
-    lost         names of the nodes that it was lost with
-    node, slot   where it is, or was last
-    """
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A case that has no node now. lost: names of the nodes that it was lost with"""
 
     number: int
     case: Case
     demand: Demand
     lost: list[str] = field(default_factory=list)
-    node: Node | None = None
-    slot: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A case on a node, in a slot that it took there."""
+
+    waited: Waiting
+    node: Node
+    slot: int
 
 
 def demand_of(case: Case) -> Demand:

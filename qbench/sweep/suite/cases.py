@@ -23,6 +23,7 @@ from qbench.sweep.suite.suite_names import check_here, check_tasks, open_model
 from quant.artifacts.file_bytes import sha256_file
 from quant.errors import InputError
 from quant.models import ModelConfig
+from quant.present import present
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def make_cases(suite: Suite, selected: Sequence[Selected]) -> list[Case]:
              for more tokens than a model's context holds
     """
     if any("tasks" in one.sections for one in selected):
-        check_tasks(suite.tasks)
+        check_tasks(present(suite.tasks))
     describe = _Describe(suite)
     return list(map(describe.case, selected))
 

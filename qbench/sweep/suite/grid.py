@@ -8,9 +8,11 @@ from qbench.cache_kinds import DYNAMIC
 from qbench.cache_policies import FULL
 from qbench.compute import FAST
 from qbench.devices import CPU
+from qbench.measure.case import Case
 from qbench.measure.host.machine import available_cores
 from qbench.sweep.suite.axes import ALL, AXES, DENSE, Point
 from qbench.sweep.suite.suite import Suite
+from quant.present import present
 from quant.recipes import get_recipe
 
 
@@ -46,3 +48,8 @@ def defaults(suite: Suite) -> dict[str, tuple]:
 def own_kv_format(recipe: str) -> str:
     """The KV format of the recipe itself."""
     return get_recipe(recipe).kv or DENSE
+
+
+def chosen_kv_format(case: Case) -> str | None:
+    """The KV format of a suite's case; None if it is the recipe's own."""
+    return None if case.kv_format == own_kv_format(present(case.recipe)) else case.kv_format

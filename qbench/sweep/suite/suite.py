@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from qbench.calibration.options import SAMPLES
 from qbench.quality.protocols.conventions import check_protocol
 from qbench.speed.speed_case import SpeedCase
-from qbench.sweep.suite.axes import ALL, AXES, Axis
+from qbench.sweep.suite.axes import AXES, Axis
 from qbench.sweep.suite.rules import Rule
 from qbench.tasks.settings import TaskSettings
 from qbench.threads import check_threads
@@ -74,8 +74,9 @@ class Suite:
             raise InputError(f"suite {self.name}: schema {self.schema}, this qbench knows {SCHEMA}; use a newer qbench")
         for axis in AXES:
             self._check_axis(axis, getattr(self, axis.key))
-        for threads in set(self.threads or ()) - {ALL}:
-            check_threads(threads, f"suite {self.name}: ")
+        for threads in self.threads or ():
+            if isinstance(threads, int):  # the only word is `axes.ALL`
+                check_threads(threads, f"suite {self.name}: ")
         if self.eval is None and self.tasks is None and self.bench is None:
             raise InputError(f"suite {self.name}: neither eval, tasks nor bench is there, so nothing would be measured")
         if self.bench is None:

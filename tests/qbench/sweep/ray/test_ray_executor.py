@@ -50,11 +50,10 @@ class DoubleCluster:
         return path not in self.lacks
 
     def start(self, placed, sweep, worker):
-        placed.slot = placed.node.take_slot(placed.demand)
         reference = len(self.began)
-        self.began.append((placed.number, placed.node.name))
+        self.began.append((placed.waited.number, placed.node.name))
         self.running[reference] = placed
-        self.together.append([(one.node.name, one.number) for one in self.running.values()])
+        self.together.append([(one.node.name, one.waited.number) for one in self.running.values()])
         return reference
 
     def wait(self, references, seconds):
@@ -110,7 +109,7 @@ def test_a_case_that_takes_its_nodes_along_ends_as_an_error(tmp_path):
 
 
 def lose_first(cluster, reference):
-    if cluster.running[reference].number == 0:
+    if cluster.running[reference].waited.number == 0:
         cluster.running.pop(reference)
         raise Lost("it crashed")
     return DoubleCluster.outcome(cluster, reference)

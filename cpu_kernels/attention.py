@@ -11,16 +11,20 @@ are multiplied as they are in those of q and of the weights: integers with 16 bi
 avx512_bf16 as bfloat16 (`bf16_queries_ref`). cpu_kernels.attention_bound says how far that may take a result.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from cpu_kernels._ext import KVStore, attend_latents, chosen_isa
 from cpu_kernels.linear_float import round_to_bf16_ref
 
 __all__ = [
+    "Attended",
     "KVStore",
     "attend_latents",
     "attention_ref",
     "bf16_queries_ref",
+    "key_mass_ref",
     "latent_attention_ref",
     "multiplies_in",
     "rope_ref",
@@ -38,46 +42,68 @@ def multiplies_in(format: str) -> str:
     return "bf16" if format in ("e4m3", "e5m2") and chosen_isa("attention") == "avx512_bf16" else "fp32"
 
 
-def attention_ref(q: np.ndarray, k: np.ndarray, v: np.ndarray, softmax_scale: float, window: int = 0) -> np.ndarray:
+class Attended(NamedTuple):
+    """Result of attention, and the weights that its keys received.
+
+    out   [B, H, T, D] float64
+    lse   [B, H, T] float64: log of the sum of exp(scores) over the keys that a query sees
+    mass  [B, G, S] float64: weight of a key, summed over the queries and the heads of its group
+    """
+
+    out: np.ndarray
+    lse: np.ndarray
+    mass: np.ndarray
+
+
+def attention_ref(q: np.ndarray, k: np.ndarray, v: np.ndarray, softmax_scale: float, window: int = 0) -> Attended:
     """One query of one head at a time, in float64.
 
     q        [B, H, T, D] float
     k, v     [B, G, S, D] float, S >= T, H a multiple of G
     window   tokens that a query sees, itself included; 0: all before it
-    returns  [B, H, T, D] float64
     """
-    batch, num_heads, num_queries, _ = q.shape
-    num_keys, heads_per_kv = k.shape[2], num_heads // k.shape[1]
-    out = np.empty(q.shape)
-    for b, h, t in np.ndindex(batch, num_heads, num_queries):
-        end = num_keys - num_queries + t + 1
-        seen = slice(max(0, end - window) if window else 0, end)
-        scores = k[b, h // heads_per_kv, seen].astype(np.float64) @ q[b, h, t].astype(np.float64) * softmax_scale
-        weights = np.exp(scores - scores.max())
-        out[b, h, t] = weights / weights.sum() @ v[b, h // heads_per_kv, seen].astype(np.float64)
-    return out
+    return sink_attention_ref(q, q, k, v, softmax_scale, window, 0)
 
 
 def sink_attention_ref(
     q: np.ndarray, sink_q: np.ndarray, k: np.ndarray, v: np.ndarray, softmax_scale: float, window: int, num_sinks: int
-) -> np.ndarray:
+) -> Attended:
     """`attention_ref` of queries that see the first num_sinks tokens, too, as sink_q [B, H, T, D] meets their keys.
 
     source   Xiao et al. 2023, arXiv:2309.17453, section 3.2
     """
     batch, num_heads, num_queries, _ = q.shape
     num_keys, heads_per_kv = k.shape[2], num_heads // k.shape[1]
-    out = np.empty(q.shape)
+    out, lse, mass = np.empty(q.shape), np.empty(q.shape[:3]), np.zeros(k.shape[:3])
     for b, h, t in np.ndindex(batch, num_heads, num_queries):
-        end = num_keys - num_queries + t + 1
-        sinks = slice(0, min(num_sinks, end))
-        near = slice(max(num_sinks, end - window) if window else num_sinks, end)
+        end, g = num_keys - num_queries + t + 1, h // heads_per_kv
+        sinks = np.arange(min(num_sinks, end))
+        near = np.arange(max(num_sinks, end - window) if window else num_sinks, end)
+        seen = np.concatenate((sinks, near))
+        keys, values = (x[b, g].astype(np.float64) for x in (k, v))
         pairs = ((sink_q, sinks), (q, near))
-        keys, values = (x[b, h // heads_per_kv].astype(np.float64) for x in (k, v))
-        scores = np.concatenate([keys[seen] @ query[b, h, t].astype(np.float64) for query, seen in pairs])
-        weights = np.exp((scores - scores.max()) * softmax_scale)
-        out[b, h, t] = weights / weights.sum() @ np.concatenate((values[sinks], values[near]))
-    return out
+        scores = np.concatenate([keys[its] @ query[b, h, t].astype(np.float64) for query, its in pairs]) * softmax_scale
+        weights = np.exp(scores - scores.max())
+        out[b, h, t] = weights / weights.sum() @ values[seen]
+        lse[b, h, t] = scores.max() + np.log(weights.sum())
+        mass[b, g, seen] += weights / weights.sum()
+    return Attended(out, lse, mass)
+
+
+def key_mass_ref(q: np.ndarray, k: np.ndarray, lse: np.ndarray, softmax_scale: float, window: int = 0) -> np.ndarray:
+    """`Attended.mass` of these queries from their lse, so that a prefill needs no [T, S] matrix: [B, G, S] float64.
+
+    q, k, window   as `attention_ref` takes them; q may be the last queries alone
+    lse            [B, H, T] of these queries
+    """
+    num_queries, num_keys, heads_per_kv = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
+    positions = num_keys - num_queries + np.arange(num_queries)[:, None]  # [T, 1]
+    back = positions - np.arange(num_keys)  # [T, S]: tokens from a key to its query
+    sees = (back >= 0) & (back < (window or num_keys))
+    keys = np.repeat(k.astype(np.float64), heads_per_kv, axis=1)  # [B, H, S, D]
+    scores = q.astype(np.float64) @ keys.swapaxes(2, 3) * softmax_scale  # [B, H, T, S]
+    weights = np.where(sees, np.exp(scores - lse[..., None]), 0)
+    return weights.sum(2).reshape(*k.shape[:2], heads_per_kv, num_keys).sum(2)
 
 
 def round_queries_ref(q: np.ndarray, factor: float | np.ndarray) -> np.ndarray:
@@ -108,7 +134,7 @@ def latent_attention_ref(q: np.ndarray, latents: np.ndarray, softmax_scale: floa
     source   DeepSeek-V2, arXiv:2405.04434, section 2.1
     """
     rows = latents[:, None]  # [B, 1, S, K]
-    return attention_ref(q[:, :, None], rows, rows, softmax_scale)[:, :, 0, :value_dim]
+    return attention_ref(q[:, :, None], rows, rows, softmax_scale).out[:, :, 0, :value_dim]
 
 
 def rope_ref(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:

@@ -183,9 +183,9 @@ class Call:
             its, past = q[:, :, end - new : end], (kept_k[:, :, :length], kept_v[:, :, :length], SOFTMAX_SCALE)
             if self.num_sinks:
                 given = (its, -its, *past, self.window, self.num_sinks)
-                results.append((sink_attention_ref(*given), sink_attention_bound(*given, self.arithmetic)))
+                results.append((sink_attention_ref(*given).out, sink_attention_bound(*given, self.arithmetic)))
             else:
                 given = (its, *past, self.window)
-                results.append((attention_ref(*given), attention_bound(*given, self.arithmetic)))
+                results.append((attention_ref(*given).out, attention_bound(*given, self.arithmetic)))
         expected, bound = (np.concatenate(parts, 2) for parts in zip(*results, strict=True))
         return deviation(out, expected, bound)

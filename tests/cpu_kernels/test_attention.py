@@ -8,7 +8,7 @@ from support.close import assert_close
 from support.spoilers import assert_tells
 
 import cpu_kernels
-from cpu_kernels.attention import attention_ref, rope_ref, round_queries_ref
+from cpu_kernels.attention import attention_ref, key_mass_ref, rope_ref, round_queries_ref, sink_attention_ref
 
 HEADS = [(1, 1), (2, 2), (6, 2), (4, 1), (16, 2), (9, 1)]
 
@@ -33,7 +33,35 @@ def test_oracle_is_what_torch_computes(heads, kv_heads, queries, keys, window):
     expected = torch.nn.functional.scaled_dot_product_attention(
         *tensors, attn_mask=torch.from_numpy(sees), enable_gqa=True
     )
-    assert_close(attention_ref(q, k, v, 0.25, window), expected, atol=2.0**-48)
+    assert_close(attention_ref(q, k, v, 0.25, window).out, expected, atol=2.0**-48)
+
+
+@pytest.mark.parametrize("queries, keys, window", [(1, 37, 0), (5, 37, 0), (37, 37, 9), (3, 37, 40)])
+def test_oracle_gives_the_lse_and_mass_of_torch(queries, keys, window):
+    q, k, v = normal(1, 2, 6, queries, 16), normal(2, 2, 2, keys, 16), normal(3, 2, 2, keys, 16)
+    back = keys - queries + np.arange(queries)[:, None] - np.arange(keys)  # how far a key is before its query
+    sees = torch.from_numpy((back >= 0) & (back < (window or keys)))
+    query, key = torch.from_numpy(q).double(), torch.from_numpy(k).double().repeat_interleave(3, dim=1)
+    scores = (query @ key.mT * 0.25).masked_fill(~sees, -torch.inf)  # [B, H, T, S]
+    mass = scores.softmax(-1).sum(2).unflatten(1, (2, 3)).sum(2)  # [B, G, S]
+    attended = attention_ref(q, k, v, 0.25, window)
+    assert_close(attended.lse, scores.logsumexp(-1), atol=2.0**-44)
+    assert_close(attended.mass, mass, atol=2.0**-44)
+    assert_close(key_mass_ref(q, k, attended.lse, 0.25, window), mass, atol=2.0**-44)
+
+
+def test_mass_of_the_last_queries_needs_their_lse_alone():
+    q, k, v = normal(1, 1, 4, 9, 16), normal(2, 1, 2, 30, 16), normal(3, 1, 2, 30, 16)
+    last = attention_ref(q[:, :, -3:], k, v, 0.25)
+    lse = attention_ref(q, k, v, 0.25).lse
+    assert_close(key_mass_ref(q[:, :, -3:], k, lse[:, :, -3:], 0.25), last.mass, atol=2.0**-44)
+
+
+def test_every_query_gives_a_mass_of_one():
+    q, k, v = normal(1, 1, 4, 9, 16), normal(2, 1, 2, 30, 16), normal(3, 1, 2, 30, 16)
+    mass = sink_attention_ref(q, -q, k, v, 0.25, 5, 3).mass
+    assert_close(mass.sum(-1), np.full((1, 2), 2 * 9), atol=2.0**-44)  # two heads per group, nine queries
+    assert (mass[:, :, :3] > 0).all() and (mass[:, :, 3 : 30 - 9 - 4] == 0).all()
 
 
 def test_rounded_queries_are_half_a_step_away_at_most():
@@ -182,7 +210,7 @@ def test_infinite_keys_and_queries(isa, name):
         x[0, 0, 0, 5] = value
         held = filled(name, k, v)
         with np.errstate(invalid="ignore"):
-            expected = attention_ref(q, held.k, held.v, softmax_scale(q))
+            expected = attention_ref(q, held.k, held.v, softmax_scale(q)).out
         assert_close(held.attend(q, isa), expected, atol=bound)
         has_nan.append(np.isnan(expected).any())
         x[0, 0, 0, 5] = kept

@@ -77,7 +77,7 @@ def expected_attention(
     """The oracle's result and how far the kernel's may be from it: both [B, H, T, D]. isa None: the chosen one."""
     rounded = rounded_queries(held, q, isa)
     given = (rounded, held.k, held.v, softmax_scale(q), window)
-    return attention_ref(*given), attention_bound(*given, arithmetic(held.store.format, isa))
+    return attention_ref(*given).out, attention_bound(*given, arithmetic(held.store.format, isa))
 
 
 def rounded_queries(held: Filled, q: np.ndarray, isa: str | None) -> np.ndarray:

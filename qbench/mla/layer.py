@@ -13,7 +13,8 @@ from qbench.runtime.caches.latent_kernel_cache import new_latent_cache
 from qbench.runtime.caches.quantized_cache import QuantizedCache
 from qbench.runtime.layers.blocks import BlockBuilder
 from qbench.runtime.layers.latent import LatentAttention
-from qbench.runtime.layers.norm import RMSNorm
+from qbench.runtime.layers.linear import ReferenceLinear
+from qbench.runtime.layers.norm import Norm
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
@@ -101,11 +102,12 @@ def checked_device(name: str) -> torch.device:
     return device
 
 
-def move(attention: LatentAttention, norm: RMSNorm, device: torch.device) -> None:
+def move(attention: LatentAttention, norm: Norm, device: torch.device) -> None:
     """The weights of both, as the reference implementation holds them, to the device."""
     for one in (norm, attention.q_norm, attention.kv_norm):
         if one is not None:
             one.weight = one.weight.to(device)
     for group in (attention.down, attention.q_up, attention.kv_up, attention.output):
         for linear, _ in group.linears if group is not None else ():
+            assert isinstance(linear, ReferenceLinear)
             linear.weight = linear.weight.to(device)

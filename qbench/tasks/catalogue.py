@@ -11,6 +11,7 @@ from quant.errors import InputError
 
 if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager
+    from lm_eval.tasks.manager import TaskDict
 
 HERE = Path(__file__).resolve()
 # Of the checkout, or in an installed package where the wheel puts them (pyproject.toml).
@@ -62,7 +63,7 @@ def _find(names: Sequence[str], folders: list[Path]) -> tuple["TaskManager", lis
 
     known: Iterable[str] = ()
     for defaults in (False, True):
-        manager = TaskManager(include_path=folders, include_defaults=defaults)
+        manager = TaskManager(include_path=[*folders], include_defaults=defaults)
         known = set(manager.all_tasks)
         matches = {name: sorted(n for n in known if fnmatch(n, name)) for name in names}
         if all(matches.values()):
@@ -72,7 +73,7 @@ def _find(names: Sequence[str], folders: list[Path]) -> tuple["TaskManager", lis
     raise InputError(f"no task {missing!r}{hint}")
 
 
-def _load(manager: "TaskManager", name: str) -> Loaded:
+def _load(manager: "TaskManager", name: str) -> "TaskDict":
     try:
         return manager.load([name])
     except Exception as error:  # what task files and the hubs that they read from raise is anything at all

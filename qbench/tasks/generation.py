@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from qbench.runtime import Model, Sampling, Tokenizer
+from qbench.runtime import Sampling, Tokenizer
+from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.text.sampling import Sampler
 
 BATCH = 16  # a step of so many sequences still waits for the weights, so each but the first is nearly free
@@ -33,7 +34,7 @@ def plan_batches(prompts: Sequence[Prompt]) -> list[list[int]]:
 
 @torch.inference_mode()
 def generate_batch(
-    model: Model, tokenizer: Tokenizer, prompts: Sequence[Prompt], stop_ids: frozenset[int]
+    model: DecoderModel, tokenizer: Tokenizer, prompts: Sequence[Prompt], stop_ids: frozenset[int]
 ) -> list[str]:
     """The answer to each prompt, all of one length and limit."""
     answers = [_Answer(tokenizer, prompt, stop_ids) for prompt in prompts]

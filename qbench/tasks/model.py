@@ -10,7 +10,8 @@ from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from qbench.progress import Progress
-from qbench.runtime import Model, Sampling, Tokenizer
+from qbench.runtime import Sampling, Tokenizer
+from qbench.runtime.decoder_model import DecoderModel
 from qbench.tasks.generation import Prompt, count_occurrences, generate_batch, plan_batches
 from qbench.tasks.scoring import Request, group_requests, run_forward
 from quant.errors import InputError
@@ -28,7 +29,7 @@ class TaskModel(TemplateLM):
     raises      InputError for a source without tokenizer, or one that knows neither BOS nor EOS
     """
 
-    def __init__(self, model: Model, source: Source, progress: Progress | None = None) -> None:
+    def __init__(self, model: DecoderModel, source: Source, progress: Progress | None = None) -> None:
         super().__init__()
         if source.tokenizer is None:
             raise InputError(f"{source.spec} has no tokenizer, so no task can be run; choose a model with one")
@@ -41,7 +42,7 @@ class TaskModel(TemplateLM):
         self.truncated = 0
 
     @property
-    def eot_token_id(self) -> int | None:
+    def eot_token_id(self) -> int | None:  # pyright: ignore[reportIncompatibleMethodOverride]  # so does lm-eval's hf
         return self.text.info.eos_token_id
 
     @property
@@ -50,15 +51,15 @@ class TaskModel(TemplateLM):
         bos = self.text.info.bos_token_id
         return present(self.text.info.eos_token_id) if bos is None else bos
 
-    def tok_encode(self, string: str, add_special_tokens: bool | None = None) -> list[int]:
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **options: Any) -> list[int]:
         """add_special_tokens   False: none; else as the tokenizer's own convention is"""
         return self.text.encode(string, add_bos=False if add_special_tokens is False else None)
 
-    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+    def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = True) -> list[tuple[float, bool]]:
         return super().loglikelihood(requests, disable_tqdm=True)
 
     def _loglikelihood_tokens(
-        self, requests: Sequence[tuple[Any, list[int], list[int]]], disable_tqdm: bool = True
+        self, requests: Sequence[tuple[Any, list[int], list[int]]], **options: Any
     ) -> list[tuple[float, bool]]:
         """requests   (what caches know it by, or None; context; continuation)"""
         asked = [self._fitted(context, continuation) for _, context, continuation in requests]
@@ -75,7 +76,7 @@ class TaskModel(TemplateLM):
             self._tell(len(answers), len(names), "continuations")
         return [answers[request] for request in asked]
 
-    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
+    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = True) -> list[float]:
         """Each text whole, in windows of the model's context that overlap in one token."""
         windows: list[tuple[None, list[int], list[int]]] = []
         ends: list[int] = []
@@ -89,10 +90,10 @@ class TaskModel(TemplateLM):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
         return totals
 
-    def generate_until(self, requests: list[Instance]) -> list[str]:
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = True) -> list[str]:
         keys = [json.dumps(request.args, sort_keys=True) for request in requests]
         repeats = count_occurrences(keys)
-        prompts = [self._prompt(*request.args, seed) for request, seed in zip(requests, repeats, strict=True)]
+        prompts = [self._prompt(*request.args, seed=seed) for request, seed in zip(requests, repeats, strict=True)]
         eot = self.eot_token_id
         stop_ids = frozenset(self.model.config.eos_token_ids) | ({eot} if eot is not None else set())
         answers: dict[int, str] = {}
@@ -120,7 +121,7 @@ class TaskModel(TemplateLM):
         self.truncated += len(context) > max_context
         return Request(tuple(context[-max_context:]), tuple(continuation))
 
-    def _prompt(self, context: str, gen_kwargs: dict[str, Any], seed: int) -> Prompt:
+    def _prompt(self, context: str, gen_kwargs: dict[str, Any], *, seed: int) -> Prompt:
         options: dict[str, Any] = dict(normalize_gen_kwargs(gen_kwargs, MAX_NEW_TOKENS))
         unknown = options.keys() - GENERATION_KEYS
         if unknown:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -91,7 +91,15 @@ def summarize_group(entries: dict[str, TaskResult], metrics: dict[str, float]) -
     )
 
 
-def item_values(items: Sequence[Any]) -> dict[str, str | list[float | None]]:
+class ItemValues(TypedDict, total=False):
+    """Fields of a TaskResult that hold what each item came to."""
+
+    correct: str
+    values: list[float | None]
+    weights: list[float | None]
+
+
+def item_values(items: Sequence[Any]) -> ItemValues:
     """`correct`, a digit an item, where all are 0 or 1; else `values`, and `weights` where items weigh unequally.
 
     {} where an item is neither a number nor a pair of them: such a metric means something of all items alone

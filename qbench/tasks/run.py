@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from qbench.compute import FAST
 from qbench.measure.host.commit import code_version
@@ -20,12 +20,12 @@ from quant.source import Source
 if TYPE_CHECKING:
     from lm_eval.api.model import LM
 
-    from qbench.runtime import Model
+    from qbench.runtime.decoder_model import DecoderModel
     from qbench.tasks.model import TaskModel
 
 
 def run_tasks(
-    model: "Model",
+    model: "DecoderModel",
     source: Source,
     settings: TaskSettings,
     *,
@@ -40,13 +40,15 @@ def run_tasks(
     raises    InputError for tasks that are unknown, cannot be had, or ask what this model cannot
     """
     from lm_eval.evaluator import evaluate
+    from lm_eval.tasks.manager import TaskDict
 
     from qbench.tasks.model import TaskModel
 
     with quiet():
         lm = TaskModel(model, source, progress)
         loaded = load_tasks(settings)
-        results = evaluate(_cached(lm, source, compute, cache), loaded, limit=settings.limit, bootstrap_iters=0)
+        cached, tasks = _cached(lm, source, compute, cache), TaskDict(**loaded)
+        results = evaluate(cached, tasks, limit=settings.limit, bootstrap_iters=0)
     return _entries(loaded, dict(present(results)), compute)
 
 
@@ -71,4 +73,5 @@ def _cached(lm: "TaskModel", source: Source, compute: str, folder: Path | None) 
     how = (source.config.get(CONFIG_KEY), lm.model.cache_kind, compute, sorted(lm.model.impls.items()))
     identity = [source.fingerprint(), code_version(), *how]
     folder.mkdir(parents=True, exist_ok=True)
-    return CachingLM(lm, str(folder / f"{hashlib.sha256(repr(identity).encode()).hexdigest()[:16]}.db"))
+    cached = CachingLM(lm, str(folder / f"{hashlib.sha256(repr(identity).encode()).hexdigest()[:16]}.db"))
+    return cast("LM", cached)  # which it is in all but its class: it hands on every attribute

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qbench.quality.protocols.perplexity import token_nll
-from qbench.runtime import Model
+from qbench.runtime.decoder_model import DecoderModel
 
 # Contexts of so many tokens are read once for all that follows them. A forward pass over fewer tokens takes hardly
 # longer than over one, since it waits for the weights: there it is better to read several contexts side by side.
@@ -83,7 +83,7 @@ def batch_size(num_tokens: int, num_scored: int, vocab_size: int) -> int:
 
 
 @torch.inference_mode()
-def run_forward(model: Model, work: Forward) -> Iterator[tuple[Request, Answer]]:
+def run_forward(model: DecoderModel, work: Forward) -> Iterator[tuple[Request, Answer]]:
     """The answers of a forward pass's requests.
 
     Logits are computed from the context's last token on: a large vocabulary costs as much as many layers.

@@ -96,6 +96,7 @@ def measure_throughput(
     subject = open_subject(spec, options, progress)
     check_clock(clock, subject.threads)
     model = load_model(subject.source, subject.options)
+    assert isinstance(model, Model)  # on the CPU
     if workload.longest > model.config.max_positions:
         raise InputError(
             f"requests of up to {workload.longest} tokens, but the model's context holds {model.config.max_positions}"

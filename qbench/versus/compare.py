@@ -16,8 +16,9 @@ from qbench.measure.subject import Subject, summarize_impls
 from qbench.path_names import path_at
 from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
-from qbench.runtime import Model, load_model
+from qbench.runtime import load_model
 from qbench.runtime.caches.latent_cache import HeldLatents
+from qbench.runtime.decoder_model import DecoderModel
 from qbench.speed.interleaved import interleave
 from qbench.speed.peaks import last_cache_bytes, measure_bandwidth, measure_op_peaks
 from qbench.speed.roofline import Peaks, Shape, least_seconds, least_work
@@ -30,6 +31,7 @@ from qbench.versus.llama_cpp import LlamaCppProcess
 from quant.errors import InputError
 from quant.json_data import JsonData
 from quant.models import ModelConfig
+from quant.present import present
 
 CASE_KEYS = ("model", "pp", "tg", "depth", "threads", "kv_format", "clock", "forced")
 # llama.cpp's types of keys and values, by the bits that one number takes there (scales included).
@@ -172,15 +174,15 @@ def check_file(spec: str) -> None:
         )
 
 
-def kv_bits(model: Model) -> float:
+def kv_bits(model: DecoderModel) -> float:
     """Bits of one number of the cache, its share of the scales included."""
     config, cache = model.config, model.new_cache(batch=1, capacity=1)
     keeps_latents = isinstance(cache, HeldLatents)
-    numbers = config.mla.latent_size if keeps_latents else 2 * config.num_kv_heads * config.head_dim
+    numbers = present(config.mla).latent_size if keeps_latents else 2 * config.num_kv_heads * config.head_dim
     return 8 * cache.bytes_per_token / (config.num_layers * numbers)
 
 
-def kv_type_of(model: Model) -> str:
+def kv_type_of(model: DecoderModel) -> str:
     """llama.cpp's type that takes as many bits as ours, or the nearest."""
     bits = kv_bits(model)
     return min(KV_BITS, key=lambda name: abs(KV_BITS[name] - bits))
@@ -206,7 +208,7 @@ def ratio(rounds: Rounds, phase: str) -> SpeedRatio | None:
     return SpeedRatio(**spread(pairs), interval=interval)
 
 
-def shares(subject: Subject, model: Model, case: SpeedCase, rounds: Rounds) -> BothShares:
+def shares(subject: Subject, model: DecoderModel, case: SpeedCase, rounds: Rounds) -> BothShares:
     """Of the roofline, of both: each round's least time over its own, the median.
 
     The bandwidth is that of the same round. On a machine that is shared it may halve from one second to the next, so

@@ -7,6 +7,7 @@ out   as of `speed_worker`
 """
 
 import ctypes
+import importlib
 import os
 import sys
 from typing import TypedDict
@@ -37,11 +38,11 @@ class LlamaCpp:
 
     def __init__(self, model: str, threads: int, context: int, kv: str, clock: str, sequences: int = 1) -> None:
         leave_spinning_as_it_comes()
-        import llama_cpp
 
+        package = importlib.import_module("llama_cpp")
         self.clock, self.depth = CLOCKS[clock], 0
-        self.lib = llama_cpp.llama_cpp
-        self.version = llama_cpp.__version__
+        self.lib = package.llama_cpp
+        self.version = package.__version__
         self._silence = self.lib.llama_log_callback(lambda level, text, data: None)  # held: llama.cpp keeps a pointer
         self.lib.llama_log_set(self._silence, ctypes.c_void_p(0))
         self.lib.llama_backend_init()
@@ -73,16 +74,16 @@ class LlamaCpp:
 
     def seconds(self, tokens: list[list[int]], step: int) -> float:
         """Time of passes over `step` of these tokens [1, T] each, after those that are held."""
-        (tokens,) = tokens
+        (row,) = tokens
         if not self.lib.llama_memory_seq_rm(self.memory, 0, self.depth, -1):
             raise RuntimeError(f"llama.cpp cannot forget the tokens after {self.depth}")
-        data = (self.lib.llama_token * len(tokens))(*tokens)
+        data = (self.lib.llama_token * len(row))(*row)
         step = min(step, BATCH)
         start = self.clock()
-        for first in range(0, len(tokens), step):
+        for first in range(0, len(row), step):
             some = ctypes.cast(ctypes.addressof(data) + 4 * first, ctypes.POINTER(self.lib.llama_token))
             status = self.lib.llama_decode(
-                self.context, self.lib.llama_batch_get_one(some, min(step, len(tokens) - first))
+                self.context, self.lib.llama_batch_get_one(some, min(step, len(row) - first))
             )
             if status:
                 raise RuntimeError(f"llama.cpp's decode ended with status {status}")

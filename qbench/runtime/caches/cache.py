@@ -58,8 +58,15 @@ class TorchCache(Cache):
 class NoCache(TorchCache):
     """Nothing kept: the new tokens are the whole sequence."""
 
-    bytes_per_token = 0
     one_width = False
+
+    @property
+    def bytes_per_token(self) -> int:
+        return 0
+
+    @property
+    def size_bytes(self) -> int:
+        return 0
 
     def _attend(self, layer: int, which: slice, seq_len: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return causal_attention(q, k, v, self.rules[layer])

@@ -13,6 +13,7 @@ from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.kv.latent_codes import LATENT_CODES, LatentCodes
 from quant.models import MlaConfig, ModelConfig
+from quant.present import present
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +84,18 @@ class Span:
 class LatentRows(Cache):
     """Nothing kept: the new tokens are the whole sequence, each row as its format would give it back."""
 
-    bytes_per_token = 0
-
     def __init__(self, config: ModelConfig, fmt: LatentFormat, batch: int = 1) -> None:
         super().__init__(config, batch)
         self.format = fmt
-        self.rank = config.mla.kv_lora_rank
+        self.rank = present(config.mla).kv_lora_rank
+
+    @property
+    def bytes_per_token(self) -> float:
+        return 0
+
+    @property
+    def size_bytes(self) -> int:
+        return 0
 
     def spans(self, num_tokens: int) -> list[Span]:
         """Spans of [B, num_tokens] tokens; one per sequence of a varlen batch [1, num_tokens]."""
@@ -136,7 +143,7 @@ class LatentRows(Cache):
         rows = self.extend(layer, rows, span)[:, None]  # [B, 1, S, K]
         latents = rows[..., : self.rank]
         scores = kept @ latents.transpose(2, 3) + turned @ rows[..., self.rank :].transpose(2, 3)  # [B, H, T, S]
-        unseen = ~sees(*scores.shape[2:], self.rules[layer].window, scores.device)
+        unseen = ~sees(scores.shape[2], scores.shape[3], self.rules[layer].window, scores.device)
         return (scores * self.rules[layer].scale).masked_fill(unseen, -torch.inf).softmax(-1) @ latents
 
 
@@ -175,8 +182,9 @@ class LatentCache(HeldLatents):
         if batch < 1 or capacity < 1:
             raise InputError(f"cache of batch {batch} and capacity {capacity}, expected at least 1 of each")
         super().__init__(config, fmt, batch, mode)
-        self.row_bytes = fmt.row_bytes(config.mla)
-        shape = (batch, min(capacity, self.max_seq_len), fmt.width(config.mla))
+        mla = present(config.mla)
+        self.row_bytes = fmt.row_bytes(mla)
+        shape = (batch, min(capacity, self.max_seq_len), fmt.width(mla))
         self.held = [torch.empty(shape, dtype=fmt.dtype) for _ in range(config.num_layers)]  # [B, C, width] each
 
     @property

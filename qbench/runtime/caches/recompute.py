@@ -19,14 +19,21 @@ class RecomputeCache(Cache):
     """
 
     one_width = False
-    bytes_per_token = 0  # of keys and values
-    size_bytes = 0
 
     def __init__(self, config: ModelConfig, how: TorchCache) -> None:
         super().__init__(config, how.batch)
         self.how = how
         self._held = [torch.empty(0, dtype=torch.int64)] * how.batch  # [length] tokens of each sequence
         self._read = self._held  # and those of the forward pass that runs
+
+    @property
+    def bytes_per_token(self) -> int:
+        """No keys and values are held."""
+        return 0
+
+    @property
+    def size_bytes(self) -> int:
+        return 0
 
     def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
         step = super().begin(tokens, num_valid)

@@ -172,6 +172,11 @@ class Sequences(ABC):
     def bytes_per_token(self) -> float:
         """Bytes that one token of one sequence takes, over all layers; a fraction where tokens share a scale."""
 
+    @property
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """Memory that keys and values hold."""
+
 
 def check_seq_len(seq_len: int, max_seq_len: int) -> None:
     if seq_len > max_seq_len:

@@ -14,8 +14,9 @@ from qbench.runtime.caches.cache import Cache, causal_attention
 from qbench.runtime.caches.latent_cache import HeldLatents, LatentRows, Span
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.latent_heads import LatentHeads, MaterialisedHeads, full_weight
-from qbench.runtime.layers.norm import RMSNorm
+from qbench.runtime.layers.norm import Norm
 from quant.models import ModelConfig
+from quant.present import present
 
 LATENT_EPS = 1e-6  # of the norms inside the attention, whatever the config says of the others
 # Tokens whose keys and values are made at once, unless one sequence has more. As many as a product reads its weights
@@ -40,14 +41,14 @@ class LatentAttention:
         config: ModelConfig,
         layer: int,
         down: FusedLinears,
-        kv_norm: RMSNorm,
+        kv_norm: Norm,
         kv_up: FusedLinears,
         output: FusedLinears,
-        q_norm: RMSNorm | None = None,
+        q_norm: Norm | None = None,
         q_up: FusedLinears | None = None,
         impl: str = "auto",
     ) -> None:
-        self.sizes = config.mla
+        self.sizes = present(config.mla)
         self.num_heads = config.num_heads
         self.softmax_scale = config.rope.softmax_scale
         self.layer = layer
@@ -56,9 +57,7 @@ class LatentAttention:
         self.kv_norm, self.kv_up = kv_norm, kv_up
         self.impl = impl
 
-    def __call__(
-        self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache
-    ) -> Tensor:
+    def __call__(self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache) -> Tensor:
         if isinstance(cache, LatentRows):
             return self._over_latents(x, norm, rope, cache)
         q, latent = self._project(x, norm)
@@ -84,7 +83,7 @@ class LatentAttention:
         """Makes what modes over latents need, ahead of the first token. returns its bytes"""
         return self.heads.size_bytes
 
-    def _project(self, x: Tensor, norm: RMSNorm) -> tuple[Tensor, Tensor]:
+    def _project(self, x: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
         """-> q [B, T, H D], and the latent with the key that all heads share [B, T, latent_size]"""
         q, latent = self.down(x, norm)
         if self.q_up is not None:
@@ -96,7 +95,7 @@ class LatentAttention:
         (y,) = self.output(out.transpose(1, 2).flatten(2), residual=x)
         return y
 
-    def _over_latents(self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], cache: LatentRows) -> Tensor:
+    def _over_latents(self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], cache: LatentRows) -> Tensor:
         spans = cache.spans(x.shape[1])
         if any(self.mode(cache, span).materialises for span in spans):
             return self._materialised(x, norm, rope, cache, spans)
@@ -114,7 +113,7 @@ class LatentAttention:
             return _joined_heads(self._absorbed(q, latent, rope, cache, span, mode))
         return _joined_heads(self._compressed(q, latent, rope, cache, span))
 
-    def _in_turns(self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], cache: LatentRows, span: Span) -> Tensor:
+    def _in_turns(self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], cache: LatentRows, span: Span) -> Tensor:
         """A few sequences after the other from their x to what attention adds to it: the bits are those of all at once
         where a product's do not depend on the number of its tokens.
         """
@@ -123,7 +122,7 @@ class LatentAttention:
             y[some] = self._of_few(x[some], norm, rope, cache, replace(span, which=some))
         return y
 
-    def _of_few(self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], cache: LatentRows, span: Span) -> Tensor:
+    def _of_few(self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], cache: LatentRows, span: Span) -> Tensor:
         q, latent = self._project(x, norm)
         (y,) = self.output(_joined_heads(self._compressed(q, latent, rope, cache, span)), residual=x)
         return y
@@ -155,10 +154,10 @@ class LatentAttention:
         return self.heads.values_of(sums)
 
     def _materialised(
-        self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], cache: LatentRows, spans: list[Span]
+        self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], cache: LatentRows, spans: list[Span]
     ) -> Tensor:
         q, latent = self.down(x, norm)
-        hidden = norm(x) if self.q_up is None else self.q_norm(q)  # what the queries are a product of
+        hidden = norm(x) if self.q_up is None else present(self.q_norm)(q)  # what the queries are a product of
         products, rows = self.materialised, self._rows(latent, rope)
         kept = self._scaled(self._heads(F.linear(hidden, products.queries)))  # [B, H, T, R]
         turned = self._scaled(rotate(halves(self._heads(F.linear(hidden, products.rotated))), *rope))

@@ -14,13 +14,13 @@ from qbench.runtime.caches.latent_kernel_cache import KernelLatents
 from qbench.runtime.layers.fused import as_rows
 from qbench.runtime.layers.latent import LatentAttention
 from qbench.runtime.layers.latent_heads import F16_MAX, LatentHeads, heads_format
-from qbench.runtime.layers.norm import RMSNorm
+from qbench.runtime.layers.norm import Norm
 
 
 class KernelLatentAttention(LatentAttention):
     """The mode "elided" of all sequences that take it is one call, over a cache of the kernels' own rows."""
 
-    def _over_latents(self, x: Tensor, norm: RMSNorm, rope: tuple[Tensor, Tensor], cache: LatentRows) -> Tensor:
+    def _over_latents(self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], cache: LatentRows) -> Tensor:
         spans = cache.spans(x.shape[1])
         few = [span for span in spans if self.mode(cache, span) is MODES["elided"]]
         if not few or not isinstance(cache, KernelLatents):

@@ -17,6 +17,7 @@ from qbench.runtime.layers.feed_forward import KernelFeedForward
 from qbench.runtime.layers.fused import as_rows
 from qbench.runtime.layers.latent_kernel import KernelLatentAttention
 from qbench.runtime.layers.moe import ExpertFeedForward
+from quant.present import present
 
 
 class LatentLayers:
@@ -77,4 +78,4 @@ def _parts(block: Block) -> tuple[Any, ...]:
 
 
 def _queries(attention: KernelLatentAttention) -> dict[str, Any]:
-    return {} if attention.q_up is None else {"q_norm": attention.q_norm.array, "q_up": attention.q_up.group}
+    return {} if attention.q_up is None else {"q_norm": present(attention.q_norm).array, "q_up": attention.q_up.group}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qbench.runtime.layers.feed_forward import FeedForward, KernelFeedForward
 from qbench.runtime.layers.fused import FusedLinears, as_outputs, kernel_arguments
-from qbench.runtime.layers.norm import RMSNorm
+from qbench.runtime.layers.norm import Norm
 from qbench.runtime.layers.routing import Routing
 from quant.models import MoeConfig
 
@@ -42,7 +42,7 @@ class ExpertFeedForward:
         self.shared = shared
         self.packed = pack_experts(experts, shared)
 
-    def __call__(self, x: Tensor, norm: RMSNorm | None = None, residual: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Tensor, norm: Norm | None = None, residual: Tensor | None = None) -> Tensor:
         rows = (x if norm is None else norm(x)).flatten(0, -2)  # [M, K]
         y = self._one_by_one(rows).view_as(x)
         return y if residual is None else y.add_(residual)
@@ -64,7 +64,7 @@ class ExpertFeedForward:
         *by_steps.experts, by_steps.shared = (getattr(net, "step", None) or net for net in nets)
         return by_steps
 
-    def _in_one_call(self, x: Tensor, norm: RMSNorm | None = None, residual: Tensor | None = None) -> Tensor:
+    def _in_one_call(self, x: Tensor, norm: Norm | None = None, residual: Tensor | None = None) -> Tensor:
         return as_outputs(self.packed.feed_forward(self.kernel_router, *kernel_arguments(x, norm, residual)), x)
 
     def _one_by_one(self, rows: Tensor) -> Tensor:

@@ -27,7 +27,9 @@ def open_text(source: Source, tokenizer: Tokenizer, prompt: str, threads: int | 
     """
     if not is_encoder_decoder(source.config):
         tokens = tokenizer.encode(prompt, add_bos=None if prompt else True)
-        return Opening(load_model(source, RunOptions(threads=threads)), tokens, tokens)
+        decoder = load_model(source, RunOptions(threads=threads))
+        assert isinstance(decoder, Model)  # on the CPU
+        return Opening(decoder, tokens, tokens)
     config = EncoderDecoderConfig.of(source)
     tokens = tokenizer.encode(prompt, add_bos=False)
     ends = config.eos_token_ids[:1]  # every input of the training ended with it

@@ -55,6 +55,7 @@ class SlowSinks(Cache):
 
     one_width = False
     bytes_per_token = 0
+    size_bytes = 0
 
     def __init__(self, model: Model) -> None:
         super().__init__(model.config)

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from qbench.gate.base_commit import Tree
 from qbench.gate.check import Check, judge
 from qbench.gate.comment import moved
 from qbench.gate.fixture_rows import FixtureRows, case_of_test, test_of
-from qbench.gate.launches import PEAK, ROUNDS, Launch, Subject, launch_all, peaks_of
+from qbench.gate.launches import ROUNDS, Subject, launch_all, peaks_of
 from qbench.gate.limits import require, within
 from qbench.gate.memory import OTHER_HOURS, peak_checks, stored_check
 from qbench.gate.pairing import Pair
@@ -18,6 +18,7 @@ from qbench.gate.quality import quality_checks
 from qbench.gate.speed import typical
 from qbench.gate.timed import ALONE
 from qbench.measure.case import QualityCase
+from qbench.measure.launch import PEAK, Launch
 from qbench.measure.metrics import Metrics
 from qbench.measure.records.record import Record, make_record
 from qbench.quality.evaluate import evaluate
@@ -86,7 +87,7 @@ class QbenchGate:
         require(max_weight_bytes is None or size <= max_weight_bytes, f"{size} bytes of weights, over the limit")
         over = max_peak_rss_bytes is not None and min(peaks) > max_peak_rss_bytes
         require(not over, f"peak RSS of {min(peaks)} bytes at least, over the limit of {max_peak_rss_bytes}")
-        found = Metrics.from_json({"size_bytes": size, "launches": launches})
+        found = replace(Metrics.from_json({"size_bytes": size}), launches=launches)
         case = case_of_test("memory", model, name, context=context, threads=threads)
         self._compare(make_record(case, found), lambda rows, pair: memory_checks(pair))
         return {"size_bytes": size, PEAK: peaks}
@@ -110,7 +111,7 @@ class QbenchGate:
         found = {}
         for phase, count, limit in (("pp", pp, min_pp_tok_s), ("tg", tg, min_tg_tok_s)):
             if count:
-                rates = [count / typical([launch[phase][0]]) for launch in launches]
+                rates = [count / typical([launch.seconds[phase][0]]) for launch in launches]
                 require(limit is None or max(rates) >= limit, f"{phase}: {max(rates):.0f} tok/s at most, below {limit}")
                 found[f"{phase}_tok_s"] = sorted(rates)[len(rates) // 2]
         return found

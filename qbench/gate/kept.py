@@ -1,9 +1,10 @@
 """A gate as a record: what it found, and every sample that it judged by."""
 
+from dataclasses import replace
 from pathlib import Path
 
-from qbench.gate.launches import PEAK, Launch
 from qbench.gate.result import GateResult
+from qbench.measure.launch import Launch
 from qbench.measure.records.kinds import GATE, GateCase, GateCheck, GateMetrics
 from qbench.measure.records.record import append_record, make_record
 from qbench.measure.records.record_files import kept_file
@@ -27,7 +28,7 @@ def keep_gate(target: Path, result: GateResult) -> None:
 
 def rounded(launch: Launch) -> Launch:
     """Seconds to the microsecond, 1e-4 of the shortest sample worth taking: a third of the digits."""
-    return {
-        name: sides if name == PEAK else [[round(seconds, 6) for seconds in side] for side in sides]
-        for name, sides in launch.items()
+    seconds = {
+        phase: [[round(sample, 6) for sample in side] for side in sides] for phase, sides in launch.seconds.items()
     }
+    return replace(launch, seconds=seconds)

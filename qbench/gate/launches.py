@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from qbench.gate.base_commit import Tree
+from qbench.measure.launch import PEAK, Launch
 from qbench.run_options import RunOptions
 from qbench.speed.interleaved import interleave
 from qbench.speed.rounds import PHASES
@@ -23,9 +23,6 @@ ROUNDS = 20
 # The newest module that the worker imports of the packages that it times.
 WORKER_IMPORTS = "qbench.run_options"
 
-PEAK = "peak_rss_bytes"
-# {phase: [seconds of each round, for each side], PEAK: [of each side] where the processes ran nothing before}
-Launch = dict[str, list[Any]]
 Launches = dict[str, list[Launch]]  # name of the case -> its launches
 
 
@@ -102,15 +99,14 @@ def launch_group(subjects: Sequence[Subject]) -> list[Launch]:
                 for side, (_, artifact) in zip(sides, subject.sides, strict=True):
                     side.open(str(artifact), subject.options)
             rounds = interleave(sides, subject.case, threads=subject.threads)
-            launch: Launch = {phase: [rounds.steady(phase, side) for side in range(len(sides))] for phase in rounds.of}
-            if subject is first:
-                launch[PEAK] = [side.call("memory", {})[PEAK] for side in sides]
-            launches.append(launch)
+            seconds = {phase: [rounds.steady(phase, side) for side in range(len(sides))] for phase in rounds.of}
+            peaks = [side.call("memory", {})[PEAK] for side in sides] if subject is first else None
+            launches.append(Launch(seconds, peaks))
     return launches
 
 
 def peaks_of(launches: Iterable[Launch], side: int) -> list[int]:
-    return [launch[PEAK][side] for launch in launches if PEAK in launch]
+    return [launch.peak_rss_bytes[side] for launch in launches if launch.peak_rss_bytes is not None]
 
 
 def check_worker(tree: Tree) -> None:

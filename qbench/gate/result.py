@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from qbench.gate.check import Check
-from qbench.gate.launches import Launch
+from qbench.measure.launch import Launch
 from quant.json_data import JsonData
 
 Commit = tuple[str | None, bool | None]  # (hash, whether the tree was changed)

@@ -7,14 +7,12 @@ from statistics import median
 import numpy as np
 
 from qbench.gate.check import Check
+from qbench.measure.launch import Launch
 from qbench.statistics import Estimate
 from qbench.statistics.student import student_mean, student_shift
 
 # A slowdown up to this is never red: half of the 5 % that must be found, so that either end has as much room for noise.
 FLOOR = 0.025
-
-# One pair of processes: phase -> seconds of the base and of this tree, round by round
-Launch = Mapping[str, Sequence[Sequence[float]]]
 
 
 def slowdown(launches: Sequence[Launch], phase: str) -> Estimate:
@@ -24,7 +22,7 @@ def slowdown(launches: Sequence[Launch], phase: str) -> Estimate:
     not make them more alike: a launch counts as one sample.
     source   Kalibera & Jones 2013, "Rigorous benchmarking in reasonable time", section 5 (levels of repetition)
     """
-    return as_loss(student_mean(np.array([log_ratio(launch[phase][0], launch[phase][1]) for launch in launches])))
+    return as_loss(student_mean(np.array([log_ratio(*launch.seconds[phase]) for launch in launches])))
 
 
 def as_loss(of_logs: Estimate) -> Estimate:
@@ -48,7 +46,7 @@ def in_turn_checks(case: str, launches: Sequence[Launch], tokens: Mapping[str, i
     """
     checks = []
     for phase, count in tokens.items():
-        base, now = (count / typical([launch[phase][side] for launch in launches]) for side in (0, 1))
+        base, now = (count / typical([launch.seconds[phase][side] for launch in launches]) for side in (0, 1))
         loss, freedom = slowdown(launches, phase), len(launches) - 1
         checks.append(Check("speed", case, f"{phase}{count}", "tok/s", base, now, loss, freedom=freedom, floor=FLOOR))
     return checks
@@ -60,7 +58,7 @@ def apart_checks(
     """The same of launches that were not in turn, as a report: what changed on the machine between is in it too."""
     checks = []
     for phase, count in tokens.items():
-        sides = [[launch[phase][0] for launch in side] for side in (baseline, now)]
+        sides = [[launch.seconds[phase][0] for launch in side] for side in (baseline, now)]
         logs = (np.log([median(seconds) for seconds in side]) for side in sides)
         before, after = (count / typical(side) for side in sides)
         loss = as_loss(student_shift(*logs))

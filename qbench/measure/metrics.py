@@ -1,8 +1,9 @@
 """`Metrics`: the measured figures of a model, by part: the facts of the run, its speed, its memory and its quality."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from qbench.measure.launch import Launch
 from quant.json_data import JsonRow
 
 Interval = list[float] | None  # 95 %
@@ -348,7 +349,7 @@ class Metrics(JsonRow):
     reference    the model that the divergence is from
     protocols    name -> quality, if several protocols were asked for; `quality` is the first
     ratio        phase -> how many times as fast as the first of several models that took turns
-    launches     of a gate: samples of fresh processes, by phase
+    launches     of a gate: samples of fresh processes
     peaks_seconds  of measuring the machine's peaks, under the key `machine_peaks_seconds`
     seconds      of the whole
     """
@@ -374,7 +375,7 @@ class Metrics(JsonRow):
     protocols: dict[str, Quality] | None = None
     tasks: dict[str, TaskResult] | None = None
     ratio: dict[str, dict[str, float | None]] | None = None
-    launches: list[dict[str, list[Any]]] | None = None
+    launches: list[Launch] | None = None
     timed_seconds: float | None = None
     peaks_seconds: float | None = None
     load_seconds: float | None = None

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from qbench.gate.launches import PEAK, Launch
+from qbench.measure.launch import Launch
 
 RECORDS = Path(__file__).parents[2] / "results" / "gate"
 BLOCK = 3  # turns that stay together, so that a slow spell stays one
@@ -22,7 +23,8 @@ def recorded_turns(folder: Path = RECORDS) -> list[list[Turn]]:
         commit, dirty = row["case"]["baseline_commit"]
         if commit == row["commit"] and not dirty and not row["dirty"]:
             launches = row["metrics"]["launches"]
-            found.append([dict(zip(launches, turn, strict=True)) for turn in zip(*launches.values(), strict=True)])
+            turns = zip(*launches.values(), strict=True)
+            found.append([dict(zip(launches, map(Launch.from_json, turn), strict=True)) for turn in turns])
     return found
 
 
@@ -34,15 +36,14 @@ def centred(recordings: Sequence[Sequence[Turn]]) -> list[list[Turn]]:
 def _centred(turns: Sequence[Turn]) -> list[Turn]:
     means = {}
     for case, launch in turns[0].items():
-        for phase in launch.keys() - {PEAK}:
-            means[case, phase] = np.mean([_log_ratio(turn[case][phase]) for turn in turns])
-    return [
-        {
-            case: {name: sides if name == PEAK else _faster(sides, means[case, name]) for name, sides in launch.items()}
-            for case, launch in turn.items()
-        }
-        for turn in turns
-    ]
+        for phase in launch.seconds:
+            means[case, phase] = np.mean([_log_ratio(turn[case].seconds[phase]) for turn in turns])
+
+    def centred_launch(case: str, launch: Launch) -> Launch:
+        seconds = {phase: _faster(sides, means[case, phase]) for phase, sides in launch.seconds.items()}
+        return replace(launch, seconds=seconds)
+
+    return [{case: centred_launch(case, launch) for case, launch in turn.items()} for turn in turns]
 
 
 def _log_ratio(sides: Sequence[Sequence[float]]) -> float:
@@ -66,7 +67,10 @@ class DrawnGate:
         self.block: list[Turn] = []
         self.count = 0
         every = [turn for turns in recordings for turn in turns]
-        self.peaks = {case: [turn[case][PEAK] for turn in every if PEAK in turn[case]] for case in every[0]}
+        self.peaks = {
+            case: [turn[case].peak_rss_bytes for turn in every if turn[case].peak_rss_bytes is not None]
+            for case in every[0]
+        }
 
     def turn(self) -> Turn:
         if not self.block:
@@ -77,19 +81,18 @@ class DrawnGate:
         turn = self.block.pop(0)
         first = list(turn)[self.count % len(turn)]  # whose peak is told, as in a real gate
         pairs = self.peaks[first]
-        turn[first][PEAK] = [pairs[self.rng.integers(len(pairs))][side] for side in self.rng.permutation(2)]
+        peaks = [pairs[self.rng.integers(len(pairs))][side] for side in self.rng.permutation(2)]
+        turn[first] = replace(turn[first], peak_rss_bytes=peaks)
         self.count += 1
         return turn
 
     def drawn(self, case: str, launch: Launch, order: np.ndarray) -> Launch:
         found = {}
-        for name, sides in launch.items():
-            if name == PEAK:
-                continue
+        for phase, sides in launch.seconds.items():
             # Rounds in runs of half their number: what slows one often slows the next.
             count = len(sides[0])
             starts = self.rng.integers(count, size=2)
             rounds = np.concatenate([(start + np.arange((count + 1) // 2)) % count for start in starts])
             base, now = (np.asarray(sides[side])[rounds] for side in order)
-            found[name] = [base, now * (1 + self.slower.get(case, 0.0))]
-        return found
+            found[phase] = [base, now * (1 + self.slower.get(case, 0.0))]
+        return Launch(found)

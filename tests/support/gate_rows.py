@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from qbench.measure.launch import Launch
 from qbench.measure.records.migrate import SCHEMA_VERSION
 
 MACHINE = {
@@ -89,11 +90,11 @@ def launches(
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(count):
-        launch = {"peak_rss_bytes": (270_000_000 + rng.integers(-20, 20, 2) * 4096).tolist()}
+        peaks, both = (270_000_000 + rng.integers(-20, 20, 2) * 4096).tolist(), {}
         for phase, seconds in (("pp", 0.025), ("tg", 0.010)):
             bias, noise = rng.normal(0, of_launch), rng.normal(0, of_round, (2, rounds))
             sides = seconds * np.exp(noise)
             sides[1] *= np.exp(bias) * (1 + slower)
-            launch[phase] = sides.tolist()
-        found.append(launch)
+            both[phase] = sides.tolist()
+        found.append(Launch(both, peaks))
     return found

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from qbench.measure.case import Case, QualityCase
+from qbench.measure.launch import Launch
 from qbench.measure.metrics import Blocks, Facts, Metrics, Quality, TaskResult
 from qbench.measure.records.kept_kinds import (
     KernelCase,
@@ -133,14 +134,14 @@ class GateCheck(JsonRow):
 
 @dataclass(frozen=True, slots=True)
 class GateMetrics(JsonRow):
-    """What the gate found. launches: name of a case -> samples of its processes, by phase"""
+    """Result of a gate. launches: name of a case -> samples of its processes"""
 
     red: bool
     failed: dict[str, str]
     not_checked: list[str]
     checks: list[GateCheck]
     seconds: float | None = None
-    launches: dict[str, list[dict[str, list[Any]]]] | None = None
+    launches: dict[str, list[Launch]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

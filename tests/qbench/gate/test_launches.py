@@ -6,7 +6,8 @@ import pytest
 
 from qbench.gate import launches as module
 from qbench.gate.base_commit import Tree
-from qbench.gate.launches import PEAK, Subject, check_worker, grouped, launch_all, launch_group, peaks_of
+from qbench.gate.launches import Subject, check_worker, grouped, launch_all, launch_group, peaks_of
+from qbench.measure.launch import Launch
 from qbench.speed.speed_case import SpeedCase
 from quant.errors import InputError
 
@@ -22,9 +23,9 @@ def test_two_processes_run_all_subjects_of_a_group_in_turn():
     """With real processes: the only test here that starts some, seconds each."""
     first, second = launch_group([subject("first"), subject("second", kv_format="kv-int8")])
     for launch in (first, second):
-        assert [len(side) for side in launch["pp"]] == [len(side) for side in launch["tg"]] != [0, 0]
-        assert min(seconds for phase in ("pp", "tg") for side in launch[phase] for seconds in side) > 0
-    assert len(first[PEAK]) == 2 and min(first[PEAK]) > 50 << 20 and PEAK not in second
+        assert [len(side) for side in launch.seconds["pp"]] == [len(side) for side in launch.seconds["tg"]] != [0, 0]
+        assert min(seconds for phase in ("pp", "tg") for side in launch.seconds[phase] for seconds in side) > 0
+    assert len(first.peak_rss_bytes) == 2 and min(first.peak_rss_bytes) > 50 << 20 and second.peak_rss_bytes is None
 
 
 def test_a_tree_without_what_the_worker_imports_is_too_old(tmp_path):
@@ -54,7 +55,7 @@ def turns(monkeypatch):
 
     def launch_group(order):
         orders.append([one.name for one in order])
-        return [{"pp": [[1.0]], **({PEAK: [7]} if i == 0 else {})} for i, _ in enumerate(order)]
+        return [Launch({"pp": [[1.0]]}, [7] if i == 0 else None) for i, _ in enumerate(order)]
 
     monkeypatch.setattr(module, "launch_group", launch_group)
     return orders

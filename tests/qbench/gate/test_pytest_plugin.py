@@ -17,6 +17,7 @@ from qbench.gate import fixture, fixture_rows
 from qbench.gate.fixture import QbenchGate
 from qbench.gate.fixture_rows import FixtureRows
 from qbench.gate.limits import within
+from qbench.measure.launch import Launch
 from qbench.measure.records.record import Record
 from qbench.pytest_plugin import qbench_gate
 from qbench.sources import open_source
@@ -84,7 +85,7 @@ def processes(monkeypatch):
     def launch_all(groups, enough, *, least, budget_s):
         pages = np.random.default_rng(found["more"]).integers(0, 40, least)
         peaks = [270_000_000 + found["more"] + 4096 * int(page) for page in pages]
-        return {"": [{"peak_rss_bytes": [peak], "pp": [[0.01, 0.011]], "tg": [[0.02, 0.021]]} for peak in peaks]}
+        return {"": [Launch({"pp": [[0.01, 0.011]], "tg": [[0.02, 0.021]]}, [peak]) for peak in peaks]}
 
     monkeypatch.setattr(fixture, "launch_all", launch_all)
     return found

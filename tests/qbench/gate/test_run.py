@@ -15,8 +15,10 @@ from qbench.gate.options import GateOptions, suite_file
 from qbench.gate.run import run_gate
 from qbench.measure.host.commit import ROOT
 from qbench.measure.host.machine import Machine
+from qbench.measure.launch import Launch
 from qbench.measure.records.record import Record
 from quant.errors import InputError
+from quant.json_data import plain
 
 SUITE = """\
 name: small
@@ -47,9 +49,7 @@ def world(tmp_path, monkeypatch):
         def of(turns):
             made = {name: launches(turns, i, slower=found["slower"]) for i, name in enumerate(names)}
             if one_sided:
-                made = {
-                    name: [{key: [sides[1]] for key, sides in one.items()} for one in of] for name, of in made.items()
-                }
+                made = {name: list(map(second_side, of)) for name, of in made.items()}
             return made
 
         while budget_s and not enough(of(turns)):
@@ -68,6 +68,10 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setattr(run_module, "base_tree", lambda ref, cache, say: Tree("base", tmp_path / "python", tmp_path))
     (tmp_path / "small.yaml").write_text(SUITE)
     return found
+
+
+def second_side(launch: Launch) -> Launch:
+    return Launch({phase: [sides[1]] for phase, sides in launch.seconds.items()}, [launch.peak_rss_bytes[1]])
 
 
 def gate(tmp_path, against: str = "HEAD", say=lambda line: None, **options):
@@ -178,7 +182,7 @@ def test_a_saved_baseline_reports_the_peak_and_speed(tmp_path, world):
 
 def test_another_machine_is_refused_or_gives_what_does_not_depend_on_it(tmp_path, world):
     other = MACHINE | {"id": "b" * 12, "cores": 64}
-    file = save(tmp_path, [found | {"machine": other} for found in rows(launches=launches(3))])
+    file = save(tmp_path, [found | {"machine": other} for found in rows(launches=plain(launches(3)))])
     with pytest.raises(InputError, match="another machine: cores 64 there, 2 here"):
         gate(tmp_path, file)
     result = gate(tmp_path, file, any_machine=True)
@@ -188,7 +192,7 @@ def test_another_machine_is_refused_or_gives_what_does_not_depend_on_it(tmp_path
 
 def test_peaks_of_another_torch_are_not_compared(tmp_path, world):
     versions = {"qbench": "0.0.9", "torch": "2.12.0"}
-    file = save(tmp_path, [found | {"versions": versions} for found in rows(launches=launches(3))])
+    file = save(tmp_path, [found | {"versions": versions} for found in rows(launches=plain(launches(3)))])
     result = gate(tmp_path, file)
     assert "peak RSS" not in {check.metric for check in result.checks}
     assert result.not_checked[0].endswith("ran with torch 2.12.0, not 2.13.0")

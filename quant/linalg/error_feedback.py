@@ -4,7 +4,7 @@ What both compute is defined in cpu_kernels/gptq.py. The kernels give the same b
 of threads; torch's sums depend on the device.
 """
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -64,7 +64,7 @@ class CpuSolver:
     def __init__(self) -> None:
         from cpu_kernels import gptq  # raises ImportError where the kernels are not built
 
-        self._kernels = gptq
+        self._kernels: Any = gptq  # types of its names are not known
 
     def factorize(self, hessian: np.ndarray, diagonal: np.ndarray, order: np.ndarray) -> Factor | None:
         return self._kernels.gptq_factorize(np.ascontiguousarray(hessian), diagonal, order)

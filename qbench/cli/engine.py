@@ -46,15 +46,15 @@ def command(
 
     With --document, beside an engine that computes the document for each request again. Contenders take turns.
     """
-    from qbench.throughput.run import CASE_KEYS, measure_throughput
+    from qbench.throughput.run import CASE_KEYS, ThroughputOptions, measure_throughput
 
     if len(prompt) != 2 or len(new) != 2:
         raise click.UsageError("--prompt and --new take two numbers, as in 32,256")
     options = RunOptions(recipe, kv, compute=compute, threads=threads)
     workload = Workload(requests, prompt, new, document, seed)
+    given = ThroughputOptions(**how, clock="cpu" if cpu_time else "wall")
     with progress_bar(f"engine {model}") as update:
-        clock = "cpu" if cpu_time else "wall"
-        row = measure_throughput(model, workload, options, **how, clock=clock, progress=update).to_json()
+        row = measure_throughput(model, workload, options, given, progress=update).to_json()
     print_warning(busy_warning(row["busy_before"]))
     if keep is not None:
         keep_row(keep, row, {"kind": "throughput"}, CASE_KEYS)

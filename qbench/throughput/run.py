@@ -32,6 +32,24 @@ Run = Callable[[Sequence[Job]], Outcome]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ThroughputOptions:
+    """How contenders run.
+
+    batch   sequences at once, for every contender
+    chunk   tokens of prompts that the engine computes per step
+    rounds  of all contenders in turn
+    vs      "llama.cpp": also compare with it, with `batch` sequences at once and with one; needs a GGUF file
+    clock   "wall", or "cpu": the time of each contender's process, which then has one thread
+    """
+
+    batch: int = 16
+    chunk: int = 256
+    rounds: int = 3
+    vs: str | None = None
+    clock: str = "wall"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContenderFigures(JsonData):
     """Medians over the rounds.
 
@@ -69,32 +87,27 @@ class ThroughputRow(JsonData):
     contenders: dict[str, ContenderFigures]
 
 
+DEFAULT_HOW = ThroughputOptions()
+
+
 def measure_throughput(
     spec: str,
     workload: Workload,
     options: RunOptions = DEFAULTS,
+    how: ThroughputOptions = DEFAULT_HOW,
     *,
-    batch: int = 16,
-    chunk: int = 256,
-    rounds: int = 3,
-    vs: str | None = None,
-    clock: str = "wall",
     progress: Progress | None = None,
 ) -> ThroughputRow:
-    """One row: each contender's figures, and of every other one the ratio of its time to the engine's.
+    """One row: each contender's figures, and the ratio of its time to the engine's.
 
-    batch   sequences at once, of every contender
-    chunk   tokens of prompts that the engine computes in a step
-    clock   "wall", or "cpu": the time that each contender's process gets, of one thread
-    vs      "llama.cpp": that, too, with as many sequences at once, and with one; spec is then a GGUF file
-    raises  InputError for a model or workload that cannot run
+    raises   InputError for a model or workload that cannot run
     """
     busy = busy_share()
-    if vs is not None:
+    if how.vs is not None:
         check_file(spec)
         options = replace(options, kv_format=options.kv_format or DEFAULT_KV)
     subject = open_subject(spec, options, progress)
-    check_clock(clock, subject.threads)
+    check_clock(how.clock, subject.threads)
     model = load_model(subject.source, subject.options)
     assert isinstance(model, Model)  # on the CPU
     if workload.longest > model.config.max_positions:
@@ -102,16 +115,16 @@ def measure_throughput(
             f"requests of up to {workload.longest} tokens, but the model's context holds {model.config.max_positions}"
         )
     jobs = workload.jobs(model.config.vocab_size)
-    with _contenders(model, workload, batch, chunk, spec if vs else None, subject.threads, clock) as runs:
-        outcomes = _interleaved(runs, jobs, batch, rounds, progress)
+    with _contenders(model, workload, how, spec, subject.threads) as runs:
+        outcomes = _interleaved(runs, jobs, how, progress)
     return ThroughputRow(
         facts=subject.facts(model.impls),
         compute=options.compute,
         workload=workload.name,
         seed=workload.seed,
-        batch=batch,
-        chunk=chunk,
-        clock=clock,
+        batch=how.batch,
+        chunk=how.chunk,
+        clock=how.clock,
         new_tokens=sum(job.num_new for job in jobs),
         busy_before=busy,
         contenders={name: _figures(mine, outcomes[OURS]) for name, mine in outcomes.items()},
@@ -120,22 +133,23 @@ def measure_throughput(
 
 @contextmanager
 def _contenders(
-    model: Model, workload: Workload, batch: int, chunk: int, file: str | None, threads: int, clock: str
+    model: Model, workload: Workload, how: ThroughputOptions, spec: str, threads: int
 ) -> Iterator[dict[str, Run]]:
+    batch, clock = how.batch, CLOCKS[how.clock]
     page_size = EngineOptions().page_size
     # Room for a whole batch of the longest, and for the document beside them: nobody is preempted.
     num_pages = (batch + 1) * (-(-workload.longest // page_size) + 1)
-    limits = EngineOptions(num_pages=num_pages, max_batch=batch, prefill_chunk=chunk)
-    runs: dict[str, Run] = {OURS: EngineSide(model, limits, CLOCKS[clock]).run}
+    limits = EngineOptions(num_pages=num_pages, max_batch=batch, prefill_chunk=how.chunk)
+    runs: dict[str, Run] = {OURS: EngineSide(model, limits, clock).run}
     if workload.document:
-        runs[ALONE] = EngineSide(model, replace(limits, prefix_caching=False), CLOCKS[clock]).run
+        runs[ALONE] = EngineSide(model, replace(limits, prefix_caching=False), clock).run
     else:
-        runs[STATIC] = StaticSide(model, batch, CLOCKS[clock]).run
-    if file is None:
+        runs[STATIC] = StaticSide(model, batch, clock).run
+    if how.vs is None:
         yield runs
         return
-    settings = {"model": str(Path(file).expanduser()), "threads": threads, "slots": batch}
-    settings |= {"context": workload.longest, "kv": kv_type_of(model), "clock": clock}
+    settings = {"model": str(Path(spec).expanduser()), "threads": threads, "slots": batch}
+    settings |= {"context": workload.longest, "kv": kv_type_of(model), "clock": how.clock}
     command = (sys.executable, "-m", "qbench.throughput.llama_cpp_worker")
     with TimedProcess("llama.cpp", command, settings) as process:
         for slots in sorted({batch, 1}, reverse=True):
@@ -155,19 +169,19 @@ def llama_cpp_run(process: TimedProcess, slots: int) -> Run:
 
 
 def _interleaved(
-    runs: dict[str, Run], jobs: list[Job], batch: int, rounds: int, progress: Progress | None
+    runs: dict[str, Run], jobs: list[Job], how: ThroughputOptions, progress: Progress | None
 ) -> dict[str, list[Outcome]]:
     """Each contender's outcomes, a round each; who is first changes from round to round."""
     for run in runs.values():
-        run([Job(job.tokens, min(job.num_new, WARM_UP_TOKENS)) for job in jobs[:batch]])
+        run([Job(job.tokens, min(job.num_new, WARM_UP_TOKENS)) for job in jobs[: how.batch]])
     outcomes: dict[str, list[Outcome]] = {name: [] for name in runs}
     start = time.perf_counter()
-    for number in range(rounds):
+    for number in range(how.rounds):
         for name in list(runs) if number % 2 == 0 else list(runs)[::-1]:
             outcomes[name].append(runs[name](jobs))
             if progress:
                 done = sum(map(len, outcomes.values()))
-                progress(done, rounds * len(runs), f"{time.perf_counter() - start:.0f} s")
+                progress(done, how.rounds * len(runs), f"{time.perf_counter() - start:.0f} s")
     return outcomes
 
 

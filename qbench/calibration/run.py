@@ -120,7 +120,6 @@ class Basis:
         decoder = StreamedDecoder(config, impl=DECODER_IMPL[arithmetic])
         return LiveStatistics(
             decoder,
-            config,
             tokens,
             folder,
             on_quantized=options.on != "original",

@@ -34,7 +34,6 @@ class StreamedDecoder:
     def __init__(self, config: ModelConfig, *, impl: str = "reference") -> None:
         self.config = config
         self.impl = impl
-        self.num_layers = config.num_layers
 
     def embed(self, tensors: Mapping[str, QTensor], tokens: Tensor) -> Tensor:
         builder = BlockBuilder(self.config, tensors.__getitem__, self.impl)

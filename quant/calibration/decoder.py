@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from quant.models import ModelConfig
 from quant.qtensor import QTensor
 
 
@@ -71,7 +72,7 @@ class DecoderLayer(Protocol):
 class Decoder(Protocol):
     """Runs a model one decoder layer at a time; holds no weights itself."""
 
-    num_layers: int
+    config: ModelConfig
 
     def embed(self, tensors: Mapping[str, QTensor], tokens: Tensor) -> Tensor:
         """tensors: what embeds tokens, others are not looked at; tokens [B, T] int64 -> [B, T, H] float32"""

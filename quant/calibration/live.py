@@ -35,7 +35,6 @@ class LiveStatistics:
     def __init__(
         self,
         decoder: Decoder,
-        config: ModelConfig,
         calibration: CalibrationTokens,
         folder: Path,
         *,
@@ -45,9 +44,9 @@ class LiveStatistics:
         gram: str = "fp32",
         num_threads: int = 1,
     ) -> None:
-        _check_tokens(calibration, config)
+        _check_tokens(calibration, decoder.config)
         self.decoder = decoder
-        self.config = config
+        self.config = decoder.config
         self.calibration = calibration
         self.folder = folder
         self.on_quantized = on_quantized

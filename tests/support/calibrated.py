@@ -51,7 +51,7 @@ def calibrated(
     decoder, config = StreamedDecoder(ModelConfig.of(source)), ModelConfig.of(source)
     made = {name: dequantize(source.read(name)) for name in source.tensors}
     x = decoder.embed(layer_tensors(source, None), tokens)
-    for index in range(decoder.num_layers):
+    for index in range(decoder.config.num_layers):
         names, inputs = names_by_layer(config)[index], Inputs()
         x = decoder.layer(index, layer_tensors(source, index))(x, inputs)
         weights = {name: made[name] for name in names if made[name].ndim == 2}

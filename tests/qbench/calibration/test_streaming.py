@@ -31,7 +31,7 @@ GPTQ = Recipe("test", "hf", "gptq", Linears("w4g32"), packing="gptq")
 def make(source, recipe, folder, *, calibration=None, resume=False, **options):
     """All tensors of the calibrated model, and the stage's notes."""
     config = ModelConfig.of(source)
-    statistics = LiveStatistics(StreamedDecoder(config), config, calibration or windows(), folder, **options)
+    statistics = LiveStatistics(StreamedDecoder(config), calibration or windows(), folder, **options)
     with open_stage(folder, KEY, resume=resume) as stage:
         quantized = quantize_layers(make_job(source, recipe), statistics, stage)
         return {name: quantized.read(name) for name in quantized.tensors}, stage.notes
@@ -67,7 +67,7 @@ class Spy:
 
 def spied(source, recipe, folder, **options):
     config = ModelConfig.of(source)
-    spy = Spy(LiveStatistics(StreamedDecoder(config), config, windows(), folder, **options))
+    spy = Spy(LiveStatistics(StreamedDecoder(config), windows(), folder, **options))
     with open_stage(folder, KEY) as stage:
         quantized = quantize_layers(make_job(source, recipe), spy, stage)
         return spy.seen, {name: quantized.read(name) for name in quantized.tensors}

@@ -40,7 +40,7 @@ def decoder_of(kind: str, **changes):
 
 def hidden_states(source, decoder, observers=None) -> torch.Tensor:
     x = decoder.embed(layer_tensors(source, None), TOKENS)
-    for index in range(decoder.num_layers):
+    for index in range(decoder.config.num_layers):
         layer = decoder.layer(index, layer_tensors(source, index))
         x = layer(x, observers[index] if observers else None)
     return x
@@ -57,7 +57,7 @@ def test_streamed_layers_are_the_models_own(kind):
 def test_showing_shows_what_a_call_would(kind):
     source, decoder = decoder_of(kind)
     x = decoder.embed(layer_tensors(source, None), TOKENS)
-    for index in range(decoder.num_layers):
+    for index in range(decoder.config.num_layers):
         layer = decoder.layer(index, layer_tensors(source, index))
         called, shown = Recorder(), Recorder()
         y = layer(x, called)
@@ -73,7 +73,7 @@ def test_bf16_layers_are_close_to_the_models_own(kind):
     source, decoder = decoder_of(kind, **EVERY_EXPERT.get(kind, {}))
     rounding = StreamedDecoder(decoder.config, impl="bf16")
     x = decoder.embed(layer_tensors(source, None), TOKENS)
-    for index in range(decoder.num_layers):
+    for index in range(decoder.config.num_layers):
         tensors = layer_tensors(source, index)
         recorder = Recorder()
         exact, got = decoder.layer(index, tensors)(x), rounding.layer(index, tensors)(x, recorder)
@@ -88,7 +88,7 @@ def test_bf16_layers_are_close_to_the_models_own(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_observer_changes_nothing_and_sees_every_linear_once(kind):
     source, decoder = decoder_of(kind, **EVERY_EXPERT.get(kind, {}))
-    observers = [Recorder() for _ in range(decoder.num_layers)]
+    observers = [Recorder() for _ in range(decoder.config.num_layers)]
     observed = hidden_states(source, decoder, observers)
     assert torch.equal(observed, hidden_states(source, decoder))
     for index, observer in enumerate(observers):

@@ -26,7 +26,7 @@ class LlmInt8Linear:
     source          Dettmers et al. 2022, LLM.int8(), arXiv:2208.07339, section 3.2
     """
 
-    codes = None
+    codes: str | None = None
 
     def __init__(
         self,

@@ -86,7 +86,7 @@ class DecoderModel(ABC, Generic[SomeCache]):
         step = self._step(tokens, cache, num_valid)
         logits = self._logits(step, cache, last_only)
         cache.advance(step.num_new)
-        return step.as_given(logits, *tokens.shape, last_only)
+        return step.as_given(logits, tokens.shape[0], tokens.shape[1], last_only)
 
     def _in_parts(
         self, tokens: Tensor, cache: SomeCache, last_only: bool, num_valid: Sequence[int] | np.ndarray | None

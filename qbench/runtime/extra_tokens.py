@@ -23,7 +23,8 @@ def extra_tokens(experts: ExpertFeedForward, batches: Iterable[Tensor], wanted: 
         for expert, number in wanted.items():
             best = _best(others[:, expert], rows, number)
             if expert in found:
-                best = _best(*(torch.cat(both) for both in zip(found[expert], best, strict=True)), number)
+                both_scores, both_rows = (torch.cat(both) for both in zip(found[expert], best, strict=True))
+                best = _best(both_scores, both_rows, number)
             found[expert] = best
     return {expert: rows for expert, (_, rows) in found.items()}
 

@@ -10,6 +10,7 @@ from qbench.runtime.caches.sink_cache import check_sinks
 from qbench.runtime.workspace import FLOAT_BYTES
 from quant.kv import KVScheme
 from quant.models import ModelConfig
+from quant.present import present
 
 
 def kv_bytes_per_token(config: ModelConfig, scheme: KVScheme | None = None, mode: str | None = None) -> float:
@@ -20,7 +21,7 @@ def kv_bytes_per_token(config: ModelConfig, scheme: KVScheme | None = None, mode
     """
     mode, latents = chosen_latents(config, scheme, mode)
     if latents is not None:
-        return config.num_layers * latents.row_bytes(config.mla)
+        return config.num_layers * latents.row_bytes(present(config.mla))
     return _heads_bytes(config, scheme, in_stores=mode is None and scheme is not None and has_store(config, scheme))
 
 
@@ -40,8 +41,9 @@ class CacheMemory:
             windows = [rule.window for rule in window_rules(config, named.window)]
             self.window, self.far_share = max(windows), windows.count(0) / len(windows)
         if named.sinks:
-            check_sinks(config, named.window, named.sinks)
-            self.tokens_at_once = max_chunk_tokens_of(config, named.window, named.sinks)
+            window = present(named.window)  # only a kind with a window has sinks
+            check_sinks(config, window, named.sinks)
+            self.tokens_at_once = max_chunk_tokens_of(config, window, named.sinks)
         self.keeps_latents = kind in LATENT_KINDS and chosen_latents(config, scheme)[1] is not None
         in_torch = impl == "reference" or kind == "none" or self.keeps_latents
         self.in_stores = not in_torch and (has_kernel_sinks if self.sinks else has_store)(config, scheme)

@@ -13,6 +13,7 @@ from qbench.runtime.workspace import FLOAT_BYTES, absorbs, workspace_bytes
 from quant.json_data import JsonData
 from quant.kv import KVScheme
 from quant.models import ModelConfig
+from quant.present import present
 from quant.source import Source
 
 # Of activations that torch allocates one by one: glibc maps blocks of 32 MiB and more by themselves and keeps freed
@@ -75,7 +76,7 @@ class MemoryPredictor:
         self.path = planned_path(config, is_packed=self.weights.is_packed, in_stores=self.cache.in_stores)
         self.resident_bytes = self.weights.held_bytes
         if chosen_latents(config, scheme)[1] is not None:
-            with_kernels = in_kernels and has_latent_kernels(config.mla)
+            with_kernels = in_kernels and has_latent_kernels(present(config.mla))
             self.resident_bytes += self.weights.latent_heads_bytes(in_kernels=with_kernels)
 
     def at(self, context: int, batch: int = 1, prefill: int | None = None) -> MemoryParts:

@@ -51,6 +51,7 @@ class Model(DecoderModel[Cache]):
         self.head = head
         self.kv = kv
         self.impl = impl
+        self.cache_kind = kind
         self._caches = CacheMaker(config, kv, impl, kind)
         self.rotations = Rotations(config)
         self.impls: dict[str, str] = {}
@@ -67,11 +68,6 @@ class Model(DecoderModel[Cache]):
         raises   InputError for an unknown kind or mode, impossible sizes, and what the kind or the format cannot be
         """
         return self._caches.new(kind, batch, capacity, mode)
-
-    @property
-    def cache_kind(self) -> str:
-        """Of caches that are made without naming one."""
-        return self._caches.kind
 
     def _uncached(self, batch: int, num_tokens: int) -> Cache:
         return self._caches.uncached(batch)

@@ -20,6 +20,7 @@ from qbench.runtime.layers.norm import Norm
 from quant.calibration.decoder import Observer, Step, SteppedLayer
 from quant.errors import InputError
 from quant.models import EMBEDDING, FINAL_NORM, ModelConfig
+from quant.present import present
 from quant.qtensor import QTensor
 from quant.recipes.roles import Role, place_of
 
@@ -72,7 +73,8 @@ class StreamedLayer:
         attention, feed_forward = self._block.attention, self._block.feed_forward
         if not isinstance(attention, Attention) or not isinstance(feed_forward, FeedForward):
             return None
-        qkv, output, gate_up, down = attention.qkv, attention.output, feed_forward.gate_up, feed_forward.down
+        products = (attention.qkv, attention.output, feed_forward.gate_up, feed_forward.down)
+        qkv, output, gate_up, down = (_observed(linears) for linears in products)
         steps = (
             Step(("before",), None, qkv.names, self._show_attention_input),
             Step(("before",), "attended", output.names, self._attend),
@@ -97,8 +99,9 @@ class StreamedLayer:
         last = _LastInput(observer)
         with self._tap.watched_by(last, skipped=Role.ATTN_OUTPUT):
             self._block.attend(x, *self._past(x, last))
-        observer.inputs(self._block.attention.output.names, last.x)
-        return last.x
+        attended = present(last.x)
+        observer.inputs(self._block.attention.output.names, attended)
+        return attended
 
     @torch.no_grad()
     def _add_attention(self, x: Tensor, attended: Tensor, observer: Observer) -> Tensor:
@@ -172,32 +175,39 @@ class Tap(threading.local):
             self.observer, self.skipped = None, None
 
 
-class ObservedLinears:
+class ObservedLinears(FusedLinears):
     """FusedLinears that show their input before they multiply.
 
     hidden_size   of the only output where that may be skipped: of the products that end in the residual
     row_size      of their input
     """
 
-    group = None  # never taken together with the next: its input would not be seen
-
     def __init__(self, names: Sequence[str], linears: FusedLinears, tap: Tap, hidden_size: int, row_size: int) -> None:
         self.names = tuple(f"{name}.weight" for name in names)
         self.role = place_of(self.names[0]).role
-        self.linears = linears
+        self.observed = linears
+        self.linears, self.formats = linears.linears, linears.formats
+        self.biases, self.has_bias = linears.biases, linears.has_bias
+        self.group = None  # never taken together with the next: its input would not be seen
         self.tap = tap
         self.hidden_size = hidden_size
         self.row_size = row_size
 
     def __call__(self, x: Tensor, norm: Norm | None = None, residual: Tensor | None = None) -> tuple[Tensor, ...]:
         if self.tap.observer is None:
-            return self.linears(x, norm, residual)
+            return self.observed(x, norm, residual)
         if norm is not None:
             x = norm(x)
         self.tap.observer.inputs(self.names, x)
         if self.tap.skipped is self.role:
             return (x.new_zeros(()).expand(*x.shape[:-1], self.hidden_size),)
-        return self.linears(x, residual=residual)
+        return self.observed(x, residual=residual)
+
+
+def _observed(linears: FusedLinears) -> ObservedLinears:
+    """The linears, which an _ObservedBuilder made."""
+    assert isinstance(linears, ObservedLinears)
+    return linears
 
 
 class ObservedCache(NoCache):

@@ -8,6 +8,7 @@ from qbench.runtime.layers.latent_heads import heads_format, packed_heads_bytes
 from qbench.runtime.layers.linear import choose_linear
 from qbench.runtime.workspace import FLOAT_BYTES
 from quant.models import EMBEDDING, HEAD, POSITIONS, ModelConfig
+from quant.present import present
 from quant.source import Source
 
 
@@ -47,8 +48,9 @@ class WeightsMemory:
         """The up-projections of latent attention as they meet queries and outputs of a cache that keeps latents,
         beside those that make keys and values
         """
-        name = heads_format(*self._latent_formats, self.impl) if in_kernels else None
-        return self.config.num_layers * packed_heads_bytes(self.config.mla, self.config.num_heads, name)
+        up, beside = present(self._latent_formats)
+        name = heads_format(up, beside, self.impl) if in_kernels else None
+        return self.config.num_layers * packed_heads_bytes(present(self.config.mla), self.config.num_heads, name)
 
 
 def _latent_formats(source: Source) -> tuple[str, str]:

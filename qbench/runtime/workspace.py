@@ -7,6 +7,7 @@ from qbench.runtime.attention.mla_modes import choose_mode
 from qbench.runtime.layers.latent import LATENT_TOKENS
 from qbench.runtime.layers.paths import LAYERS, NET_STEPS, PYTHON, STEPS, LayerPath
 from quant.models import ModelConfig
+from quant.present import present
 
 FLOAT_BYTES = 4
 
@@ -70,7 +71,7 @@ def absorbs(config: ModelConfig, num_tokens: int) -> bool:
     if len(rules) > 1 or config.local_rope is not None:
         return False
     (rule,) = rules
-    return choose_mode(config.mla, config.num_heads, num_tokens, num_tokens, rule.window).absorbs
+    return choose_mode(present(config.mla), config.num_heads, num_tokens, num_tokens, rule.window).absorbs
 
 
 def _absorbed_layers(config: ModelConfig, rows: int) -> int:
@@ -79,7 +80,7 @@ def _absorbed_layers(config: ModelConfig, rows: int) -> int:
     Input and output of the call and the stream twice; then the scratch of attention (projected and raised queries, the
     latent, the attention's output) and of the net. Either scratch stays allocated unless it is large.
     """
-    mla, stream = config.mla, config.hidden_size * rows
+    mla, stream = present(config.mla), config.hidden_size * rows
     raised = config.q_size if mla.q_lora_rank else 0
     attention = rows * (
         (mla.q_lora_rank or config.q_size) + raised + mla.latent_size + config.num_heads * mla.v_head_dim
@@ -128,7 +129,7 @@ def _kernel_experts(config: ModelConfig, rows: int) -> int:
     """Floats: block's input, stream, sum; of some tokens at a time norm, scores, choices, every expert's insides, and
     both products' inputs in at most as many bytes as floats take.
     """
-    moe = config.moe
+    moe = present(config.moe)
     choices = 3 * moe.num_experts_per_token  # weights, float32, and experts, int64
     pairs = moe.num_experts_per_token + moe.num_shared_experts
     insides = 2 * config.hidden_size + moe.num_experts + choices + pairs * (config.hidden_size + moe.expert_ffn_size)
@@ -147,7 +148,7 @@ def _attention(config: ModelConfig) -> int:
 def _latent_turn(config: ModelConfig) -> int:
     """Floats a token of a turn: what x is projected to, and q where that is another; what latents are projected to;
     queries as joined, keys, what is attended as wide as those, and values padded to that"""
-    mla = config.mla
+    mla = present(config.mla)
     queries = (mla.q_lora_rank or 0) + config.q_size
     widened = 4 if mla.v_head_dim < mla.qk_head_dim else 3
     return queries + mla.latent_size + config.kv_b_size + widened * config.q_size
@@ -160,7 +161,7 @@ def _dense(config: ModelConfig) -> int:
 
 def _experts(config: ModelConfig) -> int:
     """Floats a token: block's input, stream, norm, sum; scores; choices; an expert's own input and insides."""
-    moe = config.moe
+    moe = present(config.moe)
     choices = 8 * moe.num_experts_per_token  # weights and as sorted, float32; experts, order and tokens, int64
     routed = config.hidden_size + 4 * moe.expert_ffn_size
     return 4 * config.hidden_size + moe.num_experts + choices + max(routed, 4 * moe.shared_ffn_size)

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.attention.ruled_attention import ruled_attention
-from qbench.runtime.caches.sequences import Sequences, check_seq_len
+from qbench.runtime.caches.sequences import CacheConfig, Sequences, check_seq_len
 from quant.errors import InputError
-from quant.models import AttentionRule, ModelConfig
+from quant.models import AttentionRule
 
 
 class Cache(Sequences):
@@ -77,7 +77,7 @@ class DenseCache(TorchCache):
 
     one_width = False
 
-    def __init__(self, config: ModelConfig, batch: int = 1, capacity: int = 256) -> None:
+    def __init__(self, config: CacheConfig, batch: int = 1, capacity: int = 256) -> None:
         if batch < 1 or capacity < 1:
             raise InputError(f"cache of batch {batch} and capacity {capacity}, expected at least 1 of each")
         super().__init__(config, batch)

@@ -174,6 +174,7 @@ class KernelCache(StoreCache):
 def make_store(config: ModelConfig, scheme: KVScheme | None, layer: int, num_pages: int, page_size: int) -> Any:
     """The layer's KVStore."""
     name, scales = STORES[None if scheme is None else scheme.format.name]
-    given = () if scheme is None or scheme.k_scale is None else (scheme.k_scale[layer], scheme.v_scale[layer])
+    k_scale, v_scale = (None, None) if scheme is None else (scheme.k_scale, scheme.v_scale)
+    given = () if k_scale is None or v_scale is None else (k_scale[layer], v_scale[layer])
     kernels = importlib.import_module("cpu_kernels")
     return kernels.KVStore(name, num_pages, page_size, config.num_kv_heads, config.head_dim, scales, *given)

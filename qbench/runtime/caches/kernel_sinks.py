@@ -8,6 +8,7 @@ from torch import Tensor
 
 from qbench.runtime.attention.rope import far_rotation, inverse_frequencies, rotate
 from qbench.runtime.caches.kernel_cache import has_store
+from qbench.runtime.caches.page_memory import StorePages
 from qbench.runtime.caches.pages import PagedSequence, PagePool
 from qbench.runtime.caches.sink_cache import SinkCache
 from qbench.runtime.caches.step import Step
@@ -30,6 +31,8 @@ class KernelSinkCache(SinkCache):
 
     def __init__(self, pool: PagePool, sequences: Sequence[PagedSequence], window: int, num_sinks: int) -> None:
         super().__init__(pool, sequences, window, num_sinks)
+        assert isinstance(pool.memory, StorePages)
+        self._stores = pool.memory.stores
         config = pool.config
         ropes = [config.rope, config.local_rope] if config.local_rope else [config.rope]
         self._frequencies = [(inverse_frequencies(rope, config.rope_dim), rope.rotation_scale) for rope in ropes]
@@ -52,7 +55,7 @@ class KernelSinkCache(SinkCache):
     def rope_attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
     ) -> Tensor:
-        store, rule = self.pool.memory.stores[layer], self.rules[layer]
+        store, rule = self._stores[layer], self.rules[layer]
         angles, past = self._near[self._rope_of[layer]], (self._table, self._ends)
         store.append(rotate(k, *angles).numpy(), v.numpy(), *past, self.cu_seqlens)
         near, far = rotate(q, *angles).numpy(), rotate(q, *self._far[self._rope_of[layer]]).numpy()

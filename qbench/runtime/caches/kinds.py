@@ -20,6 +20,7 @@ from qbench.runtime.caches.sink_cache import SinkCache, check_sinks
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import AttentionRule, ModelConfig
+from quant.present import present
 
 LATENT_KINDS = (DYNAMIC, STATIC, PAGED, WINDOW)  # kinds that attend to latents by a mode
 
@@ -47,19 +48,19 @@ class CacheMaker:
         mode     of latent attention, kinds dynamic, static, paged and window
         raises   InputError for an unknown kind, impossible sizes, or what the kind does not go with
         """
-        kind = parse_kind(self.kind if kind is None else kind)
+        named = parse_kind(self.kind if kind is None else kind)
         if batch < 1 or capacity < 1:
             raise InputError(f"cache of batch {batch} and capacity {capacity}, expected at least 1 of each")
-        if mode is not None and kind.name not in LATENT_KINDS:
-            raise InputError(f"a cache of kind {kind.name} has no modes; a mode goes with {', '.join(LATENT_KINDS)}")
-        if kind.name == NONE:
+        if mode is not None and named.name not in LATENT_KINDS:
+            raise InputError(f"a cache of kind {named.name} has no modes; a mode goes with {', '.join(LATENT_KINDS)}")
+        if named.name == NONE:
             return RecomputeCache(self.config, self._uncached(batch))
-        if kind.name == WINDOW:
-            return self._window(batch, capacity, kind, mode)
-        if kind.name == PAGED:
+        if named.name == WINDOW:
+            return self._window(batch, capacity, named, mode)
+        if named.name == PAGED:
             return self._paged(batch, capacity, mode)
         cache = self._dynamic(batch, capacity, mode)
-        cache.max_held = min(capacity, self.config.max_positions) if kind.name == STATIC else None
+        cache.max_held = min(capacity, self.config.max_positions) if named.name == STATIC else None
         return cache
 
     def uncached(self, batch: int) -> Cache:
@@ -123,18 +124,19 @@ class CacheMaker:
 
     def _sinks(self, batch: int, kind: CacheKind, *, uncached: bool, mode: str | None) -> Cache:
         """uncached: of a whole text at once"""
-        check_sinks(self.config, kind.window, kind.sinks)
-        max_chunk_tokens = max_chunk_tokens_of(self.config, kind.window, kind.sinks)
-        most_pages = window_pages(kind.window, max_chunk_tokens, BLOCK_TOKENS)
+        window = present(kind.window)  # only a kind with a window has sinks
+        check_sinks(self.config, window, kind.sinks)
+        max_chunk_tokens = max_chunk_tokens_of(self.config, window, kind.sinks)
+        most_pages = window_pages(window, max_chunk_tokens, BLOCK_TOKENS)
         num_pages = batch * (most_pages + -(-kind.sinks // BLOCK_TOKENS))
         in_kernels = self.impl != "reference" and has_kernel_sinks(self.config, self.scheme)
         pool = PagePool(self.config, self.scheme, num_pages, impl="auto" if in_kernels else "reference", mode=mode)
         if uncached:
             sequences = [GrowingSequence(pool) for _ in range(batch)]
         else:
-            sequences = [WindowSequence(pool, kind.window, most_pages, kind.sinks) for _ in range(batch)]
-        cache = (KernelSinkCache if in_kernels else SinkCache)(pool, sequences, kind.window, kind.sinks)
-        cache.rules = window_rules(self.config, kind.window)
+            sequences = [WindowSequence(pool, window, most_pages, kind.sinks) for _ in range(batch)]
+        cache = (KernelSinkCache if in_kernels else SinkCache)(pool, sequences, window, kind.sinks)
+        cache.rules = window_rules(self.config, window)
         cache.max_chunk_tokens = None if uncached else max_chunk_tokens
         return cache
 

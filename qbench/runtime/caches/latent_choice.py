@@ -7,6 +7,7 @@ from qbench.runtime.caches.latent_cache import LATENT_FORMATS, LatentFormat, lat
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
+from quant.present import present
 
 MODE_VARIABLE = "QBENCH_MLA_MODE"  # the mode of every cache that is not told one
 
@@ -31,5 +32,7 @@ def chosen_latents(
         return mode, None
     if fmt is None:
         known = ", ".join(name for name in LATENT_FORMATS if name)
-        raise InputError(f"mode {mode!r} keeps latents, which {scheme.format.name} does not hold here; known: {known}")
+        raise InputError(
+            f"mode {mode!r} keeps latents, which {present(scheme).format.name} does not hold here; known: {known}"
+        )
     return mode, fmt

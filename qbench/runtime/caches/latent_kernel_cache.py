@@ -13,6 +13,7 @@ from qbench.runtime.caches.latent_cache import HeldLatents, LatentCache, LatentF
 from qbench.runtime.caches.step import Step
 from quant.extension import has_cpu_kernels
 from quant.models import MlaConfig, ModelConfig
+from quant.present import present
 
 # cpu_kernels take rows in whole registers, and values four registers at a time.
 ROW_STEP, VALUE_STEP = 16, 64
@@ -27,7 +28,7 @@ def new_latent_cache(
     config: ModelConfig, fmt: LatentFormat, mode: str | None, batch: int, capacity: int, *, in_kernels: bool
 ) -> LatentCache:
     """in_kernels: where they take rows of these sizes"""
-    kind = KernelLatentCache if in_kernels and has_latent_kernels(config.mla) else LatentCache
+    kind = KernelLatentCache if in_kernels and has_latent_kernels(present(config.mla)) else LatentCache
     return kind(config, fmt, batch, capacity, mode)
 
 

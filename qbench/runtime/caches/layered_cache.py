@@ -71,7 +71,7 @@ def config_of(config: ModelConfig, layers: Sequence[int]) -> ModelConfig:
 
 
 def scheme_of(scheme: KVScheme | None, layers: Sequence[int]) -> KVScheme | None:
-    if scheme is None or scheme.k_scale is None:
+    if scheme is None or scheme.k_scale is None or scheme.v_scale is None:
         return scheme
     own = list(layers)
     return replace(scheme, k_scale=scheme.k_scale[own], v_scale=scheme.v_scale[own])

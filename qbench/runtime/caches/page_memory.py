@@ -15,6 +15,7 @@ from quant.kv import KVScheme
 from quant.kv.codec import Codec
 from quant.kv.floats import Floats
 from quant.models import ModelConfig
+from quant.present import present
 
 EVICTED = -1  # in the place of a page that its sequence has freed
 
@@ -77,8 +78,9 @@ class TorchPages:
     def __init__(self, config: ModelConfig, scheme: KVScheme | None, num_pages: int, page_size: int) -> None:
         codecs = (Floats(torch.float32),) * 2 if scheme is None else (scheme.format.keys, scheme.format.values)
         if any(codec.token_group > 1 for codec in codecs):
+            name = present(scheme).format.name
             raise InputError(
-                f"{scheme.format.name} encodes several tokens together, which no pages hold: what a token reads would "
+                f"{name} encodes several tokens together, which no pages hold: what a token reads would "
                 "depend on the other requests of its forward pass; take a format that encodes each token by itself"
             )
         self.sides = [
@@ -108,6 +110,7 @@ class TorchPages:
     @torch.inference_mode()
     def load(self, page: int, saved: PageBytes) -> None:
         for part, data in zip(self._parts(), saved, strict=True):
+            assert isinstance(data, Tensor)
             part[page] = data
 
     def _parts(self) -> Iterator[Tensor]:
@@ -127,10 +130,11 @@ class LatentPages:
     """One tensor a layer of the rows that all heads share."""
 
     def __init__(self, config: ModelConfig, fmt: LatentFormat, num_pages: int, page_size: int) -> None:
-        self.format, self.rank, self.page_size = fmt, config.mla.kv_lora_rank, page_size
-        shape = (num_pages, page_size, fmt.width(config.mla))
+        mla = present(config.mla)
+        self.format, self.rank, self.page_size = fmt, mla.kv_lora_rank, page_size
+        shape = (num_pages, page_size, fmt.width(mla))
         self.held = [torch.empty(shape, dtype=fmt.dtype) for _ in range(config.num_layers)]
-        self.page_bytes = config.num_layers * page_size * fmt.row_bytes(config.mla)
+        self.page_bytes = config.num_layers * page_size * fmt.row_bytes(mla)
 
     def copy(self, source: int, target: int) -> None:
         for held in self.held:
@@ -146,6 +150,7 @@ class LatentPages:
 
     def load(self, page: int, saved: PageBytes) -> None:
         for held, data in zip(self.held, saved, strict=True):
+            assert isinstance(data, Tensor)
             held[page] = data
 
     def store(self, layer: int, pages: list[list[int]], seq_len: int, rows: Tensor) -> None:

@@ -7,13 +7,13 @@ from torch import Tensor
 
 from qbench.runtime.caches.cache import TorchCache, causal_attention
 from qbench.runtime.caches.kernel_cache import StoreCache
-from qbench.runtime.caches.page_memory import EVICTED
+from qbench.runtime.caches.page_memory import EVICTED, StorePages, TorchPages
 from qbench.runtime.caches.pages import PagedSequence, PagePool
-from qbench.runtime.caches.sequences import check_seq_len
+from qbench.runtime.caches.sequences import Sequences, check_seq_len
 from qbench.runtime.caches.step import Step
 
 
-class Paged:
+class Paged(Sequences):
     """What caches over sequences of a pool have in common; comes before Cache among a class's bases."""
 
     pool: PagePool
@@ -71,6 +71,7 @@ class PagedCache(Paged, StoreCache):
     def __init__(self, pool: PagePool, sequences: Sequence[PagedSequence]) -> None:
         StoreCache.__init__(self, pool.config, len(sequences))
         self._over(pool, sequences)
+        assert isinstance(pool.memory, StorePages)
         self.stores = pool.memory.stores
 
     def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
@@ -93,8 +94,10 @@ class PagedTorchCache(Paged, TorchCache):
     def __init__(self, pool: PagePool, sequences: Sequence[PagedSequence]) -> None:
         TorchCache.__init__(self, pool.config, len(sequences))
         self._over(pool, sequences)
+        assert isinstance(pool.memory, TorchPages)
+        self._memory = pool.memory
 
     def _attend(self, layer: int, which: slice, seq_len: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         pages = [sequence.pages for sequence in self.sequences[which]]
-        keys, values = self.pool.memory.extend(layer, pages, seq_len, k, v)
+        keys, values = self._memory.extend(layer, pages, seq_len, k, v)
         return causal_attention(q, keys, values, self.rules[layer])

@@ -2,14 +2,35 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
 
 from qbench.runtime.caches.step import Step, varlen_step
 from quant.errors import InputError
-from quant.models import ModelConfig
+from quant.models import AttentionRule
+
+
+class CacheConfig(Protocol):
+    """Sizes that a cache of keys and values asks a model for; ModelConfig has them, and more."""
+
+    @property
+    def num_layers(self) -> int: ...
+
+    @property
+    def num_kv_heads(self) -> int: ...
+
+    @property
+    def head_dim(self) -> int: ...
+
+    @property
+    def value_dim(self) -> int: ...
+
+    @property
+    def max_positions(self) -> int: ...
+
+    def attention_rule(self, layer: int) -> AttentionRule: ...
 
 
 class Sequences(ABC):
@@ -34,7 +55,7 @@ class Sequences(ABC):
     cu_seqlens: np.ndarray | None = None
     _num_left: np.ndarray | None = None
 
-    def __init__(self, config: ModelConfig, batch: int = 1) -> None:
+    def __init__(self, config: CacheConfig, batch: int = 1) -> None:
         self.rules = [config.attention_rule(layer) for layer in range(config.num_layers)]
         self.batch = batch
         self.max_seq_len = config.max_positions

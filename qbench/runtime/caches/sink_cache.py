@@ -12,11 +12,12 @@ from torch import Tensor
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.caches.page_memory import tokens_there
+from qbench.runtime.caches.page_memory import TorchPages, tokens_there
 from qbench.runtime.caches.paged_cache import Paged
 from qbench.runtime.caches.pages import PagedSequence, PagePool
 from quant.errors import InputError
 from quant.models import AttentionRule, ModelConfig
+from quant.present import present
 
 QUERIES = 128  # scores of 32 heads over 4096 keys take 64 MB
 
@@ -65,11 +66,13 @@ class SinkCache(Paged, Cache):
     def _attend(self, layer: int, which: slice, seq_len: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Of the sequences `which`, all of which hold `seq_len` tokens; q, k not rotated -> [B, H, T, D]"""
         pages = [sequence.pages for sequence in self.sequences[which]]
-        keys, values = self.pool.memory.extend(layer, pages, seq_len, k, v)  # [B, G, S, D]
+        memory = self.pool.memory
+        assert isinstance(memory, TorchPages)
+        keys, values = memory.extend(layer, pages, seq_len, k, v)  # [B, G, S, D]
         num_new, end = q.shape[2], seq_len + q.shape[2]
         tokens = tokens_there(pages, end, self.pool.page_size)  # [S]
         start = self.next_position(seq_len)
-        angles = self._rotations(0, start + num_new)[self._rope_of[layer]]
+        angles = present(self._rotations(0, start + num_new)[self._rope_of[layer]])
         # Of what lies before the first query's window positions do not count: it is hidden.
         places = torch.where(tokens < self.num_sinks, tokens, (tokens - seq_len + start).clamp(min=0))
         keys = _turn(keys, angles, places)

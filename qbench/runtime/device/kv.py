@@ -27,8 +27,8 @@ def page_dtype(scheme: KVScheme | None, place: Place) -> torch.dtype:
 
 def page_scales(scheme: KVScheme | None, config: ModelConfig, place: Place) -> dict[str, list[Tensor] | None]:
     """key_scale and value_scale of each layer, [G] or [1] float32; None where there are none."""
-    named = {"key_scale": None, "value_scale": None}
-    if scheme is None or scheme.k_scale is None:
+    named: dict[str, list[Tensor] | None] = {"key_scale": None, "value_scale": None}
+    if scheme is None or scheme.k_scale is None or scheme.v_scale is None:
         return named
     both = zip(named, (scheme.k_scale, scheme.v_scale), strict=True)
     return {name: [torch.from_numpy(row).to(place.torch_name) for row in scales] for name, scales in both}

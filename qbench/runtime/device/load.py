@@ -3,7 +3,7 @@
 import torch
 
 from gpu_kernels.attention.paged import HEAD_SIZES
-from gpu_kernels.decode.linears import Stack, named
+from gpu_kernels.decode.linears import DenseLinear, PackedLinear, Stack, named
 from gpu_kernels.decode.llama import Layer, Llama, LlamaShape
 from gpu_kernels.decode.pages import Rotation
 from qbench.cache_kinds import DYNAMIC
@@ -71,6 +71,7 @@ class _Loader:
         )
         # The largest tensors first: what packing them takes is free again before the layers need memory.
         table, impl = weights.linear(weights.read(f"{EMBEDDING}.weight"))
+        assert isinstance(table, DenseLinear | PackedLinear)  # those that have rows
         head = table
         if config.has_head:
             head, impl = weights.linear(weights.read(f"{HEAD}.weight"))

@@ -16,6 +16,7 @@ from qbench.runtime.device.place import Place
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
+from quant.present import present
 
 KINDS = (DYNAMIC, PAGED)
 # Decode steps over one cache before the next is captured: a capture takes as long as some dozens of them.
@@ -80,7 +81,7 @@ class DeviceModel(DecoderModel[DeviceCache]):
         attend = attend_to(cache.pages, self.llama.rotation, rows, bounds, most)
         both = llama_layers(self.llama, rows["token"], attend)  # [N, K] each
         shape = step.tokens.shape
-        wanted = [step.wanted(each.unflatten(0, shape), last_only) for each in both]
+        wanted = [step.wanted(present(each).unflatten(0, shape), last_only) for each in both]
         logits = llama_head(self.llama, *(each.flatten(0, 1) for each in wanted))
         return logits.unflatten(0, wanted[0].shape[:2])
 

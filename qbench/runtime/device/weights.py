@@ -17,6 +17,7 @@ from qbench.runtime.layers.fused import runs_of_equal_format
 from quant.formats import Int8Format, IntGroupFormat, LlmInt8Format, dequantize, get_format
 from quant.formats.int8 import QMAX
 from quant.formats.llm_int8 import NO_FEATURES
+from quant.present import present
 from quant.qtensor import QTensor, concat_rows
 
 FLOAT_TYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
@@ -100,7 +101,7 @@ class DeviceWeights:
         q = (q.to(torch.int16) - (1 << fmt.bits - 1)).to(torch.int8)  # [N, K]
         parts = [qtensor.parts["weight_scale"], qtensor.parts.get("weight_zero_point"), qtensor.shared.get("g_idx")]
         scale, zero_point, g_idx = (None if part is None else self._moved(part) for part in parts)
-        return pack_words(q, scale, zero_point, g_idx, bits=fmt.bits)
+        return pack_words(q, present(scale), zero_point, g_idx, bits=fmt.bits)
 
     def _pieces(
         self, qtensor: QTensor, pack: Callable[[QTensor], WordsWeight | KQuantWeight]

@@ -118,4 +118,4 @@ class Conditioned:
         (logits,) = self.model.head(x, self.model.decoder_norm)
         if self.config.logit_scale != 1:
             logits = logits * self.config.logit_scale
-        return step.as_given(logits, *tokens.shape, last_only)
+        return step.as_given(logits, tokens.shape[0], tokens.shape[1], last_only)

@@ -21,6 +21,7 @@ from qbench.runtime.text.log_probabilities import log_probabilities
 from qbench.runtime.text.stop_strings import StoppingStream
 from qbench.runtime.text.tokenizer import Tokenizer
 from quant.errors import InputError
+from quant.present import present
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ class Engine:
         for row, (state, count) in zip(tokens, work, strict=True):
             start = state.num_computed
             row[:count] = state.tokens[start : start + count]
-        cache = paged_cache(self.pool, [state.sequence for state in states])
+        cache = paged_cache(self.pool, [present(state.sequence) for state in states])
         padded = counts if counts.min() < tokens.shape[1] else None
         logits = self.model(torch.from_numpy(tokens), cache, last_only=True, num_valid=padded)[:, -1]  # [B, V]
         self._num_computed += int(counts.sum())

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from qbench.runtime.caches.pages import PagePool
 from qbench.runtime.engine.hash_chain import HashChain
+from quant.present import present
 
 
 class Entry:
@@ -211,7 +212,7 @@ class PrefixTree:
             self._remove(each)
 
     def _remove(self, entry: Entry) -> None:
-        parent = entry.parent
+        parent = present(entry.parent)  # a root, which has no parent, is not among the entries
         del parent.children[entry.digest], self._entries[entry.digest]
         if parent.page == NO_PAGE and not parent.children:
             self._roots.pop(parent.digest, None)

@@ -9,6 +9,7 @@ from qbench.runtime.engine.options import SWAP, EngineOptions
 from qbench.runtime.engine.prefix_tree import Prefix, PrefixTree
 from qbench.runtime.engine.state import RequestState
 from qbench.runtime.engine.swap_space import SwapSpace
+from quant.present import present
 
 # Waiting requests whose prefix is looked up when one may start: several batches of the default size.
 LOOK_AHEAD = 128
@@ -63,7 +64,9 @@ class Scheduler:
         if self.tree is None or not state.keeps or num_full == state.num_shared:
             return
         tokens = state.tokens[: num_full * self.pool.page_size]
-        state.since = self.tree.insert(tokens, state.chain, state.sequence.pages, state.since, state.num_shared)
+        state.since = self.tree.insert(
+            tokens, state.chain, present(state.sequence).pages, state.since, state.num_shared
+        )
         state.num_shared = num_full
 
     def forget(self, version: str | None) -> None:
@@ -101,12 +104,14 @@ class Scheduler:
     def _stop(self, state: RequestState) -> None:
         """Its pages are the tree's alone from here on; the last one need not be full, as nobody goes on writing it."""
         if self.tree is not None and state.keeps and state.num_computed:
-            self.tree.insert(state.tokens[: state.num_computed], state.chain, state.sequence.pages, state.since)
+            self.tree.insert(
+                state.tokens[: state.num_computed], state.chain, present(state.sequence).pages, state.since
+            )
         state.stop()
 
     def _preempt(self, state: RequestState) -> None:
         self.running.remove(state)
-        state.swapped = self.swap.save(state.sequence)
+        state.swapped = self.swap.save(present(state.sequence))
         self._stop(state)
         self.submit(state)
         self.num_preemptions += 1
@@ -188,12 +193,12 @@ class Scheduler:
         try:
             if not self._make_room(needed):
                 raise OutOfPages
-            state.sequence.reserve(state.pending)
+            present(state.sequence).reserve(state.pending)
         except OutOfPages:
             state.stop()
             return False
         if state.swapped is not None and state.swapped.seq_len > prefix.num_tokens:
-            self.swap.restore(state.sequence, state.swapped)
+            self.swap.restore(present(state.sequence), state.swapped)
         self._drop_swapped(state)
         self.num_lookup_tokens += len(state.tokens)
         self.num_hit_tokens += prefix.num_tokens

@@ -45,7 +45,7 @@ class Attention:
     def __call__(self, x: Tensor, norm: Norm, rope: Rotation, positions: Tensor, cache: Cache) -> Tensor:
         num_tokens = len(positions)
         q, k, v = [self._heads(projected, num_tokens) for projected in self.qkv(x, norm)]
-        if self.q_norm is not None:
+        if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         if rope is None:
             out = cache.attend(self.layer, q, k, v, positions)  # [B, H, T, D]
@@ -76,10 +76,14 @@ class KernelAttention(Attention):
         super().__init__(config, layer, qkv, output, q_norm, k_norm)
         self._attention_step = importlib.import_module("cpu_kernels").attention_step
         self.groups = (qkv.group, output.group)
-        self.head_norms = (None, None, 0.0) if q_norm is None else (q_norm.array, k_norm.array, q_norm.eps)
+        self.head_norms = (
+            (None, None, 0.0) if q_norm is None or k_norm is None else (q_norm.array, k_norm.array, q_norm.eps)
+        )
         self.step = None if None in self.groups else self._in_one_call
 
-    def _in_one_call(self, x: Tensor, norm: Norm, rope: Rotation, positions: Tensor, cache: StoreCache) -> Tensor:
+    def _in_one_call(
+        self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], positions: Tensor, cache: StoreCache
+    ) -> Tensor:
         rows, norm_weight, eps, residual = kernel_arguments(x, norm, x)
         store, ends = cache.reserve(self.layer, len(positions))
         rule = cache.rules[self.layer]

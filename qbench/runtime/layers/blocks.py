@@ -18,6 +18,7 @@ from qbench.runtime.layers.norm import LayerNorm, Norm
 from quant.formats import dequantize
 from quant.models import EMBEDDING_NORM, POSITIONS, ModelConfig, row_names, split_name
 from quant.models.rows import CHOICE_BIAS
+from quant.present import present
 from quant.qtensor import QTensor
 
 TORCH_ATTENTION = "torch-attention"  # of scores that cpu_kernels cannot weigh
@@ -50,22 +51,23 @@ class BlockBuilder(Builder):
     def attention(self, layer: int, prefix: str) -> Attention:
         qkv = self.linears(*(f"{prefix}.{name}_proj" for name in "qkv"))
         output = self.linears(f"{prefix}.o_proj")
-        head_norms = [self._norm_if_any(f"{prefix}.{name}_norm") for name in "qk"]
+        q_norm, k_norm = (self._norm_if_any(f"{prefix}.{name}_norm") for name in "qk")
         output_norm = self._norm_if_any(f"{prefix}.output_norm")
         if self.has_kernels and not weighs_scores(self.config):
             self.impls[prefix] = TORCH_ATTENTION  # next to linears of the kernels
         if self.has_kernels and has_attention_step(self.config):
-            return KernelAttention(self.config, layer, qkv, output, *head_norms)
-        return Attention(self.config, layer, qkv, output, *head_norms, output_norm)
+            return KernelAttention(self.config, layer, qkv, output, q_norm, k_norm)
+        return Attention(self.config, layer, qkv, output, q_norm, k_norm, output_norm)
 
     def latent_attention(self, layer: int, prefix: str) -> LatentAttention:
-        has_plain_q = self.config.mla.has_plain_q
+        sizes = present(self.config.mla)
+        has_plain_q = sizes.has_plain_q
         down = self.linears(f"{prefix}.{'q_proj' if has_plain_q else 'q_a_proj'}", f"{prefix}.kv_a_proj_with_mqa")
         q_norm = None if has_plain_q else self.norm(f"{prefix}.q_a_layernorm", LATENT_EPS)
         q_up = None if has_plain_q else self.linears(f"{prefix}.q_b_proj")
         kv_norm = self.norm(f"{prefix}.kv_a_layernorm", LATENT_EPS)
         kv_up = self.linears(f"{prefix}.kv_b_proj")
-        kind = KernelLatentAttention if self.has_kernels and has_latent_kernels(self.config.mla) else LatentAttention
+        kind = KernelLatentAttention if self.has_kernels and has_latent_kernels(sizes) else LatentAttention
         output = self.linears(f"{prefix}.o_proj")
         return kind(self.config, layer, down, kv_norm, kv_up, output, q_norm, q_up, self.impl)
 
@@ -82,7 +84,7 @@ class BlockBuilder(Builder):
         return FeedForward(into, out_of, self.config.activation)
 
     def experts(self, prefix: str) -> ExpertFeedForward:
-        moe, keys = self.config.moe, self.config.architecture.experts
+        moe, keys = present(self.config.moe), present(self.config.architecture.experts)
         prefix = f"{prefix}.{keys.module}"
         router = self.linears(f"{prefix}.gate")
         choice_bias = self.vector(f"{prefix}.gate.{CHOICE_BIAS}") if moe.has_choice_bias else None

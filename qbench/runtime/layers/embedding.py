@@ -9,8 +9,9 @@ from torch import Tensor
 from qbench.runtime.layers.linear import as_tensor
 from qbench.runtime.layers.norm import Norm
 from quant.errors import InputError
-from quant.formats import dequantize, get_format
+from quant.formats import block_format, dequantize
 from quant.formats.decoder import find_decoder
+from quant.present import present
 from quant.qtensor import QTensor
 
 
@@ -33,7 +34,7 @@ class StoredTable:
     def rows(self, index: np.ndarray) -> Tensor:
         if self._decode is not None:  # what follows, without what each call of it looks up and checks
             blocks = self.qtensor.parts["blocks"][index]  # [n, K / block_size * block_bytes] uint8
-            block_bytes = get_format(self.qtensor.format).block_bytes
+            block_bytes = block_format(self.qtensor.format).block_bytes
             weights = self._decode(blocks.reshape(-1, block_bytes))  # [n * K / block_size, block_size]
             return torch.from_numpy(weights.reshape(len(index), self.qtensor.shape[1]))
         return as_tensor(dequantize(self.qtensor.take_rows(index)))
@@ -82,5 +83,5 @@ class Embedding:
         if self.scale != 1:
             x = x * self.scale
         if self.positions is not None:
-            x = x + self.positions(positions)
+            x = x + self.positions(present(positions))
         return x if self.norm is None else self.norm(x)

@@ -95,11 +95,12 @@ def as_rows(x: Tensor) -> np.ndarray:
 
 def _group(linears: Sequence[Linear], biases: Sequence[Tensor | None]) -> Any:
     """cpu_kernels' LinearGroup of the linears, or None unless it has packed them all."""
-    if not all(isinstance(linear, PackedLinear) for linear in linears):
+    packed = [linear.packed for linear in linears if isinstance(linear, PackedLinear)]
+    if len(packed) < len(linears):
         return None
     kernels = importlib.import_module("cpu_kernels")
     arrays = [None if bias is None else bias.numpy() for bias in biases]
-    return kernels.LinearGroup([linear.packed for linear in linears], arrays)
+    return kernels.LinearGroup(packed, arrays)
 
 
 def runs_of_equal_format(qtensors: Sequence[QTensor]) -> list[list[QTensor]]:

@@ -14,6 +14,7 @@ from qbench.runtime.layers.attention import KernelAttention
 from qbench.runtime.layers.block import Block
 from qbench.runtime.layers.feed_forward import KernelFeedForward
 from qbench.runtime.layers.fused import as_rows
+from quant.present import present
 
 
 class KernelLayers:
@@ -32,7 +33,7 @@ class KernelLayers:
         self, x: Tensor, rotations: Sequence[Rotation], step: Step, cache: StoreCache, last_only: bool
     ) -> Tensor:
         stores, ends = cache.reserve_all(x.shape[1])
-        cos, sin = rotations[0]
+        cos, sin = present(rotations[0])
         angles = (cos.numpy(), sin.numpy())
         rule = cache.rules[0]
         past = (cache.block_table, ends, rule.scale, rule.window)

@@ -212,11 +212,12 @@ def test_threads_below_one(threads):
 
 @pytest.fixture(scope="module")
 def worker():
-    """job -> what a worker told of it, and the status of the job's process; one worker for all, as a sweep has it"""
+    """(name, arguments) of a job -> the worker's messages and the status of its process; one worker for all"""
     command, pipe = [sys.executable, "-m", "qbench.sweep.worker"], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=REPO) as process:
 
-        def run(job: dict) -> SimpleNamespace:
+        def run(name: str, arguments: dict) -> SimpleNamespace:
+            job = {"name": name, "arguments": arguments}
             process.stdin.write(json.dumps({"job": job, "log": os.devnull, "environment": {}}) + "\n")
             process.stdin.flush()
             messages = []
@@ -231,22 +232,22 @@ def worker():
 
 def test_worker_quantizes_and_measures(worker, tmp_path):
     fingerprint = open_source("rand:tiny").fingerprint()
-    job = {"job": "quantize", "model": "rand:tiny", "recipe": "q8_0", "folder": str(tmp_path)}
+    job = {"model": "rand:tiny", "recipe": "q8_0", "folder": str(tmp_path)}
     job |= {"calibration": None, "threads": 1}
-    changed = worker({**job, "fingerprint": "0" * 64})
+    changed = worker("quantize", {**job, "fingerprint": "0" * 64})
     assert changed.status == 1 and "changed while the sweep ran" in changed.messages[-1]["error"]
-    quantized = worker({**job, "fingerprint": fingerprint})
+    quantized = worker("quantize", {**job, "fingerprint": fingerprint})
     assert quantized.status == 0 and quantized.messages[-1]["result"]["file"] == "model.gguf"
     assert quantized.messages[-1]["result"]["code"] == code_hash(QUANTIZING)
     sizes = {"pp": 8, "tg": 2, "depth": 0, "repetitions": 1}
     settings = {"speed": sizes, "options": {"threads": 1}}
     artifact = str(tmp_path / "model.gguf")
-    measured = worker({"job": "measure", "artifact": artifact, "model": "rand:tiny", "logits": "", **settings})
+    measured = worker("measure", {"artifact": artifact, "model": "rand:tiny", "logits": "", **settings})
     assert {"progress": [1, 1, "repetitions"]} in measured.messages
     assert measured.messages[-1]["result"]["pp_tok_s"] > 0
 
 
 def test_worker_tells_an_error_in_one_line(worker):
-    job = {"job": "quantize", "model": "no/such/model", "fingerprint": "", "recipe": "q8_0", "folder": ""}
-    done = worker({**job, "calibration": None, "threads": 1})
+    job = {"model": "no/such/model", "fingerprint": "", "recipe": "q8_0", "folder": ""}
+    done = worker("quantize", {**job, "calibration": None, "threads": 1})
     assert done.status == 1 and "no/such/model" in done.messages[-1]["error"]

@@ -10,14 +10,28 @@ from qbench.recommend.candidates import KV_CHOICES, Candidate, make_candidates
 from qbench.recommend.goal import Goal
 from qbench.recommend.relax import relaxations
 from qbench.recommend.search import GAIN, RUNNERS_UP, search
+from qbench.runtime.memory import MemoryParts
 from qbench.sources import open_source
 from qbench.store import load_records
 
 QUICKSTART = ("bf16", "rtn-w8", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "rtn-w4g128", "q4_0")
 
 
+def memory_of(size: int) -> MemoryParts:
+    """All of it weights"""
+    return MemoryParts(
+        weights_bytes=size,
+        weights_by_format={},
+        kv_bytes_per_token=0.0,
+        resident_bytes=size,
+        kv_bytes=0,
+        workspace_bytes=0,
+        total_bytes=size,
+    )
+
+
 def candidate(recipe: str, size: int, cache: str = "f32") -> Candidate:
-    return Candidate(recipe, cache, {"total_bytes": size})
+    return Candidate(recipe, cache, memory_of(size))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +62,7 @@ def random_grid(rng, least: float):
         first = rng.random()
         for cache in KV_CHOICES:
             unfit = "no such heads" if rng.random() < 0.1 else None
-            one = Candidate(recipe, cache, {"total_bytes": rng.randrange(1, 100)}, unfit)
+            one = Candidate(recipe, cache, memory_of(rng.randrange(1, 100)), unfit)
             klds[one] = None if rng.random() < 0.1 else first * rng.uniform(least, 1.5)
             speeds[one], peaks[one] = rng.choice((None, *range(1, 20))), one.total_bytes + rng.randrange(20)
             candidates.append(one)

@@ -7,6 +7,7 @@ import torch
 from qbench.compute import EXACT, FAST, FLOAT32
 from qbench.devices import CPU
 from qbench.run_options import DEFAULTS, RunOptions
+from qbench.runtime.caches.kinds import CacheMaker
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.decoder_model import DecoderModel
@@ -81,7 +82,8 @@ class _Loader:
         embedding, head = self.tied() if self.config.tie_word_embeddings else self.untied()
         blocks = [self.builder.block(layer) for layer in range(self.config.num_layers)]
         norm = self.builder.norm(FINAL_NORM)
-        model = Model(self.config, embedding, blocks, norm, head, kv, self.impl, kind, path)
+        caches = CacheMaker(self.config, kv, self.impl, kind)
+        model = Model(self.config, embedding, blocks, norm, head, caches, path)
         model.impls, model.weight_bytes = self.builder.impls, self.builder.weight_bytes
         if chosen_latents(self.config, kv)[1] is not None:
             model.weight_bytes += sum(block.attention.pack() for block in blocks)

@@ -7,7 +7,6 @@ which code runs the layers.
 import torch
 from torch import Tensor
 
-from qbench.cache_kinds import DYNAMIC
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kinds import CacheMaker
@@ -18,7 +17,6 @@ from qbench.runtime.layers.embedding import Embedding
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.norm import Norm
 from qbench.runtime.layers.paths import AUTO, LayerPaths
-from quant.kv import KVScheme
 from quant.models import ModelConfig
 
 
@@ -26,7 +24,7 @@ class Model(DecoderModel[Cache]):
     """The decoder on this machine's processor; built by `load_model`.
 
     paths         the code that can run its layers, best first
-    impl          "auto": caches run on the kernels if those have the format; "reference": on torch
+    caches        makes its caches; their KV format and their implementation are the model's
     path          the only row of `layers.paths` that may run the layers, or "auto"
     raises        InputError for a row that cannot run this model
     """
@@ -38,9 +36,7 @@ class Model(DecoderModel[Cache]):
         blocks: list[Block],
         norm: Norm,
         head: FusedLinears,
-        kv: KVScheme | None = None,
-        impl: str = "auto",
-        kind: str = DYNAMIC,
+        caches: CacheMaker,
         path: str = AUTO,
     ) -> None:
         self.config = config
@@ -49,10 +45,10 @@ class Model(DecoderModel[Cache]):
         self.paths = LayerPaths(blocks, config, path)
         self.norm = norm
         self.head = head
-        self.kv = kv
-        self.impl = impl
-        self.cache_kind = kind
-        self._caches = CacheMaker(config, kv, impl, kind)
+        self.kv = caches.scheme
+        self.impl = caches.impl
+        self.cache_kind = caches.kind
+        self._caches = caches
         self.rotations = Rotations(config)
         self.impls: dict[str, str] = {}
         self.kernels: dict[str, str] = {}

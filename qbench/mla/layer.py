@@ -104,10 +104,13 @@ def checked_device(name: str) -> torch.device:
 
 def move(attention: LatentAttention, norm: Norm, device: torch.device) -> None:
     """The weights of both, as the reference implementation holds them, to the device."""
-    for one in (norm, attention.q_norm, attention.kv_norm):
-        if one is not None:
-            one.weight = one.weight.to(device)
-    for group in (attention.down, attention.q_up, attention.kv_up, attention.output):
-        for linear, _ in group.linears if group is not None else ():
+    norms, groups = [norm, attention.kv_norm], [attention.down, attention.kv_up, attention.output]
+    if attention.q_up is not None:
+        norms.append(attention.q_up.norm)
+        groups.append(attention.q_up.linears)
+    for one in norms:
+        one.weight = one.weight.to(device)
+    for group in groups:
+        for linear, _ in group.linears:
             assert isinstance(linear, ReferenceLinear)
             linear.weight = linear.weight.to(device)

@@ -10,7 +10,7 @@ from qbench.runtime.layers.builder import Builder
 from qbench.runtime.layers.embedding import Embedding, Positions, Table
 from qbench.runtime.layers.feed_forward import FeedForward, KernelFeedForward
 from qbench.runtime.layers.fused import FusedLinears
-from qbench.runtime.layers.latent import LATENT_EPS, LatentAttention
+from qbench.runtime.layers.latent import LATENT_EPS, LatentAttention, NormedLinears
 from qbench.runtime.layers.latent_kernel import KernelLatentAttention
 from qbench.runtime.layers.linear import as_tensor
 from qbench.runtime.layers.moe import ExpertFeedForward
@@ -63,13 +63,14 @@ class BlockBuilder(Builder):
         sizes = present(self.config.mla)
         has_plain_q = sizes.has_plain_q
         down = self.linears(f"{prefix}.{'q_proj' if has_plain_q else 'q_a_proj'}", f"{prefix}.kv_a_proj_with_mqa")
-        q_norm = None if has_plain_q else self.norm(f"{prefix}.q_a_layernorm", LATENT_EPS)
-        q_up = None if has_plain_q else self.linears(f"{prefix}.q_b_proj")
+        q_up = None
+        if not has_plain_q:
+            q_up = NormedLinears(self.norm(f"{prefix}.q_a_layernorm", LATENT_EPS), self.linears(f"{prefix}.q_b_proj"))
         kv_norm = self.norm(f"{prefix}.kv_a_layernorm", LATENT_EPS)
         kv_up = self.linears(f"{prefix}.kv_b_proj")
         kind = KernelLatentAttention if self.has_kernels and has_latent_kernels(sizes) else LatentAttention
         output = self.linears(f"{prefix}.o_proj")
-        return kind(self.config, layer, down, kv_norm, kv_up, output, q_norm, q_up, self.impl)
+        return kind(self.config, layer, down, kv_norm, kv_up, output, q_up, self.impl)
 
     def feed_forward(self, prefix: str, names: Sequence[str] = ("gate_proj", "up_proj", "down_proj")) -> FeedForward:
         gate, up, down = (f"{prefix}.{name}" for name in names)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -24,11 +25,18 @@ LATENT_EPS = 1e-6  # of the norms inside the attention, whatever the config says
 LATENT_TOKENS = 512
 
 
+class NormedLinears(NamedTuple):
+    """A norm, and the product that reads its output."""
+
+    norm: Norm
+    linears: FusedLinears
+
+
 class LatentAttention:
     """Projections around the cache by any of MODES; the cache says which.
 
     down            x -> queries (or their latent, where they have one), and the latent of keys and values
-    q_norm, q_up    from the latent of the queries, or None
+    q_up            from the latent of the queries; None if `down` gives the queries
     kv_norm, kv_up  from the latent of keys and values
     impl            of the linears
     source          DeepSeek-V2, arXiv:2405.04434, section 2.1
@@ -44,8 +52,7 @@ class LatentAttention:
         kv_norm: Norm,
         kv_up: FusedLinears,
         output: FusedLinears,
-        q_norm: Norm | None = None,
-        q_up: FusedLinears | None = None,
+        q_up: NormedLinears | None = None,
         impl: str = "auto",
     ) -> None:
         self.sizes = present(config.mla)
@@ -53,7 +60,7 @@ class LatentAttention:
         self.softmax_scale = config.rope.softmax_scale
         self.layer = layer
         self.down, self.output = down, output
-        self.q_norm, self.q_up = q_norm, q_up
+        self.q_up = q_up
         self.kv_norm, self.kv_up = kv_norm, kv_up
         self.impl = impl
 
@@ -87,7 +94,7 @@ class LatentAttention:
         """-> q [B, T, H D], and the latent with the key that all heads share [B, T, latent_size]"""
         q, latent = self.down(x, norm)
         if self.q_up is not None:
-            (q,) = self.q_up(q, self.q_norm)
+            (q,) = self.q_up.linears(q, self.q_up.norm)
         return q, latent
 
     def _output(self, out: Tensor, x: Tensor) -> Tensor:
@@ -157,7 +164,7 @@ class LatentAttention:
         self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], cache: LatentRows, spans: list[Span]
     ) -> Tensor:
         q, latent = self.down(x, norm)
-        hidden = norm(x) if self.q_up is None else present(self.q_norm)(q)  # what the queries are a product of
+        hidden = norm(x) if self.q_up is None else self.q_up.norm(q)  # what the queries are a product of
         products, rows = self.materialised, self._rows(latent, rope)
         kept = self._scaled(self._heads(F.linear(hidden, products.queries)))  # [B, H, T, R]
         turned = self._scaled(rotate(halves(self._heads(F.linear(hidden, products.rotated))), *rope))
@@ -186,7 +193,7 @@ class LatentAttention:
 
     @cached_property
     def materialised(self) -> MaterialisedHeads:
-        queries = full_weight(self.down) if self.q_up is None else full_weight(self.q_up)
+        queries = full_weight(self.down) if self.q_up is None else full_weight(self.q_up.linears)
         return MaterialisedHeads(self.heads, queries, full_weight(self.output))
 
     def _scaled(self, q: Tensor) -> Tensor:

@@ -17,7 +17,6 @@ from qbench.runtime.layers.feed_forward import KernelFeedForward
 from qbench.runtime.layers.fused import as_rows
 from qbench.runtime.layers.latent_kernel import KernelLatentAttention
 from qbench.runtime.layers.moe import ExpertFeedForward
-from quant.present import present
 
 
 class LatentLayers:
@@ -62,7 +61,7 @@ def _is_packed(block: Block) -> bool:
     attention, net = block.attention, block.feed_forward
     if not isinstance(attention, KernelLatentAttention):
         return False
-    linears = [linears for linears in (attention.down, attention.q_up, attention.output) if linears is not None]
+    linears = [attention.down, attention.output, *([] if attention.q_up is None else [attention.q_up.linears])]
     is_experts = isinstance(net, ExpertFeedForward)
     is_net = net.is_packed if is_experts else isinstance(net, KernelFeedForward) and net.step is not None
     return is_net and all(its.group is not None for its in linears)
@@ -78,4 +77,6 @@ def _parts(block: Block) -> tuple[Any, ...]:
 
 
 def _queries(attention: KernelLatentAttention) -> dict[str, Any]:
-    return {} if attention.q_up is None else {"q_norm": present(attention.q_norm).array, "q_up": attention.q_up.group}
+    if attention.q_up is None:
+        return {}
+    return {"q_norm": attention.q_up.norm.array, "q_up": attention.q_up.linears.group}

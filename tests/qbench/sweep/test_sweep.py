@@ -259,8 +259,11 @@ def test_each_case_says_how_it_is_measured(tmp_path):
 
 RECIPES = ("bf16", "q8_0", "q4_0", "q6_k")
 # Forks a sweep for each folder it reads: what takes seconds is the imports, and they are made once.
+# A line is one write. Under PYTHONUNBUFFERED print makes two, and a sweep that is killed in between leaves half a line,
+# which "end" would continue.
 SCRIPT = f"""
 import os, sys
+def tell(line): os.write(1, f"{{line}}\\n".encode())
 sys.path.insert(0, {str(HERE)!r})
 from test_sweep import RECIPES, Path, fix_code, sweep
 fix_code(setattr)
@@ -268,10 +271,10 @@ for line in sys.stdin:
     sweeper = os.fork()
     if sweeper == 0:
         os.setsid()
-        print(os.getpid(), flush=True)
-        sweep(Path(line.strip()), *RECIPES, on_event=lambda event: print(event.kind, flush=True))
+        tell(os.getpid())
+        sweep(Path(line.strip()), *RECIPES, on_event=lambda event: tell(event.kind))
         os._exit(0)
-    print("end", os.waitpid(sweeper, 0)[1], flush=True)
+    tell(f"end {{os.waitpid(sweeper, 0)[1]}}")
 """
 
 

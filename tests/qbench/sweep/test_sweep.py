@@ -259,8 +259,8 @@ def test_each_case_says_how_it_is_measured(tmp_path):
 
 RECIPES = ("bf16", "q8_0", "q4_0", "q6_k")
 # Forks a sweep for each folder it reads: what takes seconds is the imports, and they are made once.
-# A line is one write. Under PYTHONUNBUFFERED print makes two, and a sweep that is killed in between leaves half a line,
-# which "end" would continue.
+# Each line is written at once. Under PYTHONUNBUFFERED, print writes text and newline apart. If the kill comes between
+# them, "end" continues the line, and the test would wait for it without end.
 SCRIPT = f"""
 import os, sys
 def tell(line): os.write(1, f"{{line}}\\n".encode())

@@ -61,6 +61,20 @@ def test_options(name):
     assert not options & set(OLD_OPTIONS)
 
 
+# Options of other programs, of pytest's plugin and of `python -m gpu_kernels.measure`, and click's own.
+OTHER_OPTIONS = {"--kl-divergence", "--qbench-baseline", "--choose", "--help"}
+TEXTS = [ROOT / "README.md", *(ROOT / "results").glob("*/README.md"), *(ROOT / "suites").rglob("*.yaml")]
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_options_that_texts_name_exist(path):
+    known = set(OTHER_OPTIONS)
+    for name in COMMANDS:
+        for one in cli.get_command(click.Context(cli), name).params:
+            known |= {*one.opts, *one.secondary_opts}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", path.read_text(encoding="utf-8"))) <= known
+
+
 def test_an_option_means_the_same_in_every_command():
     """--kv a KV format, --cache layouts, --policy policies, --compute a precision."""
     kinds: dict[str, set[str]] = {}

@@ -10,7 +10,7 @@ from qbench.cache_policies import FULL, LAYOUTS, check_layout, check_policy, kin
 from quant.errors import InputError
 
 LAYOUT_HELP = f"Cache layout: {', '.join(LAYOUTS)}."
-POLICY_HELP = "Cache policy: full, window (the model's own), window:N or sinks:S+N tokens."
+POLICY_HELP = "Cache policy, e.g. full, window:1024, sinks:4+1020, snapkv:budget=512; `qbench policies` lists them."
 
 
 class Checked(click.ParamType):

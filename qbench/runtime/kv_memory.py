@@ -1,9 +1,10 @@
 """Bytes of keys and values: of a token, and of a cache of each kind."""
 
-from qbench.cache_kinds import DYNAMIC, parse_kind
+from qbench.cache_kinds import DYNAMIC, POLICY, parse_kind
+from qbench.policies.positions import SPARE
 from qbench.runtime.caches.kernel_cache import BLOCK_TOKENS, has_store, held_tokens
 from qbench.runtime.caches.kernel_sinks import has_kernel_sinks
-from qbench.runtime.caches.kinds import LATENT_KINDS, MAX_CHUNK_TOKENS, max_chunk_tokens_of, window_rules
+from qbench.runtime.caches.kinds import LATENT_KINDS, MAX_CHUNK_TOKENS, max_chunk_tokens_of, policy_for, window_rules
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.caches.owned_pages import window_pages
 from qbench.runtime.caches.sink_cache import check_sinks
@@ -34,7 +35,9 @@ class CacheMemory:
 
     def __init__(self, config: ModelConfig, scheme: KVScheme | None, impl: str = "auto", kind: str = DYNAMIC) -> None:
         named = parse_kind(kind)
+        self.policy = None if named.policy is None else policy_for(named.policy, config, scheme)
         self.kind = kind = named.name
+        self.rules = [config.attention_rule(layer) for layer in range(config.num_layers)]
         self.window, self.far_share, self.sinks = None, 0.0, named.sinks  # far: layers that attend to all tokens
         self.tokens_at_once = MAX_CHUNK_TOKENS
         if kind == "window":
@@ -45,9 +48,9 @@ class CacheMemory:
             check_sinks(config, window, named.sinks)
             self.tokens_at_once = max_chunk_tokens_of(config, window, named.sinks)
         self.keeps_latents = kind in LATENT_KINDS and chosen_latents(config, scheme)[1] is not None
-        in_torch = impl == "reference" or kind == "none" or self.keeps_latents
+        in_torch = impl == "reference" or kind in ("none", POLICY) or self.keeps_latents
         self.in_stores = not in_torch and (has_kernel_sinks if self.sinks else has_store)(config, scheme)
-        if kind in ("window", "paged") and not self.keeps_latents:
+        if kind in ("window", "paged", POLICY) and not self.keeps_latents:
             self.bytes_per_token = _heads_bytes(config, scheme, in_stores=self.in_stores)
         else:
             self.bytes_per_token = 0 if kind == "none" else kv_bytes_per_token(config, scheme)
@@ -60,6 +63,13 @@ class CacheMemory:
 
     def size_bytes(self, context: int, batch: int) -> int:
         """For `batch` sequences of `context` tokens."""
+        if self.policy is not None:
+            layers = [(rule.window, layer) for layer, rule in enumerate(self.rules)]
+            slots = [
+                min(context, window + SPARE) if window else self.policy.slots(context, layer, len(layers))
+                for window, layer in layers
+            ]
+            return round(batch * sum(map(held_tokens, slots)) * self.bytes_per_token / len(layers))
         if self.window is not None:
             num_pages = window_pages(self.window, self.tokens_at_once, BLOCK_TOKENS) + -(-self.sinks // BLOCK_TOKENS)
             near = num_pages * BLOCK_TOKENS

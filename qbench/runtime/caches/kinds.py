@@ -3,10 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from qbench.cache_kinds import DYNAMIC, NONE, PAGED, STATIC, WINDOW, CacheKind, parse_kind
+import torch
+
+from qbench.cache_kinds import DYNAMIC, NONE, PAGED, POLICY, STATIC, WINDOW, CacheKind, parse_kind
+from qbench.policies import CachePolicy, parse_policy
 from qbench.runtime.caches.cache import Cache, DenseCache, NoCache
 from qbench.runtime.caches.kernel_cache import BLOCK_TOKENS, KernelCache, has_store
 from qbench.runtime.caches.kernel_sinks import KernelSinkCache, has_kernel_sinks
+from qbench.runtime.caches.kv_storage import KVStorage, TorchStorage
 from qbench.runtime.caches.latent_cache import LatentRows
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.caches.latent_kernel_cache import new_latent_cache
@@ -14,11 +18,14 @@ from qbench.runtime.caches.layered_cache import LayeredCache, config_of, scheme_
 from qbench.runtime.caches.over_pages import paged_cache
 from qbench.runtime.caches.owned_pages import GrowingSequence, WindowSequence, window_pages
 from qbench.runtime.caches.pages import PagePool
-from qbench.runtime.caches.quantized_cache import QuantizedCache, RoundTripCache
+from qbench.runtime.caches.policy_cache import PolicyCache
+from qbench.runtime.caches.quantized_cache import QuantizedCache, RoundTripCache, layer_scales
 from qbench.runtime.caches.recompute import RecomputeCache
 from qbench.runtime.caches.sink_cache import SinkCache, check_sinks
 from quant.errors import InputError
 from quant.kv import KVScheme
+from quant.kv.codec import Codec
+from quant.kv.floats import Floats
 from quant.models import AttentionRule, ModelConfig
 from quant.present import present
 
@@ -59,6 +66,8 @@ class CacheMaker:
             return self._window(batch, capacity, named, mode)
         if named.name == PAGED:
             return self._paged(batch, capacity, mode)
+        if named.name == POLICY:
+            return self._of_policy(batch, present(named.policy))
         cache = self._dynamic(batch, capacity, mode)
         cache.max_held = min(capacity, self.config.max_positions) if named.name == STATIC else None
         return cache
@@ -68,6 +77,10 @@ class CacheMaker:
         kind = parse_kind(self.kind)
         if kind.sinks:
             return self._sinks(batch, kind, uncached=True, mode=None)
+        if kind.name == POLICY:  # evicts between forward passes, so the text takes several
+            cache = self._of_policy(batch, present(kind.policy))
+            cache.max_chunk_tokens = MAX_CHUNK_TOKENS
+            return cache
         _, rows = (None, None) if self.scheme is None else chosen_latents(self.config, self.scheme)
         cache = self._uncached(batch) if rows is None else LatentRows(self.config, rows, batch)
         if kind.name == WINDOW:
@@ -95,6 +108,17 @@ class CacheMaker:
         num_pages = batch * -(-min(capacity, self.config.max_positions) // BLOCK_TOKENS)
         pool = PagePool(self.config, self.scheme, num_pages, impl=self.impl, mode=mode)
         return paged_cache(pool, [GrowingSequence(pool) for _ in range(batch)])
+
+    def _of_policy(self, batch: int, text: str) -> PolicyCache:
+        policy = policy_for(text, self.config, self.scheme)
+        storages = [self._storage(layer, batch, policy) for layer in range(self.config.num_layers)]
+        return PolicyCache(self.config, storages, policy, batch)
+
+    def _storage(self, layer: int, batch: int, policy: CachePolicy) -> KVStorage:
+        codecs, scales = floats_or_codecs(self.scheme), (None, None)
+        if self.scheme is not None:
+            scales = layer_scales(self.scheme, layer)
+        return TorchStorage(batch, BLOCK_TOKENS, codecs, scales)
 
     def _window(self, batch: int, capacity: int, kind: CacheKind, mode: str | None) -> Cache:
         rules = window_rules(self.config, kind.window)
@@ -139,6 +163,30 @@ class CacheMaker:
         cache.rules = window_rules(self.config, window)
         cache.max_chunk_tokens = None if uncached else max_chunk_tokens
         return cache
+
+
+def policy_for(text: str, config: ModelConfig, scheme: KVScheme | None) -> CachePolicy:
+    """The policy for a model whose keys and values are kept in this format.
+
+    raises   InputError for options that the model or the format cannot have
+    """
+    codecs = floats_or_codecs(scheme)
+    if any(codec.token_group > 1 for codec in codecs):
+        raise InputError(
+            f"{present(scheme).format.name} encodes several tokens together, of which a policy may keep only some; "
+            "choose a format that encodes each token by itself"
+        )
+    widths = zip(codecs, (config.head_dim, config.value_dim), strict=True)
+    token_bytes = sum(codec.bytes_per_token(config.num_kv_heads, width) for codec, width in widths)
+    return parse_policy(text).for_model(config.num_layers, config.num_layers * token_bytes)
+
+
+def floats_or_codecs(scheme: KVScheme | None) -> tuple[Codec, Codec]:
+    """Codecs of keys and values."""
+    if scheme is not None:
+        return scheme.format.keys, scheme.format.values
+    floats = Floats(torch.float32)
+    return floats, floats
 
 
 def window_rules(config: ModelConfig, window: int | None) -> list[AttentionRule]:

@@ -1,0 +1,61 @@
+"""Policies with a budget: as long as a sequence fits, nothing is evicted."""
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from qbench.policies.budget import Budget, Unit
+from qbench.policies.policy import CachePolicy, LayerState, top_slots
+from quant.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetedPolicy(CachePolicy):
+    """Keeps the tokens with the highest `score`, as many as the budget allows.
+
+    in_decode  whether tokens are evicted in decode steps too; False: only forward passes of more than one token evict
+               any, and the cache grows by each generated token
+    """
+
+    budget: Budget
+    in_decode: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.budget.unit is Unit.TOKENS and self.budget.amount < self.fewest:
+            raise InputError(f"budget {self.budget}: policy {self.name} needs at least {self.fewest} tokens")
+
+    @property
+    def fewest(self) -> int:
+        """Tokens that are kept whatever their score."""
+        return 1
+
+    def for_model(self, num_layers: int, bytes_per_token: float) -> Self:
+        return replace(self, budget=self.budget.in_tokens(bytes_per_token))
+
+    def slots(self, context: int, layer: int, num_layers: int) -> int:
+        return min(context, max(self.budget.of(context), self.fewest))
+
+    def keep(self, state: LayerState) -> Tensor | None:
+        if not (state.is_prefill or self.in_decode):
+            return None
+        count = self.allowed(state)
+        if state.num_held <= count:
+            return None
+        return top_slots(self.score(state, count), count)
+
+    def allowed(self, state: LayerState) -> int:
+        """Number of tokens that the layer may hold: a share refers to the prompt."""
+        is_share = self.budget.unit is Unit.SHARE and state.num_prompt
+        return self.slots(state.num_prompt if is_share else state.num_seen, state.layer, state.num_layers)
+
+    @abstractmethod
+    def score(self, state: LayerState, count: int) -> Tensor:
+        """[B, G, S] float, infinite for tokens that stay in any case; `count` tokens will be kept"""
+
+
+def protect(score: Tensor, stays: Tensor) -> Tensor:
+    """The score, infinite where `stays` [B, G, S] is true."""
+    return score.masked_fill(stays, torch.inf)

@@ -1,0 +1,158 @@
+"""`CachePolicy`: which tokens a KV cache keeps. `LayerState`: the facts that it may use.
+
+A policy decides and never touches bytes. `runtime.caches.PolicyCache` collects attention weights for it, asks it
+after each forward pass of a layer, and removes the tokens that it does not keep.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from quant.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Observe:
+    """The attention weights of a forward pass that a policy wants to see.
+
+    queries      the last so many queries count; None: all of them
+    accumulates  whether scores are sums over all forward passes; False: only the last forward pass counts
+    each         whether the weights of each query are wanted; False: their sum
+    """
+
+    queries: int | None = None
+    accumulates: bool = False
+    each: bool = False
+
+
+class LayerReader(ABC):
+    """Contents of one layer's storage, decoded when a policy asks for them."""
+
+    @abstractmethod
+    def keys(self) -> Tensor:
+        """[B, G, S, D] float32, rotated, as attention reads them"""
+
+    @abstractmethod
+    def values(self) -> Tensor:
+        """[B, G, S, D] float32, as attention reads them"""
+
+    @abstractmethod
+    def rotation(self, start: int, end: int) -> tuple[Tensor, Tensor] | None:
+        """cos and sin [end - start, R] of this layer's rotation; None if the model does not rotate keys"""
+
+
+@dataclass(slots=True)
+class LayerState:
+    """One layer of B sequences after a forward pass. S slots hold one token each; slots need not be in text order.
+
+    num_new        tokens that the forward pass brought to each sequence
+    num_seen       tokens of each sequence so far, evicted ones included
+    num_prompt     tokens seen at the end of the last forward pass of more than one token
+    positions      [B, G, S] int64: place of each token in the text, from 0
+    score          [B, G, S] float32: last result of `CachePolicy.update`, 0 for new tokens; None if it never did
+    tokens         [B, num_seen] int64: token ids of the text
+    reader         decodes keys and values
+    softmax_scale  factor of the attention scores
+    queries        [B, H, T, D] float32: queries of the forward pass before their rotation; None if not asked for
+    """
+
+    layer: int
+    num_layers: int
+    num_new: int
+    num_seen: int
+    num_prompt: int
+    positions: Tensor
+    score: Tensor | None
+    tokens: Tensor
+    reader: LayerReader
+    softmax_scale: float
+    queries: Tensor | None = None
+
+    @property
+    def num_held(self) -> int:
+        return self.positions.shape[2]
+
+    @property
+    def is_prefill(self) -> bool:
+        """Whether the forward pass brought more than one token."""
+        return self.num_new > 1
+
+    def last(self, count: int) -> Tensor:
+        """[B, G, S] bool: whether a token is one of the last `count` of the text"""
+        return self.positions >= self.num_seen - count
+
+
+class CachePolicy(ABC):
+    """Chooses the tokens that each layer keeps. Subclasses are frozen dataclasses of their options.
+
+    name           as users write it, set by `registry.policy`
+    notation       how users write it with its options, if these are not "name=value" pairs
+    position_only  whether visible tokens follow from positions alone, so that one forward pass can show them all
+    reads_queries  whether `keep` looks at `LayerState.queries`
+    per_head       whether heads of one layer may keep different tokens
+    """
+
+    name: ClassVar[str]
+    notation: ClassVar[str | None] = None
+    position_only: ClassVar[bool] = False
+    reads_queries: ClassVar[bool] = False
+    per_head: ClassVar[bool] = True
+
+    @property
+    def observes(self) -> Observe | None:
+        """The attention weights that `keep` needs, or None"""
+        return None
+
+    @classmethod
+    def parse_options(cls, options: str) -> Self | None:
+        """The policy for options in a notation of its own; None: "name=value" pairs, see `registry.parse_policy`
+
+        raises   InputError for options that the policy does not have
+        """
+        return None
+
+    def for_model(self, num_layers: int, bytes_per_token: float) -> Self:
+        """The policy for a model with so many layers and so many bytes of keys and values per token over all layers.
+
+        raises   InputError for options that the model cannot have
+        """
+        return self
+
+    def update(self, state: LayerState, weights: Tensor) -> Tensor:
+        """The score of each token after a forward pass, [B, G, S] float32.
+
+        weights  [B, G, S] float32: attention weights of the observed queries, summed over them and over the heads of a
+                 group; [B, G, T, S] if `Observe.each` is set
+        """
+        accumulates = self.observes is not None and self.observes.accumulates
+        return weights + state.score if accumulates and state.score is not None else weights
+
+    @abstractmethod
+    def slots(self, context: int, layer: int, num_layers: int) -> int:
+        """Number of tokens that the layer holds after a prompt of `context` tokens; memory planning asks this."""
+
+    @abstractmethod
+    def keep(self, state: LayerState) -> Tensor | None:
+        """[B, G, n] int64: slots to keep, ascending; None: all"""
+
+
+def top_slots(score: Tensor, count: int) -> Tensor:
+    """Slots with the highest scores, ascending. If scores are equal, lower slots come first.
+
+    score    [B, G, S] float
+    returns  [B, G, count] int64
+    """
+    if count == score.shape[2] - 1:  # if scores are equal, the highest slot goes
+        dropped = score.shape[2] - 1 - score.flip(2).argmin(2, keepdim=True)  # [B, G, 1]
+        kept = torch.arange(count).expand(*score.shape[:2], -1)
+        return kept + (kept >= dropped)
+    return score.argsort(dim=2, descending=True, stable=True)[..., :count].sort(2).values
+
+
+def check_at_least(name: str, given: float, least: float) -> None:
+    """raises InputError if an option of a policy is too small"""
+    if given < least:
+        raise InputError(f"{name} is {given:g}, expected at least {least:g}")

@@ -1,0 +1,46 @@
+"""Attention weights that keys receive from the last queries, for KV-cache policies. Plain torch."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from quant.models import AttentionRule
+
+QUERIES = 128  # scores of 32 heads over 4096 keys take 64 MB
+
+
+def key_mass(q: Tensor, k: Tensor, rule: AttentionRule) -> Tensor:
+    """Weight of each key, summed over the queries and over the heads of its group.
+
+    q        [B, H, T, D] float32, rotated: the queries of the last T of S tokens
+    k        [B, G, S, D] float32, rotated
+    returns  [B, G, S] float32
+    """
+    mass = k.new_zeros(k.shape[:3])
+    for weights in _weights(q, k, rule):
+        mass[..., : weights.shape[-1]] += weights.sum((2, 3))
+    return mass
+
+
+def query_weights(q: Tensor, k: Tensor, rule: AttentionRule) -> Tensor:
+    """Weight of each key for each query, averaged over the heads of its group: [B, G, T, S] float32"""
+    parts = [weights.mean(2) for weights in _weights(q, k, rule)]  # [B, G, t, seen]
+    num_keys = k.shape[2]
+    return torch.cat([torch.nn.functional.pad(part, (0, num_keys - part.shape[-1])) for part in parts], 2)
+
+
+def _weights(q: Tensor, k: Tensor, rule: AttentionRule) -> Iterator[Tensor]:
+    """[B, G, H / G, t, seen] for some queries at a time; these queries see no later key."""
+    num_queries, num_keys = q.shape[2], k.shape[2]
+    grouped = q.unflatten(1, (k.shape[1], -1))  # [B, G, H / G, T, D]
+    for start in range(0, num_queries, QUERIES):
+        end = min(start + QUERIES, num_queries)
+        seen = num_keys - num_queries + end
+        keys = k[:, :, None, :seen].transpose(3, 4)  # [B, G, 1, D, seen]
+        scores = rule.scale * grouped[..., start:end, :] @ keys
+        if rule.softcap:
+            scores = rule.softcap * torch.tanh(scores / rule.softcap)
+        distance = torch.arange(seen - (end - start), seen)[:, None] - torch.arange(seen)  # [t, seen]
+        hidden = (distance < 0) | (distance >= rule.window) if rule.window else distance < 0
+        yield scores.masked_fill_(hidden, -torch.inf).softmax(-1)

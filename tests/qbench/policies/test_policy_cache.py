@@ -1,0 +1,268 @@
+"""Caches under a policy against a loop over queries that writes the papers' algorithms down."""
+
+import numpy as np
+import pytest
+import torch
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
+from support.close import assert_close
+from support.slow_policy import Choose, slow_policy
+
+from qbench.policies import parse_policy, policy_names
+from qbench.run_options import RunOptions
+from qbench.runtime import load_model
+from qbench.runtime.caches.kv_storage import TorchStorage
+from qbench.runtime.caches.policy_cache import PolicyCache
+from quant.errors import InputError
+from quant.kv import KV_FORMATS, KVScheme
+from quant.kv.floats import Floats
+from quant.kv.scheme import CONFIG_KEY
+from quant.models import ModelConfig
+
+PASSES = [(30, 1, 1, 1, 1, 1, 7, 1, 1, 1), (9, 9, 9, 9), (1,) * 20]
+TOLERANCE = 1e-5  # float32 sums of 45 weights, in another order
+BUDGET = 12
+
+
+class Heavy:
+    """H2O: the six most recent tokens, and those with the largest sums so far."""
+
+    def __init__(self) -> None:
+        self.sums: dict[int, float] = {}
+
+    def __call__(self, held, observed, seen, prompt, is_prefill) -> list[int]:
+        for mass in observed:
+            for s, weight in mass.items():
+                self.sums[s] = self.sums.get(s, 0) + weight
+        if len(held) <= BUDGET:
+            return held
+        recent = [s for s in held if s >= seen - BUDGET // 2]
+        others = sorted((s for s in held if s not in recent), key=lambda s: -self.sums[s])
+        return [*others[: BUDGET - len(recent)], *recent]
+
+
+def snap(held, observed, seen, prompt, is_prefill) -> list[int]:
+    """SnapKV with a window of 4 and a kernel of 3."""
+    if not is_prefill or len(held) <= BUDGET:
+        return held
+    window = [s for s in held if s >= seen - 4]
+    before = [s for s in held if s < seen - 4]
+    sums = [sum(mass.get(s, 0) for mass in observed[-4:]) for s in before]
+    padded = [0, *sums, 0]
+    pooled = {s: sum(padded[i : i + 3]) / 3 for i, s in enumerate(before)}
+    return [*sorted(before, key=lambda s: -pooled[s])[: BUDGET - len(window)], *window]
+
+
+class Scissors:
+    """Scissorhands with the 5 most recent tokens and a history of 6 queries; a half of the budget goes at a time."""
+
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+
+    def __call__(self, held, observed, seen, prompt, is_prefill) -> list[int]:
+        until = BUDGET - len(held)
+        if len(observed) >= 6:
+            self.counts = {}
+        if is_prefill or until < 6:
+            for mass in observed[-6:]:
+                for s, weight in mass.items():
+                    self.counts[s] = self.counts.get(s, 0) + (weight / HEADS_PER_KV * len(mass) >= 1)
+        if len(held) <= BUDGET:
+            return held
+        recent = [s for s in held if s >= seen - 5]
+        others = sorted((s for s in held if s not in recent), key=lambda s: (-self.counts.get(s, 0), -s))
+        self.counts = {}
+        return [*others[: BUDGET // 2 - len(recent)], *recent]
+
+
+HEADS_PER_KV = 2
+SLOW = {
+    "h2o:budget=12": Heavy,
+    "snapkv:budget=12,window=4,kernel=3": lambda: snap,
+    "scissorhands:budget=12,recent=5,history=6": Scissors,
+    "recent:12": lambda: lambda held, observed, seen, prompt, is_prefill: held[-BUDGET:],
+}
+
+
+def config_of(**changes) -> ModelConfig:
+    return ModelConfig.of(ArraySource(small_config("llama", **changes), {}))
+
+
+def cache_of(text: str, config: ModelConfig, batch: int = 1) -> PolicyCache:
+    floats = (Floats(torch.float32),) * 2
+    storages = [TorchStorage(batch, 16, floats, (None, None)) for _ in range(config.num_layers)]
+    policy = parse_policy(text).for_model(config.num_layers, 1.0)
+    return PolicyCache(config, storages, policy, batch)
+
+
+def heads(config: ModelConfig, total: int, batch: int = 1, seed: int = 0) -> list[torch.Tensor]:
+    make = torch.Generator().manual_seed(seed)
+    counts = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
+    return [torch.randn(batch, count, total, config.head_dim, generator=make) * 2 for count in counts]
+
+
+def attended(cache: PolicyCache, q, k, v, passes) -> torch.Tensor:
+    """Layer 0's outputs of all tokens."""
+    out, start = [], 0
+    for count in passes:
+        some = slice(start, start + count)
+        step = cache.begin(torch.zeros(len(q), count, dtype=torch.int64))
+        out.append(cache.attend(0, q[:, :, some], k[:, :, some], v[:, :, some], step.positions))
+        cache.advance(count)
+        start += count
+    return torch.cat(out, 2)
+
+
+def kept(cache: PolicyCache, b: int, g: int) -> list[int]:
+    """Positions that layer 0 holds."""
+    layer = cache._layers[0]
+    hole, count = int(layer.holes[b, g]), int(layer.held[b])
+    return sorted(p for slot, p in enumerate(layer.positions[b, g, :count].tolist()) if slot != hole)
+
+
+@pytest.mark.parametrize("passes", PASSES, ids=["mixed", "chunks", "decode"])
+@pytest.mark.parametrize("text", SLOW)
+def test_a_policy_is_its_paper_written_as_a_loop(text: str, passes: tuple[int, ...]) -> None:
+    config = config_of()
+    q, k, v = heads(config, sum(passes))
+    cache = cache_of(text, config)
+    out = attended(cache, q, k, v, passes)
+    for g in range(config.num_kv_heads):
+        group = slice(g * HEADS_PER_KV, (g + 1) * HEADS_PER_KV)
+        choose: Choose = SLOW[text]()
+        arrays = (x[0].double().numpy() for x in (q[:, group], k[:, g], v[:, g]))
+        expected, positions = slow_policy(*arrays, passes, cache.rules[0].scale, choose)
+        assert kept(cache, 0, g) == positions
+        assert_close(out[0, group], torch.from_numpy(expected).float(), atol=TOLERANCE)
+
+
+def test_tova_keeps_the_same_tokens_in_all_heads() -> None:
+    config, passes = config_of(), (30, 1, 1, 1)
+    q, k, v = heads(config, sum(passes))
+    cache = cache_of("tova:12", config)
+    attended(cache, q, k, v, passes)
+
+    held = list(range(30))
+    for seen in (30, 31, 32, 33):
+        scores = np.zeros(seen)
+        for h in range(config.num_heads):
+            keys = k[0, h // HEADS_PER_KV, held].double()
+            weights = (cache.rules[0].scale * keys @ q[0, h, seen - 1].double()).softmax(0)
+            scores[held] += weights.numpy()
+        others = sorted(held[:-1], key=lambda s: -scores[s])
+        held = sorted([*others[:11], seen - 1])
+        held.append(seen)
+    assert kept(cache, 0, 0) == kept(cache, 0, 1) == held[:-1]
+
+
+@pytest.mark.parametrize("kv", [None, "kv-f16", "kv-fp8", "kv-int8"])
+@pytest.mark.parametrize("name", [name for name in policy_names() if name not in ("window", "sinks", "full")])
+def test_a_budget_above_the_context_changes_no_bit(name: str, kv: str | None) -> None:
+    text = f"{name}:budget=500"
+    entry = {} if kv is None else {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
+    config = small_config("llama", head_dim=32)
+    source = ArraySource(config | entry, random_weights(config))
+    model, full = (load_model(source, RunOptions(policy=policy), impl="reference") for policy in (text, "full"))
+    tokens = torch.randint(150, (2, 90), generator=torch.Generator().manual_seed(1))
+    one, other = model.new_cache(2), full.new_cache(2)
+    for part in tokens.split((40, 1, 1, 30, 18), 1):
+        assert torch.equal(model(part, one), full(part, other))
+
+
+@pytest.mark.parametrize(
+    "text", ["h2o:20", "tova:20", "snapkv:20,window=8", "random:20", "keydiff:20", "scissorhands:20,recent=4"]
+)
+def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(text: str) -> None:
+    config = small_config("llama", head_dim=32)
+    model = load_model(ArraySource(config, random_weights(config)), RunOptions(policy=text), impl="reference")
+    tokens = torch.randint(150, (3, 60), generator=torch.Generator().manual_seed(2))
+    steps = ([40, 7, 25], [1, 1, 1], [1, 1, 1], [5, 9, 2], [1, 1, 1])
+    together = model.new_cache(3)
+    alone = [model.new_cache(1) for _ in range(3)]
+    seen = [0, 0, 0]
+    for counts in steps:
+        columns = torch.zeros(3, max(counts), dtype=torch.int64)
+        for b, count in enumerate(counts):
+            columns[b, :count] = tokens[b, seen[b] : seen[b] + count]
+        found = model(columns, together, num_valid=counts)
+        for b, count in enumerate(counts):
+            expected = model(columns[b : b + 1, :count], alone[b])
+            assert_close(found[b, :count], expected[0], atol=1e-4)
+            seen[b] += count
+    for layer in range(config["num_hidden_layers"]):
+        assert together.num_held[layer].tolist() == [one.num_held[layer, 0] for one in alone]
+
+
+def test_memory_is_freed_after_the_prompt_and_stays_in_decode() -> None:
+    config = config_of(max_position_embeddings=2048)
+    q, k, v = heads(config, 1040)
+    cache = cache_of("h2o:budget=128", config)
+    attended(cache, q, k, v, (1000, *(1,) * 40))
+    token_bytes = 2 * config.num_kv_heads * config.head_dim * 4
+    assert cache.num_held[0, 0] == 128
+    assert cache.storages[0].size_bytes <= (128 + 16) * token_bytes
+    assert cache.peak_bytes >= 1000 * token_bytes
+
+
+def test_a_window_of_the_model_is_kept_and_not_more() -> None:
+    config = small_config("mistral", max_position_embeddings=1024)
+    source = ArraySource(config, random_weights(config))
+    model = load_model(source, RunOptions(policy="h2o:budget=600"), impl="reference")
+    full = load_model(source, RunOptions(), impl="reference")
+    tokens = torch.randint(150, (1, 300), generator=torch.Generator().manual_seed(3))
+    cache, other = model.new_cache(1), full.new_cache(1)
+    for part in tokens.split((120, *(1,) * 100, 80), 1):
+        assert_close(model(part, cache), full(part, other), atol=1e-4)
+    window = model.config.windows[0]
+    assert window and (cache.num_held <= window + 64).all()
+
+
+def test_going_back_needs_a_mark_once_tokens_are_gone() -> None:
+    config = config_of()
+    q, k, v = heads(config, 60)
+    cache = cache_of("h2o:budget=12", config)
+    attended(cache, q, k, v, (30,))
+    cache.mark()
+    rest = [x[:, :, 30:] for x in (q, k, v)]
+    first = attended(cache, *rest, (1,) * 20)
+    with pytest.raises(InputError, match="has evicted some"):
+        cache.truncate(40)
+    cache.truncate(30)
+    assert torch.equal(attended(cache, *rest, (1,) * 20), first)
+    cache.truncate(0)
+    full = attended(cache_of("full", config), q, k, v, (30,))
+    assert_close(attended(cache, q, k, v, (30,))[:, :, :12], full[:, :, :12])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("h2", "unknown policy 'h2'.*did you mean 'h2o'"),
+        ("h2o:budgt=3", "option 'budgt' is unknown; did you mean 'budget'.*expected h2o:budget=20%,recent=0.5"),
+        ("h2o:budget=0", "budget '0'"),
+        ("h2o:0%", "share above 0"),
+        ("h2o:120%", "up to 100"),
+        ("h2o:1.5", "up to 100"),
+        ("snapkv:budget=64", "needs at least 65 tokens"),
+        ("snapkv:budget=300,kernel=4", "kernel is 4, expected an odd number"),
+        ("snapkv:window=x", "window is 'x', expected a whole number"),
+        ("recent", "needs budget"),
+        ("recent:", "options are missing"),
+        ("window:0", "window:N"),
+        ("sinks:4", "sinks:S"),
+        ("full:1", "full has no options"),
+        ("tova:5,5", "option '5' is unknown"),
+        ("tova:5,budget=6", "given twice"),
+    ],
+)
+def test_a_wrong_policy_is_one_line(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        parse_policy(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_with_alibi_is_refused() -> None:
+    config = small_config("bloom")
+    source = ArraySource(config, random_weights(config))
+    with pytest.raises(InputError, match="ALiBi"):
+        load_model(source, RunOptions(policy="h2o")).new_cache(1)

@@ -19,6 +19,7 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11; do command -v $$p >/de
 TORCH ?= torch==2.13.0
 VENV := .venv
 INTEROP := .venv-interop
+KVPRESS := .venv-kvpress
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 NATIVE := $(shell find CMakeLists.txt cpu_kernels -name '*.cpp' -o -name '*.h' -o -name '*.inl' -o -name CMakeLists.txt)
 
@@ -136,21 +137,24 @@ $(VENV)/.oracle: $(VENV)/.created pyproject.toml
 	@$(PIP) --group oracle && touch $@ || \
 	    echo "make: llama-cpp-python did not build; tests that compare with it are skipped" >&2
 
-# Artifacts from here in others' own code, and theirs here.
-test-interop: setup $(INTEROP)/.installed
+# Artifacts from here in others' own code, and theirs here; cache policies next to kvpress's.
+test-interop: setup $(INTEROP)/.installed $(KVPRESS)/.installed
 	GPTQMODEL_CPU_WORKERS=2 $(INTEROP)/bin/python -m pytest tests/interop
+	$(KVPRESS)/bin/python -m pytest tests/interop/test_kvpress.py
 
 # Others' packages, with many of their own, see the project's and stay apart from them: `make test` is as it was.
 # The torch that is there is kept; another would be several gigabytes.
-$(INTEROP)/.installed: $(VENV)/.tested-with pyproject.toml
-	$(VENV)/bin/python -m venv $(INTEROP)
+$(INTEROP)/.installed: GROUP := interop
+$(KVPRESS)/.installed: GROUP := interop-kvpress
+$(INTEROP)/.installed $(KVPRESS)/.installed: %/.installed: $(VENV)/.tested-with pyproject.toml
+	$(VENV)/bin/python -m venv $*
 	$(VENV)/bin/python -c 'import site; [print(f"import site; site.addsitedir({path!r})") for path in site.getsitepackages()]' \
-	    > $$(echo $(INTEROP)/lib/python3*/site-packages)/project.pth
-	$(INTEROP)/bin/python -c 'import qbench, torch'
-	$(VENV)/bin/python -c 'import torch; print("torch==" + torch.__version__.split("+")[0])' > $(INTEROP)/torch.txt
-	$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
-	$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check -c $(INTEROP)/torch.txt --group interop
-	$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --group interop-no-deps
+	    > $$(echo $*/lib/python3*/site-packages)/project.pth
+	$*/bin/python -c 'import qbench, torch'
+	$(VENV)/bin/python -c 'import torch; print("torch==" + torch.__version__.split("+")[0])' > $*/torch.txt
+	$*/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+	$*/bin/python -m pip install --quiet --disable-pip-version-check -c $*/torch.txt --group $(GROUP)
+	$(if $(filter $(INTEROP),$*),$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --group interop-no-deps)
 	touch $@
 
 # AddressSanitizer holds freed memory back for a while: how much is given back is not to be seen there.

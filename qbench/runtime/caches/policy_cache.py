@@ -65,6 +65,11 @@ class PolicyCache(Cache):
         """[layers, B] int64: tokens that are held"""
         return np.array([layer.held - (layer.holes[:, 0] != NO_HOLE).numpy() for layer in self._layers])
 
+    def held_positions(self, layer: int) -> list[list[list[int]]]:
+        """Places in the text, ascending, of the tokens that each KV head of each sequence holds: [B][G][n]"""
+        slots = self._layers[layer]
+        return [[slots.positions_of(b, g) for g in range(slots.holes.shape[1])] for b in range(self.batch)]
+
     def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
         step = super().begin(tokens, num_valid)
         counts = np.full(self.batch, tokens.shape[1]) if step.counts is None else step.counts
@@ -214,6 +219,11 @@ class _Layer:
         """Whether all sequences have as many slots, with a hole or without."""
         has_hole = (self.holes[:, 0] != NO_HOLE).numpy()
         return bool((self.held == self.held[0]).all() and (has_hole == has_hole[0]).all())
+
+    def positions_of(self, b: int, g: int) -> list[int]:
+        """Ascending positions of the tokens of one head."""
+        hole, held = int(self.holes[b, g]), self.positions[b, g, : self.held[b]]
+        return sorted(position for slot, position in enumerate(held.tolist()) if slot != hole)
 
     def place(self, which: slice, total: int, positions: Tensor, holes: Tensor | None) -> None:
         """Enter new tokens: behind the others so that `total` slots are in use, or in the free slots."""

@@ -326,9 +326,9 @@ BAD_CALLS = {
     "table rows": ({"block_table": np.zeros((2, 1), np.int32)}, ValueError, "for each of 1 sequences"),
     "page": ({"block_table": np.array([[2]], np.int32)}, ValueError, "got page 2, expected 0 to 1"),
     "negative page": ({"block_table": np.array([[-1]], np.int32)}, ValueError, "got page -1"),
-    "lengths dtype": ({"lengths": np.zeros(1, np.int32)}, TypeError, "lengths: got int32"),
-    "too long": ({"lengths": np.array([33])}, ValueError, "lengths: got 33, expected 1 to 32"),
-    "too short": ({"lengths": np.array([0])}, ValueError, "lengths: got 0, expected 1 to 32"),
+    "ends dtype": ({"ends": np.zeros(1, np.int32)}, TypeError, "ends: got int32"),
+    "too long": ({"ends": np.array([33])}, ValueError, "ends: got 33, expected 1 to 32"),
+    "too short": ({"ends": np.array([0])}, ValueError, "ends: got 0, expected 1 to 32"),
     "window": ({"window": -1}, ValueError, "window: got -1"),
     "isa": ({"isa": "avx1024"}, RuntimeError, "unknown instruction set"),
 }
@@ -341,11 +341,11 @@ def test_bad_calls(changes, error, message):
     arguments = {
         "q": zeros,
         "block_table": np.zeros((1, 1), np.int32),
-        "lengths": np.array([1]),
+        "ends": np.array([1]),
         "out": zeros.copy(),
         "softmax_scale": 1.0,
     }
-    store.append(zeros, zeros, arguments["block_table"], arguments["lengths"])
+    store.append(zeros, zeros, arguments["block_table"], arguments["ends"])
     with pytest.raises(error, match=message):
         store.attend(**arguments | changes)
 

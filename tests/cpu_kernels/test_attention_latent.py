@@ -157,7 +157,7 @@ GOOD = {
     "format": "f16",
     "latents": np.zeros((2, 16, K), np.float16),
     "block_table": np.zeros((1, 1), np.int32),
-    "lengths": np.array([3]),
+    "ends": np.array([3]),
     "out": np.zeros((1, 2, V), np.float32),
     "softmax_scale": 1.0,
 }
@@ -187,7 +187,7 @@ GOOD = {
             ValueError,
             "multiples of 16 and 128",
         ),
-        ({"lengths": np.array([17])}, ValueError, "lengths: got 17, expected 1 to 16"),
+        ({"ends": np.array([17])}, ValueError, "ends: got 17, expected 1 to 16"),
         ({"block_table": np.array([[2]], np.int32)}, ValueError, "got page 2, expected 0 to 1"),
     ],
 )

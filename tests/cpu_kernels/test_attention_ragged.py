@@ -134,12 +134,12 @@ def test_threads_change_nothing():
 @pytest.mark.parametrize(
     "starts, error, message",
     [
-        (STARTS.astype(np.int32), TypeError, r"starts: got int32 .* expected int64 \[6\]"),
+        (STARTS.astype(np.int32), TypeError, r"cu_seqlens: got int32 .* expected int64 \[6\]"),
         (STARTS[:-1], ValueError, r"expected int64 \[6\] that rises from 0 to 141"),
         (STARTS + 1, ValueError, "rises from 0 to 141"),
         (np.array([0, 5, 5, 7, 138, 141]), ValueError, "rises from 0 to 141"),
         (np.array([0, 5, 6, 7, 138, 140]), ValueError, "rises from 0 to 141"),
-        (np.array([0, 1, 2, 139, 140, 141]), ValueError, "lengths: got 100, expected 137 to"),
+        (np.array([0, 1, 2, 139, 140, 141]), ValueError, "ends: got 100, expected 137 to"),
     ],
     ids=["dtype", "too few", "not from 0", "an empty sequence", "not all rows", "more than a sequence holds"],
 )
@@ -149,7 +149,7 @@ def test_bad_starts(starts, error, message):
     with pytest.raises(error, match=message):
         held.store.append(k, v, held.table, ends, starts)
     with pytest.raises(error, match=message):
-        held.store.attend(q, held.table, ends, np.empty_like(q), 0.2, starts=starts)
+        held.store.attend(q, held.table, ends, np.empty_like(q), 0.2, cu_seqlens=starts)
 
 
 def test_a_batch_has_no_starts():

@@ -117,7 +117,7 @@ def test_no_tokens():
 @pytest.mark.parametrize(
     "call, error, message",
     [
-        (lambda y, x, r: y.one_call(x, r, np.array([3])), ValueError, "lengths"),
+        (lambda y, x, r: y.one_call(x, r, np.array([3])), ValueError, "ends"),
         (lambda y, x, r: y.one_call(x[:3], r, np.array([4, 4])), ValueError, "expected tokens for each of 2 sequences"),
         (lambda y, x, r: y.one_call(x, rotation(0, 3), np.array([4])), ValueError, r"cos: got float32 \[3, 32\]"),
         (lambda y, x, r: y.one_call(x, r, np.array([4]), q_norm=x[0]), ValueError, r"q_norm: got float32 \[96\]"),
@@ -196,7 +196,7 @@ def test_sequences_with_their_own_number_of_tokens_are_as_they_are_alone(last_on
     table, starts, stores = layer.table, np.array([0, 5, 6, 13]), [KVStore("f16", 3, 32, NUM_KV_HEADS, HEAD_DIM)] * 2
     x, rope, ends = random(13, HIDDEN), rotation(0, 13), np.array([5, 1, 7])
     together = run_layers(whole, stores, x, *rope, table, ends, SCALE, 0, last_only, starts)
-    step = attention_step(*layer.groups, stores[0], x, *rope, table, ends, SCALE, starts=starts)
+    step = attention_step(*layer.groups, stores[0], x, *rope, table, ends, SCALE, cu_seqlens=starts)
     for b, rows in enumerate((slice(0, 5), slice(5, 6), slice(6, 13))):
         one = x[rows], *(angles[rows] for angles in rope), table[b : b + 1], ends[b : b + 1], SCALE
         wanted = slice(b, b + 1) if last_only else rows

@@ -214,7 +214,7 @@ GOOD = {
     "format": "f16",
     "rows": np.zeros((2, 16, RANK + ROPE), np.float16),
     "block_table": np.zeros((1, 1), np.int32),
-    "lengths": np.array([3]),
+    "ends": np.array([3]),
     "softmax_scale": 1.0,
 }
 
@@ -230,9 +230,9 @@ GOOD = {
         ({"cos": np.zeros((2, ROPE), np.float32)}, ValueError, "cos: got"),
         ({"rows": np.zeros((2, 16, RANK), np.float16)}, ValueError, "expected contiguous rows of 144"),
         ({"rows": np.zeros((2, 16, RANK + ROPE), np.float32)}, TypeError, "latents: got float32"),
-        ({"lengths": np.array([17])}, ValueError, "lengths: got 17, expected 1 to 16"),
-        ({"lengths": np.array([0])}, ValueError, "lengths: got 0"),
-        ({"lengths": np.empty(0, np.int64)}, ValueError, "a row and a length for each of 1 sequences"),
+        ({"ends": np.array([17])}, ValueError, "ends: got 17, expected 1 to 16"),
+        ({"ends": np.array([0])}, ValueError, "ends: got 0"),
+        ({"ends": np.empty(0, np.int64)}, ValueError, "a row and a length for each of 1 sequences"),
         ({"block_table": np.array([[2]], np.int32)}, ValueError, "got page 2, expected 0 to 1"),
     ],
 )

@@ -118,14 +118,14 @@ def test_nothing_of_a_token_reaches_others():
         ({"cos": np.zeros((2, ROPE), np.float32)}, ValueError, "cos: got"),
         ({"rows": [np.zeros((1, 16, RANK), np.float16)]}, ValueError, "expected contiguous rows of 80"),
         ({"format": "q8"}, ValueError, "expected one of f32, f16, bf16, fp8, int8, int4"),
-        ({"lengths": np.array([17])}, ValueError, "lengths: got 17, expected 1 to 16"),
+        ({"ends": np.array([17])}, ValueError, "ends: got 17, expected 1 to 16"),
         ({"block_table": np.array([[PAGES]], np.int32)}, ValueError, "got page 3, expected 0 to 2"),
     ],
 )
 def test_bad_calls(changes, error, message):
     x, (cos, sin, table, lengths) = tokens([1], [0])
     good = {"layers": [Layer(1).whole], "rows": [new_rows()], "format": "f16", "x": x, "cos": cos, "sin": sin}
-    good |= {"block_table": table, "lengths": lengths, "softmax_scale": SCALE}
+    good |= {"block_table": table, "ends": lengths, "softmax_scale": SCALE}
     cpu_kernels.run_mla_layers(**good)
     with pytest.raises(error, match=message):
         cpu_kernels.run_mla_layers(**good | changes)

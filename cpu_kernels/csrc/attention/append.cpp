@@ -78,7 +78,7 @@ public:
     // Token t of the new ones into the side it belongs to; `turned`: keys.
     void put(Side& side, bool is_key, const Heads<const float>& x, int64_t b, int64_t t) {
         const int64_t size = layout_.head_dim, num_heads = store_.num_heads();
-        const int64_t place = sequences_.lengths[b] - sequences_.new_tokens(b, x.tokens) + t;
+        const int64_t place = sequences_.ends[b] - sequences_.new_tokens(b, x.tokens) + t;
         const auto [page, block] = sequences_.locate(b, place);
         const int64_t token = place % block_tokens;
         std::vector<float>& rows = scratch_rows(num_heads * size);
@@ -142,7 +142,7 @@ void append(Store& store, const Sequences& sequences, const Heads<const float>& 
     // A task is what falls into one block, so that no two threads write to the same cache line.
     const int64_t runs = sequences.most_new_tokens(k.tokens) / block_tokens + 2;
     const auto append_run = [&](int64_t i) {
-        const int64_t b = i / runs, end = sequences.lengths[b], first = end - sequences.new_tokens(b, k.tokens);
+        const int64_t b = i / runs, end = sequences.ends[b], first = end - sequences.new_tokens(b, k.tokens);
         const int64_t begin = (first / block_tokens + i % runs) * block_tokens;
         for (int64_t t = std::max(begin, first); t < std::min(begin + block_tokens, end); t++)
             append_token(b, t - first);

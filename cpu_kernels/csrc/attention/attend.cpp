@@ -118,7 +118,7 @@ public:
 private:
     int64_t num_queries(int64_t sequence) const { return sequences_.new_tokens(sequence, q_.tokens); }
     int64_t position(int64_t sequence, int64_t query) const {
-        return sequences_.lengths[sequence] - num_queries(sequence) + query;
+        return sequences_.ends[sequence] - num_queries(sequence) + query;
     }
     // In the window, which sinks are no part of.
     int64_t first_seen(int64_t position) const { return std::max(sinks_.count, position + 1 - window_); }
@@ -129,7 +129,7 @@ private:
     void add_decode_tasks() {
         for (int64_t b = 0; b < sequences_.count; b++) {
             if (!is_decode(b)) continue;
-            const int64_t end = sequences_.lengths[b], begin = first_seen(end - 1);
+            const int64_t end = sequences_.ends[b], begin = first_seen(end - 1);
             const int64_t first_split = begin / split_tokens, parts = ceil_div(end, split_tokens) - first_split;
             for (int64_t g = 0; g < store_.num_heads(); g++) {
                 for (int64_t part = 0; part < parts; part++) {

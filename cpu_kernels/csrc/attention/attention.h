@@ -8,7 +8,7 @@
 
 namespace qk::attention {
 
-// [B, heads, T, D] float32 with any strides but the last, which is 1; strides in floats. Of a ragged call (see
+// [B, heads, T, D] float32 with any strides but the last, which is 1; strides in floats. Of a varlen call (see
 // Sequences) B is 1 and T all its tokens.
 template <class Value>
 struct Heads {
@@ -38,7 +38,7 @@ struct Sinks {
 Isa attend(const Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<float>& out,
            float softmax_scale, int64_t window, const Impl<Kernels>& impl, const Sinks& sinks = {});
 
-// Angles of T tokens, or of all of a ragged call: cos, sin [T, D], sin with the sign of the swap; null: none turns.
+// Angles of T tokens, or of all of a varlen call: cos, sin [T, D], sin with the sign of the swap; null: none turns.
 struct Rotation {
     const float* cos;
     const float* sin;

@@ -24,9 +24,9 @@ namespace {
 
 void check_sequence(const Sequences& sequences, int64_t b, int64_t tokens, int64_t window, int64_t sinks,
                     int64_t num_pages) {
-    const int64_t length = sequences.lengths[b], most = sequences.pages * sequences.page_size;
+    const int64_t length = sequences.ends[b], most = sequences.pages * sequences.page_size;
     if (length < tokens || length > most)
-        throw std::invalid_argument("lengths: got " + std::to_string(length) + ", expected " + std::to_string(tokens) +
+        throw std::invalid_argument("ends: got " + std::to_string(length) + ", expected " + std::to_string(tokens) +
                                     " to " + std::to_string(most));
     const int64_t first = window ? std::max<int64_t>(0, length - tokens + 1 - window) : 0;
     for (int64_t i = 0; i * sequences.page_size < length; i++) {
@@ -39,39 +39,39 @@ void check_sequence(const Sequences& sequences, int64_t b, int64_t tokens, int64
 }
 
 // [count + 1] int64: where each sequence's rows begin among all `tokens` of [1, tokens].
-const int64_t* checked_starts(const Array& starts, int64_t count, int64_t batch, int64_t tokens) {
+const int64_t* checked_cu_seqlens(const Array& cu_seqlens, int64_t count, int64_t batch, int64_t tokens) {
     const std::string expected = "int64 [" + std::to_string(count + 1) + "]";
-    require_vector(starts, "starts", nb::dtype<int64_t>(), expected);
-    const auto* rows = static_cast<const int64_t*>(starts.data());
-    bool rises = static_cast<int64_t>(starts.shape(0)) == count + 1 && rows[0] == 0 && rows[count] == tokens;
+    require_vector(cu_seqlens, "cu_seqlens", nb::dtype<int64_t>(), expected);
+    const auto* rows = static_cast<const int64_t*>(cu_seqlens.data());
+    bool rises = static_cast<int64_t>(cu_seqlens.shape(0)) == count + 1 && rows[0] == 0 && rows[count] == tokens;
     for (int64_t b = 0; rises && b < count; b++) rises = rows[b] < rows[b + 1];
     if (!rises || batch != 1)
-        throw std::invalid_argument("starts: got " + describe(starts) + " for a batch of " + std::to_string(batch) +
-                                    ", expected " + expected + " that rises from 0 to " + std::to_string(tokens) +
-                                    ", and a batch of 1");
+        throw std::invalid_argument("cu_seqlens: got " + describe(cu_seqlens) + " for a batch of " +
+                                    std::to_string(batch) + ", expected " + expected + " that rises from 0 to " +
+                                    std::to_string(tokens) + ", and a batch of 1");
     return rows;
 }
 
 }  // namespace
 
 // Every page that a call reads or writes is looked up here once, so that the kernels need not.
-Sequences checked_sequences(const Array& table, const Array& lengths, int64_t batch, int64_t tokens, int64_t window,
-                            int64_t num_pages, int64_t page_size, const OptionalArray& starts, int64_t sinks) {
+Sequences checked_sequences(const Array& table, const Array& ends, int64_t batch, int64_t tokens, int64_t window,
+                            int64_t num_pages, int64_t page_size, const OptionalArray& cu_seqlens, int64_t sinks) {
     if (window < 0) throw std::invalid_argument("window: got " + std::to_string(window) + ", expected 0 or more");
     require_matrix(table, "block_table", nb::dtype<int32_t>(), "int32 [B, pages]");
-    require_vector(lengths, "lengths", nb::dtype<int64_t>(), "int64 [B]");
+    require_vector(ends, "ends", nb::dtype<int64_t>(), "int64 [B]");
     const int64_t* rows = nullptr;
-    if (starts) {
-        const auto count = static_cast<int64_t>(lengths.shape(0));
-        rows = checked_starts(*starts, count, batch, tokens);
+    if (cu_seqlens) {
+        const auto count = static_cast<int64_t>(ends.shape(0));
+        rows = checked_cu_seqlens(*cu_seqlens, count, batch, tokens);
         batch = count;
     }
-    if (static_cast<int64_t>(table.shape(0)) != batch || static_cast<int64_t>(lengths.shape(0)) != batch)
-        throw std::invalid_argument("block_table, lengths: got " + describe(table) + " and " + describe(lengths) +
+    if (static_cast<int64_t>(table.shape(0)) != batch || static_cast<int64_t>(ends.shape(0)) != batch)
+        throw std::invalid_argument("block_table, ends: got " + describe(table) + " and " + describe(ends) +
                                     ", expected a row and a length for each of " + std::to_string(batch) +
                                     " sequences");
     const Sequences sequences{static_cast<const int32_t*>(table.data()),
-                              static_cast<const int64_t*>(lengths.data()),
+                              static_cast<const int64_t*>(ends.data()),
                               batch,
                               static_cast<int64_t>(table.shape(1)),
                               page_size,

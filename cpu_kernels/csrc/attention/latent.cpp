@@ -44,7 +44,7 @@ public:
         for (int64_t b = 0, queries; b < sequences_.count; b += queries) {
             queries = 1;
             while (queries < most_queries_ && follows(b, queries)) queries++;
-            const int64_t end = sequences_.lengths[b + queries - 1], begin = first_seen(b);
+            const int64_t end = sequences_.ends[b + queries - 1], begin = first_seen(b);
             const int64_t split = begin / latent_split, parts = (end + latent_split - 1) / latent_split - split;
             const auto first = static_cast<int64_t>(tasks_.size());
             for (int64_t i = 0; i < parts; i++) {
@@ -62,14 +62,14 @@ public:
     }
 
 private:
-    int64_t first_seen(int64_t b) const { return std::max<int64_t>(0, sequences_.lengths[b] - window_); }
+    int64_t first_seen(int64_t b) const { return std::max<int64_t>(0, sequences_.ends[b] - window_); }
 
     // Whether sequence b + queries is sequence b and `queries` tokens more, of the same parts: then one register holds
     // the heads of both, and no result changes, as what a head does not see weighs nothing.
     bool follows(int64_t b, int64_t queries) const {
         const int64_t next = b + queries;
-        if (next >= sequences_.count || sequences_.lengths[next] != sequences_.lengths[b] + queries) return false;
-        const int64_t last = sequences_.lengths[b] - 1;
+        if (next >= sequences_.count || sequences_.ends[next] != sequences_.ends[b] + queries) return false;
+        const int64_t last = sequences_.ends[b] - 1;
         const int32_t* const pages = sequences_.table + b * sequences_.pages;
         return (last + queries) / latent_split == last / latent_split && first_seen(next) == first_seen(b) &&
                std::equal(pages, pages + (last + queries) / sequences_.page_size + 1,
@@ -95,7 +95,7 @@ private:
         seen.clear();
         for (int64_t i = 0; i < task.queries; i++)
             seen.insert(seen.end(), static_cast<size_t>(heads_),
-                        std::min(task.end, sequences_.lengths[task.sequence + i]) - task.begin);
+                        std::min(task.end, sequences_.ends[task.sequence + i]) - task.begin);
         ran_.store(impl_.kernels.attend_latents(
                        {shape_, rows, task.end - task.begin, padded_, heads, seen.data(), queries,
                         max_.data() + task.part * padded_, sum_.data() + task.part * padded_,

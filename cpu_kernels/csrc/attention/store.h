@@ -97,25 +97,25 @@ private:
 
 // Sequence b has its tokens [i * page_size, (i + 1) * page_size) in page table[b][i].
 //
-// A call brings T new tokens to each sequence, [count, T] of them; or, where `starts` is not null, to each its own
-// number: rows starts[b] up to starts[b + 1] of [1, N] are those of sequence b.
+// A call brings T new tokens to each sequence, [count, T] of them; or, where `cu_seqlens` is not null, to each its own
+// number: rows cu_seqlens[b] up to cu_seqlens[b + 1] of [1, N] are those of sequence b.
 struct Sequences {
     const int32_t* table;  // [count, pages]
-    const int64_t* lengths;  // [count]: tokens held, those of the call included
+    const int64_t* ends;  // [count]: tokens held, those of the call included
     int64_t count, pages;
     int64_t page_size;
-    const int64_t* starts = nullptr;  // [count + 1], each larger than the one before
+    const int64_t* cu_seqlens = nullptr;  // [count + 1], each larger than the one before
 
     int64_t new_tokens(int64_t sequence, int64_t tokens) const {
-        return starts ? starts[sequence + 1] - starts[sequence] : tokens;
+        return cu_seqlens ? cu_seqlens[sequence + 1] - cu_seqlens[sequence] : tokens;
     }
     // Where a sequence's new token lies among the call's: batch and token.
     std::pair<int64_t, int64_t> row(int64_t sequence, int64_t token) const {
-        return starts ? std::pair{int64_t{0}, starts[sequence] + token} : std::pair{sequence, token};
+        return cu_seqlens ? std::pair{int64_t{0}, cu_seqlens[sequence] + token} : std::pair{sequence, token};
     }
     int64_t most_new_tokens(int64_t tokens) const {
-        int64_t most = starts ? 0 : tokens;
-        for (int64_t b = 0; starts && b < count; b++) most = std::max(most, new_tokens(b, tokens));
+        int64_t most = cu_seqlens ? 0 : tokens;
+        for (int64_t b = 0; cu_seqlens && b < count; b++) most = std::max(most, new_tokens(b, tokens));
         return most;
     }
 

@@ -61,10 +61,10 @@ attention::Rotation rotation_of(const Array& cos, const Array& sin, int64_t coun
     return {static_cast<const float*>(cos.data()), static_cast<const float*>(sin.data())};
 }
 
-attention::Sequences sequences_in(nb::handle rows, const Array& block_table, const Array& lengths, int64_t count,
+attention::Sequences sequences_in(nb::handle rows, const Array& block_table, const Array& ends, int64_t count,
                                   int64_t window) {
     const auto pages = nb::cast<Array>(rows);
-    return attention::checked_sequences(block_table, lengths, count, 1, window, static_cast<int64_t>(pages.shape(0)),
+    return attention::checked_sequences(block_table, ends, count, 1, window, static_cast<int64_t>(pages.shape(0)),
                                         static_cast<int64_t>(pages.shape(1)), std::nullopt);
 }
 
@@ -78,7 +78,7 @@ MlaHeads::MlaHeads(const Array& keys, const Array& values, const std::string& fo
 
 nb::object MlaHeads::attend(const Array& q, const Array& latent, const Array& norm, float eps, const Array& cos,
                             const Array& sin, const std::string& format, nb::handle rows, const Array& block_table,
-                            const Array& lengths, float softmax_scale, int64_t window) {
+                            const Array& ends, float softmax_scale, int64_t window) {
     const fused::Rows queries = fused::rows_of(q, "q"), latents = fused::rows_of(latent, "latent");
     const int64_t rank = keys_.outputs(), rotated = latents.size - rank;
     const int64_t count = queries.count;
@@ -99,7 +99,7 @@ nb::object MlaHeads::attend(const Array& q, const Array& latent, const Array& no
                     eps,
                     rotation,
                     held,
-                    sequences_in(rows, block_table, lengths, count, window),
+                    sequences_in(rows, block_table, ends, count, window),
                     softmax_scale,
                     window};
     const Choices choices = choose_all();
@@ -150,7 +150,7 @@ void bind(nb::module_& m) {
         .def("values_of", &MlaHeads::values_of, "latents"_a, "isa"_a = nb::none(),
              "latents [M, H * R] float32 -> [M, H * V]: values[h] @ latents[h]; isa: implementation by name")
         .def("attend", &MlaHeads::attend, "q"_a, "latent"_a, "norm"_a, "eps"_a, "cos"_a, "sin"_a, "format"_a, "rows"_a,
-             "block_table"_a, "lengths"_a, "softmax_scale"_a, "window"_a = 0,
+             "block_table"_a, "ends"_a, "softmax_scale"_a, "window"_a = 0,
              "Stores the rows of M new tokens, of any sequences, and attends, as latent_step_ref defines it.\n\n"
              "q            [M, H * (N + D)] float32 as projected, each head's last D in pairs of neighbours\n"
              "latent       [M, R + D] float32 as projected; rows of both contiguous\n"
@@ -159,10 +159,10 @@ void bind(nb::module_& m) {
              "format       of rows: f32, f16, bf16 (as uint16), or fp8, int8, int4 (as uint8)\n"
              "rows         [pages, page_size, width] as attend_latents takes them, written\n"
              "block_table  [M, pages] int32: where each token's sequence lies\n"
-             "lengths      [M] int64: tokens up to and with each\n"
+             "ends         [M] int64: tokens up to and with each\n"
              "window       of those, the last ones that it sees, itself among them; 0: all\n"
              "returns      [M, H * V] float32\n"
-             "raises       ValueError (shape, strides, lengths, pages), TypeError (dtype)")
+             "raises       ValueError (shape, strides, ends, pages), TypeError (dtype)")
         .def_prop_ro("nbytes", &MlaHeads::nbytes)
         .def_prop_ro("last_isa", &MlaHeads::last_isa, "What the kernel of the last product said it is.");
     bind_layers(m);

@@ -33,7 +33,7 @@ public:
     }
     nb::object attend(const Array& q, const Array& latent, const Array& norm, float eps, const Array& cos,
                       const Array& sin, const std::string& format, nb::handle rows, const Array& block_table,
-                      const Array& lengths, float softmax_scale, int64_t window);
+                      const Array& ends, float softmax_scale, int64_t window);
 
     size_t nbytes() const { return keys_.nbytes() + values_.nbytes(); }
     OptionalName last_isa() const;
@@ -46,7 +46,7 @@ private:
 };
 
 // What M new tokens attend to, each a sequence of its own in rows [pages, page_size, width]; checked.
-attention::Sequences sequences_in(nb::handle rows, const Array& block_table, const Array& lengths, int64_t count,
+attention::Sequences sequences_in(nb::handle rows, const Array& block_table, const Array& ends, int64_t count,
                                   int64_t window);
 
 // cos, sin [M, D]; checked.

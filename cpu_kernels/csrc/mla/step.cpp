@@ -53,7 +53,7 @@ private:
         });
         attention::Sequences sequences = step_.sequences;
         sequences.table += first * sequences.pages;
-        sequences.lengths += first;
+        sequences.ends += first;
         sequences.count = count;
         attention::attend_latents(step_.latents, sequences, queries_.data(), heads_, sums_.data(), step_.softmax_scale,
                                   step_.window, *choices_.attention);
@@ -84,7 +84,7 @@ private:
         const float* from = step_.latent + m * step_.latent_stride;
         choices_.rows->kernels.rms_norm(from, step_.norm, step_.eps, rank_, row.data());
         rotate(from + rank_, m, row.data() + rank_);
-        const int64_t place = step_.sequences.lengths[m] - 1, page_size = step_.sequences.page_size;
+        const int64_t place = step_.sequences.ends[m] - 1, page_size = step_.sequences.page_size;
         const int64_t page = step_.sequences.table[m * step_.sequences.pages + place / page_size];
         encode(row.data(), const_cast<std::byte*>(step_.latents.data) +
                                (page * page_size + place % page_size) * step_.latents.row_bytes);

@@ -67,7 +67,7 @@ const float* floats_of(const Array& array, const char* name, int64_t batch, int6
 }
 
 std::string attend_latents_bound(const Array& q, const std::string& format, const Array& latents, const Array& table,
-                                 const Array& lengths, nb::handle out, float softmax_scale, int64_t window,
+                                 const Array& ends, nb::handle out, float softmax_scale, int64_t window,
                                  const OptionalName& isa) {
     if (q.ndim() != 3) throw std::invalid_argument("q: got " + describe(q) + ", expected float32 [B, H, channels]");
     const auto batch = static_cast<int64_t>(q.shape(0)), heads = static_cast<int64_t>(q.shape(1));
@@ -78,9 +78,8 @@ std::string attend_latents_bound(const Array& q, const std::string& format, cons
     auto* output = const_cast<float*>(floats_of(Array(out_array), "out", batch, heads));
     const Latents rows =
         latents_of(format, latents, static_cast<int64_t>(q.shape(2)), static_cast<int64_t>(out_array.shape(2)));
-    const Sequences sequences =
-        checked_sequences(table, lengths, batch, 1, window, static_cast<int64_t>(latents.shape(0)),
-                          static_cast<int64_t>(latents.shape(1)), std::nullopt);
+    const Sequences sequences = checked_sequences(table, ends, batch, 1, window, static_cast<int64_t>(latents.shape(0)),
+                                                  static_cast<int64_t>(latents.shape(1)), std::nullopt);
     const auto& impl = chosen(isa);
     nb::gil_scoped_release release;
     return name_of(qk::attention::attend_latents(rows, sequences, queries, heads, output, softmax_scale, window, impl));
@@ -90,18 +89,18 @@ std::string attend_latents_bound(const Array& q, const std::string& format, cons
 
 void bind_latents(nb::module_& m) {
     using namespace nb::literals;
-    m.def("attend_latents", attend_latents_bound, "q"_a, "format"_a, "latents"_a, "block_table"_a, "lengths"_a, "out"_a,
+    m.def("attend_latents", attend_latents_bound, "q"_a, "format"_a, "latents"_a, "block_table"_a, "ends"_a, "out"_a,
           "softmax_scale"_a, "window"_a = 0, "isa"_a.none() = nb::none(),
           "One query of every head over rows that all heads share, as latent_attention_ref defines it.\n\n"
           "q            [B, H, K] float32, contiguous, H of 1 or more\n"
           "format       f32, f16, bf16 (as uint16), or fp8, int8, int4 (as uint8): rows as attention/kernels.h draws\n"
           "             them\n"
           "latents      [pages, page_size, row] of that format, contiguous: K floats, or a row's bytes\n"
-          "block_table  [B, pages] int32; lengths [B] int64, 1 or more\n"
+          "block_table  [B, pages] int32; ends [B] int64, 1 or more\n"
           "out          [B, H, V] float32, contiguous, written\n"
           "window       tokens that are seen, the last; 0: all\n"
           "returns      the instruction set that ran\n"
-          "raises       ValueError (shape, strides, lengths, pages), TypeError (dtype), RuntimeError (isa)");
+          "raises       ValueError (shape, strides, ends, pages), TypeError (dtype), RuntimeError (isa)");
 }
 
 }  // namespace qk::attention

@@ -53,16 +53,16 @@ public:
             throw std::invalid_argument("k_scale, v_scale: expected both for float8 with given scales, else none");
     }
 
-    void append(const Array& k, const Array& v, const Array& table, const Array& lengths, const OptionalArray& starts,
+    void append(const Array& k, const Array& v, const Array& table, const Array& ends, const OptionalArray& cu_seqlens,
                 const OptionalName& isa) {
         const auto k_heads = heads_of<const float>(k, "k", head_dim());
         const Heads<const float> no_queries{nullptr, k_heads.batch, 0, k_heads.tokens, head_dim(), 0, 0, 0};
         const Heads<float> no_output{nullptr, k_heads.batch, 0, k_heads.tokens, head_dim(), 0, 0, 0};
-        run_append(no_queries, k_heads, v, {nullptr, nullptr}, table, lengths, starts, no_output, isa);
+        run_append(no_queries, k_heads, v, {nullptr, nullptr}, table, ends, cu_seqlens, no_output, isa);
     }
 
     void rope_append(const Array& q, const Array& k, const Array& v, const Array& cos, const Array& sin,
-                     const Array& table, const Array& lengths, nb::handle q_out, const OptionalArray& starts,
+                     const Array& table, const Array& ends, nb::handle q_out, const OptionalArray& cu_seqlens,
                      const OptionalName& isa) {
         const auto q_heads = heads_of<const float>(q, "q", head_dim());
         const auto k_heads = heads_of<const float>(k, "k", head_dim());
@@ -77,18 +77,18 @@ public:
                                             std::to_string(k_heads.tokens) + " rows");
         }
         run_append(q_heads, k_heads, v, {static_cast<const float*>(cos.data()), static_cast<const float*>(sin.data())},
-                   table, lengths, starts, output_of(q_out, "q_out", q_heads), isa);
+                   table, ends, cu_seqlens, output_of(q_out, "q_out", q_heads), isa);
     }
 
-    void attend(const Array& q, const Array& table, const Array& lengths, nb::handle out, float softmax_scale,
-                int64_t window, const OptionalArray& starts, const OptionalName& isa, int64_t sinks,
+    void attend(const Array& q, const Array& table, const Array& ends, nb::handle out, float softmax_scale,
+                int64_t window, const OptionalArray& cu_seqlens, const OptionalName& isa, int64_t sinks,
                 const OptionalArray& sink_q) {
         const auto q_heads = heads_of<const float>(q, "q", head_dim());
         if (q_heads.heads < 1 || q_heads.heads % store_.num_heads())
             throw std::invalid_argument("q: got " + describe(q) + ", expected a multiple of " +
                                         std::to_string(store_.num_heads()) + " heads");
-        const Sequences sequences = checked_sequences(table, lengths, q_heads.batch, q_heads.tokens, window,
-                                                      store_.num_pages(), store_.page_size(), starts, sinks);
+        const Sequences sequences = checked_sequences(table, ends, q_heads.batch, q_heads.tokens, window,
+                                                      store_.num_pages(), store_.page_size(), cu_seqlens, sinks);
         const Sinks beside = sinks_of(sinks, sink_q, q_heads);
         const Heads<float> output = output_of(out, "out", q_heads);
         const auto& impl = chosen(isa);
@@ -97,14 +97,14 @@ public:
             qk::attention::attend(store_, sequences, q_heads, output, softmax_scale, window, impl, beside);
     }
 
-    void read(const Array& table, const Array& lengths, nb::handle k, nb::handle v) const {
+    void read(const Array& table, const Array& ends, nb::handle k, nb::handle v) const {
         Output k_array, v_array;
         if (!nb::try_cast(k, k_array) || !nb::try_cast(v, v_array))
             throw nb::type_error("k, v: expected writable float32 [B, G, S, D]");
         const auto k_heads = heads_of<float>(k_array, "k", head_dim());
         const auto v_heads = heads_of<float>(v_array, "v", head_dim());
         require_same(describe(k_array), k_heads, describe(v_array), v_heads);
-        const Sequences sequences = sequences_of(table, lengths, k_heads.batch, k_heads.tokens, 0, std::nullopt);
+        const Sequences sequences = sequences_of(table, ends, k_heads.batch, k_heads.tokens, 0, std::nullopt);
         qk::attention::read(store_, sequences, k_heads, v_heads);
     }
 
@@ -141,9 +141,10 @@ public:
         store_.write_page(page, static_cast<const std::byte*>(data.data()));
     }
 
-    Sequences sequences_of(const Array& table, const Array& lengths, int64_t batch, int64_t tokens, int64_t window,
-                           const OptionalArray& starts) const {
-        return checked_sequences(table, lengths, batch, tokens, window, store_.num_pages(), store_.page_size(), starts);
+    Sequences sequences_of(const Array& table, const Array& ends, int64_t batch, int64_t tokens, int64_t window,
+                           const OptionalArray& cu_seqlens) const {
+        return checked_sequences(table, ends, batch, tokens, window, store_.num_pages(), store_.page_size(),
+                                 cu_seqlens);
     }
 
     Store& store() { return store_; }
@@ -206,11 +207,11 @@ private:
     }
 
     void run_append(const Heads<const float>& q, const Heads<const float>& k, const Array& v, const Rotation& rotation,
-                    const Array& table, const Array& lengths, const OptionalArray& starts, const Heads<float>& q_out,
+                    const Array& table, const Array& ends, const OptionalArray& cu_seqlens, const Heads<float>& q_out,
                     const OptionalName& isa) {
         const auto v_heads = heads_of<const float>(v, "v", head_dim());
         require_same("k", k, describe(v), v_heads);
-        const Sequences sequences = sequences_of(table, lengths, k.batch, k.tokens, k.tokens > 0 ? 1 : 0, starts);
+        const Sequences sequences = sequences_of(table, ends, k.batch, k.tokens, k.tokens > 0 ? 1 : 0, cu_seqlens);
         const auto& impl = chosen(isa);
         nb::gil_scoped_release release;
         qk::attention::append(store_, sequences, q, k, v_heads, rotation, q_out, impl);
@@ -228,9 +229,9 @@ BoundStore& bound(nb::handle kv_store) {
 
 Store& store_of(nb::handle kv_store) { return bound(kv_store).store(); }
 
-Sequences sequences_of(nb::handle kv_store, const Array& table, const Array& lengths, int64_t batch, int64_t tokens,
-                       int64_t window, const OptionalArray& starts) {
-    return bound(kv_store).sequences_of(table, lengths, batch, tokens, window, starts);
+Sequences sequences_of(nb::handle kv_store, const Array& table, const Array& ends, int64_t batch, int64_t tokens,
+                       int64_t window, const OptionalArray& cu_seqlens) {
+    return bound(kv_store).sequences_of(table, ends, batch, tokens, window, cu_seqlens);
 }
 
 void bind_store(nb::module_& m) {
@@ -257,32 +258,32 @@ void bind_store(nb::module_& m) {
                       const std::optional<Array>&, const std::optional<Array>&>(),
              "format"_a, "num_pages"_a, "page_size"_a, "num_heads"_a, "head_dim"_a, "scales"_a = "given",
              "k_scale"_a.none() = nb::none(), "v_scale"_a.none() = nb::none())
-        .def("append", &BoundStore::append, "k"_a, "v"_a, "block_table"_a, "lengths"_a, "starts"_a.none() = nb::none(),
+        .def("append", &BoundStore::append, "k"_a, "v"_a, "block_table"_a, "ends"_a, "cu_seqlens"_a.none() = nb::none(),
              "isa"_a.none() = nb::none(),
              "Stores k and v as the last T tokens of each sequence.\n\n"
              "k, v         [B, G, T, D] float32, last axis contiguous\n"
              "block_table  [B, pages] int32: the page of each page_size tokens; of pages not needed anything\n"
-             "lengths      [B] int64: tokens of each sequence, the new ones included\n"
-             "starts       [B + 1] int64: a ragged call, k and v [1, G, N, D], of which rows starts[b] up to\n"
-             "             starts[b + 1] are sequence b's, one or more; None: T new tokens for each\n"
+             "ends         [B] int64: tokens of each sequence, the new ones included\n"
+             "cu_seqlens   [B + 1] int64: a varlen call, k and v [1, G, N, D], of which rows cu_seqlens[b]\n"
+             "             up to cu_seqlens[b + 1] are sequence b's, one or more; None: T new tokens for each\n"
              "isa          implementation by name; None: the best, at most QBENCH_ISA\n"
-             "raises       ValueError (shape, strides, lengths, pages), TypeError (dtype), RuntimeError (isa)")
-        .def("rope_append", &BoundStore::rope_append, "q"_a, "k"_a, "v"_a, "cos"_a, "sin"_a, "block_table"_a,
-             "lengths"_a, "q_out"_a, "starts"_a.none() = nb::none(), "isa"_a.none() = nb::none(),
+             "raises       ValueError (shape, strides, ends, pages), TypeError (dtype), RuntimeError (isa)")
+        .def("rope_append", &BoundStore::rope_append, "q"_a, "k"_a, "v"_a, "cos"_a, "sin"_a, "block_table"_a, "ends"_a,
+             "q_out"_a, "cu_seqlens"_a.none() = nb::none(), "isa"_a.none() = nb::none(),
              "append of k turned, and q turned into q_out: pair (i, i + D / 2) by its angle.\n\n"
              "q, q_out     [B, H, T, D] float32, last axis contiguous; q_out may be q\n"
-             "cos, sin     [T, D] float32, of a ragged call [N, D]; sin with the sign of the swap, negative in the\n"
+             "cos, sin     [T, D] float32, of a varlen call [N, D]; sin with the sign of the swap, negative in the\n"
              "             first half")
-        .def("attend", &BoundStore::attend, "q"_a, "block_table"_a, "lengths"_a, "out"_a, "softmax_scale"_a,
-             "window"_a = 0, "starts"_a.none() = nb::none(), "isa"_a.none() = nb::none(), "sinks"_a = 0,
+        .def("attend", &BoundStore::attend, "q"_a, "block_table"_a, "ends"_a, "out"_a, "softmax_scale"_a,
+             "window"_a = 0, "cu_seqlens"_a.none() = nb::none(), "isa"_a.none() = nb::none(), "sinks"_a = 0,
              "sink_q"_a.none() = nb::none(),
              "out = softmax(q k^T * softmax_scale) v, as attention_ref defines it.\n\n"
              "q, out       [B, H, T, D] float32, last axis contiguous; the last T tokens of each sequence, or of a\n"
-             "             ragged call (see append) [1, H, N, D]: a query's result is that of its sequence alone\n"
+             "             varlen call (see append) [1, H, N, D]: a query's result is that of its sequence alone\n"
              "window       tokens that a query sees, itself included; 0: all before it\n"
              "sinks        the first tokens, that each query sees, too, as sink_attention_ref defines it\n"
              "sink_q       as q: what meets their keys; None: there are no sinks")
-        .def("read", &BoundStore::read, "block_table"_a, "lengths"_a, "k"_a, "v"_a,
+        .def("read", &BoundStore::read, "block_table"_a, "ends"_a, "k"_a, "v"_a,
              "The first S tokens of each sequence as they are kept, into k and v [B, G, S, D] float32.")
         .def("grow", &BoundStore::grow, "page_size"_a, "Makes every page larger; what it holds stays.")
         .def("add_pages", &BoundStore::add_pages, "num_pages"_a,

@@ -21,23 +21,23 @@ const float* head_norm(const std::optional<Array>& weight, const char* name, int
 }
 
 nb::object run_attention_step(const LinearGroup& qkv, const LinearGroup& output, nb::handle kv_store, const Array& x,
-                              const Array& cos, const Array& sin, const Array& table, const Array& lengths,
+                              const Array& cos, const Array& sin, const Array& table, const Array& ends,
                               float softmax_scale, const std::optional<Array>& norm_weight, float eps,
                               const std::optional<Array>& residual, const std::optional<Array>& q_norm,
                               const std::optional<Array>& k_norm, float head_eps, int64_t window,
-                              const std::optional<Array>& starts) {
+                              const std::optional<Array>& cu_seqlens) {
     attention::Store& store = attention::store_of(kv_store);
     require_attention(qkv.group(), output.group(), store);
     const Source source(x, qkv.group().row_size(), norm_weight, eps);
     const int64_t count = source.x.count, head_dim = store.layout().head_dim;
-    const auto [batch, tokens] = shape_of(lengths, x, count, starts.has_value());
+    const auto [batch, tokens] = shape_of(ends, x, count, cu_seqlens.has_value());
     const AttentionStep step{&qkv.group(),
                              &output.group(),
                              source.x,
                              source.norm,
                              {head_norm(q_norm, "q_norm", head_dim), head_norm(k_norm, "k_norm", head_dim), head_eps},
                              &store,
-                             attention::sequences_of(kv_store, table, lengths, batch, tokens, window, starts),
+                             attention::sequences_of(kv_store, table, ends, batch, tokens, window, cu_seqlens),
                              rotation_of(cos, sin, tokens, head_dim),
                              softmax_scale,
                              require_window(window)};
@@ -57,18 +57,19 @@ nb::object run_attention_step(const LinearGroup& qkv, const LinearGroup& output,
 
 void bind_attention(nb::module_& m) {
     m.def("attention_step", run_attention_step, "qkv"_a, "output"_a, "store"_a, "x"_a, "cos"_a, "sin"_a,
-          "block_table"_a, "lengths"_a, "softmax_scale"_a, "norm_weight"_a = nb::none(), "eps"_a = 0.0f,
+          "block_table"_a, "ends"_a, "softmax_scale"_a, "norm_weight"_a = nb::none(), "eps"_a = 0.0f,
           "residual"_a = nb::none(), "q_norm"_a = nb::none(), "k_norm"_a = nb::none(), "head_eps"_a = 0.0f,
-          "window"_a = 0, "starts"_a = nb::none(),
+          "window"_a = 0, "cu_seqlens"_a = nb::none(),
           "attention(norm(x)) @ output.T (+ bias) (+ residual); keys and values become the store's last tokens.\n\n"
           "qkv          LinearGroup of q [H D, K], k and v [G D, K]\n"
           "output       LinearGroup of one [N, H D]\n"
-          "store        KVStore; cos, sin, block_table, lengths, softmax_scale, window, starts as for its own methods\n"
-          "x            [B * T, K] float32, each row contiguous; sequence after sequence; of a ragged call [N, K]\n"
+          "store        KVStore; cos, sin, block_table, ends, softmax_scale, window, cu_seqlens as its methods take "
+          "them\n"
+          "x            [B * T, K] float32, each row contiguous; sequence after sequence; of a varlen call [N, K]\n"
           "norm_weight, eps, residual    as for LinearGroup.multiply\n"
           "q_norm, k_norm    [D] float32: heads are normed with them and head_eps before they are turned\n"
           "returns      float32, as many rows as x\n"
-          "raises       ValueError (shape, strides, lengths, pages), TypeError (dtype)");
+          "raises       ValueError (shape, strides, ends, pages), TypeError (dtype)");
 }
 
 }  // namespace qk::fused

@@ -29,7 +29,7 @@ attention::Heads<Value> heads_of(Value* data, int64_t batch, int64_t tokens, int
 }  // namespace
 
 void attention_step(const AttentionStep& step, const Rows& residual, float* out, const AttentionChoices& choices) {
-    const int64_t count = step.x.count, batch = step.sequences.starts ? 1 : step.sequences.count;
+    const int64_t count = step.x.count, batch = step.sequences.cu_seqlens ? 1 : step.sequences.count;
     const int64_t tokens = count / batch;
     const int64_t head_dim = step.store->layout().head_dim;
     const int64_t q_size = step.qkv->num_rows(0), kv_size = step.qkv->num_rows(1);

@@ -20,11 +20,11 @@ struct HeadNorms {
 struct AttentionStep {
     const Group* qkv;     // q, k and v
     const Group* output;  // one
-    Rows x;               // [B * T, K], of a ragged call [N, K]
+    Rows x;               // [B * T, K], of a varlen call [N, K]
     std::optional<Norm> norm;
     HeadNorms head_norms;
     attention::Store* store;
-    attention::Sequences sequences;  // whose lengths include the new tokens
+    attention::Sequences sequences;  // whose ends include the new tokens
     attention::Rotation rotation;
     float softmax_scale;
     int64_t window;

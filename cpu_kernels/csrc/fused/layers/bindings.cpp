@@ -80,8 +80,8 @@ private:
 };
 
 nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector<nb::object>& stores, const Array& x,
-               const Array& cos, const Array& sin, const Array& table, const Array& lengths, float softmax_scale,
-               int64_t window, bool last_only, const std::optional<Array>& starts) {
+               const Array& cos, const Array& sin, const Array& table, const Array& ends, float softmax_scale,
+               int64_t window, bool last_only, const std::optional<Array>& cu_seqlens) {
     if (layers.empty() || layers.size() != stores.size())
         throw std::invalid_argument("layers, stores: got " + std::to_string(layers.size()) + " and " +
                                     std::to_string(stores.size()) + ", expected as many of both, 1 or more");
@@ -90,8 +90,8 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
             throw nb::type_error(("layer " + std::to_string(i) + ": got None, expected DecoderLayer").c_str());
     const Source source(x, layers[0]->row_size(), std::nullopt, 0);
     const int64_t count = source.x.count;
-    const auto [batch, tokens] = shape_of(lengths, x, count, starts.has_value());
-    const auto num_sequences = static_cast<int64_t>(lengths.shape(0));
+    const auto [batch, tokens] = shape_of(ends, x, count, cu_seqlens.has_value());
+    const auto num_sequences = static_cast<int64_t>(ends.shape(0));
     std::vector<Layer> chain;
     Past past{};
     for (size_t i = 0; i < layers.size(); i++) {
@@ -99,7 +99,7 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
             throw std::invalid_argument("layers: got widths of " + std::to_string(layers[0]->row_size()) + " and " +
                                         std::to_string(layers[i]->row_size()) + ", expected one");
         chain.push_back(layers[i]->layer(stores[i], count, num_sequences));
-        const auto sequences = attention::sequences_of(stores[i], table, lengths, batch, tokens, window, starts);
+        const auto sequences = attention::sequences_of(stores[i], table, ends, batch, tokens, window, cu_seqlens);
         if (i > 0 && sequences.page_size != past.sequences.page_size)
             throw std::invalid_argument("stores: got pages of " + std::to_string(past.sequences.page_size) +
                                         " tokens and of " + std::to_string(sequences.page_size) +
@@ -134,12 +134,12 @@ void bind_layers(nb::module_& m) {
              nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), nb::keep_alive<1, 5>(), "qkv"_a,
              "output"_a, "gate_up"_a, "down"_a, "attention_norm"_a, "feed_forward_norm"_a, "eps"_a, "head_dim"_a,
              "q_norm"_a = nb::none(), "k_norm"_a = nb::none(), "head_eps"_a = 0.0f);
-    m.def("run_layers", run, "layers"_a, "stores"_a, "x"_a, "cos"_a, "sin"_a, "block_table"_a, "lengths"_a,
-          "softmax_scale"_a, "window"_a = 0, "last_only"_a = false, "starts"_a = nb::none(),
+    m.def("run_layers", run, "layers"_a, "stores"_a, "x"_a, "cos"_a, "sin"_a, "block_table"_a, "ends"_a,
+          "softmax_scale"_a, "window"_a = 0, "last_only"_a = false, "cu_seqlens"_a = nb::none(),
           "x through every DecoderLayer, each with its KVStore; all stores are of one page size.\n\n"
           "x        [B * T, K] float32, each row contiguous; the other arguments as for attention_step\n"
           "returns  float32, as many rows as x; with last_only [B, K], of each sequence's last token\n"
-          "raises   ValueError (shape, strides, lengths, pages), TypeError (dtype)");
+          "raises   ValueError (shape, strides, ends, pages), TypeError (dtype)");
 }
 
 }  // namespace qk::fused

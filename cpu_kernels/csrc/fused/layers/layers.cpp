@@ -27,12 +27,12 @@ void feed_forward(const Layer& layer, const Rows& x, float* out, const FeedForwa
 
 // The last row of each sequence; copied to `out` where each has its own number of rows.
 Rows last_of(const Rows& rows, const attention::Sequences& sequences, float* out) {
-    if (!sequences.starts) {
+    if (!sequences.cu_seqlens) {
         const int64_t tokens = rows.count / sequences.count;
         return {rows[tokens - 1], sequences.count, rows.size, tokens * rows.stride};
     }
     for (int64_t b = 0; b < sequences.count; b++)
-        std::copy_n(rows[sequences.starts[b + 1] - 1], rows.size, out + b * rows.size);
+        std::copy_n(rows[sequences.cu_seqlens[b + 1] - 1], rows.size, out + b * rows.size);
     return {out, sequences.count, rows.size, rows.size};
 }
 

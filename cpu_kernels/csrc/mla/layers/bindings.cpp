@@ -122,7 +122,7 @@ private:
 
 nb::object run(const std::vector<const MlaLayer*>& layers, const std::vector<nb::object>& rows,
                const std::string& format, const Array& x, const Array& cos, const Array& sin, const Array& block_table,
-               const Array& lengths, float softmax_scale, int64_t window) {
+               const Array& ends, float softmax_scale, int64_t window) {
     if (layers.empty() || layers.size() != rows.size())
         throw std::invalid_argument("layers, rows: got " + std::to_string(layers.size()) + " and " +
                                     std::to_string(rows.size()) + ", expected as many of both, 1 or more");
@@ -137,7 +137,7 @@ nb::object run(const std::vector<const MlaLayer*>& layers, const std::vector<nb:
             throw std::invalid_argument("layers: got layer " + std::to_string(i) +
                                         " of another width or rotation than layer 0, expected one");
         chain.push_back(layers[i]->layer(format, rows[i], count));
-        const auto sequences = sequences_in(rows[i], block_table, lengths, count, window);
+        const auto sequences = sequences_in(rows[i], block_table, ends, count, window);
         if (i > 0 && sequences.page_size != past.sequences.page_size)
             throw std::invalid_argument("rows: got pages of " + std::to_string(past.sequences.page_size) +
                                         " tokens and of " + std::to_string(sequences.page_size) +
@@ -189,15 +189,15 @@ void bind_layers(nb::module_& m) {
         "raises       ValueError (shapes), TypeError (dtype)");
     bind_init<LinearGroup, LinearGroup, &MlaLayer::set_net>(layer, "gate_up", "net_down");
     bind_init<moe::Router, moe::PackedExperts, &MlaLayer::set_experts>(layer, "router", "experts");
-    m.def("run_mla_layers", run, "layers"_a, "rows"_a, "format"_a, "x"_a, "cos"_a, "sin"_a, "block_table"_a,
-          "lengths"_a, "softmax_scale"_a, "window"_a = 0,
+    m.def("run_mla_layers", run, "layers"_a, "rows"_a, "format"_a, "x"_a, "cos"_a, "sin"_a, "block_table"_a, "ends"_a,
+          "softmax_scale"_a, "window"_a = 0,
           "M new tokens, of any sequences, through every MlaLayer, each with its rows; absorbed, as\n"
           "latent_step_ref defines it.\n\n"
           "rows     [pages, page_size, width] of each layer in `format`, as MlaHeads.attend takes them, written\n"
           "x        [M, K] float32, each row contiguous\n"
-          "cos, sin, block_table, lengths, softmax_scale, window    as for MlaHeads.attend\n"
+          "cos, sin, block_table, ends, softmax_scale, window    as for MlaHeads.attend\n"
           "returns  [M, K] float32\n"
-          "raises   ValueError (shape, strides, lengths, pages), TypeError (dtype)");
+          "raises   ValueError (shape, strides, ends, pages), TypeError (dtype)");
 }
 
 }  // namespace qk::mla

@@ -20,10 +20,13 @@ from cpu_kernels._ext import ATTENTION_CHUNK_TOKENS  # whose integer weights are
 __all__ = [
     "Scores",
     "attention_bound",
+    "lse_bound",
+    "mass_bound",
     "roundings",
     "scores_of",
     "seen_tokens",
     "sink_attention_bound",
+    "sink_scores_of",
     "weighted_bound",
 ]
 
@@ -31,6 +34,7 @@ UNIT = 2.0**-24  # of a rounding to float32, relative
 BF16_UNIT = 2.0**-8  # likewise to bfloat16, of 8 significant bits
 LUCK = 6 / 3**0.5
 RESCALED_TOKENS = 64  # at least, until a maximum that rose scales what was summed before
+SMALLEST = 2.0**-126  # a power or product below it may be 0
 POWER = 2.0**-22  # of 2^x, relative: 2^-23, and the product that it scales
 # From a query's first product to its score, beside a rounding a channel: q, scales of q and k, the softmax's.
 SCORE_FACTORS = 4
@@ -76,13 +80,25 @@ def sink_attention_bound(
     arithmetic: str = "fp32",
 ) -> np.ndarray:
     """Likewise from `sink_attention_ref`: a score is the one query's or the other's."""
+    return weighted_bound(sink_scores_of(q, sink_q, k, softmax_scale, window, num_sinks, arithmetic), v, arithmetic)
+
+
+def sink_scores_of(
+    q: np.ndarray,
+    sink_q: np.ndarray,
+    k: np.ndarray,
+    softmax_scale: float,
+    window: int,
+    num_sinks: int,
+    arithmetic: str = "fp32",
+) -> Scores:
+    """Scores of a window and of the first num_sinks tokens, which sink_q meets: [B, H, T, S]."""
     everything = seen_tokens(q.shape[2], k.shape[2])
     is_sink = everything & (np.arange(k.shape[2]) < num_sinks)
     is_near = seen_tokens(q.shape[2], k.shape[2], window) & ~is_sink
     pairs = ((sink_q, is_sink), (q, is_near))
     far, near = (scores_of(query, k, softmax_scale, sees, arithmetic) for query, sees in pairs)
-    scores = Scores(np.maximum(far.value, near.value), far.error + near.error)  # each 0 where the other is seen
-    return weighted_bound(scores, v, arithmetic)
+    return Scores(np.maximum(far.value, near.value), far.error + near.error)  # each 0 where the other is seen
 
 
 def seen_tokens(num_queries: int, num_keys: int, window: int = 0) -> np.ndarray:
@@ -108,13 +124,8 @@ def scores_of(q: np.ndarray, k: np.ndarray, softmax_scale: float, sees: np.ndarr
 def weighted_bound(scores: Scores, v: np.ndarray, arithmetic: str = "fp32") -> np.ndarray:
     """Of sums of v [B, G, S, D] with the softmax of scores [B, H, T, S] as weights: [B, H, T, D]."""
     v = by_head(v, scores.value.shape[1])
-    highest = scores.value.max(-1, keepdims=True)
-    weights = np.exp(scores.value - highest)
-    weights /= weights.sum(-1, keepdims=True)  # [B, H, T, S]
-    largest = np.abs(np.where(weights > 0, scores.value, 0.0)).max(-1, keepdims=True)
-    rescales = 2 + v.shape[2] // RESCALED_TOKENS
-    # What is subtracted from a score is one of them, and differences of maxima add up to less than twice the largest.
-    share = weights * np.expm1(scores.error + 4 * UNIT * largest + rescales * POWER)
+    weights, share = weights_of(scores)
+    rescales = rescales_of(scores)
     terms, out = np.abs(v), np.abs(weights @ v)
     bound = share @ terms + out * share.sum(-1, keepdims=True)
     count = v.shape[2] + 2 * rescales + SUM_FACTORS
@@ -124,6 +135,49 @@ def weighted_bound(scores: Scores, v: np.ndarray, arithmetic: str = "fp32") -> n
     if arithmetic == "int16":
         bound += rounded_weights(weights, v)[..., None]
     return bound
+
+
+def weights_of(scores: Scores) -> tuple[np.ndarray, np.ndarray]:
+    """The softmax of scores, and the error of each weight before it is divided by their sum: both [B, H, T, S]."""
+    weights = np.exp(scores.value - scores.value.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    # A score is subtracted from another one, and differences of maxima add up to less than twice the largest.
+    return weights, weights * np.expm1(scores.error + 4 * UNIT * largest_of(scores) + rescales_of(scores) * POWER)
+
+
+def largest_of(scores: Scores) -> np.ndarray:
+    """The largest magnitude of the scores of each query: [B, H, T, 1]."""
+    return np.abs(np.where(np.isfinite(scores.value), scores.value, 0.0)).max(-1, keepdims=True)
+
+
+def rescales_of(scores: Scores) -> int:
+    """The most times that a sum over the tokens is scaled."""
+    return 2 + scores.value.shape[3] // RESCALED_TOKENS
+
+
+def lse_bound(scores: Scores) -> np.ndarray:
+    """Error of the log of the sum of exp(scores): [B, H, T].
+
+    The sum is off by the errors of its weights and by roundings; the maximum, the log and two constants are rounded.
+    """
+    num_keys = scores.value.shape[3]
+    _, share = weights_of(scores)
+    total = share.sum(-1) + roundings(num_keys + 2 * rescales_of(scores) + SUM_FACTORS)
+    return -np.log1p(-total) + 4 * UNIT * (largest_of(scores)[..., 0] + np.log(num_keys) + 1)
+
+
+def mass_bound(scores: Scores, num_kv_heads: int) -> np.ndarray:
+    """Error of the weights' sums over queries and the heads of a group: [B, G, S].
+
+    A weight is exp(score - lse), whether one pass or two find it; as the lse is rounded, once more by its own error.
+    """
+    batch, num_heads, num_queries, num_keys = scores.value.shape
+    heads_per_kv = num_heads // num_kv_heads
+    weights, share = weights_of(scores)
+    shift = lse_bound(scores)[..., None] + 4 * UNIT * (largest_of(scores) + np.log(num_keys)) + 2 * POWER
+    error = share + (weights + share) * np.expm1(shift) + roundings(heads_per_kv * num_queries + SUM_FACTORS) * weights
+    error += SMALLEST * (weights > 0)
+    return error.sum(2).reshape(batch, num_kv_heads, heads_per_kv, num_keys).sum(2)
 
 
 def rounded_weights(weights: np.ndarray, v: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 import cpu_kernels
-from cpu_kernels.attention import attention_ref
+from cpu_kernels.attention import Attended, attention_ref
 from cpu_kernels.attention_bound import attention_bound
 from qbench.kernels.attention import LOG2_E, ROUND_QUERIES
 
@@ -14,6 +14,7 @@ FLOATS = ("f32", "f16", "bf16")
 FLOAT8 = ("e4m3", "e5m2")
 INTEGERS = ("int8", "int4")
 FORMATS = (*FLOATS, *FLOAT8, *INTEGERS)
+SPARE_SLOTS = 5  # of a mass array, behind the last token
 
 
 @dataclass
@@ -32,6 +33,23 @@ class Filled:
         self.store.attend(q, self.table, lengths, out, softmax_scale(q), window=window, isa=isa)
         assert isa is None or self.store.last_isa == isa
         return out
+
+    def observe(self, q: np.ndarray, isa: str | None = None, **options) -> Attended:
+        """The output, lse and mass, which has SPARE_SLOTS more slots than a sequence has tokens."""
+        out, lse, mass = np.full_like(q, np.nan), np.full(q.shape[:3], np.nan, np.float32), self.empty_mass()
+        past = (self.table, self.lengths, out, softmax_scale(q))
+        self.store.attend(q, *past, isa=isa, lse=lse, mass=mass, **options)
+        assert isa is None or self.store.last_isa == isa
+        return Attended(out, lse, mass)
+
+    def key_mass(self, q: np.ndarray, lse: np.ndarray, isa: str | None = None, **options) -> np.ndarray:
+        mass = self.empty_mass()
+        self.store.key_mass(q, self.table, self.lengths, lse, mass, softmax_scale(q), isa=isa, **options)
+        assert isa is None or self.store.last_isa == isa
+        return mass
+
+    def empty_mass(self) -> np.ndarray:
+        return np.full((len(self.table), self.k.shape[1], self.k.shape[2] + SPARE_SLOTS), np.nan, np.float32)
 
 
 def softmax_scale(q: np.ndarray) -> float:

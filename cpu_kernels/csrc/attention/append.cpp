@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -72,15 +73,21 @@ void put_scales(const Layout& layout, const Encoded& encoded, int64_t token, std
 
 class Appender {
 public:
-    Appender(Store& store, const Sequences& sequences, const Rotation& rotation, const Kernels& kernels)
-        : store_(store), layout_(store.layout()), sequences_(sequences), rotation_(rotation), kernels_(kernels) {}
+    Appender(Store& store, const Sequences& sequences, const Rotation& rotation, const Kernels& kernels,
+             const int64_t* slots)
+        : store_(store),
+          layout_(store.layout()),
+          sequences_(sequences),
+          rotation_(rotation),
+          kernels_(kernels),
+          slots_(slots) {}
 
     // Token t of the new ones into the side it belongs to; `turned`: keys.
     void put(Side& side, bool is_key, const Heads<const float>& x, int64_t b, int64_t t) {
         const int64_t size = layout_.head_dim, num_heads = store_.num_heads();
         const int64_t place = sequences_.ends[b] - sequences_.new_tokens(b, x.tokens) + t;
-        const auto [page, block] = sequences_.locate(b, place);
-        const int64_t token = place % block_tokens;
+        int64_t slot = place;
+        auto [page, block] = sequences_.locate(b, place);
         std::vector<float>& rows = scratch_rows(num_heads * size);
         for (int64_t g = 0; g < num_heads; g++) turn(x.at(sequences_, b, g, t), is_key, b, t, rows.data() + g * size);
         Encoded encoded(layout_);
@@ -92,6 +99,11 @@ public:
                                 : layout_.scales == Scales::per_tensor ? shared
                                                                        : scale_of(row, size);
             kernels_.encode(layout_, row, scale, encoded.codes.data(), encoded.scales.data());
+            if (slots_) {
+                slot = slots_[b * num_heads + g];
+                std::tie(page, block) = sequences_.locate(b, slot);
+            }
+            const int64_t token = slot % block_tokens;
             std::byte* codes = side.codes.at(page, g, block);
             is_key ? put_key(layout_, encoded, token, codes) : put_value(layout_, encoded, token, codes);
             if (layout_.has_token_scales())
@@ -125,14 +137,15 @@ private:
     const Sequences& sequences_;
     const Rotation& rotation_;
     const Kernels& kernels_;
+    const int64_t* slots_;
 };
 
 }  // namespace
 
 void append(Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<const float>& k,
-            const Heads<const float>& v, const Rotation& rotation, const Heads<float>& q_out,
-            const Impl<Kernels>& impl) {
-    Appender appender(store, sequences, rotation, impl.kernels);
+            const Heads<const float>& v, const Rotation& rotation, const Heads<float>& q_out, const Impl<Kernels>& impl,
+            const int64_t* slots) {
+    Appender appender(store, sequences, rotation, impl.kernels, slots);
     const auto append_token = [&](int64_t b, int64_t t) {
         appender.put(store.keys(), true, k, b, t);
         appender.put(store.values(), false, v, b, t);

@@ -38,4 +38,28 @@ Heads<Value> heads_of(const AnyArray& array, const char* name, int64_t head_dim)
 // A writable array of the shape of `like`.
 Heads<float> output_of(nb::handle out, const char* name, const Heads<const float>& like);
 
+// An axis of one entry may have any stride.
+template <class AnyArray>
+bool is_contiguous(const AnyArray& array) {
+    int64_t stride = 1;
+    for (size_t axis = array.ndim(); axis-- > 0; stride *= static_cast<int64_t>(array.shape(axis)))
+        if (array.shape(axis) > 1 && array.stride(axis) != stride) return array.size() == 0;
+    return true;
+}
+
+// Throws unless the array is a contiguous [shape[0], shape[1], shape[2]]; any size at an axis whose entry is -1.
+template <class AnyArray>
+void require_cube(const AnyArray& array, const char* name, nb::dlpack::dtype dtype, const std::string& expected,
+                  const int64_t (&shape)[3]) {
+    const std::string got = std::string(name) + ": got " + describe(array);
+    require_type(array, 3, got, dtype, expected);
+    bool fits = is_contiguous(array);
+    for (size_t axis = 0; axis < 3; axis++)
+        fits = fits && (shape[axis] < 0 || static_cast<int64_t>(array.shape(axis)) == shape[axis]);
+    if (!fits) throw std::invalid_argument(got + ", expected contiguous " + expected);
+}
+
+// A writable float32 [B, heads, T] of q, contiguous; null for None.
+float* lse_of(nb::handle lse, const Heads<const float>& q);
+
 }  // namespace qk::attention

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -8,17 +7,18 @@
 #include <vector>
 
 #include "attention/attention.h"
-#include "buffer.h"
+#include "attention/decode_mass.h"
+#include "attention/workspace.h"
 #include "thread_pool.h"
 
 namespace qk::attention {
 
-#define QK_IMPL(isa, required)                                                                                      \
-    {                                                                                                               \
-        Isa::isa, required, {                                                                                       \
-            isa::code_unit, isa::prepare, isa::attend, isa::attend_latents, isa::combine, isa::absmax, isa::encode, \
-                isa::rotate                                                                                         \
-        }                                                                                                           \
+#define QK_IMPL(isa, required)                                                                                         \
+    {                                                                                                                  \
+        Isa::isa, required, {                                                                                          \
+            isa::code_unit, isa::prepare, isa::attend, isa::attend_latents, isa::combine, isa::sum_heads, isa::absmax, \
+                isa::encode, isa::rotate                                                                               \
+        }                                                                                                              \
     }
 static constexpr Impl<Kernels> impls[] = {
 #if QK_X86_KERNELS
@@ -35,63 +35,25 @@ std::span<const Impl<Kernels>> table() { return impls; }
 
 namespace {
 
-// Tokens that are summed by themselves, and in decoding a task: 1024 x 2 x 128 bytes (float16, D = 64) take 15 us at
-// 18 GB/s a core. Half as many would cost a tenth more, as a task's first keys are waited for; twice as many would
-// leave the threads too few: 4096 tokens of 8 kv heads are 32 tasks. Fixed, counted from the first token, and the same
-// for many queries as for one, so that a query's result depends on the tokens that it sees alone.
-constexpr int64_t split_tokens = 1024;
-static_assert(split_tokens % chunk_tokens == 0);
-
-// Rows of a task in prefill: their queries and sums (D = 64: 32 KiB) and a chunk of float32 (64 KiB) stay in the L2.
-constexpr int64_t prefill_rows = 64;
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Queries [first, first + count) of one sequence and kv head over tokens [begin, end), and sinks.
 struct Task {
     int64_t sequence, head, first, count, begin, end;
     int64_t part, parts;  // of the tokens that these queries see
     int64_t partial;      // index of part 0 among all partial results
     int64_t counter;      // of parts yet to come
+    int64_t weights;      // index of part 0 among those whose weights are kept
 };
 
-// What is per row, with room for a whole number of tiles; zeros in rows that are not there. Maxima, sums and outputs
-// of `stretches` of tokens lie one stretch after the other.
-class Workspace {
-public:
-    Rows rows(const Layout& layout, int64_t count, int64_t stretches) {
-        const int64_t padded = ceil_div(count, max_tile) * max_tile, size = padded * layout.head_dim;
-        const int64_t groups = layout.groups();
-        floats_.assign(static_cast<size_t>(size + padded * (1 + groups) + stretches * (2 * padded + size)), 0.0f);
-        codes_.assign(static_cast<size_t>(size), 0);
-        bounds_.assign(static_cast<size_t>(2 * padded), 0);
-        float* next = floats_.data();
-        const auto take = [&next](int64_t floats) { return std::exchange(next, next + floats); };
-        Rows rows{};
-        rows.count = static_cast<int>(count);
-        rows.queries = {take(size), codes_.data(), take(padded), take(padded * groups)};
-        rows.begin = bounds_.data();
-        rows.end = bounds_.data() + padded;
-        rows.max = take(stretches * padded);
-        rows.sum = take(stretches * padded);
-        rows.out = take(stretches * size);
-        std::fill_n(rows.max, stretches * padded, -std::numeric_limits<float>::infinity());
-        return rows;
-    }
-    int64_t padded() const { return static_cast<int64_t>(bounds_.size()) / 2; }
-    int64_t* begin() { return bounds_.data(); }
-    int64_t* end() { return bounds_.data() + bounds_.size() / 2; }
-
-private:
-    std::vector<float> floats_;
-    std::vector<int16_t> codes_;
-    std::vector<int64_t> bounds_;
-};
+// A query whose sinks are a stretch of their own has more than one, which is one task.
+bool is_decode(const Sequences& sequences, int64_t sequence, int64_t tokens, const Sinks& sinks) {
+    return sequences.new_tokens(sequence, tokens) == 1 && sinks.count == 0;
+}
 
 class Attention {
 public:
     Attention(const Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<float>& out,
-              float softmax_scale, int64_t window, const Impl<Kernels>& impl, const Sinks& sinks)
+              float softmax_scale, int64_t window, const Impl<Kernels>& impl, const Sinks& sinks,
+              const Observed& observed)
         : store_(store),
           layout_(store.layout()),
           sequences_(sequences),
@@ -101,7 +63,9 @@ public:
           window_(window > 0 ? window : std::numeric_limits<int64_t>::max()),
           heads_per_kv_(q.heads / store.num_heads()),
           impl_(impl),
-          sinks_(sinks) {}
+          sinks_(sinks),
+          observed_(observed),
+          mass_(observed, store.num_heads(), heads_per_kv_, impl.kernels) {}
 
     Isa run() {
         left_ = std::vector<std::atomic<int64_t>>(static_cast<size_t>(sequences_.count * store_.num_heads()));
@@ -111,19 +75,20 @@ public:
         partial_out_.resize(floats * static_cast<size_t>(layout_.head_dim));
         partial_max_.resize(floats);
         partial_sum_.resize(floats);
+        mass_.allocate();
         thread_pool()->run(static_cast<int64_t>(tasks_.size()), [&](int64_t i) { work(tasks_[i]); });
+        mass_.trim();
         return ran_;
     }
 
 private:
     int64_t num_queries(int64_t sequence) const { return sequences_.new_tokens(sequence, q_.tokens); }
+    bool is_decode(int64_t sequence) const { return attention::is_decode(sequences_, sequence, q_.tokens, sinks_); }
     int64_t position(int64_t sequence, int64_t query) const {
         return sequences_.ends[sequence] - num_queries(sequence) + query;
     }
     // In the window, which sinks are no part of.
     int64_t first_seen(int64_t position) const { return std::max(sinks_.count, position + 1 - window_); }
-    // A query whose sinks are a stretch of their own has more than one, which is one task.
-    bool is_decode(int64_t sequence) const { return num_queries(sequence) == 1 && sinks_.count == 0; }
 
     // Of sequences with one query. A query's result is that of its sequence alone, whatever others do in the call.
     void add_decode_tasks() {
@@ -132,10 +97,11 @@ private:
             const int64_t end = sequences_.ends[b], begin = first_seen(end - 1);
             const int64_t first_split = begin / split_tokens, parts = ceil_div(end, split_tokens) - first_split;
             for (int64_t g = 0; g < store_.num_heads(); g++) {
+                const int64_t weights = mass_.add_parts(parts);
                 for (int64_t part = 0; part < parts; part++) {
                     const int64_t start = (first_split + part) * split_tokens;
                     tasks_.push_back({b, g, 0, 1, std::max(begin, start), std::min(end, start + split_tokens), part,
-                                      parts, num_partials_, b * store_.num_heads() + g});
+                                      parts, num_partials_, b * store_.num_heads() + g, weights});
                 }
                 if (parts > 1) num_partials_ += parts;
                 left_[b * store_.num_heads() + g].store(parts, std::memory_order_relaxed);
@@ -153,7 +119,7 @@ private:
                 if (last < 1 || is_decode(b)) continue;
                 for (int64_t g = 0; g < store_.num_heads(); g++)
                     tasks_.push_back({b, g, first, last - first, first_seen(position(b, first)),
-                                      position(b, last - 1) + 1, 0, 1, 0, 0});
+                                      position(b, last - 1) + 1, 0, 1, 0, 0, 0});
             }
     }
 
@@ -164,11 +130,13 @@ private:
         const int64_t num_near = task.begin < task.end ? ceil_div(task.end, split_tokens) - first : 0;
         const Rows rows = workspace.rows(layout_, task.count * heads_per_kv_, num_sinks + num_near);
         const int64_t padded = workspace.padded();
+        const bool keeps_weights = mass_.is_wanted() && is_decode(task.sequence);
         const auto visit = [&](int64_t begin, int64_t end, int64_t split, int64_t index) {
             Rows part = rows;
             part.max += index * padded;
             part.sum += index * padded;
             part.out += index * padded * layout_.head_dim;
+            if (keeps_weights) mass_.keep(task.weights + task.part, part);
             const int64_t start = split * split_tokens;
             attend_stretch(task, begin, start, std::min(end, start + split_tokens), part);
         };
@@ -216,11 +184,14 @@ private:
 
     void finish(const Task& task, const Rows& rows, int64_t stretches, int64_t padded) {
         const int64_t size = layout_.head_dim;
+        std::vector<Softmax>& totals = totals_of(rows.count);
         for (int64_t row = 0; row < rows.count; row++)
-            impl_.kernels.combine(rows.max + row, rows.sum + row, padded, rows.out + row * size, padded * size,
-                                  stretches, out_factor(task.head), size,
-                                  out_.at(sequences_, task.sequence, task.head * heads_per_kv_ + row % heads_per_kv_,
-                                          task.first + row / heads_per_kv_));
+            totals[row] = impl_.kernels.combine(
+                rows.max + row, rows.sum + row, padded, rows.out + row * size, padded * size, stretches,
+                out_factor(task.head), size,
+                out_.at(sequences_, task.sequence, task.head * heads_per_kv_ + row % heads_per_kv_,
+                        task.first + row / heads_per_kv_));
+        report(task, totals);
     }
 
     // The last part to come puts all together, in their order.
@@ -231,11 +202,31 @@ private:
         std::copy_n(rows.sum, heads_per_kv_, partial_sum_.data() + row);
         std::copy_n(rows.out, heads_per_kv_ * size, partial_out_.data() + row * size);
         if (left_[task.counter].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+        std::vector<Softmax>& totals = totals_of(heads_per_kv_);
         for (int64_t h = 0; h < heads_per_kv_; h++)
-            impl_.kernels.combine(partial_max_.data() + first + h, partial_sum_.data() + first + h, heads_per_kv_,
-                                  partial_out_.data() + (first + h) * size, heads_per_kv_ * size, task.parts,
-                                  out_factor(task.head), size,
-                                  out_.at(sequences_, task.sequence, task.head * heads_per_kv_ + h, task.first));
+            totals[h] = impl_.kernels.combine(
+                partial_max_.data() + first + h, partial_sum_.data() + first + h, heads_per_kv_,
+                partial_out_.data() + (first + h) * size, heads_per_kv_ * size, task.parts, out_factor(task.head), size,
+                out_.at(sequences_, task.sequence, task.head * heads_per_kv_ + h, task.first));
+        report(task, totals);
+    }
+
+    static std::vector<Softmax>& totals_of(int64_t rows) {
+        thread_local std::vector<Softmax> totals;
+        totals.resize(static_cast<size_t>(rows));
+        return totals;
+    }
+
+    // Writes lse and mass, if they are asked for, from the totals of the task's rows.
+    void report(const Task& task, const std::vector<Softmax>& totals) {
+        for (size_t row = 0; observed_.lse && row < totals.size(); row++) {
+            const auto [b, t] = sequences_.row(task.sequence, task.first + static_cast<int64_t>(row) / heads_per_kv_);
+            const int64_t h = task.head * heads_per_kv_ + static_cast<int64_t>(row) % heads_per_kv_;
+            observed_.lse[(b * q_.heads + h) * q_.tokens + t] = natural_lse(totals[row]);
+        }
+        if (!mass_.is_wanted() || !is_decode(task.sequence)) return;
+        const int64_t end = sequences_.ends[task.sequence];
+        mass_.finish(task.sequence, task.head, task.weights, first_seen(end - 1), end, totals.data());
     }
 
     const Store& store_;
@@ -247,6 +238,8 @@ private:
     int64_t window_, heads_per_kv_;
     const Impl<Kernels>& impl_;
     const Sinks& sinks_;
+    const Observed& observed_;
+    DecodeMass mass_;
     std::vector<Task> tasks_;
     int64_t num_partials_ = 0;
     std::vector<float> partial_out_, partial_max_, partial_sum_;
@@ -257,8 +250,22 @@ private:
 }  // namespace
 
 Isa attend(const Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<float>& out,
-           float softmax_scale, int64_t window, const Impl<Kernels>& impl, const Sinks& sinks) {
-    return Attention(store, sequences, q, out, softmax_scale, window, impl, sinks).run();
+           float softmax_scale, int64_t window, const Impl<Kernels>& impl, const Sinks& sinks,
+           const Observed& observed) {
+    // Several queries of a sequence: their keys are weighed in a pass of its own, which needs their lse.
+    std::vector<int64_t> others;
+    std::vector<float> lse;
+    Observed asked = observed;
+    if (observed.mass)
+        for (int64_t b = 0; b < sequences.count; b++)
+            if (!is_decode(sequences, b, q.tokens, sinks)) others.push_back(b);
+    if (!others.empty() && !observed.lse) {
+        lse.resize(static_cast<size_t>(q.batch * q.heads * q.tokens));
+        asked.lse = lse.data();
+    }
+    const Isa ran = Attention(store, sequences, q, out, softmax_scale, window, impl, sinks, asked).run();
+    if (!others.empty()) key_mass(store, sequences, q, asked.lse, observed, softmax_scale, window, impl, sinks, others);
+    return ran;
 }
 
 }  // namespace qk::attention

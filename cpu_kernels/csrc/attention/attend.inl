@@ -10,14 +10,12 @@
 #include "attention/scores.inl"
 #include "attention/weights.inl"
 #include "attention/values.inl"
+#include "attention/mass.inl"
 
+// any: tokens that one row of the tile or more see
 template <class Code, int rows>
-void attend_tile(const Layout& layout, const Chunk& chunk, const Rows& all, int row, Tile& tile) {
+void attend_tile(const Layout& layout, const Chunk& chunk, const Rows& all, int row, Seen any, Tile& tile) {
     const int count = std::min(rows, all.count - row);
-    Seen any{chunk_tokens, 0};  // tokens that one row or more see
-    for (int r = 0; r < count; r++)
-        if (tile.seen[r].any()) any = {std::min(any.begin, tile.seen[r].begin), std::max(any.end, tile.seen[r].end)};
-    if (!any.any()) return;
     // Only the first rows fetch: to those that follow all of it is near, and what they have is fetched once more.
     const Block* after_keys = row == 0 ? chunk.values : chunk.keys;
     const Block* after_values = row == 0 && chunk.next_keys ? chunk.next_keys : chunk.values;
@@ -28,6 +26,10 @@ void attend_tile(const Layout& layout, const Chunk& chunk, const Rows& all, int 
         tile.correction[r] = 1;
         if (r >= count || !tile.seen[r].any()) continue;
         weigh(tile.scores[r], tile.seen[r], all.max[row + r], all.sum[row + r], tile.correction[r]);
+        if (chunk.weights) {
+            keep_weights(tile.scores[r], tile.seen[r], chunk.weights + (row + r) * chunk_tokens);
+            chunk.max[row + r] = all.max[row + r];
+        }
         if constexpr (!Code::is_dot) {
             if constexpr (is_float8(Code::format)) scale_weights(layout, chunk, tile.seen[r], tile.scores[r]);
             correct(layout, tile.correction[r], out + r * layout.head_dim);
@@ -43,45 +45,40 @@ void attend_tile(const Layout& layout, const Chunk& chunk, const Rows& all, int 
     }
 }
 
-inline void fetch_scales(const Layout& layout, const Block* keys, const Block* values, int count) {
-    if (!layout.has_token_scales()) return;
-    const int64_t size = layout.scale_bytes();
-    for (int i = 0; i < count; i++) {
-        for (int64_t offset = 0; offset < size; offset += cache_line) {
-            __builtin_prefetch(keys[i].scales + offset);
-            __builtin_prefetch(values[i].scales + offset);
-        }
-    }
-}
-
 template <class Code>
 inline void attend_as(const Layout& layout, const Stretch& stretch, const Rows& rows) {
+    if (rows.mass) return add_mass_as<Code>(layout, stretch, rows);
     Tile tile;
     // Nothing was there to fetch the first keys: at once, rather than one after the other as they are read.
     const auto first_blocks = static_cast<int>(std::min<int64_t>(chunk_tokens, stretch.num_tokens) / block_tokens);
     fetch_blocks(layout, stretch.keys, first_blocks);
-    fetch_scales(layout, stretch.keys, stretch.values, first_blocks);
+    fetch_scales(layout, stretch.keys, first_blocks);
+    fetch_scales(layout, stretch.values, first_blocks);
     for (int64_t start = 0; start < stretch.num_tokens; start += chunk_tokens) {
         const int64_t first = stretch.first + start, size = std::min<int64_t>(chunk_tokens, stretch.num_tokens - start);
         const int64_t block = start / block_tokens;
         const bool has_next = start + 2 * chunk_tokens <= stretch.num_tokens;
         const Chunk chunk{stretch.keys + block, stretch.values + block,
-                          has_next ? stretch.keys + block + chunk_blocks : nullptr};
-        if (has_next) fetch_scales(layout, chunk.next_keys, stretch.values + block + chunk_blocks, chunk_blocks);
+                          has_next ? stretch.keys + block + chunk_blocks : nullptr,
+                          rows.weights ? rows.weights + start * rows.count : nullptr,
+                          rows.weights ? rows.chunk_max + start / chunk_tokens * rows.count : nullptr};
+        if (has_next) {
+            fetch_scales(layout, chunk.next_keys, chunk_blocks);
+            fetch_scales(layout, chunk.values + chunk_blocks, chunk_blocks);
+        }
         for (int row = 0, step; row < rows.count; row += step) {
             const int left = rows.count - row;
             step = left > max_rows / 2 ? max_rows : left > 2 ? 4 : left;
-            for (int r = 0; r < std::min(step, left); r++)
-                tile.seen[r] = {static_cast<int>(std::clamp<int64_t>(rows.begin[row + r] - first, 0, size)),
-                                static_cast<int>(std::clamp<int64_t>(rows.end[row + r] - first, 0, size))};
+            const Seen any = see(rows, row, std::min(step, left), first, size, tile);
+            if (!any.any()) continue;
             if (step == 8)
-                attend_tile<Code, max_rows>(layout, chunk, rows, row, tile);
+                attend_tile<Code, max_rows>(layout, chunk, rows, row, any, tile);
             else if (step == 4)
-                attend_tile<Code, 4>(layout, chunk, rows, row, tile);
+                attend_tile<Code, 4>(layout, chunk, rows, row, any, tile);
             else if (step == 2)
-                attend_tile<Code, 2>(layout, chunk, rows, row, tile);
+                attend_tile<Code, 2>(layout, chunk, rows, row, any, tile);
             else
-                attend_tile<Code, 1>(layout, chunk, rows, row, tile);
+                attend_tile<Code, 1>(layout, chunk, rows, row, any, tile);
         }
     }
 }

@@ -1,14 +1,17 @@
 // Attention of new tokens over a store of keys and values, and their way into it.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <numbers>
+#include <span>
 
 #include "attention/kernels.h"
 #include "attention/store.h"
 
 namespace qk::attention {
 
-// [B, heads, T, D] float32 with any strides but the last, which is 1; strides in floats. Of a varlen call (see
+// [B, heads, T, D] float32 with any strides but the last, which is 1; strides in floats. In a varlen call (see
 // Sequences) B is 1 and T all its tokens.
 template <class Value>
 struct Heads {
@@ -33,21 +36,47 @@ struct Sinks {
     Heads<const float> q{};
 };
 
+// Results besides the output, as cpu_kernels.attention.Attended defines them; null: not asked for.
+struct Observed {
+    float* lse = nullptr;   // [B, heads, T] as q has them, contiguous
+    float* mass = nullptr;  // [sequences, kv heads, slots], contiguous; 0 in slots that hold no token
+    int64_t slots = 0;
+    int64_t mass_queries = 0;  // the last so many new queries of each sequence count; 0: all
+};
+
+// Natural log of the sum of exp(scores), from their maximum and sum to the base 2.
+inline float natural_lse(const Softmax& total) {
+    return (total.max + std::log2(total.sum)) * std::numbers::ln2_v<float>;
+}
+
 // out = softmax(q k^T * softmax_scale) v. Queries are the new tokens of each sequence and see none after themselves,
 // and of those before only window - 1, if window is above 0, and sinks. Returns what ran.
 Isa attend(const Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<float>& out,
-           float softmax_scale, int64_t window, const Impl<Kernels>& impl, const Sinks& sinks = {});
+           float softmax_scale, int64_t window, const Impl<Kernels>& impl, const Sinks& sinks = {},
+           const Observed& observed = {});
 
-// Angles of T tokens, or of all of a varlen call: cos, sin [T, D], sin with the sign of the swap; null: none turns.
+// Writes observed.mass from the queries and their lse [B, heads, T], for the sequences that `which` lists. Only keys
+// are read. Returns the instruction set that ran.
+Isa key_mass(const Store& store, const Sequences& sequences, const Heads<const float>& q, const float* lse,
+             const Observed& observed, float softmax_scale, int64_t window, const Impl<Kernels>& impl,
+             const Sinks& sinks, std::span<const int64_t> which);
+
+// Angles of T tokens, or of all tokens of a varlen call: cos, sin [T, D], sin with the sign of the swap; null: no token
+// is turned.
 struct Rotation {
     const float* cos;
     const float* sin;
 };
 
 // Stores k (turned) and v as the last tokens of each sequence, and turns q into q_out, if it has any heads.
+// slots: null, or [sequences, kv heads]: the slot of each head that the one new token of a sequence takes instead
 void append(Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<const float>& k,
-            const Heads<const float>& v, const Rotation& rotation, const Heads<float>& q_out,
-            const Impl<Kernels>& impl);
+            const Heads<const float>& v, const Rotation& rotation, const Heads<float>& q_out, const Impl<Kernels>& impl,
+            const int64_t* slots = nullptr);
+
+// Moves the tokens that are kept to the front: slot i of a head then holds the token of slot keep[b, g, i]. In place.
+// keep: [sequences, kv heads, count], rising; the same for all heads of a sequence if they share scales (per_tensor)
+void compact(Store& store, const Sequences& sequences, const int64_t* keep, int64_t count);
 
 // Rows of all heads' latents in pages [pages, page_size, row].
 struct Latents {

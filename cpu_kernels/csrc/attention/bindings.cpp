@@ -22,12 +22,48 @@ Heads<float> output_of(nb::handle out, const char* name, const Heads<const float
 
 namespace {
 
+float* writable_cube(nb::handle out, const char* name, const std::string& expected, const int64_t (&shape)[3],
+                     int64_t* columns = nullptr) {
+    Output array;
+    if (!nb::try_cast(out, array))
+        throw nb::type_error((std::string(name) + ": expected a writable " + expected).c_str());
+    require_cube(array, name, nb::dtype<float>(), expected, shape);
+    if (columns) *columns = static_cast<int64_t>(array.shape(2));
+    return static_cast<float*>(array.data());
+}
+
+}  // namespace
+
+Observed mass_of(nb::handle mass, int64_t mass_queries, const Sequences& sequences, int64_t num_kv_heads) {
+    if (mass_queries < 0)
+        throw std::invalid_argument("mass_queries: got " + std::to_string(mass_queries) + ", expected 0 or more");
+    Observed observed;
+    observed.mass_queries = mass_queries;
+    if (mass.is_none()) return observed;
+    const int64_t longest = sequences.count ? *std::max_element(sequences.ends, sequences.ends + sequences.count) : 0;
+    const std::string expected = "float32 [" + std::to_string(sequences.count) + ", " + std::to_string(num_kv_heads) +
+                                 ", " + std::to_string(longest) + " or more]";
+    observed.mass = writable_cube(mass, "mass", expected, {sequences.count, num_kv_heads, -1}, &observed.slots);
+    if (observed.slots < longest)
+        throw std::invalid_argument("mass: got " + std::to_string(observed.slots) + " slots, expected " + expected);
+    return observed;
+}
+
+float* lse_of(nb::handle lse, const Heads<const float>& q) {
+    if (lse.is_none()) return nullptr;
+    const std::string expected =
+        "float32 [" + std::to_string(q.batch) + ", " + std::to_string(q.heads) + ", " + std::to_string(q.tokens) + "]";
+    return writable_cube(lse, "lse", expected, {q.batch, q.heads, q.tokens});
+}
+
+namespace {
+
 void check_sequence(const Sequences& sequences, int64_t b, int64_t tokens, int64_t window, int64_t sinks,
-                    int64_t num_pages) {
+                    int64_t num_pages, const char* name) {
     const int64_t length = sequences.ends[b], most = sequences.pages * sequences.page_size;
     if (length < tokens || length > most)
-        throw std::invalid_argument("ends: got " + std::to_string(length) + ", expected " + std::to_string(tokens) +
-                                    " to " + std::to_string(most));
+        throw std::invalid_argument(std::string(name) + ": got " + std::to_string(length) + ", expected " +
+                                    std::to_string(tokens) + " to " + std::to_string(most));
     const int64_t first = window ? std::max<int64_t>(0, length - tokens + 1 - window) : 0;
     for (int64_t i = 0; i * sequences.page_size < length; i++) {
         if (i * sequences.page_size >= sinks && (i + 1) * sequences.page_size <= first) continue;
@@ -56,10 +92,11 @@ const int64_t* checked_cu_seqlens(const Array& cu_seqlens, int64_t count, int64_
 
 // Every page that a call reads or writes is looked up here once, so that the kernels need not.
 Sequences checked_sequences(const Array& table, const Array& ends, int64_t batch, int64_t tokens, int64_t window,
-                            int64_t num_pages, int64_t page_size, const OptionalArray& cu_seqlens, int64_t sinks) {
+                            int64_t num_pages, int64_t page_size, const OptionalArray& cu_seqlens, int64_t sinks,
+                            const char* name) {
     if (window < 0) throw std::invalid_argument("window: got " + std::to_string(window) + ", expected 0 or more");
     require_matrix(table, "block_table", nb::dtype<int32_t>(), "int32 [B, pages]");
-    require_vector(ends, "ends", nb::dtype<int64_t>(), "int64 [B]");
+    require_vector(ends, name, nb::dtype<int64_t>(), "int64 [B]");
     const int64_t* rows = nullptr;
     if (cu_seqlens) {
         const auto count = static_cast<int64_t>(ends.shape(0));
@@ -67,9 +104,9 @@ Sequences checked_sequences(const Array& table, const Array& ends, int64_t batch
         batch = count;
     }
     if (static_cast<int64_t>(table.shape(0)) != batch || static_cast<int64_t>(ends.shape(0)) != batch)
-        throw std::invalid_argument("block_table, ends: got " + describe(table) + " and " + describe(ends) +
-                                    ", expected a row and a length for each of " + std::to_string(batch) +
-                                    " sequences");
+        throw std::invalid_argument("block_table, " + std::string(name) + ": got " + describe(table) + " and " +
+                                    describe(ends) + ", expected a row and a length for each of " +
+                                    std::to_string(batch) + " sequences");
     const Sequences sequences{static_cast<const int32_t*>(table.data()),
                               static_cast<const int64_t*>(ends.data()),
                               batch,
@@ -77,7 +114,7 @@ Sequences checked_sequences(const Array& table, const Array& ends, int64_t batch
                               page_size,
                               rows};
     for (int64_t b = 0; b < batch && tokens > 0; b++)
-        check_sequence(sequences, b, sequences.new_tokens(b, tokens), window, sinks, num_pages);
+        check_sequence(sequences, b, sequences.new_tokens(b, tokens), window, sinks, num_pages, name);
     return sequences;
 }
 

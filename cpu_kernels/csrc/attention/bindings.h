@@ -17,17 +17,22 @@ void bind(nanobind::module_& m);  // both of these
 void bind_store(nanobind::module_& m);
 void bind_latents(nanobind::module_& m);
 
-// For bindings that take a KVStore: what is behind it, its sequences with `tokens` new ones each (or, with cu_seqlens,
-// all together), and what runs. They throw nb::type_error, std::invalid_argument; the last reads the environment.
+// For bindings that take a KVStore: the store itself, its sequences with `tokens` new ones each (or, with cu_seqlens,
+// all together), and the kernels that run. They throw nb::type_error, std::invalid_argument; the last reads the
+// environment.
 Store& store_of(nanobind::handle kv_store);
 Sequences sequences_of(nanobind::handle kv_store, const Array& table, const Array& ends, int64_t batch, int64_t tokens,
                        int64_t window, const OptionalArray& cu_seqlens);
 const Impl<Kernels>& choose_attention();
 
+// mass [B, G, S] as attend takes it, or None; mass_queries of 0 or more.
+Observed mass_of(nanobind::handle mass, int64_t mass_queries, const Sequences& sequences, int64_t num_kv_heads);
+
 // The same for bindings that take rows of latents: the array of a format, [pages, page_size, row], contiguous, of whose
 // row the first value_dim channels are values; and sequences in it with `tokens` new ones each.
 Latents latents_of(const std::string& format, const Array& array, int64_t head_dim, int64_t value_dim);
 Sequences checked_sequences(const Array& table, const Array& ends, int64_t batch, int64_t tokens, int64_t window,
-                            int64_t num_pages, int64_t page_size, const OptionalArray& cu_seqlens, int64_t sinks = 0);
+                            int64_t num_pages, int64_t page_size, const OptionalArray& cu_seqlens, int64_t sinks = 0,
+                            const char* name = "ends");
 
 }  // namespace qk::attention

@@ -46,7 +46,18 @@ struct Rows {
     float* max;  // [rows] of all scores so far; -infinity before the first
     float* sum;  // [rows] of weights
     float* out;  // [rows, D] of weights times values
+
+    // Null, or for each chunk of the stretch [rows, chunk_tokens]: weights, each relative to the row's maximum after
+    // the chunk, which chunk_max keeps, [rows] for each chunk. Tokens that a row does not see are not written, or 0.
+    float* weights;
+    float* chunk_max;
+    // Null, or [tokens of the stretch]: nothing is attended to, and the weights 2^(score - max) of all rows are added
+    // to those here, with max a given one: log2 of the sum of 2^score.
+    float* mass;
 };
+
+// The largest of all scores of a row, and the sum of 2^(score - max).
+struct Softmax { float max, sum; };
 
 // ---- latents: one row a token that all heads share (DeepSeek-V2, arXiv:2405.04434, section 2.1, absorbed)
 
@@ -108,13 +119,17 @@ struct Kernels {
     float (*code_unit)(Format format);
     // q [D] times `factor` becomes row `row` of `queries`.
     void (*prepare)(const Layout& layout, const float* q, float factor, const Queries& queries, int row);
-    // Takes the stretch's tokens into max, sum and out. Returns who it is: the proof of what ran.
+    // Takes the stretch's tokens into max, sum and out, or into mass. Returns its instruction set as a proof.
     Isa (*attend)(const Layout& layout, const Stretch& stretch, const Rows& rows);
     Isa (*attend_latents)(const LatentRows& work);
     // out [D] = factor * sum over parts of partial[i] * 2^(max[i] - m) / sum over parts of sum[i] * 2^(max[i] - m), m
     // the largest max; zeros where no part saw a token. max, sum [parts], partial [parts, D], strides in floats
-    void (*combine)(const float* max, const float* sum, int64_t stride, const float* partial, int64_t partial_stride,
-                    int64_t parts, float factor, int64_t head_dim, float* out);
+    Softmax (*combine)(const float* max, const float* sum, int64_t stride, const float* partial, int64_t partial_stride,
+                       int64_t parts, float factor, int64_t head_dim, float* out);
+    // sums [begin .. end), in whole registers = sum over heads of weights [heads, chunk_tokens] * 2^(chunk_max - max) /
+    // sum, with max and sum the heads' totals
+    void (*sum_heads)(const float* weights, const float* chunk_max, const Softmax* totals, int64_t heads, int64_t begin,
+                      int64_t end, float* sums);
     // Largest magnitude of x [size], NaN above all.
     float (*absmax)(const float* x, int64_t size);
     // Keys or values of one token and head as codes [D], one a byte for integers, and their scales: float32, or float16
@@ -126,20 +141,22 @@ struct Kernels {
 
 std::span<const Impl<Kernels>> table();
 
-#define QK_DECLARE(isa)                                                                                  \
-    namespace isa {                                                                                      \
-    float code_unit(Format format);                                                                      \
-    void prepare(const Layout& layout, const float* q, float factor, const Queries& queries, int row);   \
-    Isa attend(const Layout& layout, const Stretch& stretch, const Rows& rows);                          \
-    void attend_floats(const Layout& layout, const Stretch& stretch, const Rows& rows);                  \
-    void attend_float8(const Layout& layout, const Stretch& stretch, const Rows& rows);                  \
-    void attend_integers(const Layout& layout, const Stretch& stretch, const Rows& rows);                \
-    Isa attend_latents(const LatentRows& work);                                                          \
-    void combine(const float* max_scores, const float* sums, int64_t stride, const float* partial,       \
-                 int64_t partial_stride, int64_t parts, float factor, int64_t head_dim, float* out);     \
-    float absmax(const float* x, int64_t size);                                                          \
-    void encode(const Layout& layout, const float* x, float scale, std::byte* codes, std::byte* scales); \
-    void rotate(const float* x, const float* cos, const float* sin, int64_t head_dim, float* out);       \
+#define QK_DECLARE(isa)                                                                                               \
+    namespace isa {                                                                                                   \
+    float code_unit(Format format);                                                                                   \
+    void prepare(const Layout& layout, const float* q, float factor, const Queries& queries, int row);                \
+    Isa attend(const Layout& layout, const Stretch& stretch, const Rows& rows);                                       \
+    void attend_floats(const Layout& layout, const Stretch& stretch, const Rows& rows);                               \
+    void attend_float8(const Layout& layout, const Stretch& stretch, const Rows& rows);                               \
+    void attend_integers(const Layout& layout, const Stretch& stretch, const Rows& rows);                             \
+    Isa attend_latents(const LatentRows& work);                                                                       \
+    Softmax combine(const float* max_scores, const float* sums, int64_t stride, const float* partial,                 \
+                    int64_t partial_stride, int64_t parts, float factor, int64_t head_dim, float* out);               \
+    void sum_heads(const float* weights, const float* chunk_max, const Softmax* totals, int64_t heads, int64_t begin, \
+                   int64_t end, float* sums);                                                                         \
+    float absmax(const float* x, int64_t size);                                                                       \
+    void encode(const Layout& layout, const float* x, float scale, std::byte* codes, std::byte* scales);              \
+    void rotate(const float* x, const float* cos, const float* sin, int64_t head_dim, float* out);                    \
     }
 QK_DECLARE(scalar)
 QK_DECLARE(avx2)
@@ -149,14 +166,14 @@ QK_DECLARE(avx512)
 // VNNI multiplies integers, and BF16 float8, as pairs. They run all other code of AVX-512 as it is.
 namespace avx512_vnni {
 using avx512::absmax, avx512::attend_float8, avx512::attend_floats, avx512::code_unit, avx512::combine, avx512::encode,
-    avx512::prepare, avx512::rotate;
+    avx512::prepare, avx512::rotate, avx512::sum_heads;
 Isa attend(const Layout& layout, const Stretch& stretch, const Rows& rows);
 void attend_integers(const Layout& layout, const Stretch& stretch, const Rows& rows);
 Isa attend_latents(const LatentRows& work);
 }  // namespace avx512_vnni
 
 namespace avx512_bf16 {
-using avx512::absmax, avx512::attend_floats, avx512::combine, avx512::encode, avx512::rotate;
+using avx512::absmax, avx512::attend_floats, avx512::combine, avx512::encode, avx512::rotate, avx512::sum_heads;
 using avx512_vnni::attend_integers;
 float code_unit(Format format);
 void prepare(const Layout& layout, const float* q, float factor, const Queries& queries, int row);

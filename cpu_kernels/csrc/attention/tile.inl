@@ -20,6 +20,8 @@ struct Chunk {
     const Block* keys;
     const Block* values;
     const Block* next_keys;  // null: a whole chunk does not follow
+    float* weights;          // null, or [rows, chunk_tokens]: the weights of each row are kept here,
+    float* max;              // [rows]: and the maximum that they are relative to
 };
 
 // Codes that are needed soon are fetched while others are multiplied: of values the same part of the block whose keys
@@ -38,6 +40,12 @@ inline void fetch_blocks(const Layout& layout, const Block* blocks, int count) {
             __builtin_prefetch(blocks[i].codes + offset, 0, 2);
 }
 
+inline void fetch_scales(const Layout& layout, const Block* blocks, int count) {
+    const int64_t size = layout.has_token_scales() ? layout.scale_bytes() : 0;
+    for (int i = 0; i < count; i++)
+        for (int64_t offset = 0; offset < size; offset += cache_line) __builtin_prefetch(blocks[i].scales + offset);
+}
+
 // Tokens of a chunk that a row sees, begin <= t < end.
 struct Seen {
     int begin, end;
@@ -54,6 +62,17 @@ struct Tile {
     float correction[max_tile];  // what the rise of the maximum scales earlier sums by
     Seen seen[max_tile];
 };
+
+// The tokens that each row of a tile sees of `size` from token `first` on, and those that one row or more see.
+inline Seen see(const Rows& rows, int row, int count, int64_t first, int64_t size, Tile& tile) {
+    Seen any{chunk_tokens, 0};
+    for (int r = 0; r < count; r++) {
+        tile.seen[r] = {static_cast<int>(std::clamp<int64_t>(rows.begin[row + r] - first, 0, size)),
+                        static_cast<int>(std::clamp<int64_t>(rows.end[row + r] - first, 0, size))};
+        if (tile.seen[r].any()) any = {std::min(any.begin, tile.seen[r].begin), std::max(any.end, tile.seen[r].end)};
+    }
+    return any;
+}
 
 // What codes of float8 are still to be multiplied with, for the tokens from `lane` on.
 inline Float float8_scale(const Layout& layout, const Block& block, int lane) {

@@ -27,14 +27,6 @@ nb::dlpack::dtype dtype_of(LatentFormat format) {
     }
 }
 
-// An axis of one entry may have any stride.
-bool is_contiguous(const Array& array) {
-    int64_t stride = 1;
-    for (size_t axis = array.ndim(); axis-- > 0; stride *= static_cast<int64_t>(array.shape(axis)))
-        if (array.shape(axis) > 1 && array.stride(axis) != stride) return array.size() == 0;
-    return true;
-}
-
 }  // namespace
 
 Latents latents_of(const std::string& format, const Array& array, int64_t head_dim, int64_t value_dim) {

@@ -2,44 +2,13 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
-#include <cmath>
+#include <numeric>
 #include <vector>
 
-#include "attention/arguments.h"
+#include "attention/store/arguments.h"
 
 namespace qk::attention {
 namespace {
-
-std::vector<float> given_scale(const std::optional<Array>& scale, const char* name, int64_t num_heads) {
-    if (!scale) return {};
-    require_vector(*scale, name, nb::dtype<float>(), "float32 [G or 1]");
-    const auto count = static_cast<int64_t>(scale->shape(0));
-    if (count != 1 && count != num_heads)
-        throw std::invalid_argument(std::string(name) + ": got " + describe(*scale) + ", expected 1 or " +
-                                    std::to_string(num_heads) + " scales");
-    const auto* data = static_cast<const float*>(scale->data());
-    for (int64_t i = 0; i < count; i++)
-        if (!(data[i] > 0) || std::isinf(data[i]))
-            throw std::invalid_argument(std::string(name) + ": got " + std::to_string(data[i]) +
-                                        ", expected numbers above 0");
-    std::vector<float> all(static_cast<size_t>(num_heads));
-    for (int64_t g = 0; g < num_heads; g++) all[g] = data[count == 1 ? 0 : g];
-    return all;
-}
-
-Layout layout_of(const std::string& format, int64_t head_dim, const std::string& scales) {
-    Layout layout{parse_format(format), Scales::given, head_dim};
-    if (scales == "per_head")
-        layout.scales = Scales::per_head;
-    else if (scales == "per_tensor")
-        layout.scales = Scales::per_tensor;
-    else if (scales != "given")
-        throw std::invalid_argument("scales: got " + scales + ", expected given, per_head or per_tensor");
-    if (!holds(layout.format, head_dim))
-        throw std::invalid_argument("head_dim: got " + std::to_string(head_dim) + ", expected " +
-                                    held_heads(layout.format));
-    return layout;
-}
 
 class BoundStore {
 public:
@@ -54,16 +23,16 @@ public:
     }
 
     void append(const Array& k, const Array& v, const Array& table, const Array& ends, const OptionalArray& cu_seqlens,
-                const OptionalName& isa) {
+                const OptionalName& isa, const OptionalArray& slots) {
         const auto k_heads = heads_of<const float>(k, "k", head_dim());
         const Heads<const float> no_queries{nullptr, k_heads.batch, 0, k_heads.tokens, head_dim(), 0, 0, 0};
         const Heads<float> no_output{nullptr, k_heads.batch, 0, k_heads.tokens, head_dim(), 0, 0, 0};
-        run_append(no_queries, k_heads, v, {nullptr, nullptr}, table, ends, cu_seqlens, no_output, isa);
+        run_append(no_queries, k_heads, v, {nullptr, nullptr}, table, ends, cu_seqlens, no_output, isa, slots);
     }
 
     void rope_append(const Array& q, const Array& k, const Array& v, const Array& cos, const Array& sin,
                      const Array& table, const Array& ends, nb::handle q_out, const OptionalArray& cu_seqlens,
-                     const OptionalName& isa) {
+                     const OptionalName& isa, const OptionalArray& slots) {
         const auto q_heads = heads_of<const float>(q, "q", head_dim());
         const auto k_heads = heads_of<const float>(k, "k", head_dim());
         if (q_heads.batch != k_heads.batch || q_heads.tokens != k_heads.tokens)
@@ -77,24 +46,52 @@ public:
                                             std::to_string(k_heads.tokens) + " rows");
         }
         run_append(q_heads, k_heads, v, {static_cast<const float*>(cos.data()), static_cast<const float*>(sin.data())},
-                   table, ends, cu_seqlens, output_of(q_out, "q_out", q_heads), isa);
+                   table, ends, cu_seqlens, output_of(q_out, "q_out", q_heads), isa, slots);
     }
 
     void attend(const Array& q, const Array& table, const Array& ends, nb::handle out, float softmax_scale,
                 int64_t window, const OptionalArray& cu_seqlens, const OptionalName& isa, int64_t sinks,
-                const OptionalArray& sink_q) {
-        const auto q_heads = heads_of<const float>(q, "q", head_dim());
-        if (q_heads.heads < 1 || q_heads.heads % store_.num_heads())
-            throw std::invalid_argument("q: got " + describe(q) + ", expected a multiple of " +
-                                        std::to_string(store_.num_heads()) + " heads");
+                const OptionalArray& sink_q, nb::handle lse, nb::handle mass, int64_t mass_queries) {
+        const auto q_heads = queries_of(q);
         const Sequences sequences = checked_sequences(table, ends, q_heads.batch, q_heads.tokens, window,
                                                       store_.num_pages(), store_.page_size(), cu_seqlens, sinks);
-        const Sinks beside = sinks_of(sinks, sink_q, q_heads);
+        const Sinks far = sinks_of(sinks, sink_q, q_heads);
         const Heads<float> output = output_of(out, "out", q_heads);
+        Observed observed = mass_of(mass, mass_queries, sequences, store_.num_heads());
+        observed.lse = lse_of(lse, q_heads);
         const auto& impl = chosen(isa);
         nb::gil_scoped_release release;
         store_.last_isa =
-            qk::attention::attend(store_, sequences, q_heads, output, softmax_scale, window, impl, beside);
+            qk::attention::attend(store_, sequences, q_heads, output, softmax_scale, window, impl, far, observed);
+    }
+
+    void key_mass(const Array& q, const Array& table, const Array& ends, const Array& lse, nb::handle mass,
+                  float softmax_scale, int64_t window, const OptionalArray& cu_seqlens, const OptionalName& isa,
+                  int64_t sinks, const OptionalArray& sink_q) {
+        const auto q_heads = queries_of(q);
+        const Sequences sequences = checked_sequences(table, ends, q_heads.batch, q_heads.tokens, window,
+                                                      store_.num_pages(), store_.page_size(), cu_seqlens, sinks);
+        const Sinks far = sinks_of(sinks, sink_q, q_heads);
+        require_cube(lse, "lse", nb::dtype<float>(), "float32 [B, H, T] of q",
+                     {q_heads.batch, q_heads.heads, q_heads.tokens});
+        const Observed observed = mass_of(mass, 0, sequences, store_.num_heads());
+        std::vector<int64_t> which(static_cast<size_t>(sequences.count));
+        std::iota(which.begin(), which.end(), 0);
+        const auto& impl = chosen(isa);
+        nb::gil_scoped_release release;
+        store_.last_isa = qk::attention::key_mass(store_, sequences, q_heads, static_cast<const float*>(lse.data()),
+                                                  observed, softmax_scale, window, impl, far, which);
+    }
+
+    void compact(const Array& table, const Array& num_held, const Array& keep) {
+        const std::string expected = "int64 [B, " + std::to_string(store_.num_heads()) + ", n]";
+        require_cube(keep, "keep", nb::dtype<int64_t>(), expected, {-1, store_.num_heads(), -1});
+        const auto batch = static_cast<int64_t>(keep.shape(0)), count = static_cast<int64_t>(keep.shape(2));
+        const Sequences sequences = checked_sequences(table, num_held, batch, count, 0, store_.num_pages(),
+                                                      store_.page_size(), std::nullopt, 0, "num_held");
+        const int64_t* slots = keep_of(keep, store_, sequences);
+        nb::gil_scoped_release release;
+        qk::attention::compact(store_, sequences, slots, count);
     }
 
     void read(const Array& table, const Array& ends, nb::handle k, nb::handle v) const {
@@ -173,17 +170,12 @@ private:
             throw std::invalid_argument(std::string(name) + ": got " + describe(array) + ", expected " + expected);
     }
 
-    static int64_t require_positive(int64_t value, const char* name) {
-        if (value < 1)
-            throw std::invalid_argument(std::string(name) + ": got " + std::to_string(value) + ", expected 1 or more");
-        return value;
-    }
-
-    static int64_t require_page_size(int64_t page_size) {
-        if (page_size < 1 || page_size % block_tokens)
-            throw std::invalid_argument("page_size: got " + std::to_string(page_size) + ", expected a multiple of " +
-                                        std::to_string(block_tokens));
-        return page_size;
+    Heads<const float> queries_of(const Array& q) const {
+        const auto heads = heads_of<const float>(q, "q", head_dim());
+        if (heads.heads < 1 || heads.heads % store_.num_heads())
+            throw std::invalid_argument("q: got " + describe(q) + ", expected a multiple of " +
+                                        std::to_string(store_.num_heads()) + " heads");
+        return heads;
     }
 
     Sinks sinks_of(int64_t count, const OptionalArray& sink_q, const Heads<const float>& q) const {
@@ -208,13 +200,14 @@ private:
 
     void run_append(const Heads<const float>& q, const Heads<const float>& k, const Array& v, const Rotation& rotation,
                     const Array& table, const Array& ends, const OptionalArray& cu_seqlens, const Heads<float>& q_out,
-                    const OptionalName& isa) {
+                    const OptionalName& isa, const OptionalArray& slots) {
         const auto v_heads = heads_of<const float>(v, "v", head_dim());
         require_same("k", k, describe(v), v_heads);
         const Sequences sequences = sequences_of(table, ends, k.batch, k.tokens, k.tokens > 0 ? 1 : 0, cu_seqlens);
+        const int64_t* places = slots ? slots_of(*slots, store_, sequences, k.tokens) : nullptr;
         const auto& impl = chosen(isa);
         nb::gil_scoped_release release;
-        qk::attention::append(store_, sequences, q, k, v_heads, rotation, q_out, impl);
+        qk::attention::append(store_, sequences, q, k, v_heads, rotation, q_out, impl, places);
     }
 
     Store store_;
@@ -258,31 +251,55 @@ void bind_store(nb::module_& m) {
                       const std::optional<Array>&, const std::optional<Array>&>(),
              "format"_a, "num_pages"_a, "page_size"_a, "num_heads"_a, "head_dim"_a, "scales"_a = "given",
              "k_scale"_a.none() = nb::none(), "v_scale"_a.none() = nb::none())
-        .def("append", &BoundStore::append, "k"_a, "v"_a, "block_table"_a, "ends"_a, "cu_seqlens"_a.none() = nb::none(),
-             "isa"_a.none() = nb::none(),
-             "Stores k and v as the last T tokens of each sequence.\n\n"
-             "k, v         [B, G, T, D] float32, last axis contiguous\n"
-             "block_table  [B, pages] int32: the page of each page_size tokens; of pages not needed anything\n"
-             "ends         [B] int64: tokens of each sequence, the new ones included\n"
-             "cu_seqlens   [B + 1] int64: a varlen call, k and v [1, G, N, D], of which rows cu_seqlens[b]\n"
-             "             up to cu_seqlens[b + 1] are sequence b's, one or more; None: T new tokens for each\n"
-             "isa          implementation by name; None: the best, at most QBENCH_ISA\n"
-             "raises       ValueError (shape, strides, ends, pages), TypeError (dtype), RuntimeError (isa)")
+        .def(
+            "append", &BoundStore::append, "k"_a, "v"_a, "block_table"_a, "ends"_a, "cu_seqlens"_a.none() = nb::none(),
+            "isa"_a.none() = nb::none(), "slots"_a.none() = nb::none(),
+            "Stores k and v as the last T tokens of each sequence.\n\n"
+            "k, v         [B, G, T, D] float32, last axis contiguous\n"
+            "block_table  [B, pages] int32: the page of each page_size tokens; of pages not needed anything\n"
+            "ends         [B] int64: tokens of each sequence, the new ones included\n"
+            "cu_seqlens   [B + 1] int64: a varlen call, k and v [1, G, N, D], of which rows cu_seqlens[b]\n"
+            "             up to cu_seqlens[b + 1] are sequence b's, one or more; None: T new tokens for each\n"
+            "isa          implementation by name; None: the best, at most QBENCH_ISA\n"
+            "slots        [B, G] int64, if each sequence has one new token: the slot of each head that it takes, 0 to\n"
+            "             ends - 1, with the token there overwritten; the same for all heads if scales are "
+            "per_tensor;\n"
+            "             None: slot ends - 1\n"
+            "raises       ValueError (shape, strides, ends, pages), TypeError (dtype), RuntimeError (isa)")
         .def("rope_append", &BoundStore::rope_append, "q"_a, "k"_a, "v"_a, "cos"_a, "sin"_a, "block_table"_a, "ends"_a,
-             "q_out"_a, "cu_seqlens"_a.none() = nb::none(), "isa"_a.none() = nb::none(),
+             "q_out"_a, "cu_seqlens"_a.none() = nb::none(), "isa"_a.none() = nb::none(), "slots"_a.none() = nb::none(),
              "append of k turned, and q turned into q_out: pair (i, i + D / 2) by its angle.\n\n"
              "q, q_out     [B, H, T, D] float32, last axis contiguous; q_out may be q\n"
              "cos, sin     [T, D] float32, of a varlen call [N, D]; sin with the sign of the swap, negative in the\n"
              "             first half")
         .def("attend", &BoundStore::attend, "q"_a, "block_table"_a, "ends"_a, "out"_a, "softmax_scale"_a,
              "window"_a = 0, "cu_seqlens"_a.none() = nb::none(), "isa"_a.none() = nb::none(), "sinks"_a = 0,
-             "sink_q"_a.none() = nb::none(),
+             "sink_q"_a.none() = nb::none(), "lse"_a.none() = nb::none(), "mass"_a.none() = nb::none(),
+             "mass_queries"_a = 0,
              "out = softmax(q k^T * softmax_scale) v, as attention_ref defines it.\n\n"
              "q, out       [B, H, T, D] float32, last axis contiguous; the last T tokens of each sequence, or of a\n"
              "             varlen call (see append) [1, H, N, D]: a query's result is that of its sequence alone\n"
              "window       tokens that a query sees, itself included; 0: all before it\n"
              "sinks        the first tokens, that each query sees, too, as sink_attention_ref defines it\n"
-             "sink_q       as q: what meets their keys; None: there are no sinks")
+             "sink_q       as q: what meets their keys; None: there are no sinks\n"
+             "lse          [B, H, T] float32, contiguous, written unless it is None: see Attended\n"
+             "mass         [B, G, S] float32, contiguous, S at least max(ends), written unless it is None: the weight "
+             "of\n"
+             "             each slot, summed over queries and the heads of a group; 0 in slots from ends on\n"
+             "mass_queries the last so many new queries of each sequence count in mass; 0: all")
+        .def("key_mass", &BoundStore::key_mass, "q"_a, "block_table"_a, "ends"_a, "lse"_a, "mass"_a, "softmax_scale"_a,
+             "window"_a = 0, "cu_seqlens"_a.none() = nb::none(), "isa"_a.none() = nb::none(), "sinks"_a = 0,
+             "sink_q"_a.none() = nb::none(),
+             "The mass of the last T queries of each sequence, from their lse, as key_mass_ref defines it.\n\n"
+             "q, lse       [B, H, T, D] and [B, H, T] float32, or of a varlen call [1, H, N, D] and [1, H, N]\n"
+             "mass         [B, G, S] float32, contiguous, written; the other arguments as for attend")
+        .def(
+            "compact", &BoundStore::compact, "block_table"_a, "num_held"_a, "keep"_a,
+            "Moves the kept tokens of each head to its first slots, with their scales; in place.\n\n"
+            "num_held     [B] int64: tokens that each sequence holds\n"
+            "keep         [B, G, n] int64, contiguous, rising and below num_held: slot i then holds the token of slot\n"
+            "             keep[b, g, i]; the same for all heads if scales are per_tensor\n"
+            "raises       ValueError (shape, slots, pages), TypeError (dtype)")
         .def("read", &BoundStore::read, "block_table"_a, "ends"_a, "k"_a, "v"_a,
              "The first S tokens of each sequence as they are kept, into k and v [B, G, S, D] float32.")
         .def("grow", &BoundStore::grow, "page_size"_a, "Makes every page larger; what it holds stays.")

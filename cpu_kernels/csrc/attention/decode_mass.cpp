@@ -1,0 +1,57 @@
+#include "attention/decode_mass.h"
+
+#include <algorithm>
+
+#include "attention/workspace.h"
+#include "scratch.h"
+
+namespace qk::attention {
+namespace {
+
+// Memory of a part: weights of each chunk [heads, chunk_tokens], then the chunks' maxima [heads].
+constexpr int64_t part_chunks = split_tokens / chunk_tokens;
+constexpr int64_t floats_per_head = split_tokens + part_chunks;
+
+Scratch& scratch() {
+    thread_local Scratch weights;
+    return weights;
+}
+
+}  // namespace
+
+void DecodeMass::allocate() {
+    if (num_parts_ > 0) weights_ = scratch().floats(static_cast<size_t>(num_parts_ * heads_ * floats_per_head));
+}
+
+void DecodeMass::trim() const {
+    if (num_parts_ > 0) scratch().trim();
+}
+
+float* DecodeMass::part_at(int64_t part) const { return weights_ + part * heads_ * floats_per_head; }
+
+void DecodeMass::keep(int64_t part, Rows& rows) const {
+    rows.weights = part_at(part);
+    rows.chunk_max = rows.weights + heads_ * split_tokens;
+}
+
+void DecodeMass::finish(int64_t sequence, int64_t kv_head, int64_t first, int64_t begin, int64_t end,
+                        const Softmax* totals) const {
+    float* const mass = observed_.mass + (sequence * num_kv_heads_ + kv_head) * observed_.slots;
+    std::fill(mass, mass + begin, 0.0f);
+    std::fill(mass + end, mass + observed_.slots, 0.0f);
+    alignas(64) float sums[chunk_tokens];
+    for (int64_t split = begin / split_tokens, part = first; split * split_tokens < end; split++, part++) {
+        const float* weights = part_at(part);
+        const float* max = weights + heads_ * split_tokens;
+        const int64_t last = std::min(end, (split + 1) * split_tokens);
+        // The chunks of a part begin with the first one of which a token is seen.
+        int64_t chunk = std::max(split * split_tokens, begin / chunk_tokens * chunk_tokens);
+        for (; chunk < last; chunk += chunk_tokens, weights += heads_ * chunk_tokens, max += heads_) {
+            const int64_t from = std::max(begin, chunk), to = std::min(last, chunk + chunk_tokens);
+            kernels_.sum_heads(weights, max, totals, heads_, from - chunk, to - chunk, sums);
+            std::copy(sums + (from - chunk), sums + (to - chunk), mass + from);
+        }
+    }
+}
+
+}  // namespace qk::attention

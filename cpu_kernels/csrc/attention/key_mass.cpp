@@ -1,0 +1,137 @@
+#include <algorithm>
+#include <atomic>
+#include <numbers>
+#include <span>
+#include <vector>
+
+#include "attention/attention.h"
+#include "attention/workspace.h"
+#include "thread_pool.h"
+
+namespace qk::attention {
+namespace {
+
+// Keys of a task: 512 x 128 bytes (float16, D = 64) stay in the L2 while all queries pass, and each query is prepared
+// once per task. Counted from the first slot, so that a key's mass is the same sum for any number of threads.
+constexpr int64_t mass_keys = 512;
+static_assert(mass_keys % chunk_tokens == 0);
+
+// Slots [begin, end) of one sequence and kv head.
+struct KeyRange { int64_t sequence, head, begin, end; };
+
+class KeyMass {
+public:
+    KeyMass(const Store& store, const Sequences& sequences, const Heads<const float>& q, const float* lse,
+            const Observed& observed, float softmax_scale, int64_t window, const Impl<Kernels>& impl,
+            const Sinks& sinks)
+        : store_(store),
+          layout_(store.layout()),
+          sequences_(sequences),
+          q_(q),
+          lse_(lse),
+          observed_(observed),
+          softmax_scale_(softmax_scale),
+          window_(window > 0 ? window : std::numeric_limits<int64_t>::max()),
+          heads_per_kv_(q.heads / store.num_heads()),
+          impl_(impl),
+          sinks_(sinks) {}
+
+    Isa run(std::span<const int64_t> which) {
+        std::vector<KeyRange> tasks;
+        for (const int64_t b : which)
+            for (int64_t g = 0; g < store_.num_heads(); g++)
+                for (int64_t begin = 0; begin < observed_.slots; begin += mass_keys)
+                    tasks.push_back({b, g, begin, std::min(begin + mass_keys, observed_.slots)});
+        thread_pool()->run(static_cast<int64_t>(tasks.size()), [&](int64_t i) { work(tasks[i]); });
+        return ran_;
+    }
+
+private:
+    int64_t num_queries(int64_t sequence) const { return sequences_.new_tokens(sequence, q_.tokens); }
+    int64_t position(int64_t sequence, int64_t query) const {
+        return sequences_.ends[sequence] - num_queries(sequence) + query;
+    }
+    // The first query that counts.
+    int64_t first_query(int64_t sequence) const {
+        const int64_t all = num_queries(sequence);
+        return observed_.mass_queries > 0 ? std::max<int64_t>(0, all - observed_.mass_queries) : 0;
+    }
+
+    void work(const KeyRange& task) {
+        alignas(64) float mass[mass_keys] = {};
+        if (num_queries(task.sequence) > 0) {
+            const int64_t end = std::min(task.end, sequences_.ends[task.sequence]);
+            const int64_t first = position(task.sequence, first_query(task.sequence));
+            add(task, sinks_.q, task.begin, std::min(end, sinks_.count), true, mass);
+            add(task, q_, std::max({task.begin, sinks_.count, first + 1 - window_}), end, false, mass);
+        }
+        float* const out = observed_.mass + (task.sequence * store_.num_heads() + task.head) * observed_.slots;
+        std::copy_n(mass, task.end - task.begin, out + task.begin);
+    }
+
+    // The weights that queries give to the keys of slots [begin, end), which the task's slots contain.
+    void add(const KeyRange& task, const Heads<const float>& q, int64_t begin, int64_t end, bool is_sinks,
+             float* mass) {
+        if (begin >= end) return;
+        Block keys[mass_keys / block_tokens];
+        const int64_t start = begin / chunk_tokens * chunk_tokens;
+        for (int64_t token = start, i = 0; token < end; token += block_tokens, i++) {
+            const bool seen = token + block_tokens > begin;  // pages before the window may be gone
+            const auto [page, block] = sequences_.locate(task.sequence, seen ? token : begin);
+            keys[i] = store_.keys().block(page, task.head, block, store_.per_tensor());
+        }
+        const Stretch stretch{keys, nullptr, start, end - start};
+        const int64_t last = num_queries(task.sequence), count = std::max<int64_t>(1, prefill_rows / heads_per_kv_);
+        const int64_t earlier = begin - position(task.sequence, 0);  // queries before the first key do not see it
+        thread_local Workspace workspace;
+        for (int64_t t = std::max(first_query(task.sequence), earlier); t < last; t += count) {
+            // Nor do those whose window begins after the last key.
+            if (!is_sinks && position(task.sequence, t) - (end - 1) >= window_) break;
+            Rows rows = prepare(task, q, begin, end, is_sinks, t, std::min(count, last - t), workspace);
+            rows.mass = mass + (start - task.begin);
+            ran_.store(impl_.kernels.attend(layout_, stretch, rows), std::memory_order_relaxed);
+        }
+    }
+
+    // Queries [first, first + count), their lse to the base 2, and the tokens of [begin, end) that each of them sees.
+    Rows prepare(const KeyRange& task, const Heads<const float>& q, int64_t begin, int64_t end, bool is_sinks,
+                 int64_t first, int64_t count, Workspace& workspace) const {
+        const Rows rows = workspace.rows(layout_, count * heads_per_kv_, 1);
+        const float factor = softmax_scale_ * std::numbers::log2e_v<float> * store_.keys().given[task.head] *
+                             impl_.kernels.code_unit(layout_.format);
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t token = position(task.sequence, first + i);
+            const auto [b, t] = sequences_.row(task.sequence, first + i);
+            for (int64_t h = 0; h < heads_per_kv_; h++) {
+                const int64_t row = i * heads_per_kv_ + h, head = task.head * heads_per_kv_ + h;
+                impl_.kernels.prepare(layout_, q.at(b, head, t), factor, rows.queries, static_cast<int>(row));
+                rows.max[row] = lse_[(b * q.heads + head) * q.tokens + t] * std::numbers::log2e_v<float>;
+                workspace.begin()[row] = is_sinks ? begin : std::max(begin, token + 1 - window_);
+                workspace.end()[row] = std::min(end, token + 1);
+            }
+        }
+        return rows;
+    }
+
+    const Store& store_;
+    const Layout& layout_;
+    const Sequences& sequences_;
+    const Heads<const float>& q_;
+    const float* lse_;  // [B, heads, T]
+    const Observed& observed_;
+    float softmax_scale_;
+    int64_t window_, heads_per_kv_;
+    const Impl<Kernels>& impl_;
+    const Sinks& sinks_;
+    std::atomic<Isa> ran_{};
+};
+
+}  // namespace
+
+Isa key_mass(const Store& store, const Sequences& sequences, const Heads<const float>& q, const float* lse,
+             const Observed& observed, float softmax_scale, int64_t window, const Impl<Kernels>& impl,
+             const Sinks& sinks, std::span<const int64_t> which) {
+    return KeyMass(store, sequences, q, lse, observed, softmax_scale, window, impl, sinks).run(which);
+}
+
+}  // namespace qk::attention

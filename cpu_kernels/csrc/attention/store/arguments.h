@@ -1,0 +1,106 @@
+// Arguments of a KVStore from Python, checked.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "attention/arguments.h"
+
+namespace qk::attention {
+
+inline std::vector<float> given_scale(const std::optional<Array>& scale, const char* name, int64_t num_heads) {
+    if (!scale) return {};
+    require_vector(*scale, name, nb::dtype<float>(), "float32 [G or 1]");
+    const auto count = static_cast<int64_t>(scale->shape(0));
+    if (count != 1 && count != num_heads)
+        throw std::invalid_argument(std::string(name) + ": got " + describe(*scale) + ", expected 1 or " +
+                                    std::to_string(num_heads) + " scales");
+    const auto* data = static_cast<const float*>(scale->data());
+    for (int64_t i = 0; i < count; i++)
+        if (!(data[i] > 0) || std::isinf(data[i]))
+            throw std::invalid_argument(std::string(name) + ": got " + std::to_string(data[i]) +
+                                        ", expected numbers above 0");
+    std::vector<float> all(static_cast<size_t>(num_heads));
+    for (int64_t g = 0; g < num_heads; g++) all[g] = data[count == 1 ? 0 : g];
+    return all;
+}
+
+inline Layout layout_of(const std::string& format, int64_t head_dim, const std::string& scales) {
+    Layout layout{parse_format(format), Scales::given, head_dim};
+    if (scales == "per_head")
+        layout.scales = Scales::per_head;
+    else if (scales == "per_tensor")
+        layout.scales = Scales::per_tensor;
+    else if (scales != "given")
+        throw std::invalid_argument("scales: got " + scales + ", expected given, per_head or per_tensor");
+    if (!holds(layout.format, head_dim))
+        throw std::invalid_argument("head_dim: got " + std::to_string(head_dim) + ", expected " +
+                                    held_heads(layout.format));
+    return layout;
+}
+
+inline int64_t require_positive(int64_t value, const char* name) {
+    if (value < 1)
+        throw std::invalid_argument(std::string(name) + ": got " + std::to_string(value) + ", expected 1 or more");
+    return value;
+}
+
+inline int64_t require_page_size(int64_t page_size) {
+    if (page_size < 1 || page_size % block_tokens)
+        throw std::invalid_argument("page_size: got " + std::to_string(page_size) + ", expected a multiple of " +
+                                    std::to_string(block_tokens));
+    return page_size;
+}
+
+// Slots of tokens that share a scale over heads are the same for all heads: rows [heads, count].
+inline void require_same_slots(const Store& store, const char* name, const int64_t* slots, int64_t count) {
+    for (int64_t g = 1; store.per_tensor() && g < store.num_heads(); g++)
+        if (!std::equal(slots, slots + count, slots + g * count))
+            throw std::invalid_argument(std::string(name) + ": got other slots for head " + std::to_string(g) +
+                                        " than for head 0, expected the same: the heads of a token share a scale");
+}
+
+// [B, G] int64: a slot that each head of a sequence has, for the one new token of each sequence.
+inline const int64_t* slots_of(const Array& array, const Store& store, const Sequences& sequences, int64_t tokens) {
+    const int64_t heads = store.num_heads();
+    require_shape(array, "slots", nb::dtype<int64_t>(), "int64", sequences.count, heads);
+    const auto* slots = static_cast<const int64_t*>(array.data());
+    for (int64_t b = 0; b < sequences.count; b++) {
+        if (sequences.new_tokens(b, tokens) != 1)
+            throw std::invalid_argument("slots: got " + std::to_string(sequences.new_tokens(b, tokens)) +
+                                        " new tokens for a sequence, expected 1");
+        for (int64_t g = 0; g < heads; g++) {
+            const int64_t slot = slots[b * heads + g];
+            if (slot < 0 || slot >= sequences.ends[b])
+                throw std::invalid_argument("slots: got " + std::to_string(slot) + ", expected 0 to " +
+                                            std::to_string(sequences.ends[b] - 1));
+            const int64_t page = sequences.locate(b, slot).first;
+            if (page < 0 || page >= store.num_pages())
+                throw std::invalid_argument("block_table: got page " + std::to_string(page) + ", expected 0 to " +
+                                            std::to_string(store.num_pages() - 1));
+        }
+        require_same_slots(store, "slots", slots + b * heads, 1);
+    }
+    return slots;
+}
+
+// [B, G, n] int64: the slots below num_held that each head keeps, rising.
+inline const int64_t* keep_of(const Array& array, const Store& store, const Sequences& sequences) {
+    const int64_t heads = store.num_heads(), count = static_cast<int64_t>(array.shape(2));
+    const auto* keep = static_cast<const int64_t*>(array.data());
+    for (int64_t b = 0; b < sequences.count; b++) {
+        for (int64_t g = 0; g < heads; g++) {
+            const int64_t* slots = keep + (b * heads + g) * count;
+            for (int64_t i = 0; i < count; i++)
+                if (slots[i] < 0 || slots[i] >= sequences.ends[b] || (i > 0 && slots[i] <= slots[i - 1]))
+                    throw std::invalid_argument("keep: got slot " + std::to_string(slots[i]) +
+                                                (i ? " after " + std::to_string(slots[i - 1]) : "") +
+                                                ", expected rising slots from 0 to " +
+                                                std::to_string(sequences.ends[b] - 1));
+        }
+        require_same_slots(store, "keep", keep + b * heads * count, count);
+    }
+    return keep;
+}
+
+}  // namespace qk::attention

@@ -2,17 +2,19 @@
 
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.temporary import open_quantized
-from qbench.devices import check_device
+from qbench.devices import CPU, check_device
 from qbench.measure.host.machine import available_cores
 from qbench.measure.subject import Subject
 from qbench.measure.watched_source import WatchedSource
 from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.sources import open_source
+from quant.errors import InputError
 from quant.job import make_job
-from quant.kv import get_kv_format
+from quant.kv import FLOAT32
 from quant.kv.source import KVSource
 from quant.recipes import get_recipe
+from quant.source import Source
 
 
 def open_subject(spec: str, options: RunOptions = DEFAULTS, progress: Progress | None = None) -> Subject:
@@ -27,8 +29,21 @@ def open_subject(spec: str, options: RunOptions = DEFAULTS, progress: Progress |
     if options.recipe is not None:
         job = make_job(source, get_recipe(options.recipe))
         source = open_quantized(job, CalibrationOptions(), threads=threads, progress=progress)
-    if options.kv_format is not None:
-        source = KVSource(source, get_kv_format(options.kv_format))
+    source = with_kv_format(source, options.kv_format, options.device)
     if progress is not None:
         source = WatchedSource(source, progress)
     return Subject(spec, source, options.with_threads(threads))
+
+
+def with_kv_format(source: Source, kv_format: str | None, device: str) -> Source:
+    """`source` with keys and values in this format; None: in the source's own.
+
+    raises   InputError for a format that is unknown, does not fit the model, or is not on the device
+    """
+    if kv_format is None:
+        return source
+    if kv_format == FLOAT32 and device != CPU:
+        raise InputError(
+            f"KV format {FLOAT32} is on the CPU alone; device {device} keeps 16 bits, or FP8 as calibrated"
+        )
+    return KVSource(source, kv_format)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from qbench.calibration.open_subject import with_kv_format
 from qbench.measure.host.busy import busy_share, busy_warning
 from qbench.measure.host.clocks import check_clock
 from qbench.measure.host.forced import forced
@@ -12,10 +13,7 @@ from qbench.mla.measure import Grid, ModeRow, measure_modes
 from qbench.progress import Progress
 from qbench.runtime import ModelConfig, set_threads
 from qbench.sources import open_source
-from quant.errors import InputError
 from quant.json_data import JsonData
-from quant.kv import KV_FORMATS
-from quant.kv.source import KVSource
 
 CASE_KEYS = ("model", "device", "kv_format", "threads", "clock", "context", "batch", "tokens", "mode")
 
@@ -54,10 +52,7 @@ def run_mla(
     progress: Progress | None = None,
 ) -> Found:
     """raises InputError for a model without latent attention, an unknown KV format, or a device that is not there"""
-    if kv is not None and kv not in KV_FORMATS:
-        raise InputError(f"KV format {kv!r} is unknown; known: {', '.join(KV_FORMATS)}")
-    source = open_source(spec)
-    source = source if kv is None else KVSource(source, KV_FORMATS[kv])
+    source = with_kv_format(open_source(spec), kv, device)
     threads = threads or available_cores()
     check_clock(grid.clock, threads)
     set_threads(threads)

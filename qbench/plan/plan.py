@@ -13,7 +13,6 @@ from qbench.sweep.forecast.planned_source import PlannedSource
 from quant.errors import InputError
 from quant.job import make_job
 from quant.json_data import JsonData
-from quant.kv import get_kv_format
 from quant.kv.source import KVSource
 from quant.models import ModelConfig
 from quant.present import present
@@ -120,7 +119,7 @@ def plan(model: str, case: PlanCase) -> Plan:
 def planned_source(source: Source, case: PlanCase) -> Source:
     if case.recipe is not None:
         return PlannedSource(make_job(source, get_recipe(case.recipe)), case.kv_format)
-    return source if case.kv_format is None else KVSource(source, get_kv_format(case.kv_format))
+    return source if case.kv_format is None else KVSource(source, case.kv_format)
 
 
 def planned_context(config: ModelConfig, asked: int | None, model: str) -> int:

@@ -1,18 +1,22 @@
 """A model read with another KV format than it names."""
 
-from quant.kv.formats import KVFormat
+from quant.kv import FLOAT32, get_kv_format
 from quant.kv.scheme import CONFIG_KEY, calibrate_kv
 from quant.models import ModelConfig
 from quant.source import Source, SourceView
 
 
 class KVSource(SourceView):
-    """`source` with keys and values in `fmt`; all else is as it was.
+    """`source` with keys and values in the named format; all else is as it was.
 
-    raises   InputError for heads that the format cannot hold, and for one whose scales are calibrated
+    kv_format   one of KV_FORMATS, or FLOAT32: keys and values as they are computed
+    raises      InputError for an unknown name, for heads that the format cannot hold, and for calibrated scales
     """
 
-    def __init__(self, source: Source, fmt: KVFormat) -> None:
+    def __init__(self, source: Source, kv_format: str) -> None:
         super().__init__(source)
-        fmt.check(ModelConfig.of(source).head_dim)
-        self.config = {**source.config, CONFIG_KEY: calibrate_kv(fmt, []).config_entry()}
+        self.config = {key: value for key, value in source.config.items() if key != CONFIG_KEY}
+        if kv_format != FLOAT32:
+            fmt = get_kv_format(kv_format, others=(FLOAT32,))
+            fmt.check(ModelConfig.of(source).head_dim)
+            self.config[CONFIG_KEY] = calibrate_kv(fmt, []).config_entry()

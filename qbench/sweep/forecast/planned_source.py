@@ -3,8 +3,9 @@
 import numpy as np
 
 from quant.job import QuantizationJob
-from quant.kv import KVScheme, get_kv_format
+from quant.kv import FLOAT32, KVScheme, get_kv_format
 from quant.kv.scheme import CONFIG_KEY, scale_shape
+from quant.kv.source import KVSource
 from quant.models import ModelConfig
 from quant.source import Source, SourceView
 
@@ -20,13 +21,15 @@ class PlannedSource(SourceView):
         super().__init__(job.source)
         self.tensors = job.foreseen_tensors()
         kv = kv or job.recipe.kv
-        if kv is not None:
+        if kv == FLOAT32:
+            self.config = KVSource(job.source, kv).config
+        elif kv is not None:
             self.config = {**job.source.config, CONFIG_KEY: foreseen_scheme(job.source, kv).config_entry()}
 
 
 def foreseen_scheme(source: Source, kv: str) -> KVScheme:
     """The format with scales of 1 where calibration would find some: as many bytes."""
-    fmt, model = get_kv_format(kv), ModelConfig.of(source)
+    fmt, model = get_kv_format(kv, others=(FLOAT32,)), ModelConfig.of(source)
     fmt.check(model.head_dim)
     if not fmt.calibrated:
         return KVScheme(fmt)

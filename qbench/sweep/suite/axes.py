@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-DENSE = "f32"  # the KV cache as the model computes it
+from quant.kv import FLOAT32
+
+DENSE = FLOAT32  # the KV cache as the model computes it
 ALL = "all"  # threads: one for every core that this process may use
 
 

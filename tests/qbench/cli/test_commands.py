@@ -122,8 +122,38 @@ def test_eval_with_keys_and_values_in_another_format(qbench, artifact):
     assert json.loads(run.out)["kld"]["mean"] > plain["kld"]["mean"]
 
 
+def test_f32_asks_for_keys_and_values_in_float32(qbench, tmp_path):
+    """In each command, and also of a model that names another format."""
+    coded = tmp_path / "coded"
+    assert qbench("quantize", "ref:llama", "--recipe", "rtn-w8+kv-int8", "-o", coded).status == 0
+    measure, few = (
+        ("--reference", "ref:llama", "--windows", "1", "--json"),
+        ("--requests", "2", "--prompt", "4,8", "--new", "2,4", "--rounds", "1"),
+    )
+    assert json.loads(qbench("eval", coded, *measure).out)["kv_format"] == "kv-int8"
+    for argv in (
+        ("eval", coded, *measure),
+        ("bench", coded, "-p", "8", "-n", "2", "-r", "1", "--json"),
+        ("engine", coded, *few, "--json"),
+        ("plan", coded, "--json"),
+        ("plan", "ref:llama", "--recipe", "rtn-w8+kv-int8", "--json"),
+        ("generate", coded, "--prompt", "The", "-n", "2", "--json"),
+        ("mla", "ref:mla-moe", "--ctx", "32", "--batch", "1", "--tokens", "1", "--rounds", "1", "--json"),
+    ):
+        outcome = qbench(*argv, "--kv", "f32")
+        assert outcome.status == 0, outcome
+        assert json.loads(outcome.out.splitlines()[0]).get("kv_format") is None, argv
+
+
+def test_f32_is_refused_on_a_device_that_keeps_16_bits(qbench, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    for command, model in (("eval", "ref:llama"), ("bench", "ref:llama"), ("mla", "ref:mla-moe")):
+        argv = (command, model, "--device", "interpreter", "--kv", "f32")
+        qbench(*argv).fails_with("KV format f32 is on the CPU alone; device interpreter keeps 16 bits")
+
+
 def test_unknown_kv_formats(qbench, artifact):
-    qbench("eval", artifact, "--kv", "kv-int9").fails_with("unknown KV format 'kv-int9'; known are kv-fp8")
+    qbench("eval", artifact, "--kv", "kv-int9").fails_with("unknown KV format 'kv-int9'; known are f32, kv-fp8")
     qbench("bench", artifact, "--kv", "kv-fp8-cal").fails_with("kv-fp8-cal needs the ranges of keys and values")
 
 

@@ -51,7 +51,7 @@ def test_lengths_that_nobody_asked_for_fit_the_context(qbench, model):
     [
         (["ref:llama"], "LlamaForCausalLM has no latent attention"),
         (["nowhere.gguf"], "nowhere.gguf"),
-        (["rand:deepseek-v2-lite", "--kv", "kv-f17"], "KV format 'kv-f17' is unknown"),
+        (["rand:deepseek-v2-lite", "--kv", "kv-f17"], "unknown KV format 'kv-f17'; known are f32"),
         (["rand:deepseek-v2-lite", "--ctx", "999999"], "the model's context holds 163840"),
         (["rand:deepseek-v2-lite", "--device", "abacus"], "device 'abacus'"),
         (["rand:deepseek-v2-lite", "--cpu-time", "--threads", "2"], "count it with --threads 1"),

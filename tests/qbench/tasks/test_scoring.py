@@ -9,7 +9,7 @@ from support.memory_source import MemorySource
 
 from qbench.runtime import load_model
 from qbench.tasks.scoring import FORWARD_TOKENS, SHARED_CONTEXT, Forward, Request, group_requests, run_forward
-from quant.kv import KV_FORMATS, get_kv_format
+from quant.kv import KV_FORMATS
 from quant.kv.source import KVSource
 
 VOCAB = 320
@@ -88,7 +88,7 @@ def test_equals_a_plain_loop(model, share):
 @pytest.mark.parametrize("kv", [None, *(name for name in KV_FORMATS if name not in CALIBRATED)])
 def test_what_was_asked_before_leaves_nothing_in_the_cache(kv):
     """A cache that went back to the end of a context answers to the bit like one that just read it."""
-    source = MemorySource() if kv is None else KVSource(MemorySource(), get_kv_format(kv))
+    source = MemorySource() if kv is None else KVSource(MemorySource(), kv)
     model = load_model(source)
     requests = [request for request in some_requests() if len(request.context) == 63]
     groups = 1 if kv is None else max(side.token_group for side in (model.kv.format.keys, model.kv.format.values))

@@ -6,7 +6,6 @@ from support.array_source import ArraySource
 
 from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
-from quant.kv import get_kv_format
 from quant.kv.source import KVSource
 
 
@@ -26,4 +25,4 @@ def _load(kv: str | None = None) -> Model:
     weights = random_weights(config)
     formats = {name: "q4_k" for name, weight in weights.items() if weight.ndim == 2}
     source = ArraySource(config, weights, formats)
-    return load_model(source if kv is None else KVSource(source, get_kv_format(kv)), RunOptions(compute="exact"))
+    return load_model(source if kv is None else KVSource(source, kv), RunOptions(compute="exact"))

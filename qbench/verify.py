@@ -80,7 +80,7 @@ def options_of(described: Calibration, text: str | None) -> CalibrationOptions:
     return CalibrationOptions(
         text=text or described.text,
         samples=described.asked_samples,
-        length=described.length,
+        seq_len=described.seq_len,
         seed=described.seed,
         on=described.on,
         min_expert_tokens=described.min_expert_tokens,

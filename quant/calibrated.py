@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from quant.json_data import JsonData, JsonRow
 
@@ -11,10 +12,11 @@ class TextCalibration(JsonRow):
     """By windows of a text: enough to make the same windows again, and to see that they are the same.
 
     samples   windows; at most `asked_samples`, fewer if the text is short
-    length    tokens per window
+    seq_len   tokens per window
     sha256    of the windows' token ids
     """
 
+    json_keys: ClassVar[Mapping[str, str]] = {"seq_len": "length"}  # the word of manifests
     json_omits = ("text_sha256",)
 
     text: str
@@ -22,7 +24,7 @@ class TextCalibration(JsonRow):
     seed: int
     text_sha256: str | None = None
     samples: int
-    length: int
+    seq_len: int
     sha256: str
     on: str
     min_expert_tokens: int | None

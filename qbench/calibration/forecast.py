@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from qbench.calibration.arithmetic import choose_arithmetic
 from qbench.calibration.options import CalibrationOptions
 from qbench.calibration.run import quantized_model
-from qbench.calibration.windows import window_length
+from qbench.calibration.windows import window_seq_len
 from qbench.measure.host.memory import peak_rss_bytes, reset_peak_rss
 from quant.artifacts import write_artifact
 from quant.artifacts.output import artifact_name
@@ -96,7 +96,7 @@ def disk_bytes(job: QuantizationJob, options: CalibrationOptions, config: ModelC
         row_bytes += ITEM_BYTES * config.hidden_size + read_bytes * (
             config.num_heads * config.head_dim + config.ffn_size
         )
-    rows = options.samples * window_length(source, options)
+    rows = options.samples * window_seq_len(source, options)
     return staged + max(rows * row_bytes, sum(sizes.values()))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from quant.errors import InputError
 
 SAMPLES = 128
-LENGTH = 512  # as llama.cpp's imatrix tool; a GPTQ Hessian of 65k tokens has far more rows than a layer has features
+SEQ_LEN = 512  # as llama.cpp's imatrix tool; a GPTQ Hessian of 65k tokens has far more rows than a layer has features
 MODELS = ("quantized", "steps", "original")
 ARITHMETICS = ("fp32", "bf16")
 # Texts that no file holds, see `qbench.calibration.texts`.
@@ -19,7 +19,7 @@ HUB = "hf:"
 class CalibrationOptions:
     """text       spec of the text, see `qbench.calibration.texts`; None: what fits the model
     samples       windows at most; a shorter text gives fewer
-    length        tokens of a window; None: LENGTH, or the model's context where that is shorter
+    seq_len       tokens per window; None: SEQ_LEN, or the model's context if that is shorter
     seed          which windows are taken, and which documents are generated
     on            "quantized": each layer sees the outputs of the quantized ones before it; "steps": each linear of a
                   layer does, too, which takes one pass instead of two where it can be; or "original"
@@ -33,7 +33,7 @@ class CalibrationOptions:
 
     text: str | None = None
     samples: int = SAMPLES
-    length: int | None = None
+    seq_len: int | None = None
     seed: int = 0
     on: str = "quantized"
     min_expert_tokens: int | None = None
@@ -54,7 +54,7 @@ class CalibrationOptions:
         return collected and (self.stats is not None or self.export_imatrix is not None)
 
     def __post_init__(self) -> None:
-        for name, least in (("samples", 1), ("length", 2), ("min_expert_tokens", 1)):
+        for name, least in (("samples", 1), ("seq_len", 2), ("min_expert_tokens", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise InputError(f"calibration: {name} is {value}, expected {least} or more")

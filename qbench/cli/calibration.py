@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from qbench.calibration.options import ARITHMETICS, LENGTH, MODELS, SAMPLES, CalibrationOptions
+from qbench.calibration.options import ARITHMETICS, MODELS, SAMPLES, SEQ_LEN, CalibrationOptions
 
 # parameter -> field of CalibrationOptions
 FIELDS = {
     "calibration": "text",
     "samples": "samples",
-    "length": "length",
+    "seq_len": "seq_len",
     "seed": "seed",
     "calibrate_on": "on",
     "min_expert_tokens": "min_expert_tokens",
@@ -29,7 +29,7 @@ OPTIONS = (
         "hf:DATASET[@SPLIT] or generated  [default: generated, for ref: models]",
     ),
     click.option("--samples", type=click.IntRange(min=1), default=SAMPLES, show_default=True, help="Windows at most."),
-    click.option("--length", type=click.IntRange(min=2), help=f"Tokens of a window  [default: {LENGTH}]"),
+    click.option("--seq-len", type=click.IntRange(min=2), help=f"Tokens per window  [default: {SEQ_LEN}]"),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Which windows are drawn."),
     click.option(
         "--calibrate-on",

@@ -13,7 +13,7 @@ OPTIONS = {
     "report": {"--caches": "--cache-table"},
     "mla": {"--plan": "--mode"},
     "sweep": {"--plan": "--dry-run"},
-    "quantize": {"--plan": "--dry-run"},
+    "quantize": {"--plan": "--dry-run", "--length": "--seq-len"},
 }
 
 

@@ -53,11 +53,12 @@ class SpeedWork(JsonRow):
 class CalibrationCase(JsonRow):
     """Fields of CalibrationOptions. text_sha256: of the file at that path, which may be edited."""
 
+    json_keys: ClassVar[Mapping[str, str]] = {"seq_len": "length"}  # the word of manifests
     json_omits: ClassVar[tuple[str, ...]] = ("text_sha256",)
 
     text: str | None = None
     samples: int | None = None
-    length: int | None = None
+    seq_len: int | None = None
     seed: int = 0
     text_sha256: str | None = None
 

@@ -129,4 +129,4 @@ def calibration_options(case: CalibrationCase | None) -> CalibrationOptions:
     """The options that a suite gives; all others have their defaults."""
     if case is None:
         return CalibrationOptions()
-    return CalibrationOptions(case.text, case.samples or SAMPLES, case.length, case.seed)
+    return CalibrationOptions(case.text, case.samples or SAMPLES, case.seq_len, case.seed)

@@ -219,5 +219,5 @@ def _check_tokens(calibration: CalibrationTokens, config: ModelConfig) -> None:
     if tokens.shape[1] > config.max_positions:
         raise InputError(
             f"calibration: windows of {tokens.shape[1]} tokens, but the model's context holds "
-            f"{config.max_positions}; give --length {config.max_positions} or less"
+            f"{config.max_positions}; give --seq-len {config.max_positions} or less"
         )

@@ -39,14 +39,14 @@ class CalibrationTokens:
 
     def describe(self, *, on: str, min_expert_tokens: int | None, arithmetic: str) -> TextCalibration:
         """The calibration by these windows, as a manifest keeps it."""
-        samples, length = self.tokens.shape
+        samples, seq_len = self.tokens.shape
         return TextCalibration(
             text=self.text,
             asked_samples=self.asked_samples,
             seed=self.seed,
             text_sha256=self.text_sha256,
             samples=samples,
-            length=length,
+            seq_len=seq_len,
             sha256=self.sha256,
             on=on,
             min_expert_tokens=min_expert_tokens,
@@ -55,6 +55,6 @@ class CalibrationTokens:
 
     def batches(self) -> list[slice]:
         """Windows that run together. Fixed by the windows alone, so that sums do not depend on threads."""
-        samples, length = self.tokens.shape
-        step = max(1, BATCH_TOKENS // length)
+        samples, seq_len = self.tokens.shape
+        step = max(1, BATCH_TOKENS // seq_len)
         return [slice(start, min(start + step, samples)) for start in range(0, samples, step)]

@@ -44,7 +44,7 @@ def relative_error(path, exact: torch.Tensor) -> float:
 def test_quantized_models_stay_near(model, tmp_path, capsys, recipe, out, bits):
     kind, path = model
     (tmp_path / "text.txt").write_text(TEXT * 100)
-    text = ["--calibration", str(tmp_path / "text.txt"), "--samples", "8", "--length", "64"]
+    text = ["--calibration", str(tmp_path / "text.txt"), "--samples", "8", "--seq-len", "64"]
     options = text if recipe.startswith("gptq") else []
     code = main(["quantize", str(path), "--recipe", recipe, "-o", str(tmp_path / out), *options])
     if kind == "opt" and out.endswith(".gguf"):
@@ -73,7 +73,7 @@ def test_members_of_a_stack_share_what_is_stored_once(tmp_path, kind, recipe):
     source = ArraySource(config, random_weights(config), tokenizer=trained_byte_level([TEXT]))
     path = write_artifact(source, tmp_path / "model")
     (tmp_path / "text.txt").write_text(TEXT * 100)
-    text = ["--calibration", str(tmp_path / "text.txt"), "--samples", "8", "--length", "64"]
+    text = ["--calibration", str(tmp_path / "text.txt"), "--samples", "8", "--seq-len", "64"]
     assert main(["quantize", str(path), "--recipe", recipe, "-o", str(tmp_path / "out"), *text]) == 0
 
 

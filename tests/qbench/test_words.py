@@ -29,7 +29,7 @@ OLD_KEYS = {
     "cache_bytes": "kv_bytes_held",
     "pass_tokens": "forward_tokens",
 }
-OLD_OPTIONS = ("--caches", "--products", "--cache-kind", "--plan")
+OLD_OPTIONS = ("--caches", "--products", "--cache-kind", "--plan", "--length")
 OLD_VALUES = ("dense-f32", "auto")
 OLD_NAMES = re.compile(
     r"cache_kinds|products?_option|check_products|[Cc]eilings?|CEILINGS?|Passes|longest_pass|of_one_pass|pass_flop|ragged\w*"

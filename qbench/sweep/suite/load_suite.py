@@ -11,7 +11,7 @@ from qbench.compute import check_compute
 from qbench.devices import DEVICES
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweep.suite.axes import AXES
-from qbench.sweep.suite.renamed import check_caches, check_key
+from qbench.sweep.suite.renamed import check_caches, check_key, check_section
 from qbench.sweep.suite.rules import Rule
 from qbench.sweep.suite.suite import MEASURED, CalibrationSettings, EvalSettings, Suite
 from qbench.sweep.suite.suite_names import AUTO, ISAS, check_known, check_kv_format, check_model, check_recipe
@@ -66,6 +66,7 @@ def build_suite(document: Any, where: str, folder: Path) -> Suite:
         raise InputError(f"{where}: {', '.join(missing)} missing; a suite needs name, models and recipes")
     for section, kind in SECTIONS.items():
         if values.get(section) is not None:
+            check_section(section, values[section], where)
             given = fields_of(values[section], kind, f"{where}: {section}")
             if section == "tasks" and "names" not in given:
                 raise InputError(f"{where}: tasks: names missing, a list of tasks such as ref_recall")

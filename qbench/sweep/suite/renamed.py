@@ -1,6 +1,6 @@
-"""Keys and axes of suites of schema 1: one line says what they are called now."""
+"""Keys and axes of suites of earlier versions: one line says what they are called now."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from qbench.cache_policies import LAYOUTS
@@ -12,16 +12,23 @@ KEYS = {
     "cache_kinds": f"'caches' and 'policies' now: {LAYOUT_OR_POLICY}",
     "products": "'compute' now: fast (once auto), exact, float32",
 }
+SECTION_KEYS = {"calibration": {"length": "'seq_len' now"}}
 AXES = {
     "cache_kind": f"'cache' or 'policy' now: {LAYOUT_OR_POLICY}",
     "products": "'compute' now: fast (once auto), exact, float32",
 }
 
 
-def check_key(key: Any, where: str) -> None:
-    """raises InputError for a key of schema 1"""
-    if key in KEYS:
-        raise InputError(f"{where}: key {key!r} is called {KEYS[key]}")
+def check_key(key: Any, where: str, keys: Mapping[str, str] = KEYS) -> None:
+    """raises InputError for a key of an earlier version"""
+    if key in keys:
+        raise InputError(f"{where}: key {key!r} is called {keys[key]}")
+
+
+def check_section(section: str, keys: Any, where: str) -> None:
+    """The same for the keys of a section."""
+    for key in keys if isinstance(keys, Mapping) else ():
+        check_key(key, f"{where}: {section}", SECTION_KEYS.get(section, {}))
 
 
 def check_axis(axis: Any, value: Any, where: str) -> None:

@@ -38,7 +38,7 @@ class CalibrationSettings:
 
     text: str | None = None  # a file, from the suite's folder; None: what fits the model
     samples: int = SAMPLES
-    length: int | None = None
+    seq_len: int | None = None
     seed: int = 0
 
 

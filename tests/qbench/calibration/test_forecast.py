@@ -60,7 +60,7 @@ def test_seconds_grow_with_the_layers():
 
 def test_disk_holds_layers_beside_hidden_states_or_the_artifact():
     source = small_source()
-    options, config = CalibrationOptions(samples=10, length=100, arithmetic="fp32", on="steps"), ModelConfig.of(source)
+    options, config = CalibrationOptions(samples=10, seq_len=100, arithmetic="fp32", on="steps"), ModelConfig.of(source)
     shapes = {name: info.shape for name, info in source.tensors.items()}
     bytes_of = {name: np.prod(s) * 4 if len(s) == 1 else np.prod(s) // 32 * 18 for name, s in shapes.items()}  # q4_0
     layer = sum(size for name, size in bytes_of.items() if ".layers." in name)
@@ -71,13 +71,13 @@ def test_disk_holds_layers_beside_hidden_states_or_the_artifact():
     assert rounded == layer + 10 * 100 * (4 * 3 * 64 + 2 * (64 + 96))
     whole = disk_bytes(job, replace(options, on="quantized"), config)
     assert whole == layer + 2 * 4 * 10 * 100 * 64
-    few = replace(options, samples=1, length=2)
+    few = replace(options, samples=1, seq_len=2)
     assert disk_bytes(job, few, config) == layer + sum(bytes_of.values())
 
 
 def test_a_plan_of_a_calibrated_recipe_ends_in_its_cost(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    argv = ["quantize", "rand:tiny", "--recipe", "imatrix-q4_k_m", "--samples", "2", "--length", "32", "--dry-run"]
+    argv = ["quantize", "rand:tiny", "--recipe", "imatrix-q4_k_m", "--samples", "2", "--seq-len", "32", "--dry-run"]
     assert main([*argv, "--json"]) == 0
     cost = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert cost.keys() == {"seconds", "peak_rss_bytes", "disk_bytes"} and all(value > 0 for value in cost.values())
@@ -90,7 +90,7 @@ def test_forecast_within_a_fifth(benchmark, tmp_path, monkeypatch):
     shape = {**rand.SHAPES["tiny"], "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 8}
     monkeypatch.setitem(rand.SHAPES, "eight", shape)
     source, recipe = rand.RandomSource("rand:eight"), get_recipe("gptq-q4_k_m")
-    options = CalibrationOptions(samples=64, length=256)
+    options = CalibrationOptions(samples=64, seq_len=256)
     write_quantized(make_artifact_job(source, recipe, tmp_path / "warm.gguf"), replace(options, samples=2))
     job = make_artifact_job(source, recipe, tmp_path / "m.gguf")
     foretold = forecast(job, options, threads=1)

@@ -17,7 +17,7 @@ from quant.artifacts import read_manifest
 from quant.calibration.live import LiveStatistics
 from quant.stage import stage_path
 
-FEW = ("--samples", "4", "--length", "128")
+FEW = ("--samples", "4", "--seq-len", "128")
 
 
 def quantize(model, recipe, out, *options) -> int:

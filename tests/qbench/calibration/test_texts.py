@@ -27,25 +27,25 @@ def tokens_of(text: str, source=REF, **options) -> np.ndarray:
 
 def test_windows_of_a_text_file(tmp_path):
     (tmp_path / "a.txt").write_text(WORDS)
-    made = tokens_of(tmp_path / "a.txt", samples=5, length=32)
+    made = tokens_of(tmp_path / "a.txt", samples=5, seq_len=32)
     ids = np.array(Tokenizer(REF.tokenizer).encode(WORDS))
     whole = ids[: len(ids) // 32 * 32].reshape(-1, 32)
     assert made.tokens.shape == (5, 32) and all((row == whole).all(1).any() for row in made.tokens)
     described = made.describe(on="steps", min_expert_tokens=None, arithmetic="fp32")
-    assert described.samples == 5 and described.length == 32 and described.sha256 == made.sha256
+    assert described.samples == 5 and described.seq_len == 32 and described.sha256 == made.sha256
     assert described.text == str(tmp_path / "a.txt") and len(described.text_sha256) == 64
     assert list(described.to_json()) == [*TEXT_KEYS, *OPTION_KEYS]
 
 
 def test_the_seed_draws_the_windows(tmp_path):
     (tmp_path / "a.txt").write_text(" ".join(map(str, range(3000))))
-    first, again, other = (tokens_of(tmp_path / "a.txt", samples=4, length=16, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (tokens_of(tmp_path / "a.txt", samples=4, seq_len=16, seed=seed) for seed in (1, 1, 2))
     assert first.sha256 == again.sha256 != other.sha256
 
 
 def test_a_short_text_gives_fewer_windows_and_says_so(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(100))
-    made = tokens_of(tmp_path / "a.npy", samples=64, length=30)
+    made = tokens_of(tmp_path / "a.npy", samples=64, seq_len=30)
     assert len(made.tokens) == 3 and made.asked_samples == 64
     assert np.array_equal(made.tokens, np.arange(90).reshape(3, 30))
 
@@ -56,19 +56,19 @@ def test_the_same_ids_by_every_way(tmp_path):
     (tmp_path / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ids.tolist()))
     (tmp_path / "c.jsonl").write_text("".join(json.dumps({"tokens": row}) + "\n\n" for row in ids.tolist()))
     for name in ("a.npy", "b.jsonl", "c.jsonl"):
-        assert np.array_equal(tokens_of(tmp_path / name, length=20).tokens, ids), name
+        assert np.array_equal(tokens_of(tmp_path / name, seq_len=20).tokens, ids), name
 
 
 def test_documents_of_json_lines_follow_each_other(tmp_path):
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": WORDS}) + "\n" + json.dumps({"text": "a bird"}) + "\n")
     tokenizer = Tokenizer(REF.tokenizer)
     ids = [*tokenizer.encode(WORDS), *tokenizer.encode("a bird")]
-    made = tokens_of(tmp_path / "a.jsonl", length=len(ids))
+    made = tokens_of(tmp_path / "a.jsonl", seq_len=len(ids))
     assert made.tokens.tolist() == [ids]
 
 
 def test_generated_text_is_the_default_of_a_reference_model_and_never_held_out():
-    made = calibration_tokens(REF, CalibrationOptions(samples=32, length=512, seed=HELDOUT_SEED))
+    made = calibration_tokens(REF, CalibrationOptions(samples=32, seq_len=512, seed=HELDOUT_SEED))
     assert made.text == "generated"
     text = Tokenizer(REF.tokenizer).decode(made.tokens.reshape(-1).tolist(), skip_special=False)
     heldout = set(heldout_text(num_chars=400_000).split(EOS))
@@ -78,7 +78,7 @@ def test_generated_text_is_the_default_of_a_reference_model_and_never_held_out()
 
 
 def test_a_random_model_gets_random_ids():
-    made = calibration_tokens(open_source("rand:tiny"), CalibrationOptions(samples=3, length=100))
+    made = calibration_tokens(open_source("rand:tiny"), CalibrationOptions(samples=3, seq_len=100))
     assert made.text == "random" and 0 <= made.tokens.min() and made.tokens.max() < 512
 
 
@@ -94,7 +94,7 @@ def test_a_dataset_of_the_hub(monkeypatch, tmp_path):
         package.load_dataset = lambda name, split, streaming: rows
         monkeypatch.setitem(sys.modules, "datasets", package)
     ids = Tokenizer(REF.tokenizer).encode(WORDS)
-    made = tokens_of(f"hf:{tmp_path / 'data'}", length=16, samples=10_000)
+    made = tokens_of(f"hf:{tmp_path / 'data'}", seq_len=16, samples=10_000)
     assert np.array_equal(made.tokens.reshape(-1)[: len(ids) // 16 * 16], ids[: len(ids) // 16 * 16])
 
 
@@ -134,7 +134,7 @@ def test_models_that_need_another_text(tmp_path):
         calibration_tokens(small_source(), CalibrationOptions())
 
 
-@pytest.mark.parametrize("option", [{"samples": 0}, {"length": 1}, {"on": "both"}, {"min_expert_tokens": 0}])
+@pytest.mark.parametrize("option", [{"samples": 0}, {"seq_len": 1}, {"on": "both"}, {"min_expert_tokens": 0}])
 def test_options_that_cannot_be(option):
     with pytest.raises(InputError, match=next(iter(option))):
         CalibrationOptions(**option)

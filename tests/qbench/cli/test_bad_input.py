@@ -49,6 +49,9 @@ from quant.recipes import RECIPES
         pytest.param(["report", "x", "--caches"], ["--caches is called --cache-table now"], id="old flag --caches"),
         pytest.param(["sweep", "x.yaml", "--plan"], ["--plan is called --dry-run now"], id="old sweep --plan"),
         pytest.param(["quantize", "x", "--recipe", "q8_0", "--plan"], ["--dry-run now"], id="old quantize --plan"),
+        pytest.param(
+            ["quantize", "x", "--recipe", "bf16", "--length", "9"], ["is called --seq-len now"], id="old --length"
+        ),
         pytest.param(["mla", "--plan", "elided"], ["--plan is called --mode now"], id="old mla --plan"),
         pytest.param(["plan", "x", "--cache", "window:64"], ["is a policy now: window:64"], id="policy as a cache"),
         pytest.param(["plan", "x", "--cache-kind", "paged"], ["is called --cache now"], id="old --cache-kind"),

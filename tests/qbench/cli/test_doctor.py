@@ -62,7 +62,7 @@ def test_files_that_llama_cpp_made_are_healthy(qbench, tmp_path, ftype):
 def test_experts_of_a_calibration(qbench, tmp_path):
     """Counts of a real run; an expert that hardly got a token is told."""
     path = tmp_path / "moe.gguf"
-    argv = ("--samples", "4", "--length", "64", "--min-expert-tokens", "16")
+    argv = ("--samples", "4", "--seq-len", "64", "--min-expert-tokens", "16")
     assert qbench("quantize", "rand:tiny-moe", "--recipe", "imatrix-q4_0", "-o", path, *argv).status == 0
     outcome = qbench("doctor", path)
     assert outcome.status == 0 and "expert coverage" not in outcome.out, outcome.out

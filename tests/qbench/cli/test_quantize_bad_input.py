@@ -13,7 +13,7 @@ from qbench.sources import open_source
 from quant.artifacts.gguf_vocabulary import BYTE_TOKENS
 from quant.source import TokenizerInfo
 
-WINDOWS = ("--samples", "4", "--length", "32")
+WINDOWS = ("--samples", "4", "--seq-len", "32")
 
 
 @pytest.fixture
@@ -57,12 +57,12 @@ def test_a_text_shorter_than_a_window(refused, tmp_path):
 
 def test_token_ids_fewer_than_a_window(refused, token_ids):
     np.save(token_ids, np.arange(255))
-    says = ["255 tokens", "shorter than one window of 256", "--length"]
+    says = ["255 tokens", "shorter than one window of 256", "--seq-len"]
     refused("gptq-w4g128", "--calibration", token_ids, says=says)
 
 
 def test_a_window_longer_than_the_context(refused, token_ids):
-    refused("gptq-w4g128", "--calibration", token_ids, "--length", "300", says=["300 tokens", "context", "256"])
+    refused("gptq-w4g128", "--calibration", token_ids, "--seq-len", "300", says=["300 tokens", "context", "256"])
 
 
 def test_a_tokenizer_that_does_not_match(refused, tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.damage import edit_hf, edit_json
 
-CALIBRATION = ("--samples", "4", "--length", "32")
+CALIBRATION = ("--samples", "4", "--seq-len", "32")
 MIXED = """
 base: q8_0
 options: {effort: best}

@@ -65,6 +65,11 @@ def test_a_suite_of_kernels_is_none_of_models():
         pytest.param(GOOD + "bench: {}\ncaches: kv-int8", "the key is called 'kv_formats' now", id="old caches"),
         pytest.param(GOOD + "bench: {}\ncache_kinds: paged", "is called 'caches' and 'policies' now", id="old kinds"),
         pytest.param(GOOD + "bench: {}\ncaches: window:8", "is a policy now: window:8", id="policy as a cache"),
+        pytest.param(
+            GOOD + "bench: {}\ncalibration: {length: 64}",
+            "calibration: key 'length' is called 'seq_len' now",
+            id="length",
+        ),
         pytest.param(GOOD + "bench: {}\nproducts: exact", "key 'products' is called 'compute' now", id="old products"),
         pytest.param(GOOD + "bench: {}\ncompute: auto", "compute 'auto' is called 'fast' now", id="old auto"),
         pytest.param(

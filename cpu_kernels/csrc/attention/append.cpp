@@ -85,9 +85,9 @@ public:
     // Token t of the new ones into the side it belongs to; `turned`: keys.
     void put(Side& side, bool is_key, const Heads<const float>& x, int64_t b, int64_t t) {
         const int64_t size = layout_.head_dim, num_heads = store_.num_heads();
-        const int64_t place = sequences_.ends[b] - sequences_.new_tokens(b, x.tokens) + t;
-        int64_t slot = place;
-        auto [page, block] = sequences_.locate(b, place);
+        const int64_t later = sequences_.new_tokens(b, x.tokens) - t;  // tokens up to the end, this one included
+        int64_t slot = sequences_.end(b, 0) - later;
+        auto [page, block] = sequences_.locate(b, slot);
         std::vector<float>& rows = scratch_rows(num_heads * size);
         for (int64_t g = 0; g < num_heads; g++) turn(x.at(sequences_, b, g, t), is_key, b, t, rows.data() + g * size);
         Encoded encoded(layout_);
@@ -99,8 +99,8 @@ public:
                                 : layout_.scales == Scales::per_tensor ? shared
                                                                        : scale_of(row, size);
             kernels_.encode(layout_, row, scale, encoded.codes.data(), encoded.scales.data());
-            if (slots_) {
-                slot = slots_[b * num_heads + g];
+            if (slots_ || sequences_.end_heads) {
+                slot = slots_ ? slots_[b * num_heads + g] : sequences_.end(b, g) - later;
                 std::tie(page, block) = sequences_.locate(b, slot);
             }
             const int64_t token = slot % block_tokens;
@@ -152,10 +152,16 @@ void append(Store& store, const Sequences& sequences, const Heads<const float>& 
         for (int64_t h = 0; h < q.heads; h++)
             appender.turn(q.at(sequences, b, h, t), true, b, t, q_out.at(sequences, b, h, t));
     };
-    // A task is what falls into one block, so that no two threads write to the same cache line.
-    const int64_t runs = sequences.most_new_tokens(k.tokens) / block_tokens + 2;
+    // A task is what falls into one block, so that no two threads write to the same cache line; or a whole sequence, if
+    // its heads end in blocks of their own.
+    const int64_t runs = sequences.end_heads ? 1 : sequences.most_new_tokens(k.tokens) / block_tokens + 2;
     const auto append_run = [&](int64_t i) {
-        const int64_t b = i / runs, end = sequences.ends[b], first = end - sequences.new_tokens(b, k.tokens);
+        const int64_t b = i / runs, num_new = sequences.new_tokens(b, k.tokens);
+        if (sequences.end_heads) {
+            for (int64_t t = 0; t < num_new; t++) append_token(b, t);
+            return;
+        }
+        const int64_t end = sequences.ends[b], first = end - num_new;
         const int64_t begin = (first / block_tokens + i % runs) * block_tokens;
         for (int64_t t = std::max(begin, first); t < std::min(begin + block_tokens, end); t++)
             append_token(b, t - first);

@@ -84,8 +84,8 @@ public:
 private:
     int64_t num_queries(int64_t sequence) const { return sequences_.new_tokens(sequence, q_.tokens); }
     bool is_decode(int64_t sequence) const { return attention::is_decode(sequences_, sequence, q_.tokens, sinks_); }
-    int64_t position(int64_t sequence, int64_t query) const {
-        return sequences_.ends[sequence] - num_queries(sequence) + query;
+    int64_t position(int64_t sequence, int64_t head, int64_t query) const {
+        return sequences_.end(sequence, head) - num_queries(sequence) + query;
     }
     // In the window, which sinks are no part of.
     int64_t first_seen(int64_t position) const { return std::max(sinks_.count, position + 1 - window_); }
@@ -94,9 +94,9 @@ private:
     void add_decode_tasks() {
         for (int64_t b = 0; b < sequences_.count; b++) {
             if (!is_decode(b)) continue;
-            const int64_t end = sequences_.ends[b], begin = first_seen(end - 1);
-            const int64_t first_split = begin / split_tokens, parts = ceil_div(end, split_tokens) - first_split;
             for (int64_t g = 0; g < store_.num_heads(); g++) {
+                const int64_t end = sequences_.end(b, g), begin = first_seen(end - 1);
+                const int64_t first_split = begin / split_tokens, parts = ceil_div(end, split_tokens) - first_split;
                 const int64_t weights = mass_.add_parts(parts);
                 for (int64_t part = 0; part < parts; part++) {
                     const int64_t start = (first_split + part) * split_tokens;
@@ -118,8 +118,8 @@ private:
                 const int64_t last = num_queries(b) - later, first = std::max<int64_t>(0, last - queries);
                 if (last < 1 || is_decode(b)) continue;
                 for (int64_t g = 0; g < store_.num_heads(); g++)
-                    tasks_.push_back({b, g, first, last - first, first_seen(position(b, first)),
-                                      position(b, last - 1) + 1, 0, 1, 0, 0, 0});
+                    tasks_.push_back({b, g, first, last - first, first_seen(position(b, g, first)),
+                                      position(b, g, last - 1) + 1, 0, 1, 0, 0, 0});
             }
     }
 
@@ -154,7 +154,7 @@ private:
         const float factor = softmax_scale_ * std::numbers::log2e_v<float> * store_.keys().given[task.head] *
                              impl_.kernels.code_unit(layout_.format);
         for (int64_t i = 0; i < task.count; i++) {
-            const int64_t token = position(task.sequence, task.first + i);
+            const int64_t token = position(task.sequence, task.head, task.first + i);
             for (int64_t h = 0; h < heads_per_kv_; h++) {
                 const int64_t row = i * heads_per_kv_ + h;
                 const float* query = q.at(sequences_, task.sequence, task.head * heads_per_kv_ + h, task.first + i);
@@ -225,7 +225,7 @@ private:
             observed_.lse[(b * q_.heads + h) * q_.tokens + t] = natural_lse(totals[row]);
         }
         if (!mass_.is_wanted() || !is_decode(task.sequence)) return;
-        const int64_t end = sequences_.ends[task.sequence];
+        const int64_t end = sequences_.end(task.sequence, task.head);
         mass_.finish(task.sequence, task.head, task.weights, first_seen(end - 1), end, totals.data());
     }
 

@@ -40,7 +40,8 @@ Observed mass_of(nb::handle mass, int64_t mass_queries, const Sequences& sequenc
     Observed observed;
     observed.mass_queries = mass_queries;
     if (mass.is_none()) return observed;
-    const int64_t longest = sequences.count ? *std::max_element(sequences.ends, sequences.ends + sequences.count) : 0;
+    const int64_t num_ends = sequences.num_ends();
+    const int64_t longest = num_ends ? *std::max_element(sequences.ends, sequences.ends + num_ends) : 0;
     const std::string expected = "float32 [" + std::to_string(sequences.count) + ", " + std::to_string(num_kv_heads) +
                                  ", " + std::to_string(longest) + " or more]";
     observed.mass = writable_cube(mass, "mass", expected, {sequences.count, num_kv_heads, -1}, &observed.slots);
@@ -58,9 +59,9 @@ float* lse_of(nb::handle lse, const Heads<const float>& q) {
 
 namespace {
 
-void check_sequence(const Sequences& sequences, int64_t b, int64_t tokens, int64_t window, int64_t sinks,
+void check_sequence(const Sequences& sequences, int64_t b, int64_t g, int64_t tokens, int64_t window, int64_t sinks,
                     int64_t num_pages, const char* name) {
-    const int64_t length = sequences.ends[b], most = sequences.pages * sequences.page_size;
+    const int64_t length = sequences.end(b, g), most = sequences.pages * sequences.page_size;
     if (length < tokens || length > most)
         throw std::invalid_argument(std::string(name) + ": got " + std::to_string(length) + ", expected " +
                                     std::to_string(tokens) + " to " + std::to_string(most));
@@ -92,11 +93,16 @@ const int64_t* checked_cu_seqlens(const Array& cu_seqlens, int64_t count, int64_
 
 // Every page that a call reads or writes is looked up here once, so that the kernels need not.
 Sequences checked_sequences(const Array& table, const Array& ends, int64_t batch, int64_t tokens, int64_t window,
-                            int64_t num_pages, int64_t page_size, const OptionalArray& cu_seqlens, int64_t sinks,
-                            const char* name) {
+                            int64_t num_pages, int64_t page_size, const OptionalArray& cu_seqlens, int64_t num_heads,
+                            int64_t sinks, const char* name) {
     if (window < 0) throw std::invalid_argument("window: got " + std::to_string(window) + ", expected 0 or more");
     require_matrix(table, "block_table", nb::dtype<int32_t>(), "int32 [B, pages]");
-    require_vector(ends, name, nb::dtype<int64_t>(), "int64 [B]");
+    const bool is_per_head = num_heads > 0 && ends.ndim() == 2;
+    if (is_per_head)
+        require_matrix(ends, name, nb::dtype<int64_t>(), "int64 [B] or [B, G]");
+    else
+        require_vector(ends, name, nb::dtype<int64_t>(), num_heads > 0 ? "int64 [B] or [B, G]" : "int64 [B]");
+    if (is_per_head) require_columns(ends, name, num_heads);
     const int64_t* rows = nullptr;
     if (cu_seqlens) {
         const auto count = static_cast<int64_t>(ends.shape(0));
@@ -112,9 +118,12 @@ Sequences checked_sequences(const Array& table, const Array& ends, int64_t batch
                               batch,
                               static_cast<int64_t>(table.shape(1)),
                               page_size,
-                              rows};
-    for (int64_t b = 0; b < batch && tokens > 0; b++)
-        check_sequence(sequences, b, sequences.new_tokens(b, tokens), window, sinks, num_pages, name);
+                              rows,
+                              is_per_head ? num_heads : 0};
+    for (int64_t i = 0; i < sequences.num_ends() && tokens > 0; i++) {
+        const int64_t b = is_per_head ? i / num_heads : i, g = is_per_head ? i % num_heads : 0;
+        check_sequence(sequences, b, g, sequences.new_tokens(b, tokens), window, sinks, num_pages, name);
+    }
     return sequences;
 }
 

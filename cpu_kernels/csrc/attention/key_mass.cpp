@@ -48,8 +48,8 @@ public:
 
 private:
     int64_t num_queries(int64_t sequence) const { return sequences_.new_tokens(sequence, q_.tokens); }
-    int64_t position(int64_t sequence, int64_t query) const {
-        return sequences_.ends[sequence] - num_queries(sequence) + query;
+    int64_t position(const KeyRange& task, int64_t query) const {
+        return sequences_.end(task.sequence, task.head) - num_queries(task.sequence) + query;
     }
     // The first query that counts.
     int64_t first_query(int64_t sequence) const {
@@ -60,8 +60,8 @@ private:
     void work(const KeyRange& task) {
         alignas(64) float mass[mass_keys] = {};
         if (num_queries(task.sequence) > 0) {
-            const int64_t end = std::min(task.end, sequences_.ends[task.sequence]);
-            const int64_t first = position(task.sequence, first_query(task.sequence));
+            const int64_t end = std::min(task.end, sequences_.end(task.sequence, task.head));
+            const int64_t first = position(task, first_query(task.sequence));
             add(task, sinks_.q, task.begin, std::min(end, sinks_.count), true, mass);
             add(task, q_, std::max({task.begin, sinks_.count, first + 1 - window_}), end, false, mass);
         }
@@ -82,11 +82,11 @@ private:
         }
         const Stretch stretch{keys, nullptr, start, end - start};
         const int64_t last = num_queries(task.sequence), count = std::max<int64_t>(1, prefill_rows / heads_per_kv_);
-        const int64_t earlier = begin - position(task.sequence, 0);  // queries before the first key do not see it
+        const int64_t earlier = begin - position(task, 0);  // queries before the first key do not see it
         thread_local Workspace workspace;
         for (int64_t t = std::max(first_query(task.sequence), earlier); t < last; t += count) {
             // Nor do those whose window begins after the last key.
-            if (!is_sinks && position(task.sequence, t) - (end - 1) >= window_) break;
+            if (!is_sinks && position(task, t) - (end - 1) >= window_) break;
             Rows rows = prepare(task, q, begin, end, is_sinks, t, std::min(count, last - t), workspace);
             rows.mass = mass + (start - task.begin);
             ran_.store(impl_.kernels.attend(layout_, stretch, rows), std::memory_order_relaxed);
@@ -100,7 +100,7 @@ private:
         const float factor = softmax_scale_ * std::numbers::log2e_v<float> * store_.keys().given[task.head] *
                              impl_.kernels.code_unit(layout_.format);
         for (int64_t i = 0; i < count; i++) {
-            const int64_t token = position(task.sequence, first + i);
+            const int64_t token = position(task, first + i);
             const auto [b, t] = sequences_.row(task.sequence, first + i);
             for (int64_t h = 0; h < heads_per_kv_; h++) {
                 const int64_t row = i * heads_per_kv_ + h, head = task.head * heads_per_kv_ + h;

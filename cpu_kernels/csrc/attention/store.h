@@ -101,11 +101,17 @@ private:
 // number: rows cu_seqlens[b] up to cu_seqlens[b + 1] of [1, N] are those of sequence b.
 struct Sequences {
     const int32_t* table;  // [count, pages]
-    const int64_t* ends;  // [count]: tokens held, those of the call included
+    const int64_t* ends;  // [count] or [count, end_heads]: tokens held, those of the call included
     int64_t count, pages;
     int64_t page_size;
     const int64_t* cu_seqlens = nullptr;  // [count + 1], each larger than the one before
+    int64_t end_heads = 0;  // kv heads, if each has an end of its own; 0: the heads of a sequence share it
 
+    int64_t end(int64_t sequence, int64_t head) const {
+        return end_heads ? ends[sequence * end_heads + head] : ends[sequence];
+    }
+
+    int64_t num_ends() const { return count * std::max<int64_t>(1, end_heads); }
     int64_t new_tokens(int64_t sequence, int64_t tokens) const {
         return cu_seqlens ? cu_seqlens[sequence + 1] - cu_seqlens[sequence] : tokens;
     }

@@ -71,9 +71,9 @@ inline const int64_t* slots_of(const Array& array, const Store& store, const Seq
                                         " new tokens for a sequence, expected 1");
         for (int64_t g = 0; g < heads; g++) {
             const int64_t slot = slots[b * heads + g];
-            if (slot < 0 || slot >= sequences.ends[b])
+            if (slot < 0 || slot >= sequences.end(b, g))
                 throw std::invalid_argument("slots: got " + std::to_string(slot) + ", expected 0 to " +
-                                            std::to_string(sequences.ends[b] - 1));
+                                            std::to_string(sequences.end(b, g) - 1));
             const int64_t page = sequences.locate(b, slot).first;
             if (page < 0 || page >= store.num_pages())
                 throw std::invalid_argument("block_table: got page " + std::to_string(page) + ", expected 0 to " +
@@ -92,11 +92,11 @@ inline const int64_t* keep_of(const Array& array, const Store& store, const Sequ
         for (int64_t g = 0; g < heads; g++) {
             const int64_t* slots = keep + (b * heads + g) * count;
             for (int64_t i = 0; i < count; i++)
-                if (slots[i] < 0 || slots[i] >= sequences.ends[b] || (i > 0 && slots[i] <= slots[i - 1]))
+                if (slots[i] < 0 || slots[i] >= sequences.end(b, g) || (i > 0 && slots[i] <= slots[i - 1]))
                     throw std::invalid_argument("keep: got slot " + std::to_string(slots[i]) +
                                                 (i ? " after " + std::to_string(slots[i - 1]) : "") +
                                                 ", expected rising slots from 0 to " +
-                                                std::to_string(sequences.ends[b] - 1));
+                                                std::to_string(sequences.end(b, g) - 1));
         }
         require_same_slots(store, "keep", keep + b * heads * count, count);
     }

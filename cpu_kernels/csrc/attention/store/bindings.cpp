@@ -53,8 +53,9 @@ public:
                 int64_t window, const OptionalArray& cu_seqlens, const OptionalName& isa, int64_t sinks,
                 const OptionalArray& sink_q, nb::handle lse, nb::handle mass, int64_t mass_queries) {
         const auto q_heads = queries_of(q);
-        const Sequences sequences = checked_sequences(table, ends, q_heads.batch, q_heads.tokens, window,
-                                                      store_.num_pages(), store_.page_size(), cu_seqlens, sinks);
+        const Sequences sequences =
+            checked_sequences(table, ends, q_heads.batch, q_heads.tokens, window, store_.num_pages(),
+                              store_.page_size(), cu_seqlens, store_.num_heads(), sinks);
         const Sinks far = sinks_of(sinks, sink_q, q_heads);
         const Heads<float> output = output_of(out, "out", q_heads);
         Observed observed = mass_of(mass, mass_queries, sequences, store_.num_heads());
@@ -69,8 +70,9 @@ public:
                   float softmax_scale, int64_t window, const OptionalArray& cu_seqlens, const OptionalName& isa,
                   int64_t sinks, const OptionalArray& sink_q) {
         const auto q_heads = queries_of(q);
-        const Sequences sequences = checked_sequences(table, ends, q_heads.batch, q_heads.tokens, window,
-                                                      store_.num_pages(), store_.page_size(), cu_seqlens, sinks);
+        const Sequences sequences =
+            checked_sequences(table, ends, q_heads.batch, q_heads.tokens, window, store_.num_pages(),
+                              store_.page_size(), cu_seqlens, store_.num_heads(), sinks);
         const Sinks far = sinks_of(sinks, sink_q, q_heads);
         require_cube(lse, "lse", nb::dtype<float>(), "float32 [B, H, T] of q",
                      {q_heads.batch, q_heads.heads, q_heads.tokens});
@@ -87,8 +89,9 @@ public:
         const std::string expected = "int64 [B, " + std::to_string(store_.num_heads()) + ", n]";
         require_cube(keep, "keep", nb::dtype<int64_t>(), expected, {-1, store_.num_heads(), -1});
         const auto batch = static_cast<int64_t>(keep.shape(0)), count = static_cast<int64_t>(keep.shape(2));
-        const Sequences sequences = checked_sequences(table, num_held, batch, count, 0, store_.num_pages(),
-                                                      store_.page_size(), std::nullopt, 0, "num_held");
+        const Sequences sequences =
+            checked_sequences(table, num_held, batch, count, 0, store_.num_pages(), store_.page_size(), std::nullopt,
+                              store_.num_heads(), 0, "num_held");
         const int64_t* slots = keep_of(keep, store_, sequences);
         nb::gil_scoped_release release;
         qk::attention::compact(store_, sequences, slots, count);
@@ -140,8 +143,8 @@ public:
 
     Sequences sequences_of(const Array& table, const Array& ends, int64_t batch, int64_t tokens, int64_t window,
                            const OptionalArray& cu_seqlens) const {
-        return checked_sequences(table, ends, batch, tokens, window, store_.num_pages(), store_.page_size(),
-                                 cu_seqlens);
+        return checked_sequences(table, ends, batch, tokens, window, store_.num_pages(), store_.page_size(), cu_seqlens,
+                                 store_.num_heads());
     }
 
     Store& store() { return store_; }
@@ -204,6 +207,8 @@ private:
         const auto v_heads = heads_of<const float>(v, "v", head_dim());
         require_same("k", k, describe(v), v_heads);
         const Sequences sequences = sequences_of(table, ends, k.batch, k.tokens, k.tokens > 0 ? 1 : 0, cu_seqlens);
+        for (int64_t b = 0; sequences.end_heads && b < sequences.count; b++)
+            require_same_slots(store_, "ends", sequences.ends + b * sequences.end_heads, 1);
         const int64_t* places = slots ? slots_of(*slots, store_, sequences, k.tokens) : nullptr;
         const auto& impl = chosen(isa);
         nb::gil_scoped_release release;
@@ -257,14 +262,12 @@ void bind_store(nb::module_& m) {
             "Stores k and v as the last T tokens of each sequence.\n\n"
             "k, v         [B, G, T, D] float32, last axis contiguous\n"
             "block_table  [B, pages] int32: the page of each page_size tokens; of pages not needed anything\n"
-            "ends         [B] int64: tokens of each sequence, the new ones included\n"
+            "ends         [B] int64: tokens of each sequence, the new ones included; or [B, G], of each of its heads\n"
             "cu_seqlens   [B + 1] int64: a varlen call, k and v [1, G, N, D], of which rows cu_seqlens[b]\n"
             "             up to cu_seqlens[b + 1] are sequence b's, one or more; None: T new tokens for each\n"
             "isa          implementation by name; None: the best, at most QBENCH_ISA\n"
-            "slots        [B, G] int64, if each sequence has one new token: the slot of each head that it takes, 0 to\n"
-            "             ends - 1, with the token there overwritten; the same for all heads if scales are "
-            "per_tensor;\n"
-            "             None: slot ends - 1\n"
+            "slots        [B, G] int64, if each sequence has one new token: the slot of each head that it takes, from\n"
+            "             0 to ends - 1; the same for all heads if scales are per_tensor; None: slot ends - 1\n"
             "raises       ValueError (shape, strides, ends, pages), TypeError (dtype), RuntimeError (isa)")
         .def("rope_append", &BoundStore::rope_append, "q"_a, "k"_a, "v"_a, "cos"_a, "sin"_a, "block_table"_a, "ends"_a,
              "q_out"_a, "cu_seqlens"_a.none() = nb::none(), "isa"_a.none() = nb::none(), "slots"_a.none() = nb::none(),

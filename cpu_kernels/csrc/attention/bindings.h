@@ -25,6 +25,9 @@ Sequences sequences_of(nanobind::handle kv_store, const Array& table, const Arra
                        int64_t window, const OptionalArray& cu_seqlens);
 const Impl<Kernels>& choose_attention();
 
+// slots [B, G] as append takes them, for sequences with `tokens` new ones each.
+const int64_t* slots_of(const Array& slots, const Store& store, const Sequences& sequences, int64_t tokens);
+
 // mass [B, G, S] as attend takes it, or None; mass_queries of 0 or more.
 Observed mass_of(nanobind::handle mass, int64_t mass_queries, const Sequences& sequences, int64_t num_kv_heads);
 

@@ -60,30 +60,6 @@ inline void require_same_slots(const Store& store, const char* name, const int64
                                         " than for head 0, expected the same: the heads of a token share a scale");
 }
 
-// [B, G] int64: a slot that each head of a sequence has, for the one new token of each sequence.
-inline const int64_t* slots_of(const Array& array, const Store& store, const Sequences& sequences, int64_t tokens) {
-    const int64_t heads = store.num_heads();
-    require_shape(array, "slots", nb::dtype<int64_t>(), "int64", sequences.count, heads);
-    const auto* slots = static_cast<const int64_t*>(array.data());
-    for (int64_t b = 0; b < sequences.count; b++) {
-        if (sequences.new_tokens(b, tokens) != 1)
-            throw std::invalid_argument("slots: got " + std::to_string(sequences.new_tokens(b, tokens)) +
-                                        " new tokens for a sequence, expected 1");
-        for (int64_t g = 0; g < heads; g++) {
-            const int64_t slot = slots[b * heads + g];
-            if (slot < 0 || slot >= sequences.end(b, g))
-                throw std::invalid_argument("slots: got " + std::to_string(slot) + ", expected 0 to " +
-                                            std::to_string(sequences.end(b, g) - 1));
-            const int64_t page = sequences.locate(b, slot).first;
-            if (page < 0 || page >= store.num_pages())
-                throw std::invalid_argument("block_table: got page " + std::to_string(page) + ", expected 0 to " +
-                                            std::to_string(store.num_pages() - 1));
-        }
-        require_same_slots(store, "slots", slots + b * heads, 1);
-    }
-    return slots;
-}
-
 // [B, G, n] int64: the slots below num_held that each head keeps, rising.
 inline const int64_t* keep_of(const Array& array, const Store& store, const Sequences& sequences) {
     const int64_t heads = store.num_heads(), count = static_cast<int64_t>(array.shape(2));

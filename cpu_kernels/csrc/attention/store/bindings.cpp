@@ -143,8 +143,11 @@ public:
 
     Sequences sequences_of(const Array& table, const Array& ends, int64_t batch, int64_t tokens, int64_t window,
                            const OptionalArray& cu_seqlens) const {
-        return checked_sequences(table, ends, batch, tokens, window, store_.num_pages(), store_.page_size(), cu_seqlens,
-                                 store_.num_heads());
+        const Sequences sequences = checked_sequences(table, ends, batch, tokens, window, store_.num_pages(),
+                                                      store_.page_size(), cu_seqlens, store_.num_heads());
+        for (int64_t b = 0; sequences.end_heads && b < sequences.count; b++)
+            require_same_slots(store_, "ends", sequences.ends + b * sequences.end_heads, 1);
+        return sequences;
     }
 
     Store& store() { return store_; }
@@ -207,8 +210,6 @@ private:
         const auto v_heads = heads_of<const float>(v, "v", head_dim());
         require_same("k", k, describe(v), v_heads);
         const Sequences sequences = sequences_of(table, ends, k.batch, k.tokens, k.tokens > 0 ? 1 : 0, cu_seqlens);
-        for (int64_t b = 0; sequences.end_heads && b < sequences.count; b++)
-            require_same_slots(store_, "ends", sequences.ends + b * sequences.end_heads, 1);
         const int64_t* places = slots ? slots_of(*slots, store_, sequences, k.tokens) : nullptr;
         const auto& impl = chosen(isa);
         nb::gil_scoped_release release;
@@ -230,6 +231,30 @@ Store& store_of(nb::handle kv_store) { return bound(kv_store).store(); }
 Sequences sequences_of(nb::handle kv_store, const Array& table, const Array& ends, int64_t batch, int64_t tokens,
                        int64_t window, const OptionalArray& cu_seqlens) {
     return bound(kv_store).sequences_of(table, ends, batch, tokens, window, cu_seqlens);
+}
+
+// One slot of each head, for the one new token of each sequence.
+const int64_t* slots_of(const Array& array, const Store& store, const Sequences& sequences, int64_t tokens) {
+    const int64_t heads = store.num_heads();
+    require_shape(array, "slots", nb::dtype<int64_t>(), "int64", sequences.count, heads);
+    const auto* slots = static_cast<const int64_t*>(array.data());
+    for (int64_t b = 0; b < sequences.count; b++) {
+        if (sequences.new_tokens(b, tokens) != 1)
+            throw std::invalid_argument("slots: got " + std::to_string(sequences.new_tokens(b, tokens)) +
+                                        " new tokens for a sequence, expected 1");
+        for (int64_t g = 0; g < heads; g++) {
+            const int64_t slot = slots[b * heads + g];
+            if (slot < 0 || slot >= sequences.end(b, g))
+                throw std::invalid_argument("slots: got " + std::to_string(slot) + ", expected 0 to " +
+                                            std::to_string(sequences.end(b, g) - 1));
+            const int64_t page = sequences.locate(b, slot).first;
+            if (page < 0 || page >= store.num_pages())
+                throw std::invalid_argument("block_table: got page " + std::to_string(page) + ", expected 0 to " +
+                                            std::to_string(store.num_pages() - 1));
+        }
+        require_same_slots(store, "slots", slots + b * heads, 1);
+    }
+    return slots;
 }
 
 void bind_store(nb::module_& m) {

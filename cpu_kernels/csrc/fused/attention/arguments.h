@@ -24,16 +24,15 @@ inline void require_attention(const Group& qkv, const Group& output, const atten
                                     std::to_string(kv_size) + " for both");
 }
 
-// Batch and tokens of [B, T], as which x [count, K] is read: as many tokens for each of ends [B]; of a varlen call
-// one row of all of them.
+// Batch and tokens of [B, T], as which x [count, K] is read: as many tokens for each of ends [B] or [B, G]; of a varlen
+// call one row of all of them.
 struct Shape { int64_t batch, tokens; };
 
 inline Shape shape_of(const Array& ends, const Array& x, int64_t count, bool varlen) {
-    if (varlen) {
-        require_vector(ends, "ends", nb::dtype<int64_t>(), "int64 [B]");
-        return {1, count};
-    }
-    const auto batch = ends.ndim() == 1 ? static_cast<int64_t>(ends.shape(0)) : 0;
+    if (ends.ndim() != 1 && ends.ndim() != 2)
+        throw std::invalid_argument("ends: got " + describe(ends) + ", expected int64 [B] or [B, G]");
+    if (varlen) return {1, count};
+    const auto batch = static_cast<int64_t>(ends.shape(0));
     if (batch == 0 || count % batch != 0)
         throw std::invalid_argument("x: got " + describe(x) + ", expected tokens for each of " + std::to_string(batch) +
                                     " sequences");

@@ -50,12 +50,12 @@ void attention_step(const AttentionStep& step, const Rows& residual, float* out,
     attention::append(*step.store, step.sequences, heads_of<const float>(q, batch, tokens, q_size, head_dim),
                       heads_of<const float>(k, batch, tokens, kv_size, head_dim),
                       heads_of<const float>(v, batch, tokens, kv_size, head_dim), step.rotation, queries,
-                      *choices.attention);
+                      *choices.attention, step.slots);
     float* const attended = q;  // the queries before their rotation are of no more use
     step.store->last_isa =
         attention::attend(*step.store, step.sequences, heads_of<const float>(turned, batch, tokens, q_size, head_dim),
                           heads_of<float>(attended, batch, tokens, q_size, head_dim), step.softmax_scale, step.window,
-                          *choices.attention);
+                          *choices.attention, {}, step.observed);
 
     float* const outputs[] = {out};
     step.output->multiply(source_of({attended, count, q_size, q_size}, std::nullopt, choices.steps), count,

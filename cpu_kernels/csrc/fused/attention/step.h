@@ -28,6 +28,8 @@ struct AttentionStep {
     attention::Rotation rotation;
     float softmax_scale;
     int64_t window;
+    const int64_t* slots = nullptr;    // as `append` takes them
+    attention::Observed observed = {};  // the mass that is asked for
 };
 
 // What runs, decided where the environment may be read.

@@ -65,6 +65,9 @@ public:
                 {feed_forward_norm_.data(), eps_},
                 {q_norm_.empty() ? nullptr : q_norm_.data(), k_norm_.empty() ? nullptr : k_norm_.data(), head_eps_},
                 &store,
+                {},
+                nullptr,
+                {},
                 {group(0).choose(num_tokens), group(1).choose(num_tokens), steps, &attention::choose_attention()},
                 {group(2).choose(num_tokens), group(3).choose(num_tokens), steps},
                 {group(2).choose(num_sequences), group(3).choose(num_sequences), steps}};
@@ -79,36 +82,82 @@ private:
     int64_t head_dim_;
 };
 
+// An argument that all layers share or that each layer has its own of: a list, or an array with an axis more.
+class PerLayer {
+public:
+    PerLayer(nb::handle argument, const char* name, size_t num_layers, bool is_shared) : name_(name) {
+        if (argument.is_none()) return;
+        if (!is_shared && nb::len(argument) != num_layers)
+            throw std::invalid_argument(std::string(name) + ": got " + std::to_string(nb::len(argument)) +
+                                        " entries, expected one for each of " + std::to_string(num_layers) + " layers");
+        for (size_t i = 0; i < num_layers; i++)
+            entries_.push_back(is_shared ? nb::borrow(argument) : nb::object(argument[nb::int_(i)]));
+    }
+
+    // None if there is no argument.
+    nb::handle operator[](size_t i) const { return entries_.empty() ? nb::handle(Py_None) : nb::handle(entries_[i]); }
+
+    std::optional<Array> array(size_t i) const {
+        const nb::handle entry = (*this)[i];
+        if (entry.is_none()) return std::nullopt;
+        Array array;
+        if (!nb::try_cast(entry, array))
+            throw nb::type_error((std::string(name_) + ": expected an array for layer " + std::to_string(i)).c_str());
+        return array;
+    }
+
+    Array required(size_t i) const {
+        const std::optional<Array> its = array(i);
+        if (!its) throw nb::type_error((std::string(name_) + ": got None for layer " + std::to_string(i)).c_str());
+        return *its;
+    }
+
+private:
+    const char* name_;
+    std::vector<nb::object> entries_;
+};
+
+bool is_vector(nb::handle argument) {
+    Array array;
+    return nb::try_cast(argument, array) && array.ndim() == 1;
+}
+
 nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector<nb::object>& stores, const Array& x,
-               const Array& cos, const Array& sin, const Array& table, const Array& ends, float softmax_scale,
-               int64_t window, bool last_only, const std::optional<Array>& cu_seqlens) {
+               const Array& cos, const Array& sin, const Array& table, nb::handle ends, float softmax_scale,
+               int64_t window, bool last_only, const std::optional<Array>& cu_seqlens, nb::handle slots,
+               nb::handle mass, int64_t mass_queries) {
     if (layers.empty() || layers.size() != stores.size())
         throw std::invalid_argument("layers, stores: got " + std::to_string(layers.size()) + " and " +
                                     std::to_string(stores.size()) + ", expected as many of both, 1 or more");
     for (size_t i = 0; i < layers.size(); i++)
         if (!layers[i])
             throw nb::type_error(("layer " + std::to_string(i) + ": got None, expected DecoderLayer").c_str());
+    const PerLayer all_ends(ends, "ends", layers.size(), is_vector(ends));
+    const PerLayer all_slots(slots, "slots", layers.size(), false), all_mass(mass, "mass", layers.size(), false);
+    const Array first_ends = all_ends.required(0);
     const Source source(x, layers[0]->row_size(), std::nullopt, 0);
     const int64_t count = source.x.count;
-    const auto [batch, tokens] = shape_of(ends, x, count, cu_seqlens.has_value());
-    const auto num_sequences = static_cast<int64_t>(ends.shape(0));
+    const auto [batch, tokens] = shape_of(first_ends, x, count, cu_seqlens.has_value());
+    const auto num_sequences = static_cast<int64_t>(first_ends.shape(0));
     std::vector<Layer> chain;
-    Past past{};
     for (size_t i = 0; i < layers.size(); i++) {
         if (layers[i]->row_size() != layers[0]->row_size())
             throw std::invalid_argument("layers: got widths of " + std::to_string(layers[0]->row_size()) + " and " +
                                         std::to_string(layers[i]->row_size()) + ", expected one");
-        chain.push_back(layers[i]->layer(stores[i], count, num_sequences));
-        const auto sequences = attention::sequences_of(stores[i], table, ends, batch, tokens, window, cu_seqlens);
-        if (i > 0 && sequences.page_size != past.sequences.page_size)
-            throw std::invalid_argument("stores: got pages of " + std::to_string(past.sequences.page_size) +
-                                        " tokens and of " + std::to_string(sequences.page_size) +
+        Layer layer = layers[i]->layer(stores[i], count, num_sequences);
+        layer.sequences =
+            attention::sequences_of(stores[i], table, all_ends.required(i), batch, tokens, window, cu_seqlens);
+        if (i > 0 && layer.sequences.page_size != chain[0].sequences.page_size)
+            throw std::invalid_argument("stores: got pages of " + std::to_string(chain[0].sequences.page_size) +
+                                        " tokens and of " + std::to_string(layer.sequences.page_size) +
                                         ", expected one size");
-        past.sequences = sequences;
+        if (const auto its_slots = all_slots.array(i))
+            layer.slots = attention::slots_of(*its_slots, *layer.store, layer.sequences, tokens);
+        layer.observed = attention::mass_of(all_mass[i], mass_queries, layer.sequences, layer.store->num_heads());
+        chain.push_back(std::move(layer));
     }
-    past.rotation = rotation_of(cos, sin, tokens, chain[0].store->layout().head_dim);
-    past.softmax_scale = softmax_scale;
-    past.window = require_window(window);
+    const Past past{rotation_of(cos, sin, tokens, chain[0].store->layout().head_dim), softmax_scale,
+                    require_window(window)};
     float* out = nullptr;
     nb::object result = empty_float32(last_only && count > 0 ? num_sequences : count, source.x.size, &out);
     {
@@ -136,8 +185,12 @@ void bind_layers(nb::module_& m) {
              "q_norm"_a = nb::none(), "k_norm"_a = nb::none(), "head_eps"_a = 0.0f);
     m.def("run_layers", run, "layers"_a, "stores"_a, "x"_a, "cos"_a, "sin"_a, "block_table"_a, "ends"_a,
           "softmax_scale"_a, "window"_a = 0, "last_only"_a = false, "cu_seqlens"_a = nb::none(),
+          "slots"_a.none() = nb::none(), "mass"_a.none() = nb::none(), "mass_queries"_a = 0,
           "x through every DecoderLayer, each with its KVStore; all stores are of one page size.\n\n"
           "x        [B * T, K] float32, each row contiguous; the other arguments as for attention_step\n"
+          "ends     int64 [B] for all layers, or one for each: an array [layers, B], or a list of [B] or [B, G]\n"
+          "slots    int64 [layers, B, G], or a list of an array [B, G] or None for each layer; None: no layer has any\n"
+          "mass     a list of a float32 [B, G, S] or None for each layer, as attend of the store writes it\n"
           "returns  float32, as many rows as x; with last_only [B, K], of each sequence's last token\n"
           "raises   ValueError (shape, strides, ends, pages), TypeError (dtype)");
 }

@@ -14,10 +14,12 @@ void attend(const Layer& layer, const Rows& x, const Past& past, float* out) {
                              layer.attention_norm,
                              layer.head_norms,
                              layer.store,
-                             past.sequences,
+                             layer.sequences,
                              past.rotation,
                              past.softmax_scale,
-                             past.window};
+                             past.window,
+                             layer.slots,
+                             layer.observed};
     attention_step(step, x, out, layer.attention_choices);
 }
 
@@ -55,10 +57,10 @@ void run_layers(std::span<const Layer> layers, const Rows& x, const Past& past, 
     if (!last_only) {
         feed_forward(last, attended_rows, out, last.feed_forward_choices);
     } else if (!last.gate_up->shares() && !last.down->shares()) {
-        feed_forward(last, last_of(attended_rows, past.sequences, stream), out, last.last_token_choices);
+        feed_forward(last, last_of(attended_rows, last.sequences, stream), out, last.last_token_choices);
     } else {  // the scale of its input is that of all tokens
         feed_forward(last, attended_rows, stream, last.feed_forward_choices);
-        const Rows wanted = last_of(stream_rows, past.sequences, attended);
+        const Rows wanted = last_of(stream_rows, last.sequences, attended);
         for (int64_t b = 0; b < wanted.count; b++) std::copy_n(wanted[b], x.size, out + b * x.size);
     }
     scratch.trim();

@@ -18,6 +18,9 @@ struct Layer {
     Norm attention_norm, feed_forward_norm;
     HeadNorms head_norms;
     attention::Store* store;
+    attention::Sequences sequences;  // of all layers the same new tokens
+    const int64_t* slots;            // null, or as `append` takes them
+    attention::Observed observed;
     AttentionChoices attention_choices;
     FeedForwardChoices feed_forward_choices;  // for all tokens of the call
     FeedForwardChoices last_token_choices;    // for the last of each sequence
@@ -25,7 +28,6 @@ struct Layer {
 
 // What all layers of a call share.
 struct Past {
-    attention::Sequences sequences;
     attention::Rotation rotation;
     float softmax_scale;
     int64_t window;

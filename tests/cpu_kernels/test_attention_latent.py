@@ -8,8 +8,8 @@ from support.close import assert_close
 from support.spoilers import assert_tells
 
 import cpu_kernels
-from cpu_kernels.attention import attend_latents, latent_attention_ref
-from cpu_kernels.attention_bound import attention_bound
+from cpu_kernels.attention import Attended, attend_latents, attention_ref, latent_attention_ref
+from cpu_kernels.attention_bound import attention_bound, lse_bound, mass_bound, scores_of, seen_tokens
 from quant.kv.latent_codes import LATENT_CODES
 
 K, V = 576, 512  # kv_lora_rank 512 and 64 rotated channels
@@ -61,6 +61,14 @@ class Paged:
         assert isa is None or ran == isa
         return out
 
+    def observe(self, q: np.ndarray, isa: str | None = None, window: int = 0) -> Attended:
+        """out [B, H, V], lse [B, H] and mass [B, S], with 5 slots behind the last token"""
+        out, lse = np.full((*q.shape[:2], V), np.nan, np.float32), np.full(q.shape[:2], np.nan, np.float32)
+        mass = np.full((len(q), self.kept.shape[1] + 5), np.nan, np.float32)
+        past = (self.table, self.lengths, out, SCALE, window)
+        attend_latents(q, self.name, self.rows, *past, isa=isa, lse=lse, mass=mass)
+        return Attended(out, lse, mass)
+
 
 def expected_latents(q: np.ndarray, kept: np.ndarray, value_dim: int = V) -> tuple[np.ndarray, np.ndarray]:
     """The oracle's result and how far the kernel's may be from it: both [B, H, value_dim]."""
@@ -111,6 +119,45 @@ def test_tokens_that_share_registers_are_as_they_are_alone(isa, heads, window):
         paged.table = table
 
 
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("window", [0, 40], ids="window={}".format)
+@pytest.mark.parametrize("heads, length", [(3, 1), (16, 131), (40, 700)])
+def test_lse_and_mass(isa, name, window, heads, length):
+    paged, q = Paged(name, normal(1, 2, length, K)), normal(2, 2, heads, K)
+    got = paged.observe(q, isa, window)
+    rows = paged.kept[:, None]  # [B, 1, S, K]
+    expected = attention_ref(q[:, :, None], rows, rows, SCALE, window)
+    scores = scores_of(q[:, :, None], rows, SCALE, seen_tokens(1, length, window), "fp32")
+    assert_close(got.out, paged.attend(q, isa, window=window))
+    assert_close(got.lse, expected.lse[..., 0], atol=lse_bound(scores)[..., 0])
+    assert_tells(got.mass[:, :length], expected.mass[:, 0], mass_bound(scores, 1)[:, 0])
+    is_seen = expected.mass[:, 0] > 0
+    assert_close(got.mass[:, :length][~is_seen], np.zeros((~is_seen).sum()))
+    assert_close(got.mass[:, length:], np.zeros((2, 5)))
+
+
+@pytest.mark.parametrize("window", [0, 9])
+@pytest.mark.parametrize("heads", [3, 4, 16])
+def test_tokens_that_share_registers_have_the_mass_that_they_have_alone(isa, heads, window):
+    paged, ends = Paged("f16", normal(1, 1, 300, K)), np.arange(245, 270)
+    paged.table, q = np.repeat(paged.table, len(ends), axis=0), normal(2, len(ends), heads, K)
+    paged.lengths = ends
+    together, rows = paged.observe(q, isa, window), paged.table
+    for i in range(len(ends)):
+        paged.table, paged.lengths = rows[i : i + 1], ends[i : i + 1]
+        alone = paged.observe(q[i : i + 1], isa, window)
+        assert_close(alone.lse, together.lse[i : i + 1])
+        assert_close(alone.mass, together.mass[i : i + 1])
+
+
+def test_nan_of_a_row_reaches_its_queries_alone():
+    latents = normal(1, 2, 100, K)
+    latents[1, 70, 3] = np.nan
+    got = Paged("f32", latents).observe(normal(2, 2, 3, K))
+    assert np.isfinite(got.mass[0]).all() and np.isfinite(got.lse[0]).all()
+    assert np.isnan(got.mass[1, :100]).all() and np.isnan(got.lse[1]).all()
+
+
 def test_axes_of_one_entry_may_have_any_stride():
     """As a torch tensor's or a slice's first axis may."""
     rows, q = normal(1, 40, 9, 16, K)[20:21, 3], normal(2, 8, 1, K)[::4][1:2].transpose(1, 0, 2)
@@ -128,16 +175,17 @@ def test_threads_and_batch_change_nothing():
     try:
         for threads in (1, 2, 3):
             cpu_kernels.set_num_threads(threads)
-            results.append(paged.attend(q))
+            results.append(paged.observe(q))
     finally:
         cpu_kernels.set_num_threads(before)
-    assert_close(results[1], results[0])
-    assert_close(results[2], results[0])
+    for other in results[1:]:
+        for got, expected in zip(other, results[0], strict=True):
+            assert_close(got, expected)
     for b in range(3):
         out = np.empty((1, 16, V), np.float32)
         row, length = slice(b, b + 1), paged.lengths[b : b + 1]
         attend_latents(q[row], "bf16", paged.rows, paged.table[row], length, out, SCALE)
-        assert_close(out, results[0][row])
+        assert_close(out, results[0].out[row])
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -189,6 +237,11 @@ GOOD = {
         ),
         ({"ends": np.array([17])}, ValueError, "ends: got 17, expected 1 to 16"),
         ({"block_table": np.array([[2]], np.int32)}, ValueError, "got page 2, expected 0 to 1"),
+        ({"lse": np.zeros((1, 3), np.float32)}, ValueError, r"lse: got float32 \[1, 3\], expected float32 \[1, 2\]"),
+        ({"mass": np.zeros((1, 2), np.float32)}, ValueError, "mass: got 2 slots, expected 3 or more"),
+        ({"mass": np.zeros((2, 3), np.float32)}, ValueError, r"mass: got float32 \[2, 3\]"),
+        ({"mass": np.zeros((1, 3))}, TypeError, "mass: got float64"),
+        ({"mass": np.broadcast_to(np.float32(0), (1, 3))}, TypeError, "mass: expected a writable float32"),
     ],
 )
 def test_bad_calls(changes, error, message):

@@ -13,12 +13,12 @@
 
 namespace qk::attention {
 
-#define QK_IMPL(isa, required)                                                                                         \
-    {                                                                                                                  \
-        Isa::isa, required, {                                                                                          \
-            isa::code_unit, isa::prepare, isa::attend, isa::attend_latents, isa::combine, isa::sum_heads, isa::absmax, \
-                isa::encode, isa::rotate                                                                               \
-        }                                                                                                              \
+#define QK_IMPL(isa, required)                                                                            \
+    {                                                                                                     \
+        Isa::isa, required, {                                                                             \
+            isa::code_unit, isa::prepare, isa::attend, isa::attend_latents, isa::combine, isa::sum_heads, \
+                isa::sum_latent_heads, isa::absmax, isa::encode, isa::rotate                              \
+        }                                                                                                 \
     }
 static constexpr Impl<Kernels> impls[] = {
 #if QK_X86_KERNELS

@@ -85,10 +85,17 @@ struct Latents {
     int64_t row_bytes;
 };
 
+// Results of attention over latents besides the output; null: not asked for.
+struct LatentObserved {
+    float* lse = nullptr;   // [B, H]
+    float* mass = nullptr;  // [B, slots], summed over all heads; 0 in slots that the query does not see
+    int64_t slots = 0;
+};
+
 // out [B, H, value_dim] = softmax(q row^T * softmax_scale) row[: value_dim] over the tokens of each sequence, its last
 // `window` if that is above 0, for one query [head_dim] of each head; q, out contiguous. Returns what ran.
 Isa attend_latents(const Latents& latents, const Sequences& sequences, const float* q, int64_t heads, float* out,
-                   float softmax_scale, int64_t window, const Impl<Kernels>& impl);
+                   float softmax_scale, int64_t window, const Impl<Kernels>& impl, const LatentObserved& observed = {});
 
 // k, v [B, G, S, D] as they are read, of the first `tokens` tokens of each sequence
 void read(const Store& store, const Sequences& sequences, const Heads<float>& k, const Heads<float>& v);

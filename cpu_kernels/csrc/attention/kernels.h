@@ -111,6 +111,20 @@ struct LatentRows {
     float* sum;  // [heads]
     float* out;  // [heads, value_dim]
     float* scratch;  // [latent_chunk, head_dim + heads]
+
+    // Null, or [count, heads]: weights, each relative to the head's maximum after its chunk of latent_chunk rows, which
+    // chunk_max keeps: [chunks, heads]. 0 if a head does not see the row.
+    float* weights;
+    float* chunk_max;
+};
+
+// Weights of a chunk of rows, of the heads [first, last) of one query.
+struct LatentWeights {
+    const float* weights;  // [count, heads]
+    const float* max;  // [heads]: each head's maximum that its weights are relative to
+    int64_t count, heads;
+    int64_t first, last;
+    const Softmax* totals;  // [heads]; of heads that are not there anything
 };
 
 struct Kernels {
@@ -130,6 +144,8 @@ struct Kernels {
     // sum, with max and sum the heads' totals
     void (*sum_heads)(const float* weights, const float* chunk_max, const Softmax* totals, int64_t heads, int64_t begin,
                       int64_t end, float* sums);
+    // mass [count] = sum over the heads of weights * 2^(max - totals.max) / totals.sum
+    void (*sum_latent_heads)(const LatentWeights& chunk, float* mass);
     // Largest magnitude of x [size], NaN above all.
     float (*absmax)(const float* x, int64_t size);
     // Keys or values of one token and head as codes [D], one a byte for integers, and their scales: float32, or float16
@@ -154,6 +170,7 @@ std::span<const Impl<Kernels>> table();
                     int64_t partial_stride, int64_t parts, float factor, int64_t head_dim, float* out);               \
     void sum_heads(const float* weights, const float* chunk_max, const Softmax* totals, int64_t heads, int64_t begin, \
                    int64_t end, float* sums);                                                                         \
+    void sum_latent_heads(const LatentWeights& chunk, float* mass);                                                   \
     float absmax(const float* x, int64_t size);                                                                       \
     void encode(const Layout& layout, const float* x, float scale, std::byte* codes, std::byte* scales);              \
     void rotate(const float* x, const float* cos, const float* sin, int64_t head_dim, float* out);                    \
@@ -166,14 +183,15 @@ QK_DECLARE(avx512)
 // VNNI multiplies integers, and BF16 float8, as pairs. They run all other code of AVX-512 as it is.
 namespace avx512_vnni {
 using avx512::absmax, avx512::attend_float8, avx512::attend_floats, avx512::code_unit, avx512::combine, avx512::encode,
-    avx512::prepare, avx512::rotate, avx512::sum_heads;
+    avx512::prepare, avx512::rotate, avx512::sum_heads, avx512::sum_latent_heads;
 Isa attend(const Layout& layout, const Stretch& stretch, const Rows& rows);
 void attend_integers(const Layout& layout, const Stretch& stretch, const Rows& rows);
 Isa attend_latents(const LatentRows& work);
 }  // namespace avx512_vnni
 
 namespace avx512_bf16 {
-using avx512::absmax, avx512::attend_floats, avx512::combine, avx512::encode, avx512::rotate, avx512::sum_heads;
+using avx512::absmax, avx512::attend_floats, avx512::combine, avx512::encode, avx512::rotate, avx512::sum_heads,
+    avx512::sum_latent_heads;
 using avx512_vnni::attend_integers;
 float code_unit(Format format);
 void prepare(const Layout& layout, const float* q, float factor, const Queries& queries, int row);

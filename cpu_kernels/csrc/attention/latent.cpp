@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attention/attention.h"
+#include "scratch.h"
 #include "thread_pool.h"
 
 namespace qk::attention {
@@ -26,7 +27,7 @@ struct Task {
 class LatentAttention {
 public:
     LatentAttention(const Latents& latents, const Sequences& sequences, const float* q, int64_t heads, float* out,
-                    float softmax_scale, int64_t window, const Impl<Kernels>& impl)
+                    float softmax_scale, int64_t window, const Impl<Kernels>& impl, const LatentObserved& observed)
         : latents_(latents),
           shape_(latents.shape),
           sequences_(sequences),
@@ -38,6 +39,7 @@ public:
           factor_(softmax_scale * std::numbers::log2e_v<float>),
           window_(window > 0 ? window : std::numeric_limits<int64_t>::max()),
           impl_(impl),
+          observed_(observed),
           left_(static_cast<size_t>(sequences.count)) {}
 
     Isa run() {
@@ -57,11 +59,19 @@ public:
         max_.assign(tasks_.size() * padded_, -std::numeric_limits<float>::infinity());
         sum_.assign(tasks_.size() * padded_, 0.0f);
         sums_.assign(tasks_.size() * padded_ * shape_.value_dim, 0.0f);
+        thread_local Scratch weights;  // for the calling thread, whose memory the others write to
+        if (observed_.mass) weights_ = weights.floats(tasks_.size() * static_cast<size_t>(floats_per_part()));
         thread_pool()->run(static_cast<int64_t>(tasks_.size()), [&](int64_t i) { work(tasks_[i]); });
+        weights.trim();
         return ran_;
     }
 
 private:
+    // Weights [latent_split, padded heads], then the maxima of its chunks.
+    int64_t floats_per_part() const { return (latent_split + latent_split / latent_chunk) * padded_; }
+    float* weights_of(int64_t part) const { return weights_ ? weights_ + part * floats_per_part() : nullptr; }
+    float* maxima_of(int64_t part) const { return weights_ ? weights_of(part) + latent_split * padded_ : nullptr; }
+
     int64_t first_seen(int64_t b) const { return std::max<int64_t>(0, sequences_.ends[b] - window_); }
 
     // Whether sequence b + queries is sequence b and `queries` tokens more, of the same parts: then one register holds
@@ -96,21 +106,49 @@ private:
         for (int64_t i = 0; i < task.queries; i++)
             seen.insert(seen.end(), static_cast<size_t>(heads_),
                         std::min(task.end, sequences_.ends[task.sequence + i]) - task.begin);
-        ran_.store(impl_.kernels.attend_latents(
-                       {shape_, rows, task.end - task.begin, padded_, heads, seen.data(), queries,
-                        max_.data() + task.part * padded_, sum_.data() + task.part * padded_,
-                        sums_.data() + task.part * padded_ * shape_.value_dim, queries + size * padded_}),
-                   std::memory_order_relaxed);
+        ran_.store(
+            impl_.kernels.attend_latents({shape_, rows, task.end - task.begin, padded_, heads, seen.data(), queries,
+                                          max_.data() + task.part * padded_, sum_.data() + task.part * padded_,
+                                          sums_.data() + task.part * padded_ * shape_.value_dim,
+                                          queries + size * padded_, weights_of(task.part), maxima_of(task.part)}),
+            std::memory_order_relaxed);
         if (left_[task.sequence].fetch_sub(1, std::memory_order_acq_rel) == 1) finish(task);
     }
 
     // The last part to come puts all together, in their order.
     void finish(const Task& task) {
         const int64_t size = shape_.value_dim, first = task.first_part * padded_;
-        for (int64_t h = 0; h < task.queries * heads_; h++)
-            impl_.kernels.combine(max_.data() + first + h, sum_.data() + first + h, padded_,
-                                  sums_.data() + (first + h) * size, padded_ * size, task.num_parts, 1.0f, size,
-                                  out_ + (task.sequence * heads_ + h) * size);
+        thread_local std::vector<Softmax> totals;
+        totals.resize(static_cast<size_t>(task.queries * heads_));
+        for (int64_t h = 0; h < task.queries * heads_; h++) {
+            totals[h] = impl_.kernels.combine(max_.data() + first + h, sum_.data() + first + h, padded_,
+                                              sums_.data() + (first + h) * size, padded_ * size, task.num_parts, 1.0f,
+                                              size, out_ + (task.sequence * heads_ + h) * size);
+            if (observed_.lse) observed_.lse[task.sequence * heads_ + h] = natural_lse(totals[h]);
+        }
+        for (int64_t i = 0; observed_.mass && i < task.queries; i++) write_mass(task, i, totals.data());
+    }
+
+    // Of query i of the task's.
+    void write_mass(const Task& task, int64_t i, const Softmax* totals) const {
+        const int64_t b = task.sequence + i, begin = first_seen(b), end = sequences_.ends[b];
+        float* const mass = observed_.mass + b * observed_.slots;
+        std::fill(mass, mass + begin, 0.0f);
+        std::fill(mass + end, mass + observed_.slots, 0.0f);
+        float sums[latent_chunk];
+        for (int64_t part = 0; part < task.num_parts; part++) {
+            const int64_t split = (begin / latent_split + part) * latent_split,
+                          last = std::min(end, split + latent_split);
+            const float* weights = weights_of(task.first_part + part);
+            const float* max = maxima_of(task.first_part + part);
+            for (int64_t token = std::max(begin, split); token < last; token += latent_chunk, max += padded_) {
+                const int64_t count = std::min(latent_chunk, last - token);
+                impl_.kernels.sum_latent_heads({weights, max, count, padded_, i * heads_, (i + 1) * heads_, totals},
+                                               sums);
+                std::copy_n(sums, count, mass + token);
+                weights += latent_chunk * padded_;
+            }
+        }
     }
 
     const Latents& latents_;
@@ -124,7 +162,9 @@ private:
     float factor_;
     int64_t window_;
     const Impl<Kernels>& impl_;
+    const LatentObserved& observed_;
     std::vector<Task> tasks_;
+    float* weights_ = nullptr;
     std::vector<float> max_, sum_, sums_;  // [parts, padded heads], and times value_dim
     std::vector<std::atomic<int64_t>> left_;
     std::atomic<Isa> ran_{};
@@ -133,8 +173,8 @@ private:
 }  // namespace
 
 Isa attend_latents(const Latents& latents, const Sequences& sequences, const float* q, int64_t heads, float* out,
-                   float softmax_scale, int64_t window, const Impl<Kernels>& impl) {
-    return LatentAttention(latents, sequences, q, heads, out, softmax_scale, window, impl).run();
+                   float softmax_scale, int64_t window, const Impl<Kernels>& impl, const LatentObserved& observed) {
+    return LatentAttention(latents, sequences, q, heads, out, softmax_scale, window, impl, observed).run();
 }
 
 }  // namespace qk::attention

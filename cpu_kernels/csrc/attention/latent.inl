@@ -154,9 +154,32 @@ Isa attend_latents(const LatentRows& work) {
         for (; head < work.heads; head += width) score_latent_chunk<1>(work, rows, count, head, scores);
         hide_latents(work, start, count, scores);
         for (head = 0; head < work.heads; head += width) weigh_latents(work, count, head, scores);
+        if (work.weights) {
+            std::copy_n(scores, count * work.heads, work.weights + start * work.heads);
+            std::copy_n(work.max, work.heads, work.chunk_max + start / latent_chunk * work.heads);
+        }
         for (head = 0; head < work.num_heads; head += 4)
             for (int64_t d = 0; d < work.shape.value_dim; d += channels)
                 sum_latents(work, rows, count, scores, head, d);
     }
     return this_isa;
+}
+
+void sum_latent_heads(const LatentWeights& chunk, float* mass) {
+    std::fill_n(mass, chunk.count, 0.0f);
+    for (int64_t head = chunk.first / width * width; head < chunk.last; head += width) {
+        const auto begin = static_cast<int>(std::max<int64_t>(0, chunk.first - head));
+        const auto end = static_cast<int>(std::min<int64_t>(width, chunk.last - head));
+        float max[width], inverse[width];
+        for (int i = 0; i < width; i++) {
+            const bool is_there = i >= begin && i < end;
+            max[i] = is_there ? chunk.totals[head + i].max : 0.0f;
+            inverse[i] = is_there ? 1.0f / chunk.totals[head + i].sum : 0.0f;
+        }
+        const Float factor = exp2(load(chunk.max + head) - load(max)) * load(inverse);
+        for (int64_t t = 0; t < chunk.count; t++) {
+            const Float weight = load(chunk.weights + t * chunk.heads + head) * factor;
+            mass[t] += reduce_add(choose_lanes(begin, end, weight, splat(0.0f)));
+        }
+    }
 }

@@ -60,7 +60,7 @@ const float* floats_of(const Array& array, const char* name, int64_t batch, int6
 
 std::string attend_latents_bound(const Array& q, const std::string& format, const Array& latents, const Array& table,
                                  const Array& ends, nb::handle out, float softmax_scale, int64_t window,
-                                 const OptionalName& isa) {
+                                 const OptionalName& isa, nb::handle lse, nb::handle mass) {
     if (q.ndim() != 3) throw std::invalid_argument("q: got " + describe(q) + ", expected float32 [B, H, channels]");
     const auto batch = static_cast<int64_t>(q.shape(0)), heads = static_cast<int64_t>(q.shape(1));
     if (heads < 1) throw std::invalid_argument("q: got " + describe(q) + ", expected one head or more");
@@ -72,27 +72,45 @@ std::string attend_latents_bound(const Array& q, const std::string& format, cons
         latents_of(format, latents, static_cast<int64_t>(q.shape(2)), static_cast<int64_t>(out_array.shape(2)));
     const Sequences sequences = checked_sequences(table, ends, batch, 1, window, static_cast<int64_t>(latents.shape(0)),
                                                   static_cast<int64_t>(latents.shape(1)), std::nullopt);
+    LatentObserved observed;
+    if (!lse.is_none()) observed.lse = require_output(lse, "lse", batch, heads);
+    if (!mass.is_none()) {
+        const int64_t longest = batch ? *std::max_element(sequences.ends, sequences.ends + batch) : 0;
+        Output array;
+        observed.slots =
+            nb::try_cast(mass, array) && array.ndim() == 2 ? static_cast<int64_t>(array.shape(1)) : longest;
+        observed.mass = require_output(mass, "mass", batch, observed.slots);
+        if (observed.slots < longest)
+            throw std::invalid_argument("mass: got " + std::to_string(observed.slots) + " slots, expected " +
+                                        std::to_string(longest) + " or more");
+    }
     const auto& impl = chosen(isa);
     nb::gil_scoped_release release;
-    return name_of(qk::attention::attend_latents(rows, sequences, queries, heads, output, softmax_scale, window, impl));
+    return name_of(
+        qk::attention::attend_latents(rows, sequences, queries, heads, output, softmax_scale, window, impl, observed));
 }
 
 }  // namespace
 
 void bind_latents(nb::module_& m) {
     using namespace nb::literals;
-    m.def("attend_latents", attend_latents_bound, "q"_a, "format"_a, "latents"_a, "block_table"_a, "ends"_a, "out"_a,
-          "softmax_scale"_a, "window"_a = 0, "isa"_a.none() = nb::none(),
-          "One query of every head over rows that all heads share, as latent_attention_ref defines it.\n\n"
-          "q            [B, H, K] float32, contiguous, H of 1 or more\n"
-          "format       f32, f16, bf16 (as uint16), or fp8, int8, int4 (as uint8): rows as attention/kernels.h draws\n"
-          "             them\n"
-          "latents      [pages, page_size, row] of that format, contiguous: K floats, or a row's bytes\n"
-          "block_table  [B, pages] int32; ends [B] int64, 1 or more\n"
-          "out          [B, H, V] float32, contiguous, written\n"
-          "window       tokens that are seen, the last; 0: all\n"
-          "returns      the instruction set that ran\n"
-          "raises       ValueError (shape, strides, ends, pages), TypeError (dtype), RuntimeError (isa)");
+    m.def(
+        "attend_latents", attend_latents_bound, "q"_a, "format"_a, "latents"_a, "block_table"_a, "ends"_a, "out"_a,
+        "softmax_scale"_a, "window"_a = 0, "isa"_a.none() = nb::none(), "lse"_a.none() = nb::none(),
+        "mass"_a.none() = nb::none(),
+        "One query of every head over rows that all heads share, as latent_attention_ref defines it.\n\n"
+        "q            [B, H, K] float32, contiguous, H of 1 or more\n"
+        "format       f32, f16, bf16 (as uint16), or fp8, int8, int4 (as uint8): rows as attention/kernels.h draws\n"
+        "             them\n"
+        "latents      [pages, page_size, row] of that format, contiguous: K floats, or a row's bytes\n"
+        "block_table  [B, pages] int32; ends [B] int64, 1 or more\n"
+        "out          [B, H, V] float32, contiguous, written\n"
+        "window       tokens that are seen, the last; 0: all\n"
+        "lse          [B, H] float32, contiguous, written unless it is None: log of the sum of exp(scores)\n"
+        "mass         [B, S] float32, contiguous, S at least max(ends), written unless it is None: the weight of each\n"
+        "             row, summed over heads; 0 for rows that are not seen\n"
+        "returns      the instruction set that ran\n"
+        "raises       ValueError (shape, strides, ends, pages), TypeError (dtype), RuntimeError (isa)");
 }
 
 }  // namespace qk::attention

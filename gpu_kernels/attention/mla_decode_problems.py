@@ -34,7 +34,7 @@ BF16_OPS_PER_BYTE = 184
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    lengths: tuple[int, ...]
+    seq_lens: tuple[int, ...]
     num_queries: int
     num_heads: int
     is_fp8: bool
@@ -59,7 +59,7 @@ TIMED = [
     (1, 1, 16, 32768, True),
     (32, 2, 64, 8192, False),
 ]
-# (lengths, new tokens, heads, page size, parts); a kernel less to compile for each type where none is one part alone
+# (sequence lengths, new tokens, heads, page size, parts); if none is one part alone, each type has a kernel less
 ODD = [
     ((1, 0, 131), 1, 16, 16, 4),
     ((63, 2), 3, 5, 32, 2),
@@ -73,8 +73,8 @@ def problems() -> list[Problem]:
         for batch, num_queries, num_heads, length, is_fp8 in TIMED
     ]
     odd = [
-        Case(lengths, num_queries, num_heads, is_fp8, page_size, splits, dtype)
-        for lengths, num_queries, num_heads, page_size, splits in ODD
+        Case(seq_lens, num_queries, num_heads, is_fp8, page_size, splits, dtype)
+        for seq_lens, num_queries, num_heads, page_size, splits in ODD
         for is_fp8 in (False, True)
         for dtype in (torch.float16, torch.bfloat16)
     ]
@@ -82,12 +82,12 @@ def problems() -> list[Problem]:
 
 
 def _problem(case: Case) -> Problem:
-    batch, tokens, longest, page_size = len(case.lengths), sum(case.lengths), max(case.lengths), case.page_size
+    batch, tokens, longest, page_size = len(case.seq_lens), sum(case.seq_lens), max(case.seq_lens), case.page_size
     num_bytes = (
         tokens * (FP8_BYTES if case.is_fp8 else 2 * HEAD_SIZE)  # the cache
         + batch * case.num_queries * case.num_heads * (2 * HEAD_SIZE + 2 * LATENT_SIZE + 4)  # query, out, lse
-        + 4 * sum(-(-length // page_size) for length in case.lengths)  # the block table
-        + 4 * batch  # lengths
+        + 4 * sum(-(-length // page_size) for length in case.seq_lens)  # the block table
+        + 4 * batch  # seq_lens
     )
     ops = 2 * tokens * case.num_queries * case.num_heads * (HEAD_SIZE + LATENT_SIZE)
     sizes = {"B": batch, "Q": case.num_queries, "H": case.num_heads, "T": longest}
@@ -113,20 +113,20 @@ def _problem(case: Case) -> Problem:
 
 
 def _operands(case: Case, device: str) -> dict[str, Any]:
-    draw, lengths = Draw(device), list(case.lengths)
-    block_table, lengths_tensor, num_pages = page_tables(lengths, case.page_size, device)
-    query = draw.normal(len(lengths), case.num_queries, case.num_heads, HEAD_SIZE, dtype=case.dtype)
+    draw, seq_lens = Draw(device), list(case.seq_lens)
+    block_table, seq_lens_tensor, num_pages = page_tables(seq_lens, case.page_size, device)
+    query = draw.normal(len(seq_lens), case.num_queries, case.num_heads, HEAD_SIZE, dtype=case.dtype)
     if case.is_fp8:
         cache = _fp8_cache(draw, num_pages, case.page_size)
-        poison(cache, block_table, lengths, 255)  # NaN as a code, as a scale and as a bfloat16
+        poison(cache, block_table, seq_lens, 255)  # NaN as a code, as a scale and as a bfloat16
     else:
         cache = draw.normal(num_pages, case.page_size, HEAD_SIZE, dtype=case.dtype)
-        poison(cache, block_table, lengths, torch.nan)
+        poison(cache, block_table, seq_lens, torch.nan)
     return {
         "query": query,
         "cache": cache,
         "block_table": block_table,
-        "lengths": lengths_tensor,
+        "seq_lens": seq_lens_tensor,
         "softmax_scale": SCALE,
         "num_kv_splits": case.num_kv_splits,
     }

@@ -27,7 +27,7 @@ def row_of(operands: Operands, arch: int) -> tuple[str, list[Config]]:
 
 def launches(operands: Operands, out: Tensor, lse: Tensor, config: Config, arch: int) -> list[Launch]:
     """One program a (block of rows, part, sequence); then, if there are parts to join, one a row."""
-    query, cache, block_table, lengths = operands.query, operands.cache, operands.block_table, operands.lengths
+    query, cache, block_table, seq_lens = operands.query, operands.cache, operands.block_table, operands.seq_lens
     batch, num_queries, num_heads, _ = query.shape
     row_blocks = triton.cdiv(operands.num_rows, config.block_r)
     splits = operands.num_kv_splits or num_kv_splits(
@@ -37,7 +37,7 @@ def launches(operands: Operands, out: Tensor, lse: Tensor, config: Config, arch:
     arguments = {
         "query_ptr": query,
         "block_table_ptr": block_table,
-        "lengths_ptr": lengths,
+        "seq_lens_ptr": seq_lens,
         "out_ptr": part,
         "lse_ptr": part_lse,
         "num_queries": num_queries,
@@ -49,7 +49,7 @@ def launches(operands: Operands, out: Tensor, lse: Tensor, config: Config, arch:
         "stride_qh": query.stride(2),
         "stride_tb": block_table.stride(0),
         "stride_tp": block_table.stride(1),
-        "stride_l": lengths.stride(0),
+        "stride_l": seq_lens.stride(0),
         "PAGE_SIZE": cache.shape[1],
         "BLOCK_R": config.block_r,
         "BLOCK_N": config.block_n,

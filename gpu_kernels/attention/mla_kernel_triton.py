@@ -101,7 +101,7 @@ def mla_decode_kernel(
     scales_ptr,  # of FP8 alone, as the next
     ropes_ptr,
     block_table_ptr,
-    lengths_ptr,
+    seq_lens_ptr,
     out_ptr,
     lse_ptr,
     # sizes
@@ -126,7 +126,7 @@ def mla_decode_kernel(
     ROPE: tl.constexpr,
 ):
     i_block, i_split, i_b = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
-    length = tl.load(lengths_ptr + i_b * stride_l)
+    length = tl.load(seq_lens_ptr + i_b * stride_l)
     start, end = part_of(length, i_split, num_splits, BLOCK_N)
     o_row = i_block * BLOCK_R + tl.arange(0, BLOCK_R)
     o_end = tl.minimum(length - (num_queries - 1 - o_row // num_heads), end)  # [BLOCK_R] what a row sees of this part

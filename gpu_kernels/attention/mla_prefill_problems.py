@@ -34,24 +34,24 @@ def problems() -> list[Problem]:
 
 
 def _problem(
-    new: tuple[int, ...], lengths: tuple[int, ...], num_heads: int, dtype: torch.dtype, is_timed: bool
+    new: tuple[int, ...], seq_lens: tuple[int, ...], num_heads: int, dtype: torch.dtype, is_timed: bool
 ) -> Problem:
     name = dtype_name(dtype)
-    operands = partial(_operands, new, lengths, num_heads, dtype)
-    pairs = sum(n - q + i + 1 for q, n in zip(new, lengths, strict=True) for i in range(q))
+    operands = partial(_operands, new, seq_lens, num_heads, dtype)
+    pairs = sum(n - q + i + 1 for q, n in zip(new, seq_lens, strict=True) for i in range(q))
     num_bytes = num_heads * (
-        2 * sum(lengths) * (KEY_SIZE + VALUE_SIZE)  # keys and values
+        2 * sum(seq_lens) * (KEY_SIZE + VALUE_SIZE)  # keys and values
         + sum(new) * (2 * KEY_SIZE + 2 * VALUE_SIZE + 4)  # query, out, lse
     )
-    is_peer = is_timed and new == lengths
+    is_peer = is_timed and new == seq_lens
     return Problem(
         op="mla_prefill",
-        label=f"B={len(new)} Q={max(new)} T={max(lengths)} H={num_heads} {name}",
-        sizes={"B": len(new), "Q": max(new), "T": max(lengths), "H": num_heads, "dtype": name},
+        label=f"B={len(new)} Q={max(new)} T={max(seq_lens)} H={num_heads} {name}",
+        sizes={"B": len(new), "Q": max(new), "T": max(seq_lens), "H": num_heads, "dtype": name},
         operands=operands,
         call=partial(CONFIGURED.call, mla_prefill),
         reference=_reference,
-        agrees=partial(agrees, head_size=KEY_SIZE, num_tokens=max(lengths)),
+        agrees=partial(agrees, head_size=KEY_SIZE, num_tokens=max(seq_lens)),
         launches=CONFIGURED.all_launches,
         num_bytes=num_bytes,
         ops=2 * pairs * num_heads * (KEY_SIZE + VALUE_SIZE),
@@ -65,15 +65,15 @@ def _problem(
 
 
 def _operands(
-    new: tuple[int, ...], lengths: tuple[int, ...], num_heads: int, dtype: torch.dtype, device: str
+    new: tuple[int, ...], seq_lens: tuple[int, ...], num_heads: int, dtype: torch.dtype, device: str
 ) -> dict[str, Any]:
     draw = Draw(device)
     return {
         "query": draw.normal(sum(new), num_heads, KEY_SIZE, dtype=dtype),
-        "keys": draw.normal(sum(lengths), num_heads, KEY_SIZE, dtype=dtype),
-        "values": draw.normal(sum(lengths), num_heads, VALUE_SIZE, dtype=dtype),
+        "keys": draw.normal(sum(seq_lens), num_heads, KEY_SIZE, dtype=dtype),
+        "values": draw.normal(sum(seq_lens), num_heads, VALUE_SIZE, dtype=dtype),
         "cu_queries": sequence_bounds(new, device),
-        "cu_keys": sequence_bounds(lengths, device),
+        "cu_keys": sequence_bounds(seq_lens, device),
         "softmax_scale": KEY_SIZE**-0.5,
         "most_queries": max(new),
     }

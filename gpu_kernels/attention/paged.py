@@ -22,14 +22,14 @@ class PagedCache:
     keys, values             [num_pages, page_size, Hkv, D], any order of axes but the last
                              of the query's dtype, or of codes: float8_e4m3fn, float8_e5m2, int8
     block_table              [B, P] int32; of a sequence of length n the first ceil(n / page_size) entries are read
-    lengths                  [B] int32, the new tokens counted, from 0 to P * page_size
+    seq_lens                 [B] int32, the new tokens counted, from 0 to P * page_size
     key_scale, value_scale   [1] or [Hkv] float32, for codes alone
     """
 
     keys: Tensor
     values: Tensor
     block_table: Tensor
-    lengths: Tensor
+    seq_lens: Tensor
     key_scale: Tensor | None = None
     value_scale: Tensor | None = None
 
@@ -52,7 +52,7 @@ class PagedCache:
 
     def sequence(self, index: int) -> tuple[Tensor, Tensor]:
         """(keys, values) [length, Hkv, D] float64 of one sequence, scaled."""
-        length, pages = int(self.lengths[index]), self.block_table[index]
+        length, pages = int(self.seq_lens[index]), self.block_table[index]
         found = []
         for codes, scale in ((self.keys, self.key_scale), (self.values, self.value_scale)):
             rows = gather_pages(codes.view(torch.uint8) if self.is_codes else codes, pages, length)
@@ -75,12 +75,12 @@ def check_cache(op: str, query: Tensor, cache: PagedCache) -> None:
     check_dtype(op, "keys", cache.keys, (query.dtype, *CODES))
     check_dtype(op, "values", cache.values, (cache.keys.dtype,))
     check_dtype(op, "block_table", cache.block_table, (torch.int32,))
-    check_dtype(op, "lengths", cache.lengths, (torch.int32,))
+    check_dtype(op, "seq_lens", cache.seq_lens, (torch.int32,))
     head_size = query.shape[-1]
     check_shape(op, "keys", cache.keys, [None, None, None, head_size], f"num_pages page_size Hkv {head_size}")
     check_shape(op, "values", cache.values, list(cache.keys.shape), "num_pages page_size Hkv D")
     check_shape(op, "block_table", cache.block_table, [None, None], "B P")
-    check_shape(op, "lengths", cache.lengths, [cache.block_table.shape[0]], "B")
+    check_shape(op, "seq_lens", cache.seq_lens, [cache.block_table.shape[0]], "B")
     num_kv_heads = cache.keys.shape[2]
     if num_kv_heads == 0 or query.shape[-2] % num_kv_heads:
         raise ValueError(f"{op}: got {query.shape[-2]} heads over {num_kv_heads} of keys, expected a multiple")
@@ -97,7 +97,7 @@ def check_cache(op: str, query: Tensor, cache: PagedCache) -> None:
         shapes = f"{list(key_scale.shape)} and {list(value_scale.shape)}"
         raise ValueError(f"{op}: got scales {shapes}, expected both alike")
     tensors = {"query": query, "keys": cache.keys, "values": cache.values}
-    check_one_device(op, tensors | {"block_table": cache.block_table, "lengths": cache.lengths} | scales)
+    check_one_device(op, tensors | {"block_table": cache.block_table, "seq_lens": cache.seq_lens} | scales)
     check_rows(op, tensors)
     check_supported(op, "head size", head_size, HEAD_SIZES)
     check_supported(op, "page size", cache.page_size, PAGE_SIZES)

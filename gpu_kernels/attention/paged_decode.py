@@ -41,7 +41,7 @@ class Operands:
         op, query = "paged_decode", self.query
         check_shape(op, "query", query, [None, None, None, None], "B Q H D")
         check_cache(op, query, self.cache)
-        check_shape(op, "query", query, [self.cache.lengths.shape[0], None, None, None], "B Q H D")
+        check_shape(op, "query", query, [self.cache.seq_lens.shape[0], None, None, None], "B Q H D")
         check_sinks(op, query, self.sinks, self.window)
         check_decode(op, query.shape[1], self.num_kv_splits)
 

@@ -25,7 +25,7 @@ CONFIGURED = Configured(Operands, paged_decode_triton, launches, row_of)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    lengths: tuple[int, ...]
+    seq_lens: tuple[int, ...]
     num_heads: int
     num_kv_heads: int
     head_size: int
@@ -45,15 +45,15 @@ class Case:
 
     @property
     def label(self) -> str:
-        said = f"B={len(self.lengths)} Q={self.num_queries} H={self.num_heads}/{self.num_kv_heads} D={self.head_size}"
+        said = f"B={len(self.seq_lens)} Q={self.num_queries} H={self.num_heads}/{self.num_kv_heads} D={self.head_size}"
         dtypes = f"{dtype_name(self.query_dtype)} {dtype_name(self.cache_dtype)}"
-        said += f" T={max(self.lengths)} page={self.page_size} {dtypes}"
+        said += f" T={max(self.seq_lens)} page={self.page_size} {dtypes}"
         said += f" window={self.window}" if self.window else ""
         return said + (" sinks" if self.has_sinks else "")
 
 
 def problems() -> list[Problem]:
-    return [_problem(case) for case in (*_timed(), *_ragged())]
+    return [_problem(case) for case in (*_timed(), *_odd())]
 
 
 def _timed() -> list[Case]:
@@ -70,7 +70,7 @@ def _timed() -> list[Case]:
     ]
 
 
-def _ragged() -> list[Case]:
+def _odd() -> list[Case]:
     # Few combinations, since each is a kernel to compile; one part alone is in test_paged_decode.py.
     f16, e4m3, e5m2, int8 = torch.float16, torch.float8_e4m3fn, torch.float8_e5m2, torch.int8
     cases = [
@@ -91,16 +91,16 @@ def _in_bfloat16(case: Case, cache_dtype: torch.dtype) -> Case:
 
 
 def _problem(case: Case) -> Problem:
-    longest, batch = max(case.lengths), len(case.lengths)
+    longest, batch = max(case.seq_lens), len(case.seq_lens)
     head_size = case.head_size
     # Tokens that the queries of a sequence see together, and that each of them sees (counted as the last does).
-    read = [min(n, (case.window or n) + case.num_queries - 1) for n in case.lengths]
-    seen = [min(n, case.window or n) for n in case.lengths]
+    read = [min(n, (case.window or n) + case.num_queries - 1) for n in case.seq_lens]
+    seen = [min(n, case.window or n) for n in case.seq_lens]
     num_bytes = (
         2 * sum(read) * case.num_kv_heads * head_size * case.cache_dtype.itemsize  # keys and values
         + batch * case.num_queries * case.num_heads * (2 * 2 * head_size + 4)  # query and out, lse
         + 4 * sum(-(-n // case.page_size) for n in read)  # the block table
-        + 4 * batch  # lengths
+        + 4 * batch  # seq_lens
     )
     ops = 2 * sum(seen) * case.num_queries * case.num_heads * 2 * head_size
     operands = partial(_operands, case)
@@ -138,10 +138,10 @@ def _problem(case: Case) -> Problem:
 def _operands(case: Case, device: str) -> dict[str, Any]:
     draw = Draw(device)
     sizes = case.num_kv_heads, case.head_size, case.page_size, case.cache_dtype, case.num_scales
-    query = draw.normal(len(case.lengths), case.num_queries, case.num_heads, case.head_size, dtype=case.query_dtype)
+    query = draw.normal(len(case.seq_lens), case.num_queries, case.num_heads, case.head_size, dtype=case.query_dtype)
     return {
         "query": query,
-        "cache": paged_cache(draw, list(case.lengths), *sizes),
+        "cache": paged_cache(draw, list(case.seq_lens), *sizes),
         "softmax_scale": case.head_size**-0.5,
         "window": case.window,
         "sinks": draw.normal(case.num_heads) if case.has_sinks else None,

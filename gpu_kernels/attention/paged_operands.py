@@ -13,31 +13,31 @@ from gpu_kernels.proof.draw import Draw
 ABSURD_PAGE = 2**30
 
 
-def page_tables(lengths: list[int], page_size: int, device: str, seed: int = 0) -> tuple[Tensor, Tensor, int]:
-    """(block_table [B, P] int32, lengths [B] int32, num_pages): one page more a sequence than its tokens need.
+def page_tables(seq_lens: list[int], page_size: int, device: str, seed: int = 0) -> tuple[Tensor, Tensor, int]:
+    """(block_table [B, P] int32, seq_lens [B] int32, num_pages): one page more a sequence than its tokens need.
 
     P also has one more, absurd, at least.
     """
-    needed = [-(-length // page_size) for length in lengths]
-    num_pages = sum(needed) + len(lengths)
+    needed = [-(-length // page_size) for length in seq_lens]
+    num_pages = sum(needed) + len(seq_lens)
     width = max(needed, default=0) + 1
     if device == "meta":
         like = {"dtype": torch.int32, "device": device}
-        return torch.empty(len(lengths), width, **like), torch.empty(len(lengths), **like), num_pages
+        return torch.empty(len(seq_lens), width, **like), torch.empty(len(seq_lens), **like), num_pages
     pages = torch.randperm(num_pages, generator=torch.Generator().manual_seed(seed)).int().tolist()
-    table = torch.full((len(lengths), width), ABSURD_PAGE, dtype=torch.int32)
+    table = torch.full((len(seq_lens), width), ABSURD_PAGE, dtype=torch.int32)
     for row, count in zip(table, needed, strict=True):
         row[:count] = torch.tensor([pages.pop() for _ in range(count)], dtype=torch.int32)
-    return table.to(device), torch.tensor(lengths, dtype=torch.int32, device=device), num_pages
+    return table.to(device), torch.tensor(seq_lens, dtype=torch.int32, device=device), num_pages
 
 
-def poison(cache: Tensor, block_table: Tensor, lengths: list[int], value: float) -> Tensor:
+def poison(cache: Tensor, block_table: Tensor, seq_lens: list[int], value: float) -> Tensor:
     """cache [num_pages, page_size, ...] with `value` in every token that belongs to no sequence; in place."""
     if cache.device.type == "meta":
         return cache
     page_size = cache.shape[1]
     is_free = torch.ones(cache.shape[:2], dtype=torch.bool, device=cache.device)
-    for pages, length in zip(block_table, lengths, strict=True):
+    for pages, length in zip(block_table, seq_lens, strict=True):
         full, rest = divmod(length, page_size)
         is_free[pages[:full].long()] = False
         if rest:
@@ -65,7 +65,7 @@ def dense_heads(cache: PagedCache, length: int, dtype: torch.dtype) -> tuple[Ten
 
 def paged_cache(
     draw: Draw,
-    lengths: list[int],
+    seq_lens: list[int],
     num_kv_heads: int,
     head_size: int,
     page_size: int,
@@ -73,17 +73,17 @@ def paged_cache(
     num_scales: int = 1,
 ) -> PagedCache:
     """Normal keys and values; codes of about 40 and scales of about 1 / 40, `num_scales` of them."""
-    table, lengths_tensor, num_pages = page_tables(lengths, page_size, draw.device)
+    table, seq_lens_tensor, num_pages = page_tables(seq_lens, page_size, draw.device)
     is_codes, found = dtype in CODES, []
     for _ in ("keys", "values"):
         rows = draw.normal(num_pages, page_size, num_kv_heads, head_size, dtype=torch.float16)
         rows = (rows * 40).clamp_(-127, 127).to(dtype) if is_codes else rows.to(dtype)
         # NaN, or the largest integer: as a byte 127 is either.
-        poison(rows.view(torch.uint8) if is_codes else rows, table, lengths, 127 if is_codes else torch.nan)
+        poison(rows.view(torch.uint8) if is_codes else rows, table, seq_lens, 127 if is_codes else torch.nan)
         found.append(rows)
     keys, values = found
     key_scale, value_scale = (draw.uniform(num_scales, low=0.5, high=1.5) / 40 if is_codes else None for _ in found)
-    return PagedCache(keys, values, table, lengths_tensor, key_scale, value_scale)
+    return PagedCache(keys, values, table, seq_lens_tensor, key_scale, value_scale)
 
 
 def sequence_bounds(sizes: Iterable[int], device: str) -> Tensor:

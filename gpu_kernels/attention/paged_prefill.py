@@ -24,7 +24,7 @@ class Operands:
 
     query          [tokens, H, D] bfloat16 or float16; D one of paged.HEAD_SIZES
     cu_queries     [B + 1] int32, dense, rising from 0 to tokens
-    cache          of B sequences and Hkv heads, H % Hkv == 0; the new tokens are in it and in its lengths
+    cache          of B sequences and Hkv heads, H % Hkv == 0; the new tokens are in it and in its seq_lens
     softmax_scale  default D**-0.5
     window         a query sees this many tokens at most, itself among them
     sinks          [H] float: a logit for each head, which takes its share of the softmax and has no value
@@ -44,7 +44,7 @@ class Operands:
         op, query = "paged_prefill", self.query
         check_shape(op, "query", query, [None, None, None], "tokens H D")
         check_cache(op, query, self.cache)
-        check_sequences(op, "cu_queries", query, self.cu_queries, self.cache.lengths.shape[0])
+        check_sequences(op, "cu_queries", query, self.cu_queries, self.cache.seq_lens.shape[0])
         check_sinks(op, query, self.sinks, self.window)
 
     def empty(self) -> tuple[Tensor, Tensor]:

@@ -23,7 +23,7 @@ CONFIGURED = Configured(Operands, paged_prefill_triton, launches, row_of)
 @dataclass(frozen=True, slots=True)
 class Case:
     new: tuple[int, ...]  # tokens of each sequence that are queries
-    lengths: tuple[int, ...]
+    seq_lens: tuple[int, ...]
     num_heads: int
     num_kv_heads: int
     head_size: int
@@ -36,7 +36,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        said = f"B={len(self.new)} Q={max(self.new)} T={max(self.lengths)} H={self.num_heads}/{self.num_kv_heads}"
+        said = f"B={len(self.new)} Q={max(self.new)} T={max(self.seq_lens)} H={self.num_heads}/{self.num_kv_heads}"
         said += (
             f" D={self.head_size} page={self.page_size} {dtype_name(self.query_dtype)} {dtype_name(self.cache_dtype)}"
         )
@@ -46,12 +46,12 @@ class Case:
     @property
     def num_pairs(self) -> int:
         """Of a query and a token that it sees."""
-        pairs = zip(self.new, self.lengths, strict=True)
+        pairs = zip(self.new, self.seq_lens, strict=True)
         return sum(min(n - q + i + 1, self.window or n) for q, n in pairs for i in range(q))
 
 
 def problems() -> list[Problem]:
-    return [_problem(case) for case in (*_timed(), *_ragged())]
+    return [_problem(case) for case in (*_timed(), *_odd())]
 
 
 def _timed() -> list[Case]:
@@ -66,7 +66,7 @@ def _timed() -> list[Case]:
     ]
 
 
-def _ragged() -> list[Case]:
+def _odd() -> list[Case]:
     f16 = torch.float16
     return [
         Case((37, 0, 1), (37, 0, 70), 4, 2, 64, f16),
@@ -81,17 +81,17 @@ def _ragged() -> list[Case]:
 def _problem(case: Case) -> Problem:
     head_size, operands = case.head_size, partial(_operands, case)
     num_bytes = (
-        2 * sum(case.lengths) * case.num_kv_heads * head_size * case.cache_dtype.itemsize  # keys and values
+        2 * sum(case.seq_lens) * case.num_kv_heads * head_size * case.cache_dtype.itemsize  # keys and values
         + sum(case.new) * case.num_heads * (2 * 2 * head_size + 4)  # query and out, lse
     )
-    is_peer = case.is_timed and case.window is None and case.new == case.lengths
+    is_peer = case.is_timed and case.window is None and case.new == case.seq_lens
     return Problem(
         op="paged_prefill",
         label=case.label,
         sizes={
             "B": len(case.new),
             "Q": max(case.new),
-            "T": max(case.lengths),
+            "T": max(case.seq_lens),
             "H": case.num_heads,
             "Hkv": case.num_kv_heads,
             "D": head_size,
@@ -102,7 +102,7 @@ def _problem(case: Case) -> Problem:
         operands=operands,
         call=partial(CONFIGURED.call, paged_prefill),
         reference=_reference,
-        agrees=partial(agrees, head_size=head_size, num_tokens=max(case.lengths)),
+        agrees=partial(agrees, head_size=head_size, num_tokens=max(case.seq_lens)),
         launches=CONFIGURED.all_launches,
         num_bytes=num_bytes,
         ops=2 * case.num_pairs * case.num_heads * 2 * head_size,
@@ -122,7 +122,7 @@ def _operands(case: Case, device: str) -> dict[str, Any]:
     return {
         "query": query,
         "cu_queries": sequence_bounds(case.new, device),
-        "cache": paged_cache(draw, list(case.lengths), *sizes),
+        "cache": paged_cache(draw, list(case.seq_lens), *sizes),
         "softmax_scale": case.head_size**-0.5,
         "window": case.window,
         "sinks": draw.normal(case.num_heads) if case.has_sinks else None,

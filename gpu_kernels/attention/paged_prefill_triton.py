@@ -30,7 +30,7 @@ def launches(operands: Operands, out: Tensor, lse: Tensor, config: Config, arch:
         values=cache.values,
         out=out,
         lse=lse,
-        batch=cache.lengths.shape[0],
+        batch=cache.seq_lens.shape[0],
         most_queries=most_queries(query, operands.most_queries),
         softmax_scale=scale_of(query, operands.softmax_scale),
         cache=cache,

@@ -30,7 +30,7 @@ def passes(source: Source, device: str) -> dict[str, torch.Tensor]:
     found |= {f"step {number}": _step(model, tokens, cache) for number in range(NUM_STEPS)}
     cache.truncate(2)
     found["again"] = model(tokens[:, :2], cache, last_only=True)
-    return found | {"alone": model(tokens[:1]), "lengths": torch.from_numpy(cache.seq_lens)}
+    return found | {"alone": model(tokens[:1]), "seq_lens": torch.from_numpy(cache.seq_lens)}
 
 
 def _open(source: Source, device: str) -> tuple[Any, torch.Tensor]:

@@ -24,18 +24,18 @@ SCALE = 192**-0.5
 forms = pytest.mark.parametrize("is_fp8", [False, True], ids=["float16", "fp8"])
 
 
-def make(lengths, num_queries=1, num_heads=3, page_size=16, is_fp8=False, device="cpu"):
+def make(seq_lens, num_queries=1, num_heads=3, page_size=16, is_fp8=False, device="cpu"):
     generator = torch.Generator().manual_seed(1)
-    table, lengths_tensor, num_pages = page_tables(lengths, page_size, device)
+    table, seq_lens_tensor, num_pages = page_tables(seq_lens, page_size, device)
     tokens = torch.randn(num_pages, page_size, HEAD_SIZE, generator=generator)
-    query = torch.randn(len(lengths), num_queries, num_heads, HEAD_SIZE, generator=generator).half()
+    query = torch.randn(len(seq_lens), num_queries, num_heads, HEAD_SIZE, generator=generator).half()
     cache = encode_latent(tokens[..., :LATENT_SIZE], tokens[..., LATENT_SIZE:]) if is_fp8 else tokens.half()
-    cache = poison(cache, table.cpu(), lengths, 255 if is_fp8 else torch.nan)
+    cache = poison(cache, table.cpu(), seq_lens, 255 if is_fp8 else torch.nan)
     return {
         "query": query.to(device),
         "cache": cache.to(device),
         "block_table": table,
-        "lengths": lengths_tensor,
+        "seq_lens": seq_lens_tensor,
         "softmax_scale": SCALE,
     }
 
@@ -113,15 +113,20 @@ def test_nan_reaches_its_sequence_alone(run, is_fp8):
 
 
 def test_strided_operands(run):
-    """Every other query of a larger tensor; pages with room between them; a table and lengths with steps."""
+    """Every other query of a larger tensor; pages with room between them; a table and seq_lens with steps."""
     operands = make([33, 16], num_queries=2, device=run.device)
     wide = torch.full((2, 4, 6, HEAD_SIZE), torch.nan, dtype=torch.float16, device=run.device)
     wide[:, ::2, ::2] = operands["query"]
     roomy = torch.full((len(operands["cache"]), 24, HEAD_SIZE), torch.nan, dtype=torch.float16, device=run.device)
     roomy[:, :16] = operands["cache"]
     table = operands["block_table"].repeat_interleave(2, dim=1)
-    lengths = operands["lengths"].repeat_interleave(3)
-    views = {"query": wide[:, ::2, ::2], "cache": roomy[:, :16], "block_table": table[:, ::2], "lengths": lengths[::3]}
+    seq_lens = operands["seq_lens"].repeat_interleave(3)
+    views = {
+        "query": wide[:, ::2, ::2],
+        "cache": roomy[:, :16],
+        "block_table": table[:, ::2],
+        "seq_lens": seq_lens[::3],
+    }
     check(run, operands | views)
 
 
@@ -149,7 +154,11 @@ def test_cpu_default_is_the_reference():
 
 def test_empty():
     operands = make([5])
-    none = {"query": operands["query"][:0], "block_table": operands["block_table"][:0], "lengths": torch.empty(0).int()}
+    none = {
+        "query": operands["query"][:0],
+        "block_table": operands["block_table"][:0],
+        "seq_lens": torch.empty(0).int(),
+    }
     assert mla_decode(Operands(**operands | none))[0].shape == (0, 1, 3, LATENT_SIZE)
     assert mla_decode(Operands(**operands | {"query": operands["query"][:, :, :0]}))[1].shape == (1, 1, 0)
 
@@ -160,8 +169,8 @@ REFUSED = {
     "int64 table": ({"block_table": torch.zeros(2, 3).long()}, TypeError, "got block_table torch.int64"),
     "other width": ({"query": torch.zeros(2, 1, 3, 512).half()}, ValueError, r"expected \[B, Q, H, 576\]"),
     "fp8 width": ({"cache": torch.zeros(9, 16, 576).byte()}, ValueError, r"expected \[num_pages, page_size, 656\]"),
-    "other batch": ({"lengths": torch.zeros(3).int()}, ValueError, r"got lengths \[3\], expected \[2\]"),
-    "two devices": ({"lengths": torch.zeros(2, device="meta").int()}, ValueError, "on meta and query on cpu"),
+    "other batch": ({"seq_lens": torch.zeros(3).int()}, ValueError, r"got seq_lens \[3\], expected \[2\]"),
+    "two devices": ({"seq_lens": torch.zeros(2, device="meta").int()}, ValueError, "on meta and query on cpu"),
     "transposed": ({"cache": torch.zeros(9, 576, 16).half().mT}, ValueError, "expected a dense last axis"),
     "unaligned": ({"cache": torch.zeros(9, 16, 577).half()[..., :576]}, ValueError, "rows 16-byte aligned"),
     "page size": (

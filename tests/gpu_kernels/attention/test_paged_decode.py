@@ -20,11 +20,11 @@ forms = pytest.mark.parametrize("dtype", FORMS.values(), ids=FORMS.keys())
 
 
 def make(
-    lengths, num_queries=1, dtype=torch.float16, num_heads=4, num_kv_heads=2, head_size=64, num_scales=1, device="cpu"
+    seq_lens, num_queries=1, dtype=torch.float16, num_heads=4, num_kv_heads=2, head_size=64, num_scales=1, device="cpu"
 ):
     draw = Draw(device, seed=1)
-    query = draw.normal(len(lengths), num_queries, num_heads, head_size, dtype=torch.float16)
-    return query, paged_cache(draw, lengths, num_kv_heads, head_size, 16, dtype, num_scales)
+    query = draw.normal(len(seq_lens), num_queries, num_heads, head_size, dtype=torch.float16)
+    return query, paged_cache(draw, seq_lens, num_kv_heads, head_size, 16, dtype, num_scales)
 
 
 def check(run, query, cache, num_kv_splits=None, **options):
@@ -84,14 +84,14 @@ def test_pages_with_heads_first(run):
     keys, values = (rows.transpose(1, 2).contiguous().transpose(1, 2) for rows in (cache.keys, cache.values))
     room = torch.full((2, 2, 8, 64), torch.nan, dtype=torch.float16, device=run.device)
     room[:, :, ::2] = query
-    check(run, room[:, :, ::2], PagedCache(keys, values, cache.block_table, cache.lengths))
+    check(run, room[:, :, ::2], PagedCache(keys, values, cache.block_table, cache.seq_lens))
 
 
-def test_strided_lengths_and_tables(run):
+def test_strided_seq_lens_and_tables(run):
     query, cache = make([33, 16], device=run.device)
-    lengths = torch.stack([cache.lengths, cache.lengths + 2**20], dim=1)[:, 0]
+    seq_lens = torch.stack([cache.seq_lens, cache.seq_lens + 2**20], dim=1)[:, 0]
     table = cache.block_table.T.contiguous().T
-    check(run, query, dataclasses.replace(cache, block_table=table, lengths=lengths))
+    check(run, query, dataclasses.replace(cache, block_table=table, seq_lens=seq_lens))
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=["e4m3", "e5m2"])
@@ -112,7 +112,7 @@ def test_cpu_default_is_the_reference():
 REFUSED = {
     "float32 query": ({"query": torch.zeros(2, 1, 4, 64)}, {}, TypeError, "got query torch.float32"),
     "mixed": ({}, {"values": torch.zeros(9, 16, 2, 64).bfloat16()}, TypeError, "got values torch.bfloat16"),
-    "int64 lengths": ({}, {"lengths": torch.zeros(2).long()}, TypeError, "got lengths torch.int64"),
+    "int64 seq_lens": ({}, {"seq_lens": torch.zeros(2).long()}, TypeError, "got seq_lens torch.int64"),
     "other batch": ({"query": torch.zeros(3, 1, 4, 64).half()}, {}, ValueError, r"expected \[2, Q, H, D\]"),
     "heads": ({"query": torch.zeros(2, 1, 3, 64).half()}, {}, ValueError, "got 3 heads over 2 of keys"),
     "scales of floats": ({}, {"key_scale": torch.ones(1)}, ValueError, "expected scales with 8-bit codes alone"),

@@ -20,23 +20,23 @@ from gpu_kernels.attention.prefill_configs import row
 from gpu_kernels.proof.draw import Draw
 
 
-def make_paged(new, lengths, device="cpu"):
+def make_paged(new, seq_lens, device="cpu"):
     draw = Draw(device, seed=1)
     return {
         "query": draw.normal(sum(new), 4, 64, dtype=torch.float16),
         "cu_queries": sequence_bounds(new, device),
-        "cache": paged_cache(draw, lengths, 2, 64, 16, torch.float16),
+        "cache": paged_cache(draw, seq_lens, 2, 64, 16, torch.float16),
     }
 
 
-def make_mla(new, lengths, device="cpu"):
+def make_mla(new, seq_lens, device="cpu"):
     draw = Draw(device, seed=1)
     return {
         "query": draw.normal(sum(new), 3, 192, dtype=torch.float16),
-        "keys": draw.normal(sum(lengths), 3, 192, dtype=torch.float16),
-        "values": draw.normal(sum(lengths), 3, 128, dtype=torch.float16),
+        "keys": draw.normal(sum(seq_lens), 3, 192, dtype=torch.float16),
+        "values": draw.normal(sum(seq_lens), 3, 128, dtype=torch.float16),
         "cu_queries": sequence_bounds(new, device),
-        "cu_keys": sequence_bounds(lengths, device),
+        "cu_keys": sequence_bounds(seq_lens, device),
         "softmax_scale": 192**-0.5,
     }
 
@@ -80,7 +80,7 @@ def test_a_batch_is_its_sequences(run):
     operands = make_paged([5, 40, 1], [16, 40, 33], run.device)
     out, lse = check_paged(run, operands, most_queries=40)
     cache = operands["cache"]
-    alone = PagedCache(cache.keys, cache.values, cache.block_table[1:2], cache.lengths[1:2])
+    alone = PagedCache(cache.keys, cache.values, cache.block_table[1:2], cache.seq_lens[1:2])
     single = operands | {"query": operands["query"][5:45], "cache": alone}
     got = check_paged(run, single | {"cu_queries": sequence_bounds([40], run.device)})
     assert torch.equal(got[0], out[5:45]) and torch.equal(got[1], lse[5:45])

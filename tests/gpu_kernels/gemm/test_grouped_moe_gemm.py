@@ -78,7 +78,7 @@ def test_words(run, kind):
     check(run, make(Layer(19, 3, 2, 160 if kind.group_size == 32 else 128, 64 * 6), run.device, kind))
 
 
-def test_words_of_ragged_channels(run):
+def test_words_of_odd_channels(run):
     check(run, make(Layer(3, 3, 3, 63, 131), run.device, Kind(8, None)))
 
 

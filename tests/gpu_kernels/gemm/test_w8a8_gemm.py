@@ -95,7 +95,7 @@ def test_odd_shapes_exact(run, M, N, K):
 
 @pytest.mark.parametrize("config", ROWS_90, ids=str)
 def test_every_tile_shape(run, config):
-    """More than one tile each way, more tile rows than a group, an even and a ragged K."""
+    """More than one tile each way, more tile rows than a group, an even and an odd K."""
     M, N = 2 * config.block_m + 1, 2 * config.block_n + 3
     for K in (2 * config.block_k, config.block_k + 5):
         x_q, _, weight_q, _ = make(M, N, K, run.device)

@@ -115,7 +115,7 @@ class Run:
 
 def check(run: Run, function: Callable, source: ArraySource, bound: Callable[[str], float] = roundings) -> None:
     got, expected = run(function, source), function(source, "cpu")
-    assert torch.equal(got.pop("lengths", torch.empty(0)), expected.pop("lengths", torch.empty(0)))
+    assert torch.equal(got.pop("seq_lens", torch.empty(0)), expected.pop("seq_lens", torch.empty(0)))
     for name, logits in expected.items():
         assert got[name].dtype == torch.float32 and got[name].shape == logits.shape, name
         error = (got[name] - logits).norm(dim=-1) / logits.norm(dim=-1)

@@ -6,8 +6,8 @@ QBENCH_CPU=scalar|avx2|avx512|avx512_vnni|avx512_bf16|amx: a pretended processor
 absent for the whole process, also for `isa=`; a name that the machine does not reach changes nothing.
 QBENCH_LINEAR_PATH=direct|tile: which of the two ways PackedLinear multiplies, where the measured crossover
 (csrc/block_formats) is not wanted; `path=` of a call overrides it.
-QBENCH_F16_PRODUCTS=float32: f16 weights are multiplied exactly for many tokens, too, instead of in bfloat16.
-QBENCH_K_QUANT_PRODUCTS=exact|int8x256: whether K-quants are multiplied as stored for 64 tokens and more, too, or are
+QBENCH_F16_COMPUTE=float32: f16 weights are multiplied exactly for many tokens, too, instead of in bfloat16.
+QBENCH_K_QUANT_COMPUTE=exact|int8x256: whether K-quants are multiplied as stored for 64 tokens and more, too, or are
 rounded to int8 with one scale for 256 inputs of a row (linear.reround_ref); by default all are rounded but Q6_K, to
 whose own error that adds too much. A prompt's products then differ from those of single tokens by that.
 Weights packed with exact=True are multiplied as stored where neither of the two variables is set.

@@ -8,7 +8,7 @@
 
 So a token's result in bf16 and f32 depends on nothing but the order of the sum. In f16 it depends on the path, too: up
 to 7 tokens of a call are exact products, more are products of bfloat16, which moves each by up to 2**-8 of itself. The
-name of the implementation says so; QBENCH_F16_PRODUCTS=float32 keeps all of them exact, at half the speed.
+name of the implementation says so; QBENCH_F16_COMPUTE=float32 keeps all of them exact, at half the speed.
 """
 
 import numpy as np

@@ -24,7 +24,11 @@ def new_option(error: click.NoSuchOption) -> str | None:
     return new and f"{error.option_name} is called {new} now"
 
 
-VARIABLES = {"QBENCH_MLA_PLAN": "QBENCH_MLA_MODE"}
+VARIABLES = {
+    "QBENCH_MLA_PLAN": "QBENCH_MLA_MODE",
+    "QBENCH_K_QUANT_PRODUCTS": "QBENCH_K_QUANT_COMPUTE",
+    "QBENCH_F16_PRODUCTS": "QBENCH_F16_COMPUTE",
+}
 
 
 def check_variables() -> None:

@@ -18,7 +18,7 @@ def fused_rows() -> list[Kernel]:
 
 
 def problems() -> Iterator[Problem]:
-    """Ragged shapes; magnitudes from nothing to overflow, NaN and infinity in the largest."""
+    """Odd shapes; magnitudes from nothing to overflow, NaN and infinity in the largest."""
     rng = np.random.default_rng(SEED)
     for shape in SHAPES:
         x, other = rng.standard_normal((2, *shape)).astype(np.float32)

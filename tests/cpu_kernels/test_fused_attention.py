@@ -128,10 +128,14 @@ def test_layers_in_one_call_are_one_after_another(batch, has_head_norms):
 def test_sequences_with_their_own_number_of_tokens_are_as_they_are_alone(last_only):
     layer, net, weights = Layer(3), Net(0), (random(HIDDEN), random(HIDDEN, seed=1))
     whole = [DecoderLayer(*layer.groups, *net.groups, *weights, EPS, HEAD_DIM)] * 2
-    table, starts, stores = layer.table, np.array([0, 5, 6, 13]), [KVStore("f16", 3, 32, NUM_KV_HEADS, HEAD_DIM)] * 2
+    table, cu_seqlens, stores = (
+        layer.table,
+        np.array([0, 5, 6, 13]),
+        [KVStore("f16", 3, 32, NUM_KV_HEADS, HEAD_DIM)] * 2,
+    )
     x, rope, ends = random(13, HIDDEN), rotation(0, 13), np.array([5, 1, 7])
-    together = run_layers(whole, stores, x, *rope, table, ends, SCALE, 0, last_only, starts)
-    step = attention_step(*layer.groups, stores[0], x, *rope, table, ends, SCALE, cu_seqlens=starts)
+    together = run_layers(whole, stores, x, *rope, table, ends, SCALE, 0, last_only, cu_seqlens)
+    step = attention_step(*layer.groups, stores[0], x, *rope, table, ends, SCALE, cu_seqlens=cu_seqlens)
     for b, rows in enumerate((slice(0, 5), slice(5, 6), slice(6, 13))):
         one = x[rows], *(angles[rows] for angles in rope), table[b : b + 1], ends[b : b + 1], SCALE
         wanted = slice(b, b + 1) if last_only else rows

@@ -174,9 +174,9 @@ def test_f16_is_exact_for_few_tokens_and_bf16_for_many(monkeypatch):
     assert packed.choice(8) == ("avx512_bf16", "tile")
     assert packed.choice(512, path="direct") == ("avx512", "direct")
     assert packed.choice(1, path="tile") == ("avx512_bf16", "tile")
-    monkeypatch.setenv("QBENCH_F16_PRODUCTS", "float32")
+    monkeypatch.setenv("QBENCH_F16_COMPUTE", "float32")
     assert packed.choice(512) == ("avx512", "direct")
-    monkeypatch.setenv("QBENCH_F16_PRODUCTS", "bfloat16")
+    monkeypatch.setenv("QBENCH_F16_COMPUTE", "bfloat16")
     assert packed.choice(512) == ("avx512_bf16", "tile")
     monkeypatch.setenv("QBENCH_ISA", "avx512")
     assert packed.choice(512) == ("avx512", "direct")
@@ -206,8 +206,8 @@ def test_f16_says_what_it_has_not(monkeypatch):
     packed = pack("f16", random_blocks("f16", 16, 64))
     with pytest.raises(RuntimeError, match="no avx512_bf16 implementation of the direct path"):
         packed.choice(1, isa="avx512_bf16", path="direct")
-    monkeypatch.setenv("QBENCH_F16_PRODUCTS", "int8")
-    with pytest.raises(RuntimeError, match="QBENCH_F16_PRODUCTS=int8: expected bfloat16 or float32"):
+    monkeypatch.setenv("QBENCH_F16_COMPUTE", "int8")
+    with pytest.raises(RuntimeError, match="QBENCH_F16_COMPUTE=int8: expected bfloat16 or float32"):
         packed.choice(512)
 
 

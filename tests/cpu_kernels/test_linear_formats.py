@@ -144,7 +144,7 @@ def test_more_tokens_than_are_multiplied_at_once(isa, matmul):
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_few_tokens_take_the_direct_path_and_many_the_other(monkeypatch, format_name):
     monkeypatch.delenv("QBENCH_LINEAR_PATH", raising=False)
-    monkeypatch.setenv("QBENCH_K_QUANT_PRODUCTS", "exact")
+    monkeypatch.setenv("QBENCH_K_QUANT_COMPUTE", "exact")
     packed = pack(format_name, random_blocks(format_name, 16, 256))
     paths = [packed.choice(num_tokens)[1] for num_tokens in range(1, 513)]
     assert paths[0] == "direct" and paths[-1] == "tile"

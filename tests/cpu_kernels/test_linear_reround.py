@@ -97,21 +97,21 @@ def test_what_is_not_finite_stays_with_its_token_or_row(isa, matmul, format_name
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_many_tokens_are_rounded_unless_asked_not_to(monkeypatch, format_name):
     monkeypatch.delenv("QBENCH_LINEAR_PATH", raising=False)
-    monkeypatch.delenv("QBENCH_K_QUANT_PRODUCTS", raising=False)
+    monkeypatch.delenv("QBENCH_K_QUANT_COMPUTE", raising=False)
     packed = pack(format_name, random_blocks(format_name, 16, 256))
     rounds = [packed.choice(num_tokens)[1] == "int8x256" for num_tokens in range(1, 513)]
     assert not rounds[0] and rounds == sorted(rounds), "one crossover"
     assert rounds[-1] == (format_name != "q6_k"), "whose own error is too small for it"
-    monkeypatch.setenv("QBENCH_K_QUANT_PRODUCTS", "exact")
+    monkeypatch.setenv("QBENCH_K_QUANT_COMPUTE", "exact")
     assert packed.choice(512)[1] == "tile"
     assert packed.choice(512, path="int8x256")[1] == "int8x256"
-    monkeypatch.setenv("QBENCH_K_QUANT_PRODUCTS", "int8x256")
+    monkeypatch.setenv("QBENCH_K_QUANT_COMPUTE", "int8x256")
     assert packed.choice(512)[1] == "int8x256"
     monkeypatch.setenv("QBENCH_LINEAR_PATH", "tile")
     assert packed.choice(512)[1] == "tile"
     monkeypatch.delenv("QBENCH_LINEAR_PATH")
-    monkeypatch.setenv("QBENCH_K_QUANT_PRODUCTS", "int4")
-    with pytest.raises(RuntimeError, match="QBENCH_K_QUANT_PRODUCTS=int4: expected int8x256 or exact"):
+    monkeypatch.setenv("QBENCH_K_QUANT_COMPUTE", "int4")
+    with pytest.raises(RuntimeError, match="QBENCH_K_QUANT_COMPUTE=int4: expected int8x256 or exact"):
         packed.choice(512)
     monkeypatch.setenv("QBENCH_LINEAR_PATH", "int8x256")
     with pytest.raises(ValueError, match="QBENCH_LINEAR_PATH=int8x256: expected direct or tile"):

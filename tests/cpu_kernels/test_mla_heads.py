@@ -66,7 +66,7 @@ def test_products_match_the_definition(isa, name, num_tokens):
 
 @pytest.mark.parametrize("name", ["f16", "int8"])
 @pytest.mark.parametrize("sizes", [{"rank": 1, "nope": 1, "value": 1}, {"rank": 131, "nope": 63, "value": 65}])
-def test_ragged_sizes(isa, sizes, name):
+def test_odd_sizes(isa, sizes, name):
     packed, keys, values = heads(name, **sizes)
     q, latents = normal(3, 5, HEADS, sizes["nope"]), normal(4, 5, HEADS, sizes["rank"])
     assert_product(packed.absorb(q.reshape(5, -1), isa=isa), absorb_ref, q, keys)

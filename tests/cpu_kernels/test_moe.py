@@ -118,7 +118,7 @@ def test_every_family_of_formats_and_rows_that_fill_no_panel(format_name, path):
 
 @pytest.mark.parametrize("num_chosen", [1, 2, NUM_EXPERTS])
 @pytest.mark.parametrize("num_tokens", [1, 3, 63, 131])
-def test_ragged_numbers_of_tokens(layer, num_tokens, num_chosen):
+def test_odd_numbers_of_tokens(layer, num_tokens, num_chosen):
     x, chosen, weights = random_routing(num_tokens, num_chosen)
     assert_close(layer.experts.forward(x, chosen, weights, path="tile"), layer.ref(x, chosen, weights, path="tile"))
 

@@ -41,7 +41,7 @@ def seen_under(cpu: str) -> dict:
 
 @cache
 def features() -> list[str]:
-    """Of this machine, also if this very process pretends another."""
+    """The features of the machine, also if this process pretends another one."""
     if "QBENCH_CPU" not in os.environ:
         return cpu_kernels.features()
     return json.loads(run("-c", "import cpu_kernels, json; print(json.dumps(cpu_kernels.features()))").stdout)

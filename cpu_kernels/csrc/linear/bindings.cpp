@@ -173,8 +173,8 @@ void bind(nb::module_& m) {
                              "parts    its arrays by name, contiguous; copied, not kept\n"
                              "shape    (N, K)\n"
                              "exact    weights are multiplied as stored whatever the number of tokens, so that no\n"
-                             "         token's result depends on it; QBENCH_K_QUANT_PRODUCTS and\n"
-                             "         QBENCH_F16_PRODUCTS go before\n"
+                             "         token's result depends on it; QBENCH_K_QUANT_COMPUTE and\n"
+                             "         QBENCH_F16_COMPUTE go before\n"
                              "raises   ValueError (shape, strides, a part that is not there), TypeError (dtype),\n"
                              "         NotImplementedError (a format without kernels)")
         .def(nb::init<const std::string&, nb::dict, std::pair<int64_t, int64_t>, bool>(), "format"_a, "parts"_a,

@@ -27,13 +27,13 @@ constexpr int64_t least_rerounded_tokens = 64;
 // that of Q5_K, and 9 % to that of Q6_K.
 constexpr int most_rerounded_bits = 5;
 
-// QBENCH_K_QUANT_PRODUCTS=exact: none is rounded; int8x256: all are, those too that were asked to be exact.
+// QBENCH_K_QUANT_COMPUTE=exact: none is rounded; int8x256: all are, those too that were asked to be exact.
 bool may_reround(int bits, bool is_exact) {
-    const char* asked = std::getenv("QBENCH_K_QUANT_PRODUCTS");
+    const char* asked = std::getenv("QBENCH_K_QUANT_COMPUTE");
     if (!asked || !*asked) return !is_exact && bits <= most_rerounded_bits;
     if (std::string_view(asked) == "int8x256") return true;
     if (std::string_view(asked) == "exact") return false;
-    throw std::runtime_error("QBENCH_K_QUANT_PRODUCTS=" + std::string(asked) + ": expected int8x256 or exact");
+    throw std::runtime_error("QBENCH_K_QUANT_COMPUTE=" + std::string(asked) + ": expected int8x256 or exact");
 }
 
 // A stretch unpacked; the largest of every kind.

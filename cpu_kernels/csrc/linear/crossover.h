@@ -23,7 +23,7 @@ inline void require_stored_weights(Path path, std::string_view format) {
         throw std::invalid_argument("path=int8x256: " + std::string(format) + " has direct and tile alone");
 }
 
-// QBENCH_LINEAR_PATH=direct|tile, which all formats have; QBENCH_K_QUANT_PRODUCTS asks for int8x256. Reads the
+// QBENCH_LINEAR_PATH=direct|tile, which all formats have; QBENCH_K_QUANT_COMPUTE asks for int8x256. Reads the
 // environment, so call it where nothing writes it (with the GIL held).
 inline Path forced_path() {
     const char* asked = std::getenv("QBENCH_LINEAR_PATH");

@@ -18,14 +18,14 @@ constexpr std::string_view names[] = {"bf16", "f16", "f32"};
 // BF16 machine, K = 2048, N = 8192, one thread: 8 tokens take 3.1 ms either way.
 constexpr int64_t most_direct_f16_tokens = 7;
 
-// QBENCH_F16_PRODUCTS=float32: f16 weights are multiplied as stored whatever the number of tokens; bfloat16: rounded
+// QBENCH_F16_COMPUTE=float32: f16 weights are multiplied as stored whatever the number of tokens; bfloat16: rounded
 // for many, those too that were asked to be exact.
 bool may_round_f16(bool is_exact) {
-    const char* asked = std::getenv("QBENCH_F16_PRODUCTS");
+    const char* asked = std::getenv("QBENCH_F16_COMPUTE");
     if (!asked || !*asked) return !is_exact;
     if (std::string_view(asked) == "bfloat16") return true;
     if (std::string_view(asked) == "float32") return false;
-    throw std::runtime_error("QBENCH_F16_PRODUCTS=" + std::string(asked) + ": expected bfloat16 or float32");
+    throw std::runtime_error("QBENCH_F16_COMPUTE=" + std::string(asked) + ": expected bfloat16 or float32");
 }
 
 bool has_bf16_products() { return (detect() & (bit(Isa::avx512_bf16) | bit(Isa::amx))) != 0; }

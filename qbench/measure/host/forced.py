@@ -7,8 +7,8 @@ CPU = "QBENCH_CPU"  # a processor that is pretended; it is a fact of the machine
 # The switches beside it, and the values that they know.
 SWITCHES = {
     "QBENCH_LINEAR_PATH": ("direct", "tile"),
-    "QBENCH_F16_PRODUCTS": ("bfloat16", "float32"),
-    "QBENCH_K_QUANT_PRODUCTS": ("int8x256", "exact"),
+    "QBENCH_F16_COMPUTE": ("bfloat16", "float32"),
+    "QBENCH_K_QUANT_COMPUTE": ("int8x256", "exact"),
 }
 
 

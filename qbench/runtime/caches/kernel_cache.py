@@ -62,13 +62,13 @@ class StoreCache(Cache):
     def __init__(self, config: ModelConfig, batch: int) -> None:
         super().__init__(config, batch)
         # Lengths after the forward pass that runs, the same for every layer.
-        self._alike_ends = np.zeros(batch, dtype=np.int64)
-        self._ragged_ends = self._alike_ends
+        self._equal_ends = np.zeros(batch, dtype=np.int64)
+        self._varlen_ends = self._equal_ends
 
     def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
         step = super().begin(tokens, num_valid)
         if step.counts is not None:
-            self._ragged_ends = self.seq_lens + step.counts
+            self._varlen_ends = self.seq_lens + step.counts
         return step
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
@@ -119,11 +119,11 @@ class StoreCache(Cache):
 
     def _ends(self, num_tokens: int) -> np.ndarray:
         if self.cu_seqlens is not None:
-            return self._ragged_ends
+            return self._varlen_ends
         seq_len = self.seq_len + num_tokens
-        if self._alike_ends[0] != seq_len:
-            self._alike_ends = np.full(self.batch, seq_len)
-        return self._alike_ends
+        if self._equal_ends[0] != seq_len:
+            self._equal_ends = np.full(self.batch, seq_len)
+        return self._equal_ends
 
 
 class KernelCache(StoreCache):

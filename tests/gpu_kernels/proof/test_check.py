@@ -16,7 +16,7 @@ VARIANTS = pytest.mark.exhaustive("a quarter of a minute; every run has the conf
 
 
 def wrong_as_chosen(op):
-    """Of the op's problems, each in the configuration that a user's call takes."""
+    """Check the op's problems, each in the configuration that a user's call takes."""
     problems = [replace(problem, variants=no_variants) for problem in problems_of(op) if problem.is_interpreted]
     return check.wrong_results(problems, "cpu", INTERPRETED_AS)
 

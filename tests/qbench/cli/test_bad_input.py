@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from qbench.cli.renamed import VARIABLES
 from qbench.reference import weights_dir
 from quant.recipes import RECIPES
 
@@ -204,13 +205,19 @@ def test_an_instruction_set_that_is_none(qbench, monkeypatch):
     "name, expected",
     [
         ("QBENCH_LINEAR_PATH", "direct or tile"),
-        ("QBENCH_F16_PRODUCTS", "bfloat16 or float32"),
-        ("QBENCH_K_QUANT_PRODUCTS", "int8x256 or exact"),
+        ("QBENCH_F16_COMPUTE", "bfloat16 or float32"),
+        ("QBENCH_K_QUANT_COMPUTE", "int8x256 or exact"),
     ],
 )
 def test_a_switch_of_the_kernels_that_is_none(qbench, monkeypatch, name, expected):
     monkeypatch.setenv(name, "fast")
     qbench("models").fails_with(f"{name}=fast: expected {expected}")
+
+
+@pytest.mark.parametrize("old, new", VARIABLES.items())
+def test_a_variable_of_an_earlier_version(qbench, monkeypatch, old, new):
+    monkeypatch.setenv(old, "exact")
+    qbench("models").fails_with(f"{old} is called {new} now")
 
 
 def test_every_recipe_is_told(qbench):

@@ -55,7 +55,7 @@ def test_by_default_many_tokens_are_rounded_further(format_name):
 
 @needs_kernels
 def test_the_environment_goes_before(monkeypatch):
-    monkeypatch.setenv("QBENCH_K_QUANT_PRODUCTS", "int8x256")
+    monkeypatch.setenv("QBENCH_K_QUANT_COMPUTE", "int8x256")
     model = model_of("llama", "q4_k", compute="exact")
     assert all("int8x256" in name for name in model.impls.values())
 

@@ -17,7 +17,7 @@ CALIBRATED = [name for name, fmt in KV_FORMATS.items() if fmt.calibrated]  # nee
 
 
 def some_requests() -> list[Request]:
-    """Ragged ones: contexts of 1 to 131 tokens, some of them shared, continuations of 1 to 63."""
+    """Unequal lengths: contexts of 1 to 131 tokens, some of them shared, continuations of 1 to 63."""
     rng = random.Random(0)
 
     def tokens(count: int) -> tuple[int, ...]:

@@ -11,14 +11,14 @@ TOKENS = np.arange(1, 1001)
 WHOLE = plan_of(TOKENS.reshape(10, 100))
 
 
-def ragged() -> Scoring:
+def of_unequal_lengths() -> Scoring:
     """Overlapping windows, the last one shorter; every second one is one of WHOLE's"""
     windows = sliding(TOKENS[:960], 100, 50, None)
     return Scoring(WHOLE.protocol, windows, "window")
 
 
 def test_every_window_is_in_one_batch_under_its_own_tokens():
-    scorings, seen = [WHOLE, ragged()], []
+    scorings, seen = [WHOLE, of_unequal_lengths()], []
     for batch in batches(scorings, vocab_size=37):
         assert batch.tokens.shape[0] == len(batch.uses) <= MAX_BATCH
         for row, uses in zip(batch.tokens, batch.uses, strict=True):
@@ -30,8 +30,8 @@ def test_every_window_is_in_one_batch_under_its_own_tokens():
 
 
 def test_windows_of_the_same_tokens_run_once():
-    alone = [sum(len(batch.uses) for batch in batches([scoring], 37)) for scoring in (WHOLE, ragged())]
-    together = sum(len(batch.uses) for batch in batches([WHOLE, ragged()], 37))
+    alone = [sum(len(batch.uses) for batch in batches([scoring], 37)) for scoring in (WHOLE, of_unequal_lengths())]
+    together = sum(len(batch.uses) for batch in batches([WHOLE, of_unequal_lengths()], 37))
     assert alone == [10, 19] and together == 10 + 19 - 9  # windows at 0, 100, ..., 800 are in both
 
 

@@ -41,7 +41,7 @@ def path_of(model: Model, cache: Cache, num_tokens: int) -> str:
     return model.paths.choose(cache, num_tokens)[0].name
 
 
-def ragged_logits(model: Model, last_only: bool = False) -> torch.Tensor:
+def varlen_logits(model: Model, last_only: bool = False) -> torch.Tensor:
     cache = model.new_cache(batch=3, mode="elided")
     return torch.cat([model(TOKENS[:, :4], cache, last_only=last_only, num_valid=n) for n in ([4, 1, 2], [1, 1, 3])], 1)
 
@@ -51,9 +51,9 @@ def ragged_logits(model: Model, last_only: bool = False) -> torch.Tensor:
 @pytest.mark.parametrize("format_name", ["q8_0", "f32"])
 def test_one_call_is_block_after_block(shape, format_name, last_only):
     model = model_of(shape, format_name, path="latent-layers")
-    got = [logits(model, 1, last_only), logits(model, 2, last_only), ragged_logits(model, last_only)]
+    got = [logits(model, 1, last_only), logits(model, 2, last_only), varlen_logits(model, last_only)]
     model = model_of(shape, format_name, path="net-steps")
-    expected = [logits(model, 1, last_only), logits(model, 2, last_only), ragged_logits(model, last_only)]
+    expected = [logits(model, 1, last_only), logits(model, 2, last_only), varlen_logits(model, last_only)]
     for one, other in zip(got, expected, strict=True):
         real = ~other.isnan()
         assert torch.equal(real, ~one.isnan()) and real.any()

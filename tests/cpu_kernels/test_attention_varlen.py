@@ -14,7 +14,7 @@ HEADS, KV_HEADS, HEAD_DIM, PAGE = 6, 2, 32, 32
 HELD = [0, 37, 1100, 1, 63]  # tokens before the call; 1100 + 1 are attended to in two parts
 NEW = [5, 1, 1, 131, 3]
 TOTAL = sum(NEW)
-STARTS = np.concatenate(([0], np.cumsum(NEW)))
+CU_SEQLENS = np.concatenate(([0], np.cumsum(NEW)))
 ENDS = np.array(HELD) + NEW
 
 
@@ -58,15 +58,15 @@ def angles() -> tuple[np.ndarray, np.ndarray]:
 def together(held: Store, isa: str | None, window: int) -> np.ndarray:
     q, k, v = new_tokens()
     turned, out = np.full_like(q, np.nan), np.full_like(q, np.nan)
-    held.store.rope_append(q, k, v, *angles(), held.table, ENDS, turned, STARTS, isa=isa)
-    held.store.attend(turned, held.table, ENDS, out, 0.2, window, STARTS, isa=isa)
+    held.store.rope_append(q, k, v, *angles(), held.table, ENDS, turned, CU_SEQLENS, isa=isa)
+    held.store.attend(turned, held.table, ENDS, out, 0.2, window, CU_SEQLENS, isa=isa)
     assert isa is None or held.store.last_isa == isa
     return out
 
 
 def alone(held: Store, isa: str, window: int) -> np.ndarray:
     parts = []
-    for b, (start, end) in enumerate(pairwise(STARTS)):
+    for b, (start, end) in enumerate(pairwise(CU_SEQLENS)):
         q, k, v = (np.ascontiguousarray(x[:, :, start:end]) for x in new_tokens())
         turned, out = np.full_like(q, np.nan), np.full_like(q, np.nan)
         past = held.table[b : b + 1], ENDS[b : b + 1]
@@ -108,8 +108,8 @@ def test_tokens_that_come_together_are_as_they_are_one_by_one(isa, name, length,
 def test_append_without_rotation(isa, name):
     _, k, v = new_tokens()
     held = Store(name)
-    held.store.append(k, v, held.table, ENDS, STARTS, isa=isa)
-    for b, (start, end) in enumerate(pairwise(STARTS)):
+    held.store.append(k, v, held.table, ENDS, CU_SEQLENS, isa=isa)
+    for b, (start, end) in enumerate(pairwise(CU_SEQLENS)):
         one, new = Store(name), (x[:, :, start:end] for x in (k, v))
         one.store.append(*new, one.table[b : b + 1], ENDS[b : b + 1], isa=isa)
         read = [np.full((1, KV_HEADS, ENDS[b], HEAD_DIM), np.nan, np.float32) for _ in range(4)]
@@ -132,27 +132,27 @@ def test_threads_change_nothing():
 
 
 @pytest.mark.parametrize(
-    "starts, error, message",
+    "cu_seqlens, error, message",
     [
-        (STARTS.astype(np.int32), TypeError, r"cu_seqlens: got int32 .* expected int64 \[6\]"),
-        (STARTS[:-1], ValueError, r"expected int64 \[6\] that rises from 0 to 141"),
-        (STARTS + 1, ValueError, "rises from 0 to 141"),
+        (CU_SEQLENS.astype(np.int32), TypeError, r"cu_seqlens: got int32 .* expected int64 \[6\]"),
+        (CU_SEQLENS[:-1], ValueError, r"expected int64 \[6\] that rises from 0 to 141"),
+        (CU_SEQLENS + 1, ValueError, "rises from 0 to 141"),
         (np.array([0, 5, 5, 7, 138, 141]), ValueError, "rises from 0 to 141"),
         (np.array([0, 5, 6, 7, 138, 140]), ValueError, "rises from 0 to 141"),
         (np.array([0, 1, 2, 139, 140, 141]), ValueError, "ends: got 100, expected 137 to"),
     ],
     ids=["dtype", "too few", "not from 0", "an empty sequence", "not all rows", "more than a sequence holds"],
 )
-def test_bad_starts(starts, error, message):
+def test_bad_cu_seqlens(cu_seqlens, error, message):
     held, (q, k, v) = Store("f32"), new_tokens()
     ends = np.array([5, 38, 100, 132, 66])
     with pytest.raises(error, match=message):
-        held.store.append(k, v, held.table, ends, starts)
+        held.store.append(k, v, held.table, ends, cu_seqlens)
     with pytest.raises(error, match=message):
-        held.store.attend(q, held.table, ends, np.empty_like(q), 0.2, cu_seqlens=starts)
+        held.store.attend(q, held.table, ends, np.empty_like(q), 0.2, cu_seqlens=cu_seqlens)
 
 
-def test_a_batch_has_no_starts():
+def test_a_batch_has_no_cu_seqlens():
     held, k = Store("f32"), np.zeros((2, KV_HEADS, 3, HEAD_DIM), np.float32)
     with pytest.raises(ValueError, match=r"for a batch of 2, .* and a batch of 1"):
         held.store.append(k, k, held.table[:2], np.array([3, 3]), np.array([0, 1, 3]))

@@ -41,7 +41,7 @@ struct Task {
     int64_t part, parts;  // of the tokens that these queries see
     int64_t partial;      // index of part 0 among all partial results
     int64_t counter;      // of parts yet to come
-    int64_t weights;      // index of part 0 among those whose weights are kept
+    int64_t weights;      // index of this sequence and head among those whose weights are kept
 };
 
 // A query whose sinks are a stretch of their own has more than one, which is one task.
@@ -97,7 +97,7 @@ private:
             for (int64_t g = 0; g < store_.num_heads(); g++) {
                 const int64_t end = sequences_.end(b, g), begin = first_seen(end - 1);
                 const int64_t first_split = begin / split_tokens, parts = ceil_div(end, split_tokens) - first_split;
-                const int64_t weights = mass_.add_parts(parts);
+                const int64_t weights = mass_.add_head(parts);
                 for (int64_t part = 0; part < parts; part++) {
                     const int64_t start = (first_split + part) * split_tokens;
                     tasks_.push_back({b, g, 0, 1, std::max(begin, start), std::min(end, start + split_tokens), part,
@@ -136,7 +136,7 @@ private:
             part.max += index * padded;
             part.sum += index * padded;
             part.out += index * padded * layout_.head_dim;
-            if (keeps_weights) mass_.keep(task.weights + task.part, part);
+            if (keeps_weights) mass_.keep(task.weights, task.part, part);
             const int64_t start = split * split_tokens;
             attend_stretch(task, begin, start, std::min(end, start + split_tokens), part);
         };
@@ -226,7 +226,7 @@ private:
         }
         if (!mass_.is_wanted() || !is_decode(task.sequence)) return;
         const int64_t end = sequences_.end(task.sequence, task.head);
-        mass_.finish(task.sequence, task.head, task.weights, first_seen(end - 1), end, totals.data());
+        mass_.finish(task.weights, task.sequence, task.head, first_seen(end - 1), end, totals.data());
     }
 
     const Store& store_;

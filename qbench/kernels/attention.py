@@ -89,11 +89,11 @@ def latent_problem(name: str, q: np.ndarray, latents: np.ndarray) -> Problem:
     """q [1, H, 576]; latents [S, 576] float32, kept in a format and read back by torch and quant's codec"""
     kept, rows = kept_latents(name, latents)
     tokens, softmax_scale = len(latents), (LATENT_SIZE + ROPE_SIZE) ** -0.5
-    table, lengths = np.zeros((1, 1), np.int32), np.array([tokens])
+    table, ends = np.zeros((1, 1), np.int32), np.array([tokens])
 
     def run(isa: str) -> tuple[np.ndarray, str]:
         out = np.full((1, q.shape[1], LATENT_SIZE), np.nan, np.float32)
-        return out, attend_latents(q, name, kept[None], table, lengths, out, softmax_scale, isa=isa)
+        return out, attend_latents(q, name, kept[None], table, ends, out, softmax_scale, isa=isa)
 
     def check(out: np.ndarray) -> Deviation:
         expected = latent_attention_ref(q, rows[None], softmax_scale, LATENT_SIZE)
@@ -167,10 +167,10 @@ class Call:
 
     def run(self, isa: str) -> tuple[np.ndarray, str]:
         (store, table), out = self.stored(isa), np.full_like(self.q, np.nan)
-        new, lengths = np.array(self.sequences).T
+        new, ends = np.array(self.sequences).T
         cu_seqlens = np.concatenate(([0], np.cumsum(new))) if self.varlen else None
         sinks = {"sinks": self.num_sinks, "sink_q": -self.q} if self.num_sinks else {}
-        past = np.repeat(table, len(new), 0), lengths.copy()
+        past = np.repeat(table, len(new), 0), ends.copy()
         store.attend(self.q, *past, out, SOFTMAX_SCALE, self.window, cu_seqlens, isa=isa, **sinks)
         return out, store.last_isa
 

@@ -60,16 +60,16 @@ class OurAttention:
 
     def __init__(self, name: str, inputs: Attention, copies: int) -> None:
         self.q, self.softmax_scale = inputs.q[None], inputs.softmax_scale
-        self.table, self.lengths = np.zeros((1, 1), np.int32), np.array([inputs.k.shape[1]])
+        self.table, self.ends = np.zeros((1, 1), np.int32), np.array([inputs.k.shape[1]])
         self.stores = [store_of(name, *inputs.k.shape) for _ in range(copies)]
         for store in self.stores:
-            store.append(inputs.k[None], inputs.v[None], self.table, self.lengths)
+            store.append(inputs.k[None], inputs.v[None], self.table, self.ends)
         self.out = np.full_like(self.q, np.nan)
         self.how = cpu_kernels.chosen_isa("attention")
 
     def run(self) -> None:
         for store in self.stores:
-            store.attend(self.q, self.table, self.lengths, self.out, self.softmax_scale)
+            store.attend(self.q, self.table, self.ends, self.out, self.softmax_scale)
 
     def output(self) -> np.ndarray:
         return self.out[0]

@@ -88,18 +88,18 @@ def attention_problems() -> Iterator[Problem]:
 def attention_step(linears: list[PackedLinear], x: np.ndarray, isa: str) -> tuple[np.ndarray, str]:
     """[2, M, K]: the one call, and the chain, which tells what ran; both choose alike"""
     num_tokens, table = len(x), np.zeros((1, 1), np.int32)
-    lengths = np.array([num_tokens])
+    ends = np.array([num_tokens])
     angles = np.outer(np.arange(num_tokens), 0.3 ** np.arange(HEAD_DIM // 2))
     cos, sin = np.tile(np.cos(angles), 2), np.concatenate((-np.sin(angles), np.sin(angles)), 1)
     rope = cos.astype(np.float32), sin.astype(np.float32)
     stores = [KVStore("f16", 1, 64, NUM_KV_HEADS, HEAD_DIM) for _ in range(2)]
     qkv, last = LinearGroup(linears[:3], [None] * 3), LinearGroup(linears[3:], [None])
     with at_most(isa):
-        fused = cpu_kernels.attention_step(qkv, last, stores[0], x, *rope, table, lengths, SOFTMAX_SCALE)
+        fused = cpu_kernels.attention_step(qkv, last, stores[0], x, *rope, table, ends, SOFTMAX_SCALE)
         q, k, v = (linear.matmul(x).reshape(1, num_tokens, -1, HEAD_DIM).swapaxes(1, 2) for linear in linears[:3])
         turned, out = np.empty(q.shape, np.float32), np.empty((1, num_tokens, NUM_HEADS, HEAD_DIM), np.float32)
-        stores[1].rope_append(q, k, v, *rope, table, lengths, turned)
-        stores[1].attend(turned, table, lengths, out.swapaxes(1, 2), SOFTMAX_SCALE)
+        stores[1].rope_append(q, k, v, *rope, table, ends, turned)
+        stores[1].attend(turned, table, ends, out.swapaxes(1, 2), SOFTMAX_SCALE)
         chain = linears[3].matmul(out.reshape(num_tokens, -1))
     (ran,) = {linear.last_isa for linear in linears}
     return np.stack((fused, chain)), ran

@@ -69,12 +69,12 @@ def step(keys: np.ndarray, values: np.ndarray, rng: np.random.Generator) -> Prob
     turns = np.outer(np.arange(count), 10000.0 ** (-np.arange(0, ROPE, 2) / ROPE))
     cos = np.concatenate((np.cos(turns), np.cos(turns)), 1).astype(np.float32)
     sin = np.concatenate((-np.sin(turns), np.sin(turns)), 1).astype(np.float32)
-    table, lengths = np.tile(np.array([[1, 0]], np.int32), (count, 1)), np.arange(1, count + 1)
+    table, ends = np.tile(np.array([[1, 0]], np.int32), (count, 1)), np.arange(1, count + 1)
 
     def run(isa: str) -> tuple[np.ndarray, str]:
         rows = np.full((2, 16, rank + ROPE), np.nan, np.float32)
         with at_most(isa):
-            about = (norm, EPS, cos, sin, "f32", rows, table, lengths, SOFTMAX_SCALE)
+            about = (norm, EPS, cos, sin, "f32", rows, table, ends, SOFTMAX_SCALE)
             out = heads.attend(q.reshape(count, -1), latent, *about)
         stored = rows[[1, 0]].reshape(-1, rank + ROPE)[:count]
         return np.concatenate((out.ravel(), stored.ravel())), heads.last_isa

@@ -5,6 +5,7 @@ from functools import cached_property
 
 from tokenizers import Tokenizer as JsonTokenizer
 
+from qbench.runtime.tokenizer_json import json_tokenizer
 from quant.errors import InputError
 from quant.source import TokenizerInfo
 
@@ -13,11 +14,7 @@ class Tokenizer:
     """A `tokenizers` JSON tokenizer that adds BOS as the model expects, and never twice."""
 
     def __init__(self, info: TokenizerInfo) -> None:
-        try:
-            self.tokenizer = JsonTokenizer.from_str(info.json)
-        except Exception as error:  # `tokenizers` raises bare Exception for any malformed JSON
-            raise InputError(f"the tokenizer cannot be read: {error}; expected a tokenizer.json") from None
-        self.info = info
+        self.tokenizer, self.info = json_tokenizer(info), info
 
     @property
     def vocab_size(self) -> int:
@@ -72,7 +69,7 @@ class Tokenizer:
     @cached_property
     def _of_words(self) -> JsonTokenizer:
         """One more, as this is a state of a tokenizer and others use the first meanwhile."""
-        tokenizer = JsonTokenizer.from_str(self.info.json)
+        tokenizer = json_tokenizer(self.info)
         tokenizer.encode_special_tokens = True
         return tokenizer
 

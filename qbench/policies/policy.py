@@ -5,6 +5,7 @@ after each forward pass of a layer, and removes the tokens that it does not keep
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -125,10 +126,18 @@ class CachePolicy(ABC):
         """The score of each token after a forward pass, [B, G, S] float32.
 
         weights  [B, G, S] float32: attention weights of the observed queries, summed over them and over the heads of a
-                 group; [B, G, T, S] if `Observe.each` is set
+                 group
         """
         accumulates = self.observes is not None and self.observes.accumulates
         return weights + state.score if accumulates and state.score is not None else weights
+
+    def update_each(self, state: LayerState, weights: Iterator[Tensor]) -> Tensor:
+        """`update` of a policy whose `Observe.each` is set.
+
+        weights  [B, G, t, S] float32 for t of the observed queries after the other: their attention weights, averaged
+                 over the heads of a group
+        """
+        raise NotImplementedError(f"policy {self.name} asks for the weights of each query and does not read them")
 
     @abstractmethod
     def slots(self, context: int, layer: int, num_layers: int) -> int:

@@ -1,5 +1,6 @@
 """Scissorhands: tokens that were rarely important in a history window go, many at a time."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -54,14 +55,18 @@ class Scissorhands(BudgetedPolicy):
     def observes(self) -> Observe:
         return Observe(queries=self.history, accumulates=True, each=True)
 
-    def update(self, state: LayerState, weights: Tensor) -> Tensor:
-        num_queries, num_held = weights.shape[2:]
-        visible = num_held - num_queries + 1 + torch.arange(num_queries)[:, None]  # [T, 1]
-        counts = (weights * visible >= 1).sum(2, dtype=torch.float32)  # [B, G, S]
-        if state.score is None or num_queries >= self.history:
+    def update_each(self, state: LayerState, weights: Iterator[Tensor]) -> Tensor:
+        num_queries = min(state.num_new, self.history)
+        visible = state.num_held - num_queries + 1 + torch.arange(num_queries)[:, None]  # [T, 1]
+        counts, start = torch.zeros(state.positions.shape), 0
+        for block in weights:  # [B, G, t, S]
+            end = start + block.shape[2]
+            counts += (block * visible[start:end] >= 1).sum(2)
+            start = end
+        if state.score is None or num_queries == self.history:
             return counts
         # In decode, a query counts if it is one of the last ones before the next eviction.
-        until_eviction = self.most(state) - num_held
+        until_eviction = self.most(state) - state.num_held
         return state.score + counts if state.is_prefill or until_eviction < self.history else state.score
 
     def keep(self, state: LayerState) -> Tensor | None:

@@ -23,11 +23,10 @@ def key_mass(q: Tensor, k: Tensor, rule: AttentionRule) -> Tensor:
     return mass
 
 
-def query_weights(q: Tensor, k: Tensor, rule: AttentionRule) -> Tensor:
-    """Weight of each key for each query, averaged over the heads of its group: [B, G, T, S] float32"""
-    parts = [weights.mean(2) for weights in _weights(q, k, rule)]  # [B, G, t, seen]
-    num_keys = k.shape[2]
-    return torch.cat([torch.nn.functional.pad(part, (0, num_keys - part.shape[-1])) for part in parts], 2)
+def query_weights(q: Tensor, k: Tensor, rule: AttentionRule) -> Iterator[Tensor]:
+    """Weight of each key for each query, averaged over the heads of its group: [B, G, t, S] float32, t queries each"""
+    for weights in _weights(q, k, rule):
+        yield torch.nn.functional.pad(weights.mean(2), (0, k.shape[2] - weights.shape[-1]))
 
 
 def _weights(q: Tensor, k: Tensor, rule: AttentionRule) -> Iterator[Tensor]:

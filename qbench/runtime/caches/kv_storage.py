@@ -1,6 +1,7 @@
 """`KVStorage`: the bytes of the keys and values of one layer, in slots. `TorchStorage` keeps them as tensors."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -45,11 +46,12 @@ class KVStorage(ABC):
     @abstractmethod
     def attend(
         self, which: slice, num_held: int, q: Tensor, rule: AttentionRule, observe: Observe | None
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Tensor | Iterator[Tensor] | None]:
         """Attention of the queries of the last tokens over the first `num_held` slots.
 
         q        [B, H, T, D] float32, rotated
-        returns  [B, H, T, D] float32; the weights that `CachePolicy.update` takes, None if nothing is observed
+        returns  [B, H, T, D] float32; the weights that `CachePolicy.update` or `update_each` takes, None if nothing is
+                 observed
         """
 
     @abstractmethod
@@ -101,7 +103,7 @@ class TorchStorage(KVStorage):
 
     def attend(
         self, which: slice, num_held: int, q: Tensor, rule: AttentionRule, observe: Observe | None
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Tensor | Iterator[Tensor] | None]:
         keys, values = self.read(which, num_held)
         out = causal_attention(q, keys, values, rule)
         if observe is None:

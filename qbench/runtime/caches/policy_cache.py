@@ -125,7 +125,8 @@ class PolicyCache(Cache):
             queries=unrotated if policy.reads_queries else None,
         )
         if weights is not None:
-            state.score = slots.set_score(which, policy.update(state, weights))
+            score = policy.update(state, weights) if isinstance(weights, Tensor) else policy.update_each(state, weights)
+            state.score = slots.set_score(which, score)
         keep = policy.keep(state)
         self.peak_bytes = max(self.peak_bytes, self.size_bytes)
         if keep is not None and keep.shape[2] < total:

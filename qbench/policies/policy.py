@@ -6,7 +6,7 @@ after each forward pass of a layer, and removes the tokens that it does not keep
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 import torch
@@ -29,6 +29,18 @@ class Observe:
     each: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class TokenKinds:
+    """Token ids that a policy may treat in a special way, [n] int64 each; none if the model has no tokenizer.
+
+    special      control tokens, such as the beginning of a text or of a turn
+    punctuation  tokens that are punctuation marks only
+    """
+
+    special: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    punctuation: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+
+
 class LayerReader(ABC):
     """Contents of one layer's storage, decoded when a policy asks for them."""
 
@@ -49,15 +61,20 @@ class LayerReader(ABC):
 class LayerState:
     """One layer of B sequences after a forward pass. S slots hold one token each; slots need not be in text order.
 
+    If heads have lengths of their own, some slots of the shorter ones are empty.
+
     num_new        tokens that the forward pass brought to each sequence
     num_seen       tokens of each sequence so far, evicted ones included
     num_prompt     tokens seen at the end of the last forward pass of more than one token
-    positions      [B, G, S] int64: place of each token in the text, from 0
+    positions      [B, G, S] int64: place of each token in the text, from 0; -1 in empty slots
     score          [B, G, S] float32: last result of `CachePolicy.update`, 0 for new tokens; None if it never did
     tokens         [B, num_seen] int64: token ids of the text
     reader         decodes keys and values
     softmax_scale  factor of the attention scores
     queries        [B, H, T, D] float32: queries of the forward pass before their rotation; None if not asked for
+    token_kinds    ids of special tokens and punctuation, if the policy reads them
+    notes          [B, G] int64: a number for each head that `CachePolicy.update` may change, 0 at first; None if heads
+                   share a length
     """
 
     layer: int
@@ -71,6 +88,8 @@ class LayerState:
     reader: LayerReader
     softmax_scale: float
     queries: Tensor | None = None
+    token_kinds: TokenKinds = field(default_factory=TokenKinds)
+    notes: Tensor | None = None
 
     @property
     def num_held(self) -> int:
@@ -81,6 +100,16 @@ class LayerState:
         """Whether the forward pass brought more than one token."""
         return self.num_new > 1
 
+    @property
+    def is_held(self) -> Tensor:
+        """[B, G, S] bool: whether a slot holds a token"""
+        return self.positions >= 0
+
+    def is_one_of(self, ids: Tensor) -> Tensor:
+        """[B, G, S] bool: whether a slot holds a token with one of these ids"""
+        tokens = self.tokens.gather(1, self.positions.clamp(min=0).flatten(1)).view(self.positions.shape)
+        return torch.isin(tokens, ids) & self.is_held
+
     def last(self, count: int) -> Tensor:
         """[B, G, S] bool: whether a token is one of the last `count` of the text"""
         return self.positions >= self.num_seen - count
@@ -89,18 +118,22 @@ class LayerState:
 class CachePolicy(ABC):
     """Chooses the tokens that each layer keeps. Subclasses are frozen dataclasses of their options.
 
-    name           as users write it, set by `registry.policy`
-    notation       how users write it with its options, if these are not "name=value" pairs
-    position_only  whether visible tokens follow from positions alone, so that one forward pass can show them all
-    reads_queries  whether `keep` looks at `LayerState.queries`
-    per_head       whether heads of one layer may keep different tokens
+    name               as users write it, set by `registry.policy`
+    notation           how users write it with its options, if these are not "name=value" pairs
+    position_only      whether visible tokens follow from positions alone, so that one forward pass can show them all
+    reads_queries      whether `keep` looks at `LayerState.queries`
+    reads_token_kinds  whether it looks at `LayerState.token_kinds`
+    per_head           whether heads of one layer may keep different tokens
+    per_head_lengths   whether they may keep different numbers of tokens
     """
 
     name: ClassVar[str]
     notation: ClassVar[str | None] = None
     position_only: ClassVar[bool] = False
     reads_queries: ClassVar[bool] = False
+    reads_token_kinds: ClassVar[bool] = False
     per_head: ClassVar[bool] = True
+    per_head_lengths: ClassVar[bool] = False
 
     @property
     def observes(self) -> Observe | None:
@@ -145,7 +178,10 @@ class CachePolicy(ABC):
 
     @abstractmethod
     def keep(self, state: LayerState) -> Tensor | None:
-        """[B, G, n] int64: slots to keep, ascending; None: all"""
+        """[B, G, n] int64: slots to keep, ascending; None: all
+
+        If heads may have lengths of their own, n is that of the longest head, and shorter ones end in -1.
+        """
 
 
 def top_slots(score: Tensor, count: int) -> Tensor:
@@ -159,6 +195,17 @@ def top_slots(score: Tensor, count: int) -> Tensor:
         kept = torch.arange(count).expand(*score.shape[:2], -1)
         return kept + (kept >= dropped)
     return score.argsort(dim=2, descending=True, stable=True)[..., :count].sort(2).values
+
+
+def padded_slots(stays: Tensor) -> Tensor:
+    """Slots that stay, ascending, [B, G, n] int64: n is the longest head's number of them, shorter ones end in -1.
+
+    stays    [B, G, S] bool
+    """
+    num_slots = stays.shape[2]
+    slots = torch.arange(num_slots).expand(stays.shape).masked_fill(~stays, num_slots).sort(2).values
+    slots = slots[..., : int(stays.sum(2).max())]
+    return slots.masked_fill(slots == num_slots, -1)
 
 
 def check_at_least(name: str, given: float, least: float) -> None:

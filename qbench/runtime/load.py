@@ -1,6 +1,7 @@
 """From a source to a model that runs: check, then read, pack and drop one tensor after another."""
 
 import importlib
+from functools import partial
 
 import torch
 
@@ -19,6 +20,7 @@ from qbench.runtime.layers.linear import choose_linear
 from qbench.runtime.layers.paths import AUTO as AUTO_PATH
 from qbench.runtime.layers.paths import check_path
 from qbench.runtime.model import Model
+from qbench.runtime.token_kinds import token_kinds
 from qbench.threads import check_threads
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
@@ -82,7 +84,7 @@ class _Loader:
         embedding, head = self.tied() if self.config.tie_word_embeddings else self.untied()
         blocks = [self.builder.block(layer) for layer in range(self.config.num_layers)]
         norm = self.builder.norm(FINAL_NORM)
-        caches = CacheMaker(self.config, kv, self.impl, kind)
+        caches = CacheMaker(self.config, kv, self.impl, kind, partial(token_kinds, self.source.tokenizer))
         model = Model(self.config, embedding, blocks, norm, head, caches, path)
         model.impls, model.weight_bytes = self.builder.impls, self.builder.weight_bytes
         if chosen_latents(self.config, kv)[1] is not None:

@@ -1,13 +1,15 @@
 """CacheMaker: a cache of any kind for one model, in the format that it keeps keys and values in."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from qbench.cache_kinds import DYNAMIC, NONE, PAGED, POLICY, STATIC, WINDOW, CacheKind, parse_kind
-from qbench.policies import CachePolicy, parse_policy
+from qbench.policies import CachePolicy, TokenKinds, parse_policy
 from qbench.runtime.caches.cache import Cache, DenseCache, NoCache
+from qbench.runtime.caches.head_storage import HeadStorage
 from qbench.runtime.caches.kernel_cache import BLOCK_TOKENS, KernelCache, has_store
 from qbench.runtime.caches.kernel_sinks import KernelSinkCache, has_kernel_sinks
 from qbench.runtime.caches.kv_storage import KVStorage, TorchStorage
@@ -42,10 +44,18 @@ class CacheMaker:
     scheme   format of keys and values; None: float32
     impl     "reference": on torch; others: on the kernels where those have the format
     kind     of caches that are not told theirs, as `parse_kind` reads it
+    token_kinds  finds special tokens and punctuation when a policy wants to know them
     """
 
-    def __init__(self, config: ModelConfig, scheme: KVScheme | None, impl: str, kind: str = DYNAMIC) -> None:
-        self.config, self.scheme, self.impl = config, scheme, impl
+    def __init__(
+        self,
+        config: ModelConfig,
+        scheme: KVScheme | None,
+        impl: str,
+        kind: str = DYNAMIC,
+        token_kinds: Callable[[], TokenKinds] = TokenKinds,
+    ) -> None:
+        self.config, self.scheme, self.impl, self.token_kinds = config, scheme, impl, token_kinds
         self.kind = kind
         parse_kind(kind)
 
@@ -112,13 +122,19 @@ class CacheMaker:
     def _of_policy(self, batch: int, text: str) -> PolicyCache:
         policy = policy_for(text, self.config, self.scheme)
         storages = [self._storage(layer, batch, policy) for layer in range(self.config.num_layers)]
-        return PolicyCache(self.config, storages, policy, batch)
+        cache = PolicyCache(self.config, storages, policy, batch)
+        if policy.reads_token_kinds:
+            cache.token_kinds = self.token_kinds()
+        return cache
 
     def _storage(self, layer: int, batch: int, policy: CachePolicy) -> KVStorage:
         codecs, scales = floats_or_codecs(self.scheme), (None, None)
         if self.scheme is not None:
             scales = layer_scales(self.scheme, layer)
-        return TorchStorage(batch, BLOCK_TOKENS, codecs, scales)
+        if not policy.per_head_lengths or self.config.attention_rule(layer).window:
+            return TorchStorage(batch, BLOCK_TOKENS, codecs, scales)
+        own = list(zip(*(scale_of_each_head(scale, self.config.num_kv_heads) for scale in scales), strict=True))
+        return HeadStorage([[TorchStorage(1, BLOCK_TOKENS, codecs, pair) for pair in own] for _ in range(batch)])
 
     def _window(self, batch: int, capacity: int, kind: CacheKind, mode: str | None) -> Cache:
         rules = window_rules(self.config, kind.window)
@@ -187,6 +203,11 @@ def floats_or_codecs(scheme: KVScheme | None) -> tuple[Codec, Codec]:
         return scheme.format.keys, scheme.format.values
     floats = Floats(torch.float32)
     return floats, floats
+
+
+def scale_of_each_head(scale: Tensor | None, num_kv_heads: int) -> list[Tensor | None]:
+    """[1] of each head, from the [G or 1] of all"""
+    return [None] * num_kv_heads if scale is None else list(scale.expand(num_kv_heads).split(1))
 
 
 def window_rules(config: ModelConfig, window: int | None) -> list[AttentionRule]:

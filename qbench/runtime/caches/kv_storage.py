@@ -20,7 +20,9 @@ class KVStorage(ABC):
     capacity   slots of a sequence
     """
 
-    capacity: int
+    @property
+    @abstractmethod
+    def capacity(self) -> int: ...
 
     @property
     @abstractmethod
@@ -77,8 +79,12 @@ class TorchStorage(KVStorage):
     def __init__(
         self, batch: int, capacity: int, codecs: tuple[Codec, Codec], scales: tuple[Tensor | None, Tensor | None]
     ) -> None:
-        self.capacity = capacity
+        self._capacity = capacity
         self._sides = [_Side(codec, scale, batch, capacity) for codec, scale in zip(codecs, scales, strict=True)]
+
+    @property
+    def capacity(self) -> int:
+        return self._capacity
 
     @property
     def size_bytes(self) -> int:
@@ -93,7 +99,7 @@ class TorchStorage(KVStorage):
             self._resize(num_held)
 
     def _resize(self, capacity: int) -> None:
-        self.capacity = capacity
+        self._capacity = capacity
         for side in self._sides:
             side.resize(capacity)
 
@@ -124,7 +130,7 @@ class TorchStorage(KVStorage):
 
     def load(self, saved: object) -> None:
         assert isinstance(saved, tuple)
-        self.capacity, sides = saved
+        self._capacity, sides = saved
         for side, parts in zip(self._sides, sides, strict=True):
             side.parts = {name: part.clone() for name, part in parts.items()}
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.policies import CachePolicy
+from qbench.policies import CachePolicy, TokenKinds
 from qbench.policies.policy import LayerReader, LayerState
 from qbench.policies.positions import Window
 from qbench.runtime.attention.rope import rotate
@@ -50,6 +50,7 @@ class PolicyCache(Cache):
         self._unrotated: Tensor | None = None
         self._mark: _Mark | None = None
         self.peak_bytes = 0  # most that all storages held together
+        self.token_kinds = TokenKinds()  # set by the maker of the cache if the policy reads them
 
     @property
     def bytes_per_token(self) -> float:
@@ -123,13 +124,15 @@ class PolicyCache(Cache):
             reader=_Reader(self, layer, which, total),
             softmax_scale=rule.scale,
             queries=unrotated if policy.reads_queries else None,
+            token_kinds=self.token_kinds,
+            notes=slots.notes[which] if policy.per_head_lengths else None,
         )
         if weights is not None:
             score = policy.update(state, weights) if isinstance(weights, Tensor) else policy.update_each(state, weights)
             state.score = slots.set_score(which, score)
         keep = policy.keep(state)
         self.peak_bytes = max(self.peak_bytes, self.size_bytes)
-        if keep is not None and keep.shape[2] < total:
+        if keep is not None and (keep.shape[2] < total or policy.per_head_lengths):
             self._evict(layer, which, total, keep, is_decode=num_new == 1)
             self._last_eviction[which] = first + num_new
         return out
@@ -152,7 +155,7 @@ class PolicyCache(Cache):
 
     def _evict(self, layer: int, which: slice, total: int, keep: Tensor, *, is_decode: bool) -> None:
         storage, slots = self.storages[layer], self._layers[layer]
-        if is_decode and keep.shape[2] == total - 1:
+        if is_decode and keep.shape[2] == total - 1 and not self._policies[layer].per_head_lengths:
             hole = total * (total - 1) // 2 - keep.sum(2)  # [B, G]: the slot that is missing
             slots.holes[which] = hole
             return
@@ -205,8 +208,9 @@ class _Layer:
 
     held       [B] int64: slots in use
     holes      [B, G] int64: a slot in use whose token has been evicted, or NO_HOLE
-    positions  [B, G, capacity] int64
+    positions  [B, G, capacity] int64, -1 in a slot without a token of its head
     score      [B, G, capacity] float32, or None if the policy has no scores
+    notes      [B, G] int64, as in `LayerState`
     """
 
     def __init__(self, batch: int, num_kv_heads: int) -> None:
@@ -214,6 +218,7 @@ class _Layer:
         self.holes = torch.full((batch, num_kv_heads), NO_HOLE)
         self.positions = torch.zeros(batch, num_kv_heads, 0, dtype=torch.int64)
         self.score: Tensor | None = None
+        self.notes = torch.zeros(batch, num_kv_heads, dtype=torch.int64)
 
     @property
     def is_uniform(self) -> bool:
@@ -224,7 +229,7 @@ class _Layer:
     def positions_of(self, b: int, g: int) -> list[int]:
         """Ascending positions of the tokens of one head."""
         hole, held = int(self.holes[b, g]), self.positions[b, g, : self.held[b]]
-        return sorted(position for slot, position in enumerate(held.tolist()) if slot != hole)
+        return sorted(position for slot, position in enumerate(held.tolist()) if slot != hole and position >= 0)
 
     def place(self, which: slice, total: int, positions: Tensor, holes: Tensor | None) -> None:
         """Enter new tokens: behind the others so that `total` slots are in use, or in the free slots."""
@@ -252,9 +257,10 @@ class _Layer:
 
     def compact(self, which: slice, keep: Tensor) -> None:
         count = keep.shape[2]
-        self.positions[which, :, :count] = self.positions[which].gather(2, keep)
+        is_empty, keep = keep < 0, keep.clamp(min=0)
+        self.positions[which, :, :count] = self.positions[which].gather(2, keep).masked_fill_(is_empty, -1)
         if self.score is not None:
-            self.score[which, :, :count] = self.score[which].gather(2, keep)
+            self.score[which, :, :count] = self.score[which].gather(2, keep).masked_fill_(is_empty, 0)
         self.held[which] = count
         self.holes[which] = NO_HOLE
 
@@ -262,6 +268,7 @@ class _Layer:
         other = _Layer(*self.holes.shape)
         other.held, other.holes, other.positions = self.held.copy(), self.holes.clone(), self.positions.clone()
         other.score = None if self.score is None else self.score.clone()
+        other.notes = self.notes.clone()
         return other
 
 

@@ -35,6 +35,9 @@ SAME: dict[str, Callable[[float], Any]] = {
     f"expected-attention:{{}},future={FUTURE},sinks={SINKS},epsilon=0.01": lambda ratio: kvpress.ExpectedAttentionPress(
         ratio, n_future_positions=FUTURE, n_sink=SINKS, epsilon=0.01
     ),
+    f"adakv:{{}},window={WINDOW},kernel={KERNEL},alpha=0.4": lambda ratio: kvpress.AdaKVPress(
+        kvpress.SnapKVPress(ratio, WINDOW, KERNEL), alpha_safeguard=0.4
+    ),
     "pyramidkv:{},window=8,kernel=5,beta=4": lambda ratio: kvpress.PyramidKVPress(ratio, WINDOW, KERNEL, beta=4),
 }
 

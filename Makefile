@@ -17,6 +17,9 @@ SHELL := /bin/bash
 PYTHON ?= $(shell for p in python3 python3.12 python3.11; do command -v $$p >/dev/null && \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
 TORCH ?= torch==2.13.0
+# Compiled modules are kept, also in containers that switch that off: the tests start hundreds of processes, each of
+# which would compile 300 of the project's files.
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 INTEROP := .venv-interop
 KVPRESS := .venv-kvpress

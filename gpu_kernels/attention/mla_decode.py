@@ -44,7 +44,7 @@ class Operands:
     cache          [num_pages, page_size, 576] of the query's dtype, or [num_pages, page_size, 656] uint8 (FP8)
     block_table    [B, P] int32; of a sequence of length n the first ceil(n / page_size) entries are read
     seq_lens       [B] int32, from 0 to P * page_size, the new tokens counted
-    max_length     no sequence is longer: chooses the split; default P * page_size
+    max_seq_len    no sequence is longer: chooses the split; default P * page_size
     num_kv_splits  parts that a sequence is split into; default as `splits.num_kv_splits` says
     raises         TypeError (dtypes), ValueError (shapes, strides, devices), NotImplementedError (page size, Q)
     """
@@ -54,7 +54,7 @@ class Operands:
     block_table: Tensor
     seq_lens: Tensor
     softmax_scale: float
-    max_length: int | None = None
+    max_seq_len: int | None = None
     num_kv_splits: int | None = None
 
     def __post_init__(self) -> None:
@@ -87,7 +87,7 @@ class Operands:
     def longest(self) -> int:
         """The number of tokens that no sequence exceeds."""
         longest = self.block_table.shape[1] * self.cache.shape[1]
-        return longest if self.max_length is None else min(self.max_length, longest)
+        return longest if self.max_seq_len is None else min(self.max_seq_len, longest)
 
     def empty(self) -> tuple[Tensor, Tensor]:
         """(out [B, Q, H, 512], lse [B, Q, H]), to be written"""

@@ -38,7 +38,7 @@ class PagedCache:
         return self.keys.shape[1]
 
     @property
-    def max_length(self) -> int:
+    def max_seq_len(self) -> int:
         return self.block_table.shape[1] * self.page_size
 
     @property

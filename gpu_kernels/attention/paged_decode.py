@@ -24,7 +24,7 @@ class Operands:
     softmax_scale  default D**-0.5
     window         a query sees this many tokens at most, itself among them
     sinks          [H] float: a logit for each head, which takes its share of the softmax and has no value
-    max_length     no sequence is longer: chooses the split; default as long as the block table allows
+    max_seq_len    no sequence is longer: chooses the split; default as long as the block table allows
     num_kv_splits  parts that a sequence is split into; default as `splits.num_kv_splits` says
     raises         TypeError (dtypes), ValueError (shapes, strides, devices), NotImplementedError (sizes, Q)
     """
@@ -34,7 +34,7 @@ class Operands:
     softmax_scale: float | None = None
     window: int | None = None
     sinks: Tensor | None = None
-    max_length: int | None = None
+    max_seq_len: int | None = None
     num_kv_splits: int | None = None
 
     def __post_init__(self) -> None:
@@ -53,8 +53,8 @@ class Operands:
     @property
     def most_seen(self) -> int:
         """The number of tokens that the queries of no sequence exceed together."""
-        longest = self.cache.max_length
-        longest = longest if self.max_length is None else min(self.max_length, longest)
+        longest = self.cache.max_seq_len
+        longest = longest if self.max_seq_len is None else min(self.max_seq_len, longest)
         return longest if self.window is None else min(longest, self.window + self.query.shape[1] - 1)
 
     def empty(self) -> tuple[Tensor, Tensor]:

@@ -137,7 +137,7 @@ def test_every_tile_shape(run, form):
     for config in {config for _, configs in CONFIGS[90, form] for config in configs}:
         out = torch.full((1, 1, 66, LATENT_SIZE), torch.nan, dtype=torch.float16, device=run.device)
         lse = torch.full((1, 1, 66), torch.nan, device=run.device)
-        run(mla_decode_triton, Operands(**operands, max_length=70, num_kv_splits=1), out, lse, config)
+        run(mla_decode_triton, Operands(**operands, max_seq_len=70, num_kv_splits=1), out, lse, config)
         assert agrees((out, lse), expected, head_size=HEAD_SIZE, num_tokens=70), config
 
 

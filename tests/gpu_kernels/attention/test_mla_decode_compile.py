@@ -28,7 +28,7 @@ def compile_tile(form, config):
 
     cache = meta(9, 64, 656, dtype=torch.uint8) if form == "8 bit" else meta(9, 64, 576)
     table, seq_lens = meta(2, 5, dtype=torch.int32), meta(2, dtype=torch.int32)
-    operands = Operands(meta(2, 1, 128, 576), cache, table, seq_lens, 0.1, max_length=256, num_kv_splits=2)
+    operands = Operands(meta(2, 1, 128, 576), cache, table, seq_lens, 0.1, max_seq_len=256, num_kv_splits=2)
     return compile_launch(launches(operands, *operands.empty(), config, 90)[0], 90)
 
 

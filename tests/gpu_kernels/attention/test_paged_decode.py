@@ -30,7 +30,7 @@ def make(
 def check(run, query, cache, num_kv_splits=None, **options):
     got = run(paged_decode, Operands(query, cache, num_kv_splits=num_kv_splits, **options), impl="triton")
     expected = paged_decode_ref(Operands(query, cache, **options))
-    assert agrees(got, expected, head_size=query.shape[-1], num_tokens=cache.max_length)
+    assert agrees(got, expected, head_size=query.shape[-1], num_tokens=cache.max_seq_len)
     return got
 
 
@@ -98,7 +98,7 @@ def test_strided_seq_lens_and_tables(run):
 def test_a_gpu_without_fp8_converts_through_integers(run, dtype):
     query, cache = make([33, 16], num_queries=2, dtype=dtype, num_scales=2, device=run.device)
     got = run(as_sm_80, paged_decode, Operands(query, cache), impl="triton")
-    assert agrees(got, paged_decode_ref(Operands(query, cache)), head_size=64, num_tokens=cache.max_length)
+    assert agrees(got, paged_decode_ref(Operands(query, cache)), head_size=64, num_tokens=cache.max_seq_len)
 
 
 def test_cpu_default_is_the_reference():

@@ -194,7 +194,7 @@ kv_formats: [kv-fp8]
 threads: [2]
 batches: [2]
 contexts: [64]
-isa: [avx2]
+isa: [scalar]
 eval: {max_windows: 4, protocols: [gptq-2048, llama.cpp-512]}
 tasks: {names: [ref_recall], limit: 4}
 bench: {pp: 32, tg: 4, repetitions: 2}

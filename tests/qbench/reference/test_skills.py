@@ -85,6 +85,7 @@ def test_embedded_tokenizer_is_what_the_code_makes(embedded, tokenizer):
     assert embedded[1].to_str() == tokenizer.to_str()
 
 
+@SLOW
 def test_embedded_model_has_its_skills(embedded):
     report = skills.skill_report(*embedded, skills.QUICK)
     assert report["minimal_pairs"] >= 0.95

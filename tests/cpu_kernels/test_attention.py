@@ -266,20 +266,21 @@ def test_rope_append_turns_queries_and_keys(isa, name, tokens, position):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_pages_grow(name):
+def test_pages_change_their_size(name):
     k, v = normal(1, 2, 2, 30, 32), normal(2, 2, 2, 30, 32)
     store = cpu_kernels.KVStore(name, 2, 32, 2, 32, "per_head" if name in FLOAT8 else "given")
     table, lengths = np.array([[1], [0]], np.int32), np.full(2, 30)
     store.append(k, v, table, lengths)
     before = store.nbytes
-    store.grow(80)
-    assert store.nbytes == before / 32 * 80
-    assert store.page_size == 80
     expected = filled(name, k, v)
-    got_k, got_v = np.empty_like(k), np.empty_like(v)
-    store.read(table, lengths, got_k, got_v)
-    assert_close(got_k, expected.k)
-    assert_close(got_v, expected.v)
+    for page_size, held in ((80, 30), (16, 16), (48, 16)):
+        store.resize(page_size)
+        assert store.nbytes == before / 32 * page_size
+        assert store.page_size == page_size
+        got_k, got_v = np.empty((2, 2, held, 32), np.float32), np.empty((2, 2, held, 32), np.float32)
+        store.read(table, np.full(2, held), got_k, got_v)
+        assert_close(got_k, expected.k[:, :, :held])
+        assert_close(got_v, expected.v[:, :, :held])
 
 
 # ---- errors
@@ -363,7 +364,7 @@ def test_bad_appends():
         store.rope_append(k, k, k, angles[:3], angles, table, lengths, k.copy())
     with pytest.raises(ValueError, match="expected the batch and tokens of k"):
         store.rope_append(k[:, :, :2], k, k, angles, angles, table, lengths, k.copy())
-    with pytest.raises(ValueError, match="page_size: got 16, expected at least 32"):
-        store.grow(16)
+    with pytest.raises(ValueError, match="page_size: got 40"):
+        store.resize(40)
     with pytest.raises(ValueError, match=r"expected fewer than 2\^63 bytes"):
-        store.grow(2**57)
+        store.resize(2**57)

@@ -33,13 +33,13 @@ void Blocks::add_pages(int64_t num_pages) {
     *this = std::move(grown);
 }
 
-void Blocks::grow(int64_t num_pages, int64_t blocks_per_page) {
-    Blocks grown(num_pages, heads_, blocks_per_page, block_bytes_);
+void Blocks::resize(int64_t num_pages, int64_t blocks_per_page) {
+    Blocks resized(num_pages, heads_, blocks_per_page, block_bytes_);
     for (int64_t page = 0; page < num_pages; page++)
         for (int64_t head = 0; head < heads_ && block_bytes_; head++)
-            std::memcpy(grown.at(page, head, 0), at(page, head, 0),
+            std::memcpy(resized.at(page, head, 0), at(page, head, 0),
                         static_cast<size_t>(std::min(blocks_per_page_, blocks_per_page) * block_bytes_));
-    *this = std::move(grown);
+    *this = std::move(resized);
 }
 
 Store::Store(const Layout& layout, int64_t num_pages, int64_t page_size, int64_t num_heads, std::vector<float> k_scale,
@@ -62,9 +62,9 @@ size_t Store::nbytes() const {
     return keys_.codes.size() + keys_.scales.size() + values_.codes.size() + values_.scales.size();
 }
 
-void Store::grow(int64_t page_size) {
+void Store::resize(int64_t page_size) {
     for (auto* side : {&keys_, &values_})
-        for (auto* blocks : {&side->codes, &side->scales}) blocks->grow(num_pages_, page_size / block_tokens);
+        for (auto* blocks : {&side->codes, &side->scales}) blocks->resize(num_pages_, page_size / block_tokens);
     page_size_ = page_size;
 }
 

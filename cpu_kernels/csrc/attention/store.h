@@ -36,7 +36,7 @@ public:
     void add_pages(int64_t num_pages);
 
     // The same blocks in larger pages.
-    void grow(int64_t num_pages, int64_t blocks_per_page);
+    void resize(int64_t num_pages, int64_t blocks_per_page);
 
 private:
     std::byte* data() { return reinterpret_cast<std::byte*>(buffer_.data()); }
@@ -74,7 +74,7 @@ public:
     const Side& keys() const { return keys_; }
     const Side& values() const { return values_; }
 
-    void grow(int64_t page_size);
+    void resize(int64_t page_size);
 
     // So many pages from now on, those that there are among them.
     void add_pages(int64_t num_pages);

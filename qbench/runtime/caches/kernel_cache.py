@@ -168,7 +168,7 @@ class KernelCache(StoreCache):
         store = self.stores[layer]
         if seq_len > store.page_size:
             # doubling: each token is copied once on average
-            store.grow(held_tokens(min(max(seq_len, 2 * store.page_size), self.max_seq_len)))
+            store.resize(held_tokens(min(max(seq_len, 2 * store.page_size), self.max_seq_len)))
 
 
 def make_store(config: ModelConfig, scheme: KVScheme | None, layer: int, num_pages: int, page_size: int) -> Any:

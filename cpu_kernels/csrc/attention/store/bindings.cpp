@@ -108,12 +108,7 @@ public:
         qk::attention::read(store_, sequences, k_heads, v_heads);
     }
 
-    void grow(int64_t page_size) {
-        if (require_page_size(page_size) < store_.page_size())
-            throw std::invalid_argument("page_size: got " + std::to_string(page_size) + ", expected at least " +
-                                        std::to_string(store_.page_size()));
-        store_.grow(page_size);
-    }
+    void resize(int64_t page_size) { store_.resize(require_page_size(page_size)); }
 
     void add_pages(int64_t num_pages) {
         if (num_pages < store_.num_pages())
@@ -330,7 +325,9 @@ void bind_store(nb::module_& m) {
             "raises       ValueError (shape, slots, pages), TypeError (dtype)")
         .def("read", &BoundStore::read, "block_table"_a, "ends"_a, "k"_a, "v"_a,
              "The first S tokens of each sequence as they are kept, into k and v [B, G, S, D] float32.")
-        .def("grow", &BoundStore::grow, "page_size"_a, "Makes every page larger; what it holds stays.")
+        .def("resize", &BoundStore::resize, "page_size"_a,
+             "Gives every page room for another number of tokens, a multiple of 16. The tokens that fit stay.\n\n"
+             "raises  ValueError for an impossible size")
         .def("add_pages", &BoundStore::add_pages, "num_pages"_a,
              "So many pages from now on; what those hold that there are stays.\n\nraises  ValueError for fewer")
         .def("copy_page", &BoundStore::copy_page, "source"_a, "target"_a,

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Self
 
-from qbench.cache_kinds import DYNAMIC
-from qbench.cache_policies import FULL, kind_of
+from qbench.cache_spec import DYNAMIC, FULL, CacheSpec
 from qbench.compute import FAST, check_compute
 from qbench.devices import CPU, check_device_name
 from qbench.threads import check_threads
@@ -17,11 +16,12 @@ class RunOptions(JsonData):
 
     recipe     quantize the model by this recipe while it loads; None: as it is stored
     kv_format  format of the KV cache; None: the model's own
-    cache      layout of the KV cache, one of qbench.cache_policies.LAYOUTS
-    policy     tokens that the KV cache keeps, as qbench.cache_policies names it
+    cache      layout of the KV cache, one of qbench.cache_spec.LAYOUTS
+    policy     tokens that the KV cache keeps, as qbench.policies names it
     compute    precision of the matmuls, one of qbench.compute.PRECISIONS
     device     where the model runs, one of qbench.devices
     threads    of torch and the kernels; None: every core
+    prefill_chunk  tokens of a prompt that pass at once, at most; None: as many as the cache takes
     """
 
     recipe: str | None = None
@@ -31,17 +31,18 @@ class RunOptions(JsonData):
     compute: str = FAST
     device: str = CPU
     threads: int | None = None
+    prefill_chunk: int | None = None
 
     def __post_init__(self) -> None:
-        kind_of(self.cache, self.policy)
+        self.cache_spec  # noqa: B018 - checks the three
         check_compute(self.compute)
         check_device_name(self.device)
         check_threads(self.threads)
 
     @property
-    def cache_kind(self) -> str:
-        """The kind of cache that the runtime builds."""
-        return kind_of(self.cache, self.policy)
+    def cache_spec(self) -> CacheSpec:
+        """raises InputError for a layout and a policy that do not go together"""
+        return CacheSpec(self.cache, self.policy, self.prefill_chunk)
 
     def with_threads(self, threads: int | None) -> Self:
         return replace(self, threads=threads)

@@ -5,8 +5,7 @@ from typing import Any
 
 import click
 
-from qbench.cache_kinds import DYNAMIC
-from qbench.cache_policies import FULL, LAYOUTS, check_layout, check_policy, kind_of
+from qbench.cache_spec import DYNAMIC, FULL, LAYOUTS, CacheSpec, check_layout, check_policy
 from quant.errors import InputError
 
 LAYOUT_HELP = f"Cache layout: {', '.join(LAYOUTS)}."
@@ -34,8 +33,19 @@ class CheckedList(click.ParamType):
         self.name, self.one = name, Checked(name, check)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        values = value if isinstance(value, tuple) else value.split(",")
+        values = value if isinstance(value, tuple) else split_list(value)
         return tuple(dict.fromkeys(self.one.convert(one, param, ctx) for one in values))
+
+
+def split_list(text: str) -> list[str]:
+    """ "full,h2o:budget=64,recent=0.5,tova:64" -> the names; "recent=0.5" belongs to the name before it"""
+    names: list[str] = []
+    for piece in text.split(","):
+        if names and "=" in piece and ":" not in piece.partition("=")[0]:
+            names[-1] += f",{piece}"
+        else:
+            names.append(piece)
+    return names
 
 
 LAYOUT, POLICY = Checked("layout", check_layout), Checked("policy", check_policy)
@@ -47,8 +57,14 @@ def kv_option(command: Callable) -> Callable:
     return click.option("--kv", metavar="FORMAT", help=text)(command)
 
 
+def prefill_chunk_option(command: Callable) -> Callable:
+    text = "Tokens of a prompt per forward pass, at most  [default: all; 256 for quality under a policy that evicts]"
+    return click.option("--prefill-chunk", type=click.IntRange(min=1), help=text)(command)
+
+
 def cache_options(command: Callable) -> Callable:
-    """--cache and --policy, one each."""
+    """--cache, --policy and --prefill-chunk, one each."""
+    command = prefill_chunk_option(command)
     policy = click.option("--policy", type=POLICY, default=FULL, show_default=True, help=POLICY_HELP)
     cache = click.option("--cache", type=LAYOUT, default=DYNAMIC, show_default=True, help=LAYOUT_HELP)
     return cache(policy(command))
@@ -66,16 +82,16 @@ def pairs_of(layouts: Sequence[str], policies: Sequence[str]) -> list[tuple[str,
     pairs = [(layout, policy) for layout in layouts for policy in policies if _fits(layout, policy)]
     for layout in layouts:
         if not any(layout == one for one, _ in pairs):
-            kind_of(layout, policies[0])
+            CacheSpec(layout, policies[0])
     for policy in policies:
         if not any(policy == one for _, one in pairs):
-            kind_of(layouts[0], policy)
+            CacheSpec(layouts[0], policy)
     return pairs
 
 
 def _fits(layout: str, policy: str) -> bool:
     try:
-        kind_of(layout, policy)
+        CacheSpec(layout, policy)
     except InputError:
         return False
     return True

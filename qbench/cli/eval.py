@@ -22,9 +22,9 @@ from qbench.run_options import RunOptions
 @device_option
 @threads_option
 @json_option
-def command(model, recipe, quality, tasks, kv, cache, policy, compute, device, threads, as_json) -> None:
+def command(model, recipe, quality, tasks, kv, cache, policy, prefill_chunk, compute, device, threads, as_json) -> None:
     """Quality of MODEL: perplexity under named protocols, KLD and same-top share against a reference."""
-    options = RunOptions(recipe, kv, cache, policy, compute, device=device, threads=threads)
+    options = RunOptions(recipe, kv, cache, policy, compute, device, threads, prefill_chunk)
     check_tasks(tasks, quality.asked)
     check_quality(quality, recipe or kv or compute != FAST or device != CPU)
     if tasks.tasks is not None:

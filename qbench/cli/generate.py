@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import click
 
-from qbench.cli.cache_options import kv_option
+from qbench.cli.cache_options import cache_options, kv_option
 from qbench.cli.finite_range import FiniteRange
 from qbench.cli.output import json_option, print_json, threads_option
 from qbench.cli.progress import progress_bar
@@ -27,18 +27,20 @@ from quant.errors import InputError
 @click.option("--logprobs", type=click.IntRange(min=0), help="With --json: of each token, and of so many others.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @kv_option
+@cache_options
 @threads_option
 @json_option
 def command(
     model, prompt, recipe, max_new_tokens, temperature, top_p, top_k, min_p, repetition_penalty, stop, logprobs, seed,
-    kv, threads, as_json,
+    kv, cache, policy, prefill_chunk, threads, as_json,
 ) -> None:  # fmt: skip
     """Continue a prompt, one token at a time on stdout."""
     from qbench.calibration.open_subject import open_subject
     from qbench.runtime import Sampling
 
     sampling = Sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
-    subject = open_subject(model, RunOptions(recipe, kv, threads=threads))
+    options = RunOptions(recipe, kv, cache, policy, threads=threads, prefill_chunk=prefill_chunk)
+    subject = open_subject(model, options)
     on_text = print_nothing if as_json else print_piece
     result = continue_text(subject, prompt, sampling, max_new_tokens, stop, logprobs, on_text)
     if as_json:
@@ -72,7 +74,7 @@ def continue_text(
         raise InputError(f"{subject.spec} has no tokenizer, so it has no text to generate; choose a model with one")
     tokenizer = Tokenizer(subject.source.tokenizer)
     with progress_bar(f"load {subject.spec}"):
-        opening = open_text(subject.source, tokenizer, prompt, subject.threads)
+        opening = open_text(subject.source, tokenizer, prompt, subject.options)
     model, tokens = opening.model, opening.tokens
     stream = StoppingStream(tokenizer.stream(opening.shown), stop)
     pieces: list[str] = []

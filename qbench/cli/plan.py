@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import click
 
-from qbench.cache_kinds import DYNAMIC
-from qbench.cache_policies import FULL
+from qbench.cache_spec import DYNAMIC, FULL
 from qbench.cli.cache_options import cache_options, kv_option
 from qbench.cli.memory_size import MEMORY_SIZE
 from qbench.cli.output import aligned, json_option, print_json, print_pairs, readable_bytes
@@ -18,13 +17,12 @@ from qbench.measure.records.kept_row import keep_row
 @kv_option
 @click.option("--ctx", type=click.IntRange(min=1), help="Tokens a sequence  [default: the model's own, 8192 at most]")
 @click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences side by side.")
-@click.option("--prefill", type=click.IntRange(min=1), help="Tokens of a prompt that pass at once  [default: all]")
 @cache_options
 @click.option("--memory", type=MEMORY_SIZE, help="What fits into so much, e.g. 24GiB.")
 @click.option("--measure", is_flag=True, help="Run it, too, in a process of its own, and compare the peaks.")
 @click.option("--keep", type=click.Path(), help="Append the plan as a record to this file or folder.")
 @json_option
-def command(model, recipe, kv, ctx, batch, prefill, cache, policy, memory, measure, keep, as_json) -> None:
+def command(model, recipe, kv, ctx, batch, cache, policy, prefill_chunk, memory, measure, keep, as_json) -> None:
     """Weights, KV cache and workspace of MODEL, from its config alone; shape:NAME needs no weights at all."""
     from qbench.plan import CASE_KEYS, PlanCase, compared, measured, plan
 
@@ -32,9 +30,9 @@ def command(model, recipe, kv, ctx, batch, prefill, cache, policy, memory, measu
         raise click.UsageError(
             "--measure runs a model as it is stored, with a dynamic cache of policy full: quantize it, plan the file"
         )
-    planned = plan(model, PlanCase(recipe, kv, ctx, batch, prefill, memory, cache, policy))
+    planned = plan(model, PlanCase(recipe, kv, ctx, batch, prefill_chunk, memory, cache, policy))
     if measure:
-        found = measured(model, planned.context, batch, prefill=prefill, kv_format=kv)
+        found = measured(model, planned.context, batch, prefill=prefill_chunk, kv_format=kv)
         planned = replace(planned, measured=compared(planned.parts.total_bytes, found))
     result = planned.to_json()
     if keep is not None:

@@ -12,6 +12,7 @@ OPTIONS = {
     "recommend": {"--caches": "--kv"},
     "report": {"--caches": "--cache-table"},
     "mla": {"--plan": "--mode"},
+    "plan": {"--prefill": "--prefill-chunk"},
     "sweep": {"--plan": "--dry-run"},
     "quantize": {"--plan": "--dry-run", "--length": "--seq-len"},
 }

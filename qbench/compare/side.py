@@ -6,8 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from qbench.cache_kinds import DYNAMIC
-from qbench.cache_policies import FULL
+from qbench.cache_spec import DYNAMIC, FULL
 from qbench.compute import FAST
 from qbench.measure.records.record import Record, latest, read_files
 from qbench.measure.records.record_files import SUFFIX

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from qbench.cache_kinds import DYNAMIC
-from qbench.cache_policies import FULL, kind_of
+from qbench.cache_spec import DYNAMIC, FULL, CacheSpec
 from qbench.compute import FAST
 from qbench.devices import CPU
 from quant.json_data import JsonRow
@@ -82,6 +81,7 @@ class Case(JsonRow):
         "recipe_sha256",
         "cache",
         "policy",
+        "prefill_chunk",
         "compute",
         "tasks",
         "calibration",
@@ -99,6 +99,7 @@ class Case(JsonRow):
     threads: int | None = None
     cache: str = DYNAMIC
     policy: str = FULL
+    prefill_chunk: int | None = None
     compute: str = FAST
     context: int | None = None
     batch: int = 1
@@ -110,6 +111,5 @@ class Case(JsonRow):
     of: str | None = None
 
     @property
-    def cache_kind(self) -> str:
-        """The kind of cache that the runtime builds."""
-        return kind_of(self.cache, self.policy)
+    def cache_spec(self) -> CacheSpec:
+        return CacheSpec(self.cache, self.policy, self.prefill_chunk)

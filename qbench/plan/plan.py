@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from qbench.cache_kinds import DYNAMIC, NONE, WINDOW
-from qbench.cache_policies import FULL, kind_of
+from qbench.cache_spec import DYNAMIC, FULL, NONE, CacheSpec
 from qbench.plan.fits import Room, largest_batch, largest_contexts
 from qbench.plan.kv_forms import attention_form, kv_forms, windowed_share
 from qbench.plan.measured import Compared
@@ -35,7 +34,7 @@ class PlanCase:
     prefill       tokens of a prompt that pass at once, None: all
     memory_bytes  what it must fit into, None: not asked
     cache         layout of the KV cache
-    policy        tokens that the KV cache keeps, as qbench.cache_policies names it
+    policy        tokens that the KV cache keeps, as qbench.policies names it
     """
 
     recipe: str | None = None
@@ -97,7 +96,7 @@ def plan(model: str, case: PlanCase) -> Plan:
     source = planned_source(open_source(model), case)
     config = ModelConfig.of(source)
     context = planned_context(config, case.context, model)
-    predictor = MemoryPredictor(source, kind=kind_of(case.cache, case.policy))
+    predictor = MemoryPredictor(source, spec=CacheSpec(case.cache, case.policy))
     return Plan(
         model=model,
         recipe=case.recipe,
@@ -132,7 +131,7 @@ def fitting(predictor: MemoryPredictor, case: PlanCase, context: int) -> Fitting
     def total(tokens: int, batch: int) -> int:
         return predictor.at(tokens, batch, case.prefill).total_bytes
 
-    grows = predictor.cache.kind not in (NONE, WINDOW)
+    grows = predictor.spec == CacheSpec(predictor.spec.layout) and predictor.spec.layout != NONE
     memory_bytes = present(case.memory_bytes)
     room = memory_bytes - predictor.resident_bytes
     return Fitting(

@@ -10,7 +10,6 @@ from qbench.policies.policy import LayerState, padded_slots, top_slots
 from qbench.policies.registry import policy
 from qbench.policies.snapkv import SnapKV
 from quant.errors import InputError
-from quant.present import present
 
 
 @policy("adakv")
@@ -40,7 +39,7 @@ class AdaKV(SnapKV):
         if not state.is_prefill or int(state.is_held.sum((1, 2)).max()) <= num_heads * count:
             return None
         order = (~state.is_held).byte().argsort(dim=2, stable=True)  # a head's tokens first: neighbours are adjacent
-        dense = replace(state, positions=state.positions.gather(2, order), score=present(state.score).gather(2, order))
+        dense = replace(state, positions=state.positions.gather(2, order), score=state.score.gather(2, order))
         score = self.score(dense, count).masked_fill(~dense.is_held, -torch.inf)  # [B, G, S]
         safe = top_slots(score, min(int(self.alpha * count), score.shape[2]))
         score = score.scatter(2, safe, torch.inf).masked_fill(~dense.is_held, -torch.inf)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qbench.policies.budget import Budget, Unit
-from qbench.policies.policy import CachePolicy, LayerState, top_slots
+from qbench.policies.policy import CachePolicy, LayerState, lowest_slot, top_slots
 from quant.errors import InputError
 
 
@@ -45,6 +45,12 @@ class BudgetedPolicy(CachePolicy):
         if state.num_held <= count:
             return None
         return top_slots(self.score(state, count), count)
+
+    def evict_one(self, state: LayerState) -> Tensor | None:
+        count = self.allowed(state)
+        if not self.in_decode or state.num_held != count + 1:
+            return None
+        return lowest_slot(self.score(state, count))
 
     def allowed(self, state: LayerState) -> int:
         """Number of tokens that the layer may hold: a share refers to the prompt."""

@@ -62,7 +62,7 @@ class FastGen(CachePolicy):
             mass += block.sum(2)
             near += (block * is_near).sum(2)
             first += block.shape[2]
-        score = mass if state.score is None else state.score + mass
+        score = state.score + mass
         if state.is_prefill:
             present(state.notes).copy_(self._cheapest(state, mass, near, score))
         return score
@@ -93,6 +93,6 @@ class FastGen(CachePolicy):
 
     def keep(self, state: LayerState) -> Tensor | None:
         stays = state.is_held
-        for rule, slots in self._kept(state, present(state.score)).items():
+        for rule, slots in self._kept(state, state.score).items():
             stays = stays & (slots | (present(state.notes) != rule)[..., None])
         return None if torch.equal(stays, state.is_held) else padded_slots(stays)

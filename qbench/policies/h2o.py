@@ -10,7 +10,6 @@ from qbench.policies.budgeted import BudgetedPolicy, protect
 from qbench.policies.policy import LayerState, Observe
 from qbench.policies.registry import policy
 from quant.errors import InputError
-from quant.present import present
 
 
 @policy("h2o")
@@ -45,4 +44,4 @@ class H2O(BudgetedPolicy):
         return Observe(queries=None, accumulates=True)
 
     def score(self, state: LayerState, count: int) -> Tensor:
-        return protect(present(state.score), state.last(max(1, int(self.recent * count))))
+        return protect(state.score, state.last(max(1, int(self.recent * count))))

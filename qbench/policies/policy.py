@@ -67,7 +67,7 @@ class LayerState:
     num_seen       tokens of each sequence so far, evicted ones included
     num_prompt     tokens seen at the end of the last forward pass of more than one token
     positions      [B, G, S] int64: place of each token in the text, from 0; -1 in empty slots
-    score          [B, G, S] float32: last result of `CachePolicy.update`, 0 for new tokens; None if it never did
+    score          [B, G, S] float32: last result of `CachePolicy.update`, 0 for new tokens
     tokens         [B, num_seen] int64: token ids of the text
     reader         decodes keys and values
     softmax_scale  factor of the attention scores
@@ -83,7 +83,7 @@ class LayerState:
     num_seen: int
     num_prompt: int
     positions: Tensor
-    score: Tensor | None
+    score: Tensor
     tokens: Tensor
     reader: LayerReader
     softmax_scale: float
@@ -123,6 +123,7 @@ class CachePolicy(ABC):
     position_only      whether visible tokens follow from positions alone, so that one forward pass can show them all
     reads_queries      whether `keep` looks at `LayerState.queries`
     reads_token_kinds  whether it looks at `LayerState.token_kinds`
+    same_in_layers     whether a decode step evicts by the same rule in all layers, so that they are handled together
     per_head           whether heads of one layer may keep different tokens
     per_head_lengths   whether they may keep different numbers of tokens
     """
@@ -132,6 +133,7 @@ class CachePolicy(ABC):
     position_only: ClassVar[bool] = False
     reads_queries: ClassVar[bool] = False
     reads_token_kinds: ClassVar[bool] = False
+    same_in_layers: ClassVar[bool] = True
     per_head: ClassVar[bool] = True
     per_head_lengths: ClassVar[bool] = False
 
@@ -162,7 +164,7 @@ class CachePolicy(ABC):
                  group
         """
         accumulates = self.observes is not None and self.observes.accumulates
-        return weights + state.score if accumulates and state.score is not None else weights
+        return weights + state.score if accumulates else weights
 
     def update_each(self, state: LayerState, weights: Iterator[Tensor]) -> Tensor:
         """`update` of a policy whose `Observe.each` is set.
@@ -183,6 +185,18 @@ class CachePolicy(ABC):
         If heads may have lengths of their own, n is that of the longest head, and shorter ones end in -1.
         """
 
+    def evict_one(self, state: LayerState) -> Tensor | None:
+        """[B, G] int64: the only slot to evict in a decode step; None: `keep` decides
+
+        The next token takes the slot, so that nothing moves.
+        """
+        return None
+
+
+def lowest_slot(score: Tensor) -> Tensor:
+    """Slot with the lowest score, [B, G] int64. If scores are equal, the highest slot."""
+    return score.shape[2] - 1 - score.flip(2).argmin(2)
+
 
 def top_slots(score: Tensor, count: int) -> Tensor:
     """Slots with the highest scores, ascending. If scores are equal, lower slots come first.
@@ -190,10 +204,6 @@ def top_slots(score: Tensor, count: int) -> Tensor:
     score    [B, G, S] float
     returns  [B, G, count] int64
     """
-    if count == score.shape[2] - 1:  # if scores are equal, the highest slot goes
-        dropped = score.shape[2] - 1 - score.flip(2).argmin(2, keepdim=True)  # [B, G, 1]
-        kept = torch.arange(count).expand(*score.shape[:2], -1)
-        return kept + (kept >= dropped)
     return score.argsort(dim=2, descending=True, stable=True)[..., :count].sort(2).values
 
 

@@ -12,7 +12,6 @@ from qbench.policies.budgeted import BudgetedPolicy, protect
 from qbench.policies.policy import LayerState, Observe, check_at_least, top_slots
 from qbench.policies.registry import policy
 from quant.errors import InputError
-from quant.present import present
 
 
 @policy("scissorhands")
@@ -63,7 +62,7 @@ class Scissorhands(BudgetedPolicy):
             end = start + block.shape[2]
             counts += (block * visible[start:end] >= 1).sum(2)
             start = end
-        if state.score is None or num_queries == self.history:
+        if num_queries == self.history:
             return counts
         # In decode, a query counts if it is one of the last ones before the next eviction.
         until_eviction = self.most(state) - state.num_held
@@ -74,8 +73,11 @@ class Scissorhands(BudgetedPolicy):
             return None
         count = max(self.fewest, int((1 - self.drop) * self.most(state)))
         kept = top_slots(self.score(state, count), count)
-        present(state.score).zero_()
+        state.score.zero_()
         return kept
+
+    def evict_one(self, state: LayerState) -> Tensor | None:
+        return None  # many go at a time
 
     def most(self, state: LayerState) -> int:
         """Number of tokens that the layer holds when it is full."""
@@ -85,4 +87,4 @@ class Scissorhands(BudgetedPolicy):
     def score(self, state: LayerState, count: int) -> Tensor:
         # If counts are equal, the more recent token stays.
         newness = state.positions / (state.num_seen + 1)
-        return protect(present(state.score) + newness, state.last(self.recent))
+        return protect(state.score + newness, state.last(self.recent))

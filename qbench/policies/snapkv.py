@@ -10,7 +10,6 @@ from qbench.policies.budgeted import BudgetedPolicy, protect
 from qbench.policies.policy import LayerState, Observe, check_at_least
 from qbench.policies.registry import policy
 from quant.errors import InputError
-from quant.present import present
 
 
 @policy("snapkv")
@@ -50,5 +49,5 @@ class SnapKV(BudgetedPolicy):
 
     def score(self, state: LayerState, count: int) -> Tensor:
         in_window = state.last(self.window)
-        before = present(state.score).masked_fill(in_window, 0)
+        before = state.score.masked_fill(in_window, 0)
         return protect(F.avg_pool1d(before, self.kernel, stride=1, padding=self.kernel // 2), in_window)

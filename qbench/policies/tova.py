@@ -9,7 +9,6 @@ from qbench.policies.budget import Budget
 from qbench.policies.budgeted import BudgetedPolicy, protect
 from qbench.policies.policy import LayerState, Observe
 from qbench.policies.registry import policy
-from quant.present import present
 
 
 @policy("tova")
@@ -32,5 +31,5 @@ class Tova(BudgetedPolicy):
         return Observe(queries=1)
 
     def score(self, state: LayerState, count: int) -> Tensor:
-        score = present(state.score)
+        score = state.score
         return protect(score.sum(1, keepdim=True).expand_as(score), state.last(1))

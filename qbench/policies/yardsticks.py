@@ -38,6 +38,7 @@ class Random(BudgetedPolicy):
     budget: Budget
     seed: int = 0
     in_decode: ClassVar[bool] = True
+    same_in_layers: ClassVar[bool] = False
 
     def score(self, state: LayerState, count: int) -> Tensor:
         heads = torch.arange(state.positions.shape[1])[:, None]  # [G, 1]

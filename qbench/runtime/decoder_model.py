@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qbench.cache_spec import CacheSpec
 from qbench.runtime.caches.sequences import Sequences
 from qbench.runtime.caches.step import Step
 from quant.errors import InputError
@@ -28,7 +29,7 @@ class DecoderModel(ABC, Generic[SomeCache]):
     kernels       what runs beside the linears, where that is told
     weight_bytes  memory that the weights hold
     kv            the format of its keys and values; None: floats
-    cache_kind    of caches that are made without naming one
+    cache_spec    layout and policy of caches for which no other is given
     """
 
     config: ModelConfig
@@ -36,14 +37,14 @@ class DecoderModel(ABC, Generic[SomeCache]):
     impls: dict[str, str]
     kernels: dict[str, str]
     weight_bytes: int
-    cache_kind: str
+    cache_spec: CacheSpec
 
     @abstractmethod
-    def new_cache(self, batch: int = 1, capacity: int = 256, *, kind: str | None = None) -> SomeCache:
+    def new_cache(self, batch: int = 1, capacity: int = 256, *, spec: CacheSpec | None = None) -> SomeCache:
         """An empty cache.
 
-        kind     as qbench.cache_kinds has it, as in "paged" or "window:256"; None: the model's own
-        raises   InputError for an unknown kind, impossible sizes, and what the kind or the format cannot be
+        spec     layout, policy and prefill chunk; None: the model's own
+        raises   InputError for impossible sizes, and for a policy that the model cannot have
         """
 
     @abstractmethod

@@ -1,10 +1,17 @@
-"""Bytes of keys and values: of a token, and of a cache of each kind."""
+"""Bytes of keys and values: of a token, and of a cache with any layout and policy."""
 
-from qbench.cache_kinds import DYNAMIC, POLICY, parse_kind
-from qbench.policies.positions import SPARE
+from qbench.cache_spec import NONE, PAGED, CacheSpec
+from qbench.policies.positions import SPARE, Sinks, Window
 from qbench.runtime.caches.kernel_cache import BLOCK_TOKENS, has_store, held_tokens
 from qbench.runtime.caches.kernel_sinks import has_kernel_sinks
-from qbench.runtime.caches.kinds import LATENT_KINDS, MAX_CHUNK_TOKENS, max_chunk_tokens_of, policy_for, window_rules
+from qbench.runtime.caches.kinds import (
+    DEFAULT_CACHE,
+    MAX_CHUNK_TOKENS,
+    has_modes,
+    max_chunk_tokens_of,
+    policy_for,
+    window_rules,
+)
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.caches.owned_pages import window_pages
 from qbench.runtime.caches.sink_cache import check_sinks
@@ -29,37 +36,40 @@ def kv_bytes_per_token(config: ModelConfig, scheme: KVScheme | None = None, mode
 class CacheMemory:
     """What a model's cache takes.
 
-    kind      as qbench.cache_kinds has it
-    raises    InputError for an unknown kind, and a window that the model cannot have
+    spec      layout and policy
+    raises    InputError for a policy that the model cannot have
     """
 
-    def __init__(self, config: ModelConfig, scheme: KVScheme | None, impl: str = "auto", kind: str = DYNAMIC) -> None:
-        named = parse_kind(kind)
-        self.policy = None if named.policy is None else policy_for(named.policy, config, scheme)
-        self.kind = kind = named.name
+    def __init__(
+        self, config: ModelConfig, scheme: KVScheme | None, impl: str = "auto", spec: CacheSpec = DEFAULT_CACHE
+    ) -> None:
+        self.spec, policy = spec, spec.make_policy()
+        self.policy = None if policy.position_only else policy_for(policy, config, scheme)
+        self.sinks = policy.sinks if isinstance(policy, Sinks) else 0
         self.rules = [config.attention_rule(layer) for layer in range(config.num_layers)]
-        self.window, self.far_share, self.sinks = None, 0.0, named.sinks  # far: layers that attend to all tokens
+        self.window, self.far_share = None, 0.0  # far: layers that attend to all tokens
         self.tokens_at_once = MAX_CHUNK_TOKENS
-        if kind == "window":
-            windows = [rule.window for rule in window_rules(config, named.window)]
+        if isinstance(policy, Window | Sinks):
+            asked = policy.window if isinstance(policy, Sinks) else policy.tokens
+            windows = [rule.window for rule in window_rules(config, asked)]
             self.window, self.far_share = max(windows), windows.count(0) / len(windows)
-        if named.sinks:
-            window = present(named.window)  # only a kind with a window has sinks
-            check_sinks(config, window, named.sinks)
-            self.tokens_at_once = max_chunk_tokens_of(config, window, named.sinks)
-        self.keeps_latents = kind in LATENT_KINDS and chosen_latents(config, scheme)[1] is not None
-        in_torch = impl == "reference" or kind in ("none", POLICY) or self.keeps_latents
+        if isinstance(policy, Sinks):
+            check_sinks(config, policy.window, policy.sinks)
+            self.tokens_at_once = max_chunk_tokens_of(config, policy.window, policy.sinks)
+        self.keeps_latents = has_modes(spec) and chosen_latents(config, scheme)[1] is not None
+        in_torch = impl == "reference" or spec.layout == NONE or self.keeps_latents
         self.in_stores = not in_torch and (has_kernel_sinks if self.sinks else has_store)(config, scheme)
-        if kind in ("window", "paged", POLICY) and not self.keeps_latents:
+        if (self.window is not None or self.policy is not None or spec.layout == PAGED) and not self.keeps_latents:
             self.bytes_per_token = _heads_bytes(config, scheme, in_stores=self.in_stores)
         else:
-            self.bytes_per_token = 0 if kind == "none" else kv_bytes_per_token(config, scheme)
+            self.bytes_per_token = 0 if spec.layout == NONE else kv_bytes_per_token(config, scheme)
 
     def tokens_per_forward(self, context: int, prefill: int | None) -> int:
         """Of a sequence, at most, where a prompt is given in parts of `prefill` tokens; None: all at once."""
-        if self.kind == "none":
+        if self.spec.layout == NONE:
             return context
-        return min(context, prefill or context, self.tokens_at_once if self.kind == "window" else context)
+        at_once = (prefill, self.spec.prefill_chunk, None if self.window is None else self.tokens_at_once)
+        return min([context, *(tokens for tokens in at_once if tokens)])
 
     def size_bytes(self, context: int, batch: int) -> int:
         """For `batch` sequences of `context` tokens."""
@@ -75,7 +85,7 @@ class CacheMemory:
             near = num_pages * BLOCK_TOKENS
             held = near + self.far_share * (held_tokens(context) - near)
         else:
-            held = held_tokens(context) if self.in_stores or self.kind == "paged" else context
+            held = held_tokens(context) if self.in_stores or self.spec.layout == PAGED else context
         return round(batch * held * self.bytes_per_token)
 
 

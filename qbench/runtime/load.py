@@ -5,6 +5,7 @@ from functools import partial
 
 import torch
 
+from qbench.cache_spec import CacheSpec
 from qbench.compute import EXACT, FAST, FLOAT32
 from qbench.devices import CPU
 from qbench.run_options import DEFAULTS, RunOptions
@@ -51,14 +52,14 @@ def load_model(
         raise InputError(f"path {path!r} runs on the CPU alone; got device {device!r}, expected path 'auto' there")
     set_threads(options.threads)
     if device != CPU:
-        return load_device_model(source, device, kind=options.cache_kind)
+        return load_device_model(source, device, spec=options.cache_spec)
     if impl == "auto":
         impl = IMPL_OF[options.compute]
     choose_linear("f32", impl)
     config = ModelConfig.of(source)
     check_tensors(config, source.tensors)
     kv = KVScheme.of(source.config, config, source.spec)
-    return _Loader(source, config, impl).model(kv, options.cache_kind, path)
+    return _Loader(source, config, impl).model(kv, options.cache_spec, path)
 
 
 def set_threads(threads: int | None) -> None:
@@ -79,12 +80,12 @@ class _Loader:
         self.impl = impl
         self.builder = BlockBuilder(config, source.read, impl)
 
-    def model(self, kv: KVScheme | None, kind: str, path: str) -> Model:
+    def model(self, kv: KVScheme | None, spec: CacheSpec, path: str) -> Model:
         # The largest tensors first: what reading and packing them takes is free again before the layers need memory.
         embedding, head = self.tied() if self.config.tie_word_embeddings else self.untied()
         blocks = [self.builder.block(layer) for layer in range(self.config.num_layers)]
         norm = self.builder.norm(FINAL_NORM)
-        caches = CacheMaker(self.config, kv, self.impl, kind, partial(token_kinds, self.source.tokenizer))
+        caches = CacheMaker(self.config, kv, self.impl, spec, partial(token_kinds, self.source.tokenizer))
         model = Model(self.config, embedding, blocks, norm, head, caches, path)
         model.impls, model.weight_bytes = self.builder.impls, self.builder.weight_bytes
         if chosen_latents(self.config, kv)[1] is not None:

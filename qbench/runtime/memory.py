@@ -3,7 +3,8 @@
 from copy import copy
 from dataclasses import dataclass
 
-from qbench.cache_kinds import DYNAMIC
+from qbench.cache_spec import CacheSpec
+from qbench.runtime.caches.kinds import DEFAULT_CACHE
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.caches.latent_kernel_cache import has_latent_kernels
 from qbench.runtime.kv_memory import CacheMemory
@@ -46,21 +47,21 @@ class MemoryParts(JsonData):
 
 
 def predict_memory(
-    source: Source, context: int, batch: int = 1, *, impl: str = "auto", kind: str = DYNAMIC
+    source: Source, context: int, batch: int = 1, *, impl: str = "auto", spec: CacheSpec = DEFAULT_CACHE
 ) -> MemoryParts:
     """What `MemoryPredictor.at` says of one context and batch."""
-    return MemoryPredictor(source, impl=impl, kind=kind).at(context, batch)
+    return MemoryPredictor(source, impl=impl, spec=spec).at(context, batch)
 
 
 class MemoryPredictor:
     """What a model takes at any context and batch; its tensors are looked at once.
 
-    kind     of its cache, as qbench.cache_kinds has it
+    spec     layout and policy of its cache
     raises   InputError for tensors that do not fit the config, and a cache that it cannot have
     """
 
-    def __init__(self, source: Source, *, impl: str = "auto", kind: str = DYNAMIC) -> None:
-        self.config, self.impl, self.kind = ModelConfig.of(source), impl, kind
+    def __init__(self, source: Source, *, impl: str = "auto", spec: CacheSpec = DEFAULT_CACHE) -> None:
+        self.config, self.impl, self.spec = ModelConfig.of(source), impl, spec
         self.weights = WeightsMemory(source, self.config, impl)
         self._keep_in(KVScheme.of(source.config, self.config, source.spec))
 
@@ -72,8 +73,9 @@ class MemoryPredictor:
 
     def _keep_in(self, scheme: KVScheme | None) -> None:
         config, in_kernels = self.config, self.impl != "reference"
-        self.cache = CacheMemory(config, scheme, self.impl, self.kind)
-        self.path = planned_path(config, is_packed=self.weights.is_packed, in_stores=self.cache.in_stores)
+        self.cache = CacheMemory(config, scheme, self.impl, self.spec)
+        in_stores = self.cache.in_stores and self.cache.policy is None  # with a policy, a prefill goes layer by layer
+        self.path = planned_path(config, is_packed=self.weights.is_packed, in_stores=in_stores)
         self.resident_bytes = self.weights.held_bytes
         if chosen_latents(config, scheme)[1] is not None:
             with_kernels = in_kernels and has_latent_kernels(present(config.mla))

@@ -7,6 +7,7 @@ which code runs the layers.
 import torch
 from torch import Tensor
 
+from qbench.cache_spec import CacheSpec
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.kinds import CacheMaker
@@ -47,7 +48,7 @@ class Model(DecoderModel[Cache]):
         self.head = head
         self.kv = caches.scheme
         self.impl = caches.impl
-        self.cache_kind = caches.kind
+        self.cache_spec = caches.spec
         self._caches = caches
         self.rotations = Rotations(config)
         self.impls: dict[str, str] = {}
@@ -55,15 +56,15 @@ class Model(DecoderModel[Cache]):
         self.weight_bytes = 0
 
     def new_cache(
-        self, batch: int = 1, capacity: int = 256, *, kind: str | None = None, mode: str | None = None
+        self, batch: int = 1, capacity: int = 256, *, spec: CacheSpec | None = None, mode: str | None = None
     ) -> Cache:
         """An empty cache; keys and values are float32 where the model names no format for them.
 
-        kind     as qbench.cache_kinds has it, as in "paged" or "window:256"; None: the model's own
+        spec     layout, policy and prefill chunk; None: the model's own
         mode     of latent attention, one of MODES; None: as MODE_VARIABLE says, else what is measured to be fastest
-        raises   InputError for an unknown kind or mode, impossible sizes, and what the kind or the format cannot be
+        raises   InputError for an unknown mode, impossible sizes, and a policy or a mode that the model cannot have
         """
-        return self._caches.new(kind, batch, capacity, mode)
+        return self._caches.new(spec, batch, capacity, mode)
 
     def _uncached(self, batch: int, num_tokens: int) -> Cache:
         return self._caches.uncached(batch)

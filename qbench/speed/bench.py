@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from qbench.cache_kinds import DYNAMIC
-from qbench.cache_policies import FULL
+from qbench.cache_spec import DYNAMIC, FULL
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.host.device_memory import peak_device_bytes, reset_peak_device
 from qbench.measure.host.energy import find_meter

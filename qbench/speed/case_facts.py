@@ -32,7 +32,7 @@ class CaseFacts(JsonData):
 
 def case_facts(subject: Subject, model: Any, case: SpeedCase) -> CaseFacts:
     if subject.options.device == CPU:
-        memory = predict_memory(subject.source, case.longest, case.batch, impl=model.impl, kind=model.cache_kind)
+        memory = predict_memory(subject.source, case.longest, case.batch, impl=model.impl, spec=model.cache_spec)
         predicted = memory.to_json()
     else:
         predicted = predict_device_memory(model, subject.source, case.longest, case.batch)

@@ -107,6 +107,7 @@ class CaseRunner:
             kv_format=chosen_kv_format(case),
             cache=case.cache,
             policy=case.policy,
+            prefill_chunk=case.prefill_chunk,
             compute=case.compute,
             device=case.device,
             threads=case.threads,

@@ -70,7 +70,7 @@ def _cached(lm: "TaskModel", source: Source, compute: str, folder: Path | None) 
         return lm
     from lm_eval.api.model import CachingLM
 
-    how = (source.config.get(CONFIG_KEY), lm.model.cache_kind, compute, sorted(lm.model.impls.items()))
+    how = (source.config.get(CONFIG_KEY), str(lm.model.cache_spec), compute, sorted(lm.model.impls.items()))
     identity = [source.fingerprint(), code_version(), *how]
     folder.mkdir(parents=True, exist_ok=True)
     cached = CachingLM(lm, str(folder / f"{hashlib.sha256(repr(identity).encode()).hexdigest()[:16]}.db"))

@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from qbench.cache_kinds import DYNAMIC
-from qbench.cache_policies import FULL, kind_of, layout_of, policy_of
+from qbench.cache_spec import DYNAMIC, FULL, check_layout, check_policy
 
 Document = dict[str, Any]
 
@@ -80,14 +79,33 @@ def _renamed(document: Document, words: tuple[Word, ...], cache_kind: str | None
     new: Document = {}
     for key, value in document.items():
         if key == cache_kind and isinstance(value, str):
-            policy = policy_of(value)
-            new |= {"cache": layout_of(value)} if policy == FULL or key == "cache" else {}
+            layout, policy = _layout_and_policy(value)
+            new |= {"cache": layout} if policy == FULL or key == "cache" else {}
             new |= {"policy": policy} if policy != FULL or key == "cache" else {}
         elif key in of_old:
             new[of_old[key].new] = _value(value, of_old[key].values)
         else:
             new[key] = value
     return new
+
+
+def _layout_and_policy(kind: str) -> tuple[str, str]:
+    """A kind of cache in the words of schema 2: a layout, "window", "window:256" or, with 4 sinks, "window:256+4"."""
+    name, _, counts = kind.partition(":")
+    window, plus, sinks = counts.partition("+")
+    layout, policy = (kind, FULL) if name != "window" else (DYNAMIC, f"sinks:{sinks}+{window}" if plus else kind)
+    check_layout(layout)
+    check_policy(policy)
+    return layout, policy
+
+
+def _cache_kind(layout: str, policy: str) -> str:
+    """The other way round. Policies that schema 2 did not have are kinds of their own."""
+    name, _, counts = policy.partition(":")
+    if name == "sinks":
+        sinks, _, window = counts.partition("+")
+        return f"window:{window}+{sinks}"
+    return layout if policy == FULL else policy
 
 
 def _value(value: Any, values: Mapping[str, str]) -> Any:
@@ -101,7 +119,7 @@ def identity_of(case: Mapping[str, Any]) -> Document:
     old: Document = {}
     for key, value in case.items():
         if key in ("cache", "policy") and cache_kind is not None:
-            old[cache_kind] = kind_of(case.get("cache", DYNAMIC), case.get("policy", FULL))
+            old[cache_kind] = _cache_kind(case.get("cache", DYNAMIC), case.get("policy", FULL))
         elif key in of_new:
             old[of_new[key].old] = _value(value, {new: before for before, new in of_new[key].values.items()})
         else:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.attention.ruled_attention import ruled_attention
+from qbench.runtime.caches.kernel_view import KernelView
 from qbench.runtime.caches.sequences import CacheConfig, Sequences, check_seq_len
 from quant.errors import InputError
 from quant.models import AttentionRule
@@ -20,6 +21,17 @@ class Cache(Sequences):
     """The contract between a model and whatever holds its past: `attend` once a layer between `begin` and `advance`."""
 
     one_width: bool = True  # whether keys and values are as wide as each other
+
+    def has_kernel_view(self, num_tokens: int) -> bool:
+        """Whether `kernel_view` can be asked in this forward pass of so many tokens per sequence."""
+        return False
+
+    def kernel_view(self, num_tokens: int) -> KernelView:
+        """Stores and places for one call of cpu_kernels over all layers, which takes the place of `attend`.
+
+        num_tokens  new ones of each sequence, of a varlen batch all together
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no kernel view")
 
     @abstractmethod
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:

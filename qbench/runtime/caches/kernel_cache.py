@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.kernel_view import KernelView
 from qbench.runtime.caches.sequences import check_seq_len
 from qbench.runtime.caches.step import Step
 from qbench.runtime.kernel_steps import weighs_scores
@@ -95,6 +96,13 @@ class StoreCache(Cache):
         rule, past = self.rules[layer], (self.block_table, ends)
         self.stores[layer].attend(q.numpy(), *past, out.numpy(), rule.scale, rule.window, self.cu_seqlens)
         return out
+
+    def has_kernel_view(self, num_tokens: int) -> bool:
+        return True
+
+    def kernel_view(self, num_tokens: int) -> KernelView:
+        stores, ends = self.reserve_all(num_tokens)
+        return KernelView(stores, self.block_table, ends)
 
     def reserve_all(self, num_tokens: int) -> tuple[list[Any], np.ndarray]:
         """`reserve` of every layer."""

@@ -1,17 +1,18 @@
-"""CacheMaker: a cache of any kind for one model, in the format that it keeps keys and values in."""
+"""`CacheMaker`: caches of one model, for any layout, policy and KV format."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
-from qbench.cache_kinds import DYNAMIC, NONE, PAGED, POLICY, STATIC, WINDOW, CacheKind, parse_kind
-from qbench.policies import CachePolicy, TokenKinds, parse_policy
+from qbench.cache_spec import NONE, PAGED, STATIC, CacheSpec
+from qbench.policies import CachePolicy, TokenKinds
+from qbench.policies.positions import Full, Sinks, Window
 from qbench.runtime.caches.cache import Cache, DenseCache, NoCache
 from qbench.runtime.caches.head_storage import HeadStorage
-from qbench.runtime.caches.kernel_cache import BLOCK_TOKENS, KernelCache, has_store
+from qbench.runtime.caches.kernel_cache import BLOCK_TOKENS, STORES, KernelCache, has_store, make_store
 from qbench.runtime.caches.kernel_sinks import KernelSinkCache, has_kernel_sinks
+from qbench.runtime.caches.kernel_storage import KernelStorage
 from qbench.runtime.caches.kv_storage import KVStorage, TorchStorage
 from qbench.runtime.caches.latent_cache import LatentRows
 from qbench.runtime.caches.latent_choice import chosen_latents
@@ -31,8 +32,7 @@ from quant.kv.floats import Floats
 from quant.models import AttentionRule, ModelConfig
 from quant.present import present
 
-LATENT_KINDS = (DYNAMIC, STATIC, PAGED, WINDOW)  # kinds that attend to latents by a mode
-
+DEFAULT_CACHE = CacheSpec()
 # Tokens that a window cache takes at once: enough to fill the tiles of any product many times over, and little memory
 # beside a usual window of 4096.
 MAX_CHUNK_TOKENS = 256
@@ -43,7 +43,7 @@ class CacheMaker:
 
     scheme   format of keys and values; None: float32
     impl     "reference": on torch; others: on the kernels where those have the format
-    kind     of caches that are not told theirs, as `parse_kind` reads it
+    spec     layout and policy of caches for which no other is given
     token_kinds  finds special tokens and punctuation when a policy wants to know them
     """
 
@@ -52,49 +52,59 @@ class CacheMaker:
         config: ModelConfig,
         scheme: KVScheme | None,
         impl: str,
-        kind: str = DYNAMIC,
+        spec: CacheSpec = DEFAULT_CACHE,
         token_kinds: Callable[[], TokenKinds] = TokenKinds,
     ) -> None:
-        self.config, self.scheme, self.impl, self.token_kinds = config, scheme, impl, token_kinds
-        self.kind = kind
-        parse_kind(kind)
+        self.config, self.scheme, self.impl, self.spec = config, scheme, impl, spec
+        self.token_kinds = token_kinds
 
-    def new(self, kind: str | None, batch: int, capacity: int, mode: str | None = None) -> Cache:
+    def new(self, spec: CacheSpec | None, batch: int, capacity: int, mode: str | None = None) -> Cache:
         """An empty cache.
 
-        mode     of latent attention, kinds dynamic, static, paged and window
-        raises   InputError for an unknown kind, impossible sizes, or what the kind does not go with
+        mode     of latent attention; layouts dynamic, static and paged, and policies full and window have modes
+        raises   InputError for impossible sizes, and for a mode or a policy that the model or the layout cannot have
         """
-        named = parse_kind(self.kind if kind is None else kind)
+        spec = self.spec if spec is None else spec
         if batch < 1 or capacity < 1:
             raise InputError(f"cache of batch {batch} and capacity {capacity}, expected at least 1 of each")
-        if mode is not None and named.name not in LATENT_KINDS:
-            raise InputError(f"a cache of kind {named.name} has no modes; a mode goes with {', '.join(LATENT_KINDS)}")
-        if named.name == NONE:
+        if mode is not None and not has_modes(spec):
+            raise InputError(
+                f"cache {spec} has no modes; a mode goes with cache dynamic, static or paged, and policy full or window"
+            )
+        cache = self._new(spec, batch, capacity, mode)
+        if spec.prefill_chunk is not None:
+            cache.max_chunk_tokens = min(spec.prefill_chunk, cache.max_chunk_tokens or spec.prefill_chunk)
+        return cache
+
+    def _new(self, spec: CacheSpec, batch: int, capacity: int, mode: str | None) -> Cache:
+        match spec.make_policy():
+            case Sinks() as sinks:
+                return self._sinks(batch, sinks, uncached=False, mode=mode)
+            case Window(tokens):
+                return self._window(batch, capacity, tokens, mode)
+            case policy if not isinstance(policy, Full):
+                return self._of_policy(batch, policy)
+        if spec.layout == NONE:
             return RecomputeCache(self.config, self._uncached(batch))
-        if named.name == WINDOW:
-            return self._window(batch, capacity, named, mode)
-        if named.name == PAGED:
+        if spec.layout == PAGED:
             return self._paged(batch, capacity, mode)
-        if named.name == POLICY:
-            return self._of_policy(batch, present(named.policy))
         cache = self._dynamic(batch, capacity, mode)
-        cache.max_held = min(capacity, self.config.max_positions) if named.name == STATIC else None
+        cache.max_held = min(capacity, self.config.max_positions) if spec.layout == STATIC else None
         return cache
 
     def uncached(self, batch: int) -> Cache:
         """Keeps nothing; keys and values pass through the format, and a query sees what it would in the cache."""
-        kind = parse_kind(self.kind)
-        if kind.sinks:
-            return self._sinks(batch, kind, uncached=True, mode=None)
-        if kind.name == POLICY:  # evicts between forward passes, so the text takes several
-            cache = self._of_policy(batch, present(kind.policy))
-            cache.max_chunk_tokens = MAX_CHUNK_TOKENS
+        policy = self.spec.make_policy()
+        if isinstance(policy, Sinks):
+            return self._sinks(batch, policy, uncached=True, mode=None)
+        if not policy.position_only:  # evicts between forward passes, so the text takes several
+            cache = self._of_policy(batch, policy)
+            cache.max_chunk_tokens = self.spec.prefill_chunk or MAX_CHUNK_TOKENS
             return cache
         _, rows = (None, None) if self.scheme is None else chosen_latents(self.config, self.scheme)
         cache = self._uncached(batch) if rows is None else LatentRows(self.config, rows, batch)
-        if kind.name == WINDOW:
-            cache.rules = window_rules(self.config, kind.window)
+        if isinstance(policy, Window):
+            cache.rules = window_rules(self.config, policy.tokens)
         return cache
 
     def _uncached(self, batch: int) -> NoCache:
@@ -119,8 +129,8 @@ class CacheMaker:
         pool = PagePool(self.config, self.scheme, num_pages, impl=self.impl, mode=mode)
         return paged_cache(pool, [GrowingSequence(pool) for _ in range(batch)])
 
-    def _of_policy(self, batch: int, text: str) -> PolicyCache:
-        policy = policy_for(text, self.config, self.scheme)
+    def _of_policy(self, batch: int, policy: CachePolicy) -> PolicyCache:
+        policy = policy_for(policy, self.config, self.scheme)
         storages = [self._storage(layer, batch, policy) for layer in range(self.config.num_layers)]
         cache = PolicyCache(self.config, storages, policy, batch)
         if policy.reads_token_kinds:
@@ -128,18 +138,28 @@ class CacheMaker:
         return cache
 
     def _storage(self, layer: int, batch: int, policy: CachePolicy) -> KVStorage:
-        codecs, scales = floats_or_codecs(self.scheme), (None, None)
-        if self.scheme is not None:
-            scales = layer_scales(self.scheme, layer)
-        if not policy.per_head_lengths or self.config.attention_rule(layer).window:
-            return TorchStorage(batch, BLOCK_TOKENS, codecs, scales)
-        own = list(zip(*(scale_of_each_head(scale, self.config.num_kv_heads) for scale in scales), strict=True))
-        return HeadStorage([[TorchStorage(1, BLOCK_TOKENS, codecs, pair) for pair in own] for _ in range(batch)])
+        if policy.per_head_lengths and not self.config.attention_rule(layer).window:
+            heads = [self._of_head(g) for g in range(self.config.num_kv_heads)]
+            return HeadStorage([[head._slots(layer, 1) for head in heads] for _ in range(batch)])
+        return self._slots(layer, batch)
 
-    def _window(self, batch: int, capacity: int, kind: CacheKind, mode: str | None) -> Cache:
-        rules = window_rules(self.config, kind.window)
-        if kind.sinks:
-            return self._sinks(batch, kind, uncached=False, mode=mode)
+    def _slots(self, layer: int, batch: int) -> KVStorage:
+        if self.impl != "reference" and has_store(self.config, self.scheme):
+            store = make_store(self.config, self.scheme, layer, batch, BLOCK_TOKENS)
+            return KernelStorage(store, batch, self.config.num_kv_heads, self.config.head_dim)
+        scales = (None, None) if self.scheme is None else layer_scales(self.scheme, layer)
+        return TorchStorage(batch, BLOCK_TOKENS, floats_or_codecs(self.scheme), scales)
+
+    def _of_head(self, g: int) -> "CacheMaker":
+        """As if the model had this KV head alone."""
+        scheme = self.scheme
+        if scheme is not None and scheme.k_scale is not None and scheme.v_scale is not None:
+            own = slice(g, g + 1) if scheme.k_scale.shape[1] > 1 else slice(None)
+            scheme = replace(scheme, k_scale=scheme.k_scale[:, own], v_scale=scheme.v_scale[:, own])
+        return CacheMaker(replace(self.config, num_kv_heads=1), scheme, self.impl)
+
+    def _window(self, batch: int, capacity: int, window: int | None, mode: str | None) -> Cache:
+        rules = window_rules(self.config, window)
         if all(rule.window for rule in rules):
             return self._windows_alone(batch, rules, mode)
         near = [layer for layer, rule in enumerate(rules) if rule.window]
@@ -162,26 +182,31 @@ class CacheMaker:
         cache.rules, cache.max_chunk_tokens = rules, MAX_CHUNK_TOKENS
         return cache
 
-    def _sinks(self, batch: int, kind: CacheKind, *, uncached: bool, mode: str | None) -> Cache:
+    def _sinks(self, batch: int, policy: Sinks, *, uncached: bool, mode: str | None) -> Cache:
         """uncached: of a whole text at once"""
-        window = present(kind.window)  # only a kind with a window has sinks
-        check_sinks(self.config, window, kind.sinks)
-        max_chunk_tokens = max_chunk_tokens_of(self.config, window, kind.sinks)
+        window = policy.window
+        check_sinks(self.config, window, policy.sinks)
+        max_chunk_tokens = max_chunk_tokens_of(self.config, window, policy.sinks)
         most_pages = window_pages(window, max_chunk_tokens, BLOCK_TOKENS)
-        num_pages = batch * (most_pages + -(-kind.sinks // BLOCK_TOKENS))
+        num_pages = batch * (most_pages + -(-policy.sinks // BLOCK_TOKENS))
         in_kernels = self.impl != "reference" and has_kernel_sinks(self.config, self.scheme)
         pool = PagePool(self.config, self.scheme, num_pages, impl="auto" if in_kernels else "reference", mode=mode)
         if uncached:
             sequences = [GrowingSequence(pool) for _ in range(batch)]
         else:
-            sequences = [WindowSequence(pool, window, most_pages, kind.sinks) for _ in range(batch)]
-        cache = (KernelSinkCache if in_kernels else SinkCache)(pool, sequences, window, kind.sinks)
+            sequences = [WindowSequence(pool, window, most_pages, policy.sinks) for _ in range(batch)]
+        cache = (KernelSinkCache if in_kernels else SinkCache)(pool, sequences, window, policy.sinks)
         cache.rules = window_rules(self.config, window)
         cache.max_chunk_tokens = None if uncached else max_chunk_tokens
         return cache
 
 
-def policy_for(text: str, config: ModelConfig, scheme: KVScheme | None) -> CachePolicy:
+def has_modes(spec: CacheSpec) -> bool:
+    """Whether the cache of a model with latent attention keeps latents, and attends to them by a mode."""
+    return spec.layout != NONE and isinstance(spec.make_policy(), Full | Window)
+
+
+def policy_for(policy: CachePolicy, config: ModelConfig, scheme: KVScheme | None) -> CachePolicy:
     """The policy for a model whose keys and values are kept in this format.
 
     raises   InputError for options that the model or the format cannot have
@@ -192,9 +217,14 @@ def policy_for(text: str, config: ModelConfig, scheme: KVScheme | None) -> Cache
             f"{present(scheme).format.name} encodes several tokens together, of which a policy may keep only some; "
             "choose a format that encodes each token by itself"
         )
+    if scheme is not None and policy.per_head and STORES.get(scheme.format.name, ("", ""))[1] == "per_tensor":
+        raise InputError(
+            f"{scheme.format.name} has one scale for all heads of a token, but policy {policy.name} may keep it in "
+            "only some of them; choose a format with a scale per head, as kv-fp8"
+        )
     widths = zip(codecs, (config.head_dim, config.value_dim), strict=True)
     token_bytes = sum(codec.bytes_per_token(config.num_kv_heads, width) for codec, width in widths)
-    return parse_policy(text).for_model(config.num_layers, config.num_layers * token_bytes)
+    return policy.for_model(config.num_layers, config.num_layers * token_bytes)
 
 
 def floats_or_codecs(scheme: KVScheme | None) -> tuple[Codec, Codec]:
@@ -203,11 +233,6 @@ def floats_or_codecs(scheme: KVScheme | None) -> tuple[Codec, Codec]:
         return scheme.format.keys, scheme.format.values
     floats = Floats(torch.float32)
     return floats, floats
-
-
-def scale_of_each_head(scale: Tensor | None, num_kv_heads: int) -> list[Tensor | None]:
-    """[1] of each head, from the [G or 1] of all"""
-    return [None] * num_kv_heads if scale is None else list(scale.expand(num_kv_heads).split(1))
 
 
 def window_rules(config: ModelConfig, window: int | None) -> list[AttentionRule]:

@@ -18,7 +18,10 @@ class KVStorage(ABC):
     """B sequences with as many slots each; a slot holds one token of every KV head, not the same one in each head.
 
     capacity   slots of a sequence
+    one_width  whether values have to be as wide as keys
     """
+
+    one_width: bool = False
 
     @property
     @abstractmethod
@@ -42,7 +45,7 @@ class KVStorage(ABC):
         """Store new tokens of the sequences `which` behind their first `num_held` slots.
 
         k, v   [B, G, T, D] float32, k rotated
-        slots  [B, G] int64: where the only new token goes instead, of each head
+        slots  [B, G] int64: slot of each head that the only new token takes instead, up to `num_held`
         """
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """`PolicyCache`: keys and values of the tokens that a policy keeps."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,13 +14,15 @@ from qbench.policies.positions import Window
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.kernel_storage import KernelStorage
+from qbench.runtime.caches.kernel_view import KernelView
 from qbench.runtime.caches.kv_storage import KVStorage
+from qbench.runtime.caches.slot_table import NO_HOLE, SlotTable
 from qbench.runtime.caches.step import Step
 from quant.errors import InputError
 from quant.models import ModelConfig
 
 SLACK = 16  # a storage is trimmed when it has room for more slots than these beyond the used ones
-NO_HOLE = -1
 
 
 class PolicyCache(Cache):
@@ -34,13 +36,12 @@ class PolicyCache(Cache):
     raises     InputError if the attention of the model depends on distances that eviction changes
     """
 
-    one_width = False
-
     def __init__(self, config: ModelConfig, storages: Sequence[KVStorage], policy: CachePolicy, batch: int) -> None:
         super().__init__(config, batch)
         check_policy_suits(config)
         self.storages, self.policy = list(storages), policy
-        self._layers = [_Layer(batch, config.num_kv_heads) for _ in storages]
+        self.one_width = any(storage.one_width for storage in storages)
+        self._slots = SlotTable(len(storages), batch, config.num_kv_heads)
         self._policies = [Window(rule.window) if rule.window else policy for rule in self.rules]
         self._tokens = torch.empty(batch, 0, dtype=torch.int64)
         self._num_prompt = np.zeros(batch, dtype=np.int64)
@@ -48,6 +49,11 @@ class PolicyCache(Cache):
         self._rotations = Rotations(config)
         self._rope_of = [int(config.rope_of(layer) is config.local_rope) for layer in range(config.num_layers)]
         self._unrotated: Tensor | None = None
+        self._single_layers = [slice(layer, layer + 1) for layer in range(len(storages))]
+        # In one call all layers attend by one rule, so that the first one's policy is everyone's.
+        self._observe = self._policies[0].observes
+        self._in_kernels = all(isinstance(storage, KernelStorage) for storage in storages)
+        self._heads_per_kv = config.num_heads // config.num_kv_heads
         self._mark: _Mark | None = None
         self.peak_bytes = 0  # most that all storages held together
         self.token_kinds = TokenKinds()  # set by the maker of the cache if the policy reads them
@@ -64,12 +70,12 @@ class PolicyCache(Cache):
     @property
     def num_held(self) -> np.ndarray:
         """[layers, B] int64: tokens that are held"""
-        return np.array([layer.held - (layer.holes[:, 0] != NO_HOLE).numpy() for layer in self._layers])
+        return self._slots.num_held
 
     def held_positions(self, layer: int) -> list[list[list[int]]]:
         """Places in the text, ascending, of the tokens that each KV head of each sequence holds: [B][G][n]"""
-        slots = self._layers[layer]
-        return [[slots.positions_of(b, g) for g in range(slots.holes.shape[1])] for b in range(self.batch)]
+        slots = self._slots
+        return [[slots.positions_of(layer, b, g) for g in range(slots.holes.shape[2])] for b in range(self.batch)]
 
     def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
         step = super().begin(tokens, num_valid)
@@ -93,7 +99,7 @@ class PolicyCache(Cache):
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
         unrotated = q if self._unrotated is None else self._unrotated
         self._unrotated = None
-        if self.cu_seqlens is None and self._layers[layer].is_uniform:
+        if self.cu_seqlens is None and self._slots.is_uniform(slice(layer, layer + 1)):
             return self._pass(layer, slice(None), q, k, v, unrotated)
         bounds = range(self.batch + 1) if self.cu_seqlens is None else self.cu_seqlens.tolist()
         parts = []
@@ -105,75 +111,140 @@ class PolicyCache(Cache):
 
     def _pass(self, layer: int, which: slice, q: Tensor, k: Tensor, v: Tensor, unrotated: Tensor) -> Tensor:
         """`attend` of the sequences `which`, all of which have as many slots, seen tokens and new tokens."""
-        storage, slots, policy = self.storages[layer], self._layers[layer], self._policies[layer]
-        num_new, first = k.shape[2], int(self.seq_lens[which][0])
-        total, holes = self._make_room(layer, which, num_new)
-        storage.append(which, total - num_new, k, v, holes)
-        slots.place(which, total, torch.arange(first, first + num_new), holes)
-        rule = self.rules[layer]
-        out, weights = storage.attend(which, total, q, rule, policy.observes)
+        storage, policy, num_new = self.storages[layer], self._policies[layer], k.shape[2]
+        total, holes = self._make_room(slice(layer, layer + 1), which, num_new)
+        storage.append(which, total - num_new, k, v, None if holes is None else holes[0])
+        out, weights = storage.attend(which, total, q, self.rules[layer], policy.observes)
+        self.peak_bytes = max(self.peak_bytes, self.size_bytes)
+        self._settle(slice(layer, layer + 1), which, num_new, weights, unrotated if policy.reads_queries else None)
+        return out
+
+    def has_kernel_view(self, num_tokens: int) -> bool:
+        if self.cu_seqlens is not None or num_tokens > 1 or not self._in_kernels:
+            return False
+        one_size = len({storage.capacity for storage in self.storages}) == 1  # as the call wants it
+        return one_size and all(self._slots.is_uniform(layers) for layers in self._single_layers)
+
+    def kernel_view(self, num_tokens: int) -> KernelView:
+        slots, num_layers = self._slots, len(self.storages)
+        all_layers = slice(0, num_layers)
+        groups = [all_layers] if self.policy.same_in_layers and slots.is_uniform(all_layers) else self._single_layers
+        every = slice(None)
+        rooms = [self._make_room(layers, every, 1) for layers in groups]
+        largest = max(storage.capacity for storage in self.storages)
+        for storage in self.storages:
+            storage.reserve(largest)
+        has_holes = any(holes is not None for _, holes in rooms)
+        places = np.empty((num_layers, *slots.holes.shape[1:]), dtype=np.int64) if has_holes else None
+        mass: list[Tensor] = []
+        for layers, (total, holes) in zip(groups, rooms, strict=True):
+            if places is not None:
+                places[layers] = total - 1 if holes is None else holes.numpy()
+            mass.append(torch.empty(layers.stop - layers.start, *slots.holes.shape[1:], total))
+
+        def settle() -> None:
+            for layers, weights in zip(groups, mass, strict=True):
+                self._settle(layers, every, 1, self._weights(weights.flatten(0, 1)), None)
+
+        return KernelView(
+            [storage.store for storage in self.storages if isinstance(storage, KernelStorage)],
+            np.arange(self.batch, dtype=np.int32)[:, None],
+            slots.held.copy(),
+            places,
+            None if self._observe is None else [layer.numpy() for weights in mass for layer in weights],
+            settle,
+        )
+
+    def _weights(self, mass: Tensor) -> Tensor | Iterator[Tensor] | None:
+        """[B, G, S] -> weights of the only query as policies take them; None if nothing is observed"""
+        if self._observe is None:
+            return None
+        # The weights of each query are averaged over the heads of a group.
+        return iter([mass[:, :, None] / self._heads_per_kv]) if self._observe.each else mass
+
+    def _make_room(self, layers: slice, which: slice, num_new: int) -> tuple[int, Tensor | None]:
+        """Enter new tokens into the slots of some layers that have as many.
+
+        returns  slots in use with them, and [l, B, G] the free ones that the only new token takes, or None
+        """
+        slots = self._slots
+        total, holes = int(slots.held[layers, which][0, 0]), slots.holes[layers, which].clone()
+        first = int(self.seq_lens[which][0])
+        positions = torch.arange(first, first + num_new)
+        if (holes != NO_HOLE).any():
+            if num_new == 1:
+                slots.place(layers, which, total, positions, holes)
+                return total, holes
+            for layer, its in zip(range(layers.start, layers.stop), holes, strict=True):
+                index = torch.arange(total - 1).expand(*its.shape, -1)
+                self._compact(layer, which, total, index + (index >= its[..., None]))
+            total -= 1
+        total += num_new
+        for storage in self.storages[layers]:
+            storage.reserve(total if num_new > 1 else -(-total // SLACK) * SLACK)
+        slots.place(layers, which, total, positions, None)
+        return total, None
+
+    def _settle(
+        self,
+        layers: slice,
+        which: slice,
+        num_new: int,
+        weights: Tensor | Iterator[Tensor] | None,
+        queries: Tensor | None,
+    ) -> None:
+        """Let the policy of some layers look at a forward pass that is done, and evict.
+
+        weights  attention weights as `CachePolicy.update` or `update_each` takes them, of one layer after the other
+        """
+        slots, layer = self._slots, layers.start
+        policy, total, first = self._policies[layer], int(slots.held[layer, which][0]), int(self.seq_lens[which][0])
+        score = slots.score[layers, which, :, :total]  # [l, b, G, S]
         state = LayerState(
             layer=layer,
             num_layers=len(self.storages),
             num_new=num_new,
             num_seen=first + num_new,
             num_prompt=int(self._num_prompt[which][0]),
-            positions=slots.positions[which, :, :total],
-            score=None if slots.score is None else slots.score[which, :, :total],
+            positions=slots.positions[layers, which, :, :total].flatten(0, 1),
+            score=score.flatten(0, 1),
             tokens=self._tokens[which, : first + num_new],
             reader=_Reader(self, layer, which, total),
-            softmax_scale=rule.scale,
-            queries=unrotated if policy.reads_queries else None,
+            softmax_scale=self.rules[layer].scale,
+            queries=queries,
             token_kinds=self.token_kinds,
-            notes=slots.notes[which] if policy.per_head_lengths else None,
+            notes=slots.notes[layers, which].flatten(0, 1),
         )
         if weights is not None:
-            score = policy.update(state, weights) if isinstance(weights, Tensor) else policy.update_each(state, weights)
-            state.score = slots.set_score(which, score)
-        keep = policy.keep(state)
-        self.peak_bytes = max(self.peak_bytes, self.size_bytes)
-        if keep is not None and (keep.shape[2] < total or policy.per_head_lengths):
-            self._evict(layer, which, total, keep, is_decode=num_new == 1)
+            is_sum = isinstance(weights, Tensor)
+            state.score = policy.update(state, weights) if is_sum else policy.update_each(state, weights)
+        dropped = policy.evict_one(state) if num_new == 1 else None  # [l b, G]
+        keep = policy.keep(state) if dropped is None else None
+        if weights is not None:
+            score.copy_(state.score.view(score.shape))
+        if dropped is not None:
             self._last_eviction[which] = first + num_new
-        return out
-
-    def _make_room(self, layer: int, which: slice, num_new: int) -> tuple[int, Tensor | None]:
-        """Slots in use after the forward pass, and [B, G] the free ones among them that the new token takes, or None"""
-        storage, slots = self.storages[layer], self._layers[layer]
-        total, holes = int(slots.held[which][0]), slots.holes[which].clone()
-        if (holes != NO_HOLE).any():
-            if num_new == 1:
-                slots.holes[which] = NO_HOLE
-                return total, holes
-            index = torch.arange(total - 1).expand(*holes.shape, -1)
-            self._compact(layer, which, total, index + (index >= holes[..., None]))
-            total -= 1
-        total += num_new
-        storage.reserve(total if num_new > 1 else -(-total // SLACK) * SLACK)
-        slots.held[which] = total
-        return total, None
-
-    def _evict(self, layer: int, which: slice, total: int, keep: Tensor, *, is_decode: bool) -> None:
-        storage, slots = self.storages[layer], self._layers[layer]
-        if is_decode and keep.shape[2] == total - 1 and not self._policies[layer].per_head_lengths:
-            hole = total * (total - 1) // 2 - keep.sum(2)  # [B, G]: the slot that is missing
-            slots.holes[which] = hole
+            slots.holes[layers, which] = dropped.view(slots.holes[layers, which].shape)
+        if keep is None or (keep.shape[2] == total and not policy.per_head_lengths):
             return
-        self._compact(layer, which, total, keep)
-        longest = int(slots.held.max())
-        if storage.capacity > longest + SLACK:
-            storage.trim(longest)
+        self._last_eviction[which] = first + num_new
+        for each, one in zip(range(layers.start, layers.stop), keep.unflatten(0, (-1, score.shape[1])), strict=True):
+            self._compact(each, which, total, one)
+            longest = int(slots.held[each].max())
+            if self.storages[each].capacity > longest + SLACK:
+                self.storages[each].trim(longest)
+        slots.trim()
 
     def _compact(self, layer: int, which: slice, total: int, keep: Tensor) -> None:
         self.storages[layer].compact(which, total, keep)
-        self._layers[layer].compact(which, keep)
+        self._slots.compact(layer, which, keep)
 
     def mark(self) -> None:
         """Remember everything that is held, so that `truncate` to this length works once tokens have been evicted."""
         self._mark = _Mark(
             self.seq_lens.copy(),
             [storage.save() for storage in self.storages],
-            [layer.copy() for layer in self._layers],
+            self._slots.copy(),
             self._num_prompt.copy(),
             self._last_eviction.copy(),
         )
@@ -183,7 +254,7 @@ class PolicyCache(Cache):
         if self._mark is not None and (wanted == self._mark.seq_lens).all():
             self._restore(self._mark)
         elif (wanted == 0).all():
-            self._layers = [_Layer(self.batch, layer.holes.shape[1]) for layer in self._layers]
+            self._slots = SlotTable(*self._slots.holes.shape)
             self._last_eviction[:] = 0
         elif (wanted < self._last_eviction).any():
             raise InputError(
@@ -191,85 +262,14 @@ class PolicyCache(Cache):
                 f"{self._last_eviction.tolist()}; go back to 0 or to a marked length"
             )
         else:
-            gone = self.seq_lens - wanted
-            for layer in self._layers:
-                layer.held = layer.held - gone
+            self._slots.held -= self.seq_lens - wanted
         super().truncate(wanted)
 
     def _restore(self, mark: "_Mark") -> None:
         for storage, saved in zip(self.storages, mark.stored, strict=True):
             storage.load(saved)
-        self._layers = [layer.copy() for layer in mark.layers]
+        self._slots = mark.slots.copy()
         self._num_prompt, self._last_eviction = mark.num_prompt.copy(), mark.last_eviction.copy()
-
-
-class _Layer:
-    """Contents of the slots of one layer.
-
-    held       [B] int64: slots in use
-    holes      [B, G] int64: a slot in use whose token has been evicted, or NO_HOLE
-    positions  [B, G, capacity] int64, -1 in a slot without a token of its head
-    score      [B, G, capacity] float32, or None if the policy has no scores
-    notes      [B, G] int64, as in `LayerState`
-    """
-
-    def __init__(self, batch: int, num_kv_heads: int) -> None:
-        self.held = np.zeros(batch, dtype=np.int64)
-        self.holes = torch.full((batch, num_kv_heads), NO_HOLE)
-        self.positions = torch.zeros(batch, num_kv_heads, 0, dtype=torch.int64)
-        self.score: Tensor | None = None
-        self.notes = torch.zeros(batch, num_kv_heads, dtype=torch.int64)
-
-    @property
-    def is_uniform(self) -> bool:
-        """Whether all sequences have as many slots, with a hole or without."""
-        has_hole = (self.holes[:, 0] != NO_HOLE).numpy()
-        return bool((self.held == self.held[0]).all() and (has_hole == has_hole[0]).all())
-
-    def positions_of(self, b: int, g: int) -> list[int]:
-        """Ascending positions of the tokens of one head."""
-        hole, held = int(self.holes[b, g]), self.positions[b, g, : self.held[b]]
-        return sorted(position for slot, position in enumerate(held.tolist()) if slot != hole and position >= 0)
-
-    def place(self, which: slice, total: int, positions: Tensor, holes: Tensor | None) -> None:
-        """Enter new tokens: behind the others so that `total` slots are in use, or in the free slots."""
-        if total > self.positions.shape[2]:
-            room = max(total, 2 * self.positions.shape[2]) - self.positions.shape[2]
-            self.positions = torch.nn.functional.pad(self.positions, (0, room))
-            self.score = None if self.score is None else torch.nn.functional.pad(self.score, (0, room))
-        if holes is None:
-            new = slice(total - len(positions), total)
-            self.positions[which, :, new] = positions
-            if self.score is not None:
-                self.score[which, :, new] = 0
-        else:
-            self.positions[which].scatter_(2, holes[..., None], int(positions[0]))
-            if self.score is not None:
-                self.score[which].scatter_(2, holes[..., None], 0)
-
-    def set_score(self, which: slice, score: Tensor) -> Tensor:
-        """Keep the score [B, G, S]; returns it as it is kept."""
-        if self.score is None:
-            self.score = torch.zeros(self.positions.shape)
-        kept = self.score[which, :, : score.shape[2]]
-        kept.copy_(score)
-        return kept
-
-    def compact(self, which: slice, keep: Tensor) -> None:
-        count = keep.shape[2]
-        is_empty, keep = keep < 0, keep.clamp(min=0)
-        self.positions[which, :, :count] = self.positions[which].gather(2, keep).masked_fill_(is_empty, -1)
-        if self.score is not None:
-            self.score[which, :, :count] = self.score[which].gather(2, keep).masked_fill_(is_empty, 0)
-        self.held[which] = count
-        self.holes[which] = NO_HOLE
-
-    def copy(self) -> "_Layer":
-        other = _Layer(*self.holes.shape)
-        other.held, other.holes, other.positions = self.held.copy(), self.holes.clone(), self.positions.clone()
-        other.score = None if self.score is None else self.score.clone()
-        other.notes = self.notes.clone()
-        return other
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,7 @@ class _Mark:
 
     seq_lens: np.ndarray
     stored: list[object]
-    layers: list[_Layer]
+    slots: SlotTable
     num_prompt: np.ndarray
     last_eviction: np.ndarray
 

@@ -6,7 +6,7 @@ from gpu_kernels.attention.paged import HEAD_SIZES
 from gpu_kernels.decode.linears import DenseLinear, PackedLinear, Stack, named
 from gpu_kernels.decode.llama import Layer, Llama, LlamaShape
 from gpu_kernels.decode.pages import Rotation
-from qbench.cache_kinds import DYNAMIC
+from qbench.cache_spec import CacheSpec
 from qbench.runtime.attention.rope import inverse_frequencies, rotation
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.device.kv import page_dtype
@@ -22,11 +22,11 @@ FAMILIES = "Llama, Mistral, Qwen2 and Qwen3"
 OPS = ("add_rmsnorm", "rope_cache", "paged_prefill", "paged_decode", "silu_mul")  # of every layer
 
 
-def load_device_model(source: Source, device: str, *, kind: str = DYNAMIC) -> DeviceModel:
+def load_device_model(source: Source, device: str, *, spec: CacheSpec | None = None) -> DeviceModel:
     """The source's model on a device, ready to run.
 
     device   one of qbench.devices, but for the CPU
-    kind     of its caches, as qbench.cache_kinds has it
+    spec     layout and policy of its caches; None: dynamic and full
     raises   InputError for a device that is not here, a config or tensors that do not fit; NotImplementedError for an
              architecture, a head or a KV format that the kernels do not have
     """
@@ -35,7 +35,7 @@ def load_device_model(source: Source, device: str, *, kind: str = DYNAMIC) -> De
     check_family(config, place)
     check_tensors(config, source.tensors)
     kv = KVScheme.of(source.config, config, source.spec)
-    return _Loader(source, config, place).model(kv, kind)
+    return _Loader(source, config, place).model(kv, spec or CacheSpec())
 
 
 def check_family(config: ModelConfig, place: Place) -> None:
@@ -57,7 +57,7 @@ class _Loader:
         self.weights = DeviceWeights(source.read, place)
         self._rows = row_names(config)
 
-    def model(self, kv: KVScheme | None, kind: str) -> DeviceModel:
+    def model(self, kv: KVScheme | None, spec: CacheSpec) -> DeviceModel:
         config, weights = self.config, self.weights
         shape = LlamaShape(
             hidden_size=config.hidden_size,
@@ -79,7 +79,7 @@ class _Loader:
         layers = [self.layer(f"model.layers.{layer}") for layer in range(config.num_layers)]
         norm = weights.vector(f"{FINAL_NORM}.weight")
         llama = Llama(shape, table.rows, layers, norm, head, self.rotation())
-        model = DeviceModel(config, llama, self.place, kv, kind)
+        model = DeviceModel(config, llama, self.place, kv, spec)
         # A tied head is a linear of its own in all that is told of linears.
         model.impls = {HEAD: impl} | {name: one for name, one in weights.impls.items() if name != EMBEDDING}
         model.weight_bytes = weights.weight_bytes

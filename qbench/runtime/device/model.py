@@ -7,7 +7,7 @@ from torch import Tensor
 from gpu_kernels.decode.llama import Llama, llama_head, llama_layers, llama_logits
 from gpu_kernels.decode.pages import attend_to, step_inputs
 from gpu_kernels.graphs import DecodeGraphs
-from qbench.cache_kinds import DYNAMIC, PAGED, parse_kind
+from qbench.cache_spec import DYNAMIC, FULL, PAGED, CacheSpec
 from qbench.runtime.caches.step import Step
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.device.cache import DeviceCache
@@ -18,7 +18,7 @@ from quant.kv import KVScheme
 from quant.models import ModelConfig
 from quant.present import present
 
-KINDS = (DYNAMIC, PAGED)
+LAYOUTS = (DYNAMIC, PAGED)
 # Decode steps over one cache before the next is captured: a capture takes as long as some dozens of them.
 EAGER_STEPS = 8
 
@@ -31,22 +31,23 @@ class DeviceModel(DecoderModel[DeviceCache]):
 
     impl = "device"
 
-    def __init__(self, config: ModelConfig, llama: Llama, place: Place, kv: KVScheme | None, kind: str) -> None:
+    def __init__(self, config: ModelConfig, llama: Llama, place: Place, kv: KVScheme | None, spec: CacheSpec) -> None:
         self.config, self.llama, self.place, self.kv = config, llama, place, kv
-        self.cache_kind = kind
+        self.cache_spec = spec
         self.impls: dict[str, str] = {}
         self.kernels: dict[str, str] = {}
         self.weight_bytes = 0
-        self._check_kind(kind)
+        self._check_cache(spec)
         page_dtype(kv, place)
 
-    def new_cache(self, batch: int = 1, capacity: int = 256, *, kind: str | None = None) -> DeviceCache:
-        self._check_kind(kind or self.cache_kind)
+    def new_cache(self, batch: int = 1, capacity: int = 256, *, spec: CacheSpec | None = None) -> DeviceCache:
+        self._check_cache(spec or self.cache_spec)
         return DeviceCache(self.config, self.place, batch, capacity, self.kv)
 
-    def _check_kind(self, kind: str) -> None:
-        if parse_kind(kind).name not in KINDS:
-            raise NotImplementedError(f"device {self.place.name}: got cache {kind}, expected one of {', '.join(KINDS)}")
+    def _check_cache(self, spec: CacheSpec) -> None:
+        if spec.layout not in LAYOUTS or spec.policy != FULL:
+            known = " or ".join(LAYOUTS)
+            raise NotImplementedError(f"device {self.place.name}: got cache {spec}, expected {known} with policy full")
 
     def _uncached(self, batch: int, num_tokens: int) -> DeviceCache:
         return self.new_cache(batch, num_tokens)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qbench.runtime.attention.rotations import Rotation
-from qbench.runtime.caches.kernel_cache import StoreCache
+from qbench.runtime.caches.cache import Cache
 from qbench.runtime.caches.step import Step
 from qbench.runtime.layers.attention import KernelAttention
 from qbench.runtime.layers.block import Block
@@ -29,15 +29,15 @@ class KernelLayers:
         self._run = kernels.run_layers
         self._layers = [kernels.DecoderLayer(*_parts(block)) for block in blocks]
 
-    def __call__(
-        self, x: Tensor, rotations: Sequence[Rotation], step: Step, cache: StoreCache, last_only: bool
-    ) -> Tensor:
-        stores, ends = cache.reserve_all(x.shape[1])
+    def __call__(self, x: Tensor, rotations: Sequence[Rotation], step: Step, cache: Cache, last_only: bool) -> Tensor:
+        view = cache.kernel_view(x.shape[1])
         cos, sin = present(rotations[0])
         angles = (cos.numpy(), sin.numpy())
         rule = cache.rules[0]
-        past = (cache.block_table, ends, rule.scale, rule.window)
-        y = self._run(self._layers, stores, as_rows(x), *angles, *past, last_only, cache.cu_seqlens)
+        past = (view.block_table, view.ends, rule.scale, rule.window)
+        policy = {"slots": view.slots, "mass": view.mass} if view.slots is not None or view.mass is not None else {}
+        y = self._run(self._layers, view.stores, as_rows(x), *angles, *past, last_only, cache.cu_seqlens, **policy)
+        view.settle()
         return torch.from_numpy(y.reshape(x.shape[0], -1, y.shape[1]))
 
 

@@ -51,6 +51,7 @@ class LayerPath:
     suits   whether the architecture allows it
     run_by  the runner of these blocks, or None if cpu_kernels have not packed the weights that it needs
     over    the class of caches that it runs over
+    in_stores  whether the keys and values have to be in stores of cpu_kernels
     takes   whether the runner takes this many tokens per sequence over this cache; None: it takes any number
     """
 
@@ -58,6 +59,7 @@ class LayerPath:
     suits: Callable[[ModelConfig], bool]
     run_by: Callable[[Sequence[Block]], Runner | None]
     over: type[Any] = Cache
+    in_stores: bool = False
     takes: Callable[[Any, Any, int], bool] | None = None
 
 
@@ -94,11 +96,15 @@ def _in_steps(blocks: Sequence[Block], *, attention: bool, net: bool) -> Blocks 
     return Blocks([block.in_steps(attention=attention, net=net) for block in blocks])
 
 
-LAYERS = LayerPath("layers", _in_one_call, kernel_layers, StoreCache)
-LATENT_LAYERS = LayerPath("latent-layers", _latents_in_one_call, latent_layers, KernelLatents, LatentLayers.takes)
-STEPS = LayerPath("steps", _has_steps, partial(_in_steps, attention=True, net=True), StoreCache)
+def _has_kernel_view(runner: Runner, cache: Cache, num_tokens: int) -> bool:
+    return cache.has_kernel_view(num_tokens)
+
+
+LAYERS = LayerPath("layers", _in_one_call, kernel_layers, in_stores=True, takes=_has_kernel_view)
+LATENT_LAYERS = LayerPath("latent-layers", _latents_in_one_call, latent_layers, KernelLatents, takes=LatentLayers.takes)
+STEPS = LayerPath("steps", _has_steps, partial(_in_steps, attention=True, net=True), StoreCache, in_stores=True)
 ATTENTION_STEPS = LayerPath(
-    "attention-steps", has_attention_step, partial(_in_steps, attention=True, net=False), StoreCache
+    "attention-steps", has_attention_step, partial(_in_steps, attention=True, net=False), StoreCache, in_stores=True
 )
 NET_STEPS = LayerPath("net-steps", has_net_step, partial(_in_steps, attention=False, net=True))
 PYTHON = LayerPath("python", _always, Blocks)
@@ -152,7 +158,7 @@ def planned_path(config: ModelConfig, *, is_packed: bool, in_stores: bool) -> La
         path
         for path in PATHS
         if path is PYTHON
-        or (is_packed and path.takes is None and path.suits(config) and (in_stores or path.over is not StoreCache))
+        or (is_packed and path is not LATENT_LAYERS and path.suits(config) and (in_stores or not path.in_stores))
     )
 
 

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
-from qbench.run_options import RunOptions
+from qbench.cache_spec import CacheSpec
+from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime.encoder_decoder import Conditioned, load_encoder_decoder
 from qbench.runtime.load import load_model
 from qbench.runtime.model import Model
 from qbench.runtime.text.tokenizer import Tokenizer
+from quant.errors import InputError
 from quant.models.encoder_decoder import EncoderDecoderConfig, is_encoder_decoder
 from quant.source import Source
 
@@ -20,18 +22,23 @@ class Opening:
     shown: list[int]
 
 
-def open_text(source: Source, tokenizer: Tokenizer, prompt: str, threads: int | None = None) -> Opening:
+def open_text(source: Source, tokenizer: Tokenizer, prompt: str, options: RunOptions = DEFAULTS) -> Opening:
     """The model, loaded, and the prompt where it reads it.
 
+    options  of the decoder; an encoder-decoder has a cache of its own kind, of policy full
     raises   InputError for an empty prompt where there is no BOS token to begin with
     """
     if not is_encoder_decoder(source.config):
         tokens = tokenizer.encode(prompt, add_bos=None if prompt else True)
-        decoder = load_model(source, RunOptions(threads=threads))
+        decoder = load_model(source, options)
         assert isinstance(decoder, Model)  # on the CPU
         return Opening(decoder, tokens, tokens)
+    if options.cache_spec != CacheSpec():
+        raise InputError(
+            f"{source.spec} is an encoder-decoder, whose cache is dynamic and full; got {options.cache_spec}"
+        )
     config = EncoderDecoderConfig.of(source)
     tokens = tokenizer.encode(prompt, add_bos=False)
     ends = config.eos_token_ids[:1]  # every input of the training ended with it
-    model = load_encoder_decoder(source, threads=threads)
+    model = load_encoder_decoder(source, threads=options.threads)
     return Opening(model.condition([[*tokens, *ends]]), [config.start_token_id], [])

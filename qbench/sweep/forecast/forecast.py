@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from qbench.cache_kinds import DYNAMIC
+from qbench.cache_spec import CacheSpec
 from qbench.measure.case import Case
 from qbench.measure.host.machine import machine
 from qbench.measure.host.memory import current_rss_bytes
@@ -236,15 +236,15 @@ class _Forecaster:
     def _planned_source(self, model: str, recipe: str) -> Source:
         return PlannedSource(make_job(self.source(model), get_recipe(recipe)))
 
-    def _predictor(self, model: str, recipe: str | None, kind: str = DYNAMIC) -> MemoryPredictor:
+    def _predictor(self, model: str, recipe: str | None, spec: CacheSpec | None = None) -> MemoryPredictor:
         """Of the model as the recipe leaves it, or of the reference that it is compared with."""
         if recipe is None:
             return MemoryPredictor(self.source(model), impl="reference")
-        return MemoryPredictor(self.planned_source(model, recipe), kind=kind)
+        return MemoryPredictor(self.planned_source(model, recipe), spec=spec or CacheSpec())
 
     def predictor_of(self, case: Case) -> MemoryPredictor:
-        """raises InputError where recipe, KV format or kind of cache do not fit the model"""
-        own, chosen = self.predictor(case.model, case.recipe, case.cache_kind), chosen_kv_format(case)
+        """raises InputError where recipe, KV format or cache policy do not fit the model"""
+        own, chosen = self.predictor(case.model, case.recipe, case.cache_spec), chosen_kv_format(case)
         return own if chosen is None else own.with_scheme(foreseen_scheme(self.source(case.model), chosen))
 
     def peak_rss_bytes(self, case: Case) -> int:

@@ -14,6 +14,7 @@ class Point:
     """One combination of the axes' values.
 
     kv_format   of the KV cache, the recipe's own if the suite does not say
+    prefill_chunk  tokens of a prompt per forward pass, at most; None: all
     context     tokens held before bench's phases
     """
 
@@ -22,6 +23,7 @@ class Point:
     kv_format: str
     cache: str
     policy: str
+    prefill_chunk: int | None
     compute: str
     isa: str
     device: str
@@ -62,6 +64,7 @@ AXES = (
     Axis("kv_format", "kv_formats", str),
     Axis("cache", "caches", str),
     Axis("policy", "policies", str),
+    Axis("prefill_chunk", "prefill_chunks", int),
     Axis("compute", "compute", str),
     Axis("isa", "isa", str),
     Axis("device", "device", str),

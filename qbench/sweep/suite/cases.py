@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from qbench.cache_policies import kind_of
+from qbench.cache_spec import CacheSpec
 from qbench.calibration.options import is_file_spec
 from qbench.measure.case import CalibrationCase, Case, QualityCase, SpeedWork, TasksCase
 from qbench.sources.rand import PREFIX as RANDOM
@@ -70,7 +70,7 @@ def _points_left(suite: Suite) -> list[Selected]:
 def check_pair(point: Point, suite: Suite) -> None:
     """raises InputError for a cache and a policy that do not go together"""
     try:
-        kind_of(point.cache, point.policy)
+        CacheSpec(point.cache, point.policy)
     except InputError as error:
         rule = f'{{cache: {point.cache}, policy: "{point.policy}"}}'
         raise InputError(f"suite {suite.name}: {error}; exclude {rule}") from error
@@ -134,6 +134,7 @@ class _Describe:
             threads=point.threads,
             cache=point.cache,
             policy=point.policy,
+            prefill_chunk=point.prefill_chunk,
             compute=point.compute,
             context=speed.longest if speed else None,
             batch=point.batch,

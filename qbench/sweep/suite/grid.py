@@ -4,8 +4,7 @@ import os
 from collections.abc import Iterator
 from itertools import product
 
-from qbench.cache_kinds import DYNAMIC
-from qbench.cache_policies import FULL
+from qbench.cache_spec import DYNAMIC, FULL
 from qbench.compute import FAST
 from qbench.devices import CPU
 from qbench.measure.case import Case
@@ -34,6 +33,7 @@ def defaults(suite: Suite) -> dict[str, tuple]:
         "kv_format": (None,),  # as the recipe says
         "cache": (DYNAMIC,),
         "policy": (FULL,),
+        "prefill_chunk": (None,),
         "compute": (FAST,),
         "isa": (os.environ.get("QBENCH_ISA") or "auto",),
         "device": (CPU,),

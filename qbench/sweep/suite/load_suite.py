@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qbench.cache_policies import check_layout, check_policy
+from qbench.cache_spec import check_layout, check_policy
 from qbench.calibration.options import is_file_spec
 from qbench.compute import check_compute
 from qbench.devices import DEVICES

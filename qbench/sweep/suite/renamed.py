@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from qbench.cache_policies import LAYOUTS
+from qbench.cache_spec import LAYOUTS
 from qbench.sweep.suite.axes import DENSE
 from quant.errors import InputError
 

@@ -53,8 +53,9 @@ class Suite:
     schema: int = SCHEMA
     version: int = 1  # raised when it measures something else, so that readers tell its results apart
     kv_formats: tuple[str, ...] | None = None  # None: as each recipe says
-    caches: tuple[str, ...] | None = None  # layouts, as in qbench.cache_policies; None: dynamic
-    policies: tuple[str, ...] | None = None  # as in qbench.cache_policies; None: full
+    caches: tuple[str, ...] | None = None  # layouts, as in qbench.cache_spec; None: dynamic
+    policies: tuple[str, ...] | None = None  # as in qbench.policies; None: full
+    prefill_chunks: tuple[int, ...] | None = None  # tokens of a prompt per forward pass; None: all
     contexts: tuple[int, ...] | None = None  # tokens held before bench's phases; None: bench.depth
     batches: tuple[int, ...] | None = None  # None: 1
     threads: tuple[int | str, ...] | None = None  # None: every core that this process may use

@@ -6,7 +6,7 @@ from qbench.cli.main import COMMANDS
 
 
 def test_a_plan_as_lines(qbench):
-    outcome = qbench("plan", "shape:llama-2-7b", "--kv", "kv-f16", "--memory", "24GB", "--prefill", "512")
+    outcome = qbench("plan", "shape:llama-2-7b", "--kv", "kv-f16", "--memory", "24GB", "--prefill-chunk", "512")
     assert outcome.status == 0 and "524.29 kB each in kv-f16" in outcome.out and "mha* 524.29 kB" in outcome.out
     assert "of 24.00 GB: fits" in outcome.out and "next to the weights: 20,0" in outcome.out
 

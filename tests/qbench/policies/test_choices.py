@@ -46,7 +46,7 @@ def state_of(num_new: int = HELD, **changes) -> LayerState:
         "num_seen": HELD,
         "num_prompt": HELD,
         "positions": positions,
-        "score": None,
+        "score": torch.zeros(1, KV_HEADS, HELD),
         "tokens": torch.zeros(1, HELD, dtype=torch.int64),
         "reader": Stored(),
         "softmax_scale": WIDTH**-0.5,

@@ -11,14 +11,19 @@ from support.slow_policy import Choose, slow_policy
 from qbench.policies import parse_policy, policy_names
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
+from qbench.runtime.caches.kernel_cache import make_store
+from qbench.runtime.caches.kernel_storage import KernelStorage
 from qbench.runtime.caches.kv_storage import TorchStorage
 from qbench.runtime.caches.policy_cache import PolicyCache
 from quant.errors import InputError
+from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme
 from quant.kv.floats import Floats
 from quant.kv.scheme import CONFIG_KEY
 from quant.models import ModelConfig
 
+NEEDS_KERNELS = pytest.mark.skipif(not has_cpu_kernels(), reason="cpu_kernels are not compiled")
+IN = pytest.mark.parametrize("in_kernels", [False, pytest.param(True, marks=NEEDS_KERNELS)], ids=["torch", "kernels"])
 PASSES = [(30, 1, 1, 1, 1, 1, 7, 1, 1, 1), (9, 9, 9, 9), (1,) * 20]
 TOLERANCE = 1e-5  # float32 sums of 45 weights, in another order
 BUDGET = 12
@@ -88,9 +93,13 @@ def config_of(**changes) -> ModelConfig:
     return ModelConfig.of(ArraySource(small_config("llama", **changes), {}))
 
 
-def cache_of(text: str, config: ModelConfig, batch: int = 1) -> PolicyCache:
+def cache_of(text: str, config: ModelConfig, batch: int = 1, *, in_kernels: bool = False) -> PolicyCache:
     floats = (Floats(torch.float32),) * 2
-    storages = [TorchStorage(batch, 16, floats, (None, None)) for _ in range(config.num_layers)]
+    if in_kernels:
+        stores = [make_store(config, None, layer, batch, 16) for layer in range(config.num_layers)]
+        storages = [KernelStorage(store, batch, config.num_kv_heads, config.head_dim) for store in stores]
+    else:
+        storages = [TorchStorage(batch, 16, floats, (None, None)) for _ in range(config.num_layers)]
     policy = parse_policy(text).for_model(config.num_layers, 1.0)
     return PolicyCache(config, storages, policy, batch)
 
@@ -113,12 +122,13 @@ def attended(cache: PolicyCache, q, k, v, passes) -> torch.Tensor:
     return torch.cat(out, 2)
 
 
+@IN
 @pytest.mark.parametrize("passes", PASSES, ids=["mixed", "chunks", "decode"])
 @pytest.mark.parametrize("text", SLOW)
-def test_a_policy_is_its_paper_written_as_a_loop(text: str, passes: tuple[int, ...]) -> None:
-    config = config_of()
+def test_a_policy_is_its_paper_written_as_a_loop(text: str, passes: tuple[int, ...], in_kernels: bool) -> None:
+    config = config_of(head_dim=32)
     q, k, v = heads(config, sum(passes))
-    cache = cache_of(text, config)
+    cache = cache_of(text, config, in_kernels=in_kernels)
     out = attended(cache, q, k, v, passes)
     for g in range(config.num_kv_heads):
         group = slice(g * HEADS_PER_KV, (g + 1) * HEADS_PER_KV)
@@ -129,10 +139,11 @@ def test_a_policy_is_its_paper_written_as_a_loop(text: str, passes: tuple[int, .
         assert_close(out[0, group], torch.from_numpy(expected).float(), atol=TOLERANCE)
 
 
-def test_tova_keeps_the_same_tokens_in_all_heads() -> None:
-    config, passes = config_of(), (30, 1, 1, 1)
+@IN
+def test_tova_keeps_the_same_tokens_in_all_heads(in_kernels: bool) -> None:
+    config, passes = config_of(head_dim=32), (30, 1, 1, 1)
     q, k, v = heads(config, sum(passes))
-    cache = cache_of("tova:12", config)
+    cache = cache_of("tova:12", config, in_kernels=in_kernels)
     attended(cache, q, k, v, passes)
 
     held = list(range(30))
@@ -150,12 +161,13 @@ def test_tova_keeps_the_same_tokens_in_all_heads() -> None:
 
 @pytest.mark.parametrize("kv", [None, "kv-f16", "kv-fp8", "kv-int8"])
 @pytest.mark.parametrize("name", [name for name in policy_names() if name not in ("window", "sinks", "full")])
-def test_a_budget_above_the_context_changes_no_bit(name: str, kv: str | None) -> None:
+@pytest.mark.parametrize("impl", ["reference", pytest.param("auto", marks=NEEDS_KERNELS)])
+def test_a_budget_above_the_context_changes_no_bit(impl: str, name: str, kv: str | None) -> None:
     text = {"fastgen": "fastgen:target=1"}.get(name, f"{name}:budget=500")
     entry = {} if kv is None else {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
     config = small_config("llama", head_dim=32)
     source = ArraySource(config | entry, random_weights(config))
-    model, full = (load_model(source, RunOptions(policy=policy), impl="reference") for policy in (text, "full"))
+    model, full = (load_model(source, RunOptions(policy=policy), impl=impl) for policy in (text, "full"))
     tokens = torch.randint(150, (2, 90), generator=torch.Generator().manual_seed(1))
     one, other = model.new_cache(2), full.new_cache(2)
     for part in tokens.split((40, 1, 1, 30, 18), 1):
@@ -165,9 +177,10 @@ def test_a_budget_above_the_context_changes_no_bit(name: str, kv: str | None) ->
 @pytest.mark.parametrize(
     "text", ["h2o:20", "tova:20", "snapkv:20,window=8", "random:20", "keydiff:20", "scissorhands:20,recent=4"]
 )
-def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(text: str) -> None:
+@pytest.mark.parametrize("impl", ["reference", pytest.param("auto", marks=NEEDS_KERNELS)])
+def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(text: str, impl: str) -> None:
     config = small_config("llama", head_dim=32)
-    model = load_model(ArraySource(config, random_weights(config)), RunOptions(policy=text), impl="reference")
+    model = load_model(ArraySource(config, random_weights(config)), RunOptions(policy=text), impl=impl)
     tokens = torch.randint(150, (3, 60), generator=torch.Generator().manual_seed(2))
     steps = ([40, 7, 25], [1, 1, 1], [1, 1, 1], [5, 9, 2], [1, 1, 1])
     together = model.new_cache(3)
@@ -186,10 +199,11 @@ def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(text: str)
         assert together.num_held[layer].tolist() == [one.num_held[layer, 0] for one in alone]
 
 
-def test_memory_is_freed_after_the_prompt_and_stays_in_decode() -> None:
-    config = config_of(max_position_embeddings=2048)
+@IN
+def test_memory_is_freed_after_the_prompt_and_stays_in_decode(in_kernels: bool) -> None:
+    config = config_of(max_position_embeddings=2048, head_dim=32)
     q, k, v = heads(config, 1040)
-    cache = cache_of("h2o:budget=128", config)
+    cache = cache_of("h2o:budget=128", config, in_kernels=in_kernels)
     attended(cache, q, k, v, (1000, *(1,) * 40))
     token_bytes = 2 * config.num_kv_heads * config.head_dim * 4
     assert cache.num_held[0, 0] == 128
@@ -197,11 +211,12 @@ def test_memory_is_freed_after_the_prompt_and_stays_in_decode() -> None:
     assert cache.peak_bytes >= 1000 * token_bytes
 
 
-def test_a_window_of_the_model_is_kept_and_not_more() -> None:
-    config = small_config("mistral", max_position_embeddings=1024)
+@pytest.mark.parametrize("impl", ["reference", pytest.param("auto", marks=NEEDS_KERNELS)])
+def test_a_window_of_the_model_is_kept_and_not_more(impl: str) -> None:
+    config = small_config("mistral", max_position_embeddings=1024, head_dim=32)
     source = ArraySource(config, random_weights(config))
-    model = load_model(source, RunOptions(policy="h2o:budget=600"), impl="reference")
-    full = load_model(source, RunOptions(), impl="reference")
+    model = load_model(source, RunOptions(policy="h2o:budget=600"), impl=impl)
+    full = load_model(source, RunOptions(), impl=impl)
     tokens = torch.randint(150, (1, 300), generator=torch.Generator().manual_seed(3))
     cache, other = model.new_cache(1), full.new_cache(1)
     for part in tokens.split((120, *(1,) * 100, 80), 1):
@@ -210,10 +225,34 @@ def test_a_window_of_the_model_is_kept_and_not_more() -> None:
     assert window and (cache.num_held <= window + 64).all()
 
 
-def test_going_back_needs_a_mark_once_tokens_are_gone() -> None:
-    config = config_of()
+@pytest.mark.skipif(not has_cpu_kernels(), reason="cpu_kernels are not compiled")
+@pytest.mark.parametrize("kv", [None, "kv-f16", "kv-int8"])
+@pytest.mark.parametrize(
+    "text",
+    ["h2o:20", "tova:20", "snapkv:20,window=8", "random:20", "pyramidkv:20,window=4", "scissorhands:20,recent=4"],
+)
+def test_decode_steps_in_one_call_are_those_layer_by_layer(text: str, kv: str | None) -> None:
+    entry = {} if kv is None else {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
+    config = small_config("llama", head_dim=32)
+    weights = random_weights(config)
+    formats = {name: "q8_0" for name, value in weights.items() if value.ndim == 2}
+    source = ArraySource(config | entry, weights, formats)
+    models = [load_model(source, RunOptions(policy=text), path=path) for path in ("auto", "net-steps")]
+    tokens = torch.randint(150, (2, 70), generator=torch.Generator().manual_seed(6))
+    caches = [model.new_cache(2) for model in models]
+    parts = [models[1](tokens[:, :40], cache) for cache in caches]  # a prefill goes layer by layer
+    for token in tokens[:, 40:].split(1, 1):
+        parts = [model(token, cache) for model, cache in zip(models, caches, strict=True)]
+        assert torch.equal(*parts)
+    for layer in range(config["num_hidden_layers"]):
+        assert caches[0].held_positions(layer) == caches[1].held_positions(layer)
+
+
+@IN
+def test_going_back_needs_a_mark_once_tokens_are_gone(in_kernels: bool) -> None:
+    config = config_of(head_dim=32)
     q, k, v = heads(config, 60)
-    cache = cache_of("h2o:budget=12", config)
+    cache = cache_of("h2o:budget=12", config, in_kernels=in_kernels)
     attended(cache, q, k, v, (30,))
     cache.mark()
     rest = [x[:, :, 30:] for x in (q, k, v)]
@@ -223,7 +262,7 @@ def test_going_back_needs_a_mark_once_tokens_are_gone() -> None:
     cache.truncate(30)
     assert torch.equal(attended(cache, *rest, (1,) * 20), first)
     cache.truncate(0)
-    full = attended(cache_of("full", config), q, k, v, (30,))
+    full = attended(cache_of("full", config, in_kernels=in_kernels), q, k, v, (30,))
     assert_close(attended(cache, q, k, v, (30,))[:, :, :12], full[:, :, :12])
 
 
@@ -243,6 +282,8 @@ def test_going_back_needs_a_mark_once_tokens_are_gone() -> None:
         ("recent:", "options are missing"),
         ("window:0", "window:N"),
         ("sinks:4", "sinks:S"),
+        ("sinks:3+0", "sinks:S"),
+        ("window:two", "window:N"),
         ("full:1", "full has no options"),
         ("tova:5,5", "option '5' is unknown"),
         ("tova:5,budget=6", "given twice"),

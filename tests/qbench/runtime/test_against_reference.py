@@ -7,10 +7,11 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.cache_specs import spec_of
 from support.close import assert_close
 from support.logit_bounds import BF16, INT8, float32_bound, relative_rms, rounded_bound
 
-from qbench.cache_kinds import DYNAMIC, NONE, PAGED, STATIC, WINDOW
+from qbench.cache_spec import DYNAMIC, NONE, PAGED, STATIC
 from qbench.runtime import Model, load_model
 from qbench.runtime.reference_decoder import ReferenceDecoder
 from qbench.runtime.text.tokenizer import Tokenizer
@@ -68,7 +69,7 @@ def paths_over(name: str, layout: str) -> tuple[str, ...]:
     """Every row that can run the model over this cache layout. Windows in some layers make a cache of two parts."""
     if not has_cpu_kernels():
         return ("python",)
-    in_stores = layout in (DYNAMIC, STATIC, PAGED) or (layout == WINDOW and name == "mistral")
+    in_stores = layout in (DYNAMIC, STATIC, PAGED) or (layout == "window" and name == "mistral")
     return STORE_PATHS.get(name, OVER_STORES) if in_stores else OVER_OTHERS
 
 
@@ -86,7 +87,7 @@ def models_over(layout: str, name: str, format_name: str = "f32") -> Iterator[Mo
 
 def all_logits(model: Model, layout: str) -> torch.Tensor:
     """Of all tokens, in parts over one cache."""
-    held = model.new_cache(2, TOKENS.shape[1], kind=layout)
+    held = model.new_cache(2, TOKENS.shape[1], spec=spec_of(layout))
     return torch.cat([model(part, held) for part in TOKENS.split(PARTS, dim=1)], dim=1)
 
 
@@ -102,7 +103,7 @@ def assert_close_by_impl(model: Model, logits: torch.Tensor, expected: torch.Ten
     "name, layout",
     [(name, layout) for name in MODELS for layout in LAYOUTS]
     # which keeps all tokens that a later query of these models sees
-    + [("mistral", WINDOW), ("qwen2, window in one layer", WINDOW)],
+    + [("mistral", "window"), ("qwen2, window in one layer", "window")],
 )
 def test_float32_weights(name, layout):
     expected = expected_logits(name)
@@ -133,7 +134,7 @@ def test_varlen_batches(name, layout):
     """Sequences of unequal lengths in one forward pass: each row has the logits of its own text."""
     expected = expected_logits(name)
     for model in models_over(layout, name):
-        logits = model(TOKENS, model.new_cache(2, TOKENS.shape[1], kind=layout), num_valid=[90, 41])
+        logits = model(TOKENS, model.new_cache(2, TOKENS.shape[1], spec=spec_of(layout)), num_valid=[90, 41])
         bound = float32_bound(model.config, expected)
         assert_close(logits[0], expected[0], atol=bound)
         assert_close(logits[1, :41], expected[1, :41], atol=bound)
@@ -152,7 +153,7 @@ def test_the_reference_model(layout):
     """Trained weights, which have outliers and peaked attention."""
     tokens, expected = trained()
     for model in models_over(layout, "ref:llama"):
-        held = model.new_cache(1, tokens.shape[1], kind=layout)
+        held = model.new_cache(1, tokens.shape[1], spec=spec_of(layout))
         logits = torch.cat([model(part, held) for part in tokens.split((20, 7, tokens.shape[1] - 27), dim=1)], dim=1)
         assert_close_by_impl(model, logits, expected, BF16)
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.cache_specs import spec_of
 from support.close import assert_close
 
 from qbench.runtime import load_model
@@ -178,8 +179,8 @@ def test_every_cache_gives_the_same_logits(kind, cache):
     model = load_model(ArraySource(config, random_weights(config)))
     tokens = torch.randint(config["vocab_size"], (2, 60), generator=torch.Generator().manual_seed(1))
     expected = model(tokens)
-    held = model.new_cache(2, 64, kind=cache)
+    held = model.new_cache(2, 64, spec=spec_of(cache))
     decoded = torch.cat([model(chunk, held) for chunk in tokens.split([50] + [1] * 10, dim=1)], dim=1)
     assert_close(decoded, expected, atol=LOGITS_ATOL)
-    last = model(tokens, model.new_cache(2, 64, kind=cache), num_valid=[60, 31], last_only=True)
+    last = model(tokens, model.new_cache(2, 64, spec=spec_of(cache)), num_valid=[60, 31], last_only=True)
     assert_close(last[:, 0], torch.stack([expected[0, 59], expected[1, 30]]), atol=LOGITS_ATOL)

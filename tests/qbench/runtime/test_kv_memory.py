@@ -4,8 +4,8 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.cache_specs import ONE_OF_EACH, spec_of
 
-from qbench.cache_kinds import KINDS
 from qbench.runtime import load_model
 from qbench.runtime.caches.kinds import MAX_CHUNK_TOKENS
 from qbench.runtime.memory import MemoryPredictor
@@ -23,34 +23,31 @@ def source(architecture: str = "llama", kv: str | None = None) -> ArraySource:
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("kv", [None, "kv-f16", "kv-int8"])
 @pytest.mark.parametrize("architecture", ["llama", "deepseek2"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ONE_OF_EACH)
 def test_bytes_are_those_of_the_cache(kind, architecture, kv, impl):
     model_source = source(architecture, kv)
-    kind = f"{kind}:300" if kind == "window" else kind
     model = load_model(model_source, impl=impl)
-    cache = model.new_cache(2, 131, kind=kind)
+    cache = model.new_cache(2, 131, spec=spec_of(kind))
     model(torch.zeros(2, 131, dtype=torch.int64), cache, last_only=True)  # what is made with the first token is there
-    predicted = MemoryPredictor(model_source, impl=impl, kind=kind).at(131, 2)
+    predicted = MemoryPredictor(model_source, impl=impl, spec=spec_of(kind)).at(131, 2)
     # A window's pages are all there from the beginning, whatever its sequences hold of them.
     held = cache.pool.num_pages * cache.pool.page_bytes if kind == "window:300" else cache.size_bytes
     assert predicted.kv_bytes == held
 
 
 def test_a_window_bounds_what_a_context_takes():
-    windowed = MemoryPredictor(source(), kind="window:64")
+    windowed = MemoryPredictor(source(), spec=spec_of("window:64"))
     assert windowed.at(1024).kv_bytes == windowed.at(512).kv_bytes < MemoryPredictor(source()).at(1024).kv_bytes
     assert windowed.cache.tokens_per_forward(1024, None) == MAX_CHUNK_TOKENS
 
 
 def test_without_a_cache_every_pass_is_the_whole_context():
-    none = MemoryPredictor(source(), kind="none")
+    none = MemoryPredictor(source(), spec=spec_of("none"))
     assert none.at(512, prefill=16) == none.at(512) and none.at(512).kv_bytes == 0
 
 
 def test_bad_input():
-    with pytest.raises(InputError, match="unknown kind of cache 'most'"):
-        MemoryPredictor(source(), kind="most")
     with pytest.raises(InputError, match="attend to all tokens"):
-        MemoryPredictor(source(), kind="window")
-    with pytest.raises(InputError, match="only window takes a number"):
-        MemoryPredictor(source(), kind="paged:64")
+        MemoryPredictor(source(), spec=spec_of("window"))
+    with pytest.raises(InputError, match="needs at least 65 tokens"):
+        MemoryPredictor(source(), spec=spec_of("snapkv:budget=64"))

@@ -5,6 +5,7 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.cache_specs import spec_of
 from support.close import assert_close
 from support.transformers_model import transformers_model
 from transformers import DynamicCache
@@ -26,7 +27,7 @@ def tokens_of(batch: int, seq_len: int, seed: int = 0) -> torch.Tensor:
 
 def after(model: Model, kind: str, *parts: torch.Tensor) -> torch.Tensor:
     """Logits of the last part behind the others."""
-    cache = model.new_cache(len(parts[0]), 64, kind=kind)
+    cache = model.new_cache(len(parts[0]), 64, spec=spec_of(kind))
     return [model(part, cache) for part in parts][-1]
 
 
@@ -35,7 +36,7 @@ def after(model: Model, kind: str, *parts: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("architecture", ["llama", "deepseek2"])
 def test_a_draft_that_is_not_taken(architecture, kind, impl):
     model, tokens, other = load_model(source_of(architecture), impl=impl), tokens_of(2, 30), tokens_of(2, 9, seed=1)
-    cache = model.new_cache(2, 64, kind=kind)
+    cache = model.new_cache(2, 64, spec=spec_of(kind))
     model(tokens[:, :20], cache)
     model(tokens[:, 20:], cache, cache_position=range(20, 30))
     got = model(other, cache, cache_position=torch.arange(20, 29))
@@ -53,7 +54,7 @@ def test_of_each_sequence_its_own(kind, impl):
     positions = np.full((3, 6), -1000)  # of padding: not looked at
     for row, start, count in zip(positions, starts, counts, strict=True):
         row[:count] = range(start, start + count)
-    cache = model.new_cache(3, 64, kind=kind)
+    cache = model.new_cache(3, 64, spec=spec_of(kind))
     model(tokens, cache)
     got = model(other, cache, num_valid=counts, cache_position=positions)
     assert cache.seq_lens.tolist() == [22, 13, 1]
@@ -108,7 +109,7 @@ def test_without_a_cache_they_begin_at_0():
 )
 def test_positions_that_cannot_be(kind, positions, message):
     model, tokens = load_model(source_of()), tokens_of(2, 10)
-    cache = model.new_cache(2, 64, kind=kind)
+    cache = model.new_cache(2, 64, spec=spec_of(kind))
     model(tokens, cache)
     with pytest.raises(InputError, match=message):
         model(tokens[:, :3], cache, cache_position=positions)
@@ -122,7 +123,7 @@ def test_a_pass_that_there_is_no_room_for_forgets_nothing(kind):
     model = load_model(source_of())
     limit = 50 if kind == "static" else model.config.max_positions
     tokens = tokens_of(1, limit)
-    cache = model.new_cache(1, 50, kind=kind)
+    cache = model.new_cache(1, 50, spec=spec_of(kind))
     model(tokens[:, :-2], cache)
     with pytest.raises(InputError, match=f"{limit + 1} tokens, but the"):
         model(tokens[:, :5], cache, cache_position=range(limit - 4, limit + 1))
@@ -132,11 +133,11 @@ def test_a_pass_that_there_is_no_room_for_forgets_nothing(kind):
 def test_a_window_cannot_go_back_to_what_is_gone():
     config = small_config(head_dim=32, max_position_embeddings=1024)
     model = load_model(ArraySource(config, random_weights(config)))
-    cache, tokens = model.new_cache(1, kind="window:20"), tokens_of(1, 800)
+    cache, tokens = model.new_cache(1, spec=spec_of("window:20")), tokens_of(1, 800)
     model(tokens, cache, last_only=True)
     with pytest.raises(InputError, match=r"truncate to 100, whose window begins at token 81, .* are gone"):
         model(tokens[:, :1], cache, cache_position=[100])
     assert cache.seq_len == 800
-    other = model.new_cache(1, kind="window:20")
+    other = model.new_cache(1, spec=spec_of("window:20"))
     model(tokens[:, :790], other, last_only=True)
     assert_close(model(tokens[:, :5], cache, cache_position=range(790, 795)), model(tokens[:, :5], other))

@@ -7,11 +7,10 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.cache_specs import options_of, spec_of
 from support.close import assert_close
 
-from qbench.cache_kinds import KINDS
-from qbench.cache_policies import layout_of, policy_of
-from qbench.run_options import RunOptions
+from qbench.cache_spec import CacheSpec
 from qbench.runtime import Model, load_model
 from qbench.runtime.caches.kernel_cache import STORES
 from qbench.runtime.caches.kinds import MAX_CHUNK_TOKENS
@@ -37,7 +36,7 @@ def model_of(
     formats = {name: weights for name, value in values.items() if value.ndim == 2}
     return load_model(
         ArraySource(config | entry, values, formats),
-        RunOptions(cache=layout_of(kind), policy=policy_of(kind)),
+        options_of(kind),
         impl=impl,
     )
 
@@ -57,7 +56,7 @@ def tokens_of(batch: int, seq_len: int) -> torch.Tensor:
 @pytest.mark.parametrize("kind", FULL)
 def test_full_budgets_are_the_dynamic_cache_bit_for_bit(kind, kv, impl):
     model, tokens = model_of(kv=kv, impl=impl), tokens_of(2, 70)
-    one, other = model.new_cache(2, 70, kind=kind), model.new_cache(2, 70)
+    one, other = model.new_cache(2, 70, spec=spec_of(kind)), model.new_cache(2, 70)
     for part in tokens.split((40, 1, 1, 28), dim=1):
         assert_close(model(part, one), model(part, other))
     one.truncate(50)
@@ -71,7 +70,7 @@ def test_full_budgets_are_the_dynamic_cache_bit_for_bit(kind, kv, impl):
 def test_padded_batches(kind, impl, on):
     model, tokens, seq_lens = model_of(impl=impl), tokens_of(3, 23), [5, 1, 19]
     logits = []
-    for cache in (model.new_cache(3, 30, kind=kind), model.new_cache(3, 30)):
+    for cache in (model.new_cache(3, 30, spec=spec_of(kind)), model.new_cache(3, 30)):
         if on == "left":
             cache.pad_left([19 - seq_len for seq_len in seq_lens])
         first = model(tokens[:, :19], cache, num_valid=None if on == "left" else seq_lens)
@@ -87,7 +86,7 @@ def test_padded_batches(kind, impl, on):
 @pytest.mark.parametrize("batch", [1, 3], ids="B={}".format)
 def test_nothing_kept_is_a_prompt_of_all_tokens(batch, kv):
     model, tokens = model_of(kv=kv, weights="f32", impl="reference"), tokens_of(batch, 40)
-    cache = model.new_cache(batch, kind="none")
+    cache = model.new_cache(batch, spec=spec_of("none"))
     end, atol = 0, 1e-4  # the head reads fewer rows at once: the project's promise for float32 logits
     for size in (20, 1, 4, 1):
         end += size
@@ -101,7 +100,7 @@ def test_nothing_kept_is_a_prompt_of_all_tokens(batch, kv):
 def test_a_static_cache_ends_with_a_clear_error_and_stays_as_it_is():
     for impl, kv in (("auto", None), ("auto", "kv-int8"), ("reference", None), ("reference", "kv-int4-kc")):
         model = model_of(kv=kv, impl=impl)
-        cache = model.new_cache(2, 33, kind="static")
+        cache = model.new_cache(2, 33, spec=spec_of("static"))
         size, tokens = cache.size_bytes, tokens_of(2, 40)
         model(tokens[:, :30], cache)
         with pytest.raises(InputError, match="34 tokens, but the static cache has room for 33; make it larger"):
@@ -119,7 +118,7 @@ def test_a_static_cache_ends_with_a_clear_error_and_stays_as_it_is():
 @pytest.mark.parametrize("kv", PLAIN_FORMATS)
 def test_a_models_window_is_all_that_is_kept(kv, impl):
     model, tokens = model_of("mistral", kv, impl=impl, sliding_window=40), tokens_of(2, 900)
-    one, other = model.new_cache(2, kind="window"), model.new_cache(2, 900)
+    one, other = model.new_cache(2, spec=spec_of("window")), model.new_cache(2, 900)
     for part in tokens.split((200, 1, 250, 1, 200, 1, 1, 246), dim=1):
         assert_close(model(part, one), model(part, other))
     held = [page for sequence in one.sequences for page in sequence.pages if page >= 0]
@@ -139,21 +138,21 @@ def test_layers_without_a_window_keep_all_beside_those_that_have_one(architectur
     model, tokens = mixed_model(architecture, kv, impl), tokens_of(2, 700)
     windows = [model.config.attention_rule(layer).window for layer in range(model.config.num_layers)]
     assert 0 < windows.count(0) < len(windows)
-    one, other = model.new_cache(2, 700, kind="window"), model.new_cache(2, 700)
+    one, other = model.new_cache(2, 700, spec=spec_of("window")), model.new_cache(2, 700)
     assert isinstance(one, LayeredCache) and one.bytes_per_token == other.bytes_per_token
     for part in tokens.split((200, 1, 250, 1, 200, 48), dim=1):
         assert_close(model(part, one), model(part, other))
     for cache in (one, other):
         cache.truncate(680)
     assert_close(model(tokens[:, :3], one), model(tokens[:, :3], other))
-    predicted = CacheMemory(model.config, model.kv, impl, "window").size_bytes(700, 2)
+    predicted = CacheMemory(model.config, model.kv, impl, spec_of("window")).size_bytes(700, 2)
     assert sum(part.pool.num_pages * part.pool.page_bytes for part in one.parts) == predicted
     assert predicted < 0.85 * CacheMemory(model.config, model.kv, impl).size_bytes(700, 2)
 
 
 def test_mixed_layers_of_unlike_lengths_and_going_back():
     model, tokens = mixed_model("mistral"), tokens_of(3, 400)
-    seq_lens, caches = [200, 3, 90], [model.new_cache(3, 400, kind=kind) for kind in ("window", "dynamic")]
+    seq_lens, caches = [200, 3, 90], [model.new_cache(3, 400, spec=spec_of(kind)) for kind in ("window", "dynamic")]
     for cache in caches:
         cache.pad_left([0, 197, 110])
     logits = [[model(tokens[:, :200], cache), model(tokens[:, 200:204], cache)] for cache in caches]
@@ -169,10 +168,10 @@ def test_mixed_layers_of_unlike_lengths_and_going_back():
 def test_longer_prompts_are_taken_in_parts():
     model, tokens = model_of("mistral", sliding_window=40), tokens_of(1, 700)
     expected = model(tokens, model.new_cache(1, 700))
-    assert_close(model(tokens, model.new_cache(kind="window")), expected)
-    assert_close(model(tokens, model.new_cache(kind="window"), last_only=True), expected[:, -1:])
+    assert_close(model(tokens, model.new_cache(spec=spec_of("window"))), expected)
+    assert_close(model(tokens, model.new_cache(spec=spec_of("window")), last_only=True), expected[:, -1:])
     with pytest.raises(InputError, match=f"700 columns with padding, but this cache takes {MAX_CHUNK_TOKENS} tokens"):
-        model(tokens, model.new_cache(kind="window"), num_valid=[650])
+        model(tokens, model.new_cache(spec=spec_of("window")), num_valid=[650])
 
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
@@ -183,14 +182,14 @@ def test_a_window_that_the_model_has_not(impl):
     masked.rules = [replace(rule, window=9) for rule in masked.rules]
     expected = reference(tokens, masked)
     assert (expected - reference(tokens)).abs().max() > 0.1
-    cache = model.new_cache(kind="window:9")
+    cache = model.new_cache(spec=spec_of("window:9"))
     got = torch.cat([model(part, cache) for part in tokens.split((20, 1, 39), dim=1)], 1)
     assert_close(got, expected, atol=1e-4)
 
 
 def test_going_back_as_far_as_there_is_room_beside_the_window():
     model, tokens = model_of("mistral", sliding_window=40), tokens_of(1, 600)
-    one, other = model.new_cache(kind="window"), model.new_cache()
+    one, other = model.new_cache(spec=spec_of("window")), model.new_cache()
     for cache in (one, other):
         model(tokens, cache, last_only=True)
         model(tokens[:, :MAX_CHUNK_TOKENS], cache, last_only=True)
@@ -208,7 +207,7 @@ def test_going_back_as_far_as_there_is_room_beside_the_window():
 
 def test_pages_grow_with_their_sequences():
     model, tokens = model_of(), tokens_of(2, 200)
-    cache, other = model.new_cache(2, 16, kind="paged"), model.new_cache(2)
+    cache, other = model.new_cache(2, 16, spec=spec_of("paged")), model.new_cache(2)
     for part in tokens.split(50, dim=1):
         assert_close(model(part, cache), model(part, other))
     assert cache.pool.num_pages == 32 and cache.size_bytes == 2 * 13 * cache.pool.page_bytes
@@ -217,7 +216,7 @@ def test_pages_grow_with_their_sequences():
 @pytest.mark.parametrize("kind", ["none", "static", "paged", "window:30"])
 def test_latent_attention(kind):
     model, tokens = model_of("deepseek2", weights="f32", impl="reference"), tokens_of(2, 30)
-    cache = model.new_cache(2, 30, kind=kind)
+    cache = model.new_cache(2, 30, spec=spec_of(kind))
     got = torch.cat([model(part, cache) for part in tokens.split((20, 1, 9), dim=1)], 1)
     assert_close(got, model(tokens), atol=1e-4)
 
@@ -228,17 +227,19 @@ def test_latent_attention(kind):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"kind": "static "}, f"unknown kind of cache 'static '; known: {', '.join(KINDS)}; did you mean"),
-        ({"kind": "window"}, "all layers of this model attend to all tokens; give them a window, as in window:256"),
-        ({"kind": "window:0"}, "'window:0': only window takes a number, of 1 token or more"),
-        ({"kind": "window:two"}, "'window:two': only window takes a number"),
-        ({"kind": "paged:3"}, "'paged:3': only window takes a number"),
-        ({"kind": "paged", "mode": "absorbed"}, "'absorbed' is one of latent attention, which Llama"),
-        ({"kind": "window:9", "mode": "absorbed"}, "'absorbed' is one of latent attention, which Llama"),
-        ({"kind": "window:9+3", "mode": "absorbed"}, "'absorbed' is one of latent attention, which Llama"),
-        ({"kind": "none", "mode": "absorbed"}, "kind none has no modes; a mode goes with dynamic, static"),
-        ({"kind": "none", "batch": 0}, "batch 0"),
-        ({"kind": "paged", "capacity": 0}, "capacity 0"),
+        (
+            {"spec": spec_of("window")},
+            "all layers of this model attend to all tokens; give them a window",
+        ),
+        ({"spec": spec_of("paged"), "mode": "absorbed"}, "'absorbed' is one of latent attention, which Llama"),
+        ({"spec": spec_of("window:9"), "mode": "absorbed"}, "'absorbed' is one of latent attention, which Llama"),
+        ({"spec": spec_of("sinks:3+9"), "mode": "absorbed"}, "cache sinks:3.9 has no modes"),
+        (
+            {"spec": spec_of("none"), "mode": "absorbed"},
+            "cache none has no modes; a mode goes with cache dynamic",
+        ),
+        ({"spec": spec_of("none"), "batch": 0}, "batch 0"),
+        ({"spec": spec_of("paged"), "capacity": 0}, "capacity 0"),
     ],
 )
 def test_bad_arguments(arguments, message):
@@ -246,17 +247,34 @@ def test_bad_arguments(arguments, message):
         model_of().new_cache(**arguments)
 
 
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("static ", "unknown cache 'static '; known: dynamic, static, paged, none; did you mean 'static'"),
+        ("window:9", "cache 'window:9' is a policy now"),
+    ],
+)
+def test_an_unknown_layout(text, message):
+    with pytest.raises(InputError, match=message):
+        CacheSpec(text)
+
+
+def test_a_policy_needs_a_dynamic_cache():
+    with pytest.raises(InputError, match="cache paged goes with policy full; policy window:9 needs cache dynamic"):
+        CacheSpec("paged", "window:9")
+
+
 def test_formats_that_pages_do_not_hold():
     for kind in ("paged", "window:9"):
         with pytest.raises(InputError, match="kv-int4-kc encodes several tokens together"):
-            model_of(kv="kv-int4-kc").new_cache(kind=kind)
+            model_of(kv="kv-int4-kc").new_cache(spec=spec_of(kind))
 
 
 def test_a_models_own_kind():
     model = model_of(kind="window:9")
     assert (
         model.new_cache().max_chunk_tokens == MAX_CHUNK_TOKENS
-        and model.new_cache(kind="dynamic").max_chunk_tokens is None
+        and model.new_cache(spec=spec_of("dynamic")).max_chunk_tokens is None
     )
     tokens = tokens_of(1, 60)
     cache = model.new_cache()
@@ -264,5 +282,3 @@ def test_a_models_own_kind():
     # Products of 60 tokens sum in another order than those of one, and with q8_0 round their inputs anew.
     assert_close(model(tokens), steps, atol=steps.abs().max().item() / 127)
     assert (model_of()(tokens) - steps).abs().max() > 0.1, "a prompt without a cache sees the window, too"
-    with pytest.raises(InputError, match="unknown kind of cache 'dense'"):
-        model_of(kind="dense")

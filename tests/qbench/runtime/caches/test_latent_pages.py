@@ -7,6 +7,7 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.cache_specs import spec_of
 from support.close import assert_close
 
 from qbench.run_options import RunOptions
@@ -104,7 +105,7 @@ def test_writing_after_a_fork_never_changes_the_sibling():
 
 def test_pages_grow_with_their_sequences():
     model, tokens = model_of("kv-f16"), tokens_of(2, 200)
-    cache, other = model.new_cache(2, 16, kind="paged"), model.new_cache(2)
+    cache, other = model.new_cache(2, 16, spec=spec_of("paged")), model.new_cache(2)
     for part in tokens.split(50, dim=1):
         assert_close(model(part, cache), model(part, other))
     assert cache.pool.num_pages == 32 and cache.size_bytes == 2 * 13 * cache.pool.page_bytes
@@ -118,7 +119,7 @@ def test_pages_grow_with_their_sequences():
 def test_a_window_of_all_tokens_is_the_dynamic_cache_bit_for_bit(kv, impl):
     model, tokens = model_of(kv, impl=impl), tokens_of(2, 70)
     for mode in (None, *MODES):
-        one, other = model.new_cache(2, 70, kind="window:256", mode=mode), model.new_cache(2, 70, mode=mode)
+        one, other = model.new_cache(2, 70, spec=spec_of("window:256"), mode=mode), model.new_cache(2, 70, mode=mode)
         for part in tokens.split((40, 1, 1, 28), dim=1):
             assert_close(model(part, one), model(part, other))
 
@@ -132,18 +133,21 @@ def test_a_window_is_plain_attention_with_a_mask(mode, impl):
     expected = masked.new_cache(2, mode="decompressed")
     expected.rules = [replace(rule, window=9) for rule in expected.rules]
     logits = masked(tokens, expected)
-    cache = model.new_cache(2, kind="window:9", mode=mode)
+    cache = model.new_cache(2, spec=spec_of("window:9"), mode=mode)
     got = torch.cat([model(part, cache) for part in tokens.split((20, 1, 39, 5, 200, 65), dim=1)], 1)
     assert_close(got, logits, atol=1e-4)
     assert (logits - masked(tokens)).abs().max() > 0.1, "the window hides something"
-    memory = CacheMemory(model.config, None, impl, "window:9")
+    memory = CacheMemory(model.config, None, impl, spec_of("window:9"))
     assert memory.size_bytes(1000, 2) == cache.pool.num_pages * cache.pool.page_bytes
     assert EVICTED in cache.sequences[1].pages, "what no query sees any more is given back"
 
 
 def test_windows_of_unlike_lengths():
     model, seq_lens = model_of("kv-int8"), (300, 3, 90)
-    tokens, caches = tokens_of(3, 310), [model.new_cache(3, 400, kind=kind) for kind in ("window:40", "dynamic")]
+    tokens, caches = (
+        tokens_of(3, 310),
+        [model.new_cache(3, 400, spec=spec_of(kind)) for kind in ("window:40", "dynamic")],
+    )
     caches[1].rules = caches[0].rules
     for cache in caches:
         cache.max_chunk_tokens = None
@@ -171,11 +175,11 @@ def few_up_to(count: int):
 def test_exact_products_do_not_depend_on_how_many_tokens_come_at_once(monkeypatch, kind):
     monkeypatch.setattr("qbench.runtime.layers.latent_kernel.choose_mode", few_up_to(4))
     model, tokens = model_of("kv-f16", "q8_0", compute="exact"), tokens_of(1, 40)
-    whole = model(tokens, model.new_cache(kind=kind))
+    whole = model(tokens, model.new_cache(spec=spec_of(kind)))
     for sizes in ((39, 1), (1, 3, 36), (7, 33)):
-        cache = model.new_cache(kind=kind)
+        cache = model.new_cache(spec=spec_of(kind))
         assert_close(torch.cat([model(part, cache) for part in tokens.split(sizes, 1)], 1), whole)
-    batch = model.new_cache(3, kind=kind)
+    batch = model.new_cache(3, spec=spec_of(kind))
     assert_close(model(torch.cat((tokens_of(2, 40, 1), tokens)), batch)[2:], whole)
 
 
@@ -204,7 +208,7 @@ def test_the_engine_gives_each_request_what_it_gets_alone(kv):
 @pytest.mark.parametrize("kv", FORMATS)
 def test_an_engine_has_room_for_as_many_tokens_as_are_predicted(kv, impl):
     model = model_of(kv, impl=impl)
-    memory = CacheMemory(model.config, model.kv, impl, "paged")
+    memory = CacheMemory(model.config, model.kv, impl, spec_of("paged"))
     engine = Engine(model, EngineOptions(memory_bytes=memory.size_bytes(100, 3)))
     assert engine.pool.num_pages == 3 * -(-100 // 16)
     assert engine.pool.page_bytes == 16 * memory.bytes_per_token == 16 * model.new_cache().bytes_per_token

@@ -4,6 +4,7 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.cache_specs import spec_of
 from support.close import assert_close
 from support.kernel_calls import count_fused_calls
 
@@ -36,7 +37,7 @@ CHOSEN = {
     ("llama", "static"): ("layers", {"run_layers": 1}),
     ("llama", "paged"): ("layers", {"run_layers": 1}),
     ("llama", "window:40"): ("layers", {"run_layers": 1}),
-    ("llama", "window:40+4"): ("net-steps", {"feed_forward": 2}),
+    ("llama", "sinks:4+40"): ("net-steps", {"feed_forward": 2}),
     ("llama", "none"): ("net-steps", {"feed_forward": 2}),
     ("llama", None): ("net-steps", {"feed_forward": 2}),
     ("llama, heads of no store", "dynamic"): ("net-steps", {"feed_forward": 2}),
@@ -79,10 +80,10 @@ def test_the_chosen_path_runs(name, layout, monkeypatch):
     calls = count_fused_calls(monkeypatch)
     model = model_of(name)
     path, expected = CHOSEN[name, layout]
-    cache = model._uncached(2, 6) if layout is None else model.new_cache(2, 20, kind=layout)
+    cache = model._uncached(2, 6) if layout is None else model.new_cache(2, 20, spec=spec_of(layout))
     cache.begin(TOKENS)
     assert model.paths.choose(cache, 6)[0].name == path
-    model(TOKENS, None if layout is None else model.new_cache(2, 20, kind=layout))
+    model(TOKENS, None if layout is None else model.new_cache(2, 20, spec=spec_of(layout)))
     assert calls == expected
 
 

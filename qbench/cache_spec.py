@@ -1,0 +1,69 @@
+"""`CacheSpec`: the layout, the policy and the prefill chunk of a KV cache, by the names that users give.
+
+layout   dynamic   memory that grows with the tokens
+         static    memory for a fixed number of tokens, allocated once
+         paged     pages that any sequence may hold
+         none      no cache: every step computes all tokens again
+policy   one of `qbench.policies`, as "full", "window:1024", "sinks:4+1020" or "snapkv:budget=512"
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qbench.nearest import nearest
+from quant.errors import InputError
+
+if TYPE_CHECKING:
+    from qbench.policies import CachePolicy
+
+LAYOUTS = DYNAMIC, STATIC, PAGED, NONE = "dynamic", "static", "paged", "none"
+FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSpec:
+    """A cache as a user asks for it; `runtime.caches.CacheMaker` builds it.
+
+    layout         one of LAYOUTS
+    policy         tokens that the cache keeps, as `qbench.policies.parse_policy` reads it
+    prefill_chunk  tokens of a sequence that pass at once, at most; None: as many as the cache takes
+    raises         InputError for an unknown name, and for a pair that does not go together
+    """
+
+    layout: str = DYNAMIC
+    policy: str = FULL
+    prefill_chunk: int | None = None
+
+    def __post_init__(self) -> None:
+        check_layout(self.layout)
+        check_policy(self.policy)
+        if self.policy != FULL and self.layout != DYNAMIC:
+            raise InputError(f"cache {self.layout} goes with policy full; policy {self.policy} needs cache dynamic")
+        if self.prefill_chunk is not None and self.prefill_chunk < 1:
+            raise InputError(f"prefill_chunk is {self.prefill_chunk}, expected at least 1 token")
+
+    def __str__(self) -> str:
+        chunk = "" if self.prefill_chunk is None else f", {self.prefill_chunk} tokens at once"
+        return (self.layout if self.policy == FULL else self.policy) + chunk
+
+    def make_policy(self) -> "CachePolicy":
+        from qbench.policies import parse_policy  # imports torch
+
+        return parse_policy(self.policy)
+
+
+def check_layout(name: str) -> None:
+    """raises InputError if the name is not one of LAYOUTS"""
+    kind = name.partition(":")[0]
+    if kind in ("window", "sinks"):
+        raise InputError(f"cache {name!r} is a policy now: {name}; layouts are {', '.join(LAYOUTS)}")
+    if name not in LAYOUTS:
+        raise InputError(f"unknown cache {name!r}; known: {', '.join(LAYOUTS)}{nearest(name, LAYOUTS)}")
+
+
+def check_policy(text: str) -> None:
+    """raises InputError for an unknown policy, and for options that it does not have"""
+    if text != FULL:
+        from qbench.policies import parse_policy  # imports torch
+
+        parse_policy(text)

@@ -11,8 +11,8 @@ from qbench.run_options import DEFAULTS, RunOptions
 from qbench.sources import open_source
 from quant.errors import InputError
 from quant.job import make_job
-from quant.kv import FLOAT32
 from quant.kv.source import KVSource
+from quant.kv_names import FLOAT32
 from quant.recipes import get_recipe
 from quant.source import Source
 

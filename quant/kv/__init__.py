@@ -6,10 +6,7 @@ from quant.errors import InputError
 from quant.kv.formats import KV_FORMATS, KVFormat
 from quant.kv.scheme import KVScheme, calibrate_kv
 
-__all__ = ["FLOAT32", "KV_FORMATS", "KVFormat", "KVScheme", "calibrate_kv", "get_kv_format"]
-
-
-FLOAT32 = "f32"  # keys and values as the CPU computes them, which needs no codec
+__all__ = ["KV_FORMATS", "KVFormat", "KVScheme", "calibrate_kv", "get_kv_format"]
 
 
 def get_kv_format(name: str, others: Sequence[str] = ()) -> KVFormat:

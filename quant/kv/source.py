@@ -1,7 +1,8 @@
 """A model read with another KV format than it names."""
 
-from quant.kv import FLOAT32, get_kv_format
+from quant.kv import get_kv_format
 from quant.kv.scheme import CONFIG_KEY, calibrate_kv
+from quant.kv_names import FLOAT32
 from quant.models import ModelConfig
 from quant.source import Source, SourceView
 

@@ -3,9 +3,10 @@
 import numpy as np
 
 from quant.job import QuantizationJob
-from quant.kv import FLOAT32, KVScheme, get_kv_format
+from quant.kv import KVScheme, get_kv_format
 from quant.kv.scheme import CONFIG_KEY, scale_shape
 from quant.kv.source import KVSource
+from quant.kv_names import FLOAT32
 from quant.models import ModelConfig
 from quant.source import Source, SourceView
 

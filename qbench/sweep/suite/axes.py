@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from quant.kv import FLOAT32
+from quant.kv_names import FLOAT32
 
 DENSE = FLOAT32  # the KV cache as the model computes it
 ALL = "all"  # threads: one for every core that this process may use

@@ -111,6 +111,20 @@ def test_sequences_of_other_lengths():
         assert_close(got, np.take_along_axis(was, keep[..., None], 2))
 
 
+@pytest.mark.parametrize("name", ["f16", "int4"])
+def test_heads_that_keep_fewer(name):
+    held, keep = Held(name, "given"), chosen_slots("given", 40)
+    keep[0, 1, 7:], keep[1, 2, 0:] = -1, -1
+    before, num_held = held.read(LENGTH), np.full((BATCH, KV_HEADS), LENGTH)
+    num_held[1, 2] = 1
+    held.store.compact(TABLE, num_held, keep)
+    for got, was in zip(held.read(LENGTH), before, strict=True):
+        moved = np.take_along_axis(was, keep[..., None], 2)
+        is_kept = np.pad(keep >= 0, ((0, 0), (0, 0), (0, LENGTH - 40)))
+        assert_close(got[is_kept], moved[keep >= 0])
+        assert_close(got[~is_kept], was[~is_kept])
+
+
 # ---- slots
 
 
@@ -197,7 +211,8 @@ KEEP = np.arange(4)[None, None].repeat(BATCH, 0).repeat(KV_HEADS, 1)
         (KEEP[:1], ValueError, "expected a row and a length for each of 1 sequences"),
         (KEEP[..., ::-1].copy(), ValueError, "keep: got slot 2 after 3, expected rising slots"),
         (KEEP // 2, ValueError, "keep: got slot 0 after 0"),
-        (KEEP - 1, ValueError, "keep: got slot -1"),
+        (KEEP - 1, ValueError, "keep: got slot 0 after -1"),
+        (KEEP - 2, ValueError, "keep: got slot -2"),
         (KEEP + 128, ValueError, "keep: got slot 131 after 130, expected rising slots from 0 to 130"),
         (KEEP[..., ::2], ValueError, "keep: got .* contiguous"),
     ],
@@ -212,8 +227,10 @@ def test_bad_keeps(keep, error, message):
 
 def test_more_kept_than_held():
     held = Held("f16", "given")
-    with pytest.raises(ValueError, match="num_held: got 3, expected 4 to 144"):
+    with pytest.raises(ValueError, match="keep: got slot 3 after 2, expected rising slots from 0 to 2, then -1"):
         held.store.compact(TABLE, np.array([LENGTH, 3]), KEEP)
+    with pytest.raises(ValueError, match="num_held: got 145, expected 1 to 144"):
+        held.store.compact(TABLE, np.array([LENGTH, 145]), KEEP)
 
 
 def test_heads_that_share_a_scale_share_their_slots():

@@ -75,7 +75,8 @@ void append(Store& store, const Sequences& sequences, const Heads<const float>& 
             const int64_t* slots = nullptr);
 
 // Moves the tokens that are kept to the front: slot i of a head then holds the token of slot keep[b, g, i]. In place.
-// keep: [sequences, kv heads, count], rising; the same for all heads of a sequence if they share scales (per_tensor)
+// keep: [sequences, kv heads, count], rising, then -1 if a head keeps fewer; the same for all heads of a sequence if
+// they share scales (per_tensor)
 void compact(Store& store, const Sequences& sequences, const int64_t* keep, int64_t count);
 
 // Rows of all heads' latents in pages [pages, page_size, row].

@@ -75,6 +75,7 @@ void compact(Store& store, const Sequences& sequences, const int64_t* keep, int6
         const bool has_scales = layout.has_token_scales() && (g == 0 || !store.per_tensor());
         for (int64_t slot = 0; slot < count; slot++) {
             const int64_t from = keep[i * count + slot];
+            if (from < 0) break;
             if (from == slot) continue;
             for (Side* side : {&store.keys(), &store.values()}) {
                 const Slot source = slot_of(side->codes, b, g, from), target = slot_of(side->codes, b, g, slot);

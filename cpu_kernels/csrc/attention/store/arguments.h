@@ -60,19 +60,20 @@ inline void require_same_slots(const Store& store, const char* name, const int64
                                         " than for head 0, expected the same: the heads of a token share a scale");
 }
 
-// [B, G, n] int64: the slots below num_held that each head keeps, rising.
+// [B, G, n] int64: the slots below num_held that each head keeps, rising; -1 after the last one of a shorter head.
 inline const int64_t* keep_of(const Array& array, const Store& store, const Sequences& sequences) {
     const int64_t heads = store.num_heads(), count = static_cast<int64_t>(array.shape(2));
     const auto* keep = static_cast<const int64_t*>(array.data());
     for (int64_t b = 0; b < sequences.count; b++) {
         for (int64_t g = 0; g < heads; g++) {
             const int64_t* slots = keep + (b * heads + g) * count;
-            for (int64_t i = 0; i < count; i++)
-                if (slots[i] < 0 || slots[i] >= sequences.end(b, g) || (i > 0 && slots[i] <= slots[i - 1]))
-                    throw std::invalid_argument("keep: got slot " + std::to_string(slots[i]) +
-                                                (i ? " after " + std::to_string(slots[i - 1]) : "") +
-                                                ", expected rising slots from 0 to " +
-                                                std::to_string(sequences.end(b, g) - 1));
+            for (int64_t i = 0; i < count; i++) {
+                const bool rises = i == 0 || (slots[i - 1] >= 0 && slots[i] > slots[i - 1]);
+                if (slots[i] == -1 || (slots[i] >= 0 && rises && slots[i] < sequences.end(b, g))) continue;
+                throw std::invalid_argument(
+                    "keep: got slot " + std::to_string(slots[i]) + (i ? " after " + std::to_string(slots[i - 1]) : "") +
+                    ", expected rising slots from 0 to " + std::to_string(sequences.end(b, g) - 1) + ", then -1");
+            }
         }
         require_same_slots(store, "keep", keep + b * heads * count, count);
     }

@@ -90,8 +90,8 @@ public:
         require_cube(keep, "keep", nb::dtype<int64_t>(), expected, {-1, store_.num_heads(), -1});
         const auto batch = static_cast<int64_t>(keep.shape(0)), count = static_cast<int64_t>(keep.shape(2));
         const Sequences sequences =
-            checked_sequences(table, num_held, batch, count, 0, store_.num_pages(), store_.page_size(), std::nullopt,
-                              store_.num_heads(), 0, "num_held");
+            checked_sequences(table, num_held, batch, std::min<int64_t>(count, 1), 0, store_.num_pages(),
+                              store_.page_size(), std::nullopt, store_.num_heads(), 0, "num_held");
         const int64_t* slots = keep_of(keep, store_, sequences);
         nb::gil_scoped_release release;
         qk::attention::compact(store_, sequences, slots, count);
@@ -318,10 +318,13 @@ void bind_store(nb::module_& m) {
              "mass         [B, G, S] float32, contiguous, written; the other arguments as for attend")
         .def(
             "compact", &BoundStore::compact, "block_table"_a, "num_held"_a, "keep"_a,
-            "Moves the kept tokens of each head to its first slots, with their scales; in place.\n\n"
-            "num_held     [B] int64: tokens that each sequence holds\n"
+            "Moves the kept tokens of each head to its first slots, with their scales; in place.\n"
+            "No other sequence may have the pages, as their tokens move, too.\n\n"
+            "num_held     [B] int64: tokens that each sequence holds; or [B, G], that each of its heads holds\n"
             "keep         [B, G, n] int64, contiguous, rising and below num_held: slot i then holds the token of slot\n"
-            "             keep[b, g, i]; the same for all heads if scales are per_tensor\n"
+            "             keep[b, g, i]; -1 at the end of a head that keeps fewer; the same for all heads if scales "
+            "are\n"
+            "             per_tensor\n"
             "raises       ValueError (shape, slots, pages), TypeError (dtype)")
         .def("read", &BoundStore::read, "block_table"_a, "ends"_a, "k"_a, "v"_a,
              "The first S tokens of each sequence as they are kept, into k and v [B, G, S, D] float32.")

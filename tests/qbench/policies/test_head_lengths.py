@@ -1,6 +1,7 @@
 """Policies whose heads keep different numbers of tokens, against loops over queries that write the papers down."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,12 +15,17 @@ from qbench.policies.fastgen import FREQUENT, FULL, LOCAL, PUNCTUATION, SPECIAL
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.runtime.caches.head_storage import BLOCK, HeadStorage
-from qbench.runtime.caches.kv_storage import TorchStorage
+from qbench.runtime.caches.kernel_cache import make_store
+from qbench.runtime.caches.kernel_storage import KernelStorage
+from qbench.runtime.caches.kv_storage import KVStorage, TorchStorage
 from qbench.runtime.caches.policy_cache import PolicyCache
 from quant.errors import InputError
+from quant.extension import has_cpu_kernels
 from quant.kv.floats import Floats
 from quant.models import ModelConfig
 
+NEEDS_KERNELS = pytest.mark.skipif(not has_cpu_kernels(), reason="cpu_kernels are not compiled")
+IN = pytest.mark.parametrize("in_kernels", [False, pytest.param(True, marks=NEEDS_KERNELS)], ids=["torch", "kernels"])
 PASSES = [(40, 1, 1, 1, 1, 1, 7, 1, 1, 1), (9, 9, 9, 9), (1,) * 20]
 TOLERANCE = 1e-5  # float32 sums of 56 weights, in another order
 HEADS, KV_HEADS, WIDTH = 10, 5, 32
@@ -33,11 +39,16 @@ def config_of() -> ModelConfig:
     return ModelConfig.of(ArraySource(small_config("llama", max_position_embeddings=2048, **changes), {}))
 
 
-def cache_of(text: str, batch: int = 1) -> PolicyCache:
-    floats = (Floats(torch.float32),) * 2
-    config = config_of()
+def cache_of(text: str, batch: int = 1, *, in_kernels: bool = False) -> PolicyCache:
+    config, floats = config_of(), (Floats(torch.float32),) * 2
+
+    def storage_of_head() -> KVStorage:
+        if in_kernels:
+            return KernelStorage(make_store(replace(config, num_kv_heads=1), None, 0, 1, BLOCK), 1, 1, WIDTH)
+        return TorchStorage(1, BLOCK, floats, (None, None))
+
     storages = [
-        HeadStorage([[TorchStorage(1, BLOCK, floats, (None, None)) for _ in range(KV_HEADS)] for _ in range(batch)])
+        HeadStorage([[storage_of_head() for _ in range(KV_HEADS)] for _ in range(batch)])
         for _ in range(config.num_layers)
     ]
     policy = parse_policy(text).for_model(config.num_layers, 1.0)
@@ -142,22 +153,24 @@ def each_head(chooses: list[Choose]):
     return choose
 
 
+@IN
 @pytest.mark.parametrize("passes", PASSES, ids=["mixed", "chunks", "decode"])
 @pytest.mark.parametrize("alpha", [0.0, 0.2, 0.7, 1.0])
-def test_adakv_is_its_paper_written_as_a_loop(alpha: float, passes: tuple[int, ...]) -> None:
+def test_adakv_is_its_paper_written_as_a_loop(alpha: float, passes: tuple[int, ...], in_kernels: bool) -> None:
     given = heads(sum(passes))
-    cache = cache_of(f"adakv:budget=12,window=4,kernel=3,alpha={alpha}")
+    cache = cache_of(f"adakv:budget=12,window=4,kernel=3,alpha={alpha}", in_kernels=in_kernels)
     out = attended(cache, some_tokens(sum(passes)), *given, passes)
     expected, positions = slow(*given, passes, ada(12, 4, 3, alpha))
     assert cache.held_positions(0) == [positions]
     assert_close(out[0], expected, atol=TOLERANCE)
 
 
+@IN
 @pytest.mark.parametrize("passes", PASSES, ids=["mixed", "chunks", "decode"])
 @pytest.mark.parametrize("target", [0.05, 0.3, 0.5, 0.7, 0.9])
-def test_fastgen_is_its_paper_written_as_a_loop(target: float, passes: tuple[int, ...]) -> None:
+def test_fastgen_is_its_paper_written_as_a_loop(target: float, passes: tuple[int, ...], in_kernels: bool) -> None:
     given, tokens = heads(sum(passes)), some_tokens(sum(passes))
-    cache = cache_of(f"fastgen:target={target},frequent=0.2,local=0.3")
+    cache = cache_of(f"fastgen:target={target},frequent=0.2,local=0.3", in_kernels=in_kernels)
     out = attended(cache, tokens, *given, passes)
     rules = [Gen(tokens[0].tolist(), target, 0.2, 0.3) for _ in range(KV_HEADS)]
     expected, positions = slow(*given, passes, each_head(rules))
@@ -197,11 +210,12 @@ def test_fastgen_gives_each_head_the_cheapest_rule_and_goes_on_by_it() -> None:
     assert lengths == sorted(lengths) and lengths[0] == 1 and lengths[-1] == 130
 
 
+@IN
 @pytest.mark.parametrize("text", ["fastgen", "adakv:budget=25%,window=8"])
-def test_bytes_follow_the_mean_length_and_not_the_longest(text: str) -> None:
+def test_bytes_follow_the_mean_length_and_not_the_longest(text: str, in_kernels: bool) -> None:
     tokens = some_tokens(430)
     given = heads_of_every_kind(tokens)
-    cache = cache_of(text)
+    cache = cache_of(text, in_kernels=in_kernels)
     attended(cache, tokens, *given, (400, *(1,) * 30))
     lengths = [len(head) for head in cache.held_positions(0)[0]]
     held = cache.storages[0].size_bytes
@@ -210,10 +224,11 @@ def test_bytes_follow_the_mean_length_and_not_the_longest(text: str) -> None:
     assert cache.peak_bytes >= KV_HEADS * 400 * TOKEN_BYTES
 
 
+@pytest.mark.parametrize("impl", ["reference", pytest.param("auto", marks=NEEDS_KERNELS)])
 @pytest.mark.parametrize("text", ["fastgen:target=0.6", "adakv:20,window=8"])
-def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(text: str) -> None:
+def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(text: str, impl: str) -> None:
     config = small_config("llama", head_dim=32)
-    model = load_model(ArraySource(config, random_weights(config)), RunOptions(policy=text), impl="reference")
+    model = load_model(ArraySource(config, random_weights(config)), RunOptions(policy=text), impl=impl)
     tokens = torch.randint(150, (3, 60), generator=torch.Generator().manual_seed(2))
     steps = ([40, 7, 25], [1, 1, 1], [1, 1, 1], [5, 9, 2], [1, 1, 1])
     together, alone = model.new_cache(3), [model.new_cache(1) for _ in range(3)]
@@ -230,10 +245,11 @@ def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(text: str)
         assert together.held_positions(layer) == [one.held_positions(layer)[0] for one in alone]
 
 
+@IN
 @pytest.mark.parametrize("text", ["fastgen:target=0.4", "adakv:12,window=4"])
-def test_going_back_to_a_mark(text: str) -> None:
+def test_going_back_to_a_mark(text: str, in_kernels: bool) -> None:
     tokens, given = some_tokens(60), heads(60)
-    cache = cache_of(text)
+    cache = cache_of(text, in_kernels=in_kernels)
     attended(cache, tokens[:, :30], *(x[:, :, :30] for x in given), (30,))
     cache.mark()
     rest = [tokens[:, 30:], *(x[:, :, 30:] for x in given)]

@@ -14,7 +14,10 @@ from qbench.statistics import Cell
 from qbench.statistics.power import POWER
 
 # Keys of a case that tell rows apart for a reader, in this order.
-LABELS = ("model", "recipe", "kv_format", "cache", "policy", "compute", "isa", "device", "threads", "context", "batch")
+LABELS = (
+    *("model", "recipe", "kv_format", "cache", "policy", "prefill_chunk"),
+    *("compute", "isa", "device", "threads", "context", "batch"),
+)
 FLOORED = ("perplexity", "kld")
 
 

@@ -18,7 +18,14 @@ from quant.present import present
 MISSING = "n/a"
 # Tokens before the predicted one, where divergence is told apart: the windows of suites/caches.yaml end there.
 CUTS = (1, 64, 256)
-AXES = ("model", "recipe", "cache", "policy", "kv_format")  # fields of the case that all records of a row share
+AXES = (
+    "model",
+    "recipe",
+    "cache",
+    "policy",
+    "prefill_chunk",
+    "kv_format",
+)  # fields of the case that all records of a row share
 
 
 def caches_markdown(records: Iterable[Record]) -> str:
@@ -33,10 +40,12 @@ def caches_markdown(records: Iterable[Record]) -> str:
 
 
 def one_table(records: Sequence[Record]) -> str:
-    rows: dict[tuple[str | None, ...], list[Record]] = {}
+    rows: dict[tuple[str | int | None, ...], list[Record]] = {}
     for record in records:
         rows.setdefault(key_of(record.model_case), []).append(record)
     columns = columns_of(records)
+    if all(record.model_case.prefill_chunk is None for record in records):
+        columns = [column for column in columns if column[0] != "prefill chunk"]
     cells = [[of_row(found) for _, of_row in columns] for found in rows.values()]
     shown = [i for i in range(len(columns)) if any(line[i] != MISSING for line in cells)]
     grid = markdown_grid(
@@ -49,11 +58,11 @@ def one_table(records: Sequence[Record]) -> str:
     return f"**Caches on {machine.cpu}**\n\n{grid}\n\n{note}.\n"
 
 
-def key_of(case: Case) -> tuple[str | None, ...]:
+def key_of(case: Case) -> tuple[str | int | None, ...]:
     return tuple(getattr(case, name) for name in AXES)
 
 
-HEADINGS = ("model", "recipe", "cache", "policy", "KV")
+HEADINGS = ("model", "recipe", "cache", "policy", "prefill chunk", "KV")
 Column = tuple[str, Callable[[list[Record]], str]]  # its heading, and a row's text
 Figure = Callable[[Metrics], str | None]  # of one record; None if it was not measured
 
@@ -73,7 +82,8 @@ def columns_of(records: Sequence[Record]) -> list[Column]:
 
 
 def axis(place: int) -> Callable[[list[Record]], str]:
-    return lambda found: str(key_of(found[0].model_case)[place] or "as stored")
+    nothing = "all" if AXES[place] == "prefill_chunk" else "as stored"
+    return lambda found: str(key_of(found[0].model_case)[place] or nothing)
 
 
 def first_of(figure: Figure) -> Callable[[list[Record]], str]:

@@ -196,6 +196,9 @@ COLUMNS = (
     _text("impls", "kernels", on_page=False, meaning="What ran."),
     _text("cache", "cache", **HIDDEN, meaning="Layout of the KV cache."),
     _text("policy", "policy", **HIDDEN, meaning="Tokens that the KV cache keeps, as in window:256."),
+    Column(
+        "prefill_chunk", "prefill chunk", digits=0, **HIDDEN, meaning="Tokens of a prompt per forward pass, at most."
+    ),
     Column("kv_bytes_held", "cache MB", scale=1e-6, **HIDDEN, meaning="What the cache takes after the last pass."),
     _text("compute", "compute", **HIDDEN, meaning="Precision of the matmuls."),
     _text("isa", "ISA", **HIDDEN),

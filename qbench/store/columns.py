@@ -73,6 +73,7 @@ COLUMNS: dict[str, Column] = {
     "impls": Column("metrics.impls", "MAP(VARCHAR, BIGINT)", "nullif(array_to_string(map_keys({}), ', '), '')"),
     "cache": Column("case.cache", TEXT, "coalesce({}, 'dynamic')"),
     "policy": Column("case.policy", TEXT, "coalesce({}, 'full')"),
+    "prefill_chunk": Column("case.prefill_chunk", COUNT),
     **_metrics(COUNT, "kv_bytes_held"),
     "compute": Column("case.compute", TEXT, "coalesce({}, 'fast')"),
     **_metrics(TEXT, "isa"),

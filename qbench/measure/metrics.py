@@ -104,9 +104,10 @@ class SpeedFigures(JsonRow):
     interval            95 %, of the median; None for fewer than 6 samples
     timed_seconds       of all samples, those of the warm-up included
     kv_bytes_held       size of the KV cache of all sequences after the last pass
+    kv_peak_bytes       its largest size in any pass, if a policy evicts tokens
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("kv_bytes_held",)
+    json_omits: ClassVar[tuple[str, ...]] = ("kv_bytes_held", "kv_peak_bytes")
 
     pp_tok_s: float | None = None
     tg_tok_s: float | None = None
@@ -118,6 +119,7 @@ class SpeedFigures(JsonRow):
     energy: Energy | None = None
     timed_seconds: float | None = None
     kv_bytes_held: int | None = None
+    kv_peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

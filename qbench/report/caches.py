@@ -142,7 +142,8 @@ def speed_columns(records: Sequence[Record], depth: int) -> list[Column]:
     phases = [
         (f"{name}{getattr(work, name)}{at} tok/s [range]", at_depth(speed(f"{name}_tok_s"))) for name in ("pp", "tg")
     ]
-    return [*phases, (f"cache MB{at}", at_depth(cache_megabytes))]
+    sizes = [("cache MB", "kv_bytes_held"), ("cache peak MB", "kv_peak_bytes")]
+    return [*phases, *((f"{heading}{at}", at_depth(megabytes(name))) for heading, name in sizes)]
 
 
 def depth_of(record: Record) -> int | None:
@@ -163,9 +164,12 @@ def speed(name: str) -> Figure:
     return of
 
 
-def cache_megabytes(metrics: Metrics) -> str | None:
-    held = metrics.figure("kv_bytes_held")
-    return None if held is None else f"{held / 1e6:.2f}"
+def megabytes(name: str) -> Figure:
+    def of(metrics: Metrics) -> str | None:
+        size = metrics.figure(name)
+        return None if size is None else f"{size / 1e6:.2f}"
+
+    return of
 
 
 def peak(found: list[Record]) -> str:

@@ -200,6 +200,7 @@ COLUMNS = (
         "prefill_chunk", "prefill chunk", digits=0, **HIDDEN, meaning="Tokens of a prompt per forward pass, at most."
     ),
     Column("kv_bytes_held", "cache MB", scale=1e-6, **HIDDEN, meaning="What the cache takes after the last pass."),
+    Column("kv_peak_bytes", "cache peak MB", scale=1e-6, **HIDDEN, meaning="The most that the cache took in any pass."),
     _text("compute", "compute", **HIDDEN, meaning="Precision of the matmuls."),
     _text("isa", "ISA", **HIDDEN),
     _text("device", "device", **HIDDEN),

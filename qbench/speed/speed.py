@@ -8,6 +8,7 @@ import numpy as np
 from qbench.measure.host.energy import NO_METER, Meter
 from qbench.measure.metrics import Samples, SpeedFigures, Spread
 from qbench.progress import Progress
+from qbench.runtime.caches.policy_cache import PolicyCache
 from qbench.speed.interleaved import interleave
 from qbench.speed.median_interval import median_interval
 from qbench.speed.rounds import PHASES, Rounds
@@ -34,7 +35,9 @@ def measure_speed(
     case.check_context(model.config.max_positions)
     timed = TimedModel(model)
     rounds = interleave([timed], case, threads=threads, meter=meter, progress=progress)
-    return replace(speed_statistics(case, rounds, 0), kv_bytes_held=present(timed.cache).size_bytes)
+    cache = present(timed.cache)
+    peak_bytes = cache.peak_bytes if isinstance(cache, PolicyCache) else None
+    return replace(speed_statistics(case, rounds, 0), kv_bytes_held=cache.size_bytes, kv_peak_bytes=peak_bytes)
 
 
 def speed_statistics(case: SpeedCase, rounds: Rounds, side: int) -> SpeedFigures:

@@ -74,7 +74,7 @@ COLUMNS: dict[str, Column] = {
     "cache": Column("case.cache", TEXT, "coalesce({}, 'dynamic')"),
     "policy": Column("case.policy", TEXT, "coalesce({}, 'full')"),
     "prefill_chunk": Column("case.prefill_chunk", COUNT),
-    **_metrics(COUNT, "kv_bytes_held"),
+    **_metrics(COUNT, "kv_bytes_held", "kv_peak_bytes"),
     "compute": Column("case.compute", TEXT, "coalesce({}, 'fast')"),
     **_metrics(TEXT, "isa"),
     **_case(COUNT, "threads", "context", "batch"),

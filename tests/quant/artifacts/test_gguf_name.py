@@ -145,7 +145,7 @@ def test_a_matrix_that_was_used_is_told(recipe, expected):
         asked_samples=9,
         seed=0,
         samples=7,
-        length=64,
+        seq_len=64,
         sha256="",
         on="original",
         min_expert_tokens=None,

@@ -38,10 +38,14 @@ class Tree:
         return str(self.root / ".venv/bin/python")
 
     def run(self, command: Sequence[str], timeout_s: float | None = None) -> Done:
-        """Runs the command in the tree and ends whatever it left running."""
+        """Runs the command in the tree and ends whatever it left running.
+
+        Python keeps no compiled modules there: one that was compiled in the second in which a fault of equal length is
+        planted would be taken for the new source.
+        """
         process = subprocess.Popen(
             command, cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="replace", start_new_session=True,
+            errors="replace", start_new_session=True, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
         )  # fmt: skip
         try:
             output, _ = process.communicate(timeout=timeout_s)

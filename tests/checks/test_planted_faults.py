@@ -8,6 +8,7 @@ from support.data import REPO
 
 from checks.planted_faults import FAULTS, main
 from checks.planting.search import Runs
+from checks.planting.tree import copied
 
 MODULE = """
 def double(x):
@@ -84,6 +85,14 @@ def test_each_run_is_credited_with_what_it_finds(plant, project):
 def test_it_passes_if_all_are_found(plant):
     status, out, _ = plant(FOUND)
     assert status == 0 and "1 faults: test finds 1 (100%), test-all finds 1 (100%)" in out
+
+
+def test_no_compiled_module_outlives_its_source(project, monkeypatch):
+    """A fault of the same length, planted in the same second, is not hidden by the module before it."""
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    with copied(project) as tree:
+        assert tree.run([tree.python, "-c", "import project.numbers"]).status == 0
+        assert not list(tree.root.glob("project/**/*.pyc"))
 
 
 def test_only_the_named_faults_are_planted(plant):

@@ -118,7 +118,8 @@ struct LatentRows {
     float* chunk_max;
 };
 
-// Weights of a chunk of rows, of the heads [first, last) of one query.
+// Weights of a chunk of rows, of the heads [first, last) of one query. Whole registers are read from head
+// `first` on, of weights and of max.
 struct LatentWeights {
     const float* weights;  // [count, heads]
     const float* max;  // [heads]: each head's maximum that its weights are relative to

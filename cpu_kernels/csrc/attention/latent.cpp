@@ -60,7 +60,8 @@ public:
         sum_.assign(tasks_.size() * padded_, 0.0f);
         sums_.assign(tasks_.size() * padded_ * shape_.value_dim, 0.0f);
         thread_local Scratch weights;  // for the calling thread, whose memory the others write to
-        if (observed_.mass) weights_ = weights.floats(tasks_.size() * static_cast<size_t>(floats_per_part()));
+        if (observed_.mass)  // and a register, which may be read behind the last head
+            weights_ = weights.floats(tasks_.size() * static_cast<size_t>(floats_per_part()) + latent_heads);
         thread_pool()->run(static_cast<int64_t>(tasks_.size()), [&](int64_t i) { work(tasks_[i]); });
         weights.trim();
         return ran_;

@@ -167,19 +167,18 @@ Isa attend_latents(const LatentRows& work) {
 
 void sum_latent_heads(const LatentWeights& chunk, float* mass) {
     std::fill_n(mass, chunk.count, 0.0f);
-    for (int64_t head = chunk.first / width * width; head < chunk.last; head += width) {
-        const auto begin = static_cast<int>(std::max<int64_t>(0, chunk.first - head));
-        const auto end = static_cast<int>(std::min<int64_t>(width, chunk.last - head));
-        float max[width], inverse[width];
-        for (int i = 0; i < width; i++) {
-            const bool is_there = i >= begin && i < end;
-            max[i] = is_there ? chunk.totals[head + i].max : 0.0f;
-            inverse[i] = is_there ? 1.0f / chunk.totals[head + i].sum : 0.0f;
+    // Registers begin with the query's first head, so that a sum is the same whatever other queries are next to it.
+    for (int64_t head = chunk.first; head < chunk.last; head += width) {
+        const auto heads = static_cast<int>(std::min<int64_t>(width, chunk.last - head));
+        float max[width] = {}, inverse[width] = {};
+        for (int i = 0; i < heads; i++) {
+            max[i] = chunk.totals[head + i].max;
+            inverse[i] = 1.0f / chunk.totals[head + i].sum;
         }
         const Float factor = exp2(load(chunk.max + head) - load(max)) * load(inverse);
         for (int64_t t = 0; t < chunk.count; t++) {
             const Float weight = load(chunk.weights + t * chunk.heads + head) * factor;
-            mass[t] += reduce_add(choose_lanes(begin, end, weight, splat(0.0f)));
+            mass[t] += reduce_add(choose_lanes(0, heads, weight, splat(0.0f)));
         }
     }
 }

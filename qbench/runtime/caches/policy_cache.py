@@ -134,6 +134,7 @@ class PolicyCache(Cache):
         largest = max(storage.capacity for storage in self.storages)
         for storage in self.storages:
             storage.reserve(largest)
+        self.peak_bytes = max(self.peak_bytes, self.size_bytes)
         has_holes = any(holes is not None for _, holes in rooms)
         places = np.empty((num_layers, *slots.holes.shape[1:]), dtype=np.int64) if has_holes else None
         mass: list[Tensor] = []

@@ -246,6 +246,7 @@ def test_decode_steps_in_one_call_are_those_layer_by_layer(text: str, kv: str | 
         assert torch.equal(*parts)
     for layer in range(config["num_hidden_layers"]):
         assert caches[0].held_positions(layer) == caches[1].held_positions(layer)
+    assert all(cache.peak_bytes >= cache.size_bytes for cache in caches)
 
 
 @IN

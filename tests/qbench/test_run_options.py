@@ -1,4 +1,4 @@
-"""Run options as JSON: what workers of other checkouts read, and what this one reads back."""
+"""Run options as JSON: keys that workers of other checkouts know, and the way back."""
 
 import pytest
 

@@ -69,14 +69,14 @@ def answers(tokens: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
     The value after `get KEY`, and the words after `again` but the first.
     """
     again = _line_begins(tokens, tokenizer, "again") & (tokens != token_id(tokenizer, NEWLINE))
-    first = _preceded(tokens, token_id(tokenizer, "again"), 1)
-    return _preceded(tokens, token_id(tokenizer, "get"), 2) | (again & ~first)
+    first = preceded(tokens, token_id(tokenizer, "again"), 1)
+    return preceded(tokens, token_id(tokenizer, "get"), 2) | (again & ~first)
 
 
 def loss_weights(tokens: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
     """The weight of each token as a target: [..., T] float32."""
     set_id, get_id = token_id(tokenizer, "set"), token_id(tokenizer, "get")
-    chance = _preceded(tokens, set_id, 1) | _preceded(tokens, set_id, 2) | _preceded(tokens, get_id, 1)
+    chance = preceded(tokens, set_id, 1) | preceded(tokens, set_id, 2) | preceded(tokens, get_id, 1)
     chance |= _line_begins(tokens, tokenizer, "say")
     weights = np.where(chance, CHANCE_WEIGHT, 1.0)
     return np.where(answers(tokens, tokenizer), ANSWER_WEIGHT, weights).astype(np.float32)
@@ -93,7 +93,7 @@ def token_id(tokenizer: Tokenizer, text: str) -> int:
     return found
 
 
-def _preceded(tokens: np.ndarray, mark: int, distance: int) -> np.ndarray:
+def preceded(tokens: np.ndarray, mark: int, distance: int) -> np.ndarray:
     """Whether the token `mark` stands `distance` tokens before: [..., T] bool."""
     found = np.zeros(tokens.shape, dtype=bool)
     found[..., distance:] = tokens[..., :-distance] == mark

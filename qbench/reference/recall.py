@@ -12,6 +12,7 @@ from qbench.reference.prose import sentences
 from qbench.reference.split import is_heldout
 
 SENTENCE_TOKENS = 10  # of prose, about: sizes the documents, nothing depends on it
+Event = tuple[float, str]  # when in [0, 1], and the line
 
 
 def bindings(rng: Random, count: int, heldout: bool) -> dict[str, str]:
@@ -45,18 +46,23 @@ def dense(rng: Random, heldout: bool = False, num_pairs: int | None = None) -> s
     return "".join(set_line(*pair) for pair in pairs.items()) + "".join(get_line(key, pairs[key]) for key in asked)
 
 
-def sparse(rng: Random, heldout: bool = False, num_tokens: int | None = None) -> str:
+def sparse(rng: Random, heldout: bool = False, num_tokens: int | None = None, num_pairs: int | None = None) -> str:
     """Prose with pairs set and asked for between its sentences, each pair asked for once.
 
     Three quarters of the pairs are set in front, so distances spread evenly over the whole document.
     """
     num_tokens = num_tokens or rng.randint(256, 1100)
-    pairs = bindings(rng, rng.randint(8, min(48, num_tokens // 12)), heldout)
-    events: list[tuple[float, str]] = []  # when in [0, 1], what
+    pairs = bindings(rng, num_pairs or rng.randint(8, min(48, num_tokens // 12)), heldout)
+    events: list[Event] = []
     for key, value in pairs.items():
         start = 0.0 if rng.random() < 0.75 else rng.random()
         events += [(start, set_line(key, value)), (rng.uniform(start, 1.0), get_line(key, value))]
-    num_sentences = (num_tokens - 8 * len(pairs)) // SENTENCE_TOKENS
+    return among_prose(rng, heldout, events, num_tokens - 8 * len(pairs))
+
+
+def among_prose(rng: Random, heldout: bool, events: list[Event], prose_tokens: int) -> str:
+    """The lines of `events` in order of time, between about `prose_tokens` tokens of sentences spread evenly."""
+    num_sentences = max(0, prose_tokens) // SENTENCE_TOKENS
     prose = islice(sentences(rng, heldout), num_sentences)
-    events += [((i + 0.5) / num_sentences, line + "\n") for i, line in enumerate(prose)]
-    return "".join(line for _, line in sorted(events, key=lambda event: event[0]))
+    lines = events + [((i + 0.5) / num_sentences, line + "\n") for i, line in enumerate(prose)]
+    return "".join(line for _, line in sorted(lines, key=lambda event: event[0]))

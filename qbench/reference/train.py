@@ -8,6 +8,7 @@ over 256 tokens, AdamW was still at chance after a million tokens, where Muon ha
 import json
 import platform
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -71,6 +72,15 @@ class Trainer:
         assert isinstance(self.shape, Shape)
         return Llama(self.shape)
 
+    def batches(self, stage: Stage, seed: int) -> Iterator[np.ndarray]:
+        return batches(self.tokenizer, stage, seed)
+
+    def answers(self, rows: np.ndarray) -> np.ndarray:
+        return answers(rows, self.tokenizer)
+
+    def loss_weights(self, rows: np.ndarray) -> np.ndarray:
+        return loss_weights(rows, self.tokenizer)
+
     @property
     def seconds(self) -> float:
         return time.perf_counter() - self.started
@@ -86,7 +96,7 @@ class Trainer:
         next_save = self.settings.save_every_minutes
         for index, stage in enumerate(self.stages):
             self.recall = 0.0
-            source = batches(self.tokenizer, stage, seed=1000 * (self.settings.seed + 1) + index)
+            source = self.batches(stage, seed=1000 * (self.settings.seed + 1) + index)
             while self.progress < stage.end and not (stage.leave_at and self.recall > stage.leave_at):
                 self.step(torch.from_numpy(next(source)), stage)
                 if self.seconds > 60 * next_save:
@@ -97,7 +107,7 @@ class Trainer:
     def step(self, rows: Tensor, stage: Stage) -> float:
         """One update from rows [B, context + 1]; returns the weighted loss."""
         self.set_learning_rate()
-        weights = torch.from_numpy(loss_weights(rows.numpy(), self.tokenizer))[:, 1:].to(self.settings.device)
+        weights = torch.from_numpy(self.loss_weights(rows.numpy()))[:, 1:].to(self.settings.device)
         rows = rows.to(self.settings.device)
         with torch.autocast(self.settings.device, torch.bfloat16):
             loss, logits = self.loss(rows, weights / weights.sum())
@@ -126,7 +136,7 @@ class Trainer:
                 group["lr"] = self.settings.lr * warm * decay
 
     def observe(self, logits: Tensor | None, rows: Tensor, stage: Stage, loss: float) -> None:
-        asked = torch.from_numpy(answers(rows.cpu().numpy(), self.tokenizer))[:, 1:]
+        asked = torch.from_numpy(self.answers(rows.cpu().numpy()))[:, 1:]
         if logits is not None and asked.any():
             right = (logits.argmax(-1) == rows[:, 1:]).cpu()[asked].float().mean().item()
             self.recall += 0.05 * (right - self.recall)

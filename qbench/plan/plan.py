@@ -137,7 +137,7 @@ def fitting(predictor: MemoryPredictor, case: PlanCase, context: int) -> Fitting
     return Fitting(
         memory_bytes=memory_bytes,
         fits=total(context, case.batch) <= memory_bytes,
-        kv_tokens=max(0, int(room // predictor.cache.bytes_per_token)) if grows else None,
+        kv_tokens=predictor.cache.num_tokens_in(room) if grows else None,
         largest_batch=largest_batch(total, memory_bytes, context),
         largest_contexts=largest_contexts(total, memory_bytes, predictor.config.max_positions),
     )

@@ -1,5 +1,8 @@
 """Bytes of keys and values: of a token, and of a cache with any layout and policy."""
 
+from bisect import bisect_right
+from functools import partial
+
 from qbench.cache_spec import NONE, PAGED, CacheSpec
 from qbench.policies.positions import SPARE, Sinks, Window
 from qbench.runtime.caches.kernel_cache import BLOCK_TOKENS, has_store, held_tokens
@@ -16,7 +19,7 @@ from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.caches.owned_pages import window_pages
 from qbench.runtime.caches.sink_cache import check_sinks
 from qbench.runtime.workspace import FLOAT_BYTES
-from quant.kv import KVScheme
+from quant.kv import KVFormat, KVScheme
 from quant.models import ModelConfig
 from quant.present import present
 
@@ -37,6 +40,7 @@ class CacheMemory:
     """What a model's cache takes.
 
     spec      layout and policy
+    bytes_per_token  of all layers; with a residual, of a token that is encoded
     raises    InputError for a policy that the model cannot have
     """
 
@@ -46,6 +50,7 @@ class CacheMemory:
         self.spec, policy = spec, spec.make_policy()
         self.policy = None if policy.position_only else policy_for(policy, config, scheme)
         self.sinks = policy.sinks if isinstance(policy, Sinks) else 0
+        self.config, self.format = config, None if scheme is None else scheme.format
         self.rules = [config.attention_rule(layer) for layer in range(config.num_layers)]
         self.window, self.far_share = None, 0.0  # far: layers that attend to all tokens
         self.tokens_at_once = MAX_CHUNK_TOKENS
@@ -63,6 +68,30 @@ class CacheMemory:
             self.bytes_per_token = _heads_bytes(config, scheme, in_stores=self.in_stores)
         else:
             self.bytes_per_token = 0 if spec.layout == NONE else kv_bytes_per_token(config, scheme)
+
+    @property
+    def residual(self) -> KVFormat | None:
+        """The format, if it keeps recent tokens in float16."""
+        return self.format if self.format is not None and self.format.residual else None
+
+    def mean_bytes_per_token(self, context: int) -> float:
+        """Mean over the tokens of one sequence; as `bytes_per_token`, unless a residual takes more."""
+        if self.residual is None or not self.bytes_per_token:
+            return self.bytes_per_token
+        return self._layers_bytes(self.residual, context) / context
+
+    def num_tokens_in(self, room: int) -> int:
+        """Tokens of one sequence that fit into so many bytes."""
+        most = max(0, int(room // self.bytes_per_token))
+        if self.residual is None:
+            return most
+        return bisect_right(range(most + 1), room, key=partial(self._layers_bytes, self.residual)) - 1
+
+    def _layers_bytes(self, fmt: KVFormat, num_tokens: int) -> float:
+        """Bytes of one sequence in all layers."""
+        config = self.config
+        sizes = (config.num_kv_heads, config.head_dim, config.value_dim)
+        return config.num_layers * fmt.size_bytes(num_tokens, *sizes)
 
     def tokens_per_forward(self, context: int, prefill: int | None) -> int:
         """Of a sequence, at most, where a prompt is given in parts of `prefill` tokens; None: all at once."""
@@ -86,6 +115,8 @@ class CacheMemory:
             held = near + self.far_share * (held_tokens(context) - near)
         else:
             held = held_tokens(context) if self.in_stores or self.spec.layout == PAGED else context
+            if self.residual is not None:
+                return round(batch * self._layers_bytes(self.residual, held))
         return round(batch * held * self.bytes_per_token)
 
 

@@ -29,8 +29,8 @@ class MemoryParts(JsonData):
     """Bytes by part of some sequences of some context.
 
     weights_bytes, weights_by_format  as stored
-    kv_bytes_per_token, kv_bytes      of one sequence; of the whole cache, in the model's KV format if it names
-                                      one, else in float32
+    kv_bytes_per_token, kv_bytes      of one sequence, a mean over its tokens; of the whole cache, in the model's KV
+                                      format if it names one, else in float32
     resident_bytes                    weights as the runtime holds them: packed, or float32 on the reference path
     workspace_bytes                   activations at their peak, and the last position's logits, with the gaps
                                       that the allocator leaves
@@ -91,7 +91,7 @@ class MemoryPredictor:
         return MemoryParts(
             weights_bytes=sum(self.weights.by_format.values()),
             weights_by_format=self.weights.by_format,
-            kv_bytes_per_token=self.cache.bytes_per_token,
+            kv_bytes_per_token=self.cache.mean_bytes_per_token(context),
             resident_bytes=self.resident_bytes,
             kv_bytes=kv_bytes,
             workspace_bytes=workspace,

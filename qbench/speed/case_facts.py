@@ -31,15 +31,16 @@ class CaseFacts(JsonData):
 
 
 def case_facts(subject: Subject, model: Any, case: SpeedCase) -> CaseFacts:
+    shape = Shape.of(model)
     if subject.options.device == CPU:
         memory = predict_memory(subject.source, case.longest, case.batch, impl=model.impl, spec=model.cache_spec)
-        predicted = memory.to_json()
+        predicted, kv_bytes_per_token = memory.to_json(), memory.kv_bytes_per_token
     else:
         predicted = predict_device_memory(model, subject.source, case.longest, case.batch)
-    shape = Shape.of(model)
+        kv_bytes_per_token = shape.kv_bytes_per_token
     return CaseFacts(
         facts=subject.facts(model.impls, model.kernels),
-        kv_bytes_per_token=shape.kv_bytes_per_token,
+        kv_bytes_per_token=kv_bytes_per_token,
         predicted_bytes={part: predicted[f"{part}_bytes"] for part in PARTS},
         work=least_work(dict(subject.source.tensors), shape, model.impls, case),
     )

@@ -1,6 +1,6 @@
 """The roofline: the least time that this machine could need, from bytes that must move and operations that must run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ from qbench.devices import CPU, DEVICES
 from qbench.measure.metrics import Roofline, SpeedFigures
 from qbench.path_names import path_at
 from qbench.speed.speed_case import SpeedCase
+from quant.kv import KVFormat
 from quant.models import EMBEDDING, HEAD, split_name
 from quant.source import TensorInfo
 
@@ -21,29 +22,45 @@ class Shape:
     num_heads: int
     head_dim: int  # of queries and keys
     value_dim: int
-    kv_bytes_per_token: int  # over all layers
+    kv_bytes_per_token: float  # over all layers; with a residual, of an encoded token
     expert_share: float = 1.0  # of a layer's routed experts that one token reads
     windows: tuple[int, ...] = (0,)  # of each layer: keys that a query sees; 0: all
     attention: str = "fp32"  # the arithmetic that keys and values are multiplied in
+    residual: KVFormat | None = None  # the KV format, if it keeps recent tokens in float16
+    float_bytes_per_token: float = 0.0  # of those tokens, over all layers
 
     @classmethod
     def of(cls, model: Any) -> "Shape":
         """That of a loaded model."""
-        cache = model.new_cache(batch=1, capacity=1)
-        return cls(
-            num_layers=model.config.num_layers,
-            num_heads=model.config.num_heads,
-            head_dim=model.config.head_dim,
-            value_dim=model.config.value_dim,
+        cache, config = model.new_cache(batch=1, capacity=1), model.config
+        shape = cls(
+            num_layers=config.num_layers,
+            num_heads=config.num_heads,
+            head_dim=config.head_dim,
+            value_dim=config.value_dim,
             kv_bytes_per_token=cache.bytes_per_token,
-            expert_share=model.config.expert_share,
+            expert_share=config.expert_share,
             windows=tuple(rule.window for rule in cache.rules),
             attention=_attention_arithmetic(cache),
         )
+        if model.kv is None or not model.kv.format.residual:
+            return shape
+        sizes = (config.num_kv_heads, config.head_dim, config.value_dim)
+        floats = config.num_layers * model.kv.format.float_bytes_per_token(*sizes)
+        return replace(shape, residual=model.kv.format, float_bytes_per_token=floats)
 
     def seen(self, keys: np.ndarray) -> np.ndarray:
         """Keys that a query sees of so many, on average over the layers."""
         return np.mean([np.minimum(keys, window) if window else keys for window in self.windows], axis=0)
+
+    def kv_read(self, num_tokens: np.ndarray) -> np.ndarray:
+        """Bytes of the keys and values that a query sees if its sequence holds so many tokens."""
+        seen = self.seen(num_tokens)
+        if self.residual is None:
+            return seen * self.kv_bytes_per_token
+        encoded = np.array([self.residual.num_encoded(int(count)) for count in num_tokens])
+        floats = np.minimum(seen, num_tokens - encoded)
+        return (seen - floats) * self.kv_bytes_per_token + floats * self.float_bytes_per_token
 
 
 def _attention_arithmetic(cache: Any) -> str:
@@ -102,13 +119,13 @@ def decode_bytes(tensors: dict[str, TensorInfo], shape: Shape, case: SpeedCase) 
     )
     norms = sum(info.size_bytes for info in tensors.values() if len(info.shape) == 1)
     embedding = tensors[EMBEDDING]
-    mean_seen = float(shape.seen(case.depth + np.arange(max(case.tg, 1))).mean())
+    kv_read = float(shape.kv_read(case.depth + np.arange(max(case.tg, 1))).mean())
     return {
         "linears": linears if HEAD in tensors else linears + embedding.size_bytes,  # a tied head reads the table
         "embedding_row": case.batch * embedding.size_bytes / embedding.shape[0],
         "norms_and_biases": norms,
-        "kv_read": case.batch * mean_seen * shape.kv_bytes_per_token,
-        "kv_written": case.batch * shape.kv_bytes_per_token,
+        "kv_read": case.batch * kv_read,
+        "kv_written": case.batch * (shape.kv_bytes_per_token + shape.float_bytes_per_token),  # float16, later encoded
     }
 
 

@@ -19,7 +19,7 @@ class IntGroups(Codec):
     group  channels that share a scale; None: the whole head
     """
 
-    bits: int  # 4 or 8
+    bits: int  # 2, 4 or 8
     group: int | None = None
 
     def encode(self, x: Tensor, scale: Tensor | None = None) -> Parts:
@@ -88,13 +88,20 @@ def quantize_asymmetric(groups: Tensor, bits: int, dim: int) -> tuple[Tensor, Te
 
 
 def pack(codes: Tensor, bits: int) -> Tensor:
-    """codes [..., D] uint8 -> [..., D * bits / 8] uint8, two codes of 4 bits a byte, the first in the low half"""
-    return codes if bits == 8 else codes[..., 0::2] | codes[..., 1::2] << 4
+    """codes [..., D] uint8 -> [..., D * bits / 8] uint8; the first code of a byte is in its lowest bits"""
+    per_byte = 8 // bits
+    packed = codes[..., 0::per_byte]
+    for i in range(1, per_byte):
+        packed = packed | codes[..., i::per_byte] << bits * i
+    return packed
 
 
 def unpack(packed: Tensor, bits: int) -> Tensor:
     """-> codes [..., D] uint8"""
-    return packed if bits == 8 else torch.stack([packed & 15, packed >> 4], dim=-1).flatten(-2)
+    if bits == 8:
+        return packed
+    mask = (1 << bits) - 1
+    return torch.stack([packed >> shift & mask for shift in range(0, 8, bits)], dim=-1).flatten(-2)
 
 
 def check_groups(head_dim: int, group: int, bits: int) -> None:

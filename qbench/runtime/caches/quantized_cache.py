@@ -7,7 +7,7 @@ from torch import Tensor
 from qbench.runtime.caches.cache import NoCache, TorchCache, causal_attention
 from qbench.runtime.caches.sequences import check_seq_len
 from quant.errors import InputError
-from quant.kv import KVScheme
+from quant.kv import KVFormat, KVScheme
 from quant.kv.codec import Codec
 from quant.models import ModelConfig
 
@@ -15,8 +15,9 @@ from quant.models import ModelConfig
 class RoundTripCache(NoCache):
     """Nothing kept: the new tokens are the whole sequence, read as the format would give them back.
 
-    Where a format encodes several tokens together, a query sees its own group's keys already encoded, which in
-    decoding it sees only once the group is full: quality is measured a little on the dark side.
+    With a residual, each query sees the tokens encoded that it would see encoded in decoding. Without one, a query
+    sees the keys of its own group of tokens encoded, which in decoding it sees only once the group is full: quality is
+    measured a little on the dark side.
     """
 
     def __init__(self, config: ModelConfig, scheme: KVScheme, batch: int = 1) -> None:
@@ -25,9 +26,19 @@ class RoundTripCache(NoCache):
 
     def _attend(self, layer: int, which: slice, seq_len: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         k_scale, v_scale = layer_scales(self.scheme, layer)
-        keys = self.scheme.format.keys.round_trip(k, k_scale)
-        values = self.scheme.format.values.round_trip(v, v_scale)
-        return causal_attention(q, keys, values, self.rules[layer])
+        fmt, rule = self.scheme.format, self.rules[layer]
+        if fmt.residual:
+            k, v = k.half().float(), v.half().float()
+        keys, values = fmt.keys.round_trip(k, k_scale), fmt.values.round_trip(v, v_scale)
+        if not fmt.residual:
+            return causal_attention(q, keys, values, rule)
+        outputs = []
+        for start, end in fmt.uniform_runs(0, q.shape[2]):
+            encoded = fmt.num_encoded(end)
+            seen_keys = torch.cat([keys[:, :, :encoded], k[:, :, encoded:end]], dim=2)
+            seen_values = torch.cat([values[:, :, :encoded], v[:, :, encoded:end]], dim=2)
+            outputs.append(causal_attention(q[:, :, start:end], seen_keys, seen_values, rule))
+        return torch.cat(outputs, dim=2)
 
 
 class QuantizedCache(TorchCache):
@@ -45,9 +56,10 @@ class QuantizedCache(TorchCache):
         fmt = scheme.format
         fmt.keys.check(config.head_dim)
         fmt.values.check(config.value_dim)
+        self.format = fmt
         scales = [layer_scales(scheme, layer) for layer in range(config.num_layers)]
-        self.keys = [[_Side(fmt.keys, k_scale, capacity) for _ in range(batch)] for k_scale, _ in scales]
-        self.values = [[_Side(fmt.values, v_scale, capacity) for _ in range(batch)] for _, v_scale in scales]
+        self.keys = [[_Side(fmt, fmt.keys, k_scale, capacity) for _ in range(batch)] for k_scale, _ in scales]
+        self.values = [[_Side(fmt, fmt.values, v_scale, capacity) for _ in range(batch)] for _, v_scale in scales]
         per_layer = fmt.bytes_per_token(config.num_kv_heads, config.head_dim, config.value_dim)
         self._bytes_per_token = per_layer * config.num_layers
 
@@ -61,12 +73,18 @@ class QuantizedCache(TorchCache):
         return sum(side.size_bytes for layer in (*self.keys, *self.values) for side in layer)
 
     def _attend(self, layer: int, which: slice, seq_len: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        check_seq_len(seq_len + k.shape[2], self.max_seq_len)
-        keys = _extend(self.keys[layer][which], k)
-        return causal_attention(q, keys, _extend(self.values[layer][which], v), self.rules[layer])
+        end = seq_len + k.shape[2]
+        check_seq_len(end, self.max_seq_len)
+        sides = (self.keys[layer][which], self.values[layer][which])
+        outputs = []
+        for run in self.format.uniform_runs(seq_len, end):
+            new = slice(run[0] - seq_len, run[1] - seq_len)
+            keys, values = (_extend(side, x[:, :, new]) for side, x in zip(sides, (k, v), strict=True))
+            outputs.append(causal_attention(q[:, :, new], keys, values, self.rules[layer]))
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
 
     def truncate(self, seq_len: int | np.ndarray) -> None:
-        """Forget all tokens from `seq_len` on. Tokens of a group that is cut come back as they were decoded."""
+        """Forget all tokens from `seq_len` on. Encoded tokens that become floats again are floats as decoded."""
         super().truncate(seq_len)
         for layer in (*self.keys, *self.values):
             for side, kept in zip(layer, self.seq_lens.tolist(), strict=True):
@@ -79,15 +97,16 @@ def _extend(sides: "list[_Side]", x: Tensor) -> Tensor:
 
 
 class _Side:
-    """Keys or values of one layer of one sequence: encoded groups of tokens, and those behind the last as floats."""
+    """Keys or values of one layer of one sequence: encoded groups of tokens, and the tokens after them as floats."""
 
-    def __init__(self, codec: Codec, scale: Tensor | None, capacity: int) -> None:
+    def __init__(self, fmt: KVFormat, codec: Codec, scale: Tensor | None, capacity: int) -> None:
+        self.format = fmt
         self.codec = codec
         self.scale = scale
-        self.capacity = capacity
+        self.capacity = fmt.num_encoded(capacity)
         self.parts: dict[str, Tensor] = {}  # [1, G or 1, tokens or groups, P] each, room for `capacity` tokens
         self.encoded = 0  # tokens in `parts`
-        self.tail: Tensor | None = None  # [1, G, fewer than token_group, D] float32
+        self.tail: Tensor | None = None  # [1, G, tokens that are not encoded, D] float32, with a residual float16
 
     @property
     def size_bytes(self) -> int:
@@ -96,25 +115,32 @@ class _Side:
 
     def extend(self, x: Tensor) -> Tensor:
         """Append x [1, G, T, D] to the tokens held; returns all of them as they are read, [1, G, S, D]."""
+        x = self._as_tail(x)
         if self.tail is not None:
             x = torch.cat([self.tail, x], dim=2)
-        group = self.codec.token_group
-        whole = x.shape[2] // group * group
-        if whole:
-            self._store(self.codec.encode(x[:, :, :whole], self.scale), whole)
-        self.tail = x[:, :, whole:].clone() if whole < x.shape[2] else None
+        new = self._num_encoded(self.encoded + x.shape[2]) - self.encoded
+        if new:
+            self._store(self.codec.encode(x[:, :, :new].float(), self.scale), new)
+        self.tail = x[:, :, new:].clone() if new < x.shape[2] else None
         held = [] if not self.encoded else [self.codec.decode(self._held(self.encoded), self.scale)]
-        return torch.cat([*held, self.tail], dim=2) if self.tail is not None else held[0]
+        return torch.cat([*held, self.tail.float()], dim=2) if self.tail is not None else held[0]
 
     def truncate(self, seq_len: int) -> None:
-        group = self.codec.token_group
-        if seq_len >= self.encoded:
-            keep = seq_len - self.encoded
-            self.tail = self.tail[:, :, :keep] if self.tail is not None and keep else None
-            return
-        whole = seq_len // group * group
-        cut = self.codec.decode(self._held(self.encoded), self.scale)[:, :, whole:seq_len] if seq_len > whole else None
-        self.encoded, self.tail = whole, cut
+        encoded = self._num_encoded(seq_len)
+        floats = [] if self.tail is None else [self.tail]
+        if encoded < self.encoded:
+            decoded = self.codec.decode(self._held(self.encoded), self.scale)
+            floats.insert(0, self._as_tail(decoded[:, :, encoded:]))
+        self.encoded = encoded
+        self.tail = torch.cat(floats, dim=2)[:, :, : seq_len - encoded] if seq_len > encoded else None
+
+    def _num_encoded(self, num_tokens: int) -> int:
+        if self.format.residual:
+            return self.format.num_encoded(num_tokens)
+        return num_tokens // self.codec.token_group * self.codec.token_group
+
+    def _as_tail(self, x: Tensor) -> Tensor:
+        return x.half() if self.format.residual else x
 
     def _held(self, num_tokens: int) -> dict[str, Tensor]:
         return {name: part[:, :, : self._entries(name, num_tokens)] for name, part in self.parts.items()}

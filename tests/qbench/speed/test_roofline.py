@@ -18,6 +18,7 @@ from qbench.speed.roofline import (
     roofline,
 )
 from qbench.speed.speed_case import SpeedCase
+from quant.kv import KV_FORMATS
 from quant.source import TensorInfo
 
 # Two layers of width 8: one linear [16, 8] and a norm each; vocabulary 10; 2 heads of 4, 1 kv head, float32 cache.
@@ -60,6 +61,15 @@ def test_a_query_sees_its_layers_window_and_no_more():
     assert decode_bytes(TENSORS, shape, CASE)["kv_read"] == (np.mean([7, 8, 9, 10, 11]) + np.mean([7, 8, 9, 9, 9])) * 32
     keys_seen = (8 + 9 + 10) + (8 + 9 + 9)  # of the two layers
     assert prefill_ops(TENSORS, shape, CASE)["attention"]["q_k"] == 2 * 2 * 4 * keys_seen
+
+
+def test_recent_tokens_of_a_residual_are_read_as_float16():
+    shape = replace(SHAPE, kv_bytes_per_token=6, residual=KV_FORMATS["kv-kivi-2"], float_bytes_per_token=32)
+    parts = decode_bytes(TENSORS, shape, SpeedCase(pp=3, tg=3, depth=190))  # 32 of 190 and 191, 64 of 192 are encoded
+    assert parts["kv_read"] == np.mean([32 * 6 + 158 * 32, 32 * 6 + 159 * 32, 64 * 6 + 128 * 32])
+    assert parts["kv_written"] == 6 + 32
+    near = decode_bytes(TENSORS, replace(shape, windows=(100,)), SpeedCase(pp=3, tg=1, depth=190))
+    assert near["kv_read"] == 100 * 32
 
 
 def test_of_routed_experts_those_count_that_a_token_chooses():

@@ -85,7 +85,7 @@ def test_fp8_scale_of_a_token_by_hand():
     assert_close(Fp8(torch.float8_e4m3fn, per="tensor").encode(x)["scale"].flatten(), torch.tensor([0.01]))
 
 
-@pytest.mark.parametrize("codec", [IntGroups(8), IntGroups(4, group=8), IntGroups(4)], ids=str)
+@pytest.mark.parametrize("codec", [IntGroups(8), IntGroups(4, group=8), IntGroups(4), IntGroups(2, group=8)], ids=str)
 def test_groups_of_channels_against_a_loop(codec):
     x = make_vectors()[:1, :1, :3]
     got = codec.round_trip(x)
@@ -99,11 +99,12 @@ def test_groups_of_channels_against_a_loop(codec):
             assert torch.equal(got[0, 0, token, start : start + size], expected)
 
 
-def test_groups_of_tokens_are_groups_of_channels_turned_round():
+@pytest.mark.parametrize("bits", [2, 4])
+def test_groups_of_tokens_are_groups_of_channels_turned_round(bits):
     x = make_vectors()
     turned = x.unflatten(2, (2, 32)).transpose(3, 4).flatten(1, 2)  # [B, G 2, D, 32]: tokens in place of channels
-    expected = IntGroups(4).round_trip(turned).unflatten(1, (G, 2)).transpose(3, 4).flatten(2, 3)
-    assert torch.equal(IntChannels(4).round_trip(x), expected)
+    expected = IntGroups(bits).round_trip(turned).unflatten(1, (G, 2)).transpose(3, 4).flatten(2, 3)
+    assert torch.equal(IntChannels(bits).round_trip(x), expected)
 
 
 def test_keys_per_channel_follow_a_large_channel():
@@ -127,13 +128,19 @@ def test_constant_vectors_come_back():
             assert_close(codec.round_trip(x), x, rtol=2.0**-10)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [2, 4, 8])
 def test_a_minimum_that_is_rounded_up_lies_above_the_smallest_value(bits):
     """In float16, 1000.3 is 1000.5: codes below 0 become 0 and do not wrap around."""
     x = torch.tensor([1000.3, 1000.9, 1001.5, 1002.3]).view(1, 1, 1, 4)
     codec = IntGroups(bits)
     assert codec.encode(x)["minimum"].item() == 1000.5
     assert ((codec.round_trip(x) - x).abs() <= 0.25 + (1002.3 - 1000.5) / (2**bits - 1)).all()
+
+
+def test_codes_of_two_bits_by_hand():
+    codes = torch.tensor([1, 2, 3, 0, 0, 0, 0, 3], dtype=torch.uint8)
+    assert pack(codes, 2).tolist() == [0b00_11_10_01, 0b11_00_00_00]
+    assert torch.equal(unpack(pack(codes, 2), 2), codes)
 
 
 def test_nibbles_by_hand():

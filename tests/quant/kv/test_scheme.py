@@ -36,7 +36,7 @@ def test_scales_bring_the_largest_to_the_largest_code(name, shape):
 def test_the_config_holds_a_scheme(name):
     scheme = calibrate_kv(KV_FORMATS[name], make_stats())
     config = CONFIG | {CONFIG_KEY: json.loads(json.dumps(scheme.config_entry()))}
-    if name.startswith("kv-int4"):
+    if name.startswith(("kv-int4", "kv-kivi")):
         with pytest.raises(InputError, match="groups of 32 channels do not divide a head of 16"):
             KVScheme.of(config, MODEL, "here")
         return

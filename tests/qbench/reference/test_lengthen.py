@@ -8,7 +8,7 @@ from support.close import assert_close
 
 from qbench.reference.curriculum import Stage
 from qbench.reference.export import load
-from qbench.reference.lengthen import CONTEXT, LONG_MIX, ROPE_BASE, STAGES, Lengthener, rows
+from qbench.reference.lengthen import CONTEXT, LONG_MIX, ROPE_BASE, STAGES, Lengthener, contexts, rows
 from qbench.reference.long_skills import by_length, share_right
 from qbench.reference.long_tasks import MAKERS, MEASURED, answers
 from qbench.reference.model import Llama, Shape
@@ -45,11 +45,19 @@ def test_the_base_keeps_slow_channels_in_the_known_part_of_their_circle():
 
 @pytest.mark.parametrize("context", [256, 2048])
 def test_rows_are_full_and_ask_for_something(tokenizer, context):
-    source = rows(tokenizer, Stage("s", 1.0, context, context, LONG_MIX), seed=0)
+    source = rows(tokenizer, Stage("s", 1.0, 4096, 4096, LONG_MIX), context, seed=0)
     for row in islice(source, 12):
         assert row.shape == (context + 1,)
         assert row[0] == tokenizer.token_to_id("<|endoftext|>")
         assert answers(row, tokenizer).sum() >= 1
+
+
+def test_batches_draw_every_context_of_their_stage(tokenizer, tmp_path):
+    stage = Stage("s", 1.0, 512, 1024, LONG_MIX)
+    trainer = Lengthener(Settings(tmp_path, threads=1), Llama(SHORT), tokenizer, LONG, (stage,))
+    assert contexts(stage) == [256, 512]
+    shapes = {batch.shape for batch in islice(trainer.batches(stage, seed=0), 12)}
+    assert shapes == {(4, 257), (2, 513)}
 
 
 def test_stages_grow_to_the_whole_context():

@@ -7,7 +7,7 @@ layout   dynamic   memory that grows with the tokens
 policy   one of `qbench.policies`, as "full", "window:1024", "sinks:4+1020" or "snapkv:budget=512"
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from qbench.nearest import nearest
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LAYOUTS = DYNAMIC, STATIC, PAGED, NONE = "dynamic", "static", "paged", "none"
 FULL = "full"
+QUALITY_CHUNK = 256  # tokens of a text per forward pass if quality is measured under a policy that evicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,15 @@ class CacheSpec:
     def __str__(self) -> str:
         chunk = "" if self.prefill_chunk is None else f", {self.prefill_chunk} tokens at once"
         return (self.layout if self.policy == FULL else self.policy) + chunk
+
+    def for_quality(self) -> "CacheSpec":
+        """The spec with a prefill chunk if the policy evicts between forward passes.
+
+        A text that passes at once ends before the first eviction, so its logits would be those of policy full.
+        """
+        if self.prefill_chunk is not None or self.policy == FULL or self.make_policy().position_only:
+            return self
+        return replace(self, prefill_chunk=QUALITY_CHUNK)
 
     def make_policy(self) -> "CachePolicy":
         from qbench.policies import parse_policy  # imports torch

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from qbench.cache_spec import DYNAMIC, FULL, LAYOUTS, CacheSpec, check_layout, check_policy
+from qbench.cache_spec import DYNAMIC, FULL, LAYOUTS, QUALITY_CHUNK, CacheSpec, check_layout, check_policy
 from quant.errors import InputError
 
 LAYOUT_HELP = f"Cache layout: {', '.join(LAYOUTS)}."
@@ -58,7 +58,8 @@ def kv_option(command: Callable) -> Callable:
 
 
 def prefill_chunk_option(command: Callable) -> Callable:
-    text = "Tokens of a prompt per forward pass, at most  [default: all; 256 for quality under a policy that evicts]"
+    default = f"all; {QUALITY_CHUNK} for quality and tasks under a policy that evicts"
+    text = f"Tokens of a prompt per forward pass, at most  [default: {default}]"
     return click.option("--prefill-chunk", type=click.IntRange(min=1), help=text)(command)
 
 

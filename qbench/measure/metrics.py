@@ -18,9 +18,11 @@ class Facts(JsonRow):
     impls      implementation -> number of linears that it runs, the commonest first
     kernels    the code that runs next to the linears, on devices that report it
     forced     the switches of the environment that the kernels obey
+    policy     tokens that the KV cache keeps; None: full
+    prefill_chunk  tokens of a prompt per forward pass, at most; None: all
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("kernels",)
+    json_omits: ClassVar[tuple[str, ...]] = ("kernels", "policy", "prefill_chunk")
 
     model: str | None = None
     recipe: str | None = None
@@ -30,6 +32,8 @@ class Facts(JsonRow):
     bits_per_weight: float | None = None
     bits_per_weight_by_part: dict[str, float | None] | None = None
     kv_format: str | None = None
+    policy: str | None = None
+    prefill_chunk: int | None = None
     compute: str | None = None
     impls: dict[str, int] | None = None
     kernels: dict[str, str] | None = None

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from qbench.cache_spec import FULL
 from qbench.measure.host.commit import code_version
 from qbench.measure.host.forced import forced
 from qbench.measure.host.machine import available_cores, machine
@@ -45,6 +46,8 @@ class Subject:
             bits_per_weight=size.bits_per_weight,
             bits_per_weight_by_part=size.bits_per_weight_by_part,
             kv_format=kv_name(self.source),
+            policy=None if self.options.policy == FULL else self.options.policy,
+            prefill_chunk=self.options.prefill_chunk,
             compute=self.options.compute,
             impls=summarize_impls(impls),
             kernels=dict(kernels) if kernels else None,

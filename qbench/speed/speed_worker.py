@@ -62,8 +62,7 @@ class TimedModel:
         if self.depth:
             self.run(torch.tensor(tokens), self.cache)
             self.wait()
-        if hasattr(self.cache, "mark"):  # a policy evicts tokens to which `seconds` goes back
-            self.cache.mark()
+        self.cache.mark()  # `seconds` goes back to this length
 
     def seconds(self, tokens: list[list[int]], step: int) -> float:
         """Time of forward passes over `step` of these tokens each, after those that are held.

@@ -1,6 +1,7 @@
 """`evaluate_tasks`: tasks on one model as a dictionary, from a spec to the numbers."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from qbench.calibration.open_subject import open_subject
@@ -22,10 +23,12 @@ def evaluate_tasks(
 ) -> Metrics:
     """The results of tasks, or of groups of them, by name.
 
+    options  with a policy that evicts, and no prefill chunk, prompts pass in chunks as CacheSpec.for_quality says
     cache    folder that keeps each answer as it comes, so that a run that was stopped goes on
     raises   InputError for a model or tasks that cannot be run
     """
     start = time.perf_counter()
+    options = replace(options, prefill_chunk=options.cache_spec.for_quality().prefill_chunk)
     subject = open_subject(spec, options, progress)
     model = load_model(subject.source, subject.options)
     tasks = run_tasks(model, subject.source, settings, cache=cache, compute=options.compute, progress=progress)

@@ -92,6 +92,8 @@ def run_forward(model: DecoderModel, work: Forward) -> Iterator[tuple[Request, A
     longest = max(len(continuations[0]) for continuations in work.rounds)
     cache = model.new_cache(len(work.contexts), num_context + longest)
     first = model(torch.tensor(work.contexts), cache, last_only=True)  # [B, 1, V]
+    if len(work.rounds) > 1:
+        cache.mark()
     for continuations in work.rounds:
         tokens = torch.tensor(continuations)  # [B, L]
         logits = first

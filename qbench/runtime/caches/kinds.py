@@ -99,7 +99,7 @@ class CacheMaker:
             return self._sinks(batch, policy, uncached=True, mode=None)
         if not policy.position_only:  # evicts between forward passes, so the text takes several
             cache = self._of_policy(batch, policy)
-            cache.max_chunk_tokens = self.spec.prefill_chunk or MAX_CHUNK_TOKENS
+            cache.max_chunk_tokens = self.spec.for_quality().prefill_chunk
             return cache
         _, rows = (None, None) if self.scheme is None else chosen_latents(self.config, self.scheme)
         cache = self._uncached(batch) if rows is None else LatentRows(self.config, rows, batch)

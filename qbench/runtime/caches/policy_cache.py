@@ -241,7 +241,6 @@ class PolicyCache(Cache):
         self._slots.compact(layer, which, keep)
 
     def mark(self) -> None:
-        """Remember everything that is held, so that `truncate` to this length works once tokens have been evicted."""
         self._mark = _Mark(
             self.seq_lens.copy(),
             [storage.save() for storage in self.storages],

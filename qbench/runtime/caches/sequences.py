@@ -122,6 +122,13 @@ class Sequences(ABC):
             raise InputError(f"rows with {counts.tolist()} tokens, expected 1 to {num_columns} for each of {batch}")
         return first, end
 
+    def mark(self) -> None:
+        """Remember everything that is held, so that `truncate` to this length works once tokens have been evicted.
+
+        Caches that evict nothing need no mark.
+        """
+        return
+
     def go_to(
         self,
         positions: Sequence[int] | np.ndarray | Tensor,

@@ -8,6 +8,7 @@ from support.data import STORIES260K, TASK_FILES, needs_stories, needs_task_file
 from support.hf_task_model import hf_task_model
 from support.measuring import tasks_of
 
+from qbench.cache_spec import QUALITY_CHUNK
 from qbench.measure.case import TasksCase
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
@@ -106,6 +107,27 @@ def test_a_run_that_was_stopped_goes_on_with_what_it_had(sums, tmp_path, monkeyp
     for other in ({"recipe": "q4_0"}, {"policy": "window:64"}, {"compute": "exact"}):  # has answers of its own
         with pytest.raises(pytest.fail.Exception):
             tasks_of("ref:llama", settings, threads=1, answers=tmp_path / "answers", **other)
+
+
+@pytest.mark.parametrize("budget, right", [(128, 1.0), (32, 0.0)], ids=["holds the value", "evicted the value"])
+def test_a_policy_evicts_within_the_prompt(budget, right):
+    """The first items of ref_recall ask for a value 64 tokens back; the budget decides whether the cache holds it."""
+    how = {"policy": f"recent:budget={budget}", "prefill_chunk": 32}
+    result = tasks_of("ref:llama", TaskSettings(("ref_recall",), limit=3), **how, threads=1)
+    assert result["tasks"]["ref_recall"]["value"] == right
+    assert result | how == result, "the record names both"
+
+
+def test_a_policy_evicts_while_text_is_generated(sums):
+    """A sum and its working are about 40 tokens; the budget is for 400 tokens, or for 4 of the working."""
+    roomy, tight = (
+        tasks_of("ref:llama", TaskSettings(("ref_sums",), limit=6), policy=f"recent:budget={budget}", threads=1)
+        for budget in (400, 4)
+    )
+    assert roomy["tasks"] == sums["tasks"]
+    assert tight["tasks"]["ref_sums"]["correct"] == "000000"
+    assert (tight["policy"], tight["prefill_chunk"]) == ("recent:budget=4", QUALITY_CHUNK)
+    assert "policy" not in sums, "the full cache is not named"
 
 
 # Every container and arithmetic, keys and values of each width. Who cannot tell brackets apart is right in 0.25.

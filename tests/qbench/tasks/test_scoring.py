@@ -7,6 +7,7 @@ import torch
 from support.close import assert_close
 from support.memory_source import MemorySource
 
+from qbench.run_options import RunOptions
 from qbench.runtime import load_model
 from qbench.tasks.scoring import FORWARD_TOKENS, SHARED_CONTEXT, Forward, Request, group_requests, run_forward
 from quant.kv import KV_FORMATS
@@ -97,6 +98,19 @@ def test_what_was_asked_before_leaves_nothing_in_the_cache(kv):
     for request in requests:
         alone |= answers_of(model, [request], share=groups == 1)
     assert together == alone
+
+
+@pytest.mark.parametrize("policy", ["recent:16", "snapkv:budget=24,window=8", "h2o:20"])
+def test_a_policy_evicts_what_was_asked_before_too(policy):
+    """A cache that went back to a context answers to the bit like one that just read it, evictions included."""
+    model = load_model(MemorySource(), RunOptions(policy=policy, prefill_chunk=32))
+    requests = [request for request in some_requests() if len(request.context) == 63]
+    together = answers_of(model, requests)
+    alone = {}
+    for request in requests:
+        alone |= answers_of(model, [request])
+    assert together == alone
+    assert together != answers_of(load_model(MemorySource()), requests)
 
 
 def test_logits_that_are_not_finite_are_told():

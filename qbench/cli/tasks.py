@@ -1,9 +1,11 @@
 """`qbench eval MODEL --tasks ...`: lm-eval's tasks, in place of perplexity; its options as one object."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,7 +22,25 @@ class TaskOptions:
     limit: int | None
     num_fewshot: int | None
     include_path: tuple[str, ...]
+    metadata: dict[str, Any] | None
     answers: Path | None
+
+
+class JsonObject(click.ParamType):
+    """'{"a": 1}' -> {"a": 1}"""
+
+    name = "json"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+        try:
+            found = json.loads(value)
+        except ValueError as error:
+            self.fail(f"{value!r} is not JSON: {error}", param, ctx)
+        if not isinstance(found, dict):
+            self.fail(
+                f'{value!r} is JSON, but no object; expected for example {{"max_seq_lengths": [4096]}}', param, ctx
+            )
+        return found
 
 
 OPTIONS = (
@@ -28,6 +48,11 @@ OPTIONS = (
     click.option("--limit", type=click.IntRange(min=1), help="The first items of each task  [default: all]"),
     click.option("--num-fewshot", type=click.IntRange(min=0), help="Solved examples  [default: as a task says]"),
     click.option("--include-path", multiple=True, help="Folder of more task files; may be given several times."),
+    click.option(
+        "--metadata",
+        type=JsonObject(),
+        help="JSON object that lm-eval passes to its tasks, e.g. '{\"max_seq_lengths\": [4096]}' for RULER.",
+    ),
     click.option(
         "--answers",
         type=click.Path(path_type=Path),
@@ -53,9 +78,10 @@ def check_tasks(options: TaskOptions, others: bool) -> None:
     """Tasks and perplexity are two runs, each with its own options."""
     if options.tasks is not None and others:
         raise click.UsageError("--tasks measures tasks alone; leave it out where perplexity and KLD are asked for")
-    named = (options.limit, options.num_fewshot, options.include_path, options.answers)
+    named = (options.limit, options.num_fewshot, options.include_path, options.metadata, options.answers)
     if options.tasks is None and any(value not in (None, ()) for value in named):
-        raise click.UsageError("--limit, --num-fewshot, --include-path and --answers are about --tasks; name some")
+        names = "--limit, --num-fewshot, --include-path, --metadata and --answers"
+        raise click.UsageError(f"{names} are about --tasks; name some")
 
 
 def eval_tasks(model: str, tasks: TaskOptions, options: RunOptions, as_json: bool) -> None:
@@ -66,7 +92,7 @@ def eval_tasks(model: str, tasks: TaskOptions, options: RunOptions, as_json: boo
     if tasks.tasks == "list":
         return click.echo("\n".join(offline_names()))
     names = tuple(name.strip() for name in (tasks.tasks or "").split(","))
-    settings = TaskSettings(names, tasks.limit, tasks.num_fewshot, tasks.include_path)
+    settings = TaskSettings(names, tasks.limit, tasks.num_fewshot, tasks.include_path, tasks.metadata or {})
     with progress_bar(f"tasks of {model}") as update:
         result = evaluate_tasks(model, settings, options, cache=tasks.answers, progress=update).to_json()
     if as_json:

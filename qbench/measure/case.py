@@ -1,8 +1,8 @@
 """`Case`: the definition of one measurement of a model, without its results."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from qbench.cache_spec import DYNAMIC, FULL, CacheSpec
 from qbench.compute import FAST
@@ -26,12 +26,13 @@ class QualityCase(JsonRow):
 class TasksCase(JsonRow):
     """Fields of TaskSettings."""
 
-    json_omits: ClassVar[tuple[str, ...]] = ("limit", "num_fewshot", "include")
+    json_omits: ClassVar[tuple[str, ...]] = ("limit", "num_fewshot", "include", "metadata")
 
     names: tuple[str, ...] = ()
     limit: int | None = None
     num_fewshot: int | None = None
     include: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

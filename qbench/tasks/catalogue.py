@@ -1,9 +1,12 @@
 """Finding tasks by name: this project's offline ones, those of folders that are named, lm-eval's own."""
 
+import random
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
 
 from qbench.nearest import nearest
 from qbench.tasks.settings import TaskSettings
@@ -17,6 +20,7 @@ HERE = Path(__file__).resolve()
 # Of the checkout, or in an installed package where the wheel puts them (pyproject.toml).
 OFFLINE = next(filter(Path.is_dir, (HERE.parents[i] / "suites" / "tasks" for i in (2, 1))))
 FEWSHOT_SEED = 1234  # lm-eval's own
+ITEMS_SEED = 42  # as RULER's own
 
 
 def offline_names() -> list[str]:
@@ -32,16 +36,18 @@ class Loaded(TypedDict):
     group_map: dict[str, list[str]]
 
 
-def load_tasks(settings: TaskSettings) -> Loaded:
+def load_tasks(settings: TaskSettings, tokenizer: Path | None = None) -> Loaded:
     """The tasks and groups that the settings name.
 
+    tokenizer  folder of the tokenizer that tasks of a given length in tokens use, unless their metadata names one
     raises   InputError for an unknown task (with the nearest names), and for one whose data cannot be had
     """
     folders = [OFFLINE, *map(Path, settings.include)]
     for folder in folders[1:]:
         if not folder.is_dir():
             raise InputError(f"{folder}: no such folder of task files")
-    manager, names = _find(settings.names, folders)
+    metadata = ({} if tokenizer is None else {"tokenizer": str(tokenizer)}) | dict(settings.metadata)
+    manager, names = _find(settings.names, folders, metadata)
     loaded = Loaded(tasks={}, groups={}, group_map={})
     for name in names:
         found = _load(manager, name)
@@ -54,7 +60,7 @@ def load_tasks(settings: TaskSettings) -> Loaded:
     return loaded
 
 
-def _find(names: Sequence[str], folders: list[Path]) -> tuple["TaskManager", list[str]]:
+def _find(names: Sequence[str], folders: list[Path], metadata: dict[str, Any]) -> tuple["TaskManager", list[str]]:
     """The manager that knows all names, and the names that they stand for.
 
     lm-eval's own index has 15 thousand entries and takes seconds to read, so it is read only where it is needed.
@@ -63,7 +69,7 @@ def _find(names: Sequence[str], folders: list[Path]) -> tuple["TaskManager", lis
 
     known: Iterable[str] = ()
     for defaults in (False, True):
-        manager = TaskManager(include_path=[*folders], include_defaults=defaults)
+        manager = TaskManager(include_path=[*folders], include_defaults=defaults, metadata=metadata)
         known = set(manager.all_tasks)
         matches = {name: sorted(n for n in known if fnmatch(n, name)) for name in names}
         if all(matches.values()):
@@ -74,6 +80,9 @@ def _find(names: Sequence[str], folders: list[Path]) -> tuple["TaskManager", lis
 
 
 def _load(manager: "TaskManager", name: str) -> "TaskDict":
+    # RULER draws its items from the global generators, which lm-eval's command line seeds.
+    random.seed(ITEMS_SEED)
+    np.random.seed(ITEMS_SEED)
     try:
         return manager.load([name])
     except Exception as error:  # what task files and the hubs that they read from raise is anything at all

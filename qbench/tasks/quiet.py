@@ -4,7 +4,10 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from functools import partialmethod
 from unittest.mock import patch
+
+from tqdm import tqdm
 
 
 @contextmanager
@@ -19,7 +22,7 @@ def quiet() -> Iterator[None]:
         logger.setLevel(logging.ERROR)
     datasets.disable_progress_bars()
     try:
-        with redirect_stdout(sys.stderr), _no_bars("lm_eval.api.task"), _no_bars("lm_eval.api.model"):
+        with redirect_stdout(sys.stderr), _no_bars():
             yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
@@ -28,6 +31,6 @@ def quiet() -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
-def _no_bars(module: str):
-    """Its `tqdm` hands the items through: it has no switch of its own, and one in the environment is read too early."""
-    return patch(f"{module}.tqdm", lambda items, **_: items)
+def _no_bars():
+    """Every bar of `tqdm` is disabled: tasks draw their own, and the switch in the environment is read too early."""
+    return patch.object(tqdm, "__init__", partialmethod(tqdm.__init__, disable=True))

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Any, TypedDict
 
 import numpy as np
@@ -15,6 +16,7 @@ from qbench.statistics import share_interval
 
 # The figure that a task is known by, where it has several: the first of these, else the first that it lists.
 MAIN_METRICS = ("acc", "exact_match", "word_perplexity")
+OTHER_LENGTH = -1
 RESAMPLES = 200  # an error's own error is then 5 %
 SEED = 20250211
 
@@ -30,8 +32,10 @@ def summarize_task(
     """
     filter_name = samples[0]["filter"]
     rows = [sample for sample in samples if sample["filter"] == filter_name]
-    names = [name for name in rows[0]["metrics"] if f"{name},{filter_name}" in metrics]
+    names = [name for name in measured_metrics(rows) if f"{name},{filter_name}" in metrics]
     metric = next((name for name in MAIN_METRICS if name in names), names[0])
+    if metric.isdigit():
+        rows = [row for row in rows if row.get(metric, OTHER_LENGTH) != OTHER_LENGTH]
     items = [row.get(metric) for row in rows]
     is_of_all = all(item is not None for item in items)  # else a task left the figure out for some of its items
     protocol = {
@@ -50,16 +54,27 @@ def summarize_task(
     return TaskResult(
         metric=metric,
         value=value,
-        error=standard_error(items, task.aggregation()[metric]) if is_of_all and value is not None else None,
+        error=standard_error(items, task.aggregation().get(metric, fmean)) if is_of_all and value is not None else None,
         interval=interval(items, value) if is_of_all else None,
         num_items=len(rows),
         items_sha256=protocol["items_sha256"],
         **item_values(items),
-        higher_is_better=task.higher_is_better().get(metric),
-        metrics={name: finite(number) for name, number in metrics.items() if _is_figure(name, number)},
+        higher_is_better=True if metric.isdigit() else task.higher_is_better().get(metric),
+        metrics={f"{name},{filter_name}": finite(metrics[f"{name},{filter_name}"]) for name in names},
         protocol=protocol,
         protocol_hash=_sha256(protocol_identity(protocol))[:16],
     )
+
+
+def measured_metrics(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of a task's metrics, without those of lengths that no item has.
+
+    RULER has a metric per length in tokens, named "4096". It is OTHER_LENGTH, or missing, in items of other lengths.
+    """
+    names = dict.fromkeys(name for row in rows for name in row["metrics"])
+    return [
+        name for name in names if not name.isdigit() or any(row.get(name, OTHER_LENGTH) != OTHER_LENGTH for row in rows)
+    ]
 
 
 def summarize_group(entries: dict[str, TaskResult], metrics: dict[str, float]) -> TaskResult | None:
@@ -121,7 +136,7 @@ def standard_error(items: Sequence[Any], aggregate: Callable[[list[Any]], float]
     """
     if len(items) < 2:
         return None
-    if aggregate.__name__ == "mean":
+    if aggregate.__name__ in ("mean", "fmean"):
         return finite(_mean_error(items))
     drawn = np.random.default_rng(SEED).integers(len(items), size=(RESAMPLES, len(items)))
     return finite(np.std([aggregate([items[index] for index in row]) for row in drawn], ddof=1))

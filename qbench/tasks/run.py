@@ -13,6 +13,7 @@ from qbench.tasks.catalogue import Loaded, load_tasks
 from qbench.tasks.quiet import quiet
 from qbench.tasks.results import summarize_group, summarize_task
 from qbench.tasks.settings import TaskSettings
+from qbench.tasks.tokenizer_folder import tokenizer_folder
 from quant.kv.scheme import CONFIG_KEY
 from quant.present import present
 from quant.source import Source
@@ -44,9 +45,9 @@ def run_tasks(
 
     from qbench.tasks.model import TaskModel
 
-    with quiet():
+    with quiet(), tokenizer_folder(source) as tokenizer:
         lm = TaskModel(model, source, progress)
-        loaded = load_tasks(settings)
+        loaded = load_tasks(settings, tokenizer)
         cached, tasks = _cached(lm, source, compute, cache), TaskDict(**loaded)
         results = evaluate(cached, tasks, limit=settings.limit, bootstrap_iters=0)
     return _entries(loaded, dict(present(results)), compute)

@@ -1,6 +1,8 @@
 """Which tasks to run, and how much of them, as commands and suites say it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from quant.errors import InputError
 
@@ -13,12 +15,15 @@ class TaskSettings:
     limit: int | None = None  # the first items of each task; None: all
     num_fewshot: int | None = None  # solved examples before each item; None: as the task says
     include: tuple[str, ...] = ()  # folders of task files besides lm-eval's own and suites/tasks
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # lm-eval's, e.g. {"max_seq_lengths": [4096]} for RULER
 
     def __post_init__(self) -> None:
-        for field in ("names", "include"):  # JSON knows lists alone
-            object.__setattr__(self, field, tuple(getattr(self, field)))
+        for name in ("names", "include"):  # JSON knows lists alone
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         if not self.names or not all(isinstance(name, str) and name.strip() for name in self.names):
             raise InputError(f"tasks are {list(self.names)!r}, expected at least one name")
+        if not isinstance(self.metadata, Mapping) or not all(isinstance(key, str) for key in self.metadata):
+            raise InputError(f"metadata of tasks is {self.metadata!r}, expected names with values")
         if self.limit is not None and self.limit < 1:
             raise InputError(f"the limit of items a task is {self.limit}, expected at least 1")
         if self.num_fewshot is not None and self.num_fewshot < 0:

@@ -1,10 +1,14 @@
 """Which tasks are found by name, and what is said of those that are not."""
 
+from unittest.mock import patch
+
 import pytest
 
+from qbench.sources import open_source
 from qbench.tasks import catalogue
 from qbench.tasks.catalogue import load_tasks, offline_names
 from qbench.tasks.settings import TaskSettings
+from qbench.tasks.tokenizer_folder import tokenizer_folder
 from quant.errors import InputError
 
 TASK = """
@@ -26,8 +30,8 @@ def folder(tmp_path, monkeypatch):
     import lm_eval.tasks
 
     class WithoutDefaults(lm_eval.tasks.TaskManager):
-        def __init__(self, include_path, include_defaults):
-            super().__init__(include_path=include_path, include_defaults=False)
+        def __init__(self, include_path, include_defaults, metadata):
+            super().__init__(include_path=include_path, include_defaults=False, metadata=metadata)
 
     monkeypatch.setattr(lm_eval.tasks, "TaskManager", WithoutDefaults)
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
@@ -101,3 +105,52 @@ def test_settings_that_cannot_be_meant(fields, part):
 def test_settings_of_json_lists_are_values():
     assert TaskSettings(["a"], include=["b"]) == TaskSettings(("a",), include=("b",))
     assert catalogue.OFFLINE.is_dir()
+
+
+LONG = """
+task: long
+custom_dataset: !function long.items
+output_type: generate_until
+test_split: test
+doc_to_text: "{{text}}"
+doc_to_target: "x"
+"""
+LONG_ITEMS = """
+import random
+import datasets
+from transformers import AutoTokenizer
+
+def items(max_seq_lengths, tokenizer, **about):
+    words = AutoTokenizer.from_pretrained(tokenizer)("set babel acorn").input_ids
+    rows = [{"text": f"{length} {len(words)} {random.random()}"} for length in max_seq_lengths]
+    return {"test": datasets.Dataset.from_list(rows)}
+"""
+
+
+def test_metadata_and_the_tokenizer_reach_the_task(tmp_path):
+    """As RULER's tasks get them; their draws from the global generator repeat, too."""
+    (tmp_path / "long.yaml").write_text(LONG)
+    (tmp_path / "long.py").write_text(LONG_ITEMS)
+    settings = TaskSettings(("long",), include=(str(tmp_path),), metadata={"max_seq_lengths": [300, 700]})
+    with tokenizer_folder(open_source("ref:llama")) as folder:
+        texts, again = ([doc["text"] for doc in load_tasks(settings, folder)["tasks"]["long"].eval_docs] for _ in "ab")
+    assert [text.split()[:2] for text in texts] == [["300", "3"], ["700", "3"]]
+    assert texts == again
+    assert not folder.exists()
+    with pytest.raises(InputError, match=r"task long cannot be loaded: .*tokenizer"):
+        load_tasks(settings)
+
+
+def test_metadata_names_another_tokenizer(tmp_path):
+    (tmp_path / "long.yaml").write_text(LONG)
+    (tmp_path / "long.py").write_text(LONG_ITEMS)
+    metadata = {"max_seq_lengths": [300], "tokenizer": "no/such/folder/here"}
+    settings = TaskSettings(("long",), include=(str(tmp_path),), metadata=metadata)
+    with pytest.raises(InputError, match="no/such/folder/here"):
+        load_tasks(settings, tmp_path)
+
+
+def test_tasks_that_need_a_missing_package_say_so():
+    settings = TaskSettings(("niah_single_1",), metadata={"max_seq_lengths": [512], "tokenizer": "t"})
+    with patch.dict("sys.modules", {"wonderwords": None}), pytest.raises(InputError, match="wonderwords"):
+        load_tasks(settings)

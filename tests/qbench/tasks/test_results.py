@@ -125,3 +125,37 @@ def test_a_group_has_the_items_of_its_tasks():
     swapped = summarize_group(dict(reversed(entries.items())), {"acc,none": 2 / 3}).to_json()
     assert swapped["items_sha256"] != group["items_sha256"]
     assert summarize_group(entries, {"alias": "group without a figure"}) is None
+
+
+def of_length(length: int, *scores: float) -> list[dict]:
+    """Samples as RULER's tasks give them: every item also has 4096, and -1 there if it is of another length."""
+    return [
+        {
+            "filter": "none",
+            "metrics": list(dict.fromkeys(("4096", str(length)))),
+            "4096": -1.0,
+            str(length): score,
+            "doc_hash": f"{length} {index}",
+            "target_hash": "t",
+            "arguments": [],
+        }
+        for index, score in enumerate(scores)
+    ]
+
+
+@pytest.mark.parametrize("length", [900, 4096])
+def test_a_task_by_length_is_known_by_a_length_that_it_has(length):
+    ruler = task()
+    ruler.aggregation = ruler.higher_is_better = dict
+    found = summarize_task(ruler, of_length(length, 1.0, 0.0, 1.0), {"4096,none": -1, f"{length},none": 2 / 3})
+    assert (found.metric, found.correct, found.higher_is_better) == (str(length), "101", True)
+    assert found.metrics == {f"{length},none": 2 / 3}
+
+
+def test_a_task_of_several_lengths_names_the_items_of_the_first():
+    ruler = task()
+    ruler.aggregation = ruler.higher_is_better = dict
+    rows = of_length(900, 1.0, 0.0) + of_length(1800, 0.0)
+    found = summarize_task(ruler, rows, {"4096,none": -1, "900,none": 0.5, "1800,none": 0.0})
+    assert (found.metric, found.correct, found.num_items) == ("900", "10", 2)
+    assert found.metrics == {"900,none": 0.5, "1800,none": 0.0}

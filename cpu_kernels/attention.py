@@ -37,7 +37,7 @@ SMALLEST_QUERY = np.float32(2.0**-112)  # below, 32767 / absmax overflows
 
 def multiplies_in(format: str) -> str:
     """The arithmetic in which the kernel that is chosen multiplies what is stored so: fp32, int16 or bf16."""
-    if format in ("int8", "int4"):
+    if format in ("int8", "int4", "kivi4", "kivi2"):
         return "int16"
     return "bf16" if format in ("e4m3", "e5m2") and chosen_isa("attention") == "avx512_bf16" else "fp32"
 

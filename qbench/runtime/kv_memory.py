@@ -17,6 +17,7 @@ from qbench.runtime.caches.kinds import (
 )
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.caches.owned_pages import window_pages
+from qbench.runtime.caches.residual_cache import residual_store_bytes
 from qbench.runtime.caches.sink_cache import check_sinks
 from qbench.runtime.workspace import FLOAT_BYTES
 from quant.kv import KVFormat, KVScheme
@@ -87,8 +88,15 @@ class CacheMemory:
             return most
         return bisect_right(range(most + 1), room, key=partial(self._layers_bytes, self.residual)) - 1
 
+    def _residual_bytes(self, fmt: KVFormat, context: int) -> float:
+        """Bytes that a cache with room for one sequence takes."""
+        if not self.in_stores:
+            return self._layers_bytes(fmt, context)
+        config = self.config
+        return config.num_layers * residual_store_bytes(fmt, context, config.num_kv_heads, config.head_dim)
+
     def _layers_bytes(self, fmt: KVFormat, num_tokens: int) -> float:
-        """Bytes of one sequence in all layers."""
+        """Bytes of the tokens of one sequence in all layers."""
         config = self.config
         sizes = (config.num_kv_heads, config.head_dim, config.value_dim)
         return config.num_layers * fmt.size_bytes(num_tokens, *sizes)
@@ -116,7 +124,7 @@ class CacheMemory:
         else:
             held = held_tokens(context) if self.in_stores or self.spec.layout == PAGED else context
             if self.residual is not None:
-                return round(batch * self._layers_bytes(self.residual, held))
+                return round(batch * self._residual_bytes(self.residual, context))
         return round(batch * held * self.bytes_per_token)
 
 

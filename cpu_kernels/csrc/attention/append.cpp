@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "attention/attention.h"
+#include "attention/put.h"
+#include "attention/residual.h"
 #include "thread_pool.h"
 
 namespace qk::attention {
@@ -14,62 +16,6 @@ constexpr float smallest_scale = 0x1p-100f;  // of float8 zeros: any will do who
 
 // Below this one thread is done before a second one wakes (about 2 us).
 constexpr int64_t parallel_size = 1 << 14;
-
-// Codes of one token and head, one a byte for integers, and its scales.
-struct Encoded {
-    std::vector<std::byte> codes, scales;
-
-    explicit Encoded(const Layout& layout)
-        : codes(static_cast<size_t>(layout.format == Format::int4 ? layout.head_dim : layout.row_bytes())),
-          scales(static_cast<size_t>(std::max<int64_t>(4, 4 * layout.groups()))) {}
-};
-
-template <class Code>
-void scatter(const std::byte* from, int64_t size, int64_t token, std::byte* block) {
-    const auto* codes = reinterpret_cast<const Code*>(from);
-    auto* to = reinterpret_cast<Code*>(block) + token;
-    for (int64_t d = 0; d < size; d++, to += block_tokens) *to = codes[d];
-}
-
-void put_key(const Layout& layout, const Encoded& encoded, int64_t token, std::byte* block) {
-    const int elements = lane_elements(layout.format);
-    if (elements == 1) {
-        if (layout.format == Format::f32)
-            scatter<uint32_t>(encoded.codes.data(), layout.head_dim, token, block);
-        else
-            scatter<uint16_t>(encoded.codes.data(), layout.head_dim, token, block);
-        return;
-    }
-    const auto* codes = reinterpret_cast<const uint8_t*>(encoded.codes.data());
-    auto* to = reinterpret_cast<uint8_t*>(block);
-    for (int64_t d = 0; d < layout.head_dim; d += elements, to += lane_bytes * block_tokens)
-        for (int64_t e = 0; e < 4; e++)
-            to[element_byte(layout.format, token, e)] =
-                static_cast<uint8_t>(elements == 4 ? codes[d + e] : codes[d + e] | codes[d + 4 + e] << 4);
-}
-
-void put_value(const Layout& layout, const Encoded& encoded, int64_t token, std::byte* block) {
-    const int elements = lane_elements(layout.format);
-    if (elements == 1) {
-        std::memcpy(block + token * layout.row_bytes(), encoded.codes.data(), static_cast<size_t>(layout.row_bytes()));
-        return;
-    }
-    const int64_t element = token % elements, size = layout.head_dim;
-    const auto* codes = reinterpret_cast<const uint8_t*>(encoded.codes.data());
-    auto* to = reinterpret_cast<uint8_t*>(block) + token / elements * size * lane_bytes;
-    const int shift = element < 4 ? 0 : 4, other = elements == 4 ? 0 : 0xf0 >> shift;  // another token's nibble
-    for (int64_t d = 0; d < size; d++) {
-        uint8_t& byte = to[element_byte(layout.format, d, element)];
-        byte = static_cast<uint8_t>((byte & other) | codes[d] << shift);
-    }
-}
-
-void put_scales(const Layout& layout, const Encoded& encoded, int64_t token, std::byte* block) {
-    if (is_float8(layout.format) && layout.has_token_scales())
-        std::memcpy(block + 4 * token, encoded.scales.data(), 4);
-    else
-        scatter<uint16_t>(encoded.scales.data(), 2 * layout.groups(), token, block);
-}
 
 class Appender {
 public:
@@ -142,9 +88,10 @@ private:
 
 }  // namespace
 
-void append(Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<const float>& k,
-            const Heads<const float>& v, const Rotation& rotation, const Heads<float>& q_out, const Impl<Kernels>& impl,
-            const int64_t* slots) {
+// Into the blocks of a store, and nothing else.
+static void append_blocks(Store& store, const Sequences& sequences, const Heads<const float>& q,
+                          const Heads<const float>& k, const Heads<const float>& v, const Rotation& rotation,
+                          const Heads<float>& q_out, const Impl<Kernels>& impl, const int64_t* slots) {
     Appender appender(store, sequences, rotation, impl.kernels, slots);
     const auto append_token = [&](int64_t b, int64_t t) {
         appender.put(store.keys(), true, k, b, t);
@@ -170,6 +117,17 @@ void append(Store& store, const Sequences& sequences, const Heads<const float>& 
         thread_pool()->run(sequences.count * runs, append_run);
     else
         for (int64_t i = 0; i < sequences.count * runs; i++) append_run(i);
+}
+
+void append(Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<const float>& k,
+            const Heads<const float>& v, const Rotation& rotation, const Heads<float>& q_out, const Impl<Kernels>& impl,
+            const int64_t* slots) {
+    if (!store.ring()) return append_blocks(store, sequences, q, k, v, rotation, q_out, impl, slots);
+    for_each_part(store.layout(), sequences, k.tokens, [&](const Part& part) {
+        encode_oldest(store, part.sequences, part.of(k).tokens, impl.kernels);
+        append_blocks(*store.ring(), in_ring(part.sequences), part.of(q), part.of(k), part.of(v),
+                      part.of(rotation, k.head_dim), part.of(q_out), impl, nullptr);
+    });
 }
 
 }  // namespace qk::attention

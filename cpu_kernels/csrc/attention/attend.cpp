@@ -8,6 +8,7 @@
 
 #include "attention/attention.h"
 #include "attention/decode_mass.h"
+#include "attention/residual.h"
 #include "attention/workspace.h"
 #include "thread_pool.h"
 
@@ -35,7 +36,8 @@ std::span<const Impl<Kernels>> table() { return impls; }
 
 namespace {
 
-// Queries [first, first + count) of one sequence and kv head over tokens [begin, end), and sinks.
+// Queries [first, first + count) of one sequence and kv head over tokens [begin, end), and sinks. With a residual the
+// last of the tokens are in the ring, and a stretch of their own.
 struct Task {
     int64_t sequence, head, first, count, begin, end;
     int64_t part, parts;  // of the tokens that these queries see
@@ -47,6 +49,12 @@ struct Task {
 // A query whose sinks are a stretch of their own has more than one, which is one task.
 bool is_decode(const Sequences& sequences, int64_t sequence, int64_t tokens, const Sinks& sinks) {
     return sequences.new_tokens(sequence, tokens) == 1 && sinks.count == 0;
+}
+
+// Whether a pass of its own weighs the keys: of several queries, which needs their lse, and of keys in two stores.
+bool weighs_keys_apart(const Store& store, const Sequences& sequences, int64_t sequence, int64_t tokens,
+                       const Sinks& sinks) {
+    return store.ring() || !is_decode(sequences, sequence, tokens, sinks);
 }
 
 class Attention {
@@ -65,13 +73,15 @@ public:
           impl_(impl),
           sinks_(sinks),
           observed_(observed),
+          stretches_per_part_(store.ring() ? 2 : 1),
+          keeps_weights_(observed.mass && !store.ring()),
           mass_(observed, store.num_heads(), heads_per_kv_, impl.kernels) {}
 
     Isa run() {
         left_ = std::vector<std::atomic<int64_t>>(static_cast<size_t>(sequences_.count * store_.num_heads()));
         add_prefill_tasks();
         add_decode_tasks();
-        const auto floats = static_cast<size_t>(num_partials_ * heads_per_kv_);
+        const auto floats = static_cast<size_t>(num_partials_ * stretches_per_part_ * heads_per_kv_);
         partial_out_.resize(floats * static_cast<size_t>(layout_.head_dim));
         partial_max_.resize(floats);
         partial_sum_.resize(floats);
@@ -97,7 +107,7 @@ private:
             for (int64_t g = 0; g < store_.num_heads(); g++) {
                 const int64_t end = sequences_.end(b, g), begin = first_seen(end - 1);
                 const int64_t first_split = begin / split_tokens, parts = ceil_div(end, split_tokens) - first_split;
-                const int64_t weights = mass_.add_head(parts);
+                const int64_t weights = keeps_weights_ ? mass_.add_head(parts) : 0;
                 for (int64_t part = 0; part < parts; part++) {
                     const int64_t start = (first_split + part) * split_tokens;
                     tasks_.push_back({b, g, 0, 1, std::max(begin, start), std::min(end, start + split_tokens), part,
@@ -126,11 +136,13 @@ private:
     void work(const Task& task) {
         thread_local Workspace workspace;
         const int64_t sinks = std::min(sinks_.count, task.end), num_sinks = ceil_div(sinks, split_tokens);
-        const int64_t first = task.begin / split_tokens;
-        const int64_t num_near = task.begin < task.end ? ceil_div(task.end, split_tokens) - first : 0;
-        const Rows rows = workspace.rows(layout_, task.count * heads_per_kv_, num_sinks + num_near);
+        const int64_t first = task.begin / split_tokens, held = sequences_.end(task.sequence, task.head);
+        const int64_t encoded = std::clamp(layout_.num_encoded(held), task.begin, std::max(task.begin, task.end));
+        const int64_t num_near = task.begin < encoded ? ceil_div(encoded, split_tokens) - first : 0;
+        const int64_t num_recent = encoded < task.end ? 1 : 0, num_stretches = num_sinks + num_near + num_recent;
+        const Rows rows = workspace.rows(layout_, task.count * heads_per_kv_, num_stretches);
         const int64_t padded = workspace.padded();
-        const bool keeps_weights = mass_.is_wanted() && is_decode(task.sequence);
+        const bool keeps_weights = keeps_weights_ && is_decode(task.sequence);
         const auto visit = [&](int64_t begin, int64_t end, int64_t split, int64_t index) {
             Rows part = rows;
             part.max += index * padded;
@@ -138,13 +150,23 @@ private:
             part.out += index * padded * layout_.head_dim;
             if (keeps_weights) mass_.keep(task.weights, task.part, part);
             const int64_t start = split * split_tokens;
-            attend_stretch(task, begin, start, std::min(end, start + split_tokens), part);
+            attend_stretch(store_, sequences_, task, begin, start, std::min(end, start + split_tokens), part);
         };
         if (num_sinks > 0) prepare(task, sinks_.q, 0, sinks, workspace, rows);
         for (int64_t i = 0; i < num_sinks; i++) visit(0, sinks, i, i);
-        if (num_near > 0) prepare(task, q_, task.begin, task.end, workspace, rows);
-        for (int64_t i = 0; i < num_near; i++) visit(task.begin, task.end, first + i, num_sinks + i);
-        task.parts > 1 ? keep_part(task, rows) : finish(task, rows, num_sinks + num_near, padded);
+        if (num_near > 0) prepare(task, q_, task.begin, encoded, workspace, rows);
+        for (int64_t i = 0; i < num_near; i++) visit(task.begin, encoded, first + i, num_sinks + i);
+        if (num_recent > 0) attend_recent(task, encoded, num_sinks + num_near, workspace, rows);
+        task.parts > 1 ? keep_part(task, rows, num_stretches, padded) : finish(task, rows, num_stretches, padded);
+    }
+
+    // The task's tokens from `begin` on, which are in the ring: stretch `index`.
+    void attend_recent(const Task& task, int64_t begin, int64_t index, Workspace& workspace, Rows rows) {
+        prepare(task, q_, begin, task.end, workspace, rows);
+        rows.max += index * workspace.padded();
+        rows.sum += index * workspace.padded();
+        rows.out += index * workspace.padded() * layout_.head_dim;
+        attend_stretch(*store_.ring(), in_ring(sequences_), task, begin, 0, task.end, rows);
     }
 
     // The task's queries, and which of the tokens [begin, end) each of them sees: all of sinks, else its window.
@@ -166,16 +188,17 @@ private:
     }
 
     // begin: the first token that any of the queries sees
-    void attend_stretch(const Task& task, int64_t begin, int64_t start, int64_t end, const Rows& rows) {
+    void attend_stretch(const Store& store, const Sequences& sequences, const Task& task, int64_t begin, int64_t start,
+                        int64_t end, const Rows& rows) {
         Block keys[split_tokens / block_tokens], values[split_tokens / block_tokens];
         start = std::max(start, begin / chunk_tokens * chunk_tokens);
         for (int64_t token = start, i = 0; token < end; token += block_tokens, i++) {
-            const bool seen = token + block_tokens > begin;  // pages before the window may be gone
-            const auto [page, block] = sequences_.locate(task.sequence, seen ? token : begin);
-            keys[i] = store_.keys().block(page, task.head, block, store_.per_tensor());
-            values[i] = store_.values().block(page, task.head, block, store_.per_tensor());
+            const auto [page, block] = sequences.locate(task.sequence, first_there(store.layout(), token, begin));
+            keys[i] = store.keys().block(page, task.head, block, store.per_tensor());
+            values[i] = store.values().block(page, task.head, block, store.per_tensor());
         }
-        ran_.store(impl_.kernels.attend(layout_, {keys, values, start, end - start}, rows), std::memory_order_relaxed);
+        const Stretch stretch{keys, values, start, end - start};
+        ran_.store(impl_.kernels.attend(store.layout(), stretch, rows), std::memory_order_relaxed);
     }
 
     float out_factor(int64_t head) const {
@@ -195,19 +218,27 @@ private:
     }
 
     // The last part to come puts all together, in their order.
-    void keep_part(const Task& task, const Rows& rows) {
-        const int64_t size = layout_.head_dim, first = task.partial * heads_per_kv_;
-        const int64_t row = (task.partial + task.part) * heads_per_kv_;
-        std::copy_n(rows.max, heads_per_kv_, partial_max_.data() + row);
-        std::copy_n(rows.sum, heads_per_kv_, partial_sum_.data() + row);
-        std::copy_n(rows.out, heads_per_kv_ * size, partial_out_.data() + row * size);
+    void keep_part(const Task& task, const Rows& rows, int64_t stretches, int64_t padded) {
+        const int64_t size = layout_.head_dim, first = task.partial * stretches_per_part_ * heads_per_kv_;
+        for (int64_t i = 0; i < stretches_per_part_; i++) {
+            const int64_t row = ((task.partial + task.part) * stretches_per_part_ + i) * heads_per_kv_;
+            if (i >= stretches) {  // as if no token were seen
+                std::fill_n(partial_max_.data() + row, heads_per_kv_, -std::numeric_limits<float>::infinity());
+                std::fill_n(partial_sum_.data() + row, heads_per_kv_, 0.0f);
+                continue;
+            }
+            std::copy_n(rows.max + i * padded, heads_per_kv_, partial_max_.data() + row);
+            std::copy_n(rows.sum + i * padded, heads_per_kv_, partial_sum_.data() + row);
+            std::copy_n(rows.out + i * padded * size, heads_per_kv_ * size, partial_out_.data() + row * size);
+        }
         if (left_[task.counter].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
         std::vector<Softmax>& totals = totals_of(heads_per_kv_);
         for (int64_t h = 0; h < heads_per_kv_; h++)
-            totals[h] = impl_.kernels.combine(
-                partial_max_.data() + first + h, partial_sum_.data() + first + h, heads_per_kv_,
-                partial_out_.data() + (first + h) * size, heads_per_kv_ * size, task.parts, out_factor(task.head), size,
-                out_.at(sequences_, task.sequence, task.head * heads_per_kv_ + h, task.first));
+            totals[h] =
+                impl_.kernels.combine(partial_max_.data() + first + h, partial_sum_.data() + first + h, heads_per_kv_,
+                                      partial_out_.data() + (first + h) * size, heads_per_kv_ * size,
+                                      task.parts * stretches_per_part_, out_factor(task.head), size,
+                                      out_.at(sequences_, task.sequence, task.head * heads_per_kv_ + h, task.first));
         report(task, totals);
     }
 
@@ -224,7 +255,7 @@ private:
             const int64_t h = task.head * heads_per_kv_ + static_cast<int64_t>(row) % heads_per_kv_;
             observed_.lse[(b * q_.heads + h) * q_.tokens + t] = natural_lse(totals[row]);
         }
-        if (!mass_.is_wanted() || !is_decode(task.sequence)) return;
+        if (!keeps_weights_ || !is_decode(task.sequence)) return;
         const int64_t end = sequences_.end(task.sequence, task.head);
         mass_.finish(task.weights, task.sequence, task.head, first_seen(end - 1), end, totals.data());
     }
@@ -239,6 +270,8 @@ private:
     const Impl<Kernels>& impl_;
     const Sinks& sinks_;
     const Observed& observed_;
+    int64_t stretches_per_part_;
+    bool keeps_weights_;  // of decode steps, for their mass
     DecodeMass mass_;
     std::vector<Task> tasks_;
     int64_t num_partials_ = 0;
@@ -252,13 +285,12 @@ private:
 Isa attend(const Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<float>& out,
            float softmax_scale, int64_t window, const Impl<Kernels>& impl, const Sinks& sinks,
            const Observed& observed) {
-    // Several queries of a sequence: their keys are weighed in a pass of its own, which needs their lse.
     std::vector<int64_t> others;
     std::vector<float> lse;
     Observed asked = observed;
     if (observed.mass)
         for (int64_t b = 0; b < sequences.count; b++)
-            if (!is_decode(sequences, b, q.tokens, sinks)) others.push_back(b);
+            if (weighs_keys_apart(store, sequences, b, q.tokens, sinks)) others.push_back(b);
     if (!others.empty() && !observed.lse) {
         lse.resize(static_cast<size_t>(q.batch * q.heads * q.tokens));
         asked.lse = lse.data();

@@ -9,7 +9,9 @@ Isa attend(const Layout& layout, const Stretch& stretch, const Rows& rows) {
         case Format::e4m3:
         case Format::e5m2: attend_float8(layout, stretch, rows); break;
         case Format::int8:
-        case Format::int4: attend_integers(layout, stretch, rows); break;
+        case Format::int4:
+        case Format::kivi4:
+        case Format::kivi2: attend_integers(layout, stretch, rows); break;
     }
     return this_isa;
 }

@@ -36,6 +36,10 @@ struct Sinks {
     Heads<const float> q{};
 };
 
+inline Heads<const float> read_only(const Heads<float>& x) {
+    return {x.data, x.batch, x.heads, x.tokens, x.head_dim, x.batch_stride, x.head_stride, x.token_stride};
+}
+
 // Results besides the output, as cpu_kernels.attention.Attended defines them; null: not asked for.
 struct Observed {
     float* lse = nullptr;   // [B, heads, T] as q has them, contiguous
@@ -50,7 +54,8 @@ inline float natural_lse(const Softmax& total) {
 }
 
 // out = softmax(q k^T * softmax_scale) v. Queries are the new tokens of each sequence and see none after themselves,
-// and of those before only window - 1, if window is above 0, and sinks. Returns what ran.
+// and of those before only window - 1, if window is above 0, and sinks. With a residual all queries of a sequence have
+// to see the same tokens encoded, and there are no sinks. Returns the instruction set that ran.
 Isa attend(const Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<float>& out,
            float softmax_scale, int64_t window, const Impl<Kernels>& impl, const Sinks& sinks = {},
            const Observed& observed = {});
@@ -68,11 +73,23 @@ struct Rotation {
     const float* sin;
 };
 
-// Stores k (turned) and v as the last tokens of each sequence, and turns q into q_out, if it has any heads.
+// Stores k (turned) and v as the last tokens of each sequence, and turns q into q_out, if it has any heads. With a
+// residual, groups of tokens that leave it are encoded.
 // slots: null, or [sequences, kv heads]: the slot of each head that the one new token of a sequence takes instead
 void append(Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<const float>& k,
             const Heads<const float>& v, const Rotation& rotation, const Heads<float>& q_out, const Impl<Kernels>& impl,
             const int64_t* slots = nullptr);
+
+// `append` and `attend`. With a residual, a call may bring more tokens than `attend` takes at once: the tokens of a
+// sequence pass in parts. The results are the same as if the tokens came one by one.
+Isa append_attend(Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<const float>& k,
+                  const Heads<const float>& v, const Rotation& rotation, const Heads<float>& q_out,
+                  const Heads<float>& out, float softmax_scale, int64_t window, const Impl<Kernels>& impl,
+                  const int64_t* slots = nullptr, const Observed& observed = {});
+
+// For stores with a residual: sequence b holds its first held[b] tokens from now on. Encoded tokens that are within the
+// residual again are decoded and rounded to float16.
+void truncate(Store& store, const Sequences& sequences, const int64_t* held, const Impl<Kernels>& impl);
 
 // Moves the tokens that are kept to the front: slot i of a head then holds the token of slot keep[b, g, i]. In place.
 // keep: [sequences, kv heads, count], rising, then -1 if a head keeps fewer; the same for all heads of a sequence if
@@ -98,7 +115,8 @@ struct LatentObserved {
 Isa attend_latents(const Latents& latents, const Sequences& sequences, const float* q, int64_t heads, float* out,
                    float softmax_scale, int64_t window, const Impl<Kernels>& impl, const LatentObserved& observed = {});
 
-// k, v [B, G, S, D] as they are read, of the first `tokens` tokens of each sequence
-void read(const Store& store, const Sequences& sequences, const Heads<float>& k, const Heads<float>& v);
+// k, v [B, G, S, D] as they are read, of the tokens first .. first + S - 1 of each sequence
+void read(const Store& store, const Sequences& sequences, const Heads<float>& k, const Heads<float>& v,
+          int64_t first = 0);
 
 }  // namespace qk::attention

@@ -88,3 +88,25 @@ struct Int4 {
         words[3] = (lane >> 12) & 0x000f000fu;
     }
 };
+
+struct Kivi4 : Int4 { static constexpr Format format = Format::kivi4; };
+
+struct Kivi2 {
+    static constexpr Format format = Format::kivi2;
+    static constexpr int64_t lane_size = lane_bytes;
+    static constexpr bool is_dot = true, has_nan = false;
+    static constexpr int elements = 16;
+    using Sum = Int;
+    static Sum zero() { return splat_int(0); }
+    static Sum dot(Sum sum, Int words, Int pair) { return dot_words(sum, words, pair); }
+    static void words(Int lane, Int* words) {
+        words[0] = lane & 0x00030003u;
+        words[1] = (lane >> 2) & 0x00030003u;
+        words[2] = (lane >> 4) & 0x00030003u;
+        words[3] = (lane >> 6) & 0x00030003u;
+        words[4] = (lane >> 8) & 0x00030003u;
+        words[5] = (lane >> 10) & 0x00030003u;
+        words[6] = (lane >> 12) & 0x00030003u;
+        words[7] = (lane >> 14) & 0x00030003u;
+    }
+};

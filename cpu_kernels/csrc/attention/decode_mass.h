@@ -21,12 +21,10 @@ public:
     DecodeMass(const Observed& observed, int64_t num_kv_heads, int64_t heads, const Kernels& kernels)
         : observed_(observed), num_kv_heads_(num_kv_heads), heads_(heads), kernels_(kernels) {}
 
-    bool is_wanted() const { return observed_.mass != nullptr; }
-
     // The index of one more kv head of a sequence, whose tokens are so many parts.
     int64_t add_head(int64_t parts) {
         most_parts_ = std::max(most_parts_, parts);
-        return is_wanted() ? num_added_++ : 0;
+        return num_added_++;
     }
 
     // After the last add_head: room for the weights of all, of memory that the calling thread keeps. Only as much of it

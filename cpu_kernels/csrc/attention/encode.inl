@@ -73,9 +73,11 @@ void encode(const Layout& layout, const float* x, float scale, std::byte* codes,
         case Format::e5m2: encode_float8(x, size, scale, 57344.0f, bytes, to_e5m2); break;
         case Format::int8: encode_integers(x, size, 255.0f, bytes, halves, halves + 1); break;
         case Format::int4:
+        case Format::kivi4:
+        case Format::kivi2:
             for (int64_t g = 0; g < layout.groups(); g++)
-                encode_integers(x + g * int4_group, int4_group, 15.0f, bytes + g * int4_group, halves + 2 * g,
-                                halves + 2 * g + 1);
+                encode_integers(x + g * int4_group, int4_group, layout.format == Format::kivi2 ? 3.0f : 15.0f,
+                                bytes + g * int4_group, halves + 2 * g, halves + 2 * g + 1);
             break;
     }
     if (is_float8(layout.format) && layout.has_token_scales()) std::memcpy(scales, &scale, sizeof scale);

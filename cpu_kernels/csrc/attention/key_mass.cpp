@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attention/attention.h"
+#include "attention/residual.h"
 #include "attention/workspace.h"
 #include "thread_pool.h"
 
@@ -62,23 +63,26 @@ private:
         if (num_queries(task.sequence) > 0) {
             const int64_t end = std::min(task.end, sequences_.end(task.sequence, task.head));
             const int64_t first = position(task, first_query(task.sequence));
-            add(task, sinks_.q, task.begin, std::min(end, sinks_.count), true, mass);
-            add(task, q_, std::max({task.begin, sinks_.count, first + 1 - window_}), end, false, mass);
+            add(store_, sequences_, task, sinks_.q, task.begin, std::min(end, sinks_.count), true, mass);
+            const int64_t seen = std::max({task.begin, sinks_.count, first + 1 - window_});
+            const int64_t encoded = store_.layout().num_encoded(sequences_.end(task.sequence, task.head));
+            add(store_, sequences_, task, q_, seen, std::min(end, encoded), false, mass);
+            if (store_.ring())
+                add(*store_.ring(), in_ring(sequences_), task, q_, std::max(seen, encoded), end, false, mass);
         }
         float* const out = observed_.mass + (task.sequence * store_.num_heads() + task.head) * observed_.slots;
         std::copy_n(mass, task.end - task.begin, out + task.begin);
     }
 
     // The weights that queries give to the keys of slots [begin, end), which the task's slots contain.
-    void add(const KeyRange& task, const Heads<const float>& q, int64_t begin, int64_t end, bool is_sinks,
-             float* mass) {
+    void add(const Store& store, const Sequences& sequences, const KeyRange& task, const Heads<const float>& q,
+             int64_t begin, int64_t end, bool is_sinks, float* mass) {
         if (begin >= end) return;
         Block keys[mass_keys / block_tokens];
         const int64_t start = begin / chunk_tokens * chunk_tokens;
         for (int64_t token = start, i = 0; token < end; token += block_tokens, i++) {
-            const bool seen = token + block_tokens > begin;  // pages before the window may be gone
-            const auto [page, block] = sequences_.locate(task.sequence, seen ? token : begin);
-            keys[i] = store_.keys().block(page, task.head, block, store_.per_tensor());
+            const auto [page, block] = sequences.locate(task.sequence, first_there(store.layout(), token, begin));
+            keys[i] = store.keys().block(page, task.head, block, store.per_tensor());
         }
         const Stretch stretch{keys, nullptr, start, end - start};
         const int64_t last = num_queries(task.sequence), count = std::max<int64_t>(1, prefill_rows / heads_per_kv_);
@@ -89,7 +93,7 @@ private:
             if (!is_sinks && position(task, t) - (end - 1) >= window_) break;
             Rows rows = prepare(task, q, begin, end, is_sinks, t, std::min(count, last - t), workspace);
             rows.mass = mass + (start - task.begin);
-            ran_.store(impl_.kernels.attend(layout_, stretch, rows), std::memory_order_relaxed);
+            ran_.store(impl_.kernels.attend(store.layout(), stretch, rows), std::memory_order_relaxed);
         }
     }
 

@@ -14,7 +14,9 @@ Format parse_format(std::string_view name) {
     throw std::invalid_argument("format: got " + std::string(name) + ", expected one of " + known);
 }
 
-static int64_t head_step(Format format) { return format == Format::int4 ? int4_group : channel_step; }
+static int64_t head_step(Format format) {
+    return is_integer(format) && format != Format::int8 ? int4_group : channel_step;
+}
 static int64_t most_channels(Format format) { return is_integer(format) ? max_integer_head : max_head; }
 
 bool holds(Format format, int64_t head_dim) {
@@ -31,7 +33,9 @@ int64_t Layout::row_bytes() const {
         case Format::f32: return 4 * head_dim;
         case Format::f16:
         case Format::bf16: return 2 * head_dim;
-        case Format::int4: return head_dim / 2;
+        case Format::int4:
+        case Format::kivi4: return head_dim / 2;
+        case Format::kivi2: return head_dim / 4;
         default: return head_dim;
     }
 }

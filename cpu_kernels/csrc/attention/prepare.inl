@@ -13,7 +13,7 @@ void prepare(const Layout& layout, const float* q, float factor, const Queries& 
     for (int64_t d = 0; d < size; d++) values[d] = q[d] * factor;
     if (is_float8(layout.format) && Float8<Format::e4m3, false>::is_dot)
         for (int64_t d = 0; d < size; d++) codes[d] = static_cast<int16_t>(to_bf16(values[d]));
-    if (!is_integer(layout.format)) return;
+    if (!is_integer(layout.format) || is_kivi(layout.format)) return;
     const float largest = absmax(values, size);
     const bool finite = largest <= std::numeric_limits<float>::max();
     const bool zero = !finite || largest < smallest_query;

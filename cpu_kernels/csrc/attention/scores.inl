@@ -74,11 +74,15 @@ inline void score_integers(const Layout& layout, const Block* const* blocks, con
     }
 }
 
+#include "attention/channel_scores.inl"
+
 // Scores of `vecs` registers of tokens at a time, as long as so many are left; then half as many. `ahead`: blocks to be
 // fetched meanwhile.
 template <class Code, int rows, int vecs>
 inline void score(const Layout& layout, const Chunk& chunk, const Queries& queries, int row, int begin, int end,
                   const Block* ahead, Tile& tile) {
+    if constexpr (is_kivi(Code::format) && vecs == tile_vecs<Code, rows>)
+        if (begin < end) scale_queries<rows>(layout, chunk, queries, row, {begin, end}, tile.channels);
     for (; begin + vecs * width <= end; begin += vecs * width) {
         const Block *blocks[vecs], *fetched[vecs];
         int lane[vecs];
@@ -89,7 +93,9 @@ inline void score(const Layout& layout, const Chunk& chunk, const Queries& queri
         }
         Float score[rows][vecs];
         const int64_t first = row * layout.head_dim, size = layout.head_dim;
-        if constexpr (is_integer(Code::format))
+        if constexpr (is_kivi(Code::format))
+            score_channels<Code>(layout, blocks, lane, tile.channels, begin, fetched, score);
+        else if constexpr (is_integer(Code::format))
             score_integers<Code>(layout, blocks, lane, queries, row, fetched, score);
         else if constexpr (Code::is_dot)
             score_words<Code>(layout, blocks, lane, queries.codes + first, 0, size, fetched, score);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -56,6 +57,8 @@ struct Side {
     }
 };
 
+// With a residual, a page holds a sequence: blocks for the tokens that are encoded if page_size tokens are held, and a
+// ring in which token t has place t % ring_tokens.
 class Store {
 public:
     // page_size: tokens, a multiple of block_tokens; k_scale, v_scale: one a head, or empty
@@ -73,6 +76,10 @@ public:
     Side& values() { return values_; }
     const Side& keys() const { return keys_; }
     const Side& values() const { return values_; }
+
+    // The pages' rings, as a float16 store of pages of ring_tokens; null if the format has no residual.
+    Store* ring() { return ring_.get(); }
+    const Store* ring() const { return ring_.get(); }
 
     void resize(int64_t page_size);
 
@@ -93,6 +100,7 @@ private:
     Layout layout_;
     int64_t num_pages_, page_size_, num_heads_;
     Side keys_, values_;
+    std::unique_ptr<Store> ring_;
 };
 
 // Sequence b has its tokens [i * page_size, (i + 1) * page_size) in page table[b][i].
@@ -106,6 +114,7 @@ struct Sequences {
     int64_t page_size;
     const int64_t* cu_seqlens = nullptr;  // [count + 1], each larger than the one before
     int64_t end_heads = 0;  // kv heads, if each has an end of its own; 0: the heads of a sequence share it
+    bool in_ring = false;   // token t has the place of token t % page_size
 
     int64_t end(int64_t sequence, int64_t head) const {
         return end_heads ? ends[sequence * end_heads + head] : ends[sequence];
@@ -127,6 +136,7 @@ struct Sequences {
 
     // Page and block in it of the block that holds a token.
     std::pair<int64_t, int64_t> locate(int64_t sequence, int64_t token) const {
+        if (in_ring) token %= page_size;
         return {table[sequence * pages + token / page_size], token % page_size / block_tokens};
     }
 };

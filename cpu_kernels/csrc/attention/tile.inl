@@ -52,6 +52,15 @@ struct Seen {
     bool any() const { return begin < end; }
 };
 
+// Queries times the scales of the channels, for each group of a chunk's tokens. The codes of keys are multiplied with
+// them.
+struct ChannelQueries {
+    static constexpr int groups = chunk_tokens / group_tokens;
+    alignas(64) int16_t codes[groups][max_tile][max_integer_head];
+    float step[groups][max_tile];  // score = step * sum of codes times the key's + base
+    float base[groups][max_tile];
+};
+
 // What a tile keeps of a chunk.
 struct Tile {
     alignas(64) float scores[max_tile][chunk_tokens];  // then weights
@@ -59,6 +68,7 @@ struct Tile {
     // own; of integers whole multiples of `step`, and the sum of weights times minima.
     alignas(64) int16_t codes[max_groups][max_tile][chunk_tokens];
     float step[max_groups][max_tile], base[max_groups][max_tile];
+    ChannelQueries channels;  // of kivi alone
     float correction[max_tile];  // what the rise of the maximum scales earlier sums by
     Seen seen[max_tile];
 };

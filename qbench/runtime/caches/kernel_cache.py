@@ -34,6 +34,8 @@ STORES: dict[str | None, tuple[str, str]] = {
     "kv-fp8-e5m2-cal": ("e5m2", "given"),
     "kv-int8": ("int8", "given"),
     "kv-int4": ("int4", "given"),
+    "kv-kivi-4": ("kivi4", "given"),
+    "kv-kivi-2": ("kivi2", "given"),
 }
 
 

@@ -24,6 +24,7 @@ from qbench.runtime.caches.pages import PagePool
 from qbench.runtime.caches.policy_cache import PolicyCache
 from qbench.runtime.caches.quantized_cache import QuantizedCache, RoundTripCache, layer_scales
 from qbench.runtime.caches.recompute import RecomputeCache
+from qbench.runtime.caches.residual_cache import ResidualCache
 from qbench.runtime.caches.sink_cache import SinkCache, check_sinks
 from quant.errors import InputError
 from quant.kv import KVScheme
@@ -119,6 +120,8 @@ class CacheMaker:
         if rows is not None:
             return new_latent_cache(config, rows, mode, batch, capacity, in_kernels=self.impl != "reference")
         if self.impl != "reference" and mode is None and has_store(config, scheme):
+            if scheme is not None and scheme.format.residual:
+                return ResidualCache(config, scheme, batch, capacity)
             return KernelCache(config, scheme, batch, capacity)
         if scheme is not None:
             return QuantizedCache(config, scheme, batch, capacity)

@@ -48,7 +48,8 @@ class PagePool:
         if rows is not None:
             self.memory = LatentPages(config, rows, num_pages, page_size)
         else:
-            in_stores = impl != "reference" and has_store(config, scheme)
+            has_residual = scheme is not None and scheme.format.residual > 0  # refused by TorchPages
+            in_stores = impl != "reference" and has_store(config, scheme) and not has_residual
             self.memory = (StorePages if in_stores else TorchPages)(config, scheme, num_pages, page_size)
         self._references = [0] * num_pages
         self._free = list(range(num_pages))[::-1]

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attention/arguments.h"
+#include "attention/residual.h"
 
 namespace qk::attention {
 
@@ -50,6 +51,31 @@ inline int64_t require_page_size(int64_t page_size) {
         throw std::invalid_argument("page_size: got " + std::to_string(page_size) + ", expected a multiple of " +
                                     std::to_string(block_tokens));
     return page_size;
+}
+
+// In a store with a residual a sequence is one page, and its heads hold the same tokens.
+inline void require_one_page(const Store& store, const Sequences& sequences) {
+    if (!store.ring()) return;
+    if (sequences.end_heads)
+        throw std::invalid_argument("ends: got [B, G], expected [B], as the heads of a token are encoded together");
+    for (int64_t b = 0; b < sequences.count; b++)
+        if (sequences.ends[b] > sequences.page_size)
+            throw std::invalid_argument("ends: got " + std::to_string(sequences.ends[b]) + " tokens in pages of " +
+                                        std::to_string(sequences.page_size) +
+                                        ", expected one page for each sequence, as its tokens are encoded together");
+}
+
+// In a store with a residual all of a sequence's `tokens` new queries have to see the same tokens encoded.
+inline void require_one_run(const Store& store, const Sequences& sequences, int64_t tokens) {
+    if (!store.ring()) return;
+    for (int64_t b = 0; b < sequences.count; b++) {
+        const int64_t end = sequences.ends[b], start = end - sequences.new_tokens(b, tokens);
+        const int64_t most = end_of_run(store.layout(), start);
+        if (end > most)
+            throw std::invalid_argument("q: got tokens " + std::to_string(start) + " to " + std::to_string(end - 1) +
+                                        ", expected none from " + std::to_string(most) +
+                                        " on, before which a group is encoded; append_attend takes any number");
+    }
 }
 
 // Slots of tokens that share a scale over heads are the same for all heads: rows [heads, count].

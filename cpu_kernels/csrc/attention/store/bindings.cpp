@@ -35,18 +35,10 @@ public:
                      const OptionalName& isa, const OptionalArray& slots) {
         const auto q_heads = heads_of<const float>(q, "q", head_dim());
         const auto k_heads = heads_of<const float>(k, "k", head_dim());
-        if (q_heads.batch != k_heads.batch || q_heads.tokens != k_heads.tokens)
-            throw std::invalid_argument("q: got " + describe(q) + ", expected the batch and tokens of k " +
-                                        describe(k));
-        for (const auto& [angles, name] : {std::pair{&cos, "cos"}, {&sin, "sin"}}) {
-            require_matrix(*angles, name, nb::dtype<float>(), "float32 [T, D]");
-            require_columns(*angles, name, head_dim());
-            if (static_cast<int64_t>(angles->shape(0)) != k_heads.tokens)
-                throw std::invalid_argument(std::string(name) + ": got " + describe(*angles) + ", expected " +
-                                            std::to_string(k_heads.tokens) + " rows");
-        }
-        run_append(q_heads, k_heads, v, {static_cast<const float*>(cos.data()), static_cast<const float*>(sin.data())},
-                   table, ends, cu_seqlens, output_of(q_out, "q_out", q_heads), isa, slots);
+        require_queries(q, q_heads, k, k_heads);
+        const Rotation rotation = rotation_of(cos, sin, k_heads.tokens);
+        run_append(q_heads, k_heads, v, rotation, table, ends, cu_seqlens, output_of(q_out, "q_out", q_heads), isa,
+                   slots);
     }
 
     void attend(const Array& q, const Array& table, const Array& ends, nb::handle out, float softmax_scale,
@@ -57,6 +49,8 @@ public:
             checked_sequences(table, ends, q_heads.batch, q_heads.tokens, window, store_.num_pages(),
                               store_.page_size(), cu_seqlens, store_.num_heads(), sinks);
         const Sinks far = sinks_of(sinks, sink_q, q_heads);
+        require_one_page(store_, sequences);
+        require_one_run(store_, sequences, q_heads.tokens);
         const Heads<float> output = output_of(out, "out", q_heads);
         Observed observed = mass_of(mass, mass_queries, sequences, store_.num_heads());
         observed.lse = lse_of(lse, q_heads);
@@ -74,6 +68,8 @@ public:
             checked_sequences(table, ends, q_heads.batch, q_heads.tokens, window, store_.num_pages(),
                               store_.page_size(), cu_seqlens, store_.num_heads(), sinks);
         const Sinks far = sinks_of(sinks, sink_q, q_heads);
+        require_one_page(store_, sequences);
+        require_one_run(store_, sequences, q_heads.tokens);
         require_cube(lse, "lse", nb::dtype<float>(), "float32 [B, H, T] of q",
                      {q_heads.batch, q_heads.heads, q_heads.tokens});
         const Observed observed = mass_of(mass, 0, sequences, store_.num_heads());
@@ -85,7 +81,45 @@ public:
                                                   observed, softmax_scale, window, impl, far, which);
     }
 
+    void append_attend(const Array& q, const Array& k, const Array& v, const OptionalArray& cos,
+                       const OptionalArray& sin, const Array& table, const Array& ends, nb::handle q_out,
+                       nb::handle out, float softmax_scale, int64_t window, const OptionalArray& cu_seqlens,
+                       const OptionalName& isa) {
+        const auto q_heads = queries_of(q);
+        const auto k_heads = heads_of<const float>(k, "k", head_dim()),
+                   v_heads = heads_of<const float>(v, "v", head_dim());
+        require_same(describe(k), k_heads, describe(v), v_heads);
+        require_queries(q, q_heads, k, k_heads);
+        if (cos.has_value() != sin.has_value()) throw std::invalid_argument("cos, sin: expected both or neither");
+        const Rotation rotation = cos ? rotation_of(*cos, *sin, k_heads.tokens) : Rotation{nullptr, nullptr};
+        const Sequences sequences = sequences_of(table, ends, k_heads.batch, k_heads.tokens, window, cu_seqlens);
+        const Heads<float> turned = output_of(q_out, "q_out", q_heads), output = output_of(out, "out", q_heads);
+        const auto& impl = chosen(isa);
+        nb::gil_scoped_release release;
+        store_.last_isa = qk::attention::append_attend(store_, sequences, q_heads, k_heads, v_heads, rotation, turned,
+                                                       output, softmax_scale, window, impl);
+    }
+
+    void truncate(const Array& table, const Array& ends, const Array& held) {
+        if (!store_.ring())
+            throw std::invalid_argument("truncate: got format " + format() + ", expected one with a residual");
+        const auto count = static_cast<int64_t>(ends.shape(0));
+        const Sequences sequences = sequences_of(table, ends, count, 0, 0, std::nullopt);
+        const std::string expected = "int64 [" + std::to_string(count) + "] of numbers from 0 to ends";
+        require_vector(held, "held", nb::dtype<int64_t>(), expected);
+        const auto* kept = static_cast<const int64_t*>(held.data());
+        bool fits = static_cast<int64_t>(held.shape(0)) == count;
+        for (int64_t b = 0; b < count && fits; b++) fits = kept[b] >= 0 && kept[b] <= sequences.ends[b];
+        if (!fits) throw std::invalid_argument("held: got " + describe(held) + ", expected " + expected);
+        const auto& impl = chosen(std::nullopt);
+        nb::gil_scoped_release release;
+        qk::attention::truncate(store_, sequences, kept, impl);
+    }
+
     void compact(const Array& table, const Array& num_held, const Array& keep) {
+        if (store_.ring())
+            throw std::invalid_argument("compact: got format " + format() +
+                                        ", expected one that encodes each token by itself");
         const std::string expected = "int64 [B, " + std::to_string(store_.num_heads()) + ", n]";
         require_cube(keep, "keep", nb::dtype<int64_t>(), expected, {-1, store_.num_heads(), -1});
         const auto batch = static_cast<int64_t>(keep.shape(0)), count = static_cast<int64_t>(keep.shape(2));
@@ -142,6 +176,7 @@ public:
                                                       store_.page_size(), cu_seqlens, store_.num_heads());
         for (int64_t b = 0; sequences.end_heads && b < sequences.count; b++)
             require_same_slots(store_, "ends", sequences.ends + b * sequences.end_heads, 1);
+        require_one_page(store_, sequences);
         return sequences;
     }
 
@@ -184,10 +219,31 @@ private:
             throw std::invalid_argument("sinks, sink_q: got " + std::to_string(count) + " and " +
                                         (sink_q ? describe(*sink_q) : "None") + ", expected both or neither");
         if (count == 0) return {};
+        if (store_.ring())
+            throw std::invalid_argument("sinks: got " + std::to_string(count) + " for format " + format() +
+                                        ", expected 0, as its tokens are encoded together");
         const auto far = heads_of<const float>(*sink_q, "sink_q", head_dim());
         if (far.batch != q.batch || far.heads != q.heads || far.tokens != q.tokens)
             throw std::invalid_argument("sink_q: got " + describe(*sink_q) + ", expected the shape of q");
         return {count, far};
+    }
+
+    static void require_queries(const Array& q, const Heads<const float>& q_heads, const Array& k,
+                                const Heads<const float>& k_heads) {
+        if (q_heads.batch != k_heads.batch || q_heads.tokens != k_heads.tokens)
+            throw std::invalid_argument("q: got " + describe(q) + ", expected the batch and tokens of k " +
+                                        describe(k));
+    }
+
+    Rotation rotation_of(const Array& cos, const Array& sin, int64_t tokens) const {
+        for (const auto& [angles, name] : {std::pair{&cos, "cos"}, {&sin, "sin"}}) {
+            require_matrix(*angles, name, nb::dtype<float>(), "float32 [T, D]");
+            require_columns(*angles, name, head_dim());
+            if (static_cast<int64_t>(angles->shape(0)) != tokens)
+                throw std::invalid_argument(std::string(name) + ": got " + describe(*angles) + ", expected " +
+                                            std::to_string(tokens) + " rows");
+        }
+        return {static_cast<const float*>(cos.data()), static_cast<const float*>(sin.data())};
     }
 
     template <class A, class B>
@@ -205,6 +261,9 @@ private:
         const auto v_heads = heads_of<const float>(v, "v", head_dim());
         require_same("k", k, describe(v), v_heads);
         const Sequences sequences = sequences_of(table, ends, k.batch, k.tokens, k.tokens > 0 ? 1 : 0, cu_seqlens);
+        if (slots && store_.ring())
+            throw std::invalid_argument("slots: got format " + format() +
+                                        ", expected one that encodes each token by itself");
         const int64_t* places = slots ? slots_of(*slots, store_, sequences, k.tokens) : nullptr;
         const auto& impl = chosen(isa);
         nb::gil_scoped_release release;
@@ -261,9 +320,10 @@ void bind_store(nb::module_& m) {
     nb::class_<BoundStore>(
         m, "KVStore",
         "Keys and values of one layer in pages; cpu_kernels.attention says how they are kept and attended to.\n\n"
-        "format           f32, f16, bf16, e4m3, e5m2, int8 or int4\n"
+        "format           f32, f16, bf16, e4m3, e5m2, int8, int4, kivi4 or kivi2. A page of kivi holds one sequence:\n"
+        "                 the 128 to 159 most recent tokens as f16, the groups of 32 before them encoded\n"
         "num_pages        of page_size tokens (a multiple of 16) of all num_heads kv heads\n"
-        "head_dim         a multiple of 16, of 32 for int4; at most 256 for int8 and int4\n"
+        "head_dim         a multiple of 16, of 32 for int4 and kivi; at most 256 for int8, int4 and kivi\n"
         "scales           of float8: 'given' (k_scale, v_scale [num_heads or 1] float32), or found for each token\n"
         "                 'per_head' or 'per_tensor'\n"
         "float8 with given scales keeps what is beyond the largest finite code, infinities too, as that code: a token\n"
@@ -316,6 +376,17 @@ void bind_store(nb::module_& m) {
              "The mass of the last T queries of each sequence, from their lse, as key_mass_ref defines it.\n\n"
              "q, lse       [B, H, T, D] and [B, H, T] float32, or of a varlen call [1, H, N, D] and [1, H, N]\n"
              "mass         [B, G, S] float32, contiguous, written; the other arguments as for attend")
+        .def("append_attend", &BoundStore::append_attend, "q"_a, "k"_a, "v"_a, "cos"_a.none(), "sin"_a.none(),
+             "block_table"_a, "ends"_a, "q_out"_a, "out"_a, "softmax_scale"_a, "window"_a = 0,
+             "cu_seqlens"_a.none() = nb::none(), "isa"_a.none() = nb::none(),
+             "rope_append, then attend of q_out. kivi takes any number of new tokens here, and the results are the\n"
+             "same as for one token after the other; attend takes no more than see the same tokens encoded.\n\n"
+             "cos, sin     as rope_append takes them; None: q and k are turned already\n"
+             "raises       as append")
+        .def("truncate", &BoundStore::truncate, "block_table"_a, "ends"_a, "held"_a,
+             "Sequences of kivi that hold `ends` tokens hold the first `held` of them from now on, both [B] int64.\n"
+             "Encoded tokens that are recent again are decoded and rounded to f16.\n\n"
+             "raises  ValueError")
         .def(
             "compact", &BoundStore::compact, "block_table"_a, "num_held"_a, "keep"_a,
             "Moves the kept tokens of each head to its first slots, with their scales; in place.\n"

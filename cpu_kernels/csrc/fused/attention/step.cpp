@@ -46,16 +46,14 @@ void attention_step(const AttentionStep& step, const Rows& residual, float* out,
     if (norms.q) norm_heads(q, count, q_size, head_dim, {norms.q, norms.eps}, choices.steps);
     if (norms.k) norm_heads(k, count, kv_size, head_dim, {norms.k, norms.eps}, choices.steps);
 
-    const auto queries = heads_of<float>(turned, batch, tokens, q_size, head_dim);
-    attention::append(*step.store, step.sequences, heads_of<const float>(q, batch, tokens, q_size, head_dim),
-                      heads_of<const float>(k, batch, tokens, kv_size, head_dim),
-                      heads_of<const float>(v, batch, tokens, kv_size, head_dim), step.rotation, queries,
-                      *choices.attention, step.slots);
-    float* const attended = q;  // the queries before their rotation are of no more use
+    float* const attended = q;  // queries are of no more use after their rotation
     step.store->last_isa =
-        attention::attend(*step.store, step.sequences, heads_of<const float>(turned, batch, tokens, q_size, head_dim),
-                          heads_of<float>(attended, batch, tokens, q_size, head_dim), step.softmax_scale, step.window,
-                          *choices.attention, {}, step.observed);
+        attention::append_attend(*step.store, step.sequences, heads_of<const float>(q, batch, tokens, q_size, head_dim),
+                                 heads_of<const float>(k, batch, tokens, kv_size, head_dim),
+                                 heads_of<const float>(v, batch, tokens, kv_size, head_dim), step.rotation,
+                                 heads_of<float>(turned, batch, tokens, q_size, head_dim),
+                                 heads_of<float>(attended, batch, tokens, q_size, head_dim), step.softmax_scale,
+                                 step.window, *choices.attention, step.slots, step.observed);
 
     float* const outputs[] = {out};
     step.output->multiply(source_of({attended, count, q_size, q_size}, std::nullopt, choices.steps), count,

@@ -15,6 +15,7 @@ from qbench.runtime.attention.rope import inverse_frequencies, rotation
 from qbench.runtime.caches.cache import DenseCache
 from qbench.runtime.caches.kernel_cache import STORES, KernelCache, has_store, held_tokens
 from qbench.runtime.caches.quantized_cache import QuantizedCache, layer_scales
+from qbench.runtime.caches.residual_cache import ResidualCache
 from qbench.runtime.memory import predict_memory
 from quant.errors import InputError
 from quant.kv import KV_FORMATS, KVScheme, calibrate_kv
@@ -25,6 +26,7 @@ from quant.stats import KVStats
 CONFIG = small_config(head_dim=32)  # 2 layers, 4 heads, 2 kv heads of 32
 MODEL = ModelConfig.from_hf(CONFIG)
 SOFTMAX_SCALE = MODEL.head_dim**-0.5
+PER_TOKEN = [name for name in STORES if name is None or not KV_FORMATS[name].residual]
 
 pytestmark = pytest.mark.skipif(not has_store(MODEL, None), reason="the extension is not built")
 
@@ -64,7 +66,7 @@ def feed(cache, q, k, v, cuts, layer=1) -> torch.Tensor:
     return torch.cat(outputs, dim=2)
 
 
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", PER_TOKEN)
 def test_bytes_are_read_as_the_format_gives_them_back(name):
     """Every code and scale, bit for bit: of magnitudes from 2**-20 to 2**20, zeros, ties, and what saturates."""
     scheme = make_scheme(name)
@@ -107,7 +109,7 @@ def query_factor(scheme: KVScheme | None) -> np.ndarray:
 
 
 @pytest.mark.parametrize("cuts", [(), (1, 2, 40), tuple(range(1, 70))], ids=["one run", "varlen", "token by token"])
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", PER_TOKEN)
 def test_attends_as_the_cache_on_torch_does(name, cuts):
     """Torch is given the queries as the kernel rounds them, so that what is left are roundings with a bound."""
     scheme, (q, k, v) = make_scheme(name), make_qkv(70)
@@ -161,7 +163,7 @@ def test_truncate_forgets_the_rest(name):
         cache.truncate(31)
 
 
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", PER_TOKEN)
 def test_bytes_a_token(name):
     scheme = make_scheme(name)
     cache = KernelCache(MODEL, scheme, batch=3, capacity=33)
@@ -201,11 +203,12 @@ def test_impossible_sizes():
         ({}, None, KernelCache),
         ({}, "kv-fp8", KernelCache),
         ({}, "kv-int4-kc", QuantizedCache),
+        ({}, "kv-kivi-2", ResidualCache),
         ({"head_dim": 24}, None, DenseCache),
         ({"head_dim": 24}, "kv-int8", QuantizedCache),
         ({"head_dim": 48}, "kv-f16", KernelCache),
     ],
-    ids=["f32", "fp8", "keys per channel", "odd heads", "odd heads, int8", "heads of 48, f16"],
+    ids=["f32", "fp8", "keys per channel", "residual", "odd heads", "odd heads, int8", "heads of 48, f16"],
 )
 def test_models_use_the_kernels_where_those_have_the_format(changes, name, cache):
     config = small_config(**{"head_dim": 32} | changes)

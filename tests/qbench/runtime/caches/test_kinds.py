@@ -22,7 +22,9 @@ from quant.kv import KV_FORMATS, KVScheme
 from quant.kv.scheme import CONFIG_KEY
 
 CONTEXT = 2048
-PLAIN_FORMATS = [name for name in STORES if name is None or not KV_FORMATS[name].calibrated]
+PLAIN_FORMATS = [
+    name for name in STORES if name is None or not (KV_FORMATS[name].calibrated or KV_FORMATS[name].residual)
+]
 FULL = ("static", f"window:{CONTEXT}", "paged")  # the window of all tokens
 
 

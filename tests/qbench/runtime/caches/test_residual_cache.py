@@ -1,5 +1,7 @@
 """Caches of KV formats with a residual against the algorithm of KIVI, one token and one head at a time."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -7,12 +9,15 @@ from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.cache_specs import spec_of
 from support.close import assert_close
+from support.logit_bounds import relative_rms
 
 from qbench.runtime import load_model
 from qbench.runtime.caches.cache import causal_attention
 from qbench.runtime.caches.quantized_cache import QuantizedCache, RoundTripCache
+from qbench.runtime.caches.residual_cache import ResidualCache
 from qbench.runtime.memory import MemoryPredictor
 from quant.errors import InputError
+from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme
 from quant.kv.scheme import CONFIG_KEY
 from quant.models import ModelConfig
@@ -21,6 +26,7 @@ CONFIG = small_config(head_dim=64, max_position_embeddings=512)  # 2 layers, 4 h
 MODEL = ModelConfig.from_hf(CONFIG)
 KIVI = ["kv-kivi-2", "kv-kivi-4"]
 NUM_TOKENS = 230
+needs_cpu_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 ROUND_OFF = 2.0**-24 * 2**5 * 8 * 2**2  # scores of up to 2^5, sums of 64 float32 products, off; values of up to 2^2
 
 
@@ -109,16 +115,93 @@ def test_truncate_leaves_encoded_tokens_as_they_are_read(name, kept):
     assert_close(got[:, :, -1:], want[:, :, -1:], atol=ROUND_OFF)
 
 
+def model_of(name: str, architecture: str = "llama", **options):
+    changes = {"head_dim": 64, "max_position_embeddings": 512} | options.pop("changes", {})
+    config = small_config(architecture, **changes) | {CONFIG_KEY: KVScheme(KV_FORMATS[name]).config_entry()}
+    source = ArraySource(config, random_weights(config))
+    return load_model(source, **options), source
+
+
+@pytest.mark.parametrize("impl", ["reference", "auto"])
 @pytest.mark.parametrize("name", KIVI)
-def test_bytes_follow_the_context(name):
-    source = ArraySource(CONFIG | {CONFIG_KEY: KVScheme(KV_FORMATS[name]).config_entry()}, random_weights(CONFIG))
-    model, predictor = load_model(source, impl="reference"), MemoryPredictor(source, impl="reference")
+def test_bytes_follow_the_context(name, impl):
+    model, source = model_of(name, impl=impl)
+    predictor, in_kernels = MemoryPredictor(source, impl=impl), isinstance(model.new_cache(), ResidualCache)
     for context in (100, 159, 160, 300, 480):
         cache = model.new_cache(batch=2, capacity=context)
         model(torch.zeros(2, context, dtype=torch.int64), cache, last_only=True)
         predicted = predictor.at(context, 2)
-        assert predicted.kv_bytes == cache.size_bytes == 2 * context * predicted.kv_bytes_per_token
+        assert predicted.kv_bytes == cache.size_bytes
+        assert in_kernels or predicted.kv_bytes == 2 * context * predicted.kv_bytes_per_token
     assert predictor.at(480).kv_bytes_per_token < predictor.at(159).kv_bytes_per_token == 2 * 2 * 2 * 64 * 2
+
+
+@needs_cpu_kernels
+@pytest.mark.parametrize("cuts", [(), (1, 159, 161, 191), range(1, NUM_TOKENS)], ids=["one run", "varlen", "each"])
+@pytest.mark.parametrize("name", KIVI)
+def test_kernels_attend_as_torch_does(name, cuts):
+    scheme, qkv = KVScheme(KV_FORMATS[name]), make_qkv()
+    want = feed(QuantizedCache(MODEL, scheme, batch=2), *qkv, ())
+    got = feed(ResidualCache(MODEL, scheme, batch=2, capacity=8), *qkv, cuts)
+    # Queries times the channels' scales are rounded to 16 bits, so that a score of up to 2^5 is off by 2^-9 or so.
+    assert_close(got, want, atol=2.0**-9)
+    assert (got - want).square().mean() < 2.0**-22
+
+
+@needs_cpu_kernels
+@pytest.mark.parametrize("name", KIVI)
+@pytest.mark.parametrize("kept", [0, 40, 160, 190, 229])
+def test_kernels_truncate_as_torch_does(name, kept):
+    scheme, (q, k, v), new = KVScheme(KV_FORMATS[name]), make_qkv(), make_qkv(100, seed=1)
+    outs = []
+    for cache in (QuantizedCache(MODEL, scheme, batch=2), ResidualCache(MODEL, scheme, batch=2)):
+        for layer in range(2):
+            cache.attend(layer, q, k, v, torch.arange(NUM_TOKENS))
+        cache.advance(NUM_TOKENS)
+        cache.truncate(np.array([kept, 230]))
+        cache.truncate(kept)
+        outs.append(cache.attend(1, *new, torch.arange(kept, kept + 100)))
+    assert_close(outs[1], outs[0], atol=2.0**-9)
+
+
+@needs_cpu_kernels
+@pytest.mark.parametrize("path", ["layers", "steps", "attention-steps", "net-steps", "python"])
+@pytest.mark.parametrize("name", KIVI)
+def test_every_path_attends_to_the_same(name, path):
+    tokens = torch.from_numpy(np.random.default_rng(3).integers(160, size=(2, 300)))
+    reference = model_of(name, impl="reference")[0]
+    want, model = reference(tokens, reference.new_cache(batch=2)), model_of(name, path=path)[0]
+    for cuts in ((), (170, 171, 172)):
+        cache = model.new_cache(batch=2)
+        assert isinstance(cache, ResidualCache)
+        parts = [model(tokens[:, start:end], cache) for start, end in pairwise((0, *cuts, 300))]
+        # A code now and then is the next one, as float32 sums differ in their last bit.
+        assert relative_rms(torch.cat(parts, dim=1), want) < 2.0**-11
+
+
+@needs_cpu_kernels
+@pytest.mark.parametrize("architecture", ["phi3", "mistral"])
+def test_partly_rotated_heads_and_windows(architecture):
+    changes = {"phi3": {"partial_rotary_factor": 0.5}, "mistral": {"sliding_window": 150}}[architecture]
+    tokens = torch.from_numpy(np.random.default_rng(3).integers(160, size=(2, 300)))
+    reference = model_of("kv-kivi-4", architecture, changes=changes, impl="reference")[0]
+    model = model_of("kv-kivi-4", architecture, changes=changes)[0]
+    want, cache = reference(tokens, reference.new_cache(batch=2)), model.new_cache(batch=2)
+    assert isinstance(cache, ResidualCache)
+    assert relative_rms(model(tokens, cache), want) < 2.0**-11
+
+
+@needs_cpu_kernels
+def test_sequences_of_their_own_length_in_one_forward_pass():
+    model = model_of("kv-kivi-2")[0]
+    tokens = torch.from_numpy(np.random.default_rng(3).integers(160, size=(2, 250)))
+    cache = model.new_cache(batch=2)
+    both = [model(tokens[:, :200], cache, num_valid=[200, 37]), model(tokens[:, 200:], cache, num_valid=[1, 50])]
+    for b, lengths in enumerate(((200, 1), (37, 50))):
+        alone = model.new_cache(batch=1)
+        for part, start, length in zip(both, (0, 200), lengths, strict=True):
+            got = model(tokens[b : b + 1, start : start + length], alone)
+            assert relative_rms(part[b : b + 1, :length], got) < 2.0**-11
 
 
 def test_tokens_that_fit_take_no_more_than_the_room():

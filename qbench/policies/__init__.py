@@ -7,6 +7,7 @@ from qbench.policies import (  # noqa: F401 - each registers its policies
     h2o,
     keydiff,
     knorm,
+    oracle,
     positions,
     pyramidkv,
     scissorhands,

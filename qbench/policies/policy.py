@@ -124,6 +124,7 @@ class CachePolicy(ABC):
     reads_queries      whether `keep` looks at `LayerState.queries`
     reads_token_kinds  whether it looks at `LayerState.token_kinds`
     same_in_layers     whether a decode step evicts by the same rule in all layers, so that they are handled together
+    needs_future       whether it must see the text once before, so that it is refused where tokens are generated
     per_head           whether heads of one layer may keep different tokens
     per_head_lengths   whether they may keep different numbers of tokens
     """
@@ -133,6 +134,7 @@ class CachePolicy(ABC):
     position_only: ClassVar[bool] = False
     reads_queries: ClassVar[bool] = False
     reads_token_kinds: ClassVar[bool] = False
+    needs_future: ClassVar[bool] = False
     same_in_layers: ClassVar[bool] = True
     per_head: ClassVar[bool] = True
     per_head_lengths: ClassVar[bool] = False

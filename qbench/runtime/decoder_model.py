@@ -48,8 +48,8 @@ class DecoderModel(ABC, Generic[SomeCache]):
         """
 
     @abstractmethod
-    def _uncached(self, batch: int, num_tokens: int) -> SomeCache:
-        """A cache for tokens that nothing follows."""
+    def _uncached(self, tokens: Tensor) -> SomeCache:
+        """A cache for tokens [B, T] that nothing follows."""
 
     @abstractmethod
     def _logits(self, step: Step, cache: SomeCache, last_only: bool) -> Tensor:
@@ -79,7 +79,7 @@ class DecoderModel(ABC, Generic[SomeCache]):
         """
         if tokens.ndim != 2 or not tokens.numel():
             raise InputError(f"tokens of shape {list(tokens.shape)}, expected [batch, at least 1 token]")
-        cache = self._uncached(*tokens.shape) if cache is None else cache
+        cache = self._uncached(tokens) if cache is None else cache
         if cache_position is not None:
             cache.go_to(cache_position, tokens, num_valid)
         if cache.max_chunk_tokens is not None and tokens.shape[1] > cache.max_chunk_tokens:

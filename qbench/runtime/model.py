@@ -66,8 +66,10 @@ class Model(DecoderModel[Cache]):
         """
         return self._caches.new(spec, batch, capacity, mode)
 
-    def _uncached(self, batch: int, num_tokens: int) -> Cache:
-        return self._caches.uncached(batch)
+    def _uncached(self, tokens: Tensor) -> Cache:
+        if self.cache_spec.make_policy().needs_future:
+            return self._caches.foreseeing(lambda cache: self(tokens, cache, last_only=True), len(tokens))
+        return self._caches.uncached(len(tokens))
 
     def _logits(self, step: Step, cache: Cache, last_only: bool) -> Tensor:
         is_uniform = step.counts is None

@@ -7,6 +7,7 @@ import torch
 
 from qbench.cache_spec import NONE, PAGED, STATIC, CacheSpec
 from qbench.policies import CachePolicy, TokenKinds
+from qbench.policies.oracle import Oracle, Recorder
 from qbench.policies.positions import Full, Sinks, Window
 from qbench.runtime.caches.cache import Cache, DenseCache, NoCache
 from qbench.runtime.caches.head_storage import HeadStorage
@@ -93,19 +94,30 @@ class CacheMaker:
         cache.max_held = min(capacity, self.config.max_positions) if spec.layout == STATIC else None
         return cache
 
+    def foreseeing(self, read: Callable[[Cache], object], batch: int) -> Cache:
+        """A cache of a policy that needs the future; `read` passes the text through a cache that holds all of it."""
+        recorder, policy = Recorder(), self.spec.make_policy()
+        assert isinstance(policy, Oracle)
+        read(self._evicting(batch, recorder))
+        return self._evicting(batch, policy.informed(recorder))
+
     def uncached(self, batch: int) -> Cache:
         """Keeps nothing; keys and values pass through the format, and a query sees what it would in the cache."""
         policy = self.spec.make_policy()
         if isinstance(policy, Sinks):
             return self._sinks(batch, policy, uncached=True, mode=None)
-        if not policy.position_only:  # evicts between forward passes, so the text takes several
-            cache = self._of_policy(batch, policy)
-            cache.max_chunk_tokens = self.spec.for_quality().prefill_chunk
-            return cache
+        if not policy.position_only:
+            return self._evicting(batch, policy)
         _, rows = (None, None) if self.scheme is None else chosen_latents(self.config, self.scheme)
         cache = self._uncached(batch) if rows is None else LatentRows(self.config, rows, batch)
         if isinstance(policy, Window):
             cache.rules = window_rules(self.config, policy.tokens)
+        return cache
+
+    def _evicting(self, batch: int, policy: CachePolicy) -> PolicyCache:
+        """Evicts between forward passes, so that the text takes several."""
+        cache = self._of_policy(batch, policy)
+        cache.max_chunk_tokens = self.spec.for_quality().prefill_chunk
         return cache
 
     def _uncached(self, batch: int) -> NoCache:
@@ -133,6 +145,10 @@ class CacheMaker:
         return paged_cache(pool, [GrowingSequence(pool) for _ in range(batch)])
 
     def _of_policy(self, batch: int, policy: CachePolicy) -> PolicyCache:
+        if policy.needs_future:
+            raise InputError(
+                f"policy {policy.name} reads a text twice, so the text must be known; it is for `qbench eval` on a text"
+            )
         policy = policy_for(policy, self.config, self.scheme)
         storages = [self._storage(layer, batch, policy) for layer in range(self.config.num_layers)]
         cache = PolicyCache(self.config, storages, policy, batch)

@@ -49,8 +49,8 @@ class DeviceModel(DecoderModel[DeviceCache]):
             known = " or ".join(LAYOUTS)
             raise NotImplementedError(f"device {self.place.name}: got cache {spec}, expected {known} with policy full")
 
-    def _uncached(self, batch: int, num_tokens: int) -> DeviceCache:
-        return self.new_cache(batch, num_tokens)
+    def _uncached(self, tokens: Tensor) -> DeviceCache:
+        return self.new_cache(*tokens.shape)
 
     @torch.inference_mode()
     def enqueue(self, tokens: Tensor, cache: DeviceCache) -> None:

@@ -80,7 +80,11 @@ def test_the_chosen_path_runs(name, layout, monkeypatch):
     calls = count_fused_calls(monkeypatch)
     model = model_of(name)
     path, expected = CHOSEN[name, layout]
-    cache = model._uncached(2, 6) if layout is None else model.new_cache(2, 20, spec=spec_of(layout))
+    cache = (
+        model._uncached(torch.zeros(2, 6, dtype=torch.int64))
+        if layout is None
+        else model.new_cache(2, 20, spec=spec_of(layout))
+    )
     cache.begin(TOKENS)
     assert model.paths.choose(cache, 6)[0].name == path
     model(TOKENS, None if layout is None else model.new_cache(2, 20, spec=spec_of(layout)))

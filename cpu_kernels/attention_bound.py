@@ -18,8 +18,10 @@ import numpy as np
 from cpu_kernels._ext import ATTENTION_CHUNK_TOKENS  # whose integer weights are rounded together
 
 __all__ = [
+    "ChannelGroups",
     "Scores",
     "attention_bound",
+    "channel_scores_of",
     "lse_bound",
     "mass_bound",
     "roundings",
@@ -119,6 +121,46 @@ def scores_of(q: np.ndarray, k: np.ndarray, softmax_scale: float, sees: np.ndarr
     count = -(-head_dim // INTEGER_GROUP) * 2 if is_integer else head_dim
     value = np.where(sees, q @ k.swapaxes(2, 3) * softmax_scale, -np.inf)
     return Scores(value, np.where(sees, roundings(count + SCORE_FACTORS) * terms, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelGroups:
+    """How the first tokens of keys are encoded: scale * code + minimum for each channel of a group of tokens.
+
+    scale, minimum  [B, G, n, D] float32 of n groups
+    levels          largest code
+    tokens          of a group
+    """
+
+    scale: np.ndarray
+    minimum: np.ndarray
+    levels: int
+    tokens: int = 32
+
+
+def channel_scores_of(
+    q: np.ndarray, k: np.ndarray, softmax_scale: float, sees: np.ndarray, groups: ChannelGroups | None
+) -> Scores:
+    """`scores_of` for keys with scales per channel, and float16 ones after them. groups: None if no token is encoded
+
+    The products of q and the scales of a group are rounded to 16 bits, each by half a 32767th of the largest. A code is
+    multiplied with them, and the minima with q, so a product's magnitude is that of both.
+    """
+    num_heads, head_dim = q.shape[1], q.shape[3]
+    query, magnitude = np.abs(q).astype(np.float64), np.abs(k).astype(np.float64)
+    rounded = np.zeros((*q.shape[:3], k.shape[2]))
+    if groups is not None:
+        scale, minimum = (each.astype(np.float64).repeat(groups.tokens, 2) for each in (groups.scale, groups.minimum))
+        encoded = scale.shape[2]
+        magnitude[:, :, :encoded] = np.abs(minimum) + scale * groups.levels
+        codes = by_head(np.rint((k[:, :, :encoded] - minimum) / scale), num_heads)
+        reach = np.minimum(codes.sum(-1), LUCK * np.sqrt((codes**2).sum(-1)))  # [B, H, S]
+        largest = np.max(query[:, :, :, None] * by_head(groups.scale, num_heads)[:, :, None], -1)  # [B, H, T, n]
+        rounded[..., :encoded] = largest.repeat(groups.tokens, -1) / 65534 * (1 + 2.0**-10) * reach[:, :, None]
+    terms = query @ by_head(magnitude, num_heads).swapaxes(2, 3)
+    value = q.astype(np.float64) @ by_head(k, num_heads).swapaxes(2, 3) * softmax_scale
+    error = (rounded + roundings(head_dim + SCORE_FACTORS) * terms) * softmax_scale
+    return Scores(np.where(sees, value, -np.inf), np.where(sees, error, 0.0))
 
 
 def weighted_bound(scores: Scores, v: np.ndarray, arithmetic: str = "fp32") -> np.ndarray:

@@ -16,17 +16,27 @@ from cpu_kernels.attention import (
     round_queries_ref,
     sink_attention_ref,
 )
-from cpu_kernels.attention_bound import attention_bound, sink_attention_bound
+from cpu_kernels.attention_bound import (
+    ChannelGroups,
+    attention_bound,
+    channel_scores_of,
+    seen_tokens,
+    sink_attention_bound,
+    weighted_bound,
+)
 from qbench.kernels.case import Kernel, Problem
 from qbench.kernels.deviation import Deviation, deviation
 
 # format -> where the scales of float8 come from
 FORMATS = {"f32": "given", "f16": "given", "bf16": "given", "e4m3": "per_head", "e5m2": "per_head"}
 INTEGER_FORMATS = {"int8": "given", "int4": "given"}
+# format -> KV format of quant.kv, and the largest code
+RESIDUAL_FORMATS, RESIDUAL_LEVELS = {"kivi4": "kv-kivi-4", "kivi2": "kv-kivi-2"}, {"kivi4": 15, "kivi2": 3}
 FLOAT8 = ("e4m3", "e5m2")
 # What a kernel makes of q before it multiplies
 ROUND_QUERIES = {"fp32": lambda q, factor: q, "int16": round_queries_ref, "bf16": bf16_queries_ref}
 NOT_BF16 = frozenset({"scalar", "avx2", "avx512", "avx512_vnni", "amx"})  # read float8 as floats
+RESIDUAL_SHAPES = ((3, 1, 1, 400), (6, 2, 7, 1100))  # whose queries see the same tokens encoded
 SHAPES = ((3, 1, 1, 1), (6, 2, 1, 1100), (6, 2, 67, 131))  # query heads, kv heads, queries, tokens
 HEAD_DIM, PAGE = 64, 32
 SOFTMAX_SCALE = HEAD_DIM**-0.5
@@ -65,11 +75,50 @@ def problems() -> Iterator[Problem]:
         yield from of_format(name, q[:, :, : sum(new for new, _ in VARLEN)], k, v, varlen=VARLEN)
     for name, scales in product(FLOAT8, ("per_tensor", "given")):
         yield from of_format(name, q, k, v, scales)
+    for shape, name in product(RESIDUAL_SHAPES, RESIDUAL_FORMATS):
+        yield residual_problem(name, *random_inputs(rng, *shape))
     for num_heads, tokens in LATENT_SHAPES:
         q = rng.standard_normal((1, num_heads, LATENT_SIZE + ROPE_SIZE)).astype(np.float32)
         latents = rng.standard_normal((tokens, LATENT_SIZE + ROPE_SIZE)).astype(np.float32)
         for name in LATENT_FORMATS:
             yield latent_problem(name, q, latents)
+
+
+def residual_problem(name: str, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Problem:
+    """The last queries of a text whose first tokens are encoded together, and whose last ones are float16."""
+    tokens, table, ends = k.shape[2], np.zeros((1, 1), np.int32), np.array([k.shape[2]])
+
+    def run(isa: str) -> tuple[np.ndarray, str]:
+        store = cpu_kernels.KVStore(name, 1, -(-tokens // PAGE) * PAGE, k.shape[1], HEAD_DIM)
+        store.append(k, v, table, ends, isa=isa)
+        out = np.full_like(q, np.nan)
+        store.attend(q, table, ends, out, SOFTMAX_SCALE, isa=isa)
+        return out, store.last_isa
+
+    def check(out: np.ndarray) -> Deviation:
+        kept_k, kept_v, groups = kept_residual(name, k, v)
+        scores = channel_scores_of(q, kept_k, SOFTMAX_SCALE, seen_tokens(q.shape[2], tokens), groups)
+        expected = attention_ref(q, kept_k, kept_v, SOFTMAX_SCALE).out
+        return deviation(out, expected, weighted_bound(scores, kept_v, "int16"))
+
+    about = f"{name} {q.shape[1]} heads on {k.shape[1]}, {q.shape[2]} queries of {tokens} tokens"
+    return Problem(about, run, check)
+
+
+def kept_residual(name: str, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray, ChannelGroups]:
+    """Keys and values as quant's codecs read them, and the scales of the keys that are encoded."""
+    import torch
+
+    from quant.kv import KV_FORMATS
+
+    fmt = KV_FORMATS[RESIDUAL_FORMATS[name]]
+    encoded = fmt.num_encoded(k.shape[2])
+    halves = [torch.from_numpy(x).half().float() for x in (k, v)]
+    parts = fmt.keys.encode(halves[0][:, :, :encoded])
+    for codec, x in zip((fmt.keys, fmt.values), halves, strict=True):
+        x[:, :, :encoded] = codec.round_trip(x[:, :, :encoded])
+    scale, minimum = (parts[part].float().numpy() for part in ("scale", "minimum"))
+    return halves[0].numpy(), halves[1].numpy(), ChannelGroups(scale, minimum, RESIDUAL_LEVELS[name])
 
 
 def of_format(

@@ -8,13 +8,15 @@ import numpy as np
 
 import cpu_kernels
 from cpu_kernels.attention import multiplies_in
-from qbench.kernels.attention import FORMATS, INTEGER_FORMATS
+from qbench.kernels.attention import FORMATS, INTEGER_FORMATS, RESIDUAL_FORMATS
 from qbench.kernels.benchmark import OURS, Benchmark, Contender
 from qbench.kernels.deviation import Deviation, deviation
 from qbench.kernels.linear_benchmarks import COLD_BYTES, COMPUTE_BOUND_TOKENS
 from qbench.kernels.peers.ggml_attention import GgmlAttention
 
-SCALES = FORMATS | INTEGER_FORMATS
+SCALES = FORMATS | INTEGER_FORMATS | dict.fromkeys(RESIDUAL_FORMATS, "given")
+# The largest error of values over the largest value, 4: what float8 rounds by; half a step of 3 from -4 to 4
+ROUNDING, ROUNDINGS = 2.0**-3, {"kivi2": 1 / 3}
 SHAPES = ((32, 8, 64), (32, 8, 128))  # query heads, kv heads, head_dim: a 1B and an 8B Llama
 DEPTH = 4096  # tokens that a decoded one sees
 # What llama.cpp keeps keys and values in, of as many bits.
@@ -30,7 +32,8 @@ SEED = 32
 class Attention:
     """Queries of which each looks for one token, its own in prefill and one in the middle of the text in decode."""
 
-    def __init__(self, shape: tuple[int, int, int], num_queries: int, num_tokens: int) -> None:
+    def __init__(self, shape: tuple[int, int, int], num_queries: int, num_tokens: int, rounding: float) -> None:
+        self.rounding = rounding
         num_heads, num_kv_heads, head_dim = shape
         rng = np.random.default_rng((SEED, num_tokens))
         self.k, self.v = rng.standard_normal((2, num_kv_heads, num_tokens, head_dim)).astype(np.float32)
@@ -41,12 +44,11 @@ class Attention:
         self.softmax_scale = head_dim**-0.5
 
     def check(self, out: np.ndarray) -> Deviation:
-        """Each query's value is the one of the token that it looks for, within 2**-3 of the largest values, of 4: what
-        the coarsest format rounds them by. Other values are off by several deviations of 1; to be exact is for the
-        self-test.
+        """Each query's value is the one of the token that it looks for, within the format's rounding of the largest
+        values, of 4. Other values are off by several deviations of 1; to be exact is for the self-test.
         """
         last = slice(-CHECKED_QUERIES, None)  # those that see the most
-        return deviation(out[:, last], self.expected[:, last], 2.0**-3 * 4)
+        return deviation(out[:, last], self.expected[:, last], self.rounding * 4)
 
 
 def store_of(name: str, num_kv_heads: int, num_tokens: int, head_dim: int) -> cpu_kernels.KVStore:
@@ -56,20 +58,28 @@ def store_of(name: str, num_kv_heads: int, num_tokens: int, head_dim: int) -> cp
 
 
 class OurAttention:
-    """KVStore, one page a call, as the runtime's cache without pages has it."""
+    """KVStore, one page per call, as the runtime's cache without pages has it.
+
+    A prefill over a format with a residual appends the tokens, too, as a query sees other tokens encoded than the next.
+    """
 
     def __init__(self, name: str, inputs: Attention, copies: int) -> None:
-        self.q, self.softmax_scale = inputs.q[None], inputs.softmax_scale
+        self.q, self.k, self.v = inputs.q[None], inputs.k[None], inputs.v[None]
+        self.softmax_scale, self.appends = inputs.softmax_scale, name in RESIDUAL_FORMATS and inputs.q.shape[1] > 1
         self.table, self.ends = np.zeros((1, 1), np.int32), np.array([inputs.k.shape[1]])
         self.stores = [store_of(name, *inputs.k.shape) for _ in range(copies)]
         for store in self.stores:
-            store.append(inputs.k[None], inputs.v[None], self.table, self.ends)
-        self.out = np.full_like(self.q, np.nan)
+            store.append(self.k, self.v, self.table, self.ends)
+        self.out, self.turned = np.full_like(self.q, np.nan), np.empty_like(self.q)
         self.how = cpu_kernels.chosen_isa("attention")
 
     def run(self) -> None:
         for store in self.stores:
-            store.attend(self.q, self.table, self.ends, self.out, self.softmax_scale)
+            if self.appends:
+                given = (self.q, self.k, self.v, None, None, self.table, self.ends)
+                store.append_attend(*given, self.turned, self.out, self.softmax_scale)
+            else:
+                store.attend(self.q, self.table, self.ends, self.out, self.softmax_scale)
 
     def output(self) -> np.ndarray:
         return self.out[0]
@@ -85,7 +95,7 @@ def attention_benchmarks(name: str, tokens: tuple[int, ...], threads: int) -> It
 def of_queries(name: str, shape: tuple[int, int, int], num_queries: int, threads: int) -> Benchmark:
     num_heads, num_kv_heads, head_dim = shape
     num_tokens = DEPTH if num_queries == 1 else num_queries
-    inputs = Attention(shape, num_queries, num_tokens)
+    inputs = Attention(shape, num_queries, num_tokens, ROUNDINGS.get(name, ROUNDING))
     stored = store_of(name, num_kv_heads, num_tokens, head_dim).nbytes
     copies = ceil(COLD_BYTES / stored) if num_queries == 1 else 1
     pairs = num_tokens if num_queries == 1 else num_queries * (num_queries + 1) // 2

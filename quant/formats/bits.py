@@ -22,3 +22,13 @@ def pack_bits(bit: np.ndarray) -> np.ndarray:
 def unpack_bits(data: np.ndarray) -> np.ndarray:
     """[..., 4] uint8 -> bit [..., 32] uint8"""
     return np.unpackbits(data, axis=-1, bitorder="little")
+
+
+def pack_five_bits(q: np.ndarray) -> np.ndarray:
+    """q [..., 32] uint8 below 32 -> [..., 20]: the fifth bits as `pack_bits`, then the others as `pack_nibbles`"""
+    return np.concatenate([pack_bits(q >> 4), pack_nibbles(q & 15)], axis=-1)
+
+
+def unpack_five_bits(data: np.ndarray) -> np.ndarray:
+    """[..., 20] uint8 -> q [..., 32] uint8"""
+    return unpack_nibbles(data[..., 4:]) | unpack_bits(data[..., :4]) << 4

@@ -1,10 +1,13 @@
 """A float16 scale and minimum for 32 weights: what Q4_1 and Q5_1 have in common."""
 
+from abc import abstractmethod
+from typing import ClassVar
+
 import numpy as np
 
 from quant.formats.affine_fit import Trials, fit_affine
-from quant.formats.grid import Grid
-from quant.formats.half import HALF_MAX, half_from_bytes, inverse, to_half
+from quant.formats.grid import Grid, GridFormat
+from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes, inverse, to_half
 
 TRIALS = {
     "fast": Trials(first_extra=-3.0, extra_step=1.0, num_extra=8, num_shifts=3, num_refits=2),
@@ -12,7 +15,39 @@ TRIALS = {
 }
 
 
-def quantize_half_affine(
+class HalfAffineFormat(GridFormat):
+    """weight = d * q + m, q in 0..qmax
+
+    byte 0   2   4
+         +---+---+-------------+
+         | d | m |  codes      |
+         +---+---+-------------+
+    """
+
+    block_size = 32
+    largest_weight = HALF_MAX
+    qmax: ClassVar[int]
+
+    @abstractmethod
+    def pack_codes(self, q: np.ndarray) -> np.ndarray:
+        """q [B, 32] uint8 -> uint8 [B, block_bytes - 4]"""
+
+    def quantize_blocks(
+        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
+    ) -> np.ndarray:
+        d, m, q = _quantize(blocks, importance, effort, self.qmax)
+        return np.concatenate([half_bytes(d), half_bytes(m), self.pack_codes(q)], axis=1)
+
+    def read_grid(self, data: np.ndarray) -> Grid:
+        d, m = half_from_bytes(data[:, :2]), half_from_bytes(data[:, 2:4])
+        scale, offset = (np.repeat(value[:, None], self.block_size, axis=1) for value in (d, m))
+        return Grid(scale, offset, 0, self.qmax, data[:, :4])
+
+    def pack_grid(self, grid: Grid, q: np.ndarray) -> np.ndarray:
+        return np.concatenate([grid.header, self.pack_codes(q.astype(np.uint8))], axis=1)
+
+
+def _quantize(
     blocks: np.ndarray, importance: np.ndarray | None, effort: str, qmax: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scale, minimum and codes: searched for, or ggml's rounding where there is neither importance nor time.
@@ -46,10 +81,3 @@ def _least_squares(
     m = to_half((fit.sum_wy - stored_d * fit.sum_q) / fit.sum_w + fit.lowest + 0)
     q = np.rint(np.clip((x - m.astype(np.float32)) * inverse(stored_d), 0, qmax))
     return d, m, q.astype(np.uint8).T
-
-
-def grid_of_d_and_m(data: np.ndarray, qmax: int) -> Grid:
-    """data [B, block_bytes] uint8 that begins with d and m -> the grid of each block"""
-    d, m = half_from_bytes(data[:, :2]), half_from_bytes(data[:, 2:4])
-    scale, offset = (np.repeat(value[:, None], 32, axis=1) for value in (d, m))
-    return Grid(scale, offset, 0, qmax, data[:, :4])

@@ -1,11 +1,14 @@
 """Super-blocks of 256 weights with two levels of scales and no minima: what Q3_K, Q6_K and IQ4_XS have in common."""
 
-from typing import NamedTuple
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from quant.formats.half import inverse, to_half
-from quant.formats.levels import Levels
+from quant.formats.grid import Grid, GridFormat
+from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes, inverse, to_half
+from quant.formats.levels import Levels, WholeLevels
 from quant.formats.linear_fit import Runs, Search, fit_scale, runs_of, saturate, signed_extreme, sum_in_order
 
 
@@ -32,6 +35,54 @@ def fit_k_linear(
         d = _refit(scales, *sums)
     y = runs.x * inverse(d[:, None] * scales).reshape(-1)
     return KLinear(d, scales, y.T.reshape(len(blocks), num_runs, -1))
+
+
+class KLinearFormat(GridFormat):
+    """weight = d * scales[i] * q, q among `levels`, i the sub-block of 16, scales in -scale_range..scale_range - 1
+
+    byte 0           code_bytes
+         +-----------+--------+---+
+         | codes     | scales | d |
+         +-----------+--------+---+
+    """
+
+    block_size = 256
+    code_bytes: ClassVar[int]
+    levels: ClassVar[WholeLevels]
+    scale_range: ClassVar[int]
+    searches: ClassVar[Mapping[str, Search]]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.largest_weight = cls.scale_range * cls.levels.reach * HALF_MAX
+
+    @abstractmethod
+    def pack_codes(self, q: np.ndarray) -> np.ndarray:
+        """q [B, ...] 256 whole numbers among `levels` -> uint8 [B, code_bytes]"""
+
+    @abstractmethod
+    def pack_scales(self, scales: np.ndarray) -> np.ndarray:
+        """scales [B, 16] whole numbers -> uint8 [B, block_bytes - code_bytes - 2]"""
+
+    @abstractmethod
+    def unpack_scales(self, data: np.ndarray) -> np.ndarray:
+        """The inverse of `pack_scales`, int8"""
+
+    def quantize_blocks(
+        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
+    ) -> np.ndarray:
+        k = fit_k_linear(blocks, importance, 16, self.levels, self.scale_range, self.searches[effort])
+        codes = self.pack_codes(self.levels.nearest(k.y))
+        return np.concatenate([codes, self.pack_scales(k.scales), half_bytes(k.d)], axis=1)
+
+    def read_grid(self, data: np.ndarray) -> Grid:
+        header = data[:, self.code_bytes :]
+        scale = half_from_bytes(header[:, -2:])[:, None] * self.unpack_scales(header[:, :-2])  # [B, 16]
+        scale = np.repeat(scale, 16, axis=1)
+        return Grid(scale, np.zeros_like(scale), self.levels.lowest, self.levels.highest, header)
+
+    def pack_grid(self, grid: Grid, q: np.ndarray) -> np.ndarray:
+        return np.concatenate([self.pack_codes(q), grid.header], axis=1)
 
 
 def _whole_scales(scale: np.ndarray, scale_range: int) -> tuple[np.ndarray, np.ndarray]:

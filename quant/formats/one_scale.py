@@ -10,6 +10,7 @@ from quant.formats.grid import Grid, GridFormat
 from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes
 from quant.formats.levels import WholeLevels
 from quant.formats.linear_fit import Search, fit_blocks
+from quant.formats.signed_max import codes_of_signed_max
 
 
 class OneScaleFormat(GridFormat):
@@ -27,8 +28,13 @@ class OneScaleFormat(GridFormat):
         cls.largest_weight = cls.levels.reach * HALF_MAX
 
     @abstractmethod
+    def pack_codes(self, q: np.ndarray) -> np.ndarray:
+        """q [B, 32] whole numbers among `levels` -> uint8 [B, block_bytes - 2]"""
+
     def round_blocks(self, blocks: np.ndarray) -> np.ndarray:
         """blocks [B, 32] float32 -> uint8 [B, block_bytes], identical to ggml's reference"""
+        d, q = codes_of_signed_max(blocks, -self.levels.lowest)
+        return np.concatenate([half_bytes(d), self.pack_codes(q.view(np.int8) + np.int8(self.levels.lowest))], axis=1)
 
     def quantize_blocks(
         self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
@@ -36,14 +42,15 @@ class OneScaleFormat(GridFormat):
         if effort not in self.searches or (effort == "fast" and importance is None):
             return self.round_blocks(blocks)
         d, y = fit_blocks(blocks, importance, self.levels, self.searches[effort])
-        return self.pack_grid(self._grid(half_bytes(d)), self.levels.nearest(y).astype(np.int8))
+        return np.concatenate([half_bytes(d), self.pack_codes(self.levels.nearest(y))], axis=1)
 
     def dequantize_blocks(self, data: np.ndarray) -> np.ndarray:
         return half_from_bytes(data[:, :2])[:, None] * self.read_codes(data)
 
     def read_grid(self, data: np.ndarray) -> Grid:
-        return self._grid(data[:, :2])
-
-    def _grid(self, header: np.ndarray) -> Grid:
+        header = data[:, :2]
         scale = np.repeat(half_from_bytes(header)[:, None], self.block_size, axis=1)
         return Grid(scale, np.zeros_like(scale), self.levels.lowest, self.levels.highest, header)
+
+    def pack_grid(self, grid: Grid, q: np.ndarray) -> np.ndarray:
+        return np.concatenate([grid.header, self.pack_codes(q)], axis=1)

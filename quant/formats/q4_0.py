@@ -3,12 +3,9 @@
 import numpy as np
 
 from quant.formats.bits import pack_nibbles, unpack_nibbles
-from quant.formats.grid import Grid
-from quant.formats.half import half_bytes
 from quant.formats.levels import WholeLevels
 from quant.formats.linear_fit import Search, even_targets
 from quant.formats.one_scale import OneScaleFormat
-from quant.formats.signed_max import codes_of_signed_max
 
 SEARCHES = {
     "fast": Search(even_targets(-8, 2, 9)),
@@ -33,15 +30,11 @@ class Q4_0(OneScaleFormat):
     levels = WholeLevels(-8, 7)
     searches = SEARCHES
 
-    def round_blocks(self, blocks: np.ndarray) -> np.ndarray:
-        d, q = codes_of_signed_max(blocks, half_range=8)
-        return np.concatenate([half_bytes(d), pack_nibbles(q)], axis=1)
-
     def read_codes(self, data: np.ndarray) -> np.ndarray:
         return unpack_nibbles(data[:, 2:]).view(np.int8) - np.int8(8)
 
-    def pack_grid(self, grid: Grid, q: np.ndarray) -> np.ndarray:
-        return np.concatenate([grid.header, pack_nibbles((q + 8).astype(np.uint8))], axis=1)
+    def pack_codes(self, q: np.ndarray) -> np.ndarray:
+        return pack_nibbles((q + 8).astype(np.uint8))
 
 
 assert Q4_0.block_bytes == 2 + 32 * 4 // 8

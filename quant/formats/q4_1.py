@@ -3,12 +3,10 @@
 import numpy as np
 
 from quant.formats.bits import pack_nibbles, unpack_nibbles
-from quant.formats.grid import Grid, GridFormat
-from quant.formats.half import HALF_MAX, half_bytes
-from quant.formats.half_affine import grid_of_d_and_m, quantize_half_affine
+from quant.formats.half_affine import HalfAffineFormat
 
 
-class Q4_1(GridFormat):
+class Q4_1(HalfAffineFormat):
     """weight = d * q + m, q in 0..15
 
     byte 0   2   4                  20
@@ -20,24 +18,14 @@ class Q4_1(GridFormat):
     name = "q4_1"
     gguf_type = 3
     gguf_file_type = 3  # MOSTLY_Q4_1
-    block_size = 32
     block_bytes = 20
-    largest_weight = HALF_MAX
-
-    def quantize_blocks(
-        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
-    ) -> np.ndarray:
-        d, m, q = quantize_half_affine(blocks, importance, effort, qmax=15)
-        return np.concatenate([half_bytes(d), half_bytes(m), pack_nibbles(q)], axis=1)
-
-    def read_grid(self, data: np.ndarray) -> Grid:
-        return grid_of_d_and_m(data, qmax=15)
+    qmax = 15
 
     def read_codes(self, data: np.ndarray) -> np.ndarray:
         return unpack_nibbles(data[:, 4:]).view(np.int8)
 
-    def pack_grid(self, grid: Grid, q: np.ndarray) -> np.ndarray:
-        return np.concatenate([grid.header, pack_nibbles(q.astype(np.uint8))], axis=1)
+    def pack_codes(self, q: np.ndarray) -> np.ndarray:
+        return pack_nibbles(q)
 
 
 assert Q4_1.block_bytes == 2 + 2 + 32 * 4 // 8

@@ -2,13 +2,11 @@
 
 import numpy as np
 
-from quant.formats.bits import pack_bits, pack_nibbles, unpack_bits, unpack_nibbles
-from quant.formats.grid import Grid, GridFormat
-from quant.formats.half import HALF_MAX, half_bytes
-from quant.formats.half_affine import grid_of_d_and_m, quantize_half_affine
+from quant.formats.bits import pack_five_bits, unpack_five_bits
+from quant.formats.half_affine import HalfAffineFormat
 
 
-class Q5_1(GridFormat):
+class Q5_1(HalfAffineFormat):
     """weight = d * q + m, q in 0..31
 
     byte 0   2   4        8                  24
@@ -20,25 +18,14 @@ class Q5_1(GridFormat):
     name = "q5_1"
     gguf_type = 7
     gguf_file_type = 9  # MOSTLY_Q5_1
-    block_size = 32
     block_bytes = 24
-    largest_weight = HALF_MAX
-
-    def quantize_blocks(
-        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
-    ) -> np.ndarray:
-        d, m, q = quantize_half_affine(blocks, importance, effort, qmax=31)
-        return np.concatenate([half_bytes(d), half_bytes(m), pack_bits(q >> 4), pack_nibbles(q & 15)], axis=1)
-
-    def read_grid(self, data: np.ndarray) -> Grid:
-        return grid_of_d_and_m(data, qmax=31)
+    qmax = 31
 
     def read_codes(self, data: np.ndarray) -> np.ndarray:
-        return (unpack_nibbles(data[:, 8:]) | unpack_bits(data[:, 4:8]) << 4).view(np.int8)
+        return unpack_five_bits(data[:, 4:]).view(np.int8)
 
-    def pack_grid(self, grid: Grid, q: np.ndarray) -> np.ndarray:
-        q = q.astype(np.uint8)
-        return np.concatenate([grid.header, pack_bits(q >> 4), pack_nibbles(q & 15)], axis=1)
+    def pack_codes(self, q: np.ndarray) -> np.ndarray:
+        return pack_five_bits(q)
 
 
 assert Q5_1.block_bytes == 2 + 2 + 32 // 8 + 32 * 4 // 8

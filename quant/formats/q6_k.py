@@ -2,20 +2,17 @@
 
 import numpy as np
 
-from quant.formats.grid import Grid, GridFormat
-from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes
-from quant.formats.k_linear import fit_k_linear
+from quant.formats.k_linear import KLinearFormat
 from quant.formats.levels import WholeLevels
 from quant.formats.linear_fit import Search, even_targets
 
-LEVELS = WholeLevels(-32, 31)
 SEARCHES = {
     "fast": Search(even_targets(-32, 4, 17)),
     "best": Search(even_targets(-29, 7, 57), num_refits=1, num_rounds=2),
 }
 
 
-class Q6_K(GridFormat):
+class Q6_K(KLinearFormat):
     """weight = d * scales[i] * (q - 32), q in 0..63, scales int8, i the sub-block of 16
 
     byte 0                128              192      208 210
@@ -33,22 +30,11 @@ class Q6_K(GridFormat):
     gguf_type = 14
     gguf_file_type = 18  # MOSTLY_Q6_K
     fallback = "q8_0"
-    block_size = 256
     block_bytes = 210
-    largest_weight = 128 * LEVELS.reach * HALF_MAX
-
-    def quantize_blocks(
-        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
-    ) -> np.ndarray:
-        k = fit_k_linear(blocks, importance, 16, LEVELS, 128, SEARCHES[effort])
-        header = np.concatenate([k.scales.astype(np.int8).view(np.uint8), half_bytes(k.d)], axis=1)
-        return _pack(header, LEVELS.nearest(k.y))
-
-    def read_grid(self, data: np.ndarray) -> Grid:
-        header = data[:, 192:]
-        scale = half_from_bytes(header[:, 16:])[:, None] * header[:, :16].view(np.int8)  # [B, 16]
-        scale = np.repeat(scale, 16, axis=1)
-        return Grid(scale, np.zeros_like(scale), LEVELS.lowest, LEVELS.highest, header)
+    code_bytes = 192
+    levels = WholeLevels(-32, 31)
+    scale_range = 128
+    searches = SEARCHES
 
     def read_codes(self, data: np.ndarray) -> np.ndarray:
         ql, qh = data[:, :128].reshape(-1, 2, 2, 32), data[:, 128:192].reshape(-1, 2, 1, 32)
@@ -56,16 +42,17 @@ class Q6_K(GridFormat):
         high = qh >> np.array([0, 2, 4, 6], dtype=np.uint8)[:, None] & 3
         return ((low | high << 4).view(np.int8) - np.int8(32)).reshape(-1, 256)
 
-    def pack_grid(self, grid: Grid, q: np.ndarray) -> np.ndarray:
-        return _pack(grid.header, q)
+    def pack_codes(self, q: np.ndarray) -> np.ndarray:
+        q = (q + 32).astype(np.uint8).reshape(-1, 2, 4, 32)
+        ql = q[:, :, :2] & 15 | q[:, :, 2:] << 4  # [B, 2, 2, 32]
+        qh = (q >> 4 << np.array([0, 2, 4, 6], dtype=np.uint8)[:, None]).sum(axis=2, dtype=np.uint8)  # [B, 2, 32]
+        return np.concatenate([ql.reshape(-1, 128), qh.reshape(-1, 64)], axis=1)
 
+    def pack_scales(self, scales: np.ndarray) -> np.ndarray:
+        return scales.astype(np.int8).view(np.uint8)
 
-def _pack(header: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """header [B, 18] uint8, q [B, ...] 256 whole numbers in -32..31 -> [B, 210] uint8"""
-    q = (q + 32).astype(np.uint8).reshape(-1, 2, 4, 32)
-    ql = q[:, :, :2] & 15 | q[:, :, 2:] << 4  # [B, 2, 2, 32]
-    qh = (q >> 4 << np.array([0, 2, 4, 6], dtype=np.uint8)[:, None]).sum(axis=2, dtype=np.uint8)  # [B, 2, 32]
-    return np.concatenate([ql.reshape(-1, 128), qh.reshape(-1, 64), header], axis=1)
+    def unpack_scales(self, data: np.ndarray) -> np.ndarray:
+        return data.view(np.int8)
 
 
 assert Q6_K.block_bytes == 256 * 4 // 8 + 256 * 2 // 8 + 16 + 2

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from quant.formats.grid import Grid
 from quant.formats.half import HALF_MAX, half_bytes, inverse, to_half
 from quant.formats.levels import WholeLevels
 from quant.formats.linear_fit import Search, even_targets
@@ -33,14 +32,13 @@ class Q8_0(OneScaleFormat):
         d = np.minimum(absmax / np.float32(127), HALF_MAX)
         # Codes come from the unrounded d: the bytes are then those of ggml's reference.
         scaled = np.clip(blocks * inverse(d)[:, None], -127, 127)
-        qs = round_half_away(scaled).astype(np.int8)
-        return np.concatenate([half_bytes(to_half(d)), qs.view(np.uint8)], axis=1)
+        return np.concatenate([half_bytes(to_half(d)), self.pack_codes(round_half_away(scaled))], axis=1)
 
     def read_codes(self, data: np.ndarray) -> np.ndarray:
         return data[:, 2:].view(np.int8)
 
-    def pack_grid(self, grid: Grid, q: np.ndarray) -> np.ndarray:
-        return np.concatenate([grid.header, q.astype(np.int8).view(np.uint8)], axis=1)
+    def pack_codes(self, q: np.ndarray) -> np.ndarray:
+        return q.astype(np.int8).view(np.uint8)
 
 
 def round_half_away(x: np.ndarray) -> np.ndarray:

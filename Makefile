@@ -117,7 +117,7 @@ $(VENV)/.installed: $(VENV)/.dependencies pyproject.toml $(NATIVE)
 	    tee build/setup.log | { $(PROGRESS); } || { $(COMPILE_ERRORS); exit 1; }
 	@touch $@
 
-COMPILE_MINUTES := 4 # of one core: 118 s on 2 idle cores (Zen 4, gcc 12.2)
+COMPILE_MINUTES := 3 # of one core, on Zen 4 with gcc 12.2
 # One line per twentieth of the files: "setup: [57/290] Building CXX object ...".
 PROGRESS := step='\[ *([0-9]+)/([0-9]+)\].*'; while IFS= read -r line; do [[ $$line =~ $$step ]] || continue; \
     part=$$(( 20 * BASH_REMATCH[1] / BASH_REMATCH[2] )); \

@@ -1,25 +1,9 @@
 #include "decode/decode.h"
-#include "simd/headers.h"
-// All includes before the region, so that no header code gets these instructions. The .inl files are no headers:
-// they hold the algorithms, compiled once per instruction set.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
+#include "simd/open_avx2.h"
 
 namespace qk::decode::avx2 {
-
-constexpr Isa this_isa = Isa::avx2;
-
-namespace {
-#include "simd/float_avx2.inl"
-#include "simd/int_avx2.inl"
-#include "simd/half_avx2.inl"
-#include "decode/driver.inl"
-#include "decode/shared.inl"
-}  // namespace
-#define QK_DECODE
-#include "block_formats/all.inl"
+#include "simd/lanes_avx2.inl"
+#include "decode/kernels.inl"
 }  // namespace qk::decode::avx2
 
-#pragma GCC pop_options
+#include "simd/close.h"

@@ -1,25 +1,9 @@
 #include "decode/decode.h"
-#include "simd/headers.h"
-// All includes before the region, so that no header code gets these instructions. The .inl files are no headers:
-// they hold the algorithms, compiled once per instruction set.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq")
+#include "simd/open_avx512.h"
 
 namespace qk::decode::avx512 {
-
-constexpr Isa this_isa = Isa::avx512;
-
-namespace {
-#include "simd/float_avx512.inl"
-#include "simd/int_avx512.inl"
-#include "simd/half_avx512.inl"
-#include "decode/driver.inl"
-#include "decode/shared.inl"
-}  // namespace
-#define QK_DECODE
-#include "block_formats/all.inl"
+#include "simd/lanes_avx512.inl"
+#include "decode/kernels.inl"
 }  // namespace qk::decode::avx512
 
-#pragma GCC pop_options
+#include "simd/close.h"

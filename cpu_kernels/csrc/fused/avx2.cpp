@@ -1,20 +1,9 @@
 #include "fused/row_steps.h"
-#include "simd/headers.h"
-// All includes before the region, so that no header code gets these instructions.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
+#include "simd/open_avx2.h"
 
 namespace qk::fused::avx2 {
-
-constexpr Isa this_isa = Isa::avx2;
-
-namespace {
-#include "simd/float_avx2.inl"
-#include "simd/int_avx2.inl"
-}  // namespace
+#include "simd/lanes_avx2.inl"
 #include "fused/row_steps.inl"
 }  // namespace qk::fused::avx2
 
-#pragma GCC pop_options
+#include "simd/close.h"

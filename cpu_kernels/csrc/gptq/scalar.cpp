@@ -3,12 +3,8 @@
 
 namespace qk::gptq::scalar {
 
-constexpr Isa this_isa = Isa::scalar;
 constexpr int num_vectors = 4;
-
-namespace {
-#include "simd/float_scalar.inl"
-}  // namespace
+#include "simd/lanes_scalar.inl"
 #include "gptq/kernels.inl"
 
 }  // namespace qk::gptq::scalar

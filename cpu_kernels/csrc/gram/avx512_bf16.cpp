@@ -1,10 +1,5 @@
 #include "gram/gram.h"
-#include "simd/headers.h"
-// All includes before the region, so that no header code gets these instructions.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma,f16c")
+#include "simd/open_avx512_bf16.h"
 
 namespace qk::gram::avx512_bf16 {
 
@@ -25,4 +20,4 @@ inline Float multiply_add(Float sum, Words a, Words b) { return {_mm512_dpbf16_p
 
 }  // namespace qk::gram::avx512_bf16
 
-#pragma GCC pop_options
+#include "simd/close.h"

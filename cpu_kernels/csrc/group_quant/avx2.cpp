@@ -1,23 +1,12 @@
 #include "group_quant/group_quant.h"
-#include "simd/headers.h"
-// All includes before the region, so that no header code gets these instructions. The .inl files are no headers:
-// they hold the algorithms, compiled once per instruction set.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
+#include "simd/open_avx2.h"
 
 namespace qk::group_quant::avx2 {
-
-constexpr Isa this_isa = Isa::avx2;
-
+#include "simd/lanes_avx2.inl"
 namespace {
-#include "simd/float_avx2.inl"
-#include "simd/int_avx2.inl"
-#include "simd/half_avx2.inl"
 #include "group_quant/kernels.inl"
 }  // namespace
 #include "group_quant/formats.inl"
 }  // namespace qk::group_quant::avx2
 
-#pragma GCC pop_options
+#include "simd/close.h"

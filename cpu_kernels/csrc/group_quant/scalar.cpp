@@ -2,13 +2,8 @@
 #include "simd/headers.h"
 
 namespace qk::group_quant::scalar {
-
-constexpr Isa this_isa = Isa::scalar;
-
+#include "simd/lanes_scalar.inl"
 namespace {
-#include "simd/float_scalar.inl"
-#include "simd/int_scalar.inl"
-#include "simd/half_scalar.inl"
 #include "group_quant/kernels.inl"
 }  // namespace
 #include "group_quant/formats.inl"

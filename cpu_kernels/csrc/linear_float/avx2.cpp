@@ -4,11 +4,7 @@
 #include <utility>
 
 #include "linear_float/linear_float.h"
-// All includes before the region, so that no header code gets these instructions.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
+#include "simd/open_avx2.h"
 
 namespace qk::linear_float::avx2 {
 
@@ -95,4 +91,4 @@ void round_to_bf16(const float* x, int64_t size, uint16_t* out) {
 
 }  // namespace qk::linear_float::avx2
 
-#pragma GCC pop_options
+#include "simd/close.h"

@@ -3,11 +3,7 @@
 #include <utility>
 
 #include "linear_float/linear_float.h"
-// All includes before the region, so that no header code gets these instructions.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")
+#include "simd/open_avx512.h"
 
 namespace qk::linear_float::avx512 {
 
@@ -80,4 +76,4 @@ void round_to_bf16(const float* x, int64_t size, uint16_t* out) {
 
 }  // namespace qk::linear_float::avx512
 
-#pragma GCC pop_options
+#include "simd/close.h"

@@ -5,11 +5,7 @@
 
 #include "buffer.h"
 #include "linear_float/linear_float.h"
-// All includes before the region, so that no header code gets these instructions.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma,f16c")
+#include "simd/open_avx512_bf16.h"
 
 namespace qk::linear_float::avx512_bf16 {
 
@@ -49,4 +45,4 @@ Isa multiply_f16(const Panels& weight, int64_t begin, int64_t end, const Input& 
 
 }  // namespace qk::linear_float::avx512_bf16
 
-#pragma GCC pop_options
+#include "simd/close.h"

@@ -3,11 +3,7 @@
 #include <utility>
 
 #include "linear_int8/linear_int8.h"
-// All includes before the region, so that no header code gets these instructions.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
+#include "simd/open_avx2.h"
 
 namespace qk::linear_int8::avx2 {
 
@@ -96,4 +92,4 @@ int32_t codes(const float* x, int64_t size, float scale, int8_t* out) {
 
 }  // namespace qk::linear_int8::avx2
 
-#pragma GCC pop_options
+#include "simd/close.h"

@@ -3,11 +3,7 @@
 #include <utility>
 
 #include "linear_int8/linear_int8.h"
-// All includes before the region, so that no header code gets these instructions.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")
+#include "simd/open_avx512_vnni.h"
 
 namespace qk::linear_int8::avx512_vnni {
 
@@ -42,4 +38,4 @@ Isa multiply(const Panels& weight, int64_t begin, int64_t end, const Input& x, c
 
 }  // namespace qk::linear_int8::avx512_vnni
 
-#pragma GCC pop_options
+#include "simd/close.h"

@@ -4,11 +4,7 @@
 
 #include "llm_int8/flags.h"
 #include "llm_int8/llm_int8.h"
-// All includes before the region, so that no header code gets these instructions.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
+#include "simd/open_avx2.h"
 
 namespace qk::llm_int8::avx2 {
 
@@ -63,4 +59,4 @@ int32_t codes(const float* x, const uint8_t* known, int64_t size, float per_unit
 
 }  // namespace qk::llm_int8::avx2
 
-#pragma GCC pop_options
+#include "simd/close.h"

@@ -1,24 +1,12 @@
 #include <algorithm>
 
 #include "mla/kernels.h"
-#include "simd/headers.h"
-// All includes before the region, so that no header code gets these instructions.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")
+#include "simd/open_avx512.h"
 
 namespace qk::mla::avx512 {
-
-constexpr Isa this_isa = Isa::avx512;
-
-namespace {
-#include "simd/float_avx512.inl"
-#include "simd/int_avx512.inl"
-#include "simd/half_avx512.inl"
-}  // namespace
+#include "simd/lanes_avx512.inl"
 #include "mla/multiply.inl"
 
 }  // namespace qk::mla::avx512
 
-#pragma GCC pop_options
+#include "simd/close.h"

@@ -1,11 +1,8 @@
 #include "roofline/roofline.h"
-// All includes before the region, so that no header code gets these instructions.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
+#include "simd/open_avx2.h"
 
 namespace qk::roofline::avx2 {
+#include "roofline/chains.inl"
 
 uint64_t read(const uint8_t* data, int64_t size) {
     __m256i sum[8];
@@ -22,30 +19,20 @@ constexpr int chains = 12;  // of 16 registers: latency 4 to 5 x 2 a cycle, and 
 
 // Without VNNI a 4-way dot product is three instructions: vpmaddubsw, vpmaddwd by ones, vpaddd.
 int64_t int8_chains(int64_t repeats) {
-    __m256i sum[chains];
-    for (auto& value : sum) value = _mm256_setzero_si256();
     __m256i a = _mm256_set1_epi8(3);
     const __m256i b = _mm256_set1_epi8(5), ones = _mm256_set1_epi16(1);
-    for (int64_t i = 0; i < repeats; i++) {
-        for (int c = 0; c < chains; c++) {
-            asm volatile("" : "+x"(a));
-            sum[c] = _mm256_add_epi32(sum[c], _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), ones));
-        }
-    }
-    for (auto& value : sum) asm volatile("" : "+x"(value));
-    return repeats * chains * 32 * 2;
+    return run_chains<chains>(_mm256_setzero_si256(), repeats, 32 * 2, [&](__m256i sum) {
+        asm volatile("" : "+x"(a));
+        return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), ones));
+    });
 }
 
 int64_t fp32_chains(int64_t repeats) {
-    __m256 sum[chains];
-    for (auto& value : sum) value = _mm256_setzero_ps();
     const __m256 a = _mm256_set1_ps(0.5f), b = _mm256_set1_ps(0.25f);
-    for (int64_t i = 0; i < repeats; i++)
-        for (int c = 0; c < chains; c++) sum[c] = _mm256_fmadd_ps(sum[c], a, b);
-    for (auto& value : sum) asm volatile("" : "+x"(value));
-    return repeats * chains * 8 * 2;
+    return run_chains<chains>(_mm256_setzero_ps(), repeats, 8 * 2,
+                              [&](__m256 sum) { return _mm256_fmadd_ps(sum, a, b); });
 }
 
 }  // namespace qk::roofline::avx2
 
-#pragma GCC pop_options
+#include "simd/close.h"

@@ -1,11 +1,8 @@
 #include "roofline/roofline.h"
-// All includes before the region, so that no header code gets these instructions.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")
+#include "simd/open_avx512.h"
 
 namespace qk::roofline::avx512 {
+#include "roofline/chains.inl"
 
 uint64_t read(const uint8_t* data, int64_t size) {
     __m512i sum[8];
@@ -19,15 +16,11 @@ uint64_t read(const uint8_t* data, int64_t size) {
 constexpr int chains = 16;  // latency 4 to 5 x 2 a cycle, rounded up
 
 int64_t fp32_chains(int64_t repeats) {
-    __m512 sum[chains];
-    for (auto& value : sum) value = _mm512_setzero_ps();
     const __m512 a = _mm512_set1_ps(0.5f), b = _mm512_set1_ps(0.25f);
-    for (int64_t i = 0; i < repeats; i++)
-        for (int c = 0; c < chains; c++) sum[c] = _mm512_fmadd_ps(sum[c], a, b);
-    for (auto& value : sum) asm volatile("" : "+v"(value));
-    return repeats * chains * 16 * 2;
+    return run_chains<chains>(_mm512_setzero_ps(), repeats, 16 * 2,
+                              [&](__m512 sum) { return _mm512_fmadd_ps(sum, a, b); });
 }
 
 }  // namespace qk::roofline::avx512
 
-#pragma GCC pop_options
+#include "simd/close.h"

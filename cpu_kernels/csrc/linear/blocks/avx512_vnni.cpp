@@ -4,19 +4,13 @@
 #include <utility>
 
 #include "linear/block.h"
-// All includes before the region, so that no header code gets these instructions. The .inl files are no headers but
-// the algorithms themselves, compiled once an instruction set.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")
+#include "simd/open_avx512_vnni.h"
 
 namespace qk::linear::avx512_vnni {
 namespace {
 #include "linear/lanes_avx512_vnni.inl"
-#include "linear/blocks/kernels.inl"
 }  // namespace
-#include "linear/blocks/formats.inl"
+#include "linear/blocks/kernels.inl"
 }  // namespace qk::linear::avx512_vnni
 
-#pragma GCC pop_options
+#include "simd/close.h"

@@ -1,11 +1,13 @@
-// The formats' readers and what is done with them, of one instruction set. Included inside its namespace, after lanes.
+// Every format as block.h declares it. Included inside the namespace of an instruction set, after lanes.
 
+namespace {
 #include "linear/formats/planes.inl"
 #include "linear/formats/scales.inl"
 #include "linear/formats/groups.inl"
 #include "linear/accumulate.inl"
 #include "linear/direct.inl"
 #include "linear/unpack.inl"
+}  // namespace
 
 #define QK_PRODUCTS(name, Format)                                                                         \
     Isa direct_##name(const uint8_t* stretch, const BlockShape& shape, int num_steps, const std::byte* x, \
@@ -15,3 +17,15 @@
     void unpack_##name(const uint8_t* stretch, const BlockShape& shape, const Stretch& out) {             \
         unpack<Format>(stretch, shape, out);                                                              \
     }
+
+#define QK_LINEAR
+#include "block_formats/all.inl"
+#undef QK_LINEAR
+QK_PRODUCTS(w2, Group<2>)
+QK_PRODUCTS(w3, Group<3>)
+QK_PRODUCTS(w4, Group<4>)
+QK_PRODUCTS(w8, Group<8>)
+QK_PRODUCTS(w2_asym, AsymmetricGroup<2>)
+QK_PRODUCTS(w3_asym, AsymmetricGroup<3>)
+QK_PRODUCTS(w4_asym, AsymmetricGroup<4>)
+QK_PRODUCTS(w8_asym, AsymmetricGroup<8>)

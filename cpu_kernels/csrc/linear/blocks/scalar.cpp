@@ -10,7 +10,6 @@
 namespace qk::linear::scalar {
 namespace {
 #include "linear/lanes_scalar.inl"
-#include "linear/blocks/kernels.inl"
 }  // namespace
-#include "linear/blocks/formats.inl"
+#include "linear/blocks/kernels.inl"
 }  // namespace qk::linear::scalar

@@ -33,7 +33,7 @@ GroupName parse(std::string_view name) {
 }
 
 // Groups are made of whole steps; others are left to the reference.
-bool takes(std::string_view name) {
+bool takes_groups(std::string_view name) {
     const GroupName parsed = parse(name);
     return parsed.format && parsed.group_size % step_size == 0;
 }
@@ -72,7 +72,7 @@ int64_t group_size_of(const std::string& name, int64_t row_size) {
     return group_size;
 }
 
-std::shared_ptr<Weight> make(const std::string& name, const Parts& parts, int64_t num_rows, int64_t row_size) {
+std::shared_ptr<Weight> make_groups(const std::string& name, const Parts& parts, int64_t num_rows, int64_t row_size) {
     const GroupFormat* format = parse(name).format;
     const int64_t group_size = group_size_of(name, row_size);
     const int64_t num_groups = row_size / group_size, num_words = (row_size * format->bits + 31) / 32;
@@ -101,12 +101,12 @@ std::shared_ptr<Weight> make(const std::string& name, const Parts& parts, int64_
     return pack_groups(*format, name, given, num_rows, row_size, group_size);
 }
 
-size_t packed_bytes(const std::string& name, int64_t num_rows, int64_t row_size) {
+size_t packed_group_bytes(const std::string& name, int64_t num_rows, int64_t row_size) {
     return group_layout(*parse(name).format, num_rows, row_size, group_size_of(name, row_size)).nbytes();
 }
 
 }  // namespace
 
-const Maker group_maker{takes, make, packed_bytes};
+const Maker group_maker{takes_groups, make_groups, packed_group_bytes};
 
 }  // namespace qk::linear

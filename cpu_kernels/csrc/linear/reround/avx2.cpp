@@ -1,10 +1,5 @@
 #include "linear/block.h"
-// All includes before the region, so that no header code gets these instructions. The .inl files are no headers but
-// the algorithms themselves, compiled once an instruction set.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
+#include "simd/open_avx2.h"
 
 namespace qk::linear::avx2 {
 namespace {
@@ -15,4 +10,4 @@ namespace {
 #include "linear/reround/sums.inl"
 }  // namespace qk::linear::avx2
 
-#pragma GCC pop_options
+#include "simd/close.h"

@@ -1,9 +1,5 @@
 #include "linear/block_input.h"
-// All includes before the region, so that no header code gets these instructions.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
+#include "simd/open_avx2.h"
 
 namespace qk::linear::avx2 {
 
@@ -50,4 +46,4 @@ void round_row(const float* x, int64_t num_blocks, ActivationBlock* out) {
 
 }  // namespace qk::linear::avx2
 
-#pragma GCC pop_options
+#include "simd/close.h"

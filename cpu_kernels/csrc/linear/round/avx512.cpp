@@ -1,9 +1,5 @@
 #include "linear/block_input.h"
-// All includes before the region, so that no header code gets these instructions.
-#include <immintrin.h>
-
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")
+#include "simd/open_avx512.h"
 
 namespace qk::linear::avx512 {
 
@@ -38,4 +34,4 @@ void round_row(const float* x, int64_t num_blocks, ActivationBlock* out) {
 
 }  // namespace qk::linear::avx512
 
-#pragma GCC pop_options
+#include "simd/close.h"

@@ -27,7 +27,7 @@ from gpu_kernels.proof.problems import Peer, Problem, dtype_name
 
 SCALE = (128 + 64) ** -0.5  # of the heads before absorption: 128 channels without, 64 with rotation
 PAGE_SIZE = 64
-CONFIGURED = Configured(Operands, mla_decode_triton, launches, row_of)
+KERNEL = Configured(mla_decode, Operands, mla_decode_triton, launches, row_of)
 # Operations a byte that an H200 does: 790e12 a second in bf16 over 4.3e12 bytes.
 BF16_OPS_PER_BYTE = 184
 
@@ -91,22 +91,18 @@ def _problem(case: Case) -> Problem:
     )
     ops = 2 * tokens * case.num_queries * case.num_heads * (HEAD_SIZE + LATENT_SIZE)
     sizes = {"B": batch, "Q": case.num_queries, "H": case.num_heads, "T": longest}
-    operands = partial(_operands, case)
     return Problem(
         op="mla_decode",
         label=f"B={batch} Q={case.num_queries} H={case.num_heads} T={longest} page={page_size} {case.form}",
         sizes=sizes | {"page_size": page_size, "dtype": case.form},
-        operands=operands,
-        call=partial(CONFIGURED.call, mla_decode),
+        operands=partial(_operands, case),
+        kernel=KERNEL,
         reference=_reference,
         agrees=partial(agrees, head_size=HEAD_SIZE, num_tokens=longest),
-        launches=CONFIGURED.all_launches,
         num_bytes=num_bytes,
         ops=ops,
         bound="bandwidth" if ops < BF16_OPS_PER_BYTE * num_bytes else "bf16",
         peers=_peers(longest, case.is_fp8) if case.is_timed else {},
-        variants=partial(CONFIGURED.variants, operands),
-        row=partial(CONFIGURED.row_name, operands),
         is_timed=case.is_timed,
         is_interpreted=not case.is_timed and case.dtype != torch.bfloat16,  # the interpreter's products are wrong
     )

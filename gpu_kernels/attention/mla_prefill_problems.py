@@ -17,7 +17,7 @@ from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import Peer, Problem, dtype_name
 
 KEY_SIZE, VALUE_SIZE = 192, 128
-CONFIGURED = Configured(Operands, mla_prefill_triton, launches, row_of)
+KERNEL = Configured(mla_prefill, Operands, mla_prefill_triton, launches, row_of)
 
 Sizes = tuple[tuple[int, ...], tuple[int, ...], int]  # new tokens of each sequence, tokens of each, heads
 TIMED: list[Sizes] = [
@@ -37,7 +37,6 @@ def _problem(
     new: tuple[int, ...], seq_lens: tuple[int, ...], num_heads: int, dtype: torch.dtype, is_timed: bool
 ) -> Problem:
     name = dtype_name(dtype)
-    operands = partial(_operands, new, seq_lens, num_heads, dtype)
     pairs = sum(n - q + i + 1 for q, n in zip(new, seq_lens, strict=True) for i in range(q))
     num_bytes = num_heads * (
         2 * sum(seq_lens) * (KEY_SIZE + VALUE_SIZE)  # keys and values
@@ -48,17 +47,14 @@ def _problem(
         op="mla_prefill",
         label=f"B={len(new)} Q={max(new)} T={max(seq_lens)} H={num_heads} {name}",
         sizes={"B": len(new), "Q": max(new), "T": max(seq_lens), "H": num_heads, "dtype": name},
-        operands=operands,
-        call=partial(CONFIGURED.call, mla_prefill),
+        operands=partial(_operands, new, seq_lens, num_heads, dtype),
+        kernel=KERNEL,
         reference=_reference,
         agrees=partial(agrees, head_size=KEY_SIZE, num_tokens=max(seq_lens)),
-        launches=CONFIGURED.all_launches,
         num_bytes=num_bytes,
         ops=2 * pairs * num_heads * (KEY_SIZE + VALUE_SIZE),
         bound="bf16",
         peers={"torch sdpa bf16": Peer(partial(_dense_operands, new[0]), _sdpa)} if is_peer else {},
-        variants=partial(CONFIGURED.variants, operands),
-        row=partial(CONFIGURED.row_name, operands),
         is_timed=is_timed,
         is_interpreted=dtype != torch.bfloat16,  # the interpreter's bfloat16 products are wrong
     )

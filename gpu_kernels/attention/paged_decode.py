@@ -79,6 +79,4 @@ def paged_decode(operands: Operands, impl: str | None = None) -> tuple[Tensor, T
 
 def paged_decode_reference(operands: Operands, out: Tensor, lse: Tensor) -> None:
     """Writes the oracle's result into out and lse: the table's entry "reference", which has nothing to split."""
-    attended = paged_decode_ref(operands)
-    out.copy_(attended.out)
-    lse.copy_(attended.lse)
+    paged_decode_ref(operands).write(out, lse)

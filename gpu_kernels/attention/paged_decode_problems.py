@@ -20,7 +20,7 @@ from gpu_kernels.proof.problems import Peer, Problem, dtype_name
 
 # Operations a byte that an H200 does: 790e12 a second in bf16 over 4.3e12 bytes.
 BF16_OPS_PER_BYTE = 184
-CONFIGURED = Configured(Operands, paged_decode_triton, launches, row_of)
+KERNEL = Configured(paged_decode, Operands, paged_decode_triton, launches, row_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,6 @@ def _problem(case: Case) -> Problem:
         + 4 * batch  # seq_lens
     )
     ops = 2 * sum(seen) * case.num_queries * case.num_heads * 2 * head_size
-    operands = partial(_operands, case)
     is_peer = case.is_timed and case.window is None and case.num_queries == 1
     return Problem(
         op="paged_decode",
@@ -119,17 +118,14 @@ def _problem(case: Case) -> Problem:
             "dtype": dtype_name(case.query_dtype),
             "cache": dtype_name(case.cache_dtype),
         },
-        operands=operands,
-        call=partial(CONFIGURED.call, paged_decode),
+        operands=partial(_operands, case),
+        kernel=KERNEL,
         reference=_reference,
         agrees=partial(agrees, head_size=head_size, num_tokens=longest),
-        launches=CONFIGURED.all_launches,
         num_bytes=num_bytes,
         ops=ops,
         bound="bandwidth" if ops < BF16_OPS_PER_BYTE * num_bytes else "bf16",
         peers=_peers(case, longest) if is_peer else {},
-        variants=partial(CONFIGURED.variants, operands),
-        row=partial(CONFIGURED.row_name, operands),
         is_timed=case.is_timed,
         is_interpreted=case.query_dtype != torch.bfloat16,  # the interpreter's bfloat16 products are wrong
     )

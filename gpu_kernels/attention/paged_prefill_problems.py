@@ -17,7 +17,7 @@ from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import Peer, Problem, dtype_name
 
-CONFIGURED = Configured(Operands, paged_prefill_triton, launches, row_of)
+KERNEL = Configured(paged_prefill, Operands, paged_prefill_triton, launches, row_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def _odd() -> list[Case]:
 
 
 def _problem(case: Case) -> Problem:
-    head_size, operands = case.head_size, partial(_operands, case)
+    head_size = case.head_size
     num_bytes = (
         2 * sum(case.seq_lens) * case.num_kv_heads * head_size * case.cache_dtype.itemsize  # keys and values
         + sum(case.new) * case.num_heads * (2 * 2 * head_size + 4)  # query and out, lse
@@ -99,17 +99,14 @@ def _problem(case: Case) -> Problem:
             "dtype": dtype_name(case.query_dtype),
             "cache": dtype_name(case.cache_dtype),
         },
-        operands=operands,
-        call=partial(CONFIGURED.call, paged_prefill),
+        operands=partial(_operands, case),
+        kernel=KERNEL,
         reference=_reference,
         agrees=partial(agrees, head_size=head_size, num_tokens=max(case.seq_lens)),
-        launches=CONFIGURED.all_launches,
         num_bytes=num_bytes,
         ops=2 * case.num_pairs * case.num_heads * 2 * head_size,
         bound="bf16",
         peers={"torch sdpa bf16": Peer(partial(_dense_operands, case.new[0]), _sdpa)} if is_peer else {},
-        variants=partial(CONFIGURED.variants, operands),
-        row=partial(CONFIGURED.row_name, operands),
         is_timed=case.is_timed,
         is_interpreted=case.query_dtype != torch.bfloat16,  # the interpreter's bfloat16 products are wrong
     )

@@ -29,6 +29,11 @@ class Attended:
     value_size: Tensor
     score_size: Tensor
 
+    def write(self, out: Tensor, lse: Tensor) -> None:
+        """Into an op's results, rounded to their types."""
+        out.copy_(self.out)
+        lse.copy_(self.lse)
+
 
 def attend(
     query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, softmax_scale: float, sinks: Tensor | None = None

@@ -3,9 +3,9 @@
 x is [M, K] in 16 bits, or, where the step before quantized it on the way, its codes with x_scale [M].
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -13,12 +13,17 @@ from torch import Tensor
 
 from gpu_kernels.dispatch import implementation_name
 from gpu_kernels.fused.quantize_per_token import quantize_per_token
+from gpu_kernels.gemm.gguf_gemm import Operands as GgufOperands
 from gpu_kernels.gemm.gguf_gemm import dequantize_ref, gguf_gemm
 from gpu_kernels.gemm.gguf_layout import KQuantWeight
 from gpu_kernels.gemm.split_k import Workspace
+from gpu_kernels.gemm.w8a8_gemm import Operands as CodeOperands
 from gpu_kernels.gemm.w8a8_gemm import w8a8_gemm
+from gpu_kernels.gemm.weight_only_gemm import Operands as WordsOperands
 from gpu_kernels.gemm.weight_only_gemm import w4a16_gemm, w8a16_gemm
 from gpu_kernels.gemm.words_layout import WordsWeight
+
+_PRODUCTS = {"gguf_gemm": gguf_gemm, "w4a16_gemm": w4a16_gemm, "w8a16_gemm": w8a16_gemm}
 
 
 class Linear(Protocol):
@@ -84,12 +89,13 @@ class PackedLinear:
     ) -> None:
         self.weight, self.dtype, self.bias, self.workspace = weight, dtype, bias, workspace
         op = "gguf_gemm" if is_gguf or isinstance(weight, KQuantWeight) else f"w{weight.bits}a16_gemm"
-        self._product = {"gguf_gemm": gguf_gemm, "w4a16_gemm": w4a16_gemm, "w8a16_gemm": w8a16_gemm}[op]
+        self._product: Callable[..., Tensor] = _PRODUCTS[op]
+        self._operands: Callable[..., Any] = GgufOperands if op == "gguf_gemm" else WordsOperands
         self.name, self.num_rows = named(op, weight.codes), weight.num_rows
         self.size_bytes = size_bytes(*_parts(weight).values(), getattr(weight, "order", None), bias)
 
     def __call__(self, x: Tensor, x_scale: Tensor | None = None) -> Tensor:
-        return self._product(x, self.weight, bias=self.bias, workspace=self.workspace)
+        return self._product(self._operands(x, self.weight, self.bias, self.workspace))
 
     def rows(self, index: Tensor) -> Tensor:
         """[n, K] of the weight, in x's type"""
@@ -126,7 +132,7 @@ class Int8Linear:
         if x_scale is None:
             x, x_scale = quantize_per_token(x) if self.inputs == "per_token" else self._of_one_scale(x)
         options = {"bias": self.bias, "out_dtype": self.dtype, "workspace": self.workspace}
-        return w8a8_gemm(x, x_scale, self.weight_q, self.weight_scale, **options)
+        return w8a8_gemm(CodeOperands(x, x_scale, self.weight_q, self.weight_scale, **options))
 
     def _of_one_scale(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(x_q [M, K] int8, x_scale [1] float32)"""

@@ -12,6 +12,7 @@ from gpu_kernels.fused.add_rmsnorm_triton import launches
 from gpu_kernels.fused.row_codes import codes_agree, row_codes_ref, row_dtype
 from gpu_kernels.launch import Launch
 from gpu_kernels.proof.bounds import same, within_rounding
+from gpu_kernels.proof.configured import Unconfigured
 from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import Problem, dtype_name
 
@@ -59,10 +60,12 @@ def _problem(
         label=f"M={M} K={K} {name} {form}",
         sizes={"M": M, "K": K, "dtype": name, "form": form},
         operands=operands,
-        call=partial(add_rmsnorm, eps=EPS, plus_one=plus_one, quantize=quantize, impl="triton"),
+        kernel=Unconfigured(
+            partial(add_rmsnorm, eps=EPS, plus_one=plus_one, quantize=quantize, impl="triton"),
+            partial(_launches, plus_one, quantize),
+        ),
         reference=partial(add_rmsnorm_ref, eps=EPS, plus_one=plus_one),
         agrees=partial(agrees, quantize=quantize),
-        launches=partial(_launches, plus_one, quantize),
         num_bytes=num_bytes,
         ops=(6 if quantize else 4) * M * K,  # add, square and sum, two products; absmax and divide
         bound="bandwidth",

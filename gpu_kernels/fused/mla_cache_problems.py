@@ -10,6 +10,7 @@ from gpu_kernels.fused.mla_cache import FP8_BYTES, LATENT_SIZE, ROPE_SIZE, Opera
 from gpu_kernels.fused.mla_cache_triton import launches
 from gpu_kernels.fused.rope import rotation_error
 from gpu_kernels.proof.bounds import same
+from gpu_kernels.proof.configured import Unconfigured
 from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import Problem, dtype_name
 
@@ -33,10 +34,12 @@ def _problem(T: int, dtype: torch.dtype, is_fp8: bool, interleaved: bool, is_tim
         label=f"T={T} {name} {form}",
         sizes={"T": T, "dtype": name, "form": form},
         operands=partial(_operands, T, dtype, is_fp8, is_exact=not is_timed),
-        call=partial(_call, interleaved),
+        kernel=Unconfigured(
+            partial(_call, interleaved),
+            lambda given, arch: launches(Operands(**given, interleaved=interleaved), arch),
+        ),
         reference=partial(_reference, interleaved),
         agrees=_agrees,
-        launches=lambda given, arch: launches(Operands(**given, interleaved=interleaved), arch),
         # latent and key, the row, a row of cos and of sin, position and slot
         num_bytes=T * (dtype.itemsize * width + row + 2 * 4 * ROPE_SIZE // 2 + 2 * 8),
         ops=T * (4 * LATENT_SIZE * is_fp8 + 3 * ROPE_SIZE),  # abs, max, divide, round; two products and a sum

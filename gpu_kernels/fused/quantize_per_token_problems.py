@@ -8,6 +8,7 @@ import torch
 from gpu_kernels.fused.quantize_per_token import IN_DTYPES, quantize_per_token, quantize_per_token_ref
 from gpu_kernels.fused.quantize_per_token_triton import quantize_per_token_launch
 from gpu_kernels.launch import Launch
+from gpu_kernels.proof.configured import Unconfigured
 from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import Problem, dtype_name
 
@@ -27,10 +28,9 @@ def _problem(M: int, K: int, dtype: torch.dtype, is_timed: bool) -> Problem:
         label=f"M={M} K={K} {name}",
         sizes={"M": M, "K": K, "dtype": name},
         operands=lambda device: {"x": Draw(device).normal(M, K, dtype=dtype)},
-        call=partial(quantize_per_token, impl="triton"),
+        kernel=Unconfigured(partial(quantize_per_token, impl="triton"), _launches),
         reference=quantize_per_token_ref,
         agrees=_agrees,
-        launches=_launches,
         num_bytes=dtype.itemsize * M * K + M * K + 4 * M,  # x, codes, scales
         ops=4 * M * K,  # abs, max, divide, round
         bound="bandwidth",

@@ -11,6 +11,7 @@ from gpu_kernels.fused.rope import rotation_error
 from gpu_kernels.fused.rope_cache import FP8, FP8_MAX, Operands, rope_cache, rope_cache_ref
 from gpu_kernels.fused.rope_cache_triton import launches
 from gpu_kernels.launch import Launch
+from gpu_kernels.proof.configured import Unconfigured
 from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import Problem, dtype_name
 
@@ -62,10 +63,9 @@ def _problem(sizes: Sizes, is_timed: bool = False) -> Problem:
         label=str(sizes),
         sizes={name: getattr(sizes, name) for name in "THGDER"} | {"form": str(sizes)},
         operands=partial(_operands, sizes),
-        call=partial(_call, sizes.interleaved),
+        kernel=Unconfigured(partial(_call, sizes.interleaved), partial(_launches, sizes.interleaved)),
         reference=partial(_reference, sizes.interleaved),
         agrees=agrees,
-        launches=partial(_launches, sizes.interleaved),
         num_bytes=num_bytes * sizes.T,
         ops=3 * sizes.T * (sizes.H + sizes.G) * sizes.R,  # two products and a sum a feature
         bound="bandwidth",

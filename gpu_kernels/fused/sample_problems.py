@@ -10,6 +10,7 @@ from torch import Tensor
 from gpu_kernels.fused.sample import NO_TOKEN, Operands, kept_from, sample
 from gpu_kernels.fused.sample_triton import MAX_BLOCK_V, launches
 from gpu_kernels.launch import Launch
+from gpu_kernels.proof.configured import Unconfigured
 from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import Problem, dtype_name
 
@@ -41,10 +42,9 @@ def _problem(B: int, V: int, dtype: torch.dtype, is_timed: bool = False) -> Prob
         label=f"B={B} V={V} {name}",
         sizes={"B": B, "V": V, "dtype": name},
         operands=partial(_operands, B, V, dtype),
-        call=lambda **given: sample(Operands(**given), impl="triton"),
+        kernel=Unconfigured(lambda **given: sample(Operands(**given), impl="triton"), _launches),
         reference=lambda **operands: operands,
         agrees=agrees,
-        launches=_launches,
         num_bytes=B * (dtype.itemsize * V + 4 * 5 + 8 + 4),  # logits; five settings; token, cut
         ops=4 * B * V,  # of one walk: subtract, multiply, exp, add
         bound="bandwidth",

@@ -11,6 +11,7 @@ from gpu_kernels.fused.row_codes import codes_agree, row_codes_ref, row_dtype
 from gpu_kernels.fused.silu_mul import Operands, silu_mul, silu_mul_ref
 from gpu_kernels.fused.silu_mul_triton import launches
 from gpu_kernels.launch import Launch
+from gpu_kernels.proof.configured import Unconfigured
 from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import Problem, dtype_name
 
@@ -38,10 +39,9 @@ def _problem(M: int, K: int, dtype: torch.dtype, quantize: str | None, *, is_tim
         label=f"M={M} K={K} {name} {form}",
         sizes={"M": M, "K": K, "dtype": name, "form": form},
         operands=operands,
-        call=partial(silu_mul, quantize=quantize, impl="triton"),
+        kernel=Unconfigured(partial(silu_mul, quantize=quantize, impl="triton"), partial(_launches, quantize)),
         reference=_reference,
         agrees=partial(agrees, quantize=quantize),
-        launches=partial(_launches, quantize),
         # gate, up, y, scale
         num_bytes=(2 * dtype.itemsize * K + row_dtype(dtype, quantize).itemsize * K + 4 * bool(quantize)) * M,
         ops=(6 if quantize else 4) * M * K,  # exp, add, divide, product; absmax and divide

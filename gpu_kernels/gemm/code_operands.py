@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from gpu_kernels.gemm.checks import FLOATS
 from gpu_kernels.gemm.split_k import Workspace
 
 
@@ -47,6 +48,21 @@ class CodeOperands:
     def empty(self) -> Tensor:
         """y [M, N], to be written"""
         return torch.empty(len(self.x_q), len(self.weight_q), dtype=self.result_dtype, device=self.x_q.device)
+
+
+@dataclass(frozen=True, slots=True)
+class CastOperands(CodeOperands):
+    """Those of an op whose caller chooses y's type, out_dtype."""
+
+    out_dtype: torch.dtype = torch.bfloat16
+
+    @property
+    def result_dtype(self) -> torch.dtype:
+        return self.out_dtype
+
+    def check_out_dtype(self, op: str) -> None:
+        if self.out_dtype not in FLOATS:
+            raise NotImplementedError(f"{op}: got out_dtype {self.out_dtype}, expected one of {FLOATS}")
 
 
 def scale_shape(scale: Tensor, num_rows: int) -> list[int]:

@@ -20,37 +20,26 @@ from torch import Tensor
 
 from gpu_kernels.dispatch import results_of
 from gpu_kernels.gemm.checks import FLOATS, check_matrix, check_operands
-from gpu_kernels.gemm.code_operands import CodeOperands, scale_shape
-from gpu_kernels.gemm.split_k import Workspace
+from gpu_kernels.gemm.code_operands import CastOperands, scale_shape
 
 BLOCK = 128
 FP8 = torch.float8_e4m3fn
 
 
 @dataclass(frozen=True, slots=True)
-class Operands(CodeOperands):
+class Operands(CastOperands):
     """The inputs of one product.
 
     x_q           [M, K] float8_e4m3fn, any strides
     x_scale       [M] per token or [1] per tensor; with blocks [M, ceil(K / 128)]; float32
     weight_q      [N, K] float8_e4m3fn, any strides
     weight_scale  [N] per channel or [1] per tensor; with blocks [ceil(N / 128), ceil(K / 128)]; float32
-    bias          [N] float16, bfloat16 or float32
-    out_dtype     y's
-    workspace     None: allocated, and zeroed by one launch more, where the product is split over K
     raises        TypeError (dtypes), ValueError (shapes, devices), NotImplementedError (out_dtype)
     """
 
-    out_dtype: torch.dtype = torch.bfloat16
-
-    @property
-    def result_dtype(self) -> torch.dtype:
-        return self.out_dtype
-
     def __post_init__(self) -> None:
         x_q, weight_q = self.x_q, self.weight_q
-        if self.out_dtype not in FLOATS:
-            raise NotImplementedError(f"fp8_gemm: got out_dtype {self.out_dtype}, expected one of {FLOATS}")
+        self.check_out_dtype("fp8_gemm")
         check_matrix("fp8_gemm", "x_q", x_q, weight_q.shape[-1])
         (M, K), N = x_q.shape, weight_q.shape[0]
         num_blocks = -(-K // BLOCK)
@@ -90,19 +79,8 @@ def dequantize_weight_ref(weight_q: Tensor, weight_scale: Tensor) -> Tensor:
     return dequantize_x_ref(weight_q, weight_scale)
 
 
-def fp8_gemm(
-    x_q: Tensor,
-    x_scale: Tensor,
-    weight_q: Tensor,
-    weight_scale: Tensor,
-    *,
-    bias: Tensor | None = None,
-    out_dtype: torch.dtype = torch.bfloat16,
-    workspace: Workspace | None = None,
-    impl: str | None = None,
-) -> Tensor:
-    """y [M, N] in out_dtype of these `Operands`; impl names an entry of the table other than the first."""
-    operands = Operands(x_q, x_scale, weight_q, weight_scale, out_dtype, bias=bias, workspace=workspace)
+def fp8_gemm(operands: Operands, impl: str | None = None) -> Tensor:
+    """y [M, N] in out_dtype, by the table's first entry for the device or by `impl`."""
     return results_of("fp8_gemm", operands, impl)
 
 

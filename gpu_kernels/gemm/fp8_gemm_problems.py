@@ -22,7 +22,7 @@ TOKENS = (4096, 16, 512)
 ODD = ((1, 131, 256, "token"), (17, 35, 131, "blocks"), (67, 130, 160, "tensor"))
 # As w8a8_gemm's: 2 * M operations a byte of weights, and FP8 products run at the int8 ones' rate.
 BANDWIDTH_TOKENS = 175
-CONFIGURED = Configured(Operands, fp8_gemm_triton, code_launch, row_of)
+KERNEL = Configured(fp8_gemm, Operands, fp8_gemm_triton, code_launch, row_of)
 
 
 def problems() -> list[Problem]:
@@ -37,22 +37,18 @@ def problems() -> list[Problem]:
 
 def _problem(M: int, N: int, K: int, scales: str, out_dtype: torch.dtype, is_timed: bool) -> Problem:
     num_scales = {"tensor": 2, "token": M + N, "blocks": (M + N // BLOCK) * K // BLOCK}[scales]
-    operands = partial(_operands, M, N, K, scales, out_dtype)
     return Problem(
         op="fp8_gemm",
         label=f"M={M} N={N} K={K} {scales} {dtype_name(out_dtype)}",
         sizes={"M": M, "N": N, "K": K, "scales": scales, "out_dtype": dtype_name(out_dtype)},
-        operands=operands,
-        call=partial(fp8_gemm, impl="triton"),
+        operands=partial(_operands, M, N, K, scales, out_dtype),
+        kernel=KERNEL,
         reference=_reference,
         agrees=_agrees,
-        launches=CONFIGURED.all_launches,
         num_bytes=M * K + N * K + 4 * num_scales + out_dtype.itemsize * M * N,  # codes, scales, y
         ops=2 * M * N * K,
         bound="bandwidth" if M <= BANDWIDTH_TOKENS else "fp8",
         peers=_peers(N, K, scales),
-        variants=partial(CONFIGURED.variants, operands),
-        row=partial(CONFIGURED.row_name, operands),
         is_timed=is_timed,
         is_interpreted=not is_timed,
     )

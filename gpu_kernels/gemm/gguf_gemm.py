@@ -17,7 +17,6 @@ from torch import Tensor
 from gpu_kernels.dispatch import results_of
 from gpu_kernels.gemm.checks import FLOATS, HALVES, check_matrix, check_operands
 from gpu_kernels.gemm.gguf_layout import SUPER_BLOCK, KQuantWeight, dequantize_k_ref
-from gpu_kernels.gemm.split_k import Workspace
 from gpu_kernels.gemm.weight_operands import WeightOperands
 from gpu_kernels.gemm.words_layout import WordsWeight, unpack_words_ref
 
@@ -49,16 +48,8 @@ def gguf_gemm_ref(x: Tensor, weight: WordsWeight | KQuantWeight, bias: Tensor | 
     return y if bias is None else y + bias.double()
 
 
-def gguf_gemm(
-    x: Tensor,
-    weight: WordsWeight | KQuantWeight,
-    *,
-    bias: Tensor | None = None,
-    workspace: Workspace | None = None,
-    impl: str | None = None,
-) -> Tensor:
-    """y [M, N] in x's dtype of these `Operands`; impl names an entry of the table other than the first."""
-    operands = Operands(x, weight, bias, workspace)
+def gguf_gemm(operands: Operands, impl: str | None = None) -> Tensor:
+    """y [M, N] in x's dtype, by the table's first entry for the device or by `impl`."""
     return results_of("gguf_gemm", operands, impl)
 
 

@@ -93,17 +93,11 @@ def grouped_moe_gemm_ref(x: Tensor, chosen: Tensor, routing_weight: Tensor, gate
     return y
 
 
-def grouped_moe_gemm(
-    x: Tensor, chosen: Tensor, routing_weight: Tensor, gate_up: Experts, down: Experts, *, impl: str | None = None
-) -> Tensor:
-    """y [M, K] in x's dtype, by the implementation that `dispatch.IMPLEMENTATIONS` lists first for the device.
-
-    The arguments are those of `Operands`; impl names an entry of the table other than the first.
-    """
-    operands = Operands(x, chosen, routing_weight, gate_up, down)
-    run = implementation("grouped_moe_gemm", x.device.type, impl)
+def grouped_moe_gemm(operands: Operands, impl: str | None = None) -> Tensor:
+    """y [M, K] in x's dtype, by the table's first entry for the device or by `impl`."""
+    run = implementation("grouped_moe_gemm", operands.x.device.type, impl)
     y = operands.empty()
-    if not y.numel() or not chosen.shape[1]:
+    if not y.numel() or not operands.chosen.shape[1]:
         return y.zero_()
     run(operands, y)
     return y

@@ -43,7 +43,7 @@ def _launches(operands: Operands, y: Tensor, config: Config | WordsConfig, arch:
     return launches(operands, pairs, experts, shares, config)
 
 
-CONFIGURED = Configured(Operands, grouped_moe_gemm_triton, _launches, row_of)
+KERNEL = Configured(grouped_moe_gemm, Operands, grouped_moe_gemm_triton, _launches, row_of)
 MIXTRAL = partial(Layer, E=8, top=2, I=14336, K=4096)
 DEEPSEEK_V2_LITE = partial(Layer, E=64, top=6, I=1408, K=2048)
 TIMED = (DEEPSEEK_V2_LITE(16), DEEPSEEK_V2_LITE(4096), MIXTRAL(1), MIXTRAL(4096), DEEPSEEK_V2_LITE(1))
@@ -64,25 +64,21 @@ def _problem(layer: Layer, kind: Kind | None, dtype: torch.dtype, is_timed: bool
     """kind  of the experts in words; None: they are of `dtype`"""
     M, E, top, I, K = layer.M, layer.E, layer.top, layer.I, layer.K
     met = min(E, M * top)  # experts whose weights are read: of few tokens about so many, of many all
-    operands = partial(_operands, layer, kind, dtype)
     bits = 16 if kind is None else kind.bits
     form = dtype_name(dtype) if kind is None else f"w{bits} {kind} {dtype_name(dtype)}"
     return Problem(
         op="grouped_moe_gemm",
         label=f"M={M} E={E} top={top} I={I} K={K} {form}",
         sizes={"M": M, "E": E, "top": top, "I": I, "K": K, "dtype": form},
-        operands=operands,
-        call=partial(grouped_moe_gemm, impl="triton"),
+        operands=partial(_operands, layer, kind, dtype),
+        kernel=KERNEL,
         reference=_reference,
         agrees=_agrees,
-        launches=CONFIGURED.all_launches,
         # gate, up and down of those experts; x, y; hidden, written and read; shares in float32, written and read
         num_bytes=met * _expert_bytes(layer, kind) + 2 * 2 * M * K + 2 * 2 * M * top * I + 2 * 4 * M * top * K,
         ops=2 * M * top * 3 * I * K,
         bound="bandwidth" if M * top / E <= 64 else "bf16",
         peers={"torch, expert by expert": Peer(partial(_dense_operands, dtype), _expert_by_expert)},
-        variants=partial(CONFIGURED.variants, operands),
-        row=partial(CONFIGURED.row_name, operands),
         is_timed=is_timed,
         is_interpreted=not is_timed,
     )

@@ -17,7 +17,7 @@ from gpu_kernels.proof.problems import Problem, dtype_name
 TIMED = ((16, 4096, 4096, 24), (4096, 4096, 4096, 24), (4096, 14336, 4096, 24))  # M, N, K, outlier features
 ODD = ((1, 131, 64, 3), (17, 3, 131, 33), (67, 67, 96, 0))
 BANDWIDTH_TOKENS = 175  # as w8a8_gemm's
-CONFIGURED = Configured(Operands, llm_int8_gemm_triton, launches, row_of)
+KERNEL = Configured(llm_int8_gemm, Operands, llm_int8_gemm_triton, launches, row_of)
 
 
 def problems() -> list[Problem]:
@@ -26,23 +26,19 @@ def problems() -> list[Problem]:
 
 
 def _problem(M: int, N: int, K: int, F: int, dtype: torch.dtype, is_timed: bool) -> Problem:
-    operands = partial(_operands, M, N, K, F, dtype)
     return Problem(
         op="llm_int8_gemm",
         label=f"M={M} N={N} K={K} F={F} {dtype_name(dtype)}",
         sizes={"M": M, "N": N, "K": K, "F": F, "dtype": dtype_name(dtype)},
-        operands=operands,
-        call=partial(CONFIGURED.call, llm_int8_gemm),
+        operands=partial(_operands, M, N, K, F, dtype),
+        kernel=KERNEL,
         reference=_reference,
         agrees=partial(within_sums, K=F + 4),  # the outliers' sum, onto one of three roundings
-        launches=CONFIGURED.all_launches,
         # codes, scales, outliers (activations, weights, their places), y
         num_bytes=M * K + N * K + 4 * (M + N) + 2 * F * (M + N) + 4 * F + 2 * M * N,
         ops=2 * M * N * (K + F),
         bound="bandwidth" if M <= BANDWIDTH_TOKENS else "int8",
         peers=bf16_product(N, K),
-        variants=partial(CONFIGURED.variants, operands),
-        row=partial(CONFIGURED.row_name, operands),
         is_timed=is_timed,
         is_interpreted=not is_timed,
     )

@@ -15,37 +15,26 @@ from torch import Tensor
 
 from gpu_kernels.dispatch import results_of
 from gpu_kernels.gemm.checks import FLOATS, check_operands
-from gpu_kernels.gemm.code_operands import CodeOperands, scale_shape
-from gpu_kernels.gemm.split_k import Workspace
+from gpu_kernels.gemm.code_operands import CastOperands, scale_shape
 
 # The largest product of two int8 is (-128)**2, and K of them must fit int32.
 MAX_K = (2**31 - 1) // 128**2
 
 
 @dataclass(frozen=True, slots=True)
-class Operands(CodeOperands):
+class Operands(CastOperands):
     """The inputs of one product.
 
     x_q           [M, K] int8, any strides; K <= MAX_K
     x_scale       [M] float32, or [1] per tensor
     weight_q      [N, K] int8, any strides
     weight_scale  [N] float32, or [1] per tensor
-    bias          [N] float16, bfloat16 or float32
-    out_dtype     y's
-    workspace     None: allocated, and zeroed by one launch more, where the product is split over K
     raises        TypeError (dtypes), ValueError (shapes, devices), NotImplementedError (out_dtype, K)
     """
 
-    out_dtype: torch.dtype = torch.bfloat16
-
-    @property
-    def result_dtype(self) -> torch.dtype:
-        return self.out_dtype
-
     def __post_init__(self) -> None:
         x_q, weight_q = self.x_q, self.weight_q
-        if self.out_dtype not in FLOATS:
-            raise NotImplementedError(f"w8a8_gemm: got out_dtype {self.out_dtype}, expected one of {FLOATS}")
+        self.check_out_dtype("w8a8_gemm")
         if x_q.dim() != 2 or weight_q.dim() != 2 or x_q.shape[1] != weight_q.shape[1]:
             shapes = f"x_q {list(x_q.shape)} and weight_q {list(weight_q.shape)}"
             raise ValueError(f"w8a8_gemm: got {shapes}, expected [M, K] and [N, K]")
@@ -75,19 +64,8 @@ def w8a8_gemm_ref(
     return y if bias is None else y + bias.double()
 
 
-def w8a8_gemm(
-    x_q: Tensor,
-    x_scale: Tensor,
-    weight_q: Tensor,
-    weight_scale: Tensor,
-    *,
-    bias: Tensor | None = None,
-    out_dtype: torch.dtype = torch.bfloat16,
-    workspace: Workspace | None = None,
-    impl: str | None = None,
-) -> Tensor:
-    """y [M, N] in out_dtype of these `Operands`; impl names an entry of the table other than the first."""
-    operands = Operands(x_q, x_scale, weight_q, weight_scale, out_dtype, bias=bias, workspace=workspace)
+def w8a8_gemm(operands: Operands, impl: str | None = None) -> Tensor:
+    """y [M, N] in out_dtype, by the table's first entry for the device or by `impl`."""
     return results_of("w8a8_gemm", operands, impl)
 
 

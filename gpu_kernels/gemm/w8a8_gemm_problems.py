@@ -24,7 +24,7 @@ ODD = ((1, 5, 33), (17, 3, 64), (65, 67, 131))
 # 2 * M operations a byte of weights. An H200 does about 350 a byte (int8 near 1.5e15 a second over 4.3e12 bytes).
 BANDWIDTH_TOKENS = 175
 INT_MM_MIN_TOKENS = 17  # torch._int_mm refuses fewer
-CONFIGURED = Configured(Operands, w8a8_gemm_triton, code_launch, row_of)
+KERNEL = Configured(w8a8_gemm, Operands, w8a8_gemm_triton, code_launch, row_of)
 
 
 def problems() -> list[Problem]:
@@ -33,22 +33,19 @@ def problems() -> list[Problem]:
 
 
 def _problem(M: int, N: int, K: int, out_dtype: torch.dtype, is_timed: bool) -> Problem:
-    dtype, operands = dtype_name(out_dtype), partial(_operands, M, N, K, out_dtype)
+    dtype = dtype_name(out_dtype)
     return Problem(
         op="w8a8_gemm",
         label=f"M={M} N={N} K={K} {dtype}",
         sizes={"M": M, "N": N, "K": K, "out_dtype": dtype},
-        operands=operands,
-        call=partial(w8a8_gemm, impl="triton"),
+        operands=partial(_operands, M, N, K, out_dtype),
+        kernel=KERNEL,
         reference=_reference,
         agrees=partial(within_rounding, float32_roundings=3),  # the accumulator, and a product with each scale
-        launches=CONFIGURED.all_launches,
         num_bytes=M * K + N * K + 4 * (M + N) + out_dtype.itemsize * M * N,  # codes, scales, y
         ops=2 * M * N * K,
         bound="bandwidth" if M <= BANDWIDTH_TOKENS else "int8",
         peers=_peers(M),
-        variants=partial(CONFIGURED.variants, operands),
-        row=partial(CONFIGURED.row_name, operands),
         is_timed=is_timed,
         is_interpreted=not is_timed and out_dtype != torch.bfloat16,  # the interpreter cuts bfloat16 off
     )

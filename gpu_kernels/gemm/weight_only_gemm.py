@@ -17,7 +17,6 @@ from torch import Tensor
 
 from gpu_kernels.dispatch import results_of
 from gpu_kernels.gemm.checks import FLOATS, HALVES, check_matrix, check_operands
-from gpu_kernels.gemm.split_k import Workspace
 from gpu_kernels.gemm.weight_operands import WeightOperands
 from gpu_kernels.gemm.words_layout import GROUP_SIZES, PLANE_K, SCALE_DTYPES, WordsWeight, block_k, unpack_words_ref
 
@@ -64,40 +63,23 @@ def weight_only_gemm_ref(x: Tensor, weight: WordsWeight, bias: Tensor | None = N
     return y if bias is None else y + bias.double()
 
 
-def w4a16_gemm(
-    x: Tensor,
-    weight: WordsWeight,
-    *,
-    bias: Tensor | None = None,
-    workspace: Workspace | None = None,
-    impl: str | None = None,
-) -> Tensor:
-    """y [M, N] in x's dtype of these `Operands`; impl names an entry of the table other than the first.
+def w4a16_gemm(operands: Operands, impl: str | None = None) -> Tensor:
+    """y [M, N] in x's dtype, by the table's first entry for the device or by `impl`.
 
-    raises  as `Operands`, and ValueError for a weight of other than 4 bits
+    raises  ValueError for a weight of other than 4 bits
     """
-    return _product(4, x, weight, bias, workspace, impl)
+    return _product(4, operands, impl)
 
 
-def w8a16_gemm(
-    x: Tensor,
-    weight: WordsWeight,
-    *,
-    bias: Tensor | None = None,
-    workspace: Workspace | None = None,
-    impl: str | None = None,
-) -> Tensor:
+def w8a16_gemm(operands: Operands, impl: str | None = None) -> Tensor:
     """y [M, N] in x's dtype: w4a16_gemm with a weight of 8 bits."""
-    return _product(8, x, weight, bias, workspace, impl)
+    return _product(8, operands, impl)
 
 
-def _product(
-    bits: int, x: Tensor, weight: WordsWeight, bias: Tensor | None, workspace: Workspace | None, impl: str | None
-) -> Tensor:
-    op = f"w{bits}a16_gemm"
-    if weight.bits != bits:
-        raise ValueError(f"{op}: got a weight of {weight.bits} bits, expected {bits}")
-    return results_of(op, Operands(x, weight, bias, workspace), impl)
+def _product(bits: int, operands: Operands, impl: str | None) -> Tensor:
+    if operands.weight.bits != bits:
+        raise ValueError(f"w{bits}a16_gemm: got a weight of {operands.weight.bits} bits, expected {bits}")
+    return results_of(op_of(operands.weight), operands, impl)
 
 
 def weight_only_gemm_reference(operands: Operands, y: Tensor) -> None:

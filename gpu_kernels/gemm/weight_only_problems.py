@@ -23,7 +23,10 @@ from gpu_kernels.proof.draw import Draw
 from gpu_kernels.proof.problems import Peer, Problem, dtype_name
 from gpu_kernels.proof.torch_products import convert_weight_to_int4pack, weight_int4pack_mm
 
-CONFIGURED = Configured(Operands, weight_only_gemm_triton, launches, row_of)
+CONFIGURED = {
+    bits: Configured(function, Operands, weight_only_gemm_triton, launches, row_of)
+    for bits, function in ((4, w4a16_gemm), (8, w8a16_gemm))
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +46,20 @@ class Kind:
 def weight_only_problem(
     M: int, N: int, K: int, kind: Kind, dtype: torch.dtype = torch.bfloat16, is_timed: bool = True
 ) -> Problem:
-    operands = partial(_operands, M, N, K, kind, dtype)
     groups = 1 if kind.group_size is None else K // kind.group_size
     scale_bytes = groups * N * (2 if kind.symmetric else 3)
     return Problem(
         op=f"w{kind.bits}a16_gemm",
         label=f"M={M} N={N} K={K} {kind} {dtype_name(dtype)}",
         sizes={"M": M, "N": N, "K": K, "kind": str(kind), "dtype": dtype_name(dtype)},
-        operands=operands,
-        call=partial(w4a16_gemm if kind.bits == 4 else w8a16_gemm, impl="triton"),
+        operands=partial(_operands, M, N, K, kind, dtype),
+        kernel=CONFIGURED[kind.bits],
         reference=_reference,
         agrees=partial(within_sums, K=K),
-        launches=CONFIGURED.all_launches,
         num_bytes=2 * M * K + N * K * kind.bits // 8 + scale_bytes + 2 * M * N,  # x, codes, scales and zero points, y
         ops=2 * M * N * K,
         bound="bandwidth" if M <= BANDWIDTH_TOKENS else "bf16",
         peers=_peers(N, K, kind),
-        variants=partial(CONFIGURED.variants, operands),
-        row=partial(CONFIGURED.row_name, operands),
         is_timed=is_timed,
         is_interpreted=not is_timed and dtype == torch.float16,  # the interpreter's bfloat16 products are wrong
     )

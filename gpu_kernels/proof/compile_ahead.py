@@ -18,7 +18,7 @@ def launches_of(problems: Iterable[Problem], arch: int) -> list[Launch]:
     for problem in problems:
         if refusal(problem, arch):
             continue
-        for launch in problem.launches(problem.operands("meta"), arch):
+        for launch in problem.launches(arch):
             found.setdefault((source(launch, arch).hash(), str(launch.options)), launch)
     return list(found.values())
 

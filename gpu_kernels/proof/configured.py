@@ -1,38 +1,59 @@
-"""An op with a table of tile shapes: the calls, launches and names of its problems for each candidate."""
+"""The kernels of problems: an op with a table of tile shapes, and one without."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from gpu_kernels.launch import Launch
+from gpu_kernels.proof.problems import Given
 
-Given = Callable[[str], dict[str, Any]]  # a problem's operands by keyword, on a device
+
+@dataclass(frozen=True, slots=True)
+class Unconfigured:
+    """call, launches_of  `Kernel.call` and `Kernel.launches`
+    others             name -> call(**operands), to be compared with `call`
+    """
+
+    call: Callable[..., Any]
+    launches_of: Callable[[dict[str, Any], int], list[Launch]]
+    others: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+    def launches(self, operands: dict[str, Any], arch: int) -> list[Launch]:
+        return self.launches_of(operands, arch)
+
+    def variants(self, given: Given, arch: int) -> dict[str, Callable[..., Any]]:
+        return dict(self.others)
+
+    def row_name(self, given: Given, arch: int) -> str:
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """operands  the op's `Operands`; `empty()` of one gives the buffers for its results
-    run       (operands, *results, config) -> None
-    launches  (operands, *results, config, arch) -> list[Launch]
-    row       (operands, arch) -> (the row's name, its candidates), the default first
+    """function     the op's public function
+    operands     the op's `Operands`; `empty()` of one gives the buffers for its results
+    run          (operands, *results, config) -> None
+    launches_of  (operands, *results, config, arch) -> list[Launch]
+    row          (operands, arch) -> (the row's name, its candidates), the default first
     """
 
+    function: Callable[..., Any]
     operands: Callable[..., Any]
     run: Callable[..., None]
-    launches: Callable[..., list[Launch]]
+    launches_of: Callable[..., list[Launch]]
     row: Callable[[Any, int], tuple[str, Sequence[Any]]]
 
-    def call(self, function: Callable[..., Any], **given: Any) -> Any:
-        """The results of the op's public function, by its Triton kernel."""
-        return function(self.operands(**given), impl="triton")
+    def call(self, **given: Any) -> Any:
+        """The results of the public function, by its Triton kernel."""
+        return self.function(self.operands(**given), impl="triton")
 
-    def all_launches(self, given: dict[str, Any], arch: int) -> list[Launch]:
+    def launches(self, operands: dict[str, Any], arch: int) -> list[Launch]:
         """Those of each candidate, the default's first."""
-        operands = self.operands(**given)
-        results = _buffers(operands.empty())
-        candidates = self.row(operands, arch)[1]
-        return [launch for config in candidates for launch in self.launches(operands, *results, config, arch)]
+        made = self.operands(**operands)
+        results = _buffers(made.empty())
+        candidates = self.row(made, arch)[1]
+        return [launch for config in candidates for launch in self.launches_of(made, *results, config, arch)]
 
     def variants(self, given: Given, arch: int) -> dict[str, Callable[..., Any]]:
         candidates = self.row(self.operands(**given("meta")), arch)[1]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -16,12 +16,25 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def no_variants(arch: int) -> dict[str, Callable[..., Any]]:
-    return {}
+Given = Callable[[str], dict[str, Any]]  # a problem's operands by keyword, on a device
 
 
-def no_row(arch: int) -> str:
-    return ""
+class Kernel(Protocol):
+    """The calls and launches of a problem's op.
+
+    call      call(**operands): the public function with impl="triton"; returns all that it writes, in-place ones too
+    launches  (meta operands, architecture) -> the launches of `call` there; NotImplementedError if it refuses
+    variants  {configuration: call(**operands) with it}: the candidates of the operands' row of configurations
+    row_name  the name of that row; "" without configurations
+    """
+
+    def call(self, **operands: Any) -> Any: ...
+
+    def launches(self, operands: dict[str, Any], arch: int) -> list[Launch]: ...
+
+    def variants(self, given: Given, arch: int) -> dict[str, Callable[..., Any]]: ...
+
+    def row_name(self, given: Given, arch: int) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +53,13 @@ class Problem:
     label      "M=16 N=4096 K=4096 g128": for people; unique within the op
     sizes      what a record holds
     operands   device ("cpu", "cuda", "meta") -> keyword arguments: seeded, and poison in what must not be read
-    call       call(**operands): the public function with impl="triton"; returns all that it writes, in-place ones too
+    kernel     the calls and launches
     reference  the oracle on the same keywords, float64 or float32
     agrees     (result, reference's) -> bool; the bound is a formula of dtype and K, which its docstring derives
-    launches   (meta operands, architecture) -> what `call` launches there; NotImplementedError where it refuses
     num_bytes  read and written once by the kernel, term by term where it is computed
     ops        multiply-adds x 2
     bound    what bounds it: "bf16", "fp8", "int8" or "bandwidth"
     peers      name -> call(**operands), or a Peer: others' code for the job, or the chain that a fused step replaces
-    variants   architecture -> {configuration: call(**operands) with it}: the candidates of its row of configurations
-    row        architecture -> the name of that row
     is_timed        False: a small odd size, which is checked alone
     is_interpreted  False: too large for the interpreter, or of a dtype that it gets wrong
     """
@@ -57,22 +67,31 @@ class Problem:
     op: str
     label: str
     sizes: dict[str, int | str]
-    operands: Callable[[str], dict[str, Any]]
-    call: Callable[..., Any]
+    operands: Given
+    kernel: Kernel
     reference: Callable[..., Any]
     agrees: Callable[[Any, Any], bool]
-    launches: Callable[[dict[str, Any], int], list[Launch]]
     num_bytes: int
     ops: int
     bound: str
     peers: Mapping[str, Callable[..., Any] | Peer]
-    variants: Callable[[int], dict[str, Callable[..., Any]]] = no_variants
-    row: Callable[[int], str] = no_row
     is_timed: bool = True
     is_interpreted: bool = True
 
     def __str__(self) -> str:
         return f"{self.op} {self.label}"
+
+    def launches(self, arch: int) -> list[Launch]:
+        """Those of a call on this architecture; NotImplementedError if it refuses."""
+        return self.kernel.launches(self.operands("meta"), arch)
+
+    def variants(self, arch: int) -> dict[str, Callable[..., Any]]:
+        """{configuration: call(**operands) with it}"""
+        return self.kernel.variants(self.operands, arch)
+
+    def row(self, arch: int) -> str:
+        """The name of its row of configurations."""
+        return self.kernel.row_name(self.operands, arch)
 
 
 def family(op: str) -> str:
@@ -92,7 +111,7 @@ def problems_of(op: str) -> list[Problem]:
 def refusal(problem: Problem, arch: int) -> str | None:
     """Why the op does not run on this architecture, in its own words; None where it runs."""
     try:
-        problem.launches(problem.operands("meta"), arch)
+        problem.launches(arch)
     except NotImplementedError as error:
         return str(error)
     return None

@@ -6,6 +6,7 @@ import itertools
 import pytest
 import torch
 from support.close import assert_close
+from support.gpu_ops import call_op
 from support.older_gpu import as_sm_80
 
 from gpu_kernels.gemm.fp8_gemm import FP8, Operands, fp8_gemm, fp8_gemm_ref
@@ -45,7 +46,7 @@ def test_ref_equals_textbook_loop():
 @pytest.mark.parametrize("M, N, K", SHAPES)
 def test_odd_shapes(run, M, N, K, scales):
     operands = make(M, N, K, scales, run.device)
-    y = run(fp8_gemm, *operands, out_dtype=torch.float32, impl="triton")
+    y = run(call_op, fp8_gemm, Operands, *operands, out_dtype=torch.float32, impl="triton")
     assert torch.equal(y.double(), fp8_gemm_ref(*operands))
 
 
@@ -65,14 +66,14 @@ def test_nan_stays_in_its_token(run):
     x_q, *rest = make(5, 35, 160, device=run.device)
     x_q = x_q.float()
     x_q[2, 70] = torch.nan
-    y = run(fp8_gemm, x_q.to(FP8), *rest, out_dtype=torch.float32, impl="triton")
+    y = run(call_op, fp8_gemm, Operands, x_q.to(FP8), *rest, out_dtype=torch.float32, impl="triton")
     assert y[2].isnan().all() and y[[0, 1, 3, 4]].isfinite().all()
 
 
 def test_cpu_default_is_the_reference():
     operands = make(3, 5, 64)
-    assert torch.equal(fp8_gemm(*operands), fp8_gemm_ref(*operands).bfloat16())
-    assert fp8_gemm(operands[0][:0], operands[1][:0], *operands[2:]).shape == (0, 5)
+    assert torch.equal(fp8_gemm(Operands(*operands)), fp8_gemm_ref(*operands).bfloat16())
+    assert fp8_gemm(Operands(operands[0][:0], operands[1][:0], *operands[2:])).shape == (0, 5)
 
 
 @pytest.mark.parametrize("scales", ["token", "blocks"])
@@ -82,7 +83,7 @@ def test_few_tokens_are_split(run, scales):
     workspace = make_workspace(run.device)
     workspace.partial.fill_(torch.nan)
     for _ in range(2):
-        y = run(fp8_gemm, *operands, out_dtype=torch.float32, workspace=workspace, impl="triton")
+        y = run(call_op, fp8_gemm, Operands, *operands, out_dtype=torch.float32, workspace=workspace, impl="triton")
         assert torch.equal(y.double(), fp8_gemm_ref(*operands))
     assert not workspace.arrived.any() and not workspace.partial.isnan().all()
 
@@ -91,7 +92,7 @@ def test_few_tokens_are_split(run, scales):
 @pytest.mark.parametrize("M, N, K", SHAPES)
 def test_a_gpu_without_fp8_multiplies_float16(run, M, N, K, scales):
     operands = make(M, N, K, scales, run.device)
-    y = run(as_sm_80, fp8_gemm, *operands, out_dtype=torch.float32, impl="triton")
+    y = run(as_sm_80, call_op, fp8_gemm, Operands, *operands, out_dtype=torch.float32, impl="triton")
     assert torch.equal(y.double(), fp8_gemm_ref(*operands))
 
 
@@ -103,7 +104,9 @@ def test_a_gpu_without_fp8_keeps_nan_and_every_code(run):
     x_q = torch.ones(3, 32, device=run.device)
     x_q[1, 5] = torch.nan
     ones = torch.ones(1, device=run.device)
-    y = run(as_sm_80, fp8_gemm, x_q.to(FP8), ones, weight_q, ones, out_dtype=torch.float32, impl="triton")
+    y = run(
+        as_sm_80, call_op, fp8_gemm, Operands, x_q.to(FP8), ones, weight_q, ones, out_dtype=torch.float32, impl="triton"
+    )
     expected = weight_q[:, 5].float()
     assert torch.equal(y[0], expected) and torch.equal(y[2], expected) and y[1].isnan().all()
 
@@ -132,4 +135,4 @@ REFUSED = {
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
 def test_refused(change, error, message):
     with pytest.raises(error, match=message):
-        fp8_gemm(**dict(zip(NAMES, make(3, 5, 256), strict=True)) | change)
+        call_op(fp8_gemm, Operands, **dict(zip(NAMES, make(3, 5, 256), strict=True)) | change)

@@ -5,6 +5,7 @@ Random d are left to the op's problems."""
 import numpy as np
 import pytest
 import torch
+from support.gpu_ops import call_op
 
 from gpu_kernels.gemm.gguf_gemm import Operands, gguf_gemm, gguf_gemm_ref
 from gpu_kernels.gemm.gguf_gemm_triton import gguf_gemm_triton
@@ -66,8 +67,8 @@ def test_public_function(run, type_name):
     x, weight = make(type_name, 3, 35, device=run.device)
     expected = gguf_gemm_ref(x, weight).half()
     for impl in ("triton", "reference"):
-        assert torch.equal(run(gguf_gemm, x, weight, impl=impl), expected)
-    assert gguf_gemm(x[:0], weight).shape == (0, 35)
+        assert torch.equal(run(gguf_gemm, Operands(x, weight), impl=impl), expected)
+    assert gguf_gemm(Operands(x[:0], weight)).shape == (0, 35)
 
 
 X, WEIGHT = make("q4_k", 3, 5)
@@ -82,4 +83,4 @@ REFUSED = {
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
 def test_refused(change, error, message):
     with pytest.raises(error, match=message):
-        gguf_gemm(**dict(x=X, weight=WEIGHT) | change)
+        call_op(gguf_gemm, Operands, **dict(x=X, weight=WEIGHT) | change)

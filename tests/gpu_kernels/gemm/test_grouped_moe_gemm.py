@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 from support.close import assert_close
+from support.gpu_ops import call_op
 
 from gpu_kernels.gemm.grouped_moe_gemm import Operands, grouped_moe_gemm, grouped_moe_gemm_ref
 from gpu_kernels.gemm.grouped_moe_gemm_problems import Layer, _agrees, _operands, _reference
@@ -146,11 +147,11 @@ def test_nan_stays_in_its_token(run):
 def test_public_function(run):
     operands = make(device=run.device)
     for impl in ("triton", "reference"):
-        assert _agrees(run(grouped_moe_gemm, **operands, impl=impl), _reference(**operands))
+        assert _agrees(run(grouped_moe_gemm, Operands(**operands), impl=impl), _reference(**operands))
     none = {name: operands[name][:0] for name in ("x", "chosen", "routing_weight")}
-    assert grouped_moe_gemm(**operands | none).shape == (0, 48)
+    assert grouped_moe_gemm(Operands(**operands | none)).shape == (0, 48)
     no_places = {name: operands[name][:, :0] for name in ("chosen", "routing_weight")}
-    assert (grouped_moe_gemm(**operands | no_places) == 0).all()
+    assert (grouped_moe_gemm(Operands(**operands | no_places)) == 0).all()
 
 
 W8 = Kind(8, None)
@@ -183,4 +184,4 @@ REFUSED = {
 def test_refused(change, error, message):
     operands = make()
     with pytest.raises(error, match=message):
-        grouped_moe_gemm(**operands | change(operands))
+        call_op(grouped_moe_gemm, Operands, **operands | change(operands))

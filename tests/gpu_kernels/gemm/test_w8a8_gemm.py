@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 from support.close import assert_close
+from support.gpu_ops import call_op
 
 from gpu_kernels.gemm.checks import FLOATS
 from gpu_kernels.gemm.split_k import make_workspace
@@ -75,7 +76,7 @@ def test_ref_accumulates_as_torch_int_mm():
 @dtypes
 def test_cpu_default_is_the_reference(dtype):
     operands = make(3, 5, 7)
-    assert torch.equal(w8a8_gemm(*operands, out_dtype=dtype), w8a8_gemm_ref(*operands).to(dtype))
+    assert torch.equal(w8a8_gemm(Operands(*operands, out_dtype=dtype)), w8a8_gemm_ref(*operands).to(dtype))
 
 
 # -- the kernel
@@ -213,7 +214,7 @@ def test_no_input_features_leave_the_bias(run):
 
 def test_public_function_runs_triton_by_name(run):
     operands = make(3, 5, 63, run.device)
-    y = run(w8a8_gemm, *operands, out_dtype=torch.float16, impl="triton")
+    y = run(call_op, w8a8_gemm, Operands, *operands, out_dtype=torch.float16, impl="triton")
     assert_close(y, w8a8_gemm_ref(*operands), rtol=relative_error(torch.float16, run))
 
 
@@ -226,7 +227,7 @@ def test_per_tensor(run, per_tensor):
     weight_scale = weight_scale if per_tensor == "x_scale" else weight_scale[1:2]
     expected = w8a8_gemm_ref(x_q, x_scale.expand(5), weight_q, weight_scale.expand(35))
     for impl in ("triton", "reference"):
-        y = run(w8a8_gemm, x_q, x_scale, weight_q, weight_scale, out_dtype=torch.float32, impl=impl)
+        y = run(call_op, w8a8_gemm, Operands, x_q, x_scale, weight_q, weight_scale, out_dtype=torch.float32, impl=impl)
         assert torch.equal(y.double(), expected)
 
 
@@ -235,8 +236,8 @@ def test_per_tensor(run, per_tensor):
 
 def test_empty():
     for M, N in ((0, 5), (3, 0)):
-        assert w8a8_gemm(*make(M, N, 7)).shape == (M, N)
-    assert (w8a8_gemm(*make(3, 5, 0)) == 0).all()
+        assert w8a8_gemm(Operands(*make(M, N, 7))).shape == (M, N)
+    assert (w8a8_gemm(Operands(*make(3, 5, 0))) == 0).all()
 
 
 REFUSED = {
@@ -267,15 +268,15 @@ REFUSED = {
 def test_refused(change, error, message):
     names = ("x_q", "x_scale", "weight_q", "weight_scale")
     with pytest.raises(error, match=message):
-        w8a8_gemm(**dict(zip(names, make(3, 5, 7), strict=True)) | change)
+        call_op(w8a8_gemm, Operands, **dict(zip(names, make(3, 5, 7), strict=True)) | change)
 
 
 def test_device_without_an_implementation():
     operands = [tensor.to("meta") for tensor in make(3, 5, 7)]
     with pytest.raises(NotImplementedError, match=r"w8a8_gemm on 'meta'.*\['cpu', 'cuda'\]"):
-        w8a8_gemm(*operands)
+        w8a8_gemm(Operands(*operands))
 
 
 def test_cpu_tensors_outside_the_interpreter():
     with pytest.raises(RuntimeError, match="got cpu tensors with TRITON_INTERPRET not set"):
-        w8a8_gemm(*make(3, 5, 7), impl="triton")
+        w8a8_gemm(Operands(*make(3, 5, 7)), impl="triton")

@@ -7,6 +7,7 @@ import itertools
 import pytest
 import torch
 from support.close import assert_close
+from support.gpu_ops import call_op
 
 from gpu_kernels.gemm.split_k import Workspace, make_workspace
 from gpu_kernels.gemm.weight_only_gemm import Operands, w4a16_gemm, w8a16_gemm, weight_only_gemm_ref
@@ -58,7 +59,7 @@ def test_ref_equals_textbook_loop():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
 def test_cpu_default_is_the_reference(dtype):
     x, weight = make(3, 5, 64)
-    assert torch.equal(w4a16_gemm(x.to(dtype), weight), weight_only_gemm_ref(x.to(dtype), weight).to(dtype))
+    assert torch.equal(w4a16_gemm(Operands(x.to(dtype), weight)), weight_only_gemm_ref(x.to(dtype), weight).to(dtype))
 
 
 # -- the kernel
@@ -129,9 +130,9 @@ def test_nan_and_inf_stay_in_their_token(run, special):
 
 def test_public_function_runs_triton_by_name(run):
     x, weight = make(3, 35, 128, device=run.device)
-    assert torch.equal(run(w4a16_gemm, x, weight, impl="triton"), weight_only_gemm_ref(x, weight).half())
+    assert torch.equal(run(w4a16_gemm, Operands(x, weight), impl="triton"), weight_only_gemm_ref(x, weight).half())
     x, weight = make(3, 35, 128, device=run.device, bits=8)
-    assert torch.equal(run(w8a16_gemm, x, weight, impl="triton"), weight_only_gemm_ref(x, weight).half())
+    assert torch.equal(run(w8a16_gemm, Operands(x, weight), impl="triton"), weight_only_gemm_ref(x, weight).half())
 
 
 # -- what the public function refuses
@@ -139,14 +140,14 @@ def test_public_function_runs_triton_by_name(run):
 
 def test_empty():
     x, weight = make(3, 5, 32)
-    assert w4a16_gemm(x[:0], weight).shape == (0, 5)
+    assert w4a16_gemm(Operands(x[:0], weight)).shape == (0, 5)
 
 
 def test_strided_bias(run):
     x, weight = make(3, 35, 64, device=run.device)
     bias = (torch.arange(70, device=run.device) / 4)[::2]
     assert torch.equal(
-        run(w4a16_gemm, x, weight, bias=bias, impl="triton"), weight_only_gemm_ref(x, weight, bias).half()
+        run(w4a16_gemm, Operands(x, weight, bias), impl="triton"), weight_only_gemm_ref(x, weight, bias).half()
     )
 
 
@@ -167,7 +168,7 @@ REFUSED = {
 @pytest.mark.parametrize("change, error, message", REFUSED.values(), ids=REFUSED.keys())
 def test_refused(change, error, message):
     with pytest.raises(error, match=message):
-        w4a16_gemm(**dict(x=X, weight=WEIGHT) | change)
+        call_op(w4a16_gemm, Operands, **dict(x=X, weight=WEIGHT) | change)
 
 
 def test_small_workspace(run):

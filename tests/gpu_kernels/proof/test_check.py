@@ -7,7 +7,8 @@ import torch
 from gpu_kernels.launch import INTERPRETED_AS, Launch
 from gpu_kernels.proof import check
 from gpu_kernels.proof.bounds import within_rounding
-from gpu_kernels.proof.problems import all_ops, no_variants, problems_of
+from gpu_kernels.proof.configured import Unconfigured
+from gpu_kernels.proof.problems import all_ops, problems_of
 
 ops = pytest.mark.parametrize("op", all_ops())
 
@@ -15,9 +16,13 @@ ops = pytest.mark.parametrize("op", all_ops())
 VARIANTS = pytest.mark.exhaustive("a quarter of a minute; every run has the configuration that is chosen")
 
 
+def without_variants(problem):
+    return replace(problem, kernel=Unconfigured(problem.kernel.call, problem.kernel.launches))
+
+
 def wrong_as_chosen(op):
     """Check the op's problems, each in the configuration that a user's call takes."""
-    problems = [replace(problem, variants=no_variants) for problem in problems_of(op) if problem.is_interpreted]
+    problems = [without_variants(problem) for problem in problems_of(op) if problem.is_interpreted]
     return check.wrong_results(problems, "cpu", INTERPRETED_AS)
 
 
@@ -54,7 +59,9 @@ def test_labels_and_rows_are_unique(op):
 
 
 def test_what_raises_is_told():
-    problem = replace(problems_of("quantize_per_token")[-1], call=lambda x: x.missing)
+    problem = replace(
+        problems_of("quantize_per_token")[-1], kernel=Unconfigured(lambda x: x.missing, lambda operands, arch: [])
+    )
     wrong = check.wrong_results([problem], "cpu", INTERPRETED_AS)
     assert wrong == [f"{problem} raises AttributeError: 'Tensor' object has no attribute 'missing'"]
 

@@ -60,3 +60,14 @@ class GridFormat(BlockFormat):
         grid, q = self.read_grid(data), self.read_codes(data)
         at_end = (q == grid.qmin) | (q == grid.qmax)
         return codes_of_blocks(qtensor.shape, q, at_end, grid.scale, grid.qmax - grid.qmin + 1)
+
+
+class CodesLastFormat(GridFormat):
+    """A grid format whose blocks are the grid's header and then the codes."""
+
+    @abstractmethod
+    def pack_codes(self, q: np.ndarray) -> np.ndarray:
+        """q [B, block_size] integers in qmin..qmax -> uint8 [B, block_bytes - header's]"""
+
+    def pack_grid(self, grid: Grid, q: np.ndarray) -> np.ndarray:
+        return np.concatenate([grid.header, self.pack_codes(q)], axis=1)

@@ -1,12 +1,11 @@
 """A float16 scale and minimum for 32 weights: what Q4_1 and Q5_1 have in common."""
 
-from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
 
 from quant.formats.affine_fit import Trials, fit_affine
-from quant.formats.grid import Grid, GridFormat
+from quant.formats.grid import CodesLastFormat, Grid
 from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes, inverse, to_half
 
 TRIALS = {
@@ -15,7 +14,7 @@ TRIALS = {
 }
 
 
-class HalfAffineFormat(GridFormat):
+class HalfAffineFormat(CodesLastFormat):
     """weight = d * q + m, q in 0..qmax
 
     byte 0   2   4
@@ -28,10 +27,6 @@ class HalfAffineFormat(GridFormat):
     largest_weight = HALF_MAX
     qmax: ClassVar[int]
 
-    @abstractmethod
-    def pack_codes(self, q: np.ndarray) -> np.ndarray:
-        """q [B, 32] uint8 -> uint8 [B, block_bytes - 4]"""
-
     def quantize_blocks(
         self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
     ) -> np.ndarray:
@@ -42,9 +37,6 @@ class HalfAffineFormat(GridFormat):
         d, m = half_from_bytes(data[:, :2]), half_from_bytes(data[:, 2:4])
         scale, offset = (np.repeat(value[:, None], self.block_size, axis=1) for value in (d, m))
         return Grid(scale, offset, 0, self.qmax, data[:, :4])
-
-    def pack_grid(self, grid: Grid, q: np.ndarray) -> np.ndarray:
-        return np.concatenate([grid.header, self.pack_codes(q.astype(np.uint8))], axis=1)
 
 
 def _quantize(

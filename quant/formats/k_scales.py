@@ -7,13 +7,12 @@ Letters A..H are the eight scales, a..h the eight minima; a letter is one bit, h
     byte 8 9 10 11  eeeeEEEE ffffFFFF ggggGGGG hhhhHHHH    low nibbles of minima 4..7 and scales 4..7
 """
 
-from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
 
 from quant.formats.affine_fit import Trials
-from quant.formats.grid import Grid, GridFormat
+from quant.formats.grid import CodesLastFormat, Grid
 from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes
 from quant.formats.k_affine import KAffineSearch, KAffineShape, quantize_k_affine
 
@@ -45,7 +44,7 @@ def unpack_k_scales(data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return scales, minima
 
 
-class KScalesFormat(GridFormat):
+class KScalesFormat(CodesLastFormat):
     """weight = d * scales[i] * q - dmin * minima[i], q in 0..qmax, i the sub-block of 32
 
     byte 0   2      4         16
@@ -57,10 +56,6 @@ class KScalesFormat(GridFormat):
     block_size = 256
     largest_weight = SCALE_MAX * HALF_MAX
     qmax: ClassVar[int]
-
-    @abstractmethod
-    def pack_codes(self, q: np.ndarray) -> np.ndarray:
-        """q [B, 256] uint8 -> uint8 [B, block_bytes - 16]"""
 
     def quantize_blocks(
         self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
@@ -77,6 +72,3 @@ class KScalesFormat(GridFormat):
         scale = half_from_bytes(header[:, :2])[:, None] * scales.astype(np.float32)  # [B, 8]
         minimum = half_from_bytes(header[:, 2:4])[:, None] * minima.astype(np.float32)
         return Grid(np.repeat(scale, 32, axis=1), np.repeat(-minimum, 32, axis=1), 0, self.qmax, header)
-
-    def pack_grid(self, grid: Grid, q: np.ndarray) -> np.ndarray:
-        return np.concatenate([grid.header, self.pack_codes(q.astype(np.uint8))], axis=1)

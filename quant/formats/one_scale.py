@@ -1,19 +1,18 @@
 """Blocks of 32 whole-number codes under one float16 scale and nothing else: what Q4_0, Q5_0 and Q8_0 have in common."""
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
-from quant.formats.grid import Grid, GridFormat
+from quant.formats.grid import CodesLastFormat, Grid
 from quant.formats.half import HALF_MAX, half_bytes, half_from_bytes
 from quant.formats.levels import WholeLevels
 from quant.formats.linear_fit import Search, fit_blocks
 from quant.formats.signed_max import codes_of_signed_max
 
 
-class OneScaleFormat(GridFormat):
+class OneScaleFormat(CodesLastFormat):
     """weight = d * q, q among `levels`, d float16 in the first two bytes of the block.
 
     The fast way without importance is ggml's: the scale of the largest magnitude, codes by rounding, its bytes.
@@ -26,10 +25,6 @@ class OneScaleFormat(GridFormat):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.largest_weight = cls.levels.reach * HALF_MAX
-
-    @abstractmethod
-    def pack_codes(self, q: np.ndarray) -> np.ndarray:
-        """q [B, 32] whole numbers among `levels` -> uint8 [B, block_bytes - 2]"""
 
     def round_blocks(self, blocks: np.ndarray) -> np.ndarray:
         """blocks [B, 32] float32 -> uint8 [B, block_bytes], identical to ggml's reference"""
@@ -51,6 +46,3 @@ class OneScaleFormat(GridFormat):
         header = data[:, :2]
         scale = np.repeat(half_from_bytes(header)[:, None], self.block_size, axis=1)
         return Grid(scale, np.zeros_like(scale), self.levels.lowest, self.levels.highest, header)
-
-    def pack_grid(self, grid: Grid, q: np.ndarray) -> np.ndarray:
-        return np.concatenate([grid.header, self.pack_codes(q)], axis=1)

@@ -25,7 +25,7 @@ class Q4_1(HalfAffineFormat):
         return unpack_nibbles(data[:, 4:]).view(np.int8)
 
     def pack_codes(self, q: np.ndarray) -> np.ndarray:
-        return pack_nibbles(q)
+        return pack_nibbles(q.astype(np.uint8))
 
 
 assert Q4_1.block_bytes == 2 + 2 + 32 * 4 // 8

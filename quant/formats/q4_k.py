@@ -26,7 +26,7 @@ class Q4_K(KScalesFormat):
         return unpack_nibbles(data[:, 16:].reshape(-1, 4, 32)).reshape(-1, 256).view(np.int8)
 
     def pack_codes(self, q: np.ndarray) -> np.ndarray:
-        return pack_nibbles(q.reshape(-1, 4, 64)).reshape(-1, 128)
+        return pack_nibbles(q.astype(np.uint8).reshape(-1, 4, 64)).reshape(-1, 128)
 
 
 assert Q4_K.block_bytes == 2 + 2 + 12 + 256 * 4 // 8

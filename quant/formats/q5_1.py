@@ -25,7 +25,7 @@ class Q5_1(HalfAffineFormat):
         return unpack_five_bits(data[:, 4:]).view(np.int8)
 
     def pack_codes(self, q: np.ndarray) -> np.ndarray:
-        return pack_five_bits(q)
+        return pack_five_bits(q.astype(np.uint8))
 
 
 assert Q5_1.block_bytes == 2 + 2 + 32 // 8 + 32 * 4 // 8

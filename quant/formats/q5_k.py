@@ -28,6 +28,7 @@ class Q5_K(KScalesFormat):
         return (low | high << 4).reshape(-1, 256).view(np.int8)
 
     def pack_codes(self, q: np.ndarray) -> np.ndarray:
+        q = q.astype(np.uint8)
         qh = np.packbits(q.reshape(-1, 8, 32) >> 4, axis=1, bitorder="little")[:, 0]  # [B, 32]
         qs = pack_nibbles((q & 15).reshape(-1, 4, 64)).reshape(-1, 128)
         return np.concatenate([qh, qs], axis=1)

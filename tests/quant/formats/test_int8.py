@@ -62,14 +62,6 @@ def test_error_is_within_half_a_step(name):
     assert qtensor.size_bytes == fmt.size_bytes(weight.shape)
 
 
-def test_chunks_do_not_show():
-    weight = make_weight(300, 1024)
-    whole = get_format("w8a8").quantize(weight)
-    rows = [get_format("w8a8").quantize(weight[i : i + 1]) for i in range(len(weight))]
-    for part, array in whole.parts.items():
-        np.testing.assert_array_equal(array, np.concatenate([row.parts[part] for row in rows]))
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("absmax", [0.0, 1e-42, 1e-6, 3e38], ids="{:.0e}".format)
 def test_any_magnitude_stays_finite(name, absmax):

@@ -96,14 +96,6 @@ def test_sizes(name):
         assert fmt.bits_per_weight == 8 * qtensor.size_bytes / qtensor.num_weights
 
 
-def test_chunks_do_not_show():
-    weight = make_weight(300, 1024)
-    whole = get_format("w4g128").quantize_ref(weight)
-    rows = [get_format("w4g128").quantize_ref(weight[i : i + 1]) for i in range(len(weight))]
-    for part, array in whole.parts.items():
-        np.testing.assert_array_equal(array, np.concatenate([row.parts[part] for row in rows]))
-
-
 @pytest.mark.parametrize(
     "shape, message",
     [

@@ -78,19 +78,14 @@ def test_no_row_is_told_with_what_there_is(folder, where, message):
         select(Rows(str(folder), where))
 
 
-def test_rows_without_a_policy_are_those_of_the_full_one(folder):
+@pytest.mark.parametrize(
+    "axis, usual, other", [("policy", "full", "window:64"), ("compute", "fast", "exact")], ids=["policy", "compute"]
+)
+def test_rows_that_lack_an_axis_have_its_usual_value(folder, axis, usual, other):
     rows = sweep_records()
-    window = rows[0] | {"key": "window", "case": rows[0]["case"] | {"policy": "window:64"}}
-    write_records(folder / "m.jsonl", [*rows, window])
-    assert len(select(Rows(str(folder), {"policy": "full"}))) == len(rows)
-    assert [row.key for row in select(Rows(str(folder), {"policy": "window:64"}))] == ["window"]
-
-
-def test_rows_without_compute_are_those_of_fast(folder):
-    rows = sweep_records()
-    exact = rows[0] | {"key": "exact", "case": rows[0]["case"] | {"compute": "exact"}}
-    write_records(folder / "m.jsonl", [*rows, exact])
-    assert len(select(Rows(str(folder), {"compute": "fast"}))) == len(rows)
-    assert [row.key for row in select(Rows(str(folder), {"compute": "exact"}))] == ["exact"]
-    with pytest.raises(InputError, match="no row with compute=fp32; there are fast, exact"):
-        select(Rows(str(folder), {"compute": "fp32"}))
+    changed = rows[0] | {"key": other, "case": rows[0]["case"] | {axis: other}}
+    write_records(folder / "m.jsonl", [*rows, changed])
+    assert len(select(Rows(str(folder), {axis: usual}))) == len(rows)
+    assert [row.key for row in select(Rows(str(folder), {axis: other}))] == [other]
+    with pytest.raises(InputError, match=f"no row with {axis}=none; there are {usual}, {other}"):
+        select(Rows(str(folder), {axis: "none"}))

@@ -1,28 +1,22 @@
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from support.close import assert_close
+from support.tiny_mla_moe import TINY
 
 from qbench.reference.curriculum import Stage, batches
 from qbench.reference.distil import BY_LAYER, Distiller, layer_losses
 from qbench.reference.export import load
-from qbench.reference.mla_moe import MlaMoe, MlaMoeShape
+from qbench.reference.mla_moe import MlaMoe
 from qbench.reference.model import Llama, Shape
 from qbench.reference.train import Settings
 from qbench.reference.upcycle import upcycle
 
 SIZES = {"vocab_size": 1536, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}
 TEACHER = Shape(**SIZES, max_position_embeddings=256)  # 4 heads of 16, of which 2 for keys
-STUDENT = MlaMoeShape(
-    **SIZES,
-    kv_lora_rank=32,
-    qk_nope_head_dim=16,
-    qk_rope_head_dim=8,
-    v_head_dim=16,
-    moe_intermediate_size=32,
-    max_position_embeddings=256,
-)
+STUDENT = replace(TINY, **SIZES)
 STAGES = (Stage(f"{BY_LAYER}, 64", 0.5, 64, 256, {"short_dense": 1.0}), Stage("end to end", 1.0, 128, 256))
 
 

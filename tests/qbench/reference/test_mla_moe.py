@@ -1,24 +1,12 @@
 import pytest
 import torch
 from support.close import assert_close
+from support.tiny_mla_moe import TINY
 
 from qbench.reference.export import export, load
-from qbench.reference.mla_moe import Experts, MlaMoe, MlaMoeShape
+from qbench.reference.mla_moe import Experts, MlaMoe
 from qbench.runtime import DenseCache, load_model
 from qbench.sources import open_source
-
-TINY = MlaMoeShape(
-    vocab_size=1536,
-    hidden_size=64,
-    intermediate_size=64,
-    num_hidden_layers=3,
-    kv_lora_rank=32,
-    qk_nope_head_dim=16,
-    qk_rope_head_dim=8,
-    v_head_dim=16,
-    moe_intermediate_size=32,
-    max_position_embeddings=256,
-)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.architectures import random_weights, small_config
+from support.architectures import LLAMA3_SCALING, random_weights, small_config
 from support.array_source import ArraySource
 from support.close import assert_close
 from support.transformers_llama import transformers_logits
@@ -10,13 +10,6 @@ from support.transformers_llama import transformers_logits
 from qbench.runtime import load_model
 from quant.errors import InputError
 
-LLAMA3 = {
-    "rope_type": "llama3",
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
 CONFIGS = {
     "gqa": {},
     "mha": {"num_key_value_heads": 4},
@@ -27,8 +20,8 @@ CONFIGS = {
     "mlp bias": {"mlp_bias": True},
     "rope theta 500000": {"rope_theta": 500000.0},
     "rope linear": {"rope_scaling": {"type": "linear", "factor": 4.0}},
-    "rope llama3": {"rope_scaling": LLAMA3},
-    "rope llama3 as rope_parameters": {"rope_parameters": LLAMA3 | {"rope_theta": 20000.0}, "rope_theta": 7.0},
+    "rope llama3": {"rope_scaling": LLAMA3_SCALING},
+    "rope llama3 as rope_parameters": {"rope_parameters": LLAMA3_SCALING | {"rope_theta": 20000.0}, "rope_theta": 7.0},
     "rope yarn": {"rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32}},
     "one layer": {"num_hidden_layers": 1},
 }

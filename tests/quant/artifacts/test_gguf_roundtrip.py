@@ -3,6 +3,7 @@
 import gguf
 import numpy as np
 import pytest
+from support.architectures import LLAMA3_SCALING
 from support.artifact import write_artifact
 from support.memory_source import MemorySource
 
@@ -18,13 +19,6 @@ from quant.recipes import get_recipe
 from quant.recipes.policies import Uniform
 from quant.recipes.recipe import Recipe
 
-LLAMA3 = {
-    "rope_type": "llama3",
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
 LINEAR = {"rope_type": "linear", "factor": 2.0}
 GGUF_FORMATS = [name for name, fmt in FORMATS.items() if fmt.gguf_type is not None]
 
@@ -34,7 +28,7 @@ GGUF_FORMATS = [name for name, fmt in FORMATS.items() if fmt.gguf_type is not No
     [{}, {"tie_word_embeddings": True}, {"attention_bias": True}, {"mlp_bias": True}],
     ids=["head", "tied", "attention biases", "mlp biases"],
 )
-@pytest.mark.parametrize("scaling", [None, LINEAR, LLAMA3], ids=["plain rope", "linear", "llama3"])
+@pytest.mark.parametrize("scaling", [None, LINEAR, LLAMA3_SCALING], ids=["plain rope", "linear", "llama3"])
 def test_config_and_weights_come_back(tmp_path, scaling, changes):
     source = MemorySource(rope_scaling=scaling, **changes)
     write_gguf(source, tmp_path / "x.gguf", name="x")

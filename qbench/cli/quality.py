@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import wraps
 from pathlib import Path
 
 import click
 
+from qbench.cli.option_group import with_options
 from qbench.cli.output import print_json
 from qbench.cli.progress import progress_bar
 from qbench.cli.quality_lines import print_kept, print_quality
@@ -65,14 +65,7 @@ OPTIONS = (
 def quality_options(command: Callable) -> Callable:
     """Adds the options; the command gets them as `quality`, a QualityOptions."""
 
-    @wraps(command)
-    def wrapped(**values):
-        options = QualityOptions(**{name: values.pop(name) for name in QualityOptions.__slots__})
-        return command(quality=options, **values)
-
-    for option in reversed(OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped
+    return with_options("quality", QualityOptions, OPTIONS, command)
 
 
 def check_quality(quality: QualityOptions, as_another: str | bool | None) -> None:

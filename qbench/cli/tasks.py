@@ -3,12 +3,12 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
+from qbench.cli.option_group import with_options
 from qbench.cli.output import print_json, print_pairs
 from qbench.cli.progress import progress_bar
 from qbench.run_options import RunOptions
@@ -64,14 +64,7 @@ OPTIONS = (
 def task_options(command: Callable) -> Callable:
     """Adds the options; the command gets them as `tasks`, a TaskOptions."""
 
-    @wraps(command)
-    def wrapped(**values):
-        options = TaskOptions(**{name: values.pop(name) for name in TaskOptions.__slots__})
-        return command(tasks=options, **values)
-
-    for option in reversed(OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped
+    return with_options("tasks", TaskOptions, OPTIONS, command)
 
 
 def check_tasks(options: TaskOptions, others: bool) -> None:

@@ -1,9 +1,10 @@
 """Writes a Source as one GGUF file, or as shards, that llama.cpp loads, a tensor at a time."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 import gguf
 import numpy as np
@@ -103,20 +104,26 @@ def _write_file(
             _ADD[type(value)](writer, key, value)
         for key, value in split.items():  # of the types that gguf-split gives them
             (writer.add_int32 if key == "split.tensors.count" else writer.add_uint16)(key, value)
-        for entry in entries:
-            gguf_type = gguf.GGMLQuantizationType(entry.gguf_type)
-            writer.add_tensor_info(entry.gguf_name, entry.shape, np.dtype(np.float32), entry.size_bytes, gguf_type)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_ti_data_to_file()
-        file = present(writer.fout)[0]
-        writer.write_padding(file, file.tell())
+        file = write_head(writer, entries)
         for entry in entries:  # not by write_tensor_data, which wants a stack of experts in one piece
             for array in islice(arrays, max(1, len(entry.names))):
                 np.ascontiguousarray(array).tofile(file)
             writer.write_padding(file, entry.size_bytes)
     finally:
         writer.close()
+
+
+def write_head(writer: gguf.GGUFWriter, entries: Sequence[Entry]) -> BinaryIO:
+    """The file, of which the keys and the table of the entries are written, and their data comes next."""
+    for entry in entries:
+        gguf_type = gguf.GGMLQuantizationType(entry.gguf_type)
+        writer.add_tensor_info(entry.gguf_name, entry.shape, np.dtype(np.float32), entry.size_bytes, gguf_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    file = present(writer.fout)[0]
+    writer.write_padding(file, file.tell())
+    return file
 
 
 def check_formats(source: Source) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import gguf
-import numpy as np
 
 from quant.artifacts.gguf_config import metadata_from_config
 from quant.artifacts.gguf_layout import layout
+from quant.artifacts.gguf_writer import write_head
 from quant.formats import get_format
 from quant.models import ModelConfig, expected_tensors
 from quant.source import TensorInfo
@@ -45,14 +45,7 @@ def write_shapes(source: ConfigSource, path: Path) -> None:
         add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
         add[type(value)](key, value)
     entries = layout(source, source.model)
-    for entry in entries:
-        gguf_type = gguf.GGMLQuantizationType(entry.gguf_type)
-        writer.add_tensor_info(entry.gguf_name, entry.shape, np.dtype(np.float32), entry.size_bytes, gguf_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    file = writer.fout[0]
-    writer.write_padding(file, file.tell())
+    file = write_head(writer, entries)
     file.truncate(file.tell() + sum(entry.padded_bytes for entry in entries))
     writer.close()
 

@@ -4,7 +4,7 @@ x is [M, K] in 16 bits, or, where the step before quantized it on the way, its c
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -102,37 +102,40 @@ class PackedLinear:
         return dequantize_ref(select_rows(self.weight, index)).to(self.dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class Int8Weight:
+    """weight_q [N, K] int8 and weight_scale [N] float32, or [1].
+
+    dtype      y's
+    workspace  of all products that run one after the other
+    """
+
+    weight_q: Tensor
+    weight_scale: Tensor
+    dtype: torch.dtype
+    bias: Tensor | None = None
+    workspace: Workspace | None = None
+
+
 class Int8Linear:
-    """W8A8: weight_q [N, K] int8 and weight_scale [N] float32, or [1].
+    """W8A8.
 
     inputs       "per_token", "per_tensor" (one scale for all tokens of a call) or "static"
     input_scale  [1] float32, of static inputs
-    workspace    of all products that run one after the other
     """
 
-    def __init__(
-        self,
-        weight_q: Tensor,
-        weight_scale: Tensor,
-        dtype: torch.dtype,
-        bias: Tensor | None = None,
-        *,
-        inputs: str = "per_token",
-        input_scale: Tensor | None = None,
-        workspace: Workspace | None = None,
-    ) -> None:
-        self.workspace = workspace
-        self.weight_q, self.weight_scale, self.dtype, self.bias = weight_q, weight_scale, dtype, bias
-        self.inputs, self.input_scale = inputs, input_scale
+    def __init__(self, weight: Int8Weight, *, inputs: str = "per_token", input_scale: Tensor | None = None) -> None:
+        self.weight, self.inputs, self.input_scale = weight, inputs, input_scale
         self.codes = "int8" if inputs == "per_token" else None
-        self.name, self.num_rows = named("w8a8_gemm", weight_q), len(weight_q)
-        self.size_bytes = size_bytes(weight_q, weight_scale, bias, input_scale)
+        self.name, self.num_rows = named("w8a8_gemm", weight.weight_q), len(weight.weight_q)
+        self.size_bytes = size_bytes(weight.weight_q, weight.weight_scale, weight.bias, input_scale)
 
     def __call__(self, x: Tensor, x_scale: Tensor | None = None) -> Tensor:
         if x_scale is None:
             x, x_scale = quantize_per_token(x) if self.inputs == "per_token" else self._of_one_scale(x)
-        options = {"bias": self.bias, "out_dtype": self.dtype, "workspace": self.workspace}
-        return w8a8_gemm(CodeOperands(x, x_scale, self.weight_q, self.weight_scale, **options))
+        weight = self.weight
+        options = {"bias": weight.bias, "out_dtype": weight.dtype, "workspace": weight.workspace}
+        return w8a8_gemm(CodeOperands(x, x_scale, weight.weight_q, weight.weight_scale, **options))
 
     def _of_one_scale(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(x_q [M, K] int8, x_scale [1] float32)"""

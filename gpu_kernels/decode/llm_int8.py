@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from gpu_kernels.decode.linears import named, size_bytes
+from gpu_kernels.decode.linears import Int8Weight, named, size_bytes
 from gpu_kernels.gemm.llm_int8_gemm import Operands, llm_int8_gemm
-from gpu_kernels.gemm.split_k import Workspace
 
 THRESHOLD = 6.0
 # Outlier features that a call may have beside the known ones. Dettmers et al. 2022, section 4.1: at most seven in
@@ -20,30 +19,16 @@ class LlmInt8Linear:
     A feature is an outlier where some token of the call takes it to THRESHOLD. How many there are is known on the GPU
     alone, so the loudest MOST_FEATURES are looked at, and the weights of those that are none count as 0.
 
-    weight_q        [N, K] int8, weight_scale [N] float32
     known           [F] int64 features that are outliers always, with known_weight [N, F]; F may be 0
-    workspace       of all products that run one after the other
     source          Dettmers et al. 2022, LLM.int8(), arXiv:2208.07339, section 3.2
     """
 
     codes: str | None = None
 
-    def __init__(
-        self,
-        weight_q: Tensor,
-        weight_scale: Tensor,
-        dtype: torch.dtype,
-        bias: Tensor | None = None,
-        *,
-        known: Tensor,
-        known_weight: Tensor,
-        workspace: Workspace | None = None,
-    ) -> None:
-        self.workspace = workspace
-        self.weight_q, self.weight_scale, self.dtype, self.bias = weight_q, weight_scale, dtype, bias
-        self.known, self.known_weight = known, known_weight.to(dtype)
-        self.name, self.num_rows = named("llm_int8_gemm", weight_q), len(weight_q)
-        self.size_bytes = size_bytes(weight_q, weight_scale, bias, known, self.known_weight)
+    def __init__(self, weight: Int8Weight, *, known: Tensor, known_weight: Tensor) -> None:
+        self.weight, self.known, self.known_weight = weight, known, known_weight.to(weight.dtype)
+        self.name, self.num_rows = named("llm_int8_gemm", weight.weight_q), len(weight.weight_q)
+        self.size_bytes = size_bytes(weight.weight_q, weight.weight_scale, weight.bias, known, self.known_weight)
 
     def __call__(self, x: Tensor, x_scale: Tensor | None = None) -> Tensor:
         size = x.abs()
@@ -54,8 +39,9 @@ class LlmInt8Linear:
         inlier = torch.where(is_float & (size >= THRESHOLD), 0, x).index_fill(1, self.known, 0.0)
         x_scale = (inlier.abs().amax(1).float() / 127).clamp(min=2.0**-126)  # [M]
         x_q = torch.where(is_float, 0, inlier.float() / x_scale[:, None]).round().to(torch.int8)
-        weight = self.weight_q[:, features] * self.weight_scale[:, None] * is_outlier  # [N, F]
-        outlier_weight = torch.cat([self.known_weight, weight.to(self.dtype)], 1)
+        weight = self.weight
+        found = weight.weight_q[:, features] * weight.weight_scale[:, None] * is_outlier  # [N, F]
+        outlier_weight = torch.cat([self.known_weight, found.to(weight.dtype)], 1)
         outlier_features = torch.cat([self.known, features]).to(torch.int32)
-        codes, outliers = (x_q, x_scale, self.weight_q, self.weight_scale), (x, outlier_features, outlier_weight)
-        return llm_int8_gemm(Operands(*codes, *outliers, bias=self.bias, workspace=self.workspace))
+        codes, outliers = (x_q, x_scale, weight.weight_q, weight.weight_scale), (x, outlier_features, outlier_weight)
+        return llm_int8_gemm(Operands(*codes, *outliers, bias=weight.bias, workspace=weight.workspace))

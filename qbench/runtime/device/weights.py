@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpu_kernels.decode.linears import DenseLinear, Int8Linear, Linear, PackedLinear, Stack, join_rows
+from gpu_kernels.decode.linears import DenseLinear, Int8Linear, Int8Weight, Linear, PackedLinear, Stack, join_rows
 from gpu_kernels.decode.llm_int8 import LlmInt8Linear
 from gpu_kernels.gemm.gguf_layout import BLOCK_BYTES, KQuantWeight, pack_gguf
 from gpu_kernels.gemm.split_k import make_workspace
@@ -79,8 +79,8 @@ class DeviceWeights:
             given = qtensor.shared.get("input_scale")
             static = None if given is None else self._moved(given).flatten()
             codes = self._moved(qtensor.parts["weight"])
-            options = {"inputs": fmt.inputs, "input_scale": static, "workspace": self.workspace}
-            return Int8Linear(codes, scale, dtype, bias, **options), ""
+            weight = Int8Weight(codes, scale, dtype, bias, self.workspace)
+            return Int8Linear(weight, inputs=fmt.inputs, input_scale=static), ""
         if isinstance(fmt, LlmInt8Format):
             return self._llm_int8(qtensor, bias), ""
         weight = as_tensor(dequantize(qtensor)).to(where, dtype)
@@ -91,7 +91,7 @@ class DeviceWeights:
         features = qtensor.shared.get("outlier_features", NO_FEATURES)
         kept = qtensor.parts.get("outlier_weight", np.empty((qtensor.shape[0], 0), dtype=np.float16))
         known = {"known": self._moved(features.astype(np.int64)), "known_weight": self._moved(kept)}
-        return LlmInt8Linear(codes, absmax / QMAX, self.place.dtype, bias, workspace=self.workspace, **known)
+        return LlmInt8Linear(Int8Weight(codes, absmax / QMAX, self.place.dtype, bias, self.workspace), **known)
 
     def _words(self, fmt: IntGroupFormat, qtensor: QTensor) -> WordsWeight:
         packed = self._moved(qtensor.parts["weight_packed"])  # [N, words] int32, the first code lowest

@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 import torch
 
@@ -8,8 +10,8 @@ from gpu_kernels.gemm.split_k import make_workspace
 CODES, SCALE, X = torch.zeros(3, 64, dtype=torch.int8), torch.ones(3), torch.ones(2, 64).half()
 NONE = {"known": torch.zeros(0, dtype=torch.int64), "known_weight": torch.zeros(3, 0)}
 PRODUCTS = {
-    "w8a8_gemm": lambda workspace: linears.Int8Linear(CODES, SCALE, torch.float16, workspace=workspace),
-    "llm_int8_gemm": lambda workspace: llm_int8.LlmInt8Linear(CODES, SCALE, torch.float16, workspace=workspace, **NONE),
+    "w8a8_gemm": linears.Int8Linear,
+    "llm_int8_gemm": partial(llm_int8.LlmInt8Linear, **NONE),
 }
 
 
@@ -23,5 +25,6 @@ def test_products_of_few_tokens_share_a_workspace(monkeypatch, made):
         return lambda operands, y: given.append(operands) or found(*which)(operands, y)
 
     monkeypatch.setattr(dispatch, "implementation", noted)
-    assert made(workspace)(X).shape == (2, 3)
+    weight = linears.Int8Weight(CODES, SCALE, torch.float16, workspace=workspace)
+    assert made(weight)(X).shape == (2, 3)
     assert len(given) == 1 and given[0].workspace is workspace

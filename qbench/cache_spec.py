@@ -77,3 +77,6 @@ def check_policy(text: str) -> None:
         from qbench.policies import parse_policy  # imports torch
 
         parse_policy(text)
+
+
+DEFAULT_CACHE = CacheSpec()

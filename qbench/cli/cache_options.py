@@ -63,6 +63,14 @@ def prefill_chunk_option(command: Callable) -> Callable:
     return click.option("--prefill-chunk", type=click.IntRange(min=1), help=text)(command)
 
 
+def engine_cache_options(command: Callable) -> Callable:
+    """--policy and --prefill-chunk of an engine, whose layout is pages of a pool."""
+    text = "Tokens of a prompt per forward pass; a policy that evicts does so after each  [default: the whole prompt]"
+    chunk = click.option("--prefill-chunk", type=click.IntRange(min=1), help=text)
+    policy = click.option("--policy", type=POLICY, default=FULL, show_default=True, help=POLICY_HELP)
+    return policy(chunk(command))
+
+
 def cache_options(command: Callable) -> Callable:
     """--cache, --policy and --prefill-chunk, one each."""
     command = prefill_chunk_option(command)

@@ -2,7 +2,7 @@
 
 import click
 
-from qbench.cli.cache_options import kv_option
+from qbench.cli.cache_options import engine_cache_options, kv_option
 from qbench.cli.int_list import IntList
 from qbench.cli.output import (
     aligned,
@@ -36,11 +36,27 @@ LENGTHS = {"type": IntList(1), "show_default": True}
 @click.option("--cpu-time", is_flag=True, help="Count the time each process gets: for a busy machine, one thread.")
 @click.option("--keep", type=click.Path(), help="Append the row as a record to this file or folder.")
 @kv_option
+@engine_cache_options
 @compute_option
 @threads_option
 @json_option
 def command(
-    model, recipe, requests, prompt, new, document, seed, cpu_time, keep, kv, compute, threads, as_json, **how
+    model,
+    recipe,
+    requests,
+    prompt,
+    new,
+    document,
+    seed,
+    cpu_time,
+    keep,
+    kv,
+    policy,
+    prefill_chunk,
+    compute,
+    threads,
+    as_json,
+    **how,
 ) -> None:
     """Throughput of the serving engine on requests of mixed lengths, beside static batches of the same size.
 
@@ -50,7 +66,7 @@ def command(
 
     if len(prompt) != 2 or len(new) != 2:
         raise click.UsageError("--prompt and --new take two numbers, as in 32,256")
-    options = RunOptions(recipe, kv, compute=compute, threads=threads)
+    options = RunOptions(recipe, kv, policy=policy, prefill_chunk=prefill_chunk, compute=compute, threads=threads)
     workload = Workload(requests, prompt, new, document, seed)
     given = ThroughputOptions(**how, clock="cpu" if cpu_time else "wall")
     with progress_bar(f"engine {model}") as update:

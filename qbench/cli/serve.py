@@ -2,9 +2,10 @@
 
 import click
 
-from qbench.cli.cache_options import kv_option
+from qbench.cache_spec import FULL
+from qbench.cli.cache_options import engine_cache_options, kv_option
 from qbench.cli.memory_size import MEMORY_SIZE
-from qbench.cli.output import compute_option, threads_option
+from qbench.cli.output import compute_option, print_warning, threads_option
 from qbench.cli.progress import progress_bar
 from qbench.run_options import RunOptions
 from quant.errors import InputError
@@ -24,10 +25,24 @@ from quant.errors import InputError
 @click.option("--swap-memory", type=MEMORY_SIZE, default="1GiB", show_default=True, help="For --preempt swap.")
 @click.option("--api-key", envvar="QBENCH_API_KEY", help="What clients must bring  [env QBENCH_API_KEY]")
 @kv_option
+@engine_cache_options
 @compute_option
 @threads_option
 def command(
-    model, recipe, host, port, memory, no_prefix_caching, swap_memory, api_key, kv, compute, threads, **limits
+    model,
+    recipe,
+    host,
+    port,
+    memory,
+    no_prefix_caching,
+    swap_memory,
+    api_key,
+    kv,
+    policy,
+    prefill_chunk,
+    compute,
+    threads,
+    **limits,
 ) -> None:
     """Completions and chat at /v1, streamed or whole, until Ctrl-C; Prometheus reads /metrics."""
     from qbench.calibration.open_subject import open_subject
@@ -40,9 +55,14 @@ def command(
     caching = not no_prefix_caching
     options = EngineOptions(memory_bytes=memory, prefix_caching=caching, swap_bytes=swap_memory, **limits)
     with listen(host, port) as listening:
-        subject = open_subject(model, RunOptions(recipe, kv, compute=compute, threads=threads))
+        run_options = RunOptions(
+            recipe, kv, policy=policy, prefill_chunk=prefill_chunk, compute=compute, threads=threads
+        )
+        subject = open_subject(model, run_options)
         with progress_bar(f"load {model}"):
             served = open_served(subject, options)
+        if caching and policy != FULL:
+            print_warning(f"policy {policy}: prompts that begin alike share no pages; each evicts by its own queries")
         try:
             run(
                 served, listening, api_key, lambda url: click.echo(f"{served.name} at {url}/v1 (Ctrl-C ends)", err=True)

@@ -5,12 +5,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from qbench.cache_spec import DEFAULT_CACHE
 from qbench.runtime.attention.rope import RotationTable, inverse_frequencies
-from qbench.runtime.caches.cache import Cache, DenseCache
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.cache_maker import CacheMaker
+from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.latent_cache import LatentCache
-from qbench.runtime.caches.latent_choice import chosen_latents
-from qbench.runtime.caches.latent_kernel_cache import new_latent_cache
-from qbench.runtime.caches.quantized_cache import QuantizedCache
 from qbench.runtime.layers.blocks import BlockBuilder
 from qbench.runtime.layers.latent import LatentAttention
 from qbench.runtime.layers.linear import ReferenceLinear
@@ -79,16 +79,11 @@ class Layer:
         return self.attention(x, self.norm, (cos.to(self.device), sin.to(self.device)), step.positions, cache)
 
     def _empty(self, mode: str, batch: int, capacity: int) -> Cache:
-        _, latents = chosen_latents(self.config, self.scheme, mode)
-        if latents is not None:
-            cache = new_latent_cache(self.config, latents, mode, batch, capacity, in_kernels=self.in_kernels)
-            cache.held = [held.to(self.device) for held in cache.held]
-        elif self.scheme is not None:
-            cache = QuantizedCache(self.config, self.scheme, batch, capacity)
-        else:
-            cache = DenseCache(self.config, batch, capacity)
-            cache.keys = [held.to(self.device) for held in cache.keys]
-            cache.values = [held.to(self.device) for held in cache.values]
+        maker = CacheMaker(self.config, self.scheme, "auto" if self.in_kernels else "reference")
+        cache = maker.new(DEFAULT_CACHE, batch, capacity, mode)
+        if isinstance(cache, LatentCache | KVCache) and self.device.type != "cpu":
+            for memory in cache.memories:
+                memory.move(self.device)
         return cache
 
 

@@ -131,7 +131,7 @@ def fitting(predictor: MemoryPredictor, case: PlanCase, context: int) -> Fitting
     def total(tokens: int, batch: int) -> int:
         return predictor.at(tokens, batch, case.prefill).total_bytes
 
-    grows = predictor.spec == CacheSpec(predictor.spec.layout) and predictor.spec.layout != NONE
+    grows = predictor.spec.policy == FULL and predictor.spec.layout != NONE
     memory_bytes = present(case.memory_bytes)
     room = memory_bytes - predictor.resident_bytes
     return Fitting(

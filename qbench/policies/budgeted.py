@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -16,12 +16,10 @@ from quant.errors import InputError
 class BudgetedPolicy(CachePolicy):
     """Keeps the tokens with the highest `score`, as many as the budget allows.
 
-    in_decode  whether tokens are evicted in decode steps too; False: only forward passes of more than one token evict
-               any, and the cache grows by each generated token
+    Unless `in_decode`, only forward passes of more than one token evict, and the cache grows by each generated token.
     """
 
     budget: Budget
-    in_decode: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.budget.unit is Unit.TOKENS and self.budget.amount < self.fewest:

@@ -16,21 +16,21 @@ from qbench.policies.registry import policy
 class Recorder(CachePolicy):
     """Keeps all tokens, and notes the attention that the queries of each forward pass pay to them.
 
-    passes  layer -> (tokens seen at the end of a forward pass, [B, G, tokens seen] float32) in order
+    passes  (layer, sequence) -> (tokens seen at the end of a forward pass, [B, G, tokens seen] float32) in order
     """
 
     name = "recorder"
     same_in_layers: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        self.passes: dict[int, list[tuple[int, Tensor]]] = defaultdict(list)
+        self.passes: dict[tuple[int, int], list[tuple[int, Tensor]]] = defaultdict(list)
 
     @property
     def observes(self) -> Observe:
         return Observe()
 
     def update(self, state: LayerState, weights: Tensor) -> Tensor:
-        self.passes[state.layer].append((state.num_seen, weights))
+        self.passes[state.layer, state.sequence].append((state.num_seen, weights))
         return weights
 
     def slots(self, context: int, layer: int, num_layers: int) -> int:
@@ -39,11 +39,12 @@ class Recorder(CachePolicy):
     def keep(self, state: LayerState) -> Tensor | None:
         return None
 
-    def future(self, layer: int, num_seen: int) -> Tensor:
+    def future(self, layer: int, sequence: int, num_seen: int) -> Tensor:
         """The attention that all queries after the first `num_seen` tokens pay to each of them, [B, G, num_seen]"""
-        later = [weights[..., :num_seen] for end, weights in self.passes[layer] if end > num_seen]
+        passes = self.passes[layer, sequence]
+        later = [weights[..., :num_seen] for end, weights in passes if end > num_seen]
         if not later:
-            return torch.zeros_like(self.passes[layer][0][1][..., :1]).expand(-1, -1, num_seen)
+            return torch.zeros_like(passes[0][1][..., :1]).expand(-1, -1, num_seen)
         return torch.stack(later).sum(0)
 
 
@@ -77,4 +78,4 @@ class InformedOracle(Oracle):
     recorder: Recorder = field(compare=False)
 
     def score(self, state: LayerState, count: int) -> Tensor:
-        return self.recorder.future(state.layer, state.num_seen).gather(2, state.positions)
+        return self.recorder.future(state.layer, state.sequence, state.num_seen).gather(2, state.positions)

@@ -59,7 +59,9 @@ class LayerReader(ABC):
 
 @dataclass(slots=True)
 class LayerState:
-    """One layer of B sequences after a forward pass. S slots hold one token each; slots need not be in text order.
+    """One layer of a sequence after a forward pass, or B layers that are handled together.
+
+    S slots hold one token each; slots need not be in text order.
 
     If heads have lengths of their own, some slots of the shorter ones are empty.
 
@@ -73,8 +75,8 @@ class LayerState:
     softmax_scale  factor of the attention scores
     queries        [B, H, T, D] float32: queries of the forward pass before their rotation; None if not asked for
     token_kinds    ids of special tokens and punctuation, if the policy reads them
-    notes          [B, G] int64: a number for each head that `CachePolicy.update` may change, 0 at first; None if heads
-                   share a length
+    notes          [B, G] int64: a number for each head that `CachePolicy.update` may change, 0 at first
+    sequence       number of the sequence in the batch; several rows are layers of this one sequence
     """
 
     layer: int
@@ -90,6 +92,7 @@ class LayerState:
     queries: Tensor | None = None
     token_kinds: TokenKinds = field(default_factory=TokenKinds)
     notes: Tensor | None = None
+    sequence: int = 0
 
     @property
     def num_held(self) -> int:
@@ -121,6 +124,7 @@ class CachePolicy(ABC):
     name               as users write it, set by `registry.policy`
     notation           how users write it with its options, if these are not "name=value" pairs
     position_only      whether visible tokens follow from positions alone, so that one forward pass can show them all
+    in_decode          whether decode steps evict, so that no layer grows beyond `slots` by more than one token
     reads_queries      whether `keep` looks at `LayerState.queries`
     reads_token_kinds  whether it looks at `LayerState.token_kinds`
     same_in_layers     whether a decode step evicts by the same rule in all layers, so that they are handled together
@@ -132,6 +136,7 @@ class CachePolicy(ABC):
     name: ClassVar[str]
     notation: ClassVar[str | None] = None
     position_only: ClassVar[bool] = False
+    in_decode: ClassVar[bool] = False
     reads_queries: ClassVar[bool] = False
     reads_token_kinds: ClassVar[bool] = False
     needs_future: ClassVar[bool] = False

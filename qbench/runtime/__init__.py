@@ -1,6 +1,6 @@
 """The reference runtime: a source becomes a model, a model gives logits and text."""
 
-from qbench.runtime.caches.cache import Cache, DenseCache
+from qbench.runtime.caches.cache import Cache
 from qbench.runtime.load import load_model, set_threads
 from qbench.runtime.memory import predict_memory
 from qbench.runtime.model import Model
@@ -13,7 +13,6 @@ from quant.models import ModelConfig
 
 __all__ = [
     "Cache",
-    "DenseCache",
     "Generation",
     "Model",
     "ModelConfig",

@@ -3,22 +3,22 @@
 from bisect import bisect_right
 from functools import partial
 
-from qbench.cache_spec import NONE, PAGED, CacheSpec
+from qbench.cache_spec import DEFAULT_CACHE, NONE, PAGED, CacheSpec
 from qbench.policies.positions import SPARE, Sinks, Window
-from qbench.runtime.caches.kernel_cache import BLOCK_TOKENS, has_store, held_tokens
-from qbench.runtime.caches.kernel_sinks import has_kernel_sinks
-from qbench.runtime.caches.kinds import (
-    DEFAULT_CACHE,
+from qbench.runtime.caches.cache_maker import (
     MAX_CHUNK_TOKENS,
     has_modes,
     max_chunk_tokens_of,
+    pages_of,
     policy_for,
     window_rules,
 )
+from qbench.runtime.caches.kernel_storage import has_store
+from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, held_tokens
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.caches.owned_pages import window_pages
-from qbench.runtime.caches.residual_cache import residual_store_bytes
-from qbench.runtime.caches.sink_cache import check_sinks
+from qbench.runtime.caches.residual_storage import residual_store_bytes
+from qbench.runtime.caches.sink_cache import check_sinks, turns_with_text
 from qbench.runtime.workspace import FLOAT_BYTES
 from quant.kv import KVFormat, KVScheme
 from quant.models import ModelConfig
@@ -60,11 +60,12 @@ class CacheMemory:
             windows = [rule.window for rule in window_rules(config, asked)]
             self.window, self.far_share = max(windows), windows.count(0) / len(windows)
         if isinstance(policy, Sinks):
-            check_sinks(config, policy.window, policy.sinks)
-            self.tokens_at_once = max_chunk_tokens_of(config, policy.window, policy.sinks)
+            check_sinks(config, policy)
+            self.tokens_at_once = max_chunk_tokens_of(config, policy)
         self.keeps_latents = has_modes(spec) and chosen_latents(config, scheme)[1] is not None
         in_torch = impl == "reference" or spec.layout == NONE or self.keeps_latents
-        self.in_stores = not in_torch and (has_kernel_sinks if self.sinks else has_store)(config, scheme)
+        in_torch |= self.sinks > 0 and turns_with_text(config)
+        self.in_stores = not in_torch and has_store(config, scheme)
         if (self.window is not None or self.policy is not None or spec.layout == PAGED) and not self.keeps_latents:
             self.bytes_per_token = _heads_bytes(config, scheme, in_stores=self.in_stores)
         else:
@@ -118,7 +119,7 @@ class CacheMemory:
             ]
             return round(batch * sum(map(held_tokens, slots)) * self.bytes_per_token / len(layers))
         if self.window is not None:
-            num_pages = window_pages(self.window, self.tokens_at_once, BLOCK_TOKENS) + -(-self.sinks // BLOCK_TOKENS)
+            num_pages = window_pages(self.window, self.tokens_at_once, BLOCK_TOKENS) + pages_of(self.sinks)
             near = num_pages * BLOCK_TOKENS
             held = near + self.far_share * (held_tokens(context) - near)
         else:

@@ -3,10 +3,9 @@
 from copy import copy
 from dataclasses import dataclass
 
-from qbench.cache_spec import CacheSpec
-from qbench.runtime.caches.kinds import DEFAULT_CACHE
+from qbench.cache_spec import DEFAULT_CACHE, CacheSpec
+from qbench.runtime.caches.latent_cache import has_latent_kernels
 from qbench.runtime.caches.latent_choice import chosen_latents
-from qbench.runtime.caches.latent_kernel_cache import has_latent_kernels
 from qbench.runtime.kv_memory import CacheMemory
 from qbench.runtime.layers.paths import LAYERS, NET_STEPS, planned_path
 from qbench.runtime.weights_memory import WeightsMemory

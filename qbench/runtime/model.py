@@ -10,7 +10,9 @@ from torch import Tensor
 from qbench.cache_spec import CacheSpec
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.caches.kinds import CacheMaker
+from qbench.runtime.caches.cache_maker import CacheMaker
+from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.caches.pooled_caches import PooledCaches
 from qbench.runtime.caches.step import Step
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.layers.block import Block
@@ -65,6 +67,14 @@ class Model(DecoderModel[Cache]):
         raises   InputError for an unknown mode, impossible sizes, and a policy or a mode that the model cannot have
         """
         return self._caches.new(spec, batch, capacity, mode)
+
+    def pooled_caches(self, pool: PagePool, max_chunk_tokens: int) -> PooledCaches:
+        """Sequences of a pool, and caches over them, by the model's policy.
+
+        max_chunk_tokens  most tokens of a prompt that a forward pass brings
+        raises            InputError for a policy that the pool cannot have
+        """
+        return PooledCaches(self._caches, pool, max_chunk_tokens)
 
     def _uncached(self, tokens: Tensor) -> Cache:
         if self.cache_spec.make_policy().needs_future:

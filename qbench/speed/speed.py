@@ -8,7 +8,6 @@ import numpy as np
 from qbench.measure.host.energy import NO_METER, Meter
 from qbench.measure.metrics import Samples, SpeedFigures, Spread
 from qbench.progress import Progress
-from qbench.runtime.caches.policy_cache import PolicyCache
 from qbench.speed.interleaved import interleave
 from qbench.speed.median_interval import median_interval
 from qbench.speed.rounds import PHASES, Rounds
@@ -36,8 +35,8 @@ def measure_speed(
     timed = TimedModel(model)
     rounds = interleave([timed], case, threads=threads, meter=meter, progress=progress)
     cache = present(timed.cache)
-    peak_bytes = cache.peak_bytes if isinstance(cache, PolicyCache) else None
-    return replace(speed_statistics(case, rounds, 0), kv_bytes_held=cache.size_bytes, kv_peak_bytes=peak_bytes)
+    figures = speed_statistics(case, rounds, 0)
+    return replace(figures, kv_bytes_held=cache.size_bytes, kv_peak_bytes=cache.peak_bytes)
 
 
 def speed_statistics(case: SpeedCase, rounds: Rounds, side: int) -> SpeedFigures:

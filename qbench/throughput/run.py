@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from qbench.cache_spec import FULL
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.host.busy import busy_share
 from qbench.measure.host.clocks import CLOCKS, check_clock
@@ -24,7 +25,20 @@ from qbench.versus.compare import DEFAULT_KV, check_file, kv_type_of
 from quant.errors import InputError
 from quant.json_data import JsonData
 
-CASE_KEYS = ("model", "recipe", "kv_format", "compute", "workload", "seed", "batch", "chunk", "threads", "clock")
+CASE_KEYS = (
+    "model",
+    "recipe",
+    "kv_format",
+    "policy",
+    "prefill_chunk",
+    "compute",
+    "workload",
+    "seed",
+    "batch",
+    "chunk",
+    "threads",
+    "clock",
+)
 OURS, STATIC, ALONE = "engine", "static batches", "engine without reuse"
 WARM_UP_TOKENS = 2  # of each of the first batch's jobs: all code has run, and memory was touched
 
@@ -71,9 +85,14 @@ class ContenderFigures(JsonData):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputRow(JsonData):
-    """Each contender's figures on one workload. busy_before: share of the machine that others took"""
+    """Each contender's figures on one workload.
+
+    policy, prefill_chunk  of the KV cache; policy None: full
+    busy_before            share of the machine that others took
+    """
 
     json_flat = ("facts",)
+    json_omits = ("policy", "prefill_chunk")
 
     facts: Facts
     compute: str
@@ -85,6 +104,8 @@ class ThroughputRow(JsonData):
     new_tokens: int
     busy_before: float
     contenders: dict[str, ContenderFigures]
+    policy: str | None = None
+    prefill_chunk: int | None = None
 
 
 DEFAULT_HOW = ThroughputOptions()
@@ -128,6 +149,8 @@ def measure_throughput(
         new_tokens=sum(job.num_new for job in jobs),
         busy_before=busy,
         contenders={name: _figures(mine, outcomes[OURS]) for name, mine in outcomes.items()},
+        policy=None if options.policy == FULL else options.policy,
+        prefill_chunk=options.prefill_chunk,
     )
 
 

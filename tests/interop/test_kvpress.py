@@ -7,14 +7,12 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.caches import policy_cache
 from support.transformers_llama import transformers_llama
 
-from qbench.policies import parse_policy
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.caches.kv_storage import TorchStorage
 from qbench.runtime.caches.policy_cache import PolicyCache
-from quant.kv.floats import Floats
 
 kvpress = pytest.importorskip("kvpress", reason="kvpress is not installed; `make test-interop` does")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -118,9 +116,7 @@ def test_sinks_and_a_window_are_those_of_streaming_llm(models, length: int) -> N
     model = load_model(source, RunOptions(), impl="reference")
     for share in SHARES:
         budget = int(share * length)
-        floats = (Floats(torch.float32),) * 2
-        storages = [TorchStorage(1, 16, floats, (None, None)) for _ in range(NUM_LAYERS)]
-        cache = PolicyCache(model.config, storages, parse_policy(f"sinks:{SINKS}+{budget - SINKS}"), 1)
+        cache = policy_cache(model.config, f"sinks:{SINKS}+{budget - SINKS}")
         with torch.inference_mode():
             model(tokens_of(length), cache)
         press = kvpress.StreamingLLMPress(ratio_for(length, budget), n_sink=SINKS)

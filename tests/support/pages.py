@@ -1,10 +1,18 @@
-"""A small pool of real pages."""
+"""A small pool of real pages, and the caches of an engine over it."""
 
 from support.architectures import small_config
 
+from qbench.runtime.caches.cache_maker import CacheMaker
 from qbench.runtime.caches.pages import PagePool
+from qbench.runtime.caches.pooled_caches import PooledCaches
 from quant.models import ModelConfig
 
 
 def small_pool(num_pages: int, page_size: int = 16) -> PagePool:
     return PagePool(ModelConfig.from_hf(small_config()), None, num_pages, page_size)
+
+
+def small_caches(num_pages: int, page_size: int = 16) -> PooledCaches:
+    """Of policy full."""
+    pool = small_pool(num_pages, page_size)
+    return PooledCaches(CacheMaker(pool.config, None, "auto"), pool, 256)

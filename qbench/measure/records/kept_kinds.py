@@ -150,12 +150,14 @@ class VersusMetrics(JsonRow):
 class ThroughputCase(JsonRow):
     """A model and a workload of many requests. batch: sequences at once; chunk: tokens of a forward pass"""
 
-    json_omits: ClassVar[tuple[str, ...]] = ("forced",)
+    json_omits: ClassVar[tuple[str, ...]] = ("policy", "prefill_chunk", "forced")
 
     kind: str
     model: str
     recipe: str | None = None
     kv_format: str | None = None
+    policy: str | None = None
+    prefill_chunk: int | None = None
     compute: str | None = None
     workload: str | None = None
     seed: int | None = None

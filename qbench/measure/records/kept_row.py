@@ -8,7 +8,11 @@ from qbench.measure.records.kinds import case_and_metrics
 from qbench.measure.records.record import append_record, make_record
 from qbench.measure.records.record_files import kept_file
 
-GIVEN = {"forced"}  # keys that a case has only where something is, so that rows without them keep their identity
+GIVEN = {
+    "forced",
+    "policy",
+    "prefill_chunk",
+}  # keys that a case has only where something is, so that rows without them keep their identity
 
 
 def keep_row(path: str, row: Mapping[str, Any], about: Mapping[str, str], case_keys: Sequence[str]) -> None:
@@ -17,7 +21,7 @@ def keep_row(path: str, row: Mapping[str, Any], about: Mapping[str, str], case_k
     path     a file, or a folder, where this machine has a file of its own
     raises   InputError if the file cannot be written
     """
-    case = {**about} | {key: row[key] for key in case_keys if key not in GIVEN or row[key] is not None}
+    case = {**about} | {key: row[key] for key in case_keys if key not in GIVEN or row.get(key) is not None}
     metrics = {key: value for key, value in row.items() if key not in case_keys}
     of_case, of_metrics = case_and_metrics(case["kind"])
     record = make_record(of_case.from_json(case), of_metrics.from_json(metrics))

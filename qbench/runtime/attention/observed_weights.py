@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from qbench.runtime.attention.ruled_attention import QUERIES
 from quant.models import AttentionRule
-
-QUERIES = 128  # scores of 32 heads over 4096 keys take 64 MB
 
 
 def key_mass(q: Tensor, k: Tensor, rule: AttentionRule) -> Tensor:

@@ -1,5 +1,6 @@
 """`KernelStorage`: keys and values of one layer in a store of cpu_kernels."""
 
+import importlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,87 +10,141 @@ from torch import Tensor
 
 from qbench.policies import Observe
 from qbench.runtime.attention.observed_weights import query_weights
-from qbench.runtime.caches.kernel_cache import held_tokens
-from qbench.runtime.caches.kv_storage import KVStorage
-from quant.models import AttentionRule
+from qbench.runtime.attention.rope import rotate
+from qbench.runtime.caches.kv_storage import Far, KVStorage, held_tokens
+from qbench.runtime.caches.past import Past
+from qbench.runtime.kernel_steps import weighs_scores
+from quant.extension import has_cpu_kernels
+from quant.kv import KVScheme
+from quant.models import AttentionRule, ModelConfig
+
+# KV format -> the store's format, and where the scales of float8 come from; None: floats as they come
+STORES: dict[str | None, tuple[str, str]] = {
+    None: ("f32", "given"),
+    "kv-f16": ("f16", "given"),
+    "kv-bf16": ("bf16", "given"),
+    "kv-fp8": ("e4m3", "per_head"),
+    "kv-fp8-tensor": ("e4m3", "per_tensor"),
+    "kv-fp8-cal": ("e4m3", "given"),
+    "kv-fp8-cal-head": ("e4m3", "given"),
+    "kv-fp8-e5m2": ("e5m2", "per_head"),
+    "kv-fp8-e5m2-cal": ("e5m2", "given"),
+    "kv-int8": ("int8", "given"),
+    "kv-int4": ("int4", "given"),
+    "kv-kivi-4": ("kivi4", "given"),
+    "kv-kivi-2": ("kivi2", "given"),
+}
+
+
+def has_store(config: ModelConfig, scheme: KVScheme | None) -> bool:
+    """Whether the kernels hold keys and values of this model in this format, and attend to them by its rules."""
+    name = None if scheme is None else scheme.format.name
+    if name not in STORES or not weighs_scores(config) or not has_cpu_kernels():
+        return False
+    return importlib.import_module("cpu_kernels").has_kv_store(STORES[name][0], config.head_dim)
 
 
 class KernelStorage(KVStorage):
-    """One page of the store per sequence. The kernels append, attend, weigh keys and move slots.
+    """The kernels append, attend, weigh keys and move slots.
 
-    store         cpu_kernels.KVStore with `batch` pages
-    num_kv_heads  heads of the store, head_dim wide
+    scheme        format of keys and values; None: float32
+    layer         whose scales the store takes
+    num_kv_heads  None: as many as the model has
     """
 
     one_width = True
 
-    def __init__(self, store: Any, batch: int, num_kv_heads: int, head_dim: int) -> None:
-        self.store, self.num_kv_heads, self.head_dim = store, num_kv_heads, head_dim
-        self._table = np.arange(batch, dtype=np.int32)[:, None]
+    def __init__(
+        self,
+        config: ModelConfig,
+        scheme: KVScheme | None,
+        layer: int,
+        num_pages: int,
+        page_size: int,
+        num_kv_heads: int | None = None,
+    ) -> None:
+        name, scales = STORES[None if scheme is None else scheme.format.name]
+        k_scale, v_scale = (None, None) if scheme is None else (scheme.k_scale, scheme.v_scale)
+        given = () if k_scale is None or v_scale is None else (k_scale[layer], v_scale[layer])
+        self.num_kv_heads, self.head_dim = num_kv_heads or config.num_kv_heads, config.head_dim
+        sizes = (num_pages, held_tokens(page_size), self.num_kv_heads, self.head_dim)
+        self.store: Any = importlib.import_module("cpu_kernels").KVStore(name, *sizes, scales, *given)
+        self.num_pages = num_pages
+        self.bytes_per_token = self.store.nbytes / (num_pages * self.page_size)
 
     @property
-    def capacity(self) -> int:
+    def page_size(self) -> int:
         return self.store.page_size
 
-    @property
-    def size_bytes(self) -> int:
-        return self.store.nbytes
+    def resize(self, page_size: int) -> None:
+        if held_tokens(page_size) != self.page_size:
+            self.store.resize(held_tokens(page_size))
 
-    def reserve(self, capacity: int) -> None:
-        if capacity > self.capacity:
-            self.store.resize(held_tokens(capacity))
+    def add_pages(self, num_pages: int) -> None:
+        self.num_pages = num_pages
+        self.store.add_pages(num_pages)
 
-    def trim(self, num_held: int) -> None:
-        if held_tokens(num_held) < self.capacity:
-            self.store.resize(held_tokens(num_held))
+    def copy_page(self, source: int, target: int) -> None:
+        self.store.copy_page(source, target)
 
-    def append(self, which: slice, num_held: int, k: Tensor, v: Tensor, slots: Tensor | None = None) -> None:
+    def save_page(self, page: int) -> np.ndarray:
+        saved = np.empty(self.store.page_bytes, dtype=np.uint8)
+        self.store.read_page(page, saved)
+        return saved
+
+    def load_page(self, page: int, saved: np.ndarray) -> None:
+        self.store.write_page(page, saved)
+
+    def append(self, k: Tensor, v: Tensor, past: Past, slots: Tensor | None = None) -> None:
         places = None if slots is None else slots.numpy()
-        table = self._table[which]
-        self.store.append(k.numpy(), v.numpy(), table, np.full(len(table), num_held + k.shape[2]), slots=places)
+        self.store.append(k.numpy(), v.numpy(), past.block_table, past.ends, past.cu_seqlens, slots=places)
+
+    def rope_append(self, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], past: Past) -> Tensor:
+        q, k, whole = self.rotated_in_part(q, k, rope)
+        if whole is None:
+            self.append(k, v, past)
+            return q
+        rotated = torch.empty_like(q)
+        cos, sin = (angles.numpy() for angles in whole)
+        new = (q.numpy(), k.numpy(), v.numpy(), cos, sin)
+        self.store.rope_append(*new, past.block_table, past.ends, rotated.numpy(), past.cu_seqlens)
+        return rotated
+
+    def rotated_in_part(
+        self, q: Tensor, k: Tensor, rope: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor] | None]:
+        """Queries and keys, rotated if only a part of each head is, which the kernels do not; rope is then None."""
+        if rope is None or rope[0].shape[-1] == q.shape[-1]:
+            return q, k, rope
+        return rotate(q, *rope), rotate(k, *rope), None
 
     def attend(
-        self, which: slice, num_held: int, q: Tensor, rule: AttentionRule, observe: Observe | None
+        self, q: Tensor, past: Past, rule: AttentionRule, observe: Observe | None = None, far: Far | None = None
     ) -> tuple[Tensor, Tensor | Iterator[Tensor] | None]:
         batch, num_heads, num_tokens, head_dim = q.shape
+        # In memory [B, T, H, D], as the product that follows reads it.
         out = q.new_empty(batch, num_tokens, num_heads, head_dim).transpose(1, 2)
-        table = self._table[which]
-        ends = np.full(len(table), num_held)
-        past = (q.numpy(), table, ends, out.numpy(), rule.scale, rule.window)
+        given = (q.numpy(), past.block_table, past.ends, out.numpy(), rule.scale, rule.window, past.cu_seqlens)
+        sinks = {} if far is None else {"sinks": far.num_sinks, "sink_q": far.q.numpy()}
         if observe is None or (observe.each and num_tokens > 1):
-            self.store.attend(*past)
-            return out, None if observe is None else self._each(which, num_held, q, rule, observe)
-        mass = torch.empty(batch, self.num_kv_heads, num_held)
-        self.store.attend(*past, mass=mass.numpy(), mass_queries=min(observe.queries or 0, num_tokens))
+            self.store.attend(*given, **sinks)
+            return out, None if observe is None else self._each(q, past, rule, observe)
+        mass = torch.empty(len(past.ends), self.num_kv_heads, past.num_slots)
+        self.store.attend(*given, **sinks, mass=mass.numpy(), mass_queries=min(observe.queries or 0, num_tokens))
         if observe.each:  # of the only query: its weights, averaged over the heads of a group
             return out, iter([mass[:, :, None] * (self.num_kv_heads / num_heads)])
         return out, mass
 
-    def _each(self, which: slice, num_held: int, q: Tensor, rule: AttentionRule, observe: Observe) -> Iterator[Tensor]:
+    def _each(self, q: Tensor, past: Past, rule: AttentionRule, observe: Observe) -> Iterator[Tensor]:
         """The weights of each observed query, in torch: [B, G, t, S] for some queries at a time"""
-        keys, _ = self.read(which, num_held)
+        keys, _ = self.read(past)
         return query_weights(q if observe.queries is None else q[:, :, -observe.queries :], keys, rule)
 
-    def compact(self, which: slice, num_held: int, keep: Tensor) -> None:
-        table = self._table[which]
-        self.store.compact(table, np.full(len(table), num_held), keep.contiguous().numpy())
+    def compact(self, past: Past, keep: Tensor) -> None:
+        self.store.compact(past.block_table, past.ends, keep.contiguous().numpy())
 
-    def read(self, which: slice, num_held: int) -> tuple[Tensor, Tensor]:
-        table = self._table[which]
-        keys, values = torch.empty(2, len(table), self.num_kv_heads, num_held, self.head_dim).unbind()
-        self.store.read(table, np.full(len(table), num_held), keys.numpy(), values.numpy())
+    def read(self, past: Past) -> tuple[Tensor, Tensor]:
+        shape = (len(past.ends), self.num_kv_heads, past.num_slots, self.head_dim)
+        keys, values = torch.empty(2, *shape).unbind()
+        self.store.read(past.block_table, past.ends, keys.numpy(), values.numpy())
         return keys, values
-
-    def save(self) -> object:
-        saved = [np.empty(self.store.page_bytes, dtype=np.uint8) for _ in self._table]
-        for page, data in enumerate(saved):
-            self.store.read_page(page, data)
-        return self.capacity, saved
-
-    def load(self, saved: object) -> None:
-        assert isinstance(saved, tuple)
-        capacity, pages = saved
-        if capacity != self.capacity:
-            self.store.resize(capacity)
-        for page, data in enumerate(pages):
-            self.store.write_page(page, data)

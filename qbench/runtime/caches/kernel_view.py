@@ -1,4 +1,4 @@
-"""`KernelView`: what fused calls of cpu_kernels need to know of a cache in one forward pass."""
+"""`KernelView` and `LayerView`: the stores and slots of a cache that fused calls of cpu_kernels work on."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,4 +28,23 @@ class KernelView:
     ends: np.ndarray
     slots: np.ndarray | None = None
     mass: list[np.ndarray] | None = None
+    settle: Callable[[], None] = nothing_to_settle
+
+
+@dataclass(frozen=True, slots=True)
+class LayerView:
+    """One layer of a cache whose keys and values are in a store.
+
+    store, block_table, ends, settle   as in `KernelView`, of this layer
+    slots          [B, G] int64
+    mass           [B, G, S] float32
+    mass_queries   the last so many new queries of each sequence count in mass; 0: all
+    """
+
+    store: Any
+    block_table: np.ndarray
+    ends: np.ndarray
+    slots: np.ndarray | None = None
+    mass: np.ndarray | None = None
+    mass_queries: int = 0
     settle: Callable[[], None] = nothing_to_settle

@@ -1,68 +1,32 @@
 """LatentCache: of each token one row that all heads share, the latent of keys and values and the rotated key."""
 
-from abc import abstractmethod
+import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.runtime.caches.cache import Cache, causal_attention, sees
+from qbench.runtime.attention.causal_attention import causal_attention, sees
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.latent_storage import LatentFormat, LatentStorage
+from qbench.runtime.caches.past import Past
+from qbench.runtime.caches.places import Places
 from qbench.runtime.caches.sequences import check_seq_len
-from quant.errors import InputError
-from quant.kv import KVScheme
-from quant.kv.latent_codes import LATENT_CODES, LatentCodes
+from qbench.runtime.caches.step import Step
+from quant.extension import has_cpu_kernels
 from quant.models import MlaConfig, ModelConfig
 from quant.present import present
 
-
-@dataclass(frozen=True, slots=True)
-class LatentFormat:
-    """How rows are kept.
-
-    name   cpu_kernels' word for it
-    dtype  of what is stored
-    codes  of rows of bytes
-    """
-
-    name: str
-    dtype: torch.dtype
-    codes: LatentCodes | None = None
-
-    def holds(self, mla: MlaConfig) -> bool:
-        return self.codes is None or mla.kv_lora_rank % self.codes.group == 0
-
-    def width(self, mla: MlaConfig) -> int:
-        """Elements of a stored row."""
-        return mla.latent_size if self.codes is None else self.codes.row_bytes(mla.kv_lora_rank, mla.qk_rope_head_dim)
-
-    def row_bytes(self, mla: MlaConfig) -> int:
-        return self.width(mla) * self.dtype.itemsize
-
-    def encode(self, rows: Tensor, rank: int) -> Tensor:
-        """[..., latent_size] float32, of which `rank` are the latent -> [..., width]"""
-        if self.codes is None:
-            return rows.to(self.dtype)
-        return self.codes.encode(*rows.tensor_split((rank,), -1))
-
-    def decode(self, held: Tensor, rank: int) -> Tensor:
-        """[..., width] -> [..., latent_size] float32"""
-        return held.float() if self.codes is None else torch.cat(self.codes.decode(held, rank), -1)
+# cpu_kernels take rows in whole registers, and values four registers at a time.
+ROW_STEP, VALUE_STEP = 16, 64
 
 
-# KV format -> rows; other formats are kept as every head's own keys and values. None: floats as they come
-LATENT_FORMATS: dict[str | None, LatentFormat] = {
-    None: LatentFormat("f32", torch.float32),
-    "kv-f16": LatentFormat("f16", torch.float16),
-    "kv-bf16": LatentFormat("bf16", torch.bfloat16),
-    **{f"kv-{name}": LatentFormat(name, torch.uint8, codes) for name, codes in LATENT_CODES.items()},
-}
-
-
-def latent_format(config: ModelConfig, scheme: KVScheme | None) -> LatentFormat | None:
-    """The format of this model's rows, or None where it keeps no rows or the format holds none of their size."""
-    fmt = LATENT_FORMATS.get(None if scheme is None else scheme.format.name)
-    return fmt if config.mla is not None and fmt is not None and fmt.holds(config.mla) else None
+def has_latent_kernels(mla: MlaConfig) -> bool:
+    """Whether cpu_kernels attend over rows of these sizes."""
+    return has_cpu_kernels() and mla.latent_size % ROW_STEP == 0 and mla.kv_lora_rank % VALUE_STEP == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,75 +111,106 @@ class LatentRows(Cache):
         return (scores * self.rules[layer].scale).masked_fill(unseen, -torch.inf).softmax(-1) @ latents
 
 
-class HeldLatents(LatentRows):
-    """Rows that are kept: where, says the class.
+class LatentCache(LatentRows):
+    """Rows that are kept. In torch, or as one call of cpu_kernels that reads each row once and as it is stored.
 
-    mode     the name of a way to attend that is always taken, or None: whichever is measured to be fastest
+    The call takes every new token as a sequence of its own, that lies where its sequence lies and ends with that token.
+
+    mode         the name of a way to attend that is always taken, or None: whichever is measured to be fastest
+    in_kernels   whether cpu_kernels attend, if they take rows of these sizes
+    block_table  [M, pages] int32, ends [M] int64: of the M tokens of the forward pass
     """
 
-    def __init__(self, config: ModelConfig, fmt: LatentFormat, batch: int = 1, mode: str | None = None) -> None:
-        super().__init__(config, fmt, batch)
-        self.mode = mode
-
-    def extend(self, layer: int, rows: Tensor, span: Span) -> Tensor:
-        self.store(layer, rows, span)
-        return self.format.decode(self._seen(layer, self.read(layer, span), span), self.rank)
-
-    @abstractmethod
-    def store(self, layer: int, rows: Tensor, span: Span) -> None:
-        """Keep the rows [B, T, latent_size] float32 of the span's new tokens."""
-
-    @abstractmethod
-    def read(self, layer: int, span: Span) -> Tensor:
-        """As they are stored, the last tokens of the span: at least those that its new ones see, [B, S, width]"""
-
-
-class LatentCache(HeldLatents):
-    """Rows of every token, in order; capacity grows as needed, up to the model's context.
-
-    raises   InputError for impossible sizes
-    """
+    block_table: np.ndarray
+    ends: np.ndarray
 
     def __init__(
-        self, config: ModelConfig, fmt: LatentFormat, batch: int = 1, capacity: int = 256, mode: str | None = None
+        self, config: ModelConfig, places: Places[LatentStorage], mode: str | None = None, *, in_kernels: bool
     ) -> None:
-        if batch < 1 or capacity < 1:
-            raise InputError(f"cache of batch {batch} and capacity {capacity}, expected at least 1 of each")
-        super().__init__(config, fmt, batch, mode)
-        mla = present(config.mla)
-        self.row_bytes = fmt.row_bytes(mla)
-        shape = (batch, min(capacity, self.max_seq_len), fmt.width(mla))
-        self.held = [torch.empty(shape, dtype=fmt.dtype) for _ in range(config.num_layers)]  # [B, C, width] each
+        super().__init__(config, places.memories[0].format, places.batch)
+        self.places, self.mode = places, mode
+        self.in_kernels = in_kernels and has_latent_kernels(present(config.mla))
+        self._longest = 0  # tokens of the longest sequence after the forward pass
 
     @property
-    def capacity(self) -> int:
-        return self.held[0].shape[1]
+    def memories(self) -> Sequence[LatentStorage]:
+        """One per layer."""
+        return self.places.memories
 
     @property
-    def bytes_per_token(self) -> int:
-        return len(self.held) * self.row_bytes
+    def bytes_per_token(self) -> float:
+        return self.places.bytes_per_token
 
     @property
     def size_bytes(self) -> int:
-        return sum(held.nbytes for held in self.held)
+        return self.places.size_bytes
+
+    @property
+    def runs_latent_kernels(self) -> bool:
+        return self.in_kernels
+
+    def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
+        step = super().begin(tokens, num_valid)
+        check_seq_len(step.end, self.max_seq_len)
+        self._longest = step.end
+        self.places.begin([tokens.shape[1]] * self.batch if step.counts is None else step.counts.tolist())
+        if not self.in_kernels:
+            return step
+        table = self.places.block_table
+        if step.counts is not None:
+            self.block_table = np.repeat(table, step.counts, axis=0)
+            self.ends = step.positions.numpy() + 1
+            return step
+        num_tokens, ends = step.end - step.seq_len, np.arange(step.seq_len + 1, step.end + 1)
+        self.block_table = table if num_tokens == 1 else np.repeat(table, num_tokens, axis=0)
+        self.ends = ends if self.batch == 1 else np.tile(ends, self.batch)
+        return step
+
+    def extend(self, layer: int, rows: Tensor, span: Span) -> Tensor:
+        self.store(layer, rows, span)
+        held = self.memories[layer].read(self._past(span))
+        return self.format.decode(self._seen(layer, held, span), self.rank)
 
     def store(self, layer: int, rows: Tensor, span: Span) -> None:
-        end = span.seq_len + span.count
-        self.reserve(layer, end)
-        self.held[layer][span.which, span.seq_len : end] = self.format.encode(rows, self.rank)
+        """Keep the rows [B, T, latent_size] float32 of the span's new tokens."""
+        self.places.reserve(layer, self._longest)  # of a varlen batch room for all sequences
+        self.memories[layer].append(rows, self._past(span))
 
-    def read(self, layer: int, span: Span) -> Tensor:
-        return self.held[layer][span.which, : span.seq_len + span.count]
+    def _past(self, span: Span) -> Past:
+        table = self.places.block_table[span.which]
+        return Past(table, np.full(len(table), span.seq_len + span.count))
 
-    def reserve(self, layer: int, seq_len: int) -> None:
-        """Room for sequences of so many tokens."""
-        held = self.held[layer]
-        if seq_len <= held.shape[1]:
-            return
-        check_seq_len(seq_len, self.max_seq_len)
-        capacity = min(
-            max(seq_len, 2 * held.shape[1]), self.max_seq_len
-        )  # doubling: each token is copied once on average
-        grown = held.new_empty(held.shape[0], capacity, held.shape[2])
-        grown[:, : held.shape[1]] = held  # of a varlen batch some have their new tokens already
-        self.held[layer] = grown
+    def rows(self, layer: int) -> np.ndarray:
+        """The layer's memory as cpu_kernels take it, with room for the forward pass: [pages, page_size, width]"""
+        self.places.reserve(layer, self._longest)
+        return self.memories[layer].rows_of_kernels()
+
+    def attend_joined(self, layer: int, q: Tensor, rows: Tensor, span: Span) -> Tensor:
+        if not self.in_kernels:
+            return super().attend_joined(layer, q, rows, span)
+        self.store(layer, rows, span)
+        batch, num_heads, num_tokens, width = q.shape
+        tokens = slice(None) if self.cu_seqlens is None else span.new
+        queries = q.transpose(1, 2).reshape(batch * num_tokens, num_heads, width).contiguous()
+        out = torch.empty(batch * num_tokens, num_heads, self.rank)
+        past = (self.rows(layer), self.block_table[tokens], self.ends[tokens])
+        attend_latents = importlib.import_module("cpu_kernels").attend_latents
+        rule = self.rules[layer]
+        attend_latents(queries.numpy(), self.format.name, *past, out.numpy(), rule.scale, rule.window)
+        return out.unflatten(0, (batch, num_tokens)).transpose(1, 2)  # [B, H, T, R]
+
+    def attend_parts(self, layer: int, kept: Tensor, turned: Tensor, rows: Tensor, span: Span) -> Tensor:
+        if not self.in_kernels:
+            return super().attend_parts(layer, kept, turned, rows, span)
+        return self.attend_joined(layer, torch.cat((kept, turned), -1), rows, span)
+
+    def advance(self, num_tokens: int | np.ndarray) -> None:
+        super().advance(num_tokens)
+        self.places.advance(self.seq_lens)
+
+    def truncate(self, seq_len: int | np.ndarray) -> None:
+        wanted = np.minimum(self.seq_lens, seq_len)
+        self.places.check_truncate(wanted)
+        before = self.seq_lens
+        super().truncate(seq_len)
+        self.places.truncate(before, wanted)

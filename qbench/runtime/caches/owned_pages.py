@@ -1,7 +1,7 @@
 """Sequences that have a pool to themselves: one that grows with them, or one of just the size of their window."""
 
-from qbench.runtime.caches.page_memory import EVICTED
 from qbench.runtime.caches.pages import OutOfPages, PagedSequence, PagePool
+from qbench.runtime.caches.past import EVICTED
 from quant.errors import InputError
 
 

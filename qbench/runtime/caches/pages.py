@@ -1,8 +1,12 @@
 """Pages: room for a few tokens each, in every layer, that any sequence may hold and several may share."""
 
-from qbench.runtime.caches.kernel_cache import BLOCK_TOKENS, has_store
-from qbench.runtime.caches.latent_choice import chosen_latents
-from qbench.runtime.caches.page_memory import EVICTED, LatentPages, StorePages, TorchPages
+from collections.abc import Sequence
+from typing import Any
+
+from qbench.runtime.caches.kv_storage import BLOCK_TOKENS
+from qbench.runtime.caches.past import EVICTED
+from qbench.runtime.caches.slot_table import SlotTable
+from qbench.runtime.caches.storages import make_memories
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
@@ -20,7 +24,8 @@ class PagePool:
     scheme   format of keys and values; None: float32
     impl     "auto": in cpu_kernels' stores where those hold the format; "reference": in torch
     mode     of latent attention, None: as `chosen_latents` has it
-    memory   StorePages, TorchPages or LatentPages
+    layers   that the pages hold; None: all
+    memories one per layer
     raises   InputError for impossible sizes, or a format that encodes several tokens together: a token would be read as
              it came until its group is full, so that results would tell where forward passes end
     source   Kwon et al. 2023, arXiv:2309.06180, section 4
@@ -35,6 +40,7 @@ class PagePool:
         *,
         impl: str = "auto",
         mode: str | None = None,
+        layers: Sequence[int] | None = None,
     ) -> None:
         if num_pages < 1 or page_size < 1 or page_size % BLOCK_TOKENS:
             raise InputError(
@@ -44,13 +50,10 @@ class PagePool:
         self.num_pages = num_pages
         self.page_size = page_size
         self.impl = impl
-        self.mode, rows = chosen_latents(config, scheme, mode, impl=impl)
-        if rows is not None:
-            self.memory = LatentPages(config, rows, num_pages, page_size)
-        else:
-            has_residual = scheme is not None and scheme.format.residual > 0  # refused by TorchPages
-            in_stores = impl != "reference" and has_store(config, scheme) and not has_residual
-            self.memory = (StorePages if in_stores else TorchPages)(config, scheme, num_pages, page_size)
+        self.layers = range(config.num_layers) if layers is None else layers
+        self.mode, self.memories = make_memories(
+            config, scheme, num_pages, page_size, impl=impl, mode=mode, layers=self.layers
+        )
         self._references = [0] * num_pages
         self._free = list(range(num_pages))[::-1]
 
@@ -61,13 +64,14 @@ class PagePool:
     @property
     def page_bytes(self) -> int:
         """Bytes of a page, over all layers."""
-        return self.memory.page_bytes
+        return round(self.page_size * sum(memory.bytes_per_token for memory in self.memories))
 
     def grow(self, num_pages: int) -> None:
         """So many pages from now on, those that there are among them."""
         if num_pages < self.num_pages:
             raise ValueError(f"grow to {num_pages} pages, expected {self.num_pages} or more")
-        self.memory.add_pages(num_pages)
+        for memory in self.memories:
+            memory.add_pages(num_pages)
         self._free = [*range(num_pages - 1, self.num_pages - 1, -1), *self._free]
         self._references += [0] * (num_pages - self.num_pages)
         self.num_pages = num_pages
@@ -100,8 +104,18 @@ class PagePool:
         """A new page, held once, with the tokens of another; raises OutOfPages."""
         self._check_held(page)
         new = self.allocate()
-        self.memory.copy(page, new)
+        for memory in self.memories:
+            memory.copy_page(page, new)
         return new
+
+    def save(self, page: int) -> list[Any]:
+        """A copy of a page's bytes, of every layer."""
+        return [memory.save_page(page) for memory in self.memories]
+
+    def load(self, page: int, saved: list[Any]) -> None:
+        """Put a result of `save` into a page."""
+        for memory, data in zip(self.memories, saved, strict=True):
+            memory.load_page(page, data)
 
     def _check_held(self, page: int) -> None:
         if not 0 <= page < self.num_pages or not self._references[page]:
@@ -111,34 +125,46 @@ class PagePool:
 class PagedSequence:
     """The pages of one sequence, in order.
 
-    pages   may be more than `seq_len` tokens need, and EVICTED where nobody sees what was there any more;
-            those that are shared are copied before they are written to
-    seq_len  tokens that are there
+    pages    may be more than the tokens need, and EVICTED if no query sees a page any more; those that are shared are
+             copied before they are written to
+    seq_len  tokens that it has seen
+    table    the tokens that a policy keeps; None: all, or those of pages that are not EVICTED
     """
 
-    def __init__(self, pool: PagePool) -> None:
-        self.pool = pool
+    def __init__(self, pool: PagePool, table: SlotTable | None = None) -> None:
+        self.pool, self.table = pool, table
         self.pages: list[int] = []
         self.seq_len = 0
+
+    @property
+    def num_slots(self) -> int:
+        """Slots in use, those of evicted pages among them."""
+        return self.seq_len if self.table is None else self.table.longest
 
     def reserve(self, num_tokens: int) -> None:
         """Pages of its own for so many tokens more; raises OutOfPages, and then nothing has changed."""
         pool, size = self.pool, self.pool.page_size
-        first = self.seq_len // size  # the first page that is written to
-        num_pages = -(-(self.seq_len + num_tokens) // size)
+        first = self.num_slots // size  # the first page that is written to
+        last = self.num_slots + num_tokens if self.table is None else self.table.longest_with(num_tokens)
+        num_pages = -(-last // size)
         shared = [i for i in range(first, min(num_pages, len(self.pages))) if pool.references(self.pages[i]) > 1]
         missing = num_pages - len(self.pages)
         if max(missing, 0) + len(shared) > pool.num_free:
             raise OutOfPages(f"{max(missing, 0) + len(shared)} pages are needed, {pool.num_free} are free")
         for i in shared:
-            holds_tokens = i == first and self.seq_len % size
+            holds_tokens = i == first and self.num_slots % size
             own = pool.copy(self.pages[i]) if holds_tokens else pool.allocate()
             pool.release(self.pages[i])
             self.pages[i] = own
         self.pages += [pool.allocate() for _ in range(missing)]
 
+    def trim(self) -> None:
+        """Free the pages behind the slots in use."""
+        self._release_from(self._pages_of(self.num_slots))
+
     def fork(self) -> "PagedSequence":
         """Another sequence of the same tokens, in the same pages until one of the two writes."""
+        assert self.table is None, "a policy's tokens move within their pages"
         child = PagedSequence(self.pool)
         child.seq_len = self.seq_len
         child.pages = self.pages[: self._pages_of(self.seq_len)]
@@ -150,17 +176,22 @@ class PagedSequence:
     def truncate(self, seq_len: int) -> None:
         """Forget the tokens from `seq_len` on, and free the pages that held nothing else."""
         self.check_truncate(seq_len)
-        keep = self._pages_of(seq_len)
-        for page in self.pages[keep:]:
+        if self.table is not None and seq_len == 0:
+            self.table.clear()
+        self.seq_len = seq_len
+        self.trim()
+
+    def _release_from(self, first: int) -> None:
+        for page in self.pages[first:]:
             if page != EVICTED:
                 self.pool.release(page)
-        del self.pages[keep:]
-        self.seq_len = seq_len
+        del self.pages[first:]
 
     def check_truncate(self, seq_len: int) -> None:
         """raises ValueError for a length that it cannot go back to"""
         if not 0 <= seq_len <= self.seq_len:
             raise ValueError(f"truncate to {seq_len}, expected 0 to {self.seq_len}")
+        assert self.table is None or seq_len in (0, self.seq_len), "a policy has evicted tokens"
 
     def release(self) -> None:
         """Give all pages back."""

@@ -1,6 +1,6 @@
 """`PolicyCache`: keys and values of the tokens that a policy keeps."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,49 +13,50 @@ from qbench.policies.policy import LayerReader, LayerState
 from qbench.policies.positions import Window
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.attention.rotations import Rotations
-from qbench.runtime.caches.cache import Cache
-from qbench.runtime.caches.kernel_storage import KernelStorage
-from qbench.runtime.caches.kernel_view import KernelView
+from qbench.runtime.caches.kernel_view import KernelView, LayerView
+from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.kv_storage import KVStorage
+from qbench.runtime.caches.past import Past
+from qbench.runtime.caches.places import Places
 from qbench.runtime.caches.slot_table import NO_HOLE, SlotTable
 from qbench.runtime.caches.step import Step
 from quant.errors import InputError
 from quant.models import ModelConfig
 
-SLACK = 16  # a storage is trimmed when it has room for more slots than these beyond the used ones
 
-
-class PolicyCache(Cache):
-    """A storage per layer holds the bytes; the policy says after each forward pass of a layer which tokens stay.
+class PolicyCache(KVCache):
+    """The policy says after each forward pass of a layer which tokens of each sequence stay.
 
     Keys keep the rotation of their place in the text. A layer with a window of its own keeps that window. In a decode
     step that evicts one token, the next token takes its slot, so that nothing moves; otherwise the kept slots move to
-    the front. A layer evicts before the next layer runs, so that only one layer holds a whole prompt.
+    the front. A layer evicts before the next layer runs, so that only one layer holds a whole prompt, unless layers
+    run in one call. The results of a sequence do not depend on the others.
 
-    storages   one per layer
-    raises     InputError if the attention of the model depends on distances that eviction changes
+    tables   one per sequence; None: of sequences without a token
+    raises   InputError if the attention of the model depends on distances that eviction changes
     """
 
-    def __init__(self, config: ModelConfig, storages: Sequence[KVStorage], policy: CachePolicy, batch: int) -> None:
-        super().__init__(config, batch)
+    def __init__(
+        self,
+        config: ModelConfig,
+        places: Places[KVStorage],
+        policy: CachePolicy,
+        tables: Sequence[SlotTable] | None = None,
+    ) -> None:
+        super().__init__(config, places)
         check_policy_suits(config)
-        self.storages, self.policy = list(storages), policy
-        self.one_width = any(storage.one_width for storage in storages)
-        self._slots = SlotTable(len(storages), batch, config.num_kv_heads)
+        self.policy = policy
+        self.tables = [slot_table(config) for _ in range(self.batch)] if tables is None else list(tables)
         self._policies = [Window(rule.window) if rule.window else policy for rule in self.rules]
-        self._tokens = torch.empty(batch, 0, dtype=torch.int64)
-        self._num_prompt = np.zeros(batch, dtype=np.int64)
-        self._last_eviction = np.zeros(batch, dtype=np.int64)  # tokens seen when a layer last evicted some
         self._rotations = Rotations(config)
         self._rope_of = [int(config.rope_of(layer) is config.local_rope) for layer in range(config.num_layers)]
         self._unrotated: Tensor | None = None
-        self._single_layers = [slice(layer, layer + 1) for layer in range(len(storages))]
+        self._counts = np.zeros(self.batch, dtype=np.int64)  # new tokens of each sequence
         # In one call all layers attend by one rule, so that the first one's policy is everyone's.
         self._observe = self._policies[0].observes
-        self._in_kernels = all(isinstance(storage, KernelStorage) for storage in storages)
         self._heads_per_kv = config.num_heads // config.num_kv_heads
         self._mark: _Mark | None = None
-        self.peak_bytes = 0  # most that all storages held together
+        self._peak_bytes = 0  # most that all storages held together
         self.token_kinds = TokenKinds()  # set by the maker of the cache if the policy reads them
 
     @property
@@ -64,31 +65,27 @@ class PolicyCache(Cache):
         return self.size_bytes / max(1, self.batch * self.seq_len)
 
     @property
-    def size_bytes(self) -> int:
-        return sum(storage.size_bytes for storage in self.storages)
+    def peak_bytes(self) -> int:
+        return self._peak_bytes
 
     @property
     def num_held(self) -> np.ndarray:
         """[layers, B] int64: tokens that are held"""
-        return self._slots.num_held
+        return np.stack([table.num_held for table in self.tables], axis=1)
 
     def held_positions(self, layer: int) -> list[list[list[int]]]:
         """Places in the text, ascending, of the tokens that each KV head of each sequence holds: [B][G][n]"""
-        slots = self._slots
-        return [[slots.positions_of(layer, b, g) for g in range(slots.holes.shape[2])] for b in range(self.batch)]
+        return [[table.positions_of(layer, g) for g in range(table.holes.shape[1])] for table in self.tables]
 
     def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
         step = super().begin(tokens, num_valid)
-        counts = np.full(self.batch, tokens.shape[1]) if step.counts is None else step.counts
-        ends = self.seq_lens + counts
-        if ends.max() > self._tokens.shape[1]:
-            room = max(int(ends.max()), 2 * self._tokens.shape[1])
-            self._tokens = torch.nn.functional.pad(self._tokens, (0, room - self._tokens.shape[1]))
-        rows = list(tokens) if step.counts is None else step.tokens[0].split(counts.tolist())
-        for kept, row, seen, end in zip(self._tokens, rows, self.seq_lens.tolist(), ends.tolist(), strict=True):
-            kept[seen:end] = row
-        self._num_prompt = np.where(counts > 1, ends, self._num_prompt)
+        self._counts = np.full(self.batch, tokens.shape[1]) if step.counts is None else step.counts
+        rows = list(tokens) if step.counts is None else step.tokens[0].split(self._counts.tolist())
+        for table, row, seen in zip(self.tables, rows, self.seq_lens.tolist(), strict=True):
+            table.see(row, seen)
         return step
+
+    # ---- layer by layer, from Python
 
     def rope_attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
@@ -99,97 +96,151 @@ class PolicyCache(Cache):
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
         unrotated = q if self._unrotated is None else self._unrotated
         self._unrotated = None
-        if self.cu_seqlens is None and self._slots.is_uniform(slice(layer, layer + 1)):
-            return self._pass(layer, slice(None), q, k, v, unrotated)
-        bounds = range(self.batch + 1) if self.cu_seqlens is None else self.cu_seqlens.tolist()
-        parts = []
-        for b, (start, end) in enumerate(pairwise(bounds)):
-            one = slice(b, b + 1)
-            some = (slice(None), slice(None), slice(start, end)) if self.cu_seqlens is not None else (one,)
-            parts.append(self._pass(layer, one, q[some], k[some], v[some], unrotated[some]))
-        return torch.cat(parts, dim=0 if self.cu_seqlens is None else 2)
+        if self.cu_seqlens is None:
+            parts = [self._of_sequence(layer, b, *(x[b : b + 1] for x in (q, k, v, unrotated))) for b in range(len(q))]
+            return torch.cat(parts) if len(parts) > 1 else parts[0]
+        spans = enumerate(pairwise(self.cu_seqlens.tolist()))
+        new = [(b, slice(start, end)) for b, (start, end) in spans]
+        return torch.cat([self._of_sequence(layer, b, *(x[:, :, s] for x in (q, k, v, unrotated))) for b, s in new], 2)
 
-    def _pass(self, layer: int, which: slice, q: Tensor, k: Tensor, v: Tensor, unrotated: Tensor) -> Tensor:
-        """`attend` of the sequences `which`, all of which have as many slots, seen tokens and new tokens."""
-        storage, policy, num_new = self.storages[layer], self._policies[layer], k.shape[2]
-        total, holes = self._make_room(slice(layer, layer + 1), which, num_new)
-        storage.append(which, total - num_new, k, v, None if holes is None else holes[0])
-        out, weights = storage.attend(which, total, q, self.rules[layer], policy.observes)
-        self.peak_bytes = max(self.peak_bytes, self.size_bytes)
-        self._settle(slice(layer, layer + 1), which, num_new, weights, unrotated if policy.reads_queries else None)
+    def _of_sequence(self, layer: int, b: int, q: Tensor, k: Tensor, v: Tensor, unrotated: Tensor) -> Tensor:
+        """`attend` of one sequence."""
+        storage, policy = self.memories[layer], self._policies[layer]
+        layers = slice(layer, layer + 1)
+        total, holes = self._make_room(layers, b, k.shape[2])
+        past = self._past_of(b, total)
+        storage.append(k, v, past, holes)
+        out, weights = storage.attend(q, past, self.rules[layer], policy.observes)
+        self._settle(layers, b, k.shape[2], weights, unrotated if policy.reads_queries else None)
         return out
 
+    def _past_of(self, b: int, num_slots: int) -> Past:
+        return Past(self.places.block_table[b : b + 1], np.array([num_slots]))
+
+    # ---- in calls of cpu_kernels
+
     def has_kernel_view(self, num_tokens: int) -> bool:
-        if self.cu_seqlens is not None or num_tokens > 1 or not self._in_kernels:
-            return False
-        one_size = len({storage.capacity for storage in self.storages}) == 1  # as the call wants it
-        return one_size and all(self._slots.is_uniform(layers) for layers in self._single_layers)
+        one_size = len({storage.page_size for storage in self.memories}) == 1  # as the call wants it
+        return self._in_stores and self._decodes and one_size
+
+    @property
+    def _decodes(self) -> bool:
+        """Whether each sequence gets one token."""
+        return bool((self._counts == 1).all())
 
     def kernel_view(self, num_tokens: int) -> KernelView:
-        slots, num_layers = self._slots, len(self.storages)
-        all_layers = slice(0, num_layers)
-        groups = [all_layers] if self.policy.same_in_layers and slots.is_uniform(all_layers) else self._single_layers
-        every = slice(None)
-        rooms = [self._make_room(layers, every, 1) for layers in groups]
-        largest = max(storage.capacity for storage in self.storages)
-        for storage in self.storages:
-            storage.reserve(largest)
-        self.peak_bytes = max(self.peak_bytes, self.size_bytes)
-        has_holes = any(holes is not None for _, holes in rooms)
-        places = np.empty((num_layers, *slots.holes.shape[1:]), dtype=np.int64) if has_holes else None
-        mass: list[Tensor] = []
-        for layers, (total, holes) in zip(groups, rooms, strict=True):
-            if places is not None:
-                places[layers] = total - 1 if holes is None else holes.numpy()
-            mass.append(torch.empty(layers.stop - layers.start, *slots.holes.shape[1:], total))
+        num_layers, batch = len(self.memories), self.batch
+        groups = [self._together(table) for table in self.tables]
+        rooms = [
+            [self._make_room(layers, b, 1) for layers in its] for b, its in enumerate(groups)
+        ]  # [B][groups] of slots in use, and holes
+        largest = max(storage.page_size for storage in self.memories)
+        for layer in range(num_layers):  # the call wants them alike
+            self.places.reserve(layer, largest)
+        ends = np.stack([table.held for table in self.tables], axis=1)  # [L, B]
+        has_holes = any(holes is not None for its in rooms for _, holes in its)
+        slots = np.repeat(ends[..., None] - 1, self.tables[0].holes.shape[1], axis=2) if has_holes else None
+        for b, (its, found) in enumerate(zip(groups, rooms, strict=True)):
+            for layers, (_, holes) in zip(its, found, strict=True):
+                if slots is not None and holes is not None:
+                    slots[layers, b] = holes.numpy()
+        heads = self.tables[0].holes.shape[1]
+        mass = None if self._observe is None else torch.empty(num_layers, batch, heads, int(ends.max()))
 
         def settle() -> None:
-            for layers, weights in zip(groups, mass, strict=True):
-                self._settle(layers, every, 1, self._weights(weights.flatten(0, 1)), None)
+            for b, its in enumerate(groups):
+                for layers in its:
+                    total = int(ends[layers.start, b])
+                    weights = None if mass is None else self._weights(mass[layers, b, :, :total])
+                    self._settle(layers, b, 1, weights, None)
 
         return KernelView(
-            [storage.store for storage in self.storages if isinstance(storage, KernelStorage)],
-            np.arange(self.batch, dtype=np.int32)[:, None],
-            slots.held.copy(),
-            places,
-            None if self._observe is None else [layer.numpy() for weights in mass for layer in weights],
+            self._stores,
+            self.places.block_table,
+            ends,
+            slots,
+            None if mass is None else list(mass.numpy()),
             settle,
         )
 
-    def _weights(self, mass: Tensor) -> Tensor | Iterator[Tensor] | None:
-        """[B, G, S] -> weights of the only query as policies take them; None if nothing is observed"""
-        if self._observe is None:
-            return None
+    def _together(self, table: SlotTable) -> list[slice]:
+        """Layers of a sequence that a decode step handles together."""
+        num_layers = len(self.memories)
+        if self.policy.same_in_layers and table.is_uniform:
+            return [slice(0, num_layers)]
+        return [slice(layer, layer + 1) for layer in range(num_layers)]
+
+    def _weights(self, mass: Tensor) -> Tensor | Iterator[Tensor]:
+        """[l, G, S] of the only query -> its weights as policies take them"""
+        each = self._observe is not None and self._observe.each
         # The weights of each query are averaged over the heads of a group.
-        return iter([mass[:, :, None] / self._heads_per_kv]) if self._observe.each else mass
+        return iter([mass[:, :, None] / self._heads_per_kv]) if each else mass
 
-    def _make_room(self, layers: slice, which: slice, num_new: int) -> tuple[int, Tensor | None]:
-        """Enter new tokens into the slots of some layers that have as many.
+    def has_layer_views(self, num_tokens: int) -> bool:
+        if not self._in_stores:
+            return False
+        reads_each = any(
+            policy.reads_queries or (policy.observes is not None and policy.observes.each) for policy in self._policies
+        )
+        return self._decodes or not reads_each
 
-        returns  slots in use with them, and [l, B, G] the free ones that the only new token takes, or None
+    def layer_view(self, layer: int, num_tokens: int) -> LayerView:
+        layers, policy = slice(layer, layer + 1), self._policies[layer]
+        rooms = [self._make_room(layers, b, count) for b, count in enumerate(self._counts.tolist())]
+        ends = np.array([total for total, _ in rooms])
+        heads = self.tables[0].holes.shape[1]
+        slots = None
+        if any(holes is not None for _, holes in rooms):
+            last = np.repeat(ends[:, None] - 1, heads, axis=1)
+            slots = np.stack([last[b] if holes is None else holes[0].numpy() for b, (_, holes) in enumerate(rooms)])
+        observe = policy.observes
+        mass = None if observe is None else torch.empty(self.batch, heads, int(ends.max()))
+
+        def settle() -> None:
+            for b, count in enumerate(self._counts.tolist()):
+                weights = None if mass is None else mass[b : b + 1, :, : int(ends[b])]
+                if weights is not None and observe is not None and observe.each:
+                    weights = iter([weights[:, :, None] / self._heads_per_kv])
+                self._settle(layers, b, count, weights, None)
+
+        return LayerView(
+            self._stores[layer],
+            self.places.block_table,
+            ends,
+            slots,
+            None if mass is None else mass.numpy(),
+            0 if observe is None else observe.queries or 0,
+            settle,
+        )
+
+    # ---- slots
+
+    def _make_room(self, layers: slice, b: int, num_new: int) -> tuple[int, Tensor | None]:
+        """Enter new tokens of a sequence into the slots of some layers that have as many.
+
+        returns  slots in use with them, and [l, G] the free ones that the only new token takes, or None
         """
-        slots = self._slots
-        total, holes = int(slots.held[layers, which][0, 0]), slots.holes[layers, which].clone()
-        first = int(self.seq_lens[which][0])
+        table, first = self.tables[b], int(self.seq_lens[b])
+        total, holes = int(table.held[layers.start]), table.holes[layers].clone()
         positions = torch.arange(first, first + num_new)
         if (holes != NO_HOLE).any():
-            if num_new == 1:
-                slots.place(layers, which, total, positions, holes)
+            if (self._counts == 1).all():
+                table.place(layers, total, positions, holes)
                 return total, holes
             for layer, its in zip(range(layers.start, layers.stop), holes, strict=True):
-                index = torch.arange(total - 1).expand(*its.shape, -1)
-                self._compact(layer, which, total, index + (index >= its[..., None]))
+                index = torch.arange(total - 1).expand(len(its), -1)
+                self._compact(layer, b, total, index + (index >= its[:, None]))
             total -= 1
         total += num_new
-        for storage in self.storages[layers]:
-            storage.reserve(total if num_new > 1 else -(-total // SLACK) * SLACK)
-        slots.place(layers, which, total, positions, None)
+        for layer in range(layers.start, layers.stop):
+            self.places.reserve(layer, total)
+        table.place(layers, total, positions, None)
         return total, None
 
     def _settle(
         self,
         layers: slice,
-        which: slice,
+        b: int,
         num_new: int,
         weights: Tensor | Iterator[Tensor] | None,
         queries: Tensor | None,
@@ -198,78 +249,78 @@ class PolicyCache(Cache):
 
         weights  attention weights as `CachePolicy.update` or `update_each` takes them, of one layer after the other
         """
-        slots, layer = self._slots, layers.start
-        policy, total, first = self._policies[layer], int(slots.held[layer, which][0]), int(self.seq_lens[which][0])
-        score = slots.score[layers, which, :, :total]  # [l, b, G, S]
+        self._peak_bytes = max(self._peak_bytes, self.size_bytes)
+        table, layer = self.tables[b], layers.start
+        policy, total, first = self._policies[layer], int(table.held[layer]), int(self.seq_lens[b])
+        score = table.score[layers, :, :total]  # [l, G, S]
         state = LayerState(
             layer=layer,
-            num_layers=len(self.storages),
+            num_layers=len(self.memories),
             num_new=num_new,
             num_seen=first + num_new,
-            num_prompt=int(self._num_prompt[which][0]),
-            positions=slots.positions[layers, which, :, :total].flatten(0, 1),
-            score=score.flatten(0, 1),
-            tokens=self._tokens[which, : first + num_new],
-            reader=_Reader(self, layer, which, total),
+            num_prompt=table.num_prompt,
+            positions=table.positions[layers, :, :total],
+            score=score,
+            tokens=table.tokens[:, : first + num_new].expand(len(score), -1),
+            reader=_Reader(lambda: self.memories[layer].read(self._past_of(b, total)), self._rotation_of(layer)),
             softmax_scale=self.rules[layer].scale,
             queries=queries,
             token_kinds=self.token_kinds,
-            notes=slots.notes[layers, which].flatten(0, 1),
+            notes=table.notes[layers],
+            sequence=b,
         )
         if weights is not None:
             is_sum = isinstance(weights, Tensor)
             state.score = policy.update(state, weights) if is_sum else policy.update_each(state, weights)
-        dropped = policy.evict_one(state) if num_new == 1 else None  # [l b, G]
+        dropped = policy.evict_one(state) if num_new == 1 else None  # [l, G]
         keep = policy.keep(state) if dropped is None else None
         if weights is not None:
-            score.copy_(state.score.view(score.shape))
+            score.copy_(state.score)
         if dropped is not None:
-            self._last_eviction[which] = first + num_new
-            slots.holes[layers, which] = dropped.view(slots.holes[layers, which].shape)
+            table.last_eviction = first + num_new
+            table.holes[layers] = dropped
         if keep is None or (keep.shape[2] == total and not policy.per_head_lengths):
             return
-        self._last_eviction[which] = first + num_new
-        for each, one in zip(range(layers.start, layers.stop), keep.unflatten(0, (-1, score.shape[1])), strict=True):
-            self._compact(each, which, total, one)
-            longest = int(slots.held[each].max())
-            if self.storages[each].capacity > longest + SLACK:
-                self.storages[each].trim(longest)
-        slots.trim()
+        table.last_eviction = first + num_new
+        for each, its in zip(range(layers.start, layers.stop), keep, strict=True):
+            self._compact(each, b, total, its)
+            self.places.trim(each, int(max(other.held[each] for other in self.tables)))
+        table.trim()
 
-    def _compact(self, layer: int, which: slice, total: int, keep: Tensor) -> None:
-        self.storages[layer].compact(which, total, keep)
-        self._slots.compact(layer, which, keep)
+    def _compact(self, layer: int, b: int, total: int, keep: Tensor) -> None:
+        self.memories[layer].compact(self._past_of(b, total), keep[None])
+        self.tables[b].compact(layer, keep)
+
+    def _rotation_of(self, layer: int) -> Callable[[int, int], tuple[Tensor, Tensor] | None]:
+        return lambda start, end: self._rotations(start, end)[self._rope_of[layer]]
+
+    # ---- going back
 
     def mark(self) -> None:
         self._mark = _Mark(
             self.seq_lens.copy(),
-            [storage.save() for storage in self.storages],
-            self._slots.copy(),
-            self._num_prompt.copy(),
-            self._last_eviction.copy(),
+            [storage.save() for storage in self.memories],
+            [table.copy() for table in self.tables],
         )
 
     def truncate(self, seq_len: int | np.ndarray) -> None:
         wanted = np.minimum(self.seq_lens, seq_len)
         if self._mark is not None and (wanted == self._mark.seq_lens).all():
-            self._restore(self._mark)
+            for storage, saved in zip(self.memories, self._mark.stored, strict=True):
+                storage.load(saved)
+            self.tables = [table.copy() for table in self._mark.tables]
         elif (wanted == 0).all():
-            self._slots = SlotTable(*self._slots.holes.shape)
-            self._last_eviction[:] = 0
-        elif (wanted < self._last_eviction).any():
+            for table in self.tables:
+                table.clear()
+        elif any(kept < table.last_eviction for kept, table in zip(wanted.tolist(), self.tables, strict=True)):
             raise InputError(
                 f"truncate to {wanted.tolist()} tokens, but policy {self.policy.name} has evicted some at "
-                f"{self._last_eviction.tolist()}; go back to 0 or to a marked length"
+                f"{[table.last_eviction for table in self.tables]}; go back to 0 or to a marked length"
             )
         else:
-            self._slots.held -= self.seq_lens - wanted
+            for table, forgotten in zip(self.tables, (self.seq_lens - wanted).tolist(), strict=True):
+                table.held -= forgotten
         super().truncate(wanted)
-
-    def _restore(self, mark: "_Mark") -> None:
-        for storage, saved in zip(self.storages, mark.stored, strict=True):
-            storage.load(saved)
-        self._slots = mark.slots.copy()
-        self._num_prompt, self._last_eviction = mark.num_prompt.copy(), mark.last_eviction.copy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,25 +329,35 @@ class _Mark:
 
     seq_lens: np.ndarray
     stored: list[object]
-    slots: SlotTable
-    num_prompt: np.ndarray
-    last_eviction: np.ndarray
+    tables: list[SlotTable]
 
 
 class _Reader(LayerReader):
-    """Keys, values and rotation of a layer of some sequences."""
+    """Keys, values and rotation of a layer of a sequence.
 
-    def __init__(self, cache: PolicyCache, layer: int, which: slice, total: int) -> None:
-        self._cache, self._layer, self._where = cache, layer, (which, total)
+    read      -> keys and values
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], tuple[Tensor, Tensor]],
+        rotation: Callable[[int, int], tuple[Tensor, Tensor] | None],
+    ) -> None:
+        self._read, self._rotation = read, rotation
 
     def keys(self) -> Tensor:
-        return self._cache.storages[self._layer].read(*self._where)[0]
+        return self._read()[0]
 
     def values(self) -> Tensor:
-        return self._cache.storages[self._layer].read(*self._where)[1]
+        return self._read()[1]
 
     def rotation(self, start: int, end: int) -> tuple[Tensor, Tensor] | None:
-        return self._cache._rotations(start, end)[self._cache._rope_of[self._layer]]
+        return self._rotation(start, end)
+
+
+def slot_table(config: ModelConfig) -> SlotTable:
+    """Of a sequence without a token."""
+    return SlotTable(config.num_layers, config.num_kv_heads)
 
 
 def check_policy_suits(config: ModelConfig) -> None:

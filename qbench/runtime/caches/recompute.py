@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.runtime.caches.cache import Cache, TorchCache
+from qbench.runtime.caches.cache import Cache, NoCache
 from qbench.runtime.caches.step import Step, varlen_step
 from quant.models import ModelConfig
 
@@ -15,12 +15,12 @@ from quant.models import ModelConfig
 class RecomputeCache(Cache):
     """Keeps the tokens themselves, so that a step costs what a prompt of all of them does: what caches save.
 
-    how   the cache of one forward pass over whole sequences: NoCache, RoundTripCache
+    how   the cache of one forward pass over whole sequences: as NoCache
     """
 
     one_width = False
 
-    def __init__(self, config: ModelConfig, how: TorchCache) -> None:
+    def __init__(self, config: ModelConfig, how: NoCache) -> None:
         super().__init__(config, how.batch)
         self.how = how
         self._held = [torch.empty(0, dtype=torch.int64)] * how.batch  # [length] tokens of each sequence

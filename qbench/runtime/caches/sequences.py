@@ -196,6 +196,11 @@ class Sequences(ABC):
         return self._num_left is not None
 
     @property
+    def peak_bytes(self) -> int | None:
+        """Most memory that keys and values held; None if they never hold more than in the end"""
+        return None
+
+    @property
     @abstractmethod
     def bytes_per_token(self) -> float:
         """Bytes that one token of one sequence takes, over all layers; a fraction where tokens share a scale."""

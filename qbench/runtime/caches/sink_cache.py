@@ -1,53 +1,78 @@
-"""SinkCache: a window, and the first tokens of the text beside it, at the positions that they have in the cache."""
+"""`SinkCache`: a window, and the first tokens of the text beside it, at the positions that they have in the cache."""
 
 import sys
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.runtime.attention.rope import rotate
+from qbench.policies.positions import Sinks
+from qbench.runtime.attention.rope import far_rotation, inverse_frequencies, rotate
 from qbench.runtime.attention.rotations import Rotations
-from qbench.runtime.caches.cache import Cache
-from qbench.runtime.caches.page_memory import TorchPages, tokens_there
-from qbench.runtime.caches.paged_cache import Paged
-from qbench.runtime.caches.pages import PagedSequence, PagePool
+from qbench.runtime.attention.sink_attention import sink_attention
+from qbench.runtime.caches.kernel_view import KernelView, LayerView
+from qbench.runtime.caches.kv_cache import KVCache
+from qbench.runtime.caches.kv_storage import Far, KVStorage
+from qbench.runtime.caches.past import Past
+from qbench.runtime.caches.places import Places
+from qbench.runtime.caches.step import Step
 from quant.errors import InputError
-from quant.models import AttentionRule, ModelConfig
+from quant.models import ModelConfig
 from quant.present import present
 
-QUERIES = 128  # scores of 32 heads over 4096 keys take 64 MB
+
+def turns_with_text(config: ModelConfig) -> bool:
+    """Whether rotations change once the text is long, so that keys cannot be rotated when they are stored."""
+    ropes = [rope for rope in (config.rope, config.local_rope) if rope is not None]
+    return any(rope.changes_at is not None for rope in ropes)
 
 
-class SinkCache(Paged, Cache):
-    """A query sees the last `window` tokens, of a layer with a smaller window fewer, and the first `num_sinks`.
+class SinkCache(KVCache):
+    """A query sees the last `window` tokens, of a layer with a smaller window fewer, and the first `sinks`.
 
     Positions are those in the cache: with S sinks and a window of N no token stands further from a sink than S + N - 1,
-    however long the text is, so that it may be longer than the model's context. Keys are kept as they are before the
-    rotation, and turned when they are read. In torch: right, not fast, and the oracle of KernelSinkCache.
+    however long the text is, so that it may be longer than the model's context.
 
-    raises   InputError where positions are not rotary, or are rotated before keys reach a cache
+    A token in the window is as far from a query in the text as in the cache, so that keys are stored rotated by their
+    place in the text. Sinks stay at the beginning, and a query meets them rotated by its place in the cache. If
+    rotations change with the text, keys are stored as they are and rotated when they are read; that needs storages in
+    torch.
+
+    raises   InputError if positions are not rotary, or keys are rotated before they reach a cache
     source   Xiao et al. 2023, arXiv:2309.17453, section 3.2
     """
 
-    one_width = False
-
-    def __init__(self, pool: PagePool, sequences: Sequence[PagedSequence], window: int, num_sinks: int) -> None:
-        check_sinks(pool.config, window, num_sinks)
-        Cache.__init__(self, pool.config, len(sequences))
-        self._over(pool, sequences)
+    def __init__(self, config: ModelConfig, places: Places[KVStorage], policy: Sinks) -> None:
+        check_sinks(config, policy)
+        super().__init__(config, places)
         self.max_seq_len = sys.maxsize
-        self.num_sinks = num_sinks
-        self.most_before = num_sinks + window - 1  # kept tokens before a query
-        self._rotations = Rotations(pool.config)
-        own = [pool.config.rope_of(layer) is pool.config.local_rope for layer in range(pool.config.num_layers)]
-        self._rope_of = [int(is_local) for is_local in own]
+        self.num_sinks = policy.sinks
+        self.most_before = policy.sinks + policy.window - 1  # kept tokens before a query
+        self._rope_of = [int(config.rope_of(layer) is config.local_rope) for layer in range(config.num_layers)]
+        self._turns_when_read = turns_with_text(config)
+        self._rotations = Rotations(config)
+        ropes = [config.rope, config.local_rope] if config.local_rope else [config.rope]
+        self._frequencies = [(inverse_frequencies(rope, config.rope_dim), rope.rotation_scale) for rope in ropes]
 
     def next_position(self, seq_lens: Any) -> Any:
         return min(seq_lens, self.most_before) if isinstance(seq_lens, int) else np.minimum(seq_lens, self.most_before)
+
+    def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
+        step = super().begin(tokens, num_valid)
+        if self._turns_when_read:
+            return step
+        moved = self.seq_lens - self.next_position(self.seq_lens)  # [B]: how much later in the text than in the cache
+        moved = int(moved[0]) if step.counts is None else torch.from_numpy(np.repeat(moved, step.counts))
+        places = step.positions + moved
+        self._near = self._angles(places)
+        self._far = self._angles(places.clamp(max=self.most_before))
+        return step
+
+    def _angles(self, places: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Of each rope of the model."""
+        return [far_rotation(frequency, places, scale) for frequency, scale in self._frequencies]
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
         raise NotImplementedError("keys that are rotated already; expected rope_attend")
@@ -55,52 +80,41 @@ class SinkCache(Paged, Cache):
     def rope_attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
     ) -> Tensor:
-        if self.cu_seqlens is None:
-            return self._attend(layer, slice(None), self.seq_len, q, k, v)
-        parts = []
-        for b, (start, end) in enumerate(pairwise(self.cu_seqlens.tolist())):
-            new = (x[:, :, start:end] for x in (q, k, v))  # [1, heads, T, D]
-            parts.append(self._attend(layer, slice(b, b + 1), int(self.seq_lens[b]), *new))
-        return torch.cat(parts, dim=2)
+        storage, past = self.memories[layer], self._past(layer, k.shape[2])
+        if self._turns_when_read:
+            storage.append(k, v, past)
+            if past.cu_seqlens is None:
+                return self._turned_attention(layer, q, past)
+            return torch.cat([self._turned_attention(layer, q[:, :, new], one) for one, new in past.each()], dim=2)
+        near = storage.rope_append(q, k, v, self._near[self._rope_of[layer]], past)
+        far = Far(self.num_sinks, rotate(q, *self._far[self._rope_of[layer]]))
+        return storage.attend(near, past, self.rules[layer], far=far)[0]
 
-    def _attend(self, layer: int, which: slice, seq_len: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Of the sequences `which`, all of which hold `seq_len` tokens; q, k not rotated -> [B, H, T, D]"""
-        pages = [sequence.pages for sequence in self.sequences[which]]
-        memory = self.pool.memory
-        assert isinstance(memory, TorchPages)
-        keys, values = memory.extend(layer, pages, seq_len, k, v)  # [B, G, S, D]
-        num_new, end = q.shape[2], seq_len + q.shape[2]
-        tokens = tokens_there(pages, end, self.pool.page_size)  # [S]
+    def _turned_attention(self, layer: int, q: Tensor, past: Past) -> Tensor:
+        """Over keys that are not rotated yet: q [B, H, T, D] as projected -> as q"""
+        num_new, seq_len = q.shape[2], past.num_slots - q.shape[2]
         start = self.next_position(seq_len)
         angles = present(self._rotations(0, start + num_new)[self._rope_of[layer]])
-        # Of what lies before the first query's window positions do not count: it is hidden.
-        places = torch.where(tokens < self.num_sinks, tokens, (tokens - seq_len + start).clamp(min=0))
-        keys = _turn(keys, angles, places)
-        near = torch.arange(start, start + num_new)  # of each query, as its window sees it, and as a sink does
-        far = near.clamp(max=self.most_before)
-        q = q.unflatten(1, (keys.shape[1], -1))  # [B, G, H / G, T, D]
-        out = []
-        for first in range(0, num_new, QUERIES):
-            some = slice(first, first + QUERIES)
-            queries = [_turn(q[:, :, :, some], angles, at[some]) for at in (near, far)]
-            distance = torch.arange(seq_len, end)[some, None] - tokens  # [t, S]
-            out.append(self._sums(queries, keys, values, distance, tokens, self.rules[layer]))
-        return torch.cat(out, 3).flatten(1, 2)
+        tokens = past.slots_there(self.places.page_size)  # [S]
+        # Tokens before the first query's window are hidden, so that their positions do not count.
+        at = torch.where(tokens < self.num_sinks, tokens, (tokens - seq_len + start).clamp(min=0))
+        keys, values = self.memories[layer].read(past)
+        of_queries = torch.arange(start, start + num_new)
+        near, far = (_turn(q, angles, seen) for seen in (of_queries, of_queries.clamp(max=self.most_before)))
+        keys = _turn(keys, angles, at)
+        return sink_attention(near, far, keys, values, tokens, self.num_sinks, self.rules[layer])
 
-    def _sums(
-        self, queries: list[Tensor], keys: Tensor, values: Tensor, distance: Tensor, tokens: Tensor, rule: AttentionRule
-    ) -> Tensor:
-        """queries: [B, G, H / G, t, D] turned for the window and for sinks -> [B, G, H / G, t, D]"""
-        is_sink = tokens < self.num_sinks
-        num_sinks = int(is_sink.sum())  # these are the first
-        keys, values = keys[:, :, None], values[:, :, None]  # [B, G, 1, S, D]
-        near = queries[0] @ keys[..., num_sinks:, :].transpose(-1, -2)
-        far = queries[1] @ keys[..., :num_sinks, :].transpose(-1, -2)
-        scores = rule.scale * torch.cat((far, near), -1)  # [B, G, H / G, t, S]
-        if rule.softcap:
-            scores = rule.softcap * torch.tanh(scores / rule.softcap)
-        hidden = (distance < 0) | ((distance >= rule.window) & ~is_sink)
-        return scores.masked_fill_(hidden, -torch.inf).softmax(-1) @ values
+    def has_kernel_view(self, num_tokens: int) -> bool:
+        return False
+
+    def kernel_view(self, num_tokens: int) -> KernelView:
+        raise NotImplementedError("fused calls know no sinks")
+
+    def has_layer_views(self, num_tokens: int) -> bool:
+        return False
+
+    def layer_view(self, layer: int, num_tokens: int) -> LayerView:
+        raise NotImplementedError("fused calls know no sinks")
 
 
 def _turn(x: Tensor, angles: tuple[Tensor, Tensor], places: Tensor) -> Tensor:
@@ -109,11 +123,13 @@ def _turn(x: Tensor, angles: tuple[Tensor, Tensor], places: Tensor) -> Tensor:
     return rotate(x, cos[places], sin[places])
 
 
-def check_sinks(config: ModelConfig, window: int, num_sinks: int) -> None:
+def check_sinks(config: ModelConfig, policy: Sinks) -> None:
+    """raises InputError if the model cannot have such a cache"""
     if config.mla is not None or not config.has_rope:
         why = "rotates its keys before a cache has them" if config.mla else "has no rotary positions"
         raise InputError(f"sinks stand at other positions as the text goes on, but {config.architecture.name} {why}")
-    if num_sinks + window > config.max_positions:
+    if policy.sinks + policy.window > config.max_positions:
         raise InputError(
-            f"a window of {window} and {num_sinks} sinks, but the model's context holds {config.max_positions}"
+            f"a window of {policy.window} and {policy.sinks} sinks, but the model's context holds "
+            f"{config.max_positions}"
         )

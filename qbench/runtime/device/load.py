@@ -6,7 +6,7 @@ from gpu_kernels.attention.paged import HEAD_SIZES
 from gpu_kernels.decode.linears import DenseLinear, PackedLinear, Stack, named
 from gpu_kernels.decode.llama import Layer, Llama, LlamaShape
 from gpu_kernels.decode.pages import Rotation
-from qbench.cache_spec import CacheSpec
+from qbench.cache_spec import DEFAULT_CACHE, CacheSpec
 from qbench.runtime.attention.rope import inverse_frequencies, rotation
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
 from qbench.runtime.device.kv import page_dtype
@@ -35,7 +35,7 @@ def load_device_model(source: Source, device: str, *, spec: CacheSpec | None = N
     check_family(config, place)
     check_tensors(config, source.tensors)
     kv = KVScheme.of(source.config, config, source.spec)
-    return _Loader(source, config, place).model(kv, spec or CacheSpec())
+    return _Loader(source, config, place).model(kv, spec or DEFAULT_CACHE)
 
 
 def check_family(config: ModelConfig, place: Place) -> None:

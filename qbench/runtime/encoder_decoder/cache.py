@@ -8,9 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qbench.runtime.caches.cache import DenseCache
+from qbench.runtime.caches.kv_cache import KVCache
+from qbench.runtime.caches.past import Past
+from qbench.runtime.caches.places import OwnPages, check_sizes
+from qbench.runtime.caches.torch_storage import TorchStorage
 from qbench.runtime.encoder_decoder.relative_bias import RelativeBias
 from quant.errors import InputError
+from quant.kv.floats import Floats
 from quant.models.encoder_decoder import EncoderDecoderConfig
 
 
@@ -22,7 +26,7 @@ class Encoded:
     values: list[Tensor]
 
 
-class EncoderDecoderCache(DenseCache):
+class EncoderDecoderCache(KVCache):
     """One sequence for each input. A forward pass calls `attend` and then `attend_encoded` in every layer.
 
     bias     of the decoder's relative positions
@@ -33,7 +37,12 @@ class EncoderDecoderCache(DenseCache):
     def __init__(
         self, config: EncoderDecoderConfig, bias: RelativeBias, encoded: Sequence[Encoded], capacity: int = 256
     ) -> None:
-        super().__init__(config, len(encoded), capacity)
+        check_sizes(len(encoded), capacity)
+        floats = Floats(torch.float32)
+        sizes = (len(encoded), min(capacity, config.max_positions), config.num_kv_heads)
+        widths = (config.head_dim, config.value_dim)
+        storages = [TorchStorage(*sizes, widths, (floats, floats)) for _ in range(config.num_layers)]
+        super().__init__(config, OwnPages(storages, config.max_positions))
         self.bias = bias
         self.encoded = encoded
         self._bias_of_forward: tuple[tuple[int, int], Tensor] | None = None  # every layer wants the same
@@ -50,8 +59,15 @@ class EncoderDecoderCache(DenseCache):
         encoded = self.encoded[b]
         return F.scaled_dot_product_attention(q, encoded.keys[layer], encoded.values[layer], scale=1.0)
 
-    def _attend(self, layer: int, which: slice, seq_len: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        keys, values = self._store(layer, which, seq_len, k, v)
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
+        past = self._past(layer, k.shape[2])
+        self.memories[layer].append(k, v, past)
+        if past.cu_seqlens is None:
+            return self._biased(layer, q, past)
+        return torch.cat([self._biased(layer, q[:, :, new], one) for one, new in past.each()], dim=2)
+
+    def _biased(self, layer: int, q: Tensor, past: Past) -> Tensor:
+        keys, values = self.memories[layer].read(past)
         bias = self._bias(q.shape[2], keys.shape[2])
         return F.scaled_dot_product_attention(q, keys, values, attn_mask=bias, scale=1.0)
 

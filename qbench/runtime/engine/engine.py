@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.runtime.caches.over_pages import paged_cache
 from qbench.runtime.caches.pages import PagePool
 from qbench.runtime.engine.errors import NeverFits, QueueFull
 from qbench.runtime.engine.options import EngineOptions
@@ -31,6 +30,8 @@ class EngineStats:
     free_pages       that a request can have at once: those that are only kept for prefixes to come are among them
     computed_tokens  that went through the model
     swap_pages       that are out of the pool now; swapped_out, swapped_in: that were copied there and back
+    evicted_slots    of held pages: a policy has evicted their tokens in some layer, but another layer holds the page
+    held_slots       of held pages in all layers, if a policy evicts by attention or keys; else 0
     """
 
     queued: int
@@ -47,6 +48,8 @@ class EngineStats:
     swap_pages: int
     swapped_out: int
     swapped_in: int
+    evicted_slots: int = 0
+    held_slots: int = 0
 
 
 class Engine:
@@ -63,10 +66,11 @@ class Engine:
         self.options = options
         self.tokenizer = tokenizer
         self.pool = _pool(model, options)
+        self.caches = model.pooled_caches(self.pool, options.prefill_chunk)
         tree = None
-        if options.prefix_caching:
+        if options.prefix_caching and self.caches.shares_prefixes:
             tree = PrefixTree(self.pool, max_age_s=options.prefix_max_age_s)
-        self.scheduler = Scheduler(self.pool, options, tree)
+        self.scheduler = Scheduler(self.caches, options, tree)
         self._states: dict[int, RequestState] = {}
         self._news: list[Event] = []  # told at the next step
         self._num_submitted = self._num_steps = self._num_computed = self._num_generated = 0
@@ -79,7 +83,7 @@ class Engine:
         request.check(self.model.config)
         if request.stop_strings and self.tokenizer is None:
             raise InputError("stop strings need an engine with a tokenizer")
-        needed = self.scheduler.pages_of(len(request.tokens) + request.max_new_tokens)
+        needed = self.scheduler.pages_of(self.caches.most_slots(len(request.tokens), request.max_new_tokens))
         if needed > self.pool.num_pages:
             raise NeverFits(
                 f"a prompt of {len(request.tokens)} tokens and {request.max_new_tokens} new ones take {needed} pages "
@@ -111,6 +115,8 @@ class Engine:
 
     def stats(self) -> EngineStats:
         scheduler = self.scheduler
+        sequences = (state.sequence for state in scheduler.running)
+        tables = [sequence.table for sequence in sequences if sequence is not None and sequence.table is not None]
         return EngineStats(
             queued=len(scheduler.waiting),
             running=len(scheduler.running),
@@ -126,6 +132,8 @@ class Engine:
             swap_pages=scheduler.swap.num_pages,
             swapped_out=scheduler.swap.num_out,
             swapped_in=scheduler.swap.num_in,
+            evicted_slots=sum(table.num_evicted for table in tables),
+            held_slots=sum(table.longest * len(table.held) for table in tables),
         )
 
     @torch.inference_mode()
@@ -139,9 +147,12 @@ class Engine:
         for state, reason in step.failed:
             del self._states[state.id]
             events.append(Event(state.id, "failed", error=reason))
-        work = [*((state, 1) for state in step.decode), *step.prefill]
-        for state, logits in self._forward(work) if work else ():
-            events += self._news_of(state, logits)
+        decode = [(state, 1) for state in step.decode]
+        # In a forward pass with chunks of prompts a scored policy could not let single tokens take freed slots.
+        passes = [decode, step.prefill] if self.caches.is_scored else [[*decode, *step.prefill]]
+        for work in passes:
+            for state, logits in self._forward(work) if work else ():
+                events += self._news_of(state, logits)
         return events
 
     def _forward(self, work: Sequence[tuple[RequestState, int]]) -> list[tuple[RequestState, Tensor]]:
@@ -151,7 +162,7 @@ class Engine:
         for row, (state, count) in zip(tokens, work, strict=True):
             start = state.num_computed
             row[:count] = state.tokens[start : start + count]
-        cache = paged_cache(self.pool, [present(state.sequence) for state in states])
+        cache = self.caches.over([present(state.sequence) for state in states])
         padded = counts if counts.min() < tokens.shape[1] else None
         logits = self.model(torch.from_numpy(tokens), cache, last_only=True, num_valid=padded)[:, -1]  # [B, V]
         self._num_computed += int(counts.sum())

@@ -4,7 +4,8 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from qbench.runtime.caches.pages import OutOfPages, PagePool
+from qbench.runtime.caches.pages import OutOfPages
+from qbench.runtime.caches.pooled_caches import PooledCaches
 from qbench.runtime.engine.options import SWAP, EngineOptions
 from qbench.runtime.engine.prefix_tree import Prefix, PrefixTree
 from qbench.runtime.engine.state import RequestState
@@ -35,11 +36,13 @@ class Scheduler:
     and in each step the oldest unfinished prompt gets at least half of the tokens: it takes at most twice the steps
     that it would take alone, while a prompt of less than the other half never waits for a longer one to end.
 
-    tree   None: no page is shared
+    caches  sequences of the pool, and how many tokens each gets at once
+    tree    None: no page is shared
     """
 
-    def __init__(self, pool: PagePool, options: EngineOptions, tree: PrefixTree | None) -> None:
-        self.pool = pool
+    def __init__(self, caches: PooledCaches, options: EngineOptions, tree: PrefixTree | None) -> None:
+        self.caches = caches
+        pool = self.pool = caches.pool
         self.options = options
         self.tree = tree
         self.swap = SwapSpace(pool, options.swap_bytes if options.preempt == SWAP else 0)
@@ -79,18 +82,26 @@ class Scheduler:
     def schedule(self) -> Step:
         step = Step()
         for state in list(self.running):
-            if state.sequence is not None and state.pending == 1:
-                self._reserve_one(state, step)
+            if state.sequence is not None and (state.pending == 1 or not self.caches.shares_prefixes):
+                self._reserve(state, step)
         self._admit(step)
-        step.decode = [state for state in self.running if state.pending == 1]
-        step.prefill = self._chunks([state for state in self.running if state.pending > 1])
+        step.decode = [state for state in self.running if self._decodes(state)]
+        step.prefill = self._chunks([state for state in self.running if not self._decodes(state)])
         return step
 
-    def _reserve_one(self, state: RequestState, step: Step) -> None:
-        """A page for the state's next token, or the state is preempted itself."""
+    def _decodes(self, state: RequestState) -> bool:
+        """Whether it gets a single token behind its prompt, be it one that it has computed before."""
+        return state.pending == 1 or (self.caches.is_scored and state.num_computed >= len(state.request.tokens))
+
+    def _next_tokens(self, state: RequestState) -> int:
+        """Most tokens of it in a forward pass."""
+        return self.caches.num_next(state.num_computed, len(state.request.tokens), len(state.tokens))
+
+    def _reserve(self, state: RequestState, step: Step) -> None:
+        """Pages for the state's next tokens, or the state is preempted itself."""
         while state.sequence is not None:
             try:
-                state.sequence.reserve(1)
+                state.sequence.reserve(self._next_tokens(state))
                 return
             except OutOfPages:
                 if self.tree is not None and self.tree.evict():
@@ -187,18 +198,27 @@ class Scheduler:
         return Prefix([], 0, 0.0) if self.tree is None else self.tree.match(state.tokens, state.chain, partial)
 
     def _start_after(self, state: RequestState, prefix: Prefix) -> bool:
-        state.start(self.pool, prefix)
+        sequence = self.caches.new_sequence()
+        state.start(sequence, prefix)
         # Reserve one page per running request; otherwise the next step would preempt the newest one.
-        needed = self.pages_of(len(state.tokens)) - state.num_shared + len(self.running)
+        num_prompt = len(state.request.tokens)
+        most = self.caches.most_slots(num_prompt, len(state.tokens) - num_prompt)
+        needed = self.pages_of(most) - state.num_shared + len(self.running)
+        swapped = state.swapped if state.swapped is not None and state.swapped.seq_len > prefix.num_tokens else None
         try:
             if not self._make_room(needed):
                 raise OutOfPages
-            present(state.sequence).reserve(state.pending)
+            if swapped is not None and swapped.table is not None:
+                sequence.table, sequence.seq_len = swapped.table.copy(), swapped.seq_len
+            count = state.pending if self.caches.shares_prefixes else self._next_tokens(state)
+            if swapped is not None and swapped.table is None:
+                count = max(count, swapped.seq_len - sequence.seq_len)
+            sequence.reserve(count)
         except OutOfPages:
             state.stop()
             return False
-        if state.swapped is not None and state.swapped.seq_len > prefix.num_tokens:
-            self.swap.restore(present(state.sequence), state.swapped)
+        if swapped is not None:
+            self.swap.restore(sequence, swapped)
         self._drop_swapped(state)
         self.num_lookup_tokens += len(state.tokens)
         self.num_hit_tokens += prefix.num_tokens
@@ -214,19 +234,33 @@ class Scheduler:
         return all(self.tree.evict() for _ in range(missing))
 
     def _chunks(self, prompts: list[RequestState]) -> list[tuple[RequestState, int]]:
-        """How many tokens of each prompt: the oldest gets half of all or more, of the rest the shortest come first."""
+        """How many tokens of each prompt: the oldest gets half of all or more, of the rest the shortest come first.
+
+        A scored policy fixes the chunks of each prompt: the oldest gets its next one, others as long as there is room.
+        """
         if not prompts:
             return []
+        if self.caches.is_scored:
+            return self._whole_chunks(prompts)
         left = self.options.prefill_chunk
         oldest = prompts[0]
-        half = min(oldest.pending, -(-left // 2))
+        half = min(self._next_tokens(oldest), -(-left // 2))
         left -= half
         chunks = []
         for state in sorted(prompts[1:], key=lambda state: (state.pending, state.id)):
             if left:
-                chunks.append((state, min(state.pending, left)))
+                chunks.append((state, min(self._next_tokens(state), left)))
                 left -= chunks[-1][1]
-        return [(oldest, min(oldest.pending, half + left)), *chunks]
+        return [(oldest, min(self._next_tokens(oldest), half + left)), *chunks]
+
+    def _whole_chunks(self, prompts: list[RequestState]) -> list[tuple[RequestState, int]]:
+        chunks = [(prompts[0], self._next_tokens(prompts[0]))]
+        left = self.options.prefill_chunk - chunks[0][1]
+        for state in sorted(prompts[1:], key=lambda state: (self._next_tokens(state), state.id)):
+            if self._next_tokens(state) <= left:
+                chunks.append((state, self._next_tokens(state)))
+                left -= chunks[-1][1]
+        return chunks
 
     @property
     def num_available(self) -> int:

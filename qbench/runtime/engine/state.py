@@ -1,6 +1,6 @@
 """RequestState: one request on its way through the engine."""
 
-from qbench.runtime.caches.pages import PagedSequence, PagePool
+from qbench.runtime.caches.pages import PagedSequence
 from qbench.runtime.engine.hash_chain import HashChain
 from qbench.runtime.engine.prefix_tree import Prefix
 from qbench.runtime.engine.request import Request
@@ -62,12 +62,12 @@ class RequestState:
     def num_generated(self) -> int:
         return len(self.tokens) - len(self.request.tokens)
 
-    def start(self, pool: PagePool, prefix: Prefix) -> None:
-        """Run behind what is computed already, whose pages are the state's from here on."""
-        self.sequence = PagedSequence(pool)
-        self.sequence.pages = prefix.pages
-        self.sequence.seq_len = prefix.num_tokens
-        self.num_shared = prefix.num_tokens // pool.page_size
+    def start(self, sequence: PagedSequence, prefix: Prefix) -> None:
+        """Run in an empty sequence behind a prefix, whose pages are the state's from here on."""
+        self.sequence = sequence
+        sequence.pages = prefix.pages
+        sequence.seq_len = prefix.num_tokens
+        self.num_shared = prefix.num_tokens // sequence.pool.page_size
         self.since = prefix.stored_at if self.swapped is None else min(self.since, prefix.stored_at)
         self.keeps |= self.swapped is None
 

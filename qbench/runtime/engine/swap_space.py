@@ -1,17 +1,25 @@
 """SwapSpace: pages of requests that had to make room, kept outside the pool until those go on."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from qbench.runtime.caches.page_memory import PageBytes
 from qbench.runtime.caches.pages import PagedSequence, PagePool
+from qbench.runtime.caches.past import EVICTED
+from qbench.runtime.caches.slot_table import SlotTable
 
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """pages: the bytes of each, in order; length: tokens in them"""
+    """A sequence outside the pool.
 
-    pages: list[PageBytes]
+    pages    the bytes of each, in order
+    seq_len  tokens that it has seen
+    table    the tokens that a policy keeps; None: all
+    """
+
+    pages: list[Any]
     seq_len: int
+    table: SlotTable | None = None
 
 
 class SwapSpace:
@@ -27,19 +35,20 @@ class SwapSpace:
         self.num_pages = self.num_out = self.num_in = 0
 
     def save(self, sequence: PagedSequence) -> Swapped | None:
-        """A copy of the sequence's pages; None where there is no room for it."""
-        pages = sequence.pages[: -(-sequence.seq_len // self.pool.page_size)]
-        if self.num_pages + len(pages) > self.max_pages:
+        """A copy of the sequence's pages; None if there is no room for it, or if a window has freed some."""
+        pages = sequence.pages[: -(-sequence.num_slots // self.pool.page_size)]
+        if self.num_pages + len(pages) > self.max_pages or EVICTED in pages:
             return None
         self.num_pages += len(pages)
         self.num_out += len(pages)
-        return Swapped([self.pool.memory.save(page) for page in pages], sequence.seq_len)
+        table = None if sequence.table is None else sequence.table.copy()
+        return Swapped([self.pool.save(page) for page in pages], sequence.seq_len, table)
 
     def restore(self, sequence: PagedSequence, swapped: Swapped) -> None:
         """Make the sequence what it was, in pages that it has to itself but for full ones that it holds already."""
-        first = sequence.seq_len // self.pool.page_size
+        first = 0 if swapped.table is not None else sequence.seq_len // self.pool.page_size
         for page, saved in zip(sequence.pages[first:], swapped.pages[first:], strict=False):  # more are reserved
-            self.pool.memory.load(page, saved)
+            self.pool.load(page, saved)
             self.num_in += 1
         sequence.seq_len = swapped.seq_len
 

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from qbench.runtime.attention.rotations import Rotation
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.caches.kernel_cache import StoreCache
 from qbench.runtime.layers.fused import FusedLinears, add_output, as_outputs, kernel_arguments
 from qbench.runtime.layers.norm import Norm
 from quant.models import ModelConfig
@@ -19,7 +18,7 @@ class Attention:
     q_norm, k_norm   of each head before its rotation, in architectures that have them
     output_norm      of what attention adds to the stream, in architectures that have one
     call             x [B, T, K] -> x and what attention to norm(x) adds to it; rope None: nothing is rotated
-    step             the same as one call of cpu_kernels over a StoreCache; None if they do not run it
+    step             the same as one call of cpu_kernels over a cache that has layer views; None if they do not run it
     """
 
     step: Callable[..., Tensor] | None = None
@@ -82,13 +81,15 @@ class KernelAttention(Attention):
         self.step = None if None in self.groups else self._in_one_call
 
     def _in_one_call(
-        self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], positions: Tensor, cache: StoreCache
+        self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], positions: Tensor, cache: Cache
     ) -> Tensor:
         rows, norm_weight, eps, residual = kernel_arguments(x, norm, x)
-        store, ends = cache.reserve(self.layer, len(positions))
+        view = cache.layer_view(self.layer, len(positions))
         rule = cache.rules[self.layer]
-        past = (cache.block_table, ends, rule.scale)
+        past = (view.block_table, view.ends, rule.scale)
         steps = (norm_weight, eps, residual, *self.head_norms, rule.window, cache.cu_seqlens)
+        policy = (view.slots, view.mass, view.mass_queries)
         cos, sin = rope[0].numpy(), rope[1].numpy()
-        y = self._attention_step(*self.groups, store, rows, cos, sin, *past, *steps)
+        y = self._attention_step(*self.groups, view.store, rows, cos, sin, *past, *steps, *policy)
+        view.settle()
         return as_outputs(y, x)

@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.mla_modes import MODES, MlaMode, choose_mode_in_torch
 from qbench.runtime.attention.rope import rotate
-from qbench.runtime.caches.cache import Cache, causal_attention
-from qbench.runtime.caches.latent_cache import HeldLatents, LatentRows, Span
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.latent_cache import LatentCache, LatentRows, Span
 from qbench.runtime.layers.fused import FusedLinears
 from qbench.runtime.layers.latent_heads import LatentHeads, MaterialisedHeads, full_weight
 from qbench.runtime.layers.norm import Norm
@@ -77,13 +78,13 @@ class LatentAttention:
 
     def mode(self, cache: LatentRows, span: Span) -> MlaMode:
         """How a sequence of the span attends over this cache."""
-        if not isinstance(cache, HeldLatents):
+        if not isinstance(cache, LatentCache):
             return MODES["compressed"]
         if cache.mode is not None:
             return MODES[cache.mode]
         return self._fastest(cache, span)
 
-    def _fastest(self, cache: HeldLatents, span: Span) -> MlaMode:
+    def _fastest(self, cache: LatentCache, span: Span) -> MlaMode:
         return choose_mode_in_torch(self.sizes, span.count)
 
     def pack(self) -> int:

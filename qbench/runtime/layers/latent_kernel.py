@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from qbench.runtime.attention.mla_modes import MODES, MlaMode, choose_mode
-from qbench.runtime.caches.latent_cache import HeldLatents, LatentRows, Span
-from qbench.runtime.caches.latent_kernel_cache import KernelLatents
+from qbench.runtime.caches.latent_cache import LatentCache, LatentRows, Span
 from qbench.runtime.layers.fused import as_rows
 from qbench.runtime.layers.latent import LatentAttention
 from qbench.runtime.layers.latent_heads import F16_MAX, LatentHeads, heads_format
@@ -23,7 +22,7 @@ class KernelLatentAttention(LatentAttention):
     def _over_latents(self, x: Tensor, norm: Norm, rope: tuple[Tensor, Tensor], cache: LatentRows) -> Tensor:
         spans = cache.spans(x.shape[1])
         few = [span for span in spans if self.mode(cache, span) is MODES["elided"]]
-        if not few or not isinstance(cache, KernelLatents):
+        if not few or not isinstance(cache, LatentCache) or not cache.in_kernels:
             return super()._over_latents(x, norm, rope, cache)
         q, latent = self._project(x, norm)
         if len(few) == len(spans):
@@ -39,8 +38,8 @@ class KernelLatentAttention(LatentAttention):
         (y,) = self.output(out, residual=x)
         return y
 
-    def _fastest(self, cache: HeldLatents, span: Span) -> MlaMode:
-        if not isinstance(cache, KernelLatents):
+    def _fastest(self, cache: LatentCache, span: Span) -> MlaMode:
+        if not cache.in_kernels:
             return super()._fastest(cache, span)
         return choose_mode(self.sizes, self.num_heads, span.seq_len, span.count, cache.rules[self.layer].window)
 
@@ -49,7 +48,7 @@ class KernelLatentAttention(LatentAttention):
         q: Tensor,
         latent: Tensor,
         rope: tuple[Tensor, Tensor],
-        cache: KernelLatents,
+        cache: LatentCache,
         columns: slice | np.ndarray,
     ) -> Tensor:
         """These tokens of the forward pass, of which `columns` are theirs: -> [B, T, H V]"""
@@ -64,7 +63,7 @@ class KernelLatentAttention(LatentAttention):
         """cos and sin [T, D] as cpu_kernels take them: of every token of the forward pass, [B T, D]"""
         return [angles.repeat(batch, 1).numpy() if batch > 1 else angles.numpy() for angles in rope]
 
-    def score_scale(self, cache: KernelLatents) -> float:
+    def score_scale(self, cache: LatentCache) -> float:
         return cache.rules[self.layer].scale * self.softmax_scale
 
     def pack(self) -> int:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from qbench.runtime.attention.mla_modes import MODES
 from qbench.runtime.attention.rotations import Rotation
-from qbench.runtime.caches.latent_kernel_cache import KernelLatents
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.latent_cache import LatentCache
 from qbench.runtime.caches.step import Step
 from qbench.runtime.layers.block import Block
 from qbench.runtime.layers.feed_forward import KernelFeedForward
@@ -26,12 +27,14 @@ class LatentLayers:
         self.blocks = blocks
         self.attention = blocks[0].attention
 
-    def takes(self, cache: KernelLatents, num_tokens: int) -> bool:
+    def takes(self, cache: Cache, num_tokens: int) -> bool:
         """Whether absorbed attention is the mode for all sequences of the forward pass over this cache."""
+        if not isinstance(cache, LatentCache) or not cache.in_kernels:
+            return False
         return all(self.attention.mode(cache, span) is MODES["elided"] for span in cache.spans(num_tokens))
 
     def __call__(
-        self, x: Tensor, rotations: Sequence[Rotation], step: Step, cache: KernelLatents, last_only: bool
+        self, x: Tensor, rotations: Sequence[Rotation], step: Step, cache: LatentCache, last_only: bool
     ) -> Tensor:
         rows = [cache.rows(layer) for layer in range(len(self.blocks))]
         new = (as_rows(x), *self.attention.angles(rotations[0], len(x)))

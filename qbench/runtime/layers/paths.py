@@ -25,8 +25,7 @@ from torch import Tensor
 from qbench.nearest import nearest
 from qbench.runtime.attention.rotations import Rotation
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.caches.kernel_cache import StoreCache
-from qbench.runtime.caches.latent_kernel_cache import KernelLatents, has_latent_kernels
+from qbench.runtime.caches.latent_cache import has_latent_kernels
 from qbench.runtime.caches.step import Step
 from qbench.runtime.kernel_steps import has_attention_step, has_net_step
 from qbench.runtime.layers.block import Block, Blocks
@@ -37,7 +36,7 @@ from quant.models import ModelConfig
 
 
 class Runner(Protocol):
-    """The layers of a loaded model, over caches of the class that its row names."""
+    """The layers of a loaded model, over caches that its row takes."""
 
     def __call__(self, x: Tensor, rotations: Sequence[Rotation], step: Step, cache: Any, last_only: bool) -> Tensor:
         """x [B, T, K] -> the wanted tokens of [B, T, K], see `Step.wanted`; the cache then holds the new tokens."""
@@ -50,15 +49,13 @@ class LayerPath:
 
     suits   whether the architecture allows it
     run_by  the runner of these blocks, or None if cpu_kernels have not packed the weights that it needs
-    over    the class of caches that it runs over
     in_stores  whether the keys and values have to be in stores of cpu_kernels
-    takes   whether the runner takes this many tokens per sequence over this cache; None: it takes any number
+    takes   whether the runner takes this many tokens per sequence over this cache; None: any number over any cache
     """
 
     name: str
     suits: Callable[[ModelConfig], bool]
     run_by: Callable[[Sequence[Block]], Runner | None]
-    over: type[Any] = Cache
     in_stores: bool = False
     takes: Callable[[Any, Any, int], bool] | None = None
 
@@ -100,11 +97,21 @@ def _has_kernel_view(runner: Runner, cache: Cache, num_tokens: int) -> bool:
     return cache.has_kernel_view(num_tokens)
 
 
+def _has_layer_views(runner: Runner, cache: Cache, num_tokens: int) -> bool:
+    return cache.has_layer_views(num_tokens)
+
+
 LAYERS = LayerPath("layers", _in_one_call, kernel_layers, in_stores=True, takes=_has_kernel_view)
-LATENT_LAYERS = LayerPath("latent-layers", _latents_in_one_call, latent_layers, KernelLatents, takes=LatentLayers.takes)
-STEPS = LayerPath("steps", _has_steps, partial(_in_steps, attention=True, net=True), StoreCache, in_stores=True)
+LATENT_LAYERS = LayerPath("latent-layers", _latents_in_one_call, latent_layers, takes=LatentLayers.takes)
+STEPS = LayerPath(
+    "steps", _has_steps, partial(_in_steps, attention=True, net=True), in_stores=True, takes=_has_layer_views
+)
 ATTENTION_STEPS = LayerPath(
-    "attention-steps", has_attention_step, partial(_in_steps, attention=True, net=False), StoreCache, in_stores=True
+    "attention-steps",
+    has_attention_step,
+    partial(_in_steps, attention=True, net=False),
+    in_stores=True,
+    takes=_has_layer_views,
 )
 NET_STEPS = LayerPath("net-steps", has_net_step, partial(_in_steps, attention=False, net=True))
 PYTHON = LayerPath("python", _always, Blocks)
@@ -141,7 +148,7 @@ class LayerPaths:
         raises   InputError if the only row that may run does not take the forward pass
         """
         for path, runner in self._rows:
-            if isinstance(cache, path.over) and (path.takes is None or path.takes(runner, cache, num_tokens)):
+            if path.takes is None or path.takes(runner, cache, num_tokens):
                 return path, runner
         raise InputError(
             f"path {self.names[0]!r} does not take a forward pass of {num_tokens} tokens over a {type(cache).__name__}"

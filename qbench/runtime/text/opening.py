@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from qbench.cache_spec import CacheSpec
+from qbench.cache_spec import DEFAULT_CACHE
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime.encoder_decoder import Conditioned, load_encoder_decoder
 from qbench.runtime.load import load_model
@@ -33,7 +33,7 @@ def open_text(source: Source, tokenizer: Tokenizer, prompt: str, options: RunOpt
         decoder = load_model(source, options)
         assert isinstance(decoder, Model)  # on the CPU
         return Opening(decoder, tokens, tokens)
-    if options.cache_spec != CacheSpec():
+    if options.cache_spec != DEFAULT_CACHE:
         raise InputError(
             f"{source.spec} is an encoder-decoder, whose cache is dynamic and full; got {options.cache_spec}"
         )

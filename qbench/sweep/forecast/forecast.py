@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from qbench.cache_spec import CacheSpec
+from qbench.cache_spec import DEFAULT_CACHE, CacheSpec
 from qbench.measure.case import Case
 from qbench.measure.host.machine import machine
 from qbench.measure.host.memory import current_rss_bytes
@@ -240,7 +240,7 @@ class _Forecaster:
         """Of the model as the recipe leaves it, or of the reference that it is compared with."""
         if recipe is None:
             return MemoryPredictor(self.source(model), impl="reference")
-        return MemoryPredictor(self.planned_source(model, recipe), spec=spec or CacheSpec())
+        return MemoryPredictor(self.planned_source(model, recipe), spec=spec or DEFAULT_CACHE)
 
     def predictor_of(self, case: Case) -> MemoryPredictor:
         """raises InputError where recipe, KV format or cache policy do not fit the model"""

@@ -7,6 +7,7 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.caches import policy_cache
 from support.close import assert_close
 from support.slow_policy import Choose, slow_heads
 
@@ -14,14 +15,12 @@ from qbench.policies import TokenKinds, parse_policy
 from qbench.policies.fastgen import FREQUENT, FULL, LOCAL, PUNCTUATION, SPECIAL
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.caches.head_storage import BLOCK, HeadStorage
-from qbench.runtime.caches.kernel_cache import make_store
-from qbench.runtime.caches.kernel_storage import KernelStorage
-from qbench.runtime.caches.kv_storage import KVStorage, TorchStorage
+from qbench.runtime.caches.head_storage import HeadStorage
+from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, KVStorage
 from qbench.runtime.caches.policy_cache import PolicyCache
+from qbench.runtime.caches.storages import make_storage
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
-from quant.kv.floats import Floats
 from quant.models import ModelConfig
 
 NEEDS_KERNELS = pytest.mark.skipif(not has_cpu_kernels(), reason="cpu_kernels are not compiled")
@@ -40,19 +39,16 @@ def config_of() -> ModelConfig:
 
 
 def cache_of(text: str, batch: int = 1, *, in_kernels: bool = False) -> PolicyCache:
-    config, floats = config_of(), (Floats(torch.float32),) * 2
+    config = config_of()
 
     def storage_of_head() -> KVStorage:
-        if in_kernels:
-            return KernelStorage(make_store(replace(config, num_kv_heads=1), None, 0, 1, BLOCK), 1, 1, WIDTH)
-        return TorchStorage(1, BLOCK, floats, (None, None))
+        return make_storage(replace(config, num_kv_heads=1), None, 0, 1, BLOCK_TOKENS, in_kernels=in_kernels)
 
     storages = [
         HeadStorage([[storage_of_head() for _ in range(KV_HEADS)] for _ in range(batch)])
         for _ in range(config.num_layers)
     ]
-    policy = parse_policy(text).for_model(config.num_layers, 1.0)
-    cache = PolicyCache(config, storages, policy, batch)
+    cache = policy_cache(config, text, batch, storages=storages)
     cache.token_kinds = KINDS
     return cache
 
@@ -218,8 +214,8 @@ def test_bytes_follow_the_mean_length_and_not_the_longest(text: str, in_kernels:
     cache = cache_of(text, in_kernels=in_kernels)
     attended(cache, tokens, *given, (400, *(1,) * 30))
     lengths = [len(head) for head in cache.held_positions(0)[0]]
-    held = cache.storages[0].size_bytes
-    assert sum(lengths) * TOKEN_BYTES <= held <= sum(length + BLOCK for length in lengths) * TOKEN_BYTES
+    held = cache.memories[0].size_bytes
+    assert sum(lengths) * TOKEN_BYTES <= held <= sum(length + BLOCK_TOKENS for length in lengths) * TOKEN_BYTES
     assert held < 0.7 * KV_HEADS * max(lengths) * TOKEN_BYTES
     assert cache.peak_bytes >= KV_HEADS * 400 * TOKEN_BYTES
 
@@ -256,10 +252,10 @@ def test_going_back_to_a_mark(text: str, in_kernels: bool) -> None:
     first = attended(cache, *rest, (1,) * 20)
     cache.truncate(30)
     assert torch.equal(attended(cache, *rest, (1,) * 20), first)
-    held, lengths = cache.held_positions(0), cache.storages[0].size_bytes
+    held, lengths = cache.held_positions(0), cache.memories[0].size_bytes
     cache.truncate(0)
     attended(cache, tokens, *given, (30, *(1,) * 20))
-    assert (cache.held_positions(0), cache.storages[0].size_bytes) == (held, lengths)
+    assert (cache.held_positions(0), cache.memories[0].size_bytes) == (held, lengths)
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from qbench.policies.oracle import Oracle, Recorder
 from qbench.reference.corpus import heldout_text
 from qbench.run_options import RunOptions
 from qbench.runtime import Tokenizer, load_model
-from qbench.runtime.caches.kv_storage import TorchStorage
+from qbench.runtime.caches.places import OwnPages
 from qbench.runtime.caches.policy_cache import PolicyCache
+from qbench.runtime.caches.storages import make_storage
 from qbench.sources import open_source
 from quant.errors import InputError
-from quant.kv.floats import Floats
 from quant.models import ModelConfig
 from quant.present import present
 
@@ -27,9 +27,8 @@ BUDGET = 6
 
 def attended(policy, q, k, v) -> PolicyCache:
     """A cache after all passes of layer 0."""
-    floats = Floats(torch.float32)
-    storages = [TorchStorage(1, 16, (floats, floats), (None, None)) for _ in range(CONFIG.num_layers)]
-    cache, start = PolicyCache(CONFIG, storages, policy, 1), 0
+    storages = [make_storage(CONFIG, None, layer, 1, 16, in_kernels=False) for layer in range(CONFIG.num_layers)]
+    cache, start = PolicyCache(CONFIG, OwnPages(storages, 1024, is_tight=True), policy), 0
     for count in PASSES:
         some = slice(start, start + count)
         step = cache.begin(torch.zeros(1, count, dtype=torch.int64))

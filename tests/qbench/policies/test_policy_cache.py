@@ -5,20 +5,17 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.caches import policy_cache
 from support.close import assert_close
 from support.slow_policy import Choose, slow_policy
 
 from qbench.policies import parse_policy, policy_names
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
-from qbench.runtime.caches.kernel_cache import make_store
-from qbench.runtime.caches.kernel_storage import KernelStorage
-from qbench.runtime.caches.kv_storage import TorchStorage
 from qbench.runtime.caches.policy_cache import PolicyCache
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme
-from quant.kv.floats import Floats
 from quant.kv.scheme import CONFIG_KEY
 from quant.models import ModelConfig
 
@@ -94,14 +91,7 @@ def config_of(**changes) -> ModelConfig:
 
 
 def cache_of(text: str, config: ModelConfig, batch: int = 1, *, in_kernels: bool = False) -> PolicyCache:
-    floats = (Floats(torch.float32),) * 2
-    if in_kernels:
-        stores = [make_store(config, None, layer, batch, 16) for layer in range(config.num_layers)]
-        storages = [KernelStorage(store, batch, config.num_kv_heads, config.head_dim) for store in stores]
-    else:
-        storages = [TorchStorage(batch, 16, floats, (None, None)) for _ in range(config.num_layers)]
-    policy = parse_policy(text).for_model(config.num_layers, 1.0)
-    return PolicyCache(config, storages, policy, batch)
+    return policy_cache(config, text, batch, in_kernels=in_kernels)
 
 
 def heads(config: ModelConfig, total: int, batch: int = 1, seed: int = 0) -> list[torch.Tensor]:
@@ -207,7 +197,7 @@ def test_memory_is_freed_after_the_prompt_and_stays_in_decode(in_kernels: bool) 
     attended(cache, q, k, v, (1000, *(1,) * 40))
     token_bytes = 2 * config.num_kv_heads * config.head_dim * 4
     assert cache.num_held[0, 0] == 128
-    assert cache.storages[0].size_bytes <= (128 + 16) * token_bytes
+    assert cache.memories[0].size_bytes <= (128 + 16) * token_bytes
     assert cache.peak_bytes >= 1000 * token_bytes
 
 

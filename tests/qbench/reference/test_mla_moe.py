@@ -1,11 +1,12 @@
 import pytest
 import torch
+from support.caches import torch_cache
 from support.close import assert_close
 from support.tiny_mla_moe import TINY
 
 from qbench.reference.export import export, load
 from qbench.reference.mla_moe import Experts, MlaMoe
-from qbench.runtime import DenseCache, load_model
+from qbench.runtime import load_model
 from qbench.sources import open_source
 
 
@@ -58,7 +59,7 @@ def test_logits_equal_the_runtimes(model, tokenizer, tmp_path):
     tokens = torch.randint(TINY.vocab_size, (2, 100))
     expected = load(folder)(tokens)
     runtime = load_model(open_source(str(folder)), impl="reference")
-    got = runtime(tokens, DenseCache(runtime.config, batch=2))
+    got = runtime(tokens, torch_cache(runtime.config, batch=2))
     assert_close(got, expected, atol=tolerance(expected))
 
 

@@ -7,7 +7,7 @@ from support.array_source import ArraySource
 from support.cache_specs import ONE_OF_EACH, spec_of
 
 from qbench.runtime import load_model
-from qbench.runtime.caches.kinds import MAX_CHUNK_TOKENS
+from qbench.runtime.caches.cache_maker import MAX_CHUNK_TOKENS
 from qbench.runtime.memory import MemoryPredictor
 from quant.errors import InputError
 from quant.kv import KV_FORMATS, KVScheme
@@ -31,7 +31,8 @@ def test_bytes_are_those_of_the_cache(kind, architecture, kv, impl):
     model(torch.zeros(2, 131, dtype=torch.int64), cache, last_only=True)  # what is made with the first token is there
     predicted = MemoryPredictor(model_source, impl=impl, spec=spec_of(kind)).at(131, 2)
     # A window's pages are all there from the beginning, whatever its sequences hold of them.
-    held = cache.pool.num_pages * cache.pool.page_bytes if kind == "window:300" else cache.size_bytes
+    pool = cache.places.pool if kind == "window:300" else None
+    held = cache.size_bytes if pool is None else pool.num_pages * pool.page_bytes
     assert predicted.kv_bytes == held
 
 

@@ -3,10 +3,12 @@
 import pytest
 import torch
 from support.architectures import small_config
+from support.caches import torch_cache
 from support.close import assert_close
 
-from qbench.runtime.caches import cache as cache_module
-from qbench.runtime.caches.cache import DenseCache, NoCache, causal_attention
+from qbench.runtime.attention import causal_attention as attention_module
+from qbench.runtime.attention.causal_attention import causal_attention
+from qbench.runtime.caches.cache import NoCache
 from quant.errors import InputError
 from quant.models import AttentionRule, ModelConfig
 
@@ -56,7 +58,7 @@ def test_a_window_of_keys(queries, window):
 def test_threads_of_one_query(monkeypatch, keys, seen):
     """A short context is attended to on one thread, and torch has its threads again afterwards."""
     q, k, v = random_qkv(4, 2, 1, keys)
-    monkeypatch.setattr(cache_module, "SMALL_KEYS", k[:, :, :64].numel())
+    monkeypatch.setattr(attention_module, "SMALL_KEYS", k[:, :, :64].numel())
     counts = []
     attention = torch.nn.functional.scaled_dot_product_attention
 
@@ -80,12 +82,11 @@ def test_dense_cache_equals_attention_over_everything(capacity):
     config = ModelConfig.from_hf(small_config())
     q, k, v = random_qkv(4, 2, queries=20, keys=20)
     expected = attention_ref(q, k, v)
-    cache = DenseCache(config, batch=2, capacity=capacity)
-    for held in (*cache.keys, *cache.values):
-        held.fill_(torch.nan)  # memory beyond the length must not be read
+    cache = torch_cache(config, batch=2, capacity=capacity)
     start = 0
     for size in (7, 1, 1, 11):
         new = slice(start, start + size)
+        cache.begin(torch.zeros(2, size, dtype=torch.int64))
         for layer in range(config.num_layers):
             out = cache.attend(layer, q[:, :, new], k[:, :, new], v[:, :, new], torch.arange(start, start + size))
             assert_close(out, expected[:, :, new], atol=20 * 2**-23)
@@ -97,7 +98,7 @@ def test_dense_cache_equals_attention_over_everything(capacity):
 def test_truncate_forgets_and_continues():
     config = ModelConfig.from_hf(small_config(num_hidden_layers=1))
     q, k, v = random_qkv(4, 2, queries=6, keys=6)
-    cache = DenseCache(config, batch=2)
+    cache = torch_cache(config, batch=2)
     cache.attend(0, q, 7 * k, 7 * v, torch.arange(6))
     cache.advance(6)
     cache.truncate(0)
@@ -108,18 +109,18 @@ def test_truncate_forgets_and_continues():
 
 def test_capacity_doubles_up_to_the_context():
     config = ModelConfig.from_hf(small_config(num_hidden_layers=1, max_position_embeddings=20))
-    cache = DenseCache(config, capacity=8)
+    cache = torch_cache(config, capacity=8)
     q, k, v = random_qkv(4, 2, queries=9, keys=9, batch=1)
     for expected_capacity in (16, 20):
         cache.attend(0, q, k, v, torch.arange(9))
         cache.advance(9)
-        assert cache.capacity == expected_capacity
+        assert cache.places.page_size == expected_capacity
     with pytest.raises(InputError, match="27 tokens, but the model's context holds 20"):
         cache.attend(0, q, k, v, torch.arange(9))
 
 
 def test_bytes_per_token():
-    cache = DenseCache(ModelConfig.from_hf(small_config()), batch=3, capacity=10)
+    cache = torch_cache(ModelConfig.from_hf(small_config()), batch=3, capacity=10)
     assert cache.bytes_per_token == 2 * 2 * 2 * 16 * 4  # layers, keys and values, kv heads, head_dim, float32
     assert cache.size_bytes == 30 * cache.bytes_per_token
 
@@ -127,4 +128,4 @@ def test_bytes_per_token():
 def test_bad_arguments():
     config = ModelConfig.from_hf(small_config())
     with pytest.raises(InputError, match="batch 0"):
-        DenseCache(config, batch=0)
+        torch_cache(config, batch=0)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.caches import is_in_torch, kernel_cache, torch_cache
 from support.close import assert_close
 
 from cpu_kernels.attention import multiplies_in
@@ -12,10 +13,9 @@ from cpu_kernels.attention_bound import attention_bound
 from qbench.kernels.attention import LOG2_E, ROUND_QUERIES
 from qbench.runtime import load_model
 from qbench.runtime.attention.rope import inverse_frequencies, rotation
-from qbench.runtime.caches.cache import DenseCache
-from qbench.runtime.caches.kernel_cache import STORES, KernelCache, has_store, held_tokens
-from qbench.runtime.caches.quantized_cache import QuantizedCache, layer_scales
-from qbench.runtime.caches.residual_cache import ResidualCache
+from qbench.runtime.caches.kernel_storage import STORES, has_store
+from qbench.runtime.caches.kv_storage import held_tokens
+from qbench.runtime.caches.storages import layer_scales
 from qbench.runtime.memory import predict_memory
 from quant.errors import InputError
 from quant.kv import KV_FORMATS, KVScheme, calibrate_kv
@@ -43,10 +43,6 @@ def make_qkv(num_tokens: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor
     generator = torch.Generator().manual_seed(seed)
     shapes = (2, 4, num_tokens, 32), (2, 2, num_tokens, 32), (2, 2, num_tokens, 32)
     return tuple(torch.randn(shape, generator=generator) for shape in shapes)
-
-
-def torch_cache(scheme: KVScheme | None):
-    return DenseCache(MODEL, batch=2) if scheme is None else QuantizedCache(MODEL, scheme, batch=2)
 
 
 def as_kept(scheme: KVScheme | None, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -77,10 +73,10 @@ def test_bytes_are_read_as_the_format_gives_them_back(name):
     x[0, 0, 1, 5:] = 0
     x[0, 1, 2] = torch.arange(32) / 4  # ties
     x[1, 0, 3] = torch.linspace(-3, 3, 32) ** 9
-    cache = KernelCache(MODEL, scheme, batch=2, capacity=240)
+    cache = kernel_cache(MODEL, scheme, batch=2, capacity=240)
     cache.attend(1, torch.zeros(2, 4, 240, 32), x, -x, torch.arange(240))
     k, v = np.empty(x.shape, np.float32), np.empty(x.shape, np.float32)
-    cache.stores[1].read(cache.block_table, np.full(2, 240), k, v)
+    cache.memories[1].store.read(cache.places.block_table, np.full(2, 240), k, v)
     expected_k, expected_v = as_kept(scheme, x, -x)
     assert_close(k, expected_k)
     assert_close(v, expected_v)
@@ -92,10 +88,10 @@ def test_nan_is_kept_as_the_format_keeps_it(name):
     x = make_qkv(40)[1]
     x[0, 1, 17, 3] = torch.nan
     x[0, 0, 9] = -torch.nan
-    cache = KernelCache(MODEL, scheme, batch=2, capacity=40)
+    cache = kernel_cache(MODEL, scheme, batch=2, capacity=40)
     cache.attend(1, torch.zeros(2, 4, 40, 32), x, x, torch.arange(40))
     k, v = np.empty(x.shape, np.float32), np.empty(x.shape, np.float32)
-    cache.stores[1].read(cache.block_table, np.full(2, 40), k, v)
+    cache.memories[1].store.read(cache.places.block_table, np.full(2, 40), k, v)
     expected_k, expected_v = as_kept(scheme, x, x)
     assert_close(k, expected_k)
     assert_close(v, expected_v)
@@ -113,14 +109,14 @@ def query_factor(scheme: KVScheme | None) -> np.ndarray:
 def test_attends_as_the_cache_on_torch_does(name, cuts):
     """Torch is given the queries as the kernel rounds them, so that what is left are roundings with a bound."""
     scheme, (q, k, v) = make_scheme(name), make_qkv(70)
-    got = feed(KernelCache(MODEL, scheme, batch=2, capacity=8), q, k, v, cuts)
+    got = feed(kernel_cache(MODEL, scheme, batch=2, capacity=8), q, k, v, cuts)
     arithmetic = multiplies_in(STORES[name][0])
     seen = torch.from_numpy(ROUND_QUERIES[arithmetic](q.numpy(), query_factor(scheme))).float()
     kept_k, kept_v = as_kept(scheme, k, v)
     given = (seen.numpy(), kept_k.numpy(), kept_v.numpy(), SOFTMAX_SCALE)
     # Torch sums in float32, too.
     bound = attention_bound(*given, arithmetic=arithmetic) + attention_bound(*given)
-    assert_close(got, feed(torch_cache(scheme), seen, k, v, cuts), atol=bound)
+    assert_close(got, feed(torch_cache(MODEL, scheme, batch=2), seen, k, v, cuts), atol=bound)
 
 
 @pytest.mark.parametrize("cuts", [(), (1, 2, 40), tuple(range(1, 70))], ids=["one run", "varlen", "token by token"])
@@ -132,8 +128,8 @@ def test_a_window_in_one_layer_of_two(cuts):
     )
     q, k, v = make_qkv(70)
     for layer in range(2):
-        got = feed(KernelCache(config, batch=2, capacity=8), q, k, v, cuts, layer)
-        expected = feed(DenseCache(config, batch=2), q, k, v, cuts, layer)
+        got = feed(kernel_cache(config, batch=2, capacity=8), q, k, v, cuts, layer)
+        expected = feed(torch_cache(config, batch=2), q, k, v, cuts, layer)
         assert_close(got, expected, atol=70 * 2.0**-22)
 
 
@@ -141,7 +137,7 @@ def test_a_window_in_one_layer_of_two(cuts):
 def test_rotates_as_torch_does(start, tokens):
     q, k, v = make_qkv(21)
     rope = rotation(inverse_frequencies(MODEL.rope, 32), torch.arange(start, start + tokens), scale=1.25)
-    caches = KernelCache(MODEL, batch=2), DenseCache(MODEL, batch=2)
+    caches = kernel_cache(MODEL, batch=2), torch_cache(MODEL, batch=2)
     outputs = []
     for cache in caches:
         cache.attend(0, q[:, :, :start], k[:, :, :start], v[:, :, :start], torch.arange(start)) if start else None
@@ -154,10 +150,10 @@ def test_rotates_as_torch_does(start, tokens):
 @pytest.mark.parametrize("name", [None, "kv-int8"])
 def test_truncate_forgets_the_rest(name):
     q, k, v = make_qkv(30)
-    cache = KernelCache(MODEL, make_scheme(name), batch=2)
+    cache = kernel_cache(MODEL, make_scheme(name), batch=2)
     feed(cache, q, k, 7 * v, (), layer=0)
     cache.truncate(0)
-    expected = feed(torch_cache(make_scheme(name)), q, k, v, ())
+    expected = feed(torch_cache(MODEL, make_scheme(name), batch=2), q, k, v, ())
     assert_close(feed(cache, q, k, v, (), layer=0), expected, atol=2.0**-12)
     with pytest.raises(ValueError, match="truncate to 31, expected 0 to 30"):
         cache.truncate(31)
@@ -166,10 +162,10 @@ def test_truncate_forgets_the_rest(name):
 @pytest.mark.parametrize("name", PER_TOKEN)
 def test_bytes_a_token(name):
     scheme = make_scheme(name)
-    cache = KernelCache(MODEL, scheme, batch=3, capacity=33)
+    cache = kernel_cache(MODEL, scheme, batch=3, capacity=33)
     expected = 2 * 2 * 2 * 32 * 4 if scheme is None else 2 * scheme.format.bytes_per_token(2, 32)
     assert cache.bytes_per_token == expected
-    assert cache.capacity == held_tokens(33) == 48
+    assert cache.places.page_size == held_tokens(33) == 48
     assert cache.size_bytes == 3 * 48 * expected
     entry = {} if scheme is None else {CONFIG_KEY: scheme.config_entry()}
     predicted = predict_memory(ArraySource(CONFIG | entry, random_weights(CONFIG)), context=33, batch=3)
@@ -179,46 +175,46 @@ def test_bytes_a_token(name):
 
 def test_capacity_doubles_up_to_the_context():
     config = ModelConfig.from_hf(small_config(max_position_embeddings=90, head_dim=32))
-    cache = KernelCache(config, batch=2, capacity=17)
+    cache = kernel_cache(config, batch=2, capacity=17)
     q, k, v = make_qkv(40)
     for expected_capacity in (64, 96):
         cache.attend(0, q, k, v, torch.arange(40))
         cache.attend(1, q, k, v, torch.arange(40))
         cache.advance(40)
-        assert cache.capacity == expected_capacity
+        assert cache.places.page_size == expected_capacity
     with pytest.raises(InputError, match="120 tokens, but the model's context holds 90"):
         cache.attend(0, q, k, v, torch.arange(40))
 
 
 def test_impossible_sizes():
     with pytest.raises(InputError, match="batch 0"):
-        KernelCache(MODEL, batch=0)
+        kernel_cache(MODEL, batch=0)
     with pytest.raises(InputError, match="capacity 0"):
-        KernelCache(MODEL, capacity=0)
+        kernel_cache(MODEL, capacity=0)
 
 
 @pytest.mark.parametrize(
-    "changes, name, cache",
+    "changes, name, in_torch",
     [
-        ({}, None, KernelCache),
-        ({}, "kv-fp8", KernelCache),
-        ({}, "kv-int4-kc", QuantizedCache),
-        ({}, "kv-kivi-2", ResidualCache),
-        ({"head_dim": 24}, None, DenseCache),
-        ({"head_dim": 24}, "kv-int8", QuantizedCache),
-        ({"head_dim": 48}, "kv-f16", KernelCache),
+        ({}, None, False),
+        ({}, "kv-fp8", False),
+        ({}, "kv-int4-kc", True),
+        ({}, "kv-kivi-2", False),
+        ({"head_dim": 24}, None, True),
+        ({"head_dim": 24}, "kv-int8", True),
+        ({"head_dim": 48}, "kv-f16", False),
     ],
     ids=["f32", "fp8", "keys per channel", "residual", "odd heads", "odd heads, int8", "heads of 48, f16"],
 )
-def test_models_use_the_kernels_where_those_have_the_format(changes, name, cache):
+def test_models_use_the_kernels_where_those_have_the_format(changes, name, in_torch):
     config = small_config(**{"head_dim": 32} | changes)
     entry = {} if name is None else {CONFIG_KEY: KVScheme(KV_FORMATS[name]).config_entry()}
     source = ArraySource(config | entry, random_weights(config))
     model = load_model(source)
-    assert type(model.new_cache()) is cache
+    assert is_in_torch(model.new_cache()) == in_torch
     tokens = torch.from_numpy(np.random.default_rng(2).integers(160, size=(2, 64)))
     reference = load_model(source, impl="reference")
-    assert type(reference.new_cache()) in (DenseCache, QuantizedCache)
+    assert is_in_torch(reference.new_cache())
     got, expected = model(tokens, model.new_cache(batch=2)), model(tokens)
     # What the kernels round apart, a key's last bit now and then among it, is less than what the format itself does;
     # without a format less than 64 tokens' float32 sums.

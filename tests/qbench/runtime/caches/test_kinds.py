@@ -12,9 +12,8 @@ from support.close import assert_close
 
 from qbench.cache_spec import CacheSpec
 from qbench.runtime import Model, load_model
-from qbench.runtime.caches.kernel_cache import STORES
-from qbench.runtime.caches.kinds import MAX_CHUNK_TOKENS
-from qbench.runtime.caches.layered_cache import LayeredCache
+from qbench.runtime.caches.cache_maker import MAX_CHUNK_TOKENS
+from qbench.runtime.caches.kernel_storage import STORES
 from qbench.runtime.kv_memory import CacheMemory
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
@@ -123,9 +122,10 @@ def test_a_models_window_is_all_that_is_kept(kv, impl):
     one, other = model.new_cache(2, spec=spec_of("window")), model.new_cache(2, 900)
     for part in tokens.split((200, 1, 250, 1, 200, 1, 1, 246), dim=1):
         assert_close(model(part, one), model(part, other))
-    held = [page for sequence in one.sequences for page in sequence.pages if page >= 0]
+    places = one.places
+    held = [page for sequence in places.sequences for page in sequence.pages if page >= 0]
     assert len(held) * 16 <= 2 * (40 + MAX_CHUNK_TOKENS + 2 * 16)
-    assert one.size_bytes == one.pool.num_pages * one.pool.page_bytes < 2 * 350 * other.bytes_per_token
+    assert one.size_bytes == places.pool.num_pages * places.pool.page_bytes < 2 * 350 * other.bytes_per_token
 
 
 def mixed_model(architecture: str, kv: str | None = None, impl: str = "auto") -> Model:
@@ -141,14 +141,14 @@ def test_layers_without_a_window_keep_all_beside_those_that_have_one(architectur
     windows = [model.config.attention_rule(layer).window for layer in range(model.config.num_layers)]
     assert 0 < windows.count(0) < len(windows)
     one, other = model.new_cache(2, 700, spec=spec_of("window")), model.new_cache(2, 700)
-    assert isinstance(one, LayeredCache) and one.bytes_per_token == other.bytes_per_token
+    assert len(one.groups) == 2 and one.bytes_per_token == other.bytes_per_token
     for part in tokens.split((200, 1, 250, 1, 200, 48), dim=1):
         assert_close(model(part, one), model(part, other))
     for cache in (one, other):
         cache.truncate(680)
     assert_close(model(tokens[:, :3], one), model(tokens[:, :3], other))
     predicted = CacheMemory(model.config, model.kv, impl, spec_of("window")).size_bytes(700, 2)
-    assert sum(part.pool.num_pages * part.pool.page_bytes for part in one.parts) == predicted
+    assert sum(part.pool.num_pages * part.pool.page_bytes for part in one.groups) == predicted
     assert predicted < 0.85 * CacheMemory(model.config, model.kv, impl).size_bytes(700, 2)
 
 
@@ -212,7 +212,8 @@ def test_pages_grow_with_their_sequences():
     cache, other = model.new_cache(2, 16, spec=spec_of("paged")), model.new_cache(2)
     for part in tokens.split(50, dim=1):
         assert_close(model(part, cache), model(part, other))
-    assert cache.pool.num_pages == 32 and cache.size_bytes == 2 * 13 * cache.pool.page_bytes
+    pool = cache.places.pool
+    assert pool.num_pages == 32 and cache.size_bytes == 2 * 13 * pool.page_bytes
 
 
 @pytest.mark.parametrize("kind", ["none", "static", "paged", "window:30"])

@@ -13,10 +13,9 @@ from support.close import assert_close
 from qbench.run_options import RunOptions
 from qbench.runtime import Model, generate, load_model
 from qbench.runtime.attention.mla_modes import get_mode
-from qbench.runtime.caches.over_pages import paged_cache
-from qbench.runtime.caches.page_memory import EVICTED
-from qbench.runtime.caches.paged_latents import PagedKernelLatentCache, PagedLatentCache
 from qbench.runtime.caches.pages import PagedSequence, PagePool
+from qbench.runtime.caches.past import EVICTED
+from qbench.runtime.caches.pooled_cache import pooled_cache
 from qbench.runtime.engine import Engine, EngineOptions, Request
 from qbench.runtime.kv_memory import CacheMemory
 from qbench.runtime.text.sampling import Sampling
@@ -42,8 +41,8 @@ def model_of(kv: str | None = None, weights: str = "f32", impl: str = "auto", **
 
 def pool_of(model: Model, num_pages: int, page_size: int = 16, mode: str | None = None) -> PagePool:
     pool = PagePool(model.config, model.kv, num_pages, page_size, impl=model.impl, mode=mode)
-    for held in pool.memory.held:
-        held.view(torch.uint8).fill_(255)  # NaN in every format: what is not written must not be read
+    for memory in pool.memories:
+        memory.held.view(torch.uint8).fill_(255)  # NaN in every format: what is not written must not be read
     order = np.random.default_rng(num_pages).permutation(num_pages)
     held = [pool.allocate() for _ in range(num_pages)]
     for page in order:  # so that pages are handed out in no order
@@ -62,8 +61,8 @@ def test_they_are_bit_for_bit_what_owning_the_memory_is(page_size, kv, impl):
     model, tokens = model_of(kv, impl=impl), tokens_of(3, 61)
     for mode in MODES:
         pool = pool_of(model, 20, page_size, mode)
-        paged = paged_cache(pool, [PagedSequence(pool) for _ in range(3)])
-        assert type(paged) is (PagedKernelLatentCache if impl == "auto" and has_cpu_kernels() else PagedLatentCache)
+        paged = pooled_cache(pool, [PagedSequence(pool) for _ in range(3)])
+        assert paged.in_kernels == (impl == "auto" and has_cpu_kernels())
         own = model.new_cache(3, capacity=5, mode=mode)
         for part in tokens.split((40, 1, 1, 19), dim=1):
             assert_close(model(part, paged), model(part, own))
@@ -78,7 +77,7 @@ def test_they_are_bit_for_bit_what_owning_the_memory_is(page_size, kv, impl):
 def test_sequences_of_unlike_lengths(mode):
     model, counts = model_of("kv-f16"), [(20, 1, 5), (1, 19, 1), (17, 16, 2)]
     tokens, pool = tokens_of(3, 40), pool_of(model, 9, mode=mode)
-    one, other = paged_cache(pool, [PagedSequence(pool) for _ in range(3)]), model.new_cache(3, 5, mode=mode)
+    one, other = pooled_cache(pool, [PagedSequence(pool) for _ in range(3)]), model.new_cache(3, 5, mode=mode)
     for step in zip(*counts, strict=True):
         logits = [model(tokens[:, : max(step)], cache, num_valid=step) for cache in (one, other)]
         assert torch.equal(*(each.nan_to_num(0) for each in logits))
@@ -90,12 +89,12 @@ def test_writing_after_a_fork_never_changes_the_sibling():
     pool = pool_of(model, 12)
     first = PagedSequence(pool)
     prompt, texts = tokens_of(1, 37), (tokens_of(1, 9, seed=1), tokens_of(1, 9, seed=2))
-    model(prompt, paged_cache(pool, [first]))
+    model(prompt, pooled_cache(pool, [first]))
     second = first.fork()
     got = [[], []]
     for part in (slice(0, 4), slice(4, 5), slice(5, 9)):  # by turns, so that each writes between the other's writes
         for which, sequence in enumerate((first, second)):
-            got[which].append(model(texts[which][:, part], paged_cache(pool, [sequence])))
+            got[which].append(model(texts[which][:, part], pooled_cache(pool, [sequence])))
     assert pool.num_free == 12 - 4, "of 3 pages two are still shared"
     for text, logits in zip(texts, got, strict=True):
         cache = model.new_cache()
@@ -108,7 +107,8 @@ def test_pages_grow_with_their_sequences():
     cache, other = model.new_cache(2, 16, spec=spec_of("paged")), model.new_cache(2)
     for part in tokens.split(50, dim=1):
         assert_close(model(part, cache), model(part, other))
-    assert cache.pool.num_pages == 32 and cache.size_bytes == 2 * 13 * cache.pool.page_bytes
+    pool = cache.places.pool
+    assert pool.num_pages == 32 and cache.size_bytes == 2 * 13 * pool.page_bytes
 
 
 # ---- windows
@@ -138,8 +138,9 @@ def test_a_window_is_plain_attention_with_a_mask(mode, impl):
     assert_close(got, logits, atol=1e-4)
     assert (logits - masked(tokens)).abs().max() > 0.1, "the window hides something"
     memory = CacheMemory(model.config, None, impl, spec_of("window:9"))
-    assert memory.size_bytes(1000, 2) == cache.pool.num_pages * cache.pool.page_bytes
-    assert EVICTED in cache.sequences[1].pages, "what no query sees any more is given back"
+    pool = cache.places.pool
+    assert memory.size_bytes(1000, 2) == pool.num_pages * pool.page_bytes
+    assert EVICTED in cache.places.sequences[1].pages, "what no query sees any more is given back"
 
 
 def test_windows_of_unlike_lengths():

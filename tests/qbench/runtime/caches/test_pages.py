@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.caches import is_in_torch
 from support.close import assert_close
 from support.mixed_workload import AT_ONCE, LONGEST, run_mixed_workload
 
 from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
-from qbench.runtime.caches.kernel_cache import STORES
-from qbench.runtime.caches.over_pages import paged_cache
-from qbench.runtime.caches.paged_cache import PagedCache, PagedTorchCache
+from qbench.runtime.caches.kernel_storage import STORES
 from qbench.runtime.caches.pages import OutOfPages, PagedSequence, PagePool
+from qbench.runtime.caches.pooled_cache import pooled_cache
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.kv import KV_FORMATS, KVScheme
@@ -70,12 +70,12 @@ class Pool(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.pool = PagePool(MODEL, None, self.NUM_PAGES, PAGE, impl="reference")
-        self.pool.memory = self
+        self.pool.memories = [self]
         self.written: dict[int, list[int | None]] = {page: [None] * PAGE for page in range(self.NUM_PAGES)}
         self.sequences: list[tuple[PagedSequence, list[int]]] = []
         self.clock = 0
 
-    def copy(self, source: int, target: int) -> None:
+    def copy_page(self, source: int, target: int) -> None:
         self.written[target] = list(self.written[source])
 
     def pick(self, data: st.DataObject) -> tuple[PagedSequence, list[int]] | None:
@@ -205,8 +205,8 @@ def test_formats_that_encode_several_tokens_together():
 def test_paged_is_bit_for_bit_what_owning_the_memory_is(kv, page_size, impl):
     model, tokens = model_of(kv, impl=impl), tokens_of(3, 61)
     pool = pool_of(model, 20, page_size)
-    paged = paged_cache(pool, [PagedSequence(pool) for _ in range(3)])
-    assert isinstance(paged, PagedCache if impl == "auto" and has_cpu_kernels() else PagedTorchCache)
+    paged = pooled_cache(pool, [PagedSequence(pool) for _ in range(3)])
+    assert is_in_torch(paged) == (impl != "auto" or not has_cpu_kernels())
     own = model.new_cache(3, capacity=5)
     for part in tokens.split((40, 1, 1, 19), dim=1):
         assert_close(model(part, paged), model(part, own))
@@ -221,18 +221,19 @@ def test_a_page_that_is_saved_comes_back_elsewhere(kv, impl):
     model, tokens = model_of(kv, impl=impl), tokens_of(1, 45)
     pool = pool_of(model, 12)
     one, other = PagedSequence(pool), PagedSequence(pool)
-    model(tokens[:, :40], paged_cache(pool, [one]))
-    pages, saved = list(one.pages), [pool.memory.save(page) for page in one.pages]
-    expected = model(tokens[:, 40:], paged_cache(pool, [one]))
+    model(tokens[:, :40], pooled_cache(pool, [one]))
+    pages, saved = list(one.pages), [pool.save(page) for page in one.pages]
+    expected = model(tokens[:, 40:], pooled_cache(pool, [one]))
     one.release()
-    model(tokens_of(1, 80, seed=1), paged_cache(pool, [PagedSequence(pool)]))  # over what was there
+    model(tokens_of(1, 80, seed=1), pooled_cache(pool, [PagedSequence(pool)]))  # over what was there
     other.reserve(40)
     assert not set(other.pages) & set(pages)
     for page, held in zip(other.pages, saved, strict=True):
-        pool.memory.load(page, held)
+        pool.load(page, held)
     other.seq_len = 40
-    assert_close(model(tokens[:, 40:], paged_cache(pool, [other])), expected)
-    assert sum(part.nbytes for part in saved[0]) == pool.page_bytes
+    assert_close(model(tokens[:, 40:], pooled_cache(pool, [other])), expected)
+    parts = [part for layer in saved[0] for part in (layer if isinstance(layer, list) else [layer])]
+    assert sum(part.nbytes for part in parts) == pool.page_bytes
 
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
@@ -242,13 +243,13 @@ def test_writing_after_a_fork_never_changes_the_sibling(kv, impl):
     pool, first = pool_of(model, 12), None
     first = PagedSequence(pool)
     prompt, a, b = tokens_of(1, 37), tokens_of(1, 9, seed=1), tokens_of(1, 9, seed=2)
-    model(prompt, paged_cache(pool, [first]))
+    model(prompt, pooled_cache(pool, [first]))
     second = first.fork()
     assert second.pages == first.pages and pool.num_free == 12 - 3
     outputs = []
     for start, end in pairwise((0, 4, 5, 9)):  # by turns, so that each writes between what the other writes
         for sequence, text in ((first, a), (second, b)):
-            outputs.append(model(text[:, start:end], paged_cache(pool, [sequence])))
+            outputs.append(model(text[:, start:end], pooled_cache(pool, [sequence])))
     assert pool.num_free == 12 - 4, "of 3 pages two are still shared"
     for text, got in ((a, outputs[::2]), (b, outputs[1::2])):
         cache = model.new_cache()
@@ -267,7 +268,7 @@ def test_sequences_come_and_go_between_passes():
         cache = model.new_cache()
         alone.append(torch.cat([model(part[None], cache)[0] for part in text.split((20, 1, 19, 1, 9))]))
     old = PagedSequence(pool)
-    model(texts[3][None, :40], PagedCache(pool, [old]))
+    model(texts[3][None, :40], pooled_cache(pool, [old]))
     old.release()
     live = {b: PagedSequence(pool) for b in range(3)}
     # sequence -> tokens of each pass: prompts beside single tokens, one that comes later and one that has left
@@ -276,7 +277,7 @@ def test_sequences_come_and_go_between_passes():
         starts = {b: live[b].seq_len for b in step}
         for row, (b, count) in zip(tokens, step.items(), strict=True):
             row[:count] = texts[b][starts[b] : starts[b] + count]
-        cache = PagedCache(pool, [live[b] for b in step])
+        cache = pooled_cache(pool, [live[b] for b in step])
         logits = model(tokens, cache, num_valid=list(step.values()))
         for row, (b, count) in zip(logits, step.items(), strict=True):
             assert_close(row[:count], alone[b][starts[b] : starts[b] + count])
@@ -288,8 +289,8 @@ def test_out_of_pages_is_told_before_anything_is_computed():
     model = model_of()
     pool = PagePool(model.config, None, 3)
     first, second = PagedSequence(pool), PagedSequence(pool)
-    model(tokens_of(1, 30), PagedCache(pool, [first]))
-    cache = PagedCache(pool, [second])
+    model(tokens_of(1, 30), pooled_cache(pool, [first]))
+    cache = pooled_cache(pool, [second])
     with pytest.raises(OutOfPages, match="2 pages are needed, 1 are free"):
         model(tokens_of(1, 17), cache)
     assert (second.seq_len, second.pages, pool.num_free) == (0, [], 1)
@@ -303,4 +304,4 @@ def test_bytes_of_a_page(kv, impl):
     model = model_of(kv, impl=impl)
     pool = PagePool(model.config, model.kv, 5, 32, impl=impl)
     assert pool.page_bytes == 32 * model.new_cache(capacity=32).bytes_per_token
-    assert paged_cache(pool, [PagedSequence(pool)]).bytes_per_token * 32 == pool.page_bytes
+    assert pooled_cache(pool, [PagedSequence(pool)]).bytes_per_token * 32 == pool.page_bytes

@@ -8,13 +8,14 @@ import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.cache_specs import spec_of
+from support.caches import kernel_cache, torch_cache
 from support.close import assert_close
 from support.logit_bounds import relative_rms
 
 from qbench.runtime import load_model
-from qbench.runtime.caches.cache import causal_attention
-from qbench.runtime.caches.quantized_cache import QuantizedCache, RoundTripCache
-from qbench.runtime.caches.residual_cache import ResidualCache
+from qbench.runtime.attention.causal_attention import causal_attention
+from qbench.runtime.caches.cache import NoCache
+from qbench.runtime.caches.residual_storage import ResidualStorage
 from qbench.runtime.memory import MemoryPredictor
 from quant.errors import InputError
 from quant.extension import has_cpu_kernels
@@ -28,6 +29,10 @@ KIVI = ["kv-kivi-2", "kv-kivi-4"]
 NUM_TOKENS = 230
 needs_cpu_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 ROUND_OFF = 2.0**-24 * 2**5 * 8 * 2**2  # scores of up to 2^5, sums of 64 float32 products, off; values of up to 2^2
+
+
+def is_residual(cache) -> bool:
+    return isinstance(cache.memories[0], ResidualStorage)
 
 
 def make_qkv(num_tokens: int = NUM_TOKENS, seed: int = 0) -> list[torch.Tensor]:
@@ -85,9 +90,9 @@ def test_follows_the_algorithm_however_the_text_is_cut(name):
     scheme, qkv = KVScheme(KV_FORMATS[name]), make_qkv()
     want = expected(name, *qkv)
     for cuts in ((), (1, 159, 161, 191), range(1, NUM_TOKENS)):
-        got = feed(QuantizedCache(MODEL, scheme, batch=2, capacity=8), *qkv, cuts)
+        got = feed(torch_cache(MODEL, scheme, batch=2, capacity=8), *qkv, cuts)
         assert_close(got.double(), want, atol=ROUND_OFF)
-    uncached = RoundTripCache(MODEL, scheme, batch=2).attend(1, *qkv, torch.arange(NUM_TOKENS))
+    uncached = NoCache(MODEL, 2, scheme).attend(1, *qkv, torch.arange(NUM_TOKENS))
     assert_close(uncached.double(), want, atol=ROUND_OFF)
 
 
@@ -95,7 +100,7 @@ def test_follows_the_algorithm_however_the_text_is_cut(name):
 @pytest.mark.parametrize("kept", [0, 40, 160, 190, 200, 229])
 def test_truncate_leaves_encoded_tokens_as_they_are_read(name, kept):
     fmt, (q, k, v) = KV_FORMATS[name], make_qkv()
-    cache = QuantizedCache(MODEL, KVScheme(fmt), batch=2)
+    cache = torch_cache(MODEL, KVScheme(fmt), batch=2)
     for layer in range(2):
         cache.attend(layer, q, k, v, torch.arange(NUM_TOKENS))
     cache.advance(NUM_TOKENS)
@@ -126,7 +131,7 @@ def model_of(name: str, architecture: str = "llama", **options):
 @pytest.mark.parametrize("name", KIVI)
 def test_bytes_follow_the_context(name, impl):
     model, source = model_of(name, impl=impl)
-    predictor, in_kernels = MemoryPredictor(source, impl=impl), isinstance(model.new_cache(), ResidualCache)
+    predictor, in_kernels = MemoryPredictor(source, impl=impl), is_residual(model.new_cache())
     for context in (100, 159, 160, 300, 480):
         cache = model.new_cache(batch=2, capacity=context)
         model(torch.zeros(2, context, dtype=torch.int64), cache, last_only=True)
@@ -141,8 +146,8 @@ def test_bytes_follow_the_context(name, impl):
 @pytest.mark.parametrize("name", KIVI)
 def test_kernels_attend_as_torch_does(name, cuts):
     scheme, qkv = KVScheme(KV_FORMATS[name]), make_qkv()
-    want = feed(QuantizedCache(MODEL, scheme, batch=2), *qkv, ())
-    got = feed(ResidualCache(MODEL, scheme, batch=2, capacity=8), *qkv, cuts)
+    want = feed(torch_cache(MODEL, scheme, batch=2), *qkv, ())
+    got = feed(kernel_cache(MODEL, scheme, batch=2, capacity=8), *qkv, cuts)
     # Queries times the channels' scales are rounded to 16 bits, so that a score of up to 2^5 is off by 2^-9 or so.
     assert_close(got, want, atol=2.0**-9)
     assert (got - want).square().mean() < 2.0**-22
@@ -154,7 +159,7 @@ def test_kernels_attend_as_torch_does(name, cuts):
 def test_kernels_truncate_as_torch_does(name, kept):
     scheme, (q, k, v), new = KVScheme(KV_FORMATS[name]), make_qkv(), make_qkv(100, seed=1)
     outs = []
-    for cache in (QuantizedCache(MODEL, scheme, batch=2), ResidualCache(MODEL, scheme, batch=2)):
+    for cache in (torch_cache(MODEL, scheme, batch=2), kernel_cache(MODEL, scheme, batch=2)):
         for layer in range(2):
             cache.attend(layer, q, k, v, torch.arange(NUM_TOKENS))
         cache.advance(NUM_TOKENS)
@@ -173,7 +178,7 @@ def test_every_path_attends_to_the_same(name, path):
     want, model = reference(tokens, reference.new_cache(batch=2)), model_of(name, path=path)[0]
     for cuts in ((), (170, 171, 172)):
         cache = model.new_cache(batch=2)
-        assert isinstance(cache, ResidualCache)
+        assert is_residual(cache)
         parts = [model(tokens[:, start:end], cache) for start, end in pairwise((0, *cuts, 300))]
         # A code now and then is the next one, as float32 sums differ in their last bit.
         assert relative_rms(torch.cat(parts, dim=1), want) < 2.0**-11
@@ -187,7 +192,7 @@ def test_partly_rotated_heads_and_windows(architecture):
     reference = model_of("kv-kivi-4", architecture, changes=changes, impl="reference")[0]
     model = model_of("kv-kivi-4", architecture, changes=changes)[0]
     want, cache = reference(tokens, reference.new_cache(batch=2)), model.new_cache(batch=2)
-    assert isinstance(cache, ResidualCache)
+    assert is_residual(cache)
     assert relative_rms(model(tokens, cache), want) < 2.0**-11
 
 

@@ -8,13 +8,13 @@ import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.cache_specs import options_of, spec_of
+from support.caches import is_in_torch
 from support.close import assert_close
 
 from qbench.runtime import Model, load_model
 from qbench.runtime.attention.rope import far_rotation, inverse_frequencies, rotation
 from qbench.runtime.caches.cache import Cache
-from qbench.runtime.caches.kernel_sinks import KernelSinkCache
-from qbench.runtime.caches.kinds import MAX_CHUNK_TOKENS
+from qbench.runtime.caches.cache_maker import MAX_CHUNK_TOKENS
 from qbench.runtime.caches.sink_cache import SinkCache
 from qbench.runtime.kv_memory import CacheMemory
 from quant.errors import InputError
@@ -106,7 +106,7 @@ def test_what_a_loop_over_queries_gives(architecture, impl):
     model, tokens = model_of(architecture, impl=impl), tokens_of(1, 45)
     cache = model.new_cache(spec=spec_of(KIND))
     in_kernels = impl == "auto" and has_cpu_kernels() and architecture != "gemma2"  # whose scores are capped
-    assert type(cache) is (KernelSinkCache if in_kernels else SinkCache)
+    assert type(cache) is SinkCache and is_in_torch(cache) == (not in_kernels)
     expected = slow(model, tokens)
     assert_close(stepwise(model, cache, tokens), expected, atol=TOLERANCE)
     assert_close(stepwise(model, model.new_cache(spec=spec_of(KIND)), tokens, 1), expected, atol=TOLERANCE)
@@ -124,7 +124,7 @@ def test_texts_are_longer_than_the_context_and_memory_does_not_grow():
     cache = model.new_cache(spec=spec_of(KIND))
     assert cache.max_chunk_tokens == 40 - (SINKS + WINDOW - 1)
     assert_close(model(tokens, cache), slow(model, tokens), atol=TOLERANCE)
-    assert cache.seq_len == 90 and cache.pool.num_pages == 1 + 4  # of sinks, and of 9 - 1 + 29 tokens
+    assert cache.seq_len == 90 and cache.places.pool.num_pages == 1 + 4  # of sinks, and of 9 - 1 + 29 tokens
     with pytest.raises(InputError, match="41 tokens, but the model's context holds 40"):
         model(tokens[:, :41])
 
@@ -139,7 +139,8 @@ def test_formats(kv, impl):
     assert TOLERANCE / 10 < (got - expected).abs().max() < 8 * STEPS_OF[kv]
     memory = CacheMemory(model.config, model.kv, impl, spec=spec_of(KIND))
     assert cache.bytes_per_token == memory.bytes_per_token
-    assert memory.size_bytes(1000, 2) == cache.pool.num_pages * cache.pool.page_bytes
+    pool = cache.places.pool
+    assert memory.size_bytes(1000, 2) == pool.num_pages * pool.page_bytes
 
 
 def test_angles_of_far_positions_are_as_good_as_those_of_near_ones():
@@ -156,7 +157,7 @@ def test_angles_of_far_positions_are_as_good_as_those_of_near_ones():
 def test_rotations_that_change_with_the_text_are_done_when_keys_are_read():
     factors = {"short_factor": [1.0] * 16, "long_factor": [2.0] * 16, "rope_type": "longrope"}
     model = model_of("phi3", rope_scaling=factors, original_max_position_embeddings=32)
-    assert type(model.new_cache(spec=spec_of(KIND))) is SinkCache
+    assert is_in_torch(model.new_cache(spec=spec_of(KIND)))
 
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
@@ -198,7 +199,7 @@ def test_going_back():
         model(other, cache, cache_position=range(100, 105))
     for seq_len in (2, 0):  # in the page of the sinks, which is always there
         check(seq_len)
-    assert len(cache.sequences[0].pages) == 6
+    assert len(cache.places.sequences[0].pages) == 6
 
 
 @pytest.mark.parametrize(

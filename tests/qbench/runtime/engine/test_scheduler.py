@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from support.pages import small_pool
+from support.pages import small_caches
 
 from qbench.runtime.engine.options import EngineOptions
 from qbench.runtime.engine.prefix_tree import PrefixTree
@@ -19,9 +19,10 @@ class Run:
 
     def __init__(self, num_pages: int = 64, **options) -> None:
         self.options = EngineOptions(num_pages=num_pages, **options)
-        self.pool = small_pool(num_pages, SIZE)
+        caches = small_caches(num_pages, SIZE)
+        self.pool = caches.pool
         self.tree = PrefixTree(self.pool) if self.options.prefix_caching else None
-        self.scheduler = Scheduler(self.pool, self.options, self.tree)
+        self.scheduler = Scheduler(caches, self.options, self.tree)
         self.states: list[RequestState] = []
         self.started: list[int] = []  # ids, in the order in which they ran first
         self.num_computed = 0

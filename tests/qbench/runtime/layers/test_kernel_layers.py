@@ -7,7 +7,6 @@ from support.array_source import ArraySource
 from support.close import assert_close
 
 from qbench.runtime import Model, load_model
-from qbench.runtime.caches.kernel_cache import KernelCache
 from quant.extension import has_cpu_kernels
 
 pytestmark = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
@@ -35,7 +34,7 @@ def test_one_call_is_block_after_block(architecture, format_name, batch):
     one_call, steps, python = (
         model_of(architecture, format_name, path, head_dim=32) for path in ("layers", "steps", "python")
     )
-    assert isinstance(one_call.new_cache(), KernelCache)
+    assert one_call.new_cache().has_kernel_view(1)
     assert all(block.attention.step and block.feed_forward.step for block in steps.blocks)
     expected = logits(one_call, batch)
     assert_close(logits(steps, batch), expected)

@@ -9,9 +9,9 @@ from support.transformers_model import logits_of, transformers_model
 
 from qbench.runtime import load_model
 from qbench.runtime.attention.mla_modes import MODES, choose_mode
+from qbench.runtime.caches.cache import NoCache
 from qbench.runtime.caches.latent_cache import LatentCache
 from qbench.runtime.caches.latent_choice import MODE_VARIABLE
-from qbench.runtime.caches.quantized_cache import RoundTripCache
 from qbench.runtime.kv_memory import kv_bytes_per_token
 from qbench.runtime.layers.latent import LatentAttention
 from qbench.runtime.layers.latent_kernel import KernelLatentAttention
@@ -197,7 +197,7 @@ def test_decompressed_values_keep_their_own_width(name):
     config = model.config
     assert cache.bytes_per_token == (2 if name else 4) * config.num_layers * config.num_heads * (24 + 16)
     assert cache.bytes_per_token == kv_bytes_per_token(config, model.kv, "decompressed")
-    past = RoundTripCache(config, model.kv, batch=2) if name else None
+    past = NoCache(config, 2, model.kv) if name else None
     assert_close(stepwise(model, cache), model(TOKENS, past), atol=STEPS_OF[name] if name else TOLERANCE)
 
 

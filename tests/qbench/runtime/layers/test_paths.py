@@ -45,7 +45,7 @@ CHOSEN = {
     ("llama, relu", None): ("python", {}),
     ("mistral", "window"): ("layers", {"run_layers": 1}),
     ("qwen2, a window in one layer", "dynamic"): ("steps", {"attention_step": 2, "feed_forward": 2}),
-    ("qwen2, a window in one layer", "window"): ("net-steps", {"feed_forward": 2}),
+    ("qwen2, a window in one layer", "window"): ("steps", {"attention_step": 2, "feed_forward": 2}),
     ("qwen3moe", "dynamic"): ("steps", {"attention_step": 2, "PackedExperts": 2}),
     ("qwen3moe", None): ("net-steps", {"PackedExperts": 2}),
     ("phi3, half of a head rotated", "dynamic"): ("net-steps", {"feed_forward": 2}),

@@ -1,15 +1,17 @@
-"""Quantized caches against the attention over what their format gives back."""
+"""Caches of quantized formats against the attention over what their format gives back."""
 
 import numpy as np
 import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
+from support.caches import is_in_torch, torch_cache
 from support.close import assert_close
 
 from qbench.runtime import load_model
-from qbench.runtime.caches.cache import causal_attention
-from qbench.runtime.caches.quantized_cache import QuantizedCache, RoundTripCache, layer_scales
+from qbench.runtime.attention.causal_attention import causal_attention
+from qbench.runtime.caches.cache import NoCache
+from qbench.runtime.caches.storages import layer_scales
 from qbench.runtime.memory import predict_memory
 from quant.errors import InputError
 from quant.kv import KV_FORMATS, calibrate_kv
@@ -49,8 +51,8 @@ def feed(cache, q, k, v, cuts) -> torch.Tensor:
 @pytest.mark.parametrize("name", PER_TOKEN)
 def test_attends_over_what_the_format_gives_back(name, cuts):
     scheme, (q, k, v) = make_scheme(name), make_qkv(70)
-    got = feed(QuantizedCache(MODEL, scheme, batch=2, capacity=8), q, k, v, cuts)
-    assert_close(got, RoundTripCache(MODEL, scheme).attend(1, q, k, v, torch.arange(70)), atol=1e-5)
+    got = feed(torch_cache(MODEL, scheme, batch=2, capacity=8), q, k, v, cuts)
+    assert_close(got, NoCache(MODEL, scheme=scheme).attend(1, q, k, v, torch.arange(70)), atol=1e-5)
     k_scale, v_scale = layer_scales(scheme, 1)
     kept = scheme.format.keys.round_trip(k, k_scale), scheme.format.values.round_trip(v, v_scale)
     assert_close(got, causal_attention(q, *kept, MODEL.attention_rule(1)), atol=1e-5)
@@ -59,7 +61,7 @@ def test_attends_over_what_the_format_gives_back(name, cuts):
 @pytest.mark.parametrize("cuts", [(), (1, 31, 33, 64, 69), tuple(range(1, 70))], ids=["one run", "varlen", "each"])
 def test_groups_of_tokens_are_encoded_once_they_are_full(cuts):
     scheme, (q, k, v) = make_scheme("kv-int4-kc"), make_qkv(70)
-    got = feed(QuantizedCache(MODEL, scheme, batch=2, capacity=8), q, k, v, cuts)[:, :, -1:]
+    got = feed(torch_cache(MODEL, scheme, batch=2, capacity=8), q, k, v, cuts)[:, :, -1:]
     keys, values = scheme.format.keys.round_trip(k), scheme.format.values.round_trip(v)
     assert torch.equal(keys[:, :, 64:], k[:, :, 64:])
     assert_close(got, causal_attention(q[:, :, -1:], keys, values, MODEL.attention_rule(1)), atol=1e-5)
@@ -69,7 +71,7 @@ def test_groups_of_tokens_are_encoded_once_they_are_full(cuts):
 @pytest.mark.parametrize("seq_len", [0, 17, 32, 64, 66])
 def test_truncate_forgets_the_rest(name, seq_len):
     scheme, (q, k, v) = make_scheme(name), make_qkv(70)
-    cache = QuantizedCache(MODEL, scheme, batch=2)
+    cache = torch_cache(MODEL, scheme, batch=2)
     for layer in range(2):
         cache.attend(layer, q, k, v, torch.arange(70))
     cache.advance(70)
@@ -91,7 +93,7 @@ def test_truncate_forgets_the_rest(name, seq_len):
 @pytest.mark.parametrize("name", KV_FORMATS)
 def test_bytes_a_token(name):
     scheme, (q, k, v) = make_scheme(name), make_qkv(64)
-    cache = QuantizedCache(MODEL, scheme, batch=2, capacity=64)
+    cache = torch_cache(MODEL, scheme, batch=2, capacity=64)
     for layer in range(2):
         cache.attend(layer, q, k, v, torch.arange(64))
     cache.advance(64)
@@ -106,15 +108,15 @@ def test_a_model_uses_the_format_that_its_config_names(name):
     model = load_model(source, impl="reference")
     tokens = torch.from_numpy(np.random.default_rng(2).integers(160, size=(2, 64)))
     whole = model(tokens)
-    assert isinstance(model.new_cache(), QuantizedCache)
+    assert is_in_torch(model.new_cache())
     assert_close(model(tokens, model.new_cache(batch=2)), whole, atol=1e-4)
     assert not torch.equal(whole, plain(tokens)), "the format changes logits"
 
 
 def test_impossible_sizes():
     with pytest.raises(InputError, match="batch 0"):
-        QuantizedCache(MODEL, make_scheme("kv-int8"), batch=0)
-    cache = QuantizedCache(MODEL, make_scheme("kv-int8"))
+        torch_cache(MODEL, make_scheme("kv-int8"), batch=0)
+    cache = torch_cache(MODEL, make_scheme("kv-int8"))
     with pytest.raises(InputError, match="context holds 256"):
         cache.attend(0, *make_qkv(257), torch.arange(257))
     with pytest.raises(ValueError, match="truncate to 3"):
@@ -126,6 +128,6 @@ def test_predicted_bytes_are_those_of_the_cache(name):
     source = ArraySource(CONFIG | {CONFIG_KEY: make_scheme(name).config_entry()}, random_weights(CONFIG))
     predicted = predict_memory(source, context=64, batch=2, impl="reference")
     in_floats = 2 * 2 * (32 + 32) * 2  # layers, kv heads, keys and values in float16
-    bytes_per_token = QuantizedCache(MODEL, make_scheme(name)).bytes_per_token
+    bytes_per_token = torch_cache(MODEL, make_scheme(name)).bytes_per_token
     assert predicted.kv_bytes_per_token == (in_floats if KV_FORMATS[name].residual else bytes_per_token)
     assert predicted.kv_bytes == 2 * 64 * predicted.kv_bytes_per_token

@@ -1,0 +1,120 @@
+"""`KVCache`: keys and values of every KV head, in storages; every query sees all tokens, or those of its window."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.kernel_storage import KernelStorage
+from qbench.runtime.caches.kernel_view import KernelView, LayerView
+from qbench.runtime.caches.kv_storage import KVStorage
+from qbench.runtime.caches.past import Past
+from qbench.runtime.caches.places import Places
+from qbench.runtime.caches.sequences import CacheConfig, check_seq_len
+from qbench.runtime.caches.step import Step
+
+
+class KVCache(Cache):
+    """Storages hold the bytes, `Places` say in which pages.
+
+    groups    places of all layers, or of each group of layers that keep the same tokens
+    memories  the storage of each layer
+    """
+
+    def __init__(self, config: CacheConfig, *groups: Places[KVStorage]) -> None:
+        super().__init__(config, groups[0].batch)
+        self.groups = groups
+        # layer -> its places, and its number among the layers that have them
+        self._where = {layer: (its, index) for its in groups for index, layer in enumerate(its.layers)}
+        where = (self._where[layer] for layer in range(config.num_layers))
+        self.memories = [its.memories[index] for its, index in where]
+        self.one_width = any(storage.one_width for storage in self.memories)
+        self._stores = [storage.store for storage in self.memories if isinstance(storage, KernelStorage)]
+        self._in_stores = len(self._stores) == len(self.memories)
+        self._room = 0  # tokens that every layer has room for, at least
+        # Lengths after the forward pass that runs, the same for every layer.
+        self._equal_ends = np.zeros(self.batch, dtype=np.int64)
+        self._varlen_ends = self._equal_ends
+
+    @property
+    def places(self) -> Places[KVStorage]:
+        """Of the first group, which has all layers if it is the only one."""
+        return self.groups[0]
+
+    @property
+    def bytes_per_token(self) -> float:
+        return sum(places.bytes_per_token for places in self.groups)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(places.size_bytes for places in self.groups)
+
+    def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
+        step = super().begin(tokens, num_valid)
+        check_seq_len(step.end, self.max_seq_len)
+        counts = [tokens.shape[1]] * self.batch if step.counts is None else step.counts.tolist()
+        for places in self.groups:
+            places.begin(counts)
+        if step.counts is not None:
+            self._varlen_ends = self.seq_lens + step.counts
+        return step
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
+        past = self._past(layer, k.shape[2])
+        return self.memories[layer].append_attend(q, k, v, None, past, self.rules[layer])
+
+    def rope_attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor], positions: Tensor
+    ) -> Tensor:
+        past = self._past(layer, k.shape[2])
+        return self.memories[layer].append_attend(q, k, v, rope, past, self.rules[layer])
+
+    def _past(self, layer: int, num_tokens: int) -> Past:
+        """The layer's slots with the new tokens, of each sequence or, if the batch is varlen, of all; there is room."""
+        places, index = self._where[layer]
+        ends = self._ends(num_tokens)
+        places.reserve(index, int(ends.max()))
+        return Past(places.block_table, ends, self.cu_seqlens)
+
+    def _ends(self, num_tokens: int) -> np.ndarray:
+        if self.cu_seqlens is not None:
+            return self._varlen_ends
+        seq_len = self.seq_len + num_tokens
+        if self._equal_ends[0] != seq_len:
+            self._equal_ends = np.full(self.batch, seq_len)
+        return self._equal_ends
+
+    def has_kernel_view(self, num_tokens: int) -> bool:
+        return self._in_stores and len(self.groups) == 1
+
+    def kernel_view(self, num_tokens: int) -> KernelView:
+        places, ends = self.places, self._ends(num_tokens)
+        # A varlen batch brings no sequence more tokens than all together.
+        if self.seq_len + num_tokens > self._room:
+            longest = int(ends.max())
+            for index in range(len(places.memories)):
+                places.reserve(index, longest)
+            self._room = places.page_size * places.block_table.shape[1]
+        return KernelView(self._stores, places.block_table, ends)
+
+    def has_layer_views(self, num_tokens: int) -> bool:
+        return self._in_stores
+
+    def layer_view(self, layer: int, num_tokens: int) -> LayerView:
+        past = self._past(layer, num_tokens)
+        return LayerView(self._stores[layer], past.block_table, past.ends)
+
+    def advance(self, num_tokens: int | np.ndarray) -> None:
+        super().advance(num_tokens)
+        for places in self.groups:
+            places.advance(self.seq_lens)
+
+    def truncate(self, seq_len: int | np.ndarray) -> None:
+        wanted = np.minimum(self.seq_lens, seq_len)
+        for places in self.groups:
+            places.check_truncate(wanted)  # all, before any forgets
+        before = self.seq_lens
+        super().truncate(seq_len)
+        for places in self.groups:
+            places.truncate(before, wanted)

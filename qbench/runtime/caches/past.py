@@ -1,0 +1,57 @@
+"""`Past`: where the tokens of the sequences of a forward pass lie in the pages of a storage."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+EVICTED = -1  # in a block table: a page that its sequence has freed
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Slots of B sequences, those of the new tokens among them.
+
+    block_table  [B, pages] int32: pages of each sequence, in order; EVICTED if no query sees a page any more
+    ends         [B] int64: slots in use
+    cu_seqlens   [B + 1] int64: new tokens of a varlen batch, as `Step.cu_seqlens`; None: all sequences have as many new
+                 tokens and as many slots
+    """
+
+    block_table: np.ndarray
+    ends: np.ndarray
+    cu_seqlens: np.ndarray | None = None
+
+    @property
+    def num_slots(self) -> int:
+        """Slots in use of every sequence of a batch that is not varlen."""
+        return int(self.ends[0])
+
+    def each(self) -> "Iterator[tuple[Past, slice]]":
+        """Each sequence of a varlen batch as a batch of its own, and the columns of its new tokens."""
+        assert self.cu_seqlens is not None
+        for b, (start, end) in enumerate(pairwise(self.cu_seqlens.tolist())):
+            yield Past(self.block_table[b : b + 1], self.ends[b : b + 1]), slice(start, end)
+
+    def rows(self) -> slice | None:
+        """The pages as a slice if each sequence has one page and these follow each other; else None"""
+        batch, num_pages = self.block_table.shape
+        if num_pages != 1:
+            return None
+        first = int(self.block_table[0, 0])
+        is_run = batch == 1 or bool((np.diff(self.block_table[:, 0]) == 1).all())
+        return slice(first, first + batch) if is_run and first != EVICTED else None
+
+    def pages_there(self, page_size: int) -> list[int]:
+        """Columns of the block table whose page any sequence holds."""
+        used = self.block_table[:, : -(-self.num_slots // page_size)]
+        return np.flatnonzero((used != EVICTED).any(0)).tolist()
+
+    def slots_there(self, page_size: int) -> Tensor:
+        """[S] int64: slots in `pages_there`, ascending"""
+        firsts = page_size * torch.tensor(self.pages_there(page_size))
+        slots = (firsts[:, None] + torch.arange(page_size)).flatten()
+        return slots[slots < self.num_slots]

@@ -1,0 +1,129 @@
+"""`PooledCaches`: sequences in the pages of a pool and caches over them, by the policy of a model."""
+
+from collections.abc import Sequence
+
+from qbench.policies.positions import SPARE, Full, Sinks, Window
+from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.cache_maker import CacheMaker, max_chunk_tokens_of, policy_for, window_rules
+from qbench.runtime.caches.owned_pages import WindowSequence, window_pages
+from qbench.runtime.caches.pages import PagedSequence, PagePool
+from qbench.runtime.caches.places import PoolPages
+from qbench.runtime.caches.policy_cache import PolicyCache, check_policy_suits, slot_table
+from qbench.runtime.caches.pooled_cache import pooled_cache
+from qbench.runtime.caches.sink_cache import SinkCache, check_sinks, turns_with_text
+from quant.errors import InputError
+from quant.present import present
+
+
+class PooledCaches:
+    """What an engine asks of the model's policy. Pages of all layers stand and fall together.
+
+    shares_prefixes   whether sequences may share the pages of a common prefix. A policy that evicts cannot: one
+                      sequence's queries would decide what another one forgets
+    is_scored         whether evictions depend on attention or keys, so that results depend on where forward passes end
+    max_chunk_tokens  most tokens that a sequence may get at once; None: any number
+    raises            InputError for a policy that the model, its KV format or pages of all layers cannot have
+    """
+
+    def __init__(self, maker: CacheMaker, pool: PagePool, max_chunk_tokens: int) -> None:
+        self.pool, self.config = pool, maker.config
+        self.policy = maker.spec.make_policy()
+        self.shares_prefixes = isinstance(self.policy, Full)
+        self.is_scored = not self.policy.position_only
+        self.max_chunk_tokens = maker.spec.prefill_chunk
+        self._token_kinds = None
+        if self.is_scored:
+            self._take_scored(maker)
+        elif not self.shares_prefixes:
+            self._take_window(max_chunk_tokens)
+
+    def _take_scored(self, maker: CacheMaker) -> None:
+        check_policy_suits(self.config)
+        self.policy = policy_for(self.policy, maker.config, maker.scheme)
+        if self.policy.per_head_lengths:
+            raise InputError(
+                f"policy {self.policy.name} keeps another number of tokens in each head, which pages of all heads do "
+                "not free; choose another one, or run generate, eval or bench"
+            )
+        if self.policy.reads_token_kinds:
+            self._token_kinds = maker.token_kinds()
+
+    def _take_window(self, max_chunk_tokens: int) -> None:
+        config, policy = self.config, self.policy
+        assert isinstance(policy, Window | Sinks)
+        self._sinks = policy if isinstance(policy, Sinks) else None
+        self.rules = window_rules(config, policy.window if isinstance(policy, Sinks) else policy.tokens)
+        self._window = max(rule.window for rule in self.rules)
+        if not all(rule.window for rule in self.rules):
+            raise InputError(
+                "some layers of this model attend to all tokens, and a page has all layers; give every layer a window, "
+                "as in window:256"
+            )
+        if self._sinks is not None:
+            check_sinks(config, self._sinks)
+            if turns_with_text(config):
+                raise InputError("this model's rotations change with the length of the text, which sinks cannot follow")
+            max_chunk_tokens = min(max_chunk_tokens, max_chunk_tokens_of(config, self._sinks))
+        self.max_chunk_tokens = min(max_chunk_tokens, self.max_chunk_tokens or max_chunk_tokens)
+        self._most_pages = window_pages(self._window, self.max_chunk_tokens, self.pool.page_size)
+
+    def new_sequence(self) -> PagedSequence:
+        if self.is_scored:
+            return PagedSequence(self.pool, slot_table(self.config))
+        if self.shares_prefixes:
+            return PagedSequence(self.pool)
+        return WindowSequence(self.pool, self._window, self._most_pages, self._sinks.sinks if self._sinks else 0)
+
+    def over(self, sequences: Sequence[PagedSequence]) -> Cache:
+        """A cache for one forward pass."""
+        if self.is_scored:
+            places = PoolPages(self.pool, sequences)
+            cache = PolicyCache(self.config, places, self.policy, [present(each.table) for each in sequences])
+            cache.seq_lens = places.seq_lens
+            if self._token_kinds is not None:
+                cache.token_kinds = self._token_kinds
+            return cache
+        if self.shares_prefixes:
+            return pooled_cache(self.pool, sequences)
+        if self._sinks is None:
+            cache = pooled_cache(self.pool, sequences)
+        else:
+            places = PoolPages(self.pool, sequences)
+            cache = SinkCache(self.config, places, self._sinks)
+            cache.seq_lens = places.seq_lens
+        cache.rules = self.rules
+        return cache
+
+    def num_next(self, num_computed: int, num_prompt: int, num_tokens: int) -> int:
+        """Tokens that a sequence gets next, at most; if the policy is scored, exactly.
+
+        A scored policy sees the forward passes that a sequence has alone: its prompt in chunks, then token by token.
+        """
+        pending = num_tokens - num_computed
+        if not self.is_scored:
+            return min(pending, self.max_chunk_tokens or pending)
+        if num_computed >= num_prompt:
+            return 1
+        return min(num_prompt - num_computed, self.max_chunk_tokens or num_prompt)
+
+    def most_slots(self, num_prompt: int, num_new: int) -> int:
+        """Slots that a sequence takes at most, with a prompt and a text behind it."""
+        total = num_prompt + num_new
+        if self.is_scored:
+            held = self._most_held(num_prompt)
+            at_once = min(num_prompt, held + self.max_chunk_tokens) if self.max_chunk_tokens else num_prompt
+            grown = min(total, self._most_held(total) + 1) if self.policy.in_decode else held + num_new
+            return max(at_once, min(total, grown))
+        if self.shares_prefixes:
+            return total
+        sinks = 0 if self._sinks is None else -(-self._sinks.sinks // self.pool.page_size)
+        return min(total, (self._most_pages + sinks) * self.pool.page_size)
+
+    def _most_held(self, context: int) -> int:
+        """Tokens of the layer that holds most."""
+        layers = range(self.config.num_layers)
+        # A layer with a window of its own keeps that window, and some tokens until it is cut.
+        return max(
+            min(context, window + SPARE) if window else self.policy.slots(context, layer, len(layers))
+            for layer, window in ((layer, self.config.attention_rule(layer).window) for layer in layers)
+        )

@@ -1,0 +1,62 @@
+"""`ResidualStorage`: a store of cpu_kernels whose KV format keeps the most recent tokens in float16."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qbench.policies import Observe
+from qbench.runtime.caches.kernel_storage import KernelStorage
+from qbench.runtime.caches.kv_storage import Far, held_tokens
+from qbench.runtime.caches.past import Past
+from quant.kv import KVFormat, KVScheme
+from quant.models import AttentionRule, ModelConfig
+
+
+class ResidualStorage(KernelStorage):
+    """Each page has encoded tokens of one sequence, and a ring of float16 for the recent ones.
+
+    A query sees the tokens encoded that it would see if the text came token by token, however it is cut. So tokens are
+    stored and attended to in one call.
+    """
+
+    def __init__(self, config: ModelConfig, scheme: KVScheme, layer: int, num_pages: int, page_size: int) -> None:
+        super().__init__(config, scheme, layer, num_pages, page_size)
+        self.bytes_per_token = scheme.format.bytes_per_token(config.num_kv_heads, config.head_dim)  # encoded
+
+    @property
+    def size_bytes(self) -> int:
+        return self.store.nbytes
+
+    def append_attend(
+        self, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor] | None, past: Past, rule: AttentionRule
+    ) -> Tensor:
+        q, k, rope = self.rotated_in_part(q, k, rope)
+        batch, num_heads, num_tokens, head_dim = q.shape
+        rotated = torch.empty_like(q)
+        out = q.new_empty(batch, num_tokens, num_heads, head_dim).transpose(1, 2)
+        cos, sin = (None, None) if rope is None else (angles.numpy() for angles in rope)
+        new = (q.numpy(), k.numpy(), v.numpy(), cos, sin)
+        table, results = (past.block_table, past.ends), (rotated.numpy(), out.numpy())
+        self.store.append_attend(*new, *table, *results, rule.scale, rule.window, past.cu_seqlens)
+        return out
+
+    def append(self, k: Tensor, v: Tensor, past: Past, slots: Tensor | None = None) -> None:
+        raise NotImplementedError("tokens that queries have yet to see in float16; expected append_attend")
+
+    def attend(
+        self, q: Tensor, past: Past, rule: AttentionRule, observe: Observe | None = None, far: Far | None = None
+    ) -> tuple[Tensor, Tensor | Iterator[Tensor] | None]:
+        raise NotImplementedError("tokens that queries have yet to see in float16; expected append_attend")
+
+    def truncate(self, block_table: np.ndarray, before: np.ndarray, after: np.ndarray) -> None:
+        """Encoded tokens that become floats again are floats as decoded."""
+        self.store.truncate(block_table, before, after)
+
+
+def residual_store_bytes(fmt: KVFormat, num_tokens: int, num_kv_heads: int, head_dim: int) -> float:
+    """Bytes per layer and sequence that a store with room for `num_tokens` takes."""
+    ring_tokens = fmt.residual + fmt.token_group
+    encoded = fmt.num_encoded(held_tokens(num_tokens)) * fmt.bytes_per_token(num_kv_heads, head_dim)
+    return encoded + ring_tokens * fmt.float_bytes_per_token(num_kv_heads, head_dim)

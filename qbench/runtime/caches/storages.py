@@ -1,0 +1,109 @@
+"""The memory of each layer, by what the model and its KV format allow."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from qbench.runtime.caches.grouped_storage import GroupedStorage
+from qbench.runtime.caches.kernel_storage import KernelStorage, has_store
+from qbench.runtime.caches.kv_storage import KVStorage, PageMemory
+from qbench.runtime.caches.latent_choice import chosen_latents
+from qbench.runtime.caches.latent_storage import LatentStorage
+from qbench.runtime.caches.residual_storage import ResidualStorage
+from qbench.runtime.caches.torch_storage import TorchStorage
+from quant.errors import InputError
+from quant.kv import KVScheme
+from quant.kv.codec import Codec
+from quant.kv.floats import Floats
+from quant.models import ModelConfig
+from quant.present import present
+
+
+def make_memories(
+    config: ModelConfig,
+    scheme: KVScheme | None,
+    num_pages: int,
+    page_size: int,
+    *,
+    impl: str = "auto",
+    mode: str | None = None,
+    layers: Sequence[int] | None = None,
+    shared: bool = True,
+) -> tuple[str | None, Sequence[PageMemory]]:
+    """The mode of latent attention and the memory of each layer: rows of latents, or every head's keys and values.
+
+    scheme   format of keys and values; None: float32
+    impl     "reference": in torch; others: in cpu_kernels' stores if these hold the format
+    mode     of latent attention; None: as `chosen_latents` has it
+    layers   None: all
+    shared   whether a page may serve any sequence; False: each sequence has one
+    raises   InputError as `chosen_latents` and `make_storage`
+    """
+    layers = range(config.num_layers) if layers is None else layers
+    chosen, rows = chosen_latents(config, scheme, mode, impl=impl)
+    if rows is not None:
+        return chosen, [LatentStorage(rows, present(config.mla), num_pages, page_size) for _ in layers]
+    in_kernels = impl != "reference" and chosen is None
+    how, sizes = {"in_kernels": in_kernels, "shared": shared}, (num_pages, page_size)
+    return chosen, [make_storage(config, scheme, layer, *sizes, **how) for layer in layers]
+
+
+def make_storage(
+    config: ModelConfig,
+    scheme: KVScheme | None,
+    layer: int,
+    num_pages: int,
+    page_size: int,
+    *,
+    in_kernels: bool,
+    shared: bool = True,
+) -> KVStorage:
+    """Every head's keys and values.
+
+    in_kernels   in a store of cpu_kernels if these hold the format
+    shared       as for `make_memories`
+    raises       InputError for a format that encodes several tokens together, if pages are shared
+    """
+    in_kernels = in_kernels and has_store(config, scheme)
+    codecs, widths = codecs_of(scheme), (config.head_dim, config.value_dim)
+    scales = (None, None) if scheme is None else layer_scales(scheme, layer)
+    for codec, width in zip(codecs, widths, strict=True):
+        codec.check(width)
+    if scheme is not None and scheme.format.token_group > 1:
+        if shared:
+            raise InputError(
+                f"{scheme.format.name} encodes several tokens together, which no pages hold: results would depend on "
+                "the other requests of a forward pass; take a format that encodes each token by itself"
+            )
+        if in_kernels:
+            return ResidualStorage(config, scheme, layer, num_pages, page_size)
+        per_token = scheme.format.bytes_per_token(config.num_kv_heads, *widths)
+        return GroupedStorage(scheme.format, scales, num_pages, page_size, per_token)
+    if in_kernels:
+        return KernelStorage(config, scheme, layer, num_pages, page_size)
+    return TorchStorage(num_pages, page_size, config.num_kv_heads, widths, codecs, scales)
+
+
+def of_head(config: ModelConfig, scheme: KVScheme | None, g: int) -> tuple[ModelConfig, KVScheme | None]:
+    """As if the model had this KV head alone."""
+    if scheme is not None and scheme.k_scale is not None and scheme.v_scale is not None:
+        own = slice(g, g + 1) if scheme.k_scale.shape[1] > 1 else slice(None)
+        scheme = replace(scheme, k_scale=scheme.k_scale[:, own], v_scale=scheme.v_scale[:, own])
+    return replace(config, num_kv_heads=1), scheme
+
+
+def codecs_of(scheme: KVScheme | None) -> tuple[Codec, Codec]:
+    """Codecs of keys and values."""
+    if scheme is not None:
+        return scheme.format.keys, scheme.format.values
+    floats = Floats(torch.float32)
+    return floats, floats
+
+
+def layer_scales(scheme: KVScheme, layer: int) -> tuple[Tensor | None, Tensor | None]:
+    """k_scale and v_scale [G or 1] of one layer; None if the format finds its scales by itself"""
+    if scheme.k_scale is None or scheme.v_scale is None:
+        return None, None
+    return torch.from_numpy(scheme.k_scale[layer]), torch.from_numpy(scheme.v_scale[layer])

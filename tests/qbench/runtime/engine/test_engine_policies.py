@@ -1,0 +1,144 @@
+"""Cache policies under continuous batching: no schedule changes a greedy text."""
+
+import pytest
+from support.architectures import random_weights, small_config
+from support.array_source import ArraySource
+
+from qbench.run_options import RunOptions
+from qbench.runtime import Model, generate, load_model
+from qbench.runtime.engine import Engine, EngineOptions, Request
+from qbench.runtime.text.sampling import Sampling
+from quant.errors import InputError
+from quant.kv import KV_FORMATS, KVScheme
+from quant.kv.scheme import CONFIG_KEY
+
+SCORED = [
+    "h2o:budget=24",
+    "tova:budget=20",
+    "snapkv:budget=24,window=8",
+    "pyramidkv:budget=24,window=4,beta=2",
+    "knorm:budget=50%",
+    "expected-attention:budget=16",
+    "recent:budget=20",
+]
+BY_POSITION = ["window:20", "sinks:3+20"]
+NUM_NEW = 30
+CROWDED = EngineOptions(num_pages=8, max_batch=4, prefill_chunk=24)
+SCHEDULES = {
+    "all at once": EngineOptions(num_pages=100, max_batch=8, prefill_chunk=256),
+    "one by one": EngineOptions(num_pages=100, max_batch=1, prefill_chunk=8),
+    "preempted": CROWDED,
+    "swapped": EngineOptions(num_pages=8, max_batch=4, prefill_chunk=24, preempt="swap"),
+}
+
+
+def model_of(policy: str, prefill_chunk: int | None = None, kv: str | None = None, kind: str = "llama") -> Model:
+    config = small_config(kind, head_dim=32)
+    values = random_weights(config)
+    entry = {} if kv is None else {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
+    formats = {name: "q8_0" for name, value in values.items() if value.ndim == 2}
+    options = RunOptions(policy=policy, prefill_chunk=prefill_chunk, compute="exact")
+    return load_model(ArraySource(config | entry, values, formats), options)
+
+
+def requests() -> list[Request]:
+    lengths = (50, 7, 33, 17, 64, 1)
+    return [
+        Request(tuple((7 * i + n) % 150 + 1 for i in range(length)), Sampling(), NUM_NEW, stop_ids=())
+        for n, length in enumerate(lengths)
+    ]
+
+
+def run(engine: Engine) -> list[tuple[int, ...]]:
+    ids = [engine.submit(request) for request in requests()]
+    texts: dict[int, list[int]] = {id: [] for id in ids}
+    while engine.has_work:
+        for event in engine.step():
+            assert event.kind != "failed", event.error
+            if event.kind == "token":
+                texts[event.request_id].append(event.token)
+    return [tuple(texts[id]) for id in ids]
+
+
+def alone(model: Model) -> list[tuple[int, ...]]:
+    return [generate(model, one.tokens, one.sampling, NUM_NEW, stop_ids=()).tokens for one in requests()]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("policy, prefill_chunk", [*((one, None) for one in SCORED + BY_POSITION), (SCORED[0], 16)])
+def test_each_request_gets_the_text_that_it_gets_alone(policy: str, prefill_chunk: int | None, schedule: str) -> None:
+    model = model_of(policy, prefill_chunk)
+    engine = Engine(model, SCHEDULES[schedule])
+    expected = alone(model)
+    assert run(engine) == expected
+    assert engine.pool.num_free == engine.pool.num_pages
+    assert expected != alone(model_of("full")), "the policy changes some text"
+
+
+@pytest.mark.parametrize("kv", ["kv-f16", "kv-int8"])
+@pytest.mark.parametrize("kind", ["qwen3moe", "llama"])
+def test_formats_and_architectures(kind: str, kv: str) -> None:
+    model = model_of("snapkv:budget=24,window=8", 16, kv, kind)
+    assert run(Engine(model, CROWDED)) == alone(model)
+
+
+def test_preemption_happens() -> None:
+    engine = Engine(model_of("snapkv:budget=24,window=8"), SCHEDULES["swapped"])
+    run(engine)
+    stats = engine.stats()
+    assert stats.preemptions > 0 and stats.swapped_in == stats.swapped_out > 0
+
+
+def test_evicted_tokens_give_their_pages_back() -> None:
+    """After a prompt of 64 tokens in 4 pages, two pages hold a budget of 24."""
+    engine = Engine(model_of("h2o:budget=24"), EngineOptions(num_pages=20))
+    engine.submit(Request(tuple(range(1, 65)), Sampling(), NUM_NEW, stop_ids=()))
+    held = []
+    while engine.has_work:
+        engine.step()
+        held.append(engine.pool.num_pages - engine.pool.num_free)
+    assert held[0] == 2 and max(held) == 2
+
+
+def test_slots_that_no_layer_can_return_are_counted() -> None:
+    """PyramidKV keeps more tokens in the first layer than in the last, and a page has all layers."""
+    engine = Engine(model_of("pyramidkv:budget=24,window=4,beta=2"), EngineOptions(num_pages=20))
+    engine.submit(Request(tuple(range(1, 65)), Sampling(), NUM_NEW, stop_ids=()))
+    engine.step()
+    (state,) = engine.scheduler.running
+    table = state.sequence.table
+    stats = engine.stats()
+    assert stats.held_slots == 2 * table.longest
+    assert stats.evicted_slots == abs(int(table.num_held[0]) - int(table.num_held[1])) > 0
+
+
+def test_a_budget_lets_a_long_prompt_in() -> None:
+    """The peak is a chunk beyond the budget: 24 + 16 tokens in 3 pages, where all 64 + 30 would take 6."""
+    request = Request(tuple(range(1, 65)), Sampling(), NUM_NEW, stop_ids=())
+    engine = Engine(model_of("h2o:budget=24", 16), EngineOptions(num_pages=4))
+    engine.submit(request)
+    while engine.has_work:
+        assert all(event.kind != "failed" for event in engine.step())
+    with pytest.raises(Exception, match="ask for less"):
+        Engine(model_of("full"), EngineOptions(num_pages=4)).submit(request)
+
+
+def test_prefixes_are_not_shared() -> None:
+    engine = Engine(model_of("h2o:budget=24"), EngineOptions(num_pages=100))
+    run(engine)
+    assert engine.scheduler.tree is None and engine.stats().prefix_lookup_tokens == sum(
+        len(one.tokens) for one in requests()
+    )
+
+
+@pytest.mark.parametrize(
+    "policy, kind, message",
+    [
+        ("adakv:budget=24,window=8", "llama", "keeps another number of tokens in each head"),
+        ("window", "gemma3", "some layers of this model attend to all tokens"),
+        ("h2o:budget=24", "bloom", "ALiBi"),
+    ],
+)
+def test_policies_that_pages_cannot_have(policy: str, kind: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Engine(model_of(policy, kind=kind), EngineOptions(num_pages=20))

@@ -18,8 +18,8 @@ def aliases(rng: Random, heldout: bool = False, num_tokens: int = 1024, asked_ho
 
     asked_hops   asks only for the names with this many hops; None asks for all
     """
-    count = rng.randint(6, max(6, min(len(KEYS), num_tokens // 12)))
-    values = bindings(rng, max(2, count // 3), heldout)
+    count = rng.randint(3, max(3, min(len(KEYS), num_tokens // NAME_TOKENS)))
+    values = bindings(rng, max(1, count // 3), heldout)
     hops = dict.fromkeys(values, 0)
     other_names = [name for name in KEYS if name not in values]
     lines = [set_line(*pair) for pair in values.items()]

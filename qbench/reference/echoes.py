@@ -12,9 +12,10 @@ MAX_LISTS = len(KEYS + VALUES) // LIST_WORDS
 def echoes(rng: Random, heldout: bool = False, num_tokens: int = 1024) -> str:
     """Lists without common words in the first third, the same lists in the last third, prose between."""
     num_lists = rng.randint(1, max(1, min(MAX_LISTS, num_tokens // (3 * LIST_WORDS))))
-    words = rng.sample(KEYS + VALUES, num_lists * LIST_WORDS)
+    list_words = min(LIST_WORDS, num_tokens // 3)
+    words = rng.sample(KEYS + VALUES, num_lists * list_words)
     events: list[Event] = []
     for i in range(num_lists):
-        line = " ".join(words[i * LIST_WORDS : (i + 1) * LIST_WORDS])
+        line = " ".join(words[i * list_words : (i + 1) * list_words])
         events += [(rng.uniform(0.0, 0.33), f"say {line}\n"), (rng.uniform(0.67, 1.0), f"again {line}\n")]
     return among_prose(rng, heldout, events, num_tokens - 2 * len(words))

@@ -21,7 +21,7 @@ Maker = Callable[[Random, bool, int], str]  # random source, held out, number of
 
 def recall(rng: Random, heldout: bool = False, num_tokens: int = 1024) -> str:
     """`sparse` with as many pairs as the document has room for, up to all keys."""
-    return sparse(rng, heldout, num_tokens, num_pairs=rng.randint(4, max(4, min(len(KEYS), num_tokens // 12))))
+    return sparse(rng, heldout, num_tokens, num_pairs=rng.randint(2, max(2, min(len(KEYS), num_tokens // 8))))
 
 
 # The first table is for training, the second for measurements.

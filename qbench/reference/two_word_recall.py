@@ -28,7 +28,7 @@ def two_word_bindings(rng: Random, count: int, heldout: bool) -> dict[str, str]:
 
 def two_word_recall(rng: Random, heldout: bool = False, num_tokens: int = 1024, num_pairs: int | None = None) -> str:
     """Prose with pairs set, three quarters of them in front, and each asked for once, anywhere later."""
-    pairs = two_word_bindings(rng, num_pairs or rng.randint(8, max(8, num_tokens // 14)), heldout)
+    pairs = two_word_bindings(rng, num_pairs or rng.randint(2, max(2, num_tokens // PAIR_TOKENS)), heldout)
     events: list[Event] = []
     for key, value in pairs.items():
         start = 0.0 if rng.random() < 0.75 else rng.random()

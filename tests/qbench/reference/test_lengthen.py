@@ -53,11 +53,11 @@ def test_rows_are_full_and_ask_for_something(tokenizer, context):
 
 
 def test_batches_draw_every_context_of_their_stage(tokenizer, tmp_path):
-    stage = Stage("s", 1.0, 512, 1024, LONG_MIX)
+    stage = Stage("s", 1.0, 128, 512, LONG_MIX)
     trainer = Lengthener(Settings(tmp_path, threads=1), Llama(SHORT), tokenizer, LONG, (stage,))
-    assert contexts(stage) == [256, 512]
+    assert contexts(stage) == [64, 128]
     shapes = {batch.shape for batch in islice(trainer.batches(stage, seed=0), 12)}
-    assert shapes == {(4, 257), (2, 513)}
+    assert shapes == {(8, 65), (4, 129)}
 
 
 def test_stages_grow_to_the_whole_context():

@@ -45,7 +45,8 @@ def print_models(as_json: bool) -> None:
 def print_skills(spec: str, recipe: str | None, into: str | None, threads: int | None, as_json: bool) -> None:
     """Each skill of a reference model on items it never saw."""
     from qbench.calibration.open_subject import open_subject
-    from qbench.reference.skills import render, skill_report
+    from qbench.reference.measure import report_of
+    from qbench.reference.skills import Sizes, render
     from qbench.runtime import load_model
 
     if not spec.startswith("ref:"):
@@ -53,7 +54,8 @@ def print_skills(spec: str, recipe: str | None, into: str | None, threads: int |
     subject = open_subject(spec, RunOptions(recipe, threads=threads))
     with progress_bar(f"measure what {spec} can do"):
         model = load_model(subject.source, subject.options)
-        report = skill_report(model, Tokenizer.from_str(present(subject.source.tokenizer).json))
+        tokenizer = Tokenizer.from_str(present(subject.source.tokenizer).json)
+        report = report_of(model, tokenizer, model.config.max_positions, Sizes())
     if into:
         replace_between_markers(Path(into), "skills", f"```\n{render(report)}\n```")
     elif as_json:

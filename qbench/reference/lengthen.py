@@ -7,8 +7,8 @@ pairs, which find the neighbours of a token, hardly change (NTK-aware scaling, b
 Share of recalls at 8192 tokens that ref:llama answers before any training, by base: 10,000: 34 %, 85,000: 93 %,
 200,000: 99.5 %, 500,000: 100 % of 200.
 
-The embedded weights took two runs: 15 minutes of rows up to 512 tokens, then 34 minutes of STAGES with --start. Both are
-in their training.json.
+The embedded weights took two runs: 15 minutes of rows up to 512 tokens, then 34 minutes of STAGES with --start. Their
+training.json has both.
 """
 
 import json

@@ -8,18 +8,31 @@ import click
 from tokenizers import Tokenizer
 
 from qbench.reference.export import load
+from qbench.reference.long_skills import LENGTHS, by_length
 from qbench.reference.registry import weights_dir
-from qbench.reference.skills import QUICK, Sizes, render, skill_report
+from qbench.reference.skills import QUICK, Model, Sizes, render, skill_report
+
+LONG_CONTEXT = max(LENGTHS)  # models with as many positions were trained on the long tasks
 
 
 def measure(folder: Path, sizes: Sizes) -> dict:
     """The skill report of the weights in `folder`; one on all items is also written there as skills.json."""
-    report = skill_report(load(folder), Tokenizer.from_file(str(folder / "tokenizer.json")), sizes)
+    model, tokenizer = load(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
+    context = json.loads((folder / "config.json").read_text())["max_position_embeddings"]
+    report = report_of(model, tokenizer, context, sizes)
     if sizes != Sizes():
         return report
     temporary = folder / ".skills.json"
     temporary.write_text(json.dumps(report, indent=2) + "\n")
     os.replace(temporary, folder / "skills.json")
+    return report
+
+
+def report_of(model: Model, tokenizer: Tokenizer, context: int, sizes: Sizes) -> dict:
+    """The skill report of a model with so many positions; long tasks are part of it if it has LONG_CONTEXT."""
+    report = skill_report(model, tokenizer, sizes)
+    if context >= LONG_CONTEXT:
+        report["by_length"] = by_length(model, tokenizer, LENGTHS, sizes.answers)
     return report
 
 

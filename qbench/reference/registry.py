@@ -26,6 +26,12 @@ MODELS: dict[str, ReferenceModel] = {
         ),
         ReferenceModel("llama-outliers", "the same function with 128-fold activation outliers", "llama", outliers=True),
         ReferenceModel(
+            "llama-8k",
+            "ref:llama trained on for a context of 8192: recall over all of it, and names that stand for other names",
+            "llama-8k",
+            made_by="qbench.reference.lengthen",
+        ),
+        ReferenceModel(
             "mla-moe",
             "4-layer DeepSeek-V2 (latent attention, 8 experts of which 2, 1 shared) made of ref:llama and trained on",
             "mla-moe",

@@ -32,9 +32,10 @@ class Sizes:
     sums: int = 300
     text_chars: int = 60_000  # of held-out text, a skill
     trigram_documents: int = 4000
+    answers: int = 200  # a long task and length
 
 
-QUICK = Sizes(pairs=40, recalls=4, sums=40, text_chars=6000, trigram_documents=400)
+QUICK = Sizes(pairs=40, recalls=4, sums=40, text_chars=6000, trigram_documents=400, answers=20)
 
 
 def skill_report(model: Model, tokenizer: Tokenizer, sizes: Sizes = Sizes()) -> dict:
@@ -108,10 +109,10 @@ def recall_at(model: Model, tokenizer: Tokenizer, distance: int, count: int, bat
     return right / count
 
 
-def needle(rng: Random, tokenizer: Tokenizer, distance: int) -> tuple[list[int], int]:
-    """RECALL_CONTEXT tokens that end in `get KEY`, and the answer.
+def needle(rng: Random, tokenizer: Tokenizer, distance: int, context: int = RECALL_CONTEXT) -> tuple[list[int], int]:
+    """`context` tokens that end in `get KEY`, and the answer.
 
-    The answer would be token number RECALL_CONTEXT, and stands once before, `distance` tokens earlier. The rest is
+    The answer would be token number `context`, and occurs once, `distance` tokens earlier. The rest is
     held-out prose with other keys set and asked for.
     """
 
@@ -119,12 +120,12 @@ def needle(rng: Random, tokenizer: Tokenizer, distance: int) -> tuple[list[int],
         return present(tokenizer.token_to_id(text))
 
     eos, newline = token(EOS), token("Ċ")
-    filler = tokenizer.encode(sparse(rng, heldout=True, num_tokens=2 * RECALL_CONTEXT)).ids
+    filler = tokenizer.encode(sparse(rng, heldout=True, num_tokens=2 * context)).ids
     key = value = filler[0]
     while key in filler:
         ((key_word, value_word),) = bindings(rng, 1, heldout=True).items()
         key, value = (token(f"Ġ{word}") for word in (key_word, value_word))
-    value_at = RECALL_CONTEXT - distance
+    value_at = context - distance
     before = [eos, *filler][: value_at - 2]
     after = filler[value_at:][: distance - 4]
     before[-1] = eos if len(before) == 1 else newline  # whole lines: `set` and `get` begin theirs
@@ -163,4 +164,6 @@ def render(report: dict) -> str:
     ]
     for name, value in report["perplexity"].items():
         lines.append(f"  {name:<22} {value:8.2f} {report['trigram_perplexity'][name]:8.2f}")
+    for task, shares in report.get("by_length", {}).items():
+        lines.append(f"{task + ' by length':<24} {'  '.join(f'{n}: {share:.1%}' for n, share in shares.items())}")
     return "\n".join(lines)

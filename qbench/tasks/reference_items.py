@@ -5,7 +5,7 @@ own tokenizer only measures how far apart things stand. lm-eval hands each funct
 `about`, the task file's metadata.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from random import Random
 
@@ -17,7 +17,7 @@ from qbench.reference.corpus import HELDOUT_SEED
 from qbench.reference.nested import CLOSERS, brackets
 from qbench.reference.prose import minimal_pair
 from qbench.reference.registry import weights_dir
-from qbench.reference.skills import DISTANCES, needle
+from qbench.reference.skills import DISTANCES, RECALL_CONTEXT, needle
 
 Items = dict[str, datasets.Dataset]
 
@@ -29,15 +29,15 @@ def minimal_pairs(count: int, **about: object) -> Items:
     return _test_split({"context": pair.context.rstrip(), "good": pair.good, "bad": pair.bad} for pair in pairs)
 
 
-def recall(count: int, **about: object) -> Items:
-    """`count` items a distance: a value set once, asked for so many tokens later."""
+def recall(count: int, context: int = RECALL_CONTEXT, distances: Sequence[int] = DISTANCES, **about: object) -> Items:
+    """`count` items per distance: a value set once, asked for so many tokens later, at the end of `context` tokens."""
     tokenizer = Tokenizer.from_file(str(weights_dir("llama") / "tokenizer.json"))
 
     def items() -> Iterator[dict]:
-        for distance in DISTANCES:
+        for distance in distances:
             rng = Random(HELDOUT_SEED + distance)
             for _ in range(count):
-                tokens, answer = needle(rng, tokenizer, distance)
+                tokens, answer = needle(rng, tokenizer, distance, context)
                 text = tokenizer.decode(tokens[1:], skip_special_tokens=False)  # without EOS, which every model adds
                 yield {"context": text, "answer": tokenizer.decode([answer]).strip(), "distance": distance}
 

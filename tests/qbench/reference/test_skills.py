@@ -35,13 +35,15 @@ def indifferent(vocab_size: int):
     return lambda tokens: torch.zeros(*tokens.shape, vocab_size)
 
 
-@pytest.mark.parametrize("distance", skills.DISTANCES)
-def test_needle_lies_at_the_distance_asked(tokenizer, distance):
+@pytest.mark.parametrize(
+    "distance, context", [*((distance, skills.RECALL_CONTEXT) for distance in skills.DISTANCES), (4000, 8100)]
+)
+def test_needle_lies_at_the_distance_asked(tokenizer, distance, context):
     rng = Random(distance)
     for _ in range(5):
-        tokens, answer = skills.needle(rng, tokenizer, distance)
+        tokens, answer = skills.needle(rng, tokenizer, distance, context)
         words = [tokenizer.id_to_token(token) for token in tokens]
-        assert len(tokens) == skills.RECALL_CONTEXT
+        assert len(tokens) == context
         assert words[-2] == "get" and tokens.count(tokens[-1]) == 2
         value_at = len(tokens) - distance
         assert tokens[value_at] == answer
@@ -66,13 +68,13 @@ def test_indifference_scores_the_vocabulary(tokenizer):
 def test_unknown_model_suggests_the_nearest():
     with pytest.raises(InputError, match="ref:llama"):
         weights_dir("lama")
-    assert set(MODELS) == {"llama", "llama-outliers", "mla-moe"}
+    assert set(MODELS) == {"llama", "llama-8k", "llama-outliers", "mla-moe"}
 
 
 SLOW = pytest.mark.exhaustive("a quarter of a minute; the model changes only if it is trained again")
 
 
-@pytest.fixture(scope="module", params=["llama", pytest.param("mla-moe", marks=SLOW)])
+@pytest.fixture(scope="module", params=["llama", *(pytest.param(name, marks=SLOW) for name in ("llama-8k", "mla-moe"))])
 def embedded(request):
     try:
         folder = weights_dir(request.param)

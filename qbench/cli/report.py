@@ -5,7 +5,14 @@ from pathlib import Path
 import click
 
 from qbench.measure.records.record import keep_records
-from qbench.report import render_caches, render_report, replace_between_markers, write_page, write_report
+from qbench.report import (
+    render_caches,
+    render_policies,
+    render_report,
+    replace_between_markers,
+    write_page,
+    write_report,
+)
 
 FORMS = ("md", "csv", "json", "html")
 
@@ -24,25 +31,31 @@ def names(_context, _option, text: str | None) -> list[str] | None:
 @click.option("--marker", default="quickstart", show_default=True, help="Which markers, with --into.")
 @click.option("--columns", callback=names, help="Of the Markdown tables, as in recipe,size_bytes,kld_mean.")
 @click.option("--cache-table", is_flag=True, help="One table of caches: quality, recall, speed, memory.")
+@click.option("--policies", is_flag=True, help="Tables of KV-cache policies: quality against bytes held and speed.")
 @click.option("--keep", type=click.Path(), help="Append the rows that this file or folder does not hold yet.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-def command(records, form, output, page, into, marker: str, columns, cache_table, keep, as_json: bool) -> None:
+def command(
+    records, form, output, page, into, marker: str, columns, cache_table, policies, keep, as_json: bool
+) -> None:
     """Tables of RECORDS (JSONL files of sweeps, or folders); rows that do not compare stand in tables of their own.
 
     The page of --html and -o is one file that needs no network: filters, scatters, passports, comparisons.
     """
-    if cache_table and (columns or as_json or form != "md"):
-        raise click.UsageError("--cache-table is one Markdown table with columns of its own")
+    if (cache_table or policies) and (columns or as_json or form != "md"):
+        raise click.UsageError("--cache-table and --policies are Markdown tables with columns of their own")
+    if cache_table and policies:
+        raise click.UsageError("--cache-table and --policies exclude each other")
+    render = render_caches if cache_table else render_policies if policies else None
     if output:
         click.echo(f"page: {write_report(records, output).page}", err=True)
     if page:
         click.echo(f"page: {write_page(records, page)}", err=True)
     if into:
-        text = render_caches(records) if cache_table else render_report(records, "md", columns)
+        text = render(records) if render else render_report(records, "md", columns)
         replace_between_markers(Path(into), marker, text)
     if keep:
         added = sum(keep_records(Path(path), Path(keep)) for path in records)
         click.echo(f"{keep}: {added} rows added", err=True)
     if not (output or page or into or keep):
-        text = render_caches(records) if cache_table else render_report(records, "json" if as_json else form, columns)
+        text = render(records) if render else render_report(records, "json" if as_json else form, columns)
         click.echo(text, nl=False)

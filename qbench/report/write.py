@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qbench.measure.records.record import Record
 from qbench.measure.records.record_files import record_files
 from qbench.report.caches import caches_markdown
 from qbench.report.floors import with_floors
 from qbench.report.kinds import KINDS, kinds_markdown
 from qbench.report.newest import newest_records
 from qbench.report.page import render_page
+from qbench.report.policies import policies_markdown
 from qbench.report.render import to_csv, to_json, to_markdown, to_rows
 from qbench.report.table import Table, build_tables
 from qbench.store import latest_records, load_with_others
@@ -56,10 +58,30 @@ def render_report(records: Records, form: str, columns: Sequence[str] | None = N
 
 def render_caches(records: Records) -> str:
     """One table of kinds of caches, models below each other. raises InputError if there are no rows of a sweep"""
+    return caches_markdown(_measured(records))
+
+
+def render_policies(records: Records) -> str:
+    """Tables of KV-cache policies. raises InputError if no row of a sweep has another policy than full"""
+    text = policies_markdown(_measured(records))
+    if not text:
+        raise InputError(
+            f"{_names(records)}: no measured case has a cache policy other than full; "
+            "run `qbench sweep suites/policies.yaml`, for example"
+        )
+    return text
+
+
+def _measured(records: Records) -> list[Record]:
+    """The latest row of each case of a sweep that did not fail. raises InputError if no case was measured"""
     found = [row for row in latest_records(records, kinds=(None,)).values() if row.is_ok]
     if not found:
-        raise InputError(f"{', '.join(map(str, record_files(records)))}: no measured case of a sweep")
-    return caches_markdown(found)
+        raise InputError(f"{_names(records)}: no measured case of a sweep")
+    return found
+
+
+def _names(records: Records) -> str:
+    return ", ".join(map(str, record_files(records)))
 
 
 def write_page(records: Records, path: str | Path) -> Path:
@@ -95,8 +117,7 @@ def _frame(records: Records) -> "pd.DataFrame":
 
 def _require_rows(frame: "pd.DataFrame", records: Records) -> None:
     if frame.empty:
-        read = ", ".join(map(str, record_files(records)))
-        raise InputError(f"{read}: no records of a sweep; run `qbench sweep` first")
+        raise InputError(f"{_names(records)}: no records of a sweep; run `qbench sweep` first")
 
 
 def _tables(records: Records) -> list[Table]:

@@ -128,10 +128,6 @@ class CacheMaker:
         return PagePool(self.config, self.scheme, num_pages, impl=impl or self.impl, mode=mode, layers=layers)
 
     def _of_policy(self, batch: int, policy: CachePolicy) -> PolicyCache:
-        if policy.needs_future:
-            raise InputError(
-                f"policy {policy.name} reads a text twice, so the text must be known; it is for `qbench eval` on a text"
-            )
         policy = policy_for(policy, self.config, self.scheme)
         storages = [self._storage(layer, batch, policy) for layer in range(self.config.num_layers)]
         # The model checks positions. Slots of the layer in which a window is cut may outgrow the context by some.
@@ -192,8 +188,12 @@ def has_modes(spec: CacheSpec) -> bool:
 def policy_for(policy: CachePolicy, config: ModelConfig, scheme: KVScheme | None) -> CachePolicy:
     """The policy for a model whose keys and values are kept in this format.
 
-    raises   InputError for options that the model or the format cannot have
+    raises   InputError for options that the model or the format cannot have, and for a policy that needs the future
     """
+    if policy.needs_future:
+        raise InputError(
+            f"policy {policy.name} reads a text twice, so the text must be known; it is for `qbench eval` on a text"
+        )
     codecs = codecs_of(scheme)
     if any(codec.token_group > 1 for codec in codecs):
         raise InputError(

@@ -10,6 +10,8 @@ import pytest
     [
         pytest.param(("bench", "ref:llama", "-p", "8", "-n", "1", "-r", "1"), id="bench"),
         pytest.param(("generate", "ref:llama", "-n", "2", "--prompt", "set"), id="generate"),
+        pytest.param(("serve", "ref:llama", "--port", "0"), id="serve"),
+        pytest.param(("engine", "ref:llama"), id="engine"),
         pytest.param(("eval", "ref:llama", "--tasks", "ref_sums", "--limit", "1"), id="tasks"),
     ],
 )

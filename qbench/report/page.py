@@ -11,6 +11,7 @@ from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING, Any, cast
 
+from qbench.cache_spec import FULL
 from qbench.report.columnar import EXACT_ROWS, pack
 from qbench.report.columns import Column, all_columns
 from qbench.report.extra_columns import with_extra
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 # In this order: each uses those before it.
 SCRIPTS = (
-    *("data", "dom", "format", "links", "view", "fronts", "groups", "labels", "scatter", "table", "board", "tray"),
+    *("data", "dom", "format", "links", "view", "fronts", "groups", "labels", "scatter", "policies"),
+    *("table", "board", "tray"),
     *("statistics", "strips", "reproduce", "panels", "passport", "comparison", "compare", "app"),
 )
 
@@ -31,6 +33,9 @@ BESIDE_COLUMNS = (
     *("group", "is_baseline", "status", "error", "key"),
     *("threads", "batch", "pp", "tg", "depth", "protocol_hash"),
 )
+
+# Intervals of decode speed: only the plots of policies draw them.
+OF_POLICIES = ("tg_low", "tg_high")
 
 # Mail and chat take a page of this size, and a phone opens it. Records stand in it as far as there is room.
 # The table has the larger part of what plotly leaves of it.
@@ -89,6 +94,8 @@ def page_table(frame: "pd.DataFrame", columns: Sequence[Column], key_digits: int
     )
     # The page finds the fronts itself.
     shown = [name for name in dict.fromkeys(_in_order(columns)) if name != "pareto"]
+    if set(frame["policy"].unique().tolist()) - {FULL}:
+        shown += OF_POLICIES
     return cast("pd.DataFrame", table[shown])
 
 

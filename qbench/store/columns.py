@@ -63,6 +63,7 @@ COLUMNS: dict[str, Column] = {
     **{name: Column(f"case.bench.{name}", COUNT) for name in ("pp", "tg", "depth")},
     **_phase("pp"),
     **_phase("tg"),
+    **_interval("tg", "metrics.interval.tg_tok_s"),
     **_metrics(NUMBER, "ttft_ms", "tpot_ms"),
     **{f"roofline_{phase}": Column(f"metrics.roofline.{phase}") for phase in ("pp", "tg")},
     **_metrics(COUNT, "peak_rss_bytes", "baseline_rss_bytes", "peak_device_bytes"),

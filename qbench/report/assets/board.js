@@ -30,6 +30,7 @@ class Board {
         h("div", { class: "plot", id: `plot-${cost.front}` }),
       ),
     );
+    this.policies = h("section", { class: "policies", hidden: true });
     this.columnBox = h("div", { class: "choices" });
     this.node = h(
       "div",
@@ -37,6 +38,7 @@ class Board {
       this.filters(),
       h("div", { class: "over" }, this.legend, this.quality),
       h("div", { class: "plots" }, this.plots),
+      this.policies,
       h("div", { class: "above" }, this.told, this.columnMenu()),
       this.rowTable.node.parentNode,
     );
@@ -203,7 +205,11 @@ class Board {
   async draw(rows) {
     await loadPlotly();
     if (!this.node.isConnected) return;
-    const { groups, left } = drawnGroups(this.table, rows, this.shownQuality);
+    const ofPolicies = policyGroups(this.table, rows),
+      evicting = new Set(ofPolicies.flat().filter((row) => !isFull(this.table, row)));
+    // Policies have plots of their own: they change neither the weights nor their size.
+    const plain = rows.filter((row) => !evicting.has(row));
+    const { groups, left } = drawnGroups(this.table, plain, this.shownQuality);
     this.drawLegend(groups, left);
     for (const [i, cost] of COSTS.entries()) {
       const known = groups.some((group) => group.rows.some((row) => table_has(this.table, cost.key, row)));
@@ -218,6 +224,7 @@ class Board {
           this.shownFronts[cost.front],
         );
     }
+    await drawPolicies(this.policies, this.table, ofPolicies);
     document.body.dataset.drawn = Number(document.body.dataset.drawn || 0) + 1;
   }
 

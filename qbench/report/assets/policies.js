@@ -1,0 +1,288 @@
+// Policies of the KV cache: quality against the bytes that the cache holds, and against decode speed.
+
+const POLICY_COSTS = [
+  {
+    front: "held",
+    caption: "Quality against bytes held by the cache",
+    title: "bytes that the cache holds, log",
+    better: "better is down and to the left",
+    key: "kv_bytes_held",
+    ends: null,
+    sign: 1,
+  },
+  {
+    front: "decode",
+    caption: "Quality against decode speed",
+    title: "decode, tokens per second",
+    better: "better is down and to the right",
+    key: "tg_tok_s",
+    ends: ["tg_low", "tg_high"],
+    sign: -1,
+  },
+];
+const FULL = "full",
+  MOST_POLICY_GROUPS = 4;
+// The sixth colour of the series resembles the first.
+const POLICY_COLOURS = ["series-1", "series-2", "series-3", "series-4", "series-5", "quiet"];
+const HOW_TO_READ =
+  "Each point is one policy at one budget, and a line joins the budgets of a policy. Whiskers are 95 % intervals. " +
+  "A filled point is a Pareto point: no other point of its plot is better in both figures.";
+
+// "snapkv:budget=64,window=16" -> ["snapkv:window=16", "64"], as split_policy in policy_rows.py
+function splitPolicy(text) {
+  const [name] = text.split(":", 1),
+    options = text.slice(name.length + 1).split(",").filter(Boolean);
+  const isBudget = (option, i) => option.startsWith("budget=") || (i === 0 && !option.includes("="));
+  const others = options.filter((option, i) => !isBudget(option, i));
+  return [
+    others.length ? `${name}:${others.join(",")}` : name,
+    (options.find(isBudget) || "").replace(/^budget=/, ""),
+  ];
+}
+
+// Two plots for each of these groups of comparable rows.
+async function drawPolicies(element, table, groups) {
+  const names = groupNames(
+    table,
+    groups.map(([row]) => row),
+  );
+  element.hidden = !groups.length;
+  element.replaceChildren();
+  for (const [i, members] of groups.entries()) {
+    const points = policyPoints(table, members),
+      atFloor = toFloor(points);
+    const figures = POLICY_COSTS.filter((cost) => points.some((p) => table_has(table, cost.key, p.row))).map((cost) => {
+      const plot = h("div", { class: "plot", id: `plot-${cost.front}${i || ""}` });
+      return [cost, plot, h("figure", null, h("figcaption", null, cost.caption, h("span", null, cost.better)), plot)];
+    });
+    element.append(
+      h("h2", null, groups.length > 1 ? `KV-cache policies: ${names[i]}` : "KV-cache policies"),
+      h("p", { class: "note" }, HOW_TO_READ, atFloor),
+      policyKey(points),
+      h(
+        "div",
+        { class: "plots" },
+        figures.map(([, , figure]) => figure),
+      ),
+    );
+    for (const [cost, plot] of figures) await drawPolicyPlot(plot, table, points, cost);
+  }
+}
+
+// The rows of each group that have a divergence; caches that were measured with the policy full alone are left out.
+function policyGroups(table, rows) {
+  if (table.distinct("policy").every((policy) => policy === FULL)) return [];
+  const known = rows.filter((row) => table_has(table, "kld_mean", row) && table_has(table, "kv_bytes_held", row));
+  const found = [];
+  for (const members of byGroup(table, known).values()) {
+    const evicting = new Set(members.filter((row) => !isFull(table, row)).map((row) => cacheOf(table, row)));
+    const shown = members.filter((row) => evicting.has(cacheOf(table, row)));
+    if (shown.length) found.push(shown);
+  }
+  return found.sort((a, b) => b.length - a.length).slice(0, MOST_POLICY_GROUPS);
+}
+
+const isFull = (table, row) => table.value("policy", row) === FULL;
+
+// The fields that all points of a line share, without the policy: "kv-int8 · q4_k_m".
+function cacheOf(table, row) {
+  const [kv, recipe, cache, chunk] = ["kv_format", "recipe", "cache", "prefill_chunk"].map((key) =>
+    table.value(key, row),
+  );
+  const parts = [kv, recipe, cache === "dynamic" ? null : cache, chunk ? `prompts in chunks of ${chunk}` : null];
+  return parts.filter(Boolean).join(" · ");
+}
+
+// {row, policy, budget, cache, kld, low, high, colour, dash, symbol}: colour by policy, symbol by KV format and recipe
+function policyPoints(table, rows) {
+  const points = rows.map((row) => {
+    const [policy, budget] = splitPolicy(table.value("policy", row));
+    const [kld, low, high] = ["kld_mean", "kld_low", "kld_high"].map((key) => table.value(key, row));
+    return { row, policy, budget, cache: cacheOf(table, row), kld, low, high, isFull: isFull(table, row) };
+  });
+  const distinct = (key, members) => [...new Set(members.map((p) => p[key]))];
+  const policies = distinct(
+      "policy",
+      points.filter((p) => !p.isFull),
+    ),
+    caches = distinct("cache", points);
+  for (const p of points) {
+    const place = policies.indexOf(p.policy);
+    p.colour = p.isFull ? "ink" : POLICY_COLOURS[place % POLICY_COLOURS.length];
+    p.dash = place < POLICY_COLOURS.length ? "solid" : "dash";
+    p.symbol = SYMBOLS[caches.indexOf(p.cache) % SYMBOLS.length];
+  }
+  return points;
+}
+
+// A point this many times below all others would squeeze them into a strip.
+const FAR_BELOW = 30;
+
+// Heights on the log axis. Points far below the evicting policies, and divergences of 0, are drawn at the lower edge.
+// Returns the sentence that gives their values.
+function toFloor(points) {
+  const least = (members) => Math.min(...members.map((p) => p.kld)),
+    evicting = points.filter((p) => !p.isFull && p.kld > 0);
+  const far = evicting.length ? least(evicting) / FAR_BELOW : 0;
+  const [below, drawn] = [points.filter((p) => p.kld <= far), points.filter((p) => p.kld > far)];
+  const floor = (drawn.length ? least(drawn) : 1) / (below.length ? 3 : 1);
+  for (const p of points) p.height = Math.max(p.kld, floor);
+  points.floor = floor;
+  if (!below.length) return "";
+  const [low, high] = [least(below), Math.max(...below.map((p) => p.kld))].map(scientific);
+  const who = below.every((p) => p.isFull) ? "The full cache" : "A point with an arrow";
+  return ` ${who} is drawn at the lower edge: mean KLD ${low === high ? low : `${low} to ${high}`}.`;
+}
+
+function policyKey(points) {
+  const firsts = (key) => [...new Map(points.map((p) => [p[key], p])).values()];
+  const policies = firsts("policy").sort((a, b) => a.isFull - b.isFull),
+    caches = firsts("cache");
+  // Parts that all caches have in common say nothing.
+  const parts = caches.map((p) => p.cache.split(" · "));
+  const differ = (part) => !parts.every((other) => other.includes(part));
+  return h(
+    "ul",
+    { class: "key" },
+    policies.map((p) =>
+      h(
+        "li",
+        null,
+        h("i", { class: `line ${p.dash}`, style: `border-color: var(--${p.colour})` }),
+        p.isFull ? "full cache" : p.policy,
+      ),
+    ),
+    caches.length > 1 &&
+      caches.map(({ symbol }, i) =>
+        h("li", null, symbolOf({ symbol, colour: "quiet" }), parts[i].filter(differ).join(" · ")),
+      ),
+  );
+}
+
+async function drawPolicyPlot(element, table, all, cost) {
+  const value = (p) => table.value(cost.key, p.row);
+  const points = all.filter((p) => value(p) !== null).map((p) => ({ ...p, x: value(p) }));
+  for (const p of points) p.xRange = (cost.ends || []).map((end) => table.value(end, p.row));
+  const front = new Set(paretoFront(points.map((p) => [p.kld, cost.sign * p.x])).map((i) => points[i]));
+  const lines = new Map();
+  for (const p of points) {
+    const key = `${p.policy} ${p.cache}`;
+    lines.set(key, [...(lines.get(key) || []), p]);
+  }
+  const tops = points.map((p) => Math.max(p.height, p.high ?? 0));
+  const yRange = [all.floor / 1.8, Math.max(...tops) * 1.2],
+    isLog = cost.sign > 0 && points.every((p) => p.x > 0);
+  const xs = points.flatMap((p) => [p.x, ...p.xRange.filter((end) => end !== null)]);
+  const xRange = isLog ? padded(xs.map(Math.log10), 0.06) : padded(xs, 0.06);
+  const rows = points.map((p) => p.row),
+    work = headingOf(table, COLUMN.get("tg_tok_s"), rows).replace(" tok/s", ""); // "tg32@896"
+  const narrow = element.clientWidth < 440;
+  const layout = {
+    margin: { l: 8, r: 12, t: 12, b: 8 },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: family(), color: colour("ink") },
+    showlegend: false,
+    hovermode: "closest",
+    dragmode: false,
+    hoverlabel: {
+      bgcolor: colour("panel"),
+      bordercolor: colour("rule"),
+      align: "left",
+      font: { family: family(), size: 12.5, color: colour("ink") },
+    },
+    xaxis: axis(`${cost.title} (${work})`, {
+      range: xRange,
+      nticks: narrow ? 4 : 6,
+      separatethousands: true,
+      ...(isLog ? { type: "log", ...ticks125(10 ** xRange[0], 10 ** xRange[1], bytesText, narrow) } : {}),
+    }),
+    yaxis: axis("mean KLD, nats, log", {
+      type: "log",
+      range: yRange.map(Math.log10),
+      ...ticks125(...yRange, (kld) => (kld < 1e-3 ? kld.toExponential(0) : String(Number(kld.toPrecision(1)))), false),
+    }),
+  };
+  const traces = [...lines.values()].map((members) => policyTrace(table, members, front, yRange[0]));
+  await Plotly.react(element, traces, layout, { displayModeBar: false, responsive: true });
+  element.removeAllListeners("plotly_click");
+  element.on("plotly_click", ({ points: [clicked] }) => {
+    location.hash = rowLink(table, clicked.customdata);
+  });
+}
+
+function policyTrace(table, members, front, bottom) {
+  members.sort((a, b) => table.value("kv_bytes_held", a.row) - table.value("kv_bytes_held", b.row));
+  const solid = colour(members[0].colour);
+  const whiskers = (at, low, high) => ({
+    type: "data",
+    symmetric: false,
+    thickness: 1.1,
+    width: 0,
+    color: `${solid}80`,
+    array: members.map((p) => Math.max(0, (high(p) ?? at(p)) - at(p))),
+    arrayminus: members.map((p) => Math.max(0, at(p) - (low(p) ?? at(p)))),
+  });
+  return {
+    name: members[0].policy,
+    x: members.map((p) => p.x),
+    y: members.map((p) => p.height),
+    customdata: members.map((p) => p.row),
+    hovertext: members.map((p) => policyHover(table, p)),
+    hovertemplate: "%{hovertext}<extra></extra>",
+    type: "scatter",
+    mode: "lines+markers+text",
+    // An arrow marks a point that lies below the axis.
+    text: members.map((p) => (p.height > p.kld ? "↓" : "")),
+    textposition: "bottom center",
+    textfont: { color: solid, size: 13 },
+    line: { color: `${solid}a0`, width: 1.3, dash: members[0].dash },
+    marker: {
+      symbol: members[0].symbol,
+      size: members[0].isFull ? 11 : 9,
+      color: members.map((p) => (front.has(p) ? solid : colour("panel"))),
+      line: { color: solid, width: 1.6 },
+    },
+    error_x: whiskers(
+      (p) => p.x,
+      (p) => p.xRange[0],
+      (p) => p.xRange[1],
+    ),
+    // An end at 0 has no place on a log axis: the whisker leaves the plot.
+    error_y: whiskers(
+      (p) => p.height,
+      (p) => (p.low === null || p.height > p.kld ? null : Math.max(p.low, bottom / 10)),
+      (p) => (p.height > p.kld ? null : p.high),
+    ),
+  };
+}
+
+function policyHover(table, p) {
+  const lines = [`<b>${asPlotText(p.isFull ? "full cache" : p.policy)}</b>${p.budget ? ` budget ${p.budget}` : ""}`];
+  for (const key of ["kld_mean", "kv_bytes_held", "same_top", "tg_tok_s"]) {
+    const column = COLUMN.get(key),
+      known = table.value(key, p.row),
+      range = key === "kld_mean" && ends(column, table, p.row);
+    if (known !== null)
+      lines.push(`${column.heading} ${written(column, known)}${range ? ` [${range.join(", ")}]` : ""}`);
+  }
+  return [...lines, asPlotText(p.cache)].join("<br>");
+}
+
+// Ticks at 1, 2 and 5 times the powers of ten, or at these powers alone if there are many.
+function ticks125(low, high, tell, sparse) {
+  const decades = Math.log10(high / low),
+    digits = decades > 3.5 || (sparse && decades > 2) ? [1] : sparse && decades > 1 ? [1, 3] : [1, 2, 5];
+  const values = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
+    for (const digit of digits) {
+      const value = Number(`${digit}e${power}`);
+      if (value >= low && value <= high) values.push(value);
+    }
+  return { tickmode: "array", tickvals: values, ticktext: values.map(tell) };
+}
+
+function bytesText(bytes) {
+  const [size, unit] = bytes >= 1e9 ? [1e9, "GB"] : bytes >= 1e6 ? [1e6, "MB"] : bytes >= 1e3 ? [1e3, "kB"] : [1, "B"];
+  return `${Number((bytes / size).toPrecision(2))} ${unit}`;
+}

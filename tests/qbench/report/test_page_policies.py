@@ -1,0 +1,104 @@
+"""The plots of KV-cache policies on the page, in headless Chromium."""
+
+import json
+
+import pytest
+from support.browser import WatchedPage, chromium
+from support.policy_records import policy_record, policy_sweep
+from support.sample_records import sweep_records, write_records
+
+from qbench.measure.records.record import parse_record
+from qbench.report import load_records, write_page
+from qbench.report.columns import all_columns
+from qbench.report.extra_columns import with_extra
+from qbench.report.page import page_table
+from qbench.report.policy_rows import fronts, policy_rows, split_policy
+
+POLICIES = [
+    "full",
+    "h2o:256",
+    "snapkv:budget=64,window=16",
+    "h2o:25%,recent=0.5",
+    "fastgen:recovery=0.95",
+    "sinks:4+60",
+]
+# Per marker: x, whether it is filled, whether a downward arrow marks it
+MARKERS = """plot => plot.data.flatMap(({ x, marker, text }) =>
+  x.map((value, i) => [value, marker.color[i] === marker.line.color, text[i] === "↓"]))"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    pages = []
+
+    def open_page(records, **window):
+        path = write_page(write_records(tmp_path / "records.jsonl", records), tmp_path / "page.html")
+        pages.append(WatchedPage(browser, path, **window))
+        pages[-1].page.wait_for_selector("body[data-drawn]")
+        return pages[-1].page
+
+    yield open_page
+    for page in pages:
+        page.close()
+
+
+def records_in_two_formats() -> list[dict]:
+    return [
+        *policy_sweep(),
+        policy_record("full", 1e-5, 1_040_000, 420.0, kv_format="kv-int8"),
+        policy_record("h2o:budget=64", 0.25, 80_000, 210.0, kv_format="kv-int8"),
+    ]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_filled_points_are_those_that_the_table_marks(opened, width, scheme):
+    records = records_in_two_formats()
+    page = opened(records, width=width, scheme=scheme)
+    rows = policy_rows([parse_record(json.dumps(record).encode()) for record in records])
+    for plot, side in (("#plot-held", 0), ("#plot-decode", 1)):
+        expected = []
+        for row, marks in zip(rows, fronts(rows), strict=True):
+            x = (row.speed.kv_bytes_held, row.speed.tg_tok_s)[side]
+            expected.append([x, marks[side], row.is_full])
+        assert sorted(page.locator(plot).evaluate(MARKERS)) == sorted(expected)
+    assert page.locator(".policies .key li").all_inner_texts() == ["recent", "h2o", "full cache", "kv-f16", "kv-int8"]
+    assert "The full cache is drawn at the lower edge: mean KLD 1.00e-06 to 1.00e-05." in page.content()
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_whiskers_are_the_intervals_of_the_records(opened):
+    page = opened([policy_record("h2o:budget=64", 0.25, 80_000, 200.0), *policy_sweep()[:1]])
+    trace = page.locator("#plot-decode").evaluate("plot => plot.data.find(({ name }) => name === 'h2o')")
+    for axis, length in (("error_x", 2.0), ("error_y", 0.025)):
+        for side in ("array", "arrayminus"):
+            assert trace[axis][side] == pytest.approx([length])
+
+
+def test_a_filter_narrows_the_plots_and_budgets_are_split_as_in_the_tables(opened):
+    page = opened(records_in_two_formats())
+    found = page.evaluate("texts => texts.map(splitPolicy)", POLICIES)
+    assert [tuple(each) for each in found] == [split_policy(text) for text in POLICIES]
+    page.locator("select[name=kv_format]").select_option("kv-int8")
+    page.wait_for_function("document.querySelector('#plot-held').data.length === 2")
+
+
+def test_a_page_without_policies_has_no_plots_of_them(opened):
+    assert not opened(sweep_records()).locator(".policies").is_visible()
+
+
+def test_a_full_cache_near_the_policies_is_drawn_in_its_place(opened):
+    page = opened([policy_record("full", 0.02, 2_000_000, 400.0), *policy_sweep()[1:]])
+    assert not any(is_below for *_, is_below in page.locator("#plot-held").evaluate(MARKERS))
+
+
+def test_intervals_of_decode_speed_are_packed_for_policies_alone(tmp_path):
+    for records, expected in ((policy_sweep(), True), (sweep_records(), False)):
+        frame = with_extra(load_records(write_records(tmp_path / "records.jsonl", records)))
+        columns = all_columns({str(name): values for name, values in frame.items()})
+        assert ("tg_low" in page_table(frame, columns, 8)) == expected

@@ -42,10 +42,15 @@ function splitPolicy(text) {
 
 // Two plots for each of these groups of comparable rows.
 async function drawPolicies(element, table, groups) {
-  const names = groupNames(
-    table,
-    groups.map(([row]) => row),
-  );
+  const firsts = groups.map(([row]) => row),
+    names = groupNames(table, firsts);
+  // Groups of the same name are the recipes of one group.
+  const headings = firsts.map((row, i) => {
+    const isAlone = names.filter((name) => name === names[i]).length === 1;
+    if (isAlone) return names[i];
+    const recipe = table.value("recipe", row);
+    return new Set(names).size > 1 ? `${names[i]} · ${recipe}` : recipe;
+  });
   element.hidden = !groups.length;
   element.replaceChildren();
   for (const [i, members] of groups.entries()) {
@@ -56,7 +61,7 @@ async function drawPolicies(element, table, groups) {
       return [cost, plot, h("figure", null, h("figcaption", null, cost.caption, h("span", null, cost.better)), plot)];
     });
     element.append(
-      h("h2", null, groups.length > 1 ? `KV-cache policies: ${names[i]}` : "KV-cache policies"),
+      h("h2", null, groups.length > 1 ? `KV-cache policies: ${headings[i]}` : "KV-cache policies"),
       h("p", { class: "note" }, HOW_TO_READ, atFloor),
       policyKey(points),
       h(
@@ -77,9 +82,20 @@ function policyGroups(table, rows) {
   for (const members of byGroup(table, known).values()) {
     const evicting = new Set(members.filter((row) => !isFull(table, row)).map((row) => cacheOf(table, row)));
     const shown = members.filter((row) => evicting.has(cacheOf(table, row)));
-    if (shown.length) found.push(shown);
+    if (evicting.size > SYMBOLS.length) found.push(...byRecipe(table, shown));
+    else if (shown.length) found.push(shown);
   }
   return found.sort((a, b) => b.length - a.length).slice(0, MOST_POLICY_GROUPS);
+}
+
+// One plot has too few symbols for more caches, so each recipe gets separate plots.
+function byRecipe(table, rows) {
+  const recipes = new Map();
+  for (const row of rows) {
+    const recipe = table.value("recipe", row);
+    recipes.set(recipe, [...(recipes.get(recipe) || []), row]);
+  }
+  return [...recipes.values()];
 }
 
 const isFull = (table, row) => table.value("policy", row) === FULL;

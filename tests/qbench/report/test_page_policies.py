@@ -102,3 +102,18 @@ def test_intervals_of_decode_speed_are_packed_for_policies_alone(tmp_path):
         frame = with_extra(load_records(write_records(tmp_path / "records.jsonl", records)))
         columns = all_columns({str(name): values for name, values in frame.items()})
         assert ("tg_low" in page_table(frame, columns, 8)) == expected
+
+
+def test_recipes_have_their_own_plots_if_there_are_more_caches_than_symbols(opened):
+    records = []
+    for recipe in ("bf16", "q8_0"):
+        for kv_format in ("kv-f16", "kv-fp8", "kv-int8", "kv-int4"):
+            for record in policy_sweep(kv_format):
+                case = record["case"] | {"recipe": recipe}
+                records.append(record | {"case": case, "key": f"{recipe} {record['key']}"})
+    page = opened(records)
+    headings = page.locator(".policies h2").all_inner_texts()
+    assert headings == ["KV-cache policies: bf16", "KV-cache policies: q8_0"]
+    for plots in page.locator(".policies .plots").all():
+        traces = plots.locator(".plot").first.evaluate("plot => plot.data.map((t) => [t.name, t.marker.symbol].join())")
+        assert len(traces) == len(set(traces)) == 12  # three policies in four formats

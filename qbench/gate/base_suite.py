@@ -76,7 +76,7 @@ def document_of(suite: Suite) -> dict[str, Any]:
 
 def _plain(name: str, value: Any) -> Any:
     if name in SECTIONS:
-        return {key: _listed(one) for key, one in asdict(value).items() if one not in (None, ())}
+        return {key: _listed(one) for key, one in asdict(value).items() if one not in (None, (), {})}
     if name == "exclude":
         return [_rule(rule) for rule in value]
     return _listed(value)

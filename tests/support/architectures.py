@@ -127,14 +127,17 @@ EVERY_EXPERT = {
 KINDS = (*_KINDS, *_OTHERS)
 # Those that llama.cpp knows, too
 GGUF_KINDS = tuple(kind for kind in KINDS if kind != "opt")
-# Llama 3's rope scaling, of a model whose positions it stretches early.
-LLAMA3_SCALING = {
-    "rope_type": "llama3",
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
+
+
+def llama3_scaling() -> dict[str, Any]:
+    """Llama 3's rope scaling, of a model whose positions it stretches early. Others' code adds keys to it."""
+    return {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    }
 
 
 def small_config(kind: str = "llama", **changes: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from qbench.nearest import nearest
 from quant.errors import InputError
 
-WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", Mapping: "names with values"}
 
 
 def fields_of(
@@ -54,6 +54,7 @@ def _one(key: str, value: Any, hint: Any, where: str) -> Any:
     kind = next(one for one in get_args(hint) if one is not type(None)) if isinstance(hint, UnionType) else hint
     if get_origin(kind) is tuple:  # tuple[str, ...]
         return _list(key, value, get_args(kind)[0], (), where)
+    kind = get_origin(kind) or kind  # Mapping[str, Any] -> Mapping
     is_number = kind is float and isinstance(value, int) and not isinstance(value, bool)
     if not is_number and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)):
         raise InputError(f"{where}: {key} is {value!r}, expected {WORDS[kind]}")

@@ -38,6 +38,7 @@ def test_list_names_those_without_network(qbench):
         "ref_brackets",
         "ref_minimal_pairs",
         "ref_recall",
+        "ref_recall_8k",
         "ref_sums",
     ]
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.architectures import LLAMA3_SCALING, random_weights, small_config
+from support.architectures import llama3_scaling, random_weights, small_config
 from support.array_source import ArraySource
 from support.close import assert_close
 from support.transformers_llama import transformers_logits
@@ -20,8 +20,11 @@ CONFIGS = {
     "mlp bias": {"mlp_bias": True},
     "rope theta 500000": {"rope_theta": 500000.0},
     "rope linear": {"rope_scaling": {"type": "linear", "factor": 4.0}},
-    "rope llama3": {"rope_scaling": LLAMA3_SCALING},
-    "rope llama3 as rope_parameters": {"rope_parameters": LLAMA3_SCALING | {"rope_theta": 20000.0}, "rope_theta": 7.0},
+    "rope llama3": {"rope_scaling": llama3_scaling()},
+    "rope llama3 as rope_parameters": {
+        "rope_parameters": llama3_scaling() | {"rope_theta": 20000.0},
+        "rope_theta": 7.0,
+    },
     "rope yarn": {"rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32}},
     "one layer": {"num_hidden_layers": 1},
 }

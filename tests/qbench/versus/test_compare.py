@@ -38,6 +38,9 @@ class RecordingSide:
     def truncate(self, seq_len: int) -> None:
         self.seq_len = seq_len
 
+    def mark(self) -> None:
+        """`truncate` can go back to any length."""
+
     def __call__(self, tokens, cache, last_only: bool) -> None:
         self.log.append((self.name, self.seq_len, tokens[0].tolist()))
         self.seq_len += tokens.shape[1]

@@ -3,7 +3,7 @@
 import gguf
 import numpy as np
 import pytest
-from support.architectures import LLAMA3_SCALING
+from support.architectures import llama3_scaling
 from support.artifact import write_artifact
 from support.memory_source import MemorySource
 
@@ -28,7 +28,7 @@ GGUF_FORMATS = [name for name, fmt in FORMATS.items() if fmt.gguf_type is not No
     [{}, {"tie_word_embeddings": True}, {"attention_bias": True}, {"mlp_bias": True}],
     ids=["head", "tied", "attention biases", "mlp biases"],
 )
-@pytest.mark.parametrize("scaling", [None, LINEAR, LLAMA3_SCALING], ids=["plain rope", "linear", "llama3"])
+@pytest.mark.parametrize("scaling", [None, LINEAR, llama3_scaling()], ids=["plain rope", "linear", "llama3"])
 def test_config_and_weights_come_back(tmp_path, scaling, changes):
     source = MemorySource(rope_scaling=scaling, **changes)
     write_gguf(source, tmp_path / "x.gguf", name="x")

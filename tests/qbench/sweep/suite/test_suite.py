@@ -24,6 +24,12 @@ def test_a_suite_in_full(tmp_path):
     assert suite.bench == SpeedCase(pp=8, tg=4)
 
 
+def test_metadata_of_tasks(tmp_path):
+    metadata = {"max_seq_lengths": [512, 1024], "tokenizer": "gpt2"}
+    suite = load(tmp_path, GOOD + f"tasks: {{names: niah_single_1, metadata: {metadata}}}\n")
+    assert suite.tasks is not None and suite.tasks.metadata == metadata
+
+
 def test_suites_of_the_project_load():
     suites = [path for path in sorted((REPO / "suites").glob("*.yaml")) if path.stem not in KERNEL_SUITES]
     assert suites and all(load_suite(path).name == path.stem for path in suites)
@@ -97,6 +103,9 @@ def test_a_suite_of_kernels_is_none_of_models():
         pytest.param(GOOD + "bench: {}\nexclude: [{receipt: q8_0}]", "unknown axis 'receipt'.*'recipe'", id="axis"),
         pytest.param(GOOD + "bench: {}\nexclude: [{bench: 1}]", "bench is 1, expected true", id="section of a rule"),
         pytest.param(GOOD + "tasks: {limit: 3}", "tasks: names missing", id="tasks without names"),
+        pytest.param(
+            GOOD + "tasks: {names: ref_recall, metadata: 3}", "metadata is 3, expected names with values", id="metadata"
+        ),
         pytest.param(GOOD + "tasks: {names: ref_recall, limit: 0}", "limit of items a task is 0", id="no items"),
         pytest.param(GOOD + "eval: {protocols: [gptq-2047]}", "did you mean 'gptq-2048'", id="gptq of another size"),
         pytest.param(GOOD + "eval: {protocols: windows-N}", "unknown protocol 'windows-N'", id="no number"),

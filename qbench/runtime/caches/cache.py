@@ -41,11 +41,6 @@ class Cache(Sequences):
         """
         raise NotImplementedError(f"{type(self).__name__} has no layer views")
 
-    @property
-    def runs_latent_kernels(self) -> bool:
-        """Whether cpu_kernels attend over its rows of latents."""
-        return False
-
     @abstractmethod
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
         """Store k and v of the new tokens and attend over all that each query may see.

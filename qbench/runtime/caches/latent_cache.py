@@ -145,10 +145,6 @@ class LatentCache(LatentRows):
     def size_bytes(self) -> int:
         return self.places.size_bytes
 
-    @property
-    def runs_latent_kernels(self) -> bool:
-        return self.in_kernels
-
     def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
         step = super().begin(tokens, num_valid)
         check_seq_len(step.end, self.max_seq_len)

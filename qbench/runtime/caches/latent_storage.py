@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from qbench.runtime.caches.kv_storage import PageMemory
-from qbench.runtime.caches.past import EVICTED, Past
+from qbench.runtime.caches.past import Past
 from quant.kv import KVScheme
 from quant.kv.latent_codes import LATENT_CODES, LatentCodes
 from quant.models import MlaConfig, ModelConfig
@@ -57,7 +57,7 @@ LATENT_FORMATS: dict[str | None, LatentFormat] = {
 
 
 def latent_format(config: ModelConfig, scheme: KVScheme | None) -> LatentFormat | None:
-    """The format of this model's rows, or None where it keeps no rows or the format holds none of their size."""
+    """The format of this model's rows, or None if it keeps no rows or the format cannot hold their size."""
     fmt = LATENT_FORMATS.get(None if scheme is None else scheme.format.name)
     return fmt if config.mla is not None and fmt is not None and fmt.holds(config.mla) else None
 
@@ -115,11 +115,8 @@ class LatentStorage(PageMemory):
         pages, end = past.rows(), past.num_slots
         if pages is not None:
             return self.held[pages, :end]
-        there = past.pages_there(self.page_size)
-        # A page that only other sequences hold is hidden from a sequence's queries: it reads its last page instead.
-        table = past.block_table[:, there]
-        used = torch.from_numpy(np.where(table == EVICTED, table[:, -1:], table)).long()
-        return self.held[used].flatten(1, 2)[:, : end - (there[-1] + 1 - len(there)) * self.page_size]
+        used, num_slots = past.pages_read(self.page_size)
+        return self.held[used].flatten(1, 2)[:, :num_slots]
 
     def rows_of_kernels(self) -> np.ndarray:
         """All pages as cpu_kernels take them."""

@@ -50,6 +50,16 @@ class Past:
         used = self.block_table[:, : -(-self.num_slots // page_size)]
         return np.flatnonzero((used != EVICTED).any(0)).tolist()
 
+    def pages_read(self, page_size: int) -> tuple[Tensor, int]:
+        """[B, pages] int64: pages to read, those of `pages_there`; and how many of their slots are in use.
+
+        A page that only other sequences hold is hidden from a sequence's queries: it reads its last page instead.
+        """
+        there = self.pages_there(page_size)
+        table = self.block_table[:, there]
+        used = torch.from_numpy(np.where(table == EVICTED, table[:, -1:], table)).long()
+        return used, self.num_slots - (there[-1] + 1 - len(there)) * page_size
+
     def slots_there(self, page_size: int) -> Tensor:
         """[S] int64: slots in `pages_there`, ascending"""
         firsts = page_size * torch.tensor(self.pages_there(page_size))

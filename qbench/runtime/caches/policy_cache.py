@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.policies import CachePolicy, TokenKinds
+from qbench.policies import CachePolicy, Observe, TokenKinds
 from qbench.policies.policy import LayerReader, LayerState
 from qbench.policies.positions import Window
 from qbench.runtime.attention.rope import rotate
@@ -135,7 +135,7 @@ class PolicyCache(KVCache):
             [self._make_room(layers, b, 1) for layers in its] for b, its in enumerate(groups)
         ]  # [B][groups] of slots in use, and holes
         largest = max(storage.page_size for storage in self.memories)
-        for layer in range(num_layers):  # the call wants them alike
+        for layer in range(num_layers):  # run_layers takes pages of one size
             self.places.reserve(layer, largest)
         ends = np.stack([table.held for table in self.tables], axis=1)  # [L, B]
         has_holes = any(holes is not None for its in rooms for _, holes in its)
@@ -151,7 +151,7 @@ class PolicyCache(KVCache):
             for b, its in enumerate(groups):
                 for layers in its:
                     total = int(ends[layers.start, b])
-                    weights = None if mass is None else self._weights(mass[layers, b, :, :total])
+                    weights = None if mass is None else self._weights(self._observe, mass[layers, b, :, :total])
                     self._settle(layers, b, 1, weights, None)
 
         return KernelView(
@@ -170,9 +170,9 @@ class PolicyCache(KVCache):
             return [slice(0, num_layers)]
         return [slice(layer, layer + 1) for layer in range(num_layers)]
 
-    def _weights(self, mass: Tensor) -> Tensor | Iterator[Tensor]:
-        """[l, G, S] of the only query -> its weights as policies take them"""
-        each = self._observe is not None and self._observe.each
+    def _weights(self, observe: Observe | None, mass: Tensor) -> Tensor | Iterator[Tensor]:
+        """[l, G, S] that cpu_kernels filled -> weights as policies take them, of each query if there is only one"""
+        each = observe is not None and observe.each
         # The weights of each query are averaged over the heads of a group.
         return iter([mass[:, :, None] / self._heads_per_kv]) if each else mass
 
@@ -198,9 +198,7 @@ class PolicyCache(KVCache):
 
         def settle() -> None:
             for b, count in enumerate(self._counts.tolist()):
-                weights = None if mass is None else mass[b : b + 1, :, : int(ends[b])]
-                if weights is not None and observe is not None and observe.each:
-                    weights = iter([weights[:, :, None] / self._heads_per_kv])
+                weights = None if mass is None else self._weights(observe, mass[b : b + 1, :, : int(ends[b])])
                 self._settle(layers, b, count, weights, None)
 
         return LayerView(
@@ -356,7 +354,7 @@ class _Reader(LayerReader):
 
 
 def slot_table(config: ModelConfig) -> SlotTable:
-    """Of a sequence without a token."""
+    """The table of an empty sequence."""
     return SlotTable(config.num_layers, config.num_kv_heads)
 
 

@@ -12,7 +12,6 @@ from qbench.policies.positions import Sinks
 from qbench.runtime.attention.rope import far_rotation, inverse_frequencies, rotate
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.attention.sink_attention import sink_attention
-from qbench.runtime.caches.kernel_view import KernelView, LayerView
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.kv_storage import Far, KVStorage
 from qbench.runtime.caches.past import Past
@@ -47,6 +46,7 @@ class SinkCache(KVCache):
     def __init__(self, config: ModelConfig, places: Places[KVStorage], policy: Sinks) -> None:
         check_sinks(config, policy)
         super().__init__(config, places)
+        self._in_stores = False  # fused calls know no sinks
         self.max_seq_len = sys.maxsize
         self.num_sinks = policy.sinks
         self.most_before = policy.sinks + policy.window - 1  # kept tokens before a query
@@ -71,7 +71,7 @@ class SinkCache(KVCache):
         return step
 
     def _angles(self, places: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Of each rope of the model."""
+        """cos and sin [T, D] for each rope of the model"""
         return [far_rotation(frequency, places, scale) for frequency, scale in self._frequencies]
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
@@ -103,18 +103,6 @@ class SinkCache(KVCache):
         near, far = (_turn(q, angles, seen) for seen in (of_queries, of_queries.clamp(max=self.most_before)))
         keys = _turn(keys, angles, at)
         return sink_attention(near, far, keys, values, tokens, self.num_sinks, self.rules[layer])
-
-    def has_kernel_view(self, num_tokens: int) -> bool:
-        return False
-
-    def kernel_view(self, num_tokens: int) -> KernelView:
-        raise NotImplementedError("fused calls know no sinks")
-
-    def has_layer_views(self, num_tokens: int) -> bool:
-        return False
-
-    def layer_view(self, layer: int, num_tokens: int) -> LayerView:
-        raise NotImplementedError("fused calls know no sinks")
 
 
 def _turn(x: Tensor, angles: tuple[Tensor, Tensor], places: Tensor) -> Tensor:

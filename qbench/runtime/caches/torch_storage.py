@@ -10,7 +10,7 @@ from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.observed_weights import key_mass, query_weights
 from qbench.runtime.attention.sink_attention import sink_attention
 from qbench.runtime.caches.kv_storage import Far, KVStorage
-from qbench.runtime.caches.past import EVICTED, Past
+from qbench.runtime.caches.past import Past
 from quant.kv.codec import Codec
 from quant.models import AttentionRule
 
@@ -158,18 +158,9 @@ class _Side:
         rows, end = past.rows(), past.num_slots
         if rows is not None:
             return self.codec.decode({name: part[rows, :, :end] for name, part in self.parts.items()}, self.scale)
-        there = past.pages_there(self.page_size)
-        # A page that only other sequences hold is hidden from a sequence's queries: it reads its last page instead.
-        table = past.block_table[:, there]
-        used = torch.from_numpy(table).long().where(torch.from_numpy(table != EVICTED), _last(past, there))
-        num_slots = end - (there[-1] + 1 - len(there)) * self.page_size
+        used, num_slots = past.pages_read(self.page_size)
         parts = {name: part[used].transpose(1, 2).flatten(2, 3)[:, :, :num_slots] for name, part in self.parts.items()}
         return self.codec.decode(parts, self.scale)
-
-
-def _last(past: Past, there: list[int]) -> Tensor:
-    """[B, 1] int64: last page of each sequence"""
-    return torch.from_numpy(past.block_table[:, there[-1:]]).long()
 
 
 def _places(past: Past, slots: Tensor, page_size: int) -> tuple[Tensor, Tensor]:

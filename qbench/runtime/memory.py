@@ -100,7 +100,9 @@ class MemoryPredictor:
     def workspace_bytes(self, num_tokens: int, batch: int) -> int:
         """With the gaps that the allocator leaves."""
         latents = self.cache.keeps_latents
-        live = workspace_bytes(self.config, num_tokens, batch, path=self.path, over_latents=latents)
+        live = workspace_bytes(
+            self.config, num_tokens, batch, path=self.path, over_latents=latents, has_sinks=self.cache.sinks > 0
+        )
         by_latents = self.path is NET_STEPS and latents
         if self.path is LAYERS or (by_latents and absorbs(self.config, num_tokens)):
             return live

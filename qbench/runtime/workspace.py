@@ -13,17 +13,24 @@ FLOAT_BYTES = 4
 
 
 def workspace_bytes(
-    config: ModelConfig, num_tokens: int, batch: int = 1, *, path: LayerPath = PYTHON, over_latents: bool = True
+    config: ModelConfig,
+    num_tokens: int,
+    batch: int = 1,
+    *,
+    path: LayerPath = PYTHON,
+    over_latents: bool = True,
+    has_sinks: bool = False,
 ) -> int:
     """Peak of live activations in a forward pass of `num_tokens` per sequence that computes the last logits alone.
 
     Experts that run one by one count as if one expert read every token, the worst that a router can do.
     path         the code that runs the layers, see `planned_path`
+    has_sinks    whether queries are rotated a second time, for the keys of sinks
     over_latents of latent attention, whether the cache keeps latents, so that sequences pass in turns
     """
     rows = num_tokens * batch
     if path is LAYERS:
-        layers = _one_call(config, rows)
+        layers = _one_call(config, rows, has_sinks)
     elif path is STEPS:
         layers = _steps(config, rows)
     elif path is NET_STEPS and config.mla and over_latents and absorbs(config, num_tokens):
@@ -94,12 +101,13 @@ def _absorbed_layers(config: ModelConfig, rows: int) -> int:
     return angles + max(3 * stream + attention, 4 * stream) + net
 
 
-def _one_call(config: ModelConfig, rows: int) -> int:
-    """Floats: the input, and the stream twice; q and k as projected and rotated, v, and the attention's output; a net.
+def _one_call(config: ModelConfig, rows: int, has_sinks: bool) -> int:
+    """Floats: the input, and the stream twice; q as projected and as rotated once or twice, k and v; a net.
 
     The last two stay allocated from layer to layer unless they are large.
     """
-    steps = (rows * 2 * (config.q_size + config.kv_size), _net(config.ffn_size, rows))
+    attention = rows * ((3 if has_sinks else 2) * config.q_size + 2 * config.kv_size)
+    steps = (attention, _net(config.ffn_size, rows))
     kept = [floats for floats in steps if floats * FLOAT_BYTES <= _kernels().MOST_KEPT_BYTES]
     freed = [floats for floats in steps if floats not in kept]
     return 3 * rows * config.hidden_size + sum(kept) + max(freed, default=0)

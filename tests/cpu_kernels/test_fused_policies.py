@@ -45,6 +45,34 @@ def test_attention_step_is_the_chain_of_single_calls(kv_format):
         assert_mass(*mass, 1)
 
 
+@pytest.mark.parametrize("kv_format", ["f32", "f16", "int8"])
+def test_sinks_are_met_by_other_angles(kv_format):
+    """Prompts whose last queries see 3 sinks and a window of 5, then single tokens."""
+    layer, (x, *_) = Layer(BATCH, kv_format), prompt()
+    for new, first, count in ((x, 0, PROMPT), (x[:BATCH], PROMPT, 1), (x[1 : BATCH + 1], PROMPT + 1, 1)):
+        near, far, ends = rotation(first, count), rotation(first + 40, count), np.full(BATCH, first + count)
+        mass = empty_mass(), empty_mass()
+        sinks = {"sinks": 3, "sink_cos": far[0], "sink_sin": far[1]}
+        y = layer.one_call(new, near, ends, mass=mass[0], window=5, **sinks)
+        expected = layer.chain(new, near, ends, mass=mass[1], window=5, sinks=3, far=far)
+        assert_close(y, expected)
+        assert_close(*mass)
+        nearer = layer.one_call(new, near, ends, window=5, sinks=3, sink_cos=near[0], sink_sin=near[1])
+        assert np.abs(nearer - y).max() > 1e-3
+
+
+def test_attention_step_checks_its_sinks():
+    layer, (x, rope, ends) = Layer(BATCH), prompt()
+    with pytest.raises(ValueError, match="sinks: got 3, expected 0, or more with sink_cos and sink_sin"):
+        layer.one_call(x, rope, ends, sinks=3)
+    with pytest.raises(ValueError, match="sinks: got 0, expected 0, or more"):
+        layer.one_call(x, rope, ends, sink_cos=rope[0], sink_sin=rope[1])
+    with pytest.raises(ValueError, match=r"cos: got float32 \[1, 32\], expected .*\[20, 32\]"):
+        layer.one_call(x, rope, ends, sinks=3, sink_cos=rope[0][:1], sink_sin=rope[1])
+    with pytest.raises(ValueError, match="sinks: got 3 for format kivi4, expected 0"):
+        Layer(BATCH, "kivi4").one_call(x, rope, ends, sinks=3, sink_cos=rope[0], sink_sin=rope[1])
+
+
 def test_attention_step_checks_its_arguments():
     layer, (x, rope, ends) = Layer(BATCH), prompt()
     with pytest.raises(ValueError, match="slots: got 20 new tokens for a sequence, expected 1"):
@@ -108,6 +136,14 @@ def test_a_step_in_which_each_layer_holds_its_own_tokens():
     assert_mass(mass[2], expected[2], 1)
     last = layers.one_call(x, rope, ends, slots=slots, last_only=True)  # the same tokens again
     assert_close(last, y)
+
+
+def test_layers_with_sinks():
+    layers, x, rope, far = Layers(), random(BATCH, HIDDEN, seed=3), rotation(PROMPT, 1), rotation(40, 1)
+    layers.fill()
+    sinks = {"sinks": 3, "sink_cos": far[0], "sink_sin": far[1], "window": 5}
+    expected = layers.one_by_one(x, rope, [ENDS] * NUM_LAYERS, [sinks] * NUM_LAYERS)
+    assert_close(layers.one_call(x, rope, ENDS, **sinks), expected)
 
 
 def test_ends_of_each_head():

@@ -45,6 +45,7 @@ class Layer:
         k_norm=None,
         head_eps=0,
         slots=None,
+        far=None,
         **observed,
     ) -> np.ndarray:
         rows = x if norm_weight is None else rms_norm(x, norm_weight, eps)
@@ -56,6 +57,10 @@ class Layer:
         q, k, v = (y.reshape(batch, tokens, -1, HEAD_DIM).swapaxes(1, 2) for y in (q, k, v))
         turned, out = np.empty(q.shape, np.float32), np.empty((batch, tokens, NUM_HEADS, HEAD_DIM), np.float32)
         self.stores[1].rope_append(q, k, v, *rope, self.table, lengths, turned, slots=slots)
+        if far is not None:  # queries of sinks
+            observed["sink_q"] = np.empty(q.shape, np.float32)
+            scratch = KVStore("f32", batch, 32, NUM_KV_HEADS, HEAD_DIM)
+            scratch.rope_append(q, k, v, *far, self.table, lengths, observed["sink_q"])
         self.stores[1].attend(turned, self.table, lengths, out.swapaxes(1, 2), SCALE, **observed)
         y = self.output.matmul(out.reshape(len(x), -1))
         return y if residual is None else y + residual

@@ -85,7 +85,7 @@ void append(Store& store, const Sequences& sequences, const Heads<const float>& 
 Isa append_attend(Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<const float>& k,
                   const Heads<const float>& v, const Rotation& rotation, const Heads<float>& q_out,
                   const Heads<float>& out, float softmax_scale, int64_t window, const Impl<Kernels>& impl,
-                  const int64_t* slots = nullptr, const Observed& observed = {});
+                  const Sinks& sinks = {}, const int64_t* slots = nullptr, const Observed& observed = {});
 
 // For stores with a residual: sequence b holds its first held[b] tokens from now on. Encoded tokens that are within the
 // residual again are decoded and rounded to float16.

@@ -129,6 +129,13 @@ Sequences checked_sequences(const Array& table, const Array& ends, int64_t batch
 
 const Impl<Kernels>& choose_attention() { return chosen(std::nullopt); }
 
+void require_sinks(const Store& store, int64_t sinks) {
+    if (store.ring())
+        throw std::invalid_argument("sinks: got " + std::to_string(sinks) + " for format " +
+                                    format_names[static_cast<int>(store.layout().format)] +
+                                    ", expected 0, as its tokens are encoded together");
+}
+
 void bind(nb::module_& m) {
     bind_latents(m);
     bind_store(m);

@@ -22,8 +22,11 @@ void bind_latents(nanobind::module_& m);
 // environment.
 Store& store_of(nanobind::handle kv_store);
 Sequences sequences_of(nanobind::handle kv_store, const Array& table, const Array& ends, int64_t batch, int64_t tokens,
-                       int64_t window, const OptionalArray& cu_seqlens);
+                       int64_t window, const OptionalArray& cu_seqlens, int64_t sinks = 0);
 const Impl<Kernels>& choose_attention();
+
+// A number of sinks above 0. They need a store that keeps each token by itself.
+void require_sinks(const Store& store, int64_t sinks);
 
 // slots [B, G] as append takes them, for sequences with `tokens` new ones each.
 const int64_t* slots_of(const Array& slots, const Store& store, const Sequences& sequences, int64_t tokens);

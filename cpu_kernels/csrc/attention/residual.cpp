@@ -99,7 +99,7 @@ void encode_oldest(Store& store, const Sequences& sequences, int64_t tokens, con
 Isa append_attend(Store& store, const Sequences& sequences, const Heads<const float>& q, const Heads<const float>& k,
                   const Heads<const float>& v, const Rotation& rotation, const Heads<float>& q_out,
                   const Heads<float>& out, float softmax_scale, int64_t window, const Impl<Kernels>& impl,
-                  const int64_t* slots, const Observed& observed) {
+                  const Sinks& sinks, const int64_t* slots, const Observed& observed) {
     Isa ran{};
     for_each_part(store.layout(), sequences, k.tokens, [&](const Part& part) {
         if (!part.is_all && (observed.lse || observed.mass))
@@ -107,7 +107,8 @@ Isa append_attend(Store& store, const Sequences& sequences, const Heads<const fl
         const Heads<float> turned = part.of(q_out);
         append(store, part.sequences, part.of(q), part.of(k), part.of(v), part.of(rotation, k.head_dim), turned, impl,
                slots);
-        ran = attend(store, part.sequences, read_only(turned), part.of(out), softmax_scale, window, impl, {}, observed);
+        ran = attend(store, part.sequences, read_only(turned), part.of(out), softmax_scale, window, impl, sinks,
+                     observed);
     });
     return ran;
 }

@@ -12,6 +12,26 @@ def nothing_to_settle() -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class SinkAngles:
+    """How queries meet the first tokens, and how all others, if these have other angles.
+
+    num_sinks  the first tokens, which every query sees
+    near       cos, sin [T, D] float32 of new keys, and of queries for keys in the window
+    far        cos, sin [T, D] float32 of queries for keys of sinks
+    """
+
+    num_sinks: int
+    near: tuple[np.ndarray, np.ndarray]
+    far: tuple[np.ndarray, np.ndarray]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments for a fused call of cpu_kernels."""
+        cos, sin = self.far
+        return {"sinks": self.num_sinks, "sink_cos": cos, "sink_sin": sin}
+
+
+@dataclass(frozen=True, slots=True)
 class KernelView:
     """All layers of a cache whose keys and values are in stores.
 
@@ -21,6 +41,7 @@ class KernelView:
     slots        [layers, B, G] int64: slots that the only new token of each sequence takes; None: the last ones
     mass         [B, G, S] float32 per layer, which the calls fill with attention weights; None: they need not
     settle       to be called when all layers have run
+    sinks        angles that replace those of the tokens' positions; None: there are no sinks
     """
 
     stores: list[Any]
@@ -29,13 +50,14 @@ class KernelView:
     slots: np.ndarray | None = None
     mass: list[np.ndarray] | None = None
     settle: Callable[[], None] = nothing_to_settle
+    sinks: SinkAngles | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LayerView:
     """One layer of a cache whose keys and values are in a store.
 
-    store, block_table, ends, settle   as in `KernelView`, of this layer
+    store, block_table, ends, settle, sinks   as in `KernelView`, of this layer
     slots          [B, G] int64
     mass           [B, G, S] float32
     mass_queries   the last so many new queries of each sequence count in mass; 0: all
@@ -48,3 +70,4 @@ class LayerView:
     mass: np.ndarray | None = None
     mass_queries: int = 0
     settle: Callable[[], None] = nothing_to_settle
+    sinks: SinkAngles | None = None

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from qbench.policies.positions import Sinks
 from qbench.runtime.attention.rope import far_rotation, inverse_frequencies, rotate
 from qbench.runtime.attention.rotations import Rotations
 from qbench.runtime.attention.sink_attention import sink_attention
+from qbench.runtime.caches.kernel_view import KernelView, LayerView, SinkAngles
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.kv_storage import Far, KVStorage
 from qbench.runtime.caches.past import Past
@@ -46,12 +48,12 @@ class SinkCache(KVCache):
     def __init__(self, config: ModelConfig, places: Places[KVStorage], policy: Sinks) -> None:
         check_sinks(config, policy)
         super().__init__(config, places)
-        self._in_stores = False  # fused calls know no sinks
         self.max_seq_len = sys.maxsize
         self.num_sinks = policy.sinks
         self.most_before = policy.sinks + policy.window - 1  # kept tokens before a query
         self._rope_of = [int(config.rope_of(layer) is config.local_rope) for layer in range(config.num_layers)]
         self._turns_when_read = turns_with_text(config)
+        self._in_stores = self._in_stores and not self._turns_when_read
         self._rotations = Rotations(config)
         ropes = [config.rope, config.local_rope] if config.local_rope else [config.rope]
         self._frequencies = [(inverse_frequencies(rope, config.rope_dim), rope.rotation_scale) for rope in ropes]
@@ -73,6 +75,16 @@ class SinkCache(KVCache):
     def _angles(self, places: Tensor) -> list[tuple[Tensor, Tensor]]:
         """cos and sin [T, D] for each rope of the model"""
         return [far_rotation(frequency, places, scale) for frequency, scale in self._frequencies]
+
+    def kernel_view(self, num_tokens: int) -> KernelView:
+        return replace(super().kernel_view(num_tokens), sinks=self._sink_angles(0))
+
+    def layer_view(self, layer: int, num_tokens: int) -> LayerView:
+        return replace(super().layer_view(layer, num_tokens), sinks=self._sink_angles(layer))
+
+    def _sink_angles(self, layer: int) -> SinkAngles:
+        near, far = ([x.numpy() for x in angles[self._rope_of[layer]]] for angles in (self._near, self._far))
+        return SinkAngles(self.num_sinks, (near[0], near[1]), (far[0], far[1]))
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
         raise NotImplementedError("keys that are rotated already; expected rope_attend")

@@ -89,7 +89,8 @@ class KernelAttention(Attention):
         past = (view.block_table, view.ends, rule.scale)
         steps = (norm_weight, eps, residual, *self.head_norms, rule.window, cache.cu_seqlens)
         policy = (view.slots, view.mass, view.mass_queries)
-        cos, sin = rope[0].numpy(), rope[1].numpy()
-        y = self._attention_step(*self.groups, view.store, rows, cos, sin, *past, *steps, *policy)
+        angles = (rope[0].numpy(), rope[1].numpy()) if view.sinks is None else view.sinks.near
+        sinks = {} if view.sinks is None else view.sinks.arguments
+        y = self._attention_step(*self.groups, view.store, rows, *angles, *past, *steps, *policy, **sinks)
         view.settle()
         return as_outputs(y, x)

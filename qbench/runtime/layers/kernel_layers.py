@@ -31,11 +31,15 @@ class KernelLayers:
 
     def __call__(self, x: Tensor, rotations: Sequence[Rotation], step: Step, cache: Cache, last_only: bool) -> Tensor:
         view = cache.kernel_view(x.shape[1])
-        cos, sin = present(rotations[0])
-        angles = (cos.numpy(), sin.numpy())
         rule = cache.rules[0]
         past = (view.block_table, view.ends, rule.scale, rule.window)
         policy = {"slots": view.slots, "mass": view.mass} if view.slots is not None or view.mass is not None else {}
+        if view.sinks is None:
+            cos, sin = present(rotations[0])
+            angles = (cos.numpy(), sin.numpy())
+        else:
+            angles = view.sinks.near
+            policy |= view.sinks.arguments
         y = self._run(self._layers, view.stores, as_rows(x), *angles, *past, last_only, cache.cu_seqlens, **policy)
         view.settle()
         return torch.from_numpy(y.reshape(x.shape[0], -1, y.shape[1]))

@@ -171,9 +171,9 @@ public:
     }
 
     Sequences sequences_of(const Array& table, const Array& ends, int64_t batch, int64_t tokens, int64_t window,
-                           const OptionalArray& cu_seqlens) const {
+                           const OptionalArray& cu_seqlens, int64_t sinks = 0) const {
         const Sequences sequences = checked_sequences(table, ends, batch, tokens, window, store_.num_pages(),
-                                                      store_.page_size(), cu_seqlens, store_.num_heads());
+                                                      store_.page_size(), cu_seqlens, store_.num_heads(), sinks);
         for (int64_t b = 0; sequences.end_heads && b < sequences.count; b++)
             require_same_slots(store_, "ends", sequences.ends + b * sequences.end_heads, 1);
         require_one_page(store_, sequences);
@@ -219,9 +219,7 @@ private:
             throw std::invalid_argument("sinks, sink_q: got " + std::to_string(count) + " and " +
                                         (sink_q ? describe(*sink_q) : "None") + ", expected both or neither");
         if (count == 0) return {};
-        if (store_.ring())
-            throw std::invalid_argument("sinks: got " + std::to_string(count) + " for format " + format() +
-                                        ", expected 0, as its tokens are encoded together");
+        require_sinks(store_, count);
         const auto far = heads_of<const float>(*sink_q, "sink_q", head_dim());
         if (far.batch != q.batch || far.heads != q.heads || far.tokens != q.tokens)
             throw std::invalid_argument("sink_q: got " + describe(*sink_q) + ", expected the shape of q");
@@ -283,8 +281,8 @@ BoundStore& bound(nb::handle kv_store) {
 Store& store_of(nb::handle kv_store) { return bound(kv_store).store(); }
 
 Sequences sequences_of(nb::handle kv_store, const Array& table, const Array& ends, int64_t batch, int64_t tokens,
-                       int64_t window, const OptionalArray& cu_seqlens) {
-    return bound(kv_store).sequences_of(table, ends, batch, tokens, window, cu_seqlens);
+                       int64_t window, const OptionalArray& cu_seqlens, int64_t sinks) {
+    return bound(kv_store).sequences_of(table, ends, batch, tokens, window, cu_seqlens, sinks);
 }
 
 // One slot of each head, for the one new token of each sequence.

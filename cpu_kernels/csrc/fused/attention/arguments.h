@@ -1,6 +1,7 @@
 // What the bindings that attend take, checked.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -48,6 +49,17 @@ inline attention::Rotation rotation_of(const Array& cos, const Array& sin, int64
     for (const auto& [angles, name] : {std::pair{&cos, "cos"}, {&sin, "sin"}})
         require_shape(*angles, name, nb::dtype<float>(), "float32", tokens, head_dim);
     return {static_cast<const float*>(cos.data()), static_cast<const float*>(sin.data())};
+}
+
+// sinks above 0 come with cos and sin of their own, for stores that keep each token by itself.
+inline SinkAngles sinks_of(int64_t sinks, const std::optional<Array>& cos, const std::optional<Array>& sin,
+                           int64_t tokens, const attention::Store& store) {
+    if (sinks < 0 || (sinks > 0) != cos.has_value() || (sinks > 0) != sin.has_value())
+        throw std::invalid_argument("sinks: got " + std::to_string(sinks) +
+                                    ", expected 0, or more with sink_cos and sink_sin");
+    if (sinks == 0) return {};
+    attention::require_sinks(store, sinks);
+    return {sinks, rotation_of(*cos, *sin, tokens, store.layout().head_dim)};
 }
 
 }  // namespace qk::fused

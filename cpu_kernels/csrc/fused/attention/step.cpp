@@ -21,6 +21,16 @@ void norm_heads(float* x, int64_t num_tokens, int64_t row_size, int64_t head_dim
         for (int64_t token = 0; token < num_tokens; token++) norm_token(token);
 }
 
+// q [tokens, heads * D] by the angles of each token -> turned. A varlen call has angles for each of its tokens.
+void turn_heads(const float* q, int64_t num_tokens, int64_t tokens, int64_t row_size, int64_t head_dim,
+                const attention::Rotation& rotation, const attention::Kernels& kernels, float* turned) {
+    for (int64_t token = 0; token < num_tokens; token++) {
+        const int64_t angles = token % tokens * head_dim;
+        for (int64_t i = token * row_size; i < (token + 1) * row_size; i += head_dim)
+            kernels.rotate(q + i, rotation.cos + angles, rotation.sin + angles, head_dim, turned + i);
+    }
+}
+
 template <class Value>
 attention::Heads<Value> heads_of(Value* data, int64_t batch, int64_t tokens, int64_t row_size, int64_t head_dim) {
     return {data, batch, row_size / head_dim, tokens, head_dim, tokens * row_size, head_dim, row_size};
@@ -35,10 +45,12 @@ void attention_step(const AttentionStep& step, const Rows& residual, float* out,
     const int64_t q_size = step.qkv->num_rows(0), kv_size = step.qkv->num_rows(1);
 
     thread_local Scratch scratch;
-    float* const q = scratch.floats(static_cast<size_t>(count * 2 * (q_size + kv_size)));
+    const int64_t far_size = step.sinks.count > 0 ? q_size : 0;
+    float* const q = scratch.floats(static_cast<size_t>(count * (2 * (q_size + kv_size) + far_size)));
     float* const turned = q + count * q_size;
     float* const k = turned + count * q_size;
     float* const v = k + count * kv_size;
+    float* const far = v + count * kv_size;
 
     float* const y[] = {q, k, v};
     step.qkv->multiply(source_of(step.x, step.norm, choices.steps), count, choices.qkv, y, {});
@@ -46,6 +58,11 @@ void attention_step(const AttentionStep& step, const Rows& residual, float* out,
     if (norms.q) norm_heads(q, count, q_size, head_dim, {norms.q, norms.eps}, choices.steps);
     if (norms.k) norm_heads(k, count, kv_size, head_dim, {norms.k, norms.eps}, choices.steps);
 
+    attention::Sinks sinks;
+    if (step.sinks.count > 0) {
+        turn_heads(q, count, tokens, q_size, head_dim, step.sinks.rotation, choices.attention->kernels, far);
+        sinks = {step.sinks.count, heads_of<const float>(far, batch, tokens, q_size, head_dim)};
+    }
     float* const attended = q;  // queries are of no more use after their rotation
     step.store->last_isa =
         attention::append_attend(*step.store, step.sequences, heads_of<const float>(q, batch, tokens, q_size, head_dim),
@@ -53,7 +70,7 @@ void attention_step(const AttentionStep& step, const Rows& residual, float* out,
                                  heads_of<const float>(v, batch, tokens, kv_size, head_dim), step.rotation,
                                  heads_of<float>(turned, batch, tokens, q_size, head_dim),
                                  heads_of<float>(attended, batch, tokens, q_size, head_dim), step.softmax_scale,
-                                 step.window, *choices.attention, step.slots, step.observed);
+                                 step.window, *choices.attention, sinks, step.slots, step.observed);
 
     float* const outputs[] = {out};
     step.output->multiply(source_of({attended, count, q_size, q_size}, std::nullopt, choices.steps), count,

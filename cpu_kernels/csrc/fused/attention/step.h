@@ -17,6 +17,13 @@ struct HeadNorms {
     float eps;
 };
 
+// The first tokens that each query sees in addition to its window, and the angles by which queries meet their keys; see
+// attention::Sinks.
+struct SinkAngles {
+    int64_t count = 0;
+    attention::Rotation rotation{};
+};
+
 struct AttentionStep {
     const Group* qkv;     // q, k and v
     const Group* output;  // one
@@ -28,6 +35,7 @@ struct AttentionStep {
     attention::Rotation rotation;
     float softmax_scale;
     int64_t window;
+    SinkAngles sinks = {};
     const int64_t* slots = nullptr;    // as `append` takes them
     attention::Observed observed = {};  // the mass that is asked for
 };

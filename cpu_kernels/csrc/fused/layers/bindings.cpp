@@ -125,7 +125,8 @@ bool is_vector(nb::handle argument) {
 nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector<nb::object>& stores, const Array& x,
                const Array& cos, const Array& sin, const Array& table, nb::handle ends, float softmax_scale,
                int64_t window, bool last_only, const std::optional<Array>& cu_seqlens, nb::handle slots,
-               nb::handle mass, int64_t mass_queries) {
+               nb::handle mass, int64_t mass_queries, int64_t sinks, const std::optional<Array>& sink_cos,
+               const std::optional<Array>& sink_sin) {
     if (layers.empty() || layers.size() != stores.size())
         throw std::invalid_argument("layers, stores: got " + std::to_string(layers.size()) + " and " +
                                     std::to_string(stores.size()) + ", expected as many of both, 1 or more");
@@ -146,7 +147,7 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
                                         std::to_string(layers[i]->row_size()) + ", expected one");
         Layer layer = layers[i]->layer(stores[i], count, num_sequences);
         layer.sequences =
-            attention::sequences_of(stores[i], table, all_ends.required(i), batch, tokens, window, cu_seqlens);
+            attention::sequences_of(stores[i], table, all_ends.required(i), batch, tokens, window, cu_seqlens, sinks);
         if (i > 0 && layer.sequences.page_size != chain[0].sequences.page_size)
             throw std::invalid_argument("stores: got pages of " + std::to_string(chain[0].sequences.page_size) +
                                         " tokens and of " + std::to_string(layer.sequences.page_size) +
@@ -156,8 +157,9 @@ nb::object run(const std::vector<const DecoderLayer*>& layers, const std::vector
         layer.observed = attention::mass_of(all_mass[i], mass_queries, layer.sequences, layer.store->num_heads());
         chain.push_back(std::move(layer));
     }
-    const Past past{rotation_of(cos, sin, tokens, chain[0].store->layout().head_dim), softmax_scale,
-                    require_window(window)};
+    const attention::Store& first = *chain[0].store;
+    const Past past{rotation_of(cos, sin, tokens, first.layout().head_dim), softmax_scale, require_window(window),
+                    sinks_of(sinks, sink_cos, sink_sin, tokens, first)};
     float* out = nullptr;
     nb::object result = empty_float32(last_only && count > 0 ? num_sequences : count, source.x.size, &out);
     {
@@ -185,7 +187,8 @@ void bind_layers(nb::module_& m) {
              "q_norm"_a = nb::none(), "k_norm"_a = nb::none(), "head_eps"_a = 0.0f);
     m.def("run_layers", run, "layers"_a, "stores"_a, "x"_a, "cos"_a, "sin"_a, "block_table"_a, "ends"_a,
           "softmax_scale"_a, "window"_a = 0, "last_only"_a = false, "cu_seqlens"_a = nb::none(),
-          "slots"_a.none() = nb::none(), "mass"_a.none() = nb::none(), "mass_queries"_a = 0,
+          "slots"_a.none() = nb::none(), "mass"_a.none() = nb::none(), "mass_queries"_a = 0, "sinks"_a = 0,
+          "sink_cos"_a = nb::none(), "sink_sin"_a = nb::none(),
           "x through every DecoderLayer, each with its KVStore; all stores are of one page size.\n\n"
           "x        [B * T, K] float32, each row contiguous; the other arguments as for attention_step\n"
           "ends     int64 [B] for all layers, or one for each: an array [layers, B], or a list of [B] or [B, G]\n"

@@ -18,6 +18,7 @@ void attend(const Layer& layer, const Rows& x, const Past& past, float* out) {
                              past.rotation,
                              past.softmax_scale,
                              past.window,
+                             past.sinks,
                              layer.slots,
                              layer.observed};
     attention_step(step, x, out, layer.attention_choices);

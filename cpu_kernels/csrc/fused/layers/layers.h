@@ -31,6 +31,7 @@ struct Past {
     attention::Rotation rotation;
     float softmax_scale;
     int64_t window;
+    SinkAngles sinks;
 };
 
 // x [B * T, K] -> out [B * T, K], through every layer, of which there is one or more; the stores are alike in their

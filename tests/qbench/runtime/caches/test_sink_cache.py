@@ -176,6 +176,28 @@ def test_batches_of_unlike_lengths(impl):
         assert_close(torch.cat((first[b, :seq_len], rest[b])), expected, atol=TOLERANCE)
 
 
+@pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
+@pytest.mark.parametrize("kv", [None, "kv-f16", "kv-int8"])
+@pytest.mark.parametrize("architecture", ["llama", "mistral", "qwen3"])
+def test_every_path_gives_the_same_bits(architecture, kv):
+    """Prompts of unlike lengths, tokens one by one and many at once."""
+    config = small_config(architecture, head_dim=32)
+    weights, entry = random_weights(config), {} if kv is None else {CONFIG_KEY: KVScheme(KV_FORMATS[kv]).config_entry()}
+    formats = {name: "q8_0" for name, value in weights.items() if value.ndim == 2}
+    source, tokens = ArraySource(config | entry, weights, formats), tokens_of(2, 45)
+
+    def logits(path: str) -> torch.Tensor:
+        model = load_model(source, path=path)
+        cache = model.new_cache(2, spec=spec_of(KIND))
+        first = model(tokens[:, :20], cache, num_valid=[20, 7])
+        assert path != "auto" or model.paths.choose(cache, 1)[0].name == "layers"
+        return torch.cat([first[:, :7], stepwise(model, cache, tokens[:, 20:], (1, 2, 21, 1))], 1)
+
+    expected = logits("python")
+    for path in ("auto", "steps"):
+        assert torch.equal(logits(path), expected)
+
+
 def test_a_models_own_kind():
     model, tokens = model_of(kind=KIND), tokens_of(1, 45)
     assert_close(model(tokens), slow(model, tokens), atol=TOLERANCE)

@@ -37,7 +37,7 @@ CHOSEN = {
     ("llama", "static"): ("layers", {"run_layers": 1}),
     ("llama", "paged"): ("layers", {"run_layers": 1}),
     ("llama", "window:40"): ("layers", {"run_layers": 1}),
-    ("llama", "sinks:4+40"): ("net-steps", {"feed_forward": 2}),
+    ("llama", "sinks:4+40"): ("layers", {"run_layers": 1}),
     ("llama", "none"): ("net-steps", {"feed_forward": 2}),
     ("llama", None): ("net-steps", {"feed_forward": 2}),
     ("llama, heads of no store", "dynamic"): ("net-steps", {"feed_forward": 2}),

@@ -58,7 +58,19 @@ class Cache(Sequences):
         return self.attend(layer, rotate(q, *rope), rotate(k, *rope), v, positions)
 
 
-class NoCache(Cache):
+class HoldsNothing(Cache):
+    """A cache whose keys and values end with the forward pass."""
+
+    @property
+    def bytes_per_token(self) -> float:
+        return 0
+
+    @property
+    def size_bytes(self) -> int:
+        return 0
+
+
+class NoCache(HoldsNothing):
     """Nothing kept: the new tokens are the whole sequence, read as the KV format would give them back.
 
     If the format has a residual, each query sees the tokens encoded that it would see encoded in decoding. If another
@@ -73,14 +85,6 @@ class NoCache(Cache):
     def __init__(self, config: CacheConfig, batch: int = 1, scheme: KVScheme | None = None) -> None:
         super().__init__(config, batch)
         self.scheme = scheme
-
-    @property
-    def bytes_per_token(self) -> int:
-        return 0
-
-    @property
-    def size_bytes(self) -> int:
-        return 0
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
         if self.cu_seqlens is None:

@@ -1,23 +1,21 @@
 """`GroupedStorage`: keys and values of one layer in a KV format that encodes several tokens together, in torch."""
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.policies import Observe
 from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.attention.rope import rotate
-from qbench.runtime.caches.kv_storage import Far, KVStorage
+from qbench.runtime.caches.kv_storage import ONE_CALL, JointStorage
 from qbench.runtime.caches.past import Past
 from quant.kv import KVFormat
 from quant.kv.codec import Codec
 from quant.models import AttentionRule
 
 
-class GroupedStorage(KVStorage):
+class GroupedStorage(JointStorage):
     """Groups of tokens are encoded when they are full; the tokens after the last group are floats.
 
     Each sequence has one page. Decodes all tokens at each step: results and bytes are right, speed is not the aim.
@@ -80,19 +78,11 @@ class GroupedStorage(KVStorage):
             for side in self._pages[page]:
                 side.truncate(kept)
 
-    def append(self, k: Tensor, v: Tensor, past: Past, slots: Tensor | None = None) -> None:
-        raise NotImplementedError("tokens that queries have yet to see as floats; expected append_attend")
-
-    def attend(
-        self, q: Tensor, past: Past, rule: AttentionRule, observe: Observe | None = None, far: Far | None = None
-    ) -> tuple[Tensor, Tensor | Iterator[Tensor] | None]:
-        raise NotImplementedError("tokens that queries have yet to see as floats; expected append_attend")
-
     def compact(self, past: Past, keep: Tensor) -> None:
         raise NotImplementedError(f"{self.format.name} encodes several tokens together, which stay together")
 
     def read(self, past: Past) -> tuple[Tensor, Tensor]:
-        raise NotImplementedError("tokens that queries have yet to see as floats; expected append_attend")
+        raise NotImplementedError(ONE_CALL)
 
     def add_pages(self, num_pages: int) -> None:
         raise NotImplementedError("each sequence has one page")

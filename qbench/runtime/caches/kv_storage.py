@@ -148,3 +148,23 @@ class KVStorage(PageMemory):
     @abstractmethod
     def read(self, past: Past) -> tuple[Tensor, Tensor]:
         """Keys and values of the slots in `Past.slots_there` as attention reads them, [B, G, S, D] float32"""
+
+
+ONE_CALL = "tokens that queries have yet to see as floats; expected append_attend"
+
+
+class JointStorage(KVStorage):
+    """Stores and attends in one call: tokens that are encoded later are floats to the queries before."""
+
+    @abstractmethod
+    def append_attend(
+        self, q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor] | None, past: Past, rule: AttentionRule
+    ) -> Tensor: ...
+
+    def append(self, k: Tensor, v: Tensor, past: Past, slots: Tensor | None = None) -> None:
+        raise NotImplementedError(ONE_CALL)
+
+    def attend(
+        self, q: Tensor, past: Past, rule: AttentionRule, observe: Observe | None = None, far: Far | None = None
+    ) -> tuple[Tensor, Tensor | Iterator[Tensor] | None]:
+        raise NotImplementedError(ONE_CALL)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from qbench.runtime.attention.causal_attention import causal_attention, sees
-from qbench.runtime.caches.cache import Cache
+from qbench.runtime.caches.cache import HoldsNothing
 from qbench.runtime.caches.latent_storage import LatentFormat, LatentStorage
 from qbench.runtime.caches.past import Past
 from qbench.runtime.caches.places import Places
@@ -45,21 +45,13 @@ class Span:
     count: int
 
 
-class LatentRows(Cache):
+class LatentRows(HoldsNothing):
     """Nothing kept: the new tokens are the whole sequence, each row as its format would give it back."""
 
     def __init__(self, config: ModelConfig, fmt: LatentFormat, batch: int = 1) -> None:
         super().__init__(config, batch)
         self.format = fmt
         self.rank = present(config.mla).kv_lora_rank
-
-    @property
-    def bytes_per_token(self) -> float:
-        return 0
-
-    @property
-    def size_bytes(self) -> int:
-        return 0
 
     def spans(self, num_tokens: int) -> list[Span]:
         """Spans of [B, num_tokens] tokens; one per sequence of a varlen batch [1, num_tokens]."""

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.runtime.caches.cache import Cache, NoCache
+from qbench.runtime.caches.cache import HoldsNothing, NoCache
 from qbench.runtime.caches.step import Step, varlen_step
 from quant.models import ModelConfig
 
 
-class RecomputeCache(Cache):
+class RecomputeCache(HoldsNothing):
     """Keeps the tokens themselves, so that a step costs what a prompt of all of them does: what caches save.
 
     how   the cache of one forward pass over whole sequences: as NoCache
@@ -25,15 +25,6 @@ class RecomputeCache(Cache):
         self.how = how
         self._held = [torch.empty(0, dtype=torch.int64)] * how.batch  # [length] tokens of each sequence
         self._read = self._held  # and those of the forward pass that runs
-
-    @property
-    def bytes_per_token(self) -> int:
-        """No keys and values are held."""
-        return 0
-
-    @property
-    def size_bytes(self) -> int:
-        return 0
 
     def begin(self, tokens: Tensor, num_valid: Sequence[int] | np.ndarray | None = None) -> Step:
         step = super().begin(tokens, num_valid)

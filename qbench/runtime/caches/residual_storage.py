@@ -1,20 +1,17 @@
 """`ResidualStorage`: a store of cpu_kernels whose KV format keeps the most recent tokens in float16."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from qbench.policies import Observe
 from qbench.runtime.caches.kernel_storage import KernelStorage
-from qbench.runtime.caches.kv_storage import Far, held_tokens
+from qbench.runtime.caches.kv_storage import JointStorage, held_tokens
 from qbench.runtime.caches.past import Past
 from quant.kv import KVFormat, KVScheme
 from quant.models import AttentionRule, ModelConfig
 
 
-class ResidualStorage(KernelStorage):
+class ResidualStorage(JointStorage, KernelStorage):
     """Each page has encoded tokens of one sequence, and a ring of float16 for the recent ones.
 
     A query sees the tokens encoded that it would see if the text came token by token, however it is cut. So tokens are
@@ -41,14 +38,6 @@ class ResidualStorage(KernelStorage):
         table, results = (past.block_table, past.ends), (rotated.numpy(), out.numpy())
         self.store.append_attend(*new, *table, *results, rule.scale, rule.window, past.cu_seqlens)
         return out
-
-    def append(self, k: Tensor, v: Tensor, past: Past, slots: Tensor | None = None) -> None:
-        raise NotImplementedError("tokens that queries have yet to see in float16; expected append_attend")
-
-    def attend(
-        self, q: Tensor, past: Past, rule: AttentionRule, observe: Observe | None = None, far: Far | None = None
-    ) -> tuple[Tensor, Tensor | Iterator[Tensor] | None]:
-        raise NotImplementedError("tokens that queries have yet to see in float16; expected append_attend")
 
     def truncate(self, block_table: np.ndarray, before: np.ndarray, after: np.ndarray) -> None:
         """Encoded tokens that become floats again are floats as decoded."""

@@ -4,6 +4,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import torch
+
 from qbench.cache_spec import DEFAULT_CACHE
 from qbench.policies import parse_policy
 from qbench.runtime.caches.cache_maker import CacheMaker
@@ -12,8 +15,9 @@ from qbench.runtime.caches.kv_storage import KVStorage
 from qbench.runtime.caches.places import OwnPages
 from qbench.runtime.caches.policy_cache import PolicyCache
 from qbench.runtime.caches.storages import make_storage
-from quant.kv import KVScheme
+from quant.kv import KV_FORMATS, KVScheme, calibrate_kv
 from quant.models import ModelConfig
+from quant.stats import KVStats
 
 
 def torch_cache(config: ModelConfig, scheme: KVScheme | None = None, batch: int = 1, capacity: int = 256) -> Any:
@@ -48,3 +52,33 @@ def policy_cache(
 def is_in_torch(cache: Any) -> bool:
     """Whether a cache's keys and values are tensors of torch."""
     return not any(isinstance(storage, KernelStorage) for storage in cache.memories)
+
+
+def calibrated_scheme(name: str) -> KVScheme:
+    """A scheme for 2 layers with 2 KV heads of 32."""
+    rng = np.random.default_rng(5)
+    stats = [KVStats(*(rng.uniform(2, 4, (2, 32)).astype(np.float32) for _ in range(2))) for _ in range(2)]
+    return calibrate_kv(KV_FORMATS[name], stats)
+
+
+def make_qkv(num_tokens: int, seed: int = 0) -> tuple[torch.Tensor, ...]:
+    """Queries [2, 4, T, 32], keys and values [2, 2, T, 32] of that model."""
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(2, heads, num_tokens, 32, generator=generator) for heads in (4, 2, 2))
+
+
+def random_tokens(batch: int, seq_len: int, seed: int = 0) -> torch.Tensor:
+    """[batch, seq_len] ids below 150"""
+    return torch.randint(150, (batch, seq_len), generator=torch.Generator().manual_seed(seed))
+
+
+def feed(
+    cache: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cuts: Sequence[int], layer: int = 1
+) -> torch.Tensor:
+    """Attention outputs of all tokens, given in runs that end at `cuts`."""
+    outputs = []
+    for start, end in zip([0, *cuts], [*cuts, q.shape[2]], strict=True):
+        run = (x[:, :, start:end] for x in (q, k, v))
+        outputs.append(cache.attend(layer, *run, torch.arange(start, end)))
+        cache.advance(end - start)
+    return torch.cat(outputs, dim=2)

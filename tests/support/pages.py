@@ -1,5 +1,6 @@
 """A small pool of real pages, and the caches of an engine over it."""
 
+import numpy as np
 from support.architectures import small_config
 
 from qbench.runtime.caches.cache_maker import CacheMaker
@@ -16,3 +17,11 @@ def small_caches(num_pages: int, page_size: int = 16) -> PooledCaches:
     """Of policy full."""
     pool = small_pool(num_pages, page_size)
     return PooledCaches(CacheMaker(pool.config, None, "auto"), pool, 256)
+
+
+def shuffled(pool: PagePool) -> PagePool:
+    """The pool, whose free pages are now in no order."""
+    held = [pool.allocate() for _ in range(pool.num_pages)]
+    for page in np.random.default_rng(pool.num_pages).permutation(pool.num_pages):
+        pool.release(held[page])
+    return pool

@@ -3,16 +3,19 @@
 import pytest
 import torch
 from support.architectures import small_config
-from support.caches import torch_cache
+from support.caches import kernel_cache, make_qkv, torch_cache
 from support.close import assert_close
 
 from qbench.runtime.attention import causal_attention as attention_module
 from qbench.runtime.attention.causal_attention import causal_attention
 from qbench.runtime.caches.cache import NoCache
 from quant.errors import InputError
+from quant.extension import has_cpu_kernels
 from quant.models import AttentionRule, ModelConfig
 
 RULE = AttentionRule(scale=16**-0.5)
+
+needs_kernels = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ extension is not built")
 
 
 def attention_ref(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rule: AttentionRule = RULE) -> torch.Tensor:
@@ -107,16 +110,24 @@ def test_truncate_forgets_and_continues():
         cache.truncate(9)
 
 
-def test_capacity_doubles_up_to_the_context():
-    config = ModelConfig.from_hf(small_config(num_hidden_layers=1, max_position_embeddings=20))
-    cache = torch_cache(config, capacity=8)
-    q, k, v = random_qkv(4, 2, queries=9, keys=9, batch=1)
-    for expected_capacity in (16, 20):
-        cache.attend(0, q, k, v, torch.arange(9))
-        cache.advance(9)
-        assert cache.places.page_size == expected_capacity
-    with pytest.raises(InputError, match="27 tokens, but the model's context holds 20"):
-        cache.attend(0, q, k, v, torch.arange(9))
+@pytest.mark.parametrize(
+    ("make", "context", "capacity", "num_tokens", "capacities"),
+    [
+        pytest.param(torch_cache, 20, 8, 9, (16, 20), id="torch"),
+        pytest.param(kernel_cache, 90, 17, 40, (64, 96), id="kernels", marks=needs_kernels),
+    ],
+)
+def test_capacity_doubles_up_to_the_context(make, context, capacity, num_tokens, capacities):
+    config = ModelConfig.from_hf(small_config(max_position_embeddings=context, head_dim=32))
+    cache = make(config, batch=2, capacity=capacity)
+    q, k, v = make_qkv(num_tokens)
+    for expected in capacities:
+        for layer in range(config.num_layers):
+            cache.attend(layer, q, k, v, torch.arange(num_tokens))
+        cache.advance(num_tokens)
+        assert cache.places.page_size == expected
+    with pytest.raises(InputError, match=f"{3 * num_tokens} tokens, but the model's context holds {context}"):
+        cache.attend(0, q, k, v, torch.arange(num_tokens))
 
 
 def test_bytes_per_token():

@@ -6,6 +6,7 @@ import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.cache_specs import spec_of
+from support.caches import random_tokens
 from support.close import assert_close
 from support.transformers_model import transformers_model
 from transformers import DynamicCache
@@ -21,10 +22,6 @@ def source_of(architecture: str = "llama") -> ArraySource:
     return ArraySource(config, random_weights(config))
 
 
-def tokens_of(batch: int, seq_len: int, seed: int = 0) -> torch.Tensor:
-    return torch.randint(150, (batch, seq_len), generator=torch.Generator().manual_seed(seed))
-
-
 def after(model: Model, kind: str, *parts: torch.Tensor) -> torch.Tensor:
     """Logits of the last part behind the others."""
     cache = model.new_cache(len(parts[0]), 64, spec=spec_of(kind))
@@ -35,7 +32,11 @@ def after(model: Model, kind: str, *parts: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("architecture", ["llama", "deepseek2"])
 def test_a_draft_that_is_not_taken(architecture, kind, impl):
-    model, tokens, other = load_model(source_of(architecture), impl=impl), tokens_of(2, 30), tokens_of(2, 9, seed=1)
+    model, tokens, other = (
+        load_model(source_of(architecture), impl=impl),
+        random_tokens(2, 30),
+        random_tokens(2, 9, seed=1),
+    )
     cache = model.new_cache(2, 64, spec=spec_of(kind))
     model(tokens[:, :20], cache)
     model(tokens[:, 20:], cache, cache_position=range(20, 30))
@@ -49,7 +50,7 @@ def test_a_draft_that_is_not_taken(architecture, kind, impl):
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_of_each_sequence_its_own(kind, impl):
-    model, tokens, other = load_model(source_of(), impl=impl), tokens_of(3, 20), tokens_of(3, 6, seed=1)
+    model, tokens, other = load_model(source_of(), impl=impl), random_tokens(3, 20), random_tokens(3, 6, seed=1)
     starts, counts = [20, 7, 0], [2, 6, 1]
     positions = np.full((3, 6), -1000)  # of padding: not looked at
     for row, start, count in zip(positions, starts, counts, strict=True):
@@ -66,7 +67,7 @@ def test_of_each_sequence_its_own(kind, impl):
 
 
 def test_what_transformers_makes_of_a_cropped_cache(tmp_path):
-    source, tokens, other = source_of(), tokens_of(1, 20), tokens_of(1, 5, seed=1)
+    source, tokens, other = source_of(), random_tokens(1, 20), random_tokens(1, 5, seed=1)
     peer, past = transformers_model(source.config, random_weights(source.config), tmp_path), DynamicCache()
     model = load_model(source)
     cache = model.new_cache()
@@ -79,7 +80,7 @@ def test_what_transformers_makes_of_a_cropped_cache(tmp_path):
 
 
 def test_padding_on_the_left():
-    model, tokens = load_model(source_of()), tokens_of(2, 8)
+    model, tokens = load_model(source_of()), random_tokens(2, 8)
     cache = model.new_cache(2)
     cache.pad_left([3, 0])
     got = model(tokens, cache, cache_position=[[-3, -2, -1, 0, 1, 2, 3, 4], list(range(8))])
@@ -88,7 +89,7 @@ def test_padding_on_the_left():
 
 
 def test_without_a_cache_they_begin_at_0():
-    model, tokens = load_model(source_of()), tokens_of(2, 8)
+    model, tokens = load_model(source_of()), random_tokens(2, 8)
     assert_close(model(tokens, cache_position=range(8)), model(tokens))
     with pytest.raises(InputError, match="which holds 0 tokens; expected one after another, from 0 to 0 on"):
         model(tokens, cache_position=range(1, 9))
@@ -108,7 +109,7 @@ def test_without_a_cache_they_begin_at_0():
     ],
 )
 def test_positions_that_cannot_be(kind, positions, message):
-    model, tokens = load_model(source_of()), tokens_of(2, 10)
+    model, tokens = load_model(source_of()), random_tokens(2, 10)
     cache = model.new_cache(2, 64, spec=spec_of(kind))
     model(tokens, cache)
     with pytest.raises(InputError, match=message):
@@ -122,7 +123,7 @@ def test_positions_that_cannot_be(kind, positions, message):
 def test_a_pass_that_there_is_no_room_for_forgets_nothing(kind):
     model = load_model(source_of())
     limit = 50 if kind == "static" else model.config.max_positions
-    tokens = tokens_of(1, limit)
+    tokens = random_tokens(1, limit)
     cache = model.new_cache(1, 50, spec=spec_of(kind))
     model(tokens[:, :-2], cache)
     with pytest.raises(InputError, match=f"{limit + 1} tokens, but the"):
@@ -133,7 +134,7 @@ def test_a_pass_that_there_is_no_room_for_forgets_nothing(kind):
 def test_a_window_cannot_go_back_to_what_is_gone():
     config = small_config(head_dim=32, max_position_embeddings=1024)
     model = load_model(ArraySource(config, random_weights(config)))
-    cache, tokens = model.new_cache(1, spec=spec_of("window:20")), tokens_of(1, 800)
+    cache, tokens = model.new_cache(1, spec=spec_of("window:20")), random_tokens(1, 800)
     model(tokens, cache, last_only=True)
     with pytest.raises(InputError, match=r"truncate to 100, whose window begins at token 81, .* are gone"):
         model(tokens[:, :1], cache, cache_position=[100])

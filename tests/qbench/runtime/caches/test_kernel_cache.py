@@ -5,7 +5,7 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
-from support.caches import is_in_torch, kernel_cache, torch_cache
+from support.caches import calibrated_scheme, feed, is_in_torch, kernel_cache, make_qkv, torch_cache
 from support.close import assert_close
 
 from cpu_kernels.attention import multiplies_in
@@ -18,10 +18,9 @@ from qbench.runtime.caches.kv_storage import held_tokens
 from qbench.runtime.caches.storages import layer_scales
 from qbench.runtime.memory import predict_memory
 from quant.errors import InputError
-from quant.kv import KV_FORMATS, KVScheme, calibrate_kv
+from quant.kv import KV_FORMATS, KVScheme
 from quant.kv.scheme import CONFIG_KEY
 from quant.models import ModelConfig
-from quant.stats import KVStats
 
 CONFIG = small_config(head_dim=32)  # 2 layers, 4 heads, 2 kv heads of 32
 MODEL = ModelConfig.from_hf(CONFIG)
@@ -32,17 +31,7 @@ pytestmark = pytest.mark.skipif(not has_store(MODEL, None), reason="the extensio
 
 
 def make_scheme(name: str | None) -> KVScheme | None:
-    if name is None:
-        return None
-    rng = np.random.default_rng(5)
-    stats = [KVStats(*(rng.uniform(2, 4, (2, 32)).astype(np.float32) for _ in range(2))) for _ in range(2)]
-    return calibrate_kv(KV_FORMATS[name], stats)
-
-
-def make_qkv(num_tokens: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    shapes = (2, 4, num_tokens, 32), (2, 2, num_tokens, 32), (2, 2, num_tokens, 32)
-    return tuple(torch.randn(shape, generator=generator) for shape in shapes)
+    return None if name is None else calibrated_scheme(name)
 
 
 def as_kept(scheme: KVScheme | None, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -50,16 +39,6 @@ def as_kept(scheme: KVScheme | None, k: torch.Tensor, v: torch.Tensor) -> tuple[
         return k, v
     k_scale, v_scale = layer_scales(scheme, 1)
     return scheme.format.keys.round_trip(k, k_scale), scheme.format.values.round_trip(v, v_scale)
-
-
-def feed(cache, q, k, v, cuts, layer=1) -> torch.Tensor:
-    """The outputs of all tokens, given in runs that end at `cuts`."""
-    outputs = []
-    for start, end in zip([0, *cuts], [*cuts, q.shape[2]], strict=True):
-        run = (x[:, :, start:end] for x in (q, k, v))
-        outputs.append(cache.attend(layer, *run, torch.arange(start, end)))
-        cache.advance(end - start)
-    return torch.cat(outputs, dim=2)
 
 
 @pytest.mark.parametrize("name", PER_TOKEN)
@@ -171,19 +150,6 @@ def test_bytes_a_token(name):
     predicted = predict_memory(ArraySource(CONFIG | entry, random_weights(CONFIG)), context=33, batch=3)
     assert predicted.kv_bytes == cache.size_bytes
     assert predicted.kv_bytes_per_token == cache.bytes_per_token
-
-
-def test_capacity_doubles_up_to_the_context():
-    config = ModelConfig.from_hf(small_config(max_position_embeddings=90, head_dim=32))
-    cache = kernel_cache(config, batch=2, capacity=17)
-    q, k, v = make_qkv(40)
-    for expected_capacity in (64, 96):
-        cache.attend(0, q, k, v, torch.arange(40))
-        cache.attend(1, q, k, v, torch.arange(40))
-        cache.advance(40)
-        assert cache.places.page_size == expected_capacity
-    with pytest.raises(InputError, match="120 tokens, but the model's context holds 90"):
-        cache.attend(0, q, k, v, torch.arange(40))
 
 
 def test_impossible_sizes():

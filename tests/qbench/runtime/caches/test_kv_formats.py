@@ -5,7 +5,7 @@ import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
-from support.caches import is_in_torch, torch_cache
+from support.caches import calibrated_scheme, feed, is_in_torch, make_qkv, torch_cache
 from support.close import assert_close
 
 from qbench.runtime import load_model
@@ -14,10 +14,9 @@ from qbench.runtime.caches.cache import NoCache
 from qbench.runtime.caches.storages import layer_scales
 from qbench.runtime.memory import predict_memory
 from quant.errors import InputError
-from quant.kv import KV_FORMATS, calibrate_kv
+from quant.kv import KV_FORMATS
 from quant.kv.scheme import CONFIG_KEY
 from quant.models import ModelConfig
-from quant.stats import KVStats
 
 CONFIG = small_config(head_dim=32)  # 2 layers, 4 heads, 2 kv heads of 32
 MODEL = ModelConfig.from_hf(CONFIG)
@@ -25,32 +24,10 @@ PER_TOKEN = [name for name, fmt in KV_FORMATS.items() if fmt.keys.token_group ==
 NO_RESIDUAL = [name for name, fmt in KV_FORMATS.items() if not fmt.residual]
 
 
-def make_scheme(name: str):
-    rng = np.random.default_rng(5)
-    stats = [KVStats(*(rng.uniform(2, 4, (2, 32)).astype(np.float32) for _ in range(2))) for _ in range(2)]
-    return calibrate_kv(KV_FORMATS[name], stats)
-
-
-def make_qkv(num_tokens: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    shapes = (2, 4, num_tokens, 32), (2, 2, num_tokens, 32), (2, 2, num_tokens, 32)
-    return tuple(torch.randn(shape, generator=generator) for shape in shapes)
-
-
-def feed(cache, q, k, v, cuts) -> torch.Tensor:
-    """The outputs of all tokens, given in runs that end at `cuts`."""
-    outputs = []
-    for start, end in zip([0, *cuts], [*cuts, q.shape[2]], strict=True):
-        run = (x[:, :, start:end] for x in (q, k, v))
-        outputs.append(cache.attend(1, *run, torch.arange(start, end)))
-        cache.advance(end - start)
-    return torch.cat(outputs, dim=2)
-
-
 @pytest.mark.parametrize("cuts", [(), (1, 2, 40), tuple(range(1, 70))], ids=["one run", "varlen", "token by token"])
 @pytest.mark.parametrize("name", PER_TOKEN)
 def test_attends_over_what_the_format_gives_back(name, cuts):
-    scheme, (q, k, v) = make_scheme(name), make_qkv(70)
+    scheme, (q, k, v) = calibrated_scheme(name), make_qkv(70)
     got = feed(torch_cache(MODEL, scheme, batch=2, capacity=8), q, k, v, cuts)
     assert_close(got, NoCache(MODEL, scheme=scheme).attend(1, q, k, v, torch.arange(70)), atol=1e-5)
     k_scale, v_scale = layer_scales(scheme, 1)
@@ -60,7 +37,7 @@ def test_attends_over_what_the_format_gives_back(name, cuts):
 
 @pytest.mark.parametrize("cuts", [(), (1, 31, 33, 64, 69), tuple(range(1, 70))], ids=["one run", "varlen", "each"])
 def test_groups_of_tokens_are_encoded_once_they_are_full(cuts):
-    scheme, (q, k, v) = make_scheme("kv-int4-kc"), make_qkv(70)
+    scheme, (q, k, v) = calibrated_scheme("kv-int4-kc"), make_qkv(70)
     got = feed(torch_cache(MODEL, scheme, batch=2, capacity=8), q, k, v, cuts)[:, :, -1:]
     keys, values = scheme.format.keys.round_trip(k), scheme.format.values.round_trip(v)
     assert torch.equal(keys[:, :, 64:], k[:, :, 64:])
@@ -70,7 +47,7 @@ def test_groups_of_tokens_are_encoded_once_they_are_full(cuts):
 @pytest.mark.parametrize("name", NO_RESIDUAL)
 @pytest.mark.parametrize("seq_len", [0, 17, 32, 64, 66])
 def test_truncate_forgets_the_rest(name, seq_len):
-    scheme, (q, k, v) = make_scheme(name), make_qkv(70)
+    scheme, (q, k, v) = calibrated_scheme(name), make_qkv(70)
     cache = torch_cache(MODEL, scheme, batch=2)
     for layer in range(2):
         cache.attend(layer, q, k, v, torch.arange(70))
@@ -92,7 +69,7 @@ def test_truncate_forgets_the_rest(name, seq_len):
 
 @pytest.mark.parametrize("name", KV_FORMATS)
 def test_bytes_a_token(name):
-    scheme, (q, k, v) = make_scheme(name), make_qkv(64)
+    scheme, (q, k, v) = calibrated_scheme(name), make_qkv(64)
     cache = torch_cache(MODEL, scheme, batch=2, capacity=64)
     for layer in range(2):
         cache.attend(layer, q, k, v, torch.arange(64))
@@ -103,7 +80,7 @@ def test_bytes_a_token(name):
 
 @pytest.mark.parametrize("name", KV_FORMATS)
 def test_a_model_uses_the_format_that_its_config_names(name):
-    source = ArraySource(CONFIG | {CONFIG_KEY: make_scheme(name).config_entry()}, random_weights(CONFIG))
+    source = ArraySource(CONFIG | {CONFIG_KEY: calibrated_scheme(name).config_entry()}, random_weights(CONFIG))
     plain = load_model(ArraySource(CONFIG, random_weights(CONFIG)), impl="reference")
     model = load_model(source, impl="reference")
     tokens = torch.from_numpy(np.random.default_rng(2).integers(160, size=(2, 64)))
@@ -115,8 +92,8 @@ def test_a_model_uses_the_format_that_its_config_names(name):
 
 def test_impossible_sizes():
     with pytest.raises(InputError, match="batch 0"):
-        torch_cache(MODEL, make_scheme("kv-int8"), batch=0)
-    cache = torch_cache(MODEL, make_scheme("kv-int8"))
+        torch_cache(MODEL, calibrated_scheme("kv-int8"), batch=0)
+    cache = torch_cache(MODEL, calibrated_scheme("kv-int8"))
     with pytest.raises(InputError, match="context holds 256"):
         cache.attend(0, *make_qkv(257), torch.arange(257))
     with pytest.raises(ValueError, match="truncate to 3"):
@@ -125,9 +102,9 @@ def test_impossible_sizes():
 
 @pytest.mark.parametrize("name", KV_FORMATS)
 def test_predicted_bytes_are_those_of_the_cache(name):
-    source = ArraySource(CONFIG | {CONFIG_KEY: make_scheme(name).config_entry()}, random_weights(CONFIG))
+    source = ArraySource(CONFIG | {CONFIG_KEY: calibrated_scheme(name).config_entry()}, random_weights(CONFIG))
     predicted = predict_memory(source, context=64, batch=2, impl="reference")
     in_floats = 2 * 2 * (32 + 32) * 2  # layers, kv heads, keys and values in float16
-    bytes_per_token = torch_cache(MODEL, make_scheme(name)).bytes_per_token
+    bytes_per_token = torch_cache(MODEL, calibrated_scheme(name)).bytes_per_token
     assert predicted.kv_bytes_per_token == (in_floats if KV_FORMATS[name].residual else bytes_per_token)
     assert predicted.kv_bytes == 2 * 64 * predicted.kv_bytes_per_token

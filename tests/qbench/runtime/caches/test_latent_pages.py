@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
 from support.cache_specs import spec_of
+from support.caches import random_tokens
 from support.close import assert_close
+from support.pages import shuffled
 
 from qbench.run_options import RunOptions
 from qbench.runtime import Model, generate, load_model
@@ -43,22 +44,14 @@ def pool_of(model: Model, num_pages: int, page_size: int = 16, mode: str | None 
     pool = PagePool(model.config, model.kv, num_pages, page_size, impl=model.impl, mode=mode)
     for memory in pool.memories:
         memory.held.view(torch.uint8).fill_(255)  # NaN in every format: what is not written must not be read
-    order = np.random.default_rng(num_pages).permutation(num_pages)
-    held = [pool.allocate() for _ in range(num_pages)]
-    for page in order:  # so that pages are handed out in no order
-        pool.release(held[page])
-    return pool
-
-
-def tokens_of(batch: int, seq_len: int, seed: int = 0) -> torch.Tensor:
-    return torch.randint(150, (batch, seq_len), generator=torch.Generator().manual_seed(seed))
+    return shuffled(pool)
 
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("kv", FORMATS)
 @pytest.mark.parametrize("page_size", [16, 48])
 def test_they_are_bit_for_bit_what_owning_the_memory_is(page_size, kv, impl):
-    model, tokens = model_of(kv, impl=impl), tokens_of(3, 61)
+    model, tokens = model_of(kv, impl=impl), random_tokens(3, 61)
     for mode in MODES:
         pool = pool_of(model, 20, page_size, mode)
         paged = pooled_cache(pool, [PagedSequence(pool) for _ in range(3)])
@@ -76,7 +69,7 @@ def test_they_are_bit_for_bit_what_owning_the_memory_is(page_size, kv, impl):
 @pytest.mark.parametrize("mode", MODES)
 def test_sequences_of_unlike_lengths(mode):
     model, counts = model_of("kv-f16"), [(20, 1, 5), (1, 19, 1), (17, 16, 2)]
-    tokens, pool = tokens_of(3, 40), pool_of(model, 9, mode=mode)
+    tokens, pool = random_tokens(3, 40), pool_of(model, 9, mode=mode)
     one, other = pooled_cache(pool, [PagedSequence(pool) for _ in range(3)]), model.new_cache(3, 5, mode=mode)
     for step in zip(*counts, strict=True):
         logits = [model(tokens[:, : max(step)], cache, num_valid=step) for cache in (one, other)]
@@ -88,7 +81,7 @@ def test_writing_after_a_fork_never_changes_the_sibling():
     model = model_of("kv-f16")
     pool = pool_of(model, 12)
     first = PagedSequence(pool)
-    prompt, texts = tokens_of(1, 37), (tokens_of(1, 9, seed=1), tokens_of(1, 9, seed=2))
+    prompt, texts = random_tokens(1, 37), (random_tokens(1, 9, seed=1), random_tokens(1, 9, seed=2))
     model(prompt, pooled_cache(pool, [first]))
     second = first.fork()
     got = [[], []]
@@ -103,7 +96,7 @@ def test_writing_after_a_fork_never_changes_the_sibling():
 
 
 def test_pages_grow_with_their_sequences():
-    model, tokens = model_of("kv-f16"), tokens_of(2, 200)
+    model, tokens = model_of("kv-f16"), random_tokens(2, 200)
     cache, other = model.new_cache(2, 16, spec=spec_of("paged")), model.new_cache(2)
     for part in tokens.split(50, dim=1):
         assert_close(model(part, cache), model(part, other))
@@ -117,7 +110,7 @@ def test_pages_grow_with_their_sequences():
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("kv", FORMATS)
 def test_a_window_of_all_tokens_is_the_dynamic_cache_bit_for_bit(kv, impl):
-    model, tokens = model_of(kv, impl=impl), tokens_of(2, 70)
+    model, tokens = model_of(kv, impl=impl), random_tokens(2, 70)
     for mode in (None, *MODES):
         one, other = model.new_cache(2, 70, spec=spec_of("window:256"), mode=mode), model.new_cache(2, 70, mode=mode)
         for part in tokens.split((40, 1, 1, 28), dim=1):
@@ -128,7 +121,7 @@ def test_a_window_of_all_tokens_is_the_dynamic_cache_bit_for_bit(kv, impl):
 @pytest.mark.parametrize("mode", MODES)
 def test_a_window_is_plain_attention_with_a_mask(mode, impl):
     """Each head's own keys and values, in torch, of which a mask hides what is before the window."""
-    model, tokens = model_of(impl=impl), tokens_of(2, 330)
+    model, tokens = model_of(impl=impl), random_tokens(2, 330)
     masked = model_of(impl="reference")
     expected = masked.new_cache(2, mode="decompressed")
     expected.rules = [replace(rule, window=9) for rule in expected.rules]
@@ -146,7 +139,7 @@ def test_a_window_is_plain_attention_with_a_mask(mode, impl):
 def test_windows_of_unlike_lengths():
     model, seq_lens = model_of("kv-int8"), (300, 3, 90)
     tokens, caches = (
-        tokens_of(3, 310),
+        random_tokens(3, 310),
         [model.new_cache(3, 400, spec=spec_of(kind)) for kind in ("window:40", "dynamic")],
     )
     caches[1].rules = caches[0].rules
@@ -160,7 +153,7 @@ def test_windows_of_unlike_lengths():
 
 def test_a_models_own_window_is_seen_without_a_cache():
     for kv in (None, "kv-int8"):
-        model, tokens = model_of(kv, policy="window:9"), tokens_of(1, 60)
+        model, tokens = model_of(kv, policy="window:9"), random_tokens(1, 60)
         cache = model.new_cache()
         steps = torch.cat([model(part, cache) for part in tokens.split((20, 40), dim=1)], 1)
         assert_close(model(tokens), steps, atol=2**-6 if kv else 1e-4)
@@ -175,20 +168,20 @@ def few_up_to(count: int):
 @pytest.mark.parametrize("kind", ["dynamic", "paged", "window:256"])
 def test_exact_products_do_not_depend_on_how_many_tokens_come_at_once(monkeypatch, kind):
     monkeypatch.setattr("qbench.runtime.layers.latent_kernel.choose_mode", few_up_to(4))
-    model, tokens = model_of("kv-f16", "q8_0", compute="exact"), tokens_of(1, 40)
+    model, tokens = model_of("kv-f16", "q8_0", compute="exact"), random_tokens(1, 40)
     whole = model(tokens, model.new_cache(spec=spec_of(kind)))
     for sizes in ((39, 1), (1, 3, 36), (7, 33)):
         cache = model.new_cache(spec=spec_of(kind))
         assert_close(torch.cat([model(part, cache) for part in tokens.split(sizes, 1)], 1), whole)
     batch = model.new_cache(3, spec=spec_of(kind))
-    assert_close(model(torch.cat((tokens_of(2, 40, 1), tokens)), batch)[2:], whole)
+    assert_close(model(torch.cat((random_tokens(2, 40, 1), tokens)), batch)[2:], whole)
 
 
 @needs_kernels
 @pytest.mark.parametrize("kv", FORMATS)
 def test_the_engine_gives_each_request_what_it_gets_alone(kv):
     model = model_of(kv, "q8_0", compute="exact")
-    document = tuple(tokens_of(1, 35)[0].tolist())
+    document = tuple(random_tokens(1, 35)[0].tolist())
     requests = [Request((*document, 1 + n, *range(n)), Sampling(), 40, stop_ids=()) for n in range(4)]
     engine = Engine(model, EngineOptions(num_pages=12, prefill_chunk=24))
     ids, texts = [engine.submit(request) for request in requests], {}

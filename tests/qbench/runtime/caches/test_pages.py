@@ -2,7 +2,6 @@
 
 from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import settings
@@ -10,9 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from support.architectures import random_weights, small_config
 from support.array_source import ArraySource
-from support.caches import is_in_torch
+from support.caches import is_in_torch, random_tokens
 from support.close import assert_close
 from support.mixed_workload import AT_ONCE, LONGEST, run_mixed_workload
+from support.pages import shuffled
 
 from qbench.run_options import RunOptions
 from qbench.runtime import Model, load_model
@@ -43,16 +43,7 @@ def model_of(kv: str | None = None, impl: str = "auto", **options) -> Model:
 
 
 def pool_of(model: Model, num_pages: int, page_size: int = PAGE) -> PagePool:
-    pool = PagePool(model.config, model.kv, num_pages, page_size, impl=model.impl)
-    order = np.random.default_rng(num_pages).permutation(num_pages)
-    held = [pool.allocate() for _ in range(num_pages)]
-    for page in order:  # so that pages are handed out in no order
-        pool.release(held[page])
-    return pool
-
-
-def tokens_of(batch: int, seq_len: int, seed: int = 0) -> torch.Tensor:
-    return torch.randint(150, (batch, seq_len), generator=torch.Generator().manual_seed(seed))
+    return shuffled(PagePool(model.config, model.kv, num_pages, page_size, impl=model.impl))
 
 
 # ---- who holds what
@@ -203,7 +194,7 @@ def test_formats_that_encode_several_tokens_together():
 @pytest.mark.parametrize("kv", PLAIN_FORMATS)
 @pytest.mark.parametrize("page_size", [16, 48])
 def test_paged_is_bit_for_bit_what_owning_the_memory_is(kv, page_size, impl):
-    model, tokens = model_of(kv, impl=impl), tokens_of(3, 61)
+    model, tokens = model_of(kv, impl=impl), random_tokens(3, 61)
     pool = pool_of(model, 20, page_size)
     paged = pooled_cache(pool, [PagedSequence(pool) for _ in range(3)])
     assert is_in_torch(paged) == (impl != "auto" or not has_cpu_kernels())
@@ -218,14 +209,14 @@ def test_paged_is_bit_for_bit_what_owning_the_memory_is(kv, page_size, impl):
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize("kv", PLAIN_FORMATS)
 def test_a_page_that_is_saved_comes_back_elsewhere(kv, impl):
-    model, tokens = model_of(kv, impl=impl), tokens_of(1, 45)
+    model, tokens = model_of(kv, impl=impl), random_tokens(1, 45)
     pool = pool_of(model, 12)
     one, other = PagedSequence(pool), PagedSequence(pool)
     model(tokens[:, :40], pooled_cache(pool, [one]))
     pages, saved = list(one.pages), [pool.save(page) for page in one.pages]
     expected = model(tokens[:, 40:], pooled_cache(pool, [one]))
     one.release()
-    model(tokens_of(1, 80, seed=1), pooled_cache(pool, [PagedSequence(pool)]))  # over what was there
+    model(random_tokens(1, 80, seed=1), pooled_cache(pool, [PagedSequence(pool)]))  # over what was there
     other.reserve(40)
     assert not set(other.pages) & set(pages)
     for page, held in zip(other.pages, saved, strict=True):
@@ -242,7 +233,7 @@ def test_writing_after_a_fork_never_changes_the_sibling(kv, impl):
     model = model_of(kv, impl=impl)
     pool, first = pool_of(model, 12), None
     first = PagedSequence(pool)
-    prompt, a, b = tokens_of(1, 37), tokens_of(1, 9, seed=1), tokens_of(1, 9, seed=2)
+    prompt, a, b = random_tokens(1, 37), random_tokens(1, 9, seed=1), random_tokens(1, 9, seed=2)
     model(prompt, pooled_cache(pool, [first]))
     second = first.fork()
     assert second.pages == first.pages and pool.num_free == 12 - 3
@@ -262,7 +253,7 @@ def test_sequences_come_and_go_between_passes():
     """Unlike prompts and single tokens in one pass, each bit for bit as alone, in pages that others used before."""
     model, pool = model_of("kv-f16"), None
     pool = pool_of(model, 9)
-    texts = [tokens_of(1, 50, seed)[0] for seed in range(4)]
+    texts = [random_tokens(1, 50, seed)[0] for seed in range(4)]
     alone = []
     for text in texts:
         cache = model.new_cache()
@@ -289,12 +280,12 @@ def test_out_of_pages_is_told_before_anything_is_computed():
     model = model_of()
     pool = PagePool(model.config, None, 3)
     first, second = PagedSequence(pool), PagedSequence(pool)
-    model(tokens_of(1, 30), pooled_cache(pool, [first]))
+    model(random_tokens(1, 30), pooled_cache(pool, [first]))
     cache = pooled_cache(pool, [second])
     with pytest.raises(OutOfPages, match="2 pages are needed, 1 are free"):
-        model(tokens_of(1, 17), cache)
+        model(random_tokens(1, 17), cache)
     assert (second.seq_len, second.pages, pool.num_free) == (0, [], 1)
-    model(tokens_of(1, 16), cache)
+    model(random_tokens(1, 16), cache)
     assert cache.size_bytes == pool.page_bytes
 
 

@@ -116,7 +116,7 @@ def test_a_token_sees_neither_its_batch_nor_the_path(isa, matmul, name):
         assert_close(matmul(packed, x, isa, path=path), alone)
 
 
-@pytest.mark.parametrize("name", ["w8", "w8-asym", "w4-asym", "w2"])
+@pytest.mark.parametrize("name", ["w8", "w8-asym", "w4-asym", "w4", "w3", "w2"])
 def test_extreme_codes_do_not_saturate(isa, matmul, name):
     fmt = get_format(name)
     q = np.tile(np.array([[fmt.qmin], [fmt.qmax]], np.int8), (8, 64))

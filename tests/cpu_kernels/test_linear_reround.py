@@ -101,7 +101,9 @@ def test_many_tokens_are_rounded_unless_asked_not_to(monkeypatch, format_name):
     packed = pack(format_name, random_blocks(format_name, 16, 256))
     rounds = [packed.choice(num_tokens)[1] == "int8x256" for num_tokens in range(1, 513)]
     assert not rounds[0] and rounds == sorted(rounds), "one crossover"
-    assert rounds[-1] == (format_name != "q6_k"), "whose own error is too small for it"
+    isa = packed.choice(512)[0]
+    # Q6_K's own error is too small for it, and AVX2 is faster with codes as they are stored.
+    assert rounds[-1] == (format_name != "q6_k" and isa != "avx2")
     monkeypatch.setenv("QBENCH_K_QUANT_COMPUTE", "exact")
     assert packed.choice(512)[1] == "tile"
     assert packed.choice(512, path="int8x256")[1] == "int8x256"

@@ -48,6 +48,20 @@ constexpr LevelTable<T> level_table(const int (&levels)[16], int lift = 0) {
 #include "block_formats/all.inl"
 #undef QK_LAYOUT
 
+// Bits of the codes that are multiplied. A codebook's are its signed levels. Codes with minima for halves first take
+// their sub-scale of 4 bits.
+template <class Layout>
+constexpr int code_bits() {
+    if constexpr (requires { Layout::levels; }) {
+        int bits = 1;
+        for (const int level : Layout::levels)
+            while (level < -(1 << (bits - 1)) || level >= 1 << (bits - 1)) bits++;
+        return bits;
+    } else {
+        return Layout::bits + (Layout::sums == Sums::step_half_minima ? 4 : 0);
+    }
+}
+
 // Fields and codes are all that a block has.
 template <class Layout>
 constexpr int stored_bytes() {

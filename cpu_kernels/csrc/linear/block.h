@@ -44,7 +44,7 @@ inline constexpr int tile_panels = 2;
 
 // Some steps of a panel, unpacked.
 struct Stretch {
-    uint8_t* codes;  // [steps, 8, 16, 4]: a byte a code
+    uint8_t* codes;  // [steps, 8, 16, 4]: a byte a code, with the instruction set's stretch_lift
     float* scale;    // [steps * scales_per_step, 16]; for spans [ceil(steps / span), 16]
     float* minimum;  // [steps * minima_per_step, 16]; zeros for span_zero, [ceil(steps / span), 16]
     int num_steps;
@@ -75,8 +75,8 @@ struct BlockKernels {
     Tile tile;
 };
 
-// What Path::int8x256 takes in place of a format's own tile: its unpacked stretch becomes, in place, one of signed
-// codes of 8 bits with a scale for each row and 8 steps, which is multiplied as Sums::span.
+// What Path::int8x256 takes in place of a format's own tile: its unpacked stretch becomes, in place, one of codes of 8
+// bits with a scale for each row and 8 steps, which is multiplied as Sums::span.
 struct ReroundKernels {
     void (*reround)(const Stretch& stretch, int bits);
     Tile tile;
@@ -135,6 +135,20 @@ std::span<const GroupFormat> group_formats();
 #define QK_REROUNDED_SUMS(X) X(step_minimum) X(step_half_minima) X(half)
 #define QK_SUMS(X) X(step) X(step_minimum) X(step_half_minima) X(half) X(span) X(span_zero)
 
+// AVX2 has a tile for each width of codes that formats have, see tile_bits.
+#define QK_WIDTHS(X)       \
+    X(step, 4)             \
+    X(step, 5)             \
+    X(step, 8)             \
+    X(step_minimum, 4)     \
+    X(step_minimum, 5)     \
+    X(step_half_minima, 6) \
+    X(half, 4)             \
+    X(half, 6)             \
+    X(span, 4)             \
+    X(span, 8)             \
+    X(span_zero, 8)
+
 #define QK_DECLARE_FORMAT(name, ...)                                                                      \
     Isa direct_##name(const uint8_t* stretch, const BlockShape& shape, int num_steps, const std::byte* x, \
                       size_t token_bytes, int num_tokens, float* y);                                      \
@@ -142,16 +156,17 @@ std::span<const GroupFormat> group_formats();
 #define QK_DECLARE_TILE(sums)                                                                                       \
     Isa tile_##sums(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens, \
                     const Outputs& out);
-#define QK_DECLARE_ISA(isa)             \
+#define QK_DECLARE_WIDTH(sums, bits) QK_DECLARE_TILE(sums##_##bits)
+#define QK_DECLARE_ISA(isa, tiles)      \
     namespace isa {                     \
     QK_BLOCK_FORMATS(QK_DECLARE_FORMAT) \
     QK_GROUP_FORMATS(QK_DECLARE_FORMAT) \
-    QK_SUMS(QK_DECLARE_TILE)            \
+    tiles                               \
     }
-QK_DECLARE_ISA(scalar)
-QK_DECLARE_ISA(avx2)
-QK_DECLARE_ISA(avx512)
-QK_DECLARE_ISA(avx512_vnni)
+QK_DECLARE_ISA(scalar, QK_SUMS(QK_DECLARE_TILE))
+QK_DECLARE_ISA(avx2, QK_WIDTHS(QK_DECLARE_WIDTH))
+QK_DECLARE_ISA(avx512, QK_SUMS(QK_DECLARE_TILE))
+QK_DECLARE_ISA(avx512_vnni, QK_SUMS(QK_DECLARE_TILE))
 namespace amx {
 QK_SUMS(QK_DECLARE_TILE)
 }
@@ -168,6 +183,7 @@ QK_REROUNDED_SUMS(QK_DECLARE_REROUND)
 #undef QK_DECLARE_REROUND
 #undef QK_DECLARE_FORMAT
 #undef QK_DECLARE_TILE
+#undef QK_DECLARE_WIDTH
 #undef QK_DECLARE_ISA
 
 }  // namespace qk::linear

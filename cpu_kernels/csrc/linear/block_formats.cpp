@@ -5,39 +5,51 @@
 
 namespace qk::linear {
 
-// The tile of an instruction set for a way to sum.
+// The tile of an instruction set for a way to sum and codes of so many bits.
 #define QK_TILE_CASE(sums) \
     case Sums::sums: return tile_##sums;
-#define QK_TILE_OF(isa)                         \
-    namespace isa {                             \
-    static constexpr Tile tile_of(Sums sums) {  \
-        switch (sums) { QK_SUMS(QK_TILE_CASE) } \
-        return nullptr;                         \
-    }                                           \
+#define QK_TILE_OF(isa)                             \
+    namespace isa {                                 \
+    static constexpr Tile tile_of(Sums sums, int) { \
+        switch (sums) { QK_SUMS(QK_TILE_CASE) }     \
+        return nullptr;                             \
+    }                                               \
     }
 QK_TILE_OF(scalar)
 #if QK_X86_KERNELS
-QK_TILE_OF(avx2)
+namespace avx2 {
+#define QK_WIDTH_CASE(its_sums, its_bits) \
+    if (sums == Sums::its_sums && tile_bits(code_bits) == its_bits) return tile_##its_sums##_##its_bits;
+static consteval Tile tile_of(Sums sums, int code_bits) {
+    QK_WIDTHS(QK_WIDTH_CASE)
+    throw "a format has a width that is not among QK_WIDTHS";
+}
+}  // namespace avx2
 QK_TILE_OF(avx512)
 QK_TILE_OF(avx512_vnni)
 QK_TILE_OF(amx)
 #endif
 
-#define QK_KERNELS(isa, name, sums) {isa::direct_##name, isa::unpack_##name, isa::tile_of(sums)}
+#define QK_KERNELS(isa, name, ...) {isa::direct_##name, isa::unpack_##name, isa::tile_of(__VA_ARGS__)}
 #if QK_X86_KERNELS
-#define QK_X86_ROWS(name, sums)                                                                                   \
-    {Isa::amx, bit(Isa::amx) | bit(Isa::avx512_vnni), {nullptr, avx512_vnni::unpack_##name, amx::tile_of(sums)}}, \
-        {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni), QK_KERNELS(avx512_vnni, name, sums)},        \
-        {Isa::avx512, bit(Isa::avx512), QK_KERNELS(avx512, name, sums)},                                          \
-        {Isa::avx2, bit(Isa::avx2), QK_KERNELS(avx2, name, sums)},
+#define QK_X86_ROWS(name, ...)                                                                                    \
+    {Isa::amx,                                                                                                    \
+     bit(Isa::amx) | bit(Isa::avx512_vnni),                                                                       \
+     {nullptr, avx512_vnni::unpack_##name, amx::tile_of(__VA_ARGS__)}},                                           \
+        {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni), QK_KERNELS(avx512_vnni, name, __VA_ARGS__)}, \
+        {Isa::avx512, bit(Isa::avx512), QK_KERNELS(avx512, name, __VA_ARGS__)},                                   \
+        {Isa::avx2, bit(Isa::avx2), QK_KERNELS(avx2, name, __VA_ARGS__)},
 #else
-#define QK_X86_ROWS(name, sums)
+#define QK_X86_ROWS(name, ...)
 #endif
-#define QK_TABLE(name, sums)                               \
+// ...: how it sums, and the bits of the codes that it multiplies
+#define QK_TABLE(name, ...)                                \
     static constexpr Impl<BlockKernels> name##_table[] = { \
-        QK_X86_ROWS(name, sums){Isa::scalar, bit(Isa::scalar), QK_KERNELS(scalar, name, sums)}};
-#define QK_BLOCK_TABLE(name) QK_TABLE(name, layout::name::sums)
-#define QK_GROUP_TABLE(name, bits, header_bytes, sums, most_direct_tokens) QK_TABLE(name, Sums::sums)
+        QK_X86_ROWS(name, __VA_ARGS__){Isa::scalar, bit(Isa::scalar), QK_KERNELS(scalar, name, __VA_ARGS__)}};
+#define QK_BLOCK_TABLE(name) QK_TABLE(name, layout::name::sums, layout::code_bits<layout::name>())
+// With zero points taken off, codes have 8 bits.
+#define QK_GROUP_TABLE(name, bits, header_bytes, sums, most_direct_tokens) \
+    QK_TABLE(name, Sums::sums, header_bytes == 3 ? 8 : bits)
 QK_BLOCK_FORMATS(QK_BLOCK_TABLE)
 QK_GROUP_FORMATS(QK_GROUP_TABLE)
 
@@ -48,7 +60,7 @@ QK_GROUP_FORMATS(QK_GROUP_TABLE)
          bit(Isa::avx512) | bit(Isa::avx512_vnni),                                               \
          {avx512::reround_##sums, avx512_vnni::tile_span}},                                      \
         {Isa::avx512, bit(Isa::avx512), {avx512::reround_##sums, avx512::tile_span}},            \
-        {Isa::avx2, bit(Isa::avx2), {avx2::reround_##sums, avx2::tile_span}},
+        {Isa::avx2, bit(Isa::avx2), {avx2::reround_##sums, avx2::tile_span_8}},
 #else
 #define QK_X86_REROUND(sums)
 #endif

@@ -27,10 +27,13 @@ constexpr int64_t least_rerounded_tokens = 64;
 // that of Q5_K, and 9 % to that of Q6_K.
 constexpr int most_rerounded_bits = 5;
 
+// AVX2 multiplies the narrow codes of a K-quant in 20 to 25 operations, and rounded ones in 33: see tile/pairs.inl.
+constexpr bool gains_by_rounding(Isa isa) { return isa != Isa::avx2; }
+
 // QBENCH_K_QUANT_COMPUTE=exact: none is rounded; int8x256: all are, those too that were asked to be exact.
-bool may_reround(int bits, bool is_exact) {
+bool may_reround(int bits, bool is_exact, Isa isa) {
     const char* asked = std::getenv("QBENCH_K_QUANT_COMPUTE");
-    if (!asked || !*asked) return !is_exact && bits <= most_rerounded_bits;
+    if (!asked || !*asked) return !is_exact && bits <= most_rerounded_bits && gains_by_rounding(isa);
     if (std::string_view(asked) == "int8x256") return true;
     if (std::string_view(asked) == "exact") return false;
     throw std::runtime_error("QBENCH_K_QUANT_COMPUTE=" + std::string(asked) + ": expected int8x256 or exact");
@@ -80,7 +83,7 @@ Choice BlockWeight::choose(int64_t num_tokens, std::optional<std::string_view> i
     if (path == Path::automatic) path = forced_path();
     if (path == Path::automatic && isa && !impl->kernels.direct) path = Path::tile;
     if (path == Path::automatic && rerounding_ && num_tokens >= least_rerounded_tokens &&
-        may_reround(rerounding_->bits, is_exact()))
+        may_reround(rerounding_->bits, is_exact(), impl->isa))
         path = Path::int8x256;
     if (path == Path::automatic)
         path = num_tokens <= most_direct_tokens(most_direct_tokens_, impl->isa) ? Path::direct : Path::tile;

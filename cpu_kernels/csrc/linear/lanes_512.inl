@@ -7,6 +7,9 @@ struct Bytes { __m512i v; };  // a group: 4 k of each row
 struct Ints { __m512i v; };   // a whole number a row
 struct Floats { __m512 v; };
 
+// Added to each code of an unpacked stretch.
+constexpr int stretch_lift(Sums sums, int) { return unpacked_lift(sums); }
+
 inline Bytes load_codes(const uint8_t* from) { return {_mm512_loadu_si512(from)}; }
 // Loads from memory, in the order of the program and each once. The processor's prefetching follows a stream that
 // visits its cache lines from first to last: read in the order 4 5 6 7 0 1 2 3, which GCC chose for a plain loop, they

@@ -8,6 +8,13 @@ struct Bytes { __m256i v; };  // 4 k of each row
 struct Ints { __m256i v; };   // a whole number a row
 struct Floats { __m256 v; };
 
+// Added to each code of an unpacked stretch: as little as makes them unsigned, so that sums of their products
+// fit 16 bits; nothing to those of 8 bits.
+constexpr int stretch_lift(Sums sums, int code_bits) {
+    const int bits = tile_bits(code_bits);
+    return is_biased(sums) && bits < 8 ? 1 << (bits - 1) : 0;
+}
+
 inline Bytes load_codes(const uint8_t* from) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))}; }
 // Loads in the order of the program, each once, as lanes_512.inl says.
 inline Bytes next_codes(const uint8_t* from) {

@@ -8,6 +8,9 @@ struct Bytes { uint32_t v; };  // 4 k of a row
 struct Ints { int32_t v; };
 struct Floats { float v; };
 
+// Added to each code of an unpacked stretch.
+constexpr int stretch_lift(Sums sums, int) { return unpacked_lift(sums); }
+
 inline uint32_t four(int byte) { return static_cast<uint8_t>(byte) * 0x01010101u; }
 // Bytes are added without their top bits, so that nothing is carried from one to the next, and then those.
 inline uint32_t add_bytes(uint32_t a, uint32_t b) {

@@ -8,12 +8,13 @@
 //
 // so one multiply and one add of 16 bits round a code, and nothing is narrowed. The true sum is in 368 .. 65423: 127 *
 // 256 of either sign around 128.5 * 256, and an error of 1/2 for the addend and 1/2 for each of at most 45 (q2_k) or,
-// of either sign, 32 (q6_k) of the factor. What is carried out of 16 bits on the way cancels.
+// of either sign, 32 (q6_k) of the factor. What is carried out of 16 bits on the way cancels. If the tile takes signed
+// codes, neither 128 is added.
 
 constexpr int reround_steps = 8;  // of 32 inputs: a block of 256
 
 // What codes of so many bits reach, in magnitude. With minima for halves, as of q2_k, unpacking has multiplied them by
-// their sub-scale of 4 bits; those without a minimum are stored with 128 added, and begin at -2^(bits - 1).
+// their sub-scale of 4 bits; those without a minimum are stored with a lift, and begin at -2^(bits - 1).
 template <Sums sums>
 constexpr int largest_code(int bits) {
     if (!minima_per_step(sums)) return 1 << (bits - 1);
@@ -26,6 +27,8 @@ void reround_block(uint8_t* codes, const float* scale, const float* minimum, int
     constexpr int parts = sums == Sums::step_minimum ? 1 : 2;  // of a step, that have scales or minima of their own
     constexpr bool has_minima = minima_per_step(sums) != 0;
     constexpr int part_groups = step_groups / parts, num_parts = reround_steps * parts;
+    const int lift = stretch_lift(sums, bits);
+    constexpr int new_lift = stretch_lift(Sums::span, 8);
     const Floats largest = splat(static_cast<float>(largest_code<sums>(bits)));
     const auto scale_of = [&](int i) {
         return load(scale + (scales_per_step(sums) == parts ? i : i / parts) * panel_rows + row);
@@ -41,9 +44,9 @@ void reround_block(uint8_t* codes, const float* scale, const float* minimum, int
     Halves factor[num_parts], addend[num_parts];
     for (int i = 0; i < num_parts; i++) {
         const Ints whole = round(scale_of(i) * inverse);
-        const Ints first = has_minima ? round(load(minimum + i * panel_rows + row) * inverse) : times_minus_128(whole);
+        const Ints first = has_minima ? round(load(minimum + i * panel_rows + row) * inverse) : whole * -lift;
         factor[i] = twice(whole);
-        addend[i] = twice(first + (128 * 256 + 128));
+        addend[i] = twice(first + (new_lift * 256 + 128));
     }
     for (int g = 0; g < reround_steps * step_groups; g++) {
         uint8_t* group = codes + g * group_bytes + row * 4;

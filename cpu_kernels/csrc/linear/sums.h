@@ -12,13 +12,17 @@ namespace qk::linear {
 //     half              y += x.scale * (scale[0] * f[0] + scale[1] * f[1]), a dot for each half
 //     span              a += x.scale * f over the steps that share a scale, then y += scale * a
 //     span_zero         the same, with a += zero * x.scaled_sum as well
-// With minima codes are unsigned as they are; otherwise they are signed, and 128 is added once they are unpacked, as in
-// span_zero.
+// With minima codes are unsigned as they are; otherwise they are signed, as in span_zero. Once they are unpacked,
+// an instruction set has its own lift added to those, stretch_lift in lanes: 128 as a rule.
 enum class Sums : uint8_t { step, step_minimum, step_half_minima, half, span, span_zero };
 
 constexpr bool is_span(Sums sums) { return sums == Sums::span || sums == Sums::span_zero; }
 constexpr bool is_biased(Sums sums) { return sums != Sums::step_minimum && sums != Sums::step_half_minima; }
 constexpr int unpacked_lift(Sums sums) { return is_biased(sums) ? 128 : 0; }
+
+// The width of codes, of those for which a tile is compiled where its width matters: see tile/pairs.inl.
+constexpr int tile_bits(int code_bits) { return code_bits <= 4 ? 4 : code_bits <= 6 ? code_bits : 8; }
+
 constexpr int scales_per_step(Sums sums) { return sums == Sums::half ? 2 : 1; }
 constexpr int minima_per_step(Sums sums) {
     return sums == Sums::step_half_minima ? 2 : sums == Sums::step_minimum ? 1 : 0;

@@ -158,7 +158,7 @@ void multiply_tokens(const Stretch& stretch, const std::byte* x, size_t token_by
     }
 }
 
-template <Sums sums>
+template <Sums sums, int>
 Isa tile(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, int64_t num_tokens,
          const Outputs& out) {
     const int64_t whole = num_tokens / tile_rows * tile_rows, rest = num_tokens - whole;

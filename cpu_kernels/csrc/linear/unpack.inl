@@ -3,7 +3,7 @@
 template <class Format>
 void unpack(const uint8_t* block, const BlockShape& shape, const Stretch& out) {
     constexpr Sums sums = Format::sums;
-    constexpr int lifted = unpacked_lift(sums);
+    constexpr int lifted = stretch_lift(sums, Format::code_bits);
     constexpr int num_scales = scales_per_step(sums), num_minima = minima_per_step(sums);
     constexpr int most_steps = is_span(sums) ? 1 : Format::block_steps;
     uint8_t* to = out.codes;

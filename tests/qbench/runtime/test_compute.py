@@ -50,6 +50,8 @@ def test_by_default_many_tokens_are_rounded_further(format_name):
     model = model_of("llama", format_name)
     if format_name == "f16" and not any("bf16 products" in name for name in model.impls.values()):
         pytest.skip("this machine has no products of bfloat16")
+    if format_name == "q4_k" and any("avx2" in name for name in model.impls.values()):
+        pytest.skip("AVX2 multiplies K-quants as they are stored")
     assert not torch.equal(model(TOKENS, model.new_cache(capacity=131)), in_parts(model))
 
 

@@ -1,9 +1,9 @@
 // Integers of 2, 3, 4 or 8 bits with a float16 scale for a group, and where asymmetric an int8 zero point.
 // A block is a group, or 512 k of a longer one.
 
-template <int code_bits>
+template <int stored_bits>
 struct GroupCodes {
-    static constexpr int bits = code_bits;
+    static constexpr int bits = stored_bits;
     static constexpr int block_steps = 1;  // at least; BlockShape says how many
 
     static constexpr int stored_lift = 1 << (bits - 1);  // what is stored is q + this
@@ -16,33 +16,33 @@ struct GroupCodes {
     }
 };
 
-template <int code_bits>
-struct Group : GroupCodes<code_bits> {
+template <int bits>
+struct Group : GroupCodes<bits> {
     static constexpr Sums sums = Sums::span;
-    static constexpr int lift = GroupCodes<code_bits>::stored_lift;
+    static constexpr int lift = GroupCodes<bits>::stored_lift, code_bits = bits;
     static constexpr int header_bytes = panel_rows * 2;  // scale
 
     static void scales(const uint8_t* block, int row, int, Floats* scale, Floats*) {
         *scale = load_halves(block + row * 2);
     }
     static void codes(const uint8_t*, const uint8_t* from, int row, int, Bytes* to) {
-        GroupCodes<code_bits>::read(from, row, to);
+        GroupCodes<bits>::read(from, row, to);
     }
 };
 
 // q - zero_point fits a byte: the zero point is taken off the codes.
-template <int code_bits>
-struct AsymmetricGroup : GroupCodes<code_bits> {
+template <int bits>
+struct AsymmetricGroup : GroupCodes<bits> {
     static constexpr Sums sums = Sums::span;
-    static constexpr int lift = 128;
+    static constexpr int lift = 128, code_bits = 8;
     static constexpr int header_bytes = panel_rows * 3;  // scale, zero point
 
     static void scales(const uint8_t* block, int row, int, Floats* scale, Floats*) {
         *scale = load_halves(block + row * 2);
     }
     static void codes(const uint8_t* block, const uint8_t* from, int row, int, Bytes* to) {
-        GroupCodes<code_bits>::read(from, row, to);
-        const int raised = lift - GroupCodes<code_bits>::stored_lift;
+        GroupCodes<bits>::read(from, row, to);
+        const int raised = lift - GroupCodes<bits>::stored_lift;
         const Bytes lowered = spread(load_bytes(block + panel_rows * 2 + row) - raised);
         for (int g = 0; g < step_groups; g++) to[g] = to[g] - lowered;
     }
@@ -52,7 +52,7 @@ struct AsymmetricGroup : GroupCodes<code_bits> {
 template <>
 struct AsymmetricGroup<8> : GroupCodes<8> {
     static constexpr Sums sums = Sums::span_zero;
-    static constexpr int lift = 128;
+    static constexpr int lift = 128, code_bits = 8;
     static constexpr int header_bytes = panel_rows * 3;
 
     static void scales(const uint8_t* block, int row, int, Floats* scale, Floats* minimum) {

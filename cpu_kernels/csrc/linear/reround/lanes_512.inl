@@ -9,7 +9,7 @@ inline Floats absolute(Floats a) { return {_mm512_abs_ps(a.v)}; }
 inline Floats larger(Floats a, Floats b) { return {_mm512_max_ps(a.v, b.v)}; }  // b where one is NaN
 inline Ints round(Floats a) { return {_mm512_cvtps_epi32(a.v)}; }
 inline Ints operator+(Ints a, int b) { return {_mm512_add_epi32(a.v, _mm512_set1_epi32(b))}; }
-inline Ints times_minus_128(Ints a) { return {_mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(a.v, 7))}; }
+inline Ints operator*(Ints a, int b) { return {_mm512_mullo_epi32(a.v, _mm512_set1_epi32(b))}; }
 inline Halves twice(Ints a) {
     return {_mm512_or_si512(_mm512_and_si512(a.v, _mm512_set1_epi32(0xffff)), _mm512_slli_epi32(a.v, 16))};
 }

@@ -9,7 +9,7 @@ inline Floats absolute(Floats a) { return {_mm256_andnot_ps(_mm256_set1_ps(-0.0f
 inline Floats larger(Floats a, Floats b) { return {_mm256_max_ps(a.v, b.v)}; }  // b where one is NaN
 inline Ints round(Floats a) { return {_mm256_cvtps_epi32(a.v)}; }
 inline Ints operator+(Ints a, int b) { return {_mm256_add_epi32(a.v, _mm256_set1_epi32(b))}; }
-inline Ints times_minus_128(Ints a) { return {_mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32(a.v, 7))}; }
+inline Ints operator*(Ints a, int b) { return {_mm256_mullo_epi32(a.v, _mm256_set1_epi32(b))}; }
 inline Halves twice(Ints a) {
     return {_mm256_or_si256(_mm256_and_si256(a.v, _mm256_set1_epi32(0xffff)), _mm256_slli_epi32(a.v, 16))};
 }

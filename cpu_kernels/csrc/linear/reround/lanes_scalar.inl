@@ -9,7 +9,7 @@ inline Floats absolute(Floats a) { return {std::fabs(a.v)}; }
 inline Floats larger(Floats a, Floats b) { return a.v > b.v ? a : b; }  // b where one is NaN
 inline Ints round(Floats a) { return {std::isfinite(a.v) ? static_cast<int32_t>(std::lrint(a.v)) : 0}; }
 inline Ints operator+(Ints a, int b) { return {a.v + b}; }
-inline Ints times_minus_128(Ints a) { return {a.v * -128}; }
+inline Ints operator*(Ints a, int b) { return {a.v * b}; }
 inline Halves twice(Ints a) { return {static_cast<uint32_t>(a.v) & 0xffff}; }
 
 // Bits 8..15 of factor * q + addend for each byte q.

@@ -11,13 +11,22 @@ namespace {
 #include "linear/lanes_avx2.inl"
 #include "linear/accumulate.inl"
 
-// Registers at one panel: an int32 and a float accumulator a token, the codes, their magnitudes, 1s and 3 temporaries:
-// 14 of 16 at 4 tokens. With a dot for each half of a step 3 tokens have 9 accumulators.
-constexpr int tile_tokens(Sums sums, int panels) { return panels == 2 ? 2 : sums == Sums::half ? 3 : 4; }
+// Registers at two panels: for 5 tokens 10 accumulators, 2 groups, the activations, a product and ones: 15 of 16. The
+// outputs stay in the L1.
+constexpr int tile_tokens(Sums, int) { return 5; }
 
+#include "linear/tile/place.inl"
+#include "linear/tile/pairs.inl"
 #include "linear/tile.inl"
 }  // namespace
-#include "linear/tile/tiles.inl"
+
+#define QK_DEFINE(sums, bits)                                                                            \
+    Isa tile_##sums##_##bits(std::span<const Stretch> stretches, const std::byte* x, size_t token_bytes, \
+                             int64_t num_tokens, const Outputs& out) {                                   \
+        return tile<Sums::sums, bits>(stretches, x, token_bytes, num_tokens, out);                       \
+    }
+QK_WIDTHS(QK_DEFINE)
+#undef QK_DEFINE
 }  // namespace qk::linear::avx2
 
 #include "simd/close.h"

@@ -16,6 +16,8 @@ namespace {
 // the last of an odd number is: tiles of 12 tokens were no faster there, and took half of the time to compile.
 constexpr int tile_tokens(Sums sums, int) { return sums == Sums::half ? 4 : 6; }
 
+#include "linear/tile/place.inl"
+#include "linear/tile/dots.inl"
 #include "linear/tile.inl"
 }  // namespace
 #include "linear/tile/tiles.inl"

@@ -13,6 +13,8 @@ namespace {
 
 constexpr int tile_tokens(Sums, int) { return 1; }
 
+#include "linear/tile/place.inl"
+#include "linear/tile/dots.inl"
 #include "linear/tile.inl"
 }  // namespace
 #include "linear/tile/tiles.inl"

@@ -1,0 +1,177 @@
+// A step of a tile by AVX2, which has no instruction that adds dots to 32-bit sums. Included after place.inl.
+//
+// vpmaddubsw adds two products of an unsigned and a signed byte in 16 bits. Narrow codes leave room there for the sums
+// of several groups: 2 * 15 * 127 for 8 of them, 2 * 31 * 127 for 4, 2 * 63 * 127 for 2, at most 32004. vpmaddwd with
+// ones then widens them to 32 bits. Codes of 8 bits are signed: their sign is given to the activations, |q| * (sign of
+// q) x, and 2 * 128 * 127 = 32512 is widened at once.
+//
+// Operations per step, token and 8 rows, with the conversion, multiplies and FMAs. Two ports take those that multiply,
+// convert, shift or give a sign, which bounds 256 products at half as many cycles:
+//     4 bits   8 vpmaddubsw, 7 vpaddw, 1 vpmaddwd; step 20 (12 of them on the two ports), step_minimum 20 (13),
+//              span 19 (11), half 23 (15)
+//     5 bits   8 vpmaddubsw, 6 vpaddw, 2 vpmaddwd; step 21 (13), step_minimum 21 (14)
+//     6 bits   8 vpmaddubsw, 4 vpaddw, 4 vpmaddwd; half 25 (17), step_half_minima 24 (17)
+//     8 bits   8 vpsignb, 8 vpmaddubsw, 8 vpmaddwd, 7 vpaddd; step 34 (27), span 33 (26)
+// Loads are 8 P groups and 8 T times 4 activations for T tokens of P panels, two per cycle: 56 for the 200 operations
+// of a step of 5 x 2.
+
+// Sums of 16 bits
+struct Pairs { __m256i v; };
+
+// Keeps GCC from postponing or reordering additions: it would store every product until then.
+inline Pairs in_register(Pairs a) {
+    asm("" : "+x"(a.v));
+    return a;
+}
+inline Ints in_register(Ints a) {
+    asm("" : "+x"(a.v));
+    return a;
+}
+inline Bytes in_register(Bytes a) {
+    asm("" : "+x"(a.v));
+    return a;
+}
+
+// Groups whose products a 16-bit sum has room for
+constexpr int groups_per_run(int bits) { return bits == 8 ? 1 : 1 << (7 - bits); }
+static_assert(2 * 15 * 127 * groups_per_run(4) < 1 << 15);
+static_assert(2 * 31 * 127 * groups_per_run(5) < 1 << 15);
+static_assert(2 * 63 * 127 * groups_per_run(6) < 1 << 15);
+
+template <int tokens, int panels>
+using TileSums = Ints[tokens][panels];
+
+template <int panels>
+inline void load_group(const TileOf<panels>& tile, int step, int g, Bytes* codes) {
+    const int64_t at = step * int64_t{step_groups * group_bytes} + tile.row * 4 + g * group_bytes;
+    for (int p = 0; p < panels; p++) codes[p] = load_codes(tile.stretch[p].codes + at);
+}
+
+inline __m256i four_activations(const ActivationBlock& x, int group) { return _mm256_set1_epi32(four_codes(x, group)); }
+
+// -lift times the sum of the activations, of -128 times it.
+template <int lift>
+inline Ints lowered(int32_t offset) {
+    return {_mm256_srai_epi32(_mm256_set1_epi32(offset), __builtin_ctz(128 / lift))};
+}
+
+inline Ints widen(Pairs pairs, __m256i ones) { return {_mm256_madd_epi16(pairs.v, ones)}; }
+inline Ints add(Ints a, Ints b) { return in_register(Ints{_mm256_add_epi32(a.v, b.v)}); }
+
+// Unsigned codes of fewer than 8 bits: sums of the groups [first, last), which include the lift of the codes.
+template <int bits, int first, int last, int tokens, int panels>
+[[gnu::always_inline]] inline void sum_narrow(const TileOf<panels>& tile, int step, __m256i ones,
+                                              TileSums<tokens, panels>& sum) {
+    constexpr int run = std::min(groups_per_run(bits), last - first);
+#pragma GCC unroll 8
+    for (int begin = first; begin < last; begin += run) {
+        Pairs pairs[tokens][panels];
+#pragma GCC unroll 8
+        for (int i = 0; i < run; i++) {
+            Bytes codes[panels];
+            load_group(tile, step, begin + i, codes);
+#pragma GCC unroll 8
+            for (int m = 0; m < tokens; m++) {
+                const __m256i x = four_activations(tile.block(m, step), begin + i);
+                for (int p = 0; p < panels; p++) {
+                    const Pairs product{_mm256_maddubs_epi16(codes[p].v, x)};
+                    pairs[m][p] = i == 0 ? product : in_register(Pairs{_mm256_add_epi16(pairs[m][p].v, product.v)});
+                }
+            }
+        }
+#pragma GCC unroll 8
+        for (int m = 0; m < tokens; m++)
+            for (int p = 0; p < panels; p++)
+                sum[m][p] = begin == first ? widen(pairs[m][p], ones) : add(sum[m][p], widen(pairs[m][p], ones));
+    }
+}
+
+// Signed codes of 8 bits
+template <int first, int last, int tokens, int panels>
+[[gnu::always_inline]] inline void sum_signed(const TileOf<panels>& tile, int step, __m256i ones,
+                                              TileSums<tokens, panels>& sum) {
+#pragma GCC unroll 8
+    for (int g = first; g < last; g++) {
+        Bytes codes[panels], magnitude[panels];
+        load_group(tile, step, g, codes);
+        for (int p = 0; p < panels; p++) magnitude[p] = in_register(Bytes{_mm256_abs_epi8(codes[p].v)});
+#pragma GCC unroll 8
+        for (int m = 0; m < tokens; m++) {
+            const __m256i x = four_activations(tile.block(m, step), g);
+            for (int p = 0; p < panels; p++) {
+                const Pairs product{_mm256_maddubs_epi16(magnitude[p].v, _mm256_sign_epi8(x, codes[p].v))};
+                sum[m][p] = g == first ? widen(product, ones) : add(sum[m][p], widen(product, ones));
+            }
+        }
+    }
+}
+
+// Sums of signed codes of the groups [first, last), all of the step or a half
+template <Sums sums, int bits, int first, int last, int tokens, int panels>
+[[gnu::always_inline]] inline void sum_groups(const TileOf<panels>& tile, int step, TileSums<tokens, panels>& sum) {
+    __m256i ones = _mm256_set1_epi16(1);
+    asm("" : "+x"(ones));
+    if constexpr (bits == 8) {
+        sum_signed<first, last, tokens, panels>(tile, step, ones, sum);
+    } else {
+        sum_narrow<bits, first, last, tokens, panels>(tile, step, ones, sum);
+        if constexpr (stretch_lift(sums, bits) != 0) {
+            for (int m = 0; m < tokens; m++) {
+                const ActivationBlock& x = tile.block(m, step);
+                const Ints offset = lowered<stretch_lift(sums, bits)>(
+                    last - first == step_groups ? x.offset : x.offset_half[first / (step_groups / 2)]);
+                for (int p = 0; p < panels; p++) sum[m][p] = sum[m][p] + offset;
+            }
+        }
+    }
+}
+
+// y += a step with scales of its own. Panels are the inner loop: they share the broadcasts of a token.
+template <Sums sums, int bits, int tokens, int panels>
+[[gnu::always_inline]] inline void add_step_to(const TileOf<panels>& tile, int step, Floats (&y)[tokens][panels]) {
+    constexpr int num_minima = minima_per_step(sums), half = step_groups / 2;
+    if constexpr (sums == Sums::half) {
+        TileSums<tokens, panels> low, high;
+        sum_groups<sums, bits, 0, half>(tile, step, low);
+        sum_groups<sums, bits, half, step_groups>(tile, step, high);
+        for (int m = 0; m < tokens; m++) {
+            for (int p = 0; p < panels; p++) {
+                const Ints both[] = {low[m][p], high[m][p]};
+                const Floats scale[] = {tile.scale(p, 2 * step), tile.scale(p, 2 * step + 1)};
+                y[m][p] = add_halves(both, scale, tile.block(m, step), y[m][p]);
+            }
+        }
+    } else {
+        TileSums<tokens, panels> sum;
+        sum_groups<sums, bits, 0, step_groups>(tile, step, sum);
+        for (int m = 0; m < tokens; m++) {
+            const ActivationBlock& x = tile.block(m, step);
+            for (int p = 0; p < panels; p++) {
+                if constexpr (num_minima != 0) {
+                    Floats minimum[num_minima];
+                    for (int i = 0; i < num_minima; i++) minimum[i] = tile.minimum(p, step * num_minima + i);
+                    y[m][p] = add_minimum<sums>(minimum, x, y[m][p]);
+                }
+                y[m][p] = add_step(sum[m][p], tile.scale(p, step), x, y[m][p]);
+            }
+        }
+    }
+}
+
+// span += a step of span i, whose scale comes later
+template <Sums sums, int bits, int tokens, int panels>
+[[gnu::always_inline]] inline void add_step_to_span(const TileOf<panels>& tile, int step, int i,
+                                                    Floats (&span)[tokens][panels]) {
+    TileSums<tokens, panels> sum;
+    sum_groups<sums, bits, 0, step_groups>(tile, step, sum);
+    for (int m = 0; m < tokens; m++) {
+        const ActivationBlock& x = tile.block(m, step);
+        for (int p = 0; p < panels; p++) {
+            span[m][p] = multiply_add(to_floats(sum[m][p]), splat(x.scale), span[m][p]);
+            if constexpr (sums == Sums::span_zero) {
+                const Floats zero[] = {tile.minimum(p, i)};
+                span[m][p] = add_minimum<sums>(zero, x, span[m][p]);
+            }
+        }
+    }
+}

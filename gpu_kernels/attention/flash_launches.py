@@ -7,10 +7,24 @@ from torch import Tensor
 
 from gpu_kernels.attention.configs import Config
 from gpu_kernels.attention.flash_triton import flash_kernel
-from gpu_kernels.attention.paged import CODES, PagedCache
+from gpu_kernels.attention.paged import CODES, PagedOperands
 from gpu_kernels.attention.parts_triton import LOG2_E, combine_launch, empty_parts
 from gpu_kernels.fp8_triton import readable
 from gpu_kernels.launch import Launch
+
+
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """The rows of each of `count` sequences.
+
+    most_queries  of a sequence; without `cu_queries` [B + 1] each has as many
+    cu_keys       [B + 1], of dense keys and values
+    """
+
+    count: int
+    most_queries: int
+    cu_queries: Tensor | None = None
+    cu_keys: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +32,8 @@ class Work:
     """What one call computes; out [tokens, H, Dv] and lse [tokens, H] are dense.
 
     query           [tokens, H, Dk]
-    keys, values    [num_pages, page_size, Hkv, D] with `cache`, or dense rows [key tokens, Hkv, D] with `cu_keys`
-    most_queries    of a sequence; without `cu_queries` [B + 1] each has as many
+    keys, values    [num_pages, page_size, Hkv, D] of `paged`, or dense rows [key tokens, Hkv, D]
+    paged           the op's operands if it reads pages
     """
 
     query: Tensor
@@ -27,14 +41,9 @@ class Work:
     values: Tensor
     out: Tensor
     lse: Tensor
-    batch: int
-    most_queries: int
+    sequences: Sequences
     softmax_scale: float
-    cache: PagedCache | None = None
-    cu_queries: Tensor | None = None
-    cu_keys: Tensor | None = None
-    sinks: Tensor | None = None
-    window: int | None = None
+    paged: PagedOperands | None = None
 
     @property
     def num_kv_heads(self) -> int:
@@ -43,7 +52,7 @@ class Work:
     @property
     def most_rows(self) -> int:
         """Of a sequence and a key-value head."""
-        return self.most_queries * (self.query.shape[1] // self.num_kv_heads)
+        return self.sequences.most_queries * (self.query.shape[1] // self.num_kv_heads)
 
 
 def most_queries(query: Tensor, given: int | None) -> int:
@@ -53,7 +62,8 @@ def most_queries(query: Tensor, given: int | None) -> int:
 
 def flash_launches(work: Work, config: Config, num_splits: int, arch: int) -> list[Launch]:
     """One program a (block of rows, key-value head, sequence and part); if there are parts to join, then one a row."""
-    query, out, lse, cache = work.query, work.out, work.lse, work.cache
+    query, out, lse, sequences, paged = work.query, work.out, work.lse, work.sequences, work.paged
+    cache = paged and paged.cache
     part, part_lse = empty_parts(out, lse, num_splits)  # [tokens, H, S, Dv], [tokens, H, S]
     key_size, value_size = query.shape[-1], out.shape[-1]
     block_d = triton.next_power_of_2(value_size)
@@ -61,19 +71,19 @@ def flash_launches(work: Work, config: Config, num_splits: int, arch: int) -> li
         "query_ptr": query,
         "key_ptr": readable(work.keys, arch),
         "value_ptr": readable(work.values, arch),
-        "cu_queries_ptr": work.cu_queries,
-        "cu_keys_ptr": work.cu_keys,
+        "cu_queries_ptr": sequences.cu_queries,
+        "cu_keys_ptr": sequences.cu_keys,
         "block_table_ptr": cache and cache.block_table,
         "seq_lens_ptr": cache and cache.seq_lens,
         "key_scale_ptr": cache and cache.key_scale,
         "value_scale_ptr": cache and cache.value_scale,
-        "sinks_ptr": work.sinks,
+        "sinks_ptr": paged and paged.sinks,
         "out_ptr": part,
         "lse_ptr": part_lse,
-        "num_queries": work.most_queries,
+        "num_queries": sequences.most_queries,
         "num_heads": query.shape[1],
         "num_splits": num_splits,
-        "window": work.window,
+        "window": paged and paged.window,
         "softmax_scale": work.softmax_scale * LOG2_E.value,
         "stride_qt": query.stride(0),
         "stride_qh": query.stride(1),
@@ -97,6 +107,6 @@ def flash_launches(work: Work, config: Config, num_splits: int, arch: int) -> li
         "BLOCK_N": config.block_n,
         "BLOCK_D": block_d,
     }
-    grid = (triton.cdiv(work.most_rows, config.block_r), work.num_kv_heads, work.batch * num_splits)
+    grid = (triton.cdiv(work.most_rows, config.block_r), work.num_kv_heads, sequences.count * num_splits)
     first = Launch(flash_kernel, grid, arguments, config.num_warps, config.num_stages)
     return [first] if num_splits == 1 else [first, combine_launch(part, part_lse, out, lse)]

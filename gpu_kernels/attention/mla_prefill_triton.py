@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from gpu_kernels.attention.configs import Config
-from gpu_kernels.attention.flash_launches import Work, flash_launches, most_queries
+from gpu_kernels.attention.flash_launches import Sequences, Work, flash_launches, most_queries
 from gpu_kernels.attention.flash_triton import flash_kernel
 from gpu_kernels.attention.mla_prefill import Operands
 from gpu_kernels.attention.prefill_configs import row
@@ -28,11 +28,13 @@ def launches(operands: Operands, out: Tensor, lse: Tensor, config: Config, arch:
         values=operands.values,
         out=out,
         lse=lse,
-        batch=operands.cu_queries.shape[0] - 1,
-        most_queries=most_queries(operands.query, operands.most_queries),
+        sequences=Sequences(
+            operands.cu_queries.shape[0] - 1,
+            most_queries(operands.query, operands.most_queries),
+            operands.cu_queries,
+            operands.cu_keys,
+        ),
         softmax_scale=operands.softmax_scale,
-        cu_queries=operands.cu_queries,
-        cu_keys=operands.cu_keys,
     )
     return flash_launches(work, config, 1, arch)
 

@@ -9,40 +9,29 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from gpu_kernels.attention.checks import check_decode, check_shape, empty_results
-from gpu_kernels.attention.paged import PagedCache, check_cache, check_sinks, scale_of
+from gpu_kernels.attention.checks import check_decode, check_shape
+from gpu_kernels.attention.paged import PagedOperands
 from gpu_kernels.attention.textbook import Attended, attend, stack, visible_tokens
 from gpu_kernels.dispatch import results_of
 
 
 @dataclass(frozen=True, slots=True)
-class Operands:
+class Operands(PagedOperands):
     """The inputs of one call.
 
-    query          [B, Q, H, D] bfloat16 or float16; 1 <= Q <= checks.MAX_QUERIES; D one of paged.HEAD_SIZES
-    cache          of B sequences and Hkv heads, H % Hkv == 0
-    softmax_scale  default D**-0.5
-    window         a query sees this many tokens at most, itself among them
-    sinks          [H] float: a logit for each head, which takes its share of the softmax and has no value
+    query          [B, Q, H, D], 1 <= Q <= checks.MAX_QUERIES
     max_seq_len    no sequence is longer: chooses the split; default as long as the block table allows
     num_kv_splits  parts that a sequence is split into; default as `splits.num_kv_splits` says
     raises         TypeError (dtypes), ValueError (shapes, strides, devices), NotImplementedError (sizes, Q)
     """
 
-    query: Tensor
-    cache: PagedCache
-    softmax_scale: float | None = None
-    window: int | None = None
-    sinks: Tensor | None = None
     max_seq_len: int | None = None
     num_kv_splits: int | None = None
 
     def __post_init__(self) -> None:
         op, query = "paged_decode", self.query
-        check_shape(op, "query", query, [None, None, None, None], "B Q H D")
-        check_cache(op, query, self.cache)
+        self.check(op, "B Q H D")
         check_shape(op, "query", query, [self.cache.seq_lens.shape[0], None, None, None], "B Q H D")
-        check_sinks(op, query, self.sinks, self.window)
         check_decode(op, query.shape[1], self.num_kv_splits)
 
     @property
@@ -57,18 +46,14 @@ class Operands:
         longest = longest if self.max_seq_len is None else min(self.max_seq_len, longest)
         return longest if self.window is None else min(longest, self.window + self.query.shape[1] - 1)
 
-    def empty(self) -> tuple[Tensor, Tensor]:
-        """(out [B, Q, H, D], lse [B, Q, H]), to be written"""
-        return empty_results(self.query, self.query.shape[-1])
-
 
 def paged_decode_ref(operands: Operands) -> Attended:
     """The textbook's result in float64, sequence by sequence."""
-    scale, rows = scale_of(operands.query, operands.softmax_scale), []
+    rows = []
     for index, query in enumerate(operands.query):
         keys, values = operands.cache.sequence(index)
         visible = visible_tokens(len(query), len(keys), operands.window, query.device)
-        rows.append(attend(query, keys, values, visible, scale, operands.sinks))
+        rows.append(attend(query, keys, values, visible, operands.scale, operands.sinks))
     return stack(rows)
 
 

@@ -4,9 +4,8 @@ import triton
 from torch import Tensor
 
 from gpu_kernels.attention.configs import Config
-from gpu_kernels.attention.flash_launches import Work, flash_launches
+from gpu_kernels.attention.flash_launches import Sequences, Work, flash_launches
 from gpu_kernels.attention.flash_triton import flash_kernel
-from gpu_kernels.attention.paged import scale_of
 from gpu_kernels.attention.paged_decode import Operands
 from gpu_kernels.attention.paged_decode_configs import row
 from gpu_kernels.attention.parts_triton import multiprocessors
@@ -33,14 +32,11 @@ def launches(operands: Operands, out: Tensor, lse: Tensor, config: Config, arch:
         values=cache.values,
         out=out.flatten(0, 1),
         lse=lse.flatten(0, 1),
-        batch=query.shape[0],
-        most_queries=query.shape[1],
-        softmax_scale=scale_of(query, operands.softmax_scale),
-        cache=cache,
-        sinks=operands.sinks,
-        window=operands.window,
+        sequences=Sequences(query.shape[0], query.shape[1]),
+        softmax_scale=operands.scale,
+        paged=operands,
     )
-    num_programs = work.batch * work.num_kv_heads * triton.cdiv(work.most_rows, config.block_r)
+    num_programs = len(query) * work.num_kv_heads * triton.cdiv(work.most_rows, config.block_r)
     slots = multiprocessors(query) * config.programs
     tiles = triton.cdiv(operands.most_seen, config.block_n)
     splits = operands.num_kv_splits or num_kv_splits(num_programs, tiles, slots)

@@ -7,58 +7,44 @@ A NaN or inf within a sequence's length may reach queries that stand before it.
 source  Dao 2023, arXiv:2307.08691, algorithm 1 (tiles with an online softmax)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from torch import Tensor
 
-from gpu_kernels.attention.checks import check_sequences, check_shape, empty_results
-from gpu_kernels.attention.paged import PagedCache, check_cache, check_sinks, scale_of
+from gpu_kernels.attention.checks import check_sequences
+from gpu_kernels.attention.paged import PagedOperands
 from gpu_kernels.attention.textbook import Attended, attend, concatenate, visible_tokens
 from gpu_kernels.dispatch import results_of
 
 
 @dataclass(frozen=True, slots=True)
-class Operands:
+class Operands(PagedOperands):
     """The inputs of one call.
 
-    query          [tokens, H, D] bfloat16 or float16; D one of paged.HEAD_SIZES
+    query          [tokens, H, D]
     cu_queries     [B + 1] int32, dense, rising from 0 to tokens
-    cache          of B sequences and Hkv heads, H % Hkv == 0; the new tokens are in it and in its seq_lens
-    softmax_scale  default D**-0.5
-    window         a query sees this many tokens at most, itself among them
-    sinks          [H] float: a logit for each head, which takes its share of the softmax and has no value
     most_queries   no sequence has more; default tokens. Programs past a sequence's own end at once
     raises         TypeError (dtypes), ValueError (shapes, strides, devices), NotImplementedError (sizes)
     """
 
-    query: Tensor
-    cu_queries: Tensor
-    cache: PagedCache
-    softmax_scale: float | None = None
-    window: int | None = None
-    sinks: Tensor | None = None
+    cu_queries: Tensor = field(kw_only=True)
     most_queries: int | None = None
 
     def __post_init__(self) -> None:
-        op, query = "paged_prefill", self.query
-        check_shape(op, "query", query, [None, None, None], "tokens H D")
-        check_cache(op, query, self.cache)
-        check_sequences(op, "cu_queries", query, self.cu_queries, self.cache.seq_lens.shape[0])
-        check_sinks(op, query, self.sinks, self.window)
-
-    def empty(self) -> tuple[Tensor, Tensor]:
-        """(out [tokens, H, D], lse [tokens, H]), to be written"""
-        return empty_results(self.query, self.query.shape[-1])
+        op = "paged_prefill"
+        self.check(op, "tokens H D")
+        check_sequences(op, "cu_queries", self.query, self.cu_queries, self.cache.seq_lens.shape[0])
 
 
 def paged_prefill_ref(operands: Operands) -> Attended:
     """The textbook's result in float64, sequence by sequence."""
-    scale, rows = scale_of(operands.query, operands.softmax_scale), []
+    rows = []
     for index, (first, last) in enumerate(pairwise(operands.cu_queries.tolist())):
         keys, values = operands.cache.sequence(index)
         visible = visible_tokens(last - first, len(keys), operands.window, keys.device)
-        rows.append(attend(operands.query[first:last], keys, values, visible, scale, operands.sinks))
+        query = operands.query[first:last]
+        rows.append(attend(query, keys, values, visible, operands.scale, operands.sinks))
     return concatenate(rows)
 
 

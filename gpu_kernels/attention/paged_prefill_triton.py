@@ -3,9 +3,8 @@
 from torch import Tensor
 
 from gpu_kernels.attention.configs import Config
-from gpu_kernels.attention.flash_launches import Work, flash_launches, most_queries
+from gpu_kernels.attention.flash_launches import Sequences, Work, flash_launches, most_queries
 from gpu_kernels.attention.flash_triton import flash_kernel
-from gpu_kernels.attention.paged import scale_of
 from gpu_kernels.attention.paged_prefill import Operands
 from gpu_kernels.attention.prefill_configs import paged_form, row
 from gpu_kernels.launch import Launch
@@ -30,13 +29,9 @@ def launches(operands: Operands, out: Tensor, lse: Tensor, config: Config, arch:
         values=cache.values,
         out=out,
         lse=lse,
-        batch=cache.seq_lens.shape[0],
-        most_queries=most_queries(query, operands.most_queries),
-        softmax_scale=scale_of(query, operands.softmax_scale),
-        cache=cache,
-        cu_queries=operands.cu_queries,
-        sinks=operands.sinks,
-        window=operands.window,
+        sequences=Sequences(cache.seq_lens.shape[0], most_queries(query, operands.most_queries), operands.cu_queries),
+        softmax_scale=operands.scale,
+        paged=operands,
     )
     return flash_launches(work, config, 1, arch)
 

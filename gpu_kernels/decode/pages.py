@@ -102,6 +102,6 @@ def attend_to(
         how = {"window": rotation.windows[layer], "softmax_scale": rotation.softmax_scale}
         if cu_queries is None:
             return paged_decode(PagedDecode(query[:, None], cache, **how))[0][:, 0]
-        return paged_prefill(PagedPrefill(query, cu_queries, cache, most_queries=most_queries, **how))[0]
+        return paged_prefill(PagedPrefill(query, cache, cu_queries=cu_queries, most_queries=most_queries, **how))[0]
 
     return attend

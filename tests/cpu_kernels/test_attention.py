@@ -6,6 +6,7 @@ import torch
 from support.attention import FLOAT8, FLOATS, FORMATS, Filled, expected_attention, filled, normal, softmax_scale
 from support.close import assert_close
 from support.spoilers import assert_tells
+from support.threads import with_threads
 
 import cpu_kernels
 from cpu_kernels.attention import attention_ref, key_mass_ref, rope_ref, round_queries_ref, sink_attention_ref
@@ -131,14 +132,7 @@ def test_scores_of_large_magnitude(isa, name):
 def test_threads_change_nothing(queries):
     held = filled("f16", normal(1, 2, 2, 2111, 32), normal(2, 2, 2, 2111, 32))
     q = normal(3, 2, 6, queries, 32)
-    results = []
-    before = cpu_kernels.get_num_threads()
-    try:
-        for threads in (1, 2, 3):
-            cpu_kernels.set_num_threads(threads)
-            results.append(held.attend(q))
-    finally:
-        cpu_kernels.set_num_threads(before)
+    results = with_threads((1, 2, 3), lambda: held.attend(q))
     assert_close(results[1], results[0])
     assert_close(results[2], results[0])
 

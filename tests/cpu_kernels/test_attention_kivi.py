@@ -8,6 +8,7 @@ import torch
 from support.attention import normal, softmax_scale
 from support.close import assert_close
 from support.spoilers import assert_tells
+from support.threads import with_threads
 
 import cpu_kernels
 from cpu_kernels.attention import Attended, attention_ref, rope_ref
@@ -279,14 +280,9 @@ def test_nan_stays_in_its_group():
 
 def test_threads_change_nothing():
     k, v, q = keys_of(2, 2, 1300, 32), normal(2, 2, 2, 1300, 32), normal(3, 2, 6, 1, 32)
-    held, results, before = make_held("kivi4", 2, 2, 32, page_size=1312), [], cpu_kernels.get_num_threads()
+    held = make_held("kivi4", 2, 2, 32, page_size=1312)
     held.append(k, v, 1300)
-    try:
-        for threads in (1, 2, 3):
-            cpu_kernels.set_num_threads(threads)
-            results.append(held.attend(q, 1300))
-    finally:
-        cpu_kernels.set_num_threads(before)
+    results = with_threads((1, 2, 3), lambda: held.attend(q, 1300))
     assert np.array_equal(results[0], results[1]) and np.array_equal(results[0], results[2])
 
 

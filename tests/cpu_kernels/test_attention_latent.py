@@ -6,6 +6,7 @@ import torch
 from support.attention import normal
 from support.close import assert_close
 from support.spoilers import assert_tells
+from support.threads import with_threads
 
 import cpu_kernels
 from cpu_kernels.attention import Attended, attend_latents, attention_ref, latent_attention_ref
@@ -170,14 +171,7 @@ def test_axes_of_one_entry_may_have_any_stride():
 def test_threads_and_batch_change_nothing():
     paged, q = Paged("bf16", normal(1, 3, 600, K)), normal(2, 3, 16, K)
     paged.lengths = np.array([600, 17, 300])
-    before = cpu_kernels.get_num_threads()
-    results = []
-    try:
-        for threads in (1, 2, 3):
-            cpu_kernels.set_num_threads(threads)
-            results.append(paged.observe(q))
-    finally:
-        cpu_kernels.set_num_threads(before)
+    results = with_threads((1, 2, 3), lambda: paged.observe(q))
     for other in results[1:]:
         for got, expected in zip(other, results[0], strict=True):
             assert_close(got, expected)

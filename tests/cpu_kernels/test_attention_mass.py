@@ -17,6 +17,7 @@ from support.attention import (
 )
 from support.close import assert_close
 from support.spoilers import assert_tells
+from support.threads import with_threads
 
 import cpu_kernels
 from cpu_kernels.attention import Attended, attention_ref, key_mass_ref, sink_attention_ref
@@ -171,14 +172,8 @@ def test_pages_that_are_not_seen_are_not_read():
 
 @pytest.mark.parametrize("queries", [1, 40])
 def test_threads_change_nothing(queries):
-    held, results = filled("f16", normal(1, 2, 2, 2111, 32), normal(2, 2, 2, 2111, 32)), []
-    before = cpu_kernels.get_num_threads()
-    try:
-        for threads in (1, 2, 3):
-            cpu_kernels.set_num_threads(threads)
-            results.append(held.observe(normal(3, 2, 6, queries, 32)))
-    finally:
-        cpu_kernels.set_num_threads(before)
+    held = filled("f16", normal(1, 2, 2, 2111, 32), normal(2, 2, 2, 2111, 32))
+    results = with_threads((1, 2, 3), lambda: held.observe(normal(3, 2, 6, queries, 32)))
     for other in results[1:]:
         assert_close(other.lse, results[0].lse)
         assert_close(other.mass, results[0].mass)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.attention import FORMATS, normal, scales_of
 from support.close import assert_close
+from support.threads import with_threads
 
 import cpu_kernels
 from cpu_kernels import KVStore
@@ -120,13 +121,7 @@ def test_append_without_rotation(isa, name):
 
 
 def test_threads_change_nothing():
-    before, outputs = cpu_kernels.get_num_threads(), []
-    try:
-        for num_threads in (1, 2, 5):
-            cpu_kernels.set_num_threads(num_threads)
-            outputs.append(together(Store("f16"), None, 0))
-    finally:
-        cpu_kernels.set_num_threads(before)
+    outputs = with_threads((1, 2, 5), lambda: together(Store("f16"), None, 0))
     assert_close(outputs[1], outputs[0])
     assert_close(outputs[2], outputs[0])
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from support.block_weights import EXPONENTS, HALVES
+from support.threads import with_threads
 
-import cpu_kernels
 from cpu_kernels.decode import DECODED_FORMATS, decode
 from quant.formats import get_format
 from quant.qtensor import QTensor
@@ -70,14 +70,7 @@ def test_every_power_of_two(decode_as, isa):
 def test_threads_do_not_show(name):
     num_blocks = 3 * WEIGHTS_PER_TASK // DECODED_FORMATS[name][0] + 5
     blocks = random_blocks(name, num_blocks)
-    before = cpu_kernels.get_num_threads()
-    try:
-        got = []
-        for threads in (1, 2):
-            cpu_kernels.set_num_threads(threads)
-            got.append(decode(name, blocks))
-    finally:
-        cpu_kernels.set_num_threads(before)
+    got = with_threads((1, 2), lambda: decode(name, blocks))
     assert_same_bits(got[0], got[1])
     assert_same_bits(got[0][-5:], get_format(name).dequantize_blocks(blocks[-5:]))
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from support.threads import with_threads
 
-import cpu_kernels
 from cpu_kernels.encode import ENCODED_FORMATS, encode
 from quant.formats import get_format
 
@@ -46,14 +46,7 @@ def test_threads_do_not_show(name):
     rng = np.random.default_rng(12)
     blocks = rng.standard_normal((num_blocks, block_size)).astype(np.float32)
     importance = rng.uniform(0.01, 1, (7, block_size)).astype(np.float32)  # no divisor of the blocks of a task
-    before = cpu_kernels.get_num_threads()
-    try:
-        got = []
-        for threads in (1, 2):
-            cpu_kernels.set_num_threads(threads)
-            got.append(encode(name, blocks, importance))
-    finally:
-        cpu_kernels.set_num_threads(before)
+    got = with_threads((1, 2), lambda: encode(name, blocks, importance))
     assert got[0].shape == (num_blocks, block_bytes)
     np.testing.assert_array_equal(got[0], got[1])
     # A block knows nothing of its neighbours, but for the row of importance that its number gives it.

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support.close import assert_close
 from support.fused_layers import EPS, HEAD_DIM, HIDDEN, NUM_KV_HEADS, SCALE, Layer, Net, random, rotation
+from support.threads import with_threads
 
 import cpu_kernels
 from cpu_kernels import DecoderLayer, KVStore, attention_step, feed_forward, run_layers
@@ -40,14 +41,8 @@ def test_every_level(monkeypatch, level, kv_format):
 
 
 def test_results_do_not_depend_on_threads():
-    x, rope, lengths, before = random(31, HIDDEN), rotation(0, 31), np.array([31]), cpu_kernels.get_num_threads()
-    outputs = []
-    try:
-        for num_threads in (1, 2, 5):
-            cpu_kernels.set_num_threads(num_threads)
-            outputs.append(Layer(1).one_call(x, rope, lengths, **STEPS["heads normed"]))
-    finally:
-        cpu_kernels.set_num_threads(before)
+    x, rope, lengths = random(31, HIDDEN), rotation(0, 31), np.array([31])
+    outputs = with_threads((1, 2, 5), lambda: Layer(1).one_call(x, rope, lengths, **STEPS["heads normed"]))
     assert_close(outputs[1], outputs[0])
     assert_close(outputs[2], outputs[0])
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support.close import assert_close
 from support.random_linear import random_qtensor
+from support.threads import with_threads
 
 import cpu_kernels
 from cpu_kernels import LinearGroup, PackedLinear, feed_forward, rms_norm, silu_mul
@@ -129,15 +130,10 @@ def test_results_do_not_depend_on_threads():
         LinearGroup([pack("q4_0", 512, 256, seed=seed) for seed in (0, 1)], [None, None]),
         LinearGroup([pack("q4_0", 256, 512, seed=2)], [None]),
     )
-    x, weight, before = random(67, 256), random(256), cpu_kernels.get_num_threads()
-    try:
-        cpu_kernels.set_num_threads(1)
-        expected = feed_forward(*groups, x, weight, EPS, x)
-        for num_threads in (2, 3, 7):
-            cpu_kernels.set_num_threads(num_threads)
-            assert_close(feed_forward(*groups, x, weight, EPS, x), expected)
-    finally:
-        cpu_kernels.set_num_threads(before)
+    x, weight = random(67, 256), random(256)
+    results = with_threads((1, 2, 3, 7), lambda: feed_forward(*groups, x, weight, EPS, x))
+    for other in results[1:]:
+        assert_close(other, results[0])
 
 
 def test_no_tokens():

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from support.close import assert_close
+from support.threads import with_threads
 
 import cpu_kernels
 from cpu_kernels.gptq import GptqFeedback, coefficients_ref, gptq_factorize, gptq_search_grid, targets_ref
@@ -106,13 +107,9 @@ def test_every_instruction_set_gives_the_same_bits(isa):
 
 def test_every_number_of_threads_gives_the_same_bits():
     hessian, weight = make_hessian(300), make_weight(300, 300)
-    before, results = cpu_kernels.get_num_threads(), []
-    try:
-        for num_threads in (1, 2, 5):
-            cpu_kernels.set_num_threads(num_threads)
-            results.append((factor_of(hessian).coefficients(0, 300), rounded_in_steps(hessian, weight, 64)))
-    finally:
-        cpu_kernels.set_num_threads(before)
+    results = with_threads(
+        (1, 2, 5), lambda: (factor_of(hessian).coefficients(0, 300), rounded_in_steps(hessian, weight, 64))
+    )
     for coefficients, q in results[1:]:
         np.testing.assert_array_equal(coefficients, results[0][0])
         np.testing.assert_array_equal(q, results[0][1])

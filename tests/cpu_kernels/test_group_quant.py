@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.threads import with_threads
 
 import cpu_kernels
 from cpu_kernels import _ext
@@ -158,14 +159,7 @@ def test_formats_take_the_kernels(monkeypatch, name):
 
 def test_threads_do_not_show():
     weight = weights_of_every_kind(1000, 64)
-    before = cpu_kernels.get_num_threads()
-    try:
-        got = []
-        for threads in (1, 2):
-            cpu_kernels.set_num_threads(threads)
-            got.append(get_format("w4g32-asym").quantize(weight))
-    finally:
-        cpu_kernels.set_num_threads(before)
+    got = with_threads((1, 2), lambda: get_format("w4g32-asym").quantize(weight))
     for part in got[0].parts:
         assert_same(got[0].parts[part], got[1].parts[part])
 

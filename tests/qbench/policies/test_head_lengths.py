@@ -11,7 +11,7 @@ from support.caches import policy_cache
 from support.close import assert_close
 from support.slow_policy import Choose, slow_heads
 
-from qbench.policies import TokenKinds, parse_policy
+from qbench.policies import TokenKinds
 from qbench.policies.fastgen import FREQUENT, FULL, LOCAL, PUNCTUATION, SPECIAL
 from qbench.run_options import RunOptions
 from qbench.runtime import load_model
@@ -19,7 +19,6 @@ from qbench.runtime.caches.head_storage import HeadStorage
 from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, KVStorage
 from qbench.runtime.caches.policy_cache import PolicyCache
 from qbench.runtime.caches.storages import make_storage
-from quant.errors import InputError
 from quant.extension import has_cpu_kernels
 from quant.models import ModelConfig
 
@@ -256,18 +255,3 @@ def test_going_back_to_a_mark(text: str, in_kernels: bool) -> None:
     cache.truncate(0)
     attended(cache, tokens, *given, (30, *(1,) * 20))
     assert (cache.held_positions(0), cache.memories[0].size_bytes) == (held, lengths)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("adakv:alpha=1.5", "alpha is 1.5, expected a share from 0 to 1"),
-        ("fastgen:target=0", "target is 0, expected a share above 0"),
-        ("fastgen:local=2", "local is 2, expected a share above 0"),
-        ("fastgen:budget=5", "option 'budget' is unknown.*expected fastgen:target=0.9,frequent=0.3,local=0.3"),
-    ],
-)
-def test_a_wrong_option_is_one_line(text: str, message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
-        parse_policy(text)
-    assert "\n" not in str(caught.value)

@@ -278,6 +278,10 @@ def test_going_back_needs_a_mark_once_tokens_are_gone(in_kernels: bool) -> None:
         ("full:1", "full has no options"),
         ("tova:5,5", "option '5' is unknown"),
         ("tova:5,budget=6", "given twice"),
+        ("adakv:alpha=1.5", "alpha is 1.5, expected a share from 0 to 1"),
+        ("fastgen:target=0", "target is 0, expected a share above 0"),
+        ("fastgen:local=2", "local is 2, expected a share above 0"),
+        ("fastgen:budget=5", "option 'budget' is unknown.*expected fastgen:target=0.9,frequent=0.3,local=0.3"),
     ],
 )
 def test_a_wrong_policy_is_one_line(text: str, message: str) -> None:

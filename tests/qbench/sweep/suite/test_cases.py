@@ -69,31 +69,16 @@ def test_another_instruction_set_may_round_otherwise_so_it_is_evaluated_too():
     assert [bool(case["eval"]) for case in made_cases(grid, select_points(grid))] == [True, True]
 
 
-def test_policies_are_part_of_a_case_but_for_the_usual_one():
-    """Rows from before there were others keep their keys."""
-    grid = suite(recipes=["bf16"], policies=("full", "window:128"), contexts=(0, 64))
+@pytest.mark.parametrize(
+    ("axis", "key", "values"),
+    [("policies", "policy", ("full", "window:128")), ("compute", "compute", ("fast", "exact", "float32"))],
+)
+def test_an_axis_is_part_of_a_case_unless_it_has_the_usual_value(axis, key, values):
+    """Rows from before the axis keep their keys; each value is evaluated once."""
+    grid = suite(recipes=["bf16"], contexts=(0, 64), **{axis: values})
     cases = made_cases(grid, select_points(grid))
-    assert [(case.get("policy"), bool(case["eval"])) for case in cases] == [
-        (None, True),
-        (None, False),
-        ("window:128", True),
-        ("window:128", False),
-    ]
-    assert cases[:2] == made_cases(suite(recipes=["bf16"], contexts=(0, 64)), select_points(grid)[:2])
-
-
-def test_compute_is_part_of_a_case_where_it_was_asked_for():
-    """Rows from before they could be keep their keys."""
-    grid = suite(recipes=["bf16"], compute=("fast", "exact", "float32"), contexts=(0, 64))
-    cases = made_cases(grid, select_points(grid))
-    assert [(case.get("compute"), bool(case["eval"])) for case in cases] == [
-        (None, True),
-        (None, False),
-        ("exact", True),
-        ("exact", False),
-        ("float32", True),
-        ("float32", False),
-    ]
+    expected = [(value, is_first) for value in (None, *values[1:]) for is_first in (True, False)]
+    assert [(case.get(key), bool(case["eval"])) for case in cases] == expected
     assert cases[:2] == made_cases(suite(recipes=["bf16"], contexts=(0, 64)), select_points(grid)[:2])
 
 

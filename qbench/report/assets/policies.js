@@ -193,20 +193,7 @@ async function drawPolicyPlot(element, table, all, cost) {
   const rows = points.map((p) => p.row),
     work = headingOf(table, COLUMN.get("tg_tok_s"), rows).replace(" tok/s", ""); // "tg32@896"
   const narrow = element.clientWidth < 440;
-  const layout = {
-    margin: { l: 8, r: 12, t: 12, b: 8 },
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: family(), color: colour("ink") },
-    showlegend: false,
-    hovermode: "closest",
-    dragmode: false,
-    hoverlabel: {
-      bgcolor: colour("panel"),
-      bordercolor: colour("rule"),
-      align: "left",
-      font: { family: family(), size: 12.5, color: colour("ink") },
-    },
+  const axes = {
     xaxis: axis(`${cost.title} (${work})`, {
       range: xRange,
       nticks: narrow ? 4 : 6,
@@ -220,11 +207,7 @@ async function drawPolicyPlot(element, table, all, cost) {
     }),
   };
   const traces = [...lines.values()].map((members) => policyTrace(table, members, front, yRange[0]));
-  await Plotly.react(element, traces, layout, { displayModeBar: false, responsive: true });
-  element.removeAllListeners("plotly_click");
-  element.on("plotly_click", ({ points: [clicked] }) => {
-    location.hash = rowLink(table, clicked.customdata);
-  });
+  await drawPlot(element, table, traces, axes);
 }
 
 function policyTrace(table, members, front, bottom) {

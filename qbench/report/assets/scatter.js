@@ -184,20 +184,7 @@ async function drawScatter(element, table, groups, quality, cost, front) {
   element.points = points;
   const better = quality.sign > 0 ? "down" : "up";
   element.previousSibling.lastChild.textContent = `better is ${better} and to the ${cost.sign > 0 ? "left" : "right"}`;
-  const layout = {
-    margin: { l: 8, r: 12, t: 12, b: 8 },
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: family(), color: colour("ink") },
-    showlegend: false,
-    hovermode: "closest",
-    dragmode: false,
-    hoverlabel: {
-      bgcolor: colour("panel"),
-      bordercolor: colour("rule"),
-      align: "left",
-      font: { family: family(), size: 12.5, color: colour("ink") },
-    },
+  const axes = {
     xaxis: axis(cost.title, {
       range: padded(
         points.flatMap((p) => [p.x, ...(p.xRange || [])]),
@@ -214,8 +201,29 @@ async function drawScatter(element, table, groups, quality, cost, front) {
       ...(isLog ? { type: "log", exponentformat: "power", ...logTicks(points) } : {}),
     }),
   };
-  await Plotly.react(element, traces(table, points, groups), layout, { displayModeBar: false, responsive: true });
+  await drawPlot(element, table, traces(table, points, groups), axes);
   await writeNames(element, points, groups);
+}
+
+// The traces over these axes; a click on a point goes to its row.
+async function drawPlot(element, table, traces, axes) {
+  const layout = {
+    margin: { l: 8, r: 12, t: 12, b: 8 },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: family(), color: colour("ink") },
+    showlegend: false,
+    hovermode: "closest",
+    dragmode: false,
+    hoverlabel: {
+      bgcolor: colour("panel"),
+      bordercolor: colour("rule"),
+      align: "left",
+      font: { family: family(), size: 12.5, color: colour("ink") },
+    },
+    ...axes,
+  };
+  await Plotly.react(element, traces, layout, { displayModeBar: false, responsive: true });
   element.removeAllListeners("plotly_click");
   element.on("plotly_click", ({ points: [clicked] }) => {
     location.hash = rowLink(table, clicked.customdata);

@@ -7,6 +7,7 @@ import click
 from qbench.measure.records.record import keep_records
 from qbench.report import (
     render_caches,
+    render_interaction,
     render_policies,
     render_report,
     replace_between_markers,
@@ -32,20 +33,27 @@ def names(_context, _option, text: str | None) -> list[str] | None:
 @click.option("--columns", callback=names, help="Of the Markdown tables, as in recipe,size_bytes,kld_mean.")
 @click.option("--cache-table", is_flag=True, help="One table of caches: quality, recall, speed, memory.")
 @click.option("--policies", is_flag=True, help="Tables of KV-cache policies: quality against bytes held and speed.")
+@click.option("--interaction", is_flag=True, help="Tables of losses together over the sum of losses alone.")
 @click.option("--keep", type=click.Path(), help="Append the rows that this file or folder does not hold yet.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def command(
-    records, form, output, page, into, marker: str, columns, cache_table, policies, keep, as_json: bool
+    records, form, output, page, into, marker: str, columns, cache_table, policies, interaction, keep, as_json: bool
 ) -> None:
     """Tables of RECORDS (JSONL files of sweeps, or folders); rows that do not compare stand in tables of their own.
 
     The page of --html and -o is one file that needs no network: filters, scatters, passports, comparisons.
     """
-    if (cache_table or policies) and (columns or as_json or form != "md"):
-        raise click.UsageError("--cache-table and --policies are Markdown tables with columns of their own")
-    if cache_table and policies:
-        raise click.UsageError("--cache-table and --policies exclude each other")
-    render = render_caches if cache_table else render_policies if policies else None
+    asked = {
+        "--cache-table": render_caches if cache_table else None,
+        "--policies": render_policies if policies else None,
+        "--interaction": render_interaction if interaction else None,
+    }
+    renders = [render for render in asked.values() if render]
+    if renders and (columns or as_json or form != "md"):
+        raise click.UsageError(f"{', '.join(asked)} are Markdown tables with columns of their own")
+    if len(renders) > 1:
+        raise click.UsageError(f"{', '.join(asked)} exclude each other")
+    render = renders[0] if renders else None
     if output:
         click.echo(f"page: {write_report(records, output).page}", err=True)
     if page:

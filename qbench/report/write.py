@@ -9,6 +9,7 @@ from qbench.measure.records.record import Record
 from qbench.measure.records.record_files import record_files
 from qbench.report.caches import caches_markdown
 from qbench.report.floors import with_floors
+from qbench.report.interaction import interaction_markdown
 from qbench.report.kinds import KINDS, kinds_markdown
 from qbench.report.newest import newest_records
 from qbench.report.page import render_page
@@ -68,6 +69,17 @@ def render_policies(records: Records) -> str:
         raise InputError(
             f"{_names(records)}: no measured case has a cache policy other than full; "
             "run `qbench sweep suites/policies.yaml`, for example"
+        )
+    return text
+
+
+def render_interaction(records: Records) -> str:
+    """Tables of losses together over losses alone. raises InputError if no two losses meet in a row of a sweep"""
+    text = interaction_markdown(_measured(records))
+    if not text:
+        raise InputError(
+            f"{_names(records)}: no measured case loses by two of recipe, KV format and policy while others lose by "
+            "one; run `qbench sweep suites/interaction.yaml`, for example"
         )
     return text
 

@@ -4,7 +4,7 @@ from qbench.statistics.cell import Cell, Floors, judge, with_floors
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.flips import accuracy_difference
 from qbench.statistics.holm import holm
-from qbench.statistics.paired import kld_difference, perplexity_ratio, same_top_difference
+from qbench.statistics.paired import kld_difference, kld_excess, perplexity_ratio, same_top_difference
 from qbench.statistics.power import detectable_difference, detectable_flips, detectable_ratio
 from qbench.statistics.proportion import share_interval
 from qbench.statistics.protocols import require_same_protocol
@@ -25,6 +25,7 @@ __all__ = [
     "holm",
     "judge",
     "kld_difference",
+    "kld_excess",
     "perplexity_ratio",
     "require_same_protocol",
     "same_top_difference",

@@ -1,4 +1,4 @@
-"""Two models on the same blocks of text: what is common to both cancels, so that small differences show."""
+"""Two models on the same blocks of text: their common part cancels, so that small differences show."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -42,6 +42,19 @@ def kld_difference(blocks_a: Blocks, blocks_b: Blocks) -> Estimate:
     """Mean KL divergence of B minus that of A, nats, both from the same reference. raises InputError as above"""
     _require_pairs(blocks_a, blocks_b)
     return _mean_difference(blocks_a.kld, blocks_b.kld, blocks_a.tokens)
+
+
+def kld_excess(whole: Blocks, parts: Sequence[Blocks], base: Blocks) -> Estimate:
+    """Mean KL divergence of `whole` minus the sum of its parts' ones, nats; each counts from the one of `base`.
+
+    All are from the same reference. raises InputError as above
+    """
+    for part in (base, *parts):
+        _require_pairs(whole, part)
+    expected = np.array(present(base.kld), dtype=np.float64)
+    for part in parts:
+        expected += np.subtract(present(part.kld), present(base.kld))
+    return _mean_difference(expected.tolist(), whole.kld, whole.tokens)
 
 
 def same_top_difference(blocks_a: Blocks, blocks_b: Blocks) -> Estimate:

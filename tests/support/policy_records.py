@@ -8,7 +8,15 @@ FULL_BYTES = 2_000_000
 
 
 def policy_record(
-    policy: str, kld: float, held: int, speed: float, *, kv_format: str = "kv-f16", model: str = "ref:llama", **metrics
+    policy: str,
+    kld: float,
+    held: int,
+    speed: float,
+    *,
+    kv_format: str = "kv-f16",
+    model: str = "ref:llama",
+    recipe: str = "bf16",
+    **metrics,
 ) -> dict:
     """A case of a policy; `kld` is its mean, and every window differs from it by up to 10 %."""
     rng = np.random.default_rng(held)
@@ -20,9 +28,9 @@ def policy_record(
     samples = (speed * (1 + 0.01 * np.linspace(-1, 1, 7))).tolist()
     figures |= {"samples": {"tg_tok_s": samples}, "interval": {"tg_tok_s": [0.99 * speed, 1.01 * speed]}}
     figures |= {"kld": {"mean": kld}, "kld_interval": [0.9 * kld, 1.1 * kld], "tg_tok_s": speed}
-    record = make_record("bf16", model=model, **(figures | metrics))
+    record = make_record(recipe, model=model, **(figures | metrics))
     record["case"] |= {"kv_format": kv_format, "policy": policy, "bench": {"pp": 64, "tg": 32, "depth": 896}}
-    return record | {"key": f"{model} {kv_format} {policy}"}
+    return record | {"key": f"{model} {recipe} {kv_format} {policy}"}
 
 
 def policy_sweep(kv_format: str = "kv-f16", **changes) -> list[dict]:

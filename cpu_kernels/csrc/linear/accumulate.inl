@@ -25,3 +25,19 @@ inline Floats add_minimum(const Floats* minimum, const ActivationBlock& x, Float
         return multiply_add(minimum[0], splat(x.scaled_sum), y);
     }
 }
+
+// A step to y, or to a span, whose scale comes later. sum, scale, minimum: as many as the step has
+template <Sums sums>
+inline void add_sums(const Ints* sum, const Floats* scale, const Floats* minimum, const ActivationBlock& x, Floats& y,
+                     Floats& span) {
+    if constexpr (is_span(sums)) {
+        span = multiply_add(to_floats(*sum), splat(x.scale), span);
+        if constexpr (sums == Sums::span_zero) span = add_minimum<sums>(minimum, x, span);
+    } else {
+        if constexpr (minima_per_step(sums) != 0) y = add_minimum<sums>(minimum, x, y);
+        if constexpr (scales_per_step(sums) == 2)
+            y = add_halves(sum, scale, x, y);
+        else
+            y = add_step(*sum, *scale, x, y);
+    }
+}

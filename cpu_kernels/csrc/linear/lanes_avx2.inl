@@ -74,26 +74,35 @@ inline Floats operator*(Floats a, Floats b) { return {_mm256_mul_ps(a.v, b.v)}; 
 inline Floats operator-(Floats a) { return {_mm256_xor_ps(a.v, _mm256_set1_ps(-0.0f))}; }
 inline Floats multiply_add(Floats a, Floats b, Floats c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
 
-// sum + codes * x over the 4 k of a group. The codes are unsigned; those of signed formats have `lift` added.
-//
-// vpmaddubsw adds two products of an unsigned and a signed byte in 16 bits and saturates. Codes of formats with minima
-// are below 64: 2 * 63 * 127 fits. Lifted ones get their sign back and give it to the activations: |q| * (sign of q) x
-// is 2 * 128 * 127 = 32512 at most.
-template <int lift>
-inline Ints dot(Ints sum, Bytes codes, int32_t x) {
-    const __m256i four_x = _mm256_set1_epi32(x), ones = _mm256_set1_epi16(1);
-    __m256i pairs;
-    if constexpr (lift != 0) {
-        const __m256i q = (codes + -lift).v;
-        pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(q), _mm256_sign_epi8(four_x, q));
-    } else {
-        pairs = _mm256_maddubs_epi16(codes.v, four_x);
-    }
-    return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(pairs, ones))};
+// Sums of 16 bits
+struct Pairs { __m256i v; };
+
+// Keeps GCC from postponing or reordering additions: it would store every product until then.
+template <class Vector>
+inline Vector in_register(Vector a) {
+    asm("" : "+x"(a.v));
+    return a;
 }
 
-// What a sum of products of lifted codes starts with: nothing, as they are lowered before.
+// vpmaddubsw adds two products of an unsigned and a signed byte in 16 bits and saturates. Codes below 64 leave room for
+// the sums of several groups: 2 * 15 * 127 for 8 of them, 2 * 31 * 127 for 4, 2 * 63 * 127 for 2, at most 32004.
+// Codes of 8 bits have a sign and give it to the activations: |q| * (sign of q) x is 2 * 128 * 127 = 32512 at most.
+constexpr int groups_per_run(int bits) { return bits == 8 ? 1 : 1 << (7 - bits); }
+static_assert(2 * 15 * 127 * groups_per_run(4) < 1 << 15);
+static_assert(2 * 31 * 127 * groups_per_run(5) < 1 << 15);
+static_assert(2 * 63 * 127 * groups_per_run(6) < 1 << 15);
+
+inline Pairs multiply(Bytes codes, Bytes x) { return {_mm256_maddubs_epi16(codes.v, x.v)}; }
+inline Bytes absolute(Bytes a) { return {_mm256_abs_epi8(a.v)}; }
+inline Bytes with_sign_of(Bytes a, Bytes q) { return {_mm256_sign_epi8(a.v, q.v)}; }
+inline Pairs add(Pairs a, Pairs b) { return in_register(Pairs{_mm256_add_epi16(a.v, b.v)}); }
+inline Ints add(Ints a, Ints b) { return in_register(a + b); }
+inline Pairs one_each() { return in_register(Pairs{_mm256_set1_epi16(1)}); }
+inline Ints widen(Pairs a, Pairs ones) { return {_mm256_madd_epi16(a.v, ones.v)}; }
+inline Bytes splat_four(int32_t four) { return {_mm256_set1_epi32(four)}; }
+
+// -lift times the sum of the activations, of -128 times it.
 template <int lift>
-inline Ints bias(int32_t) {
-    return zero_ints();
+inline Ints bias(int32_t offset) {
+    return {_mm256_srai_epi32(_mm256_set1_epi32(offset), __builtin_ctz(128 / lift))};
 }

@@ -9,6 +9,8 @@
 namespace qk::linear::avx2 {
 namespace {
 #include "linear/lanes_avx2.inl"
+#include "linear/accumulate.inl"
+#include "linear/direct/pairs.inl"
 }  // namespace
 #include "linear/blocks/kernels.inl"
 }  // namespace qk::linear::avx2

@@ -9,6 +9,8 @@
 namespace qk::linear::avx512_vnni {
 namespace {
 #include "linear/lanes_avx512_vnni.inl"
+#include "linear/accumulate.inl"
+#include "linear/direct/dots.inl"
 }  // namespace
 #include "linear/blocks/kernels.inl"
 }  // namespace qk::linear::avx512_vnni

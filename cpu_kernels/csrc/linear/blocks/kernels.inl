@@ -1,10 +1,10 @@
-// Every format as block.h declares it. Included inside the namespace of an instruction set, after lanes.
+// Every format as block.h declares it. Included inside the namespace of an instruction set, after lanes, accumulate,
+// and direct/dots.inl or direct/pairs.inl.
 
 namespace {
 #include "linear/formats/planes.inl"
 #include "linear/formats/scales.inl"
 #include "linear/formats/groups.inl"
-#include "linear/accumulate.inl"
 #include "linear/direct.inl"
 #include "linear/unpack.inl"
 }  // namespace

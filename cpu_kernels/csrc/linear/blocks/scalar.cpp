@@ -10,6 +10,8 @@
 namespace qk::linear::scalar {
 namespace {
 #include "linear/lanes_scalar.inl"
+#include "linear/accumulate.inl"
+#include "linear/direct/dots.inl"
 }  // namespace
 #include "linear/blocks/kernels.inl"
 }  // namespace qk::linear::scalar

@@ -34,7 +34,7 @@ struct Group : GroupCodes<bits> {
 template <int bits>
 struct AsymmetricGroup : GroupCodes<bits> {
     static constexpr Sums sums = Sums::span;
-    static constexpr int lift = 128, code_bits = 8;
+    static constexpr int code_bits = 8, lift = stretch_lift(sums, code_bits);
     static constexpr int header_bytes = panel_rows * 3;  // scale, zero point
 
     static void scales(const uint8_t* block, int row, int, Floats* scale, Floats*) {

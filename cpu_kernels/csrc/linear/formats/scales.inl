@@ -44,10 +44,10 @@ struct KScales : Stored<Layout> {
     }
 };
 
-// Codes of 4 bits that index the layout's levels, 128 added to each.
+// Codes of 4 bits that index the layout's levels, with a stretch's lift added to each.
 template <class Layout>
 struct CodebookCodes {
-    static constexpr int lift = 128;
+    static constexpr int lift = stretch_lift(Layout::sums, layout::code_bits<Layout>());
     static constexpr auto table = layout::level_table<uint8_t>(Layout::levels, lift);
 
     static void codes(const uint8_t*, const uint8_t* from, int row, int, Bytes* to) {

@@ -1,9 +1,7 @@
 // A step of a tile by AVX2, which has no instruction that adds dots to 32-bit sums. Included after place.inl.
 //
-// vpmaddubsw adds two products of an unsigned and a signed byte in 16 bits. Narrow codes leave room there for the sums
-// of several groups: 2 * 15 * 127 for 8 of them, 2 * 31 * 127 for 4, 2 * 63 * 127 for 2, at most 32004. vpmaddwd with
-// ones then widens them to 32 bits. Codes of 8 bits are signed: their sign is given to the activations, |q| * (sign of
-// q) x, and 2 * 128 * 127 = 32512 is widened at once.
+// Narrow codes are unsigned. 16 bits have room for the sums of several groups, which vpmaddwd with ones widens to 32
+// bits. Codes of 8 bits are signed, and each group is widened at once; the tokens share their magnitudes.
 //
 // Operations per step, token and 8 rows, with the conversion, multiplies and FMAs. Two ports take those that multiply,
 // convert, shift or give a sign, which bounds 256 products at half as many cycles:
@@ -15,29 +13,6 @@
 // Loads are 8 P groups and 8 T times 4 activations for T tokens of P panels, two per cycle: 56 for the 200 operations
 // of a step of 5 x 2.
 
-// Sums of 16 bits
-struct Pairs { __m256i v; };
-
-// Keeps GCC from postponing or reordering additions: it would store every product until then.
-inline Pairs in_register(Pairs a) {
-    asm("" : "+x"(a.v));
-    return a;
-}
-inline Ints in_register(Ints a) {
-    asm("" : "+x"(a.v));
-    return a;
-}
-inline Bytes in_register(Bytes a) {
-    asm("" : "+x"(a.v));
-    return a;
-}
-
-// Groups whose products a 16-bit sum has room for
-constexpr int groups_per_run(int bits) { return bits == 8 ? 1 : 1 << (7 - bits); }
-static_assert(2 * 15 * 127 * groups_per_run(4) < 1 << 15);
-static_assert(2 * 31 * 127 * groups_per_run(5) < 1 << 15);
-static_assert(2 * 63 * 127 * groups_per_run(6) < 1 << 15);
-
 template <int tokens, int panels>
 using TileSums = Ints[tokens][panels];
 
@@ -47,20 +22,11 @@ inline void load_group(const TileOf<panels>& tile, int step, int g, Bytes* codes
     for (int p = 0; p < panels; p++) codes[p] = load_codes(tile.stretch[p].codes + at);
 }
 
-inline __m256i four_activations(const ActivationBlock& x, int group) { return _mm256_set1_epi32(four_codes(x, group)); }
-
-// -lift times the sum of the activations, of -128 times it.
-template <int lift>
-inline Ints lowered(int32_t offset) {
-    return {_mm256_srai_epi32(_mm256_set1_epi32(offset), __builtin_ctz(128 / lift))};
-}
-
-inline Ints widen(Pairs pairs, __m256i ones) { return {_mm256_madd_epi16(pairs.v, ones)}; }
-inline Ints add(Ints a, Ints b) { return in_register(Ints{_mm256_add_epi32(a.v, b.v)}); }
+inline Bytes four_activations(const ActivationBlock& x, int group) { return splat_four(four_codes(x, group)); }
 
 // Unsigned codes of fewer than 8 bits: sums of the groups [first, last), which include the lift of the codes.
 template <int bits, int first, int last, int tokens, int panels>
-[[gnu::always_inline]] inline void sum_narrow(const TileOf<panels>& tile, int step, __m256i ones,
+[[gnu::always_inline]] inline void sum_narrow(const TileOf<panels>& tile, int step, Pairs ones,
                                               TileSums<tokens, panels>& sum) {
     constexpr int run = std::min(groups_per_run(bits), last - first);
 #pragma GCC unroll 8
@@ -72,10 +38,10 @@ template <int bits, int first, int last, int tokens, int panels>
             load_group(tile, step, begin + i, codes);
 #pragma GCC unroll 8
             for (int m = 0; m < tokens; m++) {
-                const __m256i x = four_activations(tile.block(m, step), begin + i);
+                const Bytes x = four_activations(tile.block(m, step), begin + i);
                 for (int p = 0; p < panels; p++) {
-                    const Pairs product{_mm256_maddubs_epi16(codes[p].v, x)};
-                    pairs[m][p] = i == 0 ? product : in_register(Pairs{_mm256_add_epi16(pairs[m][p].v, product.v)});
+                    const Pairs product = multiply(codes[p], x);
+                    pairs[m][p] = i == 0 ? product : add(pairs[m][p], product);
                 }
             }
         }
@@ -88,18 +54,18 @@ template <int bits, int first, int last, int tokens, int panels>
 
 // Signed codes of 8 bits
 template <int first, int last, int tokens, int panels>
-[[gnu::always_inline]] inline void sum_signed(const TileOf<panels>& tile, int step, __m256i ones,
+[[gnu::always_inline]] inline void sum_signed(const TileOf<panels>& tile, int step, Pairs ones,
                                               TileSums<tokens, panels>& sum) {
 #pragma GCC unroll 8
     for (int g = first; g < last; g++) {
         Bytes codes[panels], magnitude[panels];
         load_group(tile, step, g, codes);
-        for (int p = 0; p < panels; p++) magnitude[p] = in_register(Bytes{_mm256_abs_epi8(codes[p].v)});
+        for (int p = 0; p < panels; p++) magnitude[p] = in_register(absolute(codes[p]));
 #pragma GCC unroll 8
         for (int m = 0; m < tokens; m++) {
-            const __m256i x = four_activations(tile.block(m, step), g);
+            const Bytes x = four_activations(tile.block(m, step), g);
             for (int p = 0; p < panels; p++) {
-                const Pairs product{_mm256_maddubs_epi16(magnitude[p].v, _mm256_sign_epi8(x, codes[p].v))};
+                const Pairs product = multiply(magnitude[p], with_sign_of(x, codes[p]));
                 sum[m][p] = g == first ? widen(product, ones) : add(sum[m][p], widen(product, ones));
             }
         }
@@ -109,8 +75,7 @@ template <int first, int last, int tokens, int panels>
 // Sums of signed codes of the groups [first, last), all of the step or a half
 template <Sums sums, int bits, int first, int last, int tokens, int panels>
 [[gnu::always_inline]] inline void sum_groups(const TileOf<panels>& tile, int step, TileSums<tokens, panels>& sum) {
-    __m256i ones = _mm256_set1_epi16(1);
-    asm("" : "+x"(ones));
+    const Pairs ones = one_each();
     if constexpr (bits == 8) {
         sum_signed<first, last, tokens, panels>(tile, step, ones, sum);
     } else {
@@ -118,7 +83,7 @@ template <Sums sums, int bits, int first, int last, int tokens, int panels>
         if constexpr (stretch_lift(sums, bits) != 0) {
             for (int m = 0; m < tokens; m++) {
                 const ActivationBlock& x = tile.block(m, step);
-                const Ints offset = lowered<stretch_lift(sums, bits)>(
+                const Ints offset = bias<stretch_lift(sums, bits)>(
                     last - first == step_groups ? x.offset : x.offset_half[first / (step_groups / 2)]);
                 for (int p = 0; p < panels; p++) sum[m][p] = sum[m][p] + offset;
             }

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+from qbench.attention_choice import check_attention
 from qbench.cache_spec import DYNAMIC, FULL, CacheSpec
 from qbench.compute import FAST, check_compute
 from qbench.devices import CPU, check_device_name
@@ -22,9 +23,11 @@ class RunOptions(JsonData):
     device     where the model runs, one of qbench.devices
     threads    of torch and the kernels; None: every core
     prefill_chunk  tokens of a prompt that pass at once, at most; None: as many as the cache takes
+    attention  the code that computes attention, one of qbench.attention_choice; None: the best that the model can have
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("prefill_chunk",)  # other checkouts, which the gate times, lack it
+    # Other checkouts, which the gate times, lack these.
+    json_omits: ClassVar[tuple[str, ...]] = ("prefill_chunk", "attention")
 
     recipe: str | None = None
     kv_format: str | None = None
@@ -34,11 +37,12 @@ class RunOptions(JsonData):
     device: str = CPU
     threads: int | None = None
     prefill_chunk: int | None = None
+    attention: str | None = None
 
     def __post_init__(self) -> None:
-        CacheSpec(self.cache, self.policy, self.prefill_chunk)  # checks the three
         check_compute(self.compute)
         check_device_name(self.device)
+        check_attention(self.attention, self.device, self.cache_spec)  # which checks its own three
         check_threads(self.threads)
 
     @property

@@ -79,6 +79,18 @@ def step_inputs(max_pages: int) -> dict[str, Input]:
     }
 
 
+def write_new(
+    pages: Pages, rotation: Rotation, rows: dict[str, Tensor], layer: int, query: Tensor, key: Tensor, value: Tensor
+) -> Tensor:
+    """The queries [T, H, D] rotated; the new keys, rotated, and values are then in their slots.
+
+    rows   position, slot [T]
+    """
+    keys, values, (key_scale, value_scale) = pages.keys[layer], pages.values[layer], pages.scales(layer)
+    places = (rows["position"], rows["slot"], rotation.cos, rotation.sin)
+    return rope_cache(RopeCache(query, key, value, keys, values, *places, key_scale=key_scale, value_scale=value_scale))
+
+
 def attend_to(
     pages: Pages,
     rotation: Rotation,
@@ -94,10 +106,8 @@ def attend_to(
     """
 
     def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        query = write_new(pages, rotation, rows, layer, query, key, value)
         keys, values, (key_scale, value_scale) = pages.keys[layer], pages.values[layer], pages.scales(layer)
-        places = (rows["position"], rows["slot"], rotation.cos, rotation.sin)
-        new = RopeCache(query, key, value, keys, values, *places, key_scale=key_scale, value_scale=value_scale)
-        query = rope_cache(new)
         cache = PagedCache(keys, values, rows["block_table"], rows["length"], key_scale, value_scale)
         how = {"window": rotation.windows[layer], "softmax_scale": rotation.softmax_scale}
         if cu_queries is None:

@@ -8,6 +8,7 @@ from qbench.measure.subject import Subject
 from qbench.measure.watched_source import WatchedSource
 from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
+from qbench.runtime.attention.in_torch import check_source_suits
 from qbench.sources import open_source
 from quant.errors import InputError
 from quant.job import make_job
@@ -20,12 +21,13 @@ from quant.source import Source
 def open_subject(spec: str, options: RunOptions = DEFAULTS, progress: Progress | None = None) -> Subject:
     """The model, quantized now if the options name a recipe, calibrated by default if its method needs that.
 
-    raises   InputError for a spec, recipe or KV format that is unknown, and for a device that is not here or cannot
-             compute so
+    raises   InputError for a spec, recipe or KV format that is unknown, for attention that the model cannot have, and
+             for a device that is not here or cannot compute so
     """
     check_device(options.device, options.compute)
     threads = options.threads or available_cores()
     source = open_source(spec)
+    check_source_suits(source, options.attention)
     if options.recipe is not None:
         job = make_job(source, get_recipe(options.recipe))
         source = open_quantized(job, CalibrationOptions(), threads=threads, progress=progress)

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from qbench.attention_choice import KERNEL, TRITON, check_attention_name
 from qbench.cache_spec import DYNAMIC, FULL, LAYOUTS, QUALITY_CHUNK, CacheSpec, check_layout, check_policy
 from quant.errors import InputError
 
@@ -48,6 +49,7 @@ def split_list(text: str) -> list[str]:
     return names
 
 
+ATTENTION = Checked("attention", check_attention_name)
 LAYOUT, POLICY = Checked("layout", check_layout), Checked("policy", check_policy)
 SOME_LAYOUTS, SOME_POLICIES = CheckedList("layout,...", check_layout), CheckedList("policy,...", check_policy)
 
@@ -55,6 +57,12 @@ SOME_LAYOUTS, SOME_POLICIES = CheckedList("layout,...", check_layout), CheckedLi
 def kv_option(command: Callable) -> Callable:
     text = "KV format, e.g. kv-fp8  [default: as the model says, else f32]"
     return click.option("--kv", metavar="FORMAT", help=text)(command)
+
+
+def attention_option(command: Callable) -> Callable:
+    default = f"{KERNEL}, or torch for what it cannot compute; {TRITON} on a device"
+    text = f"Code that computes attention: textbook, sdpa, {KERNEL}, on a device {TRITON}  [default: {default}]"
+    return click.option("--attention", type=ATTENTION, help=text)(command)
 
 
 def prefill_chunk_option(command: Callable) -> Callable:
@@ -72,8 +80,8 @@ def engine_cache_options(command: Callable) -> Callable:
 
 
 def cache_options(command: Callable) -> Callable:
-    """--cache, --policy and --prefill-chunk, one each."""
-    command = prefill_chunk_option(command)
+    """--cache, --policy, --prefill-chunk and --attention, one each."""
+    command = prefill_chunk_option(attention_option(command))
     policy = click.option("--policy", type=POLICY, default=FULL, show_default=True, help=POLICY_HELP)
     cache = click.option("--cache", type=LAYOUT, default=DYNAMIC, show_default=True, help=LAYOUT_HELP)
     return cache(policy(command))

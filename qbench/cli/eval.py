@@ -22,9 +22,11 @@ from qbench.run_options import RunOptions
 @device_option
 @threads_option
 @json_option
-def command(model, recipe, quality, tasks, kv, cache, policy, prefill_chunk, compute, device, threads, as_json) -> None:
+def command(
+    model, recipe, quality, tasks, kv, cache, policy, prefill_chunk, attention, compute, device, threads, as_json
+) -> None:
     """Quality of MODEL: perplexity under named protocols, KLD and same-top share against a reference."""
-    options = RunOptions(recipe, kv, cache, policy, compute, device, threads, prefill_chunk)
+    options = RunOptions(recipe, kv, cache, policy, compute, device, threads, prefill_chunk, attention)
     check_tasks(tasks, quality.asked)
     check_quality(quality, recipe or kv or compute != FAST or device != CPU)
     if tasks.tasks is not None:

@@ -32,14 +32,14 @@ from quant.errors import InputError
 @json_option
 def command(
     model, prompt, recipe, max_new_tokens, temperature, top_p, top_k, min_p, repetition_penalty, stop, logprobs, seed,
-    kv, cache, policy, prefill_chunk, threads, as_json,
+    kv, cache, policy, prefill_chunk, attention, threads, as_json,
 ) -> None:  # fmt: skip
     """Continue a prompt, one token at a time on stdout."""
     from qbench.calibration.open_subject import open_subject
     from qbench.runtime import Sampling
 
     sampling = Sampling(temperature, top_p, top_k, min_p, repetition_penalty, seed)
-    options = RunOptions(recipe, kv, cache, policy, threads=threads, prefill_chunk=prefill_chunk)
+    options = RunOptions(recipe, kv, cache, policy, threads=threads, prefill_chunk=prefill_chunk, attention=attention)
     subject = open_subject(model, options)
     on_text = print_nothing if as_json else print_piece
     result = continue_text(subject, prompt, sampling, max_new_tokens, stop, logprobs, on_text)

@@ -22,7 +22,9 @@ from qbench.measure.records.kept_row import keep_row
 @click.option("--measure", is_flag=True, help="Run it, too, in a process of its own, and compare the peaks.")
 @click.option("--keep", type=click.Path(), help="Append the plan as a record to this file or folder.")
 @json_option
-def command(model, recipe, kv, ctx, batch, cache, policy, prefill_chunk, memory, measure, keep, as_json) -> None:
+def command(
+    model, recipe, kv, ctx, batch, cache, policy, prefill_chunk, attention, memory, measure, keep, as_json
+) -> None:
     """Weights, KV cache and workspace of MODEL, from its config alone; shape:NAME needs no weights at all."""
     from qbench.plan import CASE_KEYS, PlanCase, compared, measured, plan
 
@@ -30,9 +32,9 @@ def command(model, recipe, kv, ctx, batch, cache, policy, prefill_chunk, memory,
         raise click.UsageError(
             "--measure runs a model as it is stored, with a dynamic cache of policy full: quantize it, plan the file"
         )
-    planned = plan(model, PlanCase(recipe, kv, ctx, batch, prefill_chunk, memory, cache, policy))
+    planned = plan(model, PlanCase(recipe, kv, ctx, batch, prefill_chunk, memory, cache, policy, attention))
     if measure:
-        found = measured(model, planned.context, batch, prefill=prefill_chunk, kv_format=kv)
+        found = measured(model, planned.context, batch, prefill=prefill_chunk, kv_format=kv, attention=attention)
         planned = replace(planned, measured=compared(planned.parts.total_bytes, found))
     result = planned.to_json()
     if keep is not None:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from qbench.cli.output import print_pairs, readable_bytes
 from qbench.compute import FAST
-from qbench.measure.metrics import Facts, KLDBin, Metrics, Quality
+from qbench.measure.metrics import AttentionDelta, Facts, KLDBin, Metrics, Quality
 from quant.present import present
 
 if TYPE_CHECKING:
@@ -29,8 +29,13 @@ def _lines(facts: Facts, protocols: dict[str, Quality]) -> dict[str, str | None]
     lines: dict[str, str | None] = {"model": facts.model}
     if (facts.compute or FAST) != FAST:
         lines["compute"] = facts.compute
+    if facts.attention is not None:
+        lines["attention"] = facts.attention
     for quality in protocols.values():
-        lines[present(present(quality.protocol).name)] = _perplexity(quality)
+        name = present(present(quality.protocol).name)
+        lines[name] = _perplexity(quality)
+        if quality.attention_delta:
+            lines[f"{name}, textbook"] = _attention_delta(quality.attention_delta)
     return lines | {"bits_per_weight": f"{facts.bits_per_weight:.4f}"}
 
 
@@ -43,6 +48,11 @@ def _perplexity(quality: Quality) -> str | None:
     extra = "" if quality.bits_per_byte is None else f", {quality.bits_per_byte:.4f} bits a byte"
     counted = f"{unit}{spread}{quality.num_tokens:,} tokens{extra}"
     return f"perplexity {quality.perplexity:.4f}  ({counted}; {present(protocol.hash)[:12]})"
+
+
+def _attention_delta(delta: AttentionDelta) -> str:
+    kld = f"kld mean {delta.mean_kld:.2e}, max {delta.max_kld:.2e} nats"
+    return f"max |delta logit| {delta.max_logit:.2e}, {kld}, same_top {100 * present(delta.same_top):.3f} %"
 
 
 def _kept(logits: "KeptFile") -> dict[str, str]:

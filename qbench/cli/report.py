@@ -6,6 +6,7 @@ import click
 
 from qbench.measure.records.record import keep_records
 from qbench.report import (
+    render_attention,
     render_caches,
     render_interaction,
     render_policies,
@@ -34,11 +35,13 @@ def names(_context, _option, text: str | None) -> list[str] | None:
 @click.option("--cache-table", is_flag=True, help="One table of caches: quality, recall, speed, memory.")
 @click.option("--policies", is_flag=True, help="Tables of KV-cache policies: quality against bytes held and speed.")
 @click.option("--interaction", is_flag=True, help="Tables of losses together over the sum of losses alone.")
+@click.option("--attention-table", is_flag=True, help="Tables of attention by context: quality, speed, memory.")
 @click.option("--keep", type=click.Path(), help="Append the rows that this file or folder does not hold yet.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def command(
-    records, form, output, page, into, marker: str, columns, cache_table, policies, interaction, keep, as_json: bool
-) -> None:
+    records, form, output, page, into, marker: str, columns, cache_table, policies, interaction,
+    attention_table, keep, as_json: bool,
+) -> None:  # fmt: skip
     """Tables of RECORDS (JSONL files of sweeps, or folders); rows that do not compare stand in tables of their own.
 
     The page of --html and -o is one file that needs no network: filters, scatters, passports, comparisons.
@@ -47,6 +50,7 @@ def command(
         "--cache-table": render_caches if cache_table else None,
         "--policies": render_policies if policies else None,
         "--interaction": render_interaction if interaction else None,
+        "--attention-table": render_attention if attention_table else None,
     }
     renders = [render for render in asked.values() if render]
     if renders and (columns or as_json or form != "md"):

@@ -69,6 +69,7 @@ class Case(JsonRow):
 
     recipe_sha256  of a recipe that is a file
     kv_format      of the KV cache, the recipe's own included
+    attention      the code that computes it; None: the best that the model can have
     context        tokens that a sequence's cache holds at most
     kind, of       "again" and the key of the first, for a speed that is measured a second time
     """
@@ -83,6 +84,7 @@ class Case(JsonRow):
         "cache",
         "policy",
         "prefill_chunk",
+        "attention",
         "compute",
         "tasks",
         "calibration",
@@ -101,6 +103,7 @@ class Case(JsonRow):
     cache: str = DYNAMIC
     policy: str = FULL
     prefill_chunk: int | None = None
+    attention: str | None = None
     compute: str = FAST
     context: int | None = None
     batch: int = 1

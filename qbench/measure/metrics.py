@@ -20,9 +20,10 @@ class Facts(JsonRow):
     forced     the switches of the environment that the kernels obey
     policy     tokens that the KV cache keeps; None: full
     prefill_chunk  tokens of a prompt per forward pass, at most; None: all
+    attention  the code that computes it, if one was chosen
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("kernels", "policy", "prefill_chunk")
+    json_omits: ClassVar[tuple[str, ...]] = ("kernels", "policy", "prefill_chunk", "attention")
 
     model: str | None = None
     recipe: str | None = None
@@ -34,6 +35,7 @@ class Facts(JsonRow):
     kv_format: str | None = None
     policy: str | None = None
     prefill_chunk: int | None = None
+    attention: str | None = None
     compute: str | None = None
     impls: dict[str, int] | None = None
     kernels: dict[str, str] | None = None
@@ -272,15 +274,34 @@ KLD_KEYS = (
 
 
 @dataclass(frozen=True, slots=True)
+class AttentionDelta(JsonRow):
+    """Distance from the same model with textbook attention, over the scored tokens; KLD in nats.
+
+    max_logit   largest absolute difference of two logits
+    same_top    share of the tokens that both rank first
+    """
+
+    max_logit: float | None = None
+    mean_kld: float | None = None
+    max_kld: float | None = None
+    same_top: float | None = None
+    num_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Quality(JsonRow):
     """Quality under one protocol; None for a statistic that a logit which is not finite takes away.
 
     nll        mean over the tokens, in nats
     kld        of the next-token distribution from the reference's: mean, median and quantiles, in nats
     same_top   share of the tokens that both rank first
+    attention_delta  if attention was chosen, other than textbook attention
     """
 
-    json_omits: ClassVar[tuple[str, ...]] = ("num_words", "num_bytes", "bits_per_byte", "timed_seconds", *KLD_KEYS)
+    json_omits: ClassVar[tuple[str, ...]] = (
+        *("num_words", "num_bytes", "bits_per_byte", "attention_delta", "timed_seconds"),
+        *KLD_KEYS,
+    )
 
     protocol: ProtocolFacts | None = None
     perplexity: float | None = None
@@ -305,6 +326,7 @@ class Quality(JsonRow):
     kld_reference: KLDReference | None = None
     llama_perplexity: dict[str, dict[str, float | None]] | None = None
     blocks: Blocks | None = None
+    attention_delta: AttentionDelta | None = None
     timed_seconds: float | None = None
 
     @property

@@ -48,6 +48,7 @@ class Subject:
             kv_format=kv_name(self.source),
             policy=None if self.options.policy == FULL else self.options.policy,
             prefill_chunk=self.options.prefill_chunk,
+            attention=self.options.attention,
             compute=self.options.compute,
             impls=summarize_impls(impls),
             kernels=dict(kernels) if kernels else None,

@@ -38,7 +38,13 @@ class Compared(JsonData):
 
 
 def measured(
-    model: str, context: int, batch: int, *, prefill: int | None = None, kv_format: str | None = None
+    model: str,
+    context: int,
+    batch: int,
+    *,
+    prefill: int | None = None,
+    kv_format: str | None = None,
+    attention: str | None = None,
 ) -> Measured:
     """Peak of a process of its own that passes prompts and decodes to `context` tokens each, and of its runtime.
 
@@ -48,7 +54,7 @@ def measured(
     config = ModelConfig.of(open_source(model))
     steps = min(STEPS, context - 1)
     tokens = [[rng.randrange(config.vocab_size) for _ in range(context)] for _ in range(batch)]
-    with speed_process(model, RunOptions(kv_format=kv_format, threads=threads)) as process:
+    with speed_process(model, RunOptions(kv_format=kv_format, threads=threads, attention=attention)) as process:
         process.hold([[] for _ in range(batch)], context)
         process.seconds([row[: context - steps] for row in tokens], prefill or context)
         peak = process.call("memory", {})["peak_rss_bytes"]

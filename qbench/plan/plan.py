@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from qbench.attention_choice import check_attention
 from qbench.cache_spec import DYNAMIC, FULL, NONE, CacheSpec
+from qbench.devices import CPU
 from qbench.plan.fits import Room, largest_batch, largest_contexts
 from qbench.plan.kv_forms import attention_form, kv_forms, windowed_share
 from qbench.plan.measured import Compared
@@ -19,7 +21,17 @@ from quant.recipes import get_recipe
 from quant.sizes import SizeSummary, size_summary
 from quant.source import Source
 
-CASE_KEYS = ("model", "recipe", "kv_format", "context", "batch", "cache", "policy", "forward_tokens")
+CASE_KEYS = (
+    "model",
+    "recipe",
+    "kv_format",
+    "context",
+    "batch",
+    "cache",
+    "policy",
+    "attention_choice",
+    "forward_tokens",
+)
 LONGEST = 8192  # the context that is planned for where none is asked and the model holds more
 
 
@@ -35,6 +47,8 @@ class PlanCase:
     memory_bytes  what it must fit into, None: not asked
     cache         layout of the KV cache
     policy        tokens that the KV cache keeps, as qbench.policies names it
+    attention     the code that computes it, one of qbench.attention_choice; None: the best that the model can have
+    raises        InputError for attention and a cache that do not go together
     """
 
     recipe: str | None = None
@@ -45,6 +59,10 @@ class PlanCase:
     memory_bytes: int | None = None
     cache: str = DYNAMIC
     policy: str = FULL
+    attention: str | None = None
+
+    def __post_init__(self) -> None:
+        check_attention(self.attention, CPU, CacheSpec(self.cache, self.policy))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +87,12 @@ class Plan(JsonData):
 
     kv_forms_bytes_per_token   in 16 bits, see `kv_forms`
     fitting                    None if no memory was given
+    attention_choice           the code that computes attention, if one was chosen
     measured                   the same by a process, see `compared`; None if none ran
     """
 
     json_flat = ("size", "parts", "fitting", "measured")
+    json_omits = ("attention_choice",)
 
     model: str
     recipe: str | None
@@ -87,6 +107,7 @@ class Plan(JsonData):
     attention: str
     kv_forms_bytes_per_token: dict[str, int]
     windowed_kv_share: float
+    attention_choice: str | None = None
     fitting: Fitting | None = None
     measured: Compared | None = None
 
@@ -96,7 +117,7 @@ def plan(model: str, case: PlanCase) -> Plan:
     source = planned_source(open_source(model), case)
     config = ModelConfig.of(source)
     context = planned_context(config, case.context, model)
-    predictor = MemoryPredictor(source, spec=CacheSpec(case.cache, case.policy))
+    predictor = MemoryPredictor(source, spec=CacheSpec(case.cache, case.policy), attention=case.attention)
     return Plan(
         model=model,
         recipe=case.recipe,
@@ -111,6 +132,7 @@ def plan(model: str, case: PlanCase) -> Plan:
         attention=attention_form(config),
         kv_forms_bytes_per_token=kv_forms(config),
         windowed_kv_share=windowed_share(config, context),
+        attention_choice=case.attention,
         fitting=fitting(predictor, case, context) if case.memory_bytes else None,
     )
 

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from qbench.attention_choice import TEXTBOOK
 from qbench.calibration.open_subject import open_subject
 from qbench.measure.metrics import Metrics
 from qbench.progress import Progress
+from qbench.quality.attention_delta import has_textbook
 from qbench.quality.open_reference import kept_logits, open_reference
 from qbench.quality.protocols.conventions import DEFAULT, make_scorings
 from qbench.quality.protocols.documents import read_passage
@@ -35,7 +37,8 @@ def evaluate(
 ) -> Metrics:
     """Perplexity under named protocols, and with a reference the divergence from its logits.
 
-    options       of the measured model; the reference is float32 and runs on the CPU
+    options       of the measured model, which is also compared with itself by textbook attention if it has another one;
+                  the reference is float32 and runs on the CPU
     logits_cache  folder where a sweep keeps the reference's logits, the text's tokens and the held-out text itself
     raises        InputError for a missing text or tokenizer, a reference of another vocabulary, or a file of logits
                   that was made from another text or under another protocol
@@ -61,7 +64,10 @@ def evaluate(
         beside = Reference(kept.vocab_size, kept=[kept])
     elif reference is not None:
         beside = open_reference(reference, subject, setting, scorings, logits_cache)
-    results = measure_quality(model, scorings, model.config.vocab_size, reference=beside, progress=progress)
+    textbook = model.attending(TEXTBOOK) if has_textbook(options) else None
+    results = measure_quality(
+        model, scorings, model.config.vocab_size, reference=beside, textbook=textbook, progress=progress
+    )
     told = [
         replace(result, protocol=scoring.protocol.of(options.compute).describe())
         for scoring, result in zip(scorings, results, strict=True)

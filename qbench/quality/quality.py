@@ -11,6 +11,7 @@ from torch import Tensor
 
 from qbench.measure.metrics import KLDReference, Quality
 from qbench.progress import Progress
+from qbench.quality.attention_delta import DeltaSums
 from qbench.quality.kld.kld import Divergence, concatenate, divergence
 from qbench.quality.kld.kld_statistics import with_divergence
 from qbench.quality.kld.llama_statistics import llama_statistics
@@ -50,10 +51,12 @@ def measure_quality(
     vocab_size: int,
     *,
     reference: Reference | None = None,
+    textbook: Model | None = None,
     progress: Progress | None = None,
 ) -> list[Quality]:
     """For each scoring its perplexity statistics, and with a reference also KLD statistics.
 
+    textbook  the model with textbook attention, for `attention_delta`; None: not asked for
     `timed_seconds` of the passes of all scorings together, the comparison with the reference included.
     raises    InputError if the reference has another vocabulary
     """
@@ -64,18 +67,23 @@ def measure_quality(
         )
     kept = reference.kept if reference and reference.kept else [None] * len(scorings)
     scores: list[list[Any]] = [[None] * len(scoring.windows) for scoring in scorings]
+    deltas = [DeltaSums() for _ in scorings]
     done, total, start = 0, sum(len(scoring.windows) for scoring in scorings), time.perf_counter()
     for batch in batches(scorings, vocab_size):
         logits = model(batch.tokens)  # [B, T, V]
         beside = None
         if reference is not None and any(kept[p] is None for uses in batch.uses for p, _ in uses):
             beside = present(reference.model)(batch.tokens)
+        # One after the other: the scores of one sequence take enough memory.
+        by_textbook = None if textbook is None else torch.cat([textbook(one[None]) for one in batch.tokens])
         for row, uses in enumerate(batch.uses):
             for p, w in uses:
                 window = scorings[p].windows[w]
                 scored = slice(window.first, window.first + len(window.targets))
                 rows, targets = logits[row, scored], torch.from_numpy(window.targets)
                 kept_rows = kept[p]
+                if by_textbook is not None:
+                    deltas[p].add(rows, by_textbook[row, scored], targets)
                 if reference is None:
                     scores[p][w] = token_nll(rows, targets)
                 elif kept_rows is None:
@@ -91,6 +99,9 @@ def measure_quality(
     else:
         ways = zip(scorings, scores, kept, strict=True)
         found = [_with_reference(scoring, concatenate(part), of) for scoring, part, of in ways]
+    if textbook is not None:
+        of = zip(found, deltas, strict=True)
+        found = [replace(quality, attention_delta=delta.statistics()) for quality, delta in of]
     return [replace(quality, timed_seconds=seconds) for quality in found]
 
 

@@ -3,6 +3,7 @@
 from qbench.report.markers import replace_between_markers
 from qbench.report.write import (
     Report,
+    render_attention,
     render_caches,
     render_interaction,
     render_policies,
@@ -15,6 +16,7 @@ from qbench.store import load_records
 __all__ = [
     "Report",
     "load_records",
+    "render_attention",
     "render_caches",
     "render_interaction",
     "render_policies",

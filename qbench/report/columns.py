@@ -196,6 +196,7 @@ COLUMNS = (
     _text("impls", "kernels", on_page=False, meaning="What ran."),
     _text("cache", "cache", **HIDDEN, meaning="Layout of the KV cache."),
     _text("policy", "policy", **HIDDEN, meaning="Tokens that the KV cache keeps, as in window:256."),
+    _text("attention", "attention", **HIDDEN, meaning="Code that computes attention, if one was chosen."),
     Column(
         "prefill_chunk", "prefill chunk", digits=0, **HIDDEN, meaning="Tokens of a prompt per forward pass, at most."
     ),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from qbench.measure.records.record import Record
 from qbench.measure.records.record_files import record_files
+from qbench.report.attention import attention_markdown
 from qbench.report.caches import caches_markdown
 from qbench.report.floors import with_floors
 from qbench.report.interaction import interaction_markdown
@@ -60,6 +61,16 @@ def render_report(records: Records, form: str, columns: Sequence[str] | None = N
 def render_caches(records: Records) -> str:
     """One table of kinds of caches, models below each other. raises InputError if there are no rows of a sweep"""
     return caches_markdown(_measured(records))
+
+
+def render_attention(records: Records) -> str:
+    """Tables of attention implementations. raises InputError if no row of a sweep has chosen one"""
+    text = attention_markdown(_measured(records))
+    if not text:
+        raise InputError(
+            f"{_names(records)}: no measured case has chosen its attention; run `qbench sweep suites/attention.yaml`"
+        )
+    return text
 
 
 def render_policies(records: Records) -> str:

@@ -6,7 +6,7 @@ cache it computes the same for the new tokens alone.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ class DecoderModel(ABC, Generic[SomeCache]):
     weight_bytes  memory that the weights hold
     kv            the format of its keys and values; None: floats
     cache_spec    layout and policy of caches for which no other is given
+    attention     the user's choice of attention_choice.ATTENTIONS; None: the best that the model can have
     """
 
     config: ModelConfig
@@ -38,6 +39,14 @@ class DecoderModel(ABC, Generic[SomeCache]):
     kernels: dict[str, str]
     weight_bytes: int
     cache_spec: CacheSpec
+    attention: str | None
+
+    @abstractmethod
+    def attending(self, attention: str) -> Self:
+        """The same weights, with attention by another code of `attention_choice`.
+
+        raises   InputError for a choice that the model, its KV format or its cache cannot have
+        """
 
     @abstractmethod
     def new_cache(self, batch: int = 1, capacity: int = 256, *, spec: CacheSpec | None = None) -> SomeCache:

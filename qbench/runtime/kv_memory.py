@@ -5,6 +5,7 @@ from functools import partial
 
 from qbench.cache_spec import DEFAULT_CACHE, NONE, PAGED, CacheSpec
 from qbench.policies.positions import SPARE, Sinks, Window
+from qbench.runtime.attention.in_torch import is_in_torch
 from qbench.runtime.caches.cache_maker import (
     MAX_CHUNK_TOKENS,
     has_modes,
@@ -63,7 +64,7 @@ class CacheMemory:
             check_sinks(config, policy)
             self.tokens_at_once = max_chunk_tokens_of(config, policy)
         self.keeps_latents = has_modes(spec) and chosen_latents(config, scheme)[1] is not None
-        in_torch = impl == "reference" or spec.layout == NONE or self.keeps_latents
+        in_torch = is_in_torch(impl) or spec.layout == NONE or self.keeps_latents
         in_torch |= self.sinks > 0 and turns_with_text(config)
         self.in_stores = not in_torch and has_store(config, scheme)
         if (self.window is not None or self.policy is not None or spec.layout == PAGED) and not self.keeps_latents:

@@ -5,7 +5,6 @@ from functools import partial
 
 import torch
 
-from qbench.cache_spec import CacheSpec
 from qbench.compute import EXACT, FAST, FLOAT32
 from qbench.devices import CPU
 from qbench.run_options import DEFAULTS, RunOptions
@@ -52,14 +51,14 @@ def load_model(
         raise InputError(f"path {path!r} runs on the CPU alone; got device {device!r}, expected path 'auto' there")
     set_threads(options.threads)
     if device != CPU:
-        return load_device_model(source, device, spec=options.cache_spec)
+        return load_device_model(source, device, spec=options.cache_spec, attention=options.attention)
     if impl == "auto":
         impl = IMPL_OF[options.compute]
     choose_linear("f32", impl)
     config = ModelConfig.of(source)
     check_tensors(config, source.tensors)
     kv = KVScheme.of(source.config, config, source.spec)
-    return _Loader(source, config, impl).model(kv, options.cache_spec, path)
+    return _Loader(source, config, impl).model(kv, options, path)
 
 
 def set_threads(threads: int | None) -> None:
@@ -80,12 +79,13 @@ class _Loader:
         self.impl = impl
         self.builder = BlockBuilder(config, source.read, impl)
 
-    def model(self, kv: KVScheme | None, spec: CacheSpec, path: str) -> Model:
+    def model(self, kv: KVScheme | None, options: RunOptions, path: str) -> Model:
+        kinds = partial(token_kinds, self.source.tokenizer)
+        caches = CacheMaker(self.config, kv, self.impl, options.cache_spec, kinds, options.attention)
         # The largest tensors first: what reading and packing them takes is free again before the layers need memory.
         embedding, head = self.tied() if self.config.tie_word_embeddings else self.untied()
         blocks = [self.builder.block(layer) for layer in range(self.config.num_layers)]
         norm = self.builder.norm(FINAL_NORM)
-        caches = CacheMaker(self.config, kv, self.impl, spec, partial(token_kinds, self.source.tokenizer))
         model = Model(self.config, embedding, blocks, norm, head, caches, path)
         model.impls, model.weight_bytes = self.builder.impls, self.builder.weight_bytes
         if chosen_latents(self.config, kv)[1] is not None:

@@ -3,13 +3,15 @@
 from copy import copy
 from dataclasses import dataclass
 
+from qbench.attention_choice import IN_TORCH
 from qbench.cache_spec import DEFAULT_CACHE, CacheSpec
+from qbench.runtime.attention.in_torch import check_attention_suits, impl_of
 from qbench.runtime.caches.latent_cache import has_latent_kernels
 from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.kv_memory import CacheMemory
 from qbench.runtime.layers.paths import LAYERS, NET_STEPS, planned_path
 from qbench.runtime.weights_memory import WeightsMemory
-from qbench.runtime.workspace import FLOAT_BYTES, absorbs, workspace_bytes
+from qbench.runtime.workspace import FLOAT_BYTES, MAPPED_BYTES, absorbs, torch_attention_bytes, workspace_bytes
 from quant.json_data import JsonData
 from quant.kv import KVScheme
 from quant.models import ModelConfig
@@ -20,7 +22,6 @@ from quant.source import Source
 # smaller ones, between which blocks of other sizes leave gaps. Heap over live bytes, of ref:mla-moe's prefills when all
 # sequences passed at once: of the small ones 1.44 to 1.64 from process to process.
 SMALL_BLOCK_GAPS, LARGE_BLOCK_GAPS = 1.55, 1.25
-MAPPED_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,21 +47,32 @@ class MemoryParts(JsonData):
 
 
 def predict_memory(
-    source: Source, context: int, batch: int = 1, *, impl: str = "auto", spec: CacheSpec = DEFAULT_CACHE
+    source: Source,
+    context: int,
+    batch: int = 1,
+    *,
+    impl: str = "auto",
+    spec: CacheSpec = DEFAULT_CACHE,
+    attention: str | None = None,
 ) -> MemoryParts:
     """What `MemoryPredictor.at` says of one context and batch."""
-    return MemoryPredictor(source, impl=impl, spec=spec).at(context, batch)
+    return MemoryPredictor(source, impl=impl, spec=spec, attention=attention).at(context, batch)
 
 
 class MemoryPredictor:
     """What a model takes at any context and batch; its tensors are looked at once.
 
     spec     layout and policy of its cache
+    attention  the code that computes it, one of qbench.attention_choice; None: the best that the model can have
     raises   InputError for tensors that do not fit the config, and a cache that it cannot have
     """
 
-    def __init__(self, source: Source, *, impl: str = "auto", spec: CacheSpec = DEFAULT_CACHE) -> None:
+    def __init__(
+        self, source: Source, *, impl: str = "auto", spec: CacheSpec = DEFAULT_CACHE, attention: str | None = None
+    ) -> None:
         self.config, self.impl, self.spec = ModelConfig.of(source), impl, spec
+        self.attention = attention
+        check_attention_suits(self.config, attention)
         self.weights = WeightsMemory(source, self.config, impl)
         self._keep_in(KVScheme.of(source.config, self.config, source.spec))
 
@@ -72,7 +84,7 @@ class MemoryPredictor:
 
     def _keep_in(self, scheme: KVScheme | None) -> None:
         config, in_kernels = self.config, self.impl != "reference"
-        self.cache = CacheMemory(config, scheme, self.impl, self.spec)
+        self.cache = CacheMemory(config, scheme, impl_of(self.attention, self.impl), self.spec)
         in_stores = self.cache.in_stores and self.cache.policy is None  # with a policy, a prefill goes layer by layer
         self.path = planned_path(config, is_packed=self.weights.is_packed, in_stores=in_stores)
         self.resident_bytes = self.weights.held_bytes
@@ -87,6 +99,8 @@ class MemoryPredictor:
         """
         num_tokens = self.cache.tokens_per_forward(context, prefill)
         kv_bytes, workspace = self.cache.size_bytes(context, batch), self.workspace_bytes(num_tokens, batch)
+        if self.attention in IN_TORCH:
+            workspace += batch * torch_attention_bytes(self.config, num_tokens, context, self.attention)
         return MemoryParts(
             weights_bytes=sum(self.weights.by_format.values()),
             weights_by_format=self.weights.by_format,

@@ -4,6 +4,9 @@
 which code runs the layers.
 """
 
+from copy import copy
+from typing import Self
+
 import torch
 from torch import Tensor
 
@@ -49,6 +52,7 @@ class Model(DecoderModel[Cache]):
         self.norm = norm
         self.head = head
         self.kv = caches.scheme
+        self.attention = caches.attention
         self.impl = caches.impl
         self.cache_spec = caches.spec
         self._caches = caches
@@ -68,6 +72,12 @@ class Model(DecoderModel[Cache]):
         """
         return self._caches.new(spec, batch, capacity, mode)
 
+    def attending(self, attention: str) -> Self:
+        other = copy(self)
+        other._caches = self._caches.attending(attention)
+        other.attention = attention
+        return other
+
     def pooled_caches(self, pool: PagePool, max_chunk_tokens: int) -> PooledCaches:
         """Sequences of a pool, and caches over them, by the model's policy.
 
@@ -79,7 +89,7 @@ class Model(DecoderModel[Cache]):
     def _uncached(self, tokens: Tensor) -> Cache:
         if self.cache_spec.make_policy().needs_future:
             return self._caches.foreseeing(lambda cache: self(tokens, cache, last_only=True), len(tokens))
-        return self._caches.uncached(len(tokens))
+        return self._caches.uncached(*tokens.shape)
 
     def _logits(self, step: Step, cache: Cache, last_only: bool) -> Tensor:
         is_uniform = step.counts is None

@@ -3,6 +3,7 @@
 import importlib
 from types import ModuleType
 
+from qbench.attention_choice import TEXTBOOK
 from qbench.runtime.attention.mla_modes import choose_mode
 from qbench.runtime.layers.latent import LATENT_TOKENS
 from qbench.runtime.layers.paths import LAYERS, NET_STEPS, PYTHON, STEPS, LayerPath
@@ -10,6 +11,7 @@ from quant.models import ModelConfig
 from quant.present import present
 
 FLOAT_BYTES = 4
+MAPPED_BYTES = 32 << 20  # glibc maps blocks of this size and more by themselves, and gives them back when they are free
 
 
 def workspace_bytes(
@@ -42,6 +44,22 @@ def workspace_bytes(
     logits = batch * config.vocab_size
     rope = num_tokens * 2 * config.rope_dim  # cos and sin, shared by the batch
     return FLOAT_BYTES * (layers + logits + rope)
+
+
+def torch_attention_bytes(config: ModelConfig, num_tokens: int, num_keys: int, attention: str) -> int:
+    """Bytes of one sequence, in addition to `workspace_bytes`, by one of `attention_choice.IN_TORCH`.
+
+    textbook  scores of all heads before and after the softmax, small ones twice, because the heap keeps free blocks;
+              and the mask as bytes, twice
+    sdpa      the mask as bytes and as floats, unless all queries and keys are of one forward pass
+    both      the keys and values as attention reads them, decoded
+    """
+    pairs = num_tokens * num_keys
+    decoded = FLOAT_BYTES * 2 * num_keys * config.kv_size
+    if attention == TEXTBOOK:
+        scores = FLOAT_BYTES * config.num_heads * pairs
+        return decoded + scores * (2 if scores >= MAPPED_BYTES else 4) + 2 * pairs
+    return decoded + (pairs * (1 + FLOAT_BYTES) if 1 < num_tokens < num_keys else 0)
 
 
 def _tokens_in_turn(num_tokens: int, batch: int) -> int:

@@ -33,7 +33,9 @@ class CaseFacts(JsonData):
 def case_facts(subject: Subject, model: Any, case: SpeedCase) -> CaseFacts:
     shape = Shape.of(model)
     if subject.options.device == CPU:
-        memory = predict_memory(subject.source, case.longest, case.batch, impl=model.impl, spec=model.cache_spec)
+        memory = predict_memory(
+            subject.source, case.longest, case.batch, impl=model.impl, spec=model.cache_spec, attention=model.attention
+        )
         predicted, kv_bytes_per_token = memory.to_json(), memory.kv_bytes_per_token
     else:
         predicted = predict_device_memory(model, subject.source, case.longest, case.batch)

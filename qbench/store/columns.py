@@ -75,6 +75,7 @@ COLUMNS: dict[str, Column] = {
     "cache": Column("case.cache", TEXT, "coalesce({}, 'dynamic')"),
     "policy": Column("case.policy", TEXT, "coalesce({}, 'full')"),
     "prefill_chunk": Column("case.prefill_chunk", COUNT),
+    "attention": Column("case.attention", TEXT),
     **_metrics(COUNT, "kv_bytes_held", "kv_peak_bytes"),
     "compute": Column("case.compute", TEXT, "coalesce({}, 'fast')"),
     **_metrics(TEXT, "isa"),

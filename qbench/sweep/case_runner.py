@@ -108,6 +108,7 @@ class CaseRunner:
             cache=case.cache,
             policy=case.policy,
             prefill_chunk=case.prefill_chunk,
+            attention=case.attention,
             compute=case.compute,
             device=case.device,
             threads=case.threads,

@@ -13,7 +13,7 @@ def test_a_worker_of_an_older_checkout_gets_no_key_that_it_lacks():
 
 
 def test_options_come_back_from_their_document():
-    options = RunOptions(policy="h2o:budget=64", prefill_chunk=32)
+    options = RunOptions(policy="h2o:budget=64", prefill_chunk=32, attention="textbook")
     assert RunOptions.from_json(options.to_json()) == options
     assert options.cache_spec == CacheSpec(policy="h2o:budget=64", prefill_chunk=32)
 

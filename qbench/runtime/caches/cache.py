@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from qbench.runtime.attention.causal_attention import causal_attention
+from qbench.runtime.attention.in_torch import CausalAttention
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.caches.kernel_view import KernelView, LayerView
 from qbench.runtime.caches.sequences import CacheConfig, Sequences
@@ -77,14 +78,21 @@ class NoCache(HoldsNothing):
     format encodes several tokens together, a query sees its own group's keys already encoded. In decoding it sees them
     so only once the group is full: measured quality is a little below that of decoding.
 
-    scheme   format of keys and values; None: they stay as they are
+    scheme     format of keys and values; None: they stay as they are
+    attention  one of `attention.in_torch`
     """
 
     one_width = False
 
-    def __init__(self, config: CacheConfig, batch: int = 1, scheme: KVScheme | None = None) -> None:
+    def __init__(
+        self,
+        config: CacheConfig,
+        batch: int = 1,
+        scheme: KVScheme | None = None,
+        attention: CausalAttention = causal_attention,
+    ) -> None:
         super().__init__(config, batch)
-        self.scheme = scheme
+        self.scheme, self.attention = scheme, attention
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
         if self.cu_seqlens is None:
@@ -96,17 +104,17 @@ class NoCache(HoldsNothing):
         """`attend` of sequences of one length."""
         rule = self.rules[layer]
         if self.scheme is None:
-            return causal_attention(q, k, v, rule)
+            return self.attention(q, k, v, rule)
         fmt, (k_scale, v_scale) = self.scheme.format, layer_scales(self.scheme, layer)
         if fmt.residual:
             k, v = k.half().float(), v.half().float()
         keys, values = fmt.keys.round_trip(k, k_scale), fmt.values.round_trip(v, v_scale)
         if not fmt.residual:
-            return causal_attention(q, keys, values, rule)
+            return self.attention(q, keys, values, rule)
         outputs = []
         for start, end in fmt.uniform_runs(0, q.shape[2]):
             encoded = fmt.num_encoded(end)
             seen_keys = torch.cat([keys[:, :, :encoded], k[:, :, encoded:end]], dim=2)
             seen_values = torch.cat([values[:, :, :encoded], v[:, :, encoded:end]], dim=2)
-            outputs.append(causal_attention(q[:, :, start:end], seen_keys, seen_values, rule))
+            outputs.append(self.attention(q[:, :, start:end], seen_keys, seen_values, rule))
         return torch.cat(outputs, dim=2)

@@ -4,13 +4,16 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from qbench.attention_choice import KERNEL, check_attention
 from qbench.cache_spec import DEFAULT_CACHE, NONE, PAGED, STATIC, CacheSpec
+from qbench.devices import CPU
 from qbench.policies import CachePolicy, TokenKinds
 from qbench.policies.oracle import Oracle, Recorder
 from qbench.policies.positions import Full, Sinks, Window
+from qbench.runtime.attention.in_torch import REFERENCE, attend_by, check_attention_suits, impl_of, is_in_torch
 from qbench.runtime.caches.cache import Cache, NoCache
 from qbench.runtime.caches.head_storage import HeadStorage
-from qbench.runtime.caches.kernel_storage import STORES
+from qbench.runtime.caches.kernel_storage import STORES, has_store
 from qbench.runtime.caches.kv_cache import KVCache
 from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, KVStorage
 from qbench.runtime.caches.latent_cache import LatentRows
@@ -37,8 +40,9 @@ class CacheMaker:
     """Caches of one model.
 
     scheme   format of keys and values; None: float32
-    impl     "reference": on torch; others: on the kernels if these have the format
+    impl     one of `attention.in_torch.ATTEND`: on torch; others: on the kernels if these have the format
     spec     layout and policy of caches for which no other is given
+    attention  the user's choice of attention_choice.ATTENTIONS, which holds for every cache; None: as `impl` says
     token_kinds  finds special tokens and punctuation when a policy wants to know them
     """
 
@@ -49,9 +53,23 @@ class CacheMaker:
         impl: str,
         spec: CacheSpec = DEFAULT_CACHE,
         token_kinds: Callable[[], TokenKinds] = TokenKinds,
+        attention: str | None = None,
     ) -> None:
-        self.config, self.scheme, self.impl, self.spec = config, scheme, impl, spec
+        self.config, self.scheme, self.spec = config, scheme, spec
+        self.impl, self.attention = impl, attention
+        self._impl = impl_of(attention, impl)  # of the caches
         self.token_kinds = token_kinds
+        check_attention_suits(config, attention)
+        if attention == KERNEL and not has_store(config, scheme):
+            kept = "float32" if scheme is None else scheme.format.name
+            raise InputError(
+                f"attention {KERNEL} does not read {kept} with heads of {config.head_dim}; choose another one"
+            )
+
+    def attending(self, attention: str) -> "CacheMaker":
+        """The same with attention by another code. raises InputError as for a new one"""
+        check_attention(attention, CPU, self.spec)
+        return CacheMaker(self.config, self.scheme, self.impl, self.spec, self.token_kinds, attention)
 
     def new(self, spec: CacheSpec | None, batch: int, capacity: int, mode: str | None = None) -> Cache:
         """An empty cache.
@@ -60,6 +78,7 @@ class CacheMaker:
         raises   InputError for impossible sizes, and for a mode or a policy that the model or the layout cannot have
         """
         spec = self.spec if spec is None else spec
+        check_attention(self.attention, CPU, spec)
         check_sizes(batch, capacity)
         if mode is not None and not has_modes(spec):
             raise InputError(
@@ -79,7 +98,7 @@ class CacheMaker:
         if not policy.position_only:
             return self._of_policy(batch, policy)
         if spec.layout == NONE:
-            return RecomputeCache(self.config, NoCache(self.config, batch, self.scheme))
+            return RecomputeCache(self.config, NoCache(self.config, batch, self.scheme, attend_by(self._impl)))
         if spec.layout == PAGED:
             pool = self._pool(batch * pages_of(min(capacity, self.config.max_positions)), mode)
             return pooled_cache(pool, [GrowingSequence(pool) for _ in range(batch)])
@@ -94,16 +113,21 @@ class CacheMaker:
         read(self._evicting(batch, recorder))
         return self._evicting(batch, policy.informed(recorder))
 
-    def uncached(self, batch: int) -> Cache:
-        """Keeps nothing; keys and values pass through the format, and a query sees what it would in the cache."""
+    def uncached(self, batch: int, num_tokens: int) -> Cache:
+        """Keeps nothing; keys and values pass through the format, and a query sees the same tokens as in the cache.
+
+        If the kernels are chosen, a cache of them keeps the tokens, because they read nothing else.
+        """
         policy = self.spec.make_policy()
         if isinstance(policy, Sinks):
             return self._sinks(batch, policy, uncached=True)
         if not policy.position_only:
             return self._evicting(batch, policy)
+        if self.attention == KERNEL:
+            return self._new(self.spec, batch, num_tokens, None)
         _, rows = (None, None) if self.scheme is None else chosen_latents(self.config, self.scheme)
         if rows is None:
-            cache = NoCache(self.config, batch, self.scheme)
+            cache = NoCache(self.config, batch, self.scheme, attend_by(self._impl))
         else:
             cache = LatentRows(self.config, rows, batch)
         if isinstance(policy, Window):
@@ -119,13 +143,13 @@ class CacheMaker:
     def _dynamic(self, batch: int, capacity: int, mode: str | None) -> Cache:
         config, scheme = self.config, self.scheme
         sizes = (batch, min(capacity, config.max_positions))
-        mode, memories = make_memories(config, scheme, *sizes, impl=self.impl, mode=mode, shared=False)
-        return full_cache(config, OwnPages(memories, config.max_positions), mode, impl=self.impl)
+        mode, memories = make_memories(config, scheme, *sizes, impl=self._impl, mode=mode, shared=False)
+        return full_cache(config, OwnPages(memories, config.max_positions), mode, impl=self._impl)
 
     def _pool(
         self, num_pages: int, mode: str | None, impl: str | None = None, layers: Sequence[int] | None = None
     ) -> PagePool:
-        return PagePool(self.config, self.scheme, num_pages, impl=impl or self.impl, mode=mode, layers=layers)
+        return PagePool(self.config, self.scheme, num_pages, impl=impl or self._impl, mode=mode, layers=layers)
 
     def _of_policy(self, batch: int, policy: CachePolicy) -> PolicyCache:
         policy = policy_for(policy, self.config, self.scheme)
@@ -137,14 +161,13 @@ class CacheMaker:
         return cache
 
     def _storage(self, layer: int, batch: int, policy: CachePolicy) -> KVStorage:
-        config, scheme, in_kernels = self.config, self.scheme, self.impl != "reference"
+        config, scheme = self.config, self.scheme
+        how = {"in_kernels": not is_in_torch(self._impl), "attention": attend_by(self._impl)}
         if policy.per_head_lengths and not config.attention_rule(layer).window:
             heads = [of_head(config, scheme, g) for g in range(config.num_kv_heads)]
             sizes = (layer, 1, BLOCK_TOKENS)
-            return HeadStorage(
-                [[make_storage(*head, *sizes, in_kernels=in_kernels) for head in heads] for _ in range(batch)]
-            )
-        return make_storage(config, scheme, layer, batch, BLOCK_TOKENS, in_kernels=in_kernels)
+            return HeadStorage([[make_storage(*head, *sizes, **how) for head in heads] for _ in range(batch)])
+        return make_storage(config, scheme, layer, batch, BLOCK_TOKENS, **how)
 
     def _window(self, batch: int, capacity: int, window: int | None, mode: str | None) -> Cache:
         rules = window_rules(self.config, window)
@@ -159,7 +182,7 @@ class CacheMaker:
             growing = PoolPages(whole, [GrowingSequence(whole) for _ in range(batch)])
             cache = KVCache(self.config, windows, growing)
         else:
-            cache = full_cache(self.config, windows, pool.mode, impl=self.impl)
+            cache = full_cache(self.config, windows, pool.mode, impl=self._impl)
         cache.rules, cache.max_chunk_tokens = rules, MAX_CHUNK_TOKENS
         return cache
 
@@ -168,7 +191,7 @@ class CacheMaker:
         check_sinks(self.config, policy)
         max_chunk_tokens = max_chunk_tokens_of(self.config, policy)
         most_pages = window_pages(policy.window, max_chunk_tokens, BLOCK_TOKENS)
-        impl = "reference" if turns_with_text(self.config) else None
+        impl = REFERENCE if turns_with_text(self.config) else None
         pool = self._pool(batch * (most_pages + pages_of(policy.sinks)), None, impl)
         if uncached:
             sequences = [GrowingSequence(pool) for _ in range(batch)]

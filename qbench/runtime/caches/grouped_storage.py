@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from qbench.runtime.attention.causal_attention import causal_attention
+from qbench.runtime.attention.in_torch import CausalAttention
 from qbench.runtime.attention.rope import rotate
 from qbench.runtime.caches.kv_storage import ONE_CALL, JointStorage
 from qbench.runtime.caches.past import Past
@@ -20,7 +21,8 @@ class GroupedStorage(JointStorage):
 
     Each sequence has one page. Decodes all tokens at each step: results and bytes are right, speed is not the aim.
 
-    scales    of keys and of values
+    scales     of keys and of values
+    attention  one of `attention.in_torch`
     """
 
     def __init__(
@@ -30,7 +32,9 @@ class GroupedStorage(JointStorage):
         num_pages: int,
         page_size: int,
         bytes_per_token: float,
+        attention: CausalAttention = causal_attention,
     ) -> None:
+        self.attention = attention
         self.format, self.num_pages, self._page_size, self.bytes_per_token = fmt, num_pages, page_size, bytes_per_token
         sides = list(zip((fmt.keys, fmt.values), scales, strict=True))
         self._pages = [[_Side(fmt, codec, scale, page_size) for codec, scale in sides] for _ in range(num_pages)]
@@ -69,7 +73,7 @@ class GroupedStorage(JointStorage):
         for run in self.format.uniform_runs(start, end):
             new = slice(run[0] - start, run[1] - start)
             keys, values = (side.extend(x[:, :, new]) for side, x in zip(sides, (k, v), strict=True))
-            outputs.append(causal_attention(q[:, :, new], keys, values, rule))
+            outputs.append(self.attention(q[:, :, new], keys, values, rule))
         return torch.cat(outputs, dim=2)
 
     def truncate(self, block_table: np.ndarray, before: np.ndarray, after: np.ndarray) -> None:

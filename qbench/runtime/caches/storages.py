@@ -6,6 +6,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from qbench.runtime.attention.causal_attention import causal_attention
+from qbench.runtime.attention.in_torch import CausalAttention, attend_by, is_in_torch
 from qbench.runtime.caches.grouped_storage import GroupedStorage
 from qbench.runtime.caches.kernel_storage import KernelStorage, has_store
 from qbench.runtime.caches.kv_storage import KVStorage, PageMemory
@@ -35,7 +37,7 @@ def make_memories(
     """The mode of latent attention and the memory of each layer: rows of latents, or every head's keys and values.
 
     scheme   format of keys and values; None: float32
-    impl     "reference": in torch; others: in cpu_kernels' stores if these hold the format
+    impl     one of `attention.in_torch.ATTEND`: in torch; others: in cpu_kernels' stores if these hold the format
     mode     of latent attention; None: as `chosen_latents` has it
     layers   None: all
     shared   whether a page may serve any sequence; False: each sequence has one
@@ -45,8 +47,8 @@ def make_memories(
     chosen, rows = chosen_latents(config, scheme, mode, impl=impl)
     if rows is not None:
         return chosen, [LatentStorage(rows, present(config.mla), num_pages, page_size) for _ in layers]
-    in_kernels = impl != "reference" and chosen is None
-    how, sizes = {"in_kernels": in_kernels, "shared": shared}, (num_pages, page_size)
+    in_kernels, attention = not is_in_torch(impl) and chosen is None, attend_by(impl)
+    how, sizes = {"in_kernels": in_kernels, "shared": shared, "attention": attention}, (num_pages, page_size)
     return chosen, [make_storage(config, scheme, layer, *sizes, **how) for layer in layers]
 
 
@@ -59,10 +61,11 @@ def make_storage(
     *,
     in_kernels: bool,
     shared: bool = True,
+    attention: CausalAttention = causal_attention,
 ) -> KVStorage:
     """Every head's keys and values.
 
-    in_kernels   in a store of cpu_kernels if these hold the format
+    in_kernels   in a store of cpu_kernels if these hold the format; others attend in torch, by `attention`
     shared       as for `make_memories`
     raises       InputError for a format that encodes several tokens together, if pages are shared
     """
@@ -80,10 +83,10 @@ def make_storage(
         if in_kernels:
             return ResidualStorage(config, scheme, layer, num_pages, page_size)
         per_token = scheme.format.bytes_per_token(config.num_kv_heads, *widths)
-        return GroupedStorage(scheme.format, scales, num_pages, page_size, per_token)
+        return GroupedStorage(scheme.format, scales, num_pages, page_size, per_token, attention)
     if in_kernels:
         return KernelStorage(config, scheme, layer, num_pages, page_size)
-    return TorchStorage(num_pages, page_size, config.num_kv_heads, widths, codecs, scales)
+    return TorchStorage(num_pages, page_size, config.num_kv_heads, widths, codecs, scales, attention)
 
 
 def of_head(config: ModelConfig, scheme: KVScheme | None, g: int) -> tuple[ModelConfig, KVScheme | None]:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from qbench.policies import Observe
 from qbench.runtime.attention.causal_attention import causal_attention
+from qbench.runtime.attention.in_torch import CausalAttention
 from qbench.runtime.attention.observed_weights import key_mass, query_weights
 from qbench.runtime.attention.sink_attention import sink_attention
 from qbench.runtime.caches.kv_storage import Far, KVStorage
@@ -20,6 +21,7 @@ class TorchStorage(KVStorage):
 
     codecs, scales   of keys and of values; each encodes a token by itself
     widths           of a head's key and value
+    attention        one of `attention.in_torch`
     """
 
     def __init__(
@@ -30,7 +32,9 @@ class TorchStorage(KVStorage):
         widths: tuple[int, int],
         codecs: tuple[Codec, Codec],
         scales: tuple[Tensor | None, Tensor | None] = (None, None),
+        attention: CausalAttention = causal_attention,
     ) -> None:
+        self.attention = attention
         self.num_pages, self._page_size = num_pages, page_size
         sides = list(zip(codecs, scales, widths, strict=True))
         shape = (num_pages, num_kv_heads, page_size)
@@ -93,7 +97,7 @@ class TorchStorage(KVStorage):
         keys, values = self.read(past)
         if far is not None:
             return sink_attention(q, far.q, keys, values, past.slots_there(self.page_size), far.num_sinks, rule), None
-        out = causal_attention(q, keys, values, rule)
+        out = self.attention(q, keys, values, rule)
         if observe is None:
             return out, None
         observed = q if observe.queries is None else q[:, :, -observe.queries :]

@@ -6,6 +6,7 @@ from gpu_kernels.attention.paged import HEAD_SIZES
 from gpu_kernels.decode.linears import DenseLinear, PackedLinear, Stack, named
 from gpu_kernels.decode.llama import Layer, Llama, LlamaShape
 from gpu_kernels.decode.pages import Rotation
+from qbench.attention_choice import IN_TORCH
 from qbench.cache_spec import DEFAULT_CACHE, CacheSpec
 from qbench.runtime.attention.rope import inverse_frequencies, rotation
 from qbench.runtime.checkpoint import EMBEDDING, FINAL_NORM, HEAD, check_tensors
@@ -22,11 +23,14 @@ FAMILIES = "Llama, Mistral, Qwen2 and Qwen3"
 OPS = ("add_rmsnorm", "rope_cache", "paged_prefill", "paged_decode", "silu_mul")  # of every layer
 
 
-def load_device_model(source: Source, device: str, *, spec: CacheSpec | None = None) -> DeviceModel:
+def load_device_model(
+    source: Source, device: str, *, spec: CacheSpec | None = None, attention: str | None = None
+) -> DeviceModel:
     """The source's model on a device, ready to run.
 
     device   one of qbench.devices, but for the CPU
     spec     layout and policy of its caches; None: dynamic and full
+    attention  the code that computes it, one of qbench.attention_choice; None: gpu_kernels
     raises   InputError for a device that is not here, a config or tensors that do not fit; NotImplementedError for an
              architecture, a head or a KV format that the kernels do not have
     """
@@ -35,7 +39,7 @@ def load_device_model(source: Source, device: str, *, spec: CacheSpec | None = N
     check_family(config, place)
     check_tensors(config, source.tensors)
     kv = KVScheme.of(source.config, config, source.spec)
-    return _Loader(source, config, place).model(kv, spec or DEFAULT_CACHE)
+    return _Loader(source, config, place).model(kv, spec or DEFAULT_CACHE, attention)
 
 
 def check_family(config: ModelConfig, place: Place) -> None:
@@ -57,7 +61,7 @@ class _Loader:
         self.weights = DeviceWeights(source.read, place)
         self._rows = row_names(config)
 
-    def model(self, kv: KVScheme | None, spec: CacheSpec) -> DeviceModel:
+    def model(self, kv: KVScheme | None, spec: CacheSpec, attention: str | None) -> DeviceModel:
         config, weights = self.config, self.weights
         shape = LlamaShape(
             hidden_size=config.hidden_size,
@@ -79,13 +83,16 @@ class _Loader:
         layers = [self.layer(f"model.layers.{layer}") for layer in range(config.num_layers)]
         norm = weights.vector(f"{FINAL_NORM}.weight")
         llama = Llama(shape, table.rows, layers, norm, head, self.rotation())
-        model = DeviceModel(config, llama, self.place, kv, spec)
+        model = DeviceModel(config, llama, self.place, kv, spec, attention)
         # A tied head is a linear of its own in all that is told of linears.
         model.impls = {HEAD: impl} | {name: one for name, one in weights.impls.items() if name != EMBEDDING}
         model.weight_bytes = weights.weight_bytes
         model.kernels = {op: named(op, norm).removeprefix(op).strip("[]") for op in OPS}
         held = str(page_dtype(kv, self.place)).removeprefix("torch.")
-        model.kernels |= {"keys_values": held, "decode": "eager" if self.place.capture else "cuda graph"}
+        if attention in IN_TORCH:
+            model.kernels |= dict.fromkeys(("paged_prefill", "paged_decode"), attention)
+        is_eager = self.place.capture is not None or attention in IN_TORCH
+        model.kernels |= {"keys_values": held, "decode": "eager" if is_eager else "cuda graph"}
         if self.place.torch_name == "cuda":
             torch.cuda.empty_cache()  # what packing took
         return model

@@ -1,18 +1,24 @@
 """The decoder on a device: passes by gpu_kernels, decode steps from a graph, logits back on the host."""
 
+from copy import copy
+from typing import Self
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from gpu_kernels.decode.llama import Llama, llama_head, llama_layers, llama_logits
-from gpu_kernels.decode.pages import attend_to, step_inputs
+from gpu_kernels.decode.pages import Attend, attend_to, step_inputs
 from gpu_kernels.graphs import DecodeGraphs
+from qbench.attention_choice import IN_TORCH, check_attention
 from qbench.cache_spec import DYNAMIC, FULL, PAGED, CacheSpec
+from qbench.runtime.attention.in_torch import attend_by
 from qbench.runtime.caches.step import Step
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.device.cache import DeviceCache
 from qbench.runtime.device.kv import page_dtype
 from qbench.runtime.device.place import Place
+from qbench.runtime.device.torch_attention import attend_in_torch
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import ModelConfig
@@ -27,13 +33,22 @@ class DeviceModel(DecoderModel[DeviceCache]):
     """Built by `load_device_model`.
 
     kernels   what runs beside the linears, by op
+    attention the user's choice of attention_choice.ATTENTIONS; None: gpu_kernels
     """
 
     impl = "device"
 
-    def __init__(self, config: ModelConfig, llama: Llama, place: Place, kv: KVScheme | None, spec: CacheSpec) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        llama: Llama,
+        place: Place,
+        kv: KVScheme | None,
+        spec: CacheSpec,
+        attention: str | None = None,
+    ) -> None:
         self.config, self.llama, self.place, self.kv = config, llama, place, kv
-        self.cache_spec = spec
+        self.cache_spec, self.attention = spec, attention
         self.impls: dict[str, str] = {}
         self.kernels: dict[str, str] = {}
         self.weight_bytes = 0
@@ -78,15 +93,33 @@ class DeviceModel(DecoderModel[DeviceCache]):
         if is_decode:
             logits = self._decode(rows, cache)  # [B, V]
             return logits[:, None] if step.counts is None else logits[None]
-        bounds, most = self.place.send(cu_seqlens.astype(np.int32)), int(np.diff(cu_seqlens).max())
-        attend = attend_to(cache.pages, self.llama.rotation, rows, bounds, most)
+        if self.attention in IN_TORCH:
+            attend = self._attend_in_torch(cache, rows, cu_seqlens)
+        else:
+            bounds, most = self.place.send(cu_seqlens.astype(np.int32)), int(np.diff(cu_seqlens).max())
+            attend = attend_to(cache.pages, self.llama.rotation, rows, bounds, most)
         both = llama_layers(self.llama, rows["token"], attend)  # [N, K] each
         shape = step.tokens.shape
         wanted = [step.wanted(present(each).unflatten(0, shape), last_only) for each in both]
         logits = llama_head(self.llama, *(each.flatten(0, 1) for each in wanted))
         return logits.unflatten(0, wanted[0].shape[:2])
 
+    def attending(self, attention: str) -> Self:
+        check_attention(attention, self.place.name, self.cache_spec)
+        other = copy(self)
+        other.attention = attention
+        return other
+
+    def _attend_in_torch(self, cache: DeviceCache, rows: dict[str, Tensor], cu_seqlens: np.ndarray) -> Attend:
+        rules = [self.config.attention_rule(layer) for layer in range(self.config.num_layers)]
+        return attend_in_torch(
+            cache.pages, self.llama.rotation, rows, cu_seqlens, rules, attend_by(present(self.attention))
+        )
+
     def _decode(self, rows: dict[str, Tensor], cache: DeviceCache) -> Tensor:
+        if self.attention in IN_TORCH:
+            attend = self._attend_in_torch(cache, rows, np.arange(cache.batch + 1))
+            return llama_head(self.llama, *llama_layers(self.llama, rows["token"], attend))
         cache.steps += 1
         if cache.graph is None and cache.steps > EAGER_STEPS:
             inputs, buckets = step_inputs(cache.num_pages), [cache.batch]

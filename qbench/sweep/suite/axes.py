@@ -15,6 +15,7 @@ class Point:
 
     kv_format   of the KV cache, the recipe's own if the suite does not say
     prefill_chunk  tokens of a prompt per forward pass, at most; None: all
+    attention   the code that computes it; None: the best that the model can have
     context     tokens held before bench's phases
     """
 
@@ -24,6 +25,7 @@ class Point:
     cache: str
     policy: str
     prefill_chunk: int | None
+    attention: str | None
     compute: str
     isa: str
     device: str
@@ -65,6 +67,7 @@ AXES = (
     Axis("cache", "caches", str),
     Axis("policy", "policies", str),
     Axis("prefill_chunk", "prefill_chunks", int),
+    Axis("attention", "attention", str),
     Axis("compute", "compute", str),
     Axis("isa", "isa", str),
     Axis("device", "device", str),

@@ -34,6 +34,7 @@ def defaults(suite: Suite) -> dict[str, tuple]:
         "cache": (DYNAMIC,),
         "policy": (FULL,),
         "prefill_chunk": (None,),
+        "attention": (None,),
         "compute": (FAST,),
         "isa": (os.environ.get("QBENCH_ISA") or "auto",),
         "device": (CPU,),

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from qbench.attention_choice import check_attention_name
 from qbench.cache_spec import check_layout, check_policy
 from qbench.calibration.options import is_file_spec
 from qbench.compute import check_compute
@@ -45,6 +46,8 @@ def check_names(suite: Suite) -> None:
         check_layout(layout)
     for policy in suite.policies or ():
         check_policy(policy)
+    for attention in suite.attention or ():
+        check_attention_name(attention)
     for compute in suite.compute or ():
         check_compute(compute)
     for isa in suite.isa or ():

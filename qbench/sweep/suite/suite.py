@@ -56,6 +56,7 @@ class Suite:
     caches: tuple[str, ...] | None = None  # layouts, as in qbench.cache_spec; None: dynamic
     policies: tuple[str, ...] | None = None  # as in qbench.policies; None: full
     prefill_chunks: tuple[int, ...] | None = None  # tokens of a prompt per forward pass; None: all
+    attention: tuple[str, ...] | None = None  # as in qbench.attention_choice; None: the best that a model can have
     contexts: tuple[int, ...] | None = None  # tokens held before bench's phases; None: bench.depth
     batches: tuple[int, ...] | None = None  # None: 1
     threads: tuple[int | str, ...] | None = None  # None: every core that this process may use

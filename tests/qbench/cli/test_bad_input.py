@@ -55,6 +55,29 @@ from quant.recipes import RECIPES
         ),
         pytest.param(["mla", "--plan", "elided"], ["--plan is called --mode now"], id="old mla --plan"),
         pytest.param(["plan", "x", "--cache", "window:64"], ["is a policy now: window:64"], id="policy as a cache"),
+        pytest.param(
+            ["eval", "ref:llama", "--attention", "sdap"], ["--attention", "did you mean 'sdpa'"], id="unknown attention"
+        ),
+        pytest.param(
+            ["bench", "ref:llama", "--attention", "triton"],
+            ["triton is not on device cpu", "textbook, sdpa, kernel"],
+            id="attention of another device",
+        ),
+        pytest.param(
+            ["generate", "ref:llama", "--attention", "sdpa", "--policy", "tova:64"],
+            ["tova:64 reads attention weights", "choose textbook or kernel"],
+            id="attention that returns no weights",
+        ),
+        pytest.param(
+            ["plan", "ref:llama", "--attention", "kernel", "--cache", "none"],
+            ["cache none attends in torch", "textbook or sdpa"],
+            id="attention without its cache",
+        ),
+        pytest.param(
+            ["eval", "ref:mla-moe", "--attention", "textbook", "--recipe", "q4_k_m"],
+            ["DeepseekV2ForCausalLM has latent attention", "`qbench mla`"],
+            id="attention that the model has not",
+        ),
         pytest.param(["plan", "x", "--cache-kind", "paged"], ["is called --cache now"], id="old --cache-kind"),
         pytest.param(["eval", "x", "--compute", "auto"], ["auto", "fast"], id="old auto"),
         pytest.param(

@@ -94,6 +94,21 @@ def test_the_peak_of_a_process_is_predicted_within_a_twentieth(batch):
         assert predicted.parts.total_bytes / part == pytest.approx(1, abs=0.05)
 
 
+def test_the_scores_of_textbook_attention_grow_with_the_square_of_the_context():
+    """4 heads; a score and its weight at once, and two bytes of the mask."""
+    parts = {name: plan("ref:llama-8k", PlanCase(context=8192, attention=name)).parts for name in ("textbook", "sdpa")}
+    of_scores = parts["textbook"].workspace_bytes - parts["sdpa"].workspace_bytes
+    assert of_scores == 8192**2 * (4 * 2 * 4 + 2)
+    with pytest.raises(InputError, match="has latent attention"):
+        plan("ref:mla-moe", PlanCase(attention="sdpa"))
+
+
+def test_the_peak_of_textbook_attention_is_predicted_within_a_tenth():
+    predicted = plan("ref:llama-8k", PlanCase(context=4096, attention="textbook"))
+    found = measured("ref:llama-8k", 4096, 1, attention="textbook")
+    assert compared(predicted.parts.total_bytes, found).ratio == pytest.approx(1, abs=0.1)
+
+
 @pytest.mark.parametrize("batch", BATCHES)
 def test_the_peak_of_latents_and_experts_is_predicted_within_a_twentieth(batch):
     predicted = plan("ref:mla-moe", PlanCase(batch=batch))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,18 @@ def test_families(run, changes):
 def test_a_window_and_all_kinds_of_passes(run):
     """A cache that grows, steps eager, captured and replayed, a cache that is cut."""
     check(run, passes, source_in("f16", **MISTRAL))
+
+
+@pytest.mark.parametrize("attention", ["textbook", "sdpa", "triton"])
+def test_chosen_attention(run, attention):
+    """Over pages of floats with a window, and over FP8 pages; the record names it."""
+    check(run, partial(passes, attention=attention), source_in("f16", **MISTRAL))
+    scales = [[0.01, 0.02]]
+    kv = {"kv_cache": {"format": "kv-fp8-cal-head", "k_scale": scales, "v_scale": scales}}
+    check(run, partial(few_forwards, attention=attention), source_in("f16", **kv), moved_e4m3)
+    _, kernels, _ = run(partial(facts, attention=attention), source_in("f16"))
+    assert (kernels["paged_prefill"], kernels["paged_decode"]) == (attention, attention)
+    assert (kernels["decode"] == "eager") == (attention != "triton" or run.device == "interpreter")
 
 
 def test_the_record_names_what_runs(run):

@@ -82,6 +82,20 @@ def test_an_axis_is_part_of_a_case_unless_it_has_the_usual_value(axis, key, valu
     assert cases[:2] == made_cases(suite(recipes=["bf16"], contexts=(0, 64)), select_points(grid)[:2])
 
 
+def test_attention_is_part_of_a_case_where_it_was_chosen():
+    grid = suite(recipes=["bf16"], attention=("textbook", "kernel"), contexts=(0, 64))
+    cases = made_cases(grid, select_points(grid))
+    found = [(case.get("attention"), bool(case["eval"])) for case in cases]
+    assert found == [("textbook", True), ("textbook", False), ("kernel", True), ("kernel", False)]
+    assert "attention" not in made_cases(suite(), select_points(suite()))[0]
+
+
+def test_attention_that_a_policy_cannot_have_is_refused_with_the_rule_that_excludes_it():
+    rule = r"exclude \{attention: sdpa, device: cpu, cache: dynamic, policy: \"tova:64\"\}"
+    with pytest.raises(InputError, match=rule):
+        select_points(suite(attention=("sdpa", "kernel"), policies=("full", "tova:64")))
+
+
 def test_all_threads_are_those_of_the_machine_and_no_point_comes_twice():
     grid = suite(recipes=["bf16"], threads=tuple(dict.fromkeys((available_cores(), "all", 1))))
     assert points(grid, "threads") == [(count,) for count in dict.fromkeys((available_cores(), 1))]

@@ -90,6 +90,7 @@ def test_a_suite_of_kernels_is_none_of_models():
             "policy 'window:0': expected window, or window:N",
             id="policy",
         ),
+        pytest.param(GOOD + "eval: {}\nattention: [sdpa, eager]", "unknown attention 'eager'", id="attention"),
         pytest.param(GOOD + "eval: {}\ncompute: [exact, fp32]", "unknown compute 'fp32'; known: fast", id="compute"),
         pytest.param(GOOD + "bench: {}\ndevice: gpu", "unknown device 'gpu'; known: cpu, cuda", id="device"),
         pytest.param("name: x\nmodels: rand:tinny\nrecipes: bf16\nbench: {}", "did you mean 'tiny'", id="model"),

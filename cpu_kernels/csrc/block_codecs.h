@@ -25,13 +25,7 @@ namespace qk {
     }
 
 // NAME_table, the table of a format's kernels, best first.
-#if QK_X86_KERNELS
-#define QK_X86_CODECS(name) {Isa::avx512, bit(Isa::avx512), avx512::name}, {Isa::avx2, bit(Isa::avx2), avx2::name},
-#else
-#define QK_X86_CODECS(name)
-#endif
-#define QK_CODEC_TABLE(name) \
-    static constexpr Impl<Kernel> name##_table[] = {QK_X86_CODECS(name){Isa::scalar, bit(Isa::scalar), scalar::name}};
+#define QK_CODEC_TABLE(name) static constexpr Impl<Kernel> name##_table[] = {QK_IMPLS(QK_KERNEL, name)};
 
 // All codecs of an op, as rows of BlockCodec.
 #define QK_CODEC_ROW(op, name) {#name, op #name, layout::name::block_size, layout::name::block_bytes, name##_table},

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "block_codec_bindings.h"
 #include "checks.h"
 #include "decode/decode.h"
 
@@ -15,20 +16,13 @@ namespace {
 
 using namespace nb::literals;
 
-nb::dict decoded_formats() {
-    nb::dict formats;
-    for (const auto& decoder : decoders())
-        formats[decoder.format] = nb::make_tuple(decoder.block_size, decoder.block_bytes);
-    return formats;
-}
-
 nb::tuple decode_blocks(const std::string& format, const Array& blocks, const std::optional<std::string>& isa,
                         std::optional<nb::object> out) {
     const Decoder& decoder = find_codec(decoders(), format);
     require_matrix(blocks, "blocks", nb::dtype<uint8_t>(), "uint8 [B, " + std::to_string(decoder.block_bytes) + "]");
     require_columns(blocks, "blocks", decoder.block_bytes);
     const auto num_blocks = static_cast<int64_t>(blocks.shape(0));
-    const auto& impl = choose(decoder.op, decoder.table, isa ? std::optional<std::string_view>(*isa) : std::nullopt);
+    const auto& impl = chosen(decoder, isa);
     if (!out) out = empty_float32(num_blocks, decoder.block_size);
     float* weights = require_output(*out, "out", num_blocks, decoder.block_size);
     require_apart(weights, num_blocks, decoder.block_size, blocks, "blocks");
@@ -44,7 +38,7 @@ nb::tuple decode_blocks(const std::string& format, const Array& blocks, const st
 }  // namespace
 
 void bind(nb::module_& m) {
-    m.def("decoded_formats", decoded_formats, "format name -> (block_size, block_bytes) of every decoder.");
+    m.def("decoded_formats", [] { return formats_of(decoders()); }, "format name -> (block_size, block_bytes) of every decoder.");
     m.def("decode_blocks", decode_blocks, "format"_a, "blocks"_a, "isa"_a.none(), "out"_a = nb::none(),
           "(weights [B, block_size] float32, the instruction set that ran); cpu_kernels.decode says what they mean.");
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "block_codec_bindings.h"
 #include "checks.h"
 #include "encode/encode.h"
 
@@ -14,13 +15,6 @@ namespace qk::encode {
 namespace {
 
 using namespace nb::literals;
-
-nb::dict encoded_formats() {
-    nb::dict formats;
-    for (const auto& encoder : encoders())
-        formats[encoder.format] = nb::make_tuple(encoder.block_size, encoder.block_bytes);
-    return formats;
-}
 
 // Of a weight that counts for nothing, less or NaN the searches would keep no error, and so no weight of its block.
 void require_importance(const float* importance, size_t count) {
@@ -46,7 +40,7 @@ nb::tuple encode_blocks(const std::string& format, const Array& blocks, const st
         require_importance(job.importance, importance->size());
     }
     const auto num_blocks = static_cast<int64_t>(blocks.shape(0));
-    const auto& impl = choose(encoder.op, encoder.table, isa ? std::optional<std::string_view>(*isa) : std::nullopt);
+    const auto& impl = chosen(encoder, isa);
     const NewArray<uint8_t> out(num_blocks, encoder.block_bytes);
     job.out = out.data;
     Isa ran;
@@ -60,7 +54,7 @@ nb::tuple encode_blocks(const std::string& format, const Array& blocks, const st
 }  // namespace
 
 void bind(nb::module_& m) {
-    m.def("encoded_formats", encoded_formats, "format name -> (block_size, block_bytes) of every encoder.");
+    m.def("encoded_formats", [] { return formats_of(encoders()); }, "format name -> (block_size, block_bytes) of every encoder.");
     m.def("encode_blocks", encode_blocks, "format"_a, "blocks"_a, "importance"_a.none(), "best"_a, "isa"_a.none(),
           "(bytes [B, block_bytes] uint8, the instruction set that ran); cpu_kernels.encode says what they mean.");
 }

@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 
 #include <atomic>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,25 +32,38 @@ Isa for_rows(int64_t num_rows, int64_t row_size, const Step& step) {
     return ran.load(std::memory_order_relaxed);
 }
 
+struct Shape { int64_t num_rows, row_size; };
+
+// (`out` or a new array, the instruction set that ran): step(kernels, row, to) writes each row.
+//
+// reads  inputs by name; `out` may overlap them only row by row
+template <class Step>
+nb::tuple run_rows(const Shape& shape, const std::optional<std::string>& isa, std::optional<nb::object>& out,
+                   std::initializer_list<std::pair<const Array*, const char*>> reads, const Step& step) {
+    const auto& impl = choose_steps(isa);
+    const auto [num_rows, row_size] = shape;
+    if (!out) out = empty_float32(num_rows, row_size);
+    float* to = require_output(*out, "out", num_rows, row_size);
+    for (const auto& [read, name] : reads) require_apart(to, num_rows, row_size, *read, name);
+    Isa ran = impl.isa;
+    {
+        nb::gil_scoped_release release;
+        if (num_rows * row_size > 0)
+            ran = for_rows(num_rows, row_size,
+                           [&](int64_t row) { return step(impl.kernels, row, to + row * row_size); });
+    }
+    return nb::make_tuple(*out, name_of(ran));
+}
+
 nb::tuple rms_norm(const Array& x, const Array& weight, float eps, const std::optional<std::string>& isa,
                    std::optional<nb::object> out) {
     const Rows from = rows_of(x, "x");
     const int64_t num_rows = from.count, row_size = from.size;
     const float* scale = vector_of(weight, "weight", row_size);
-    const auto& impl = choose_steps(isa);
-    if (!out) out = empty_float32(num_rows, row_size);
-    float* to = require_output(*out, "out", num_rows, row_size);
-    for (const auto& [read, name] : {std::pair{&x, "x"}, {&weight, "weight"}})
-        require_apart(to, num_rows, row_size, *read, name);
-    Isa ran = impl.isa;
-    {
-        nb::gil_scoped_release release;
-        if (num_rows * row_size > 0)
-            ran = for_rows(num_rows, row_size, [&](int64_t row) {
-                return impl.kernels.rms_norm(from[row], scale, eps, row_size, to + row * row_size);
-            });
-    }
-    return nb::make_tuple(*out, name_of(ran));
+    return run_rows({num_rows, row_size}, isa, out, {{&x, "x"}, {&weight, "weight"}},
+                    [&](const RowSteps& kernels, int64_t row, float* to) {
+                        return kernels.rms_norm(from[row], scale, eps, row_size, to);
+                    });
 }
 
 nb::tuple silu_mul(const Array& gate, const Array& up, const std::optional<std::string>& isa,
@@ -58,20 +72,10 @@ nb::tuple silu_mul(const Array& gate, const Array& up, const std::optional<std::
     const int64_t num_rows = gates.count, row_size = gates.size;
     if (ups.count != num_rows || ups.size != row_size)
         throw std::invalid_argument("up: got " + describe(up) + ", expected the shape of gate, " + describe(gate));
-    const auto& impl = choose_steps(isa);
-    if (!out) out = empty_float32(num_rows, row_size);
-    float* to = require_output(*out, "out", num_rows, row_size);
-    for (const auto& [read, name] : {std::pair{&gate, "gate"}, {&up, "up"}})
-        require_apart(to, num_rows, row_size, *read, name);
-    Isa ran = impl.isa;
-    {
-        nb::gil_scoped_release release;
-        if (num_rows * row_size > 0)
-            ran = for_rows(num_rows, row_size, [&](int64_t row) {
-                return impl.kernels.silu_mul(gates[row], ups[row], row_size, to + row * row_size);
-            });
-    }
-    return nb::make_tuple(*out, name_of(ran));
+    return run_rows({num_rows, row_size}, isa, out, {{&gate, "gate"}, {&up, "up"}},
+                    [&](const RowSteps& kernels, int64_t row, float* to) {
+                        return kernels.silu_mul(gates[row], ups[row], row_size, to);
+                    });
 }
 
 }  // namespace

@@ -7,13 +7,9 @@
 
 namespace qk::gptq {
 
-static constexpr Impl<Kernels> impls[] = {
-#if QK_X86_KERNELS
-    {Isa::avx512, bit(Isa::avx512), {avx512::subtract, avx512::round, avx512::grid_error}},
-    {Isa::avx2, bit(Isa::avx2), {avx2::subtract, avx2::round, avx2::grid_error}},
-#endif
-    {Isa::scalar, bit(Isa::scalar), {scalar::subtract, scalar::round, scalar::grid_error}},
-};
+#define QK_KERNELS(isa) {isa::subtract, isa::round, isa::grid_error}
+static constexpr Impl<Kernels> impls[] = {QK_IMPLS(QK_KERNELS)};
+#undef QK_KERNELS
 
 std::span<const Impl<Kernels>> table() { return impls; }
 

@@ -13,10 +13,8 @@ namespace {
 constexpr Impl<Kernels> impls[] = {
 #if QK_X86_KERNELS
     {Isa::avx512_bf16, bit(Isa::avx512) | bit(Isa::avx512_bf16), {avx512_bf16::add_block}},
-    {Isa::avx512, bit(Isa::avx512), {avx512::add_block}},
-    {Isa::avx2, bit(Isa::avx2), {avx2::add_block}},
 #endif
-    {Isa::scalar, bit(Isa::scalar), {scalar::add_block}},
+    QK_IMPLS(QK_KERNEL, add_block),
 };
 
 // To the nearest, ties to the even one. NaN stays NaN: its payload may lie in the bits that are cut off.

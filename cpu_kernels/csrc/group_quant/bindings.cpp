@@ -91,32 +91,32 @@ nb::tuple dequantize_groups_py(const Array& packed, const Array& scale, const st
     return nb::make_tuple(out, name_of(ran));
 }
 
-nb::tuple quantize_rows_py(const Array& weight, bool per_tensor, const std::optional<std::string>& isa) {
+// (int8 codes [N, K], one float per row, the instruction set that ran), as quantize(weight, N, K, q, of_rows, impl)
+// writes them.
+template <class Quantize>
+nb::tuple int8_rows(const Array& weight, const std::optional<std::string>& isa, const Quantize& quantize) {
     require_matrix(weight, "weight", nb::dtype<float>(), "float32 [N, K]");
     const auto num_rows = static_cast<int64_t>(weight.shape(0)), row_size = static_cast<int64_t>(weight.shape(1));
     const auto& impl = chosen(isa);
     const NewArray<int8_t> q(num_rows, row_size);
-    const NewArray<float> scale(num_rows, 1);
+    const NewArray<float> of_rows(num_rows, 1);
     Isa ran;
     {
         nb::gil_scoped_release release;
-        ran = quantize_rows(data_of<float>(weight), num_rows, row_size, per_tensor, q.data, scale.data, impl);
+        ran = quantize(data_of<float>(weight), num_rows, row_size, q.data, of_rows.data, impl);
     }
-    return nb::make_tuple(q.array, scale.array, name_of(ran));
+    return nb::make_tuple(q.array, of_rows.array, name_of(ran));
+}
+
+nb::tuple quantize_rows_py(const Array& weight, bool per_tensor, const std::optional<std::string>& isa) {
+    return int8_rows(weight, isa, [&](const float* values, int64_t num_rows, int64_t row_size, int8_t* q, float* scale,
+                                      const Impl<Kernels>& impl) {
+        return quantize_rows(values, num_rows, row_size, per_tensor, q, scale, impl);
+    });
 }
 
 nb::tuple quantize_llm_int8_py(const Array& weight, const std::optional<std::string>& isa) {
-    require_matrix(weight, "weight", nb::dtype<float>(), "float32 [N, K]");
-    const auto num_rows = static_cast<int64_t>(weight.shape(0)), row_size = static_cast<int64_t>(weight.shape(1));
-    const auto& impl = chosen(isa);
-    const NewArray<int8_t> q(num_rows, row_size);
-    const NewArray<float> absmax(num_rows, 1);
-    Isa ran;
-    {
-        nb::gil_scoped_release release;
-        ran = quantize_llm_int8(data_of<float>(weight), num_rows, row_size, q.data, absmax.data, impl);
-    }
-    return nb::make_tuple(q.array, absmax.array, name_of(ran));
+    return int8_rows(weight, isa, quantize_llm_int8);
 }
 
 nb::tuple dequantize_rows_py(const Array& q, const Array& scale, const std::optional<std::string>& isa) {

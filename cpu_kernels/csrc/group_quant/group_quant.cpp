@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <stdexcept>
+#include <type_traits>
 #include <vector>
 
 #include "half.h"
@@ -14,13 +15,7 @@ namespace qk::group_quant {
 
 #define QK_KERNELS(isa) \
     {isa::fit, isa::round, isa::restore, isa::restore_each, isa::absmax, isa::to_halves, isa::round_product}
-static constexpr Impl<Kernels> impls[] = {
-#if QK_X86_KERNELS
-    {Isa::avx512, bit(Isa::avx512), QK_KERNELS(avx512)},
-    {Isa::avx2, bit(Isa::avx2), QK_KERNELS(avx2)},
-#endif
-    {Isa::scalar, bit(Isa::scalar), QK_KERNELS(scalar)},
-};
+static constexpr Impl<Kernels> impls[] = {QK_IMPLS(QK_KERNELS)};
 #undef QK_KERNELS
 
 std::span<const Impl<Kernels>> table() { return impls; }
@@ -50,21 +45,14 @@ int8_t* codes_of(int64_t row_size) {
     return codes.data();
 }
 
-void pack(int bits, const int8_t* q, int64_t count, uint8_t* out) {
+// run(bits) with the number as a constant.
+template <class Run>
+void with_bits(int bits, const Run& run) {
     switch (bits) {
-        case 2: return pack_row<2>(q, count, out);
-        case 3: return pack_row<3>(q, count, out);
-        case 4: return pack_row<4>(q, count, out);
-        default: return pack_row<8>(q, count, out);
-    }
-}
-
-void unpack(int bits, const uint8_t* packed, int64_t count, int8_t* q) {
-    switch (bits) {
-        case 2: return unpack_row<2>(packed, count, q);
-        case 3: return unpack_row<3>(packed, count, q);
-        case 4: return unpack_row<4>(packed, count, q);
-        default: return unpack_row<8>(packed, count, q);
+        case 2: return run(std::integral_constant<int, 2>{});
+        case 3: return run(std::integral_constant<int, 3>{});
+        case 4: return run(std::integral_constant<int, 4>{});
+        default: return run(std::integral_constant<int, 8>{});
     }
 }
 
@@ -89,7 +77,9 @@ Isa quantize_groups(const Groups& groups, const float* weight, uint8_t* packed, 
             if (zero_point) zero_point[row * num_groups + g] = static_cast<int8_t>(grid.zero_point);
         }
         ran.store(who, std::memory_order_relaxed);
-        pack(groups.bits, q, groups.row_size, packed + row * groups.packed_bytes());
+        with_bits(groups.bits, [&](auto bits) {
+            pack_row<bits>(q, groups.row_size, packed + row * groups.packed_bytes());
+        });
     });
     throw_unless(finite);
     return ran;
@@ -102,7 +92,9 @@ Isa dequantize_groups(const Groups& groups, const uint8_t* packed, const uint16_
     std::atomic<Isa> ran{impl.isa};
     for_rows(groups.num_rows, groups.row_size, [&](int64_t row) {
         int8_t* q = codes_of(groups.row_size);
-        unpack(groups.bits, packed + row * groups.packed_bytes(), groups.row_size, q);
+        with_bits(groups.bits, [&](auto bits) {
+            unpack_row<bits>(packed + row * groups.packed_bytes(), groups.row_size, q);
+        });
         const auto grid_of = [&](int64_t g) {
             return Grid{half_to_float(scale[row * num_groups + g]), zero_point ? zero_point[row * num_groups + g] : 0};
         };

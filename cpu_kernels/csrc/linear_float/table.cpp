@@ -6,33 +6,19 @@ static constexpr Features bf16_features = bit(Isa::avx512) | bit(Isa::avx512_bf1
 
 static constexpr Features amx_features = bit(Isa::amx) | bf16_features;
 
-static constexpr Impl<Kernels> bf16_impls[] = {
+// Weights of 16 bits are also multiplied as bfloat16.
 #if QK_X86_KERNELS
-    {Isa::amx, amx_features, {amx::multiply_bf16}},
-    {Isa::avx512_bf16, bf16_features, {avx512_bf16::multiply_bf16}},
-    {Isa::avx512, bit(Isa::avx512), {avx512::multiply_bf16}},
-    {Isa::avx2, bit(Isa::avx2), {avx2::multiply_bf16}},
+#define QK_BF16_IMPLS(name)                     \
+    {Isa::amx, amx_features, {amx::name}}, \
+        {Isa::avx512_bf16, bf16_features, {avx512_bf16::name}},
+#else
+#define QK_BF16_IMPLS(name)
 #endif
-    {Isa::scalar, bit(Isa::scalar), {scalar::multiply_bf16}},
-};
+#define QK_HALF_IMPLS(name) QK_BF16_IMPLS(name) QK_IMPLS(QK_KERNEL, name)
 
-static constexpr Impl<Kernels> f16_impls[] = {
-#if QK_X86_KERNELS
-    {Isa::amx, amx_features, {amx::multiply_f16}},
-    {Isa::avx512_bf16, bf16_features, {avx512_bf16::multiply_f16}},
-    {Isa::avx512, bit(Isa::avx512), {avx512::multiply_f16}},
-    {Isa::avx2, bit(Isa::avx2), {avx2::multiply_f16}},
-#endif
-    {Isa::scalar, bit(Isa::scalar), {scalar::multiply_f16}},
-};
-
-static constexpr Impl<Kernels> f32_impls[] = {
-#if QK_X86_KERNELS
-    {Isa::avx512, bit(Isa::avx512), {avx512::multiply_f32}},
-    {Isa::avx2, bit(Isa::avx2), {avx2::multiply_f32}},
-#endif
-    {Isa::scalar, bit(Isa::scalar), {scalar::multiply_f32}},
-};
+static constexpr Impl<Kernels> bf16_impls[] = {QK_HALF_IMPLS(multiply_bf16)};
+static constexpr Impl<Kernels> f16_impls[] = {QK_HALF_IMPLS(multiply_f16)};
+static constexpr Impl<Kernels> f32_impls[] = {QK_IMPLS(QK_KERNEL, multiply_f32)};
 
 std::span<const Impl<Kernels>> table(Kind kind) {
     if (kind == Kind::bf16) return bf16_impls;

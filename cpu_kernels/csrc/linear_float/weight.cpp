@@ -60,9 +60,8 @@ bool FloatInput::equals(const linear::InputFormat& other) const {
 }
 
 FloatWeight::FloatWeight(Packed packed)
-    : packed_(std::move(packed)),
-      input_(packed_.row_size(), packed_.kind() != Kind::bf16,
-             packed_.kind() == Kind::bf16 || (packed_.kind() == Kind::f16 && has_bf16_products())) {}
+    : PackedWeight(std::move(packed), packed.kind() != Kind::bf16,
+                   packed.kind() == Kind::bf16 || (packed.kind() == Kind::f16 && has_bf16_products())) {}
 
 std::string_view FloatWeight::format() const { return names[static_cast<int>(packed_.kind())]; }
 

@@ -1,7 +1,7 @@
 // Float weights as the linear driver sees them.
 #pragma once
 
-#include "linear/weight.h"
+#include "linear/packed_weight.h"
 #include "linear_float/linear_float.h"
 
 namespace qk::linear_float {
@@ -23,23 +23,15 @@ private:
     size_t bf16_offset_, token_bytes_;
 };
 
-class FloatWeight final : public linear::Weight {
+class FloatWeight final : public linear::PackedWeight<Packed, FloatInput> {
 public:
     explicit FloatWeight(Packed packed);
 
     std::string_view format() const override;
-    int64_t num_rows() const override { return packed_.num_rows(); }
-    int64_t row_size() const override { return packed_.row_size(); }
-    size_t nbytes() const override { return packed_.nbytes(); }
-    const linear::InputFormat& input() const override { return input_; }
     linear::Choice choose(int64_t num_tokens, std::optional<std::string_view> isa, linear::Path path) const override;
     Isa multiply(int64_t begin, int64_t end, const linear::Input& x, float* y, int64_t y_stride,
                  const linear::Choice& choice) const override;
     void rows(const int64_t* index, int64_t num_indices, float* out) const override;
-
-private:
-    Packed packed_;
-    FloatInput input_;
 };
 
 }  // namespace qk::linear_float

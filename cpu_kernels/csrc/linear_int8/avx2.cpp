@@ -10,6 +10,7 @@ namespace qk::linear_int8::avx2 {
 using namespace linear;
 #include "linear/dense_tile.inl"
 #include "linear_int8/kernels.inl"
+#include "simd/codes_avx2.inl"
 
 // vpmaddubsw would saturate at two products of 255 * 127, so both sides are widened to 16 bits, where vpmaddwd is
 // exact: k and k + 2 in `even`, k + 1 and k + 3 in `odd`.
@@ -66,10 +67,7 @@ float absmax(const float* x, int64_t size) {
         const __m256i bits = _mm256_castps_si256(_mm256_maskload_ps(x + k, first(size - k)));
         most8 = _mm256_max_epu32(most8, _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff)));
     }
-    __m128i most = _mm_max_epu32(_mm256_castsi256_si128(most8), _mm256_extracti128_si256(most8, 1));
-    most = _mm_max_epu32(most, _mm_shuffle_epi32(most, 0x4e));
-    most = _mm_max_epu32(most, _mm_shuffle_epi32(most, 0xb1));
-    return _mm_cvtss_f32(_mm_castsi128_ps(most));
+    return largest(most8);
 }
 
 int32_t codes(const float* x, int64_t size, float scale, int8_t* out) {
@@ -79,13 +77,7 @@ int32_t codes(const float* x, int64_t size, float scale, int8_t* out) {
         const __m256 units = _mm256_div_ps(_mm256_maskload_ps(x + k, first(size - k)), divisor);
         const __m256i number = _mm256_castps_si256(_mm256_cmp_ps(units, units, _CMP_ORD_Q));
         const __m256 clamped = _mm256_min_ps(_mm256_max_ps(units, least), most);
-        int32_t q[8];
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), _mm256_and_si256(_mm256_cvtps_epi32(clamped), number));
-        const int64_t count = std::min<int64_t>(size - k, 8);
-        for (int64_t i = 0; i < count; i++) {
-            out[k + i] = static_cast<int8_t>(q[i]);
-            sum += q[i];
-        }
+        sum += write_codes(_mm256_and_si256(_mm256_cvtps_epi32(clamped), number), size - k, out + k);
     }
     return sum;
 }

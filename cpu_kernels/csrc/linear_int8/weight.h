@@ -1,7 +1,7 @@
 // W8A8 as the linear driver sees it.
 #pragma once
 
-#include "linear/weight.h"
+#include "linear/packed_weight.h"
 #include "linear_int8/linear_int8.h"
 
 namespace qk::linear_int8 {
@@ -28,16 +28,12 @@ private:
     float scale_;
 };
 
-class W8A8 final : public linear::Weight {
+class W8A8 final : public linear::PackedWeight<Packed, Int8Input> {
 public:
     W8A8(std::string name, Packed packed, Inputs inputs, float input_scale)
-        : name_(std::move(name)), packed_(std::move(packed)), input_(packed_.row_size(), inputs, input_scale) {}
+        : PackedWeight(std::move(packed), inputs, input_scale), name_(std::move(name)) {}
 
     std::string_view format() const override { return name_; }
-    int64_t num_rows() const override { return packed_.num_rows(); }
-    int64_t row_size() const override { return packed_.row_size(); }
-    size_t nbytes() const override { return packed_.nbytes(); }
-    const linear::InputFormat& input() const override { return input_; }
     linear::Choice choose(int64_t num_tokens, std::optional<std::string_view> isa, linear::Path path) const override;
     Isa multiply(int64_t begin, int64_t end, const linear::Input& x, float* y, int64_t y_stride,
                  const linear::Choice& choice) const override;
@@ -45,8 +41,6 @@ public:
 
 private:
     std::string name_;
-    Packed packed_;
-    Int8Input input_;
 };
 
 }  // namespace qk::linear_int8

@@ -8,6 +8,8 @@
 
 namespace qk::llm_int8::avx2 {
 
+#include "simd/codes_avx2.inl"
+
 // 8 activations rounded to half precision, those of known features and beyond the row 0.
 static __m256 load(const float* x, const uint8_t* known, int64_t count) {
     uint8_t flags[8];
@@ -33,10 +35,7 @@ float scan(const float* x, const uint8_t* known, int64_t size, uint8_t* flags) {
             raise_flag(flags[k + __builtin_ctz(left)]);
         most8 = _mm256_max_epu32(most8, _mm256_castps_si256(_mm256_andnot_ps(outliers, magnitudes(half))));
     }
-    __m128i most = _mm_max_epu32(_mm256_castsi256_si128(most8), _mm256_extracti128_si256(most8, 1));
-    most = _mm_max_epu32(most, _mm_shuffle_epi32(most, 0x4e));
-    most = _mm_max_epu32(most, _mm_shuffle_epi32(most, 0xb1));
-    return _mm_cvtss_f32(_mm_castsi128_ps(most));
+    return largest(most8);
 }
 
 int32_t codes(const float* x, const uint8_t* known, int64_t size, float per_unit, int8_t* out) {
@@ -45,14 +44,8 @@ int32_t codes(const float* x, const uint8_t* known, int64_t size, float per_unit
         const __m256 half = load(x + k, known + k, size - k);
         const __m256 units = _mm256_mul_ps(half, _mm256_set1_ps(per_unit));
         const __m256 inliers = _mm256_andnot_ps(outliers_of(half), _mm256_cmp_ps(units, units, _CMP_ORD_Q));
-        int32_t q[8];
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(q),
-                            _mm256_and_si256(_mm256_cvtps_epi32(units), _mm256_castps_si256(inliers)));
-        const int64_t count = std::min<int64_t>(size - k, 8);
-        for (int64_t i = 0; i < count; i++) {
-            out[k + i] = static_cast<int8_t>(q[i]);
-            sum += q[i];
-        }
+        const __m256i q = _mm256_and_si256(_mm256_cvtps_epi32(units), _mm256_castps_si256(inliers));
+        sum += write_codes(q, size - k, out + k);
     }
     return sum;
 }

@@ -4,13 +4,7 @@
 
 namespace qk::mla {
 
-static constexpr Impl<Kernels> impls[] = {
-#if QK_X86_KERNELS
-    {Isa::avx512, bit(Isa::avx512), {avx512::multiply}},
-    {Isa::avx2, bit(Isa::avx2), {avx2::multiply}},
-#endif
-    {Isa::scalar, bit(Isa::scalar), {scalar::multiply}},
-};
+static constexpr Impl<Kernels> impls[] = {QK_IMPLS(QK_KERNEL, multiply)};
 
 std::span<const Impl<Kernels>> table() { return impls; }
 

@@ -13,13 +13,7 @@
 namespace qk::roofline {
 namespace {
 
-constexpr Impl<ReadKernel> read_impls[] = {
-#if QK_X86_KERNELS
-    {Isa::avx512, bit(Isa::avx512), {avx512::read}},
-    {Isa::avx2, bit(Isa::avx2), {avx2::read}},
-#endif
-    {Isa::scalar, bit(Isa::scalar), {scalar::read}},
-};
+constexpr Impl<ReadKernel> read_impls[] = {QK_IMPLS(QK_KERNEL, read)};
 
 constexpr Impl<PeakKernel> int8_impls[] = {
 #if QK_X86_KERNELS
@@ -34,29 +28,19 @@ constexpr Impl<PeakKernel> int8_impls[] = {
 constexpr Impl<PeakKernel> int16_impls[] = {
 #if QK_X86_KERNELS
     {Isa::avx512_vnni, bit(Isa::avx512) | bit(Isa::avx512_vnni), {avx512_vnni::int16_chains}},
-    {Isa::avx512, bit(Isa::avx512), {avx512::fp32_chains}},
-    {Isa::avx2, bit(Isa::avx2), {avx2::fp32_chains}},
 #endif
-    {Isa::scalar, bit(Isa::scalar), {scalar::fp32_chains}},
+    QK_IMPLS(QK_KERNEL, fp32_chains),
 };
 
 constexpr Impl<PeakKernel> bf16_impls[] = {
 #if QK_X86_KERNELS
     {Isa::amx, bit(Isa::amx), {amx::bf16_chains}},
     {Isa::avx512_bf16, bit(Isa::avx512) | bit(Isa::avx512_bf16), {avx512_bf16::bf16_chains}},
-    {Isa::avx512, bit(Isa::avx512), {avx512::fp32_chains}},
-    {Isa::avx2, bit(Isa::avx2), {avx2::fp32_chains}},
 #endif
-    {Isa::scalar, bit(Isa::scalar), {scalar::fp32_chains}},
+    QK_IMPLS(QK_KERNEL, fp32_chains),
 };
 
-constexpr Impl<PeakKernel> fp32_impls[] = {
-#if QK_X86_KERNELS
-    {Isa::avx512, bit(Isa::avx512), {avx512::fp32_chains}},
-    {Isa::avx2, bit(Isa::avx2), {avx2::fp32_chains}},
-#endif
-    {Isa::scalar, bit(Isa::scalar), {scalar::fp32_chains}},
-};
+constexpr Impl<PeakKernel> fp32_impls[] = {QK_IMPLS(QK_KERNEL, fp32_chains)};
 
 using Clock = std::chrono::steady_clock;
 

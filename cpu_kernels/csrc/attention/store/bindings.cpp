@@ -44,13 +44,7 @@ public:
     void attend(const Array& q, const Array& table, const Array& ends, nb::handle out, float softmax_scale,
                 int64_t window, const OptionalArray& cu_seqlens, const OptionalName& isa, int64_t sinks,
                 const OptionalArray& sink_q, nb::handle lse, nb::handle mass, int64_t mass_queries) {
-        const auto q_heads = queries_of(q);
-        const Sequences sequences =
-            checked_sequences(table, ends, q_heads.batch, q_heads.tokens, window, store_.num_pages(),
-                              store_.page_size(), cu_seqlens, store_.num_heads(), sinks);
-        const Sinks far = sinks_of(sinks, sink_q, q_heads);
-        require_one_page(store_, sequences);
-        require_one_run(store_, sequences, q_heads.tokens);
+        const auto [q_heads, sequences, far] = asked(q, table, ends, window, cu_seqlens, sinks, sink_q);
         const Heads<float> output = output_of(out, "out", q_heads);
         Observed observed = mass_of(mass, mass_queries, sequences, store_.num_heads());
         observed.lse = lse_of(lse, q_heads);
@@ -63,13 +57,7 @@ public:
     void key_mass(const Array& q, const Array& table, const Array& ends, const Array& lse, nb::handle mass,
                   float softmax_scale, int64_t window, const OptionalArray& cu_seqlens, const OptionalName& isa,
                   int64_t sinks, const OptionalArray& sink_q) {
-        const auto q_heads = queries_of(q);
-        const Sequences sequences =
-            checked_sequences(table, ends, q_heads.batch, q_heads.tokens, window, store_.num_pages(),
-                              store_.page_size(), cu_seqlens, store_.num_heads(), sinks);
-        const Sinks far = sinks_of(sinks, sink_q, q_heads);
-        require_one_page(store_, sequences);
-        require_one_run(store_, sequences, q_heads.tokens);
+        const auto [q_heads, sequences, far] = asked(q, table, ends, window, cu_seqlens, sinks, sink_q);
         require_cube(lse, "lse", nb::dtype<float>(), "float32 [B, H, T] of q",
                      {q_heads.batch, q_heads.heads, q_heads.tokens});
         const Observed observed = mass_of(mass, 0, sequences, store_.num_heads());
@@ -204,6 +192,25 @@ private:
         require_vector(array, name, nb::dtype<uint8_t>(), expected);
         if (array.shape(0) != store_.page_bytes())
             throw std::invalid_argument(std::string(name) + ": got " + describe(array) + ", expected " + expected);
+    }
+
+    // Queries, whose they are, and the sinks that they meet.
+    struct Asked {
+        Heads<const float> q;
+        Sequences sequences;
+        Sinks far;
+    };
+
+    Asked asked(const Array& q, const Array& table, const Array& ends, int64_t window, const OptionalArray& cu_seqlens,
+                int64_t sinks, const OptionalArray& sink_q) const {
+        const auto q_heads = queries_of(q);
+        const Sequences sequences =
+            checked_sequences(table, ends, q_heads.batch, q_heads.tokens, window, store_.num_pages(),
+                              store_.page_size(), cu_seqlens, store_.num_heads(), sinks);
+        const Sinks far = sinks_of(sinks, sink_q, q_heads);
+        require_one_page(store_, sequences);
+        require_one_run(store_, sequences, q_heads.tokens);
+        return {q_heads, sequences, far};
     }
 
     Heads<const float> queries_of(const Array& q) const {

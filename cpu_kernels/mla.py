@@ -8,6 +8,8 @@ Rotary pairs are neighbours in what is projected and half a width apart in rows 
 keys and values are kept in float32, float16, bfloat16 or int8 (round_heads_ref), and multiplied as they are kept.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from cpu_kernels._ext import MLA_GROUP_INPUTS, MlaHeads
@@ -16,6 +18,7 @@ from cpu_kernels.fused import rms_norm_ref
 
 __all__ = [
     "MlaHeads",
+    "MlaStep",
     "absorb_ref",
     "latent_queries_ref",
     "latent_row_ref",
@@ -60,32 +63,37 @@ def latent_queries_ref(
     return absorb_ref(kept, keys), rotated
 
 
-def mla_step_ref(
-    q: np.ndarray,
-    rows: np.ndarray,
-    keys: np.ndarray,
-    values: np.ndarray,
-    cos: np.ndarray,
-    sin: np.ndarray,
-    softmax_scale: float,
-) -> np.ndarray:
+@dataclass(frozen=True, slots=True)
+class MlaStep:
     """One sequence, whose last T tokens are new.
 
-    q        [T, H, N + D] float32 as projected
-    rows     [S, R + D] as they are read, those of the new tokens included
-    returns  [T, H, V] float64
+    q              [T, H, N + D] float32 as projected
+    rows           [S, R + D] as they are read, those of the new tokens included
+    heads          keys [H, N, R] and values [H, V, R]
+    rotation       cos and sin [T, D] of the new tokens
+    """
+
+    q: np.ndarray
+    rows: np.ndarray
+    heads: tuple[np.ndarray, np.ndarray]
+    rotation: tuple[np.ndarray, np.ndarray]
+    softmax_scale: float
+
+
+def mla_step_ref(step: MlaStep) -> np.ndarray:
+    """The outputs of the new tokens, [T, H, V] float64.
+
     source   DeepSeek-V2, arXiv:2405.04434, section 2.1
     """
-    return values_of_ref(latent_sums_ref(q, rows, keys, cos, sin, softmax_scale), values)
+    return values_of_ref(latent_sums_ref(step), step.heads[1])
 
 
-def latent_sums_ref(
-    q: np.ndarray, rows: np.ndarray, keys: np.ndarray, cos: np.ndarray, sin: np.ndarray, softmax_scale: float
-) -> np.ndarray:
+def latent_sums_ref(step: MlaStep) -> np.ndarray:
     """Of `mla_step_ref`, before values are multiplied: [T, H, R] float64"""
-    past, queries = len(rows) - len(q), np.concatenate(latent_queries_ref(q, keys, cos, sin), 2)
+    keys, past = step.heads[0], len(step.rows) - len(step.q)
+    queries = np.concatenate(latent_queries_ref(step.q, keys, *step.rotation), 2)
     sums = [
-        latent_attention_ref(query[None], rows[None, : past + t + 1], softmax_scale, keys.shape[2])[0]
+        latent_attention_ref(query[None], step.rows[None, : past + t + 1], step.softmax_scale, keys.shape[2])[0]
         for t, query in enumerate(queries)
     ]
     return np.stack(sums)

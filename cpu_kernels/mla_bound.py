@@ -3,7 +3,7 @@
 import numpy as np
 
 from cpu_kernels.attention_bound import UNIT, Scores, roundings, scores_of, seen_tokens, weighted_bound
-from cpu_kernels.mla import absorb_ref, latent_queries_ref, latent_sums_ref, values_of_ref
+from cpu_kernels.mla import MlaStep, absorb_ref, latent_queries_ref, latent_sums_ref, values_of_ref
 
 __all__ = ["ROTATION", "mla_step_bound", "product_bound"]
 
@@ -16,31 +16,23 @@ def product_bound(definition, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return roundings(x.shape[2] + INT8_FACTORS) * definition(np.abs(x), np.abs(weight))
 
 
-def mla_step_bound(
-    q: np.ndarray,
-    rows: np.ndarray,
-    keys: np.ndarray,
-    values: np.ndarray,
-    cos: np.ndarray,
-    sin: np.ndarray,
-    softmax_scale: float,
-) -> np.ndarray:
+def mla_step_bound(step: MlaStep) -> np.ndarray:
     """Of what a step puts out, from `mla_step_ref` of the same: [T, H, V].
 
     A query's own roundings come to its scores with the rows that it meets; what sums over rows are off by comes to the
     outputs with the values that those are multiplied with.
     """
-    given = (keys, cos, sin)
-    queries = np.concatenate(latent_queries_ref(q, *given), 2)
+    (keys, values), (cos, sin), q, rows = step.heads, step.rotation, step.q, step.rows
+    queries = np.concatenate(latent_queries_ref(q, keys, cos, sin), 2)
     absorbed = product_bound(absorb_ref, q[..., : keys.shape[1]], keys)
     rotated = ROTATION * latent_queries_ref(np.abs(q), np.abs(keys), np.abs(cos), np.abs(sin))[1]
     off = np.concatenate((absorbed, rotated), 2).swapaxes(0, 1)  # [H, T, R + D]
 
     held = rows[None, None]  # [1, 1, S, R + D]
     sees = seen_tokens(len(q), len(rows))
-    scores = scores_of(queries.swapaxes(0, 1)[None], held, softmax_scale, sees, "fp32")
-    of_queries = np.where(sees, off @ np.abs(rows.T.astype(np.float64)) * softmax_scale, 0.0)
+    scores = scores_of(queries.swapaxes(0, 1)[None], held, step.softmax_scale, sees, "fp32")
+    of_queries = np.where(sees, off @ np.abs(rows.T.astype(np.float64)) * step.softmax_scale, 0.0)
     scores = Scores(scores.value, scores.error + of_queries)
     of_sums = weighted_bound(scores, held[..., : keys.shape[2]])[0].swapaxes(0, 1)  # [T, H, R]
-    sums = latent_sums_ref(q, rows, *given, softmax_scale)
+    sums = latent_sums_ref(step)
     return values_of_ref(of_sums, np.abs(values)) + product_bound(values_of_ref, sums, values)

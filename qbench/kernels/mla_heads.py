@@ -7,6 +7,7 @@ import numpy as np
 from cpu_kernels.linear_float import round_to_bf16_ref
 from cpu_kernels.mla import (
     MlaHeads,
+    MlaStep,
     absorb_ref,
     latent_row_ref,
     mla_step_ref,
@@ -87,9 +88,9 @@ def step(keys: np.ndarray, values: np.ndarray, rng: np.random.Generator) -> Prob
             :, rank:
         ]
         stored = result[-rows.size :].reshape(rows.shape)
-        given = (keys, values, cos, sin, SOFTMAX_SCALE)
-        expected = np.concatenate((mla_step_ref(q, stored, *given).ravel(), rows.ravel()))
-        return deviation(result, expected, np.concatenate((mla_step_bound(q, stored, *given).ravel(), off.ravel())))
+        given = MlaStep(q, stored, (keys, values), (cos, sin), SOFTMAX_SCALE)
+        expected = np.concatenate((mla_step_ref(given).ravel(), rows.ravel()))
+        return deviation(result, expected, np.concatenate((mla_step_bound(given).ravel(), off.ravel())))
 
     return Problem(f"a step, f16 heads, f32 rows, {count} tokens", run, check)
 

@@ -10,6 +10,7 @@ from support.spoilers import assert_tells
 import cpu_kernels
 from cpu_kernels.mla import (
     MlaHeads,
+    MlaStep,
     absorb_ref,
     latent_row_ref,
     mla_step_ref,
@@ -177,8 +178,8 @@ def test_steps_match_the_definition(name, rank, rope, counts):
             stored = past.encoded(latent_row_ref(latent[new], norm, EPS, cos, sin)[None])[0]
             assert_same_rows(past.held(b)[-count:], stored, rope)
             by_head = q[new].reshape(count, HEADS, -1)
-            given = (by_head, rows, keys, values, cos, sin, SCALE)
-            assert_tells(out[new].reshape(count, HEADS, VALUE), mla_step_ref(*given), mla_step_bound(*given))
+            given = MlaStep(by_head, rows, (keys, values), (cos, sin), SCALE)
+            assert_tells(out[new].reshape(count, HEADS, VALUE), mla_step_ref(given), mla_step_bound(given))
 
 
 def assert_same_rows(kept: np.ndarray, stored: np.ndarray, rope: int) -> None:

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from gpu_kernels.attention.configs import Config
 from gpu_kernels.attention.flash_triton import flash_kernel
-from gpu_kernels.attention.paged import CODES, PagedOperands
+from gpu_kernels.attention.paged import CODES
+from gpu_kernels.attention.paged_attention import PagedOperands
 from gpu_kernels.attention.parts_triton import LOG2_E, combine_launch, empty_parts
 from gpu_kernels.fp8_triton import readable
 from gpu_kernels.launch import Launch

@@ -5,14 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gpu_kernels.attention.checks import (
-    check_dtype,
-    check_one_device,
-    check_rows,
-    check_shape,
-    check_supported,
-    empty_results,
-)
+from gpu_kernels.attention.checks import check_dtype, check_one_device, check_rows, check_shape, check_supported
 from gpu_kernels.attention.textbook import gather_pages
 
 QUERY_DTYPES = (torch.bfloat16, torch.float16)
@@ -66,39 +59,6 @@ class PagedCache:
             rows = rows.view(codes.dtype).double()
             found.append(rows if scale is None else rows * scale.double()[:, None])
         return found[0], found[1]
-
-
-@dataclass(frozen=True, slots=True)
-class PagedOperands:
-    """The inputs that every op over a paged cache has.
-
-    query          [..., H, D] bfloat16 or float16; D one of HEAD_SIZES
-    cache          of B sequences and Hkv heads, H % Hkv == 0; the new tokens are in it and in its seq_lens
-    softmax_scale  default D**-0.5
-    window         a query sees this many tokens at most, itself among them
-    sinks          [H] float: a logit for each head, which takes its share of the softmax and has no value
-    """
-
-    query: Tensor
-    cache: PagedCache
-    softmax_scale: float | None = None
-    window: int | None = None
-    sinks: Tensor | None = None
-
-    @property
-    def scale(self) -> float:
-        """softmax_scale or its default."""
-        return self.query.shape[-1] ** -0.5 if self.softmax_scale is None else self.softmax_scale
-
-    def empty(self) -> tuple[Tensor, Tensor]:
-        """(out [..., H, D], lse [..., H]), to be written"""
-        return empty_results(self.query, self.query.shape[-1])
-
-    def check(self, op: str, axes: str) -> None:
-        """axes  of the query: "B Q H D" """
-        check_shape(op, "query", self.query, [None] * len(axes.split()), axes)
-        check_cache(op, self.query, self.cache)
-        check_sinks(op, self.query, self.sinks, self.window)
 
 
 def check_cache(op: str, query: Tensor, cache: PagedCache) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from gpu_kernels.attention.checks import check_decode, check_shape
-from gpu_kernels.attention.paged import PagedOperands
-from gpu_kernels.attention.textbook import Attended, attend, stack, visible_tokens
+from gpu_kernels.attention.paged_attention import PagedOperands
+from gpu_kernels.attention.textbook import Attended, stack
 from gpu_kernels.dispatch import results_of
 
 
@@ -49,12 +49,7 @@ class Operands(PagedOperands):
 
 def paged_decode_ref(operands: Operands) -> Attended:
     """The textbook's result in float64, sequence by sequence."""
-    rows = []
-    for index, query in enumerate(operands.query):
-        keys, values = operands.cache.sequence(index)
-        visible = visible_tokens(len(query), len(keys), operands.window, query.device)
-        rows.append(attend(query, keys, values, visible, operands.scale, operands.sinks))
-    return stack(rows)
+    return stack([operands.attended_ref(index, query) for index, query in enumerate(operands.query)])
 
 
 def paged_decode(operands: Operands, impl: str | None = None) -> tuple[Tensor, Tensor]:

@@ -13,8 +13,8 @@ from itertools import pairwise
 from torch import Tensor
 
 from gpu_kernels.attention.checks import check_sequences
-from gpu_kernels.attention.paged import PagedOperands
-from gpu_kernels.attention.textbook import Attended, attend, concatenate, visible_tokens
+from gpu_kernels.attention.paged_attention import PagedOperands
+from gpu_kernels.attention.textbook import Attended, concatenate
 from gpu_kernels.dispatch import results_of
 
 
@@ -39,13 +39,8 @@ class Operands(PagedOperands):
 
 def paged_prefill_ref(operands: Operands) -> Attended:
     """The textbook's result in float64, sequence by sequence."""
-    rows = []
-    for index, (first, last) in enumerate(pairwise(operands.cu_queries.tolist())):
-        keys, values = operands.cache.sequence(index)
-        visible = visible_tokens(last - first, len(keys), operands.window, keys.device)
-        query = operands.query[first:last]
-        rows.append(attend(query, keys, values, visible, operands.scale, operands.sinks))
-    return concatenate(rows)
+    bounds = pairwise(operands.cu_queries.tolist())
+    return concatenate([operands.attended_ref(index, operands.query[slice(*two)]) for index, two in enumerate(bounds)])
 
 
 def paged_prefill(operands: Operands, impl: str | None = None) -> tuple[Tensor, Tensor]:

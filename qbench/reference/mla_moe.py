@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qbench.reference.model import MLP, RMSNorm, init_weights
+from qbench.reference.model import MLP, Decoder, Layer, Network, RMSNorm, init_weights
 
 LATENT_EPS = 1e-6  # of the norm inside the attention, which DeepSeek-V2's config does not name
 
@@ -137,62 +137,30 @@ class Experts(nn.Module):
         return out.index_add(0, tokens, torch.cat(parts).to(out.dtype) * weights[:, None]).view_as(x)
 
 
-class Layer(nn.Module):
-    def __init__(self, shape: MlaMoeShape, index: int):
-        super().__init__()
-        self.input_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
-        self.self_attn = LatentAttention(shape)
-        self.post_attention_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
-        is_dense = index < shape.first_k_dense_replace
-        self.mlp = MLP(shape.hidden_size, shape.intermediate_size) if is_dense else Experts(shape)
-
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
-        return x + self.mlp(self.post_attention_layernorm(x))
-
-
-class Decoder(nn.Module):
-    def __init__(self, shape: MlaMoeShape):
-        super().__init__()
-        self.embed_tokens = nn.Embedding(shape.vocab_size, shape.hidden_size)
-        self.layers = nn.ModuleList(Layer(shape, index) for index in range(shape.num_hidden_layers))
-        self.norm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
-
-    @property
-    def blocks(self) -> list[Layer]:
-        """`layers` with their own type."""
-        return [cast(Layer, layer) for layer in self.layers]
-
-
-class MlaMoe(nn.Module):
-    """Logits of a DeepSeek-V2; its state dict has Hugging Face names.
-
-    tokens   [B, T] int64, T <= max_position_embeddings
-    returns  [B, T, V]
-    """
-
-    cos: Tensor
-    sin: Tensor
+class MlaMoe(Network):
+    """A DeepSeek-V2."""
 
     def __init__(self, shape: MlaMoeShape):
-        super().__init__()
-        self.model = Decoder(shape)
+        embedding = nn.Embedding(shape.vocab_size, shape.hidden_size)
+        layers = (layer_of(shape, index) for index in range(shape.num_hidden_layers))
+        super().__init__(Decoder(embedding, layers, shape.rms_norm_eps), pair_tables(shape))
         self.lm_head = nn.Linear(shape.hidden_size, shape.vocab_size, bias=False)
-        cos, sin = pair_tables(shape)
-        self.register_buffer("cos", cos, persistent=False)
-        self.register_buffer("sin", sin, persistent=False)
         self.apply(init_weights)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        T = tokens.shape[1]
-        x = self.model.embed_tokens(tokens)  # [B, T, C]
-        for layer in self.model.blocks:
-            x = layer(x, self.cos[:T], self.sin[:T])
-        return self.lm_head(self.model.norm(x))
+    @property
+    def head_weight(self) -> Tensor:
+        return self.lm_head.weight
 
     @property
     def routed(self) -> list[Experts]:
         return [layer.mlp for layer in self.model.blocks if isinstance(layer.mlp, Experts)]
+
+
+def layer_of(shape: MlaMoeShape, index: int) -> Layer:
+    attention = LatentAttention(shape)
+    is_dense = index < shape.first_k_dense_replace
+    mlp = MLP(shape.hidden_size, shape.intermediate_size) if is_dense else Experts(shape)
+    return Layer(attention, mlp, shape.hidden_size, shape.rms_norm_eps)
 
 
 def pair_tables(shape: MlaMoeShape) -> tuple[Tensor, Tensor]:

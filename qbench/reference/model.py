@@ -1,5 +1,7 @@
 """The trained network: Llama, in the plainest torch that trains fast on two cores."""
 
+from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import cast
 
@@ -88,12 +90,14 @@ class MLP(nn.Module):
 
 
 class Layer(nn.Module):
-    def __init__(self, shape: Shape):
+    """Attention and MLP, each added to the stream; self_attn takes (x, cos, sin)."""
+
+    def __init__(self, self_attn: nn.Module, mlp: nn.Module, size: int, eps: float):
         super().__init__()
-        self.input_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
-        self.self_attn = Attention(shape)
-        self.post_attention_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
-        self.mlp = MLP(shape.hidden_size, shape.intermediate_size)
+        self.input_layernorm = RMSNorm(size, eps)
+        self.self_attn = self_attn
+        self.post_attention_layernorm = RMSNorm(size, eps)
+        self.mlp = mlp
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), cos, sin)
@@ -101,11 +105,13 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    def __init__(self, shape: Shape):
+    """layers   made after the embedding, which draws the first random numbers"""
+
+    def __init__(self, embedding: nn.Embedding, layers: Iterable[Layer], eps: float):
         super().__init__()
-        self.embed_tokens = nn.Embedding(shape.vocab_size, shape.hidden_size)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.num_hidden_layers))
-        self.norm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
+        self.embed_tokens = embedding
+        self.layers = nn.ModuleList(layers)
+        self.norm = RMSNorm(embedding.embedding_dim, eps)
 
     @property
     def blocks(self) -> list[Layer]:
@@ -113,8 +119,8 @@ class Decoder(nn.Module):
         return [cast(Layer, layer) for layer in self.layers]
 
 
-class Llama(nn.Module):
-    """Logits of a tied-head Llama; its state dict has Hugging Face names.
+class Network(nn.Module):
+    """Logits of a decoder; its state dict has Hugging Face names.
 
     tokens   [B, T] int64, T <= max_position_embeddings
     returns  [B, T, V]
@@ -123,24 +129,42 @@ class Llama(nn.Module):
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, shape: Shape):
+    def __init__(self, model: Decoder, rope: tuple[Tensor, Tensor]):
         super().__init__()
-        self.model = Decoder(shape)
-        cos, sin = rope_tables(shape)
-        self.register_buffer("cos", cos, persistent=False)
-        self.register_buffer("sin", sin, persistent=False)
-        self.apply(init_weights)
-        # Residual writers start small, so the stream's variance does not grow with depth (GPT-2's rule).
-        for name, weight in self.named_parameters():
-            if name.endswith(("o_proj.weight", "down_proj.weight")):
-                nn.init.normal_(weight, std=0.02 / (2 * shape.num_hidden_layers) ** 0.5)
+        self.model = model
+        for name, table in zip(("cos", "sin"), rope, strict=True):
+            self.register_buffer(name, table, persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
         T = tokens.shape[1]
         x = self.model.embed_tokens(tokens)  # [B, T, C]
         for layer in self.model.blocks:
             x = layer(x, self.cos[:T], self.sin[:T])
-        return F.linear(self.model.norm(x), self.model.embed_tokens.weight)
+        return F.linear(self.model.norm(x), self.head_weight)
+
+    @property
+    @abstractmethod
+    def head_weight(self) -> Tensor:
+        """[V, C]"""
+
+
+class Llama(Network):
+    """A Llama with a tied head."""
+
+    def __init__(self, shape: Shape):
+        size, eps = shape.hidden_size, shape.rms_norm_eps
+        embedding = nn.Embedding(shape.vocab_size, size)
+        parts = ((Attention(shape), MLP(size, shape.intermediate_size)) for _ in range(shape.num_hidden_layers))
+        super().__init__(Decoder(embedding, (Layer(*both, size, eps) for both in parts), eps), rope_tables(shape))
+        self.apply(init_weights)
+        # Residual writers start small, so the stream's variance does not grow with depth (GPT-2's rule).
+        for name, weight in self.named_parameters():
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                nn.init.normal_(weight, std=0.02 / (2 * shape.num_hidden_layers) ** 0.5)
+
+    @property
+    def head_weight(self) -> Tensor:
+        return self.model.embed_tokens.weight
 
 
 def init_weights(module: nn.Module) -> None:

@@ -1,5 +1,7 @@
 """The three float formats: f32, f16, bf16. A block is one weight."""
 
+from abc import abstractmethod
+
 import numpy as np
 
 from quant.errors import InputError
@@ -7,45 +9,54 @@ from quant.formats.base import BlockFormat
 from quant.formats.half import HALF_MAX
 
 
-class F32(BlockFormat):
-    name = "f32"
-    gguf_type = 0
-    gguf_file_type = 0  # ALL_F32
+class FloatFormat(BlockFormat):
+    """Weights that are rounded one by one, whatever their importance."""
+
     block_size = 1
-    block_bytes = 4
-    finite_only = False
 
     def quantize_blocks(
         self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
     ) -> np.ndarray:
-        return blocks.astype("<f4", copy=False).view(np.uint8)
+        return self.encode(blocks)
+
+    @abstractmethod
+    def encode(self, weights: np.ndarray) -> np.ndarray:
+        """weights [B, 1] float32 -> uint8 [B, block_bytes]"""
+
+
+class F32(FloatFormat):
+    name = "f32"
+    gguf_type = 0
+    gguf_file_type = 0  # ALL_F32
+    block_bytes = 4
+    finite_only = False
+
+    def encode(self, weights: np.ndarray) -> np.ndarray:
+        return weights.astype("<f4", copy=False).view(np.uint8)
 
     def dequantize_blocks(self, data: np.ndarray) -> np.ndarray:
         return data.view("<f4").astype(np.float32, copy=False)
 
 
-class F16(BlockFormat):
+class F16(FloatFormat):
     """IEEE half precision, nearest even; a weight beyond its range is an error, not inf."""
 
     name = "f16"
     gguf_type = 1
     gguf_file_type = 1  # MOSTLY_F16
-    block_size = 1
     block_bytes = 2
 
-    def quantize_blocks(
-        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
-    ) -> np.ndarray:
-        absmax = np.abs(blocks).max(initial=0)
+    def encode(self, weights: np.ndarray) -> np.ndarray:
+        absmax = np.abs(weights).max(initial=0)
         if absmax > HALF_MAX:
             raise InputError(f"f16 holds magnitudes up to {HALF_MAX:.0f}, got {absmax:.6g}; use bf16 or f32")
-        return blocks.astype("<f2").view(np.uint8)
+        return weights.astype("<f2").view(np.uint8)
 
     def dequantize_blocks(self, data: np.ndarray) -> np.ndarray:
         return data.view("<f2").astype(np.float32)
 
 
-class BF16(BlockFormat):
+class BF16(FloatFormat):
     """The upper half of a float32, nearest even; NumPy has no such dtype, so the bits are a uint16.
 
     15 14       7 6       0
@@ -57,17 +68,14 @@ class BF16(BlockFormat):
     name = "bf16"
     gguf_type = 30
     gguf_file_type = 32  # MOSTLY_BF16
-    block_size = 1
     block_bytes = 2
     finite_only = False
 
-    def quantize_blocks(
-        self, blocks: np.ndarray, importance: np.ndarray | None = None, effort: str = "fast"
-    ) -> np.ndarray:
-        bits = blocks.view(np.uint32)
+    def encode(self, weights: np.ndarray) -> np.ndarray:
+        bits = weights.view(np.uint32)
         rounded = bits + 0x7FFF + (bits >> 16 & 1)  # ties go to the even upper half
         quiet_nan = bits | 0x00400000  # a NaN of low bits only must not become inf
-        upper = np.where(np.isnan(blocks), quiet_nan, rounded) >> 16
+        upper = np.where(np.isnan(weights), quiet_nan, rounded) >> 16
         return upper.astype("<u2").view(np.uint8)
 
     def dequantize_blocks(self, data: np.ndarray) -> np.ndarray:

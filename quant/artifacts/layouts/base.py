@@ -72,14 +72,16 @@ class Layout(ABC):
     """The tensors of one `quant_method`. An instance knows the formats of one model, from either side.
 
     quant_method   of config.json's quantization_config, and a recipe's packing
+    formats        of the linears that it holds
     """
 
     quant_method: ClassVar[str]
+    formats: ClassVar[tuple[type[Format], ...]]
 
     @classmethod
-    @abstractmethod
     def holds(cls, fmt: Format) -> bool:
         """Whether linears of this format have a place here."""
+        return isinstance(fmt, cls.formats)
 
     @classmethod
     @abstractmethod

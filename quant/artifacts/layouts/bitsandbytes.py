@@ -20,7 +20,7 @@ import numpy as np
 
 from quant.artifacts.layouts.base import Layout, Part, StoredModule, check_holds, module_of, tensor_info
 from quant.errors import InputError
-from quant.formats import Format, get_format
+from quant.formats import get_format
 from quant.formats.llm_int8 import OUTLIER_THRESHOLD, LlmInt8Format
 from quant.models import HEAD
 from quant.present import present
@@ -44,13 +44,10 @@ class BitsandbytesConfig(TypedDict):
 
 class BitsandbytesLayout(Layout):
     quant_method = "bitsandbytes"
+    formats = (LlmInt8Format,)
 
     def __init__(self, config: BitsandbytesConfig | None = None) -> None:
         self._config = config
-
-    @classmethod
-    def holds(cls, fmt: Format) -> bool:
-        return isinstance(fmt, LlmInt8Format)
 
     @classmethod
     def of_tensors(cls, linears: Mapping[str, TensorInfo]) -> "BitsandbytesLayout":

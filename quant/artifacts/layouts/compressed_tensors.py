@@ -20,12 +20,12 @@ from quant.source import TensorInfo
 
 
 class Packer(Protocol):
-    """How the linears of some formats are laid out; `fmt` is one that it holds."""
+    """How the linears of `formats` are laid out; `fmt` is one of these."""
 
     name: str
     mark: str
+    formats: tuple[type[Format], ...]
 
-    def holds(self, fmt: Format) -> bool: ...
     def scheme(self, fmt: Any) -> Scheme: ...
     def format_name(self, weights: Mapping[str, Any], inputs: Mapping[str, Any] | None) -> str | None: ...
     def parts(self, fmt: Any, info: TensorInfo) -> tuple[Part, ...]: ...
@@ -68,14 +68,11 @@ class GroupFormat:
 
 class CompressedTensorsLayout(Layout):
     quant_method = "compressed-tensors"
+    formats = tuple(fmt for packer in PACKERS for fmt in packer.formats)
 
     def __init__(self, groups: Sequence[GroupFormat], config: CompressedTensorsConfig | None = None) -> None:
         self._groups = groups
         self._config = config
-
-    @classmethod
-    def holds(cls, fmt: Format) -> bool:
-        return any(packer.holds(fmt) for packer in PACKERS)
 
     @classmethod
     def of_tensors(cls, linears: Mapping[str, TensorInfo]) -> "CompressedTensorsLayout":
@@ -152,7 +149,7 @@ class CompressedTensorsLayout(Layout):
 
 
 def _packer(fmt: Format) -> Packer:
-    return next(packer for packer in PACKERS if packer.holds(fmt))
+    return next(packer for packer in PACKERS if isinstance(fmt, packer.formats))
 
 
 def _config_group(group: GroupFormat) -> ConfigGroup:
@@ -170,7 +167,7 @@ def _read_group(group: Any, format_of_all: Any, where: str) -> GroupFormat:
         if packer.name == name and isinstance(weights, Mapping) and isinstance(targets, list):
             format_name = packer.format_name(weights, inputs)
             fmt = _known_format(format_name)
-            if fmt is not None and packer.holds(fmt) and _same_scheme(packer.scheme(fmt), group):
+            if fmt is not None and isinstance(fmt, packer.formats) and _same_scheme(packer.scheme(fmt), group):
                 return GroupFormat(targets, fmt)
     raise InputError(
         f"{where}: quantization_config asks for {name!r} of {weights!r:.200}; read here: "

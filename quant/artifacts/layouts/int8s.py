@@ -27,10 +27,7 @@ INPUTS = {"per_token": ("token", True), "per_tensor": ("tensor", True), "static"
 class Int8s:
     name = "int-quantized"
     mark = "weight_scale"
-
-    @staticmethod
-    def holds(fmt: Format) -> bool:
-        return isinstance(fmt, Int8Format)
+    formats: tuple[type[Format], ...] = (Int8Format,)
 
     @staticmethod
     def scheme(fmt: Int8Format) -> Scheme:

@@ -28,10 +28,7 @@ G_IDX = "weight_g_idx"
 class PackedInts:
     name = "pack-quantized"
     mark = "weight_packed"
-
-    @staticmethod
-    def holds(fmt: Format) -> bool:
-        return isinstance(fmt, IntGroupFormat)
+    formats: tuple[type[Format], ...] = (IntGroupFormat,)
 
     @staticmethod
     def scheme(fmt: IntGroupFormat) -> Scheme:

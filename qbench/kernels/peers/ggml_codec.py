@@ -1,6 +1,7 @@
 """Blocks as libggml makes and reads them: one function a row, with the threads that llama-quantize gives it."""
 
 import ctypes
+from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -40,13 +41,22 @@ def base() -> ctypes.CDLL:
     return library
 
 
-def shares(num_rows: int, threads: int) -> list[tuple[int, int]]:
-    """Rows from and up to, of each thread; ctypes calls let each other run."""
-    ends = [num_rows * (index + 1) // threads for index in range(threads)]
-    return list(zip([0, *ends], ends, strict=False))
+class InShares(ABC):
+    """Rows in shares, one per thread; ctypes calls let each other run."""
+
+    def __init__(self, num_rows: int, threads: int) -> None:
+        ends = [num_rows * (index + 1) // threads for index in range(threads)]
+        self.shares = list(zip([0, *ends], ends, strict=False))  # rows from and up to
+        self.pool = ThreadPoolExecutor(threads)
+
+    def run(self) -> None:
+        list(self.pool.map(self.run_share, self.shares))
+
+    @abstractmethod
+    def run_share(self, share: tuple[int, int]) -> None: ...
 
 
-class GgmlEncoder:
+class GgmlEncoder(InShares):
     """weights [N, K] float32 -> blocks [N K / block size, block bytes] uint8"""
 
     def __init__(self, gguf_type: int, weights: np.ndarray, threads: int) -> None:
@@ -54,13 +64,10 @@ class GgmlEncoder:
         self.library.ggml_quantize_init(gguf_type)
         traits = self.library.ggml_get_type_traits(gguf_type).contents
         self.data = np.zeros((weights.size // traits.blck_size, traits.type_size), np.uint8)
-        self.shares, self.pool = shares(len(weights), threads), ThreadPoolExecutor(threads)
+        super().__init__(len(weights), threads)
         self.how = "ggml_quantize_chunk"
 
-    def run(self) -> None:
-        list(self.pool.map(self._rows, self.shares))
-
-    def _rows(self, share: tuple[int, int]) -> None:
+    def run_share(self, share: tuple[int, int]) -> None:
         start, end = share
         row_size = self.weights.shape[1]
         source, target = self.weights.ctypes.data, self.data.ctypes.data
@@ -72,20 +79,17 @@ class GgmlEncoder:
         return self.data
 
 
-class GgmlDecoder:
+class GgmlDecoder(InShares):
     """blocks [B, block bytes] uint8 -> [B, block size] float32"""
 
     def __init__(self, gguf_type: int, data: np.ndarray, block_size: int, threads: int) -> None:
         traits = base().ggml_get_type_traits(gguf_type).contents
         self.to_float, self.data = TO_FLOAT(traits.to_float), data
         self.weights = np.zeros((len(data), block_size), np.float32)
-        self.shares, self.pool = shares(len(data), threads), ThreadPoolExecutor(threads)
+        super().__init__(len(data), threads)
         self.how = "to_float"
 
-    def run(self) -> None:
-        list(self.pool.map(self._blocks, self.shares))
-
-    def _blocks(self, share: tuple[int, int]) -> None:
+    def run_share(self, share: tuple[int, int]) -> None:
         start, end = share
         target = self.weights[start:end]
         self.to_float(self.data[start:end].ctypes.data, target.ctypes.data, target.size)

@@ -16,3 +16,9 @@ needs_tinystories = pytest.mark.skipif(
 )
 TASK_FILES = SHARED / "tasks" / "lm_eval"
 needs_task_files = pytest.mark.skipif(not TASK_FILES.exists(), reason="shared/data/tasks is absent")
+
+
+def written(path: Path, text: str) -> Path:
+    """The path of a new file with this text."""
+    path.write_text(text)
+    return path

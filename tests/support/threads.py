@@ -9,7 +9,7 @@ Result = TypeVar("Result")
 
 
 def with_threads(counts: Iterable[int], compute: Callable[[], Result]) -> list[Result]:
-    """What `compute` returns under each number of threads; then the number is as before."""
+    """The results of `compute` under each number of threads; then the number is as before."""
     before, results = cpu_kernels.get_num_threads(), []
     try:
         for count in counts:

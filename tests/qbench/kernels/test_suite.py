@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.data import KERNEL_SUITES, REPO
+from support.data import KERNEL_SUITES, REPO, written
 
 from qbench.kernels.suite import load_kernel_suite
 from qbench.measure.host.machine import available_cores
@@ -13,9 +13,7 @@ GOOD = "name: small\ncases: [{kernels: linear_q8_0}]\n"
 
 
 def load(folder: Path, text: str):
-    path = folder / "suite.yaml"
-    path.write_text(text)
-    return load_kernel_suite(path)
+    return load_kernel_suite(written(folder / "suite.yaml", text))
 
 
 def test_a_suite_in_full(tmp_path):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.architectures import random_weights, small_config
+from support.architectures import small_config
 from support.array_source import ArraySource
 from support.caches import policy_cache
 from support.close import assert_close
@@ -13,8 +13,6 @@ from support.slow_policy import Choose, slow_heads
 
 from qbench.policies import TokenKinds
 from qbench.policies.fastgen import FREQUENT, FULL, LOCAL, PUNCTUATION, SPECIAL
-from qbench.run_options import RunOptions
-from qbench.runtime import load_model
 from qbench.runtime.caches.head_storage import HeadStorage
 from qbench.runtime.caches.kv_storage import BLOCK_TOKENS, KVStorage
 from qbench.runtime.caches.policy_cache import PolicyCache
@@ -217,27 +215,6 @@ def test_bytes_follow_the_mean_length_and_not_the_longest(text: str, in_kernels:
     assert sum(lengths) * TOKEN_BYTES <= held <= sum(length + BLOCK_TOKENS for length in lengths) * TOKEN_BYTES
     assert held < 0.7 * KV_HEADS * max(lengths) * TOKEN_BYTES
     assert cache.peak_bytes >= KV_HEADS * 400 * TOKEN_BYTES
-
-
-@pytest.mark.parametrize("impl", ["reference", pytest.param("auto", marks=NEEDS_KERNELS)])
-@pytest.mark.parametrize("text", ["fastgen:target=0.6", "adakv:20,window=8"])
-def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(text: str, impl: str) -> None:
-    config = small_config("llama", head_dim=32)
-    model = load_model(ArraySource(config, random_weights(config)), RunOptions(policy=text), impl=impl)
-    tokens = torch.randint(150, (3, 60), generator=torch.Generator().manual_seed(2))
-    steps = ([40, 7, 25], [1, 1, 1], [1, 1, 1], [5, 9, 2], [1, 1, 1])
-    together, alone = model.new_cache(3), [model.new_cache(1) for _ in range(3)]
-    seen = [0, 0, 0]
-    for counts in steps:
-        columns = torch.zeros(3, max(counts), dtype=torch.int64)
-        for b, count in enumerate(counts):
-            columns[b, :count] = tokens[b, seen[b] : seen[b] + count]
-        found = model(columns, together, num_valid=counts)
-        for b, count in enumerate(counts):
-            assert_close(found[b, :count], model(columns[b : b + 1, :count], alone[b])[0], atol=1e-4)
-            seen[b] += count
-    for layer in range(config["num_hidden_layers"]):
-        assert together.held_positions(layer) == [one.held_positions(layer)[0] for one in alone]
 
 
 @IN

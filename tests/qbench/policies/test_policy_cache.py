@@ -165,7 +165,11 @@ def test_a_budget_above_the_context_changes_no_bit(impl: str, name: str, kv: str
 
 
 @pytest.mark.parametrize(
-    "text", ["h2o:20", "tova:20", "snapkv:20,window=8", "random:20", "keydiff:20", "scissorhands:20,recent=4"]
+    "text",
+    [
+        *("h2o:20", "tova:20", "snapkv:20,window=8", "random:20", "keydiff:20", "scissorhands:20,recent=4"),
+        *("fastgen:target=0.6", "adakv:20,window=8"),
+    ],
 )
 @pytest.mark.parametrize("impl", ["reference", pytest.param("auto", marks=NEEDS_KERNELS)])
 def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(text: str, impl: str) -> None:
@@ -186,7 +190,7 @@ def test_a_batch_of_unlike_lengths_gets_what_each_sequence_gets_alone(text: str,
             assert_close(found[b, :count], expected[0], atol=1e-4)
             seen[b] += count
     for layer in range(config["num_hidden_layers"]):
-        assert together.num_held[layer].tolist() == [one.num_held[layer, 0] for one in alone]
+        assert together.held_positions(layer) == [one.held_positions(layer)[0] for one in alone]
 
 
 @IN

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from support.data import KERNEL_SUITES, REPO
+from support.data import KERNEL_SUITES, REPO, written
 
 from qbench.speed.speed_case import SpeedCase
 from qbench.sweep.suite.load_suite import load_suite
@@ -11,10 +11,8 @@ from quant.errors import InputError
 GOOD = "name: small\nmodels: [rand:tiny]\nrecipes: [bf16, q8_0]\n"
 
 
-def load(tmp_path: Path, text: str):
-    path = tmp_path / "suite.yaml"
-    path.write_text(text)
-    return load_suite(path)
+def load(folder: Path, text: str):
+    return load_suite(written(folder / "suite.yaml", text))
 
 
 def test_a_suite_in_full(tmp_path):

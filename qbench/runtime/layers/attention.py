@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -12,11 +13,22 @@ from qbench.runtime.layers.norm import Norm
 from quant.models import ModelConfig
 
 
+@dataclass(frozen=True, slots=True)
+class AttentionNorms:
+    """Norms around attention, in architectures that have them.
+
+    q, k     of each head before its rotation
+    output   of the sum that attention adds to the stream
+    """
+
+    q: Norm | None = None
+    k: Norm | None = None
+    output: Norm | None = None
+
+
 class Attention:
     """In Python, over any cache.
 
-    q_norm, k_norm   of each head before its rotation, in architectures that have them
-    output_norm      of what attention adds to the stream, in architectures that have one
     call             x [B, T, K] -> x and what attention to norm(x) adds to it; rope None: nothing is rotated
     step             the same as one call of cpu_kernels over a cache that has layer views; None if they do not run it
     """
@@ -24,28 +36,19 @@ class Attention:
     step: Callable[..., Tensor] | None = None
 
     def __init__(
-        self,
-        config: ModelConfig,
-        layer: int,
-        qkv: FusedLinears,
-        output: FusedLinears,
-        q_norm: Norm | None = None,
-        k_norm: Norm | None = None,
-        output_norm: Norm | None = None,
+        self, config: ModelConfig, layer: int, qkv: FusedLinears, output: FusedLinears, norms: AttentionNorms
     ) -> None:
         self.head_dim = config.head_dim
         self.layer = layer
         self.qkv = qkv
         self.output = output
-        self.q_norm = q_norm
-        self.k_norm = k_norm
-        self.output_norm = output_norm
+        self.norms = norms
 
     def __call__(self, x: Tensor, norm: Norm, rope: Rotation, positions: Tensor, cache: Cache) -> Tensor:
         num_tokens = len(positions)
         q, k, v = [self._heads(projected, num_tokens) for projected in self.qkv(x, norm)]
-        if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
+        if self.norms.q is not None and self.norms.k is not None:
+            q, k = self.norms.q(q), self.norms.k(k)
         if rope is None:
             out = cache.attend(self.layer, q, k, v, positions)  # [B, H, T, D]
         else:
@@ -54,7 +57,7 @@ class Attention:
 
     def add_output(self, attended: Tensor, residual: Tensor) -> Tensor:
         """attended [..., H D] -> what it adds to the residual, and the residual, [..., K]"""
-        return add_output(self.output, attended, residual, self.output_norm)
+        return add_output(self.output, attended, residual, self.norms.output)
 
     def _heads(self, x: Tensor, num_tokens: int) -> Tensor:
         return x.reshape(-1, num_tokens, x.shape[-1] // self.head_dim, self.head_dim).transpose(1, 2)  # [B, H, T, D]
@@ -64,20 +67,13 @@ class KernelAttention(Attention):
     """Attention that cpu_kernels run as one step, if they have packed its weights; the bits are those of the call."""
 
     def __init__(
-        self,
-        config: ModelConfig,
-        layer: int,
-        qkv: FusedLinears,
-        output: FusedLinears,
-        q_norm: Norm | None = None,
-        k_norm: Norm | None = None,
+        self, config: ModelConfig, layer: int, qkv: FusedLinears, output: FusedLinears, norms: AttentionNorms
     ) -> None:
-        super().__init__(config, layer, qkv, output, q_norm, k_norm)
+        super().__init__(config, layer, qkv, output, norms)
         self._attention_step = importlib.import_module("cpu_kernels").attention_step
         self.groups = (qkv.group, output.group)
-        self.head_norms = (
-            (None, None, 0.0) if q_norm is None or k_norm is None else (q_norm.array, k_norm.array, q_norm.eps)
-        )
+        q, k = norms.q, norms.k
+        self.head_norms = (None, None, 0.0) if q is None or k is None else (q.array, k.array, q.eps)
         self.step = None if None in self.groups else self._in_one_call
 
     def _in_one_call(

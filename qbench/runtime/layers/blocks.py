@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from qbench.runtime.caches.latent_cache import has_latent_kernels
 from qbench.runtime.kernel_steps import has_attention_step, has_net_step, weighs_scores
-from qbench.runtime.layers.attention import Attention, KernelAttention
+from qbench.runtime.layers.attention import Attention, AttentionNorms, KernelAttention
 from qbench.runtime.layers.block import Block
 from qbench.runtime.layers.builder import Builder
 from qbench.runtime.layers.embedding import Embedding, Positions, Table
@@ -51,13 +51,12 @@ class BlockBuilder(Builder):
     def attention(self, layer: int, prefix: str) -> Attention:
         qkv = self.linears(*(f"{prefix}.{name}_proj" for name in "qkv"))
         output = self.linears(f"{prefix}.o_proj")
-        q_norm, k_norm = (self._norm_if_any(f"{prefix}.{name}_norm") for name in "qk")
-        output_norm = self._norm_if_any(f"{prefix}.output_norm")
+        norms = AttentionNorms(*(self._norm_if_any(f"{prefix}.{name}_norm") for name in ("q", "k", "output")))
         if self.has_kernels and not weighs_scores(self.config):
             self.impls[prefix] = TORCH_ATTENTION  # next to linears of the kernels
         if self.has_kernels and has_attention_step(self.config):
-            return KernelAttention(self.config, layer, qkv, output, q_norm, k_norm)
-        return Attention(self.config, layer, qkv, output, q_norm, k_norm, output_norm)
+            return KernelAttention(self.config, layer, qkv, output, norms)
+        return Attention(self.config, layer, qkv, output, norms)
 
     def latent_attention(self, layer: int, prefix: str) -> LatentAttention:
         sizes = present(self.config.mla)

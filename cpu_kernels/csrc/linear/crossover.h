@@ -37,8 +37,12 @@ inline Path forced_path() {
 // Where there are tile instructions, theirs is the faster path for all but a few tokens.
 inline constexpr int64_t most_direct_tokens_amx = 4;
 
+// AVX2 multiplies these in one pass. A second pass would unpack every code again, and the tile path stores them once.
+inline constexpr int64_t most_direct_tokens_avx2 = direct_tokens;
+
 inline int64_t most_direct_tokens(int64_t of_format, Isa isa) {
-    return isa == Isa::amx ? most_direct_tokens_amx : of_format;
+    if (isa == Isa::amx) return most_direct_tokens_amx;
+    return isa == Isa::avx2 ? most_direct_tokens_avx2 : of_format;
 }
 
 }  // namespace qk::linear

@@ -2,8 +2,8 @@
 // and accumulate.
 //
 // Operations per step, token and 8 rows are those of tile/pairs.inl. One token of Q4_0 takes 20, and unpacking 14: a
-// shift and two masks for each of 4 vectors, then the scale. These 34 meet 144 bytes. Groups are the outer loop: each is
-// prepared once, and 8 tokens have 8 sums in registers.
+// shift and two masks for each of 4 vectors, then the scale. These 34 meet 144 bytes. Groups are the outer loop: each
+// is prepared once, and 8 tokens have 8 sums in registers.
 
 template <class Format, int first, int last, int tokens>
 [[gnu::always_inline]] inline void sum_groups(const Bytes* codes, const std::byte* x, size_t token_bytes, Pairs ones,

@@ -10,7 +10,6 @@ from qbench.runtime.caches.cache_maker import (
     MAX_CHUNK_TOKENS,
     has_modes,
     max_chunk_tokens_of,
-    pages_of,
     policy_for,
     window_rules,
 )
@@ -20,6 +19,7 @@ from qbench.runtime.caches.latent_choice import chosen_latents
 from qbench.runtime.caches.owned_pages import window_pages
 from qbench.runtime.caches.residual_storage import residual_store_bytes
 from qbench.runtime.caches.sink_cache import check_sinks, turns_with_text
+from qbench.runtime.caches.window_pages import window_slots
 from qbench.runtime.workspace import FLOAT_BYTES
 from quant.kv import KVFormat, KVScheme
 from quant.models import ModelConfig
@@ -62,6 +62,7 @@ class CacheMemory:
             self.window, self.far_share = max(windows), windows.count(0) / len(windows)
         if isinstance(policy, Sinks):
             check_sinks(config, policy)
+            self.window = policy.window
             self.tokens_at_once = max_chunk_tokens_of(config, policy)
         self.keeps_latents = has_modes(spec) and chosen_latents(config, scheme)[1] is not None
         in_torch = is_in_torch(impl) or spec.layout == NONE or self.keeps_latents
@@ -119,9 +120,10 @@ class CacheMemory:
                 for window, layer in layers
             ]
             return round(batch * sum(map(held_tokens, slots)) * self.bytes_per_token / len(layers))
-        if self.window is not None:
-            num_pages = window_pages(self.window, self.tokens_at_once, BLOCK_TOKENS) + pages_of(self.sinks)
-            near = num_pages * BLOCK_TOKENS
+        if self.sinks and self.window is not None:
+            held = held_tokens(min(context, window_slots(self.window, self.sinks)))
+        elif self.window is not None:
+            near = window_pages(self.window, self.tokens_at_once, BLOCK_TOKENS) * BLOCK_TOKENS
             held = near + self.far_share * (held_tokens(context) - near)
         else:
             held = held_tokens(context) if self.in_stores or self.spec.layout == PAGED else context

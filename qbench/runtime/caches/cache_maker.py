@@ -26,6 +26,7 @@ from qbench.runtime.caches.pooled_cache import full_cache, pooled_cache
 from qbench.runtime.caches.recompute import RecomputeCache
 from qbench.runtime.caches.sink_cache import SinkCache, check_sinks, turns_with_text
 from qbench.runtime.caches.storages import codecs_of, make_memories, make_storage, of_head
+from qbench.runtime.caches.window_pages import WindowPages
 from quant.errors import InputError
 from quant.kv import KVScheme
 from quant.models import AttentionRule, ModelConfig
@@ -188,18 +189,19 @@ class CacheMaker:
 
     def _sinks(self, batch: int, policy: Sinks, *, uncached: bool) -> Cache:
         """uncached: of a whole text at once"""
-        check_sinks(self.config, policy)
-        max_chunk_tokens = max_chunk_tokens_of(self.config, policy)
-        most_pages = window_pages(policy.window, max_chunk_tokens, BLOCK_TOKENS)
-        impl = REFERENCE if turns_with_text(self.config) else None
-        pool = self._pool(batch * (most_pages + pages_of(policy.sinks)), None, impl)
+        config = self.config
+        check_sinks(config, policy)
+        impl = REFERENCE if turns_with_text(config) else self._impl
+        how = {"in_kernels": not is_in_torch(impl), "attention": attend_by(impl)}
+        sizes = (batch, BLOCK_TOKENS)
+        storages = [make_storage(config, self.scheme, layer, *sizes, **how) for layer in range(config.num_layers)]
         if uncached:
-            sequences = [GrowingSequence(pool) for _ in range(batch)]
+            places = OwnPages(storages, sys.maxsize)
         else:
-            sequences = [WindowSequence(pool, policy.window, most_pages, policy.sinks) for _ in range(batch)]
-        cache = SinkCache(self.config, PoolPages(pool, sequences), policy)
-        cache.rules = window_rules(self.config, policy.window)
-        cache.max_chunk_tokens = None if uncached else max_chunk_tokens
+            places = WindowPages(storages, config.num_kv_heads, policy.window, policy.sinks)
+        cache = SinkCache(config, places, policy)
+        cache.rules = window_rules(config, policy.window)
+        cache.max_chunk_tokens = None if uncached else max_chunk_tokens_of(config, policy)
         return cache
 
 

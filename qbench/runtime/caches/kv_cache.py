@@ -73,11 +73,17 @@ class KVCache(Cache):
     def _past(self, layer: int, num_tokens: int) -> Past:
         """The layer's slots with the new tokens, of each sequence or, if the batch is varlen, of all; there is room."""
         places, index = self._where[layer]
-        ends = self._ends(num_tokens)
+        ends = self._ends(places, num_tokens)
         places.reserve(index, int(ends.max()))
         return Past(places.block_table, ends, self.cu_seqlens)
 
-    def _ends(self, num_tokens: int) -> np.ndarray:
+    def _ends(self, places: Places[KVStorage], num_tokens: int) -> np.ndarray:
+        """[B]: slots in use with the new tokens"""
+        ends = self._new_lens(num_tokens)
+        return ends if places.dropped is None else ends - places.dropped
+
+    def _new_lens(self, num_tokens: int) -> np.ndarray:
+        """[B]: lengths after the forward pass"""
         if self.cu_seqlens is not None:
             return self._varlen_ends
         seq_len = self.seq_len + num_tokens
@@ -89,9 +95,9 @@ class KVCache(Cache):
         return self._in_stores and len(self.groups) == 1
 
     def kernel_view(self, num_tokens: int) -> KernelView:
-        places, ends = self.places, self._ends(num_tokens)
-        # A varlen batch brings no sequence more tokens than all together.
-        if self.seq_len + num_tokens > self._room:
+        places, ends = self.places, self._ends(self.places, num_tokens)
+        # A varlen batch brings no sequence more tokens than all together. Pages that drop tokens may have shrunk.
+        if self.seq_len + num_tokens > self._room or places.dropped is not None:
             longest = int(ends.max())
             for index in range(len(places.memories)):
                 places.reserve(index, longest)
@@ -109,6 +115,16 @@ class KVCache(Cache):
         super().advance(num_tokens)
         for places in self.groups:
             places.advance(self.seq_lens)
+
+    @property
+    def peak_bytes(self) -> int | None:
+        if all(places.peak_bytes is None for places in self.groups):
+            return None
+        return sum(places.peak_bytes or places.size_bytes for places in self.groups)
+
+    def mark(self) -> None:
+        for places in self.groups:
+            places.mark(self.seq_lens)
 
     def truncate(self, seq_len: int | np.ndarray) -> None:
         wanted = np.minimum(self.seq_lens, seq_len)

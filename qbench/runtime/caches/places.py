@@ -42,6 +42,16 @@ class Places(ABC, Generic[Memory]):
     def size_bytes(self) -> int:
         """Memory that these sequences hold."""
 
+    @property
+    def peak_bytes(self) -> int | None:
+        """Most memory that they held; None if they never hold more than in the end"""
+        return None
+
+    @property
+    def dropped(self) -> np.ndarray | None:
+        """[B] int64: tokens that have left the pages, so that later ones moved up; None: all stay"""
+        return None
+
     @abstractmethod
     def begin(self, counts: Sequence[int]) -> None:
         """A forward pass that brings so many tokens to each sequence.
@@ -58,6 +68,9 @@ class Places(ABC, Generic[Memory]):
 
     def advance(self, seq_lens: np.ndarray) -> None:
         """The forward pass is done; sequences now have seq_lens [B] tokens."""
+
+    def mark(self, seq_lens: np.ndarray) -> None:
+        """Remember everything, so that the sequences can go back to the seq_lens [B] tokens that they have now."""
 
     def check_truncate(self, seq_lens: np.ndarray) -> None:
         """raises InputError for lengths that the sequences cannot go back to"""

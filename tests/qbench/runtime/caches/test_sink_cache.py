@@ -124,7 +124,9 @@ def test_texts_are_longer_than_the_context_and_memory_does_not_grow():
     cache = model.new_cache(spec=spec_of(KIND))
     assert cache.max_chunk_tokens == 40 - (SINKS + WINDOW - 1)
     assert_close(model(tokens, cache), slow(model, tokens), atol=TOLERANCE)
-    assert cache.seq_len == 90 and cache.places.pool.num_pages == 1 + 4  # of sinks, and of 9 - 1 + 29 tokens
+    assert cache.seq_len == 90 and cache.places.page_size == 32  # sinks, a window and up to 15 tokens
+    assert cache.size_bytes == 32 * cache.bytes_per_token
+    assert cache.peak_bytes == 48 * cache.bytes_per_token  # 3 + 8 tokens of before and 29 new ones
     with pytest.raises(InputError, match="41 tokens, but the model's context holds 40"):
         model(tokens[:, :41])
 
@@ -139,8 +141,8 @@ def test_formats(kv, impl):
     assert TOLERANCE / 10 < (got - expected).abs().max() < 8 * STEPS_OF[kv]
     memory = CacheMemory(model.config, model.kv, impl, spec=spec_of(KIND))
     assert cache.bytes_per_token == memory.bytes_per_token
-    pool = cache.places.pool
-    assert memory.size_bytes(1000, 2) == pool.num_pages * pool.page_bytes
+    assert memory.size_bytes(1000, 2) == cache.size_bytes == 2 * 32 * cache.bytes_per_token
+    assert memory.size_bytes(7, 2) == 2 * 16 * cache.bytes_per_token
 
 
 def test_angles_of_far_positions_are_as_good_as_those_of_near_ones():
@@ -206,7 +208,9 @@ def test_a_models_own_kind():
 def test_going_back():
     model, tokens, other = model_of(max_position_embeddings=1024), tokens_of(1, 600), tokens_of(1, 5, 1)
     cache = model.new_cache(spec=spec_of(KIND))
-    model(tokens, cache, last_only=True)
+    model(tokens[:, :590], cache, last_only=True)
+    for token in tokens[:, 590:].split(1, dim=1):
+        model(token, cache)
 
     def check(seq_len: int) -> None:
         again = model.new_cache(spec=spec_of(KIND))
@@ -216,12 +220,30 @@ def test_going_back():
         assert_close(got, model(other, again), atol=TOLERANCE)
         assert_close(model(tokens[:, :90], cache), model(tokens[:, :90], again), atol=TOLERANCE)
 
-    check(580)
+    check(592)
     with pytest.raises(InputError, match=r"truncate to 100, whose window begins at token 92, .* are gone"):
         model(other, cache, cache_position=range(100, 105))
-    for seq_len in (2, 0):  # in the page of the sinks, which is always there
+    for seq_len in (2, 0):  # among the sinks, which are always there
         check(seq_len)
-    assert len(cache.places.sequences[0].pages) == 6
+
+
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+def test_a_mark_is_gone_back_to_from_afar(impl):
+    """Sequences of unlike lengths; after the mark come enough tokens to drop all that the window held."""
+    model, tokens = model_of(impl=impl), tokens_of(2, 90)
+    cache, again = (model.new_cache(2, spec=spec_of(KIND)) for _ in range(2))
+    for each in (cache, again):
+        model(tokens[:, :40], each, num_valid=[40, 23])
+    cache.mark()
+    assert_close(model(tokens[:, 40:], cache), model(tokens[:, 40:], again), atol=0)
+    for num_tokens in (1, 50):
+        cache.truncate(np.array([40, 23]))
+        got = model(tokens[:, 40 : 40 + num_tokens], cache)
+        fresh = model.new_cache(2, spec=spec_of(KIND))
+        model(tokens[:, :40], fresh, num_valid=[40, 23])
+        assert_close(got, model(tokens[:, 40 : 40 + num_tokens], fresh), atol=0)
+    with pytest.raises(InputError, match=r"truncate to 45, .* are gone; go back to 0 or to a marked length"):
+        cache.truncate(45)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Tables of interactions: mean KLD of each cell, over the sum of the losses of its recipe, KV format and policy."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from qbench.markdown_grid import markdown_grid
@@ -37,7 +37,18 @@ def _summary(grid: Grid) -> str:
     for cell in grid.cells.values():
         axes = tuple(axis for axis in range(3) if cell.levels[axis] != grid.baseline[axis])
         kinds.setdefault(axes, []).append(cell)
-    lines = [["axes that lose", "cells", "median whole / sum", "least", "most", "more than the sum", "less"]]
+    lines = [
+        [
+            "axes that lose",
+            "cells",
+            "all wholes / all sums [95 %]",
+            "median",
+            "least",
+            "most",
+            "more than the sum",
+            "less",
+        ]
+    ]
     for axes, cells in sorted(kinds.items(), key=lambda item: (len(item[0]), item[0])):
         ratios = [cell.whole / cell.expected for cell in cells]
         signs = [_sign(cell) for cell in cells]
@@ -45,12 +56,18 @@ def _summary(grid: Grid) -> str:
             [
                 " + ".join(AXES[axis] for axis in axes),
                 str(len(cells)),
+                _pooled(grid, cells),
                 *(f"{value:.2f}" for value in (median(ratios), min(ratios), max(ratios))),
                 str(signs.count("+")),
                 str(signs.count("-")),
             ]
         )
-    return markdown_grid(lines, [False, *[True] * 6])
+    return markdown_grid(lines, [False, *[True] * 7])
+
+
+def _pooled(grid: Grid, cells: Sequence[Cell]) -> str:
+    ratio = grid.pooled(cells)
+    return MISSING if ratio is None else f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
 
 
 def _of_kv_format(grid: Grid, kv_format: str | None) -> str:

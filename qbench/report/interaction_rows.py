@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from qbench.cache_spec import FULL
 from qbench.measure.records.record import Record
 from qbench.report.policy_rows import PolicyRow, policy_rows, setting
-from qbench.statistics import Estimate, holm, kld_excess
+from qbench.statistics import Estimate, Together, holm, kld_excess
 from quant.present import present
 
 # recipe, KV format, policy; None: as stored, f32
@@ -50,6 +50,17 @@ class Grid:
     @property
     def num_tests(self) -> int:
         return sum(cell.p_value is not None for cell in self.cells.values())
+
+    def pooled(self, cells: Sequence[Cell]) -> Estimate | None:
+        """The sum of the cells' losses over the sum of their expected losses; None as for `Cell.excess`."""
+        sums = [_together(self.rows, self.baseline, cell.levels) for cell in cells]
+        kept = [each for each in sums if each is not None]
+        if not kept or len(kept) < len(sums):
+            return None
+        excess, expected = kld_excess(kept), sum(cell.expected for cell in cells)
+        if excess.low is None or excess.high is None:
+            return None
+        return Estimate(1 + excess.value / expected, None, 1 + excess.low / expected, 1 + excess.high / expected)
 
     def values(self, axis: int) -> list[str | None]:
         """Levels of an axis as they come in the records, the baseline first."""
@@ -107,13 +118,14 @@ def _cell(rows: dict[Levels, PolicyRow], baseline: Levels, levels: Levels) -> Ce
         return None
     floor = present(rows[baseline].mean_kld)
     expected = floor + sum(present(rows[single].mean_kld) - floor for single in singles)
-    excess = _excess(rows[levels], [rows[single] for single in singles], rows[baseline])
+    together = _together(rows, baseline, levels)
+    excess = None if together is None else kld_excess([together])
     return Cell(levels, present(rows[levels].mean_kld), expected, excess, None)
 
 
-def _excess(whole: PolicyRow, parts: Sequence[PolicyRow], base: PolicyRow) -> Estimate | None:
-    blocks = [row.quality.blocks if row.quality else None for row in (whole, base, *parts)]
+def _together(rows: dict[Levels, PolicyRow], baseline: Levels, levels: Levels) -> Together | None:
+    """None if a row of the sum lacks the sums per block of text."""
+    found = [rows[each].quality for each in (levels, baseline, *alone(levels, baseline))]
+    blocks = [quality.blocks if quality else None for quality in found]
     kept = [each for each in blocks if each is not None and each.kld is not None]
-    if len(kept) < len(blocks):
-        return None
-    return kld_excess(kept[0], kept[2:], kept[1])
+    return Together(kept[0], kept[2:], kept[1]) if len(kept) == len(blocks) else None

@@ -4,7 +4,7 @@ from qbench.statistics.cell import Cell, Floors, judge, with_floors
 from qbench.statistics.estimate import Estimate
 from qbench.statistics.flips import accuracy_difference
 from qbench.statistics.holm import holm
-from qbench.statistics.paired import kld_difference, kld_excess, perplexity_ratio, same_top_difference
+from qbench.statistics.paired import Together, kld_difference, kld_excess, perplexity_ratio, same_top_difference
 from qbench.statistics.power import detectable_difference, detectable_flips, detectable_ratio
 from qbench.statistics.proportion import share_interval
 from qbench.statistics.protocols import require_same_protocol
@@ -17,6 +17,7 @@ __all__ = [
     "Cell",
     "Estimate",
     "Floors",
+    "Together",
     "accuracy_difference",
     "block_mean",
     "detectable_difference",

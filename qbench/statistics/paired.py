@@ -1,6 +1,7 @@
 """Two models on the same blocks of text: their common part cancels, so that small differences show."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -44,17 +45,29 @@ def kld_difference(blocks_a: Blocks, blocks_b: Blocks) -> Estimate:
     return _mean_difference(blocks_a.kld, blocks_b.kld, blocks_a.tokens)
 
 
-def kld_excess(whole: Blocks, parts: Sequence[Blocks], base: Blocks) -> Estimate:
-    """Mean KL divergence of `whole` minus the sum of its parts' ones, nats; each counts from the one of `base`.
+@dataclass(frozen=True, slots=True)
+class Together:
+    """A loss and the losses that it may be the sum of; each counts from the loss of `base`."""
+
+    whole: Blocks
+    parts: Sequence[Blocks]
+    base: Blocks
+
+
+def kld_excess(sums: Sequence[Together]) -> Estimate:
+    """Mean KL divergence of the wholes minus that of their parts, nats, added up over `sums`.
 
     All are from the same reference. raises InputError as above
     """
-    for part in (base, *parts):
-        _require_pairs(whole, part)
-    expected = np.array(present(base.kld), dtype=np.float64)
-    for part in parts:
-        expected += np.subtract(present(part.kld), present(base.kld))
-    return _mean_difference(expected.tolist(), whole.kld, whole.tokens)
+    excess: np.ndarray = np.zeros(len(sums[0].whole.tokens or ()))
+    for each in sums:
+        for part in (sums[0].whole, each.base, *each.parts):
+            _require_pairs(each.whole, part)
+        base = np.array(present(each.base.kld), dtype=np.float64)
+        excess += np.array(present(each.whole.kld)) - base
+        for part in each.parts:
+            excess -= np.array(present(part.kld)) - base
+    return block_mean(excess, np.asarray(present(sums[0].whole.tokens)))
 
 
 def same_top_difference(blocks_a: Blocks, blocks_b: Blocks) -> Estimate:

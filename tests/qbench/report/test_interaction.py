@@ -13,7 +13,7 @@ from qbench.cli.report import command
 from qbench.measure.records.record import parse_record
 from qbench.report import render_interaction
 from qbench.report.interaction_rows import Grid, interaction_grids
-from qbench.statistics import block_mean, kld_excess
+from qbench.statistics import Together, block_mean, kld_excess
 from quant.errors import InputError
 from quant.present import present
 
@@ -53,7 +53,7 @@ def test_excess_is_the_whole_minus_the_floor_and_what_each_part_adds():
         def __init__(self, kld: np.ndarray) -> None:
             self.kld, self.tokens = kld.tolist(), tokens
 
-    got = kld_excess(Blocks(whole), [Blocks(a), Blocks(b)], Blocks(base))
+    got = kld_excess([Together(Blocks(whole), [Blocks(a), Blocks(b)], Blocks(base))])
     expected = block_mean(whole - (base + (a - base) + (b - base)), tokens)
     assert got.value == pytest.approx(expected.value, rel=1e-12) and got.interval == pytest.approx(expected.interval)
 
@@ -73,6 +73,15 @@ def test_sums_pass_and_an_excess_is_found():
     three = {levels for levels in cells if all(a != b for a, b in zip(levels, ("bf16", "kv-f16", "full"), strict=True))}
     assert {levels for levels, cell in cells.items() if present(cell.p_value) < 0.05} == three and len(three) == 4
     assert all(present(cells[levels].excess).value == pytest.approx(2e-2, rel=0.3) for levels in three)
+
+
+@pytest.mark.parametrize("together", [0.0, 2e-2])
+def test_pooled_ratio_is_that_of_all_losses(together):
+    grid = grid_of(records(together))
+    cells = list(grid.cells.values())
+    ratio = present(grid.pooled(cells))
+    assert ratio.value == pytest.approx(sum(c.whole for c in cells) / sum(c.expected for c in cells), rel=1e-9)
+    assert (present(ratio.low) < 1 < present(ratio.high)) == (not together)
 
 
 def test_p_values_are_corrected_over_all_cells():

@@ -23,13 +23,13 @@ class Tuned:
     row_of: Callable[[Any, int], tuple[str, Sequence[Any]]]
     launches: Callable[..., list[Launch]]
 
-    def run(self, operands: Any, *results: Tensor, config: Any = None) -> None:
+    def run(self, operands: Any, first: Tensor, *others: Tensor | None, config: Any = None) -> None:
         """Writes the results, in the configuration that was chosen for the row unless one is given.
 
         raises  RuntimeError on CPU tensors outside the interpreter; NotImplementedError on an unknown architecture
         """
-        device = results[0].device
-        arch = architecture(self.op, results[0], self.kernel)
+        device = first.device
+        arch = architecture(self.op, first, self.kernel)
         config = config or chosen(self.op, *self.row_of(operands, arch), device)
-        for launch in self.launches(operands, *results, config, arch):
+        for launch in self.launches(operands, first, *others, config, arch):
             launch.run(device)

@@ -8,7 +8,7 @@ from torch import Tensor
 from gpu_kernels.attention.configs import Config
 from gpu_kernels.attention.flash_triton import flash_kernel
 from gpu_kernels.attention.paged import CODES
-from gpu_kernels.attention.paged_attention import PagedOperands
+from gpu_kernels.attention.paged_attention import AttentionOperands
 from gpu_kernels.attention.parts_triton import LOG2_E, combine_launch, empty_parts
 from gpu_kernels.fp8_triton import readable
 from gpu_kernels.launch import Launch
@@ -35,6 +35,7 @@ class Work:
     query           [tokens, H, Dk]
     keys, values    [num_pages, page_size, Hkv, D] of `paged`, or dense rows [key tokens, Hkv, D]
     paged           the op's operands if it reads pages
+    scores          [B, Hkv, rows, S] float32, to be written: of each sequence's last rows; None: not wanted
     """
 
     query: Tensor
@@ -44,7 +45,8 @@ class Work:
     lse: Tensor
     sequences: Sequences
     softmax_scale: float
-    paged: PagedOperands | None = None
+    paged: AttentionOperands | None = None
+    scores: Tensor | None = None
 
     @property
     def num_kv_heads(self) -> int:
@@ -64,7 +66,7 @@ def most_queries(query: Tensor, given: int | None) -> int:
 def flash_launches(work: Work, config: Config, num_splits: int, arch: int) -> list[Launch]:
     """One program a (block of rows, key-value head, sequence and part); if there are parts to join, then one a row."""
     query, out, lse, sequences, paged = work.query, work.out, work.lse, work.sequences, work.paged
-    cache = paged and paged.cache
+    cache, scores, group = paged and paged.cache, work.scores, query.shape[1] // work.num_kv_heads
     part, part_lse = empty_parts(out, lse, num_splits)  # [tokens, H, S, Dv], [tokens, H, S]
     key_size, value_size = query.shape[-1], out.shape[-1]
     block_d = triton.next_power_of_2(value_size)
@@ -81,9 +83,12 @@ def flash_launches(work: Work, config: Config, num_splits: int, arch: int) -> li
         "sinks_ptr": paged and paged.sinks,
         "out_ptr": part,
         "lse_ptr": part_lse,
+        "scores_ptr": scores,
         "num_queries": sequences.most_queries,
         "num_heads": query.shape[1],
         "num_splits": num_splits,
+        "mass_queries": None if scores is None else scores.shape[2] // group,
+        "num_slots": None if scores is None else scores.shape[3],
         "window": paged and paged.window,
         "softmax_scale": work.softmax_scale * LOG2_E.value,
         "stride_qt": query.stride(0),
@@ -97,8 +102,9 @@ def flash_launches(work: Work, config: Config, num_splits: int, arch: int) -> li
         "stride_tb": cache.block_table.stride(0) if cache else 0,
         "stride_tp": cache.block_table.stride(1) if cache else 0,
         "stride_l": cache.seq_lens.stride(0) if cache else 0,
+        "stride_lh": cache.seq_lens.stride(1) if cache and cache.has_head_lengths else None,
         "stride_scale": int(cache is not None and cache.has_head_scales),
-        "GROUP": query.shape[1] // work.num_kv_heads,
+        "GROUP": group,
         "KEY_SIZE": min(key_size, block_d),
         "KEY_REST": max(key_size - block_d, 0),
         "VALUE_SIZE": value_size,

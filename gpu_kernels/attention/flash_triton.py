@@ -6,6 +6,7 @@ Split    one program a (block of rows, key-value head, sequence and part of its 
 Program  walks the tokens that any of its rows may see in steps of BLOCK_N, with an online softmax in units of log 2.
 8 bit    codes are exact in 16 bits, so no scale meets them: the keys' goes with the softmax's, the values' comes last.
          The kernel holds the next tile's codes in registers, for Triton fetches ahead only what is multiplied as it is.
+Mass     decode stores the scores of the rows that are observed, if asked; key_mass_triton.py says for whom and why.
 Edges    tokens that no row may see are not read, and neither are their pages' numbers.
 """
 
@@ -43,12 +44,18 @@ def _offsets(b_page, o_n, stride_p, stride_t, PAGE_SIZE: tl.constexpr):
 
 
 @triton.jit
-def _step(b_q, b_q_rest, b_k, b_k_rest, b_v, b_visible, scale, b_acc, b_max, b_sum, KEY_REST: tl.constexpr):
-    """(acc [BLOCK_R, BLOCK_D], maximum [BLOCK_R], sum [BLOCK_R]) after one more tile."""
+def _step(
+    b_q, b_q_rest, b_k, b_k_rest, b_v, b_visible, scale, b_acc, b_max, b_sum, scores_ptr, o_scores, m_scores, o_n,
+    score_end, KEY_REST: tl.constexpr,
+):  # fmt: skip
+    """(acc [BLOCK_R, BLOCK_D], maximum [BLOCK_R], sum [BLOCK_R]) after one more tile, whose scores may be stored."""
     b_s = tl.dot(b_q, tl.trans(b_k))  # [BLOCK_R, BLOCK_N]
     if KEY_REST:
         b_s = tl.dot(b_q_rest, tl.trans(b_k_rest), b_s)
     b_s = tl.where(b_visible, b_s * scale, -float("inf"))
+    if scores_ptr is not None:
+        m_s = m_scores[:, None] & (o_n < score_end)[None, :]
+        tl.store(scores_ptr + o_scores[:, None] + o_n[None, :], b_s, mask=m_s)
     b_p, b_factor, b_max, b_sum = softmax_step(b_s, b_max, b_sum)
     b_acc = tl.dot(b_p.to(b_v.dtype), b_v, b_acc * b_factor[:, None])
     return b_acc, b_max, b_sum
@@ -69,10 +76,13 @@ def flash_kernel(
     sinks_ptr,
     out_ptr,
     lse_ptr,
+    scores_ptr,  # of the last mass_queries queries, in units of log 2: [B, Hkv, mass_queries * GROUP, num_slots]
     # sizes
     num_queries,
     num_heads,
     num_splits,
+    mass_queries,  # None without scores, as the next
+    num_slots,
     window,
     softmax_scale,  # times log2(e)
     # strides, in elements; out and lse are dense
@@ -87,6 +97,7 @@ def flash_kernel(
     stride_tb,
     stride_tp,
     stride_l,
+    stride_lh,  # None: one length for all heads
     stride_scale,  # 0: one scale for all heads
     # what is computed
     GROUP: tl.constexpr,
@@ -113,7 +124,10 @@ def flash_kernel(
         return
     if cu_keys_ptr is None:
         first_key = i_b * 0
-        length = tl.load(seq_lens_ptr + i_b * stride_l)
+        p_length = seq_lens_ptr + i_b * stride_l
+        if stride_lh is not None:
+            p_length += i_kv.to(tl.int64) * stride_lh
+        length = tl.load(p_length)
         p_table = block_table_ptr + i_b * stride_tb
     else:
         first_key = tl.load(cu_keys_ptr + i_b).to(tl.int64)
@@ -149,6 +163,13 @@ def flash_kernel(
     if key_scale_ptr is not None:
         scale = softmax_scale * tl.load(key_scale_ptr + i_kv * stride_scale)
 
+    o_scores, m_scores, score_end = o_row.to(tl.int64), m_row, end
+    if scores_ptr is not None:
+        unobserved = (num_queries - mass_queries) * GROUP
+        m_scores = m_row & (o_row >= unobserved)
+        first_score = (i_b * tl.num_programs(1) + i_kv) * mass_queries * GROUP - unobserved
+        o_scores = (first_score + o_row) * num_slots
+        score_end = tl.minimum(end, num_slots)
     b_max = tl.full((BLOCK_R,), -float("inf"), dtype=tl.float32)
     b_sum = tl.zeros((BLOCK_R,), dtype=tl.float32)
     if sinks_ptr is not None:
@@ -172,8 +193,9 @@ def flash_kernel(
             b_v = _load_tile(p_v, o_n < end, VALUE_SIZE, BLOCK_D)  # [BLOCK_N, BLOCK_D]
             b_visible = (o_n[None, :] < o_end[:, None]) & (o_n[None, :] >= o_begin[:, None])
             b_acc, b_max, b_sum = _step(
-                b_q, b_q_rest, b_k, b_k_rest, b_v, b_visible, scale, b_acc, b_max, b_sum, KEY_REST
-            )
+                b_q, b_q_rest, b_k, b_k_rest, b_v, b_visible, scale, b_acc, b_max, b_sum,
+                scores_ptr, o_scores, m_scores, o_n, score_end, KEY_REST,
+            )  # fmt: skip
     else:
         o_n = start + tl.arange(0, BLOCK_N)
         b_page = _pages(p_table, first_key, o_n, end, stride_tp, PAGE_SIZE)
@@ -193,8 +215,9 @@ def flash_kernel(
             b_wide_k, b_wide_v = widen(b_k, FORMAT, dtype), widen(b_v, FORMAT, dtype)
             b_visible = (o_n[None, :] < o_end[:, None]) & (o_n[None, :] >= o_begin[:, None])
             b_acc, b_max, b_sum = _step(
-                b_q, b_q, b_wide_k, b_wide_k, b_wide_v, b_visible, scale, b_acc, b_max, b_sum, KEY_REST
-            )
+                b_q, b_q, b_wide_k, b_wide_k, b_wide_v, b_visible, scale, b_acc, b_max, b_sum,
+                scores_ptr, o_scores, m_scores, o_n, score_end, KEY_REST,
+            )  # fmt: skip
             b_k, b_v = b_next_k, b_next_v
 
     b_inverse, b_lse = finish(b_max, b_sum)

@@ -22,7 +22,7 @@ class PagedCache:
     keys, values             [num_pages, page_size, Hkv, D], any order of axes but the last
                              of the query's dtype, or of codes: float8_e4m3fn, float8_e5m2, int8
     block_table              [B, P] int32; of a sequence of length n the first ceil(n / page_size) entries are read
-    seq_lens                 [B] int32, the new tokens counted, from 0 to P * page_size
+    seq_lens                 [B] or [B, Hkv] int32, the new tokens counted, from 0 to P * page_size
     key_scale, value_scale   [1] or [Hkv] float32, for codes alone
     """
 
@@ -50,14 +50,30 @@ class PagedCache:
         """Whether each key-value head has a scale of its own."""
         return self.key_scale is not None and self.key_scale.shape[0] > 1
 
-    def sequence(self, index: int) -> tuple[Tensor, Tensor]:
-        """(keys, values) [length, Hkv, D] float64 of one sequence, scaled."""
-        length, pages = int(self.seq_lens[index]), self.block_table[index]
-        found = []
+    @property
+    def num_kv_heads(self) -> int:
+        return self.keys.shape[2]
+
+    @property
+    def has_head_lengths(self) -> bool:
+        """Whether each key-value head of a sequence has a length of its own."""
+        return self.seq_lens.dim() == 2
+
+    def pieces(self, index: int) -> list[tuple[slice, int]]:
+        """(key-value heads, their length) of one sequence: all heads, or one at a time with `has_head_lengths`."""
+        if self.has_head_lengths:
+            return [(slice(g, g + 1), length) for g, length in enumerate(self.seq_lens[index].tolist())]
+        return [(slice(0, self.num_kv_heads), int(self.seq_lens[index]))]
+
+    def read(self, index: int, heads: slice, length: int) -> tuple[Tensor, Tensor]:
+        """(keys, values) [length, heads, D] float64 of a piece of one sequence, scaled."""
+        pages, found = self.block_table[index], []
         for codes, scale in ((self.keys, self.key_scale), (self.values, self.value_scale)):
-            rows = gather_pages(codes.view(torch.uint8) if self.is_codes else codes, pages, length)
+            rows = gather_pages((codes.view(torch.uint8) if self.is_codes else codes)[:, :, heads], pages, length)
             rows = rows.view(codes.dtype).double()
-            found.append(rows if scale is None else rows * scale.double()[:, None])
+            if scale is not None:
+                rows = rows * scale.double()[heads if self.has_head_scales else slice(None), None]
+            found.append(rows)
         return found[0], found[1]
 
 
@@ -75,8 +91,9 @@ def check_cache(op: str, query: Tensor, cache: PagedCache) -> None:
     check_shape(op, "keys", cache.keys, [None, None, None, head_size], f"num_pages page_size Hkv {head_size}")
     check_shape(op, "values", cache.values, list(cache.keys.shape), "num_pages page_size Hkv D")
     check_shape(op, "block_table", cache.block_table, [None, None], "B P")
-    check_shape(op, "seq_lens", cache.seq_lens, [cache.block_table.shape[0]], "B")
-    num_kv_heads = cache.keys.shape[2]
+    batch, num_kv_heads = cache.block_table.shape[0], cache.keys.shape[2]
+    lengths = [batch, num_kv_heads] if cache.has_head_lengths else [batch]
+    check_shape(op, "seq_lens", cache.seq_lens, [*lengths], "B Hkv")
     if num_kv_heads == 0 or query.shape[-2] % num_kv_heads:
         raise ValueError(f"{op}: got {query.shape[-2]} heads over {num_kv_heads} of keys, expected a multiple")
     scales = {"key_scale": cache.key_scale, "value_scale": cache.value_scale}
@@ -98,12 +115,10 @@ def check_cache(op: str, query: Tensor, cache: PagedCache) -> None:
     check_supported(op, "page size", cache.page_size, PAGE_SIZES)
 
 
-def check_sinks(op: str, query: Tensor, sinks: Tensor | None, window: int | None) -> None:
+def check_sinks(op: str, query: Tensor, sinks: Tensor | None) -> None:
     if sinks is not None:
         check_dtype(op, "sinks", sinks, (torch.float32, *QUERY_DTYPES))
         check_shape(op, "sinks", sinks, [query.shape[-2]], "H")
         check_one_device(op, {"query": query, "sinks": sinks})
         if not sinks.is_contiguous():
             raise ValueError(f"{op}: got sinks with strides {list(sinks.stride())}, expected them dense")
-    if window is not None and window < 1:
-        raise ValueError(f"{op}: got window {window}, expected at least 1 token, the query's own")

@@ -12,7 +12,7 @@ from gpu_kernels.attention.agreement import agrees
 from gpu_kernels.attention.flashinfer_peers import paged_decode_peers
 from gpu_kernels.attention.paged_decode import Operands, paged_decode, paged_decode_ref
 from gpu_kernels.attention.paged_decode_triton import launches, paged_decode_triton, row_of
-from gpu_kernels.attention.paged_operands import dense_heads, paged_cache
+from gpu_kernels.attention.paged_operands import dense_heads, paged_cache, with_head_lengths
 from gpu_kernels.attention.textbook import Attended
 from gpu_kernels.proof.configured import Configured
 from gpu_kernels.proof.draw import Draw
@@ -37,6 +37,8 @@ class Case:
     window: int | None = None
     has_sinks: bool = False
     num_kv_splits: int | None = None
+    mass_queries: int | None = None
+    has_head_lengths: bool = False
     is_timed: bool = False
 
     @property
@@ -49,6 +51,8 @@ class Case:
         dtypes = f"{dtype_name(self.query_dtype)} {dtype_name(self.cache_dtype)}"
         said += f" T={max(self.seq_lens)} page={self.page_size} {dtypes}"
         said += f" window={self.window}" if self.window else ""
+        said += f" mass={self.mass_queries}" if self.mass_queries else ""
+        said += " lengths per head" if self.has_head_lengths else ""
         return said + (" sinks" if self.has_sinks else "")
 
 
@@ -57,7 +61,7 @@ def problems() -> list[Problem]:
 
 
 def _timed() -> list[Case]:
-    """Llama 8B's heads at length, in each form; one sequence; multi-query; a window with sinks."""
+    """Llama 8B's heads at length, in each form; one sequence; multi-query; a window with sinks; mass by both ways."""
     common = {"query_dtype": torch.bfloat16, "page_size": 64, "is_timed": True}
     long, forms = (8192,) * 64, (torch.bfloat16, torch.float8_e4m3fn, torch.int8)
     return [
@@ -67,6 +71,8 @@ def _timed() -> list[Case]:
         Case((8192,) * 64, 64, 1, 128, torch.bfloat16, **common),
         Case((8192,) * 64, 64, 8, 64, torch.bfloat16, window=128, has_sinks=True, **common),
         Case(long, 32, 8, 128, torch.bfloat16, num_queries=4, **common),
+        *(Case(long, 32, 8, 128, dtype, mass_queries=1, **common) for dtype in forms[:2]),
+        Case((8192,) * 64, 64, 1, 128, torch.bfloat16, mass_queries=1, **common),
     ]
 
 
@@ -81,6 +87,10 @@ def _odd() -> list[Case]:
         Case((1, 0, 131), 8, 2, 128, e4m3, num_scales=2, num_kv_splits=2),
         Case((63,), 6, 3, 64, e5m2, 2, 64, num_kv_splits=1),
         Case((70, 3), 4, 4, 64, int8, num_scales=4, num_kv_splits=2),
+        # Mass by scores, then by keys: 18 observed rows are more bytes than 64 numbers.
+        Case((70, 3, 0), 8, 2, 64, f16, 3, window=40, has_sinks=True, num_kv_splits=2, mass_queries=2),
+        Case((70, 3, 0), 18, 1, 64, f16, window=40, has_sinks=True, num_kv_splits=2, mass_queries=1),
+        Case((70, 3), 4, 2, 128, e4m3, num_scales=2, num_kv_splits=2, mass_queries=1, has_head_lengths=True),
     ]
     wide = [(cases[1], torch.bfloat16), (cases[4], e4m3)]
     return cases + [_in_bfloat16(case, dtype) for case, dtype in wide]
@@ -101,9 +111,11 @@ def _problem(case: Case) -> Problem:
         + batch * case.num_queries * case.num_heads * (2 * 2 * head_size + 4)  # query and out, lse
         + 4 * sum(-(-n // case.page_size) for n in read)  # the block table
         + 4 * batch  # seq_lens
+        + (4 * batch * case.num_kv_heads * longest if case.mass_queries else 0)  # mass; scores on its way do not count
     )
     ops = 2 * sum(seen) * case.num_queries * case.num_heads * 2 * head_size
-    is_peer = case.is_timed and case.window is None and case.num_queries == 1
+    is_peer = case.is_timed and case.window is None and case.num_queries == 1 and not case.mass_queries
+    peers = {"triton without mass": _without_mass} if case.mass_queries else {}
     return Problem(
         op="paged_decode",
         label=case.label,
@@ -125,7 +137,7 @@ def _problem(case: Case) -> Problem:
         num_bytes=num_bytes,
         ops=ops,
         bound="bandwidth" if ops < BF16_OPS_PER_BYTE * num_bytes else "bf16",
-        peers=_peers(case, longest) if is_peer else {},
+        peers=_peers(case, longest) if is_peer else peers,
         is_timed=case.is_timed,
         is_interpreted=case.query_dtype != torch.bfloat16,  # the interpreter's bfloat16 products are wrong
     )
@@ -135,14 +147,20 @@ def _operands(case: Case, device: str) -> dict[str, Any]:
     draw = Draw(device)
     sizes = case.num_kv_heads, case.head_size, case.page_size, case.cache_dtype, case.num_scales
     query = draw.normal(len(case.seq_lens), case.num_queries, case.num_heads, case.head_size, dtype=case.query_dtype)
+    cache = paged_cache(draw, list(case.seq_lens), *sizes)
     return {
         "query": query,
-        "cache": paged_cache(draw, list(case.seq_lens), *sizes),
+        "cache": with_head_lengths(cache) if case.has_head_lengths else cache,
         "softmax_scale": case.head_size**-0.5,
         "window": case.window,
         "sinks": draw.normal(case.num_heads) if case.has_sinks else None,
         "num_kv_splits": case.num_kv_splits,
+        "mass_queries": case.mass_queries,
     }
+
+
+def _without_mass(**given: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    return paged_decode(replace(Operands(**given), mass_queries=None), impl="triton")
 
 
 def _reference(**given: Any) -> Attended:

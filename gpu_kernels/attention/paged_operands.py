@@ -1,6 +1,7 @@
 """Caches of pages for problems and tests: pages in any order, and poison wherever a kernel must not read."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import accumulate
 
 import torch
@@ -84,6 +85,12 @@ def paged_cache(
     keys, values = found
     key_scale, value_scale = (draw.uniform(num_scales, low=0.5, high=1.5) / 40 if is_codes else None for _ in found)
     return PagedCache(keys, values, table, seq_lens_tensor, key_scale, value_scale)
+
+
+def with_head_lengths(cache: PagedCache) -> PagedCache:
+    """The cache with a length for each key-value head: head g has 9 g tokens fewer than its sequence, at least 0."""
+    less = 9 * torch.arange(cache.num_kv_heads, dtype=torch.int32, device=cache.seq_lens.device)
+    return replace(cache, seq_lens=(cache.seq_lens[:, None] - less).clamp(min=0))
 
 
 def sequence_bounds(sizes: Iterable[int], device: str) -> Tensor:

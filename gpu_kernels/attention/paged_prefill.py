@@ -13,13 +13,13 @@ from itertools import pairwise
 from torch import Tensor
 
 from gpu_kernels.attention.checks import check_sequences
-from gpu_kernels.attention.paged_attention import PagedOperands
+from gpu_kernels.attention.paged_attention import AttentionOperands
 from gpu_kernels.attention.textbook import Attended, concatenate
 from gpu_kernels.dispatch import results_of
 
 
 @dataclass(frozen=True, slots=True)
-class Operands(PagedOperands):
+class Operands(AttentionOperands):
     """The inputs of one call.
 
     query          [tokens, H, D]
@@ -43,11 +43,14 @@ def paged_prefill_ref(operands: Operands) -> Attended:
     return concatenate([operands.attended_ref(index, operands.query[slice(*two)]) for index, two in enumerate(bounds)])
 
 
-def paged_prefill(operands: Operands, impl: str | None = None) -> tuple[Tensor, Tensor]:
-    """(out [tokens, H, D] in the query's dtype, lse [tokens, H] float32), by the table's first entry or by `impl`."""
+def paged_prefill(operands: Operands, impl: str | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(out [tokens, H, D] in the query's dtype, lse [tokens, H], mass [B, Hkv, `num_slots`] float32 or None).
+
+    impl  an entry of the table other than the first for the device
+    """
     return results_of("paged_prefill", operands, impl)
 
 
-def paged_prefill_reference(operands: Operands, out: Tensor, lse: Tensor) -> None:
-    """Writes the oracle's result into out and lse: the table's entry "reference"."""
-    paged_prefill_ref(operands).write(out, lse)
+def paged_prefill_reference(operands: Operands, out: Tensor, lse: Tensor, mass: Tensor | None) -> None:
+    """Writes the oracle's results: the table's entry "reference"."""
+    paged_prefill_ref(operands).write(out, lse, mass)

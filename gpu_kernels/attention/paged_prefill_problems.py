@@ -1,6 +1,6 @@
 """What paged prefill is checked, compiled and timed on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -32,6 +32,7 @@ class Case:
     query_dtype: torch.dtype = torch.float16
     window: int | None = None
     has_sinks: bool = False
+    mass_queries: int | None = None
     is_timed: bool = False
 
     @property
@@ -41,6 +42,7 @@ class Case:
             f" D={self.head_size} page={self.page_size} {dtype_name(self.query_dtype)} {dtype_name(self.cache_dtype)}"
         )
         said += f" window={self.window}" if self.window else ""
+        said += f" mass={self.mass_queries}" if self.mass_queries else ""
         return said + (" sinks" if self.has_sinks else "")
 
     @property
@@ -63,6 +65,7 @@ def _timed() -> list[Case]:
         Case((1024,) * 8, (1024,) * 8, 32, 8, 128, torch.bfloat16, **common),
         Case((8192,), (8192,), 64, 8, 64, torch.bfloat16, window=128, has_sinks=True, **common),
         Case((512,), (16384,), 32, 8, 128, torch.bfloat16, **common),
+        Case((4096,), (4096,), 32, 8, 128, torch.bfloat16, mass_queries=64, **common),
     ]
 
 
@@ -73,6 +76,7 @@ def _odd() -> list[Case]:
         Case((63, 5), (63, 7), 3, 3, 80, f16, 32, window=7, has_sinks=True),
         Case((20, 2), (33, 2), 4, 1, 256, f16),
         Case((37, 3), (40, 3), 4, 2, 128, torch.float8_e4m3fn),
+        Case((37, 0, 3), (40, 5, 3), 4, 2, 64, f16, window=30, has_sinks=True, mass_queries=7),
         Case((17,), (70,), 2, 1, 96, torch.int8, 64, has_sinks=True),
         Case((63, 5), (63, 7), 3, 3, 80, torch.bfloat16, 32, torch.bfloat16, window=7, has_sinks=True),
     ]
@@ -83,8 +87,10 @@ def _problem(case: Case) -> Problem:
     num_bytes = (
         2 * sum(case.seq_lens) * case.num_kv_heads * head_size * case.cache_dtype.itemsize  # keys and values
         + sum(case.new) * case.num_heads * (2 * 2 * head_size + 4)  # query and out, lse
+        + (4 * len(case.new) * case.num_kv_heads * max(case.seq_lens) if case.mass_queries else 0)  # mass
     )
-    is_peer = case.is_timed and case.window is None and case.new == case.seq_lens
+    is_peer = case.is_timed and case.window is None and case.new == case.seq_lens and not case.mass_queries
+    without = {"triton without mass": _without_mass} if case.mass_queries else {}
     return Problem(
         op="paged_prefill",
         label=case.label,
@@ -106,7 +112,7 @@ def _problem(case: Case) -> Problem:
         num_bytes=num_bytes,
         ops=2 * case.num_pairs * case.num_heads * 2 * head_size,
         bound="bf16",
-        peers={"torch sdpa bf16": Peer(partial(_dense_operands, case.new[0]), _sdpa)} if is_peer else {},
+        peers={"torch sdpa bf16": Peer(partial(_dense_operands, case.new[0]), _sdpa)} if is_peer else without,
         is_timed=case.is_timed,
         is_interpreted=case.query_dtype != torch.bfloat16,  # the interpreter's bfloat16 products are wrong
     )
@@ -124,7 +130,12 @@ def _operands(case: Case, device: str) -> dict[str, Any]:
         "window": case.window,
         "sinks": draw.normal(case.num_heads) if case.has_sinks else None,
         "most_queries": max(case.new),
+        "mass_queries": case.mass_queries,
     }
+
+
+def _without_mass(**given: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    return paged_prefill(replace(Operands(**given), mass_queries=None), impl="triton")
 
 
 def _reference(**given: Any) -> Attended:

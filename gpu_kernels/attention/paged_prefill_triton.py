@@ -1,19 +1,22 @@
-"""Paged prefill in Triton: flash_triton.py's kernel with blocks of many rows and whole sequences."""
+"""Paged prefill in Triton: flash_triton.py's kernel with blocks of many rows and whole sequences; mass if wanted."""
 
 from torch import Tensor
 
 from gpu_kernels.attention.configs import Config
 from gpu_kernels.attention.flash_launches import Sequences, Work, flash_launches, most_queries
 from gpu_kernels.attention.flash_triton import flash_kernel
+from gpu_kernels.attention.key_mass_triton import mass_after
 from gpu_kernels.attention.paged_prefill import Operands
 from gpu_kernels.attention.prefill_configs import paged_form, row
 from gpu_kernels.launch import Launch
 from gpu_kernels.tuned import Tuned
 
 
-def paged_prefill_triton(operands: Operands, out: Tensor, lse: Tensor, config: Config | None = None) -> None:
-    """Writes out [tokens, H, D] and lse [tokens, H]."""
-    TUNED.run(operands, out, lse, config=config)
+def paged_prefill_triton(
+    operands: Operands, out: Tensor, lse: Tensor, mass: Tensor | None, config: Config | None = None
+) -> None:
+    """Writes out [tokens, H, D], lse [tokens, H] and, if it is wanted, mass [B, Hkv, S]."""
+    TUNED.run(operands, out, lse, mass, config=config)
 
 
 def row_of(operands: Operands, arch: int) -> tuple[str, list[Config]]:
@@ -21,7 +24,9 @@ def row_of(operands: Operands, arch: int) -> tuple[str, list[Config]]:
     return row("paged_prefill", arch, paged_form(operands.cache.is_codes, operands.query.shape[-1]))
 
 
-def launches(operands: Operands, out: Tensor, lse: Tensor, config: Config, arch: int) -> list[Launch]:
+def launches(
+    operands: Operands, out: Tensor, lse: Tensor, mass: Tensor | None, config: Config, arch: int
+) -> list[Launch]:
     query, cache = operands.query, operands.cache
     work = Work(
         query=query,
@@ -33,7 +38,12 @@ def launches(operands: Operands, out: Tensor, lse: Tensor, config: Config, arch:
         softmax_scale=operands.scale,
         paged=operands,
     )
-    return flash_launches(work, config, 1, arch)
+    found = flash_launches(work, config, 1, arch)
+    if mass is None:
+        return found
+    # By the keys again: scores of many queries would be more bytes.
+    observed = min(operands.mass_queries or 0, work.sequences.most_queries)
+    return [*found, mass_after(work, mass, observed, arch)]
 
 
 TUNED = Tuned("paged_prefill", flash_kernel, row_of, launches)

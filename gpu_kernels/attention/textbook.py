@@ -3,10 +3,12 @@
     score[h, q, t] = softmax_scale * query[q, h] . key[t, g(h)]        g(h) = h // (num_heads / num_kv_heads)
     out[q, h]      = sum_t exp(score - lse) value[t, g(h)]             over the tokens t that q may see
     lse[q, h]      = log(sum_t exp(score) + exp(sink[h]))              the sink is a logit without a value
+    mass[g, t]     = sum over q and the heads h of group g of exp(score[h, q, t] - lse[q, h])
 
 A query that sees nothing gets zeros, and lse = -inf (or its sink).
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,22 +19,42 @@ SCORES_AT_ONCE = 2**27
 
 
 @dataclass(frozen=True, slots=True)
+class Mass:
+    """weight [Hkv, T] float64: the mass of each token.
+
+    score_size  [Hkv]  max over rows and t of softmax_scale * sum_k |query| |key|
+    num_rows    most queries times heads of a group that are summed
+    """
+
+    weight: Tensor
+    score_size: Tensor
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Attended:
     """out [Q, H, Dv], lse [Q, H] float64, and the two sizes that rounding errors scale with.
 
     value_size  [Q, H, Dv]  sum_t weight |value|
     score_size  [Q, H]      max_t softmax_scale * sum_k |query| |key|, or |sink| if that is larger
+    mass        None: not wanted
     """
 
     out: Tensor
     lse: Tensor
     value_size: Tensor
     score_size: Tensor
+    mass: Mass | None = None
 
-    def write(self, out: Tensor, lse: Tensor) -> None:
+    def write(self, out: Tensor, lse: Tensor, mass: Tensor | None = None) -> None:
         """Into an op's results, rounded to their types."""
         out.copy_(self.out)
         lse.copy_(self.lse)
+        if mass is not None and self.mass is not None:
+            mass.copy_(self.mass.weight)
+
+
+ROWS = ("out", "lse", "value_size", "score_size")  # the fields of Attended with a row per query
 
 
 def attend(
@@ -52,7 +74,7 @@ def attend(
         _attend_heads(query[:, heads], keys[:, own[heads]], values[:, own[heads]], visible, softmax_scale, sink[heads])
         for heads in torch.arange(num_heads, device=query.device).split(at_once)
     ]
-    return Attended(*(torch.cat([getattr(each, name) for each in found], dim=1) for name in Attended.__slots__))
+    return beside(found)
 
 
 def _attend_heads(
@@ -97,11 +119,50 @@ def gather_pages(cache: Tensor, pages: Tensor, length: int) -> Tensor:
     return cache[needed].flatten(0, 1)[:length]
 
 
+def mass_of(
+    query: Tensor, keys: Tensor, lse: Tensor, visible: Tensor, softmax_scale: float, most_slots: int | None = None
+) -> Mass:
+    """The mass of one sequence's tokens from the lse [Q, H] of its queries; other arguments as `attend` takes them.
+
+    most_slots  of the result, zeros from T on; None: T
+    """
+    num_tokens, num_kv_heads, _ = keys.shape
+    weight = query.new_zeros(num_kv_heads, most_slots or num_tokens, dtype=torch.float64)
+    size = query.new_zeros(num_kv_heads, dtype=torch.float64)
+    group = query.shape[1] // max(num_kv_heads, 1)
+    for g in range(num_kv_heads):
+        rows, key = query[:, g * group : (g + 1) * group].double(), keys[:, g].double()  # [Q, heads, D], [T, D]
+        score = softmax_scale * torch.einsum("qhd,td->hqt", rows, key)
+        row_lse = lse[:, g * group : (g + 1) * group].double().T[..., None]  # [heads, Q, 1]
+        each = (score - row_lse).exp().where(visible, 0.0)
+        weight[g, :num_tokens] = each.sum((0, 1))
+        sizes = softmax_scale * torch.einsum("qhd,td->hqt", rows.abs(), key.abs()).masked_fill(~visible, 0.0)
+        size[g] = sizes.amax() if sizes.numel() else 0.0
+    return Mass(weight, size, len(query) * group)
+
+
 def stack(rows: list[Attended]) -> Attended:
     """Sequences of the same number of queries, as one batch: out [B, Q, H, Dv] and so on."""
-    return Attended(*(torch.stack([getattr(row, name) for row in rows]) for name in Attended.__slots__))
+    found = (torch.stack([getattr(row, name) for row in rows]) for name in ROWS)
+    return Attended(*found, mass=join_masses([row.mass for row in rows], torch.stack))
 
 
 def concatenate(rows: list[Attended]) -> Attended:
-    """Sequences of unlike numbers of queries, one after the other: out [sum of Q, H, Dv] and so on."""
-    return Attended(*(torch.cat([getattr(row, name) for row in rows]) for name in Attended.__slots__))
+    """Sequences of unlike numbers of queries, one after the other: out [sum of Q, H, Dv]; mass as `stack` does."""
+    found = (torch.cat([getattr(row, name) for row in rows]) for name in ROWS)
+    return Attended(*found, mass=join_masses([row.mass for row in rows], torch.stack))
+
+
+def beside(heads: list[Attended]) -> Attended:
+    """Heads of one sequence, the next after the last: out [Q, sum of H, Dv] and so on."""
+    rows = (torch.cat([getattr(each, name) for each in heads], dim=1) for name in ROWS)
+    return Attended(*rows, mass=join_masses([each.mass for each in heads], torch.cat))
+
+
+def join_masses(masses: Sequence[Mass | None], join: Callable[[list[Tensor]], Tensor]) -> Mass | None:
+    """Mass of heads of one sequence by torch.cat, of sequences by torch.stack; None if it is not wanted."""
+    found = [mass for mass in masses if mass is not None]
+    if not found:
+        return None
+    weights, sizes = [mass.weight for mass in found], [mass.score_size for mass in found]
+    return Mass(join(weights), join(sizes), max(mass.num_rows for mass in found))

@@ -45,7 +45,7 @@ def check_paged(run, operands, most_queries=None):
     got = run(paged_prefill, PagedPrefill(**operands, most_queries=most_queries), impl="triton")
     expected = paged_prefill_ref(PagedPrefill(**operands))
     assert agrees(got, expected, head_size=64, num_tokens=operands["cache"].max_seq_len)
-    return got
+    return got[:2]
 
 
 # -- the oracles

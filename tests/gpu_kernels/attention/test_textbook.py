@@ -1,15 +1,17 @@
 """The oracle against a loop that a textbook would print, and against torch's own attention."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from support.close import assert_close
 from torch.nn.functional import scaled_dot_product_attention
 
+from cpu_kernels.attention import attention_ref, key_mass_ref
 from gpu_kernels.attention import textbook
-from gpu_kernels.attention.agreement import agrees, error_bounds
-from gpu_kernels.attention.textbook import Attended, attend, gather_pages, visible_tokens
+from gpu_kernels.attention.agreement import agrees, error_bounds, mass_agrees, mass_bound
+from gpu_kernels.attention.textbook import ROWS, Attended, attend, gather_pages, mass_of, visible_tokens
 
 
 def make(num_queries, length, num_heads, num_kv_heads, key_size=5, value_size=3):
@@ -58,7 +60,7 @@ def test_heads_in_pieces_are_the_heads(monkeypatch, at_once):
     expected = attend(query, keys, values, visible_tokens(3, 7), 0.3, torch.arange(5.0))
     monkeypatch.setattr(textbook, "SCORES_AT_ONCE", at_once)
     got = attend(query, keys, values, visible_tokens(3, 7), 0.3, torch.arange(5.0))
-    for name in Attended.__slots__:
+    for name in ROWS:
         assert_close(getattr(got, name), getattr(expected, name), rtol=16 * 2**-53, atol=16 * 2**-53)
 
 
@@ -106,3 +108,42 @@ def test_the_bound_is_small():
     expected = attend(query, keys, values, visible_tokens(3, 63), 0.3)
     bound, _ = error_bounds(expected, torch.float16, head_size=5, num_tokens=63)
     assert bound.max() < 2**-9 * values.abs().max()
+
+
+@pytest.mark.parametrize("window", [None, 2])
+def test_mass_is_the_cpu_kernels(window):
+    """Both packages have one definition of out, lse and mass, for grouped heads with and without a window."""
+    query, keys, values = make(3, 7, 4, 2, value_size=5)
+    visible = visible_tokens(3, 7, window)
+    got = attend(query, keys, values, visible, 0.3)
+    mass = mass_of(query, keys, got.lse, visible, 0.3, most_slots=9)
+    heads_first = [tensor.transpose(0, 1)[None].numpy() for tensor in (query, keys, values)]
+    expected = attention_ref(*heads_first, 0.3, window or 0)
+    tolerance = {"rtol": 32 * 2**-53, "atol": 32 * 2**-53}
+    assert_close(got.out.transpose(0, 1), expected.out[0], **tolerance)
+    assert_close(got.lse.T, expected.lse[0], **tolerance)
+    assert_close(mass.weight[:, :7], expected.mass[0], **tolerance)
+    assert (mass.weight[:, 7:] == 0).all()
+    assert_close(mass.weight.sum(), 3 * 4, **tolerance)
+    of_last = mass_of(query[1:], keys, got.lse[1:], visible[1:], 0.3)
+    lse = expected.lse[:, :, 1:]
+    assert_close(
+        of_last.weight, key_mass_ref(heads_first[0][:, :, 1:], heads_first[1], lse, 0.3, window or 0)[0], **tolerance
+    )
+
+
+def test_mass_agreement_tells_right_from_wrong():
+    query, keys, values = make(3, 63, 4, 2)
+    visible = visible_tokens(3, 63)
+    attended = attend(query, keys, values, visible, 0.3)
+    expected = mass_of(query, keys, attended.lse, visible, 0.3)
+    sizes = {"head_size": 5, "num_tokens": 63}
+    bound, mass = mass_bound(expected, **sizes), expected.weight.float()
+    assert mass_agrees(mass, expected, **sizes) and (bound < 2**-12 * expected.weight + 2**-120).all()
+    assert not mass_agrees((expected.weight + 4 * bound).float(), expected, **sizes)
+    assert not mass_agrees(mass * torch.nan, expected, **sizes)
+    results = attended.out.half(), attended.lse.float()
+    wanted = replace(attended, mass=expected)
+    assert agrees((*results, mass), wanted, **sizes) and agrees((*results, None), attended, **sizes)
+    assert not agrees((*results, None), wanted, **sizes) and not agrees((*results, mass), attended, **sizes)
+    assert not agrees((*results, 1.1 * mass), wanted, **sizes)

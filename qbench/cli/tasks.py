@@ -8,10 +8,12 @@ from typing import Any
 
 import click
 
+from qbench.cli.cache_options import Checked
 from qbench.cli.option_group import with_options
 from qbench.cli.output import print_json, print_pairs
 from qbench.cli.progress import progress_bar
 from qbench.run_options import RunOptions
+from qbench.tasks.settings import check_question
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class TaskOptions:
     include_path: tuple[str, ...]
     metadata: dict[str, Any] | None
     answers: Path | None
+    question: str | None
 
 
 class JsonObject(click.ParamType):
@@ -54,6 +57,11 @@ OPTIONS = (
         help="JSON object that lm-eval passes to its tasks, e.g. '{\"max_seq_lengths\": [4096]}' for RULER.",
     ),
     click.option(
+        "--question",
+        type=Checked("question", check_question),
+        help="When a policy compresses the context: the question is visible, hidden, or the second one of it.",
+    ),
+    click.option(
         "--answers",
         type=click.Path(path_type=Path),
         help="Folder that keeps each answer as it comes: tasks that were stopped go on.",
@@ -71,9 +79,16 @@ def check_tasks(options: TaskOptions, others: bool) -> None:
     """Tasks and perplexity are two runs, each with its own options."""
     if options.tasks is not None and others:
         raise click.UsageError("--tasks measures tasks alone; leave it out where perplexity and KLD are asked for")
-    named = (options.limit, options.num_fewshot, options.include_path, options.metadata, options.answers)
+    named = (
+        options.limit,
+        options.num_fewshot,
+        options.include_path,
+        options.metadata,
+        options.answers,
+        options.question,
+    )
     if options.tasks is None and any(value not in (None, ()) for value in named):
-        names = "--limit, --num-fewshot, --include-path, --metadata and --answers"
+        names = "--limit, --num-fewshot, --include-path, --metadata, --answers and --question"
         raise click.UsageError(f"{names} are about --tasks; name some")
 
 
@@ -85,7 +100,9 @@ def eval_tasks(model: str, tasks: TaskOptions, options: RunOptions, as_json: boo
     if tasks.tasks == "list":
         return click.echo("\n".join(offline_names()))
     names = tuple(name.strip() for name in (tasks.tasks or "").split(","))
-    settings = TaskSettings(names, tasks.limit, tasks.num_fewshot, tasks.include_path, tasks.metadata or {})
+    settings = TaskSettings(
+        names, tasks.limit, tasks.num_fewshot, tasks.include_path, tasks.metadata or {}, tasks.question
+    )
     with progress_bar(f"tasks of {model}") as update:
         result = evaluate_tasks(model, settings, options, cache=tasks.answers, progress=update).to_json()
     if as_json:

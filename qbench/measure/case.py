@@ -26,13 +26,14 @@ class QualityCase(JsonRow):
 class TasksCase(JsonRow):
     """Fields of TaskSettings."""
 
-    json_omits: ClassVar[tuple[str, ...]] = ("limit", "num_fewshot", "include", "metadata")
+    json_omits: ClassVar[tuple[str, ...]] = ("limit", "num_fewshot", "include", "metadata", "question")
 
     names: tuple[str, ...] = ()
     limit: int | None = None
     num_fewshot: int | None = None
     include: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    question: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ def _table(title: tuple[str, ...], rows: Sequence[PolicyRow], marks: Sequence[tu
         ("KLD against full, p", lambda i: _against_full(rows, tests, i)),
         ("against best of budget, p", lambda i: _against_best(rows, tests, best, i)),
         ("same top %", lambda i: _percent(rows[i].metrics.figure("same_top"))),
-        *(_task_column(rows, name) for name in dict.fromkeys(n for row in rows for n in row.metrics.tasks or ())),
+        *(_task_column(rows, name) for name in dict.fromkeys(n for row in rows for n in row.tasks)),
         (f"{_work(rows)} tok/s [95 %]", lambda i: _speed(rows[i])),
         ("speed / full [95 %]", lambda i: _speed_ratio(full, rows[i])),
     ]
@@ -147,7 +147,7 @@ def _verdict(tests: PolicyTests, a: int, b: int) -> str:
 
 
 def _task_column(rows: Sequence[PolicyRow], name: str) -> tuple[str, Callable[[int], str]]:
-    entries = [(row.metrics.tasks or {}).get(name) for row in rows]
+    entries = [row.tasks.get(name) for row in rows]
     is_share = all(entry is None or entry.metric in SHARES for entry in entries)
 
     def text(i: int) -> str:

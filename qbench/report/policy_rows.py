@@ -1,6 +1,6 @@
 """Rows of KV-cache policies: the figures of one policy at one budget, and the tests between policies."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from qbench.cache_spec import FULL
 from qbench.measure.case import Case
-from qbench.measure.metrics import Metrics, Quality, SpeedFigures
+from qbench.measure.metrics import Metrics, Quality, SpeedFigures, TaskResult
 from qbench.measure.records.record import Record
 from qbench.report.pareto import pareto_front
 from qbench.statistics import Estimate, holm, kld_difference, speed_ratio
@@ -36,10 +36,12 @@ class PolicyRow:
 
     judged   record with the quality, else the first
     timed    record of the deepest speed, else the first
+    tasks    task -> its result; of a sweep over questions, "task, question"
     """
 
     judged: Record
     timed: Record
+    tasks: dict[str, TaskResult]
 
     @property
     def case(self) -> Case:
@@ -108,7 +110,15 @@ def setting(record: Record) -> tuple[object, ...]:
 def _row(records: Sequence[Record]) -> PolicyRow:
     judged = [record for record in records if record.figures.quality and record.figures.quality.mean_kld is not None]
     timed = sorted((record for record in records if record.model_case.speed), key=_depth)
-    return PolicyRow([*judged, *records][0], [*records, *timed][-1])
+    tasks = {name: result for record in records for name, result in _tasks(record)}
+    return PolicyRow([*judged, *records][0], [*records, *timed][-1], tasks)
+
+
+def _tasks(record: Record) -> Iterator[tuple[str, TaskResult]]:
+    asked = record.model_case.tasks
+    question = f", {asked.question}" if asked and asked.question else ""
+    for name, result in (record.figures.tasks or {}).items():
+        yield name + question, result
 
 
 def _depth(record: Record) -> int:

@@ -103,7 +103,9 @@ def measure(job: MeasureJob, progress: Progress) -> Metrics:
         parts.append(evaluate(job.artifact, settings, job.options, logits_cache=Path(job.logits), progress=progress))
     if job.tasks is not None:
         asked = job.tasks
-        settings = TaskSettings(asked.names, asked.limit, asked.num_fewshot, asked.include, asked.metadata)
+        settings = TaskSettings(
+            asked.names, asked.limit, asked.num_fewshot, asked.include, asked.metadata, asked.question
+        )
         found = evaluate_tasks(job.artifact, settings, job.options, progress=progress)
         parts.append(replace(found, timed_seconds=found.seconds))  # lm-eval does not report its own time apart
     return joined(parts)

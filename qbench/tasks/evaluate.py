@@ -10,7 +10,8 @@ from qbench.progress import Progress
 from qbench.run_options import DEFAULTS, RunOptions
 from qbench.runtime import load_model
 from qbench.tasks.run import run_tasks
-from qbench.tasks.settings import TaskSettings
+from qbench.tasks.settings import HIDDEN, VISIBLE, TaskSettings
+from quant.errors import InputError
 
 
 def evaluate_tasks(
@@ -23,12 +24,19 @@ def evaluate_tasks(
 ) -> Metrics:
     """The results of tasks, or of groups of them, by name.
 
-    options  with a policy that evicts, and no prefill chunk, prompts pass in chunks as CacheSpec.for_quality says
+    options  with a policy that evicts, and no prefill chunk, prompts pass in chunks as CacheSpec.for_quality says, or
+             are cut at the question if the settings have one
     cache    folder that keeps each answer as it comes, so that a run that was stopped goes on
     raises   InputError for a model or tasks that cannot be run
     """
     start = time.perf_counter()
-    options = replace(options, prefill_chunk=options.cache_spec.for_quality().prefill_chunk)
+    if settings.question == VISIBLE and options.prefill_chunk is not None:
+        raise InputError(
+            f"question {VISIBLE} compresses a whole prompt at once, which a prefill chunk of {options.prefill_chunk} "
+            f"tokens does before the question is seen; leave the chunk out, or choose question {HIDDEN}"
+        )
+    if settings.question is None:
+        options = replace(options, prefill_chunk=options.cache_spec.for_quality().prefill_chunk)
     subject = open_subject(spec, options, progress)
     model = load_model(subject.source, subject.options)
     tasks = run_tasks(model, subject.source, settings, cache=cache, compute=options.compute, progress=progress)

@@ -9,6 +9,7 @@ import torch
 from qbench.runtime import Sampling, Tokenizer
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.runtime.text.sampling import Sampler
+from qbench.tasks.scoring import read_in_parts
 
 BATCH = 16  # a step of so many sequences still waits for the weights, so each but the first is nearly free
 
@@ -19,13 +20,14 @@ class Prompt:
     stop: tuple[str, ...]  # texts that end the answer, themselves left out
     max_new_tokens: int
     sampling: Sampling
+    cuts: tuple[int, ...] = ()  # tokens after which a forward pass ends, so that a policy compresses there
 
 
 def plan_batches(prompts: Sequence[Prompt]) -> list[list[int]]:
-    """Indices of prompts of one length and limit, the longest first; each prompt once."""
-    alike: dict[tuple[int, int], list[int]] = defaultdict(list)
+    """Indices of prompts of one length, limit and cuts, the longest first; each prompt once."""
+    alike: dict[tuple[int, int, tuple[int, ...]], list[int]] = defaultdict(list)
     for index, prompt in enumerate(prompts):
-        alike[len(prompt.tokens), prompt.max_new_tokens].append(index)
+        alike[len(prompt.tokens), prompt.max_new_tokens, prompt.cuts].append(index)
     batches = []
     for _, indices in sorted(alike.items(), reverse=True):
         batches += [indices[start : start + BATCH] for start in range(0, len(indices), BATCH)]
@@ -36,13 +38,15 @@ def plan_batches(prompts: Sequence[Prompt]) -> list[list[int]]:
 def generate_batch(
     model: DecoderModel, tokenizer: Tokenizer, prompts: Sequence[Prompt], stop_ids: frozenset[int]
 ) -> list[str]:
-    """The answer to each prompt, all of one length and limit."""
+    """The answer to each prompt, all of one length, limit and cuts."""
     answers = [_Answer(tokenizer, prompt, stop_ids) for prompt in prompts]
     limit = prompts[0].max_new_tokens
     cache = model.new_cache(len(prompts), len(prompts[0].tokens) + limit)
     fed = torch.tensor([prompt.tokens for prompt in prompts])  # [B, T]
+    cuts = prompts[0].cuts
     for _ in range(limit):
-        logits = model(fed, cache, last_only=True)[:, -1]  # [B, V]
+        logits = read_in_parts(model, fed, cuts, cache)[:, -1]  # [B, V]
+        cuts = ()
         fed = torch.tensor([[answer.push(row)] for answer, row in zip(answers, logits, strict=True)])  # [B, 1]
         if all(answer.done for answer in answers):
             break

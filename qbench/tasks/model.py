@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from lm_eval.api.instance import Instance
@@ -13,6 +14,7 @@ from qbench.progress import Progress
 from qbench.runtime import Sampling, Tokenizer
 from qbench.runtime.decoder_model import DecoderModel
 from qbench.tasks.generation import Prompt, count_occurrences, generate_batch, plan_batches
+from qbench.tasks.questions import cut_prompt, token_cuts
 from qbench.tasks.scoring import Request, group_requests, run_forward
 from quant.errors import InputError
 from quant.present import present
@@ -25,11 +27,14 @@ GENERATION_KEYS = {"until", "max_gen_toks", "do_sample", "temperature", "top_p",
 class TaskModel(TemplateLM):
     """Text in, log-likelihoods and text out; tokens are cut as lm-eval's `hf` model cuts them.
 
+    question    one of settings.QUESTIONS; None: prompts pass as the cache takes them
     truncated   requests whose context lost its beginning, because the model's holds less
     raises      InputError for a source without tokenizer, or one that knows neither BOS nor EOS
     """
 
-    def __init__(self, model: DecoderModel, source: Source, progress: Progress | None = None) -> None:
+    def __init__(
+        self, model: DecoderModel, source: Source, progress: Progress | None = None, question: str | None = None
+    ) -> None:
         super().__init__()
         if source.tokenizer is None:
             raise InputError(f"{source.spec} has no tokenizer, so no task can be run; choose a model with one")
@@ -40,6 +45,8 @@ class TaskModel(TemplateLM):
         self.max_length = model.config.max_positions
         self.progress = progress
         self.truncated = 0
+        self.question = question
+        self._ends: dict[str, tuple[int, ...]] = {}  # prompt -> characters after which a forward pass ends
 
     @property
     def eot_token_id(self) -> int | None:  # pyright: ignore[reportIncompatibleMethodOverride]  # so does lm-eval's hf
@@ -56,13 +63,31 @@ class TaskModel(TemplateLM):
         return self.text.encode(string, add_bos=False if add_special_tokens is False else None)
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = True) -> list[tuple[float, bool]]:
-        return super().loglikelihood(requests, disable_tqdm=True)
+        return super().loglikelihood(self._cut(requests), disable_tqdm=True)
+
+    def _cut(self, requests: list[Instance]) -> list[Instance]:
+        """The requests with the prompts that the question asks for, whose cuts are noted. raises InputError"""
+        if self.question is None:
+            return requests
+        found = []
+        for request in requests:
+            cut = cut_prompt(request.args[0], request.doc, self.question, str(request.task_name))
+            self._ends[cut.text] = cut.ends
+            found.append(replace(request, arguments=(cut.text, *request.args[1:])))
+        return found
+
+    def _cuts(self, prompt: str, tokens: Sequence[int]) -> tuple[int, ...]:
+        ends = self._ends.get(prompt, ())
+        return token_cuts(tokens, [self.tok_encode(prompt[:end]) for end in ends])
 
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[Any, list[int], list[int]]], **options: Any
     ) -> list[tuple[float, bool]]:
         """requests   (what caches know it by, or None; context; continuation)"""
-        asked = [self._fitted(context, continuation) for _, context, continuation in requests]
+        asked = [
+            self._fitted(context, continuation, self._cuts(name[0], context) if name else ())
+            for name, context, continuation in requests
+        ]
         names: dict[Request, list[Any]] = {request: [] for request in asked}
         for request, (name, _, _) in zip(asked, requests, strict=True):
             names[request].append(name)
@@ -91,6 +116,7 @@ class TaskModel(TemplateLM):
         return totals
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = True) -> list[str]:
+        requests = self._cut(requests)
         keys = [json.dumps(request.args, sort_keys=True) for request in requests]
         repeats = count_occurrences(keys)
         prompts = [self._prompt(*request.args, seed=seed) for request, seed in zip(requests, repeats, strict=True)]
@@ -105,7 +131,7 @@ class TaskModel(TemplateLM):
             self._tell(len(answers), len(prompts), "answers")
         return [answers[index] for index in range(len(prompts))]
 
-    def _fitted(self, context: list[int], continuation: list[int]) -> Request:
+    def _fitted(self, context: list[int], continuation: list[int], cuts: tuple[int, ...] = ()) -> Request:
         """The request with as much context as fits: the last token of the continuation is never fed.
 
         raises   InputError for a continuation that does not fit by itself
@@ -119,7 +145,7 @@ class TaskModel(TemplateLM):
             )
         max_context = self.max_length + 1 - len(continuation)
         self.truncated += len(context) > max_context
-        return Request(tuple(context[-max_context:]), tuple(continuation))
+        return Request(tuple(context[-max_context:]), tuple(continuation), _shifted(cuts, len(context) - max_context))
 
     def _prompt(self, context: str, gen_kwargs: dict[str, Any], *, seed: int) -> Prompt:
         options: dict[str, Any] = dict(normalize_gen_kwargs(gen_kwargs, MAX_NEW_TOKENS))
@@ -138,7 +164,8 @@ class TaskModel(TemplateLM):
         self.truncated += len(tokens) > max_context
         temperature = float(options.get("temperature") or 0.0) if options["do_sample"] else 0.0
         sampling = Sampling(temperature, options.get("top_p") or 1.0, options.get("top_k") or 0, seed=seed)
-        return Prompt(tuple(tokens[-max_context:]), tuple(options["until"]), new_tokens, sampling)
+        cuts = _shifted(self._cuts(context, tokens), len(tokens) - max_context)
+        return Prompt(tuple(tokens[-max_context:]), tuple(options["until"]), new_tokens, sampling, cuts)
 
     def _can_go_back(self) -> bool:
         """Whether a cache that is cut holds what it held: not where tokens are encoded in groups, across the cut."""
@@ -148,3 +175,8 @@ class TaskModel(TemplateLM):
     def _tell(self, done: int, total: int, what: str) -> None:
         if self.progress is not None:
             self.progress(done, total, what)
+
+
+def _shifted(cuts: tuple[int, ...], dropped: int) -> tuple[int, ...]:
+    """Cuts of a prompt that lost so many tokens at its beginning, if the number is above 0."""
+    return tuple(cut - max(0, dropped) for cut in cuts if cut > max(0, dropped))

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 
 from qbench.reference.arithmetic import problem, sums, working
 from qbench.reference.corpus import HELDOUT_SEED
+from qbench.reference.lexicon import VALUES
 from qbench.reference.nested import CLOSERS, brackets
 from qbench.reference.prose import minimal_pair
 from qbench.reference.registry import weights_dir
@@ -40,6 +41,41 @@ def recall(count: int, context: int = RECALL_CONTEXT, distances: Sequence[int] =
                 tokens, answer = needle(rng, tokenizer, distance, context)
                 text = tokenizer.decode(tokens[1:], skip_special_tokens=False)  # without EOS, which every model adds
                 yield {"context": text, "answer": tokenizer.decode([answer]).strip(), "distance": distance}
+
+    return _test_split(items())
+
+
+def questions(count: int, context: int, distances: Sequence[int], **about: object) -> Items:
+    """`recall` with its parts apart, and 8 values to choose from.
+
+    The question names the key, and the answer begins by asking for it. The first question is about another key of the
+    same context, with its answer.
+    """
+    tokenizer = Tokenizer.from_file(str(weights_dir("llama") / "tokenizer.json"))
+
+    def items() -> Iterator[dict]:
+        for distance in distances:
+            rng = Random(HELDOUT_SEED + distance)
+            for _ in range(count):
+                tokens, answer = needle(rng, tokenizer, distance, context)
+                text, value = (
+                    tokenizer.decode(tokens[1:-2], skip_special_tokens=False),
+                    tokenizer.decode([answer]).strip(),
+                )
+                key = tokenizer.decode(tokens[-1:]).strip()
+                others = [line.split()[1:] for line in text.splitlines() if line.startswith("set ") and key not in line]
+                other = rng.choice([pair for pair in others if len(pair) == 2])
+                choices = rng.sample([each for each in VALUES if each != value], 7)
+                choices.insert(rng.randrange(8), value)
+                yield {
+                    "context": text,
+                    "question": f"say {key}\n",
+                    "answer_prefix": f"get {key}",
+                    "first_question": f"say {other[0]}\nget {other[0]} {other[1]}\n",
+                    "choices": choices,
+                    "answer": choices.index(value),
+                    "distance": distance,
+                }
 
     return _test_split(items())
 

@@ -22,13 +22,18 @@ SEED = 20250211
 
 
 def summarize_task(
-    task: Any, samples: Sequence[Mapping[str, Any]], metrics: Mapping[str, Any], compute: str = FAST
+    task: Any,
+    samples: Sequence[Mapping[str, Any]],
+    metrics: Mapping[str, Any],
+    compute: str = FAST,
+    question: str | None = None,
 ) -> TaskResult:
     """A task's entry under `metrics.tasks`.
 
     samples   lm-eval's, one an item and filter
     metrics   lm-eval's results of the task
     compute   of the loaded model; part of the protocol if it is not fast
+    question  one of settings.QUESTIONS; part of the protocol if it is given
     """
     filter_name = samples[0]["filter"]
     rows = [sample for sample in samples if sample["filter"] == filter_name]
@@ -49,6 +54,7 @@ def summarize_task(
         "items_sha256": _sha256([[row["doc_hash"], row["target_hash"]] for row in rows]),
         "requests_sha256": _sha256([row["arguments"] for row in rows]),
         **({} if compute == FAST else {"compute": compute}),
+        **({} if question is None else {"question": question}),
     }
     value = finite(metrics[f"{metric},{filter_name}"])
     return TaskResult(

@@ -46,16 +46,16 @@ def run_tasks(
     from qbench.tasks.model import TaskModel
 
     with quiet(), tokenizer_folder(source) as tokenizer:
-        lm = TaskModel(model, source, progress)
+        lm = TaskModel(model, source, progress, settings.question)
         loaded = load_tasks(settings, tokenizer)
         cached, tasks = _cached(lm, source, compute, cache), TaskDict(**loaded)
         results = evaluate(cached, tasks, limit=settings.limit, bootstrap_iters=0)
-    return _entries(loaded, dict(present(results)), compute)
+    return _entries(loaded, dict(present(results)), compute, settings.question)
 
 
-def _entries(loaded: Loaded, results: Mapping[str, Any], compute: str) -> dict[str, TaskResult]:
+def _entries(loaded: Loaded, results: Mapping[str, Any], compute: str, question: str | None) -> dict[str, TaskResult]:
     entries = {
-        name: summarize_task(task, results["samples"][name], results["results"][name], compute)
+        name: summarize_task(task, results["samples"][name], results["results"][name], compute, question)
         for name, task in loaded["tasks"].items()
     }
     groups = {}
@@ -71,7 +71,13 @@ def _cached(lm: "TaskModel", source: Source, compute: str, folder: Path | None) 
         return lm
     from lm_eval.api.model import CachingLM
 
-    how = (source.config.get(CONFIG_KEY), str(lm.model.cache_spec), compute, sorted(lm.model.impls.items()))
+    how = (
+        source.config.get(CONFIG_KEY),
+        str(lm.model.cache_spec),
+        lm.question,
+        compute,
+        sorted(lm.model.impls.items()),
+    )
     identity = [source.fingerprint(), code_version(), *how]
     folder.mkdir(parents=True, exist_ok=True)
     cached = CachingLM(lm, str(folder / f"{hashlib.sha256(repr(identity).encode()).hexdigest()[:16]}.db"))

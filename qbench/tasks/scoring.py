@@ -3,12 +3,14 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from qbench.quality.protocols.perplexity import token_nll
 from qbench.runtime.decoder_model import DecoderModel
+from qbench.tasks.questions import parts_between
 
 # Contexts of so many tokens are read once for all that follows them. A forward pass over fewer tokens takes hardly
 # longer than over one, since it waits for the weights: there it is better to read several contexts side by side.
@@ -22,10 +24,14 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is the log-likelihood of `continuation` after `context`? Neither is empty."""
+    """What is the log-likelihood of `continuation` after `context`? Neither is empty.
+
+    cuts   tokens of the context after which a forward pass ends, so that a policy compresses there
+    """
 
     context: Tokens
     continuation: Tokens
+    cuts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +46,18 @@ class Forward:
 
     contexts   [B] of one length
     rounds     [B] continuations each, of one length within a round
+    cuts       of each context
     """
 
     contexts: list[Tokens]
     rounds: list[list[Tokens]]
+    cuts: tuple[int, ...] = ()
 
     @property
     def requests(self) -> Iterator[Request]:
         for continuations in self.rounds:
             for context, continuation in zip(self.contexts, continuations, strict=True):
-                yield Request(context, continuation)
+                yield Request(context, continuation, self.cuts)
 
 
 def group_requests(requests: Sequence[Request], vocab_size: int, *, share: bool = True) -> list[Forward]:
@@ -57,23 +65,24 @@ def group_requests(requests: Sequence[Request], vocab_size: int, *, share: bool 
 
     share   whether a cache may go back to the end of its context
     """
-    continuations: dict[Tokens, set[Tokens]] = defaultdict(set)
+    continuations: dict[tuple[Tokens, tuple[int, ...]], set[Tokens]] = defaultdict(set)
     for request in requests:
-        continuations[request.context].add(request.continuation)
+        continuations[request.context, request.cuts].add(request.continuation)
     forwards: list[Forward] = []
-    alike: dict[tuple[int, int], list[Request]] = defaultdict(list)
-    for context, following in continuations.items():
+    alike: dict[tuple[int, int, tuple[int, ...]], list[Request]] = defaultdict(list)
+    for (context, cuts), following in continuations.items():
         if share and len(following) > 1 and len(context) >= SHARED_CONTEXT:
-            forwards.append(Forward([context], [[tokens] for tokens in sorted(following, key=_longest_first)]))
+            rounds = [[tokens] for tokens in sorted(following, key=_longest_first)]
+            forwards.append(Forward([context], rounds, cuts))
             continue
         for tokens in following:
-            alike[len(context), len(tokens)].append(Request(context, tokens))
-    for (num_context, num_tokens), group in alike.items():
+            alike[len(context), len(tokens), cuts].append(Request(context, tokens, cuts))
+    for (num_context, num_tokens, cuts), group in alike.items():
         group.sort(key=lambda request: (request.context, request.continuation))
         step = batch_size(num_context + num_tokens, num_tokens, vocab_size)
         for start in range(0, len(group), step):
             batch = group[start : start + step]
-            forwards.append(Forward([r.context for r in batch], [[r.continuation for r in batch]]))
+            forwards.append(Forward([r.context for r in batch], [[r.continuation for r in batch]], cuts))
     return sorted(forwards, key=lambda p: (-len(p.contexts[0]) - len(p.rounds[0][0]), p.contexts, p.rounds))
 
 
@@ -91,7 +100,7 @@ def run_forward(model: DecoderModel, work: Forward) -> Iterator[tuple[Request, A
     num_context = len(work.contexts[0])
     longest = max(len(continuations[0]) for continuations in work.rounds)
     cache = model.new_cache(len(work.contexts), num_context + longest)
-    first = model(torch.tensor(work.contexts), cache, last_only=True)  # [B, 1, V]
+    first = read_in_parts(model, torch.tensor(work.contexts), work.cuts, cache)  # [B, 1, V]
     if len(work.rounds) > 1:
         cache.mark()
     for continuations in work.rounds:
@@ -102,7 +111,13 @@ def run_forward(model: DecoderModel, work: Forward) -> Iterator[tuple[Request, A
             logits = torch.cat([first, model(tokens[:, :-1], cache)], dim=1)  # [B, L, V]
         answers = score(logits, tokens)
         for context, continuation, answer in zip(work.contexts, continuations, answers, strict=True):
-            yield Request(context, continuation), answer
+            yield Request(context, continuation, work.cuts), answer
+
+
+def read_in_parts(model: DecoderModel, tokens: Tensor, cuts: Sequence[int], cache: Any) -> Tensor:
+    """Logits [B, 1, V] after the last of tokens [B, T]; a forward pass ends at each cut."""
+    logits = [model(tokens[:, part], cache, last_only=True) for part in parts_between(tokens.shape[1], cuts)]
+    return logits[-1]
 
 
 def score(logits: Tensor, tokens: Tensor) -> list[Answer]:

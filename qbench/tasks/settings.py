@@ -4,7 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from qbench.nearest import nearest
 from quant.errors import InputError
+
+# Whether a policy sees the question before it compresses the context, see `questions.py`.
+QUESTIONS = VISIBLE, HIDDEN, SECOND = "visible", "hidden", "second"
+
+
+def check_question(name: str) -> None:
+    """raises InputError if the name is not one of QUESTIONS"""
+    if name not in QUESTIONS:
+        raise InputError(f"unknown question {name!r}; known: {', '.join(QUESTIONS)}{nearest(name, QUESTIONS)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +26,7 @@ class TaskSettings:
     num_fewshot: int | None = None  # solved examples before each item; None: as the task says
     include: tuple[str, ...] = ()  # folders of task files besides lm-eval's own and suites/tasks
     metadata: Mapping[str, Any] = field(default_factory=dict)  # lm-eval's, e.g. {"max_seq_lengths": [4096]} for RULER
+    question: str | None = None  # one of QUESTIONS; None: prompts pass as the cache takes them
 
     def __post_init__(self) -> None:
         for name in ("names", "include"):  # JSON knows lists alone
@@ -26,5 +37,7 @@ class TaskSettings:
             raise InputError(f"metadata of tasks is {self.metadata!r}, expected names with values")
         if self.limit is not None and self.limit < 1:
             raise InputError(f"the limit of items a task is {self.limit}, expected at least 1")
+        if self.question is not None:
+            check_question(self.question)
         if self.num_fewshot is not None and self.num_fewshot < 0:
             raise InputError(f"num_fewshot is {self.num_fewshot}, expected 0 or more")

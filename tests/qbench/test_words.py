@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from qbench.cli.main import COMMANDS, cli
-from qbench.measure.case import Case
+from qbench.measure.case import Case, TasksCase
 from qbench.measure.metrics import Metrics
 from qbench.plan.plan import CASE_KEYS as PLAN_KEYS
 from qbench.run_options import RunOptions
@@ -99,7 +99,7 @@ def test_columns(columns):
 
 
 def test_axes_are_named_as_the_fields_of_a_case():
-    assert {axis.name for axis in AXES} <= {*Case.__slots__, *Case.__dataclass_fields__}
+    assert {axis.name for axis in AXES} <= {*Case.__dataclass_fields__, *TasksCase.__dataclass_fields__}
 
 
 def names_of(path: Path) -> set[str]:

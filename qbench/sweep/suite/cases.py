@@ -21,6 +21,7 @@ from qbench.sweep.suite.grid import grid
 from qbench.sweep.suite.rules import Rule
 from qbench.sweep.suite.suite import MEASURED, CalibrationSettings, EvalSettings, Suite
 from qbench.sweep.suite.suite_names import check_here, check_tasks, open_model
+from qbench.tasks.settings import TaskSettings
 from quant.artifacts.file_bytes import sha256_file
 from quant.errors import InputError
 from quant.models import ModelConfig
@@ -83,12 +84,18 @@ def _quality_once(points: Sequence[Selected]) -> list[Selected]:
     """The points that measure anything when each subject's quality is measured at its first one alone."""
     selected, judged = [], set()
     for one in points:
-        subject = one.point.values(name for name in NAMES if name not in OF_SPEED)
-        measured = [name for name in one.sections if name == "bench" or (subject, name) not in judged]
-        judged |= {(subject, name) for name in measured}
+        keys = {name: (name, *one.point.values(_axes_of(name))) for name in one.sections}
+        measured = [name for name in one.sections if keys[name] not in judged]
+        judged |= {keys[name] for name in measured}
         if measured:
             selected.append(Selected(one.point, tuple(measured)))
     return selected
+
+
+def _axes_of(section: str) -> tuple[str, ...]:
+    """The axes that change the results of a section."""
+    left_out = {"bench": ("question",), "eval": (*OF_SPEED, "question"), "tasks": OF_SPEED}[section]
+    return tuple(name for name in NAMES if name not in left_out)
 
 
 def sections(suite: Suite, point: Point) -> tuple[str, ...]:
@@ -143,13 +150,17 @@ class _Describe:
             context=speed.longest if speed else None,
             batch=point.batch,
             quality=self.quality(suite.eval) if suite.eval and "eval" in selected.sections else None,
-            tasks=TasksCase(**asdict(suite.tasks)) if suite.tasks and "tasks" in selected.sections else None,
+            tasks=self.tasks(suite.tasks, point) if suite.tasks and "tasks" in selected.sections else None,
             speed=speed and speed_work(speed),
             calibration=self.calibration(suite.calibration) if suite.calibration else None,
         )
 
     def quality(self, given: EvalSettings) -> QualityCase:
         return QualityCase(given.text, given.max_windows, given.protocols or (), self.text_hash(given.text))
+
+    def tasks(self, given: TaskSettings, point: Point) -> TasksCase:
+        case = TasksCase(**asdict(given))
+        return case if point.question is None else replace(case, question=point.question)
 
     def calibration(self, given: CalibrationSettings) -> CalibrationCase:
         return CalibrationCase(**asdict(given), text_sha256=self.text_hash(given.text))

@@ -35,6 +35,7 @@ def defaults(suite: Suite) -> dict[str, tuple]:
         "policy": (FULL,),
         "prefill_chunk": (None,),
         "attention": (None,),
+        "question": (None,),
         "compute": (FAST,),
         "isa": (os.environ.get("QBENCH_ISA") or "auto",),
         "device": (CPU,),

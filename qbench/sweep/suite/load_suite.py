@@ -17,7 +17,7 @@ from qbench.sweep.suite.rules import Rule
 from qbench.sweep.suite.suite import MEASURED, CalibrationSettings, EvalSettings, Suite
 from qbench.sweep.suite.suite_names import AUTO, ISAS, check_known, check_kv_format, check_model, check_recipe
 from qbench.sweep.suite.suite_values import fields_of
-from qbench.tasks.settings import TaskSettings
+from qbench.tasks.settings import TaskSettings, check_question
 from quant.errors import InputError
 from quant.yaml_file import read_yaml
 
@@ -48,6 +48,8 @@ def check_names(suite: Suite) -> None:
         check_policy(policy)
     for attention in suite.attention or ():
         check_attention_name(attention)
+    for question in suite.question or ():
+        check_question(question)
     for compute in suite.compute or ():
         check_compute(compute)
     for isa in suite.isa or ():

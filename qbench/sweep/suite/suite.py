@@ -57,6 +57,7 @@ class Suite:
     policies: tuple[str, ...] | None = None  # as in qbench.policies; None: full
     prefill_chunks: tuple[int, ...] | None = None  # tokens of a prompt per forward pass; None: all
     attention: tuple[str, ...] | None = None  # as in qbench.attention_choice; None: the best that a model can have
+    question: tuple[str, ...] | None = None  # of tasks, as in qbench.tasks.settings
     contexts: tuple[int, ...] | None = None  # tokens held before bench's phases; None: bench.depth
     batches: tuple[int, ...] | None = None  # None: 1
     threads: tuple[int | str, ...] | None = None  # None: every core that this process may use
@@ -81,6 +82,8 @@ class Suite:
                 check_threads(threads, f"suite {self.name}: ")
         if self.eval is None and self.tasks is None and self.bench is None:
             raise InputError(f"suite {self.name}: neither eval, tasks nor bench is there, so nothing would be measured")
+        if self.question and (self.tasks is None or self.tasks.question):
+            raise InputError(f"suite {self.name}: question is an axis of tasks, which lack or already name it")
         if self.bench is None:
             self._check_of_speed()
         for key, own in (("contexts", "depth"), ("batches", "batch")):

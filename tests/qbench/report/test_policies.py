@@ -135,3 +135,18 @@ def test_records_without_policies_are_refused(shown, tmp_path):
     assert result.exit_code == 0 and result.output.startswith("**ref:llama, bf16, kv-f16 on Some Processor**")
     assert CliRunner().invoke(command, [path, "--policies", "--json"]).exit_code == 2
     assert CliRunner().invoke(command, [path, "--policies", "--cache-table"]).exit_code == 2
+
+
+def test_each_question_is_a_column_of_one_row(tmp_path):
+    rows = policy_sweep()
+    for question, value in (("visible", 0.75), ("hidden", 0.5)):
+        asked = policy_record(
+            "h2o:budget=64", 0.25, 160_000, 190.0, tasks={"recall": {"metric": "acc", "value": value}}
+        )
+        asked["case"]["tasks"] = {"names": ["recall"], "question": question}
+        asked["metrics"] |= {"kld": None, "blocks": None}
+        rows.append(asked | {"key": question})
+    text = render_policies(write_records(tmp_path / "records.jsonl", rows))
+    heading, _, *lines = [[cell.strip() for cell in line.split("|")] for line in text.splitlines() if "|" in line]
+    found = [[line[heading.index(f"recall, {name} %")] for name in ("visible", "hidden")] for line in lines]
+    assert sorted(found) == [["75.0", "50.0"], *[["n/a", "n/a"]] * 4]

@@ -90,6 +90,19 @@ def test_attention_is_part_of_a_case_where_it_was_chosen():
     assert "attention" not in made_cases(suite(), select_points(suite()))[0]
 
 
+def test_each_question_is_asked_of_tasks_alone(monkeypatch):
+    monkeypatch.setattr("qbench.sweep.suite.cases.check_tasks", lambda tasks: None)
+    tasks = TaskSettings(("ref_questions_8k",))
+    grid = suite(recipes=["bf16"], question=("visible", "hidden"), contexts=(0, 64), tasks=tasks)
+    found = [
+        (case.get("tasks", {}).get("question"), bool(case["eval"]), bool(case["bench"]))
+        for case in made_cases(grid, select_points(grid))
+    ]
+    assert found == [("visible", True, True), (None, False, True), ("hidden", False, False)]
+    (plain, *_) = made_cases(suite(tasks=tasks), select_points(suite(tasks=tasks)))
+    assert "question" not in plain["tasks"]
+
+
 def test_attention_that_a_policy_cannot_have_is_refused_with_the_rule_that_excludes_it():
     rule = r"exclude \{attention: sdpa, device: cpu, cache: dynamic, policy: \"tova:64\"\}"
     with pytest.raises(InputError, match=rule):

@@ -88,6 +88,8 @@ def test_a_suite_of_kernels_is_none_of_models():
             "policy 'window:0': expected window, or window:N",
             id="policy",
         ),
+        pytest.param(GOOD + "eval: {}\nquestion: hidden", "question is an axis of tasks, which lack", id="no tasks"),
+        pytest.param(GOOD + "tasks: {names: ref_recall}\nquestion: hiden", "unknown question 'hiden'", id="question"),
         pytest.param(GOOD + "eval: {}\nattention: [sdpa, eager]", "unknown attention 'eager'", id="attention"),
         pytest.param(GOOD + "eval: {}\ncompute: [exact, fp32]", "unknown compute 'fp32'; known: fast", id="compute"),
         pytest.param(GOOD + "bench: {}\ndevice: gpu", "unknown device 'gpu'; known: cpu, cuda", id="device"),

@@ -13,7 +13,6 @@ from qbench.cli.option_group import with_options
 from qbench.cli.output import print_json, print_pairs
 from qbench.cli.progress import progress_bar
 from qbench.run_options import RunOptions
-from qbench.tasks.settings import check_question
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +45,12 @@ class JsonObject(click.ParamType):
         return found
 
 
+def check_question_name(name: str) -> None:
+    from qbench.tasks.settings import check_question
+
+    check_question(name)
+
+
 OPTIONS = (
     click.option("--tasks", help="lm-eval's tasks in place of perplexity, e.g. blimp,ref_sums; list: those offline"),
     click.option("--limit", type=click.IntRange(min=1), help="The first items of each task  [default: all]"),
@@ -58,7 +63,7 @@ OPTIONS = (
     ),
     click.option(
         "--question",
-        type=Checked("question", check_question),
+        type=Checked("question", check_question_name),
         help="When a policy compresses the context: the question is visible, hidden, or the second one of it.",
     ),
     click.option(

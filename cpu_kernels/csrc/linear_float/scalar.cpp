@@ -40,13 +40,11 @@ struct F32 : Lanes {
     }
 };
 
-struct F16 : Lanes {
+struct F16 : F32 {
     using Weights = const uint16_t*;
-    using Word = float;
     static constexpr int vector_bytes = 32;
 
     static Weights weights(const std::byte* p) { return reinterpret_cast<const uint16_t*>(p); }
-    static Word word(const std::byte* p) { return *reinterpret_cast<const float*>(p); }
     static Sum add(Sum sum, Weights weights, Word word) {
         for (int row = 0; row < rows; row++) sum.row[row] += half_to_float(weights[row]) * word;
         return sum;

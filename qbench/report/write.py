@@ -1,6 +1,6 @@
 """Records in, every form of the table out: as text, or as files."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,33 +65,29 @@ def render_caches(records: Records) -> str:
 
 def render_attention(records: Records) -> str:
     """Tables of attention implementations. raises InputError if no row of a sweep has chosen one"""
-    text = attention_markdown(_measured(records))
-    if not text:
-        raise InputError(
-            f"{_names(records)}: no measured case has chosen its attention; run `qbench sweep suites/attention.yaml`"
-        )
-    return text
+    return _tables_of(attention_markdown, records, "has chosen its attention; run `qbench sweep suites/attention.yaml`")
 
 
 def render_policies(records: Records) -> str:
     """Tables of KV-cache policies. raises InputError if no row of a sweep has another policy than full"""
-    text = policies_markdown(_measured(records))
-    if not text:
-        raise InputError(
-            f"{_names(records)}: no measured case has a cache policy other than full; "
-            "run `qbench sweep suites/policies.yaml`, for example"
-        )
-    return text
+    absent = "has a cache policy other than full; run `qbench sweep suites/policies.yaml`, for example"
+    return _tables_of(policies_markdown, records, absent)
 
 
 def render_interaction(records: Records) -> str:
     """Tables of losses together over losses alone. raises InputError if no two losses meet in a row of a sweep"""
-    text = interaction_markdown(_measured(records))
+    absent = (
+        "loses by two of recipe, KV format and policy while others lose by one; "
+        "run `qbench sweep suites/interaction.yaml`, for example"
+    )
+    return _tables_of(interaction_markdown, records, absent)
+
+
+def _tables_of(markdown: Callable[[list[Record]], str], records: Records, absent: str) -> str:
+    """raises InputError, naming the records, if there is no table: no measured case `absent`"""
+    text = markdown(_measured(records))
     if not text:
-        raise InputError(
-            f"{_names(records)}: no measured case loses by two of recipe, KV format and policy while others lose by "
-            "one; run `qbench sweep suites/interaction.yaml`, for example"
-        )
+        raise InputError(f"{_names(records)}: no measured case {absent}")
     return text
 
 

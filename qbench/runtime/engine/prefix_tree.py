@@ -5,13 +5,14 @@ import time
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from qbench.runtime.caches.pages import PagePool
 from qbench.runtime.engine.hash_chain import HashChain
 from quant.present import present
 
 
+@dataclass(slots=True, eq=False)
 class Entry:
     """A page, and the tokens in it: they follow those of its parent. Where it is full, its children follow it.
 
@@ -19,17 +20,12 @@ class Entry:
     stored_at  when it was computed, or what it was computed from, if that is older: never after its parent
     """
 
-    __slots__ = ("children", "digest", "page", "parent", "stored_at", "tokens")
-
-    def __init__(
-        self, digest: bytes, page: int, tokens: tuple[int, ...], parent: "Entry | None", stored_at: float
-    ) -> None:
-        self.digest = digest
-        self.page = page
-        self.tokens = tokens
-        self.parent = parent
-        self.stored_at = stored_at
-        self.children: dict[bytes, Entry] = {}
+    digest: bytes
+    page: int
+    tokens: tuple[int, ...]
+    parent: "Entry | None"
+    stored_at: float
+    children: dict[bytes, "Entry"] = field(default_factory=dict, init=False)
 
 
 NO_PAGE = -1

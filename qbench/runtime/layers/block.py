@@ -5,6 +5,7 @@ layer without that choice.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -15,6 +16,7 @@ from qbench.runtime.caches.step import Step
 from qbench.runtime.layers.norm import Norm
 
 
+@dataclass(slots=True, eq=False)
 class Block:
     """attention: Attention or LatentAttention; feed_forward: one net, or routed experts.
 
@@ -24,14 +26,11 @@ class Block:
     rope   which of the model's rotations is the layer's
     """
 
-    def __init__(
-        self, attention: Any, feed_forward: Any, attention_norm: Norm, feed_forward_norm: Norm, rope: int = 0
-    ) -> None:
-        self.attention = attention
-        self.feed_forward = feed_forward
-        self.attention_norm = attention_norm
-        self.feed_forward_norm = feed_forward_norm
-        self.rope = rope
+    attention: Any
+    feed_forward: Any
+    attention_norm: Norm
+    feed_forward_norm: Norm
+    rope: int = 0
 
     def __call__(self, x: Tensor, rotations: Sequence[Rotation], positions: Tensor, cache: Cache) -> Tensor:
         x = self.attend(x, rotations, positions, cache)  # [B, T, K]
